@@ -1,5 +1,32 @@
 """Shape annotations are checked while testing, and only then."""
 
-from jaxtyping import install_import_hook
+from pathlib import Path
 
-install_import_hook(["heedful.ops", "heedful.layers"], "beartype.beartype")
+import jaxtyping
+import pytest
+import torch
+
+jaxtyping.install_import_hook(["heedful.ops", "heedful.layers"], "beartype.beartype")
+
+DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
+
+
+@pytest.fixture(autouse=True)
+def _seeded():
+    torch.manual_seed(20_170_612)
+
+
+@pytest.fixture
+def as_a_user():
+    """Without the checks of shapes that only tests have, so that our own errors are seen."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)
+
+
+@pytest.fixture
+def data():
+    """The folder of texts beside the checkout, which is not part of the repository."""
+    if not DATA.is_dir():
+        pytest.skip("needs the texts in ../shared/data, which are not part of the repository")
+    return DATA

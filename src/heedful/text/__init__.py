@@ -1,1 +1,31 @@
+"""Texts and tokenizers: from files to ids by memory map, and back. Knows no model."""
 
+from heedful.text.bpe import BPETokenizer
+from heedful.text.characters import CharacterTokenizer
+from heedful.text.choice import TokenizerChoice
+from heedful.text.loading import load_tokenizer
+from heedful.text.prepare import prepare
+from heedful.text.python_reference import LICENCE, TITLE, python_reference
+from heedful.text.sources import FileSource, Source, StringSource, open_source
+from heedful.text.tiktoken_encoding import TiktokenTokenizer, open_encoding
+from heedful.text.tokenizer import Tokenizer
+from heedful.text.tokens import TokenFile
+
+__all__ = [
+    "BPETokenizer",
+    "CharacterTokenizer",
+    "FileSource",
+    "LICENCE",
+    "Source",
+    "StringSource",
+    "TITLE",
+    "TiktokenTokenizer",
+    "TokenFile",
+    "Tokenizer",
+    "TokenizerChoice",
+    "load_tokenizer",
+    "open_encoding",
+    "open_source",
+    "prepare",
+    "python_reference",
+]

@@ -1,0 +1,120 @@
+"""Configurations: frozen, a sentence under each field, checked when made, JSON and back.
+
+A configuration is a frozen dataclass whose fields are made by `setting`. The sentence of a
+field is written once, here, and read by the command's `--help` and by every error.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import types
+import typing
+from collections.abc import Mapping
+from typing import Any, Self
+
+from heedful.errors import ArgumentError
+
+
+def setting(
+    default: Any,
+    sentence: str,
+    *,
+    low: float | None = None,
+    high: float | None = None,
+    choices: tuple[str, ...] = (),
+) -> Any:
+    """A field of a configuration.
+
+    Args:
+        default: its default; `dataclasses.MISSING` for a field that must be given.
+        sentence: what it means, with its unit.
+        low, high: the range that is allowed, ends included.
+        choices: the words that are allowed.
+    """
+    metadata = {"sentence": sentence, "low": low, "high": high, "choices": choices}
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+@dataclasses.dataclass(frozen=True)
+class Configuration:
+    """The base of all configurations: checks, and conversion to and from plain dictionaries.
+
+    >>> @dataclasses.dataclass(frozen=True)
+    ... class Tea(Configuration):
+    ...     minutes: int = setting(3, "Minutes to steep.", low=1, high=10)
+    >>> Tea(minutes=0)
+    Traceback (most recent call last):
+    heedful.errors.ArgumentError: minutes = 0; expected at least 1 and at most 10; Minutes to steep.
+    """
+
+    def __post_init__(self) -> None:
+        hints = typing.get_type_hints(type(self))
+        for field in dataclasses.fields(self):
+            value = _checked(field, hints[field.name], getattr(self, field.name))
+            object.__setattr__(self, field.name, value)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Its fields as a plain dictionary, ready for JSON."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """Make one from a dictionary; a name that it does not have is refused, with the nearest."""
+        known = [field.name for field in dataclasses.fields(cls)]
+        for name in values:
+            if name not in known:
+                raise ArgumentError(
+                    f"unknown setting {name!r}", expected=nearest(name, known), cause="a typo"
+                )
+        for field in dataclasses.fields(cls):
+            if field.default is dataclasses.MISSING and field.name not in values:
+                raise ArgumentError(f"no setting {field.name!r}", remedy=field.metadata["sentence"])
+        return cls(**values)
+
+
+def nearest(name: str, known: typing.Iterable[str]) -> str:
+    """The names that were probably meant, for an error; all of them where none is near."""
+    names = [str(word) for word in known]
+    near = difflib.get_close_matches(name, names, n=3, cutoff=0.6)
+    return " or ".join(near) if near else "one of " + ", ".join(names)
+
+
+def allowed_types(hint: Any) -> tuple[type, ...]:
+    """The types that an annotation allows: `int | None` gives (int, NoneType)."""
+    if isinstance(hint, types.UnionType):
+        return typing.get_args(hint)
+    return (hint,)
+
+
+def _checked(field: dataclasses.Field, hint: Any, value: Any) -> Any:
+    allowed = allowed_types(hint)
+    if float in allowed and type(value) is int:
+        value = float(value)
+    metadata = field.metadata
+    if type(value) not in allowed:
+        names = " or ".join("nothing" if t is type(None) else t.__name__ for t in allowed)
+        raise _refusal(field, value, f"a value of type {names}")
+    if metadata["choices"] and value is not None and value not in metadata["choices"]:
+        raise _refusal(field, value, nearest(str(value), metadata["choices"]))
+    if isinstance(value, int | float) and not _in_range(value, metadata["low"], metadata["high"]):
+        raise _refusal(field, value, _range(metadata["low"], metadata["high"]))
+    return value
+
+
+def _in_range(value: float, low: float | None, high: float | None) -> bool:
+    return (low is None or value >= low) and (high is None or value <= high) and value == value
+
+
+def _range(low: float | None, high: float | None) -> str:
+    ends = [
+        f"at least {low}" if low is not None else "",
+        f"at most {high}" if high is not None else "",
+    ]
+    return " and ".join(end for end in ends if end) or "a number"
+
+
+def _refusal(field: dataclasses.Field, value: Any, expected: str) -> ArgumentError:
+    return ArgumentError(
+        f"{field.name} = {value!r}", expected=expected, remedy=field.metadata["sentence"]
+    )

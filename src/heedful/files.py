@@ -1,0 +1,139 @@
+"""Files that are whole or not there: written beside, flushed, then renamed.
+
+A reader never sees half a file, and a failure leaves what was saved before.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from heedful.errors import RunError, SaveError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A temporary path; what was written there replaces `path` whole, or not at all.
+
+    Raises:
+        SaveError: the disk is full, the directory is read-only or missing.
+
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp()) / "numbers.txt"
+    >>> with replacing(path) as temporary:
+    ...     _ = temporary.write_text("1 2 3")
+    >>> path.read_text()
+    '1 2 3'
+    """
+    temporary = path.with_name(f".{path.name}.part")  # one name, so a killed run leaves one at most
+    try:
+        yield temporary
+        _flush(temporary)
+        os.replace(temporary, path)
+        _flush(path.parent)
+    except OSError as error:
+        raise _save_error(path, error) from error
+    finally:
+        with _ignoring_os_errors():
+            temporary.unlink(missing_ok=True)
+
+
+def make_directory(path: Path) -> None:
+    """Make a directory and those above it; a `SaveError` where that cannot be."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise _save_error(path, error) from error
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write a value as indented JSON, whole or not at all."""
+    with replacing(path) as temporary:
+        temporary.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", "utf-8")
+
+
+def read_json(path: Path) -> Any:
+    """Read JSON; a `RunError` where the file is missing or damaged."""
+    try:
+        return json.loads(path.read_text("utf-8"))
+    except FileNotFoundError:
+        raise RunError(
+            f"no file {path}",
+            expected="a directory made by `heedful train`",
+            remedy="check the path, or train again",
+        ) from None
+    except (ValueError, OSError) as error:
+        raise _damaged(path, error) from error
+
+
+def save_tensors(path: Path, tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> None:
+    """Write named tensors, with a JSON description in the header, as safetensors."""
+    from safetensors import SafetensorError
+    from safetensors.torch import save_file
+
+    with replacing(path) as temporary:
+        try:
+            save_file(
+                {name: tensor.detach().contiguous() for name, tensor in tensors.items()},
+                temporary,
+                metadata={"heedful": json.dumps(about)},
+            )
+        except SafetensorError as error:  # how its Rust part reports a full disk
+            raise OSError(str(error)) from error
+
+
+def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Read what `save_tensors` wrote; a `RunError` where it is missing or damaged."""
+    from safetensors import SafetensorError, safe_open
+
+    if not path.is_file():
+        raise RunError(
+            f"no file {path}",
+            cause="training stopped before it was first saved",
+            remedy="continue with `heedful train --resume`",
+        )
+    try:
+        with safe_open(path, framework="pt") as file:
+            about = json.loads((file.metadata() or {}).get("heedful", "{}"))
+            return {name: file.get_tensor(name) for name in file.keys()}, about  # noqa: SIM118
+    except (SafetensorError, ValueError, OSError) as error:
+        raise _damaged(path, error) from error
+
+
+def _flush(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def _ignoring_os_errors() -> Iterator[None]:
+    try:
+        yield
+    except OSError:  # the directory itself is gone or read-only: the first error says so
+        return
+
+
+def _save_error(path: Path, error: OSError) -> SaveError:
+    return SaveError(
+        f"cannot write {path}: {error.strerror or error}",
+        cause="a full disk, a read-only directory or a missing one",
+        remedy="free space or choose another directory; what was saved before is still there",
+    )
+
+
+def _damaged(path: Path, error: Exception) -> RunError:
+    return RunError(
+        f"cannot read {path}: {error}",
+        cause="a damaged or truncated file",
+        remedy="restore it, or train again",
+    )

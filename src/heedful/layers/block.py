@@ -1,0 +1,123 @@
+"""Norms, feed-forward layers, and the two ways of putting them around attention."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from heedful.layers.multihead import MultiHeadAttention
+
+NORMS: dict[str, Callable[..., nn.Module]] = {
+    "layer": nn.LayerNorm,  # Ba et al. 2016, arXiv:1607.06450
+    "rms": nn.RMSNorm,  # Zhang and Sennrich 2019, arXiv:1910.07467
+}
+
+
+def squared_relu(x: Tensor) -> Tensor:
+    """max(x, 0)²; source: So et al. 2021, *Primer* (arXiv:2109.08668)."""
+    return F.relu(x).square()
+
+
+def gelu_tanh(x: Tensor) -> Tensor:
+    """GELU by its tanh approximation, as GPT-2 uses it."""
+    return F.gelu(x, approximate="tanh")
+
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "relu": F.relu,
+    "gelu": F.gelu,  # Hendrycks and Gimpel 2016, arXiv:1606.08415
+    "gelu_tanh": gelu_tanh,
+    "relu2": squared_relu,
+}
+
+
+class FeedForward(nn.Module):
+    """Two linear layers with an activation between them, on each token alone.
+
+    Args:
+        width: in and out.
+        hidden: between the two; 4 · width in the paper and in document 004, step 6.
+        activation: a name in `ACTIVATIONS`.
+        bias: whether the linear layers have one.
+    """
+
+    def __init__(self, width: int, hidden: int, activation: str, bias: bool = True) -> None:
+        super().__init__()
+        self.activation = ACTIVATIONS[activation]
+        self.enter = nn.Linear(width, hidden, bias=bias)
+        self.output = nn.Linear(hidden, width, bias=bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(..., width) to (..., width)."""
+        return self.output(self.activation(self.enter(x)))
+
+
+class GatedFeedForward(nn.Module):
+    """SwiGLU: one half of the hidden layer, through SiLU, gates the other.
+
+    Source: Shazeer 2020, *GLU variants improve transformer* (arXiv:2002.05202).
+    """
+
+    def __init__(self, width: int, hidden: int, bias: bool = True) -> None:
+        super().__init__()
+        self.enter = nn.Linear(width, 2 * hidden, bias=bias)
+        self.output = nn.Linear(hidden, width, bias=bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(..., width) to (..., width)."""
+        gate, up = self.enter(x).chunk(2, dim=-1)
+        return self.output(F.silu(gate) * up)
+
+
+def feed_forward(width: int, hidden: int, activation: str, bias: bool) -> nn.Module:
+    """The feed-forward layer of a name: "swiglu", or one of `ACTIVATIONS`."""
+    if activation == "swiglu":
+        return GatedFeedForward(width, hidden, bias)
+    return FeedForward(width, hidden, activation, bias)
+
+
+class PreNormBlock(nn.Module):
+    """x + attend(norm(x)), then x + feed(norm(x)): GPT-2 and everything after it.
+
+    Source: Xiong et al. 2020 (arXiv:2002.04745); it trains without warm-up where the paper's
+    own order does not.
+    """
+
+    def __init__(
+        self,
+        attend: MultiHeadAttention,
+        feed: nn.Module,
+        norm: Callable[[], nn.Module],
+        dropout: float,
+    ) -> None:
+        super().__init__()
+        self.attend, self.feed = attend, feed
+        self.attend_norm, self.feed_norm = norm(), norm()
+        self.dropout = nn.Dropout(dropout)
+
+    def attended(self, x: Tensor) -> Tensor:
+        """What attention reads."""
+        return self.attend_norm(x)
+
+    def forward(self, x: Tensor, **attending) -> Tensor:
+        """(B, N, width) to the same; `attending` goes to the attention layer."""
+        x = x + self.dropout(self.attend(self.attend_norm(x), **attending))
+        return x + self.dropout(self.feed(self.feed_norm(x)))
+
+
+class PostNormBlock(PreNormBlock):
+    """norm(x + attend(x)), then norm(x + feed(x)): the order of the 2017 paper and of BERT."""
+
+    def attended(self, x: Tensor) -> Tensor:
+        """What attention reads."""
+        return x
+
+    def forward(self, x: Tensor, **attending) -> Tensor:
+        """(B, N, width) to the same; `attending` goes to the attention layer."""
+        x = self.attend_norm(x + self.dropout(self.attend(x, **attending)))
+        return self.feed_norm(x + self.dropout(self.feed(x)))
+
+
+BLOCKS: dict[str, type[PreNormBlock]] = {"pre": PreNormBlock, "post": PostNormBlock}

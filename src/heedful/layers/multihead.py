@@ -1,0 +1,141 @@
+"""Multi-head attention as one product: all heads projected, attended and joined together."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from heedful.errors import ArgumentError
+from heedful.layers.cache import LayerCache
+from heedful.ops import Steps, attention, steps
+from heedful.ops.masks import Mask
+from heedful.ops.positions import rotate
+
+
+class Heads(NamedTuple):
+    """Query (B, H, N, d), key and value (B, G, M, d) of a call, ready to attend."""
+
+    query: Tensor
+    key: Tensor
+    value: Tensor
+
+
+class MultiHeadAttention(nn.Module):
+    """H heads in one product, with grouped keys and normalised queries and keys if wanted.
+
+    Sources: Vaswani et al. 2017 (arXiv:1706.03762), section 3.2.2; document 004, step 4; grouped
+    keys: Ainslie et al. 2023 (arXiv:2305.13245); QK-norm: Henry et al. 2020 (arXiv:2010.04245),
+    with RMSNorm on each head as in Qwen3.
+
+    Args:
+        width: the width of the tokens' vectors, in and out.
+        heads: query heads, H.
+        key_heads: key and value heads, G, a divisor of H; default H.
+        head_width: d; default width / H.
+        bias: whether the projections to query, key and value have one.
+        output_bias: whether the projection of the joined heads has one; default `bias`.
+        qk_norm: RMSNorm on each query and key.
+        dropout: on the weights, while training.
+
+    Raises:
+        ArgumentError: heads that do not divide the width, key heads that do not divide heads.
+
+    >>> import torch
+    >>> attend = MultiHeadAttention(width=64, heads=4)
+    >>> attend(torch.zeros(4, 16, 64), causal=True).shape
+    torch.Size([4, 16, 64])
+    """
+
+    def __init__(
+        self,
+        width: int,
+        heads: int,
+        *,
+        key_heads: int | None = None,
+        head_width: int | None = None,
+        bias: bool = False,
+        output_bias: bool | None = None,
+        qk_norm: bool = False,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        self.heads, self.key_heads = heads, key_heads or heads
+        check_heads(width, heads, self.key_heads, head_width)
+        self.head_width = head_width or width // heads
+        self.dropout = dropout
+        projected = (heads + 2 * self.key_heads) * self.head_width
+        self.projection = nn.Linear(width, projected, bias=bias)
+        self.output = nn.Linear(
+            heads * self.head_width, width, bias=bias if output_bias is None else output_bias
+        )
+        self.query_norm = nn.RMSNorm(self.head_width) if qk_norm else nn.Identity()
+        self.key_norm = nn.RMSNorm(self.head_width) if qk_norm else nn.Identity()
+
+    def forward(
+        self,
+        x: Float[Tensor, "batch queries width"],
+        *,
+        mask: Tensor | Mask | None = None,
+        causal: bool = False,
+        rotary: tuple[Tensor, Tensor] | None = None,
+        cache: LayerCache | None = None,
+    ) -> Float[Tensor, "batch queries width"]:
+        """Attend among the tokens of x, and to those that the cache holds.
+
+        Args:
+            x: (B, N, width).
+            mask: True = may attend, as in `heedful.attention`, over all M keys.
+            causal: no token sees a later one.
+            rotary: cosines and sines (N, d / 2) of the tokens' positions.
+            cache: keys and values of earlier tokens; the new ones are added.
+        """
+        query, key, value = self.project(x, rotary=rotary, cache=cache)
+        dropout = self.dropout if self.training else 0.0
+        context = attention(query, key, value, mask=mask, causal=causal, dropout=dropout)
+        return self.output(context.transpose(1, 2).flatten(2))
+
+    def project(
+        self,
+        x: Float[Tensor, "batch queries width"],
+        *,
+        rotary: tuple[Tensor, Tensor] | None = None,
+        cache: LayerCache | None = None,
+    ) -> Heads:
+        """The query, key and value that will attend: split into heads, normalised, rotated."""
+        heads = self.projection(x).unflatten(-1, (-1, self.head_width)).transpose(1, 2)
+        query, key, value = heads.split([self.heads, self.key_heads, self.key_heads], dim=1)
+        query, key = self.query_norm(query), self.key_norm(key)
+        if rotary is not None:
+            query, key = rotate(query, *rotary), rotate(key, *rotary)
+        if cache is not None:
+            key, value = cache.append(key, value)
+        return Heads(query, key, value)
+
+    def steps(
+        self,
+        x: Float[Tensor, "batch queries width"],
+        *,
+        mask: Tensor | Mask | None = None,
+        causal: bool = False,
+        rotary: tuple[Tensor, Tensor] | None = None,
+    ) -> Steps:
+        """What `forward` computes up to the context, every intermediate kept (N × M a head)."""
+        return steps(*self.project(x, rotary=rotary), mask=mask, causal=causal)
+
+
+def check_heads(width: int, heads: int, key_heads: int, head_width: int | None) -> None:
+    """Refuse heads that do not divide the width, and key heads that do not divide the heads."""
+    if head_width is None and width % heads:
+        divisors = [n for n in range(1, width + 1) if width % n == 0]
+        raise ArgumentError(
+            f"{heads} heads for a width of {width}",
+            expected="a number of heads that divides the width",
+            remedy=f"try {min(divisors, key=lambda n: (abs(n - heads), n))} heads",
+        )
+    if heads % key_heads:
+        raise ArgumentError(
+            f"{key_heads} key heads for {heads} heads",
+            expected="a number of key heads that divides the heads",
+        )

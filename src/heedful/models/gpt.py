@@ -1,0 +1,270 @@
+"""GPT: a decoder-only transformer, from document 004's model to a modern one.
+
+One frozen configuration spans both. B batch, N tokens, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import NamedTuple, cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from heedful.configuration import Configuration, setting
+from heedful.errors import ArgumentError
+from heedful.layers import (
+    ACTIVATIONS,
+    BLOCKS,
+    NORMS,
+    KeyValueCache,
+    MultiHeadAttention,
+    PreNormBlock,
+    check_heads,
+    feed_forward,
+)
+from heedful.ops import Steps
+from heedful.ops.positions import rotary, sinusoidal
+
+
+@dataclasses.dataclass(frozen=True)
+class GPTConfig(Configuration):
+    """The shape of a GPT.
+
+    >>> GPTConfig(vocabulary=100, width=60, heads=8)
+    Traceback (most recent call last):
+    heedful.errors.ArgumentError: 8 heads for a width of 60; expected a number of heads that \
+divides the width; try 6 heads
+    """
+
+    vocabulary: int = setting(
+        dataclasses.MISSING, "Rows of the token table; the tokenizer's size.", low=1
+    )
+    context: int = setting(128, "Tokens that the model sees at once.", low=1)
+    width: int = setting(192, "Numbers in each token's vector (d_model).", low=1)
+    layers: int = setting(4, "Transformer blocks.", low=1)
+    heads: int = setting(6, "Query heads in each block; they divide the width.", low=1)
+    key_heads: int | None = setting(
+        None, "Key and value heads, shared by groups of query heads; default: as many.", low=1
+    )
+    hidden: int | None = setting(
+        None, "Width inside the feed-forward layer; default: 4 × width.", low=1
+    )
+    positions: str = setting(
+        "rotary", "How position is encoded.", choices=("sinusoidal", "learned", "rotary")
+    )
+    rotary_base: float = setting(10_000.0, "Base of the rotary wavelengths.", low=1.0)
+    activation: str = setting(
+        "relu2", "Activation of the feed-forward layer.", choices=(*ACTIVATIONS, "swiglu")
+    )
+    norm: str = setting("rms", "LayerNorm or RMSNorm.", choices=tuple(NORMS))
+    norm_order: str = setting(
+        "pre", "Norms before or after attention and feed-forward.", choices=tuple(BLOCKS)
+    )
+    norm_epsilon: float = setting(1e-5, "Added to the variance in norms.", low=0.0)
+    qk_norm: bool = setting(True, "RMSNorm on each query and key.")
+    bias: bool = setting(False, "Biases in the output, feed-forward and logit layers.")
+    attention_bias: bool = setting(False, "Biases in the projections to query, key and value.")
+    tied: bool = setting(True, "The output layer shares the token table.")
+    dropout: float = setting(
+        0.0, "Share of weights and of outputs of layers dropped while training.", low=0.0, high=0.9
+    )
+    embedding_dropout: float = setting(
+        0.0, "Share of the embeddings dropped while training.", low=0.0, high=0.9
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_heads(self.width, self.heads, self.key_heads or self.heads, None)
+        if self.positions != "learned":
+            self._check_even()
+
+    def _check_even(self) -> None:
+        width = self.width if self.positions == "sinusoidal" else self.width // self.heads
+        if width % 2:
+            raise ArgumentError(
+                f"positions = {self.positions!r} with a width of {width}",
+                expected="an even width" + (" per head" if self.positions == "rotary" else ""),
+                cause="sines and cosines come in pairs",
+                remedy="change width or heads",
+            )
+
+
+class GPTOutput(NamedTuple):
+    """Logits (B, N, V), and the hidden states (B, N, width) before, between and after blocks.
+
+    The last hidden state is the one after the final norm, from which the logits are made.
+    """
+
+    logits: Tensor
+    hidden_states: tuple[Tensor, ...]
+
+
+class GPT(nn.Module):
+    """A decoder-only transformer.
+
+    Sources: document 004; Radford et al. 2019, *Language models are unsupervised multitask
+    learners*.
+
+    >>> model = GPT(GPTConfig(vocabulary=11, context=8, width=12, heads=2, layers=3))
+    >>> output = model(torch.tensor([[1, 2, 3, 4, 5]]))
+    >>> output.logits.shape, len(output.hidden_states)
+    (torch.Size([1, 5, 11]), 4)
+    """
+
+    positions: Tensor
+    cosines: Tensor
+    sines: Tensor
+
+    def __init__(self, config: GPTConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.tokens = nn.Embedding(config.vocabulary, config.width)
+        self.blocks = nn.ModuleList(_block(config) for _ in range(config.layers))
+        self.norm = _norm(config) if config.norm_order == "pre" else nn.Identity()
+        self.head = nn.Linear(config.width, config.vocabulary, bias=config.bias)
+        if config.tied:
+            self.head.weight = self.tokens.weight
+        self.dropout = nn.Dropout(config.embedding_dropout)
+        self._add_positions()
+        self._initialize()
+
+    def forward(self, ids: Tensor, *, cache: KeyValueCache | None = None) -> GPTOutput:
+        """Logits for the token after each of ids.
+
+        Args:
+            ids: token ids (B, N).
+            cache: from `new_cache`; it holds the tokens before these, and receives these.
+
+        Raises:
+            ArgumentError: more tokens than the context, or an id outside the vocabulary.
+        """
+        states = self.hidden_states(ids, cache=cache)
+        return GPTOutput(self.head(states[-1]), states)
+
+    def hidden_states(
+        self, ids: Tensor, *, cache: KeyValueCache | None = None
+    ) -> tuple[Tensor, ...]:
+        """The hidden states alone: generation needs the logits of the last token only."""
+        start = cache.length if cache is not None else 0
+        self._check(ids, start)
+        x, angles = self._embed(ids, start)
+        states = [x]
+        for i, block in enumerate(self.blocks):
+            x = block(x, causal=True, rotary=angles, cache=cache[i] if cache is not None else None)
+            states.append(x)
+        states[-1] = self.norm(x)
+        return tuple(states)
+
+    def steps(self, ids: Tensor) -> list[Steps]:
+        """Every intermediate of every layer's attention, (B, H, N, N) each: for short texts."""
+        x, angles = self._embed(ids, 0)
+        every = []
+        for block in cast("list[PreNormBlock]", self.blocks):
+            every.append(block.attend.steps(block.attended(x), causal=True, rotary=angles))
+            x = block(x, causal=True, rotary=angles)
+        return every
+
+    def new_cache(self, batch: int = 1, capacity: int | None = None) -> KeyValueCache:
+        """An empty key/value cache of this model's shape; by default for a whole context."""
+        config, weight = self.config, self.tokens.weight
+        return KeyValueCache(
+            layers=config.layers,
+            batch=batch,
+            key_heads=config.key_heads or config.heads,
+            capacity=capacity or config.context,
+            head_width=config.width // config.heads,
+            dtype=weight.dtype,
+            device=weight.device,
+        )
+
+    def _embed(self, ids: Tensor, start: int) -> tuple[Tensor, tuple[Tensor, Tensor] | None]:
+        here = slice(start, start + ids.shape[1])
+        x = self.tokens(ids)
+        if self.config.positions == "rotary":
+            return self.dropout(x), (self.cosines[here], self.sines[here])
+        return self.dropout(x + self.positions[here]), None
+
+    def _add_positions(self) -> None:
+        config = self.config
+        if config.positions == "learned":
+            self.positions = nn.Parameter(torch.zeros(config.context, config.width))
+        elif config.positions == "sinusoidal":
+            table = sinusoidal(config.context, config.width)
+            self.register_buffer("positions", table, persistent=False)
+        else:
+            angles = rotary(
+                torch.arange(config.context), config.width // config.heads, config.rotary_base
+            )
+            for name, table in zip(("cosines", "sines"), angles, strict=True):
+                self.register_buffer(name, table, persistent=False)
+
+    @torch.no_grad()
+    def _initialize(self) -> None:
+        """GPT-2's scheme: normal weights, smaller where a residual sum adds many of them.
+
+        Its deviation of 0.02 belongs to its width of 768; the same size of sums asks for more in
+        narrower models.
+        """
+        deviation = 0.02 * math.sqrt(768 / self.config.width)
+        for name, parameter in self.named_parameters():
+            if name.endswith("output.weight"):
+                parameter.normal_(std=deviation / math.sqrt(2 * self.config.layers))
+            elif parameter.ndim == 2:
+                parameter.normal_(std=deviation)
+            elif name.endswith("bias"):
+                parameter.zero_()
+        if self.config.positions == "sinusoidal" and not self.config.tied:
+            self.tokens.weight.normal_()  # as large as the sines that are added to them
+
+    def _check(self, ids: Tensor, start: int) -> None:
+        config = self.config
+        if start + ids.shape[-1] > config.context:
+            raise ArgumentError(
+                f"{start + ids.shape[-1]} tokens",
+                expected=f"at most the model's context of {config.context}",
+                remedy="give the last ones only, or train with a longer context",
+            )
+        if (
+            ids.is_cpu
+            and ids.numel()
+            and not 0 <= int(ids.min()) <= int(ids.max()) < config.vocabulary
+        ):
+            raise ArgumentError(
+                f"token ids from {int(ids.min())} to {int(ids.max())}",
+                expected=f"ids from 0 to {config.vocabulary - 1}",
+                cause="ids of another tokenizer",
+            )
+
+
+def loss(logits: Tensor, targets: Tensor) -> Tensor:
+    """Mean cross-entropy, in nats per token, of logits (B, N, V) for the true ids (B, N)."""
+    return F.cross_entropy(logits.flatten(0, -2).float(), targets.flatten())
+
+
+def parameters(config: GPTConfig) -> int:
+    """How many parameters the model of a configuration has; nothing is allocated."""
+    with torch.device("meta"):
+        return sum(p.numel() for p in GPT(config).parameters())
+
+
+def _norm(config: GPTConfig) -> nn.Module:
+    return NORMS[config.norm](config.width, eps=config.norm_epsilon)
+
+
+def _block(config: GPTConfig) -> PreNormBlock:
+    attend = MultiHeadAttention(
+        config.width,
+        config.heads,
+        key_heads=config.key_heads,
+        bias=config.attention_bias,
+        output_bias=config.bias,
+        qk_norm=config.qk_norm,
+        dropout=config.dropout,
+    )
+    feed = feed_forward(
+        config.width, config.hidden or 4 * config.width, config.activation, config.bias
+    )
+    return BLOCKS[config.norm_order](attend, feed, lambda: _norm(config), config.dropout)

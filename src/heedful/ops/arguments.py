@@ -1,0 +1,166 @@
+"""The arguments of attention, checked once and brought to one form.
+
+B batch, H query heads, G key heads (H = r·G), N queries, M keys, d query width, v value width.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from heedful.errors import ArgumentError
+from heedful.ops.masks import Causal, Dense, Mask, check_broadcast
+
+
+class Arguments(NamedTuple):
+    """Checked arguments: the mask is a value, `causal` is part of it, the scale is a number.
+
+    `shape` is that of the scores, (..., N, M): batch axes broadcast, all query heads.
+    """
+
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    mask: Mask | None
+    bias: Tensor | None
+    scale: float
+    dropout: float
+    shape: tuple[int, ...]
+
+    @property
+    def groups(self) -> int:
+        """How many query heads share a key head."""
+        return self.query.shape[-3] // self.key.shape[-3] if self.query.ndim >= 4 else 1
+
+
+def check(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    mask: Tensor | Mask | None,
+    bias: Tensor | None,
+    causal: bool,
+    scale: float | None,
+    dropout: float,
+) -> Arguments:
+    """Check what was given to `attention` or `steps`; refuse with one line what cannot be meant.
+
+    Raises:
+        ArgumentError: tensors of unequal type, device or axes; widths, lengths or heads that do
+            not fit; a mask or bias that does not broadcast; a scale or dropout out of range.
+    """
+    _check_tensors(query, key, value)
+    shape = _score_shape(query, key, value)
+    if not 0.0 <= dropout < 1.0:
+        raise ArgumentError(f"dropout={dropout}", expected="a probability, 0 ≤ dropout < 1")
+    if scale is None:
+        scale = 1.0 / math.sqrt(query.shape[-1])
+    if not math.isfinite(scale):
+        raise ArgumentError(f"scale={scale}", expected="a finite number")
+    if bias is not None:
+        _check_bias(bias, shape)
+    mask = _mask(mask, causal)
+    if mask is not None:
+        mask.check(shape)
+    return Arguments(query, key, value, mask, bias, float(scale), dropout, shape)
+
+
+def _mask(mask: Tensor | Mask | None, causal: bool) -> Mask | None:
+    if isinstance(mask, Tensor):
+        mask = Dense(mask)
+    if mask is not None and not isinstance(mask, Mask):
+        raise ArgumentError(
+            f"mask of type {type(mask).__name__}",
+            expected="a boolean tensor or a mask such as heedful.masks.Causal()",
+        )
+    if not causal:
+        return mask
+    return Causal() if mask is None else Causal() & mask
+
+
+def _check_tensors(query: Tensor, key: Tensor, value: Tensor) -> None:
+    for name, tensor in zip(("query", "key", "value"), (query, key, value), strict=True):
+        if not isinstance(tensor, Tensor):
+            raise ArgumentError(
+                f"{name} of type {type(tensor).__name__}",
+                expected="a torch tensor",
+                remedy="torch.as_tensor converts arrays and lists",
+            )
+        if not tensor.is_floating_point():
+            raise ArgumentError(
+                f"{name} of type {tensor.dtype}",
+                expected="float16, bfloat16, float32 or float64",
+                cause="token ids where their embeddings were meant",
+                remedy="embed the ids first, or call .float()",
+            )
+        if (tensor.dtype, tensor.device) != (query.dtype, query.device):
+            raise ArgumentError(
+                f"{name} is {tensor.dtype} on {tensor.device}",
+                expected=f"{query.dtype} on {query.device}, as the query is",
+                remedy="convert with .to(query)",
+            )
+
+
+def _score_shape(query: Tensor, key: Tensor, value: Tensor) -> tuple[int, ...]:
+    came = f"query {tuple(query.shape)}, key {tuple(key.shape)}, value {tuple(value.shape)}"
+    if not 2 <= query.ndim == key.ndim == value.ndim:
+        raise ArgumentError(
+            came,
+            expected="the same number of axes in all three, at least (tokens, width)",
+            remedy="add axes of size 1 with unsqueeze",
+        )
+    if query.shape[-1] != key.shape[-1] or query.shape[-1] == 0:
+        raise ArgumentError(
+            came,
+            expected="query and key of one width (their last axis)",
+            cause="heads not split the same way",
+            remedy="project both to the same width",
+        )
+    if key.shape[-2] != value.shape[-2]:
+        raise ArgumentError(
+            came,
+            expected="as many values as keys (axis −2)",
+            cause="value taken from another sequence than key",
+        )
+    heads = _heads(query, key, value, came) if query.ndim >= 4 else ()
+    end = -2 - len(heads)
+    batch = _batch((query.shape[:end], key.shape[:end], value.shape[:end]), came)
+    return (*batch, *heads, query.shape[-2], key.shape[-2])
+
+
+def _heads(query: Tensor, key: Tensor, value: Tensor, came: str) -> tuple[int]:
+    heads, key_heads, value_heads = query.shape[-3], key.shape[-3], value.shape[-3]
+    if key_heads != value_heads or key_heads == 0 or heads % key_heads:
+        raise ArgumentError(
+            came,
+            expected="key and value with equal heads (axis −3) that divide the query's heads",
+            cause="axes in the order (batch, tokens, heads, width)",
+            remedy="transpose(1, 2) puts heads before tokens",
+        )
+    return (heads,)
+
+
+def _batch(shapes: tuple[torch.Size, ...], came: str) -> torch.Size:
+    if shapes[0] == shapes[1] == shapes[2]:  # torch.broadcast_shapes takes 50 µs
+        return shapes[0]
+    try:
+        return torch.broadcast_shapes(*shapes)
+    except RuntimeError:
+        raise ArgumentError(
+            came, expected="leading axes that are equal, or 1 to broadcast", cause="unequal batches"
+        ) from None
+
+
+def _check_bias(bias: Tensor, shape: tuple[int, ...]) -> None:
+    if not bias.is_floating_point():
+        raise ArgumentError(
+            f"bias of type {bias.dtype}",
+            expected="floating-point numbers, added to the scores",
+            cause="a boolean mask",
+            remedy="pass it as mask=",
+        )
+    check_broadcast("bias", bias, shape)

@@ -1,0 +1,93 @@
+"""`heedful.attention`: the fused output, and beside it, only where asked for, the weights."""
+
+from __future__ import annotations
+
+from typing import Literal, overload
+
+from jaxtyping import Float
+from torch import Tensor
+
+from heedful.ops import reference
+from heedful.ops.arguments import check
+from heedful.ops.fused import fused
+from heedful.ops.masks import Mask
+
+
+@overload
+def attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    mask: Tensor | Mask | None = ...,
+    bias: Tensor | None = ...,
+    causal: bool = ...,
+    scale: float | None = ...,
+    dropout: float = ...,
+    return_weights: Literal[False] = ...,
+) -> Tensor: ...
+
+
+@overload
+def attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    mask: Tensor | Mask | None = ...,
+    bias: Tensor | None = ...,
+    causal: bool = ...,
+    scale: float | None = ...,
+    dropout: float = ...,
+    return_weights: Literal[True],
+) -> tuple[Tensor, Tensor]: ...
+
+
+def attention(
+    query: Float[Tensor, "*lead queries width"],
+    key: Float[Tensor, "*key_lead keys width"],
+    value: Float[Tensor, "*value_lead keys value_width"],
+    *,
+    mask: Tensor | Mask | None = None,
+    bias: Tensor | None = None,
+    causal: bool = False,
+    scale: float | None = None,
+    dropout: float = 0.0,
+    return_weights: bool = False,
+) -> Tensor | tuple[Tensor, Tensor]:
+    """Scaled dot-product attention: softmax(query · keyᵀ · scale + bias, masked) · value.
+
+    Source: Vaswani et al. 2017, *Attention is all you need* (arXiv:1706.03762), equation 1;
+    grouped heads: Ainslie et al. 2023 (arXiv:2305.13245).
+
+    Args:
+        query: (N, d), (B, N, d), (B, H, N, d) or any leading axes.
+        key: (M, d) with as many axes; from four axes on it may have G heads, H = r·G, and
+            query head h uses key head h // r.
+        value: (M, v); its width v may differ from d.
+        mask: boolean tensor that broadcasts to (..., N, M), True = may attend, or a value of
+            `heedful.masks`. A row that may attend to nothing gets zeros.
+        bias: added to the scaled scores; broadcasts to (..., N, M).
+        causal: query n of N sees keys up to n + M − N (the last query sees all of them).
+        scale: what the scores are multiplied by; default 1/√d.
+        dropout: probability with which a weight is dropped; not for evaluation.
+        return_weights: also return the weights, before dropout, beside the same output.
+
+    Returns:
+        the context (..., N, v); with `return_weights`, (context, weights (..., N, M)).
+
+    Raises:
+        ArgumentError: shapes, types or devices that do not fit, in one line.
+
+    >>> import torch
+    >>> query, key, value = torch.ones(2, 4), torch.ones(3, 4), torch.arange(6.).view(3, 2)
+    >>> attention(query, key, value, causal=True, return_weights=True)
+    (tensor([[1., 2.],
+            [2., 3.]]), tensor([[0.5000, 0.5000, 0.0000],
+            [0.3333, 0.3333, 0.3333]]))
+    """
+    arguments = check(
+        query, key, value, mask=mask, bias=bias, causal=causal, scale=scale, dropout=dropout
+    )
+    context = fused(arguments)
+    return (context, reference.weights(arguments)) if return_weights else context

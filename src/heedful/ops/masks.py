@@ -1,0 +1,297 @@
+"""Masks as small values: what may attend to what, without the N × M table.
+
+A mask is a predicate on (query, key) with named parameters. It is combined with `&`, any crop
+of it is made on demand, and `span` says which keys a run of queries can see at all, so that
+nobody computes blocks that the mask empties. True means *may attend*.
+
+Positions: query n of N stands at position p(n) = n + offset. Where no offset is given it is
+M − N, so the last query stands at the last key (*bottom right*), as key/value caches need.
+
+>>> mask = Causal() & Window(2)
+>>> mask.crop((3, 5)).int()
+tensor([[0, 1, 1, 0, 0],
+        [0, 0, 1, 1, 0],
+        [0, 0, 0, 1, 1]], dtype=torch.int32)
+>>> mask.crop((3, 5), queries=[2], keys=slice(3, 5))
+tensor([[True, True]])
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import torch
+from jaxtyping import Bool
+from torch import Tensor
+
+from heedful.errors import ArgumentError
+
+Index: TypeAlias = slice | Sequence[int] | Tensor
+Shape: TypeAlias = Sequence[int]
+ALL = slice(None)
+
+
+class Mask:
+    """What every mask can do.
+
+    A new mask defines `allowed`; `span` where it knows more than "any key"; and `check` where it
+    has a size of its own.
+    """
+
+    device: torch.device | None = None
+
+    def allowed(self, query: Tensor, key: Tensor, shape: Shape) -> Tensor:
+        """Which pairs may attend.
+
+        Args:
+            query: indices of queries, (n, 1).
+            key: indices of keys, (1, m).
+            shape: the shape (..., N, M) of the whole score table.
+
+        Returns:
+            boolean tensor that broadcasts to (..., n, m).
+        """
+        raise NotImplementedError(f"{type(self).__name__} does not say what is allowed")
+
+    def check(self, shape: Shape) -> None:
+        """Raise an `ArgumentError` where the mask's own size does not fit the scores' shape."""
+
+    def span(self, queries: range, shape: Shape) -> range:
+        """The keys that a run of queries can see at the most; the others are all masked."""
+        return range(shape[-1])
+
+    def crop(
+        self,
+        shape: Shape,
+        queries: Index = ALL,
+        keys: Index = ALL,
+        device: torch.device | str | None = None,
+    ) -> Bool[Tensor, "*lead n m"]:
+        """The mask of chosen queries and keys; memory grows with the crop alone.
+
+        Args:
+            shape: shape (..., N, M) of the whole score table.
+            queries, keys: a slice or a list of indices; negative ones count from the end.
+            device: where to make it; by default where the mask's own tensors are.
+
+        Returns:
+            boolean tensor that broadcasts to (..., n, m), True = may attend.
+
+        Raises:
+            ArgumentError: an index outside N or M, or a mask whose own size does not fit.
+        """
+        self.check(shape)
+        device = device or self.device
+        query = _indices(queries, shape[-2], "query").to(device)
+        key = _indices(keys, shape[-1], "key").to(device)
+        allowed = self.allowed(query[:, None], key[None, :], shape)
+        return allowed.expand(*allowed.shape[:-2], len(query), len(key))
+
+    def __and__(self, other: Mask) -> Mask:
+        if not isinstance(other, Mask):
+            return NotImplemented
+        return Combined(_parts(self) + _parts(other))
+
+
+@dataclass(frozen=True)
+class Causal(Mask):
+    """Query n sees keys m ≤ n + offset; offset None means M − N (bottom right)."""
+
+    offset: int | None = None
+
+    def allowed(self, query: Tensor, key: Tensor, shape: Shape) -> Tensor:
+        """Keys up to the query's own position."""
+        return key <= query + _offset(self.offset, shape)
+
+    def span(self, queries: range, shape: Shape) -> range:
+        """Keys up to the position of the last query."""
+        last = queries[-1] + _offset(self.offset, shape)
+        return range(max(0, min(shape[-1], last + 1)))
+
+
+@dataclass(frozen=True)
+class Window(Mask):
+    """Query n sees keys with abs(p(n) − m) < size; with `Causal()`, the last `size` keys.
+
+    Source: the sliding windows of Longformer (Beltagy et al. 2020, arXiv:2004.05150).
+    """
+
+    size: int
+    offset: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.size < 1:
+            raise ArgumentError(
+                f"Window(size={self.size})",
+                expected="a size of at least 1",
+                remedy="size counts the token itself: Window(1) sees only the query's own position",
+            )
+
+    def allowed(self, query: Tensor, key: Tensor, shape: Shape) -> Tensor:
+        """Keys nearer than `size`."""
+        return (query + _offset(self.offset, shape) - key).abs() < self.size
+
+    def span(self, queries: range, shape: Shape) -> range:
+        """Keys near the first to near the last query."""
+        offset = _offset(self.offset, shape)
+        first = min(shape[-1], max(0, queries[0] + offset - self.size + 1))
+        return range(first, max(first, min(shape[-1], queries[-1] + offset + self.size)))
+
+
+@dataclass(frozen=True, eq=False)
+class Padding(Mask):
+    """Real keys may be attended to, padding may not.
+
+    Args:
+        keep: boolean (M,) or (B, M), True where the key is a real token.
+
+    >>> Padding.from_lengths([2, 3], total=3).crop((2, 1, 3, 3)).shape
+    torch.Size([2, 1, 3, 3])
+    """
+
+    keep: Tensor
+
+    def __post_init__(self) -> None:
+        _check_boolean("Padding", self.keep)
+
+    @classmethod
+    def from_lengths(cls, lengths: Sequence[int], total: int, side: str = "right") -> Padding:
+        """Padding of a batch of sequences of these lengths to `total` tokens.
+
+        Args:
+            lengths: real tokens of each sequence.
+            total: tokens after padding.
+            side: "right" or "left", where the padding stands.
+        """
+        if side not in ("left", "right"):
+            raise ArgumentError(f"side={side!r}", expected="'left' or 'right'")
+        length = torch.as_tensor(list(lengths))[:, None]
+        position = torch.arange(total)[None, :]
+        return cls(position < length if side == "right" else position >= total - length)
+
+    @property
+    def device(self) -> torch.device:  # type: ignore[override]
+        """Where the mask is."""
+        return self.keep.device
+
+    def check(self, shape: Shape) -> None:
+        """One row of keys for each sequence of the batch."""
+        keep = self.keep.shape
+        if keep[-1] != shape[-1] or self.keep.ndim > max(1, len(shape) - 1):
+            raise ArgumentError(
+                f"padding of shape {tuple(keep)}",
+                expected=f"(keys,) or (batch, keys) for scores of shape {tuple(shape)}",
+                cause="keys of a cache left out, or a batch where the scores have none",
+                remedy="keep has one entry for each key, those of the cache too",
+            )
+
+    def allowed(self, query: Tensor, key: Tensor, shape: Shape) -> Tensor:
+        """Real keys, the same for every query."""
+        real = self.keep[..., None, key[0]]
+        between = len(shape) - real.ndim  # heads, where there are any
+        if real.ndim == 2 or between == 0:
+            return real
+        return real.reshape(*real.shape[:-2], *[1] * between, *real.shape[-2:])
+
+
+@dataclass(frozen=True, eq=False)
+class Dense(Mask):
+    """Any boolean table that broadcasts to (..., N, M), True = may attend."""
+
+    table: Tensor
+
+    def __post_init__(self) -> None:
+        _check_boolean("Dense", self.table)
+
+    @property
+    def device(self) -> torch.device:  # type: ignore[override]
+        """Where the mask is."""
+        return self.table.device
+
+    def check(self, shape: Shape) -> None:
+        """It broadcasts."""
+        check_broadcast("mask", self.table, shape)
+
+    def allowed(self, query: Tensor, key: Tensor, shape: Shape) -> Tensor:
+        """The table's own entries."""
+        table = torch.atleast_2d(self.table)
+        query = query if table.shape[-2] > 1 else torch.zeros_like(query[:1])
+        key = key if table.shape[-1] > 1 else torch.zeros_like(key[:, :1])
+        return table[..., query, key]
+
+
+@dataclass(frozen=True, eq=False)
+class Combined(Mask):
+    """Several masks, all of which must allow a pair; made by `&`."""
+
+    parts: tuple[Mask, ...]
+
+    @property
+    def device(self) -> torch.device | None:  # type: ignore[override]
+        """Where the first part with tensors is."""
+        return next((part.device for part in self.parts if part.device is not None), None)
+
+    def check(self, shape: Shape) -> None:
+        """Every part fits."""
+        for part in self.parts:
+            part.check(shape)
+
+    def allowed(self, query: Tensor, key: Tensor, shape: Shape) -> Tensor:
+        """What every part allows."""
+        allowed = self.parts[0].allowed(query, key, shape)
+        for part in self.parts[1:]:
+            allowed = allowed & part.allowed(query, key, shape)
+        return allowed
+
+    def span(self, queries: range, shape: Shape) -> range:
+        """Where the spans of all parts meet."""
+        spans = [part.span(queries, shape) for part in self.parts]
+        first = max(span.start for span in spans)
+        return range(first, max(first, min(span.stop for span in spans)))
+
+
+def _parts(mask: Mask) -> tuple[Mask, ...]:
+    return mask.parts if isinstance(mask, Combined) else (mask,)
+
+
+def _offset(offset: int | None, shape: Shape) -> int:
+    return shape[-1] - shape[-2] if offset is None else offset
+
+
+def _indices(index: Index, size: int, what: str) -> Tensor:
+    if isinstance(index, slice):
+        return torch.arange(*index.indices(size))
+    indices = torch.as_tensor(index, dtype=torch.long).reshape(-1)
+    outside = indices[(indices < -size) | (indices >= size)]
+    if len(outside):
+        raise ArgumentError(
+            f"{what} index {int(outside[0])}", expected=f"one of the {size} in the score table"
+        )
+    return indices % size if size else indices
+
+
+def _check_boolean(name: str, tensor: Tensor) -> None:
+    if tensor.dtype != torch.bool:
+        raise ArgumentError(
+            f"{name} mask of type {tensor.dtype}",
+            expected="torch.bool, True = may attend",
+            cause="an additive mask",
+            remedy="pass additive values as bias=, or mask != 0 where 1 means attend",
+        )
+
+
+def check_broadcast(what: str, table: Tensor, shape: Shape) -> None:
+    """Refuse a table that does not broadcast to the shape (..., N, M) of the scores."""
+    fits = table.ndim <= len(shape) and all(
+        have in (1, want)
+        for have, want in zip(reversed(table.shape), reversed(shape), strict=False)
+    )
+    if not fits:
+        raise ArgumentError(
+            f"{what} of shape {tuple(table.shape)}",
+            expected=f"one that broadcasts to the scores (..., queries, keys) = {tuple(shape)}",
+            cause="axes in another order, or a (batch, keys) padding mask",
+            remedy="put axes of size 1 where it is the same, or use heedful.masks.Padding",
+        )

@@ -1,0 +1,86 @@
+"""Where a token stands: sinusoidal tables, and rotation of queries and keys.
+
+(Learned positions are a table of parameters; the model holds it.)
+"""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from heedful.errors import ArgumentError
+
+
+def sinusoidal(tokens: int, width: int, base: float = 10_000.0) -> Float[Tensor, "tokens width"]:
+    """The table of sines and cosines that is added to embeddings.
+
+    PE(p, 2i) = sin(p / base^(2i/width)), PE(p, 2i+1) = cos of the same: section 3.5 of Vaswani
+    et al. 2017, and step 3 of document 004, whose printed table this is.
+
+    Args:
+        tokens: rows, positions from 0.
+        width: columns; even.
+        base: the longest wavelength is 2π · base.
+
+    Returns:
+        (tokens, width) in float32.
+
+    >>> sinusoidal(2, 4)
+    tensor([[0.0000, 1.0000, 0.0000, 1.0000],
+            [0.8415, 0.5403, 0.0100, 0.9999]])
+    """
+    angles = _angles(torch.arange(tokens), width, base)
+    return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1).float()
+
+
+def rotary(
+    positions: Int[Tensor, " tokens"], width: int, base: float = 10_000.0
+) -> tuple[Float[Tensor, "tokens half"], Float[Tensor, "tokens half"]]:
+    """Cosines and sines by which `rotate` turns queries and keys of a width.
+
+    Source: Su et al. 2021, *RoFormer* (arXiv:2104.09864).
+
+    Args:
+        positions: positions of the tokens, (tokens,).
+        width: the width of a head; even.
+        base: the longest wavelength is 2π · base.
+
+    Returns:
+        (cosines, sines), each (tokens, width / 2) in float32 on the CPU.
+    """
+    angles = _angles(positions, width, base)
+    return angles.cos().float(), angles.sin().float()
+
+
+def rotate(
+    vectors: Float[Tensor, "*lead tokens width"],
+    cosines: Float[Tensor, "tokens half"],
+    sines: Float[Tensor, "tokens half"],
+) -> Float[Tensor, "*lead tokens width"]:
+    """Turn each pair (i, i + width/2) of a vector by its position's angle.
+
+    The pairs are halves, as in Hugging Face's models. The dot product of two turned vectors
+    depends on the distance of their positions alone.
+
+    >>> cosines, sines = rotary(torch.tensor([0, 1]), width=2)
+    >>> rotate(torch.tensor([[1.0, 0.0], [1.0, 0.0]]), cosines, sines)
+    tensor([[1.0000, 0.0000],
+            [0.5403, 0.8415]])
+    """
+    cosines, sines = cosines.to(vectors.dtype), sines.to(vectors.dtype)
+    first, second = vectors.chunk(2, dim=-1)
+    return torch.cat([first * cosines - second * sines, second * cosines + first * sines], dim=-1)
+
+
+def _angles(positions: Tensor, width: int, base: float) -> Tensor:
+    if width < 2 or width % 2:
+        raise ArgumentError(
+            f"width {width}",
+            expected="an even width of at least 2",
+            cause="sines and cosines come in pairs",
+        )
+    # in float64, since float32 angles are off by 0.004 at position 100,000; on the CPU, since
+    # Apple's GPUs have no float64
+    pairs = torch.arange(0, width, 2, dtype=torch.float64)
+    return positions.cpu().double()[:, None] * base ** (-pairs / width)

@@ -1,0 +1,125 @@
+"""Byte-level byte-pair encoding, trained on the user's own text.
+
+Byte pairs: Sennrich, Haddow & Birch 2016 (arXiv 1508.07909). On bytes, with words split as GPT-2
+splits them: Radford et al. 2019, section 2.2. Hugging Face `tokenizers` does the work, and the
+file is its own `tokenizer.json`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from heedful.errors import ArgumentError
+from heedful.text.tokenizer import Tokenizer, whole_characters
+
+if TYPE_CHECKING:
+    import tokenizers
+
+
+class BPETokenizer(Tokenizer):
+    """Tokens are byte strings that occur often; all 256 bytes are among them.
+
+    So any text encodes, and decodes to itself exactly. Text that spells a special token is
+    ordinary text.
+
+    Args:
+        library: a byte-level BPE tokenizer of Hugging Face `tokenizers`.
+
+    Raises:
+        ArgumentError: the tokenizer is of another kind.
+
+    >>> tokenizer = BPETokenizer.train(["low lower lowest " * 9], vocabulary=263)
+    >>> tokenizer.pieces(tokenizer.encode("lowest – low"))
+    ['low', 'est', '·', '<e2>', '<80>', '<93>', '·low']
+    """
+
+    kind = "bpe"
+
+    def __init__(self, library: tokenizers.Tokenizer) -> None:
+        from tokenizers.decoders import ByteLevel
+        from tokenizers.models import BPE
+
+        if not isinstance(library.model, BPE) or not isinstance(library.decoder, ByteLevel):
+            raise ArgumentError(
+                f"a tokenizer of the kind {type(library.model).__name__}",
+                expected="byte-level BPE",
+                remedy="train one with `heedful train`",
+            )
+        library.encode_special_tokens = True
+        self._library = library
+        super().__init__(_table(library))
+
+    @classmethod
+    def train(cls, pieces: Iterable[str], vocabulary: int) -> BPETokenizer:
+        """The tokenizer of a text that comes in pieces.
+
+        Args:
+            pieces: the text; `tokenizers` keeps each distinct word, so bound it where it is long.
+            vocabulary: the number of tokens, 256 or more; fewer come out where the text has no
+                more pairs to join.
+
+        Raises:
+            ArgumentError: the vocabulary is too small.
+            TextError: the text is not one that UTF-8 can hold.
+        """
+        from tokenizers import Tokenizer as Library
+        from tokenizers import decoders, models, pre_tokenizers, trainers
+
+        if vocabulary < 256:
+            raise ArgumentError(
+                f"a vocabulary of {vocabulary}",
+                expected="256 or more",
+                cause="each of the 256 bytes has a token of its own",
+                remedy="try 4096",
+            )
+        library = Library(models.BPE())
+        library.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        library.decoder = decoders.ByteLevel()
+        trainer = trainers.BpeTrainer(
+            vocab_size=vocabulary,
+            initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+            show_progress=False,
+        )
+        library.train_from_iterator(map(whole_characters, pieces), trainer)
+        return cls(library)
+
+    def encode_array(self, text: str) -> np.ndarray:
+        """The ids of a text, (T,) uint32; other threads run meanwhile."""
+        [encoding] = self._library.encode_batch_fast(
+            [whole_characters(text)], add_special_tokens=False
+        )
+        return np.array(encoding.ids, np.uint32)
+
+    def _write(self, path: Path) -> None:
+        self._write_text(path, self._library.to_str(pretty=True))
+
+
+def _table(library: tokenizers.Tokenizer) -> list[bytes]:
+    """The bytes of each token; an id that stands for nothing has none."""
+    byte_of = {char: byte for byte, char in enumerate(_byte_alphabet())}
+    literal = {id: token.content for id, token in library.get_added_tokens_decoder().items()}
+    names = {id: name for name, id in library.get_vocab().items()}
+    try:
+        return [
+            literal[id].encode()
+            if id in literal
+            else bytes(byte_of[char] for char in names.get(id, ""))
+            for id in range(max(names) + 1)
+        ]
+    except KeyError as error:
+        raise ArgumentError(
+            f"a token with the character {error}",
+            expected="tokens in the byte alphabet of GPT-2",
+            remedy="train a tokenizer with `heedful train`",
+        ) from None
+
+
+def _byte_alphabet() -> list[str]:
+    """GPT-2's character for each byte: itself where it prints, else the next from U+0100 on."""
+    itself = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
+    others = iter(range(0x100, 0x200))
+    return [chr(byte if byte in itself else next(others)) for byte in range(256)]

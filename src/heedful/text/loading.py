@@ -1,0 +1,92 @@
+"""Any tokenizer from its file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from heedful.errors import ArgumentError, RunError, TextError
+from heedful.files import read_json
+from heedful.text.bpe import BPETokenizer
+from heedful.text.characters import CharacterTokenizer
+from heedful.text.tiktoken_encoding import TiktokenTokenizer, open_encoding
+from heedful.text.tokenizer import ENVELOPE, VERSION, Tokenizer, tokenizer_file
+
+
+def load_tokenizer(path: str | Path) -> Tokenizer:
+    """Read what `Tokenizer.save` wrote, or a byte-level BPE `tokenizer.json` of Hugging Face.
+
+    Args:
+        path: the file, or the run directory that has it as `tokenizer.json`.
+
+    Raises:
+        RunError: the file is missing, damaged, of a newer version or of an unknown kind.
+        TextError: the ranks of its tiktoken encoding cannot be had.
+
+    >>> import tempfile
+    >>> directory = tempfile.mkdtemp()
+    >>> CharacterTokenizer("abc").save(directory)
+    >>> load_tokenizer(directory).encode("cab")
+    [2, 0, 1]
+    """
+    path = tokenizer_file(path)
+    about = read_json(path)
+    if not isinstance(about, dict):
+        raise _foreign(path)
+    if ENVELOPE not in about:
+        return _bpe(path, about)
+    if about[ENVELOPE] != VERSION:
+        raise RunError(
+            f"{path} has version {about[ENVELOPE]!r} of the tokenizer file",
+            expected=f"version {VERSION}",
+            cause="it was written by a newer heedful",
+            remedy="update heedful",
+        )
+    try:
+        return _ours(about)
+    except TextError:  # the file is whole, its encoding's ranks are missing
+        raise
+    except (KeyError, TypeError, ValueError, OverflowError, MemoryError) as error:
+        raise _damaged(path, error) from error
+
+
+def _ours(about: dict[str, Any]) -> Tokenizer:
+    if about["kind"] == CharacterTokenizer.kind:
+        return CharacterTokenizer(about["characters"])
+    if about["kind"] != TiktokenTokenizer.kind:
+        raise ArgumentError(f"the kind {about['kind']!r}")
+    ids = np.arange(about["size"]) if "size" in about else np.array(about["ids"])
+    return TiktokenTokenizer(open_encoding(about["encoding"]), ids)
+
+
+def _bpe(path: Path, about: dict[str, Any]) -> Tokenizer:
+    import tokenizers
+
+    if not isinstance(about.get("model"), dict):
+        raise _foreign(path)
+    try:
+        library = tokenizers.Tokenizer.from_file(str(path))
+    except Exception as error:  # `tokenizers` raises bare Exception
+        raise _damaged(path, error) from error
+    try:
+        return BPETokenizer(library)
+    except ArgumentError as error:
+        raise RunError(f"{path} has {error}") from error
+
+
+def _foreign(path: Path) -> RunError:
+    return RunError(
+        f"{path} is no tokenizer",
+        expected="a file that heedful or Hugging Face tokenizers wrote",
+        remedy="check the path, or train again",
+    )
+
+
+def _damaged(path: Path, error: Exception) -> RunError:
+    return RunError(
+        f"cannot read the tokenizer in {path}: {error!r}",
+        cause="a damaged file",
+        remedy="restore it, or train again",
+    )

@@ -1,0 +1,166 @@
+"""From a text to a tokenizer and a token file, as a stream, on all cores, in bounded memory."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+
+from heedful.files import make_directory, replacing
+from heedful.text.bpe import BPETokenizer
+from heedful.text.characters import CharacterTokenizer
+from heedful.text.choice import TokenizerChoice
+from heedful.text.sources import FileSource, Source
+from heedful.text.tiktoken_encoding import TiktokenTokenizer, open_encoding, original_ids
+from heedful.text.tokenizer import Tokenizer
+from heedful.text.tokens import TokenFile, chunks_of, distinct, id_type, write_ids
+
+_Result = TypeVar("_Result")
+Progress = Callable[[int, int | None], None]
+BPE_SAMPLE = 8 << 20  # bytes: the trainer keeps each distinct word, at some hundred bytes each
+_THREADS = min(8, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 4)
+
+
+def prepare(
+    source: Source,
+    choice: TokenizerChoice,
+    path: str | Path,
+    *,
+    validation: float = 0.1,
+    progress: Progress | None = None,
+) -> tuple[Tokenizer, TokenFile]:
+    """Choose the tokens of a text, and write its ids to a file.
+
+    The text is read as a stream and tokenized by threads (both libraries let go of the
+    interpreter's lock), so memory does not grow with it. Standard input is read once, into a
+    temporary file beside the output.
+
+    Args:
+        source: the text; `open_source` makes one.
+        choice: which tokenizer.
+        path: the `.npy` file to write, whole or not at all.
+        validation: the share of the ids, the last ones, that training does not see.
+        progress: called with the bytes that are tokenized, and the bytes there are if known.
+
+    Returns:
+        the tokenizer, and the ids by memory map: uint16 where the tokenizer has at most 65,536
+        rows, else uint32.
+
+    Raises:
+        TextError: the text cannot be read, or the ranks of an encoding cannot be had.
+        SaveError: the file cannot be written; what was there before still is.
+
+    >>> import tempfile
+    >>> from heedful.text import StringSource
+    >>> path = Path(tempfile.mkdtemp()) / "tokens.npy"
+    >>> source = StringSource("to be or not to be")
+    >>> tokenizer, tokens = prepare(source, TokenizerChoice("characters"), path)
+    >>> tokenizer.decode(tokens.train), tokenizer.decode(tokens.validation)
+    ('to be or not to ', 'be')
+    """
+    path = Path(path)
+    make_directory(path.parent)
+    with replacing(path) as temporary, _rereadable(source, path) as text:
+        tokenizer = _write(text, choice, temporary, progress)
+    return tokenizer, TokenFile(path, validation)
+
+
+def _write(
+    source: Source, choice: TokenizerChoice, path: Path, progress: Progress | None
+) -> Tokenizer:
+    if choice.name == CharacterTokenizer.kind:
+        return _write_rows(CharacterTokenizer.train(source.pieces()), source, path, progress)
+    if choice.name == BPETokenizer.kind:
+        trained = BPETokenizer.train(sample(source, BPE_SAMPLE), choice.vocabulary)
+        return _write_rows(trained, source, path, progress)
+    return _write_tiktoken(choice, source, path, progress)
+
+
+def _write_rows(
+    tokenizer: Tokenizer, source: Source, path: Path, progress: Progress | None
+) -> Tokenizer:
+    ids = _encoded(tokenizer.encode_array, source, progress)
+    write_ids(path, ids, id_type(tokenizer.size))
+    return tokenizer
+
+
+def _write_tiktoken(
+    choice: TokenizerChoice, source: Source, path: Path, progress: Progress | None
+) -> Tokenizer:
+    """The encoding's own ids first; which of them the text uses is known only then."""
+    encoding = open_encoding(choice.name)
+    rows_for = TiktokenTokenizer.compact if choice.compact else TiktokenTokenizer.up_to_largest
+    with _temporary(path, "ids") as beside:
+        encode = partial(original_ids, encoding)
+        write_ids(beside, _encoded(encode, source, progress), np.dtype(np.uint32))
+        ids = np.load(beside, mmap_mode="r")
+        tokenizer = rows_for(encoding, distinct(ids))
+        write_ids(path, map(tokenizer.rows, chunks_of(ids)), id_type(tokenizer.size))
+        return tokenizer
+
+
+def sample(source: Source, most: int) -> Iterator[str]:
+    """At most about `most` bytes of a text of known size, from all over it: a share of each piece.
+
+    >>> from heedful.text import StringSource
+    >>> sum(map(len, sample(StringSource("all work " * 100_000), most=9_000)))
+    9000
+    """
+    share = min(1.0, most / (source.size or most))
+    return (piece[: round(len(piece) * share)] for piece in source.pieces())
+
+
+def _encoded(
+    encode: Callable[[str], np.ndarray], source: Source, progress: Progress | None
+) -> Iterator[np.ndarray]:
+    total, done = source.size, 0
+
+    def measured(piece: str) -> tuple[np.ndarray, int]:
+        return encode(piece), len(piece.encode())
+
+    for ids, length in _in_order(measured, source.pieces()):
+        yield ids
+        done += length
+        if progress:
+            progress(done, total)
+
+
+def _in_order(function: Callable[[str], _Result], pieces: Iterable[str]) -> Iterator[_Result]:
+    """The results in the order of the pieces, with two pieces a thread under way at most."""
+    waiting: deque[Future[_Result]] = deque()
+    with ThreadPoolExecutor(_THREADS) as pool:
+        for piece in pieces:
+            waiting.append(pool.submit(function, piece))
+            if len(waiting) == 2 * _THREADS:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+
+
+@contextmanager
+def _rereadable(source: Source, path: Path) -> Iterator[Source]:
+    """The source itself, or a copy on disk of one that can be read only once."""
+    if not source.once:
+        yield source
+        return
+    with _temporary(path, "text") as copy:
+        with open(copy, "w", encoding="utf-8", newline="") as file:
+            file.writelines(source.pieces())
+        yield FileSource((str(copy),))
+
+
+@contextmanager
+def _temporary(path: Path, what: str) -> Iterator[Path]:
+    """A path beside another; the name is fixed, so that a killed run leaves one at most."""
+    temporary = path.with_name(f".{path.name.strip('.')}.{what}")
+    try:
+        yield temporary
+    finally:
+        temporary.unlink(missing_ok=True)

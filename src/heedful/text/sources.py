@@ -1,0 +1,258 @@
+"""Where a text comes from: files, folders, standard input, a string, or Python itself.
+
+Texts are read as a stream, and checked: UTF-8, and no binary file.
+"""
+
+from __future__ import annotations
+
+import codecs
+import os
+import stat
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import BinaryIO, Protocol
+
+from heedful.errors import TextError
+from heedful.text.cutting import cut
+from heedful.text.python_reference import TITLE, python_reference
+
+STANDARD_INPUT = "-"
+PIECE = 1 << 18  # characters: what a tokenizer makes of a piece takes up to 100 times as much
+_BLOCK = 1 << 18  # bytes
+
+
+class Source(Protocol):
+    """A text that comes in pieces."""
+
+    @property
+    def title(self) -> str:
+        """What to call it."""
+
+    @property
+    def size(self) -> int | None:
+        """Its bytes, where they are known before it is read."""
+
+    @property
+    def once(self) -> bool:
+        """Whether it can be read only once, like standard input."""
+
+    def pieces(self, size: int = PIECE) -> Iterator[str]:
+        """The text in pieces of at most `size` characters, cut where no tokenizer joins them.
+
+        Raises:
+            TextError: it is empty, not UTF-8, binary or unreadable.
+        """
+
+
+@dataclass(frozen=True)
+class StringSource:
+    """A text that is there already.
+
+    >>> "".join(StringSource("to be or not to be").pieces(size=5))
+    'to be or not to be'
+    """
+
+    text: str
+    title: str = "a text"
+    once = False
+
+    @property
+    def size(self) -> int:
+        """Its bytes as UTF-8."""
+        return len(self.text.encode())
+
+    def pieces(self, size: int = PIECE) -> Iterator[str]:
+        """The text in pieces; a `TextError` where it is empty."""
+        if not self.text:
+            raise _empty(self.title)
+        return cut((self.text[at : at + size] for at in range(0, len(self.text), size)), size)
+
+
+@dataclass(frozen=True)
+class FileSource:
+    """Files one after another, with a line break between where one does not end with it.
+
+    A byte-order mark at the start of a file is left out; line endings stay as they are.
+
+    Args:
+        paths: files, pipes, or `-` for standard input.
+    """
+
+    paths: tuple[str, ...]
+
+    @property
+    def title(self) -> str:
+        """The path, or how many files there are."""
+        if len(self.paths) > 1:
+            return f"{len(self.paths):,} files"
+        return "standard input" if self.paths[0] == STANDARD_INPUT else self.paths[0]
+
+    @property
+    def size(self) -> int | None:
+        """The files' bytes; None where one is not a regular file."""
+        return None if self.once else sum(_status(path).st_size for path in self.paths)
+
+    @property
+    def once(self) -> bool:
+        """Whether one of them is standard input or a pipe."""
+        return any(
+            path == STANDARD_INPUT or not stat.S_ISREG(_status(path).st_mode) for path in self.paths
+        )
+
+    def pieces(self, size: int = PIECE) -> Iterator[str]:
+        """The text in pieces, each file checked as it is read."""
+        some = False
+        for piece in cut(self._blocks(), size):
+            some = True
+            yield piece
+        if not some:
+            raise _empty(self.title)
+
+    def _blocks(self) -> Iterator[str]:
+        end = "\n"
+        for path in self.paths:
+            between = "" if end in "\r\n" else "\n"
+            for block in _decoded(path):
+                yield between + block
+                between, end = "", block[-1]
+
+
+def open_source(names: Sequence[str | Path] = (), include: str = "*") -> Source:
+    """The text that a command names.
+
+    Args:
+        names: files, folders (all files below them, sorted, hidden ones left out), `-` for
+            standard input; none means the Python language reference.
+        include: which files of a folder, such as `*.txt`; with a `/`, such as `en/*.txt`, it is
+            compared with the path below the folder.
+
+    Raises:
+        TextError: a name is missing, a folder has no such file, or standard input is named twice.
+
+    >>> open_source().title
+    "The Python language reference (the topics of Python's own help)"
+    """
+    if not names:
+        return StringSource(python_reference(), TITLE)
+    paths = [path for name in names for path in _files(str(name), include)]
+    if paths.count(STANDARD_INPUT) > 1:
+        raise TextError(
+            "standard input (-) named twice", expected="it once", remedy="leave out one of the two"
+        )
+    return FileSource(tuple(paths))
+
+
+def _files(name: str, include: str) -> list[str]:
+    if name == STANDARD_INPUT or not stat.S_ISDIR(_status(name).st_mode):
+        return [name]
+    with _reading(name):
+        found = sorted(_below(Path(name)))
+    files = [str(Path(name, path)) for path in found if _matches(path, include)]
+    if not files:
+        raise TextError(
+            f"the folder {name} has no text",
+            expected=f"files that match {include}" if include != "*" else "files",
+            cause="hidden files are left out",
+            remedy="check the path and the pattern",
+        )
+    return files
+
+
+def _below(folder: Path) -> Iterator[Path]:
+    """The regular files below a folder, relative to it."""
+
+    def stop(error: OSError) -> None:
+        raise error
+
+    for root, folders, names in os.walk(folder, onerror=stop):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        for name in names:
+            path = Path(root, name)
+            if not name.startswith(".") and path.is_file():
+                yield path.relative_to(folder)
+
+
+def _matches(path: Path, include: str) -> bool:
+    return fnmatch(path.as_posix() if "/" in include else path.name, include)
+
+
+def _decoded(path: str) -> Iterator[str]:
+    """The text of a file in blocks that are not empty, without a byte-order mark."""
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    start = True
+    position = 0  # in the file, of the first byte that is not yet decoded
+    with _opened(path) as file:
+        while True:
+            with _reading(path):
+                block = file.read(_BLOCK)
+            held = len(decoder.getstate()[0])
+            if b"\0" in block:
+                raise _binary(path, position + held + block.index(b"\0"))
+            try:
+                text = decoder.decode(block, final=not block)
+            except UnicodeDecodeError as error:
+                raise _not_utf8(path, position + error.start, error.object[error.start]) from None
+            position += held + len(block) - len(decoder.getstate()[0])
+            if start and text:
+                text = text.removeprefix("\ufeff")
+                start = False
+            if text:
+                yield text
+            if not block:
+                return
+
+
+@contextmanager
+def _opened(path: str) -> Iterator[BinaryIO]:
+    if path == STANDARD_INPUT:
+        yield sys.stdin.buffer
+        return
+    with _reading(path):
+        file = open(path, "rb")  # noqa: SIM115
+    with file:
+        yield file
+
+
+@contextmanager
+def _reading(path: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise TextError(
+            f"cannot read {path}: {error.strerror or error}",
+            expected="a file, a folder, or - for standard input",
+            remedy="check the path and its permissions",
+        ) from error
+
+
+def _status(path: str) -> os.stat_result:
+    with _reading(path):
+        return os.stat(path)
+
+
+def _empty(title: str) -> TextError:
+    return TextError(
+        f"{title} is empty", expected="some text", remedy="name a file that has text in it"
+    )
+
+
+def _binary(path: str, position: int) -> TextError:
+    return TextError(
+        f"{path} has a zero byte at position {position:,}",
+        expected="a text in UTF-8",
+        cause="a binary file, or a text in UTF-16",
+        remedy="leave it out (of a folder, with a pattern such as *.txt), or convert it to UTF-8",
+    )
+
+
+def _not_utf8(path: str, position: int, byte: int) -> TextError:
+    return TextError(
+        f"{path} has the byte 0x{byte:02x} at position {position:,}, where no character fits",
+        expected="a text in UTF-8",
+        cause="another encoding, such as Latin-1, or a file cut in the middle",
+        remedy="convert it with `iconv -f LATIN1 -t UTF-8`, or save it again as UTF-8",
+    )

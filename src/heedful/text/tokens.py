@@ -1,0 +1,125 @@
+"""The token file: ids as a `.npy` array that is read by memory map."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+
+from heedful.errors import ArgumentError, RunError
+
+_CHUNK = 1 << 20  # ids
+
+
+class TokenFile:
+    """The ids of a text, on disk: a page comes into memory when it is read.
+
+    Args:
+        path: the `.npy` file that `prepare` wrote.
+        validation: the share of the ids, the last ones, that training does not see.
+
+    Raises:
+        RunError: the file is missing or damaged.
+        ArgumentError: the share is not at least 0 and below 1.
+
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp()) / "tokens.npy"
+    >>> np.save(path, np.arange(20, dtype=np.uint16))
+    >>> tokens = TokenFile(path)
+    >>> len(tokens), tokens.train[:3].tolist(), tokens.validation.tolist()
+    (20, [0, 1, 2], [18, 19])
+    """
+
+    def __init__(self, path: str | Path, validation: float = 0.1) -> None:
+        if not 0 <= validation < 1:
+            raise ArgumentError(
+                f"a validation share of {validation}",
+                expected="at least 0 and below 1",
+                remedy="try 0.1",
+            )
+        self.path = Path(path)
+        self.ids = _open(self.path)
+        self._split = int(len(self.ids) * (1 - validation))
+
+    def __len__(self) -> int:
+        """The number of ids."""
+        return len(self.ids)
+
+    @property
+    def train(self) -> np.ndarray:
+        """The ids that training sees, (T,), a memory map."""
+        return self.ids[: self._split]
+
+    @property
+    def validation(self) -> np.ndarray:
+        """The ids that it does not see, the last of the text, a memory map."""
+        return self.ids[self._split :]
+
+    def used(self) -> np.ndarray:
+        """The distinct ids of the text, ascending, (U,) int64; the whole file is read once."""
+        return distinct(self.ids)
+
+
+def id_type(size: int) -> np.dtype:
+    """The narrowest of the two types that hold ids below `size`."""
+    return np.dtype(np.uint16 if size <= 1 << 16 else np.uint32)
+
+
+def write_ids(path: Path, chunks: Iterable[np.ndarray], dtype: np.dtype) -> int:
+    """Write ids of unknown number as a `.npy` file, a chunk at a time; the number comes back."""
+    count = 0
+    with open(path, "wb") as file:
+        _write_header(file, 0, dtype)
+        for chunk in chunks:
+            file.write(chunk.astype(dtype, copy=False).data)
+            count += len(chunk)
+        file.seek(0)
+        _write_header(file, count, dtype)  # as long as the first: numpy leaves room to grow
+    return count
+
+
+def distinct(ids: np.ndarray) -> np.ndarray:
+    """The distinct ids, ascending, (U,) int64, with memory for one chunk and the largest id."""
+    seen = np.zeros(0, bool)
+    for chunk in chunks_of(ids):
+        largest = int(chunk.max())
+        if largest >= len(seen):
+            seen = np.pad(seen, (0, largest + 1 - len(seen)))
+        seen[chunk] = True
+    return np.flatnonzero(seen)
+
+
+def chunks_of(ids: np.ndarray) -> Iterable[np.ndarray]:
+    """The ids in parts of a bounded size."""
+    return (ids[at : at + _CHUNK] for at in range(0, len(ids), _CHUNK))
+
+
+def _write_header(file: BinaryIO, count: int, dtype: np.dtype) -> None:
+    about = {"descr": dtype.str, "fortran_order": False, "shape": (count,)}
+    np.lib.format.write_array_header_1_0(file, about)
+
+
+def _open(path: Path) -> np.ndarray:
+    try:
+        ids = np.load(path, mmap_mode="r")
+    except FileNotFoundError:
+        raise RunError(
+            f"no token file {path}",
+            cause="another directory, or training that never started",
+            remedy="check the path, or train again",
+        ) from None
+    except (OSError, ValueError, EOFError) as error:
+        raise _damaged(path, str(error)) from error
+    if not isinstance(ids, np.memmap) or ids.ndim != 1 or ids.dtype.kind != "u" or not len(ids):
+        raise _damaged(path, "it is no array of ids")
+    return ids
+
+
+def _damaged(path: Path, what: str) -> RunError:
+    return RunError(
+        f"cannot read the tokens in {path}: {what}",
+        cause="a damaged or truncated file",
+        remedy="restore it, or train again",
+    )

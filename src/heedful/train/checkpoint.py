@@ -1,0 +1,100 @@
+"""What a run is continued from: weights, optimizer and bookkeeping in one file, and metrics.
+
+Batches and dropout are functions of the seed and the step, so no generator needs saving.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from heedful.errors import RunError
+from heedful.files import load_tensors, replacing, save_tensors
+from heedful.models import load_weights, weights_of
+
+
+@dataclasses.dataclass
+class Progress:
+    """How far a run is.
+
+    `step` steps are done; `evaluated` is the step of the last validation; `best` the lowest
+    validation loss (nats per token) and `best_step` where it was; `waited` how many validations
+    have passed since.
+    """
+
+    step: int = 0
+    evaluated: int = -1
+    best: float = float("inf")
+    best_step: int = -1
+    waited: int = 0
+
+
+def save(
+    path: Path, model: nn.Module, optimizer: torch.optim.Optimizer, progress: Progress
+) -> None:
+    """Write everything that continuing needs, whole or not at all."""
+    tensors = {f"model.{name}": tensor for name, tensor in weights_of(model).items()}
+    for name, parameter in weights_of(model).items():
+        for key, tensor in optimizer.state[parameter].items():
+            tensors[f"optimizer.{key}.{name}"] = tensor
+    save_tensors(path, tensors, dataclasses.asdict(progress))
+
+
+def restore(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> Progress:
+    """Put back what `save` wrote; a `RunError` where it does not fit this model."""
+    tensors, about = load_tensors(path)
+    sections: dict[str, dict[str, Tensor]] = {"model": {}, "optimizer": {}}
+    for name, tensor in tensors.items():
+        section, _, rest = name.partition(".")
+        sections.setdefault(section, {})[rest] = tensor
+    load_weights(model, sections["model"], path)
+    for name, tensor in sections["optimizer"].items():
+        key, _, parameter = name.partition(".")
+        optimizer.state[weights_of(model)[parameter]][key] = _like(tensor, key, model)
+    try:
+        return Progress(**about)
+    except TypeError as error:
+        raise RunError(
+            f"{path} does not say how far the run is", cause="a file of another version of heedful"
+        ) from error
+
+
+def _like(tensor: Tensor, key: str, model: nn.Module) -> Tensor:
+    return tensor.to(next(model.parameters()).device).clone()
+
+
+class Metrics:
+    """`metrics.jsonl`: one JSON object a line, for every step and every validation."""
+
+    def __init__(self, path: Path, step: int) -> None:
+        """Open it to go on after `step`; lines of later steps, or cut short, are dropped."""
+        kept = [line for line in read_metrics(path) if line["step"] <= step] if step else []
+        with replacing(path) as temporary:
+            temporary.write_text("".join(json.dumps(line) + "\n" for line in kept), "utf-8")
+        self._file = path.open("a", encoding="utf-8", buffering=1)
+
+    def write(self, **values: Any) -> None:
+        """Add a line."""
+        self._file.write(json.dumps(values) + "\n")
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+def read_metrics(path: Path) -> list[dict[str, Any]]:
+    """The lines of a `metrics.jsonl`; a last one that was cut short is left out."""
+    lines = path.read_text("utf-8").splitlines() if path.is_file() else []
+    metrics = []
+    for i, line in enumerate(lines):
+        try:
+            metrics.append(json.loads(line))
+        except ValueError as error:
+            if i < len(lines) - 1:
+                raise RunError(f"line {i + 1} of {path} is not JSON", cause="damage") from error
+    return metrics

@@ -1,0 +1,43 @@
+"""Where to compute."""
+
+from __future__ import annotations
+
+import torch
+
+from heedful.errors import ArgumentError
+
+
+def choose_device(name: str) -> torch.device:
+    """The device of a name; "auto" takes a GPU where there is one.
+
+    Raises:
+        ArgumentError: a name that torch does not know, or a device that this machine lacks.
+
+    >>> choose_device("cpu")
+    device(type='cpu')
+    """
+    if name == "auto":
+        return torch.device(_best())
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        device = None
+    available = device is not None and (
+        device.type == "cpu"
+        or (device.type == "cuda" and (device.index or 0) < torch.cuda.device_count())
+        or (device.type == "mps" and torch.backends.mps.is_available())
+    )
+    if device is None or not available:
+        raise ArgumentError(
+            f"device {name!r}",
+            expected="auto, cpu, or a cuda or mps device that torch finds here",
+            cause="a torch built without it, or no such device",
+            remedy="try --device auto",
+        )
+    return device
+
+
+def _best() -> str:
+    if torch.cuda.is_available():
+        return "cuda"
+    return "mps" if torch.backends.mps.is_available() else "cpu"

@@ -1,0 +1,246 @@
+"""The training loop: a generator of events, each step a function of the state, seed and step.
+
+It writes numbers and checkpoints; who iterates over it draws them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TypeAlias
+
+import numpy as np
+import torch
+from torch import nn
+
+from heedful.errors import HeedfulError, TextError
+from heedful.files import save_tensors
+from heedful.models import loss as cross_entropy
+from heedful.models import weights_of
+from heedful.models.directory import CHECKPOINTS
+from heedful.train import checkpoint
+from heedful.train.batches import draw, every_window
+from heedful.train.checkpoint import Metrics, Progress
+from heedful.train.optimizers import adamw, learning_rate
+from heedful.train.settings import TrainSettings
+
+VALIDATION_TOKENS = 8192  # in one forward pass
+
+
+@dataclasses.dataclass(frozen=True)
+class Step:
+    """A step was taken: its training loss in nats per token, and how long it took."""
+
+    step: int
+    loss: float
+    rate: float
+    tokens: int
+    seconds: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Validation:
+    """The whole validation split was read; `best` where the loss was the lowest so far."""
+
+    step: int
+    loss: float
+    best: bool
+
+
+@dataclasses.dataclass(frozen=True)
+class Saved:
+    """A checkpoint was written."""
+
+    step: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Ended:
+    """Training is over: "finished", "early" (no lower validation loss) or "stopped" (asked to)."""
+
+    step: int
+    why: str
+
+
+Event: TypeAlias = Step | Validation | Saved | Ended
+
+
+class Training:
+    """A run in a directory; `events` trains it and says what happens.
+
+    Args:
+        directory: where `model.safetensors` (the best), `state/last.safetensors` and
+            `metrics.jsonl` go.
+        model: a model whose call returns an object with `logits`; on its device.
+        train, validation: ids (T,), memory maps.
+        context: tokens of a window.
+        settings: how to train.
+
+    Raises:
+        TextError: fewer tokens than one window.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        model: nn.Module,
+        train: np.ndarray,
+        validation: np.ndarray,
+        context: int,
+        settings: TrainSettings,
+    ) -> None:
+        check_length(train, validation, context)
+        self.directory, self.model, self.settings = directory, model, settings
+        self.train, self.validation, self.context = train, validation, context
+        self.device = next(model.parameters()).device
+        self.optimizer = adamw(model, settings)
+        self.progress = Progress()
+        self._stopping = False
+
+    def restore(self) -> bool:
+        """Go back to the last checkpoint; False where nothing was saved yet."""
+        path = self.directory / CHECKPOINTS["last"]
+        if not path.is_file():
+            return False
+        self.progress = checkpoint.restore(path, self.model, self.optimizer)
+        return True
+
+    def stop(self) -> None:
+        """Save and end after the step that is under way."""
+        self._stopping = True
+
+    def events(self) -> Iterator[Event]:
+        """Train until the last step, an early stop, or `stop`; yield what happens."""
+        metrics = Metrics(self.directory / "metrics.jsonl", self.progress.step)
+        self.model.train()
+        saved = self.progress.step
+        try:
+            while True:
+                yield from self._validate(metrics)
+                why = self._why_end()
+                step = self.progress.step
+                if why or (step % self.settings.save_every == 0 and step != saved):
+                    yield self._save()
+                    saved = step
+                if why:
+                    yield Ended(step, why)
+                    return
+                yield self._step(metrics)
+        finally:
+            metrics.close()
+
+    def evaluate(self, tokens: np.ndarray) -> float | None:
+        """Mean loss over all of some tokens, in nats per token; None where asked to stop.
+
+        Windows do not overlap, so the first tokens of each have little to go by.
+        """
+        self.model.eval()
+        try:
+            return self._mean_loss(tokens)
+        finally:
+            self.model.train()
+
+    @torch.inference_mode()
+    def _mean_loss(self, tokens: np.ndarray) -> float | None:
+        total, count = 0.0, 0
+        batch = max(1, VALIDATION_TOKENS // self.context)
+        for inputs, targets in every_window(tokens, self.context, batch):
+            if self._stopping:
+                return None
+            total += float(self._loss(inputs, targets)) * targets.numel()
+            count += targets.numel()
+        return total / count
+
+    def _step(self, metrics: Metrics) -> Step:
+        settings, step = self.settings, self.progress.step
+        began = time.perf_counter()
+        rate = learning_rate(step, settings)
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+        self.optimizer.zero_grad(set_to_none=True)
+        mean = sum(self._backward(step, part) for part in range(settings.accumulation))
+        if not math.isfinite(mean):
+            raise HeedfulError(
+                f"the loss of step {step + 1} is {mean}",
+                cause="a learning rate that is too high",
+                remedy="continue from the last checkpoint with --resume --learning-rate "
+                f"{settings.learning_rate / 3:.1g}",
+            )
+        if settings.clip:
+            nn.utils.clip_grad_norm_(self.model.parameters(), settings.clip)
+        self.optimizer.step()
+        self.progress.step += 1
+        metrics.write(step=step + 1, loss=mean, rate=rate)
+        tokens = settings.batch * settings.accumulation * self.context
+        return Step(step + 1, mean, rate, tokens, time.perf_counter() - began)
+
+    def _backward(self, step: int, part: int) -> float:
+        key = (self.settings.seed, step, part)
+        torch.manual_seed(int(np.random.default_rng(key).integers(2**63)))  # dropout
+        inputs, targets = draw(self.train, self.context, self.settings.batch, key)
+        loss = self._loss(inputs, targets) / self.settings.accumulation
+        loss.backward()
+        return loss.item()
+
+    def _loss(self, inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        reduced = self.settings.precision == "bfloat16"
+        with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=reduced):
+            logits = self.model(inputs.to(self.device)).logits
+        return cross_entropy(logits, targets.to(self.device))
+
+    def _validate(self, metrics: Metrics) -> Iterator[Event]:
+        progress, settings = self.progress, self.settings
+        due = progress.step % settings.evaluate_every == 0 or progress.step == settings.steps
+        if not due or progress.evaluated == progress.step or not len(self.validation):
+            return
+        loss = self.evaluate(self.validation)
+        if loss is None:
+            return
+        best = loss < progress.best
+        progress.evaluated = progress.step
+        progress.waited = 0 if best else progress.waited + 1
+        if best:
+            progress.best, progress.best_step = loss, progress.step
+            self._save_weights()
+        metrics.write(step=progress.step, validation_loss=loss)
+        yield Validation(progress.step, loss, best)
+
+    def _why_end(self) -> str | None:
+        if self._stopping:
+            return "stopped"
+        if self.progress.step >= self.settings.steps:
+            return "finished"
+        early = self.settings.patience and self.progress.waited >= self.settings.patience
+        return "early" if early else None
+
+    def _save(self) -> Saved:
+        checkpoint.save(
+            self.directory / CHECKPOINTS["last"], self.model, self.optimizer, self.progress
+        )
+        if self.progress.best_step < 0:  # nothing was validated, so the last is the best known
+            self._save_weights()
+        return Saved(self.progress.step)
+
+    def _save_weights(self) -> None:
+        about = {"step": self.progress.step, "validation_loss": self.progress.best}
+        save_tensors(self.directory / CHECKPOINTS["best"], weights_of(self.model), about)
+
+
+def check_length(train: np.ndarray, validation: np.ndarray, context: int) -> None:
+    """Refuse a text that has not one window to train on, or one pair to validate on."""
+    if len(train) <= context:
+        raise TextError(
+            f"{len(train)} tokens to train on",
+            expected=f"more than one context of {context}",
+            cause="a text that is too short",
+            remedy=f"give more text, or --context {max(1, len(train) // 4)}",
+        )
+    if len(validation) == 1:
+        raise TextError(
+            "1 token to validate on",
+            expected="none, or at least 2",
+            remedy="give more text, or --validation 0",
+        )

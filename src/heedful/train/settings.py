@@ -1,0 +1,186 @@
+"""What a training run is made of: settings of the text, the model and the training; presets."""
+
+from __future__ import annotations
+
+import dataclasses
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+from heedful.configuration import Configuration, nearest, setting
+from heedful.errors import ArgumentError
+from heedful.models import GPTConfig
+
+
+@dataclasses.dataclass(frozen=True)
+class TextSettings(Configuration):
+    """How text becomes tokens."""
+
+    tokenizer: str = setting(
+        "bpe", "'bpe' (trained on your text), 'characters', or a tiktoken encoding by name."
+    )
+    vocabulary: int = setting(1024, "Tokens of a trained BPE, its 256 bytes among them.", low=256)
+    compact: bool = setting(
+        True, "Keep table rows only for the ids that the text uses, and the 256 bytes."
+    )
+    validation: float = setting(
+        0.1, "Share of the tokens, at the end, kept for validation.", low=0.0, high=0.9
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainSettings(Configuration):
+    """How the model is trained."""
+
+    steps: int = setting(600, "Optimizer steps.", low=0)
+    batch: int = setting(16, "Sequences in a batch.", low=1)
+    accumulation: int = setting(1, "Batches whose gradients are added for one step.", low=1)
+    learning_rate: float = setting(2e-3, "Highest learning rate.", low=0.0)
+    warmup: int = setting(50, "Steps in which the learning rate rises from 0.", low=0)
+    decay: str = setting(
+        "cosine",
+        "How the learning rate falls after warm-up.",
+        choices=("cosine", "linear", "constant"),
+    )
+    final_rate: float = setting(
+        0.1, "Learning rate at the end, as a share of the highest.", low=0.0, high=1.0
+    )
+    weight_decay: float = setting(0.1, "AdamW's weight decay, on matrices only.", low=0.0)
+    beta1: float = setting(0.9, "AdamW's decay of the mean of gradients.", low=0.0, high=0.9999)
+    beta2: float = setting(0.95, "AdamW's decay of their squares.", low=0.0, high=0.99999)
+    clip: float = setting(1.0, "Largest norm of the gradient; 0 leaves it as it is.", low=0.0)
+    evaluate_every: int = setting(100, "Steps between validations over the whole split.", low=1)
+    save_every: int = setting(100, "Steps between checkpoints.", low=1)
+    patience: int = setting(
+        0, "Validations without a lower loss before stopping early; 0 never stops.", low=0
+    )
+    seed: int = setting(1337, "Seed of the weights, the batches and dropout.", low=0)
+    device: str = setting("auto", "Where to train: auto, cpu, cuda, cuda:1, mps.")
+    precision: str = setting(
+        "float32",
+        "Number type of the products; bfloat16 keeps the weights in float32.",
+        choices=("float32", "bfloat16"),
+    )
+
+
+class Recipe(NamedTuple):
+    """The three together; the model's vocabulary is filled in once the text is tokenized."""
+
+    text: TextSettings
+    model: GPTConfig
+    train: TrainSettings
+
+    def to_dict(self) -> dict[str, Any]:
+        """As nested dictionaries, as in a TOML file."""
+        return {section: getattr(self, section).to_dict() for section in self._fields}
+
+    def changed(self, changes: Mapping[str, Mapping[str, Any]]) -> Recipe:
+        """With some settings changed: {section: {name: value}}.
+
+        >>> PRESETS["quick"].changed({"train": {"steps": 7}}).train.steps
+        7
+        """
+        for section in changes:
+            if section not in self._fields:
+                raise ArgumentError(
+                    f"unknown section [{section}]", expected=", ".join(self._fields)
+                )
+        return Recipe(
+            _changed(self.text, changes.get("text", {})),
+            _changed(self.model, changes.get("model", {})),
+            _changed(self.train, changes.get("train", {})),
+        )
+
+
+_C = TypeVar("_C", bound=Configuration)
+
+
+def _changed(part: _C, changes: Mapping[str, Any]) -> _C:
+    return type(part).from_dict({**part.to_dict(), **changes})
+
+
+PRESETS = {
+    "quick": Recipe(TextSettings(), GPTConfig(vocabulary=1), TrainSettings()),
+    # Document 004, its numbers and its model
+    "zero-to-hero": Recipe(
+        TextSettings(tokenizer="cl100k_base"),
+        GPTConfig(
+            vocabulary=1,
+            context=16,
+            width=64,
+            layers=8,
+            heads=4,
+            positions="sinusoidal",
+            activation="relu",
+            norm="layer",
+            qk_norm=False,
+            bias=True,
+            tied=False,
+            dropout=0.1,
+        ),
+        TrainSettings(
+            steps=5000,
+            batch=4,
+            learning_rate=1e-3,
+            warmup=0,
+            decay="constant",
+            weight_decay=0.01,
+            beta2=0.999,
+            clip=0.0,
+            evaluate_every=500,
+            save_every=500,
+        ),
+    ),
+    # The 124 M shape of Radford et al. 2019, trained as nanoGPT does
+    "gpt2": Recipe(
+        TextSettings(tokenizer="gpt2", compact=False),
+        GPTConfig(
+            vocabulary=1,
+            context=1024,
+            width=768,
+            layers=12,
+            heads=12,
+            positions="learned",
+            activation="gelu_tanh",
+            norm="layer",
+            qk_norm=False,
+            bias=True,
+            attention_bias=True,
+        ),
+        TrainSettings(
+            steps=600_000,
+            batch=12,
+            accumulation=40,
+            learning_rate=6e-4,
+            warmup=2000,
+            evaluate_every=1000,
+            save_every=1000,
+        ),
+    ),
+}
+
+
+def preset(name: str) -> Recipe:
+    """The recipe of a name; an `ArgumentError` names the nearest where there is none."""
+    if name not in PRESETS:
+        raise ArgumentError(f"preset {name!r}", expected=nearest(name, PRESETS))
+    return PRESETS[name]
+
+
+def read_toml(path: Path) -> dict[str, dict[str, Any]]:
+    """Changes to a recipe from a TOML file with the sections [text], [model] and [train]."""
+    try:
+        content = tomllib.loads(path.read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        raise ArgumentError(
+            f"cannot read settings from {path}: {error}",
+            expected="a TOML file with [text], [model] and [train] sections",
+        ) from error
+    for section, settings in content.items():
+        if not isinstance(settings, dict):
+            raise ArgumentError(
+                f"{section!r} stands outside a section in {path}",
+                expected="it under [text], [model] or [train]",
+            )
+    return content

@@ -1,0 +1,152 @@
+"""The loss over the steps of a training run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patheffects import withStroke
+
+from heedful.errors import ArgumentError
+from heedful.views import style
+
+TRAINING, VALIDATION = "#0072b2", "#d55e00"  # Okabe and Ito (2008): told apart by everyone
+NOISY = 40  # losses: from here on a running mean is drawn over them
+CROWD = 60  # validation losses: beyond it dots would hide the line
+
+
+def loss_curve(
+    steps: Sequence[int],
+    train_losses: Sequence[float],
+    validation_steps: Sequence[int],
+    validation_losses: Sequence[float],
+    best: int | None = None,
+    *,
+    title: str | None = None,
+) -> Figure:
+    """Training and validation loss by step; a loss that is not a number leaves a gap.
+
+    Args:
+        steps: the steps at which the training loss was taken.
+        train_losses: in nats per token; from 40 on, a running mean is drawn over them.
+        validation_steps: the steps at which the validation loss was taken; may be empty.
+        validation_losses: in nats per token.
+        best: the validation step to mark; default: that of the lowest loss.
+        title: over all.
+
+    Raises:
+        ArgumentError: steps and losses that differ in number, none at all, or a `best` that is
+            no validation step.
+
+    >>> figure = loss_curve([1, 2, 3], [4.0, 3.0, 2.5], [3], [2.9])
+    >>> figure.axes[0].get_ylabel()
+    'loss (nats per token)'
+    """
+    train = _points(steps, train_losses, "training")
+    validation = _points(validation_steps, validation_losses, "validation")
+    if not (len(train[0]) or len(validation[0])):
+        raise ArgumentError("no losses", expected="at least one step", remedy="train first")
+    figure = Figure(figsize=(8, 4.2), layout="constrained", facecolor="white")
+    ax = figure.add_subplot()
+    train = _training(ax, *train)
+    dots = "o" if len(validation[0]) <= CROWD else ""
+    ax.plot(*validation, color=VALIDATION, linewidth=1.6, marker=dots, markersize=4, zorder=3)
+    _best(ax, *validation, best)
+    _names(ax, train, validation)
+    ax.spines[["top", "left", "right"]].set_visible(False)
+    ax.spines["bottom"].set_color("#d0d7de")
+    ax.grid(axis="y", color="#eaeef2", linewidth=0.8)
+    ax.set_axisbelow(True)
+    style.whole_numbers(ax, "step", "loss (nats per token)")
+    style.head(figure, title)
+    style.literal(figure)
+    return figure
+
+
+def running_mean(values: np.ndarray, window: int) -> np.ndarray:
+    """The mean of `window` values around each, fewer at the ends, without those not finite.
+
+    >>> running_mean(np.array([1.0, 2.0, np.nan, 4.0]), 3).tolist()
+    [1.5, 1.5, 3.0, 4.0]
+    """
+    finite = np.isfinite(values)
+    kernel = np.ones(window)
+    total = np.convolve(np.where(finite, values, 0), kernel, "same")
+    count = np.convolve(finite, kernel, "same")
+    return np.divide(total, count, out=np.full(len(values), np.nan), where=count > 0.5)
+
+
+def _points(
+    steps: Sequence[int], losses: Sequence[float], name: str
+) -> tuple[np.ndarray, np.ndarray]:
+    if len(steps) != len(losses):
+        raise ArgumentError(
+            f"{len(steps)} {name} steps and {len(losses)} {name} losses",
+            expected="as many steps as losses",
+        )
+    values = np.asarray(losses, float)
+    return np.asarray(steps, float), np.where(np.isfinite(values), values, np.nan)
+
+
+def _training(ax: Axes, steps: np.ndarray, losses: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Draws the training loss; gives the points of the line that a reader follows."""
+    if len(losses) < NOISY:
+        ax.plot(steps, losses, color=TRAINING, linewidth=1.6, marker="o", markersize=2.5)
+        return steps, losses
+    # Odd, so that the mean is centred; about a fortieth of the run keeps the early fall steep.
+    trend = running_mean(losses, 2 * (len(losses) // 80) + 1)
+    ax.plot(steps, losses, color=TRAINING, linewidth=0.8, alpha=0.25)
+    ax.plot(steps, trend, color=TRAINING, linewidth=1.8)
+    return steps, trend
+
+
+def _best(ax: Axes, steps: np.ndarray, losses: np.ndarray, best: int | None) -> None:
+    if best is None:
+        if np.isnan(losses).all():
+            return
+        place = int(np.nanargmin(losses))
+    else:
+        if best not in steps:
+            raise ArgumentError(
+                f"best step {best}", expected="one of the steps of the validation losses"
+            )
+        place = int(np.nonzero(steps == best)[0][-1])
+    step, loss = steps[place], losses[place]
+    ax.plot(step, loss, "o", markersize=9, mfc="white", mec=VALIDATION, mew=1.8, zorder=4)
+    late = step > (steps.min() + 3 * steps.max()) / 4
+    ax.annotate(
+        f"best {loss:.3f} at step {step:,.0f}",
+        (step, loss),
+        xytext=(0, 26),
+        textcoords="offset points",
+        ha="right" if late else "center",
+        fontsize=9,
+        color=VALIDATION,
+        arrowprops={"arrowstyle": "-", "color": VALIDATION, "linewidth": 0.8, "shrinkB": 6},
+        path_effects=[withStroke(linewidth=3, foreground="white")],
+    )
+
+
+def _names(ax: Axes, train: tuple[np.ndarray, ...], validation: tuple[np.ndarray, ...]) -> None:
+    """Each curve's name and last loss at its end; the higher one stands above the lower."""
+    ends = [
+        (losses[np.isfinite(losses)][-1], steps[np.isfinite(losses)][-1], name, colour)
+        for (steps, losses), name, colour in (
+            (train, "training", TRAINING),
+            (validation, "validation", VALIDATION),
+        )
+        if np.isfinite(losses).any()
+    ]
+    for rank, (loss, step, name, colour) in enumerate(sorted(ends)):
+        ax.annotate(
+            f"{name} {loss:.3f}",
+            (step, loss),
+            xytext=(10, 3 if rank else -3),
+            textcoords="offset points",
+            va="bottom" if rank else "top",
+            fontsize=9,
+            color=colour,
+            annotation_clip=False,
+        )

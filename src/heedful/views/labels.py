@@ -1,0 +1,136 @@
+"""Any text as something that a picture can show: short, literal, with glyphs that exist.
+
+Matplotlib draws an empty box and warns where no font has a character. Here such a character
+becomes its code point, so that a reader can still tell two tokens apart.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Iterator
+from functools import cache
+from itertools import groupby
+
+from matplotlib import font_manager
+
+# DejaVu Sans comes with matplotlib. The others are what Linux, macOS and Windows bring for the
+# scripts that it lacks; colour emoji fonts are left out, since matplotlib cannot draw them.
+FAMILIES = (
+    "DejaVu Sans",
+    "Noto Sans CJK SC",
+    "Noto Sans CJK JP",
+    "Noto Sans SC",
+    "PingFang SC",
+    "Hiragino Sans GB",
+    "Microsoft YaHei",
+    "WenQuanYi Zen Hei",
+    "Apple SD Gothic Neo",
+    "Malgun Gothic",
+    "Noto Sans Arabic",
+    "Noto Sans Devanagari",
+    "Nirmala UI",
+    "Noto Sans Thai",
+    "Arial Unicode MS",
+    "Noto Emoji",
+    "Segoe UI Emoji",
+)
+SIGNS = {" ": "·", "\n": "↵", "\t": "⇥"}
+
+
+@cache
+def families() -> tuple[str, ...]:
+    """The names in `FAMILIES` that this machine has, in that order; DejaVu Sans always."""
+    installed = {font.name for font in font_manager.fontManager.ttflist}
+    return tuple(name for name in FAMILIES if name in installed)
+
+
+def drawable(text: str) -> str:
+    """The text with every character that cannot be drawn written as its code point.
+
+    Args:
+        text: anything: control characters, lone surrogates, any script.
+
+    Returns:
+        the same text where a font has it; elsewhere `U+0007`, and a run as `U+0007 0008`, set
+        off by spaces.
+
+    >>> drawable("price: $5")
+    'price: $5'
+    >>> drawable("a\\x07\\x08b")
+    'a U+0007 0008 b'
+    """
+    return " ".join(_runs(text))
+
+
+def label(token: str, limit: int = 12) -> str:
+    """A token as an axis label: white space made visible, long tokens cut with an ellipsis.
+
+    Args:
+        token: the token's text, as decoded.
+        limit: the most columns that it may take (a Chinese character takes two).
+
+    Returns:
+        text with at least one visible character.
+
+    >>> [label(" the"), label("\\n"), label(""), label("internationalisation")]
+    ['·the', '↵', '∅', 'internation…']
+    """
+    if not token:
+        return "∅"
+    if unicodedata.combining(token[0]):
+        token = "◌" + token
+    return shorten(drawable("".join(SIGNS.get(char, char) for char in token)), limit)
+
+
+def shorten(text: str, limit: int) -> str:
+    """The text cut to at most `limit` columns, the last an ellipsis where something was cut.
+
+    >>> shorten("layer 3, head 11", 8)
+    'layer 3…'
+    """
+    if columns(text) <= limit:
+        return text
+    kept = ""
+    for char in text:
+        if columns(kept + char) >= limit:
+            break
+        kept += char
+    return kept.rstrip(" ,") + "…"
+
+
+def columns(text: str) -> int:
+    """How many columns a text takes: two for a wide character, none for a combining one.
+
+    >>> columns("heads"), columns("注意"), columns("e\\u0301")
+    (5, 4, 1)
+    """
+    return sum(
+        0 if unicodedata.combining(char) else 2 if unicodedata.east_asian_width(char) in "WF" else 1
+        for char in text
+    )
+
+
+def families_of(text: str) -> list[str]:
+    """The fonts that a text needs, DejaVu Sans first; no other font file is opened for it.
+
+    >>> families_of("attention")
+    ['DejaVu Sans']
+    """
+    needed = (_family(char) for char in text)
+    return list(dict.fromkeys(["DejaVu Sans", *(name for name in needed if name)]))
+
+
+def _runs(text: str) -> Iterator[str]:
+    for shown, run in groupby(text, lambda char: _family(char) is not None):
+        part = "".join(run)
+        yield part if shown else "U+" + " ".join(f"{ord(char):04X}" for char in part)
+
+
+def _family(char: str) -> str | None:
+    """The first family that can draw a character; None for control characters and the like."""
+    if not char.isprintable():
+        return None
+    for name in families():
+        if font_manager.get_font(font_manager.findfont(name)).get_char_index(ord(char)):
+            return name
+    return None

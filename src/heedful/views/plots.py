@@ -1,0 +1,197 @@
+"""Pictures of attention and of training, for PNG, SVG or PDF.
+
+Every function returns a `matplotlib.figure.Figure` that belongs to nobody else: pyplot and its
+global state are never used. Rows are queries and columns are keys, everywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeAlias
+
+import numpy as np
+import torch
+from matplotlib.colors import Normalize, PowerNorm
+from matplotlib.figure import Figure
+
+from heedful.errors import ArgumentError
+from heedful.views import grid, style
+from heedful.views.curve import loss_curve
+from heedful.views.saving import save
+
+__all__ = ["heatmaps", "loss_curve", "positions", "save", "scores"]
+
+Array: TypeAlias = np.ndarray | torch.Tensor
+MOST = 256  # maps in one picture
+
+
+def heatmaps(
+    weights: Sequence[Array],
+    tokens: Sequence[str],
+    *,
+    titles: Sequence[str],
+    key_tokens: Sequence[str] | None = None,
+    allowed: Array | None = None,
+    title: str | None = None,
+) -> Figure:
+    """Attention weights as heat maps side by side, all on one scale from 0 to the largest.
+
+    Args:
+        weights: arrays (N, M), one a head; rows are queries, columns keys.
+        tokens: the N queries' tokens.
+        titles: one for each map, as `layer 3, head 1`.
+        key_tokens: the M keys' tokens; default: the same as `tokens`.
+        allowed: boolean (N, M), True where a query may look; the other cells are drawn as
+            empty, which differs from a weight of 0. Default: all are drawn.
+        title: over all.
+
+    Returns:
+        a figure. Maps of up to 10 tokens show their numbers; in larger ones the colour follows
+        the square root of the weight, so that small weights can be told apart.
+
+    Raises:
+        ArgumentError: no maps, a shape that does not fit the tokens, too many maps.
+
+    >>> weights = np.array([[1.0, 0.0], [0.25, 0.75]])
+    >>> figure = heatmaps([weights], ["red", "sky"], titles=["head 0"], allowed=np.tri(2) > 0)
+    >>> figure.axes[0].images[0].get_array()[1].tolist()
+    [0.25, 0.75]
+    """
+    keys = tokens if key_tokens is None else key_tokens
+    maps = [_matrix(values, f"weights[{i}]") for i, values in enumerate(weights)]
+    _check_maps(maps, titles)
+    for i, values in enumerate(maps):
+        _check_shape(values, tokens, keys, f"weights[{i}]", key_tokens is None)
+    hidden = np.zeros(maps[0].shape, bool)
+    if allowed is not None:
+        hidden = _matrix(allowed, "allowed") == 0
+        _check_shape(hidden, tokens, keys, "allowed", key_tokens is None)
+    drawn = [np.ma.masked_where(hidden | ~np.isfinite(values), values) for values in maps]
+    # The first query of a causal map weighs 1; among many tokens all else would look like 0.
+    small = max(maps[0].shape) <= grid.SMALL
+    return grid.draw(
+        drawn,
+        tokens,
+        keys,
+        titles=titles,
+        title=title,
+        colours=style.colours("viridis"),
+        norm=PowerNorm(1 if small else 0.5, 0, _largest(drawn)),
+        meaning="attention weight" if small else "weight, square-root scale",
+    )
+
+
+def scores(
+    scaled: Array,
+    masked: Array,
+    tokens: Sequence[str],
+    *,
+    key_tokens: Sequence[str] | None = None,
+    title: str | None = None,
+) -> Figure:
+    """The scores before and after the mask, side by side; blue is below 0 and red above.
+
+    Args:
+        scaled: scores (N, M) after scaling, before the mask.
+        masked: the same with −inf where a query may not look; those cells are empty.
+        tokens: the N queries' tokens.
+        key_tokens: the M keys' tokens; default: the same as `tokens`.
+        title: over all.
+
+    Raises:
+        ArgumentError: a shape that does not fit the tokens.
+
+    >>> scaled = np.array([[0.3, -1.2], [0.5, 2.0]])
+    >>> masked = np.where(np.tri(2) > 0, scaled, -np.inf)
+    >>> figure = scores(scaled, masked, ["red", "sky"])
+    >>> figure.axes[1].images[0].get_array().mask.tolist()
+    [[False, True], [False, False]]
+    """
+    keys = tokens if key_tokens is None else key_tokens
+    maps = [_matrix(scaled, "scaled"), _matrix(masked, "masked")]
+    for values, name in zip(maps, ("scaled", "masked"), strict=True):
+        _check_shape(values, tokens, keys, name, key_tokens is None)
+    drawn = [np.ma.masked_invalid(values) for values in maps]
+    limit = _largest(drawn[:1])
+    return grid.draw(
+        drawn,
+        tokens,
+        keys,
+        titles=["scaled scores", "after the mask"],
+        title=title,
+        colours=style.colours("RdBu_r"),
+        norm=Normalize(-limit, limit),
+        meaning="score",
+    )
+
+
+def positions(table: Array, *, title: str | None = None) -> Figure:
+    """The positional table: rows are positions, columns the dimensions of the model.
+
+    Args:
+        table: (N, width); the scale is symmetric about 0, so −1 to 1 for sines and cosines.
+        title: over all.
+
+    Raises:
+        ArgumentError: not a table of numbers.
+
+    >>> positions(np.ones((16, 64))).axes[0].get_xlabel()
+    'dimension'
+    """
+    values = np.ma.masked_invalid(_matrix(table, "table"))
+    limit = _largest([values])
+    figure = Figure(figsize=(8, 4.5), layout="constrained", facecolor="white")
+    ax = figure.add_subplot()
+    image = ax.imshow(
+        values, cmap=style.colours("viridis"), norm=Normalize(-limit, limit), aspect="auto"
+    )
+    ax.spines[:].set_visible(False)
+    style.whole_numbers(ax, "dimension", "position")
+    style.bar(figure, image, [ax], "value")
+    style.head(figure, title)
+    style.literal(figure)
+    return figure
+
+
+def _matrix(values: Array, name: str) -> np.ndarray:
+    """A table of numbers as float64, from a tensor of any kind and device, or an array."""
+    if isinstance(values, torch.Tensor):
+        values = values.detach().to("cpu", torch.float64).numpy()
+    try:
+        table = np.asarray(values, float)
+    except (TypeError, ValueError):
+        raise ArgumentError(f"{name} is not a table of numbers", expected="(N, M)") from None
+    if table.ndim != 2 or not table.size:
+        raise ArgumentError(
+            f"{name} has the shape {table.shape}",
+            expected="two axes, neither empty: queries and keys",
+            remedy="choose one sequence and one head",
+        )
+    return table
+
+
+def _check_maps(maps: Sequence[np.ndarray], titles: Sequence[str]) -> None:
+    if not 1 <= len(maps) <= MOST:
+        raise ArgumentError(
+            f"{len(maps)} maps",
+            expected=f"1 to {MOST} in one picture",
+            remedy="choose layers and heads",
+        )
+    if len(titles) != len(maps):
+        raise ArgumentError(f"{len(titles)} titles for {len(maps)} maps", expected="one for each")
+
+
+def _check_shape(
+    values: np.ndarray, queries: Sequence[str], keys: Sequence[str], name: str, shared: bool
+) -> None:
+    if values.shape != (len(queries), len(keys)):
+        raise ArgumentError(
+            f"{name} has the shape {values.shape}",
+            expected=f"{(len(queries), len(keys))}, a row for each query and a column for each key",
+            remedy="give key_tokens where queries and keys differ" if shared else None,
+        )
+
+
+def _largest(maps: Sequence[np.ma.MaskedArray]) -> float:
+    """The largest magnitude that is drawn; 1 where all are 0 or nothing is drawn."""
+    return max((float(abs(values).max()) for values in maps if values.count()), default=0) or 1.0

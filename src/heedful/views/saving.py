@@ -1,0 +1,47 @@
+"""A figure on disk."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from matplotlib.figure import Figure
+
+from heedful.errors import ArgumentError
+from heedful.files import replacing
+
+FORMATS = (".png", ".svg", ".pdf")
+DPI = 200  # twice the dots of a page: sharp on dense screens
+
+
+def save(figure: Figure, path: str | os.PathLike[str]) -> Path:
+    """Writes a figure as PNG, SVG or PDF; the suffix says which.
+
+    The file appears whole or not at all: it is written under a temporary name and renamed.
+
+    Args:
+        figure: what to write.
+        path: where; its folder must exist.
+
+    Returns:
+        the path.
+
+    Raises:
+        ArgumentError: another suffix.
+        SaveError: the file cannot be written; one that was there before is still there.
+
+    >>> save(Figure(), "map.jpg")  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+        ...
+    heedful.errors.ArgumentError: a picture named map.jpg; expected ...
+    """
+    path = Path(path)
+    if path.suffix.lower() not in FORMATS:
+        raise ArgumentError(
+            f"a picture named {path.name}", expected="a name that ends in .png, .svg or .pdf"
+        )
+    with replacing(path) as temporary:
+        figure.savefig(
+            temporary, format=path.suffix[1:].lower(), dpi=DPI, bbox_inches="tight", pad_inches=0.2
+        )
+    return path

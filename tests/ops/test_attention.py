@@ -1,0 +1,266 @@
+import numpy as np
+import oracle
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import heedful
+from heedful.errors import ArgumentError
+from heedful.ops import fused
+from heedful.ops.masks import Causal, Dense, Padding, Window
+
+TOLERANCE = {torch.float64: 1e-12, torch.float32: 3e-6, torch.float16: 4e-3, torch.bfloat16: 3e-2}
+
+
+def tensors(lead, heads, groups, N, M, d, v, dtype=torch.float64, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+
+    def make(heads, *shape):
+        axes = (*lead, heads, *shape) if heads else (*lead, *shape)
+        return torch.randn(axes, generator=generator, dtype=torch.float64).to(dtype)
+
+    key_heads = heads // groups if heads else heads
+    return make(heads, N, d), make(key_heads, M, d), make(key_heads, M, v)
+
+
+@st.composite
+def calls(draw):
+    """Tensors of random shape and type, with arguments, and the allowed pairs as a table."""
+    axes = draw(st.sampled_from([(), (3,), (2, 3)]))
+    key_heads = draw(st.integers(1, 3)) if axes else 0
+    groups = draw(st.integers(1, 3)) if axes else 1
+    N, M = draw(st.integers(1, 13)), draw(st.integers(1, 13))
+    dtype = draw(st.sampled_from(list(TOLERANCE)))
+    lead = axes[:-1] if axes else draw(st.sampled_from([(), (5,)]))
+    query, key, value = tensors(
+        (*lead, 2) if axes else lead,
+        key_heads * groups,
+        groups,
+        N,
+        M,
+        draw(st.integers(1, 7)),
+        draw(st.integers(1, 7)),
+        dtype,
+        draw(st.integers(0, 1000)),
+    )
+    shape = (*query.shape[:-1], M)
+    arguments, allowed = {}, np.ones(shape, bool)
+    if draw(st.booleans()):
+        arguments["causal"] = True
+        allowed &= np.tri(N, M, M - N, dtype=bool)
+    if draw(st.booleans()):
+        table = torch.rand(shape, generator=torch.Generator().manual_seed(7)) < 0.7
+        arguments["mask"] = draw(st.sampled_from([table, Dense(table)]))
+        allowed &= table.numpy()
+    if draw(st.booleans()):
+        arguments["bias"] = torch.randn(shape[-2:], dtype=dtype)
+    if draw(st.booleans()):
+        arguments["scale"] = draw(st.floats(0.1, 2.0))
+    return (query, key, value), arguments, allowed
+
+
+@given(calls())
+@settings(max_examples=200, deadline=None)
+def test_attention_and_steps_equal_loops_in_numpy(call):
+    inputs, arguments, allowed = call
+    output, weights = oracle.attention(
+        *inputs, allowed, arguments.get("bias"), arguments.get("scale")
+    )
+    tolerance = TOLERANCE[inputs[0].dtype]
+    context, ours = heedful.attention(*inputs, **arguments, return_weights=True)
+    steps = heedful.steps(*inputs, **arguments)
+    assert context.dtype == ours.dtype == steps.context.dtype == inputs[0].dtype
+    for got in (context, steps.context):
+        np.testing.assert_allclose(oracle.numpy(got), output, atol=4 * tolerance, rtol=tolerance)
+    for got in (ours, steps.weights):
+        np.testing.assert_allclose(oracle.numpy(got), weights, atol=tolerance)
+
+
+@given(calls())
+@settings(max_examples=60, deadline=None)
+def test_output_is_the_same_with_and_without_weights(call):
+    inputs, arguments, _ = call
+    alone = heedful.attention(*inputs, **arguments)
+    beside, _ = heedful.attention(*inputs, **arguments, return_weights=True)
+    assert torch.equal(alone, beside)
+
+
+@given(calls())
+@settings(max_examples=40, deadline=None)
+def test_gradients_of_attention_equal_those_of_steps(call):
+    inputs, arguments, _ = call
+    inputs = [t.double().requires_grad_() for t in inputs]
+    if "bias" in arguments:
+        arguments["bias"] = arguments["bias"].double().requires_grad_()
+        inputs.append(arguments["bias"])
+    fast = heedful.attention(*inputs[:3], **arguments)
+    slow = heedful.steps(*inputs[:3], **arguments).context
+    ahead = torch.randn_like(fast)
+    got = torch.autograd.grad(fast, inputs, ahead)
+    expected = torch.autograd.grad(slow, inputs, ahead)
+    for a, b in zip(got, expected, strict=True):
+        assert not a.isnan().any()
+        torch.testing.assert_close(a, b, atol=1e-10, rtol=1e-8)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("widths", [(3, 3), (3, 5), (5, 2)])
+@pytest.mark.parametrize("function", [heedful.attention, lambda *t, **k: heedful.steps(*t, **k)[4]])
+def test_gradcheck(function, widths, causal):
+    inputs = tensors((1,), 2, 2, 3, 5, *widths)
+    bias = torch.randn(2, 3, 5, dtype=torch.float64)
+    mask = torch.rand(3, 5) < 0.6
+    mask[1] = False  # a row that may attend to nothing
+    inputs = [t.requires_grad_() for t in (*inputs, bias)]
+    assert torch.autograd.gradcheck(
+        lambda q, k, v, b: function(q, k, v, bias=b, mask=mask, causal=causal), inputs
+    )
+
+
+@pytest.mark.parametrize("dtype", list(TOLERANCE))
+def test_rows_that_may_attend_to_nothing_are_zero_with_zero_gradients(dtype):
+    query, key, value = (t.requires_grad_() for t in tensors((2,), 3, 1, 5, 7, 4, 6, dtype))
+    mask = torch.ones(5, 7, dtype=torch.bool)
+    mask[2] = False
+    context, weights = heedful.attention(query, key, value, mask=mask, return_weights=True)
+    assert (context[:, :, 2] == 0).all()
+    assert (weights[:, :, 2] == 0).all()
+    (context.float().sum() + weights.float().square().sum()).backward()
+    assert (query.grad[:, :, 2] == 0).all()
+    assert not any(t.grad.isnan().any() for t in (query, key, value))
+
+
+def test_causal_is_aligned_to_the_bottom_right():
+    query, key, value = tensors((), 0, 1, 3, 5, 4, 4)
+    weights = heedful.steps(query, key, value, causal=True).weights
+    assert [(row > 0).sum().item() for row in weights] == [3, 4, 5]
+    more_queries = heedful.steps(key, query, query, causal=True).weights
+    assert [(row > 0).sum().item() for row in more_queries] == [0, 0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+def test_scores_too_large_for_half_precision(dtype):
+    query = torch.tensor([[300.0, -300.0]] * 3, dtype=dtype)
+    key = torch.tensor([[300.0, -300.0], [299.0, 299.0], [-300.0, 300.0]], dtype=dtype)
+    context, weights = heedful.attention(query, key, key, return_weights=True, scale=1.0)
+    assert weights.tolist() == [[1.0, 0.0, 0.0]] * 3
+    assert torch.equal(context, key[:1].expand(3, 2))
+    assert heedful.steps(query, key, key, scale=1.0).scores.dtype == torch.float32
+
+
+@pytest.mark.parametrize(
+    "mask",
+    [
+        Window(9),
+        Causal() & Window(4),
+        Causal(offset=2),
+        Causal() & Padding.from_lengths([9, 30], 37),
+    ],
+)
+def test_blocks_of_a_structured_mask_equal_the_whole(mask, monkeypatch):
+    """The door goes by blocks of queries where a mask is large; here every mask is."""
+    inputs = [t.requires_grad_() for t in tensors((2,), 4, 2, 29, 37, 5, 3)]
+    bias = torch.randn(29, 37, dtype=torch.float64)
+    whole = heedful.attention(*inputs, mask=mask, bias=bias)
+    gradients = torch.autograd.grad(whole.sum(), inputs)
+    monkeypatch.setattr(fused, "WHOLE", 0)
+    monkeypatch.setattr(fused, "BLOCK", 7)
+    blocks = heedful.attention(*inputs, mask=mask, bias=bias)
+    torch.testing.assert_close(blocks, whole, atol=1e-12, rtol=0)
+    for a, b in zip(torch.autograd.grad(blocks.sum(), inputs), gradients, strict=True):
+        torch.testing.assert_close(a, b, atol=1e-12, rtol=0)
+    output, _ = oracle.attention(*inputs, mask.crop((2, 4, 29, 37)), bias)
+    np.testing.assert_allclose(oracle.numpy(blocks), output, atol=1e-12)
+
+
+def test_a_window_over_many_tokens_never_makes_a_table_of_them():
+    tokens = 20_000
+    query = torch.randn(1, 1, tokens, 4)
+    with torch.profiler.profile(profile_memory=True) as profile:
+        context = heedful.attention(query, query, query, mask=Causal() & Window(16))
+    largest = max(event.self_cpu_memory_usage for event in profile.events())
+    assert context.shape == query.shape
+    assert largest < tokens * tokens / 50
+
+
+def test_dropout_drops_a_share_and_keeps_the_mean():
+    query, key, _ = tensors((), 0, 1, 400, 50, 8, 8, torch.float32)
+    ones = torch.ones(50, 1)
+    sums = heedful.attention(query, key, ones, dropout=0.5)
+    assert sums.std() > 0.05
+    assert abs(sums.mean().item() - 1.0) < 0.03
+    steps = heedful.steps(query, key, ones, dropout=0.5)
+    torch.testing.assert_close(steps.weights.sum(-1), torch.ones(400))
+    assert abs(steps.context.mean().item() - 1.0) < 0.03
+    assert steps.context.std() > 0.05
+
+
+def test_leading_axes_broadcast():
+    query = torch.randn(2, 1, 6, 3, 4, dtype=torch.float64)
+    key, value = torch.randn(2, 1, 5, 2, 7, 4, dtype=torch.float64)
+    mask = torch.rand(5, 1, 3, 7) < 0.7
+    got = heedful.attention(query, key, value, mask=mask, causal=True)
+    whole = [query.expand(2, 5, 6, 3, 4), *(t.expand(2, 5, 2, 7, 4) for t in (key, value))]
+    allowed = mask.numpy() & np.tri(3, 7, 4, dtype=bool)
+    expected, _ = oracle.attention(*whole, allowed)
+    np.testing.assert_allclose(oracle.numpy(got), expected, atol=1e-12)
+
+
+ONES = torch.ones(2, 4, 3, 8)
+BAD = {
+    "tokens for embeddings": (
+        {"query": torch.ones(2, 4, 3, 8, dtype=torch.long)},
+        "embed the ids",
+    ),
+    "a list": ({"query": [1.0, 2.0]}, "torch tensor"),
+    "unequal types": ({"key": ONES.double()}, "float64"),
+    "unequal axes": ({"key": ONES[0]}, "same number of axes"),
+    "one axis": (
+        {"query": ONES[0, 0, 0], "key": ONES[0, 0, 0], "value": ONES[0, 0, 0]},
+        "at least",
+    ),
+    "unequal widths": ({"key": ONES[..., :5]}, "one width"),
+    "values short": ({"value": ONES[:, :, :2]}, "as many values as keys"),
+    "key heads": ({"key": ONES[:, :3], "value": ONES[:, :3]}, "divide the query's heads"),
+    "value heads": ({"value": ONES[:, :2]}, "equal heads"),
+    "unequal batches": ({"query": torch.ones(3, 4, 3, 8)}, "leading axes"),
+    "float mask": ({"mask": torch.zeros(3, 3)}, "bias="),
+    "mask shape": ({"mask": torch.ones(2, 3, dtype=torch.bool)}, "broadcasts"),
+    "padding mask": ({"mask": torch.ones(2, 7, dtype=torch.bool)}, "heedful.masks.Padding"),
+    "mask of a type": ({"mask": "causal"}, "boolean tensor"),
+    "boolean bias": ({"bias": torch.ones(3, 3, dtype=torch.bool)}, "mask="),
+    "bias shape": ({"bias": torch.ones(9, 9)}, "broadcasts"),
+    "dropout": ({"dropout": 1.0}, "probability"),
+    "scale": ({"scale": float("nan")}, "finite"),
+}
+
+
+@pytest.mark.parametrize("function", [heedful.attention, heedful.steps])
+@pytest.mark.parametrize("case", BAD)
+def test_what_cannot_be_meant_is_refused_in_one_line(function, case, as_a_user):
+    changes, words = BAD[case]
+    arguments = {"query": ONES, "key": ONES, "value": ONES, **changes}
+    inputs = [arguments.pop(name) for name in ("query", "key", "value")]
+    with pytest.raises(ArgumentError, match=words) as caught:
+        function(*inputs, **arguments)
+    assert "\n" not in str(caught.value)
+
+
+def test_document_000():
+    """Its function, on its tensors under its seed."""
+    torch.manual_seed(1337)
+    query, key, value = torch.rand(1, 10, 20), torch.rand(1, 10, 20), torch.rand(1, 10, 20)
+    output, weights = heedful.attention(query, key, value, return_weights=True)
+    assert output.shape == (1, 10, 20)
+    assert weights.shape == (1, 10, 10)
+    torch.testing.assert_close(weights.sum(-1), torch.ones(1, 10))
+
+
+def test_document_004_scores_to_weights():
+    """Its printed scores, which are already scaled, masked and softmaxed give its weights."""
+    printed = torch.tensor([[0.2712, 0.5608, -0.4975], [-0.0456, 0.3352, -0.2611],
+                            [-0.0627, 0.1498, -0.3736]])  # fmt: skip
+    weights = heedful.steps(printed, torch.eye(3), torch.eye(3), scale=1.0, causal=True).weights
+    expected = [[1.0, 0.0, 0.0], [0.4059, 0.5941, 0.0], [0.3368, 0.4165, 0.2468]]
+    torch.testing.assert_close(weights, torch.tensor(expected), atol=5e-5, rtol=0)

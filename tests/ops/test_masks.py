@@ -1,0 +1,152 @@
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from heedful.errors import ArgumentError
+from heedful.ops.masks import Causal, Dense, Mask, Padding, Window
+
+
+@st.composite
+def cases(draw):
+    """A mask, the scores' shape, and the same mask as a NumPy table made by loops."""
+    batch, heads = draw(st.integers(1, 3)), draw(st.integers(1, 2))
+    N, M = draw(st.integers(1, 9)), draw(st.integers(1, 9))
+    shape = (batch, heads, N, M)
+    table = np.ones(shape, bool)
+    parts = []
+    for kind in draw(st.lists(st.sampled_from("cwpd"), min_size=1, max_size=4)):
+        mask, allowed = _part(draw, kind, shape)
+        parts.append(mask)
+        for b, h, n, m in np.ndindex(shape):
+            table[b, h, n, m] &= bool(allowed(b, h, n, m))
+    combined = parts[0]
+    for part in parts[1:]:
+        combined = combined & part
+    return combined, shape, table
+
+
+def _part(draw, kind, shape):
+    batch, _heads, N, M = shape
+    offset = draw(st.none() | st.integers(-4, 6))
+    shift = M - N if offset is None else offset
+    if kind == "c":
+        return Causal(offset), lambda b, h, n, m: m <= n + shift
+    if kind == "w":
+        size = draw(st.integers(1, 6))
+        return Window(size, offset), lambda b, h, n, m: abs(n + shift - m) < size
+    random = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    if kind == "p":
+        keep = random.random((batch, M)) < 0.6
+        return Padding(torch.from_numpy(keep)), lambda b, h, n, m: keep[b, m]
+    dense = random.random((batch, 1, N, M)) < 0.6
+    return Dense(torch.from_numpy(dense)), lambda b, h, n, m: dense[b, 0, n, m]
+
+
+@given(cases())
+@settings(max_examples=150, deadline=None)
+def test_combined_masks_equal_loops(case):
+    mask, shape, table = case
+    whole = mask.crop(shape).expand(shape)
+    np.testing.assert_array_equal(whole.numpy(), table)
+
+
+@given(cases(), st.data())
+@settings(max_examples=150, deadline=None)
+def test_a_crop_is_the_crop_of_the_whole(case, data):
+    mask, shape, table = case
+    N, M = shape[-2:]
+    queries = data.draw(st.lists(st.integers(-N, N - 1), max_size=5))
+    first = data.draw(st.integers(0, M))
+    keys = slice(first, data.draw(st.integers(first, M)))
+    crop = mask.crop(shape, queries, keys)
+    expected = table[:, :, queries][..., keys] if queries else table[:, :, :0][..., keys]
+    np.testing.assert_array_equal(crop.expand(expected.shape).numpy(), expected)
+
+
+@given(cases(), st.data())
+@settings(max_examples=150, deadline=None)
+def test_nothing_is_allowed_outside_the_span(case, data):
+    mask, shape, table = case
+    first = data.draw(st.integers(0, shape[-2] - 1))
+    queries = range(first, data.draw(st.integers(first + 1, shape[-2])))
+    span = mask.span(queries, shape)
+    rows = table[:, :, queries.start : queries.stop]
+    assert 0 <= span.start <= span.stop <= shape[-1]
+    assert not rows[..., : span.start].any()
+    assert not rows[..., span.stop :].any()
+
+
+def test_spans_are_tight_where_the_structure_says_so():
+    shape = (1, 1, 100, 120)
+    assert Causal().span(range(10, 20), shape) == range(40)
+    assert (Causal() & Window(5)).span(range(10, 20), shape) == range(26, 40)
+
+
+def test_a_crop_of_a_million_by_a_million_costs_what_the_crop_costs():
+    tokens = 1_000_000
+    mask = Causal() & Window(4096) & Padding(torch.ones(2, tokens, dtype=torch.bool))
+    shape = (2, 12, tokens, tokens)
+    crop = mask.crop(shape, slice(5000, 5100), slice(4900, 5200))
+    assert crop.shape == (2, 1, 100, 300)
+    assert crop[0, 0, 0, :101].all()
+    assert not crop[0, 0, 0, 101:].any()
+
+
+def test_peak_memory_of_a_crop_grows_with_the_crop():
+    """Tensors are counted by torch's allocator through a profile of the CPU."""
+    mask = Causal() & Window(300)
+    shape = (20_000, 30_000)
+
+    def peak(size):
+        with torch.profiler.profile(profile_memory=True) as profile:
+            mask.crop(shape, slice(0, size), slice(0, size))
+        return sum(max(0, event.self_cpu_memory_usage) for event in profile.events())
+
+    small, large = peak(100), peak(1000)
+    assert small < 100 * 100 * 64
+    assert large < 1000 * 1000 * 64 < shape[0] * shape[1]
+
+
+def test_and_flattens_and_refuses_what_is_no_mask():
+    three = Causal() & Window(3) & Causal(2)
+    assert three.parts == (Causal(), Window(3), Causal(2))
+    with pytest.raises(TypeError):
+        Causal() & torch.ones(2, 2, dtype=torch.bool)
+
+
+def test_padding_sides():
+    right = Padding.from_lengths([1, 3], total=4).keep
+    left = Padding.from_lengths([1, 3], total=4, side="left").keep
+    assert right.tolist() == [[True, False, False, False], [True, True, True, False]]
+    assert left.tolist() == [[False, False, False, True], [False, True, True, True]]
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: Dense(torch.zeros(3, 3)), "torch.bool"),
+        (lambda: Padding(torch.ones(2, 3)), "torch.bool"),
+        (lambda: Window(0), "at least 1"),
+        (lambda: Padding.from_lengths([1], 2, side="top"), "left"),
+        (lambda: Padding(torch.ones(5, dtype=torch.bool)).crop((2, 1, 3, 4)), r"\(keys,\)"),
+        (lambda: Padding(torch.ones(2, 4, dtype=torch.bool)).crop((3, 4)), r"\(keys,\)"),
+        (lambda: Dense(torch.ones(5, 4, dtype=torch.bool)).crop((2, 1, 3, 4)), "broadcasts"),
+        (lambda: Causal().crop((3, 4), queries=[3]), "query index 3"),
+        (lambda: Causal().crop((3, 4), keys=[-5]), "key index -5"),
+    ],
+)
+def test_wrong_masks_say_what_is_wrong(make, words):
+    with pytest.raises(ArgumentError, match=words) as caught:
+        make()
+    assert "\n" not in str(caught.value)
+
+
+def test_a_mask_of_ones_own(as_a_user):
+    class Even(Mask):
+        def allowed(self, query, key, shape):
+            return (key % 2 == 0).expand(query.shape[0], -1)
+
+    crop = (Even() & Causal()).crop((3, 3))
+    assert crop.int().tolist() == [[1, 0, 0], [1, 0, 0], [1, 0, 1]]

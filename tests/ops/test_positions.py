@@ -1,0 +1,66 @@
+import numpy as np
+import pytest
+import torch
+
+from heedful.errors import ArgumentError
+from heedful.ops.positions import rotary, rotate, sinusoidal
+
+# Rows 1, 9 and 15 of the table that document 004 prints, columns 0-9 and 54-63
+PRINTED = {
+    1: "0.841471 0.540302 0.681561 0.731761 0.533168 0.846009 0.409309 0.912396 0.310984 0.950415 "
+    "0.000422 1.000000 0.000316 1.000000 0.000237 1.000000 0.000178 1.000000 0.000133 1.000000",
+    9: "0.412118 -0.911130 0.449194 0.893434 -0.939824 0.341660 -0.608108 -0.793854 0.291259 "
+    "-0.956644 0.003795 0.999993 0.002846 0.999996 0.002134 0.999998 0.001600 0.999999 0.001200 "
+    "0.999999",
+    15: "0.650288 -0.759688 -0.968206 0.250154 0.835838 -0.548975 0.042249 0.999107 -0.999519 "
+    "0.031022 0.006325 0.999980 0.004743 0.999989 0.003557 0.999994 0.002667 0.999996 0.002000 "
+    "0.999998",
+}
+
+
+@pytest.mark.parametrize("row", PRINTED)
+def test_the_table_that_document_004_prints(row):
+    table = sinusoidal(16, 64)
+    printed = np.array(PRINTED[row].split(), float)
+    assert table.shape == (16, 64)
+    np.testing.assert_allclose(table[row, [*range(10), *range(54, 64)]], printed, atol=6e-7)
+
+
+def test_sinusoidal_equals_its_formula_in_float64():
+    table = sinusoidal(50_000, 10)
+    position, i = np.arange(50_000)[:, None], np.arange(5)[None, :]
+    angle = position / 10_000 ** (2 * i / 10)
+    np.testing.assert_allclose(table[:, 0::2], np.sin(angle), atol=1e-7)
+    np.testing.assert_allclose(table[:, 1::2], np.cos(angle), atol=1e-7)
+
+
+def test_rotation_equals_complex_multiplication():
+    vectors = torch.randn(2, 3, 7, 10, dtype=torch.float64)
+    positions = torch.tensor([0, 1, 2, 5, 8, 13, 100_000])
+    got = rotate(vectors, *rotary(positions, 10, base=500.0))
+    pairs = vectors[..., :5].numpy() + 1j * vectors[..., 5:].numpy()
+    angle = positions.numpy()[:, None] * 500.0 ** (-np.arange(0, 10, 2) / 10)
+    turned = pairs * np.exp(1j * angle)
+    np.testing.assert_allclose(got, np.concatenate([turned.real, turned.imag], -1), atol=1e-6)
+
+
+def test_rotated_products_depend_on_the_distance_alone():
+    query, key = torch.randn(2, 1, 8, dtype=torch.float64)
+
+    def product(p, q):
+        tables = [rotary(torch.tensor([at]), 8) for at in (p, q)]
+        return (rotate(query, *tables[0]) @ rotate(key, *tables[1]).T).item()
+
+    assert product(3, 1) == pytest.approx(product(903, 901), abs=1e-5)
+    assert product(3, 1) != pytest.approx(product(3, 2), abs=1e-3)
+
+
+def test_rotation_keeps_the_type():
+    vectors = torch.randn(1, 4, 6, dtype=torch.bfloat16)
+    assert rotate(vectors, *rotary(torch.arange(4), 6)).dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize("width", [0, 7])
+def test_odd_widths_are_refused(width):
+    with pytest.raises(ArgumentError, match="even width"):
+        sinusoidal(3, width)

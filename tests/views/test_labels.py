@@ -1,0 +1,90 @@
+"""Labels: literal where a font has the character, else its code point, always short."""
+
+import warnings
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+from heedful.views import labels, style
+
+
+@pytest.fixture
+def only_dejavu(monkeypatch):
+    """What a machine without further fonts shows, whatever this one has."""
+    monkeypatch.setattr(labels, "families", lambda: ("DejaVu Sans",))
+
+
+@pytest.mark.parametrize(
+    ("token", "shown"),
+    [
+        ("the", "the"),
+        (" the", "·the"),
+        ("a b", "a·b"),
+        ("\n", "↵"),
+        ("\t\n", "⇥↵"),
+        ("", "∅"),
+        ("$x_1$", "$x_1$"),
+        ("\\frac{1}", "\\frac{1}"),
+        ("\x07", "U+0007"),
+        ("\x07\x1b", "U+0007 001B"),
+        ("a\x00b", "a U+0000 b"),
+        ("\ud800", "U+D800"),
+        ("\u202e", "U+202E"),
+        ("中", "U+4E2D"),
+        ("\u0301", "◌\u0301"),
+        ("exactly12abc", "exactly12abc"),
+        ("thirteen13abc", "thirteen13a…"),
+        ("é", "é"),
+    ],
+)
+def test_a_label_is_literal_or_a_code_point(only_dejavu, token, shown):
+    assert labels.label(token) == shown
+
+
+def test_a_wide_character_takes_two_columns():
+    assert labels.shorten("注意力机制", 6) == "注意…"
+    assert labels.columns(labels.shorten("注意力机制", 7)) == 7
+
+
+@given(st.text(max_size=40), st.integers(2, 20))
+@example("\ud800", 2)
+def test_a_label_is_short_visible_and_keeps_its_beginning(token, limit):
+    shown = labels.label(token, limit)
+    assert 1 <= labels.columns(shown) <= limit
+    assert all(char.isprintable() for char in shown)
+    whole = labels.label(token, 10_000)
+    assert shown == whole or whole.startswith(shown[:-1])
+
+
+@given(st.text(st.characters(), max_size=8))
+@example("注意力😀مرحبا\x07$a$")
+@settings(deadline=None)
+def test_nothing_that_is_drawn_lacks_a_glyph(token):
+    figure = Figure(figsize=(1, 1))
+    figure.text(0, 0, labels.label(token))
+    style.literal(figure)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        FigureCanvasAgg(figure).draw()
+    assert figure.texts[0].get_text() == labels.label(token)
+
+
+def test_dejavu_is_always_there():
+    assert labels.families()[0] == "DejaVu Sans"
+
+
+def test_a_character_that_dejavu_lacks_takes_the_first_font_that_has_it(monkeypatch):
+    monkeypatch.setattr(labels, "families", lambda: ("DejaVu Sans", "STIXGeneral"))
+    assert labels.label("\u1d8e") == "\u1d8e"
+    figure = Figure(figsize=(1, 1))
+    figure.text(0, 0, "z")
+    figure.text(0, 0, "z\u1d8e")
+    style.literal(figure)
+    FigureCanvasAgg(figure).draw()
+    assert [text.get_fontfamily() for text in figure.texts] == [
+        ["DejaVu Sans"],
+        ["DejaVu Sans", "STIXGeneral"],
+    ]

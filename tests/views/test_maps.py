@@ -1,0 +1,236 @@
+"""Maps: what is drawn is what was given, rows are queries, labels are the tokens."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import to_rgb
+
+from heedful.errors import ArgumentError
+from heedful.views import grid
+from heedful.views.plots import heatmaps, positions, scores
+
+SIX = ["Your", "journey", "starts", "with", "one", "step"]
+
+
+def uneven(rows, cols, seed=0):
+    weights = np.random.default_rng(seed).random((rows, cols))
+    return weights / weights.sum(1, keepdims=True)
+
+
+def maps_of(figure):
+    return [ax for ax in figure.axes if ax.images and ax.get_label() != "<colorbar>"]
+
+
+def ticks(axis):
+    return [text.get_text() for text in axis.get_ticklabels()]
+
+
+def drawn(figure):
+    FigureCanvasAgg(figure).draw()
+    return figure
+
+
+@pytest.mark.parametrize(("count", "rows", "cols"), [(1, 3, 3), (2, 3, 7), (5, 11, 5), (16, 2, 13)])
+def test_the_arrays_drawn_are_the_arrays_given(count, rows, cols):
+    weights = [uneven(rows, cols, seed) for seed in range(count)]
+    figure = heatmaps(
+        weights,
+        [f"q{i}" for i in range(rows)],
+        key_tokens=[f"k{i}" for i in range(cols)],
+        titles=[f"head {i}" for i in range(count)],
+    )
+    axes = maps_of(drawn(figure))
+    assert [ax.get_title("left") for ax in axes] == [f"head {i}" for i in range(count)]
+    for ax, expected in zip(axes, weights, strict=True):
+        np.testing.assert_array_equal(ax.images[0].get_array(), expected)
+        assert ax.images[0].get_clim() == (0, max(map(np.max, weights)))
+
+
+def test_rows_are_queries_from_the_top_and_columns_keys_from_the_left():
+    weights = np.zeros((3, 5))
+    weights[2, 1] = 1
+    figure = drawn(heatmaps([weights], list("abc"), key_tokens=list("vwxyz"), titles=["h"]))
+    (ax,) = maps_of(figure)
+    assert (ticks(ax.yaxis), ticks(ax.xaxis)) == (list("abc"), list("vwxyz"))
+    assert (ax.get_ylabel(), ax.get_xlabel()) == ("queries", "keys")
+    # In pixels: the weight of query c on key w is below the middle and left of it.
+    x, y = ax.transData.transform((1, 2))
+    box = ax.get_window_extent()
+    assert x < box.x0 + box.width / 2
+    assert y < box.y0 + box.height / 2
+    number = next(text for text in ax.texts if text.get_text() == "1.00")
+    assert number.get_position() == (1, 2)
+    assert (ax.yaxis.get_ticklocs()[2], ax.xaxis.get_ticklocs()[1]) == (2, 1)
+
+
+def test_cells_that_are_not_allowed_are_empty_and_differ_from_zero():
+    allowed = torch.ones(6, 6).tril().bool()
+    figure = heatmaps([np.eye(6)], SIX, titles=["h"], allowed=allowed)
+    image = maps_of(figure)[0].images[0]
+    np.testing.assert_array_equal(np.ma.getmaskarray(image.get_array()), ~allowed.numpy())
+    colours = image.to_rgba(image.get_array())
+    assert np.abs(colours[0, 5] - colours[5, 0]).max() > 0.5
+    assert len(maps_of(figure)[0].texts) == 21
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_tensors_of_any_kind(dtype):
+    weights = torch.tensor(uneven(3, 3), dtype=dtype, requires_grad=True)
+    image = maps_of(heatmaps([weights], SIX[:3], titles=["h"]))[0].images[0]
+    np.testing.assert_array_equal(image.get_array(), weights.detach().double().numpy())
+
+
+def test_numbers_stand_in_small_maps_only_and_are_readable():
+    weights = uneven(10, 10)
+    axes = maps_of(heatmaps([weights, uneven(10, 10, 1)], list("abcdefghij"), titles=["0", "1"]))
+    assert [text.get_text() for text in axes[0].texts] == [f"{w:.2f}" for w in weights.ravel()]
+    shades = axes[0].images[0].to_rgba(weights)[..., :3].reshape(-1, 3)
+    for text, shade in zip(axes[0].texts, shades, strict=True):
+        assert contrast(to_rgb(text.get_color()), shade) > 3
+    eleven = heatmaps([uneven(11, 11)], list("abcdefghijk"), titles=["0"])
+    assert not maps_of(eleven)[0].texts
+
+
+def contrast(a, b):
+    def luminance(rgb):
+        linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in rgb]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+    low, high = sorted([luminance(a), luminance(b)])
+    return (high + 0.05) / (low + 0.05)
+
+
+def test_labels_stand_on_the_first_column_and_below_each_column():
+    figure = heatmaps([uneven(6, 6)] * 5, SIX, titles=list("abcde"))
+    axes = maps_of(figure)
+    assert [bool(ticks(ax.yaxis)) for ax in axes] == [True, False, False, True, False]
+    assert [bool(ticks(ax.xaxis)) for ax in axes] == [False, False, True, True, True]
+
+
+@pytest.mark.parametrize("length", [16, 37, 128])
+@pytest.mark.parametrize("count", [1, 4, 16])
+def test_long_sequences_thin_their_labels_and_none_overlap(length, count):
+    tokens = [f"token{i}" for i in range(length)]
+    figure = heatmaps([uneven(length, length)] * count, tokens, titles=["h"] * count)
+    axes = maps_of(drawn(figure))
+    first = axes[0].yaxis
+    step = int(np.diff(first.get_ticklocs())[0])
+    assert ticks(first) == tokens[::step]
+    boxes = [text.get_window_extent() for text in first.get_ticklabels()]
+    assert all(above.y0 >= below.y1 for above, below in pairwise(boxes))
+    keys = axes[-1].xaxis.get_ticklabels()
+    assert [text.get_text() for text in keys] == tokens[::step]
+    # Slanted at 45°, lines of text keep apart by their distance over the square root of 2.
+    apart = np.diff([text.get_transform().transform(text.get_position())[0] for text in keys])
+    size = keys[0].get_fontsize() * figure.dpi / 72
+    assert keys[0].get_rotation() == 45
+    assert (apart / np.sqrt(2) >= 0.95 * size).all()
+
+
+def test_the_labels_of_each_axis_are_thinned_for_themselves():
+    figure = heatmaps([uneven(60, 2)], [str(i) for i in range(60)], key_tokens="ab", titles=["h"])
+    (ax,) = maps_of(figure)
+    assert ticks(ax.xaxis) == ["a", "b"]
+    assert 10 < len(ticks(ax.yaxis)) < 60
+
+
+def test_labels_are_literal():
+    odd = ["$x_1$", "a$b$", "\\alpha", "注", "\x07", "😀", " \n", ""]
+    figure = drawn(heatmaps([uneven(8, 8)], odd, titles=["$5 \x00"], title="$a$ 注\ntwo"))
+    (ax,) = maps_of(figure)
+    assert ticks(ax.yaxis)[:3] == ticks(ax.xaxis)[:3] == odd[:3]
+    assert ticks(ax.yaxis)[4] == "U+0007"
+    assert figure.get_suptitle().startswith("$a$ ")
+    assert not any(text.get_parse_math() for text in ax.get_yticklabels() + ax.texts)
+
+
+def test_scores_before_and_after_the_mask():
+    scaled = torch.linspace(-3, 2, 15).reshape(3, 5)
+    masked = scaled.masked_fill(~torch.ones(3, 5).tril(2).bool(), -torch.inf)
+    figure = scores(scaled, masked, list("abc"), key_tokens=list("vwxyz"), title="scores")
+    before, after = (ax.images[0] for ax in maps_of(drawn(figure)))
+    np.testing.assert_array_equal(before.get_array(), scaled.double().numpy())
+    np.testing.assert_array_equal(np.ma.getmaskarray(after.get_array()), masked.isinf().numpy())
+    assert len(maps_of(figure)[1].texts) == masked.isfinite().sum()
+    assert before.get_clim() == after.get_clim() == (-3, 3)
+    assert maps_of(figure)[0].texts[0].get_text() == "−3.00"
+
+
+def test_positions_are_drawn_as_they_are():
+    places = np.arange(16)[:, None] / 10_000 ** (np.arange(0, 64, 2) / 64)
+    table = np.stack([np.sin(places), np.cos(places)], -1).reshape(16, 64)
+    figure = drawn(positions(torch.tensor(table), title="positions"))
+    (ax,) = maps_of(figure)
+    np.testing.assert_array_equal(ax.images[0].get_array(), table)
+    assert ax.images[0].get_clim() == (-1, 1)
+    assert (ax.get_xlabel(), ax.get_ylabel()) == ("dimension", "position")
+    assert ax.get_ylim()[0] > ax.get_ylim()[1]
+
+
+def test_titles_of_many_maps_stay_whole_and_apart():
+    titles = [f"layer {i // 12}, head {i % 12}" for i in range(24)]
+    figure = drawn(heatmaps([uneven(20, 20)] * 24, list("abcdefghijklmnopqrst"), titles=titles))
+    axes = maps_of(figure)
+    assert [ax.get_title("left") for ax in axes] == titles
+    boxes = [ax._left_title.get_window_extent() for ax in axes]
+    assert all(a.x1 < b.x0 for a, b in pairwise(boxes) if a.y0 == b.y0)
+    shapes = [ax.bbox for ax in axes]
+    assert all(shape.width == pytest.approx(shape.height, rel=0.02) for shape in shapes)
+
+
+@given(
+    st.integers(1, 17), st.integers(1, 40), st.integers(1, 40), st.integers(1, 12), st.booleans()
+)
+@settings(deadline=None, max_examples=15)
+def test_any_number_of_maps_of_any_shape_keeps_its_width(count, rows, cols, length, mask):
+    layout = grid.plan(count, (rows, cols), ["x" * length] * rows, ["x" * length] * cols)
+    assert layout.rows * layout.cols >= count > (layout.rows - 1) * layout.cols
+    assert layout.figure[0] <= grid.WIDTH + 1e-9 or layout.width <= 1.2
+    allowed = np.zeros((rows, cols)) if mask else None
+    figure = heatmaps(
+        [uneven(rows, cols)],
+        ["x" * length] * rows,
+        key_tokens=["y" * length] * cols,
+        titles=["h" * length],
+        allowed=allowed,
+    )
+    assert len(maps_of(drawn(figure))) == 1
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda: heatmaps([], SIX, titles=[]), "0 maps; expected 1 to 256"),
+        (lambda: heatmaps([np.eye(6)], SIX, titles=[]), "0 titles for 1 maps"),
+        (lambda: heatmaps([np.eye(5)], SIX, titles=["h"]), r"\(5, 5\); expected \(6, 6\)"),
+        (lambda: heatmaps([uneven(6, 7)], SIX, titles=["h"]), "give key_tokens"),
+        (
+            lambda: heatmaps([np.eye(6), np.eye(5)], SIX, titles=["a", "b"]),
+            r"weights\[1\] has the shape \(5, 5\)",
+        ),
+        (lambda: heatmaps([np.ones((2, 6, 6))], SIX, titles=["h"]), "two axes"),
+        (lambda: heatmaps([np.ones((0, 0))], [], titles=["h"]), "neither empty"),
+        (lambda: heatmaps([[["a"]]], ["x"], titles=["h"]), "not a table of numbers"),
+        (
+            lambda: heatmaps([np.eye(6)], SIX, titles=["h"], allowed=np.tri(5)),
+            "allowed has the shape",
+        ),
+        (lambda: scores(np.eye(6), np.eye(5), SIX), "masked has the shape"),
+        (lambda: positions(np.ones(6)), r"table has the shape \(6,\)"),
+    ],
+)
+def test_what_does_not_fit_is_said_on_one_line(call, says):
+    with pytest.raises(ArgumentError, match=says) as raised:
+        call()
+    assert "\n" not in str(raised.value)
+
+
+def test_nothing_to_draw_is_drawn_as_empty():
+    image = maps_of(heatmaps([np.full((3, 3), np.nan)], SIX[:3], titles=["h"]))[0].images[0]
+    assert np.ma.getmaskarray(image.get_array()).all()
+    assert image.get_clim() == (0, 1)

@@ -1,0 +1,73 @@
+"""Files: three formats, whole or not at all."""
+
+import os
+
+import numpy as np
+import pytest
+
+from heedful.errors import ArgumentError, SaveError
+from heedful.views.plots import heatmaps, save
+
+BEGINS = {".png": b"\x89PNG\r\n", ".svg": b"<?xml", ".pdf": b"%PDF-", ".PNG": b"\x89PNG\r\n"}
+
+
+@pytest.fixture
+def figure():
+    odd = ["$x_1$", "注意", "\x07", "مرحبا 😀"]
+    return heatmaps([np.eye(4)], odd, titles=["$5 注意"], title="{$\x00$}")
+
+
+@pytest.mark.parametrize("suffix", BEGINS)
+def test_the_suffix_chooses_the_format(figure, tmp_path, suffix):
+    path = tmp_path / f"map{suffix}"
+    assert save(figure, path) == path
+    assert path.read_bytes().startswith(BEGINS[suffix])
+    assert os.listdir(tmp_path) == [path.name]
+
+
+@pytest.mark.parametrize("name", ["map.jpg", "map", "map.png.gz", ".png"])
+def test_another_suffix_names_the_three(figure, tmp_path, name):
+    with pytest.raises(ArgumentError, match=r"\.png, \.svg or \.pdf") as raised:
+        save(figure, tmp_path / name)
+    assert "\n" not in str(raised.value)
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_old_picture_is_replaced(figure, tmp_path):
+    path = tmp_path / "map.svg"
+    path.write_text("old")
+    save(figure, str(path))
+    assert "old" not in path.read_text()[:20]
+
+
+@pytest.mark.parametrize("parent", ["missing", "a_file"])
+def test_a_folder_that_is_none(figure, tmp_path, parent):
+    (tmp_path / "a_file").write_text("kept")
+    with pytest.raises(SaveError, match=r"cannot write .*map\.png") as raised:
+        save(figure, tmp_path / parent / "map.png")
+    assert "\n" not in str(raised.value)
+    assert (tmp_path / "a_file").read_text() == "kept"
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root writes anywhere")
+def test_a_read_only_folder(figure, tmp_path):
+    tmp_path.chmod(0o500)
+    try:
+        with pytest.raises(SaveError, match=r"[Pp]ermission"):
+            save(figure, tmp_path / "map.png")
+    finally:
+        tmp_path.chmod(0o700)
+
+
+@pytest.mark.parametrize("moment", ["fsync", "replace"])
+def test_a_failed_write_leaves_the_old_picture_and_no_litter(figure, tmp_path, monkeypatch, moment):
+    def full(*args):
+        raise OSError(28, "No space left on device")
+
+    path = tmp_path / "map.png"
+    path.write_text("old")
+    monkeypatch.setattr(os, moment, full)
+    with pytest.raises(SaveError, match="No space left on device"):
+        save(figure, path)
+    assert path.read_text() == "old"
+    assert os.listdir(tmp_path) == ["map.png"]
