@@ -23,7 +23,8 @@ def test_the_table_that_document_004_prints(row):
     table = sinusoidal(16, 64)
     printed = np.array(PRINTED[row].split(), float)
     assert table.shape == (16, 64)
-    np.testing.assert_allclose(table[row, [*range(10), *range(54, 64)]], printed, atol=6e-7)
+    # the document computed its angles in float32: its last digit is off by one here and there
+    np.testing.assert_allclose(table[row, [*range(10), *range(54, 64)]], printed, atol=1.5e-6)
 
 
 def test_sinusoidal_equals_its_formula_in_float64():

@@ -52,6 +52,11 @@ def load_model(path_or_name: str | Path, *, checkpoint: str = "best") -> nn.Modu
 
 def build(description: Mapping, source: Path) -> nn.Module:
     """The model, with fresh weights, that a `config.json` describes."""
+    config, model = _configuration(description, source)
+    return model(config)
+
+
+def _configuration(description: Mapping, source: Path) -> tuple[GPTConfig, type[GPT]]:
     family = description.get("model_type") if isinstance(description, Mapping) else None
     if family not in FAMILIES:
         raise RunError(
@@ -61,7 +66,7 @@ def build(description: Mapping, source: Path) -> nn.Module:
         )
     config, model = FAMILIES[family]
     try:
-        return model(config.from_dict(description["model"]))
+        return config.from_dict(description["model"]), model
     except (ArgumentError, KeyError, TypeError) as error:
         raise RunError(
             f"{source} does not describe a model: {error}",
@@ -69,10 +74,17 @@ def build(description: Mapping, source: Path) -> nn.Module:
         ) from error
 
 
-def write_description(directory: Path, model: GPT) -> None:
+def write_description(directory: Path, config: GPTConfig) -> None:
     """Write the `config.json` from which `build` makes the same model."""
-    description = {"model_type": "heedful-gpt", "model": model.config.to_dict()}
+    description = {"model_type": "heedful-gpt", "model": config.to_dict()}
     write_json(directory / "config.json", description)
+
+
+def read_description(directory: Path) -> GPTConfig:
+    """The configuration that `write_description` wrote."""
+    path = directory / "config.json"
+    config, _ = _configuration(read_json(path), path)
+    return config
 
 
 def weights_of(model: nn.Module) -> dict[str, Tensor]:

@@ -160,6 +160,7 @@ class GPT(nn.Module):
 
     def steps(self, ids: Tensor) -> list[Steps]:
         """Every intermediate of every layer's attention, (B, H, N, N) each: for short texts."""
+        self._check(ids, 0)
         x, angles = self._embed(ids, 0)
         every = []
         for block in cast("list[PreNormBlock]", self.blocks):
@@ -196,7 +197,9 @@ class GPT(nn.Module):
             self.register_buffer("positions", table, persistent=False)
         else:
             angles = rotary(
-                torch.arange(config.context), config.width // config.heads, config.rotary_base
+                torch.arange(config.context, device="cpu"),
+                config.width // config.heads,
+                config.rotary_base,
             )
             for name, table in zip(("cosines", "sines"), angles, strict=True):
                 self.register_buffer(name, table, persistent=False)

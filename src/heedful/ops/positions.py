@@ -30,7 +30,7 @@ def sinusoidal(tokens: int, width: int, base: float = 10_000.0) -> Float[Tensor,
     tensor([[0.0000, 1.0000, 0.0000, 1.0000],
             [0.8415, 0.5403, 0.0100, 0.9999]])
     """
-    angles = _angles(torch.arange(tokens), width, base)
+    angles = _angles(torch.arange(tokens, device="cpu"), width, base)
     return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1).float()
 
 
@@ -82,5 +82,5 @@ def _angles(positions: Tensor, width: int, base: float) -> Tensor:
         )
     # in float64, since float32 angles are off by 0.004 at position 100,000; on the CPU, since
     # Apple's GPUs have no float64
-    pairs = torch.arange(0, width, 2, dtype=torch.float64)
+    pairs = torch.arange(0, width, 2, dtype=torch.float64, device="cpu")
     return positions.cpu().double()[:, None] * base ** (-pairs / width)

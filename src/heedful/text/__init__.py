@@ -4,7 +4,7 @@ from heedful.text.bpe import BPETokenizer
 from heedful.text.characters import CharacterTokenizer
 from heedful.text.choice import TokenizerChoice
 from heedful.text.loading import load_tokenizer
-from heedful.text.prepare import prepare
+from heedful.text.preparation import prepare
 from heedful.text.python_reference import LICENCE, TITLE, python_reference
 from heedful.text.sources import FileSource, Source, StringSource, open_source
 from heedful.text.tiktoken_encoding import TiktokenTokenizer, open_encoding

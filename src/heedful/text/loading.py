@@ -48,7 +48,7 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
         return _ours(about)
     except TextError:  # the file is whole, its encoding's ranks are missing
         raise
-    except (KeyError, TypeError, ValueError, OverflowError, MemoryError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError, OverflowError, MemoryError) as error:
         raise _damaged(path, error) from error
 
 

@@ -61,7 +61,7 @@ class TiktokenTokenizer(Tokenizer):
     @classmethod
     def up_to_largest(cls, encoding: tiktoken.Encoding, used: np.ndarray) -> TiktokenTokenizer:
         """A row for each id from 0 to the largest that a text uses; rows are the ids themselves."""
-        return cls(encoding, np.arange(max(np.max(used), single_bytes(encoding).max()) + 1))
+        return cls(encoding, np.arange(np.append(used, single_bytes(encoding)).max() + 1))
 
     @property
     def name(self) -> str:

@@ -1,1 +1,49 @@
+"""Floor 4: from a text to a trained model. It writes numbers and files; it draws nothing."""
 
+from heedful.train.checkpoint import Progress, read_metrics
+from heedful.train.device import choose_device
+from heedful.train.loop import Ended, Event, Saved, Step, Training, Validation
+from heedful.train.run import (
+    Plan,
+    Prepared,
+    has_run,
+    new_plan,
+    open_training,
+    prepare_run,
+    read_plan,
+    remove_run,
+)
+from heedful.train.settings import (
+    PRESETS,
+    Recipe,
+    TextSettings,
+    TrainSettings,
+    preset,
+    read_toml,
+)
+
+__all__ = [
+    "Ended",
+    "Event",
+    "PRESETS",
+    "Plan",
+    "Prepared",
+    "Progress",
+    "Recipe",
+    "Saved",
+    "Step",
+    "TextSettings",
+    "TrainSettings",
+    "Training",
+    "Validation",
+    "choose_device",
+    "has_run",
+    "new_plan",
+    "open_training",
+    "prepare_run",
+    "preset",
+    "read_metrics",
+    "read_plan",
+    "read_toml",
+    "remove_run",
+]

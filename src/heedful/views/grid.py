@@ -24,7 +24,8 @@ from heedful.views.style import INK, LETTER, QUIET
 WIDTH = 9.0
 CELL = 0.6
 GAP = 0.3  # between two maps
-SMALL = 10  # tokens: up to here the numbers stand in the cells
+SMALL = 10  # tokens: up to here the numbers stand in the cells, where there is room
+LEGIBLE = 5.5  # points: numbers smaller than this are left out
 
 
 @dataclass(frozen=True)
@@ -167,7 +168,9 @@ def _map(
 
 def _numbers(ax: Axes, image: AxesImage, values: np.ma.MaskedArray, layout: Layout) -> None:
     cell = min(layout.width / values.shape[1], layout.height / values.shape[0]) * 72
-    size = min(9.0, max(5.0, cell * 0.3))
+    size = min(9.0, cell * 0.3)
+    if size < LEGIBLE:
+        return
     shades = image.to_rgba(values)
     for row, col in zip(*np.nonzero(~np.ma.getmaskarray(values)), strict=True):
         colour = _readable(shades[row, col, :3])

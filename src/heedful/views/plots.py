@@ -46,7 +46,7 @@ def heatmaps(
         title: over all.
 
     Returns:
-        a figure. Maps of up to 10 tokens show their numbers; in larger ones the colour follows
+        a figure. Maps of up to 10 tokens show their numbers, where these have room; in larger ones the colour follows
         the square root of the weight, so that small weights can be told apart.
 
     Raises:

@@ -1,0 +1,185 @@
+"""A long text to tokens: megabytes a second, and how much anonymous memory it takes.
+
+    python benchmarks/corpus.py --megabytes 200
+
+Each row is measured in a process of its own. "heedful" streams the whole text to a token file and
+draws batches of 12 × 256 from it. "at once" is the plain way, on a smaller share of the same text
+(it would not fit otherwise): read the file, encode the string, keep the ids. The time of `bpe`
+includes training it, for "heedful" on at most 8 MB from all over the text, "at once" on all of it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import random
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from heedful.errors import TextError
+from heedful.text import TokenizerChoice, open_encoding, open_source, prepare, python_reference
+from heedful.train.batches import draw
+
+STEPS, BATCH, CONTEXT = 200, 12, 256
+LETTERS = "eeettaaooiinnsshhrrdlucmwfgypbvk"
+
+
+@dataclass
+class Row:
+    """One line of the table; `rise` is the peak of anonymous memory over its start, in MB."""
+
+    way: str
+    megabytes: float
+    seconds: float
+    tokens: int
+    rise: float
+    batches: float | None = None
+
+    @property
+    def speed(self) -> float:
+        """Megabytes a second."""
+        return self.megabytes / self.seconds
+
+
+def main() -> None:
+    arguments = _arguments()
+    with tempfile.TemporaryDirectory() as folder:
+        text, share = Path(folder, "text.txt"), Path(folder, "share.txt")
+        write_text(text, arguments.megabytes)
+        write_text(share, arguments.peer_megabytes)
+        print(f"{text.stat().st_size / 1e6:.0f} MB of text", flush=True)
+        print(f"{'tokenizer':13}{'way':9}{'MB':>6}{'s':>7}{'MB/s':>7}", end="")
+        print(f"{'tokens':>13}{'rise MB':>9}{'rise/text':>11}{'batches/s':>11}{'speed ×':>9}")
+        for name in arguments.tokenizers:
+            if _available(name):
+                ours, peer = apart(stream, name, text), apart(at_once, name, share)
+                _show(name, ours, ours.speed / peer.speed)
+                _show(name, peer, 1.0)
+
+
+def write_text(path: Path, megabytes: float, seed: int = 0) -> None:
+    """Prose, code, tables and some made-up words: the reference in order, and its words mixed."""
+    chance = random.Random(seed)
+    reference = python_reference()
+    paragraphs = reference.split("\n\n")
+    words = reference.split(" ")
+    written = 0
+    with open(path, "w", encoding="utf-8") as file:
+        while written < megabytes * 1e6:
+            mixed = " ".join(_word(words, chance) for _ in range(chance.randrange(40, 120)))
+            written += file.write(f"{chance.choice(paragraphs)}\n\n{mixed}\n\n")
+
+
+def _word(words: list[str], chance: random.Random) -> str:
+    """Mostly a word of the reference; one of thirty is new, and half of these come from 40,000."""
+    if chance.random() > 1 / 30:
+        return chance.choice(words)
+    maker = random.Random(chance.randrange(40_000)) if chance.random() < 0.5 else chance
+    return "".join(maker.choices(LETTERS, k=maker.randrange(3, 10)))
+
+
+def stream(name: str, path: Path) -> Row:
+    with _peak() as rise:
+        start = time.perf_counter()
+        out = path.with_name(f"{name}.npy")
+        _, tokens = prepare(open_source([path]), TokenizerChoice(name), out)
+        seconds = time.perf_counter() - start
+        start = time.perf_counter()
+        for step in range(STEPS):
+            draw(tokens.train, CONTEXT, BATCH, (0, step))
+        batches = STEPS / (time.perf_counter() - start)
+    return Row("heedful", path.stat().st_size / 1e6, seconds, len(tokens), rise[0], batches)
+
+
+def at_once(name: str, path: Path) -> Row:
+    encode = {"characters": _characters_at_once, "bpe": _bpe_at_once}.get(name)
+    with _peak() as rise:
+        start = time.perf_counter()
+        ids = encode(path) if encode else _tiktoken_at_once(name, path)
+        seconds = time.perf_counter() - start
+    return Row("at once", path.stat().st_size / 1e6, seconds, len(ids), rise[0])
+
+
+def _characters_at_once(path: Path) -> np.ndarray:
+    text = path.read_text("utf-8")
+    id_of = {char: id for id, char in enumerate(sorted(set(text)))}
+    return np.array([id_of[char] for char in text], np.uint16)
+
+
+def _bpe_at_once(path: Path) -> np.ndarray:
+    from tokenizers import ByteLevelBPETokenizer
+
+    tokenizer = ByteLevelBPETokenizer()
+    tokenizer.train(str(path), vocab_size=TokenizerChoice().vocabulary, show_progress=False)
+    return np.array(tokenizer.encode(path.read_text("utf-8")).ids, np.uint16)
+
+
+def _tiktoken_at_once(name: str, path: Path) -> np.ndarray:
+    return np.array(open_encoding(name).encode_ordinary(path.read_text("utf-8")), np.uint32)
+
+
+def apart(measure: Callable[[str, Path], Row], name: str, path: Path) -> Row:
+    """The measurement in a fresh process, whose memory nothing else has touched."""
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        return pool.apply(measure, (name, path))
+
+
+@contextmanager
+def _peak() -> Iterator[list[float]]:
+    """The highest anonymous memory meanwhile over that at the start, in MB, seen every 5 ms."""
+    start = _anonymous()
+    rise, done = [0.0], threading.Event()
+
+    def watch() -> None:
+        while not done.wait(0.005):
+            rise[0] = max(rise[0], _anonymous() - start)
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        yield rise
+    finally:
+        done.set()
+        watcher.join()
+
+
+def _anonymous() -> float:
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("RssAnon:"):
+            return int(line.split()[1]) * 1024 / 1e6
+    raise SystemExit("this system does not tell anonymous memory in /proc/self/status")
+
+
+def _available(name: str) -> bool:
+    try:
+        if name not in ("bpe", "characters"):
+            open_encoding(name)
+    except TextError as error:
+        print(f"{name:13}left out: {error}")
+        return False
+    return True
+
+
+def _show(name: str, row: Row, ratio: float) -> None:
+    print(f"{name:13}{row.way:9}{row.megabytes:6.0f}{row.seconds:7.1f}{row.speed:7.1f}", end="")
+    print(f"{row.tokens:13,}{row.rise:9.0f}{row.rise / row.megabytes:11.2f}", end="")
+    print(f"{row.batches:11,.0f}" if row.batches else " " * 11, f"{ratio:8.1f}", flush=True)
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--megabytes", type=float, default=200, help="of text for heedful")
+    parser.add_argument("--peer-megabytes", type=float, default=10, help="for the plain way")
+    parser.add_argument("--tokenizers", nargs="+", default=["characters", "bpe", "cl100k_base"])
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,190 @@
+"""`heedful demo`: text, training, samples and heads on one terminal page."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+import click
+import numpy as np
+from rich.console import Console
+from rich.text import Text
+
+from heedful.cli import training as terminal
+from heedful.cli.opening import Run, open_run
+from heedful.cli.plot import attention_of, draw_attention, draw_positions
+from heedful.errors import RunError
+from heedful.files import make_directory
+from heedful.generate import Sampling, TextStream, generate
+from heedful.train import PRESETS, Plan, has_run, new_plan, open_training, read_plan, remove_run
+from heedful.views.terminal import console, duration, heatmap, side_by_side
+
+PROMPTS = ("The import statement", "A class definition")
+SENTENCE = "The import statement binds a name in the local namespace"
+EXAMPLE = """\b
+Examples:
+  heedful demo
+  heedful demo --keep
+"""
+
+
+@click.command(epilog=EXAMPLE)
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    default=Path("runs/demo"),
+    show_default=True,
+    help="The run's directory; a run that is there is replaced.",
+)
+@click.option("--keep", is_flag=True, help="Do not train again: show the model that is there.")
+@click.option("--steps", type=click.IntRange(1), help="Training steps [preset quick].")
+def demo(out: Path, keep: bool, steps: int | None) -> int:
+    """Train a small GPT on the Python language reference, sample from it, see where it looks."""
+    screen, began = console(), time.monotonic()
+    screen.print()
+    screen.print(Text("heedful demo", style="bold"), Text("· a GPT from nothing", style="dim"))
+    screen.print()
+    if not keep:
+        status = _train(out, steps, screen)
+        if status:
+            return status
+    elif not has_run(out):
+        raise RunError(f"no run in {out}", remedy="run `heedful demo` without --keep")
+    run = open_run(out)
+    _section(screen, "What it writes", "the prompt in bold")
+    for seed, prompt in enumerate(PROMPTS):
+        _sample(run, prompt, seed, screen)
+    _section(screen, "Where its heads look", "rows are queries, columns keys; brighter is more")
+    _heads(run, screen)
+    pictures = _pictures(run, out)
+    _section(screen, "Pictures", "")
+    for picture in pictures:
+        screen.print(f"  {picture}", soft_wrap=True)
+    _next(out, screen)
+    screen.print(f"\n{duration(time.monotonic() - began)} in all.", style="dim")
+    return 0
+
+
+def _train(out: Path, steps: int | None, screen: Console) -> int:
+    recipe = PRESETS["quick"]
+    if steps:
+        recipe = recipe._replace(train=dataclasses.replace(recipe.train, steps=steps))
+    _refuse_others(out)
+    remove_run(out)
+    plan = new_plan(out, (), "*", recipe)
+    plan.write()
+    prepared = terminal.prepare(plan, screen)
+    training = open_training(plan, prepared)
+    terminal.show(screen, terminal.describe(plan, prepared, str(training.device)))
+    ended = terminal.train(training, screen)
+    if ended.why == "stopped":
+        screen.print(f"Stopped and saved. Go on with: heedful train --out {out} --resume")
+        return 130
+    return 0
+
+
+def _refuse_others(out: Path) -> None:
+    """The demo replaces its own run, and no run on somebody's text."""
+    if has_run(out) and read_plan(out).sources:
+        raise RunError(
+            f"{out} holds a run on another text",
+            expected="no run there, or the demo's own",
+            remedy="choose another --out",
+        )
+
+
+def _section(screen: Console, title: str, hint: str) -> None:
+    screen.print()
+    screen.print(Text(title, style="bold"), Text(hint, style="dim"))
+    screen.print()
+
+
+def _sample(run: Run, prompt: str, seed: int, screen: Console) -> None:
+    screen.print(Text(f"  {prompt}", style="bold"), end="")
+    stream = TextStream(run.tokenizer, stop=["\n\n"])
+    ids = run.tokenizer.encode(prompt)
+    sampling = Sampling(temperature=0.7, top_k=40)
+    pieces = generate(run.model, ids, tokens=90, sampling=sampling, seed=seed)
+    for chosen in pieces:
+        screen.print(Text(stream.push(int(chosen)).replace("\n", "\n  ")), end="", soft_wrap=True)
+        if stream.stopped:
+            break
+    screen.print("\n")
+
+
+class Look(NamedTuple):
+    """A head, and the share of its weight that goes where its name says."""
+
+    layer: int
+    head: int
+    where: str
+    share: float
+
+
+def most_telling(every: list[np.ndarray]) -> list[Look]:
+    """Of all heads (each layer (H, N, N)), the one that looks most at the previous token, and the
+    one that looks most at other earlier tokens, the first one aside.
+
+    Shares are means over the queries from the third on, which have all three to choose from.
+    """
+    looks = []
+    for where, keys in (("the token before", _previous), ("further back", _further)):
+        shares = [
+            Look(
+                layer, head, where, float((weights[head] * keys(weights[head])).sum(-1)[2:].mean())
+            )
+            for layer, weights in enumerate(every)
+            for head in range(len(weights))
+        ]
+        looks.append(max(shares, key=lambda look: look.share))
+    return looks
+
+
+def _previous(weights: np.ndarray) -> np.ndarray:
+    return np.eye(len(weights), k=-1)
+
+
+def _further(weights: np.ndarray) -> np.ndarray:
+    further = np.tri(len(weights), k=-2)
+    further[:, 0] = 0
+    return further
+
+
+def _heads(run: Run, screen: Console) -> None:
+    steps, labels = attention_of(run, SENTENCE)
+    every = [layer.weights[0].numpy() for layer in steps]
+    looks = most_telling(every)
+    coloured = screen.color_system is not None
+    maps = [heatmap(every[look.layer][look.head], labels, coloured) for look in looks]
+    titles = [f"layer {look.layer}, head {look.head}" for look in looks]
+    screen.print(side_by_side(maps, titles))
+    screen.print()
+    for look in looks:
+        screen.print(
+            f"  layer {look.layer}, head {look.head} gives {100 * look.share:.0f} % of its weight "
+            f"to {look.where}"
+        )
+
+
+def _pictures(run: Run, out: Path) -> list[Path]:
+    folder = out / "pictures"
+    make_directory(folder)
+    config = run.model.config
+    chosen = [(layer, head) for layer in range(config.layers) for head in range(config.heads)]
+    paths = draw_attention(run, SENTENCE, chosen, ("heads", "scores"), folder, "png")
+    paths.append(draw_positions(run.model, folder / "positions.png"))
+    curve = terminal.draw_losses(out, folder / "loss.png")
+    return [*paths, curve] if curve else paths
+
+
+def _next(out: Path, screen: Console) -> None:
+    _section(screen, "Next", "")
+    for line in (
+        f'heedful generate {out} "A list comprehension" --samples 3',
+        f'heedful generate {out} "The import statement" --probabilities 5',
+        f'heedful plot {out} "for name in namespace" --layers 0,1',
+        "heedful train YOUR_TEXT.txt --out runs/mine",
+    ):
+        screen.print(f"  {line}", soft_wrap=True)

@@ -1,0 +1,164 @@
+"""`heedful generate`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+import torch
+
+from heedful.cli.opening import Run, open_run
+from heedful.cli.options import (
+    SectionedCommand,
+    checkpoint_option,
+    device_option,
+    file_option,
+    given,
+    json_option,
+    read_text,
+    settings_of,
+)
+from heedful.generate import Sampling, TextStream
+from heedful.generate import generate as continuations
+from heedful.views.terminal import console, table
+
+EXAMPLE = """\b
+Examples:
+  heedful generate runs/first "The import statement"
+  heedful generate runs/first "The import statement" --greedy --tokens 40
+  heedful generate runs/first "The import" --samples 3 --seed 7 --stop "."
+  heedful generate runs/first "The import statement" --probabilities 5
+"""
+
+
+@click.command(cls=SectionedCommand, epilog=EXAMPLE)
+@click.argument("run", type=click.Path(path_type=Path))
+@click.argument("prompt", required=False)
+@file_option
+@click.option("--tokens", type=click.IntRange(0), default=200, show_default=True, help="To add.")
+@click.option("--greedy", is_flag=True, help="Always the likeliest token: --temperature 0.")
+@click.option("--stop", multiple=True, metavar="TEXT", help="Stop before this text; repeatable.")
+@click.option("--samples", type=click.IntRange(1), default=1, show_default=True, help="How many.")
+@click.option("--seed", type=int, help="For the same choices every time.")
+@click.option(
+    "--cache/--no-cache", default=True, help="Keep keys and values (the same text, faster)."
+)
+@click.option(
+    "--probabilities",
+    type=click.IntRange(1),
+    metavar="K",
+    help="Do not continue: show the K likeliest next tokens at each position of the prompt.",
+)
+@checkpoint_option
+@device_option
+@json_option
+@settings_of("Sampling", Sampling())
+def generate(
+    run: Path,
+    prompt: str | None,
+    file: Path | None,
+    tokens: int,
+    greedy: bool,
+    stop: tuple[str, ...],
+    samples: int,
+    seed: int | None,
+    cache: bool,
+    probabilities: int | None,
+    checkpoint: str,
+    device: str,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Continue PROMPT with the model in RUN, a directory made by `heedful train`."""
+    text = read_text(prompt, file, "prompt")
+    changes = given(Sampling, options)
+    if greedy:
+        if changes.get("temperature"):
+            raise click.UsageError("--greedy is --temperature 0; give one of the two.")
+        changes["temperature"] = 0.0
+    opened = open_run(run, checkpoint, device)
+    if probabilities:
+        _show_probabilities(opened, text, probabilities, as_json)
+        return
+    streams = [TextStream(opened.tokenizer, stop) for _ in range(samples)]
+    steps = continuations(
+        opened.model,
+        opened.tokenizer.encode(text),
+        tokens=tokens,
+        sampling=Sampling(**changes),
+        samples=samples,
+        seed=seed,
+        cache=cache,
+    )
+    live = samples == 1 and not as_json
+    if live:
+        click.echo(text, nl=False)
+    texts = [""] * samples
+    for chosen in steps:
+        for i, (stream, token) in enumerate(zip(streams, chosen.tolist(), strict=True)):
+            texts[i] += _echo(stream.push(token), live)
+        if all(stream.stopped for stream in streams):
+            break
+    for i, stream in enumerate(streams):
+        texts[i] += _echo(stream.close(), live)
+    if as_json:
+        click.echo(json.dumps({"prompt": text, "samples": texts}, ensure_ascii=False))
+    elif live:
+        click.echo()
+    else:
+        _print_samples(text, texts)
+
+
+def _echo(piece: str, live: bool) -> str:
+    if live and piece:
+        click.echo(piece, nl=False)
+    return piece
+
+
+def _print_samples(prompt: str, texts: list[str]) -> None:
+    screen = console()
+    for i, text in enumerate(texts):
+        screen.rule(f"sample {i + 1} of {len(texts)}", align="left", style="dim")
+        click.echo(prompt + text)
+
+
+def _show_probabilities(run: Run, text: str, most: int, as_json: bool) -> None:
+    """Document 004's last step: softmax over the logits of each position."""
+    ids = run.ids(text)[:, -run.model.config.context :]
+    with torch.inference_mode():
+        likely = run.model(ids).logits[0].softmax(-1)
+    top = likely.topk(min(most, likely.shape[-1]))
+    found: list[dict[str, Any]] = [
+        {"position": n, "piece": piece, "next": _nexts(run, tokens, values)}
+        for n, (piece, tokens, values) in enumerate(
+            zip(
+                run.tokenizer.pieces(ids[0].tolist()),
+                top.indices.tolist(),
+                top.values.tolist(),
+                strict=True,
+            )
+        )
+    ]
+    if as_json:
+        click.echo(json.dumps(found, ensure_ascii=False))
+        return
+    rows = [
+        (
+            str(row["position"]),
+            str(row["piece"]),
+            "  ".join(f"{n['piece']} {100 * n['probability']:.1f}%" for n in row["next"]),
+        )
+        for row in found
+    ]
+    console().print(table(["position", "token", "likeliest next tokens"], rows, numbers=[0]))
+
+
+def _nexts(run: Run, tokens: list[int], probabilities: list[float]) -> list[dict[str, Any]]:
+    return [
+        {"piece": piece, "id": token, "probability": probability}
+        for piece, token, probability in zip(
+            run.tokenizer.pieces(tokens), tokens, probabilities, strict=True
+        )
+    ]

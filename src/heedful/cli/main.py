@@ -1,0 +1,91 @@
+"""`heedful`: the group of commands, and how errors end.
+
+Exit status 0 done, 1 a clear error in one line, 2 wrong usage, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+
+import click
+
+import heedful
+from heedful.errors import HeedfulError
+
+COMMANDS = {
+    "demo": "Train a small GPT on the Python reference, and see where it looks.",
+    "tokenize": "Show the pieces and ids of a text.",
+    "train": "Train a GPT on your own text.",
+    "generate": "Continue a prompt with a trained model.",
+    "plot": "Draw where a trained model's heads look.",
+}
+
+
+class Commands(click.Group):
+    """A group whose commands are imported when they are called: `--help` needs no torch."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """In the order in which a new user meets them."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        """The command of a name."""
+        if name not in COMMANDS:
+            return None
+        return getattr(importlib.import_module(f"heedful.cli.{name}"), name)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The one-line table of commands, without importing them."""
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+@click.command(
+    cls=Commands,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog="Start with `heedful demo`. Each command has --help, with an example.",
+)
+@click.version_option(heedful.__version__, prog_name="heedful")
+def heedful_command() -> None:
+    """Attention from first principles: train with it, and see what a model attends to."""
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command, and end the process as the house rules say."""
+    arguments = sys.argv[1:] if arguments is None else list(arguments)
+    sys.exit(run(arguments))
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run the command; return its exit status. With --debug, errors keep their traceback."""
+    end = arguments.index("--") if "--" in arguments else len(arguments)
+    debug = "--debug" in arguments[:end]
+    options = [argument for argument in arguments[:end] if argument != "--debug"]
+    arguments = [*options, *arguments[end:]]
+    try:
+        status = heedful_command(arguments, prog_name="heedful", standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except (KeyboardInterrupt, click.Abort):
+        print("heedful: interrupted", file=sys.stderr)
+        return 130
+    except BrokenPipeError:  # the reader, such as `head`, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except Exception as error:
+        if debug:
+            raise
+        print(f"heedful: {_one_line(error)}", file=sys.stderr)
+        return 1
+    return status if isinstance(status, int) else 0
+
+
+def _one_line(error: Exception) -> str:
+    if isinstance(error, HeedfulError):
+        return str(error)
+    what = " ".join(f"{type(error).__name__}: {error}".split())
+    return f"unexpected {what}; see where with --debug, and please report it"

@@ -1,0 +1,112 @@
+"""Options that commands share, and options made from the fields of a configuration."""
+
+from __future__ import annotations
+
+import dataclasses
+import typing
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from heedful.configuration import Configuration, allowed_types
+from heedful.errors import ArgumentError
+
+Decorator = Callable[[Callable], Callable]
+
+
+class SettingOption(click.Option):
+    """An option made from a field of a configuration, listed under its section in --help."""
+
+    def __init__(self, *names: str, section: str, **rest: Any) -> None:
+        super().__init__(list(names), default=None, **rest)
+        self.section = section
+
+
+class SectionedCommand(click.Command):
+    """A command whose --help lists the settings of each configuration under a heading."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The command's own options first, then each section's."""
+        sections: dict[str, list[tuple[str, str]]] = {"Options": []}
+        for parameter in self.get_params(ctx):
+            record = parameter.get_help_record(ctx)
+            if record and isinstance(parameter, click.Option):
+                sections.setdefault(getattr(parameter, "section", "Options"), []).append(record)
+        for name, records in sections.items():
+            with formatter.section(name):
+                formatter.write_dl(records)
+
+
+def settings_of(section: str, defaults: Configuration, leave_out: Iterable[str] = ()) -> Decorator:
+    """An option for each field of a configuration, with its sentence and default as help.
+
+    An option that is not given is None, so that a preset or a file can say otherwise.
+    """
+    hints = typing.get_type_hints(type(defaults))
+
+    def add(function: Callable) -> Callable:
+        options = [
+            _option(section, field, hints[field.name], getattr(defaults, field.name))
+            for field in dataclasses.fields(defaults)
+            if field.name not in leave_out
+        ]
+        known = function.__dict__.setdefault("__click_params__", [])
+        known.extend(reversed(options))  # click keeps the options of a function in reverse
+        return function
+
+    return add
+
+
+def _option(section: str, field: dataclasses.Field, hint: Any, default: Any) -> SettingOption:
+    name = field.name.replace("_", "-")
+    kind = next(t for t in allowed_types(hint) if t is not type(None))
+    help = field.metadata["sentence"]
+    if default is not None:
+        help += f" [{str(default).lower() if kind is bool else default}]"
+    if kind is bool:
+        return SettingOption(f"--{name}/--no-{name}", field.name, section=section, help=help)
+    choices = field.metadata["choices"]
+    metavar = "|".join(choices) or {int: "N", float: "X", str: "NAME"}[kind]
+    type_ = click.Choice(choices) if choices else kind
+    return SettingOption(
+        f"--{name}", field.name, section=section, type=type_, help=help, metavar=metavar
+    )
+
+
+def given(configuration: type[Configuration], options: dict[str, Any]) -> dict[str, Any]:
+    """The options that were given, of those that are fields of a configuration."""
+    names = {field.name for field in dataclasses.fields(configuration)}
+    return {name: value for name, value in options.items() if name in names and value is not None}
+
+
+def read_text(text: str | None, file: Path | None, what: str = "text") -> str:
+    """A text given as an argument, or with --file (`-` is standard input)."""
+    from heedful.text import FileSource
+
+    if (text is None) == (file is None):
+        raise click.UsageError(f"Give the {what} as an argument or with --file, one of the two.")
+    if file is not None:
+        return "".join(FileSource((str(file),)).pieces())
+    if not text:
+        raise ArgumentError(f"an empty {what}", expected="at least one character")
+    return str(text)
+
+
+file_option = click.option(
+    "--file",
+    type=click.Path(path_type=Path),
+    help="Read the text from a file; - is standard input.",
+)
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
+checkpoint_option = click.option(
+    "--checkpoint",
+    type=click.Choice(["best", "last"]),
+    default="best",
+    show_default=True,
+    help="The weights with the lowest validation loss, or the last ones.",
+)
+device_option = click.option(
+    "--device", default="auto", show_default=True, help="Where to compute: auto, cpu, cuda, mps."
+)

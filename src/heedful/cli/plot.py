@@ -1,0 +1,156 @@
+"""`heedful plot`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+import numpy as np
+import torch
+
+from heedful.cli.opening import Run, open_run
+from heedful.cli.options import checkpoint_option, device_option, file_option, read_text
+from heedful.cli.training import draw_losses
+from heedful.errors import ArgumentError
+from heedful.files import make_directory
+from heedful.models import GPT
+from heedful.ops import Steps
+
+KINDS = ("heads", "scores", "positions", "loss")
+MOST = 36  # maps that are drawn where no layer and head is chosen
+EXAMPLE = """\b
+Examples:
+  heedful plot runs/first "The import statement finds a module"
+  heedful plot runs/first "The import statement" --layers 0,3 --heads 1,2 --format svg
+  heedful plot runs/first --only positions --only loss
+"""
+
+
+@click.command(epilog=EXAMPLE)
+@click.argument("run", type=click.Path(path_type=Path))
+@click.argument("text", required=False)
+@file_option
+@click.option("--layers", metavar="LIST", help="Layers to draw, from 0: 0,3 or 0-2.")
+@click.option("--heads", metavar="LIST", help="Heads to draw, from 0: 1,4 or 0-3.")
+@click.option(
+    "--only",
+    type=click.Choice(KINDS),
+    multiple=True,
+    help="Draw only this; repeatable. heads: heat maps; scores: one head's scores before and "
+    "after the mask; positions: the positional table; loss: the loss curve.",
+)
+@click.option("--format", "suffix", type=click.Choice(["png", "svg", "pdf"]), default="png")
+@click.option("--out", type=click.Path(path_type=Path), help="The pictures' folder [RUN/pictures].")
+@checkpoint_option
+@device_option
+def plot(
+    run: Path,
+    text: str | None,
+    file: Path | None,
+    layers: str | None,
+    heads: str | None,
+    only: tuple[str, ...],
+    suffix: str,
+    out: Path | None,
+    checkpoint: str,
+    device: str,
+) -> None:
+    """Draw where the heads of the model in RUN look, on TEXT: rows are queries, columns keys."""
+    kinds = only or KINDS
+    needs_text = bool({"heads", "scores"} & set(kinds))
+    opened = open_run(run, checkpoint, device)
+    folder = out or run / "pictures"
+    make_directory(folder)
+    if needs_text:
+        words = read_text(text, file)
+        chosen = choose_heads(opened.model, layers, heads)
+        for path in draw_attention(opened, words, chosen, kinds, folder, suffix):
+            click.echo(path)
+    if "positions" in kinds:
+        click.echo(draw_positions(opened.model, folder / f"positions.{suffix}"))
+    if "loss" in kinds:
+        curve = draw_losses(run, folder / f"loss.{suffix}")
+        click.echo(curve or f"{run} has no metrics to draw a loss curve from", err=curve is None)
+
+
+def choose_heads(model: GPT, layers: str | None, heads: str | None) -> list[tuple[int, int]]:
+    """Pairs (layer, head); without a choice all, or only the last layer's where they are many."""
+    config = model.config
+    every_layer = parse(layers, config.layers, "layer")
+    every_head = parse(heads, config.heads, "head")
+    if layers is None and heads is None and len(every_layer) * len(every_head) > MOST:
+        every_layer = every_layer[-1:]
+    return [(layer, head) for layer in every_layer for head in every_head]
+
+
+def parse(text: str | None, size: int, what: str) -> list[int]:
+    """Numbers from a list such as 0,2-4; all of them where there is none.
+
+    >>> parse("0,2-4", 6, "head")
+    [0, 2, 3, 4]
+    """
+    if text is None:
+        return list(range(size))
+    numbers: list[int] = []
+    for part in text.split(","):
+        first, _, last = part.partition("-")
+        if not first.strip().isdigit() or (last and not last.strip().isdigit()):
+            raise ArgumentError(f"{what}s {text!r}", expected="a list such as 0,2 or 0-3")
+        numbers += range(int(first), int(last or first) + 1)
+    wrong = [number for number in numbers if number >= size]
+    if wrong or not numbers:
+        raise ArgumentError(f"{what}s {text!r}", expected=f"{what}s from 0 to {size - 1}")
+    return numbers
+
+
+def draw_attention(
+    run: Run,
+    text: str,
+    chosen: list[tuple[int, int]],
+    kinds: tuple[str, ...],
+    folder: Path,
+    suffix: str,
+) -> list[Path]:
+    """The heat maps of chosen heads, and the scores of the first of them."""
+    from heedful.views import plots
+
+    every, labels = attention_of(run, text)
+    paths = []
+    if "heads" in kinds:
+        figure = plots.heatmaps(
+            [every[layer].weights[0, head].float().numpy() for layer, head in chosen],
+            labels,
+            titles=[f"layer {layer}, head {head}" for layer, head in chosen],
+            allowed=np.tri(len(labels), dtype=bool),
+        )
+        paths.append(plots.save(figure, folder / f"heads.{suffix}"))
+    if "scores" in kinds:
+        layer, head = chosen[0]
+        steps = every[layer]
+        figure = plots.scores(
+            steps.scaled[0, head].float().numpy(),
+            steps.masked[0, head].float().numpy(),
+            labels,
+            title=f"layer {layer}, head {head}",
+        )
+        paths.append(plots.save(figure, folder / f"scores.{suffix}"))
+    return paths
+
+
+def attention_of(run: Run, text: str) -> tuple[list[Steps], list[str]]:
+    """Every layer's attention on a text, on the CPU, and the labels of its tokens."""
+    ids = run.ids(text)
+    with torch.inference_mode():
+        every = [Steps(*(t.cpu() for t in steps)) for steps in run.model.steps(ids)]
+    return every, run.tokenizer.pieces(ids[0].tolist())
+
+
+def draw_positions(model: GPT, path: Path) -> Path:
+    """The table that tells the model where a token stands; for rotary positions, its cosines."""
+    from heedful.views import plots
+
+    is_rotary = model.config.positions == "rotary"
+    table = model.cosines if is_rotary else model.positions
+    title = "rotary positions: cosines" if is_rotary else f"{model.config.positions} positions"
+    figure = plots.positions(table.detach().float().cpu().numpy(), title=title)
+    return plots.save(figure, path)

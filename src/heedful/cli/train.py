@@ -1,0 +1,178 @@
+"""`heedful train`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+
+from heedful.cli import training as terminal
+from heedful.cli.options import SectionedCommand, given, settings_of
+from heedful.errors import ArgumentError
+from heedful.models import GPTConfig
+from heedful.train import (
+    PRESETS,
+    Ended,
+    Plan,
+    Recipe,
+    TextSettings,
+    Training,
+    TrainSettings,
+    has_run,
+    new_plan,
+    open_training,
+    preset,
+    read_plan,
+    read_toml,
+    remove_run,
+)
+from heedful.views.terminal import console
+
+QUICK = PRESETS["quick"]
+EXAMPLE = """\b
+Examples:
+  heedful train --out runs/first
+  heedful train book.txt notes/ --out runs/book --steps 2000 --width 256 --heads 8
+  cat *.txt | heedful train - --out runs/all --tokenizer characters
+  heedful train --out runs/first --resume --steps 1200
+"""
+
+
+@click.command(cls=SectionedCommand, epilog=EXAMPLE)
+@click.argument("files", nargs=-1)
+@click.option("--out", type=click.Path(path_type=Path), required=True, help="The run's directory.")
+@click.option(
+    "--preset",
+    "preset_name",
+    default="quick",
+    show_default=True,
+    help=f"Where settings start from: {', '.join(PRESETS)}.",
+)
+@click.option(
+    "--config",
+    type=click.Path(path_type=Path),
+    help="A TOML file with settings under [text], [model] and [train].",
+)
+@click.option("--include", default="*", show_default=True, help="Which files of a folder.")
+@click.option("--resume", is_flag=True, help="Continue from the last checkpoint.")
+@click.option("--overwrite", is_flag=True, help="Replace the run that is there.")
+@settings_of("Text", QUICK.text)
+@settings_of("Model", QUICK.model, leave_out=["vocabulary"])
+@settings_of("Training", QUICK.train)
+@click.pass_context
+def train(
+    ctx: click.Context,
+    files: tuple[str, ...],
+    out: Path,
+    preset_name: str,
+    config: Path | None,
+    include: str,
+    resume: bool,
+    overwrite: bool,
+    **options: Any,
+) -> int:
+    """Train a GPT on FILES: texts, folders, or - for standard input.
+
+    Without FILES, the text is the Python language reference inside CPython. What stands in
+    [brackets] is the default of the preset quick.
+    """
+    if resume and overwrite:
+        raise click.UsageError("--resume continues a run and --overwrite removes it: choose one.")
+    chosen = ctx.get_parameter_source("preset_name") != click.core.ParameterSource.DEFAULT
+    start = preset(preset_name)
+    changes = [read_toml(config)] if config else []
+    changes.append(_changes(options))
+    screen = console()
+    if resume and has_run(out):
+        plan = _continued(read_plan(out), start if chosen or config else None, changes, files)
+    else:
+        if resume:
+            screen.print(f"Nothing was saved in {out} yet: starting from the beginning.")
+        if overwrite:
+            remove_run(out)
+        plan = new_plan(out, files, include, _changed(start, changes))
+    plan.write()
+    return run(plan, screen, resume)
+
+
+def run(plan: Plan, screen: Console, resume: bool) -> int:
+    """Prepare and train a plan; the exit status."""
+    prepared = terminal.prepare(plan, screen)
+    training = open_training(plan, prepared)
+    terminal.show(screen, terminal.describe(plan, prepared, str(training.device)))
+    if resume and not training.restore():
+        screen.print("No checkpoint was saved yet: starting from step 0.")
+    elif resume:
+        screen.print(f"Continuing from step {training.progress.step:,}.")
+    ended = terminal.train(training, screen)
+    _say_end(plan, training, ended, screen)
+    return 130 if ended.why == "stopped" else 0
+
+
+def _changes(options: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    sections = {"text": TextSettings, "model": GPTConfig, "train": TrainSettings}
+    changes = {name: given(section, options) for name, section in sections.items()}
+    changes["model"].pop("vocabulary", None)  # --vocabulary is that of the trained BPE
+    return changes
+
+
+def _changed(recipe: Recipe, changes: list[dict[str, dict[str, Any]]]) -> Recipe:
+    for change in changes:
+        recipe = recipe.changed(change)
+    return recipe
+
+
+def _continued(
+    plan: Plan,
+    start: Recipe | None,
+    changes: list[dict[str, dict[str, Any]]],
+    files: tuple[str, ...],
+) -> Plan:
+    """The plan of a run that goes on: its training may change, its text and model may not."""
+    recipe = _changed(start or plan.recipe, changes)
+    for section in ("text", "model"):
+        old, new = getattr(plan.recipe, section).to_dict(), getattr(recipe, section).to_dict()
+        different = [f"{name} = {new[name]!r}" for name in old if old[name] != new[name]]
+        if different:
+            raise ArgumentError(
+                f"--resume with {', '.join(different)}",
+                expected="the text and model settings that the run was begun with",
+                remedy="leave them out, or train a new run in another --out",
+            )
+    if files and new_plan_sources(files) != plan.sources:
+        raise ArgumentError(
+            f"--resume with other files than the run was begun with ({', '.join(files)})",
+            expected=", ".join(plan.sources) or "none: the Python language reference",
+            remedy="leave them out, or train a new run in another --out",
+        )
+    return plan._replace(recipe=recipe)
+
+
+def new_plan_sources(files: tuple[str, ...]) -> tuple[str, ...]:
+    """The files as a plan names them."""
+    from heedful.train.run import absolute
+
+    return tuple(absolute(name) for name in files)
+
+
+def _say_end(plan: Plan, training: Training, ended: Ended, screen: Console) -> None:
+    out, progress = plan.directory, training.progress
+    screen.print()
+    if ended.why == "stopped":
+        screen.print(f"Stopped and saved at step {ended.step:,}. Go on with:")
+        screen.print(f"  heedful train --out {out} --resume", style="bold", soft_wrap=True)
+        return
+    if ended.why == "early":
+        screen.print(f"Stopped early: no lower validation loss for {progress.waited} validations.")
+    if progress.best_step >= 0:
+        screen.print(
+            f"Best validation loss {progress.best:.3f} nats per token, at step "
+            f"{progress.best_step:,} of {ended.step:,}."
+        )
+    picture = terminal.draw_losses(out, out / "loss.png")
+    screen.print(f"Saved in {out}" + (f"; its loss curve is {picture}." if picture else "."))
+    screen.print("\nNext:", style="dim")
+    screen.print(f'  heedful generate {out} "Once upon a time"', soft_wrap=True)
+    screen.print(f'  heedful plot {out} "Once upon a time"', soft_wrap=True)

@@ -1,0 +1,119 @@
+"""Preparing and training a run in the terminal; what `train` and `demo` share."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
+
+from heedful.models import parameters
+from heedful.text import LICENCE, TITLE, open_source
+from heedful.train import Ended, Plan, Prepared, Training, prepare_run, read_metrics
+from heedful.train.run import METRICS
+from heedful.views.progress import training_view
+from heedful.views.terminal import count, facts
+
+
+def prepare(plan: Plan, console: Console) -> Prepared:
+    """Tokenize the plan's text, with a bar where there is a terminal."""
+    bar = Progress(
+        TextColumn("[dim]tokenizing[/]"),
+        BarColumn(bar_width=28),
+        DownloadColumn(),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    )
+    with bar:
+        task = bar.add_task("", total=None)
+        return prepare_run(plan, lambda done, total: bar.update(task, completed=done, total=total))
+
+
+def describe(plan: Plan, prepared: Prepared, device: str) -> list[tuple[str, str]]:
+    """The text, the tokens and the model of a run, before it is trained."""
+    source = open_source(plan.sources, plan.include) if "-" not in plan.sources else None
+    title = source.title if source else "standard input"
+    tokens, config = prepared.tokens, prepared.config
+    number = parameters(config)
+    licence = [("", LICENCE)] if title == TITLE else []
+    kind = getattr(prepared.tokenizer, "name", prepared.tokenizer.kind)
+    return [
+        ("text", title),
+        *licence,
+        (
+            "tokens",
+            f"{len(tokens.train):,} to train on, {len(tokens.validation):,} to validate on; "
+            f"{kind}, {prepared.tokenizer.size:,} in the vocabulary",
+        ),
+        (
+            "model",
+            f"{count(number)} parameters: {config.layers} blocks of {config.heads} heads, width "
+            f"{config.width}, context {config.context} tokens",
+        ),
+        (
+            "memory",
+            f"{16 * number / 1e6:,.0f} MB for weights, gradients and AdamW's two means "
+            f"(and activations), on {device}",
+        ),
+    ]
+
+
+def train(training: Training, console: Console) -> Ended:
+    """Train to the end, or until Ctrl-C, drawing what happens."""
+    steps, start = training.settings.steps, training.progress.step
+    ended = Ended(start, "finished")
+    with _stopping(training), training_view(console, steps, start) as view:
+        for event in training.events():
+            view.show(event)
+            if isinstance(event, Ended):
+                ended = event
+    return ended
+
+
+def show(console: Console, pairs: list[tuple[str, str]]) -> None:
+    """Print facts, with an empty line after them."""
+    console.print(facts(pairs))
+    console.print()
+
+
+def draw_losses(directory: Path, path: Path) -> Path | None:
+    """Write the loss curve of a run; None where it has no metrics to draw."""
+    from heedful.views import plots
+
+    metrics = read_metrics(directory / METRICS)
+    steps = [(line["step"], line["loss"]) for line in metrics if "loss" in line]
+    checks = [(m["step"], m["validation_loss"]) for m in metrics if "validation_loss" in m]
+    if not steps:
+        return None
+    figure = plots.loss_curve(
+        [step for step, _ in steps],
+        [loss for _, loss in steps],
+        [step for step, _ in checks],
+        [loss for _, loss in checks],
+    )
+    return plots.save(figure, path)
+
+
+@contextmanager
+def _stopping(training: Training) -> Iterator[None]:
+    """The first Ctrl-C (or SIGTERM) ends training after its step, saved; a second one at once."""
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        training.stop()
+        signal.signal(number, before[number])
+
+    before: dict[int, Any] = {}
+    for asked in (signal.SIGINT, signal.SIGTERM):
+        with suppress(ValueError):  # not the main thread, as in tests and notebooks
+            before[asked] = signal.signal(asked, stop)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

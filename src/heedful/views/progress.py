@@ -1,0 +1,130 @@
+"""Training as it goes: a live line in a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn
+
+from heedful.train import Event, Step, Validation
+from heedful.views.terminal import duration
+
+SMOOTHED = 50  # steps over which loss and speed are averaged
+
+
+class Meter:
+    """Mean loss and tokens per second of the last steps, and the time left."""
+
+    def __init__(self, steps: int) -> None:
+        self.steps = steps
+        self._recent: deque[tuple[Step, float]] = deque(maxlen=SMOOTHED)
+        self.step = 0
+
+    def add(self, step: Step) -> None:
+        """Take a step into account."""
+        self._recent.append((step, time.monotonic()))
+        self.step = step.step
+
+    @property
+    def loss(self) -> float:
+        """Mean training loss, nats per token."""
+        return sum(step.loss for step, _ in self._recent) / max(1, len(self._recent))
+
+    @property
+    def speed(self) -> float:
+        """Tokens per second, of the training steps alone."""
+        seconds = sum(step.seconds for step, _ in self._recent)
+        return sum(step.tokens for step, _ in self._recent) / max(1e-9, seconds)
+
+    @property
+    def left(self) -> str:
+        """Time left, with what validation and saving took lately."""
+        if len(self._recent) < 2:
+            return "…"
+        (first, began), (last, now) = self._recent[0], self._recent[-1]
+        pace = (now - began) / max(1, last.step - first.step)
+        return duration(pace * (self.steps - last.step))
+
+
+class LiveTraining:
+    """A bar with loss, validation loss, speed and time left, drawn again as training goes."""
+
+    def __init__(self, console: Console, steps: int, start: int) -> None:
+        self._meter = Meter(steps)
+        self._validation = "–"
+        self._progress = Progress(
+            BarColumn(bar_width=28),
+            TextColumn("{task.fields[line]}"),
+            console=console,
+            refresh_per_second=8,
+        )
+        self._task: TaskID = self._progress.add_task("", total=steps, completed=start, line="")
+
+    def __enter__(self) -> Self:
+        self._progress.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._progress.stop()
+
+    def show(self, event: Event) -> None:
+        """Draw what happened."""
+        if isinstance(event, Step):
+            self._meter.add(event)
+        elif isinstance(event, Validation):
+            self._validation = f"{event.loss:.3f}"
+        meter = self._meter
+        line = (
+            f"step [bold]{meter.step:,}[/]/{meter.steps:,}  loss [bold]{meter.loss:.3f}[/]  "
+            f"validation [bold]{self._validation}[/]  [dim]{meter.speed:,.0f} tokens/s  "
+            f"{meter.left} left[/]"
+        )
+        self._progress.update(self._task, completed=meter.step, line=line)
+
+
+class PlainTraining:
+    """A line at each validation, and some ten lines in all between: for pipes and logs."""
+
+    def __init__(self, console: Console, steps: int, start: int) -> None:
+        self._console, self._meter = console, Meter(steps)
+        self._every = max(1, (steps - start) // 10)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        return
+
+    def show(self, event: Event) -> None:
+        """Print what happened."""
+        meter = self._meter
+        if isinstance(event, Step):
+            meter.add(event)
+            if event.step % self._every == 0:
+                self._console.print(
+                    f"step {event.step:,}/{meter.steps:,}  loss {meter.loss:.3f}  "
+                    f"{meter.speed:,.0f} tokens/s  {meter.left} left"
+                )
+        elif isinstance(event, Validation):
+            best = "  (best so far)" if event.best else ""
+            self._console.print(f"step {event.step:,}  validation loss {event.loss:.3f}{best}")
+
+
+def training_view(console: Console, steps: int, start: int) -> LiveTraining | PlainTraining:
+    """The live view in a terminal, the plain one elsewhere."""
+    view = LiveTraining if console.is_terminal else PlainTraining
+    return view(console, steps, start)

@@ -1,0 +1,117 @@
+"""What the terminal shows: colours where it can, plain text in a pipe or with NO_COLOR."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+from rich.cells import cell_len, set_cell_size
+from rich.console import Console, Group, RenderableType
+from rich.style import Style
+from rich.table import Table
+from rich.text import Text
+
+SHADES = " ·░▒▓█"
+# viridis at eight even steps, which keeps its order of lightness for the colour-blind
+COLOURS = ("#440154", "#46327e", "#365c8d", "#277f8e", "#1fa187", "#4ac16d", "#a0da39", "#fde725")
+LABEL = 9  # cells of a token's label
+
+
+def console(stderr: bool = False) -> Console:
+    """A console that is plain where it is not a terminal, and honours NO_COLOR."""
+    return Console(stderr=stderr, highlight=False, soft_wrap=False)
+
+
+def table(
+    columns: Iterable[str], rows: Iterable[Sequence[str]], numbers: Iterable[int] = ()
+) -> Table:
+    """A table with light rules; columns of the given indices are aligned as numbers."""
+    made = Table(box=None, header_style="dim", pad_edge=False, padding=(0, 2, 0, 0))
+    right = set(numbers)
+    for i, column in enumerate(columns):
+        made.add_column(column, justify="right" if i in right else "left", overflow="fold")
+    for row in rows:
+        made.add_row(*(Text(str(cell)) for cell in row))
+    return made
+
+
+def facts(pairs: Iterable[tuple[str, str]]) -> Table:
+    """Names and what they are, in two columns."""
+    made = Table.grid(padding=(0, 2, 0, 0))
+    made.add_column(style="dim", no_wrap=True)
+    made.add_column(overflow="fold")
+    for name, value in pairs:
+        made.add_row(name, Text(value))
+    return made
+
+
+def heatmap(weights: np.ndarray, labels: Sequence[str], coloured: bool) -> RenderableType:
+    """A causal map (N, N) of one head: rows are queries, columns keys, two cells a weight.
+
+    With colours the cells are viridis, on the square root of the weight; without, shades.
+    """
+    lines = []
+    for n, label in enumerate(labels):
+        line = Text(_fit(label) + " ", style="dim", no_wrap=True)
+        for m in range(len(labels)):
+            line.append(*_cell(float(weights[n, m]), m <= n, coloured))
+        lines.append(line)
+    return Group(*lines)
+
+
+def _cell(weight: float, seen: bool, coloured: bool) -> tuple[str, Style]:
+    if not seen:
+        return "  ", Style.null()
+    strength = max(0.0, min(1.0, weight)) ** 0.5
+    if coloured:
+        colour = COLOURS[min(len(COLOURS) - 1, int(strength * len(COLOURS)))]
+        return "  ", Style(bgcolor=colour)
+    return SHADES[min(len(SHADES) - 1, int(strength * len(SHADES)))] * 2, Style.null()
+
+
+def _fit(label: str) -> str:
+    if cell_len(label) > LABEL:
+        label = set_cell_size(label, LABEL - 1) + "…"
+    return " " * (LABEL - cell_len(label)) + label
+
+
+def side_by_side(parts: Sequence[RenderableType], titles: Sequence[str]) -> Table:
+    """Parts beside each other, a title over each."""
+    grid = Table.grid(padding=(0, 4, 0, 0))
+    for _ in parts:
+        grid.add_column()
+    grid.add_row(*(Text(title, style="bold") for title in titles))
+    grid.add_row(*parts)
+    return grid
+
+
+def bar(share: float, width: int = 24) -> str:
+    """A bar for a share from 0 to 1."""
+    eighths = round(max(0.0, min(1.0, share)) * width * 8)
+    return "█" * (eighths // 8) + ("▏▎▍▌▋▊▉"[eighths % 8 - 1] if eighths % 8 else "")
+
+
+def count(number: int) -> str:
+    """A number for people: 1,234 or 12.3 million.
+
+    >>> count(1234), count(124_439_808)
+    ('1,234', '124.4 million')
+    """
+    for size, word in ((10**9, "billion"), (10**6, "million")):
+        if number >= size:
+            return f"{number / size:.1f} {word}"
+    return f"{number:,}"
+
+
+def duration(seconds: float) -> str:
+    """Seconds for people.
+
+    >>> duration(8), duration(95), duration(3720)
+    ('8 s', '1 min 35 s', '1 h 02 min')
+    """
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02} s"
+    return f"{whole // 3600} h {whole % 3600 // 60:02} min"

@@ -1,0 +1,47 @@
+from pathlib import Path
+
+import pytest
+import tiktoken
+
+from heedful.text import open_encoding
+
+GPT2 = r"""'s|'t|'re|'ve|'m|'ll|'d| ?[\p{L}]+| ?[\p{N}]+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"""
+
+
+@pytest.fixture(scope="session")
+def data():
+    """The folder of texts and ranks that is no part of the repository."""
+    folder = Path(__file__).resolve().parents[3] / "shared" / "data"
+    if not folder.is_dir():
+        pytest.skip("the folder ../shared/data, with the texts and cl100k's ranks, is missing")
+    return folder
+
+
+@pytest.fixture
+def cl100k(data, monkeypatch):
+    monkeypatch.setenv("TIKTOKEN_CACHE_DIR", str(data))
+    return open_encoding("cl100k_base")
+
+
+@pytest.fixture(scope="session")
+def tiny():
+    """An encoding made here: bytes in an order of their own, eight joins, a gap, a special token.
+
+    'th' 256, 'he' 257, 'the' 258, ' the' 259, 'in' 260, 'ing' 261, two thirds of an em dash 262,
+    the dash 263, <|end|> 270.
+    """
+    singles = {bytes([(7 * place) % 256]): place for place in range(256)}
+    joins = [b"th", b"he", b"the", b" the", b"in", b"ing", b"\xe2\x80", "—".encode()]
+    ranks = singles | {token: 256 + k for k, token in enumerate(joins)}
+    return tiktoken.Encoding(
+        "tiny", pat_str=GPT2, mergeable_ranks=ranks, special_tokens={"<|end|>": 270}
+    )
+
+
+@pytest.fixture
+def named_tiny(tiny, monkeypatch):
+    """The same, found by its name as if tiktoken knew it."""
+    real = tiktoken.list_encoding_names()
+    monkeypatch.setattr(tiktoken, "list_encoding_names", lambda: ["tiny", *real])
+    monkeypatch.setattr(tiktoken, "get_encoding", lambda name: tiny)
+    return tiny

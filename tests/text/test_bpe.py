@@ -1,0 +1,107 @@
+import json
+
+import pytest
+import tiktoken
+import tokenizers
+from hypothesis import given
+from hypothesis import strategies as st
+from tokenizers import models, pre_tokenizers
+
+from heedful.errors import ArgumentError, TextError
+from heedful.text import BPETokenizer, load_tokenizer, python_reference
+from heedful.text.bpe import SPLIT
+
+TRAINED = BPETokenizer.train([python_reference()], 900)
+WORDS = st.sampled_from(python_reference().split()[:300])
+TEXTS = st.lists(WORDS | st.text(max_size=8), max_size=30).map(" ".join)
+
+
+@given(TEXTS)
+def test_any_text_decodes_to_itself(text):
+    assert TRAINED.decode_bytes(TRAINED.encode(text)) == text.encode()
+
+
+@given(TEXTS)
+def test_ids_are_those_of_hugging_face(text):
+    assert TRAINED._fast is not None
+    assert TRAINED.encode(text) == TRAINED._library.encode(text).ids
+
+
+def test_ids_of_a_whole_book_are_those_of_hugging_face():
+    text = python_reference()
+    assert TRAINED.encode(text) == TRAINED._library.encode(text).ids
+
+
+def test_both_libraries_split_each_character_alike():
+    """A pair of `a`, `1` or `!` with the first byte of a character is joined in one word only."""
+    chars = [chr(code) for code in range(0x10000) if not 0xD800 <= code < 0xE000]
+    firsts = {char.encode()[:1] for char in chars}
+    ranks = {bytes([byte]): byte for byte in range(256)}
+    ranks |= {before + first: 0 for before in (b"a", b"1", b"!") for first in firsts}
+    ranks = {token: rank for rank, token in enumerate(ranks)}
+    one = tiktoken.Encoding("one", pat_str=SPLIT, mergeable_ranks=ranks, special_tokens={})
+    other = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    for before in "a1!":
+        joined = [len(one.encode_ordinary(before + c)) == len(c.encode()) for c in chars]
+        assert joined == [len(other.pre_tokenize_str(before + c)) == 1 for c in chars]
+
+
+def test_a_tokenizer_on_which_the_libraries_would_part_is_left_to_hugging_face():
+    """`abc` comes from (ab, c) only, but with (b, c) joined first (a, bc) is what stands there."""
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    joins = [("b", "c"), ("a", "b"), ("ab", "c")]
+    vocabulary = {token: id for id, token in enumerate([*alphabet, "bc", "ab", "abc"])}
+    library = tokenizers.Tokenizer.from_str(TRAINED._library.to_str())
+    library.model = models.BPE(vocabulary, joins)
+    tokenizer = BPETokenizer(library)
+    assert tokenizer._fast is None
+    assert tokenizer.pieces(tokenizer.encode("abc")) == ["a", "bc"]
+
+
+def test_every_byte_has_a_token_and_merges_come_in_order():
+    assert sorted(TRAINED.token_bytes(id) for id in range(256)) == [bytes([b]) for b in range(256)]
+    assert TRAINED.size == 900
+    saved = json.loads(TRAINED._library.to_str())["model"]["merges"]
+    assert len(saved) == 900 - 256
+
+
+def test_the_same_text_gives_the_same_tokenizer():
+    text = python_reference()[:50_000]
+    first, again = (BPETokenizer.train([text], 500)._library.to_str() for _ in range(2))
+    assert first == again
+
+
+def test_training_counts_pairs():
+    tokenizer = BPETokenizer.train(["ab ab ab ab cd cd"], 259)
+    tokens = {tokenizer.token_bytes(id) for id in range(256, 259)}
+    assert tokens == {b"ab", b" ab", b"cd"}
+
+
+def test_a_text_with_few_pairs_gives_fewer_tokens():
+    assert BPETokenizer.train(["aa"], 4096).size == 257
+
+
+def test_a_special_token_is_ordinary_text():
+    library = tokenizers.Tokenizer.from_str(TRAINED._library.to_str())
+    library.add_special_tokens(["<|endoftext|>"])
+    tokenizer = BPETokenizer(library)
+    assert tokenizer.size == 901
+    assert tokenizer.token_bytes(900) == b"<|endoftext|>"
+    assert tokenizer.encode("a<|endoftext|>b") == TRAINED.encode("a<|endoftext|>b")
+
+
+def test_what_does_not_fit_is_refused():
+    with pytest.raises(ArgumentError, match="256 or more"):
+        BPETokenizer.train(["text"], 255)
+    with pytest.raises(ArgumentError, match="byte-level BPE"):
+        BPETokenizer(tokenizers.Tokenizer(models.WordPiece()))
+    with pytest.raises(TextError, match="position 1"):
+        TRAINED.encode("a\ud800")
+
+
+def test_the_saved_file_is_hugging_faces_own(tmp_path):
+    TRAINED.save(tmp_path / "mine.json")
+    text = "for x in range(7): … 🙂"
+    theirs = tokenizers.Tokenizer.from_file(str(tmp_path / "mine.json"))
+    assert theirs.encode(text).ids == TRAINED.encode(text)
+    assert load_tokenizer(tmp_path / "mine.json").encode(text) == TRAINED.encode(text)

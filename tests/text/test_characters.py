@@ -1,0 +1,35 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from heedful.errors import ArgumentError, TextError
+from heedful.text import CharacterTokenizer
+
+
+@given(st.lists(st.text(st.characters(codec="utf-8")), min_size=1).filter(any))
+def test_ids_are_places_among_the_sorted_characters(pieces):
+    tokenizer = CharacterTokenizer.train(pieces)
+    text = "".join(pieces)
+    alphabet = sorted(set(text))
+    assert tokenizer.size == len(alphabet)
+    assert tokenizer.encode(text) == [alphabet.index(char) for char in text]
+    assert tokenizer.decode(tokenizer.encode(text)) == text
+    assert tokenizer.byte_lengths().tolist() == [len(char.encode()) for char in alphabet]
+
+
+@pytest.mark.parametrize("char", ["b", "d", "é", "🙂", "\ud800"])  # between, after, far after
+def test_an_unknown_character_is_named_with_its_position(char):
+    with pytest.raises(TextError, match=f"U\\+{ord(char):04X}.* position 3.*3 characters"):
+        CharacterTokenizer("ace").encode("ace" + char + "z")
+
+
+def test_no_text_and_characters_out_of_order_are_refused():
+    with pytest.raises(TextError, match="empty"):
+        CharacterTokenizer.train([])
+    for characters in ("", "ba", "aa"):
+        with pytest.raises(ArgumentError, match="sorted"):
+            CharacterTokenizer(characters)
+
+
+def test_an_empty_prompt_has_no_ids():
+    assert CharacterTokenizer("a").encode("") == []

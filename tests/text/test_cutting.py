@@ -1,0 +1,104 @@
+import pytest
+import regex
+from hypothesis import given
+from hypothesis import strategies as st
+
+from heedful.text import StringSource
+from heedful.text.cutting import cut
+
+GPT2 = r"""'s|'t|'re|'ve|'m|'ll|'d| ?[\p{L}]+| ?[\p{N}]+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"""
+CL100K = (
+    r"""'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+"""
+    r"""|\s++$|\s*[\r\n]|\s+(?!\S)|\s"""
+)
+O200K = "|".join(
+    [
+        r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+"
+        r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
+        r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*"
+        r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
+        r"\p{N}{1,3}",
+        r" ?[^\s\p{L}\p{N}]+[\r\n/]*",
+        r"\s*[\r\n]+",
+        r"\s+(?!\S)",
+        r"\s+",
+    ]
+)
+PIECES = st.sampled_from(
+    [
+        *[
+            "a",
+            "Zb",
+            "é",
+            "e\u0301",
+            "1",
+            "234",
+            "中文",
+            "٣",
+            "'s",
+            "'LL",
+            "_",
+            "/",
+            "-",
+            "(",
+            "。",
+        ],
+        *[
+            "，",
+            ".",
+            ",",
+            "!?",
+            ":",
+            "🙂",
+            " ",
+            "  ",
+            "\n",
+            "\n\n",
+            "\r\n",
+            "\t",
+            "\u00a0",
+            "\u3000",
+        ],
+        "\x1c",
+    ]
+)
+TEXTS = st.lists(PIECES | st.text(max_size=3), max_size=60).map("".join)
+
+
+@pytest.mark.parametrize("pattern", [GPT2, CL100K, O200K], ids=["gpt2", "cl100k", "o200k"])
+@given(text=TEXTS, size=st.integers(1, 40), block=st.integers(1, 50))
+def test_words_of_the_pieces_are_the_words_of_the_text(pattern, text, size, block):
+    blocks = [text[at : at + block] for at in range(0, len(text), block)]
+    pieces = list(cut(blocks, size))
+    assert "".join(pieces) == text
+    assert all(0 < len(piece) <= size for piece in pieces)
+    joined = [pieces[0]] if pieces else []
+    for piece in pieces[1:]:  # a cut that had no safe place is undone
+        if joined[-1][-1].isalnum() and piece[0] in " \n\t\r.,:!?\u00a0\u3000\x1c。，":
+            joined.append(piece)
+        else:
+            joined[-1] += piece
+    words = [word for piece in joined for word in regex.findall(pattern, piece)]
+    assert words == regex.findall(pattern, text)
+
+
+@given(block=st.integers(1, 30), size=st.integers(12, 30))
+def test_prose_is_always_cut_at_a_safe_place(block, size):
+    text = "Now is the winter of our discontent, made glorious summer; 1597.\n" * 5
+    pieces = list(cut([text[at : at + block] for at in range(0, len(text), block)], size))
+    assert "".join(pieces) == text
+    assert all(piece[-1].isalnum() for piece in pieces[:-1])
+    assert [w for p in pieces for w in regex.findall(GPT2, p)] == regex.findall(GPT2, text)
+
+
+def test_a_text_without_a_safe_place_is_cut_at_the_size():
+    assert list(cut(["-" * 25], 10)) == ["-" * 10, "-" * 10, "-" * 5]
+
+
+@pytest.mark.parametrize("name", ["sales_textbook.txt", "tinyshakespeare.txt"])
+def test_ids_of_pieces_are_the_ids_of_a_whole_book(name, data, cl100k):
+    text = (data / name).read_text("utf-8")
+    pieces = list(StringSource(text).pieces(size=1000))
+    assert len(pieces) > 400
+    ids = [id for piece in pieces for id in cl100k.encode_ordinary(piece)]
+    assert ids == cl100k.encode_ordinary(text)

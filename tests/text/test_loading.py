@@ -1,0 +1,99 @@
+import json
+import os
+
+import numpy as np
+import pytest
+import tokenizers
+from tokenizers import models
+
+from heedful.errors import RunError, TextError
+from heedful.text import BPETokenizer, CharacterTokenizer, TiktokenTokenizer, load_tokenizer
+
+TEXT = "the thing — the"
+
+
+def test_each_kind_comes_back_as_it_was(tmp_path, named_tiny):
+    ids = np.array(named_tiny.encode_ordinary("the thing"))
+    for number, tokenizer in enumerate(
+        [
+            CharacterTokenizer.train([TEXT]),
+            BPETokenizer.train([TEXT * 5], 262),
+            TiktokenTokenizer.compact(named_tiny, ids),
+            TiktokenTokenizer.up_to_largest(named_tiny, ids),
+        ]
+    ):
+        run = tmp_path / f"run{number}"
+        tokenizer.save(run)
+        for path in (run, run / "tokenizer.json", str(run)):
+            again = load_tokenizer(path)
+            assert type(again) is type(tokenizer)
+            assert again.kind == tokenizer.kind
+            assert again.encode(TEXT) == tokenizer.encode(TEXT)
+            assert [again.token_bytes(id) for id in range(again.size)] == [
+                tokenizer.token_bytes(id) for id in range(tokenizer.size)
+            ]
+
+
+def test_a_whole_table_is_saved_as_its_size(tmp_path, named_tiny):
+    TiktokenTokenizer.whole(named_tiny).save(tmp_path / "t.json")
+    saved = json.loads((tmp_path / "t.json").read_text())
+    assert saved == {"heedful_tokenizer": 1, "kind": "tiktoken", "encoding": "tiny", "size": 271}
+
+
+@pytest.mark.parametrize(
+    ("saved", "message"),
+    [
+        ("", "cannot read"),
+        ('{"heedful_tok', "cannot read"),
+        ("[]", "no tokenizer"),
+        ("{}", "no tokenizer"),
+        ('{"model": 3}', "no tokenizer"),
+        ('{"model": {}}', "damaged"),
+        ('{"heedful_tokenizer": 2}', "newer heedful"),
+        ('{"heedful_tokenizer": 1}', "damaged"),
+        ('{"heedful_tokenizer": 1, "kind": "morse"}', "morse"),
+        ('{"heedful_tokenizer": 1, "kind": "characters"}', "damaged"),
+        ('{"heedful_tokenizer": 1, "kind": "characters", "characters": "ba"}', "sorted"),
+        ('{"heedful_tokenizer": 1, "kind": "characters", "characters": 7}', "damaged"),
+        ('{"heedful_tokenizer": 1, "kind": "tiktoken", "encoding": "tony", "ids": [1]}', "tiny"),
+        ('{"heedful_tokenizer": 1, "kind": "tiktoken", "encoding": "tiny"}', "damaged"),
+        ('{"heedful_tokenizer": 1, "kind": "tiktoken", "encoding": "tiny", "ids": [1]}', "256"),
+        ('{"heedful_tokenizer": 1, "kind": "tiktoken", "encoding": "tiny", "ids": "x"}', "damaged"),
+        ('{"heedful_tokenizer": 1, "kind": "tiktoken", "encoding": "tiny", "size": 999}', "270"),
+    ],
+)
+def test_a_file_that_is_no_tokenizer_is_one_clear_line(saved, message, tmp_path, named_tiny):
+    (tmp_path / "tokenizer.json").write_text(saved)
+    with pytest.raises(RunError, match=message) as error:
+        load_tokenizer(tmp_path)
+    assert "\n" not in str(error.value)
+    assert str(tmp_path) in str(error.value)
+
+
+def test_a_missing_file_and_a_foreign_tokenizer(tmp_path):
+    with pytest.raises(RunError, match="no file"):
+        load_tokenizer(tmp_path)
+    tokenizers.Tokenizer(models.WordLevel({"a": 0}, unk_token="a")).save(
+        str(tmp_path / "words.json")
+    )
+    with pytest.raises(RunError, match="byte-level BPE"):
+        load_tokenizer(tmp_path / "words.json")
+
+
+def test_missing_ranks_are_not_called_damage(tmp_path, named_tiny, monkeypatch):
+    TiktokenTokenizer.whole(named_tiny).save(tmp_path)
+
+    def fail(name):
+        raise ConnectionError
+
+    monkeypatch.setattr("tiktoken.get_encoding", fail)
+    with pytest.raises(TextError, match="TIKTOKEN_CACHE_DIR"):
+        load_tokenizer(tmp_path)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root reads every file")
+def test_a_file_that_may_not_be_read(tmp_path):
+    CharacterTokenizer("ab").save(tmp_path)
+    (tmp_path / "tokenizer.json").chmod(0)
+    with pytest.raises(RunError, match="cannot read"):
+        load_tokenizer(tmp_path)

@@ -1,0 +1,166 @@
+import io
+import sys
+
+import numpy as np
+import pytest
+
+from heedful.errors import ArgumentError, SaveError, TextError
+from heedful.text import (
+    StringSource,
+    TokenizerChoice,
+    open_source,
+    preparation,
+    prepare,
+    python_reference,
+)
+
+TEXT = "The thing — the other thing: in, the end.\n" * 400
+
+
+@pytest.fixture(autouse=True)
+def small_pieces(monkeypatch):
+    monkeypatch.setattr(StringSource.pieces, "__defaults__", (700,))
+    monkeypatch.setattr(preparation.FileSource.pieces, "__defaults__", (700,))
+
+
+@pytest.fixture(params=range(4), ids=["characters", "bpe", "compact", "whole"])
+def choice(request, named_tiny):
+    return [
+        lambda: TokenizerChoice("characters"),
+        lambda: TokenizerChoice("bpe", vocabulary=300),
+        lambda: TokenizerChoice("tiny"),
+        lambda: TokenizerChoice("tiny", compact=False),
+    ][request.param]()
+
+
+def test_the_file_has_the_ids_of_the_whole_text(choice, tmp_path):
+    tokenizer, tokens = prepare(StringSource(TEXT), choice, tmp_path / "new" / "tokens.npy")
+    assert tokens.ids.tolist() == tokenizer.encode(TEXT)
+    assert tokenizer.decode_bytes(tokens.ids) == TEXT.encode()
+    assert tokens.ids.dtype == np.uint16
+    assert tokens.path == tmp_path / "new" / "tokens.npy"
+    assert len(tokens.validation) == len(tokens) - int(len(tokens) * 0.9)
+    assert [path.name for path in (tmp_path / "new").iterdir()] == ["tokens.npy"]
+
+
+def test_standard_input_gives_the_same(choice, tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(TEXT.encode())))
+    tokenizer, tokens = prepare(open_source(["-"]), choice, tmp_path / "piped.npy")
+    again, whole = prepare(StringSource(TEXT), choice, tmp_path / "whole.npy")
+    assert np.array_equal(tokens.ids, whole.ids)
+    assert tokenizer.size == again.size
+    assert {path.name for path in tmp_path.iterdir()} == {"piped.npy", "whole.npy"}
+
+
+def test_progress_counts_the_bytes(choice, tmp_path):
+    seen = []
+    prepare(
+        StringSource(TEXT),
+        choice,
+        tmp_path / "t.npy",
+        progress=lambda done, total: seen.append((done, total)),
+    )
+    size = len(TEXT.encode())
+    assert len(seen) > 10
+    assert seen == sorted(seen)
+    assert seen[-1] == (size, size)
+
+
+def test_a_text_that_fails_on_the_way_leaves_what_was_there(choice, tmp_path):
+    out = tmp_path / "out"
+    prepare(StringSource("what was there"), TokenizerChoice("characters"), out / "t.npy")
+    before = (out / "t.npy").read_bytes()
+    bad = tmp_path / "bad.txt"
+    bad.write_bytes(TEXT.encode() + b"\xff")
+    with pytest.raises(TextError, match=f"position {len(TEXT.encode()):,}"):
+        prepare(open_source([bad]), choice, out / "t.npy")
+    assert (out / "t.npy").read_bytes() == before
+    assert [path.name for path in out.iterdir()] == ["t.npy"]
+
+
+def test_a_full_disk_leaves_what_was_there(choice, tmp_path, monkeypatch):
+    (tmp_path / "t.npy").write_text("before")
+
+    def full(path, chunks, dtype):
+        path.write_text("half")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(preparation, "write_ids", full)
+    with pytest.raises(SaveError, match="No space left"):
+        prepare(StringSource(TEXT), choice, tmp_path / "t.npy")
+    assert (tmp_path / "t.npy").read_text() == "before"
+    assert [path.name for path in tmp_path.iterdir()] == ["t.npy"]
+
+
+def test_a_folder_that_cannot_be_made(tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(SaveError, match="cannot write"):
+        prepare(StringSource(TEXT), TokenizerChoice("characters"), tmp_path / "file" / "t.npy")
+
+
+def test_more_than_65536_rows_take_four_bytes(tmp_path):
+    text = "".join(map(chr, range(0x10000, 0x10000 + 65_537)))
+    tokenizer, tokens = prepare(StringSource(text), TokenizerChoice("characters"), tmp_path / "t")
+    assert tokenizer.size == 65_537
+    assert tokens.ids.dtype == np.uint32
+    assert int(tokens.ids[-1]) == 65_536
+
+
+def test_only_a_bounded_number_of_pieces_is_under_way():
+    drawn, done, most = 0, 0, 0
+
+    def pieces():
+        nonlocal drawn, most
+        for piece in map(str, range(500)):
+            drawn += 1
+            most = max(most, drawn - done)
+            yield piece
+
+    for result in preparation._in_order(str.strip, pieces()):
+        assert result == str(done)
+        done += 1
+    assert done == 500
+    assert most <= 2 * preparation._THREADS
+
+
+def test_a_sample_comes_from_all_over_the_text():
+    text = "".join(f"{number:05d} " for number in range(20_000))
+    taken = list(preparation.sample(StringSource(text), most=12_000))
+    assert 11_000 < sum(map(len, taken)) < 13_000
+    firsts = [int(piece.split()[0]) for piece in taken]
+    assert len(firsts) > 100
+    assert max(np.diff(firsts)) < 200
+    assert "".join(preparation.sample(StringSource(text), most=10**9)) == text
+
+
+def test_bpe_learns_from_the_sample(tmp_path, monkeypatch):
+    monkeypatch.setattr(preparation, "BPE_SAMPLE", 40_000)
+    choice = TokenizerChoice(vocabulary=500)
+    tokenizer, tokens = prepare(StringSource(python_reference()), choice, tmp_path / "t.npy")
+    assert tokenizer.size == 500
+    assert tokenizer.decode_bytes(tokens.ids) == python_reference().encode()
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"name": "characterz"}, "did you mean characters"),
+        ({"name": ""}, "no tokenizer named"),
+        ({"vocabulary": 255}, "256 or more"),
+    ],
+)
+def test_a_choice_that_does_not_fit(fields, message):
+    with pytest.raises(ArgumentError, match=message):
+        TokenizerChoice(**fields)
+
+
+def test_the_textbook_in_cl100k(data, cl100k, tmp_path):
+    source = open_source([data / "sales_textbook.txt"])
+    tokenizer, tokens = prepare(source, TokenizerChoice("cl100k_base"), tmp_path / "t.npy")
+    assert (len(tokens), len(tokens.used()), tokenizer.size) == (77_919, 3_771, 3_989)
+    assert tokenizer.original_id(int(tokens.used()[-1])) == 100_069
+    whole = TokenizerChoice("cl100k_base", compact=False)
+    tokenizer, tokens = prepare(source, whole, tmp_path / "t.npy")
+    assert (len(tokens), tokenizer.size, tokens.ids.dtype) == (77_919, 100_070, np.uint32)
+    text = (data / "sales_textbook.txt").read_text("utf-8")
+    assert tokens.ids.tolist() == cl100k.encode_ordinary(text)

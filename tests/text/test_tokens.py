@@ -1,0 +1,82 @@
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from heedful.errors import ArgumentError, RunError
+from heedful.text import TokenFile, tokens
+from heedful.text.tokens import distinct, id_type, write_ids
+
+CHUNKS = st.lists(st.lists(st.integers(0, 65_535), max_size=20), min_size=1).filter(any)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(chunks=CHUNKS, dtype=st.sampled_from([np.dtype(np.uint16), np.dtype(np.uint32)]))
+def test_chunks_are_one_array_for_numpy(chunks, dtype, tmp_path):
+    path = tmp_path / "tokens.npy"
+    count = write_ids(path, (np.array(chunk, np.uint32) for chunk in chunks), dtype)
+    whole = np.load(path)
+    assert whole.dtype == dtype
+    assert whole.tolist() == [id for chunk in chunks for id in chunk]
+    assert count == len(whole) == len(TokenFile(path))
+
+
+@given(st.lists(st.integers(0, 200_000), min_size=1), st.integers(1, 7))
+def test_distinct_ids(ids, chunk):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tokens, "_CHUNK", chunk)
+        assert distinct(np.array(ids, np.uint32)).tolist() == sorted(set(ids))
+
+
+def test_the_last_share_is_for_validation(tmp_path):
+    np.save(tmp_path / "t.npy", np.arange(77_919, dtype=np.uint16) % 5)
+    file = TokenFile(tmp_path / "t.npy", 0.1)
+    assert len(file.train) == int(77_919 * 0.9)
+    assert len(file.train) + len(file.validation) == 77_919
+    assert file.validation[0] == file.ids[len(file.train)]
+    assert isinstance(file.train, np.memmap)
+    assert len(TokenFile(tmp_path / "t.npy", 0.0).validation) == 0
+    assert file.used().tolist() == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("share", [-0.1, 1.0, float("nan")])
+def test_a_share_out_of_range(share, tmp_path):
+    with pytest.raises(ArgumentError, match="validation share"):
+        TokenFile(tmp_path / "t.npy", share)
+
+
+@pytest.mark.parametrize("size", [0, 5, 100, 147])
+def test_a_truncated_file(size, tmp_path):
+    path = tmp_path / "t.npy"
+    np.save(path, np.arange(10, dtype=np.uint16))
+    path.write_bytes(path.read_bytes()[:size])
+    with pytest.raises(RunError, match="damaged") as error:
+        TokenFile(path)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.zeros((2, 2), np.uint16),
+        np.zeros(3, np.int64),
+        np.zeros(0, np.uint16),
+        np.array([None]),
+    ],
+)
+def test_a_file_that_is_no_array_of_ids(array, tmp_path):
+    np.save(tmp_path / "t.npy", array)
+    with pytest.raises(RunError, match=r"t\.npy"):
+        TokenFile(tmp_path / "t.npy")
+
+
+def test_a_missing_file_and_another_format(tmp_path):
+    with pytest.raises(RunError, match="no token file"):
+        TokenFile(tmp_path / "t.npy")
+    np.savez(tmp_path / "t.npz", np.zeros(3, np.uint16))
+    with pytest.raises(RunError, match="no array of ids"):
+        TokenFile(tmp_path / "t.npz")
+
+
+def test_the_narrowest_type():
+    assert (id_type(65_536), id_type(65_537)) == (np.uint16, np.uint32)
