@@ -105,3 +105,10 @@ def test_the_saved_file_is_hugging_faces_own(tmp_path):
     theirs = tokenizers.Tokenizer.from_file(str(tmp_path / "mine.json"))
     assert theirs.encode(text).ids == TRAINED.encode(text)
     assert load_tokenizer(tmp_path / "mine.json").encode(text) == TRAINED.encode(text)
+
+
+def test_a_text_without_words_is_learned_too():
+    """One word of a million letters would take minutes if each join walked along all of it."""
+    tokenizer = BPETokenizer.train(["ACGT" * 250_000], 264)
+    assert b"ACGTACGT" in {tokenizer.token_bytes(id) for id in range(256, 264)}
+    assert tokenizer.decode(tokenizer.encode("ACGT" * 9 + "A")) == "ACGT" * 9 + "A"

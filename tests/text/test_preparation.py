@@ -164,3 +164,13 @@ def test_the_textbook_in_cl100k(data, cl100k, tmp_path):
     assert (len(tokens), tokenizer.size, tokens.ids.dtype) == (77_919, 100_070, np.uint32)
     text = (data / "sales_textbook.txt").read_text("utf-8")
     assert tokens.ids.tolist() == cl100k.encode_ordinary(text)
+
+
+def test_a_text_of_ever_new_words_gives_a_smaller_sample(monkeypatch):
+    monkeypatch.setattr(preparation, "BPE_SAMPLE", 40_000)
+    monkeypatch.setattr(preparation, "BPE_WORDS", 6_000)
+    plain = "again and again " * 10_000
+    varied = "".join(f"{number:07d} " for number in range(20_000))
+    taken = [sum(map(len, preparation._for_bpe(StringSource(text)))) for text in (plain, varied)]
+    assert taken[0] == pytest.approx(40_000, rel=0.05)
+    assert taken[1] == pytest.approx(6_000 * 8 / 7, rel=0.1)

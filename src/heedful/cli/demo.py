@@ -18,7 +18,7 @@ from heedful.cli.plot import attention_of, draw_attention, draw_positions
 from heedful.errors import RunError
 from heedful.files import make_directory
 from heedful.generate import Sampling, TextStream, generate
-from heedful.train import PRESETS, Plan, has_run, new_plan, open_training, read_plan, remove_run
+from heedful.train import PRESETS, has_run, new_plan, open_training, read_plan, remove_run
 from heedful.views.terminal import console, duration, heatmap, side_by_side
 
 PROMPTS = ("The import statement", "A class definition")

@@ -3,7 +3,6 @@
 from heedful.layers.block import (
     ACTIVATIONS,
     BLOCKS,
-    NORMS,
     FeedForward,
     GatedFeedForward,
     PostNormBlock,
@@ -12,6 +11,7 @@ from heedful.layers.block import (
 )
 from heedful.layers.cache import KeyValueCache, LayerCache
 from heedful.layers.multihead import Heads, MultiHeadAttention, check_heads
+from heedful.layers.norm import NORMS, RMSNorm
 
 __all__ = [
     "ACTIVATIONS",
@@ -25,6 +25,7 @@ __all__ = [
     "MultiHeadAttention",
     "PostNormBlock",
     "PreNormBlock",
+    "RMSNorm",
     "check_heads",
     "feed_forward",
 ]

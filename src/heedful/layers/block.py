@@ -1,4 +1,4 @@
-"""Norms, feed-forward layers, and the two ways of putting them around attention."""
+"""Feed-forward layers, and the two ways of putting norms around them and attention."""
 
 from __future__ import annotations
 
@@ -8,11 +8,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from heedful.layers.multihead import MultiHeadAttention
-
-NORMS: dict[str, Callable[..., nn.Module]] = {
-    "layer": nn.LayerNorm,  # Ba et al. 2016, arXiv:1607.06450
-    "rms": nn.RMSNorm,  # Zhang and Sennrich 2019, arXiv:1910.07467
-}
 
 
 def squared_relu(x: Tensor) -> Tensor:

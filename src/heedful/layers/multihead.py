@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from heedful.errors import ArgumentError
 from heedful.layers.cache import LayerCache
+from heedful.layers.norm import RMSNorm
 from heedful.ops import Steps, attention, steps
 from heedful.ops.masks import Mask
 from heedful.ops.positions import rotate
@@ -70,8 +71,8 @@ class MultiHeadAttention(nn.Module):
         self.output = nn.Linear(
             heads * self.head_width, width, bias=bias if output_bias is None else output_bias
         )
-        self.query_norm = nn.RMSNorm(self.head_width) if qk_norm else nn.Identity()
-        self.key_norm = nn.RMSNorm(self.head_width) if qk_norm else nn.Identity()
+        self.query_norm = RMSNorm(self.head_width) if qk_norm else nn.Identity()
+        self.key_norm = RMSNorm(self.head_width) if qk_norm else nn.Identity()
 
     def forward(
         self,

@@ -65,7 +65,8 @@ divides the width; try 6 heads
     )
     norm_epsilon: float = setting(1e-5, "Added to the variance in norms.", low=0.0)
     qk_norm: bool = setting(True, "RMSNorm on each query and key.")
-    bias: bool = setting(False, "Biases in the output, feed-forward and logit layers.")
+    bias: bool = setting(False, "Biases where heads are joined and in the feed-forward layer.")
+    logit_bias: bool = setting(False, "A bias in the output layer.")
     attention_bias: bool = setting(False, "Biases in the projections to query, key and value.")
     tied: bool = setting(True, "The output layer shares the token table.")
     dropout: float = setting(
@@ -124,7 +125,7 @@ class GPT(nn.Module):
         self.tokens = nn.Embedding(config.vocabulary, config.width)
         self.blocks = nn.ModuleList(_block(config) for _ in range(config.layers))
         self.norm = _norm(config) if config.norm_order == "pre" else nn.Identity()
-        self.head = nn.Linear(config.width, config.vocabulary, bias=config.bias)
+        self.head = nn.Linear(config.width, config.vocabulary, bias=config.logit_bias)
         if config.tied:
             self.head.weight = self.tokens.weight
         self.dropout = nn.Dropout(config.embedding_dropout)

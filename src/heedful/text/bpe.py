@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from heedful.errors import ArgumentError
+from heedful.text.cutting import cut
 from heedful.text.tokenizer import Tokenizer, whole_characters
 
 if TYPE_CHECKING:
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 # GPT-2's split, as tiktoken writes it for speed; tests compare it with the one in `tokenizers`.
 SPLIT = r"""'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s"""
+
+_LONGEST = 1000  # characters of a word: each join of a pair walks along all words that have it
 
 
 class BPETokenizer(Tokenizer):
@@ -87,7 +90,8 @@ class BPETokenizer(Tokenizer):
             initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
             show_progress=False,
         )
-        library.train_from_iterator(map(whole_characters, pieces), trainer)
+        parts = (part for piece in pieces for part in cut([whole_characters(piece)], _LONGEST))
+        library.train_from_iterator(parts, trainer)
         return cls(library)
 
     def encode_array(self, text: str) -> np.ndarray:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -24,7 +25,9 @@ from heedful.text.tokens import TokenFile, chunks_of, distinct, id_type, write_i
 
 _Result = TypeVar("_Result")
 Progress = Callable[[int, int | None], None]
-BPE_SAMPLE = 8 << 20  # bytes: the trainer keeps each distinct word, at some hundred bytes each
+BPE_SAMPLE = 8 << 20  # bytes that BPE learns from, from all over the text
+BPE_WORDS = 1 << 20  # bytes of distinct words among them: the trainer takes a hundred for each
+_WORD = re.compile(r"\w+|[^\w\s]+")
 _THREADS = min(8, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 4)
 
 
@@ -78,7 +81,7 @@ def _write(
     if choice.name == CharacterTokenizer.kind:
         return _write_rows(CharacterTokenizer.train(source.pieces()), source, path, progress)
     if choice.name == BPETokenizer.kind:
-        trained = BPETokenizer.train(sample(source, BPE_SAMPLE), choice.vocabulary)
+        trained = BPETokenizer.train(_for_bpe(source), choice.vocabulary)
         return _write_rows(trained, source, path, progress)
     return _write_tiktoken(choice, source, path, progress)
 
@@ -104,6 +107,17 @@ def _write_tiktoken(
         tokenizer = rows_for(encoding, distinct(ids))
         write_ids(path, map(tokenizer.rows, chunks_of(ids)), id_type(tokenizer.size))
         return tokenizer
+
+
+def _for_bpe(source: Source) -> Iterator[str]:
+    """A sample whose distinct words stay within a bound; how varied they are, a first one tells."""
+    words: set[str] = set()
+    length = 0
+    for piece in sample(source, BPE_WORDS):
+        words.update(_WORD.findall(piece))
+        length += len(piece)
+    variety = max(sum(map(len, words)), 1) / max(length, 1)
+    return sample(source, min(BPE_SAMPLE, round(BPE_WORDS / variety)))
 
 
 def sample(source: Source, most: int) -> Iterator[str]:

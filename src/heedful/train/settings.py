@@ -116,6 +116,7 @@ PRESETS = {
             norm="layer",
             qk_norm=False,
             bias=True,
+            logit_bias=True,
             tied=False,
             dropout=0.1,
         ),

@@ -46,8 +46,9 @@ def heatmaps(
         title: over all.
 
     Returns:
-        a figure. Maps of up to 10 tokens show their numbers, where these have room; in larger ones the colour follows
-        the square root of the weight, so that small weights can be told apart.
+        a figure. Maps of up to 10 tokens show their numbers, where these have room; in larger
+        ones the colour follows the square root of the weight, so that small weights can be told
+        apart.
 
     Raises:
         ArgumentError: no maps, a shape that does not fit the tokens, too many maps.

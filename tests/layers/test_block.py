@@ -1,0 +1,68 @@
+import numpy as np
+import pytest
+import torch
+from scipy.special import erf
+from torch import nn
+
+from heedful.layers import (
+    MultiHeadAttention,
+    PostNormBlock,
+    PreNormBlock,
+    feed_forward,
+)
+
+FORMULAS = {
+    "relu": lambda x: np.maximum(x, 0),
+    "gelu": lambda x: x * (1 + erf(x / np.sqrt(2))) / 2,
+    "gelu_tanh": lambda x: x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3))) / 2,
+    "relu2": lambda x: np.maximum(x, 0) ** 2,
+}
+
+
+def array(tensor):
+    return tensor.detach().numpy()
+
+
+@pytest.mark.parametrize("name", FORMULAS)
+def test_feed_forward_is_its_formula(name):
+    layer = feed_forward(5, 11, name, bias=True).double()
+    x = torch.randn(3, 7, 5, dtype=torch.float64)
+    hidden = FORMULAS[name](array(x) @ array(layer.enter.weight).T + array(layer.enter.bias))
+    expected = hidden @ array(layer.output.weight).T + array(layer.output.bias)
+    np.testing.assert_allclose(array(layer(x)), expected, atol=1e-12)
+
+
+def test_swiglu_is_its_formula():
+    layer = feed_forward(5, 11, "swiglu", bias=False).double()
+    x = torch.randn(3, 5, dtype=torch.float64)
+    gate, up = np.split(array(x) @ array(layer.enter.weight).T, 2, axis=-1)
+    expected = (gate / (1 + np.exp(-gate)) * up) @ array(layer.output.weight).T
+    np.testing.assert_allclose(array(layer(x)), expected, atol=1e-12)
+
+
+@pytest.mark.parametrize(("order", "norm_first"), [(PreNormBlock, True), (PostNormBlock, False)])
+def test_blocks_equal_torchs_encoder_layer(order, norm_first):
+    attend = MultiHeadAttention(12, 3, bias=True)
+    ours = order(attend, feed_forward(12, 31, "relu", True), lambda: nn.LayerNorm(12), 0.0)
+    theirs = nn.TransformerEncoderLayer(
+        12, 3, 31, dropout=0.0, batch_first=True, norm_first=norm_first
+    )
+    pairs = [
+        (theirs.self_attn.in_proj_weight, attend.projection.weight),
+        (theirs.self_attn.in_proj_bias, attend.projection.bias),
+        (theirs.self_attn.out_proj.weight, attend.output.weight),
+        (theirs.self_attn.out_proj.bias, attend.output.bias),
+        (theirs.linear1.weight, ours.feed.enter.weight),
+        (theirs.linear1.bias, ours.feed.enter.bias),
+        (theirs.linear2.weight, ours.feed.output.weight),
+        (theirs.linear2.bias, ours.feed.output.bias),
+    ]
+    with torch.no_grad():
+        for norm in (theirs.norm1, theirs.norm2, ours.attend_norm, ours.feed_norm):
+            norm.weight.copy_(torch.linspace(0.5, 1.5, 12))
+        for target, source in pairs:
+            target.copy_(source)
+    x = torch.randn(2, 7, 12)
+    causal = torch.ones(7, 7, dtype=torch.bool).triu(1)
+    torch.testing.assert_close(ours(x, causal=True), theirs(x, src_mask=causal), atol=1e-5, rtol=0)
+    torch.testing.assert_close(ours.attended(x), ours.attend_norm(x) if norm_first else x)

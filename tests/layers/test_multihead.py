@@ -1,0 +1,103 @@
+import pytest
+import torch
+from torch import nn
+
+from heedful.errors import ArgumentError
+from heedful.layers import KeyValueCache, MultiHeadAttention
+from heedful.ops.masks import Padding, Window
+from heedful.ops.positions import rotary
+
+
+def copied(ours, torchs):
+    """torch's own multi-head attention with our weights."""
+    with torch.no_grad():
+        torchs.in_proj_weight.copy_(ours.projection.weight)
+        torchs.in_proj_bias.copy_(ours.projection.bias)
+        torchs.out_proj.load_state_dict(ours.output.state_dict())
+    return torchs
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_output_and_gradients_equal_torchs_own(causal):
+    ours = MultiHeadAttention(12, 3, bias=True).double()
+    theirs = copied(ours, nn.MultiheadAttention(12, 3, batch_first=True).double())
+    x = torch.randn(2, 7, 12, dtype=torch.float64, requires_grad=True)
+    forbidden = torch.ones(7, 7, dtype=torch.bool).triu(1) if causal else None
+    expected, _ = theirs(x, x, x, attn_mask=forbidden, need_weights=False)
+    got = ours(x, causal=causal)
+    torch.testing.assert_close(got, expected, atol=1e-12, rtol=0)
+    ahead = torch.randn_like(got)
+    wanted = torch.autograd.grad(expected, [x, theirs.in_proj_weight], ahead)
+    for a, b in zip(
+        torch.autograd.grad(got, [x, ours.projection.weight], ahead), wanted, strict=True
+    ):
+        torch.testing.assert_close(a, b, atol=1e-12, rtol=0)
+
+
+def test_steps_hold_what_torchs_own_weights_are():
+    ours = MultiHeadAttention(12, 3, bias=True)
+    theirs = copied(ours, nn.MultiheadAttention(12, 3, batch_first=True))
+    x = torch.randn(2, 5, 12)
+    _, weights = theirs(x, x, x, average_attn_weights=False)
+    torch.testing.assert_close(ours.steps(x).weights, weights, atol=1e-6, rtol=0)
+
+
+def test_grouped_keys_equal_repeated_keys():
+    grouped = MultiHeadAttention(20, 4, key_heads=2, head_width=6)
+    whole = MultiHeadAttention(20, 4, head_width=6)
+    query, key, value = grouped.projection.weight.unflatten(0, (-1, 6)).split([4, 2, 2])
+    repeated = [query, *(t.repeat_interleave(2, dim=0) for t in (key, value))]
+    with torch.no_grad():
+        whole.projection.weight.copy_(torch.cat(repeated).flatten(0, 1))
+    whole.output.load_state_dict(grouped.output.state_dict())
+    x = torch.randn(3, 5, 20)
+    torch.testing.assert_close(grouped(x, causal=True), whole(x, causal=True))
+
+
+def test_normalised_queries_and_keys_have_the_size_of_their_width():
+    layer = MultiHeadAttention(24, 3, qk_norm=True)
+    query, key, value = layer.project(100 * torch.randn(2, 5, 24))
+    for heads in (query, key):
+        torch.testing.assert_close(heads.square().mean(-1), torch.ones(2, 3, 5), atol=1e-3, rtol=0)
+    assert value.square().mean() > 10
+
+
+@pytest.mark.parametrize("mask", [None, Window(3), Padding.from_lengths([4, 9], 9)])
+def test_a_cache_read_piece_by_piece_equals_reading_at_once(mask):
+    layer = MultiHeadAttention(16, 4, key_heads=2, qk_norm=True).eval()
+    x = torch.randn(2, 9, 16)
+    angles = rotary(torch.arange(9), 4)
+    whole = layer(x, causal=True, rotary=angles, mask=mask)
+    cache = KeyValueCache(layers=1, batch=2, key_heads=2, capacity=9, head_width=4)[0]
+    pieces = []
+    for start, stop in [(0, 4), (4, 5), (5, 9)]:
+        part = mask if not isinstance(mask, Padding) else Padding(mask.keep[:, :stop])
+        turned = tuple(t[start:stop] for t in angles)
+        pieces.append(layer(x[:, start:stop], causal=True, rotary=turned, mask=part, cache=cache))
+    torch.testing.assert_close(torch.cat(pieces, dim=1), whole, atol=1e-6, rtol=0)
+
+
+def test_a_full_cache_says_so():
+    cache = KeyValueCache(layers=1, batch=1, key_heads=1, capacity=2, head_width=4)
+    with pytest.raises(ArgumentError, match="capacity of 2"):
+        cache[0].append(torch.zeros(1, 1, 3, 4), torch.zeros(1, 1, 3, 4))
+
+
+def test_dropout_is_for_training_only():
+    layer = MultiHeadAttention(12, 3, dropout=0.5)
+    x = torch.randn(2, 6, 12)
+    assert not torch.equal(layer(x), layer(x))
+    layer.eval()
+    assert torch.equal(layer(x), layer(x))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"width": 64, "heads": 12}, "try 8 heads|try 16 heads"),
+        ({"width": 64, "heads": 8, "key_heads": 3}, "3 key heads for 8 heads"),
+    ],
+)
+def test_heads_that_do_not_divide_are_refused(arguments, words, as_a_user):
+    with pytest.raises(ArgumentError, match=words):
+        MultiHeadAttention(**arguments)

@@ -1,0 +1,203 @@
+import dataclasses
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from heedful.errors import ArgumentError
+from heedful.models import GPT, GPTConfig, loss, parameters
+from heedful.ops.positions import sinusoidal
+from heedful.train import PRESETS
+
+SMALL = {"vocabulary": 23, "context": 11, "width": 12, "layers": 2, "heads": 3}
+VARIANTS = [
+    {},
+    {
+        "positions": "sinusoidal",
+        "activation": "relu",
+        "bias": True,
+        "logit_bias": True,
+        "tied": False,
+    },
+    {"positions": "learned", "activation": "gelu_tanh", "norm": "layer", "attention_bias": True},
+    {"key_heads": 1, "activation": "swiglu", "hidden": 17, "qk_norm": False},
+    {"norm_order": "post", "norm": "layer", "heads": 2, "activation": "gelu"},
+]
+
+
+def tiny(**changes):
+    return GPT(GPTConfig(**{**SMALL, **changes})).eval()
+
+
+def document_004(model, ids):
+    """The forward pass of document 004, written out: heads by slices, masks by a triangle."""
+    state = model.state_dict()
+    config, N = model.config, ids.shape[1]
+    x = state["tokens.weight"][ids] + sinusoidal(N, config.width)
+    shapes = [tuple(x.shape)]
+    triangle = torch.ones(N, N).tril() == 0
+    for i in range(config.layers):
+        p = f"blocks.{i}."
+        normed = F.layer_norm(
+            x, (config.width,), state[p + "attend_norm.weight"], state[p + "attend_norm.bias"]
+        )
+        query, key, value = (normed @ state[p + "attend.projection.weight"].T).chunk(3, dim=-1)
+        heads = []
+        for q, k, v in zip(
+            *(t.split(config.width // config.heads, -1) for t in (query, key, value)), strict=True
+        ):
+            scores = q @ k.transpose(1, 2) / math.sqrt(k.shape[-1])
+            shapes.append(tuple(scores.shape))
+            heads.append(scores.masked_fill(triangle, -math.inf).softmax(-1) @ v)
+        joined = torch.cat(heads, dim=-1)
+        x = x + joined @ state[p + "attend.output.weight"].T + state[p + "attend.output.bias"]
+        normed = F.layer_norm(
+            x, (config.width,), state[p + "feed_norm.weight"], state[p + "feed_norm.bias"]
+        )
+        hidden = (normed @ state[p + "feed.enter.weight"].T + state[p + "feed.enter.bias"]).relu()
+        x = x + hidden @ state[p + "feed.output.weight"].T + state[p + "feed.output.bias"]
+    x = F.layer_norm(x, (config.width,), state["norm.weight"], state["norm.bias"])
+    return x @ state["head.weight"].T + state["head.bias"], shapes
+
+
+def test_the_zero_to_hero_model_is_the_one_of_document_004():
+    config = dataclasses.replace(PRESETS["zero-to-hero"].model, vocabulary=3771)
+    model = GPT(config).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.normal_(std=0.2)
+    ids = torch.randint(3771, (4, 16))
+    expected, shapes = document_004(model, ids)
+    output = model(ids)
+    assert shapes[:2] == [(4, 16, 64), (4, 16, 16)]
+    assert output.logits.shape == (4, 16, 3771)
+    torch.testing.assert_close(output.logits, expected, atol=2e-4, rtol=1e-4)
+
+
+def test_the_shapes_of_document_004_at_every_step():
+    config = dataclasses.replace(PRESETS["zero-to-hero"].model, vocabulary=3771)
+    model = GPT(config)
+    ids = torch.randint(3771, (4, 16))
+    states = model(ids).hidden_states
+    assert {tuple(state.shape) for state in states} == {(4, 16, 64)}
+    assert len(states) == 9
+    attend = model.blocks[0].attend
+    query, key, value = attend.project(states[0])
+    assert query.shape == key.shape == value.shape == (4, 4, 16, 16)
+    steps = model.steps(ids)[0]
+    assert {tuple(t.shape) for t in steps} == {(4, 4, 16, 16)}
+    joined = steps.context.transpose(1, 2)
+    assert joined.shape == (4, 16, 4, 16)
+    assert attend.output(joined.reshape(4, -1, 64)).shape == (4, 16, 64)
+
+
+@pytest.mark.parametrize("variant", VARIANTS, ids=str)
+def test_no_token_sees_a_later_one(variant):
+    model = tiny(**variant)
+    ids = torch.randint(23, (2, 9))
+    changed = ids.clone()
+    changed[:, 5:] = (changed[:, 5:] + 1) % 23
+    before, after = model(ids).logits, model(changed).logits
+    torch.testing.assert_close(before[:, :5], after[:, :5])
+    assert not torch.allclose(before[:, 5:], after[:, 5:])
+
+
+@pytest.mark.parametrize("variant", VARIANTS, ids=str)
+def test_a_cache_gives_the_same_logits_and_states(variant):
+    model = tiny(**variant)
+    ids = torch.randint(23, (3, 11))
+    whole = model(ids)
+    cache = model.new_cache(batch=3)
+    parts = [model(ids[:, a:b], cache=cache) for a, b in [(0, 5), (5, 6), (6, 11)]]
+    torch.testing.assert_close(
+        torch.cat([part.logits for part in parts], 1), whole.logits, atol=1e-5, rtol=0
+    )
+    for i, state in enumerate(whole.hidden_states):
+        joined = torch.cat([part.hidden_states[i] for part in parts], 1)
+        torch.testing.assert_close(joined, state, atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("variant", VARIANTS, ids=str)
+def test_steps_are_what_the_forward_pass_attends(variant):
+    """The context of each layer's steps, through its output layer, is what the block adds."""
+    model = tiny(**variant)
+    ids = torch.randint(23, (2, 7))
+    added = []
+    for block in model.blocks:
+        block.attend.register_forward_hook(lambda layer, x, y: added.append(y))
+    model(ids)
+    expected = list(added)
+    for steps, block, y in zip(model.steps(ids), model.blocks, expected, strict=True):
+        joined = block.attend.output(steps.context.transpose(1, 2).flatten(2))
+        torch.testing.assert_close(joined, y, atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize("variant", VARIANTS, ids=str)
+def test_parameters_are_counted_without_making_them(variant):
+    config = GPTConfig(**{**SMALL, **variant})
+    assert parameters(config) == sum(p.numel() for p in GPT(config).parameters())
+
+
+def test_the_gpt2_preset_has_the_124_million_parameters():
+    config = dataclasses.replace(PRESETS["gpt2"].model, vocabulary=50257)
+    assert parameters(config) == 124_439_808  # as transformers counts GPT2LMHeadModel
+
+
+def test_every_parameter_learns():
+    for variant in VARIANTS:
+        model = tiny(**variant)
+        ids = torch.randint(23, (2, 8))
+        loss(model(ids).logits, ids).backward()
+        assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in model.parameters())
+
+
+def test_loss_is_the_mean_over_tokens():
+    logits, targets = torch.randn(2, 3, 5), torch.randint(5, (2, 3))
+    likely = logits.softmax(-1).gather(-1, targets[..., None]).log().mean()
+    torch.testing.assert_close(loss(logits, targets), -likely)
+    assert loss(logits.bfloat16(), targets).dtype == torch.float32
+
+
+@given(st.sampled_from(VARIANTS))
+@settings(max_examples=10, deadline=None)
+def test_a_configuration_survives_a_dictionary(variant):
+    config = GPTConfig(**{**SMALL, **variant})
+    assert GPTConfig.from_dict(config.to_dict()) == config
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"heads": 5}, "divides the width"),
+        ({"key_heads": 2}, "key heads"),
+        ({"positions": "sinusodial"}, "sinusoidal"),
+        ({"dropout": 1.5}, "at most 0.9"),
+        ({"context": 0}, "at least 1"),
+        ({"layers": 2.5}, "of type int"),
+        ({"tied": "yes"}, "of type bool"),
+        ({"width": 9}, "even width"),
+        ({"norm_epsilon": float("nan")}, "at least 0"),
+    ],
+)
+def test_fields_out_of_range_are_refused_in_one_line(changes, words):
+    with pytest.raises(ArgumentError, match=words) as caught:
+        GPTConfig(**{**SMALL, **changes})
+    assert "\n" not in str(caught.value)
+
+
+def test_names_that_do_not_exist_are_refused_with_the_nearest():
+    with pytest.raises(ArgumentError, match="key_heads"):
+        GPTConfig.from_dict({**SMALL, "keyheads": 1})
+    with pytest.raises(ArgumentError, match="'vocabulary'"):
+        GPTConfig.from_dict({"width": 12})
+
+
+def test_wrong_ids_are_refused():
+    model = tiny()
+    with pytest.raises(ArgumentError, match="context of 11"):
+        model(torch.zeros(1, 12, dtype=torch.long))
+    with pytest.raises(ArgumentError, match="from 0 to 22"):
+        model(torch.tensor([[1, 23]]))

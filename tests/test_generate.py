@@ -1,0 +1,165 @@
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from heedful.errors import ArgumentError
+from heedful.generate import Reader, Sampling, TextStream, generate, window_start
+from heedful.models import GPT, GPTConfig
+
+GREEDY = Sampling(temperature=0.0)
+
+
+def tiny(**changes):
+    shape = {"vocabulary": 29, "context": 8, "width": 12, "layers": 2, "heads": 3}
+    torch.manual_seed(5)
+    return GPT(GPTConfig(**{**shape, **changes})).eval()
+
+
+@pytest.mark.parametrize("positions", ["rotary", "sinusoidal", "learned"])
+@pytest.mark.parametrize("context", [1, 2, 7, 8])
+def test_with_the_cache_and_without_it_greedy_tokens_are_the_same(positions, context):
+    """40 tokens, far past the context: the window slides in both in the same way."""
+    model = tiny(positions=positions, context=context)
+    prompt = [3, 1, 4, 1, 5]
+    cached = [int(t) for t in generate(model, prompt, tokens=40, sampling=GREEDY)]
+    plain = [int(t) for t in generate(model, prompt, tokens=40, sampling=GREEDY, cache=False)]
+    assert cached == plain
+    assert len(cached) == 40
+
+
+def test_with_the_cache_and_without_it_logits_agree():
+    model = tiny()
+    ids = torch.randint(29, (2, 30))
+    cached, plain = Reader(model, 2), Reader(model, 2, cached=False)
+    for length in range(3, 30):
+        torch.testing.assert_close(
+            cached.logits(ids[:, :length]), plain.logits(ids[:, :length]), atol=1e-5, rtol=0
+        )
+
+
+def test_greedy_takes_the_largest_logit_of_the_last_window():
+    model = tiny()
+    ids = [7, 7, 2]
+    for token in generate(model, ids, tokens=20, sampling=GREEDY):
+        window = torch.tensor([ids[window_start(len(ids), 8) :]])
+        assert int(token) == int(model(window).logits[0, -1].argmax())
+        ids.append(int(token))
+
+
+@given(st.integers(1, 300), st.integers(1, 40))
+@settings(max_examples=200, deadline=None)
+def test_the_window_fits_and_keeps_at_least_half_a_context(length, context):
+    start = window_start(length, context)
+    seen = length - start
+    assert 1 <= seen <= context
+    assert start == 0 or seen > context - max(1, context // 2)
+    assert window_start(length + 1, context) >= start
+
+
+def test_several_samples_at_once_differ_and_a_seed_repeats_them():
+    model = tiny()
+
+    def draw(seed):
+        steps = generate(model, [1, 2], tokens=12, samples=3, seed=seed)
+        return torch.stack(list(steps)).T.tolist()
+
+    first = draw(7)
+    assert first == draw(7)
+    assert first != draw(8)
+    assert len({tuple(sample) for sample in first}) == 3
+
+
+def test_samples_of_a_batch_each_follow_their_own_text():
+    """Whatever was drawn, each sample's probabilities are those of its own tokens."""
+    model = tiny()
+    reader, ids = Reader(model, 3), torch.tensor([[1, 2]]).repeat(3, 1)
+    for chosen in generate(model, [1, 2], tokens=15, samples=3, seed=3):
+        together = reader.logits(ids)
+        for row in range(3):
+            alone = Reader(model, 1, cached=False).logits(ids[row : row + 1])
+            torch.testing.assert_close(together[row : row + 1], alone, atol=1e-5, rtol=0)
+        ids = torch.cat([ids, chosen[:, None]], dim=1)
+
+
+@st.composite
+def distributions(draw):
+    seed = draw(st.integers(0, 1000))
+    rows, size = draw(st.integers(1, 3)), draw(st.integers(2, 17))
+    generator = np.random.default_rng(seed)
+    return generator.normal(size=(rows, size)) * 3, generator.integers(0, size, (rows, 5))
+
+
+@given(
+    distributions(),
+    st.floats(0.1, 3.0),
+    st.integers(0, 20),
+    st.floats(0.01, 1.0),
+    st.floats(1.0, 2.0),
+)
+@settings(max_examples=150, deadline=None)
+def test_probabilities_equal_numpy(case, temperature, top_k, top_p, penalty):
+    logits, before = case
+    expected = np.zeros_like(logits)
+    for row, (values, seen) in enumerate(zip(logits.copy(), before, strict=True)):
+        for token in set(seen.tolist()):
+            values[token] = (
+                values[token] / penalty if values[token] > 0 else values[token] * penalty
+            )
+        likely = np.exp(values / temperature - (values / temperature).max())
+        order = np.argsort(-likely)
+        likely[order[top_k or len(order) :]] = 0
+        likely /= likely.sum()
+        total, kept = 0.0, []
+        for token in order:
+            if kept and total >= top_p:
+                break
+            kept.append(token)
+            total += likely[token]
+        expected[row, kept] = likely[kept] / likely[kept].sum()
+    sampling = Sampling(
+        temperature=temperature, top_k=top_k, top_p=top_p, repetition_penalty=penalty
+    )
+    got = sampling.probabilities(torch.tensor(logits), torch.tensor(before))
+    np.testing.assert_allclose(got.numpy(), expected, atol=2e-6)
+
+
+class Bytes:
+    def token_bytes(self, token):
+        return bytes([token])
+
+
+@given(st.text(max_size=30), st.lists(st.text(min_size=1, max_size=4), max_size=2))
+@settings(max_examples=300, deadline=None)
+def test_a_stream_shows_the_text_up_to_the_first_stop_text(text, stop):
+    stream = TextStream(Bytes(), stop)
+    pieces = [stream.push(byte) for byte in text.encode()]
+    shown = "".join(pieces) + stream.close()
+    ends = [end for end in range(len(text) + 1) if any(text[:end].endswith(word) for word in stop)]
+    if ends:
+        cut = min(text[: ends[0]].rfind(w) for w in stop if text[: ends[0]].endswith(w))
+        assert shown == text[:cut]
+        assert stream.stopped
+    else:
+        assert shown == text
+    assert all("\ufffd" not in piece for piece in pieces) or "\ufffd" in text
+
+
+def test_a_multi_byte_character_is_never_shown_broken():
+    stream = TextStream(Bytes())
+    assert [stream.push(byte) for byte in "né🙂".encode()] == ["n", "", "é", "", "", "", "🙂"]
+    assert stream.close() == ""
+    cut = TextStream(Bytes())
+    assert [cut.push(byte) for byte in "🙂".encode()[:2]] == ["", ""]
+    assert cut.close() == "\ufffd"
+
+
+def test_an_empty_prompt_is_refused():
+    with pytest.raises(ArgumentError, match="empty prompt"):
+        next(generate(tiny(), [], tokens=3))
+
+
+def test_settings_out_of_range_are_refused():
+    with pytest.raises(ArgumentError, match="top_p = 2"):
+        Sampling(top_p=2)

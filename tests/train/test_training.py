@@ -1,0 +1,229 @@
+import dataclasses
+import math
+import resource
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from heedful.errors import ArgumentError, HeedfulError, RunError, SaveError, TextError
+from heedful.models import GPT, GPTConfig, load_model
+from heedful.train import Ended, Training, TrainSettings, Validation, choose_device, preset
+from heedful.train.batches import draw, every_window
+from heedful.train.checkpoint import Metrics, read_metrics
+from heedful.train.optimizers import adamw, learning_rate
+from heedful.train.settings import PRESETS, read_toml
+
+TOKENS = np.tile(np.arange(11, dtype=np.uint16), 60)
+SETTINGS = TrainSettings(steps=30, batch=4, evaluate_every=10, save_every=10, warmup=3)
+
+
+def training(directory, tokens=TOKENS, **changes):
+    (directory / "state").mkdir(exist_ok=True)
+    model = GPT(GPTConfig(vocabulary=11, context=7, width=12, layers=1, heads=2))
+    settings = dataclasses.replace(SETTINGS, **changes)
+    return Training(directory, model, tokens[:500], tokens[500:], 7, settings)
+
+
+def test_it_learns_what_repeats(tmp_path):
+    run = training(tmp_path, steps=150, learning_rate=1e-2)
+    losses = [event.loss for event in run.events() if isinstance(event, Validation)]
+    assert losses[0] == pytest.approx(math.log(11), abs=0.5)
+    assert losses[-1] < 0.1
+
+
+def test_a_step_equals_torchs_own_loop(tmp_path):
+    """Two steps written out: gradients added over batches, clipped, AdamW, the same rate."""
+    run = training(tmp_path, steps=2, accumulation=3, clip=0.5, warmup=0, evaluate_every=99)
+    model = GPT(run.model.config)
+    model.load_state_dict(run.model.state_dict())
+    matrices = [p for p in model.parameters() if p.ndim > 1]
+    rest = [p for p in model.parameters() if p.ndim < 2]
+    optimizer = torch.optim.AdamW(
+        [{"params": matrices, "weight_decay": 0.1}, {"params": rest, "weight_decay": 0}],
+        lr=1.0,
+        betas=(0.9, 0.95),
+    )
+    for step in range(2):
+        optimizer.zero_grad()
+        batches = [draw(TOKENS[:500], 7, 4, (1337, step, part)) for part in range(3)]
+        inputs, targets = (torch.cat(ids) for ids in zip(*batches, strict=True))
+        F.cross_entropy(model(inputs).logits.flatten(0, 1), targets.flatten()).backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 0.5)
+        for group in optimizer.param_groups:
+            group["lr"] = 2e-3 * (0.1 + 0.9 * (1 + math.cos(math.pi * step / 2)) / 2)
+        optimizer.step()
+    list(run.events())
+    for ours, theirs in zip(run.model.parameters(), model.parameters(), strict=True):
+        torch.testing.assert_close(ours, theirs, atol=1e-6, rtol=1e-4)
+
+
+@given(st.integers(2, 200), st.integers(1, 12), st.integers(1, 5))
+@settings(max_examples=100, deadline=None)
+def test_validation_windows_cover_every_token_once(length, context, batch):
+    tokens = np.arange(length, dtype=np.uint16)
+    windows = list(every_window(tokens, context, batch))
+    inputs = torch.cat([ids.flatten() for ids, _ in windows])
+    targets = torch.cat([ids.flatten() for _, ids in windows])
+    assert inputs.tolist() == list(range(length - 1))
+    assert targets.tolist() == list(range(1, length))
+
+
+def test_evaluation_is_the_mean_over_tokens_without_dropout(tmp_path):
+    run = training(tmp_path)
+    run.model.dropout.p = 0.5
+    tokens = TOKENS[:25]
+    ids = torch.from_numpy(tokens.astype(np.int64))
+    total = 0.0
+    run.model.eval()
+    for start in range(0, 24, 7):
+        stop = min(start + 7, 24)
+        logits = run.model(ids[None, start:stop]).logits[0]
+        total += F.cross_entropy(logits, ids[start + 1 : stop + 1], reduction="sum").item()
+    run.model.train()
+    assert run.evaluate(tokens) == pytest.approx(total / 24, rel=1e-6)
+    assert run.model.training
+
+
+def test_batches_are_windows_that_a_key_decides():
+    inputs, targets = draw(np.arange(50, dtype=np.uint16), 7, 5, (1, 2, 3))
+    assert inputs.dtype == torch.int64
+    assert torch.equal(targets, inputs + 1)
+    assert torch.equal(inputs, inputs[:, :1] + torch.arange(7))
+    assert not torch.equal(inputs, draw(np.arange(50), 7, 5, (1, 2, 4))[0])
+    lasts = {int(draw(np.arange(9), 7, 1, (seed,))[1].max()) for seed in range(50)}
+    assert lasts == {7, 8}  # the last token is drawn too
+
+
+def test_early_stop(tmp_path):
+    run = training(tmp_path, learning_rate=0.0, steps=1000, patience=2)
+    events = list(run.events())
+    assert events[-1] == Ended(20, "early")
+
+
+def test_no_validation_saves_the_last_weights(tmp_path):
+    (tmp_path / "state").mkdir()
+    run = training(tmp_path)
+    run = Training(tmp_path, run.model, TOKENS, TOKENS[:0], 7, SETTINGS)
+    assert not any(isinstance(event, Validation) for event in run.events())
+    assert (tmp_path / "model.safetensors").is_file()
+
+
+def test_only_matrices_are_decayed():
+    model = GPT(GPTConfig(vocabulary=5, width=4, heads=2, context=3, bias=True))
+    groups = adamw(model, SETTINGS).param_groups
+    assert {p.ndim for p in groups[0]["params"]} == {2}
+    assert {p.ndim for p in groups[1]["params"]} == {1}
+    assert (groups[0]["weight_decay"], groups[1]["weight_decay"]) == (0.1, 0.0)
+
+
+def test_bfloat16_trains_and_keeps_float32_weights(tmp_path):
+    run = training(tmp_path, steps=60, precision="bfloat16", learning_rate=1e-2)
+    losses = [event.loss for event in run.events() if isinstance(event, Validation)]
+    assert losses[-1] < losses[0] - 1
+    assert {p.dtype for p in run.model.parameters()} == {torch.float32}
+
+
+def test_a_loss_that_is_no_number_ends_the_run_and_keeps_what_was_saved(tmp_path):
+    run = training(tmp_path)
+    events = run.events()
+    for event in events:
+        if getattr(event, "step", 0) == 12:
+            break
+    with torch.no_grad():
+        run.model.norm.weight.fill_(float("nan"))
+    with pytest.raises(HeedfulError, match="learning rate that is too high"):
+        list(events)
+    assert all(p.isfinite().all() for p in rebuilt(tmp_path, run).parameters())
+
+
+def rebuilt(directory, run):
+    from heedful.models import write_description
+
+    write_description(directory, run.model.config)
+    return load_model(directory, checkpoint="last")
+
+
+def test_a_full_disk_while_saving_keeps_the_last_checkpoint(tmp_path):
+    """A limit on the size of files stands for the full disk: both fail while writing."""
+    run = training(tmp_path)
+    events = run.events()
+    for event in events:
+        if getattr(event, "step", 0) == 12:
+            break
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*.safetensors")}
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2000, hard))
+    try:
+        with pytest.raises(SaveError, match=r"cannot write .*safetensors") as caught:
+            list(events)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert "\n" not in str(caught.value)
+    assert before
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*.safetensors")} == before
+    assert not list(tmp_path.rglob("*.part"))
+
+
+def test_metrics_cut_short_are_mended(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    path.write_text('{"step": 1, "loss": 2.0}\n{"step": 2, "loss": 1.5}\n{"step": 3, "lo')
+    assert [line["step"] for line in read_metrics(path)] == [1, 2]
+    metrics = Metrics(path, step=1)
+    metrics.write(step=2, loss=1.25)
+    metrics.close()
+    assert read_metrics(path) == [{"step": 1, "loss": 2.0}, {"step": 2, "loss": 1.25}]
+    path.write_text('{"step": 1\n{"step": 2, "loss": 1.5}\n')
+    with pytest.raises(RunError, match="line 1"):
+        read_metrics(path)
+
+
+@pytest.mark.parametrize(
+    ("step", "decay", "expected"),
+    [(0, "cosine", 0.25), (3, "cosine", 1.0), (4, "constant", 1.0), (4, "linear", 1.0),
+     (54, "linear", 0.55), (54, "cosine", 0.55), (104, "cosine", 0.1), (29, "linear", 0.775)],
+)  # fmt: skip
+def test_learning_rates(step, decay, expected):
+    rates = TrainSettings(steps=104, warmup=4, learning_rate=1.0, decay=decay)
+    assert learning_rate(step, rates) == pytest.approx(expected)
+
+
+def test_short_texts_are_refused(tmp_path):
+    with pytest.raises(TextError, match="more than one context of 7"):
+        training(tmp_path, tokens=TOKENS[:7])
+    with pytest.raises(TextError, match="--validation 0"):
+        training(tmp_path, tokens=TOKENS[:501])
+
+
+def test_devices():
+    assert choose_device("cpu").type == "cpu"
+    assert choose_device("auto").type in ("cpu", "cuda", "mps")
+    for name in ("gpu", "cuda:99", "meta"):
+        with pytest.raises(ArgumentError, match="--device auto"):
+            choose_device(name)
+
+
+def test_presets_and_files_of_settings(tmp_path):
+    hero = preset("zero-to-hero")
+    assert (hero.model.context, hero.train.batch, hero.model.width) == (16, 4, 64)
+    assert (hero.model.heads, hero.model.layers, hero.model.dropout) == (4, 8, 0.1)
+    assert (hero.train.steps, hero.train.learning_rate) == (5000, 1e-3)
+    assert hero.text.tokenizer == "cl100k_base"
+    path = tmp_path / "run.toml"
+    path.write_text("[model]\nwidth = 32\nheads = 4\n[train]\nsteps = 9\n")
+    changed = PRESETS["quick"].changed(read_toml(path))
+    assert (changed.model.width, changed.train.steps) == (32, 9)
+    for content, words in [
+        ("steps = 3", "outside a section"),
+        ("[model]\nwidht = 3", "width"),
+        ("[modell]\nwidth = 3", r"unknown section \[modell\]"),
+        ("[model", "cannot read settings"),
+    ]:
+        path.write_text(content)
+        with pytest.raises(ArgumentError, match=words):
+            PRESETS["quick"].changed(read_toml(path))
+    with pytest.raises(ArgumentError, match="quick"):
+        preset("quik")
