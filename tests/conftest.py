@@ -1,6 +1,9 @@
 """Shape annotations are checked while testing, and only then."""
 
+import os
 from pathlib import Path
+
+os.environ["OMP_NUM_THREADS"] = "1"  # the suite itself runs on all cores, a process each
 
 import jaxtyping
 import pytest

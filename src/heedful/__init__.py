@@ -1,24 +1,34 @@
 """heedful: attention from first principles; train with it, and see what a model attends to.
 
-`import heedful` brings attention and its masks. Models, text, training and pictures are modules
-of their own, imported when they are used.
+Importing it does no work: each public name brings its module, and torch, when it is first used.
 """
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 from heedful import errors
-from heedful.ops import attention, masks, positions, steps
 
 if TYPE_CHECKING:
     from heedful.models import load_model
+    from heedful.ops import attention, masks, positions, steps
 
 __version__ = "0.1.0"
 __all__ = ["__version__", "attention", "errors", "load_model", "masks", "positions", "steps"]
 
+_HOMES = {
+    "attention": "heedful.ops",
+    "load_model": "heedful.models",
+    "masks": "heedful.ops",
+    "positions": "heedful.ops",
+    "steps": "heedful.ops",
+}
+
 
 def __getattr__(name: str) -> Any:
-    if name == "load_model":
-        from heedful.models import load_model
+    if name not in _HOMES:
+        raise AttributeError(f"module 'heedful' has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOMES[name]), name)
 
-        return load_model
-    raise AttributeError(f"module 'heedful' has no attribute {name!r}")
+
+def __dir__() -> list[str]:
+    return __all__

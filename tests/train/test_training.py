@@ -54,7 +54,7 @@ def test_a_step_equals_torchs_own_loop(tmp_path):
         F.cross_entropy(model(inputs).logits.flatten(0, 1), targets.flatten()).backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 0.5)
         for group in optimizer.param_groups:
-            group["lr"] = 2e-3 * (0.1 + 0.9 * (1 + math.cos(math.pi * step / 2)) / 2)
+            group["lr"] = 3e-3 * (0.1 + 0.9 * (1 + math.cos(math.pi * step / 2)) / 2)
         optimizer.step()
     list(run.events())
     for ours, theirs in zip(run.model.parameters(), model.parameters(), strict=True):

@@ -20,7 +20,8 @@ from heedful.train import (
     TextSettings,
     Training,
     TrainSettings,
-    has_run,
+    absolute,
+    has_plan,
     new_plan,
     open_training,
     preset,
@@ -85,7 +86,7 @@ def train(
     changes = [read_toml(config)] if config else []
     changes.append(_changes(options))
     screen = console()
-    if resume and has_run(out):
+    if resume and has_plan(out):
         plan = _continued(read_plan(out), start if chosen or config else None, changes, files)
     else:
         if resume:
@@ -119,9 +120,12 @@ def _changes(options: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def _changed(recipe: Recipe, changes: list[dict[str, dict[str, Any]]]) -> Recipe:
+    """All changes at once, later ones over earlier: half of them may not make a model."""
+    together: dict[str, dict[str, Any]] = {}
     for change in changes:
-        recipe = recipe.changed(change)
-    return recipe
+        for section, settings in change.items():
+            together.setdefault(section, {}).update(settings)
+    return recipe.changed(together)
 
 
 def _continued(
@@ -141,20 +145,13 @@ def _continued(
                 expected="the text and model settings that the run was begun with",
                 remedy="leave them out, or train a new run in another --out",
             )
-    if files and new_plan_sources(files) != plan.sources:
+    if files and tuple(map(absolute, files)) != plan.sources:
         raise ArgumentError(
             f"--resume with other files than the run was begun with ({', '.join(files)})",
             expected=", ".join(plan.sources) or "none: the Python language reference",
             remedy="leave them out, or train a new run in another --out",
         )
     return plan._replace(recipe=recipe)
-
-
-def new_plan_sources(files: tuple[str, ...]) -> tuple[str, ...]:
-    """The files as a plan names them."""
-    from heedful.train.run import absolute
-
-    return tuple(absolute(name) for name in files)
 
 
 def _say_end(plan: Plan, training: Training, ended: Ended, screen: Console) -> None:

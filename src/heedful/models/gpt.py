@@ -43,9 +43,9 @@ divides the width; try 6 heads
         dataclasses.MISSING, "Rows of the token table; the tokenizer's size.", low=1
     )
     context: int = setting(128, "Tokens that the model sees at once.", low=1)
-    width: int = setting(192, "Numbers in each token's vector (d_model).", low=1)
+    width: int = setting(128, "Numbers in each token's vector (d_model).", low=1)
     layers: int = setting(4, "Transformer blocks.", low=1)
-    heads: int = setting(6, "Query heads in each block; they divide the width.", low=1)
+    heads: int = setting(4, "Query heads in each block; they divide the width.", low=1)
     key_heads: int | None = setting(
         None, "Key and value heads, shared by groups of query heads; default: as many.", low=1
     )

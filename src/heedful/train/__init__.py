@@ -6,6 +6,8 @@ from heedful.train.loop import Ended, Event, Saved, Step, Training, Validation
 from heedful.train.run import (
     Plan,
     Prepared,
+    absolute,
+    has_plan,
     has_run,
     new_plan,
     open_training,
@@ -36,7 +38,9 @@ __all__ = [
     "TrainSettings",
     "Training",
     "Validation",
+    "absolute",
     "choose_device",
+    "has_plan",
     "has_run",
     "new_plan",
     "open_training",

@@ -179,7 +179,7 @@ class Training:
 
     def _backward(self, step: int, part: int) -> float:
         key = (self.settings.seed, step, part)
-        torch.manual_seed(int(np.random.default_rng(key).integers(2**63)))  # dropout
+        _seed_dropout(int(np.random.default_rng(key).integers(2**63)), self.device)
         inputs, targets = draw(self.train, self.context, self.settings.batch, key)
         loss = self._loss(inputs, targets) / self.settings.accumulation
         loss.backward()
@@ -227,6 +227,13 @@ class Training:
     def _save_weights(self) -> None:
         about = {"step": self.progress.step, "validation_loss": self.progress.best}
         save_tensors(self.directory / CHECKPOINTS["best"], weights_of(self.model), about)
+
+
+def _seed_dropout(seed: int, device: torch.device) -> None:
+    if device.type == "cpu":
+        torch.default_generator.manual_seed(seed)  # torch.manual_seed also prepares every GPU
+    else:
+        torch.manual_seed(seed)
 
 
 def check_length(train: np.ndarray, validation: np.ndarray, context: int) -> None:

@@ -54,13 +54,20 @@ class Prepared(NamedTuple):
 
 
 def new_plan(directory: Path, names: Sequence[str], include: str, recipe: Recipe) -> Plan:
-    """The plan of a new run; a `RunError` where the directory already holds one."""
+    """The plan of a new run.
+
+    Raises:
+        RunError: the directory already holds a run.
+        ArgumentError: a tokenizer or device that does not exist, before any work is done.
+    """
     if has_run(directory):
         raise RunError(
             f"{directory} already holds a run",
             expected="a directory without one",
             remedy="continue it with --resume, replace it with --overwrite, or use another --out",
         )
+    _choice(recipe)
+    choose_device(recipe.train.device)
     return Plan(directory, tuple(absolute(name) for name in names), include, recipe)
 
 
@@ -84,8 +91,13 @@ def read_plan(directory: Path) -> Plan:
 
 
 def has_run(directory: Path) -> bool:
-    """Whether a run was begun there."""
-    return any((directory / name).exists() for name in (RECIPE, "config.json"))
+    """Whether a run was begun there, and its text tokenized."""
+    return (directory / "config.json").exists()
+
+
+def has_plan(directory: Path) -> bool:
+    """Whether there is a run to continue, be it only a plan whose text was never tokenized."""
+    return (directory / RECIPE).exists()
 
 
 def remove_run(directory: Path) -> None:
@@ -105,11 +117,12 @@ def prepare_run(plan: Plan, progress: Callable[[int, int | None], None] | None =
         tokens = TokenFile(directory / TOKENS, recipe.text.validation)
         config = read_description(directory)
         return Prepared(load_tokenizer(directory), tokens, config)
-    text = recipe.text
-    choice = TokenizerChoice(text.tokenizer, text.vocabulary, text.compact)
-    source = open_source(plan.sources, plan.include)
     tokenizer, tokens = prepare(
-        source, choice, directory / TOKENS, validation=text.validation, progress=progress
+        open_source(plan.sources, plan.include),
+        _choice(recipe),
+        directory / TOKENS,
+        validation=recipe.text.validation,
+        progress=progress,
     )
     config = dataclasses.replace(recipe.model, vocabulary=tokenizer.size)
     check_length(tokens.train, tokens.validation, config.context)
@@ -128,6 +141,11 @@ def open_training(plan: Plan, prepared: Prepared) -> Training:
     return Training(
         plan.directory, model, tokens.train, tokens.validation, prepared.config.context, settings
     )
+
+
+def _choice(recipe: Recipe) -> TokenizerChoice:
+    text = recipe.text
+    return TokenizerChoice(text.tokenizer, text.vocabulary, text.compact)
 
 
 def absolute(name: str) -> str:

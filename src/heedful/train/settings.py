@@ -33,10 +33,10 @@ class TextSettings(Configuration):
 class TrainSettings(Configuration):
     """How the model is trained."""
 
-    steps: int = setting(600, "Optimizer steps.", low=0)
+    steps: int = setting(500, "Optimizer steps.", low=0)
     batch: int = setting(16, "Sequences in a batch.", low=1)
     accumulation: int = setting(1, "Batches whose gradients are added for one step.", low=1)
-    learning_rate: float = setting(2e-3, "Highest learning rate.", low=0.0)
+    learning_rate: float = setting(3e-3, "Highest learning rate.", low=0.0)
     warmup: int = setting(50, "Steps in which the learning rate rises from 0.", low=0)
     decay: str = setting(
         "cosine",

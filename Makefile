@@ -1,0 +1,53 @@
+# `make demo` trains a small GPT and shows where its heads look; `make test` runs the suite.
+# Both create .venv and install what is needed, under the tested versions of constraints.txt.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+READY := $(VENV)/.installed
+
+.PHONY: demo test lint format bench dist clean help
+
+help:
+	@echo "make demo    train a small GPT on two cores, sample from it, see where it looks"
+	@echo "make test    the tests, with the doctests"
+	@echo "make lint    ruff and mypy"
+	@echo "make bench   the benchmarks, each beside a peer in the same run"
+	@echo "make dist    the wheel and the sdist, and a command run from the installed wheel"
+
+demo: $(READY)
+	@$(BIN)/heedful demo
+
+test: $(READY)
+	$(BIN)/python -m pytest -n 2
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(READY)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(READY)
+	for file in benchmarks/*.py; do echo "== $$file"; $(BIN)/python $$file || exit 1; done
+
+dist: $(READY)
+	rm -rf dist build/installed
+	$(BIN)/python -m build --installer pip --outdir dist .
+	$(BIN)/python -m pip install --quiet --no-deps --target build/installed dist/*.whl
+	cd build && PYTHONPATH=installed ../$(BIN)/python -P -c "import heedful; assert 'installed' in heedful.__file__, heedful.__file__"
+	cd build && PYTHONPATH=installed ../$(BIN)/python -P installed/bin/heedful tokenize "Run from the wheel"
+
+clean:
+	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+
+# The marker file makes the second call quick: nothing is asked of an index.
+$(READY): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "heedful needs Python 3.11 or newer; name one with: make PYTHON=python3.12"; exit 1; }
+	@test -d $(VENV) || $(PYTHON) -m venv $(VENV)
+	$(PIP) install --quiet --constraint constraints.txt --editable '.[dev]'
+	@touch $@

@@ -1,0 +1,363 @@
+"""The commands as a person types them: what they print, write and refuse."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from heedful.cli.main import COMMANDS, run
+from heedful.models import load_model
+from heedful.text import load_tokenizer
+from heedful.train import read_metrics
+
+TEXT = "".join(f"Bottle {i} of {i * i}: naïve café, 火, 🙂.\n" for i in range(200))
+SMALL = ["--context", "16", "--width", "24", "--layers", "2", "--heads", "2", "--steps", "12",
+         "--batch", "4", "--evaluate-every", "6", "--save-every", "6", "--vocabulary", "300",
+         "--device", "cpu"]  # fmt: skip
+
+
+@pytest.fixture(scope="session")
+def text_file(tmp_path_factory):
+    path = tmp_path_factory.mktemp("texts") / "bottles.txt"
+    path.write_text(TEXT)
+    return path
+
+
+@pytest.fixture(scope="session")
+def trained(tmp_path_factory, text_file):
+    out = tmp_path_factory.mktemp("runs") / "small"
+    assert run(["train", str(text_file), "--out", str(out), *SMALL]) == 0
+    return out
+
+
+@pytest.fixture
+def said(capsys):
+    """Run a command; its exit status, standard output and standard error."""
+
+    def call(*arguments):
+        status = run([str(argument) for argument in arguments])
+        captured = capsys.readouterr()
+        return status, captured.out, captured.err
+
+    return call
+
+
+def refused(result, *words):
+    """One clear line on standard error, and status 1."""
+    status, _, error = result
+    assert status == 1
+    assert error.startswith("heedful: ")
+    assert error.count("\n") == 1
+    for word in words:
+        assert word in error
+    assert "unexpected" not in error
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_each_command_has_help_with_an_example(command, said):
+    status, output, _ = said(command, "--help")
+    assert status == 0
+    assert "Example" in output
+    assert f"heedful {command}" in output
+
+
+def test_train_writes_a_run_and_says_what_it_is(trained, text_file, said, tmp_path):
+    names = {str(path.relative_to(trained)) for path in trained.rglob("*") if path.is_file()}
+    assert {
+        "config.json",
+        "tokenizer.json",
+        "model.safetensors",
+        "metrics.jsonl",
+        "loss.png",
+        "state/recipe.json",
+        "state/tokens.npy",
+        "state/last.safetensors",
+    } <= names
+    assert json.loads((trained / "config.json").read_text())["model_type"] == "heedful-gpt"
+    status, output, _ = said("train", text_file, "--out", tmp_path / "run", *SMALL)
+    assert status == 0
+    model = load_model(tmp_path / "run")
+    number = sum(p.numel() for p in model.parameters())
+    assert f"{number:,} parameters" in output
+    assert "validation loss" in output
+    assert "heedful generate" in output
+
+
+def test_training_goes_on_from_where_it_was(trained, text_file, said, tmp_path):
+    out = tmp_path / "run"
+    status, output, _ = said("train", text_file, "--out", out, *SMALL, "--resume")
+    assert status == 0
+    assert "Nothing was saved" in output
+    status, output, _ = said("train", "--out", out, "--resume", "--steps", "15")
+    assert status == 0
+    assert "Continuing from step 12" in output
+    assert [m["step"] for m in read_metrics(out / "metrics.jsonl") if "loss" in m] == list(
+        range(1, 16)
+    )
+
+
+def test_a_run_is_not_replaced_unless_asked(trained, text_file, said, tmp_path):
+    out = tmp_path / "run"
+    assert said("train", text_file, "--out", out, *SMALL)[0] == 0
+    before = (out / "model.safetensors").read_bytes()
+    refused(said("train", text_file, "--out", out, *SMALL), "--resume", "--overwrite")
+    refused(said("train", "--out", out, "--resume", "--width", "48"), "width = 48")
+    refused(said("train", "--out", out, "--resume", text_file.parent), "other files")
+    assert (out / "model.safetensors").read_bytes() == before
+    assert said("train", text_file, "--out", out, *SMALL, "--overwrite", "--seed", "2")[0] == 0
+    assert (out / "model.safetensors").read_bytes() != before
+
+
+def test_settings_come_from_a_file_and_options_win(text_file, said, tmp_path):
+    path = tmp_path / "run.toml"
+    path.write_text('[text]\ntokenizer = "characters"\n[train]\nsteps = 3\n[model]\nwidth = 16\n')
+    arguments = [*SMALL[:2], "--layers", "1", "--heads", "2", "--width", "32", "--device", "cpu"]
+    status, _, _ = said("train", text_file, "--out", tmp_path / "r", "--config", path, *arguments)
+    assert status == 0
+    assert load_model(tmp_path / "r").config.width == 32
+    assert load_tokenizer(tmp_path / "r").kind == "characters"
+    assert read_metrics(tmp_path / "r/metrics.jsonl")[-1]["step"] == 3
+
+
+def test_standard_input_is_a_text(tmp_path):
+    program = "from heedful.cli import main; main()"
+    arguments = [sys.executable, "-c", program, "train", "-", "--out", tmp_path / "r", *SMALL]
+    done = subprocess.run(arguments, input=TEXT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "standard input" in done.stdout
+    assert (
+        load_tokenizer(tmp_path / "r").decode(load_tokenizer(tmp_path / "r").encode("火")) == "火"
+    )
+
+
+def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path, text_file):
+    program = "from heedful.cli import main; main()"
+    out = tmp_path / "run"
+    steps = ["--steps", "100000", "--evaluate-every", "50", "--save-every", "100000"]
+    process = subprocess.Popen(
+        [sys.executable, "-c", program, "train", text_file, "--out", out, *SMALL, *steps],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and len(read_metrics(out / "metrics.jsonl")) < 60:
+        time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    output, error = process.communicate(timeout=60)
+    assert process.returncode == 130, error
+    assert f"heedful train --out {out} --resume" in output
+    done = int(re.search(r"saved at step ([\d,]+)", output)[1].replace(",", ""))
+    assert (out / "state/last.safetensors").is_file()
+    again = run(["train", "--out", str(out), "--resume", "--steps", str(done + 3)])
+    assert again == 0
+    steps = [m["step"] for m in read_metrics(out / "metrics.jsonl") if "loss" in m]
+    assert steps == list(range(1, done + 4))
+
+
+def test_generate_continues_the_prompt(trained, said):
+    greedy = ["generate", trained, "Bottle 7", "--greedy", "--tokens", "60"]
+    status, output, _ = said(*greedy)
+    assert status == 0
+    assert output.startswith("Bottle 7")
+    assert said(*greedy, "--no-cache")[1] == output
+    assert json.loads(said(*greedy, "--json")[1])["samples"] == [output[len("Bottle 7") : -1]]
+    added = output[len("Bottle 7") : -1]
+    stop = added[len(added) // 2 :][:2]
+    assert said(*greedy, "--stop", stop)[1] == "Bottle 7" + added[: added.index(stop)] + "\n"
+
+
+def test_samples_and_seeds(trained, said):
+    arguments = ["generate", trained, "Bottle", "--samples", "3", "--tokens", "20", "--json"]
+    first = json.loads(said(*arguments, "--seed", "4")[1])["samples"]
+    assert first == json.loads(said(*arguments, "--seed", "4")[1])["samples"]
+    assert first != json.loads(said(*arguments, "--seed", "5")[1])["samples"]
+    assert len(set(first)) == 3
+    shown = said(*arguments[:-1], "--seed", "4")[1]
+    assert shown.count("Bottle") >= 3
+    assert all(sample.strip() in shown for sample in first)
+
+
+def test_probabilities_are_the_softmax_of_the_logits(trained, said):
+    status, output, _ = said(
+        "generate", trained, "Bottle 7 of", "--probabilities", "4", "--json", "--device", "cpu"
+    )
+    assert status == 0
+    found = json.loads(output)
+    tokenizer, model = load_tokenizer(trained), load_model(trained)
+    ids = tokenizer.encode("Bottle 7 of")
+    expected = model(torch.tensor([ids])).logits[0].softmax(-1)
+    assert [row["position"] for row in found] == list(range(len(ids)))
+    for row, likely in zip(found, expected, strict=True):
+        values, tokens = likely.topk(4)
+        assert [n["id"] for n in row["next"]] == tokens.tolist()
+        assert [n["probability"] for n in row["next"]] == pytest.approx(values.tolist(), abs=1e-6)
+    table = said("generate", trained, "Bottle 7 of", "--probabilities", "2")[1]
+    assert f"{100 * found[0]['next'][0]['probability']:.1f}%" in table
+
+
+def test_plot_writes_what_is_asked(trained, said, tmp_path):
+    status, output, _ = said("plot", trained, "Bottle 7", "--out", tmp_path / "p")
+    assert status == 0
+    names = ["heads.png", "scores.png", "positions.png", "loss.png"]
+    assert [Path(line).name for line in output.splitlines()] == names
+    assert all((tmp_path / "p" / name).stat().st_size > 5000 for name in names)
+    arguments = [
+        "--only",
+        "positions",
+        "--only",
+        "loss",
+        "--format",
+        "svg",
+        "--out",
+        tmp_path / "q",
+    ]
+    assert said("plot", trained, *arguments)[0] == 0
+    assert {path.name for path in (tmp_path / "q").iterdir()} == {"positions.svg", "loss.svg"}
+    refused(said("plot", trained, "Bottle", "--layers", "2"), "layers from 0 to 1")
+    refused(said("plot", trained, "Bottle", "--heads", "first"), "a list such as")
+    refused(said("plot", trained, "Bottle " * 99), "context of 16")
+
+
+def test_tokenize(said, trained, tmp_path):
+    text = "naïve 火 🙂"
+    status, output, _ = said("tokenize", text, "--json")
+    assert status == 0
+    about = json.loads(output)
+    assert about["largest"] == max(about["ids"])
+    assert about["distinct"] == len(set(about["ids"]))
+    assert about["tokens"] == len(about["pieces"])
+    status, output, _ = said("tokenize", text, "--tokenizer", trained)
+    assert "vocabulary used" in output
+    assert said("tokenize", text, "--tokenizer", "characters")[1].count("\n") >= len(text)
+    (tmp_path / "t.txt").write_text(text)
+    from_file = json.loads(said("tokenize", "--file", tmp_path / "t.txt", "--json")[1])
+    assert from_file["ids"] == about["ids"]
+
+
+def test_document_004_sentence(said, data, monkeypatch):
+    monkeypatch.setenv("TIKTOKEN_CACHE_DIR", str(data))
+    sentence = "Chapter 1: Building Rapport and Capturing"
+    about = json.loads(said("tokenize", sentence, "--tokenizer", "cl100k_base", "--json")[1])
+    assert about["ids"] == [26072, 220, 16, 25, 17283, 23097, 403, 323, 17013, 1711]
+    assert about["largest"] == 26072
+
+
+def test_demo_trains_afresh_samples_and_draws(tmp_path, said):
+    status, output, _ = said("demo", "--out", tmp_path / "d", "--steps", "2")
+    assert status == 0
+    assert "Python language reference" in output
+    assert "PSF" in output
+    for name in ("heads.png", "scores.png", "positions.png", "loss.png"):
+        assert name in output
+        assert (tmp_path / "d/pictures" / name).is_file()
+    first = (tmp_path / "d/model.safetensors").stat().st_mtime_ns
+    assert said("demo", "--out", tmp_path / "d", "--keep")[0] == 0
+    assert (tmp_path / "d/model.safetensors").stat().st_mtime_ns == first
+    assert said("demo", "--out", tmp_path / "d", "--steps", "2")[0] == 0
+    assert (tmp_path / "d/model.safetensors").stat().st_mtime_ns != first
+
+
+def test_the_demo_does_not_replace_a_run_on_another_text(trained, said, tmp_path):
+    refused(said("demo", "--out", trained, "--steps", "1"), "another text")
+    refused(said("demo", "--out", tmp_path / "none", "--keep"), "without --keep")
+
+
+def broken(run_directory, copy, change):
+    import shutil
+
+    shutil.copytree(run_directory, copy)
+    change(copy)
+    return copy
+
+
+BREAKS = {
+    "no config": (lambda d: (d / "config.json").unlink(), "config.json"),
+    "config cut": (lambda d: (d / "config.json").write_text("{"), "damaged"),
+    "foreign": (lambda d: (d / "config.json").write_text('{"model_type": "bert"}'), "bert"),
+    "no tokenizer": (lambda d: (d / "tokenizer.json").unlink(), "tokenizer.json"),
+    "no weights": (lambda d: (d / "model.safetensors").unlink(), "model.safetensors"),
+    "weights cut": (
+        lambda d: os.truncate(d / "model.safetensors", 3000),
+        "damaged or truncated",
+    ),
+    "weights misfit": (
+        lambda d: (d / "config.json").write_text(
+            (d / "config.json").read_text().replace('"width": 24', '"width": 48')
+        ),
+        "do not fit",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BREAKS)
+def test_a_damaged_run_is_one_clear_line(case, trained, said, tmp_path):
+    change, words = BREAKS[case]
+    directory = broken(trained, tmp_path / "copy", change)
+    refused(said("generate", directory, "Bottle"), words)
+
+
+@pytest.mark.parametrize(
+    "name", ["state/last.safetensors", "state/tokens.npy", "state/recipe.json"]
+)
+def test_a_damaged_state_is_one_clear_line(name, trained, said, tmp_path):
+    directory = broken(trained, tmp_path / "copy", lambda d: os.truncate(d / name, 60))
+    refused(said("train", "--out", directory, "--resume", "--steps", "20"), name)
+
+
+def test_wrong_texts_are_one_clear_line(said, tmp_path):
+    def train(name, content):
+        path = tmp_path / name
+        path.write_bytes(content)
+        return said("train", path, "--out", tmp_path / f"run-{name}", *SMALL)
+
+    refused(train("empty.txt", b""), "empty")
+    refused(train("binary.bin", bytes(range(256)) * 40), "binary")
+    refused(train("latin1.txt", b"caf\xe9 " * 999), "position 3", "UTF-8")
+    refused(train("short.txt", b"too short"), "context")
+    refused(said("train", tmp_path / "none.txt", "--out", tmp_path / "r", *SMALL), "none.txt")
+
+
+def test_wrong_settings_are_one_clear_line(said, text_file, tmp_path):
+    out = ["--out", tmp_path / "r", "--device", "cpu"]
+    refused(said("train", text_file, *out, "--preset", "quik"), "quick")
+    refused(said("train", text_file, *out, "--heads", "7"), "divides the width")
+    refused(said("train", text_file, *out, "--dropout", "2"), "dropout = 2.0")
+    refused(said("train", text_file, *out, "--tokenizer", "cl100k_bas"), "cl100k_base")
+    refused(said("train", text_file, "--out", tmp_path / "r", "--device", "tpu9"), "--device auto")
+    refused(said("generate", tmp_path / "nothing", "hello"), "nothing")
+    assert not (tmp_path / "r" / "config.json").exists()
+
+
+def test_a_place_that_cannot_be_written_is_one_clear_line(said, text_file, tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    refused(said("train", text_file, "--out", tmp_path / "file" / "run", *SMALL), "cannot write")
+
+
+def test_a_prompt_with_unknown_characters_is_one_clear_line(said, text_file, tmp_path):
+    out = tmp_path / "r"
+    assert said("train", text_file, "--out", out, *SMALL, "--tokenizer", "characters")[0] == 0
+    refused(said("generate", out, "Bottle Ω"), "Ω", "7")
+    refused(said("generate", out, ""), "empty")
+
+
+def test_wrong_usage_is_status_2(said):
+    for arguments in [("train",), ("generate",), ("fly",), ("generate", "x", "--tokens", "many")]:
+        status, _, error = said(*arguments)
+        assert status == 2
+        assert "Usage" in error
+
+
+def test_a_traceback_only_with_debug(said, tmp_path):
+    from heedful.errors import RunError
+
+    refused(said("generate", tmp_path / "nothing", "hello"))
+    with pytest.raises(RunError):
+        run(["generate", str(tmp_path / "nothing"), "hello", "--debug"])
