@@ -6,6 +6,8 @@ Each row is measured in a process of its own. "heedful" streams the whole text t
 draws batches of 12 × 256 from it. "at once" is the plain way, on a smaller share of the same text
 (it would not fit otherwise): read the file, encode the string, keep the ids. The time of `bpe`
 includes training it, for "heedful" on at most 8 MB from all over the text, "at once" on all of it.
+Then the whole of `heedful train`, preset quick with few steps, on the long text and on a short
+one: what the length of a text adds to the memory of a run.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ import numpy as np
 
 from heedful.errors import TextError
 from heedful.text import TokenizerChoice, open_encoding, open_source, prepare, python_reference
+from heedful.train import PRESETS, new_plan, open_training, prepare_run
 from heedful.train.batches import draw
 
 STEPS, BATCH, CONTEXT = 200, 12, 256
@@ -62,6 +65,11 @@ def main() -> None:
                 ours, peer = apart(stream, name, text), apart(at_once, name, share)
                 _show(name, ours, ours.speed / peer.speed)
                 _show(name, peer, 1.0)
+        long, short = (apart(train, "bpe", path).rise for path in (text, share))
+        print(
+            f"prepared and trained: rise {long:.0f} MB on {_size(text)}, {short:.0f} MB on ", end=""
+        )
+        print(f"{_size(share)}; the longer text added {long - short:.0f} MB")
 
 
 def write_text(path: Path, megabytes: float, seed: int = 0) -> None:
@@ -96,6 +104,23 @@ def stream(name: str, path: Path) -> Row:
             draw(tokens.train, CONTEXT, BATCH, (0, step))
         batches = STEPS / (time.perf_counter() - start)
     return Row("heedful", path.stat().st_size / 1e6, seconds, len(tokens), rise[0], batches)
+
+
+def train(name: str, path: Path) -> Row:
+    """Tokenize and train as the command does; torch is imported before memory is counted."""
+    out = path.with_name(f"run-{path.stem}")
+    recipe = PRESETS["quick"].changed(
+        {"text": {"tokenizer": name, "validation": 1e-4}, "train": {"steps": STEPS // 10}}
+    )
+    with _peak() as rise:
+        start = time.perf_counter()
+        plan = new_plan(out, [str(path)], "*", recipe)
+        plan.write()
+        prepared = prepare_run(plan)
+        for _ in open_training(plan, prepared).events():
+            pass
+        seconds = time.perf_counter() - start
+    return Row("train", path.stat().st_size / 1e6, seconds, len(prepared.tokens), rise[0])
 
 
 def at_once(name: str, path: Path) -> Row:
@@ -155,6 +180,10 @@ def _anonymous() -> float:
         if line.startswith("RssAnon:"):
             return int(line.split()[1]) * 1024 / 1e6
     raise SystemExit("this system does not tell anonymous memory in /proc/self/status")
+
+
+def _size(path: Path) -> str:
+    return f"{path.stat().st_size / 1e6:.0f} MB"
 
 
 def _available(name: str) -> bool:

@@ -1,0 +1,83 @@
+"""Document 004's run: the loss after 5,000 steps, and a step beside the whole table's.
+
+    python benchmarks/zero_to_hero.py sales_textbook.txt
+
+The text is the 460,319 characters that document 004 trains on; cl100k_base comes from tiktoken's
+cache (TIKTOKEN_CACHE_DIR) or the network.
+
+Trains the preset zero-to-hero and reports the mean loss over the whole training split in
+evaluation mode. Then times a training step of it in turns with a step of the same model with the
+whole table of the encoding up to the largest id in the text (100,070 rows), as the document has it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from pathlib import Path
+
+from timing import in_turns, machine
+
+from heedful.train import Step, Training, Validation, new_plan, open_training, prepare_run, preset
+from heedful.views.terminal import duration
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("text", help="the training text of document 004")
+    parser.add_argument("--steps", type=int, default=5000)
+    parser.add_argument("--rounds", type=int, default=30, help="rounds of timed steps")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        train_it(Path(folder, "run"), options.text, options.steps)
+        compare(Path(folder), options.text, options.rounds)
+
+
+def opened(directory: Path, text: str, compact: bool, steps: int) -> Training:
+    """A training of the preset on the text; its checks are put off to the end."""
+    changes = {
+        "text": {"compact": compact},
+        "train": {"steps": steps, "evaluate_every": 1000, "save_every": 10_000},
+    }
+    plan = new_plan(directory, [text], "*", preset("zero-to-hero").changed(changes))
+    plan.write()
+    return open_training(plan, prepare_run(plan))
+
+
+def train_it(directory: Path, text: str, steps: int) -> None:
+    training = opened(directory, text, compact=True, steps=steps)
+    print(f"{machine()}; {training.model.config.vocabulary:,} rows in the table", flush=True)
+    began = time.perf_counter()
+    for event in training.events():
+        if isinstance(event, Validation):
+            print(f"step {event.step:5,}  validation loss {event.loss:.3f}", flush=True)
+    took = time.perf_counter() - began
+    loss = training.evaluate(training.train)
+    print(f"{steps:,} steps in {duration(took)} with checks: {1e3 * took / steps:.1f} ms a step")
+    print(f"mean loss over the whole training split, in evaluation mode: {loss:.3f}")
+
+
+def compare(folder: Path, text: str, rounds: int) -> None:
+    ways = {}
+    for name, compact in (("compact", True), ("whole", False)):
+        training = opened(folder / name, text, compact, steps=100_000)
+        events = training.events()
+        rows = training.model.config.vocabulary
+        ways[f"{rows:,} rows"] = lambda events=events: step(events)
+    times = in_turns(ways, rounds)
+    fast, slow = times.values()
+    for name, seconds in times.items():
+        print(f"a step with {name:12} {1e3 * seconds:7.1f} ms")
+    print(f"the whole table takes {slow / fast:.1f} times as long")
+
+
+def step(events) -> None:
+    """Go on to the end of the next step."""
+    for event in events:
+        if isinstance(event, Step):
+            return
+
+
+if __name__ == "__main__":
+    main()
