@@ -13,7 +13,8 @@ help:
 	@echo "make demo    train a small GPT on two cores, sample from it, see where it looks"
 	@echo "make test    the tests, with the doctests"
 	@echo "make lint    ruff and mypy"
-	@echo "make bench   the benchmarks, each beside a peer in the same run"
+	@echo "make bench   the benchmarks, each beside a peer in the same run; TEXT=sales_textbook.txt"
+	@echo "             adds document 004's run"
 	@echo "make dist    the wheel and the sdist, and a command run from the installed wheel"
 
 demo: $(READY)
@@ -32,7 +33,10 @@ format: $(READY)
 	$(BIN)/ruff format .
 
 bench: $(READY)
-	for file in benchmarks/*.py; do echo "== $$file"; $(BIN)/python $$file || exit 1; done
+	$(BIN)/python benchmarks/attention.py
+	$(BIN)/python benchmarks/generate.py
+	$(BIN)/python benchmarks/corpus.py
+	$(if $(TEXT),$(BIN)/python benchmarks/zero_to_hero.py $(TEXT))
 
 dist: $(READY)
 	rm -rf dist build/installed
@@ -48,6 +52,6 @@ clean:
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "heedful needs Python 3.11 or newer; name one with: make PYTHON=python3.12"; exit 1; }
-	@test -d $(VENV) || $(PYTHON) -m venv $(VENV)
+	@test -x $(BIN)/pip || $(PYTHON) -m venv --clear $(VENV)
 	$(PIP) install --quiet --constraint constraints.txt --editable '.[dev]'
 	@touch $@

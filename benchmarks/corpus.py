@@ -27,7 +27,7 @@ import numpy as np
 
 from heedful.errors import TextError
 from heedful.text import TokenizerChoice, open_encoding, open_source, prepare, python_reference
-from heedful.train import PRESETS, new_plan, open_training, prepare_run
+from heedful.train import PRESETS, begin, new_plan, open_training
 from heedful.train.batches import draw
 
 STEPS, BATCH, CONTEXT = 200, 12, 256
@@ -114,9 +114,8 @@ def train(name: str, path: Path) -> Row:
     )
     with _peak() as rise:
         start = time.perf_counter()
-        plan = new_plan(out, [str(path)], "*", recipe)
-        plan.write()
-        prepared = prepare_run(plan)
+        plan = new_plan(out, [str(path)], recipe)
+        prepared = begin(plan)
         for _ in open_training(plan, prepared).events():
             pass
         seconds = time.perf_counter() - start

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from timing import in_turns, machine
 
-from heedful.train import Step, Training, Validation, new_plan, open_training, prepare_run, preset
+from heedful.train import Step, Training, Validation, begin, new_plan, open_training, preset
 from heedful.views.terminal import duration
 
 
@@ -40,9 +40,8 @@ def opened(directory: Path, text: str, compact: bool, steps: int) -> Training:
         "text": {"compact": compact},
         "train": {"steps": steps, "evaluate_every": 1000, "save_every": 10_000},
     }
-    plan = new_plan(directory, [text], "*", preset("zero-to-hero").changed(changes))
-    plan.write()
-    return open_training(plan, prepare_run(plan))
+    plan = new_plan(directory, [text], preset("zero-to-hero").changed(changes))
+    return open_training(plan, begin(plan))
 
 
 def train_it(directory: Path, text: str, steps: int) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import math
 import types
 import typing
 from collections.abc import Mapping
@@ -103,7 +104,9 @@ def _checked(field: dataclasses.Field, hint: Any, value: Any) -> Any:
 
 
 def _in_range(value: float, low: float | None, high: float | None) -> bool:
-    return (low is None or value >= low) and (high is None or value <= high) and value == value
+    return (
+        math.isfinite(value) and (low is None or value >= low) and (high is None or value <= high)
+    )
 
 
 def _range(low: float | None, high: float | None) -> str:

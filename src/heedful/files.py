@@ -34,23 +34,35 @@ def replacing(path: Path) -> Iterator[Path]:
     """
     temporary = path.with_name(f".{path.name}.part")  # one name, so a killed run leaves one at most
     try:
-        yield temporary
-        _flush(temporary)
-        os.replace(temporary, path)
-        _flush(path.parent)
-    except OSError as error:
-        raise _save_error(path, error) from error
+        with saving(path):
+            yield temporary
+            _flush(temporary)
+            os.replace(temporary, path)
+            _flush(path.parent)
     finally:
         with _ignoring_os_errors():
             temporary.unlink(missing_ok=True)
 
 
+@contextmanager
+def saving(path: Path) -> Iterator[None]:
+    """Turn what goes wrong while a path is written, or removed, into a `SaveError`."""
+    try:
+        yield
+    except SaveError:
+        raise
+    except OSError as error:
+        raise SaveError(
+            f"cannot write {path}: {error.strerror or error}",
+            cause="a full disk, a read-only directory or a missing one",
+            remedy="free space or choose another directory; what was saved before is still there",
+        ) from error
+
+
 def make_directory(path: Path) -> None:
     """Make a directory and those above it; a `SaveError` where that cannot be."""
-    try:
+    with saving(path):
         path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise _save_error(path, error) from error
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -108,6 +120,8 @@ def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 
 def _flush(path: Path) -> None:
+    if os.name == "nt":  # where a directory has no descriptor, and a read-only one no flush
+        return
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -121,14 +135,6 @@ def _ignoring_os_errors() -> Iterator[None]:
         yield
     except OSError:  # the directory itself is gone or read-only: the first error says so
         return
-
-
-def _save_error(path: Path, error: OSError) -> SaveError:
-    return SaveError(
-        f"cannot write {path}: {error.strerror or error}",
-        cause="a full disk, a read-only directory or a missing one",
-        remedy="free space or choose another directory; what was saved before is still there",
-    )
 
 
 def _damaged(path: Path, error: Exception) -> RunError:

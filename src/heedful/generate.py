@@ -46,10 +46,10 @@ class Sampling(Configuration):
         logits = penalised(logits.float(), before, self.repetition_penalty)
         if self.temperature == 0:
             return torch.zeros_like(logits).scatter_(-1, logits.argmax(-1, keepdim=True), 1.0)
-        logits = logits / self.temperature
+        logits = (logits - logits.amax(-1, keepdim=True)) / self.temperature
         if 0 < self.top_k < logits.shape[-1]:
-            least = logits.topk(self.top_k).values[..., -1:]
-            logits = logits.masked_fill(logits < least, float("-inf"))
+            top = logits.topk(self.top_k)
+            logits = torch.full_like(logits, float("-inf")).scatter(-1, top.indices, top.values)
         probabilities = logits.softmax(-1)
         return nucleus(probabilities, self.top_p) if self.top_p < 1 else probabilities
 

@@ -87,7 +87,7 @@ def test_the_shapes_of_document_004_at_every_step():
     attend = model.blocks[0].attend
     query, key, value = attend.project(states[0])
     assert query.shape == key.shape == value.shape == (4, 4, 16, 16)
-    steps = model.steps(ids)[0]
+    steps = next(model.steps(ids))
     assert {tuple(t.shape) for t in steps} == {(4, 4, 16, 16)}
     joined = steps.context.transpose(1, 2)
     assert joined.shape == (4, 16, 4, 16)

@@ -38,7 +38,7 @@ def recipe(**changes):
 
 def started(directory, **changes):
     (directory / "text.txt").write_text(TEXT)
-    plan = new_plan(directory / "run", [str(directory / "text.txt")], "*", recipe(**changes))
+    plan = new_plan(directory / "run", [str(directory / "text.txt")], recipe(**changes))
     plan.write()
     return plan
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import time
 from pathlib import Path
 from typing import NamedTuple
@@ -14,11 +13,17 @@ from rich.text import Text
 
 from heedful.cli import training as terminal
 from heedful.cli.opening import Run, open_run
-from heedful.cli.plot import attention_of, draw_attention, draw_positions
+from heedful.cli.plot import (
+    Attention,
+    attention_of,
+    draw_attention,
+    draw_positions,
+    every_head,
+)
 from heedful.errors import RunError
 from heedful.files import make_directory
 from heedful.generate import Sampling, TextStream, generate
-from heedful.train import PRESETS, has_run, new_plan, open_training, read_plan, remove_run
+from heedful.train import PRESETS, has_run, new_plan, open_training, read_plan, replace
 from heedful.views.terminal import console, duration, heatmap, side_by_side
 
 PROMPTS = ("The import statement", "A class definition")
@@ -53,12 +58,13 @@ def demo(out: Path, keep: bool, steps: int | None) -> int:
     elif not has_run(out):
         raise RunError(f"no run in {out}", remedy="run `heedful demo` without --keep")
     run = open_run(out)
-    _section(screen, "What it writes", "the prompt in bold")
+    _section(screen, "What it writes", "two samples, at temperature 0.7")
     for seed, prompt in enumerate(PROMPTS):
         _sample(run, prompt, seed, screen)
     _section(screen, "Where its heads look", "rows are queries, columns keys; brighter is more")
-    _heads(run, screen)
-    pictures = _pictures(run, out)
+    attention = attention_of(run, SENTENCE, every_head(run.model))
+    _heads(attention, screen)
+    pictures = _pictures(run, attention, out)
     _section(screen, "Pictures", "")
     for picture in pictures:
         screen.print(f"  {picture}", soft_wrap=True)
@@ -70,12 +76,10 @@ def demo(out: Path, keep: bool, steps: int | None) -> int:
 def _train(out: Path, steps: int | None, screen: Console) -> int:
     recipe = PRESETS["quick"]
     if steps:
-        recipe = recipe._replace(train=dataclasses.replace(recipe.train, steps=steps))
+        recipe = recipe.changed({"train": {"steps": steps}})
     _refuse_others(out)
-    remove_run(out)
-    plan = new_plan(out, (), "*", recipe)
-    plan.write()
-    prepared = terminal.prepare(plan, screen)
+    plan = new_plan(out, (), recipe, preset="quick")
+    prepared = terminal.prepare(replace, plan, screen)
     training = open_training(plan, prepared)
     terminal.show(screen, terminal.describe(plan, prepared, str(training.device)))
     ended = terminal.train(training, screen)
@@ -97,13 +101,13 @@ def _refuse_others(out: Path) -> None:
 
 def _section(screen: Console, title: str, hint: str) -> None:
     screen.print()
-    screen.print(Text(title, style="bold"), Text(hint, style="dim"))
+    screen.print(Text(title, style="bold"), Text(f"· {hint}" if hint else "", style="dim"))
     screen.print()
 
 
 def _sample(run: Run, prompt: str, seed: int, screen: Console) -> None:
     screen.print(Text(f"  {prompt}", style="bold"), end="")
-    stream = TextStream(run.tokenizer, stop=["\n\n"])
+    stream = TextStream(run.tokenizer, stop=["\n\n\n"])
     ids = run.tokenizer.encode(prompt)
     sampling = Sampling(temperature=0.7, top_k=40)
     pieces = generate(run.model, ids, tokens=90, sampling=sampling, seed=seed)
@@ -111,7 +115,7 @@ def _sample(run: Run, prompt: str, seed: int, screen: Console) -> None:
         screen.print(Text(stream.push(int(chosen)).replace("\n", "\n  ")), end="", soft_wrap=True)
         if stream.stopped:
             break
-    screen.print("\n")
+    screen.print(Text(stream.close()), Text("…\n", style="dim"))
 
 
 class Look(NamedTuple):
@@ -123,20 +127,17 @@ class Look(NamedTuple):
     share: float
 
 
-def most_telling(every: list[np.ndarray]) -> list[Look]:
-    """Of all heads (each layer (H, N, N)), the one that looks most at the previous token, and the
-    one that looks most at other earlier tokens, the first one aside.
+def most_telling(weights: dict[tuple[int, int], np.ndarray]) -> list[Look]:
+    """Of all heads, (N, N) each, the one that looks most at the previous token, and the one that
+    looks most at other earlier tokens, the first one aside.
 
     Shares are means over the queries from the third on, which have all three to choose from.
     """
     looks = []
     for where, keys in (("the token before", _previous), ("further back", _further)):
         shares = [
-            Look(
-                layer, head, where, float((weights[head] * keys(weights[head])).sum(-1)[2:].mean())
-            )
-            for layer, weights in enumerate(every)
-            for head in range(len(weights))
+            Look(*head, where, float((values * keys(values)).sum(-1)[2:].mean()))
+            for head, values in weights.items()
         ]
         looks.append(max(shares, key=lambda look: look.share))
     return looks
@@ -152,12 +153,11 @@ def _further(weights: np.ndarray) -> np.ndarray:
     return further
 
 
-def _heads(run: Run, screen: Console) -> None:
-    steps, labels = attention_of(run, SENTENCE)
-    every = [layer.weights[0].numpy() for layer in steps]
-    looks = most_telling(every)
+def _heads(attention: Attention, screen: Console) -> None:
+    weights = {head: steps.weights.numpy() for head, steps in attention.heads.items()}
+    looks = most_telling(weights)
     coloured = screen.color_system is not None
-    maps = [heatmap(every[look.layer][look.head], labels, coloured) for look in looks]
+    maps = [heatmap(weights[look.layer, look.head], attention.labels, coloured) for look in looks]
     titles = [f"layer {look.layer}, head {look.head}" for look in looks]
     screen.print(side_by_side(maps, titles))
     screen.print()
@@ -168,12 +168,10 @@ def _heads(run: Run, screen: Console) -> None:
         )
 
 
-def _pictures(run: Run, out: Path) -> list[Path]:
+def _pictures(run: Run, attention: Attention, out: Path) -> list[Path]:
     folder = out / "pictures"
     make_directory(folder)
-    config = run.model.config
-    chosen = [(layer, head) for layer in range(config.layers) for head in range(config.heads)]
-    paths = draw_attention(run, SENTENCE, chosen, ("heads", "scores"), folder, "png")
+    paths = draw_attention(attention, ("heads", "scores"), folder, "png")
     paths.append(draw_positions(run.model, folder / "positions.png"))
     curve = terminal.draw_losses(out, folder / "loss.png")
     return [*paths, curve] if curve else paths

@@ -126,7 +126,7 @@ def _print_samples(prompt: str, texts: list[str]) -> None:
 
 def _show_probabilities(run: Run, text: str, most: int, as_json: bool) -> None:
     """Document 004's last step: softmax over the logits of each position."""
-    ids = run.ids(text)[:, -run.model.config.context :]
+    ids = run.ids(text)
     with torch.inference_mode():
         likely = run.model(ids).logits[0].softmax(-1)
     top = likely.topk(min(most, likely.shape[-1]))

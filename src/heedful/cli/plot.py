@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import NamedTuple
 
 import click
 import numpy as np
@@ -64,7 +65,8 @@ def plot(
     if needs_text:
         words = read_text(text, file)
         chosen = choose_heads(opened.model, layers, heads)
-        for path in draw_attention(opened, words, chosen, kinds, folder, suffix):
+        attention = attention_of(opened, words, chosen)
+        for path in draw_attention(attention, kinds, folder, suffix):
             click.echo(path)
     if "positions" in kinds:
         click.echo(draw_positions(opened.model, folder / f"positions.{suffix}"))
@@ -93,56 +95,60 @@ def parse(text: str | None, size: int, what: str) -> list[int]:
         return list(range(size))
     numbers: list[int] = []
     for part in text.split(","):
-        first, _, last = part.partition("-")
-        if not first.strip().isdigit() or (last and not last.strip().isdigit()):
+        first, _, last = part.strip().partition("-")
+        if not first.isdecimal() or not (last or first).isdecimal():
             raise ArgumentError(f"{what}s {text!r}", expected="a list such as 0,2 or 0-3")
+        if not int(first) <= int(last or first) < size:
+            raise ArgumentError(f"{what}s {text!r}", expected=f"{what}s from 0 to {size - 1}")
         numbers += range(int(first), int(last or first) + 1)
-    wrong = [number for number in numbers if number >= size]
-    if wrong or not numbers:
-        raise ArgumentError(f"{what}s {text!r}", expected=f"{what}s from 0 to {size - 1}")
     return numbers
 
 
+class Attention(NamedTuple):
+    """The attention of chosen heads on a text, (layer, head) to steps of (N, N), with labels."""
+
+    heads: dict[tuple[int, int], Steps]
+    labels: list[str]
+
+
+def attention_of(run: Run, text: str, chosen: list[tuple[int, int]]) -> Attention:
+    """What chosen heads do on a text; a layer's other heads are let go at once."""
+    ids = run.ids(text)
+    heads = {}
+    with torch.inference_mode():
+        for layer, steps in enumerate(run.model.steps(ids)):
+            for head in (head for wanted, head in chosen if wanted == layer):
+                heads[layer, head] = Steps(*(t[0, head].float().cpu().clone() for t in steps))
+    return Attention(heads, run.tokenizer.pieces(ids[0].tolist()))
+
+
+def every_head(model: GPT) -> list[tuple[int, int]]:
+    """All pairs (layer, head) of a model."""
+    return [(i, head) for i in range(model.config.layers) for head in range(model.config.heads)]
+
+
 def draw_attention(
-    run: Run,
-    text: str,
-    chosen: list[tuple[int, int]],
-    kinds: tuple[str, ...],
-    folder: Path,
-    suffix: str,
+    attention: Attention, kinds: tuple[str, ...], folder: Path, suffix: str
 ) -> list[Path]:
-    """The heat maps of chosen heads, and the scores of the first of them."""
+    """The heat maps of the chosen heads, and the scores of the first of them."""
     from heedful.views import plots
 
-    every, labels = attention_of(run, text)
+    heads, labels = attention
     paths = []
     if "heads" in kinds:
         figure = plots.heatmaps(
-            [every[layer].weights[0, head].float().numpy() for layer, head in chosen],
+            [steps.weights for steps in heads.values()],
             labels,
-            titles=[f"layer {layer}, head {head}" for layer, head in chosen],
+            titles=[f"layer {layer}, head {head}" for layer, head in heads],
             allowed=np.tri(len(labels), dtype=bool),
         )
         paths.append(plots.save(figure, folder / f"heads.{suffix}"))
     if "scores" in kinds:
-        layer, head = chosen[0]
-        steps = every[layer]
-        figure = plots.scores(
-            steps.scaled[0, head].float().numpy(),
-            steps.masked[0, head].float().numpy(),
-            labels,
-            title=f"layer {layer}, head {head}",
-        )
+        (layer, head), steps = next(iter(heads.items()))
+        title = f"layer {layer}, head {head}"
+        figure = plots.scores(steps.scaled, steps.masked, labels, title=title)
         paths.append(plots.save(figure, folder / f"scores.{suffix}"))
     return paths
-
-
-def attention_of(run: Run, text: str) -> tuple[list[Steps], list[str]]:
-    """Every layer's attention on a text, on the CPU, and the labels of its tokens."""
-    ids = run.ids(text)
-    with torch.inference_mode():
-        every = [Steps(*(t.cpu() for t in steps)) for steps in run.model.steps(ids)]
-    return every, run.tokenizer.pieces(ids[0].tolist())
 
 
 def draw_positions(model: GPT, path: Path) -> Path:

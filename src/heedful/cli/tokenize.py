@@ -42,7 +42,7 @@ Examples:
     "or a run directory.",
 )
 @click.option(
-    "--vocabulary", type=click.IntRange(256), default=4096, show_default=True, help="Of bpe."
+    "--vocabulary", type=click.IntRange(256), default=1024, show_default=True, help="Of bpe."
 )
 @json_option
 def tokenize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,18 +17,20 @@ from heedful.train import (
     PRESETS,
     Ended,
     Plan,
-    Recipe,
+    Prepared,
     TextSettings,
     Training,
     TrainSettings,
     absolute,
+    begin,
     has_plan,
     new_plan,
     open_training,
+    prepare_run,
     preset,
     read_plan,
     read_toml,
-    remove_run,
+    replace,
 )
 from heedful.views.terminal import console
 
@@ -81,30 +84,38 @@ def train(
     """
     if resume and overwrite:
         raise click.UsageError("--resume continues a run and --overwrite removes it: choose one.")
-    chosen = ctx.get_parameter_source("preset_name") != click.core.ParameterSource.DEFAULT
     start = preset(preset_name)
-    changes = [read_toml(config)] if config else []
-    changes.append(_changes(options))
+    changes = _together([read_toml(config) if config else {}, _changes(options)])
     screen = console()
     if resume and has_plan(out):
-        plan = _continued(read_plan(out), start if chosen or config else None, changes, files)
-    else:
-        if resume:
-            screen.print(f"Nothing was saved in {out} yet: starting from the beginning.")
-        if overwrite:
-            remove_run(out)
-        plan = new_plan(out, files, include, _changed(start, changes))
-    plan.write()
-    return run(plan, screen, resume)
+        asked = {"preset": preset_name, "include": include}
+        asked = {name: asked[name] for name in asked if _is_typed(ctx, name)}
+        plan = _continued(read_plan(out), changes, files, asked)
+        plan.write()
+        return run(prepare_run, plan, screen, resume)
+    if resume:
+        screen.print(f"Nothing was saved in {out} yet: starting from the beginning.")
+    plan = new_plan(out, files, start.changed(changes), include=include, preset=preset_name)
+    return run(replace if overwrite else begin, plan, screen)
 
 
-def run(plan: Plan, screen: Console, resume: bool) -> int:
-    """Prepare and train a plan; the exit status."""
-    prepared = terminal.prepare(plan, screen)
+def _is_typed(ctx: click.Context, name: str) -> bool:
+    parameter = {"preset": "preset_name"}.get(name, name)
+    return ctx.get_parameter_source(parameter) != click.core.ParameterSource.DEFAULT
+
+
+def run(make: Callable[..., Prepared], plan: Plan, screen: Console, resume: bool = False) -> int:
+    """Prepare a plan by `make`, and train it; the exit status."""
+    prepared = terminal.prepare(make, plan, screen)
     training = open_training(plan, prepared)
     terminal.show(screen, terminal.describe(plan, prepared, str(training.device)))
     if resume and not training.restore():
         screen.print("No checkpoint was saved yet: starting from step 0.")
+    elif training.progress.step >= training.settings.steps > 0:
+        screen.print(
+            f"All {training.progress.step:,} steps were done; --steps {training.progress.step * 2} "
+            "makes the run longer."
+        )
     elif resume:
         screen.print(f"Continuing from step {training.progress.step:,}.")
     ended = terminal.train(training, screen)
@@ -119,36 +130,36 @@ def _changes(options: dict[str, Any]) -> dict[str, dict[str, Any]]:
     return changes
 
 
-def _changed(recipe: Recipe, changes: list[dict[str, dict[str, Any]]]) -> Recipe:
+def _together(changes: list[dict[str, dict[str, Any]]]) -> dict[str, dict[str, Any]]:
     """All changes at once, later ones over earlier: half of them may not make a model."""
     together: dict[str, dict[str, Any]] = {}
     for change in changes:
         for section, settings in change.items():
             together.setdefault(section, {}).update(settings)
-    return recipe.changed(together)
+    return together
 
 
 def _continued(
     plan: Plan,
-    start: Recipe | None,
-    changes: list[dict[str, dict[str, Any]]],
+    changes: dict[str, dict[str, Any]],
     files: tuple[str, ...],
+    asked: dict[str, str],
 ) -> Plan:
     """The plan of a run that goes on: its training may change, its text and model may not."""
-    recipe = _changed(start or plan.recipe, changes)
+    recipe = plan.recipe.changed(changes)
+    different = [
+        f"{name} = {asked[name]!r}" for name in asked if asked[name] != getattr(plan, name)
+    ]
     for section in ("text", "model"):
         old, new = getattr(plan.recipe, section).to_dict(), getattr(recipe, section).to_dict()
-        different = [f"{name} = {new[name]!r}" for name in old if old[name] != new[name]]
-        if different:
-            raise ArgumentError(
-                f"--resume with {', '.join(different)}",
-                expected="the text and model settings that the run was begun with",
-                remedy="leave them out, or train a new run in another --out",
-            )
+        different += [f"{name} = {new[name]!r}" for name in old if old[name] != new[name]]
     if files and tuple(map(absolute, files)) != plan.sources:
+        different.append(f"other files ({', '.join(files)})")
+    if different:
         raise ArgumentError(
-            f"--resume with other files than the run was begun with ({', '.join(files)})",
-            expected=", ".join(plan.sources) or "none: the Python language reference",
+            f"--resume with {', '.join(different)}",
+            expected=f"what the run was begun with: preset {plan.preset or 'quick'}, {plan.title}, "
+            "its text and model settings",
             remedy="leave them out, or train a new run in another --out",
         )
     return plan._replace(recipe=recipe)

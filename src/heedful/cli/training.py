@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
@@ -13,15 +13,15 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
 
 from heedful.models import parameters
-from heedful.text import LICENCE, TITLE, open_source
-from heedful.train import Ended, Plan, Prepared, Training, prepare_run, read_metrics
+from heedful.text import LICENCE, TITLE
+from heedful.train import Ended, Plan, Prepared, Training, read_metrics
 from heedful.train.run import METRICS
 from heedful.views.progress import training_view
 from heedful.views.terminal import count, facts
 
 
-def prepare(plan: Plan, console: Console) -> Prepared:
-    """Tokenize the plan's text, with a bar where there is a terminal."""
+def prepare(make: Callable[..., Prepared], plan: Plan, console: Console) -> Prepared:
+    """Tokenize the plan's text by `begin`, `replace` or `prepare_run`, with a bar in a terminal."""
     bar = Progress(
         TextColumn("[dim]tokenizing[/]"),
         BarColumn(bar_width=28),
@@ -32,19 +32,18 @@ def prepare(plan: Plan, console: Console) -> Prepared:
     )
     with bar:
         task = bar.add_task("", total=None)
-        return prepare_run(plan, lambda done, total: bar.update(task, completed=done, total=total))
+        return make(plan, lambda done, total: bar.update(task, completed=done, total=total))
 
 
 def describe(plan: Plan, prepared: Prepared, device: str) -> list[tuple[str, str]]:
     """The text, the tokens and the model of a run, before it is trained."""
-    source = open_source(plan.sources, plan.include) if "-" not in plan.sources else None
-    title = source.title if source else "standard input"
-    tokens, config = prepared.tokens, prepared.config
+    tokens, config, batch = prepared.tokens, prepared.config, plan.recipe.train.batch
     number = parameters(config)
-    licence = [("", LICENCE)] if title == TITLE else []
+    logits = batch * config.context * config.vocabulary
+    licence = [("", LICENCE)] if plan.title == TITLE else []
     kind = getattr(prepared.tokenizer, "name", prepared.tokenizer.kind)
     return [
-        ("text", title),
+        ("text", plan.title),
         *licence,
         (
             "tokens",
@@ -58,8 +57,8 @@ def describe(plan: Plan, prepared: Prepared, device: str) -> list[tuple[str, str
         ),
         (
             "memory",
-            f"{16 * number / 1e6:,.0f} MB for weights, gradients and AdamW's two means "
-            f"(and activations), on {device}",
+            f"{16 * number / 1e6:,.0f} MB for weights, gradients and AdamW's two means, "
+            f"{12 * logits / 1e6:,.0f} MB for a batch's logits, and activations; on {device}",
         ),
     ]
 

@@ -62,9 +62,9 @@ class MultiHeadAttention(nn.Module):
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
-        self.heads, self.key_heads = heads, key_heads or heads
+        self.heads, self.key_heads = heads, heads if key_heads is None else key_heads
         check_heads(width, heads, self.key_heads, head_width)
-        self.head_width = head_width or width // heads
+        self.head_width = width // heads if head_width is None else head_width
         self.dropout = dropout
         projected = (heads + 2 * self.key_heads) * self.head_width
         self.projection = nn.Linear(width, projected, bias=bias)
@@ -105,6 +105,12 @@ class MultiHeadAttention(nn.Module):
         cache: LayerCache | None = None,
     ) -> Heads:
         """The query, key and value that will attend: split into heads, normalised, rotated."""
+        if x.ndim != 3:
+            raise ArgumentError(
+                f"input of shape {tuple(x.shape)}",
+                expected="(batch, tokens, width)",
+                remedy="unsqueeze(0) makes a batch of one",
+            )
         heads = self.projection(x).unflatten(-1, (-1, self.head_width)).transpose(1, 2)
         query, key, value = heads.split([self.heads, self.key_heads, self.key_heads], dim=1)
         query, key = self.query_norm(query), self.key_norm(key)
@@ -128,6 +134,11 @@ class MultiHeadAttention(nn.Module):
 
 def check_heads(width: int, heads: int, key_heads: int, head_width: int | None) -> None:
     """Refuse heads that do not divide the width, and key heads that do not divide the heads."""
+    if min(width, heads, key_heads, 1 if head_width is None else head_width) < 1:
+        raise ArgumentError(
+            f"width {width}, {heads} heads, {key_heads} key heads, head width {head_width}",
+            expected="at least 1 of each",
+        )
     if head_width is None and width % heads:
         divisors = [n for n in range(1, width + 1) if width % n == 0]
         raise ArgumentError(

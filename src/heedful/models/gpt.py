@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Iterator
 from typing import NamedTuple, cast
 
 import torch
@@ -159,15 +160,16 @@ class GPT(nn.Module):
         states[-1] = self.norm(x)
         return tuple(states)
 
-    def steps(self, ids: Tensor) -> list[Steps]:
-        """Every intermediate of every layer's attention, (B, H, N, N) each: for short texts."""
+    def steps(self, ids: Tensor) -> Iterator[Steps]:
+        """Every intermediate of attention, layer after layer, (B, H, N, N) each: for short texts.
+
+        A layer's are made when they are asked for, so that one who keeps few needs room for few.
+        """
         self._check(ids, 0)
         x, angles = self._embed(ids, 0)
-        every = []
         for block in cast("list[PreNormBlock]", self.blocks):
-            every.append(block.attend.steps(block.attended(x), causal=True, rotary=angles))
+            yield block.attend.steps(block.attended(x), causal=True, rotary=angles)
             x = block(x, causal=True, rotary=angles)
-        return every
 
     def new_cache(self, batch: int = 1, capacity: int | None = None) -> KeyValueCache:
         """An empty key/value cache of this model's shape; by default for a whole context."""
@@ -225,6 +227,12 @@ class GPT(nn.Module):
 
     def _check(self, ids: Tensor, start: int) -> None:
         config = self.config
+        if not isinstance(ids, Tensor) or ids.ndim != 2 or ids.is_floating_point():
+            raise ArgumentError(
+                f"ids {tuple(ids.shape) if isinstance(ids, Tensor) else type(ids).__name__}",
+                expected="a tensor of whole numbers (batch, tokens)",
+                remedy="torch.tensor([ids]) makes a batch of one",
+            )
         if start + ids.shape[-1] > config.context:
             raise ArgumentError(
                 f"{start + ids.shape[-1]} tokens",

@@ -14,6 +14,8 @@ from torch import Tensor
 from heedful.errors import ArgumentError
 from heedful.ops.masks import Causal, Dense, Mask, check_broadcast
 
+TYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+
 
 class Arguments(NamedTuple):
     """Checked arguments: the mask is a value, `causal` is part of it, the scale is a number.
@@ -59,13 +61,15 @@ def check(
         raise ArgumentError(f"dropout={dropout}", expected="a probability, 0 ≤ dropout < 1")
     if scale is None:
         scale = 1.0 / math.sqrt(query.shape[-1])
-    if not math.isfinite(scale):
+    if not isinstance(scale, int | float) or not math.isfinite(scale):
         raise ArgumentError(f"scale={scale}", expected="a finite number")
     if bias is not None:
         _check_bias(bias, shape)
+        _check_device("bias", bias.device, query)
     mask = _mask(mask, causal)
     if mask is not None:
         mask.check(shape)
+        _check_device("mask", mask.device, query)
     return Arguments(query, key, value, mask, bias, float(scale), dropout, shape)
 
 
@@ -84,13 +88,8 @@ def _mask(mask: Tensor | Mask | None, causal: bool) -> Mask | None:
 
 def _check_tensors(query: Tensor, key: Tensor, value: Tensor) -> None:
     for name, tensor in zip(("query", "key", "value"), (query, key, value), strict=True):
-        if not isinstance(tensor, Tensor):
-            raise ArgumentError(
-                f"{name} of type {type(tensor).__name__}",
-                expected="a torch tensor",
-                remedy="torch.as_tensor converts arrays and lists",
-            )
-        if not tensor.is_floating_point():
+        _check_tensor(name, tensor)
+        if tensor.dtype not in TYPES:
             raise ArgumentError(
                 f"{name} of type {tensor.dtype}",
                 expected="float16, bfloat16, float32 or float64",
@@ -103,6 +102,24 @@ def _check_tensors(query: Tensor, key: Tensor, value: Tensor) -> None:
                 expected=f"{query.dtype} on {query.device}, as the query is",
                 remedy="convert with .to(query)",
             )
+
+
+def _check_tensor(name: str, tensor: object) -> None:
+    if not isinstance(tensor, Tensor):
+        raise ArgumentError(
+            f"{name} of type {type(tensor).__name__}",
+            expected="a torch tensor",
+            remedy="torch.as_tensor converts arrays and lists",
+        )
+
+
+def _check_device(name: str, device: torch.device | None, query: Tensor) -> None:
+    if device is not None and device != query.device:
+        raise ArgumentError(
+            f"{name} on {device}",
+            expected=f"{query.device}, where the query is",
+            remedy=f"make it there, or call .to({str(query.device)!r})",
+        )
 
 
 def _score_shape(query: Tensor, key: Tensor, value: Tensor) -> tuple[int, ...]:
@@ -134,7 +151,7 @@ def _score_shape(query: Tensor, key: Tensor, value: Tensor) -> tuple[int, ...]:
 
 def _heads(query: Tensor, key: Tensor, value: Tensor, came: str) -> tuple[int]:
     heads, key_heads, value_heads = query.shape[-3], key.shape[-3], value.shape[-3]
-    if key_heads != value_heads or key_heads == 0 or heads % key_heads:
+    if key_heads != value_heads or 0 in (heads, key_heads) or heads % key_heads:
         raise ArgumentError(
             came,
             expected="key and value with equal heads (axis −3) that divide the query's heads",
@@ -156,6 +173,7 @@ def _batch(shapes: tuple[torch.Size, ...], came: str) -> torch.Size:
 
 
 def _check_bias(bias: Tensor, shape: tuple[int, ...]) -> None:
+    _check_tensor("bias", bias)
     if not bias.is_floating_point():
         raise ArgumentError(
             f"bias of type {bias.dtype}",

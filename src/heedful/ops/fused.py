@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from heedful.ops import reference
 from heedful.ops.arguments import Arguments
 from heedful.ops.masks import Causal, Dense, Mask
 
@@ -23,6 +24,9 @@ WHOLE = 1 << 20  # a mask of up to so many entries (1 MB) is made whole, in one 
 
 def fused(arguments: Arguments) -> Tensor:
     """The context (..., N, value width) of checked arguments, by torch's kernels."""
+    if arguments.dropout and arguments.query.is_cpu:
+        # No kernel for CPUs drops weights; torch's own way around it takes twice as many steps
+        return reference.context(reference.weights(arguments), arguments)
     lead = arguments.shape[:-2]
     query, key, value = (_four_axes(t, lead) for t in arguments[:3])
     width, value_width = query.shape[-1], value.shape[-1]
@@ -79,7 +83,7 @@ def _table(original: Arguments, queries: slice, keys: slice) -> Tensor | None:
     if original.bias is None:
         table = allowed
     else:
-        bias = _crop(original.bias, queries, keys).to(original.query.dtype)
+        bias = reference.in_precision(_crop(original.bias, queries, keys), original.query)
         table = bias if allowed is None else bias.masked_fill(~allowed, float("-inf"))
     return None if table is None else _four_axes(table, original.shape[:-2])
 

@@ -101,6 +101,9 @@ class Causal(Mask):
 
     offset: int | None = None
 
+    def __post_init__(self) -> None:
+        _check_whole("Causal", offset=self.offset)
+
     def allowed(self, query: Tensor, key: Tensor, shape: Shape) -> Tensor:
         """Keys up to the query's own position."""
         return key <= query + _offset(self.offset, shape)
@@ -122,6 +125,7 @@ class Window(Mask):
     offset: int | None = None
 
     def __post_init__(self) -> None:
+        _check_whole("Window", size=self.size, offset=self.offset)
         if self.size < 1:
             raise ArgumentError(
                 f"Window(size={self.size})",
@@ -168,6 +172,8 @@ class Padding(Mask):
         if side not in ("left", "right"):
             raise ArgumentError(f"side={side!r}", expected="'left' or 'right'")
         length = torch.as_tensor(list(lengths))[:, None]
+        if len(length) and not 0 <= int(length.min()) <= int(length.max()) <= total:
+            raise ArgumentError(f"lengths {list(lengths)}", expected=f"lengths from 0 to {total}")
         position = torch.arange(total)[None, :]
         return cls(position < length if side == "right" else position >= total - length)
 
@@ -178,11 +184,13 @@ class Padding(Mask):
 
     def check(self, shape: Shape) -> None:
         """One row of keys for each sequence of the batch."""
-        keep = self.keep.shape
-        if keep[-1] != shape[-1] or self.keep.ndim > max(1, len(shape) - 1):
+        keep = tuple(self.keep.shape)
+        batch = tuple(shape[:-3]) if len(shape) >= 4 else tuple(shape[:-2])
+        fits = all(have in (1, want) for have, want in zip(keep[:-1], batch, strict=False))
+        if len(keep) not in (1, 1 + len(batch)) or keep[-1] != shape[-1] or not fits:
             raise ArgumentError(
-                f"padding of shape {tuple(keep)}",
-                expected=f"(keys,) or (batch, keys) for scores of shape {tuple(shape)}",
+                f"padding of shape {keep}",
+                expected=f"(keys,) or (batch, keys), {(*batch, shape[-1])}, for these scores",
                 cause="keys of a cache left out, or a batch where the scores have none",
                 remedy="keep has one entry for each key, those of the cache too",
             )
@@ -272,11 +280,17 @@ def _indices(index: Index, size: int, what: str) -> Tensor:
     return indices % size if size else indices
 
 
+def _check_whole(name: str, **numbers: object) -> None:
+    for argument, number in numbers.items():
+        if number is not None and not isinstance(number, int):
+            raise ArgumentError(f"{name}({argument}={number!r})", expected="a whole number")
+
+
 def _check_boolean(name: str, tensor: Tensor) -> None:
-    if tensor.dtype != torch.bool:
+    if not isinstance(tensor, Tensor) or tensor.dtype != torch.bool or tensor.ndim == 0:
         raise ArgumentError(
-            f"{name} mask of type {tensor.dtype}",
-            expected="torch.bool, True = may attend",
+            f"{name} mask of type {getattr(tensor, 'dtype', type(tensor).__name__)}",
+            expected="a torch.bool tensor, True = may attend",
             cause="an additive mask",
             remedy="pass additive values as bias=, or mask != 0 where 1 means attend",
         )

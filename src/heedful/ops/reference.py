@@ -61,8 +61,7 @@ def steps(
     scaled = scores * arguments.scale
     masked = mask_scores(scaled, arguments)
     weights = softmax(masked).to(query.dtype)
-    context = F.dropout(weights, dropout) @ per_query_head(value, arguments.groups)
-    return Steps(scores, scaled, masked, weights, context)
+    return Steps(scores, scaled, masked, weights, context(weights, arguments))
 
 
 def weights(arguments: Arguments) -> Tensor:
@@ -71,17 +70,22 @@ def weights(arguments: Arguments) -> Tensor:
     return softmax(masked).to(arguments.query.dtype)
 
 
+def context(weights: Tensor, arguments: Arguments) -> Tensor:
+    """The values, weighted and summed, (..., N, value width); some weights are dropped first."""
+    dropped = F.dropout(weights, arguments.dropout) if arguments.dropout else weights
+    return dropped @ per_query_head(arguments.value, arguments.groups)
+
+
 def dot_products(arguments: Arguments) -> Tensor:
     """query · key for every pair, (..., N, M), in float32 at the least."""
-    precise = torch.promote_types(arguments.query.dtype, torch.float32)
-    key = per_query_head(arguments.key, arguments.groups)
-    return arguments.query.to(precise) @ key.to(precise).transpose(-2, -1)
+    query, key = arguments.query, per_query_head(arguments.key, arguments.groups)
+    return in_precision(query, query) @ in_precision(key, query).transpose(-2, -1)
 
 
 def mask_scores(scaled: Tensor, arguments: Arguments) -> Tensor:
     """The scaled scores with the bias added, and −inf where the mask says no."""
     if arguments.bias is not None:
-        scaled = scaled + arguments.bias
+        scaled = scaled + in_precision(arguments.bias, arguments.query)
     if arguments.mask is None:
         return scaled
     allowed = arguments.mask.crop(tuple(scaled.shape), device=scaled.device)
@@ -101,6 +105,11 @@ def softmax(
     """
     nothing = scores.isneginf().all(dim=-1, keepdim=True)
     return scores.masked_fill(nothing, 0.0).softmax(dim=-1).masked_fill(nothing, 0.0)
+
+
+def in_precision(tensor: Tensor, query: Tensor) -> Tensor:
+    """In the type in which scores are kept: that of the query, and float32 at the least."""
+    return tensor.to(torch.promote_types(query.dtype, torch.float32))
 
 
 def per_query_head(tensor: Tensor, groups: int) -> Tensor:

@@ -7,13 +7,14 @@ from heedful.train.run import (
     Plan,
     Prepared,
     absolute,
+    begin,
     has_plan,
     has_run,
     new_plan,
     open_training,
     prepare_run,
     read_plan,
-    remove_run,
+    replace,
 )
 from heedful.train.settings import (
     PRESETS,
@@ -39,6 +40,7 @@ __all__ = [
     "Training",
     "Validation",
     "absolute",
+    "begin",
     "choose_device",
     "has_plan",
     "has_run",
@@ -49,5 +51,5 @@ __all__ = [
     "read_metrics",
     "read_plan",
     "read_toml",
-    "remove_run",
+    "replace",
 ]

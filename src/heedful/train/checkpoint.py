@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from heedful.errors import RunError
-from heedful.files import load_tensors, replacing, save_tensors
+from heedful.files import load_tensors, replacing, save_tensors, saving
 from heedful.models import load_weights, weights_of
 
 
@@ -53,19 +54,16 @@ def restore(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> P
         section, _, rest = name.partition(".")
         sections.setdefault(section, {})[rest] = tensor
     load_weights(model, sections["model"], path)
+    parameters = weights_of(model)
     for name, tensor in sections["optimizer"].items():
         key, _, parameter = name.partition(".")
-        optimizer.state[weights_of(model)[parameter]][key] = _like(tensor, key, model)
+        optimizer.state[parameters[parameter]][key] = tensor.to(parameters[parameter].device)
     try:
         return Progress(**about)
     except TypeError as error:
         raise RunError(
             f"{path} does not say how far the run is", cause="a file of another version of heedful"
         ) from error
-
-
-def _like(tensor: Tensor, key: str, model: nn.Module) -> Tensor:
-    return tensor.to(next(model.parameters()).device).clone()
 
 
 class Metrics:
@@ -76,25 +74,34 @@ class Metrics:
         kept = [line for line in read_metrics(path) if line["step"] <= step] if step else []
         with replacing(path) as temporary:
             temporary.write_text("".join(json.dumps(line) + "\n" for line in kept), "utf-8")
+        self._path = path
         self._file = path.open("a", encoding="utf-8", buffering=1)
 
     def write(self, **values: Any) -> None:
-        """Add a line."""
-        self._file.write(json.dumps(values) + "\n")
+        """Add a line; a `SaveError` where the disk is full."""
+        with saving(self._path):
+            self._file.write(json.dumps(values) + "\n")
 
     def close(self) -> None:
         """Close the file."""
-        self._file.close()
+        with suppress(OSError):  # a full disk: what could not be written was refused before
+            self._file.close()
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
     """The lines of a `metrics.jsonl`; a last one that was cut short is left out."""
-    lines = path.read_text("utf-8").splitlines() if path.is_file() else []
+    lines = path.read_bytes().splitlines() if path.is_file() else []
     metrics = []
     for i, line in enumerate(lines):
         try:
-            metrics.append(json.loads(line))
-        except ValueError as error:
+            metric = json.loads(line)
+            metric["step"] + 0  # an object with a number
+            metrics.append(metric)
+        except (ValueError, TypeError, KeyError) as error:
             if i < len(lines) - 1:
-                raise RunError(f"line {i + 1} of {path} is not JSON", cause="damage") from error
+                raise RunError(
+                    f"line {i + 1} of {path} is no metric",
+                    cause="a damaged file",
+                    remedy="remove that line, or the file: training needs none of it",
+                ) from error
     return metrics

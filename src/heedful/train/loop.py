@@ -18,8 +18,8 @@ from torch import nn
 
 from heedful.errors import HeedfulError, TextError
 from heedful.files import save_tensors
+from heedful.models import GPT, weights_of
 from heedful.models import loss as cross_entropy
-from heedful.models import weights_of
 from heedful.models.directory import CHECKPOINTS
 from heedful.train import checkpoint
 from heedful.train.batches import draw, every_window
@@ -27,7 +27,7 @@ from heedful.train.checkpoint import Metrics, Progress
 from heedful.train.optimizers import adamw, learning_rate
 from heedful.train.settings import TrainSettings
 
-VALIDATION_TOKENS = 8192  # in one forward pass
+VALIDATION_LOGITS = 1 << 23  # 32 MB in one forward pass, where a training batch has fewer
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,7 +74,7 @@ class Training:
     Args:
         directory: where `model.safetensors` (the best), `state/last.safetensors` and
             `metrics.jsonl` go.
-        model: a model whose call returns an object with `logits`; on its device.
+        model: the model, on its device.
         train, validation: ids (T,), memory maps.
         context: tokens of a window.
         settings: how to train.
@@ -86,7 +86,7 @@ class Training:
     def __init__(
         self,
         directory: Path,
-        model: nn.Module,
+        model: GPT,
         train: np.ndarray,
         validation: np.ndarray,
         context: int,
@@ -146,7 +146,8 @@ class Training:
     @torch.inference_mode()
     def _mean_loss(self, tokens: np.ndarray) -> float | None:
         total, count = 0.0, 0
-        batch = max(1, VALIDATION_TOKENS // self.context)
+        rows = self.model.config.vocabulary
+        batch = max(self.settings.batch, VALIDATION_LOGITS // rows // self.context)
         for inputs, targets in every_window(tokens, self.context, batch):
             if self._stopping:
                 return None
@@ -162,20 +163,24 @@ class Training:
             group["lr"] = rate
         self.optimizer.zero_grad(set_to_none=True)
         mean = sum(self._backward(step, part) for part in range(settings.accumulation))
-        if not math.isfinite(mean):
-            raise HeedfulError(
-                f"the loss of step {step + 1} is {mean}",
-                cause="a learning rate that is too high",
-                remedy="continue from the last checkpoint with --resume --learning-rate "
-                f"{settings.learning_rate / 3:.1g}",
-            )
-        if settings.clip:
-            nn.utils.clip_grad_norm_(self.model.parameters(), settings.clip)
+        self._check_finite("loss", mean)
+        norm = nn.utils.clip_grad_norm_(self.model.parameters(), settings.clip or math.inf)
+        self._check_finite("gradient's norm", float(norm))
         self.optimizer.step()
         self.progress.step += 1
         metrics.write(step=step + 1, loss=mean, rate=rate)
         tokens = settings.batch * settings.accumulation * self.context
         return Step(step + 1, mean, rate, tokens, time.perf_counter() - began)
+
+    def _check_finite(self, what: str, value: float) -> None:
+        """Refuse what would spoil the weights, before it does and before they are saved."""
+        if not math.isfinite(value):
+            raise HeedfulError(
+                f"the {what} of step {self.progress.step + 1} is {value}",
+                cause="a learning rate that is too high",
+                remedy="continue from the last checkpoint with --resume --learning-rate "
+                f"{self.settings.learning_rate / 3:.1g}",
+            )
 
     def _backward(self, step: int, part: int) -> float:
         key = (self.settings.seed, step, part)
@@ -199,6 +204,7 @@ class Training:
         loss = self.evaluate(self.validation)
         if loss is None:
             return
+        self._check_finite("validation loss", loss)
         best = loss < progress.best
         progress.evaluated = progress.step
         progress.waited = 0 if best else progress.waited + 1

@@ -10,6 +10,8 @@ DIR/state/              what continuing needs: recipe.json, tokens.npy, last.saf
 from __future__ import annotations
 
 import dataclasses
+import os
+import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -17,32 +19,38 @@ from typing import NamedTuple
 import torch
 
 from heedful.errors import ArgumentError, RunError
-from heedful.files import make_directory, read_json, write_json
+from heedful.files import make_directory, read_json, saving, write_json
 from heedful.models import GPT, GPTConfig, write_description
 from heedful.models.directory import CHECKPOINTS, read_description
 from heedful.text import TokenFile, Tokenizer, TokenizerChoice, load_tokenizer, open_source, prepare
 from heedful.text.sources import STANDARD_INPUT
 from heedful.train.device import choose_device
 from heedful.train.loop import Training, check_length
-from heedful.train.settings import Recipe, preset
+from heedful.train.settings import PRESETS, Recipe
 
 RECIPE, TOKENS, METRICS = "state/recipe.json", "state/tokens.npy", "metrics.jsonl"
+Report = Callable[[int, int | None], None]  # bytes done, and bytes in all where known
 FILES = ("config.json", "tokenizer.json", METRICS, RECIPE, TOKENS, *CHECKPOINTS.values())
 
 
 class Plan(NamedTuple):
-    """What a run was asked to do; the first thing that its directory holds."""
+    """What a run was asked to do; the first thing that its directory holds.
+
+    `preset` is where its settings started, `title` what its text is called.
+    """
 
     directory: Path
     sources: tuple[str, ...]
     include: str
+    title: str
+    preset: str
     recipe: Recipe
 
     def write(self) -> None:
         """Write it into the directory, which is made."""
         make_directory(self.directory / "state")
-        about = {"sources": self.sources, "include": self.include, **self.recipe.to_dict()}
-        write_json(self.directory / RECIPE, about)
+        about = {name: getattr(self, name) for name in ("sources", "include", "title", "preset")}
+        write_json(self.directory / RECIPE, {**about, **self.recipe.to_dict()})
 
 
 class Prepared(NamedTuple):
@@ -53,22 +61,28 @@ class Prepared(NamedTuple):
     config: GPTConfig
 
 
-def new_plan(directory: Path, names: Sequence[str], include: str, recipe: Recipe) -> Plan:
-    """The plan of a new run.
+def new_plan(
+    directory: Path, names: Sequence[str], recipe: Recipe, *, include: str = "*", preset: str = ""
+) -> Plan:
+    """The plan of a new run, checked as far as it can be before any work is done.
 
     Raises:
-        RunError: the directory already holds a run.
-        ArgumentError: a tokenizer or device that does not exist, before any work is done.
+        ArgumentError: a tokenizer or device that does not exist, or a directory inside the text.
+        TextError: a text that is not there.
     """
-    if has_run(directory):
-        raise RunError(
-            f"{directory} already holds a run",
-            expected="a directory without one",
-            remedy="continue it with --resume, replace it with --overwrite, or use another --out",
-        )
     _choice(recipe)
     choose_device(recipe.train.device)
-    return Plan(directory, tuple(absolute(name) for name in names), include, recipe)
+    sources = tuple(absolute(name) for name in names)
+    inside = [name for name in sources if Path(name).is_dir() and _is_below(directory, Path(name))]
+    if inside:
+        raise ArgumentError(
+            f"{directory} is inside the text folder {inside[0]}",
+            expected="a directory elsewhere",
+            cause="the run's own files would be read as text",
+            remedy="choose another --out",
+        )
+    title = open_source(sources, include).title
+    return Plan(directory, sources, include, title, preset, recipe)
 
 
 def read_plan(directory: Path) -> Plan:
@@ -79,9 +93,9 @@ def read_plan(directory: Path) -> Plan:
     """
     about = read_json(directory / RECIPE)
     try:
-        sections = {section: about[section] for section in Recipe._fields}
-        recipe = preset("quick").changed(sections)
-        return Plan(directory, tuple(about["sources"]), about["include"], recipe)
+        recipe = PRESETS["quick"].changed({name: about[name] for name in Recipe._fields})
+        include, title, preset = (about[name] for name in ("include", "title", "preset"))
+        return Plan(directory, tuple(about["sources"]), include, title, preset, recipe)
     except (ArgumentError, KeyError, TypeError) as error:
         raise RunError(
             f"{directory / RECIPE} is not the plan of a run: {error}",
@@ -100,20 +114,47 @@ def has_plan(directory: Path) -> bool:
     return (directory / RECIPE).exists()
 
 
-def remove_run(directory: Path) -> None:
-    """Remove the files that a run writes, and no others."""
-    for name in FILES:
-        (directory / name).unlink(missing_ok=True)
+def begin(plan: Plan, progress: Report | None = None) -> Prepared:
+    """Write the plan of a new run and tokenize its text.
+
+    Raises:
+        RunError: the directory already holds a run.
+        TextError: the text cannot be read, or is too short for one context.
+    """
+    if has_run(plan.directory):
+        raise RunError(
+            f"{plan.directory} already holds a run",
+            expected="a directory without one",
+            remedy="continue it with --resume, replace it with --overwrite, or use another --out",
+        )
+    plan.write()
+    return prepare_run(plan, progress)
 
 
-def prepare_run(plan: Plan, progress: Callable[[int, int | None], None] | None = None) -> Prepared:
+def replace(plan: Plan, progress: Report | None = None) -> Prepared:
+    """As `begin`, in place of a run that is there: it goes only when the new text is tokenized."""
+    fresh = plan._replace(directory=plan.directory / "state" / "fresh")
+    try:
+        begin(fresh, progress)
+        with saving(plan.directory):
+            for name in FILES:
+                (plan.directory / name).unlink(missing_ok=True)
+            for name in FILES:
+                if (fresh.directory / name).exists():
+                    os.replace(fresh.directory / name, plan.directory / name)
+    finally:
+        shutil.rmtree(fresh.directory, ignore_errors=True)
+    return prepare_run(plan)
+
+
+def prepare_run(plan: Plan, progress: Report | None = None) -> Prepared:
     """Tokenize the text of a plan, unless that was done; write what generating needs.
 
     Raises:
         TextError: the text cannot be read, or is too short for one context.
     """
     directory, recipe = plan.directory, plan.recipe
-    if (directory / "config.json").is_file():  # it is written last
+    if has_run(directory):  # its config.json is written last
         tokens = TokenFile(directory / TOKENS, recipe.text.validation)
         config = read_description(directory)
         return Prepared(load_tokenizer(directory), tokens, config)
@@ -141,6 +182,10 @@ def open_training(plan: Plan, prepared: Prepared) -> Training:
     return Training(
         plan.directory, model, tokens.train, tokens.validation, prepared.config.context, settings
     )
+
+
+def _is_below(path: Path, folder: Path) -> bool:
+    return folder.resolve() in (path.resolve(), *path.resolve().parents)
 
 
 def _choice(recipe: Recipe) -> TokenizerChoice:

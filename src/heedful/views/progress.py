@@ -19,10 +19,9 @@ SMOOTHED = 50  # steps over which loss and speed are averaged
 class Meter:
     """Mean loss and tokens per second of the last steps, and the time left."""
 
-    def __init__(self, steps: int) -> None:
-        self.steps = steps
+    def __init__(self, steps: int, start: int) -> None:
+        self.steps, self.step = steps, start
         self._recent: deque[tuple[Step, float]] = deque(maxlen=SMOOTHED)
-        self.step = 0
 
     def add(self, step: Step) -> None:
         """Take a step into account."""
@@ -30,15 +29,17 @@ class Meter:
         self.step = step.step
 
     @property
-    def loss(self) -> float:
+    def loss(self) -> str:
         """Mean training loss, nats per token."""
-        return sum(step.loss for step, _ in self._recent) / max(1, len(self._recent))
+        losses = [step.loss for step, _ in self._recent]
+        return f"{sum(losses) / len(losses):.3f}" if losses else "–"
 
     @property
-    def speed(self) -> float:
+    def speed(self) -> str:
         """Tokens per second, of the training steps alone."""
         seconds = sum(step.seconds for step, _ in self._recent)
-        return sum(step.tokens for step, _ in self._recent) / max(1e-9, seconds)
+        tokens = sum(step.tokens for step, _ in self._recent)
+        return f"{tokens / seconds:,.0f}" if seconds else "–"
 
     @property
     def left(self) -> str:
@@ -54,7 +55,7 @@ class LiveTraining:
     """A bar with loss, validation loss, speed and time left, drawn again as training goes."""
 
     def __init__(self, console: Console, steps: int, start: int) -> None:
-        self._meter = Meter(steps)
+        self._meter = Meter(steps, start)
         self._validation = "–"
         self._progress = Progress(
             BarColumn(bar_width=28),
@@ -84,8 +85,8 @@ class LiveTraining:
             self._validation = f"{event.loss:.3f}"
         meter = self._meter
         line = (
-            f"step [bold]{meter.step:,}[/]/{meter.steps:,}  loss [bold]{meter.loss:.3f}[/]  "
-            f"validation [bold]{self._validation}[/]  [dim]{meter.speed:,.0f} tokens/s  "
+            f"step [bold]{meter.step:,}[/]/{meter.steps:,}  loss [bold]{meter.loss}[/]  "
+            f"validation [bold]{self._validation}[/]  [dim]{meter.speed} tokens/s  "
             f"{meter.left} left[/]"
         )
         self._progress.update(self._task, completed=meter.step, line=line)
@@ -95,7 +96,7 @@ class PlainTraining:
     """A line at each validation, and some ten lines in all between: for pipes and logs."""
 
     def __init__(self, console: Console, steps: int, start: int) -> None:
-        self._console, self._meter = console, Meter(steps)
+        self._console, self._meter = console, Meter(steps, start)
         self._every = max(1, (steps - start) // 10)
 
     def __enter__(self) -> Self:
@@ -116,8 +117,8 @@ class PlainTraining:
             meter.add(event)
             if event.step % self._every == 0:
                 self._console.print(
-                    f"step {event.step:,}/{meter.steps:,}  loss {meter.loss:.3f}  "
-                    f"{meter.speed:,.0f} tokens/s  {meter.left} left"
+                    f"step {event.step:,}/{meter.steps:,}  loss {meter.loss}  "
+                    f"{meter.speed} tokens/s  {meter.left} left"
                 )
         elif isinstance(event, Validation):
             best = "  (best so far)" if event.best else ""

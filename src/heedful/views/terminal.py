@@ -85,12 +85,6 @@ def side_by_side(parts: Sequence[RenderableType], titles: Sequence[str]) -> Tabl
     return grid
 
 
-def bar(share: float, width: int = 24) -> str:
-    """A bar for a share from 0 to 1."""
-    eighths = round(max(0.0, min(1.0, share)) * width * 8)
-    return "█" * (eighths // 8) + ("▏▎▍▌▋▊▉"[eighths % 8 - 1] if eighths % 8 else "")
-
-
 def count(number: int) -> str:
     """A number for people: 1,234 or 12.3 million.
 
