@@ -160,6 +160,12 @@ def test_an_empty_prompt_is_refused():
         next(generate(tiny(), [], tokens=3))
 
 
+def test_a_temperature_next_to_zero_is_greedy_and_ties_do_not_widen_the_top():
+    logits, before = torch.tensor([[1.0, 3.0, 2.0, 3.0]]), torch.zeros(1, 1, dtype=torch.long)
+    assert Sampling(temperature=1e-40).probabilities(logits, before).isfinite().all()
+    assert (Sampling(top_k=1).probabilities(logits, before) > 0).sum() == 1
+
+
 def test_settings_out_of_range_are_refused():
     with pytest.raises(ArgumentError, match="top_p = 2"):
         Sampling(top_p=2)

@@ -115,6 +115,55 @@ def test_a_run_is_not_replaced_unless_asked(trained, text_file, said, tmp_path):
     assert (out / "model.safetensors").read_bytes() != before
 
 
+@pytest.mark.parametrize("wrong", [["--heads", "7"], ["--device", "tpu9"], ["none.txt"], ["short"]])
+def test_a_refused_overwrite_leaves_the_run_as_it_was(wrong, trained, said, tmp_path, text_file):
+    out = broken(trained, tmp_path / "copy", lambda d: None)
+    files = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
+    if wrong == ["short"]:
+        (tmp_path / "short.txt").write_text("too short")
+        wrong = [tmp_path / "short.txt"]
+    refused(said("train", *wrong, "--out", out, "--overwrite"))
+    assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == files
+
+
+def test_a_run_inside_its_text_folder_is_refused(said, tmp_path):
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes/a.txt").write_text(TEXT)
+    out = tmp_path / "notes/run"
+    refused(said("train", tmp_path / "notes", "--out", out, *SMALL), "inside the text folder")
+    assert not out.exists()
+
+
+def test_include_chooses_files_and_resume_keeps_everything(said, tmp_path):
+    folder, out = tmp_path / "notes", tmp_path / "run"
+    folder.mkdir()
+    (folder / "a.txt").write_text(TEXT)
+    (folder / "b.bin").write_bytes(b"\0\1\2")
+    train = ["train", folder, "--out", out, *SMALL, "--include", "*.txt", "--preset", "quick"]
+    assert said(*train)[0] == 0
+    (folder / "a.txt").unlink()  # its tokens are in the run
+    status, output, _ = said(*train, "--resume")
+    assert status == 0
+    assert "were done" in output
+    assert said("train", "--out", out, "--resume", "--steps", "14")[0] == 0
+    refused(said("train", "--out", out, "--resume", "--include", "*"), "include = '*'")
+    refused(said("train", "--out", out, "--resume", "--preset", "gpt2"), "preset = 'gpt2'")
+
+
+def test_the_checkpoint_that_is_asked_for_is_the_one_that_speaks(trained, said, tmp_path):
+    def other(directory):
+        from heedful.files import load_tensors, save_tensors
+
+        path = directory / "state/last.safetensors"
+        tensors, about = load_tensors(path)
+        tensors["model.norm.weight"] = -3 * tensors["model.norm.weight"]
+        save_tensors(path, tensors, about)
+
+    out = broken(trained, tmp_path / "copy", other)
+    greedy = ["generate", out, "Bottle 7", "--greedy", "--tokens", "20"]
+    assert said(*greedy)[1] != said(*greedy, "--checkpoint", "last")[1]
+
+
 def test_settings_come_from_a_file_and_options_win(text_file, said, tmp_path):
     path = tmp_path / "run.toml"
     path.write_text('[text]\ntokenizer = "characters"\n[train]\nsteps = 3\n[model]\nwidth = 16\n')
@@ -199,6 +248,7 @@ def test_probabilities_are_the_softmax_of_the_logits(trained, said):
         values, tokens = likely.topk(4)
         assert [n["id"] for n in row["next"]] == tokens.tolist()
         assert [n["probability"] for n in row["next"]] == pytest.approx(values.tolist(), abs=1e-6)
+    refused(said("generate", trained, "Bottle " * 30, "--probabilities", "2"), "context of 16")
     table = said("generate", trained, "Bottle 7 of", "--probabilities", "2")[1]
     assert f"{100 * found[0]['next'][0]['probability']:.1f}%" in table
 
@@ -222,7 +272,9 @@ def test_plot_writes_what_is_asked(trained, said, tmp_path):
     assert said("plot", trained, *arguments)[0] == 0
     assert {path.name for path in (tmp_path / "q").iterdir()} == {"positions.svg", "loss.svg"}
     refused(said("plot", trained, "Bottle", "--layers", "2"), "layers from 0 to 1")
-    refused(said("plot", trained, "Bottle", "--heads", "first"), "a list such as")
+    for heads in ("first", "²", "1-", "", "1-0"):
+        refused(said("plot", trained, "Bottle", "--heads", heads), "expected")
+    refused(said("plot", trained, "Bottle", "--layers", "0-99999999999"), "layers from 0 to 1")
     refused(said("plot", trained, "Bottle " * 99), "context of 16")
 
 

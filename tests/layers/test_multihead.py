@@ -96,8 +96,17 @@ def test_dropout_is_for_training_only():
     [
         ({"width": 64, "heads": 12}, "try 8 heads|try 16 heads"),
         ({"width": 64, "heads": 8, "key_heads": 3}, "3 key heads for 8 heads"),
+        ({"width": 64, "heads": 0}, "at least 1"),
+        ({"width": 64, "heads": -4}, "at least 1"),
+        ({"width": 64, "heads": 4, "key_heads": 0}, "at least 1"),
+        ({"width": 64, "heads": 4, "head_width": 0}, "at least 1"),
     ],
 )
 def test_heads_that_do_not_divide_are_refused(arguments, words, as_a_user):
     with pytest.raises(ArgumentError, match=words):
         MultiHeadAttention(**arguments)
+
+
+def test_input_without_a_batch_is_refused(as_a_user):
+    with pytest.raises(ArgumentError, match="unsqueeze"):
+        MultiHeadAttention(12, 3)(torch.zeros(5, 12))

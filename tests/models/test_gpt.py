@@ -180,6 +180,7 @@ def test_a_configuration_survives_a_dictionary(variant):
         ({"tied": "yes"}, "of type bool"),
         ({"width": 9}, "even width"),
         ({"norm_epsilon": float("nan")}, "at least 0"),
+        ({"rotary_base": float("inf")}, "at least 1"),
     ],
 )
 def test_fields_out_of_range_are_refused_in_one_line(changes, words):
@@ -199,5 +200,8 @@ def test_wrong_ids_are_refused():
     model = tiny()
     with pytest.raises(ArgumentError, match="context of 11"):
         model(torch.zeros(1, 12, dtype=torch.long))
+    for ids in (torch.zeros(3, dtype=torch.long), torch.zeros(1, 3), [[1, 2]]):
+        with pytest.raises(ArgumentError, match="batch of one"):
+            model(ids)
     with pytest.raises(ArgumentError, match="from 0 to 22"):
         model(torch.tensor([[1, 23]]))

@@ -25,6 +25,29 @@ def tensors(lead, heads, groups, N, M, d, v, dtype=torch.float64, seed=0):
 
 
 @st.composite
+def structured(draw, shape):
+    """A mask by its parameters, combined with others, and the table that it stands for."""
+    N, M = shape[-2:]
+    offset = draw(st.none() | st.integers(-3, 5))
+    position = np.arange(N)[:, None] + (M - N if offset is None else offset)
+    distance = position - np.arange(M)
+    size = draw(st.integers(1, 5))
+    batch = shape[:-3] if len(shape) >= 4 else shape[:-2]
+    keep = np.random.default_rng(size).random((*batch, M)) < 0.7
+    real = keep.reshape(*batch, *[1] * (len(shape) - 1 - len(batch)), M)
+    parts = [
+        (Causal(offset), distance >= 0),
+        (Window(size, offset), abs(distance) < size),
+        (Padding(torch.from_numpy(keep)), real),
+    ]
+    chosen = draw(st.lists(st.sampled_from(parts), min_size=1, max_size=3))
+    mask, table = chosen[0]
+    for part, allowed in chosen[1:]:
+        mask, table = mask & part, table & allowed
+    return mask, np.broadcast_to(table, shape)
+
+
+@st.composite
 def calls(draw):
     """Tensors of random shape and type, with arguments, and the allowed pairs as a table."""
     axes = draw(st.sampled_from([(), (3,), (2, 3)]))
@@ -53,8 +76,12 @@ def calls(draw):
         table = torch.rand(shape, generator=torch.Generator().manual_seed(7)) < 0.7
         arguments["mask"] = draw(st.sampled_from([table, Dense(table)]))
         allowed &= table.numpy()
+    elif draw(st.booleans()):
+        arguments["mask"], table = draw(structured(shape))
+        allowed &= table
     if draw(st.booleans()):
-        arguments["bias"] = torch.randn(shape[-2:], dtype=dtype)
+        bias_type = draw(st.sampled_from([dtype, torch.float32, torch.float64]))
+        arguments["bias"] = torch.randn(shape[-2:], dtype=bias_type)
     if draw(st.booleans()):
         arguments["scale"] = draw(st.floats(0.1, 2.0))
     return (query, key, value), arguments, allowed
@@ -196,6 +223,49 @@ def test_dropout_drops_a_share_and_keeps_the_mean():
     assert steps.context.std() > 0.05
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [{"causal": True}, {"mask": torch.ones(6, 50).bool()}, {"bias": torch.zeros(6, 50)},
+     {"mask": Window(49)}],
+)  # fmt: skip
+def test_dropout_drops_whatever_the_mask(arguments):
+    query, key, _ = tensors((), 0, 1, 6, 50, 8, 8, torch.float32)
+    sums = heedful.attention(query, key, torch.ones(50, 1), dropout=0.5, **arguments)
+    assert sums.std() > 0.01
+
+
+@pytest.mark.parametrize("mask", [None, Causal(0), Causal(), Causal() & Window(3), Causal(2)])
+@pytest.mark.parametrize("whole", [0, 1 << 20])
+def test_the_door_gives_every_argument_on(mask, whole, monkeypatch):
+    """On a GPU torch itself drops weights: tensors that are nowhere show what it would be given."""
+    seen = []
+
+    def sdpa(query, key, value, **arguments):
+        seen.append(arguments)
+        return query
+
+    monkeypatch.setattr(fused.F, "scaled_dot_product_attention", sdpa)
+    monkeypatch.setattr(fused, "WHOLE", whole)
+    monkeypatch.setattr(fused, "BLOCK", 4)
+    query, key = torch.empty(2, 6, 9, 8, device="meta"), torch.empty(2, 2, 11, 8, device="meta")
+    heedful.attention(query, key, key, mask=mask, scale=0.3, dropout=0.25)
+    for arguments in seen:
+        assert (arguments["dropout_p"], arguments["scale"]) == (0.25, 0.3)
+        assert arguments["enable_gqa"]
+        masked = arguments["attn_mask"] is not None
+        assert arguments["is_causal"] == (mask == Causal(0))
+        assert masked == (mask is not None and mask != Causal(0))
+
+
+def test_a_bias_more_precise_than_the_query_keeps_its_precision():
+    query, key, value = tensors((2,), 3, 1, 40, 2000, 16, 16, torch.bfloat16)
+    far = -(1000 - 0.5 * torch.arange(2000.0))
+    context, weights = heedful.attention(query, key, value, bias=far, return_weights=True)
+    expected = weights.float() @ value.float()
+    torch.testing.assert_close(context.float(), expected, atol=0.03, rtol=0.02)
+    assert heedful.steps(query, key, value, bias=far.double()).masked.dtype == torch.float32
+
+
 def test_leading_axes_broadcast():
     query = torch.randn(2, 1, 6, 3, 4, dtype=torch.float64)
     key, value = torch.randn(2, 1, 5, 2, 7, 4, dtype=torch.float64)
@@ -232,6 +302,19 @@ BAD = {
     "boolean bias": ({"bias": torch.ones(3, 3, dtype=torch.bool)}, "mask="),
     "bias shape": ({"bias": torch.ones(9, 9)}, "broadcasts"),
     "dropout": ({"dropout": 1.0}, "probability"),
+    "scale of a type": ({"scale": "x"}, "finite"),
+    "bias of a type": ({"bias": 1.0}, "torch tensor"),
+    "no heads": ({"query": torch.ones(2, 0, 3, 8)}, "divide the query's heads"),
+    "float8": (
+        dict.fromkeys(("query", "key", "value"), torch.ones(3, 4).to(torch.float8_e4m3fn)),
+        "float16",
+    ),
+    "mask elsewhere": ({"mask": torch.ones(3, 3, dtype=torch.bool, device="meta")}, "on meta"),
+    "bias elsewhere": ({"bias": torch.ones(3, 3, device="meta")}, "on meta"),
+    "padding of another batch": (
+        {"mask": Padding(torch.ones(5, 3, dtype=torch.bool))},
+        r"\(batch, keys\)",
+    ),
     "scale": ({"scale": float("nan")}, "finite"),
 }
 

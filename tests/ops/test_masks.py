@@ -94,19 +94,27 @@ def test_a_crop_of_a_million_by_a_million_costs_what_the_crop_costs():
     assert not crop[0, 0, 0, 101:].any()
 
 
-def test_peak_memory_of_a_crop_grows_with_the_crop():
-    """Tensors are counted by torch's allocator through a profile of the CPU."""
-    mask = Causal() & Window(300)
-    shape = (20_000, 30_000)
-
-    def peak(size):
-        with torch.profiler.profile(profile_memory=True) as profile:
-            mask.crop(shape, slice(0, size), slice(0, size))
-        return sum(max(0, event.self_cpu_memory_usage) for event in profile.events())
-
-    small, large = peak(100), peak(1000)
-    assert small < 100 * 100 * 64
-    assert large < 1000 * 1000 * 64 < shape[0] * shape[1]
+@given(st.data())
+@settings(max_examples=25, deadline=None)
+def test_peak_memory_of_random_masks_grows_with_the_crop(data):
+    """Random combinations at N ≠ M, far too large to be made whole; torch counts what it takes."""
+    N, M = data.draw(st.integers(50_000, 90_000)), data.draw(st.integers(50_000, 90_000))
+    parts = [
+        Causal(data.draw(st.none() | st.integers(-100, 100))),
+        Window(data.draw(st.integers(1, 10_000))),
+        Padding(torch.rand(2, M) < 0.5),
+        Dense(torch.rand(2, 1, 1, M) < 0.5),
+    ]
+    chosen = data.draw(st.lists(st.sampled_from(parts), min_size=1, max_size=4))
+    mask = chosen[0]
+    for part in chosen[1:]:
+        mask = mask & part
+    first = data.draw(st.integers(0, 40_000))
+    with torch.profiler.profile(profile_memory=True) as profile:
+        crop = mask.crop((2, 4, N, M), slice(first, first + 200), slice(first, first + 300))
+    taken = sum(max(0, event.self_cpu_memory_usage) for event in profile.events())
+    assert crop.shape[-2:] == (200, 300)
+    assert taken < 2 * 200 * 300 * 64  # bytes; the whole would take gigabytes
 
 
 def test_and_flattens_and_refuses_what_is_no_mask():
@@ -133,14 +141,28 @@ def test_padding_sides():
         (lambda: Padding(torch.ones(5, dtype=torch.bool)).crop((2, 1, 3, 4)), r"\(keys,\)"),
         (lambda: Padding(torch.ones(2, 4, dtype=torch.bool)).crop((3, 4)), r"\(keys,\)"),
         (lambda: Dense(torch.ones(5, 4, dtype=torch.bool)).crop((2, 1, 3, 4)), "broadcasts"),
+        (lambda: Padding(torch.ones(5, 7).bool()).crop((2, 1, 3, 7)), r"\(batch, keys\)"),
+        (lambda: Padding(torch.ones(3, 7).bool()).crop((3, 2, 1, 3, 7)), r"\(batch, keys\)"),
+        (lambda: Padding.from_lengths([9], total=4), "from 0 to 4"),
+        (lambda: Padding([True]), "torch.bool"),
+        (lambda: Causal(1.5), "whole number"),
+        (lambda: Window(2.5), "whole number"),
         (lambda: Causal().crop((3, 4), queries=[3]), "query index 3"),
         (lambda: Causal().crop((3, 4), keys=[-5]), "key index -5"),
     ],
 )
-def test_wrong_masks_say_what_is_wrong(make, words):
+def test_wrong_masks_say_what_is_wrong(make, words, as_a_user):
     with pytest.raises(ArgumentError, match=words) as caught:
         make()
     assert "\n" not in str(caught.value)
+
+
+def test_padding_of_several_batch_axes_and_of_none():
+    keep = torch.tensor([[True, False, True], [True, True, False]])
+    crop = Padding(keep.view(1, 2, 3)).crop((4, 2, 5, 6, 3))
+    assert torch.equal(crop.expand(4, 2, 5, 6, 3)[3, 1, 4, 5], keep[1])
+    assert torch.equal(Padding(keep).crop((2, 6, 3))[1, 5], keep[1])
+    assert torch.equal(Padding(keep[0]).crop((6, 3))[5], keep[0])
 
 
 def test_a_mask_of_ones_own(as_a_user):

@@ -127,17 +127,39 @@ def test_bfloat16_trains_and_keeps_float32_weights(tmp_path):
     assert {p.dtype for p in run.model.parameters()} == {torch.float32}
 
 
-def test_a_loss_that_is_no_number_ends_the_run_and_keeps_what_was_saved(tmp_path):
-    run = training(tmp_path)
-    events = run.events()
+def until(events, step):
     for event in events:
-        if getattr(event, "step", 0) == 12:
-            break
-    with torch.no_grad():
-        run.model.norm.weight.fill_(float("nan"))
+        if getattr(event, "step", 0) == step:
+            return
+
+
+@pytest.mark.parametrize("clip", [0.0, 1.0])
+@pytest.mark.parametrize("spoil", ["weights", "gradient"])
+def test_what_is_no_number_ends_the_run_and_is_never_saved(spoil, clip, tmp_path):
+    """Also in the step before a save, and where the loss itself was still a number."""
+    run = training(tmp_path, clip=clip)
+    events = run.events()
+    until(events, 19)
+    if spoil == "weights":
+        with torch.no_grad():
+            run.model.norm.weight.fill_(float("nan"))
+    else:
+        run.model.norm.weight.register_hook(lambda gradient: gradient * math.inf)
     with pytest.raises(HeedfulError, match="learning rate that is too high"):
         list(events)
     assert all(p.isfinite().all() for p in rebuilt(tmp_path, run).parameters())
+
+
+def test_a_full_disk_while_writing_metrics_is_a_save_error(tmp_path):
+    metrics = Metrics(tmp_path / "metrics.jsonl", step=0)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, hard))
+    try:
+        with pytest.raises(SaveError, match=r"metrics\.jsonl"):
+            metrics.write(step=1, text="long " * 100)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    metrics.close()
 
 
 def rebuilt(directory, run):
@@ -179,6 +201,10 @@ def test_metrics_cut_short_are_mended(tmp_path):
     path.write_text('{"step": 1\n{"step": 2, "loss": 1.5}\n')
     with pytest.raises(RunError, match="line 1"):
         read_metrics(path)
+    for damage in (b"5\n", b"\xff\xfe\n", b"{}\n"):
+        path.write_bytes(damage + b'{"step": 2, "loss": 1.5}\n')
+        with pytest.raises(RunError, match="damaged file"):
+            read_metrics(path)
 
 
 @pytest.mark.parametrize(

@@ -95,12 +95,13 @@ def parse(text: str | None, size: int, what: str) -> list[int]:
         return list(range(size))
     numbers: list[int] = []
     for part in text.split(","):
-        first, _, last = part.strip().partition("-")
-        if not first.isdecimal() or not (last or first).isdecimal():
+        first, dash, last = part.strip().partition("-")
+        last = last if dash else first
+        if not (first.isdecimal() and last.isdecimal()):
             raise ArgumentError(f"{what}s {text!r}", expected="a list such as 0,2 or 0-3")
-        if not int(first) <= int(last or first) < size:
+        if not int(first) <= int(last) < size:
             raise ArgumentError(f"{what}s {text!r}", expected=f"{what}s from 0 to {size - 1}")
-        numbers += range(int(first), int(last or first) + 1)
+        numbers += range(int(first), int(last) + 1)
     return numbers
 
 

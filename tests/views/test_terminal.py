@@ -1,0 +1,51 @@
+import io
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from heedful.train import Step, Validation
+from heedful.views.progress import LiveTraining, PlainTraining, training_view
+from heedful.views.terminal import console, heatmap
+
+STEP = Step(step=51, loss=2.5, rate=0.1, tokens=100, seconds=0.05)
+
+
+def screen(terminal, **options):
+    return Console(file=io.StringIO(), force_terminal=terminal, width=120, **options)
+
+
+def test_a_terminal_gets_a_live_view_and_a_pipe_plain_lines():
+    assert isinstance(training_view(screen(True), 10, 0), LiveTraining)
+    assert isinstance(training_view(screen(False), 10, 0), PlainTraining)
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_what_happens_is_shown(terminal):
+    target = screen(terminal)
+    with training_view(target, 60, 50) as view:
+        view.show(Validation(50, 3.25, True))
+        view.show(STEP)
+    shown = target.file.getvalue()
+    for words in ("3.250", "2.500", "2,000 tokens/s", "51/60"):
+        assert words in shown.replace("\x1b[1m", "").replace("\x1b[0m", "")
+    assert "0.000" not in shown
+    assert ("\x1b" in shown) == terminal
+
+
+def test_no_color_is_honoured(monkeypatch):
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    assert console().no_color
+
+
+def test_a_heat_map_has_rows_of_queries_and_hides_what_cannot_be_seen():
+    weights = np.array([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.25, 0.0, 0.6]])
+    target = screen(False)
+    target.print(heatmap(weights, ["a", "b", "c" * 30], coloured=False))
+    lines = target.file.getvalue().splitlines()
+    assert [line[:9].strip() for line in lines] == ["a", "b", "cccccccc…"]
+    assert [line[10:] for line in lines] == ["██    ", "  ██  ", "▒▒  ▓▓"]
+    coloured = screen(True, color_system="truecolor")
+    coloured.print(heatmap(weights, ["a", "b", "c"], coloured=True))
+    assert "48;2;253;231;37" in coloured.file.getvalue()  # viridis' yellow: a weight of 1
