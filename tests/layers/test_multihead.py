@@ -110,3 +110,11 @@ def test_heads_that_do_not_divide_are_refused(arguments, words, as_a_user):
 def test_input_without_a_batch_is_refused(as_a_user):
     with pytest.raises(ArgumentError, match="unsqueeze"):
         MultiHeadAttention(12, 3)(torch.zeros(5, 12))
+
+
+def test_rotated_heads_know_distances_and_not_places():
+    layer = MultiHeadAttention(16, 4).double()
+    x = torch.randn(2, 7, 16, dtype=torch.float64)
+    here, there = (rotary(torch.arange(start, start + 7), 4) for start in (0, 900))
+    torch.testing.assert_close(layer(x, rotary=here), layer(x, rotary=there), atol=1e-5, rtol=0)
+    assert not torch.allclose(layer(x, rotary=here), layer(x), atol=1e-3)
