@@ -12,7 +12,7 @@ import argparse
 
 import torch
 import torch.nn.functional as F
-from timing import in_turns, machine
+from timing import Turns, machine
 from torch import nn
 
 from heedful.layers import MultiHeadAttention
@@ -24,7 +24,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     for name, default in (("batch", 8), ("tokens", 1024), ("width", 768), ("heads", 12)):
         parser.add_argument(f"--{name}", type=int, default=default)
-    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--rounds", type=int, default=9)
     options = parser.parse_args()
     torch.manual_seed(0)
     ours = MultiHeadAttention(options.width, options.heads, bias=True)
@@ -44,17 +44,16 @@ def main() -> None:
             torch.testing.assert_close(way(), reference, atol=1e-4, rtol=1e-4, msg=name)
     print(machine())
     print(f"{'':24}{'forward':>10}{'×':>7}{'fwd+bwd':>10}{'×':>7}   (× of MultiHeadAttention)")
-    forward = in_turns({name: no_grad(way) for name, way in ways.items()}, options.rounds)
-    both = in_turns({name: with_backward(way, x) for name, way in ways.items()}, options.rounds)
+    forward = Turns({name: no_grad(way) for name, way in ways.items()}, options.rounds)
+    both = Turns({name: with_backward(way, x) for name, way in ways.items()}, options.rounds)
     for name in ways:
         print(f"{name:24}", end="")
-        print(
-            *(f"{1e3 * t[name]:7.0f} ms{t[name] / t[OURS]:7.2f}" for t in (forward, both)), sep=""
-        )
-    slower = [times[OURS] / times["bare SDPA"] for times in (forward, both)]
-    faster = [times["nn.MultiheadAttention"] / times[OURS] for times in (forward, both)]
-    print(f"MultiHeadAttention / bare SDPA: {slower[0]:.3f} forward, {slower[1]:.3f} fwd+bwd")
-    print(f"nn.MultiheadAttention / ours:   {faster[0]:.2f} forward, {faster[1]:.2f} fwd+bwd")
+        for turns in (forward, both):
+            print(f"{1e3 * turns.median(name):7.0f} ms{turns.ratio(name, OURS):7.2f}", end="")
+        print()
+    for name, peer in ((OURS, "bare SDPA"), ("nn.MultiheadAttention", OURS)):
+        ratios = [f"{turns.ratio(name, peer):.3f}" for turns in (forward, both)]
+        print(f"{name} / {peer}: {ratios[0]} forward, {ratios[1]} forward and backward")
 
 
 def bare(layer: MultiHeadAttention, x: torch.Tensor) -> torch.Tensor:

@@ -13,7 +13,7 @@ import argparse
 import dataclasses
 
 import torch
-from timing import in_turns, machine
+from timing import Turns, machine
 
 from heedful.generate import Sampling, generate
 from heedful.models import GPT, parameters
@@ -54,7 +54,7 @@ def main() -> None:
             for matrix, vector in zip(matrices, vectors, strict=True):
                 torch.mv(matrix, vector)
 
-    times = in_turns(
+    turns = Turns(
         {
             "prompt": lambda: run(1, True),
             "cached": lambda: run(options.tokens + 1, True),
@@ -63,13 +63,13 @@ def main() -> None:
         },
         options.rounds,
     )
-    cached = options.tokens / (times["cached"] - times["prompt"])
-    uncached = options.uncached / times["uncached"]
-    limit = options.tokens / times["limit"]
+    cached = options.tokens / (turns.median("cached") - turns.median("prompt"))
+    uncached = options.uncached / turns.median("uncached")
+    limit = options.tokens / turns.median("limit")
     gigabytes = 4 * sum(matrix.numel() for matrix in matrices) / 1e9
     print(f"{parameters(config):,} parameters; {machine()}")
     print(f"with the cache     {cached:6.1f} tokens/s after a prompt of {options.prompt}")
-    print(f"without it         {uncached:6.1f} tokens/s ({cached / uncached:.1f} times slower)")
+    print(f"without it         {uncached:6.1f} tokens/s ({cached / uncached:.1f} times as slow)")
     print(f"reading the weights {limit:5.1f} tokens/s ({limit * gigabytes:.1f} GB/s)")
     print(f"share of that limit  {cached / limit:.2f}")
 

@@ -1,4 +1,4 @@
-"""Taking turns: every way is timed once in each round, and its median is what counts."""
+"""Taking turns: every way is timed once in each round, so that what slows the machine slows all."""
 
 from __future__ import annotations
 
@@ -10,15 +10,27 @@ from collections.abc import Callable, Mapping
 import torch
 
 
-def in_turns(ways: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, float]:
-    """Median seconds of each way; a first round, which warms up, does not count."""
-    times: dict[str, list[float]] = {name: [] for name in ways}
-    for _ in range(rounds + 1):
-        for name, call in ways.items():
-            began = time.perf_counter()
-            call()
-            times[name].append(time.perf_counter() - began)
-    return {name: statistics.median(seconds[1:]) for name, seconds in times.items()}
+class Turns:
+    """Seconds of each way in each round; the first round, which warms up, does not count."""
+
+    def __init__(self, ways: Mapping[str, Callable[[], object]], rounds: int) -> None:
+        self.seconds: dict[str, list[float]] = {name: [] for name in ways}
+        for turn in range(rounds + 1):
+            # every other round backwards: none of them always comes after the same one
+            for name in list(ways) if turn % 2 else reversed(ways):
+                began = time.perf_counter()
+                ways[name]()
+                if turn:
+                    self.seconds[name].append(time.perf_counter() - began)
+
+    def median(self, name: str) -> float:
+        """Seconds of a way, the median of the rounds."""
+        return statistics.median(self.seconds[name])
+
+    def ratio(self, name: str, to: str) -> float:
+        """How many times as long one takes as another: the median of the rounds' own ratios."""
+        pairs = zip(self.seconds[name], self.seconds[to], strict=True)
+        return statistics.median(one / other for one, other in pairs)
 
 
 def machine() -> str:

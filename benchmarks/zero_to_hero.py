@@ -17,7 +17,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from timing import in_turns, machine
+from timing import Turns, machine
 
 from heedful.train import Step, Training, Validation, begin, new_plan, open_training, preset
 from heedful.views.terminal import duration
@@ -64,11 +64,11 @@ def compare(folder: Path, text: str, rounds: int) -> None:
         events = training.events()
         rows = training.model.config.vocabulary
         ways[f"{rows:,} rows"] = lambda events=events: step(events)
-    times = in_turns(ways, rounds)
-    fast, slow = times.values()
-    for name, seconds in times.items():
-        print(f"a step with {name:12} {1e3 * seconds:7.1f} ms")
-    print(f"the whole table takes {slow / fast:.1f} times as long")
+    turns = Turns(ways, rounds)
+    fast, slow = ways
+    for name in ways:
+        print(f"a step with {name:12} {1e3 * turns.median(name):7.1f} ms")
+    print(f"the whole table takes {turns.ratio(slow, fast):.1f} times as long")
 
 
 def step(events) -> None:

@@ -13,6 +13,7 @@ from rich.text import Text
 
 from heedful.cli import training as terminal
 from heedful.cli.opening import Run, open_run
+from heedful.cli.options import program
 from heedful.cli.plot import (
     Attention,
     attention_of,
@@ -84,7 +85,7 @@ def _train(out: Path, steps: int | None, screen: Console) -> int:
     terminal.show(screen, terminal.describe(plan, prepared, str(training.device)))
     ended = terminal.train(training, screen)
     if ended.why == "stopped":
-        screen.print(f"Stopped and saved. Go on with: heedful train --out {out} --resume")
+        screen.print(f"Stopped and saved. Go on with: {program()} train --out {out} --resume")
         return 130
     return 0
 
@@ -180,9 +181,9 @@ def _pictures(run: Run, attention: Attention, out: Path) -> list[Path]:
 def _next(out: Path, screen: Console) -> None:
     _section(screen, "Next", "")
     for line in (
-        f'heedful generate {out} "A list comprehension" --samples 3',
-        f'heedful generate {out} "The import statement" --probabilities 5',
-        f'heedful plot {out} "for name in namespace" --layers 0,1',
-        "heedful train YOUR_TEXT.txt --out runs/mine",
+        f'generate {out} "A list comprehension" --samples 3',
+        f'generate {out} "The import statement" --probabilities 5',
+        f'plot {out} "for name in namespace" --layers 0,1',
+        "train YOUR_TEXT.txt --out runs/mine",
     ):
-        screen.print(f"  {line}", soft_wrap=True)
+        screen.print(f"  {program()} {line}", soft_wrap=True)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+import shutil
+import sys
 import typing
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -79,6 +82,11 @@ def given(configuration: type[Configuration], options: dict[str, Any]) -> dict[s
     """The options that were given, of those that are fields of a configuration."""
     names = {field.name for field in dataclasses.fields(configuration)}
     return {name: value for name, value in options.items() if name in names and value is not None}
+
+
+def program() -> str:
+    """How the user can call the command again: by name, or by path where it is not on PATH."""
+    return "heedful" if shutil.which("heedful") else os.path.relpath(sys.argv[0])
 
 
 def read_text(text: str | None, file: Path | None, what: str = "text") -> str:

@@ -10,7 +10,7 @@ import click
 from rich.console import Console
 
 from heedful.cli import training as terminal
-from heedful.cli.options import SectionedCommand, given, settings_of
+from heedful.cli.options import SectionedCommand, given, program, settings_of
 from heedful.errors import ArgumentError
 from heedful.models import GPTConfig
 from heedful.train import (
@@ -170,7 +170,7 @@ def _say_end(plan: Plan, training: Training, ended: Ended, screen: Console) -> N
     screen.print()
     if ended.why == "stopped":
         screen.print(f"Stopped and saved at step {ended.step:,}. Go on with:")
-        screen.print(f"  heedful train --out {out} --resume", style="bold", soft_wrap=True)
+        screen.print(f"  {program()} train --out {out} --resume", style="bold", soft_wrap=True)
         return
     if ended.why == "early":
         screen.print(f"Stopped early: no lower validation loss for {progress.waited} validations.")
@@ -182,5 +182,5 @@ def _say_end(plan: Plan, training: Training, ended: Ended, screen: Console) -> N
     picture = terminal.draw_losses(out, out / "loss.png")
     screen.print(f"Saved in {out}" + (f"; its loss curve is {picture}." if picture else "."))
     screen.print("\nNext:", style="dim")
-    screen.print(f'  heedful generate {out} "Once upon a time"', soft_wrap=True)
-    screen.print(f'  heedful plot {out} "Once upon a time"', soft_wrap=True)
+    screen.print(f'  {program()} generate {out} "Once upon a time"', soft_wrap=True)
+    screen.print(f'  {program()} plot {out} "Once upon a time"', soft_wrap=True)
