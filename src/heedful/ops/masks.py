@@ -62,6 +62,10 @@ class Mask:
         """The keys that a run of queries can see at the most; the others are all masked."""
         return range(shape[-1])
 
+    def leaves_every_row(self, shape: Shape) -> bool:
+        """Whether each query is sure to see a key, so that no row needs care in the softmax."""
+        return False
+
     def crop(
         self,
         shape: Shape,
@@ -112,6 +116,10 @@ class Causal(Mask):
         """Keys up to the position of the last query."""
         last = queries[-1] + _offset(self.offset, shape)
         return range(max(0, min(shape[-1], last + 1)))
+
+    def leaves_every_row(self, shape: Shape) -> bool:
+        """The first query sees the first key, and the others see more."""
+        return _offset(self.offset, shape) >= 0 and shape[-1] > 0
 
 
 @dataclass(frozen=True)

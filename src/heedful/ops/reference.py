@@ -67,7 +67,11 @@ def steps(
 def weights(arguments: Arguments) -> Tensor:
     """The weights (..., N, M) alone, before dropout, in the type of the query."""
     masked = mask_scores(dot_products(arguments) * arguments.scale, arguments)
-    return softmax(masked).to(arguments.query.dtype)
+    every = arguments.bias is None and (
+        arguments.mask is None or arguments.mask.leaves_every_row(arguments.shape)
+    )
+    likely = masked.softmax(dim=-1) if every else softmax(masked)
+    return likely.to(arguments.query.dtype)
 
 
 def context(weights: Tensor, arguments: Arguments) -> Tensor:

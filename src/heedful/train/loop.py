@@ -97,6 +97,7 @@ class Training:
         self.train, self.validation, self.context = train, validation, context
         self.device = next(model.parameters()).device
         self.optimizer = adamw(model, settings)
+        self.parameters = list(model.parameters())
         self.progress = Progress()
         self._stopping = False
 
@@ -163,9 +164,9 @@ class Training:
             group["lr"] = rate
         self.optimizer.zero_grad(set_to_none=True)
         mean = sum(self._backward(step, part) for part in range(settings.accumulation))
-        self._check_finite("loss", mean)
-        norm = nn.utils.clip_grad_norm_(self.model.parameters(), settings.clip or math.inf)
-        self._check_finite("gradient's norm", float(norm))
+        self._check_finite("training loss is", mean)
+        if settings.clip:
+            nn.utils.clip_grad_norm_(self.parameters, settings.clip)
         self.optimizer.step()
         self.progress.step += 1
         metrics.write(step=step + 1, loss=mean, rate=rate)
@@ -176,7 +177,7 @@ class Training:
         """Refuse what would spoil the weights, before it does and before they are saved."""
         if not math.isfinite(value):
             raise HeedfulError(
-                f"the {what} of step {self.progress.step + 1} is {value}",
+                f"the {what} {value} after {self.progress.step:,} steps",
                 cause="a learning rate that is too high",
                 remedy="continue from the last checkpoint with --resume --learning-rate "
                 f"{self.settings.learning_rate / 3:.1g}",
@@ -204,7 +205,7 @@ class Training:
         loss = self.evaluate(self.validation)
         if loss is None:
             return
-        self._check_finite("validation loss", loss)
+        self._check_finite("validation loss is", loss)
         best = loss < progress.best
         progress.evaluated = progress.step
         progress.waited = 0 if best else progress.waited + 1
@@ -223,6 +224,8 @@ class Training:
         return "early" if early else None
 
     def _save(self) -> Saved:
+        size = float(nn.utils.get_total_norm([p.detach() for p in self.parameters]))
+        self._check_finite("norm of the weights is", size)
         checkpoint.save(
             self.directory / CHECKPOINTS["last"], self.model, self.optimizer, self.progress
         )
