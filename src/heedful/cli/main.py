@@ -57,7 +57,7 @@ def heedful_command() -> None:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command, and end the process as the house rules say."""
     # OpenMP's threads spin while they wait. Where another program wants a core, as on most
-    # machines, that makes training several times slower; spinning less costs little elsewhere.
+    # machines, that makes training several times slower; spinning less costs a fifth elsewhere.
     os.environ.setdefault("GOMP_SPINCOUNT", "1000")
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     sys.exit(run(arguments))
