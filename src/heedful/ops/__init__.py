@@ -2,6 +2,6 @@
 
 from heedful.ops import masks, positions
 from heedful.ops.attention import attention
-from heedful.ops.reference import Steps, steps
+from heedful.ops.stepping import Steps, steps
 
 __all__ = ["Steps", "attention", "masks", "positions", "steps"]

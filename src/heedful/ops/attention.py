@@ -7,7 +7,7 @@ from typing import Literal, overload
 from jaxtyping import Float
 from torch import Tensor
 
-from heedful.ops import reference
+from heedful.ops import stepping
 from heedful.ops.arguments import check
 from heedful.ops.fused import fused
 from heedful.ops.masks import Mask
@@ -90,4 +90,4 @@ def attention(
         query, key, value, mask=mask, bias=bias, causal=causal, scale=scale, dropout=dropout
     )
     context = fused(arguments)
-    return (context, reference.weights(arguments)) if return_weights else context
+    return (context, stepping.weights(arguments)) if return_weights else context

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from heedful.ops import reference
+from heedful.ops import stepping
 from heedful.ops.arguments import Arguments
 from heedful.ops.masks import Causal, Dense, Mask
 
@@ -26,7 +26,7 @@ def fused(arguments: Arguments) -> Tensor:
     """The context (..., N, value width) of checked arguments, by torch's kernels."""
     if arguments.dropout and arguments.query.is_cpu:
         # No kernel for CPUs drops weights; torch's own way around it takes twice as many steps
-        return reference.context(reference.weights(arguments), arguments)
+        return stepping.context(stepping.weights(arguments), arguments)
     lead = arguments.shape[:-2]
     query, key, value = (_four_axes(t, lead) for t in arguments[:3])
     width, value_width = query.shape[-1], value.shape[-1]
@@ -83,7 +83,7 @@ def _table(original: Arguments, queries: slice, keys: slice) -> Tensor | None:
     if original.bias is None:
         table = allowed
     else:
-        bias = reference.in_precision(_crop(original.bias, queries, keys), original.query)
+        bias = stepping.in_precision(_crop(original.bias, queries, keys), original.query)
         table = bias if allowed is None else bias.masked_fill(~allowed, float("-inf"))
     return None if table is None else _four_axes(table, original.shape[:-2])
 
