@@ -14,6 +14,7 @@ from torch import Tensor
 
 from heedful.ops import stepping
 from heedful.ops.arguments import Arguments
+from heedful.ops.dropped import dropped
 from heedful.ops.masks import Causal, Dense, Mask
 
 BLOCK = (
@@ -25,8 +26,7 @@ WHOLE = 1 << 20  # a mask of up to so many entries (1 MB) is made whole, in one 
 def fused(arguments: Arguments) -> Tensor:
     """The context (..., N, value width) of checked arguments, by torch's kernels."""
     if arguments.dropout and arguments.query.is_cpu:
-        # No kernel for CPUs drops weights; torch's own way around it takes twice as many steps
-        return stepping.context(stepping.weights(arguments), arguments)
+        return dropped(arguments)
     lead = arguments.shape[:-2]
     query, key, value = (_four_axes(t, lead) for t in arguments[:3])
     width, value_width = query.shape[-1], value.shape[-1]

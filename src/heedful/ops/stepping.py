@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
+from heedful.ops import arrays
 from heedful.ops.arguments import Arguments, check
+from heedful.ops.arrays import Values
 from heedful.ops.masks import Mask
 
 
@@ -23,7 +26,8 @@ class Steps(NamedTuple):
     `scores`, `scaled` and `masked` (N × M, with the leading axes before them) are float32 where
     the inputs are float16 or bfloat16, as in fused kernels; `weights` and `context` have the
     type of the inputs. `masked` has the bias added and −inf where a pair may not attend.
-    `weights` are those before dropout; a row that may attend to nothing is zero.
+    `weights` are those before dropout; a row that may attend to nothing is zero. Where arrays
+    were given, these are arrays.
     """
 
     scores: Tensor
@@ -34,12 +38,12 @@ class Steps(NamedTuple):
 
 
 def steps(
-    query: Float[Tensor, "*lead queries width"],
-    key: Float[Tensor, "*key_lead keys width"],
-    value: Float[Tensor, "*value_lead keys value_width"],
+    query: Float[Values, "*lead queries width"],
+    key: Float[Values, "*key_lead keys width"],
+    value: Float[Values, "*value_lead keys value_width"],
     *,
-    mask: Tensor | Mask | None = None,
-    bias: Tensor | None = None,
+    mask: Values | Mask | None = None,
+    bias: Values | None = None,
     causal: bool = False,
     scale: float | None = None,
     dropout: float = 0.0,
@@ -53,7 +57,24 @@ def steps(
     >>> steps(embeddings, embeddings, embeddings, causal=True, scale=1.0).weights
     tensor([[1.0000, 0.0000],
             [0.3680, 0.6320]])
+    >>> steps(*[embeddings.numpy()] * 3, causal=True, scale=1.0).weights.round(4)
+    array([[1.   , 0.   ],
+           [0.368, 0.632]], dtype=float32)
     """
+    if isinstance(query, np.ndarray):
+        return Steps(
+            *arrays.through(
+                steps,
+                query,
+                key,
+                value,
+                mask=mask,
+                bias=bias,
+                causal=causal,
+                scale=scale,
+                dropout=dropout,
+            )
+        )
     arguments = check(
         query, key, value, mask=mask, bias=bias, causal=causal, scale=scale, dropout=dropout
     )
@@ -67,11 +88,15 @@ def steps(
 def weights(arguments: Arguments) -> Tensor:
     """The weights (..., N, M) alone, before dropout, in the type of the query."""
     masked = mask_scores(dot_products(arguments) * arguments.scale, arguments)
+    return normalise(masked, arguments).to(arguments.query.dtype)
+
+
+def normalise(masked: Tensor, arguments: Arguments) -> Tensor:
+    """Softmax over the keys; its care for empty rows is spared where none can be."""
     every = arguments.bias is None and (
         arguments.mask is None or arguments.mask.leaves_every_row(arguments.shape)
     )
-    likely = masked.softmax(dim=-1) if every else softmax(masked)
-    return likely.to(arguments.query.dtype)
+    return masked.softmax(dim=-1) if every else softmax(masked)
 
 
 def context(weights: Tensor, arguments: Arguments) -> Tensor:
@@ -93,7 +118,7 @@ def mask_scores(scaled: Tensor, arguments: Arguments) -> Tensor:
     if arguments.mask is None:
         return scaled
     allowed = arguments.mask.crop(tuple(scaled.shape), device=scaled.device)
-    return scaled.masked_fill(~allowed, float("-inf"))
+    return torch.where(allowed, scaled, float("-inf"))
 
 
 def softmax(

@@ -162,7 +162,8 @@ class Training:
         rate = learning_rate(step, settings)
         for group in self.optimizer.param_groups:
             group["lr"] = rate
-        self.optimizer.zero_grad(set_to_none=True)
+        for parameter in self.parameters:
+            parameter.grad = None
         mean = sum(self._backward(step, part) for part in range(settings.accumulation))
         self._check_finite("training loss is", mean)
         if settings.clip:
