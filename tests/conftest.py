@@ -1,5 +1,7 @@
 """Shape annotations are checked while testing, and only then."""
 
+import builtins
+import io
 import os
 from pathlib import Path
 
@@ -25,6 +27,23 @@ def as_a_user():
     jaxtyping.config.update("jaxtyping_disable", True)
     yield
     jaxtyping.config.update("jaxtyping_disable", False)
+
+
+@pytest.fixture
+def forbid(monkeypatch):
+    """Make a path, and what is in it, one that may not be opened: by root too."""
+
+    def call(forbidden):
+        def opened(path, *arguments, **options):
+            if not isinstance(path, int) and Path(path).is_relative_to(forbidden):
+                raise PermissionError(13, "Permission denied", str(path))
+            return original(path, *arguments, **options)
+
+        original = io.open
+        monkeypatch.setattr(io, "open", opened)
+        monkeypatch.setattr(builtins, "open", opened)
+
+    return call
 
 
 @pytest.fixture

@@ -12,6 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from filelock import FileLock, Timeout
+
 from heedful.errors import RunError, SaveError
 
 if TYPE_CHECKING:
@@ -57,6 +59,33 @@ def saving(path: Path) -> Iterator[None]:
             cause="a full disk, a read-only directory or a missing one",
             remedy="free space or choose another directory; what was saved before is still there",
         ) from error
+
+
+@contextmanager
+def alone(directory: Path) -> Iterator[None]:
+    """Refuse a second process that would write into the same directory at the same time.
+
+    The lock is the operating system's, and goes with the process, however that ends.
+
+    Raises:
+        SaveError: another process has it.
+    """
+    make_directory(directory)
+    path = directory / "lock"
+    lock = FileLock(path, timeout=0)
+    with saving(path):
+        try:
+            lock.acquire()
+        except Timeout as error:
+            raise SaveError(
+                f"{directory} is being written by another process",
+                expected="one training at a time in a directory",
+                remedy="wait for it, stop it, or use another directory",
+            ) from error
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def make_directory(path: Path) -> None:

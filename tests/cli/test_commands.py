@@ -18,9 +18,10 @@ from heedful.text import load_tokenizer
 from heedful.train import read_metrics
 
 TEXT = "".join(f"Bottle {i} of {i * i}: naïve café, 火, 🙂.\n" for i in range(200))
-SMALL = ["--context", "16", "--width", "24", "--layers", "2", "--heads", "2", "--steps", "12",
-         "--batch", "4", "--evaluate-every", "6", "--save-every", "6", "--vocabulary", "300",
+SIZES = ["--context", "16", "--width", "24", "--layers", "2", "--heads", "2", "--steps", "12",
+         "--batch", "4", "--evaluate-every", "6", "--save-every", "6",
          "--device", "cpu"]  # fmt: skip
+SMALL = [*SIZES, "--vocabulary", "300"]
 
 
 @pytest.fixture(scope="session")
@@ -382,6 +383,9 @@ def test_wrong_settings_are_one_clear_line(said, text_file, tmp_path):
     refused(said("train", text_file, *out, "--preset", "quik"), "quick")
     refused(said("train", text_file, *out, "--heads", "7"), "divides the width")
     refused(said("train", text_file, *out, "--dropout", "2"), "dropout = 2.0")
+    characters = ["--tokenizer", "characters"]
+    refused(said("train", text_file, *out, *characters, "--vocabulary", "500"), "bpe only")
+    refused(said("train", text_file, *out, *characters, "--no-compact"), "tiktoken")
     refused(said("train", text_file, *out, "--tokenizer", "cl100k_bas"), "cl100k_base")
     refused(said("train", text_file, "--out", tmp_path / "r", "--device", "tpu9"), "--device auto")
     refused(said("generate", tmp_path / "nothing", "hello"), "nothing")
@@ -395,7 +399,7 @@ def test_a_place_that_cannot_be_written_is_one_clear_line(said, text_file, tmp_p
 
 def test_a_prompt_with_unknown_characters_is_one_clear_line(said, text_file, tmp_path):
     out = tmp_path / "r"
-    assert said("train", text_file, "--out", out, *SMALL, "--tokenizer", "characters")[0] == 0
+    assert said("train", text_file, "--out", out, *SIZES, "--tokenizer", "characters")[0] == 0
     refused(said("generate", out, "Bottle Ω"), "Ω", "7")
     refused(said("generate", out, ""), "empty")
 

@@ -114,9 +114,8 @@ def test_nothing_to_read(tmp_path, monkeypatch):
         open_source([tmp_path / "nowhere.txt"])
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root reads every file")
-def test_what_may_not_be_read(folder):
-    (folder / "a.txt").chmod(0)
+def test_what_may_not_be_read(folder, forbid):
+    forbid(folder / "a.txt")
     with pytest.raises(TextError, match="Permission denied"):
         read(folder)
 

@@ -35,6 +35,15 @@ def test_it_learns_what_repeats(tmp_path):
     assert losses[-1] < 0.1
 
 
+def test_one_training_at_a_time_in_a_directory(tmp_path):
+    first, second = training(tmp_path).events(), training(tmp_path).events()
+    next(first)
+    with pytest.raises(SaveError, match="another process"):
+        next(second)
+    first.close()
+    assert isinstance(next(training(tmp_path).events()), Validation)
+
+
 def test_a_step_equals_torchs_own_loop(tmp_path):
     """Two steps written out: gradients added over batches, clipped, AdamW, the same rate."""
     run = training(tmp_path, steps=2, accumulation=3, clip=0.5, warmup=0, evaluate_every=99)

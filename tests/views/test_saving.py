@@ -49,14 +49,10 @@ def test_a_folder_that_is_none(figure, tmp_path, parent):
     assert (tmp_path / "a_file").read_text() == "kept"
 
 
-@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root writes anywhere")
-def test_a_read_only_folder(figure, tmp_path):
-    tmp_path.chmod(0o500)
-    try:
-        with pytest.raises(SaveError, match=r"[Pp]ermission"):
-            save(figure, tmp_path / "map.png")
-    finally:
-        tmp_path.chmod(0o700)
+def test_a_read_only_folder(figure, tmp_path, forbid):
+    forbid(tmp_path)
+    with pytest.raises(SaveError, match=r"[Pp]ermission"):
+        save(figure, tmp_path / "map.png")
 
 
 @pytest.mark.parametrize("moment", ["fsync", "replace"])

@@ -13,6 +13,7 @@ from heedful.cli import training as terminal
 from heedful.cli.options import SectionedCommand, given, program, settings_of
 from heedful.errors import ArgumentError
 from heedful.models import GPTConfig
+from heedful.text import BPETokenizer, CharacterTokenizer
 from heedful.train import (
     PRESETS,
     Ended,
@@ -95,7 +96,9 @@ def train(
         return run(prepare_run, plan, screen, resume)
     if resume:
         screen.print(f"Nothing was saved in {out} yet: starting from the beginning.")
-    plan = new_plan(out, files, start.changed(changes), include=include, preset=preset_name)
+    recipe = start.changed(changes)
+    _refuse_idle(changes.get("text", {}), recipe.text.tokenizer)
+    plan = new_plan(out, files, recipe, include=include, preset=preset_name)
     return run(replace if overwrite else begin, plan, screen)
 
 
@@ -128,6 +131,20 @@ def _changes(options: dict[str, Any]) -> dict[str, dict[str, Any]]:
     changes = {name: given(section, options) for name, section in sections.items()}
     changes["model"].pop("vocabulary", None)  # --vocabulary is that of the trained BPE
     return changes
+
+
+def _refuse_idle(text: dict[str, Any], tokenizer: str) -> None:
+    """Refuse settings that the tokenizer would not heed: who sets one expects something of it."""
+    own = (BPETokenizer.kind, CharacterTokenizer.kind)
+    idle = {"vocabulary": tokenizer != BPETokenizer.kind, "compact": tokenizer in own}
+    heeding = {"vocabulary": f"--tokenizer {BPETokenizer.kind}", "compact": "a tiktoken encoding"}
+    for name in text:
+        if idle.get(name):
+            raise ArgumentError(
+                f"{name} = {text[name]!r} with the tokenizer {tokenizer}",
+                expected=f"it with {heeding[name]} only",
+                remedy=f"leave {name} out, or choose another --tokenizer",
+            )
 
 
 def _together(changes: list[dict[str, dict[str, Any]]]) -> dict[str, dict[str, Any]]:

@@ -17,7 +17,7 @@ import torch
 from torch import nn
 
 from heedful.errors import HeedfulError, TextError
-from heedful.files import save_tensors
+from heedful.files import alone, save_tensors
 from heedful.models import GPT, weights_of
 from heedful.models import loss as cross_entropy
 from heedful.models.directory import CHECKPOINTS
@@ -115,23 +115,27 @@ class Training:
 
     def events(self) -> Iterator[Event]:
         """Train until the last step, an early stop, or `stop`; yield what happens."""
-        metrics = Metrics(self.directory / "metrics.jsonl", self.progress.step)
+        with alone(self.directory / "state"):
+            metrics = Metrics(self.directory / "metrics.jsonl", self.progress.step)
+            try:
+                yield from self._events(metrics)
+            finally:
+                metrics.close()
+
+    def _events(self, metrics: Metrics) -> Iterator[Event]:
         self.model.train()
         saved = self.progress.step
-        try:
-            while True:
-                yield from self._validate(metrics)
-                why = self._why_end()
-                step = self.progress.step
-                if why or (step % self.settings.save_every == 0 and step != saved):
-                    yield self._save()
-                    saved = step
-                if why:
-                    yield Ended(step, why)
-                    return
-                yield self._step(metrics)
-        finally:
-            metrics.close()
+        while True:
+            yield from self._validate(metrics)
+            why = self._why_end()
+            step = self.progress.step
+            if why or (step % self.settings.save_every == 0 and step != saved):
+                yield self._save()
+                saved = step
+            if why:
+                yield Ended(step, why)
+                return
+            yield self._step(metrics)
 
     def evaluate(self, tokens: np.ndarray) -> float | None:
         """Mean loss over all of some tokens, in nats per token; None where asked to stop.

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import torch
 
 from heedful.errors import ArgumentError, RunError
-from heedful.files import make_directory, read_json, saving, write_json
+from heedful.files import alone, make_directory, read_json, saving, write_json
 from heedful.models import GPT, GPTConfig, write_description
 from heedful.models.directory import CHECKPOINTS, read_description
 from heedful.text import TokenFile, Tokenizer, TokenizerChoice, load_tokenizer, open_source, prepare
@@ -136,7 +136,7 @@ def replace(plan: Plan, progress: Report | None = None) -> Prepared:
     fresh = plan._replace(directory=plan.directory / "state" / "fresh")
     try:
         begin(fresh, progress)
-        with saving(plan.directory):
+        with alone(plan.directory / "state"), saving(plan.directory):
             for name in FILES:
                 (plan.directory / name).unlink(missing_ok=True)
             for name in FILES:

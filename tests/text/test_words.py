@@ -1,0 +1,42 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from heedful.errors import TextError
+from heedful.text.words import words
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Your journey starts with one step", ["Your", "journey", "starts", "with", "one", "step"]),
+        ("Attention, please!", ["Attention", ",", "please", "!"]),
+        ("rock'n'roll 'quoted' a-b -", ["rock'n'roll", "'", "quoted", "'", "a-b", "-"]),
+        ("10,000 or 3.14.", ["10,000", "or", "3.14", "."]),
+        ("注意力！", ["注", "意", "力", "！"]),
+        ("أحب القهوة،", ["أحب", "القهوة", "،"]),
+        ("مَرْحَبًا", ["مَرْحَبًا"]),
+        ("नमस्ते दुनिया", ["नमस्ते", "दुनिया"]),
+        ("한국어 문장", ["한국어", "문장"]),
+        ("👩‍🚀👍🏽🇨🇭🇩🇪1️⃣", ["👩‍🚀", "👍🏽", "🇨🇭", "🇩🇪", "1️⃣"]),
+        ("cafe\u0301", ["cafe\u0301"]),
+    ],
+)
+def test_words_are_what_a_person_sees(text, expected):
+    assert words(text) == expected
+
+
+@given(st.text(min_size=1))
+def test_nothing_but_whitespace_is_lost(text):
+    whole = "".join(text.split())
+    if whole and not any("\ud800" <= char <= "\udfff" for char in whole):
+        assert "".join(words(text)) == whole
+    else:
+        with pytest.raises(TextError):
+            words(text)
+
+
+@pytest.mark.parametrize("text", ["", " \n\t", "a\udcff"])
+def test_what_has_no_words_is_refused(text):
+    with pytest.raises(TextError):
+        words(text)
