@@ -2,12 +2,13 @@ import numpy as np
 import oracle
 import pytest
 import torch
+import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import heedful
 from heedful.errors import ArgumentError
-from heedful.ops import fused
+from heedful.ops import fused, reference
 from heedful.ops.masks import Causal, Dense, Padding, Window
 
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 3e-6, torch.float16: 4e-3, torch.bfloat16: 3e-2}
@@ -48,12 +49,12 @@ def structured(draw, shape):
 
 
 @st.composite
-def calls(draw):
+def calls(draw, tokens=13, width=7):
     """Tensors of random shape and type, with arguments, and the allowed pairs as a table."""
     axes = draw(st.sampled_from([(), (3,), (2, 3)]))
     key_heads = draw(st.integers(1, 3)) if axes else 0
     groups = draw(st.integers(1, 3)) if axes else 1
-    N, M = draw(st.integers(1, 13)), draw(st.integers(1, 13))
+    N, M = draw(st.integers(1, tokens)), draw(st.integers(1, tokens))
     dtype = draw(st.sampled_from(list(TOLERANCE)))
     lead = axes[:-1] if axes else draw(st.sampled_from([(), (5,)]))
     query, key, value = tensors(
@@ -62,8 +63,8 @@ def calls(draw):
         groups,
         N,
         M,
-        draw(st.integers(1, 7)),
-        draw(st.integers(1, 7)),
+        draw(st.integers(1, width)),
+        draw(st.integers(1, width)),
         dtype,
         draw(st.integers(0, 1000)),
     )
@@ -106,6 +107,24 @@ def test_attention_and_steps_equal_loops_in_numpy(call):
 
 @given(calls())
 @settings(max_examples=60, deadline=None)
+def test_arrays_give_what_tensors_give(call):
+    inputs, arguments, _ = call
+    inputs = [t.float() if t.dtype == torch.bfloat16 else t for t in inputs]
+    if "bias" in arguments and arguments["bias"].dtype == torch.bfloat16:
+        arguments["bias"] = arguments["bias"].float()
+    given = {k: v.numpy() if isinstance(v, torch.Tensor) else v for k, v in arguments.items()}
+    expected = heedful.attention(*inputs, **arguments, return_weights=True)
+    got = heedful.attention(*[t.numpy() for t in inputs], **given, return_weights=True)
+    expected += heedful.steps(*inputs, **arguments)
+    got += heedful.steps(*[t.numpy() for t in inputs], **given)
+    for array, tensor in zip(got, expected, strict=True):
+        assert isinstance(array, np.ndarray)
+        assert array.dtype == tensor.numpy().dtype
+        np.testing.assert_array_equal(array, tensor)
+
+
+@given(calls())
+@settings(max_examples=60, deadline=None)
 def test_output_is_the_same_with_and_without_weights(call):
     inputs, arguments, _ = call
     alone = heedful.attention(*inputs, **arguments)
@@ -129,6 +148,53 @@ def test_gradients_of_attention_equal_those_of_steps(call):
     for a, b in zip(got, expected, strict=True):
         assert not a.isnan().any()
         torch.testing.assert_close(a, b, atol=1e-10, rtol=1e-8)
+
+
+def by_every_path(inputs, arguments, allowed):
+    """The output of the fast form, of the steps, of the text one reads, and of torch itself."""
+
+    def four_axes(tensor):
+        return tensor.reshape(-1, *(tensor.shape if tensor.ndim >= 4 else (1, *tensor.shape))[-3:])
+
+    heads = [four_axes(t) for t in inputs]
+    mask = four_axes(torch.from_numpy(allowed))
+    bias = arguments.get("bias", inputs[0].new_zeros(()))
+    bias = four_axes(bias.expand(allowed.shape))
+    plain = {"mask": mask, "bias": bias, "scale": arguments.get("scale")}
+    outputs = {
+        "attention": heedful.attention(*inputs, **arguments),
+        "steps": heedful.steps(*inputs, **arguments).context,
+        "loops": reference.heads_in_loops(*heads, **plain)[0],
+        "products": reference.heads_in_products(*heads, **plain)[0],
+        "torch": F.scaled_dot_product_attention(
+            *heads, bias.masked_fill(~mask, -torch.inf), scale=plain["scale"], enable_gqa=True
+        ),
+    }
+    return {path: t.reshape(outputs["attention"].shape) for path, t in outputs.items()}
+
+
+@given(calls(tokens=5, width=3))
+@settings(max_examples=60, deadline=None)
+def test_every_path_gives_the_same_output_and_gradients(call):
+    inputs, arguments, allowed = call
+    dtype = inputs[0].dtype
+    inputs = [t.requires_grad_() for t in inputs]
+    causes = list(inputs)
+    if "bias" in arguments:
+        arguments["bias"] = arguments["bias"].to(dtype).requires_grad_()
+        causes.append(arguments["bias"])
+    outputs = by_every_path(inputs, arguments, allowed)
+    ahead = torch.randn_like(outputs["steps"])
+    exact, _ = oracle.attention(*inputs, allowed, arguments.get("bias"), arguments.get("scale"))
+    gradients = {
+        path: torch.autograd.grad(output, causes, ahead) for path, output in outputs.items()
+    }
+    tolerance = 8 * TOLERANCE[dtype]
+    for path, output in outputs.items():
+        got = oracle.numpy(output)
+        np.testing.assert_allclose(got, exact, atol=tolerance, rtol=tolerance, err_msg=path)
+        for a, b in zip(gradients[path], gradients["steps"], strict=True):
+            torch.testing.assert_close(a, b, atol=tolerance, rtol=tolerance, msg=path)
 
 
 @pytest.mark.parametrize("causal", [False, True])
@@ -331,13 +397,20 @@ def test_what_cannot_be_meant_is_refused_in_one_line(function, case, as_a_user):
 
 
 def test_document_000():
-    """Its function, on its tensors under its seed."""
+    """Its tensors under its seed, and its function."""
     torch.manual_seed(1337)
     query, key, value = torch.rand(1, 10, 20), torch.rand(1, 10, 20), torch.rand(1, 10, 20)
     output, weights = heedful.attention(query, key, value, return_weights=True)
     assert output.shape == (1, 10, 20)
     assert weights.shape == (1, 10, 10)
     torch.testing.assert_close(weights.sum(-1), torch.ones(1, 10))
+
+    scores = torch.matmul(query, key.transpose(-2, -1)) / key.size(-1) ** 0.5
+    its_weights = F.softmax(scores, dim=-1)
+    torch.testing.assert_close(weights, its_weights)
+    torch.testing.assert_close(output, torch.matmul(its_weights, value))
+    read = reference.attention_in_products(query, key, value)
+    torch.testing.assert_close(read, (output, weights))
 
 
 def test_document_004_scores_to_weights():

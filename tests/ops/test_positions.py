@@ -1,9 +1,12 @@
+import math
+
 import numpy as np
 import pytest
 import torch
 
+import heedful
 from heedful.errors import ArgumentError
-from heedful.ops.positions import rotary, rotate, sinusoidal
+from heedful.ops.positions import alibi, alibi_slopes, rotary, rotate, sinusoidal
 
 # Rows 1, 9 and 15 of the table that document 004 prints, columns 0-9 and 54-63
 PRINTED = {
@@ -65,3 +68,44 @@ def test_rotation_keeps_the_type():
 def test_odd_widths_are_refused(width):
     with pytest.raises(ArgumentError, match="even width"):
         sinusoidal(3, width)
+
+
+def slopes_of_the_paper(heads):
+    """The function of the paper's own code (`get_slopes`), typed again."""
+
+    def of_a_power(heads):
+        start = 2 ** (-(2 ** -(math.log2(heads) - 3)))
+        return [start * start**i for i in range(heads)]
+
+    if math.log2(heads).is_integer():
+        return of_a_power(heads)
+    closest = 2 ** math.floor(math.log2(heads))
+    return of_a_power(closest) + slopes_of_the_paper(2 * closest)[0::2][: heads - closest]
+
+
+@pytest.mark.parametrize("heads", range(1, 41))
+def test_slopes_equal_those_of_the_papers_code(heads):
+    np.testing.assert_allclose(alibi_slopes(heads), slopes_of_the_paper(heads), rtol=1e-6)
+
+
+@pytest.mark.parametrize(("queries", "keys"), [(1, 7), (5, 5), (3, 11), (11, 3)])
+@pytest.mark.parametrize("heads", [1, 6, 8])
+def test_alibi_equals_its_formula_aligned_bottom_right(heads, queries, keys):
+    expected = np.zeros((heads, queries, keys))
+    for h, n, m in np.ndindex(expected.shape):
+        expected[h, n, m] = -slopes_of_the_paper(heads)[h] * abs(n + keys - queries - m)
+    np.testing.assert_allclose(alibi(heads, queries, keys), expected, rtol=1e-6)
+
+
+def test_alibi_as_a_bias_lowers_distant_keys():
+    query, key = torch.zeros(1, 6, 3, 4), torch.zeros(1, 6, 9, 4)
+    weights = heedful.steps(query, key, key, bias=alibi(6, 3, 9), causal=True).weights
+    powers = [np.exp(-0.25 * distance) for distance in (6, 5, 4, 3, 2, 1, 0)]
+    np.testing.assert_allclose(weights[0, 0, 0, :7], powers / np.sum(powers), rtol=1e-5)
+    assert (weights[0, :, 0, 7:] == 0).all()
+
+
+@pytest.mark.parametrize("sizes", [(0, 3, 3), (2, -1, 3), (2, 3, -1)])
+def test_alibi_of_nothing_is_refused(sizes):
+    with pytest.raises(ArgumentError):
+        alibi(*sizes)

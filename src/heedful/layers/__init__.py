@@ -10,13 +10,19 @@ from heedful.layers.block import (
     feed_forward,
 )
 from heedful.layers.cache import KeyValueCache, LayerCache
-from heedful.layers.multihead import Heads, MultiHeadAttention, check_heads
+from heedful.layers.checks import check_heads
+from heedful.layers.cross import CrossAttention
+from heedful.layers.multihead import Heads, MultiHeadAttention
 from heedful.layers.norm import NORMS, RMSNorm
+from heedful.layers.single import CausalAttention, SelfAttention, SimpleSelfAttention
+from heedful.layers.stacked import StackedHeads
 
 __all__ = [
     "ACTIVATIONS",
     "BLOCKS",
     "NORMS",
+    "CausalAttention",
+    "CrossAttention",
     "FeedForward",
     "GatedFeedForward",
     "Heads",
@@ -26,6 +32,9 @@ __all__ = [
     "PostNormBlock",
     "PreNormBlock",
     "RMSNorm",
+    "SelfAttention",
+    "SimpleSelfAttention",
+    "StackedHeads",
     "check_heads",
     "feed_forward",
 ]

@@ -37,7 +37,11 @@ class LayerCache:
         self.keys[:, :, self.length : end] = key
         self.values[:, :, self.length : end] = value
         self.length = end
-        return self.keys[:, :, :end], self.values[:, :, :end]
+        return self.so_far()
+
+    def so_far(self) -> tuple[Tensor, Tensor]:
+        """All keys and values that were added, (B, G, M, d) each."""
+        return self.keys[:, :, : self.length], self.values[:, :, : self.length]
 
 
 class KeyValueCache:

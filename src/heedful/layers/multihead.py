@@ -7,8 +7,8 @@ from typing import NamedTuple
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from heedful.errors import ArgumentError
 from heedful.layers.cache import LayerCache
+from heedful.layers.checks import check_heads, check_tokens
 from heedful.layers.norm import RMSNorm
 from heedful.ops import Steps, attention, steps
 from heedful.ops.masks import Mask
@@ -105,12 +105,7 @@ class MultiHeadAttention(nn.Module):
         cache: LayerCache | None = None,
     ) -> Heads:
         """The query, key and value that will attend: split into heads, normalised, rotated."""
-        if x.ndim != 3:
-            raise ArgumentError(
-                f"input of shape {tuple(x.shape)}",
-                expected="(batch, tokens, width)",
-                remedy="unsqueeze(0) makes a batch of one",
-            )
+        check_tokens(x, self.projection.in_features)
         heads = self.projection(x).unflatten(-1, (-1, self.head_width)).transpose(1, 2)
         query, key, value = heads.split([self.heads, self.key_heads, self.key_heads], dim=1)
         query, key = self.query_norm(query), self.key_norm(key)
@@ -130,24 +125,3 @@ class MultiHeadAttention(nn.Module):
     ) -> Steps:
         """What `forward` computes up to the context, every intermediate kept (N × M a head)."""
         return steps(*self.project(x, rotary=rotary), mask=mask, causal=causal)
-
-
-def check_heads(width: int, heads: int, key_heads: int, head_width: int | None) -> None:
-    """Refuse heads that do not divide the width, and key heads that do not divide the heads."""
-    if min(width, heads, key_heads, 1 if head_width is None else head_width) < 1:
-        raise ArgumentError(
-            f"width {width}, {heads} heads, {key_heads} key heads, head width {head_width}",
-            expected="at least 1 of each",
-        )
-    if head_width is None and width % heads:
-        divisors = [n for n in range(1, width + 1) if width % n == 0]
-        raise ArgumentError(
-            f"{heads} heads for a width of {width}",
-            expected="a number of heads that divides the width",
-            remedy=f"try {min(divisors, key=lambda n: (abs(n - heads), n))} heads",
-        )
-    if heads % key_heads:
-        raise ArgumentError(
-            f"{key_heads} key heads for {heads} heads",
-            expected="a number of key heads that divides the heads",
-        )

@@ -6,7 +6,7 @@ B batch, H query heads, G key heads (H = r·G), N queries, M keys, d query width
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -39,12 +39,12 @@ class Arguments(NamedTuple):
 
 
 def check(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
+    query: Any,
+    key: Any,
+    value: Any,
     *,
-    mask: Tensor | Mask | None,
-    bias: Tensor | None,
+    mask: Any,
+    bias: Any,
     causal: bool,
     scale: float | None,
     dropout: float,
@@ -108,7 +108,8 @@ def _check_tensor(name: str, tensor: object) -> None:
     if not isinstance(tensor, Tensor):
         raise ArgumentError(
             f"{name} of type {type(tensor).__name__}",
-            expected="a torch tensor",
+            expected="a torch tensor"
+            + (" or a NumPy array" if name == "query" else ", as the query is"),
             remedy="torch.as_tensor converts arrays and lists",
         )
 

@@ -4,68 +4,71 @@ from __future__ import annotations
 
 from typing import Literal, overload
 
+import numpy as np
 from jaxtyping import Float
-from torch import Tensor
 
-from heedful.ops import stepping
+from heedful.ops import arrays, stepping
 from heedful.ops.arguments import check
+from heedful.ops.arrays import Values
 from heedful.ops.fused import fused
 from heedful.ops.masks import Mask
 
 
 @overload
 def attention(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
+    query: Values,
+    key: Values,
+    value: Values,
     *,
-    mask: Tensor | Mask | None = ...,
-    bias: Tensor | None = ...,
+    mask: Values | Mask | None = ...,
+    bias: Values | None = ...,
     causal: bool = ...,
     scale: float | None = ...,
     dropout: float = ...,
     return_weights: Literal[False] = ...,
-) -> Tensor: ...
+) -> Values: ...
 
 
 @overload
 def attention(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
+    query: Values,
+    key: Values,
+    value: Values,
     *,
-    mask: Tensor | Mask | None = ...,
-    bias: Tensor | None = ...,
+    mask: Values | Mask | None = ...,
+    bias: Values | None = ...,
     causal: bool = ...,
     scale: float | None = ...,
     dropout: float = ...,
     return_weights: Literal[True],
-) -> tuple[Tensor, Tensor]: ...
+) -> tuple[Values, Values]: ...
 
 
 def attention(
-    query: Float[Tensor, "*lead queries width"],
-    key: Float[Tensor, "*key_lead keys width"],
-    value: Float[Tensor, "*value_lead keys value_width"],
+    query: Float[Values, "*lead queries width"],
+    key: Float[Values, "*key_lead keys width"],
+    value: Float[Values, "*value_lead keys value_width"],
     *,
-    mask: Tensor | Mask | None = None,
-    bias: Tensor | None = None,
+    mask: Values | Mask | None = None,
+    bias: Values | None = None,
     causal: bool = False,
     scale: float | None = None,
     dropout: float = 0.0,
     return_weights: bool = False,
-) -> Tensor | tuple[Tensor, Tensor]:
+) -> Values | tuple[Values, Values]:
     """Scaled dot-product attention: softmax(query · keyᵀ · scale + bias, masked) · value.
 
     Source: Vaswani et al. 2017, *Attention is all you need* (arXiv:1706.03762), equation 1;
     grouped heads: Ainslie et al. 2023 (arXiv:2305.13245).
+
+    NumPy arrays give NumPy arrays: query, key, value, mask and bias are all tensors or all arrays.
 
     Args:
         query: (N, d), (B, N, d), (B, H, N, d) or any leading axes.
         key: (M, d) with as many axes; from four axes on it may have G heads, H = r·G, and
             query head h uses key head h // r.
         value: (M, v); its width v may differ from d.
-        mask: boolean tensor that broadcasts to (..., N, M), True = may attend, or a value of
+        mask: boolean, broadcasts to (..., N, M), True = may attend, or a value of
             `heedful.masks`. A row that may attend to nothing gets zeros.
         bias: added to the scaled scores; broadcasts to (..., N, M).
         causal: query n of N sees keys up to n + M − N (the last query sees all of them).
@@ -85,7 +88,23 @@ def attention(
     (tensor([[1., 2.],
             [2., 3.]]), tensor([[0.5000, 0.5000, 0.0000],
             [0.3333, 0.3333, 0.3333]]))
+    >>> attention(query.numpy(), key.numpy(), value.numpy())
+    array([[2., 3.],
+           [2., 3.]], dtype=float32)
     """
+    if isinstance(query, np.ndarray):
+        return arrays.through(
+            attention,
+            query,
+            key,
+            value,
+            mask=mask,
+            bias=bias,
+            causal=causal,
+            scale=scale,
+            dropout=dropout,
+            return_weights=return_weights,
+        )
     arguments = check(
         query, key, value, mask=mask, bias=bias, causal=causal, scale=scale, dropout=dropout
     )

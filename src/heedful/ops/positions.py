@@ -1,4 +1,4 @@
-"""Where a token stands: sinusoidal tables, and rotation of queries and keys.
+"""Where a token stands: sinusoidal tables, rotation of queries and keys, ALiBi's penalties.
 
 (Learned positions are a table of parameters; the model holds it.)
 """
@@ -71,6 +71,55 @@ def rotate(
     cosines, sines = cosines.to(vectors.dtype), sines.to(vectors.dtype)
     first, second = vectors.chunk(2, dim=-1)
     return torch.cat([first * cosines - second * sines, second * cosines + first * sines], dim=-1)
+
+
+def alibi_slopes(heads: int) -> Float[Tensor, " heads"]:
+    """How steeply each head's scores fall with distance, for `alibi`.
+
+    For P heads, P a power of two, the slopes are 2^(−8/P), 2^(−16/P), …, 2^−8. Other numbers of
+    heads take those of the next lower power, then every second one of the next higher: so the
+    code of Press et al. 2022, *Train short, test long* (arXiv:2108.12409).
+
+    Args:
+        heads: H, at least 1.
+
+    Returns:
+        (H,) in float32.
+
+    >>> alibi_slopes(4)
+    tensor([0.2500, 0.0625, 0.0156, 0.0039])
+    >>> alibi_slopes(6)[4:]
+    tensor([0.5000, 0.1250])
+    """
+    if heads < 1:
+        raise ArgumentError(f"{heads} heads", expected="at least 1")
+    lower = 1 << heads.bit_length() - 1
+    between = range(1, 2 * (heads - lower), 2)
+    exponents = [8 * h / lower for h in range(1, lower + 1)] + [4 * h / lower for h in between]
+    return 2.0 ** -torch.tensor(exponents, dtype=torch.float32)
+
+
+def alibi(heads: int, queries: int, keys: int) -> Float[Tensor, "heads queries keys"]:
+    """ALiBi: a penalty for distance, given to `heedful.attention` as its bias.
+
+    Minus the head's slope times the distance in tokens; the last query stands at the last key, as
+    with `causal`. Keys ahead of the query, which the paper masks, lose as much as those behind.
+
+    Args:
+        heads: H.
+        queries, keys: N and M.
+
+    Returns:
+        (H, N, M) in float32.
+
+    >>> alibi(heads=8, queries=2, keys=4)[0]
+    tensor([[-1.0000, -0.5000,  0.0000, -0.5000],
+            [-1.5000, -1.0000, -0.5000,  0.0000]])
+    """
+    if min(queries, keys) < 0:
+        raise ArgumentError(f"{queries} queries and {keys} keys", expected="numbers of tokens")
+    position = torch.arange(queries)[:, None] + keys - queries
+    return alibi_slopes(heads)[:, None, None] * -(position - torch.arange(keys)).abs()
 
 
 def _angles(positions: Tensor, width: int, base: float) -> Tensor:

@@ -1,0 +1,94 @@
+"""NumPy arrays in, NumPy arrays out: the same functions, for those who write NumPy.
+
+An array and its tensor share their memory. Only what torch cannot read as it is, a reversed axis
+or the other byte order, is copied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from heedful.errors import ArgumentError
+from heedful.ops.masks import Mask
+
+Values = TypeVar("Values", Tensor, np.ndarray)  # all tensors or all arrays; the result is the same
+
+FLOATS = (np.float32, np.float16, np.float64)
+
+
+def through(
+    function: Callable[..., Any],
+    query: np.ndarray,
+    key: object,
+    value: object,
+    *,
+    mask: object,
+    bias: object,
+    **others: Any,
+) -> Any:
+    """What a function of tensors gives for arrays: an array, or a tuple of arrays.
+
+    Raises:
+        ArgumentError: a tensor or a list among the arrays, or an array of a type that cannot be
+            meant.
+    """
+    inputs = [_tensor("query", query, *FLOATS)]
+    inputs += [_tensor("key", key, query.dtype.type), _tensor("value", value, query.dtype.type)]
+    if mask is not None and not isinstance(mask, Mask):
+        mask = _tensor("mask", mask, np.bool_)
+    if bias is not None:
+        bias = _tensor("bias", bias, *FLOATS)
+    result = function(*inputs, mask=mask, bias=bias, **others)
+    return result.numpy() if isinstance(result, Tensor) else tuple(part.numpy() for part in result)
+
+
+def _tensor(name: str, given: Any, *types: type[np.generic]) -> Tensor:
+    _check_kind(name, given)
+    _check_type(name, given, types)
+    array = given.astype(given.dtype.newbyteorder("="), copy=False)
+    if any(stride < 0 or stride % array.itemsize for stride in array.strides):
+        array = array.copy()
+    return torch.from_numpy(array if array.flags.writeable else np.asarray(_Shown(array)))
+
+
+class _Shown:
+    """A read-only array in a form of which torch does not warn; nothing here writes into it."""
+
+    def __init__(self, array: np.ndarray) -> None:
+        self.array = array  # keeps the memory
+        address, _ = array.__array_interface__["data"]
+        self.__array_interface__ = {**array.__array_interface__, "data": (address, False)}
+
+
+def _check_kind(name: str, given: object) -> None:
+    if not isinstance(given, np.ndarray) or isinstance(given, np.ma.MaskedArray):
+        mask = " or a mask such as heedful.masks.Causal()" if name == "mask" else ""
+        raise ArgumentError(
+            f"{name} of type {type(given).__name__}",
+            expected=f"a NumPy array, as the query is{mask}",
+            cause="arrays and tensors given together" if isinstance(given, Tensor) else None,
+            remedy="give all as arrays or all as tensors; torch.from_numpy converts without a copy",
+        )
+
+
+def _check_type(name: str, array: np.ndarray, types: tuple[type[np.generic], ...]) -> None:
+    if array.dtype.type in types:
+        return
+    if name == "mask":
+        raise ArgumentError(
+            f"mask array of type {array.dtype}",
+            expected="bool, True = may attend",
+            cause="an additive mask",
+            remedy="pass additive values as bias=, or mask != 0 where 1 means attend",
+        )
+    names = [kind.__name__ for kind in types]
+    raise ArgumentError(
+        f"{name} array of type {array.dtype}",
+        expected=" or ".join(names),
+        remedy=f"convert with .astype(np.{names[0]})",
+    )

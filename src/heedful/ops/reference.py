@@ -1,0 +1,264 @@
+"""Attention as one would first write it: in loops, then in products, then with many heads.
+
+Read it from top to bottom. Each part gives the same numbers as the one before it, and all give
+those of `heedful.attention`, which is the fast form. Here the six words of document 002 attend to
+each other. The second word asks, so it is the query; every word is a key, and also a value.
+
+>>> from heedful.text.examples import EMBEDDINGS
+>>> words = torch.tensor(EMBEDDINGS)  # 6 tokens, 3 numbers each
+>>> scores = attention_scores(words[1], words)
+>>> scores
+tensor([0.9544, 1.4950, 1.4754, 0.8434, 0.7070, 1.0865])
+>>> by_sum(scores)
+tensor([0.1455, 0.2278, 0.2249, 0.1285, 0.1077, 0.1656])
+>>> softmax(scores)
+tensor([0.1385, 0.2379, 0.2333, 0.1240, 0.1082, 0.1581])
+>>> context_vector(softmax(scores), words)
+tensor([0.4419, 0.6515, 0.5683])
+
+Every word asks in its turn; then one product of matrices does what the loops did.
+
+>>> context, weights = attention_in_loops(words, words, words, scale=1.0)
+>>> context
+tensor([[0.4421, 0.5931, 0.5790],
+        [0.4419, 0.6515, 0.5683],
+        [0.4431, 0.6496, 0.5671],
+        [0.4304, 0.6298, 0.5510],
+        [0.4671, 0.5910, 0.5266],
+        [0.4177, 0.6503, 0.5645]])
+>>> weights[0]
+tensor([0.2098, 0.2006, 0.1981, 0.1242, 0.1220, 0.1452])
+>>> again, _ = attention_in_products(words, words, words, scale=1.0)
+>>> torch.allclose(again, context)
+True
+
+Names: B batch, H query heads, G key heads, N queries, M keys, d width, v width of the values.
+A mask is boolean, True = may attend.
+"""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+# One query, in loops (document 002, part 1)
+
+
+def dot_product(a: Float[Tensor, " width"], b: Float[Tensor, " width"]) -> Float[Tensor, ""]:
+    """Multiply two vectors number by number, and add up: large where they point the same way.
+
+    >>> dot_product(torch.tensor([1.0, 2.0]), torch.tensor([3.0, 4.0]))
+    tensor(11.)
+    """
+    total = torch.zeros_like(a[0])
+    for x, y in zip(a, b, strict=True):
+        total = total + x * y
+    return total
+
+
+def attention_scores(
+    query: Float[Tensor, " width"], key: Float[Tensor, "keys width"]
+) -> Float[Tensor, " keys"]:
+    """How well each key (M, d) matches one query (d,)."""
+    return torch.stack([dot_product(query, one) for one in key])
+
+
+def by_sum(scores: Float[Tensor, "*lead keys"]) -> Float[Tensor, "*lead keys"]:
+    """Scores divided by their sum, so that they add up to one: the plain way.
+
+    It serves while all scores are positive. A negative score gives a negative weight, and others
+    then exceed one; where the scores cancel out, nothing is left to divide by.
+
+    >>> by_sum(torch.tensor([1.0, 2.0, -2.5]))
+    tensor([ 2.,  4., -5.])
+    >>> by_sum(torch.tensor([1.0, 2.0, -3.0]))
+    tensor([inf, inf, -inf])
+    """
+    return scores / scores.sum(dim=-1, keepdim=True)
+
+
+def softmax(scores: Float[Tensor, "*lead keys"]) -> Float[Tensor, "*lead keys"]:
+    """e to the power of each score, divided by the sum of these: what is used.
+
+    Powers of e are positive, whatever the scores are, so every weight lies between 0 and 1.
+
+    >>> softmax(torch.tensor([1.0, 2.0, -3.0]))
+    tensor([0.2676, 0.7275, 0.0049])
+
+    The largest score is subtracted first. That divides every power by the same number, so the
+    weights stay as they are, and no power exceeds 1. Without it, large scores overflow:
+
+    >>> scores = torch.tensor([100.0, 99.0])
+    >>> by_sum(scores.exp())
+    tensor([nan, nan])
+    >>> softmax(scores)
+    tensor([0.7311, 0.2689])
+    """
+    return by_sum((scores - scores.amax(dim=-1, keepdim=True)).exp())
+
+
+def context_vector(
+    weights: Float[Tensor, " keys"], value: Float[Tensor, "keys value_width"]
+) -> Float[Tensor, " value_width"]:
+    """The values (M, v), each times its weight, added up: (v,)."""
+    total = torch.zeros_like(value[0])
+    for weight, one in zip(weights, value, strict=True):
+        total = total + weight * one
+    return total
+
+
+# Masks: two ways that give the same weights (document 003)
+
+
+def renormalized_softmax(
+    scores: Float[Tensor, "*lead keys"], mask: Bool[Tensor, "*#lead #keys"]
+) -> Float[Tensor, "*lead keys"]:
+    """The first way: softmax, multiply by a mask of ones and zeros, divide by what is left.
+
+    The weights are multiplied, not the scores: a score of 0 would still weigh e⁰ = 1. A query
+    that may see nothing gets zeros; by the rule alone it would be 0/0.
+
+    The way fails where a hidden score is so much larger that nothing else is left to divide by:
+
+    >>> hidden_first = torch.tensor([False, True, True])
+    >>> renormalized_softmax(torch.tensor([200.0, 1.0, 2.0]), hidden_first)
+    tensor([nan, nan, nan])
+    """
+    kept = softmax(scores) * mask
+    empty = ~mask.any(dim=-1, keepdim=True)
+    return kept / kept.sum(dim=-1, keepdim=True).masked_fill(empty, 1.0)
+
+
+def masked_softmax(
+    scores: Float[Tensor, "*lead keys"], mask: Bool[Tensor, "*#lead #keys"]
+) -> Float[Tensor, "*lead keys"]:
+    """The second way, used everywhere: −∞ for hidden scores, then softmax, since e^−∞ = 0.
+
+    It normalises once, and hidden scores cannot disturb the others. For a query that may see
+    nothing, softmax gives NaN (−∞ − (−∞) is no number); the last step makes these zeros.
+
+    >>> masked_softmax(torch.tensor([200.0, 1.0, 2.0]), torch.tensor([False, True, True]))
+    tensor([0.0000, 0.2689, 0.7311])
+    >>> scores, causal = torch.zeros(3, 3), torch.ones(3, 3, dtype=torch.bool).tril()
+    >>> masked_softmax(scores, causal)
+    tensor([[1.0000, 0.0000, 0.0000],
+            [0.5000, 0.5000, 0.0000],
+            [0.3333, 0.3333, 0.3333]])
+    >>> torch.equal(masked_softmax(scores, causal), renormalized_softmax(scores, causal))
+    True
+    """
+    hidden = ~mask
+    return softmax(scores.masked_fill(hidden, float("-inf"))).masked_fill(hidden, 0.0)
+
+
+# All queries: in loops, then in products
+
+
+def attention_in_loops(
+    query: Float[Tensor, "queries width"],
+    key: Float[Tensor, "keys width"],
+    value: Float[Tensor, "keys value_width"],
+    *,
+    mask: Bool[Tensor, "queries keys"] | None = None,
+    bias: Float[Tensor, "queries keys"] | None = None,
+    scale: float | None = None,
+) -> tuple[Float[Tensor, "queries value_width"], Float[Tensor, "queries keys"]]:
+    """The context (N, v) and the weights (N, M) of N queries, one after the other.
+
+    Args:
+        query, key, value: (N, d), (M, d), (M, v).
+        mask: (N, M).
+        bias: (N, M), added to the scaled scores.
+        scale: what the scores are multiplied by; default 1/√d (Vaswani et al. 2017,
+            arXiv:1706.03762, section 3.2.1): the wider the vectors, the further scores spread.
+    """
+    scale = query.shape[-1] ** -0.5 if scale is None else scale
+    contexts, weights = [], []
+    for n in range(len(query)):
+        scores = attention_scores(query[n], key) * scale
+        if bias is not None:
+            scores = scores + bias[n]
+        weights.append(softmax(scores) if mask is None else masked_softmax(scores, mask[n]))
+        contexts.append(context_vector(weights[n], value))
+    return torch.stack(contexts), torch.stack(weights)
+
+
+def attention_in_products(
+    query: Float[Tensor, "*lead queries width"],
+    key: Float[Tensor, "*lead keys width"],
+    value: Float[Tensor, "*lead keys value_width"],
+    *,
+    mask: Bool[Tensor, "*#lead #queries #keys"] | None = None,
+    bias: Float[Tensor, "*#lead #queries #keys"] | None = None,
+    scale: float | None = None,
+) -> tuple[Float[Tensor, "*lead queries value_width"], Float[Tensor, "*lead queries keys"]]:
+    """The same: row n, column m of query · keyᵀ is the dot product of query n and key m."""
+    scale = query.shape[-1] ** -0.5 if scale is None else scale
+    scores = query @ key.transpose(-2, -1) * scale
+    if bias is not None:
+        scores = scores + bias
+    weights = softmax(scores) if mask is None else masked_softmax(scores, mask)
+    return weights @ value, weights
+
+
+# Batches and heads: in loops, then in one product
+
+
+def heads_in_loops(
+    query: Float[Tensor, "batch heads queries width"],
+    key: Float[Tensor, "batch key_heads keys width"],
+    value: Float[Tensor, "batch key_heads keys value_width"],
+    *,
+    mask: Bool[Tensor, "batch heads queries keys"] | None = None,
+    bias: Float[Tensor, "batch heads queries keys"] | None = None,
+    scale: float | None = None,
+) -> tuple[
+    Float[Tensor, "batch heads queries value_width"], Float[Tensor, "batch heads queries keys"]
+]:
+    """Each text and each head by itself, in loops; the context and the weights, as before.
+
+    G key heads may serve H = r·G query heads: query head h uses key head h // r (Ainslie et al.
+    2023, arXiv:2305.13245).
+    """
+    B, H, G = *query.shape[:2], key.shape[1]
+    contexts, weights = [], []
+    for b in range(B):
+        for h in range(H):
+            g = h // (H // G)
+            context, weight = attention_in_loops(
+                query[b, h],
+                key[b, g],
+                value[b, g],
+                mask=None if mask is None else mask[b, h],
+                bias=None if bias is None else bias[b, h],
+                scale=scale,
+            )
+            contexts.append(context)
+            weights.append(weight)
+    return (torch.stack(contexts).unflatten(0, (B, H)), torch.stack(weights).unflatten(0, (B, H)))
+
+
+def heads_in_products(
+    query: Float[Tensor, "*lead heads queries width"],
+    key: Float[Tensor, "*lead key_heads keys width"],
+    value: Float[Tensor, "*lead key_heads keys value_width"],
+    *,
+    mask: Bool[Tensor, "*#lead #heads #queries #keys"] | None = None,
+    bias: Float[Tensor, "*#lead #heads #queries #keys"] | None = None,
+    scale: float | None = None,
+) -> tuple[
+    Float[Tensor, "*lead heads queries value_width"], Float[Tensor, "*lead heads queries keys"]
+]:
+    """The same: products take every axis before the last two along, all texts and heads at once.
+
+    >>> query, key = torch.randn(2, 6, 5, 4), torch.randn(2, 3, 7, 4)
+    >>> slow, _ = heads_in_loops(query, key, key)
+    >>> fast, weights = heads_in_products(query, key, key)
+    >>> torch.allclose(slow, fast, atol=1e-6), fast.shape, weights.shape
+    (True, torch.Size([2, 6, 5, 4]), torch.Size([2, 6, 5, 7]))
+    """
+    groups = query.shape[-3] // key.shape[-3]
+    key = key.repeat_interleave(groups, dim=-3)  # each key head stands before its query heads
+    value = value.repeat_interleave(groups, dim=-3)
+    return attention_in_products(query, key, value, mask=mask, bias=bias, scale=scale)

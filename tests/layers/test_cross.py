@@ -1,0 +1,102 @@
+"""Cross-attention beside torch's own, with a memory of another width, padding and a cache."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from heedful.errors import ArgumentError
+from heedful.layers import CrossAttention, KeyValueCache
+from heedful.ops.masks import Padding
+
+
+def as_torchs(layer, width, memory_width):
+    """torch's nn.MultiheadAttention with the weights of ours."""
+    theirs = torch.nn.MultiheadAttention(
+        width, layer.heads, kdim=memory_width, vdim=memory_width, batch_first=True
+    )
+    key, value = layer.memory.weight.chunk(2)
+    weights = {"q_proj_weight": layer.query.weight, "k_proj_weight": key, "v_proj_weight": value}
+    if width == memory_width:  # it keeps the three in one where they have one shape
+        weights = {"in_proj_weight": torch.cat([layer.query.weight, key, value])}
+    key_bias, value_bias = layer.memory.bias.chunk(2)
+    weights |= {
+        "in_proj_bias": torch.cat([layer.query.bias, key_bias, value_bias]),
+        "out_proj.weight": layer.output.weight,
+        "out_proj.bias": layer.output.bias,
+    }
+    theirs.load_state_dict(weights)
+    return theirs
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    heads=st.integers(1, 4),
+    head_width=st.integers(1, 4),
+    memory_width=st.integers(1, 9),
+    tokens=st.integers(1, 7),
+    others=st.integers(1, 9),
+)
+def test_it_equals_torchs_own(heads, head_width, memory_width, tokens, others):
+    width = heads * head_width
+    layer = CrossAttention(width, memory_width, heads=heads, bias=True)
+    theirs = as_torchs(layer, width, memory_width)
+    inputs = [torch.randn(2, tokens, width), torch.randn(2, others, memory_width)]
+    keep = torch.arange(others) < torch.tensor([[others], [max(1, others - 2)]])
+    direction = torch.randn(2, tokens, width)
+    found = []
+    for call in (
+        lambda x, memory: layer(x, memory, mask=Padding(keep)),
+        lambda x, memory: theirs(x, memory, memory, key_padding_mask=~keep)[0],
+    ):
+        leaves = [tensor.clone().requires_grad_() for tensor in inputs]
+        output = call(*leaves)
+        output.backward(direction)
+        found.append([output, *(leaf.grad for leaf in leaves)])
+    torch.testing.assert_close(*found, atol=2e-6, rtol=1e-5)
+    _, weights = theirs(*inputs, inputs[1], key_padding_mask=~keep, average_attn_weights=False)
+    steps = layer.steps(*inputs, mask=Padding(keep))
+    torch.testing.assert_close(steps.weights, weights, atol=1e-6, rtol=1e-5)
+
+
+def cache_for(layer, batch, capacity):
+    return KeyValueCache(
+        layers=1, batch=batch, key_heads=layer.heads, capacity=capacity,
+        head_width=layer.head_width,
+    )[0]  # fmt: skip
+
+
+def test_the_memory_is_projected_once():
+    layer = CrossAttention(8, 5, heads=2)
+    words, memory = torch.randn(3, 4, 8), torch.randn(3, 7, 5)
+    whole, cache, calls = layer(words, memory), cache_for(layer, 3, 9), []
+    layer.memory.register_forward_hook(lambda *_: calls.append(1))
+    parts = [layer(words[:, n : n + 1], memory, cache=cache) for n in range(4)]
+    torch.testing.assert_close(torch.cat(parts, dim=1), whole, atol=1e-6, rtol=1e-5)
+    assert len(calls) == 1
+
+
+def test_gradients():
+    layer = CrossAttention(4, 3, heads=2).double()
+    x = torch.randn(1, 3, 4, dtype=torch.float64, requires_grad=True)
+    memory = torch.randn(1, 5, 3, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(
+        lambda x, memory, *_: layer(x, memory), (x, memory, *layer.parameters())
+    )
+
+
+def test_what_does_not_fit_is_one_line(as_a_user):
+    layer = CrossAttention(8, 5, heads=2)
+    x, memory = torch.zeros(3, 4, 8), torch.zeros(3, 7, 5)
+    with pytest.raises(ArgumentError, match=r"memory of width 8; expected .* 5"):
+        layer(x, torch.zeros(3, 7, 8))
+    with pytest.raises(ArgumentError, match=r"memory of shape \(7, 5\); expected \(batch"):
+        layer(x, memory[0])
+    with pytest.raises(ArgumentError, match="3"):
+        layer(x, memory[:2])
+    with pytest.raises(ArgumentError, match="divides the width"):
+        CrossAttention(8, heads=3)
+    cache = cache_for(layer, 3, 9)
+    layer(x, memory, cache=cache)
+    with pytest.raises(ArgumentError, match=r"the 7 that the cache holds.*clear the cache"):
+        layer(x, memory[:, :6], cache=cache)

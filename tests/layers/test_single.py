@@ -1,0 +1,109 @@
+"""The layers with one head, against loops in NumPy and the documents' shapes."""
+
+import numpy as np
+import oracle
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from heedful.errors import ArgumentError
+from heedful.layers import CausalAttention, SelfAttention, SimpleSelfAttention
+from heedful.text.examples import EMBEDDINGS
+
+LAYERS = {
+    "simple": lambda width, inner: SimpleSelfAttention(),
+    "trainable": lambda width, inner: SelfAttention(width, inner, bias=True),
+    "projected": lambda width, inner: SelfAttention(width, inner, project_back=True, residual=True),
+    "causal": CausalAttention,
+}
+
+
+def written_out(layer, x, causal):
+    """The same layer in NumPy, from its parameters alone."""
+    weights = {name: oracle.numpy(p) for name, p in layer.named_parameters()}
+
+    def through(name, x):
+        if f"{name}.weight" not in weights:
+            return x
+        return x @ weights[f"{name}.weight"].T + weights.get(f"{name}.bias", 0.0)
+
+    query, key, value = (torch.from_numpy(through(n, x)) for n in ("query", "key", "value"))
+    allowed = np.tri(x.shape[-2], dtype=bool) if causal else None
+    scale = 1.0 if isinstance(layer, SimpleSelfAttention) else None
+    context, shares = oracle.attention(query, key, value, allowed, scale=scale)
+    output = through("output", context)
+    return (x + output if getattr(layer, "residual", False) else output), shares
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    kind=st.sampled_from(list(LAYERS)),
+    lead=st.sampled_from([(), (1,), (3,)]),
+    tokens=st.integers(1, 11),
+    width=st.integers(1, 7),
+    inner=st.integers(1, 7),
+    seed=st.integers(0, 99),
+)
+def test_each_layer_equals_loops_in_numpy(kind, lead, tokens, width, inner, seed):
+    torch.manual_seed(seed)
+    layer = LAYERS[kind](width, inner).double()
+    x = torch.randn(*lead, tokens, width, dtype=torch.float64)
+    output, weights = written_out(layer, x.numpy(), causal=kind == "causal")
+    np.testing.assert_allclose(layer(x).detach(), output, atol=1e-11)
+    np.testing.assert_allclose(layer.steps(x).weights.detach(), weights, atol=1e-12)
+
+
+@pytest.mark.parametrize("kind", LAYERS)
+def test_gradients(kind):
+    layer = LAYERS[kind](5, 3).double()
+    x = torch.randn(2, 7, 5, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(lambda x, *_: layer(x), (x, *layer.parameters()))
+
+
+def test_document_002():
+    """Its last printed context vectors, to four decimals."""
+    context = SimpleSelfAttention()(torch.tensor(EMBEDDINGS))
+    printed = [[0.4421, 0.5931, 0.5790], [0.4419, 0.6515, 0.5683],
+               [0.4431, 0.6496, 0.5671], [0.4304, 0.6298, 0.5510],
+               [0.4671, 0.5910, 0.5266], [0.4177, 0.6503, 0.5645]]  # fmt: skip
+    np.testing.assert_allclose(context, printed, atol=5.1e-5)
+
+
+def test_document_001s_shapes():
+    sentence = ["Terry", "loves", "to", "eat", "Mango", "Greek", "Yogurt"]
+    layer = SelfAttention(128, 16, project_back=True, residual=True)
+    x = torch.rand(len(sentence), 128)
+    assert layer.query.weight.T.shape == (128, 16)
+    heads, steps = layer.project(x), layer.steps(x)
+    shapes = [x, heads.query, steps.weights, steps.context, layer(x)]
+    assert [tuple(t.shape) for t in shapes] == [(7, 128), (7, 16), (7, 7), (7, 16), (7, 128)]
+    np.testing.assert_allclose(
+        layer(x).detach(), (x + layer.output(steps.context)).detach(), atol=1e-6
+    )
+
+
+def test_dropout_is_for_training_alone():
+    layer = CausalAttention(6, dropout=0.5)
+    x = torch.randn(9, 6)
+    assert not torch.equal(layer(x), layer(x))
+    layer.eval()
+    assert torch.equal(layer(x), layer(x))
+
+
+def test_no_token_sees_a_later_one():
+    layer, x = CausalAttention(6, 4), torch.randn(9, 6)
+    before = layer(x)
+    x[5] += 1.0
+    changed = (layer(x) != before).any(dim=-1)
+    assert changed.tolist() == [False] * 5 + [True] * 4
+
+
+def test_what_does_not_fit_is_one_line(as_a_user):
+    layer = SelfAttention(5)
+    with pytest.raises(ArgumentError, match=r"x of width 6; expected the layer's width of 5"):
+        layer(torch.zeros(3, 6))
+    with pytest.raises(ArgumentError, match=r"x of shape \(5,\); expected \(tokens, width\) or"):
+        layer(torch.zeros(5))
+    with pytest.raises(ArgumentError, match=r"widths 5 and 3.*project_back=True"):
+        SelfAttention(5, 3, residual=True)

@@ -1,0 +1,83 @@
+"""Heads one by one and in one product: the same weights, outputs and gradients."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from heedful.errors import ArgumentError
+from heedful.layers import MultiHeadAttention, StackedHeads
+from heedful.ops.masks import Padding
+
+
+def gradients_by_row(layer):
+    """Of query, key and value of every head, and of the output, in one order for both forms."""
+    if isinstance(layer, StackedHeads):
+        parts = [getattr(head, part) for part in ("query", "key", "value") for head in layer.heads]
+        rows = [torch.cat([getattr(p, n).grad for p in parts]) for n in parts[0].state_dict()]
+    else:
+        rows = [p.grad for p in layer.projection.parameters()]
+    return [*rows, *(p.grad for p in layer.output.parameters())]
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    heads=st.integers(1, 5),
+    head_width=st.integers(1, 5),
+    width=st.integers(1, 9),
+    tokens=st.integers(1, 9),
+    bias=st.booleans(),
+    output_bias=st.booleans(),
+    causal=st.booleans(),
+    back=st.booleans(),
+)
+def test_the_two_forms_are_equal(heads, head_width, width, tokens, bias, output_bias, causal, back):
+    options = {"head_width": head_width, "bias": bias, "output_bias": output_bias}
+    if back:
+        product = MultiHeadAttention(width, heads, **options)
+        stacked = StackedHeads.from_product(product)
+    else:
+        stacked = StackedHeads(width, heads, **options)
+        product = stacked.to_product()
+    assert sum(p.numel() for p in stacked.parameters()) == sum(
+        p.numel() for p in product.parameters()
+    )
+    x, direction = torch.randn(2, tokens, width), torch.randn(2, tokens, width)
+    outputs, into = [], []
+    for layer in (stacked, product):
+        inputs = x.clone().requires_grad_()
+        output = layer(inputs, causal=causal)
+        output.backward(direction)
+        outputs.append(output)
+        into.append([inputs.grad, *gradients_by_row(layer)])
+    torch.testing.assert_close(*outputs, atol=1e-6, rtol=1e-5)
+    torch.testing.assert_close(*into, atol=1e-6, rtol=1e-5)
+
+
+def test_there_and_back_is_the_same():
+    first = StackedHeads(12, 3, bias=True, dropout=0.25).double().eval()
+    again = StackedHeads.from_product(first.to_product())
+    assert not again.training
+    assert again.heads[0].dropout == 0.25
+    for one, other in zip(first.parameters(), again.parameters(), strict=True):
+        assert torch.equal(one, other)
+        assert one.data_ptr() != other.data_ptr()
+
+
+def test_masks_of_a_batch():
+    stacked = StackedHeads(12, 3)
+    keep = torch.tensor([[True] * 5, [True, True, True, False, False]])
+    x = torch.randn(2, 5, 12)
+    outputs = [layer(x, mask=Padding(keep)) for layer in (stacked, stacked.to_product())]
+    torch.testing.assert_close(*outputs, atol=1e-6, rtol=1e-5)
+
+
+@pytest.mark.parametrize("options", [{"key_heads": 2}, {"qk_norm": True}])
+def test_what_the_plain_form_has_not_is_refused(options):
+    with pytest.raises(ArgumentError, match="a key head for each head, and no norm"):
+        StackedHeads.from_product(MultiHeadAttention(12, 4, **options))
+
+
+def test_heads_that_do_not_divide():
+    with pytest.raises(ArgumentError, match="divides the width"):
+        StackedHeads(10, 3)

@@ -1,0 +1,133 @@
+import numpy as np
+import pytest
+import torch
+
+import heedful
+from heedful.errors import ArgumentError
+from heedful.ops import arrays
+
+QUERY = np.random.default_rng(7).standard_normal((2, 4, 3, 5))
+KEY = np.random.default_rng(8).standard_normal((2, 2, 7, 5))
+MASK = np.tri(3, 7, 4, dtype=bool)
+
+
+def seen(*given):
+    """The tensors that torch sees for query, key and value."""
+    got = []
+
+    def probe(*tensors, **_):
+        got.extend(tensors)
+        return tensors[0]
+
+    arrays.through(probe, *given, mask=None, bias=None)
+    return got
+
+
+def read_only(array):
+    array = array.copy()
+    array.flags.writeable = False
+    return array
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        np.ascontiguousarray,
+        read_only,
+        np.asfortranarray,
+        lambda array: np.concatenate([array, array], -1)[..., ::2],
+        lambda array: np.broadcast_to(array[:1], array.shape),
+        lambda array: array[:0],
+    ],
+    ids=["plain", "read-only", "Fortran's order", "every second", "broadcast", "empty"],
+)
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_no_copy_is_made_where_torch_can_read_the_array(form, dtype):
+    """Nor a warning: any is an error here."""
+    query = form(QUERY.astype(dtype))
+    (tensor, *_) = seen(query, query, query)
+    assert tensor.data_ptr() == query.__array_interface__["data"][0] or query.size == 0
+    np.testing.assert_array_equal(tensor, query)
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        lambda array: array[::-1, ..., ::-1],
+        lambda array: array.astype(array.dtype.newbyteorder(">")),
+        lambda array: array.astype([("number", array.dtype), ("byte", "u1")])["number"],
+    ],
+    ids=["reversed", "big-endian", "a field of records"],
+)
+def test_what_torch_cannot_read_is_copied(form):
+    query, key = form(QUERY), form(KEY)
+    expected = heedful.attention(np.ascontiguousarray(query).astype("=f8"), key, key)
+    np.testing.assert_array_equal(heedful.attention(query, key, key), expected)
+    np.testing.assert_array_equal(seen(query, key, key)[1], key)
+
+
+def test_a_read_only_array_lives_as_long_as_its_tensor():
+    tensor = seen(*[read_only(np.full(100_000, 3.0))] * 3)[0]
+    other = np.full(100_000, 5.0)  # would take the memory, had it been let go
+    assert (tensor == 3.0).all()
+    assert other[0] == 5.0
+
+
+def test_arguments_are_not_changed():
+    query, key, mask, bias = QUERY.copy(), KEY.copy(), MASK.copy(), np.ones((3, 7))
+    heedful.steps(query, key, key, mask=mask, bias=bias, causal=True)
+    for array, before in [(query, QUERY), (key, KEY), (mask, MASK), (bias, np.ones((3, 7)))]:
+        np.testing.assert_array_equal(array, before)
+
+
+@pytest.mark.parametrize("function", [heedful.attention, heedful.steps])
+def test_masks_of_every_form(function):
+    by_table = function(QUERY, KEY, KEY, mask=MASK)
+    by_value = function(QUERY, KEY, KEY, mask=heedful.masks.Causal())
+    by_word = function(QUERY, KEY, KEY, causal=True)
+    for other in (by_value, by_word):
+        np.testing.assert_array_equal(np.concatenate(by_table, None), np.concatenate(other, None))
+
+
+def test_dropout_drops():
+    sums = heedful.attention(QUERY, KEY, np.ones((2, 2, 7, 1)), dropout=0.5)
+    assert sums.std() > 0.05
+
+
+BAD = {
+    "a tensor for key": ({"key": torch.ones(7, 5)}, "key of type Tensor.*all as tensors"),
+    "a tensor for value": ({"value": torch.ones(7, 5)}, "value of type Tensor"),
+    "a tensor for mask": ({"mask": torch.ones(3, 7, dtype=torch.bool)}, "mask of type Tensor"),
+    "a tensor for bias": ({"bias": torch.ones(3, 7)}, "bias of type Tensor"),
+    "a tensor for query": ({"query": torch.ones(3, 5)}, "key of type ndarray.*torch tensor"),
+    "a list for key": ({"key": [[1.0]]}, "key of type list.*NumPy array"),
+    "a list for query": ({"query": [[1.0]]}, "query of type list.*NumPy array"),
+    "integers": ({"query": np.ones((3, 5), int)}, r"query array of type int64.*astype\(np.float32"),
+    "complex": ({"key": np.ones((7, 5), complex)}, "complex128"),
+    "long double": ({"query": np.ones((3, 5), np.longdouble)}, "float32 or float16 or float64"),
+    "unequal types": ({"key": np.ones((7, 5), "f4")}, r"float32; expected float64.*np.float64\)"),
+    "an additive mask": ({"mask": np.zeros((3, 7))}, "mask array of type float64.*bias="),
+    "a boolean bias": ({"bias": np.ones((3, 7), bool)}, "bias array of type bool"),
+    "a shape": ({"mask": np.ones((3, 6), bool)}, "broadcasts"),
+    "a masked array": ({"value": np.ma.ones((7, 5))}, "MaskedArray"),
+    "a word for mask": ({"mask": "causal"}, "mask of type str.*heedful.masks"),
+}
+
+
+@pytest.mark.parametrize("function", [heedful.attention, heedful.steps])
+@pytest.mark.parametrize("case", BAD)
+def test_what_cannot_be_meant_is_refused_in_one_line(function, case, as_a_user):
+    changes, words = BAD[case]
+    arguments = {"query": QUERY[0, 0], "key": KEY[0, 0], "value": KEY[0, 0], **changes}
+    inputs = [arguments.pop(name) for name in ("query", "key", "value")]
+    with pytest.raises(ArgumentError, match=words) as caught:
+        function(*inputs, **arguments)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["key", "mask", "bias"])
+def test_an_array_among_tensors_is_refused(name, as_a_user):
+    query = torch.ones(3, 5)
+    inputs = {"key": query, "value": query, name: np.ones((3, 3), bool)}
+    with pytest.raises(ArgumentError, match=r"torch tensor|boolean tensor"):
+        heedful.attention(query, **inputs)

@@ -1,0 +1,135 @@
+import numpy as np
+import pytest
+import scipy.special
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import heedful
+from heedful.ops.reference import (
+    attention_in_loops,
+    attention_in_products,
+    attention_scores,
+    by_sum,
+    context_vector,
+    dot_product,
+    heads_in_loops,
+    heads_in_products,
+    masked_softmax,
+    renormalized_softmax,
+    softmax,
+)
+from heedful.text.examples import EMBEDDINGS
+
+# What document 002 prints for "Your journey starts with one step"; the second word is the query
+WORDS = torch.tensor(EMBEDDINGS)
+BY_SUM_OF_2 = [0.1455, 0.2278, 0.2249, 0.1285, 0.1077, 0.1656]
+SCORES = [
+    [0.9995, 0.9544, 0.9422, 0.4753, 0.4576, 0.6310],
+    [0.9544, 1.4950, 1.4754, 0.8434, 0.7070, 1.0865],
+    [0.9422, 1.4754, 1.4570, 0.8296, 0.7154, 1.0605],
+    [0.4753, 0.8434, 0.8296, 0.4937, 0.3474, 0.6565],
+    [0.4576, 0.7070, 0.7154, 0.3474, 0.6654, 0.2935],
+    [0.6310, 1.0865, 1.0605, 0.6565, 0.2935, 0.9450],
+]
+WEIGHTS = [
+    [0.2098, 0.2006, 0.1981, 0.1242, 0.1220, 0.1452],
+    [0.1385, 0.2379, 0.2333, 0.1240, 0.1082, 0.1581],
+    [0.1390, 0.2369, 0.2326, 0.1242, 0.1108, 0.1565],
+    [0.1435, 0.2074, 0.2046, 0.1462, 0.1263, 0.1720],
+    [0.1526, 0.1958, 0.1975, 0.1367, 0.1879, 0.1295],
+    [0.1385, 0.2184, 0.2128, 0.1420, 0.0988, 0.1896],
+]
+CONTEXT = [
+    [0.4421, 0.5931, 0.5790],
+    [0.4419, 0.6515, 0.5683],
+    [0.4431, 0.6496, 0.5671],
+    [0.4304, 0.6298, 0.5510],
+    [0.4671, 0.5910, 0.5266],
+    [0.4177, 0.6503, 0.5645],
+]
+
+
+def assert_printed(got, printed):
+    """Equal in every decimal that is printed."""
+    got = torch.as_tensor(got).double().round(decimals=4)
+    torch.testing.assert_close(got, torch.tensor(printed).double(), atol=1e-6, rtol=0)
+
+
+def test_document_002_for_one_word():
+    scores = attention_scores(WORDS[1], WORDS)
+    assert_printed(scores, SCORES[1])
+    assert_printed(by_sum(scores), BY_SUM_OF_2)
+    assert_printed(by_sum(scores).sum(), 1.0)
+    assert_printed(softmax(scores), WEIGHTS[1])
+    assert_printed(softmax(scores).sum(), 1.0)
+    assert_printed(context_vector(softmax(scores), WORDS), CONTEXT[1])
+
+
+def test_document_002_for_all_words_in_loops():
+    assert_printed(torch.stack([attention_scores(word, WORDS) for word in WORDS]), SCORES)
+    context, weights = attention_in_loops(WORDS, WORDS, WORDS, scale=1.0)
+    assert_printed(weights, WEIGHTS)
+    assert_printed(context, CONTEXT)
+
+
+@pytest.mark.parametrize("words", [WORDS, WORDS.numpy()], ids=["tensors", "arrays"])
+def test_document_002_in_products(words):
+    steps = heedful.steps(words, words, words, scale=1.0)
+    assert_printed(steps.scores, SCORES)
+    assert_printed(steps.weights, WEIGHTS)
+    assert_printed(steps.context, CONTEXT)
+    context, weights = heedful.attention(words, words, words, scale=1.0, return_weights=True)
+    assert_printed(weights, WEIGHTS)
+    assert_printed(context, CONTEXT)
+    context, weights = attention_in_products(WORDS, WORDS, WORDS, scale=1.0)
+    assert_printed(weights, WEIGHTS)
+    assert_printed(context, CONTEXT)
+
+
+@given(st.lists(st.floats(-1e4, 1e4), min_size=1, max_size=13))
+@settings(max_examples=100, deadline=None)
+def test_softmax_equals_that_of_scipy(scores):
+    got = softmax(torch.tensor(scores, dtype=torch.float64))
+    np.testing.assert_allclose(got, scipy.special.softmax(scores), atol=1e-12)
+
+
+def test_the_plain_sum_fails_where_softmax_serves():
+    opposite = torch.tensor([3.0, -1.0, -1.9])
+    assert by_sum(opposite).max() > 1.0
+    assert by_sum(opposite).min() < 0.0
+    assert by_sum(torch.tensor([2.0, -2.0])).isinf().all()
+    for scores in (opposite, torch.tensor([2.0, -2.0]), torch.tensor([1e4, -1e4])):
+        assert (softmax(scores) >= 0).all()
+        assert softmax(scores).sum() == pytest.approx(1.0)
+
+
+@given(st.integers(1, 7), st.integers(1, 7), st.integers(0, 1000))
+@settings(max_examples=100, deadline=None)
+def test_both_ways_of_masking_are_equal_with_gradients(N, M, seed):
+    generator = torch.Generator().manual_seed(seed)
+    scores = torch.randn(3, N, M, generator=generator, dtype=torch.float64).requires_grad_()
+    mask = torch.rand(3, N, M, generator=generator) < 0.5
+    first, second = renormalized_softmax(scores, mask), masked_softmax(scores, mask)
+    torch.testing.assert_close(first, second, atol=1e-12, rtol=0)
+    sees = mask.any(-1)
+    assert (second[~mask] == 0).all()
+    torch.testing.assert_close(second.sum(-1), sees.double())
+    ahead = torch.randn(3, N, M, generator=generator, dtype=torch.float64)
+    gradients = [torch.autograd.grad(way, scores, ahead)[0] for way in (first, second)]
+    torch.testing.assert_close(*gradients, atol=1e-12, rtol=0)
+    assert (gradients[1][~sees] == 0).all()
+
+
+def test_vectors_of_unequal_width_are_not_multiplied(as_a_user):
+    with pytest.raises(ValueError, match="shorter"):
+        dot_product(torch.ones(3), torch.ones(2))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+@pytest.mark.parametrize("function", [heads_in_loops, heads_in_products])
+def test_the_type_stays(function, dtype):
+    query, key = torch.randn(2, 4, 3, 5).to(dtype), torch.randn(2, 2, 7, 5).to(dtype)
+    mask, bias = torch.rand(2, 4, 3, 7) < 0.5, torch.ones(2, 4, 3, 7).to(dtype)
+    context, weights = function(query, key, key, mask=mask, bias=bias)
+    assert context.dtype == weights.dtype == dtype
