@@ -24,6 +24,7 @@ FLOORS = {
     "record": 3,
     "generate": 4,
     "train": 4,
+    "explain": 4,
     "views": 5,
     "cli": 6,
 }

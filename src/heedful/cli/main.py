@@ -21,6 +21,7 @@ COMMANDS = {
     "train": "Train a GPT on your own text.",
     "generate": "Continue a prompt with a trained model.",
     "plot": "Draw where a trained model's heads look.",
+    "explain": "Show every step of attention on a sentence, with its numbers.",
 }
 
 

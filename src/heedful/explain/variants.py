@@ -1,0 +1,286 @@
+"""The variants that the documents teach, each with its own layer, on any text."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import nn
+
+from heedful.errors import ArgumentError
+from heedful.explain.attending import Causes, attend, mix, project
+from heedful.explain.stages import Explanation, Stage, check_index, held
+from heedful.layers import (
+    CausalAttention,
+    CrossAttention,
+    Heads,
+    MultiHeadAttention,
+    SelfAttention,
+    SimpleSelfAttention,
+)
+from heedful.ops.positions import sinusoidal
+from heedful.text.examples import EMBEDDINGS, SENTENCE
+from heedful.text.words import words
+
+DOCUMENT = dict(zip(SENTENCE.split(), EMBEDDINGS, strict=True))
+
+
+class Variant(NamedTuple):
+    """A way of attending: its layer, made from (width, heads, head width), and its usual size."""
+
+    layer: Callable[[int, int, int | None], nn.Module]
+    says: str
+    width: int = 3
+    heads: int | None = None  # None where there is one by nature
+    causal: bool = False
+
+
+VARIANTS = {
+    "simple": Variant(
+        lambda width, heads, head_width: SimpleSelfAttention(),
+        "self-attention without weights (document 002)",
+    ),
+    "trainable": Variant(
+        lambda width, heads, head_width: SelfAttention(width, head_width),
+        "self-attention with trainable weights (documents 002 and 003)",
+    ),
+    "projected": Variant(
+        lambda width, heads, head_width: SelfAttention(
+            width, head_width or max(1, width // 8), project_back=True, residual=True
+        ),
+        "a narrow query, key and value, projected back and added (document 001)",
+        width=128,
+    ),
+    "causal": Variant(
+        lambda width, heads, head_width: CausalAttention(width, head_width),
+        "no token sees a later one (documents 002 and 003)",
+        causal=True,
+    ),
+    "multihead": Variant(
+        lambda width, heads, head_width: MultiHeadAttention(width, heads, head_width=head_width),
+        "several causal heads in one product (document 003)",
+        width=4,
+        heads=2,
+        causal=True,
+    ),
+    "cross": Variant(
+        lambda width, heads, head_width: CrossAttention(width, heads=heads, head_width=head_width),
+        "one text looks at another, as a decoder at its encoder",
+        heads=1,
+    ),
+}
+
+
+def explain(
+    text: str,
+    variant: str = "simple",
+    *,
+    memory: str | None = None,
+    dim: int | None = None,
+    heads: int | None = None,
+    head_dim: int | None = None,
+    head: int = 0,
+    seed: int = 0,
+    positions: bool = False,
+) -> Explanation:
+    """Take a text through a variant of attention, with weights that are drawn from a seed.
+
+    Words are the tokens. Those of document 002 have its vectors where the width is 3; any other
+    has one that is drawn from the seed and the word itself. All is computed in float64.
+
+    Args:
+        text: any text.
+        variant: a name in `VARIANTS`.
+        memory: the text that is attended to, for "cross" alone.
+        dim: width of the tokens' vectors; default 3, 4 for "multihead", 128 for "projected".
+        heads: for "multihead" (default 2) and "cross" (default 1).
+        head_dim: width of each query, key and value; default dim / heads, and dim / 8 for
+            "projected".
+        head: the head to look at, from 0.
+        seed: another seed, other numbers.
+        positions: add the sines and cosines that say where a token stands; for an even width.
+
+    Raises:
+        TextError: a text without words.
+        ArgumentError: a variant, width or head that does not exist, heads that do not divide.
+
+    >>> scores = explain("Your journey starts with one step").stage("scores")
+    >>> scores.part([1], range(6))
+    tensor([[0.9544, 1.4950, 1.4754, 0.8434, 0.7070, 1.0865]], dtype=torch.float64)
+    """
+    kind = _variant(variant, memory, heads, head_dim)
+    number = heads or kind.heads or 1
+    width = dim or (4 if positions and kind.width == 3 else kind.width)
+    _check(dim=width, heads=1 if heads is None else heads, head_dim=head_dim or 1)
+    check_index("head", head, number)
+    tokens, others = words(text), [] if memory is None else words(memory)
+    layer = drawn(lambda: kind.layer(width, number, head_dim), seed)
+    table = {word: vector(word, width, seed) for word in dict.fromkeys([*tokens, *others])}
+    with torch.inference_mode():
+        stages = _embed(tokens, "tokens", table, positions)
+        sources = [stages[-1]]
+        if others:
+            stages += _embed(others, "memory", table, positions)
+            sources.append(stages[-1])
+        stages += _through(layer, kind, sources)
+    return Explanation(
+        title=f"{variant}: {kind.says}",
+        tokens=tuple(tokens),
+        memory=tuple(others),
+        stages=tuple(stages),
+        notes=_notes(table, width, seed),
+        heads=number,
+        head=head,
+    )
+
+
+def vector(word: str, width: int, seed: int = 0) -> tuple[float, ...]:
+    """A word's vector: document 002's where it has one, else drawn, each number in [0, 1].
+
+    It depends on the word, the width and the seed alone, wherever the word stands. Numbers have
+    two decimals, so that one can follow them by hand.
+
+    >>> vector("journey", 3), vector("coffee", 3) == vector("coffee", 5)[:3]
+    ((0.55, 0.87, 0.66), True)
+    """
+    if width == len(EMBEDDINGS[0]) and word in DOCUMENT:
+        return DOCUMENT[word]
+    draw = random.Random(f"{seed} {word}")
+    return tuple(round(draw.random(), 2) for _ in range(width))
+
+
+def drawn(make: Callable[[], nn.Module], seed: int) -> nn.Module:
+    """A layer in float64 with weights from a normal distribution, of two decimals.
+
+    Their size is such that scores are neither all alike nor far apart: what is drawn into [0, 1]
+    has a mean square of 1/3.
+    """
+    with torch.random.fork_rng(devices=[]):
+        layer = make().double().eval()
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for weight in layer.parameters():
+            weight.normal_(std=math.sqrt(3 / weight.shape[-1]), generator=generator)
+            weight.mul_(100).round_().div_(100)
+    return layer
+
+
+def _variant(name: str, memory: str | None, heads: int | None, head_dim: int | None) -> Variant:
+    if name not in VARIANTS:
+        raise ArgumentError(f"variant {name!r}", expected=f"one of {', '.join(VARIANTS)}")
+    kind = VARIANTS[name]
+    if (name == "cross") != (memory is not None):
+        raise ArgumentError(
+            f"variant {name!r} {'without' if memory is None else 'with'} a second text",
+            expected="a memory for cross, and for no other variant",
+        )
+    if kind.heads is None and heads not in (None, 1):
+        raise ArgumentError(
+            f"{heads} heads for the variant {name!r}",
+            expected="one head",
+            remedy="multihead and cross have several",
+        )
+    if name == "simple" and head_dim is not None:
+        raise ArgumentError(
+            f"a head width of {head_dim} for the variant 'simple'",
+            expected="none",
+            cause="it has no weights: query, key and value are the embeddings",
+        )
+    return kind
+
+
+def _check(**sizes: int) -> None:
+    for name, size in sizes.items():
+        if size < 1:
+            raise ArgumentError(f"{name} {size}", expected="at least 1")
+
+
+def _embed(
+    tokens: Sequence[str], rows: str, table: dict[str, tuple[float, ...]], positions: bool
+) -> list[Stage]:
+    """The vectors of the tokens of one text; with positions, these too, and their sum."""
+    x = torch.tensor([table[token] for token in tokens], dtype=torch.float64)
+    width = x.shape[-1]
+    second = rows == "memory"
+    name = "memory" if second else "embeddings"
+    found = [
+        held(
+            name,
+            x,
+            f"{name} = table[token]",
+            ("The second text, which the first one looks at: each" if second else "Each")
+            + f" token becomes a vector of {_numbers(width)}, the same wherever it stands.",
+            rows,
+        )
+    ]
+    if positions:
+        sines = sinusoidal(len(tokens), width).double()
+        where, total = (f"{name} {word}" if second else word for word in ("positions", "input"))
+        found += [
+            held(where, sines, "sin and cos of place / 10000^(2i/width)",
+                 "Sines and cosines of each token's place, so that order is told.", rows),
+            held(total, x + sines, f"{total} = {name} + {where}",
+                 "The vector of the token and that of its place, added.", rows),
+        ]  # fmt: skip
+    return found
+
+
+def _through(layer: nn.Module, kind: Variant, sources: list[Stage]) -> list[Stage]:
+    """The layer's way from what it reads to its output."""
+    tensors = [source.numbers().unsqueeze(0) for source in sources]
+    heads: Heads = layer.project(*tensors)  # type: ignore[operator]
+    asking, asked = sources[0], sources[-1]
+    if isinstance(layer, SimpleSelfAttention):
+        return attend(Causes(heads, causal=False, scale=1.0), [asking, asking, asking])
+    tables = _tables(layer, asking.shape[-1], len(sources))
+    vectors = [
+        project(name, tensor[0], source, table)
+        for name, tensor, source, table in zip(
+            Heads._fields, heads, (asking, asked, asked), tables, strict=True
+        )
+    ]
+    found = [*tables, *vectors, *attend(Causes(heads, kind.causal, scale=None), vectors)]
+    back = getattr(layer, "output", None)
+    if isinstance(back, nn.Linear):
+        causal = {"causal": True} if isinstance(layer, MultiHeadAttention) else {}
+        residual = asking if isinstance(layer, SelfAttention) else None
+        output = layer(*tensors, **causal)[0]
+        found += mix(found[-1], back, output, residual)
+    return found
+
+
+def _tables(layer: nn.Module, width: int, sources: int) -> list[Stage]:
+    """The weights of the projections: what they make of the unit vectors, as they have no bias."""
+    unit = torch.eye(width, dtype=torch.float64).unsqueeze(0)
+    heads: Heads = layer.project(*[unit] * sources)  # type: ignore[operator]
+    return [
+        held(
+            f"W_{name}",
+            table[0],
+            "",
+            "The weights that make queries, keys and values. A model learns them; here they are "
+            "drawn from the seed.",
+            "width",
+        )
+        for name, table in zip(Heads._fields, heads, strict=True)
+    ]
+
+
+def _notes(table: dict[str, tuple[float, ...]], width: int, seed: int) -> tuple[str, ...]:
+    printed = [word for word in table if width == len(EMBEDDINGS[0]) and word in DOCUMENT]
+    rest = (
+        f"drawn from the seed {seed} and the word itself, so that a word has the same one in any "
+        "text. No model has learned them."
+    )
+    if not printed:
+        return (f"The vectors are {rest}",)
+    if len(printed) == len(table):
+        return ("The vectors are those that document 002 prints.",)
+    return (f"Document 002 prints the vectors of {', '.join(printed)}; the others are {rest}",)
+
+
+def _numbers(count: int) -> str:
+    return f"{count:,} number" + ("s" if count != 1 else "")

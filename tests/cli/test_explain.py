@@ -1,0 +1,172 @@
+"""`heedful explain` as a person types it."""
+
+import json
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from heedful.cli.main import run
+from heedful.models import GPT, GPTConfig, load_model
+from heedful.models.directory import weights_of, write_description
+from heedful.text import CharacterTokenizer
+
+SENTENCE = "Your journey starts with one step"
+
+
+@pytest.fixture
+def said(capsys):
+    def call(*arguments):
+        status = run(["explain", *map(str, arguments)])
+        captured = capsys.readouterr()
+        return status, captured.out, captured.err
+
+    return call
+
+
+@pytest.fixture
+def model(tmp_path):
+    """A run directory with a small model that knows the letters of a sentence."""
+    tokenizer = CharacterTokenizer.train([SENTENCE])
+    config = GPTConfig(vocabulary=tokenizer.size, context=40, width=24, layers=2, heads=4)
+    write_description(tmp_path, config)
+    save_file(weights_of(GPT(config)), tmp_path / "model.safetensors")
+    tokenizer.save(tmp_path)
+    return tmp_path
+
+
+def test_a_models_own_numbers(said, model):
+    text = "with one step"
+    where = ["--model", model, "--layer", 1, "--head", 3, "--device", "cpu"]
+    status, output, _ = said(text, *where, "--json")
+    assert status == 0
+    ids = torch.tensor([json_ids(model, text)])
+    with torch.inference_mode():
+        expected = list(load_model(model).steps(ids))[1]
+    for name, numbers in expected._asdict().items():
+        shown = torch.tensor(infinite(steps(output)[name]["numbers"]))
+        torch.testing.assert_close(shown, numbers[0])
+    status, page, _ = said(text, *where)
+    assert status == 0
+    assert "Head 3 of 4" in page
+    status, page, _ = said(text, *where, "--query", "p")
+    assert status == 0
+    assert "layer 1 of 2" in page
+    assert said(text, "--model", model, "--layer", 2)[2].count("layer 0 to 1") == 1
+    assert said(text, "--model", model, "--head", 4)[2].count("head 0 to 3") == 1
+    assert "context of 40" in said("one " * 30, "--model", model)[2]
+
+
+def json_ids(model, text):
+    from heedful.text import load_tokenizer
+
+    return load_tokenizer(model).encode(text)
+
+
+def steps(output):
+    return {step["name"]: step for step in json.loads(output)["steps"]}
+
+
+def test_a_page(said):
+    status, output, error = said(SENTENCE)
+    assert (status, error) == (0, "")
+    assert "0.9544   1.4950" in output
+    assert "document 002 prints" in output
+
+
+def test_json_has_everything(said):
+    status, output, _ = said(SENTENCE, "--variant", "multihead", "--json", "--seed", 4)
+    assert status == 0
+    found = json.loads(output)
+    assert found["tokens"] == SENTENCE.split()
+    assert (found["heads"], found["head"]) == (2, 0)
+    for step in found["steps"]:
+        assert step["whole"]
+        assert list(torch.tensor(infinite(step["numbers"])).shape) == step["shape"]
+        assert step["sentence"]
+    assert steps(output)["masked"]["numbers"][1][0][1] is None
+    rows = torch.tensor(steps(output)["weights"]["numbers"]).sum(-1)
+    torch.testing.assert_close(rows, torch.ones(2, 6))
+
+
+def infinite(numbers):
+    if isinstance(numbers, list):
+        return [infinite(number) for number in numbers]
+    return float("-inf") if numbers is None else numbers
+
+
+def test_json_of_a_followed_word_is_its_row(said):
+    _, output, _ = said("to be or to be", "--json", "--query", "be", "--variant", "causal")
+    assert json.loads(output)["query"] == {"token": "be", "place": 1, "places": [1, 4]}
+    found = steps(output)
+    assert found["scores"]["indices"] == [[1], [0, 1, 2, 3, 4]]
+    assert len(found["key"]["numbers"]) == 5
+    assert not found["weights"]["whole"]
+
+
+def test_json_of_a_long_text_says_which_corners_it_gives(said, tmp_path):
+    path = tmp_path / "long.txt"
+    path.write_text("seven more words for the long text " * 300)
+    status, output, _ = said("--file", path, "--json")
+    assert status == 0
+    found = steps(output)
+    corner = [0, 1, 2, 3, 2097, 2098, 2099]
+    assert found["embeddings"]["whole"]
+    assert not found["scores"]["whole"]
+    assert found["scores"]["shape"] == [2100, 2100]
+    assert found["scores"]["indices"] == [corner, corner]
+    assert len(found["scores"]["numbers"]) == 7
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("one", "one"),
+        ("注意力", "意"),
+        ("مرحبا بالعالم", "بالعالم"),
+        ("👩‍🚀🇨🇭", "👩‍🚀"),
+        ("\x1b[2J", "<1b>"),
+    ],
+)
+@pytest.mark.parametrize("variant", ["simple", "multihead", "projected"])
+def test_any_script_and_one_token(said, text, shown, variant):
+    status, output, error = said(text, "--variant", variant)
+    assert (status, error) == (0, "")
+    assert "\x1b" not in output
+    assert shown in output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [
+        ([""], "empty"),
+        ([" \n"], "empty"),
+        (["a", "--query", "b"], "no token"),
+        (["a", "--variant", "multihead", "--heads", "3"], "divides"),
+        (["a", "--head", "1"], "head 0, the only one"),
+        (["a", "--variant", "cross", "--memory", " "], "empty"),
+        (["a", "--model", "/nowhere"], "/nowhere"),
+    ],
+)
+def test_what_cannot_be_is_one_clear_line(said, arguments, word):
+    status, output, error = said(*arguments)
+    assert (status, output) == (1, "")
+    assert error.startswith("heedful: ")
+    assert error.count("\n") == 1
+    assert word in error
+    assert "unexpected" not in error
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--variant", "cross"],
+        ["--memory", "b"],
+        ["--layer", "1"],
+        ["--model", "run", "--variant", "causal"],
+        ["--variant", "none"],
+        ["--heads", "0"],
+    ],
+)
+def test_wrong_usage(said, arguments):
+    assert said("a", *arguments)[0] == 2

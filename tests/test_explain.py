@@ -1,0 +1,239 @@
+"""What `explain` gives, computed again in NumPy from its own embeddings and tables of weights."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from oracle import attention
+
+from heedful.errors import ArgumentError, TextError
+from heedful.explain import VARIANTS, explain, explain_model, vector
+from heedful.explain.variants import drawn
+from heedful.models import GPT, GPTConfig
+
+SENTENCE = "Your journey starts with one step"
+
+
+def numbers(found, name):
+    return found.stage(name).numbers().double().numpy()
+
+
+def names(found):
+    return [stage.name for stage in found.stages]
+
+
+def softmax(scores):
+    raised = np.exp(scores - scores.max(-1, keepdims=True))
+    return raised / raised.sum(-1, keepdims=True)
+
+
+def again(found, causal):
+    """Query, key and value to context, by the stages' own embeddings and weights."""
+    known = names(found)
+    asking = numbers(found, "input" if "input" in known else "embeddings")
+    asked = asking
+    if found.memory:
+        asked = numbers(found, "memory input" if "memory input" in known else "memory")
+    query, key, value = asking, asked, asked
+    if "W_query" in known:
+        tables = [numbers(found, f"W_{name}") for name in ("query", "key", "value")]
+        query, key, value = asking @ tables[0], asked @ tables[1], asked @ tables[2]
+    scores = query @ np.swapaxes(key, -1, -2)
+    scaled = scores / np.sqrt(query.shape[-1]) if "scaled" in known else scores
+    ban = np.triu(np.ones(scores.shape[-2:], bool), k=1) & causal
+    masked = np.where(ban, -np.inf, scaled)
+    weights = softmax(masked)
+    result = {"scores": scores, "weights": weights, "context": weights @ value}
+    if "scaled" in known:
+        result["scaled"] = scaled
+    if causal:
+        result["masked"] = masked
+    if "W_query" in known:
+        result |= {"query": query, "key": key, "value": value}
+    if "output" in known:
+        context = result["context"]
+        joined = np.concatenate(list(context), -1) if context.ndim == 3 else context
+        if context.ndim == 3:
+            result["joined"] = joined
+        residual = asking if "+" in found.stage("output").formula else 0
+        result["output"] = joined @ numbers(found, "W_output") + residual
+    return result
+
+
+def test_document_002_to_its_four_decimals():
+    found = explain(SENTENCE)
+    assert names(found) == ["embeddings", "scores", "weights", "context"]
+    printed = {
+        "scores": [0.9544, 1.4950, 1.4754, 0.8434, 0.7070, 1.0865],
+        "weights": [0.1385, 0.2379, 0.2333, 0.1240, 0.1082, 0.1581],
+        "context": [0.4419, 0.6515, 0.5683],
+    }
+    for name, row in printed.items():
+        assert np.array_equal(numbers(found, name)[1].round(4), row), name
+    last = [0.4177, 0.6503, 0.5645]
+    assert np.array_equal(numbers(found, "context")[5].round(4), last)
+
+
+def test_document_001_shapes():
+    found = explain("Terry loves to eat Mango Greek Yogurt", "projected")
+    shapes = {stage.name: stage.shape for stage in found.stages}
+    assert shapes["embeddings"] == (7, 128)
+    assert shapes["W_query"] == (128, 16)
+    assert shapes["query"] == shapes["key"] == shapes["value"] == shapes["context"] == (7, 16)
+    assert shapes["scores"] == shapes["weights"] == (7, 7)
+    assert shapes["output"] == (7, 128)
+
+
+SENTENCES = st.text(min_size=1, max_size=30).filter(
+    lambda text: text.split() and not any("\ud800" <= char <= "\udfff" for char in text)
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    SENTENCES,
+    SENTENCES,
+    st.sampled_from(list(VARIANTS)),
+    st.integers(1, 3),
+    st.sampled_from([1, 2, 5]),
+    st.integers(0, 99),
+    st.booleans(),
+)
+def test_every_step_equals_numpy(text, memory, variant, heads, width, seed, positions):
+    several = VARIANTS[variant].heads is not None
+    found = explain(
+        text,
+        variant,
+        memory=memory if variant == "cross" else None,
+        dim=2 * width * heads,
+        heads=heads if several else None,
+        seed=seed,
+        positions=positions,
+    )
+    for name, expected in again(found, VARIANTS[variant].causal).items():
+        stage = found.stage(name)
+        assert stage.shape == expected.shape, name
+        np.testing.assert_allclose(numbers(found, name), expected, atol=1e-9, err_msg=name)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_the_last_stage_is_what_the_layer_returns(variant):
+    memory = "une tasse de thé" if variant == "cross" else None
+    found = explain("a cup of tea, a cup", variant, memory=memory, dim=6, seed=3)
+    kind = VARIANTS[variant]
+    layer = drawn(lambda: kind.layer(6, kind.heads or 1, None), seed=3)
+    inputs = [found.stage("embeddings").numbers()[None]]
+    if memory:
+        inputs.append(found.stage("memory").numbers()[None])
+    options = {"causal": True} if variant == "multihead" else {}
+    with torch.inference_mode():
+        expected = layer(*inputs, **options)[0]
+    assert torch.allclose(found.stages[-1].numbers(), expected, atol=1e-12)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_any_part_is_a_part_of_the_whole_and_the_sum_of_its_terms(variant):
+    memory = "two three five seven" if variant == "cross" else None
+    found = explain("to be or not to be", variant, memory=memory, dim=4)
+    for stage in found.stages:
+        whole = stage.numbers()
+        assert whole.shape == stage.shape
+        rows, columns = [stage.shape[-2] - 1, 0], [stage.shape[-1] - 1]
+        torch.testing.assert_close(stage.part(rows, columns), whole[..., rows, :][..., columns])
+        for head in range(found.heads if stage.factors else 0):
+            left, right = stage.terms(1, columns[0], head, found.heads)
+            number = stage.of_head(head, found.heads, [1], columns)[0, 0]
+            torch.testing.assert_close(left @ right, number)
+
+
+def test_a_word_has_one_vector_wherever_it_stands():
+    first, second = explain("tea or coffee"), explain("coffee for one")
+    assert np.array_equal(numbers(first, "embeddings")[2], numbers(second, "embeddings")[0])
+    assert vector("one", 3) == (0.77, 0.25, 0.10)
+    assert vector("one", 4) != vector("one", 4, seed=1)
+    assert all(0 <= number <= 1 for number in vector("火", 50))
+    assert "one" in second.notes[0]
+    assert "seed 0" in second.notes[0]
+
+
+def test_random_numbers_of_others_are_left_alone():
+    before = torch.random.get_rng_state()
+    explain("a b", "multihead", seed=5)
+    assert torch.equal(before, torch.random.get_rng_state())
+
+
+def test_ten_thousand_words_need_no_table_of_pairs():
+    found = explain(" ".join(f"w{n % 321}" for n in range(10_000)), "causal")
+    assert found.stage("weights").shape == (10_000, 10_000)
+    row = found.stage("weights").part([9_999], range(10_000))[0].numpy()
+    query, key = numbers(found, "query"), numbers(found, "key")
+    expected = softmax(key @ query[-1] / np.sqrt(3))
+    np.testing.assert_allclose(row, expected, atol=1e-12)
+    context = found.stage("context").part([9_999], range(3))[0].numpy()
+    np.testing.assert_allclose(context, expected @ numbers(found, "value"), atol=1e-9)
+    assert found.stage("masked").part([0, 1], [9_999]).isinf().all()
+
+
+@pytest.mark.parametrize("positions", ["rotary", "learned", "sinusoidal"])
+@pytest.mark.parametrize("norm_order", ["pre", "post"])
+def test_a_models_own_numbers(positions, norm_order):
+    config = GPTConfig(
+        vocabulary=17, context=16, width=24, heads=4, key_heads=2, layers=3,
+        positions=positions, norm_order=norm_order, attention_bias=norm_order == "post",
+    )  # fmt: skip
+    model = GPT(config).eval()
+    ids = torch.tensor([[3, 1, 4, 1, 5]])
+    for layer in range(3):
+        found = explain_model(model, ids, list("abcbd"), layer=layer, head=2)
+        with torch.inference_mode():
+            steps = list(model.steps(ids))[layer]
+            states = model.hidden_states(ids)
+            x = model.blocks[layer].attended(states[layer])
+            rotary = (model.cosines[:5], model.sines[:5]) if positions == "rotary" else None
+            output = model.blocks[layer].attend(x, causal=True, rotary=rotary)[0]
+        for name, expected in steps._asdict().items():
+            torch.testing.assert_close(found.stage(name).numbers(), expected[0])
+        torch.testing.assert_close(found.stages[-1].numbers(), output)
+        heads = [found.stage(name).numbers() for name in ("query", "key", "value")]
+        context, weights = attention(*(h[None] for h in heads), allowed=np.tri(5, dtype=bool))
+        np.testing.assert_allclose(numbers(found, "weights"), weights[0], atol=1e-5)
+        np.testing.assert_allclose(numbers(found, "context"), context[0], atol=1e-5)
+        left, right = found.stage("scores").terms(2, 1, head=2, heads=4)
+        torch.testing.assert_close(left @ right, found.stage("scores").numbers()[2, 2, 1])
+
+
+def test_a_word_is_found_where_it_stands():
+    found = explain("The cat saw the Cat , the @ 4")
+    assert found.places("the") == [3, 6]
+    assert found.places("THE") == [0, 3, 6]
+    assert found.places("@4") == [4]
+    assert found.places("4") == [8]
+    for wrong in ("dog", "@9", ""):
+        with pytest.raises(ArgumentError, match="one of The, cat, saw"):
+            found.places(wrong)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"variant": "sparse"}, "one of simple"),
+        ({"variant": "cross"}, "second text"),
+        ({"memory": "b"}, "second text"),
+        ({"variant": "multihead", "heads": 3}, "divides"),
+        ({"variant": "multihead", "head": 2}, "head 0 to 1"),
+        ({"variant": "causal", "heads": 2}, "one head"),
+        ({"head_dim": 2}, "no weights"),
+        ({"dim": -1}, "at least 1"),
+        ({"positions": True, "dim": 3}, "even"),
+    ],
+)
+def test_what_cannot_be_is_refused(options, words):
+    with pytest.raises(ArgumentError, match=words):
+        explain("a b c", **options)
+
+
+def test_texts_without_words_are_refused():
+    for text, memory in (("", "a"), (" ", "a"), ("a", "\n")):
+        with pytest.raises(TextError, match="empty text"):
+            explain(text, "cross", memory=memory)

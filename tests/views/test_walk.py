@@ -1,0 +1,122 @@
+import io
+import re
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rich.cells import cell_len
+from rich.console import Console
+
+from heedful.explain import VARIANTS, explain
+from heedful.views.numbers import Labels, Matrix, fit, products, visible
+from heedful.views.walk import follow, show
+
+SENTENCE = "Your journey starts with one step"
+
+
+def printed(found, width=80, query=None, **terminal):
+    screen = Console(file=io.StringIO(), width=width, highlight=False, **terminal)
+    if query is None:
+        show(screen, found)
+    else:
+        follow(screen, found, found.places(query))
+    return screen.file.getvalue()
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 140, 200])
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_no_line_is_longer_than_the_terminal_is_wide(variant, width):
+    memory = "für 注意力 👩‍🚀 " * 9 if variant == "cross" else None
+    found = explain("我 read مرحبا and 👍🏽 internationalisation " * 4, variant, memory=memory)
+    for query in (None, "and"):
+        text = printed(found, width, query)
+        assert max(map(cell_len, text.splitlines())) <= width
+        assert all(line == line.rstrip() for line in text.splitlines())
+        for stage in found.stages:
+            assert stage.name in text
+
+
+def test_small_matrices_stand_there_whole_with_their_tokens():
+    text = printed(explain(SENTENCE))
+    lines = [line.split() for line in text.splitlines()]
+    assert SENTENCE.split() in lines
+    assert ["journey", "0.9544", "1.4950", "1.4754", "0.8434", "0.7070", "1.0865"] in lines
+    assert ["journey", "0.1385", "0.2379", "0.2333", "0.1240", "0.1082", "0.1581"] in lines
+    assert ["journey", "0.4419", "0.6515", "0.5683"] in lines
+    assert "journey → Your: 0.55×0.43 + 0.87×0.15 + 0.66×0.89 = 0.9544" in text
+    assert "…" not in text.split("weights")[0]
+
+
+def test_large_ones_at_their_corners():
+    found = explain(" ".join(f"w{n}" for n in range(300)), "causal")
+    text = printed(found)
+    scores = text[text.index(" scores ") :].splitlines()
+    header = next(line.split() for line in scores if line.split()[:1] == ["w0"])
+    assert header == ["w0", "w1", "w2", "w3", "w298", "w299"]
+    row = next(line.split() for line in scores if line.split()[:1] == ["w299"])
+    expected = found.stage("scores").part([299], [0, 1, 2, 3, 298, 299])[0].tolist()
+    shown = [float(part) for part in row[1:] if part != "…"]
+    assert shown == pytest.approx(expected, abs=5e-5)
+
+
+def test_a_followed_token_has_its_sums_written_out():
+    found = explain(SENTENCE, "trainable")
+    text = printed(found, 100, query="journey")
+    assert "0.55×" in text
+    sums = re.findall(r"^ +(\S+) +(-?[\d.]+×\S+(?: \+ -?[\d.]+×\S+)*) = (\S+)$", text, re.M)
+    assert len(sums) == 3 + 6  # the query's three numbers, six scores
+    for _, terms, total in sums:
+        products = [float(a) * float(b) for a, b in (t.split("×") for t in terms.split(" + "))]
+        assert sum(products) == pytest.approx(float(total), abs=1e-3)
+    assert text.count("█") > 20
+    assert "It stands at" not in text
+    assert "@3" in printed(explain("to be or to"), query="to")
+
+
+def test_a_followed_token_of_many_shows_the_keys_that_matter():
+    found = explain(" ".join(f"w{n}" for n in range(500)))
+    text = printed(found, query="w7")
+    weights = found.stage("weights").part([7], range(500))[0]
+    for place in weights.topk(12).indices.tolist():
+        assert f"w{place}" in text
+    assert "488 others" in text
+
+
+def test_colours_only_where_there_are_any():
+    found = explain(SENTENCE, "multihead")
+    assert "\x1b" not in printed(found, force_terminal=False)
+    coloured = printed(found, force_terminal=True, color_system="truecolor")
+    assert "48;2;253;231;37" in coloured  # viridis' yellow: the weight of 1 in the first row
+    plain = re.sub(r"\x1b\[[\d;]*m", "", coloured)
+    without = printed(found)
+    rows = [line.split() for line in plain.splitlines()]
+    assert all(line.split() in rows for line in without.splitlines())
+    assert "48;2" not in printed(found, force_terminal=True, no_color=True)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.text(min_size=1, max_size=40), st.integers(30, 90), st.booleans())
+def test_any_text_makes_a_page(text, width, causal):
+    if not text.split() or any("\ud800" <= char <= "\udfff" for char in text):
+        return
+    page = printed(explain(text, "causal" if causal else "simple"), width)
+    assert max(map(cell_len, page.splitlines())) <= width
+    assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]", page)
+
+
+def test_labels_never_move_the_cursor_and_fit_their_cells():
+    assert visible("\x1b[2J") == "<1b>[2J"
+    for label in ("journey", "注意力", "👩‍🚀👩‍🚀", "e\u0301", ""):
+        for width in range(2, 9):
+            assert cell_len(fit(label, width)) == width
+
+
+def test_rows_of_a_matrix_are_equally_wide():
+    rows, columns = Labels(("a", "注意力机制", "👍🏽")), Labels(())
+    matrix = Matrix((3, 2), rows, columns, lambda r, c: [[-1.5, 0.25]] * 3, title="scores")
+    assert len({line.cell_len for line in matrix.lines(60)}) == 1
+
+
+def test_long_sums_keep_their_first_terms_and_the_last():
+    text = products([1.0, 2.0, 3.0, 4.0, 5.0], [0.5] * 5, 36)
+    assert text == "1.00×0.50 + … + 5.00×0.50"
