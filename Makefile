@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 READY := $(VENV)/.installed
 
-.PHONY: demo test lint format bench dist clean help
+.PHONY: demo test lint format bench docs lessons dist clean help
 
 help:
 	@echo "make demo    train a small GPT on two cores, sample from it, see where it looks"
@@ -15,6 +15,8 @@ help:
 	@echo "make lint    ruff and mypy"
 	@echo "make bench   the benchmarks, each beside a peer in the same run; TEXT=sales_textbook.txt"
 	@echo "             adds document 004's run"
+	@echo "make docs    the documentation site, into build/site; a warning is an error"
+	@echo "make lessons run the lessons, and store what they print"
 	@echo "make dist    the wheel and the sdist, and a command run from the installed wheel"
 
 demo: $(READY)
@@ -38,6 +40,12 @@ bench: $(READY)
 	$(BIN)/python benchmarks/corpus.py
 	$(if $(TEXT),$(BIN)/python benchmarks/zero_to_hero.py $(TEXT))
 
+docs: $(READY)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+lessons: $(READY)
+	$(BIN)/python tests/lessons.py $(LESSONS)
+
 dist: $(READY)
 	rm -rf dist build/installed
 	$(BIN)/python -m build --installer pip --outdir dist .
@@ -53,5 +61,5 @@ $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "heedful needs Python 3.11 or newer; name one with: make PYTHON=python3.12"; exit 1; }
 	@test -x $(BIN)/pip || $(PYTHON) -m venv --clear $(VENV)
-	$(PIP) install --quiet --constraint constraints.txt --editable '.[dev]'
+	$(PIP) install --quiet --constraint constraints.txt --editable '.[dev,docs,pretrained]'
 	@touch $@

@@ -42,6 +42,7 @@ def main() -> None:
     print(machine())
     many_heads(options.batch, options.tokens, options.width, options.rounds)
     many_heads(8, 64, 96, 5 * options.rounds)
+    many_heads(4, 16, 96, 5 * options.rounds)
     one_head(8, 1024, 64, options.rounds)
 
 

@@ -50,6 +50,7 @@ class StackedHeads(nn.Module):
         super().__init__()
         check_heads(width, heads, heads, head_width)
         inner = width // heads if head_width is None else head_width
+        self.dropout = dropout
         self.heads = nn.ModuleList(
             SelfAttention(width, inner, bias=bias, dropout=dropout) for _ in range(heads)
         )
@@ -70,20 +71,19 @@ class StackedHeads(nn.Module):
 
     def to_product(self) -> MultiHeadAttention:
         """The same heads, with the same weights, in one product."""
-        first = self.heads[0].query
+        first, *_ = parts = _projections(self)
         product = MultiHeadAttention(
             first.in_features,
             len(self.heads),
             head_width=first.out_features,
             bias=first.bias is not None,
             output_bias=self.output.bias is not None,
-            dropout=self.heads[0].dropout,
+            dropout=self.dropout,
         )
-        product.to(first.weight).train(self.training)
+        product.to(first.weight.device, first.weight.dtype).train(self.training)
         product.output.load_state_dict(self.output.state_dict())
-        projections = [getattr(head, name) for name in _PARTS for head in self.heads]
         rows = {
-            name: torch.cat([projection.state_dict()[name] for projection in projections])
+            name: torch.cat([part.state_dict()[name] for part in parts])
             for name in first.state_dict()
         }
         product.projection.load_state_dict(rows)
@@ -111,14 +111,18 @@ class StackedHeads(nn.Module):
             output_bias=product.output.bias is not None,
             dropout=product.dropout,
         )
-        stacked.to(product.projection.weight).train(product.training)
+        stacked.to(product.output.weight.device, product.output.weight.dtype).train(
+            product.training
+        )
         stacked.output.load_state_dict(product.output.state_dict())
-        projections = [getattr(head, name) for name in _PARTS for head in stacked.heads]
         for name, rows in product.projection.state_dict().items():
-            parts = rows.split(product.head_width)
-            for projection, part in zip(projections, parts, strict=True):
-                projection.load_state_dict({name: part}, strict=False)
+            for part, own in zip(
+                _projections(stacked), rows.split(product.head_width), strict=True
+            ):
+                part.load_state_dict({name: own}, strict=False)
         return stacked
 
 
-_PARTS = ("query", "key", "value")  # in the order of the rows of the one product
+def _projections(stacked: StackedHeads) -> list[nn.Linear]:
+    """All queries, all keys, all values: in the order of the rows of the one product."""
+    return [getattr(head, part) for part in ("query", "key", "value") for head in stacked.heads]

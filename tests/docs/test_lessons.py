@@ -1,0 +1,129 @@
+"""The lessons run, show what they show, and their answers are right.
+
+`tests/lessons.py` holds the rule for what may differ between two runs.
+"""
+
+import re
+import subprocess
+import sys
+
+import lessons
+import nbformat
+import pytest
+from matplotlib import font_manager
+
+each_lesson = pytest.mark.parametrize("path", lessons.LESSONS, ids=lambda path: path.stem)
+
+
+@each_lesson
+def test_a_lesson_runs_and_shows_what_is_stored(path):
+    """In a process of its own, so that a kernel's sockets are its own as well."""
+    assert font_manager.fontManager.ttflist, "a first look for fonts would speak in the lesson"
+    checked = subprocess.run(
+        [sys.executable, lessons.__file__, "--check", path], capture_output=True, text=True
+    )
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+@each_lesson
+def test_a_lesson_is_stored_clean(path):
+    stored = lessons.read(path)
+    nbformat.validate(stored)
+    assert stored == lessons.clean(stored), "run `make lessons`"
+    assert path.stat().st_size < 1_000_000
+
+
+@each_lesson
+def test_a_lesson_has_a_title_an_exercise_and_described_pictures(path):
+    notebook = lessons.read(path)
+    number = path.stem.partition("-")[0]
+    assert re.match(rf"# Lesson {number}: \S", notebook.cells[0].source)
+    assert list(lessons.answers(notebook))
+    for cell in notebook.cells:
+        if cell.cell_type == "markdown":
+            assert cell.source.count("<details>") == len(
+                re.findall("^</details>", cell.source, re.M)
+            )
+        elif any(shown.startswith("[image") for shown in lessons.printed(cell)):
+            assert cell.metadata.get("alt"), f"what does this picture show?\n{cell.source}"
+
+
+def test_the_lessons_are_numbered_from_one():
+    numbers = [int(path.stem.partition("-")[0]) for path in lessons.LESSONS]
+    assert numbers == list(range(1, len(numbers) + 1))
+
+
+def notebook(*sources, tags=()):
+    cells = [nbformat.v4.new_code_cell(source, metadata={"tags": list(tags)}) for source in sources]
+    return nbformat.v4.new_notebook(cells=cells)
+
+
+def stored(text, tags=()):
+    """A lesson of one cell that is said to have printed a text."""
+    lesson = notebook("print(...)", tags=tags)
+    lesson.cells[0].outputs = [nbformat.v4.new_output("stream", text=text)]
+    return lesson
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "agree"),
+    [
+        ("loss 2.10", "loss 2.11", True),  # one unit of the last digit
+        ("loss 2.10", "loss 2.12", False),
+        ("[0.1400, -0.0000]", "[0.1400,  0.0000]", True),
+        ("1234.5", "1235.1", True),  # a thousandth
+        ("1.2e-08", "1.3e-08", True),
+        ("1.2e-08", "1.2e-07", False),
+        ("10 tokens", "11 tokens", False),
+        ("10 tokens", "10.0 tokens", False),
+        ("torch.Size([2, 3])", "torch.Size([2, 4])", False),
+        ("king 0.52", "queen 0.52", False),
+        ("0.5 0.5", "0.5", False),
+        ("w_1 = 3", "w_2 = 3", False),
+    ],
+)
+def test_what_may_differ_between_two_runs(old, new, agree):
+    assert (list(lessons.differences(stored(old), stored(new))) == []) is agree
+
+
+def test_times_are_not_compared():
+    assert list(lessons.differences(stored("1 s", ["times"]), stored("9 s", ["times"]))) == []
+
+
+def test_an_output_that_is_missing_is_seen():
+    lesson = stored("1")
+    lesson.cells[0].outputs = []
+    assert len(list(lessons.differences(stored("1"), lesson))) == 1
+
+
+def test_answers_are_the_python_blocks_inside_details():
+    text = (
+        "```python\nshown\n```\n\n<details><summary>Answer</summary>\n\n"
+        "```python\nassert 1\n```\n\nand\n\n```\nplain\n```\n\n"
+        "```python\nassert 2\n```\n\n</details>"
+    )
+    lesson = nbformat.v4.new_notebook(cells=[nbformat.v4.new_markdown_cell(text)])
+    assert list(lessons.answers(lesson)) == ["assert 1\n", "assert 2\n"]
+
+
+def test_a_wrong_answer_a_stale_output_and_a_warning_are_seen(tmp_path):
+    """The runner itself, on a lesson with one fault at a time."""
+
+    def checked(lesson):
+        nbformat.write(lesson, tmp_path / "lesson.ipynb")
+        return subprocess.run(
+            [sys.executable, lessons.__file__, "--check", tmp_path / "lesson.ipynb"],
+            capture_output=True,
+            text=True,
+        )
+
+    stale = notebook("print(1 + 1)")
+    stale.cells[0].outputs = [nbformat.v4.new_output("stream", text="3\n")]
+    warned = notebook("import warnings", "warnings.warn('old')")
+    wrong = notebook("x = 1")
+    answer = "<details><summary>Answer</summary>\n\n```python\nassert x == 2\n```\n\n</details>"
+    wrong.cells.append(nbformat.v4.new_markdown_cell(answer))
+    for lesson, said in [(stale, "the run gave\n2"), (warned, "old"), (wrong, "AssertionError")]:
+        result = checked(lesson)
+        assert result.returncode == 1
+        assert said in result.stdout + result.stderr
