@@ -27,6 +27,8 @@ def fused(arguments: Arguments) -> Tensor:
     """The context (..., N, value width) of checked arguments, by torch's kernels."""
     if arguments.dropout and arguments.query.is_cpu:
         return dropped(arguments)
+    if _is_ready(arguments):  # no detours, which cost as much as attending to a few keys
+        return _by_structure(arguments, arguments)
     lead = arguments.shape[:-2]
     query, key, value = (_four_axes(t, lead) for t in arguments[:3])
     width, value_width = query.shape[-1], value.shape[-1]
@@ -34,6 +36,16 @@ def fused(arguments: Arguments) -> Tensor:
     whole = arguments._replace(query=query, key=key, value=value)
     context = _by_structure(whole, arguments)[..., :value_width]
     return context.reshape(*lead, *context.shape[-2:])
+
+
+def _is_ready(arguments: Arguments) -> bool:
+    """Whether the tensors have the fused kernels' form as they are."""
+    query, key, value = (tensor.shape for tensor in arguments[:3])
+    return (
+        len(query) == len(key) == len(value) == 4
+        and query[0] == key[0] == value[0]
+        and query[3] == value[3]
+    )
 
 
 def _by_structure(four: Arguments, original: Arguments) -> Tensor:
