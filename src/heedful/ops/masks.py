@@ -62,6 +62,14 @@ class Mask:
         """The keys that a run of queries can see at the most; the others are all masked."""
         return range(shape[-1])
 
+    def certain(self, queries: range, shape: Shape) -> range:
+        """Keys that every query of a run is known to see, so that nobody need look at the mask."""
+        return range(0)
+
+    def of_heads(self, heads: slice) -> Mask:
+        """The mask for some of the heads; only a table can have one for each."""
+        return self
+
     def leaves_every_row(self, shape: Shape) -> bool:
         """Whether each query is sure to see a key, so that no row needs care in the softmax."""
         return False
@@ -88,8 +96,8 @@ class Mask:
         """
         self.check(shape)
         device = device or self.device
-        query = _indices(queries, shape[-2], "query").to(device)
-        key = _indices(keys, shape[-1], "key").to(device)
+        query = indices(queries, shape[-2], "query").to(device)
+        key = indices(keys, shape[-1], "key").to(device)
         allowed = self.allowed(query[:, None], key[None, :], shape)
         return allowed.expand(*allowed.shape[:-2], len(query), len(key))
 
@@ -116,6 +124,10 @@ class Causal(Mask):
         """Keys up to the position of the last query."""
         last = queries[-1] + _offset(self.offset, shape)
         return range(max(0, min(shape[-1], last + 1)))
+
+    def certain(self, queries: range, shape: Shape) -> range:
+        """Keys up to the position of the first query."""
+        return self.span(queries[:1], shape)
 
     def leaves_every_row(self, shape: Shape) -> bool:
         """The first query sees the first key, and the others see more."""
@@ -150,6 +162,10 @@ class Window(Mask):
         offset = _offset(self.offset, shape)
         first = min(shape[-1], max(0, queries[0] + offset - self.size + 1))
         return range(first, max(first, min(shape[-1], queries[-1] + offset + self.size)))
+
+    def certain(self, queries: range, shape: Shape) -> range:
+        """Keys near both the first and the last query."""
+        return _meeting([self.span(queries[:1], shape), self.span(queries[-1:], shape)])
 
 
 @dataclass(frozen=True, eq=False)
@@ -226,6 +242,12 @@ class Dense(Mask):
         """Where the mask is."""
         return self.table.device
 
+    def of_heads(self, heads: slice) -> Mask:
+        """Its own rows of heads, where it has any."""
+        if self.table.ndim < 3 or self.table.shape[-3] == 1:
+            return self
+        return Dense(self.table[..., heads, :, :])
+
     def check(self, shape: Shape) -> None:
         """It broadcasts."""
         check_broadcast("mask", self.table, shape)
@@ -263,9 +285,21 @@ class Combined(Mask):
 
     def span(self, queries: range, shape: Shape) -> range:
         """Where the spans of all parts meet."""
-        spans = [part.span(queries, shape) for part in self.parts]
-        first = max(span.start for span in spans)
-        return range(first, max(first, min(span.stop for span in spans)))
+        return _meeting([part.span(queries, shape) for part in self.parts])
+
+    def certain(self, queries: range, shape: Shape) -> range:
+        """What is certain for all parts."""
+        return _meeting([part.certain(queries, shape) for part in self.parts])
+
+    def of_heads(self, heads: slice) -> Mask:
+        """Each part for some of the heads."""
+        return Combined(tuple(part.of_heads(heads) for part in self.parts))
+
+
+def _meeting(spans: Sequence[range]) -> range:
+    """What all ranges have in common."""
+    first = max(span.start for span in spans)
+    return range(first, max(first, min(span.stop for span in spans)))
 
 
 def _parts(mask: Mask) -> tuple[Mask, ...]:
@@ -276,7 +310,8 @@ def _offset(offset: int | None, shape: Shape) -> int:
     return shape[-1] - shape[-2] if offset is None else offset
 
 
-def _indices(index: Index, size: int, what: str) -> Tensor:
+def indices(index: Index, size: int, what: str) -> Tensor:
+    """A slice or a list as indices from 0; an `ArgumentError` for one that is not there."""
     if isinstance(index, slice):
         return torch.arange(*index.indices(size))
     indices = torch.as_tensor(index, dtype=torch.long).reshape(-1)

@@ -1,0 +1,191 @@
+"""A map of weights in blocks of whole rows, so that nothing grows with N × M.
+
+Each block has some queries of some heads, and the keys that these can see; whole rows need no
+second pass to be normalised. Keys that the mask hides from all queries of a block are skipped,
+and where it shows all of them it is not looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from heedful.ops.causes import ENTRIES, HIDDEN, Causes, add_sink, rows_of
+
+QUERIES = 64  # of a block, where they fit: fewer make slow products, more skip less of the mask
+
+
+class Block(NamedTuple):
+    """Whole rows of some heads; what is not among `keys` is hidden.
+
+    weights: (h, n, m); zero in rows that may attend to nothing.
+    scores: (h, n, m), masked; finite, and `HIDDEN` where hidden.
+    total: (h, n), the log-sum-exp of each row, sink included; −inf where nothing is seen.
+    empty: (h, n), rows that may attend to nothing; None where there is none.
+    allowed: (h or 1, n, m), what may attend; None where all may.
+    heads, queries, keys: where it stands in the map.
+    shape: (H, N, M) of the map.
+    has_sink: whether a learned sink takes a share of each row.
+    """
+
+    weights: Tensor
+    scores: Tensor
+    total: Tensor
+    empty: Tensor | None
+    allowed: Allowed
+    heads: slice
+    queries: range
+    keys: range
+    shape: tuple[int, int, int]
+    has_sink: bool
+
+    @property
+    def rows(self) -> slice:
+        """The queries as a slice of N."""
+        return slice(self.queries.start, self.queries.stop)
+
+    @property
+    def columns(self) -> slice:
+        """The keys as a slice of M."""
+        return slice(self.keys.start, self.keys.stop)
+
+    @property
+    def position(self) -> int:
+        """p(n) of the first query, counted from the block's first key."""
+        _, N, M = self.shape
+        return self.queries.start + M - N - self.keys.start
+
+
+class Allowed(NamedTuple):
+    """What the queries of a run may see of its keys, where that is not certain.
+
+    keys: those that some query can see.
+    parts: (where among them, boolean (h or 1, n, part)); beside them, all may attend.
+    """
+
+    keys: range
+    parts: list[tuple[slice, Tensor]]
+
+    def seen_by(self, queries: int) -> Tensor | int:
+        """How many of the queries may see each key: (h or 1, m), or a number."""
+        if not self.parts:
+            return queries
+        heads = max(len(part) for _, part in self.parts)
+        counts = torch.full((heads, len(self.keys)), queries)
+        for where, part in self.parts:
+            counts[:, where] = part.sum(dim=-2).cpu()
+        return counts
+
+    def of_heads(self, heads: slice) -> Allowed:
+        """For some of the heads, where they differ."""
+        cut = [(where, part[heads] if len(part) > 1 else part) for where, part in self.parts]
+        return Allowed(self.keys, cut)
+
+
+def blocks(causes: Causes, *, entries: int = ENTRIES, queries: int = QUERIES) -> Iterator[Block]:
+    """The whole map, block after block.
+
+    A block's tensors are overwritten by the next one.
+
+    Args:
+        causes: what the map is a function of.
+        entries: how many weights a block may have; at least one row of the heads that share a
+            key head is computed at once.
+        queries: how many rows of a head.
+    """
+    of = causes.in_precision()
+    H, N, M = of.shape
+    group = H // of.key.shape[0]
+    rows = max(1, min(queries, N, entries // max(1, group * M)))
+    size = max(entries, group * rows * M)
+    buffers = of.query.new_empty(size), of.query.new_empty(size)
+    for start in range(0, N, rows):
+        run = range(start, min(start + rows, N))
+        allowed = _allowed(of, run)
+        fit = entries // max(1, len(run) * len(allowed.keys)) // group
+        step = min(H, max(1, fit) * group)
+        for first in range(0, H, step):
+            yield _block(of, slice(first, min(first + step, H)), run, allowed, buffers)
+
+
+def _allowed(of: Causes, queries: range) -> Allowed:
+    if of.mask is None:
+        return Allowed(range(of.shape[-1]), [])
+    keys = of.mask.span(queries, of.shape)
+    parts = []
+    for part in _beside(keys, of.mask.certain(queries, of.shape)):
+        rows, columns = slice(queries.start, queries.stop), slice(part.start, part.stop)
+        table = of.mask.crop(of.shape, rows, columns, of.query.device)
+        table = table if table.ndim == 3 else table[None]
+        parts.append((slice(part.start - keys.start, part.stop - keys.start), table))
+    return Allowed(keys, parts)
+
+
+def _beside(keys: range, certain: range) -> list[range]:
+    """What of the keys is not certain: all of them, or what stands left and right."""
+    if not len(certain):
+        return [keys] if len(keys) else []
+    left = range(keys.start, max(keys.start, certain.start))
+    right = range(min(keys.stop, certain.stop), keys.stop)
+    return [part for part in (left, right) if len(part)]
+
+
+def _block(
+    of: Causes, heads: slice, queries: range, allowed: Allowed, buffers: tuple[Tensor, Tensor]
+) -> Block:
+    allowed = allowed.of_heads(heads)
+    shape = (heads.stop - heads.start, len(queries), len(allowed.keys))
+    scores, weights = (buffer[: shape[0] * shape[1] * shape[2]].view(shape) for buffer in buffers)
+    _fill_scores(scores, of, heads, queries, allowed)
+    total, empty = _normalise(scores, weights, of.sinks if of.sinks is None else of.sinks[heads])
+    has_sink = of.sinks is not None
+    return Block(
+        weights, scores, total, empty, allowed, heads, queries, allowed.keys, of.shape, has_sink
+    )
+
+
+def _fill_scores(
+    scores: Tensor, of: Causes, heads: slice, queries: range, allowed: Allowed
+) -> None:
+    rows, columns = slice(queries.start, queries.stop), _slice(allowed.keys)
+    group = of.shape[0] // of.key.shape[0]
+    sharing = slice(heads.start // group, heads.stop // group)
+    # Heads that share a key head are rows of one product; scaling n × d is cheaper than n × m
+    query = (of.query[heads, rows] * of.scale).view(-1, group * len(queries), of.query.shape[-1])
+    key = of.key[sharing, columns].transpose(1, 2)
+    torch.bmm(query, key, out=scores.view(len(query), group * len(queries), -1))
+    if of.cap is not None:
+        scores.div_(of.cap).tanh_().mul_(of.cap)
+    if of.bias is not None:
+        bias = rows_of(of.bias, rows)
+        bias = bias[heads] if bias.ndim == 3 and len(bias) > 1 else bias
+        scores += bias if bias.shape[-1] == 1 else bias[..., columns]
+        scores.clamp_(min=HIDDEN)
+    for where, table in allowed.parts:
+        scores[:, :, where].masked_fill_(~table, HIDDEN)
+
+
+def _normalise(
+    scores: Tensor, weights: Tensor, sinks: Tensor | None
+) -> tuple[Tensor, Tensor | None]:
+    """Write the weights; the log-sum-exp of each row, and which rows are empty."""
+    if not scores.numel():
+        total = scores.new_full(scores.shape[:2], -torch.inf)
+        return total, torch.ones_like(total, dtype=torch.bool)
+    torch.softmax(scores, dim=-1, out=weights)
+    largest = scores.amax(dim=-1)
+    total = largest - weights.amax(dim=-1).log()  # a pass over the weights, and no exponents
+    if sinks is not None:
+        total = add_sink(weights, total, sinks)
+    if bool(largest.min() > HIDDEN / 2):
+        return total, None
+    empty = largest <= HIDDEN / 2
+    weights.masked_fill_(empty[..., None], 0.0)
+    return total.masked_fill(empty, -torch.inf), empty
+
+
+def _slice(these: range) -> slice:
+    return slice(these.start, these.stop)

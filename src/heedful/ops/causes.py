@@ -1,0 +1,125 @@
+"""What a map of weights is a function of, and any part of the map from it.
+
+The map of a head has N × M entries, its causes (N + M) · d. So the causes are kept, and a row, a
+crop or a statistic is computed when somebody asks. H query heads, G key heads, N queries, M keys.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from heedful.ops.masks import ALL, Index, Mask, indices
+
+HIDDEN = -1e30  # a score that no exponent survives, and that, unlike −inf, times a weight of 0 is 0
+ENTRIES = 1 << 20  # scores computed at once: 4 MB, which fits the caches of a core
+
+
+class Causes(NamedTuple):
+    """All that decides the weights of one sequence in one call.
+
+    The order is that of the models that have all of them: scale → softcap → bias → mask → a column
+    for the sink → softmax → the sink's column goes. A query that may see nothing has zeros.
+
+    query: (H, N, d).
+    key: (G, M, d); query head h uses key head h // (H // G).
+    scale: what the scores are multiplied by.
+    mask: which pairs may attend; None is all.
+    bias: added to the scaled scores; broadcasts to (H, N, M).
+    cap: c of the soft cap c · tanh(score / c) (Gemma 2).
+    sinks: (H,), a score for attending to nothing (gpt-oss); rows then sum to less than one.
+
+    >>> from heedful.ops.masks import Causal
+    >>> query = key = torch.eye(3).unsqueeze(0)
+    >>> weights(Causes(query, key, scale=1.0, mask=Causal()), queries=[1])
+    tensor([[[0.2689, 0.7311, 0.0000]]])
+    """
+
+    query: Tensor
+    key: Tensor
+    scale: float
+    mask: Mask | None = None
+    bias: Tensor | None = None
+    cap: float | None = None
+    sinks: Tensor | None = None
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """(H, N, M)."""
+        return self.query.shape[0], self.query.shape[1], self.key.shape[1]
+
+    def in_precision(self) -> Causes:
+        """The same in float32 at the least, as scores are computed in fused kernels."""
+        kind = torch.promote_types(self.query.dtype, torch.float32)
+        return self._replace(query=self.query.to(kind).contiguous(), key=self.key.to(kind))
+
+    def of_heads(self, heads: slice) -> Causes:
+        """The same for some of the heads, with a key for each of them."""
+        H, group = len(self.query), len(self.query) // len(self.key)
+        wanted = torch.arange(H)[heads]
+        bias = self.bias
+        return self._replace(
+            query=self.query[heads],
+            key=self.key[heads] if group == 1 else self.key[wanted // group],
+            mask=None if self.mask is None else self.mask.of_heads(heads),
+            bias=bias[heads] if bias is not None and bias.ndim == 3 and len(bias) > 1 else bias,
+            sinks=None if self.sinks is None else self.sinks[heads],
+        )
+
+
+def weights(causes: Causes, heads: slice = ALL, queries: Index = ALL, keys: Index = ALL) -> Tensor:
+    """Any part of the map, exactly: (h, n, m), in float32 at the least.
+
+    Rows are normalised over all keys, whichever of them are shown. Memory grows with what is
+    shown, and with the rows that are computed at once.
+
+    Args:
+        causes: see `Causes`.
+        heads: a slice of the heads.
+        queries, keys: a slice or a list of indices; negative ones count from the end.
+
+    Raises:
+        ArgumentError: an index outside the map.
+    """
+    of = causes.of_heads(heads).in_precision()
+    H, N, M = of.shape
+    rows, columns = indices(queries, N, "query"), indices(keys, M, "key")
+    shown = of.query.new_empty(H, len(rows), len(columns))
+    step = max(1, ENTRIES // max(1, H * M))
+    for start in range(0, len(rows), step):
+        part = scores(of, rows[start : start + step])
+        whole, total = part.softmax(dim=-1), part.logsumexp(dim=-1)
+        if of.sinks is not None:
+            add_sink(whole, total, of.sinks)
+        whole.masked_fill_(part.amax(dim=-1, keepdim=True) <= HIDDEN / 2, 0.0)
+        shown[:, start : start + step] = whole[:, :, columns]
+    return shown
+
+
+def scores(of: Causes, rows: Tensor) -> Tensor:
+    """Masked scores of some queries with all keys, (H, n, M); `HIDDEN` where none may attend."""
+    out = (of.query[:, rows] * of.scale) @ of.key.transpose(1, 2)
+    if of.cap is not None:
+        out = out.div_(of.cap).tanh_().mul_(of.cap)
+    if of.bias is not None:
+        out += rows_of(of.bias, rows)
+        out.clamp_(min=HIDDEN)  # so that an infinite bias is a hidden score
+    if of.mask is not None:
+        allowed = of.mask.crop(of.shape, rows, device=out.device)
+        out.masked_fill_(~allowed, HIDDEN)
+    return out
+
+
+def add_sink(weights: Tensor, total: Tensor, sinks: Tensor) -> Tensor:
+    """Give a sink (H,) its share of weights (H, n, m), in place; the new log-sum-exp (H, n)."""
+    with_sink = torch.logaddexp(total, sinks.to(total)[:, None])
+    weights *= (total - with_sink).exp()[..., None]
+    return with_sink
+
+
+def rows_of(bias: Tensor, rows: Tensor | slice) -> Tensor:
+    """The bias of some queries, (…, n or 1, M or 1)."""
+    bias = torch.atleast_2d(bias)
+    return bias if bias.shape[-2] == 1 else bias[..., rows, :]

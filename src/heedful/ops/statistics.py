@@ -1,0 +1,358 @@
+"""What one asks of a map, gathered block by block: its definitions, once.
+
+W is the map of one head; rows are queries n (N of them), columns keys m (M). Query n stands at
+position p(n) = n + M − N. A query that may attend to nothing has NaN in every statistic of a row,
+and is left out of means.
+
+Each statistic is updated with the blocks of a map, in any order, and can be merged with one that
+saw other blocks of the same map; what it found is in `result()`.
+
+>>> from heedful.ops.causes import Causes
+>>> from heedful.ops.masks import Causal
+>>> words = torch.eye(3).unsqueeze(0)
+>>> entropy, received = gather(Causes(words, words, 1.0, Causal()), Entropy(), Received())
+>>> entropy
+tensor([[0.0000, 0.5822, 0.9753]])
+>>> received
+tensor([[1.4809, 0.9430, 0.5761]])
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from heedful.errors import ArgumentError
+from heedful.ops.blocks import Block, blocks
+from heedful.ops.causes import HIDDEN, Causes
+
+
+def gather(causes: Causes, *statistics: Statistic, **sizes: int) -> list[Any]:
+    """The results of all statistics, in one pass over every row of a map.
+
+    Args:
+        causes: what the map is a function of.
+        statistics: fresh ones.
+        sizes: `entries` and `queries` of a block, see `blocks`.
+    """
+    for block in blocks(causes, **sizes):
+        for statistic in statistics:
+            statistic.update(block)
+    return [statistic.result() for statistic in statistics]
+
+
+class Statistic:
+    """Something that is gathered over the blocks of a map."""
+
+    def update(self, block: Block) -> None:
+        """Take a block in."""
+        raise NotImplementedError
+
+    def merge(self, other: Any) -> None:
+        """Take in what another one of the same kind has seen of the same map."""
+        raise NotImplementedError
+
+    def result(self) -> Any:
+        """What was found."""
+        raise NotImplementedError
+
+
+class RowStatistic(Statistic):
+    """A number for each query, (H, N), NaN where it sees nothing; defines `of`."""
+
+    values: Tensor | None = None
+
+    def of(self, block: Block) -> Tensor:
+        """(h, n) of a block."""
+        raise NotImplementedError
+
+    def update(self, block: Block) -> None:
+        """Write the block's rows."""
+        if self.values is None:
+            self.values = block.weights.new_full(block.shape[:2], torch.nan)
+        found = self.of(block) if len(block.keys) else torch.nan
+        self.values[block.heads, block.rows] = found
+        if block.empty is not None:
+            self.values[block.heads, block.rows].masked_fill_(block.empty, torch.nan)
+
+    def merge(self, other: RowStatistic) -> None:
+        """Rows that only the other has seen are its own."""
+        if self.values is None:
+            self.values = other.values
+        elif other.values is not None:
+            self.values = torch.where(self.values.isnan(), other.values, self.values)
+
+    def result(self) -> Tensor:
+        """(H, N)."""
+        assert self.values is not None
+        return self.values
+
+
+class Entropy(RowStatistic):
+    """−Σₘ W log W, in nats: 0 where one key has all, log(n) where n keys have the same."""
+
+    def of(self, block: Block) -> Tensor:
+        """From log W = score − log-sum-exp: no logarithm of each weight is needed."""
+        share = _row_sums(block)
+        return (block.total * share - torch.linalg.vecdot(block.weights, block.scores)).clamp(min=0)
+
+
+class LargestWeight(RowStatistic):
+    """The largest weight of each row."""
+
+    def of(self, block: Block) -> Tensor:
+        """(h, n)."""
+        return block.weights.amax(dim=-1)
+
+
+class Distance(RowStatistic):
+    """Σₘ W · |p(n) − m|: how far a query looks, in tokens.
+
+    Σ W · (p(n) − m) needs one sum for each row; keys after the query, where there are any, are
+    counted twice the other way.
+    """
+
+    def of(self, block: Block) -> Tensor:
+        """(h, n)."""
+        weights, first = block.weights, block.position
+        n, m = weights.shape[1:]
+        # counted from the block's own positions: small numbers have small rounding errors
+        keys = torch.arange(-first, m - first).to(weights)
+        own = torch.arange(n).to(weights)
+        moment = weights @ keys
+        found = own * _row_sums(block) - moment
+        start = min(max(first, 0), m)
+        if start < m:
+            later = (keys[start:] - own[:, None]).clamp(min=0)
+            found += 2 * torch.linalg.vecdot(weights[:, :, start:], later)
+        return found
+
+
+class Diagonal(RowStatistic):
+    """W[n, p(n) − offset]: 0 is the token itself, 1 the one before it.
+
+    NaN for a query that has no such key, as the first one has no key before it.
+    """
+
+    def __init__(self, offset: int) -> None:
+        self.offset = offset
+
+    def of(self, block: Block) -> Tensor:
+        """(h, n)."""
+        n, m = block.weights.shape[1:]
+        shift = block.position - self.offset
+        found = block.weights.new_zeros(len(block.weights), n)
+        first = max(0, -shift)
+        line = block.weights.diagonal(shift, dim1=1, dim2=2) if -n < shift < m else found[:, :0]
+        found[:, first : first + line.shape[-1]] = line
+        # outside the map, and not only hidden, there is no such key
+        found[:, : max(0, -shift - block.keys.start)] = torch.nan
+        found[:, max(0, block.shape[-1] - block.keys.start - shift) :] = torch.nan
+        return found
+
+
+class Sink(RowStatistic):
+    """W[n, 0]: the weight on the first key."""
+
+    def of(self, block: Block) -> Tensor:
+        """(h, n)."""
+        if block.keys.start > 0:
+            return torch.zeros_like(block.total)
+        return block.weights[:, :, 0]
+
+
+class Dropped(RowStatistic):
+    """1 − Σₘ W: what a learned sink takes."""
+
+    def of(self, block: Block) -> Tensor:
+        """(h, n)."""
+        return 1 - block.weights.sum(dim=-1)
+
+
+class Received(Statistic):
+    """Σₙ W[n, m] of each key, (H, M); as a mean, divided by the queries that may see it."""
+
+    def __init__(self, mean: bool = False) -> None:
+        self.mean = mean
+        self.sums: Tensor | None = None
+        self.counts: Tensor | None = None
+
+    def update(self, block: Block) -> None:
+        """Add the columns of the block."""
+        H, _, M = block.shape
+        if self.sums is None:
+            # float64: a key may be seen by very many queries
+            self.sums = block.weights.new_zeros(H, M, dtype=torch.float64)
+            self.counts = torch.zeros(H, M)
+        assert self.counts is not None
+        self.sums[block.heads, block.columns] += block.weights.sum(dim=1)
+        if self.mean:
+            self.counts[block.heads, block.columns] += block.allowed.seen_by(len(block.queries))
+
+    def merge(self, other: Received) -> None:
+        """Add up."""
+        if self.sums is None or self.counts is None:
+            self.sums, self.counts = other.sums, other.counts
+        elif other.sums is not None and other.counts is not None:
+            self.sums, self.counts = self.sums + other.sums, self.counts + other.counts
+
+    def result(self) -> Tensor:
+        """(H, M); as a mean, NaN for a key that no query may see."""
+        assert self.sums is not None
+        assert self.counts is not None
+        return (self.sums / self.counts.to(self.sums) if self.mean else self.sums).float()
+
+
+class Top(NamedTuple):
+    """The largest weights of each row, descending, and their keys, (H, N, k) each.
+
+    Where a row sees fewer than k keys, the rest is 0 with key −1.
+    """
+
+    weights: Tensor
+    keys: Tensor
+
+
+class TopKeys(Statistic):
+    """The k largest weights of each row with their keys; of equal ones the lower key is first."""
+
+    def __init__(self, k: int) -> None:
+        self.k = k
+        self.top: Top | None = None
+
+    def update(self, block: Block) -> None:
+        """Write the block's rows."""
+        H, N, _ = block.shape
+        if self.top is None:
+            values = block.weights.new_full((H, N, self.k), torch.nan)
+            self.top = Top(values, values.new_full(values.shape, -1, dtype=torch.long))
+        k = min(self.k, len(block.keys))
+        scores, keys = largest(block.scores, k)
+        weights, hidden = block.weights.gather(-1, keys), scores <= HIDDEN / 2
+        found = Top(
+            weights.masked_fill(hidden, 0.0), (keys + block.keys.start).masked_fill(hidden, -1)
+        )
+        for values, new, nothing in zip(self.top, found, (0.0, -1), strict=True):
+            here = values[block.heads, block.rows]
+            here[..., :k], here[..., k:] = new, nothing
+        if block.empty is not None:
+            self.top.weights[block.heads, block.rows].masked_fill_(
+                block.empty[..., None], torch.nan
+            )
+
+    def merge(self, other: TopKeys) -> None:
+        """Rows that only the other has seen are its own."""
+        if self.top is None:
+            self.top = other.top
+        elif other.top is not None:
+            missing = self.top.weights.isnan()
+            self.top = Top(
+                torch.where(missing, other.top.weights, self.top.weights),
+                torch.where(missing, other.top.keys, self.top.keys),
+            )
+
+    def result(self) -> Top:
+        """Weights and keys, (H, N, k)."""
+        assert self.top is not None
+        return self.top
+
+
+class Heatmap(Statistic):
+    """The map pooled to at most size × size cells, (H, rows, columns).
+
+    A cell is the mean, or the largest, of the weights in it; hidden ones count as 0. All cells
+    have the same size but the last ones, which may be smaller.
+
+    Args:
+        size: how many rows and columns of cells there may be.
+        reduce: "mean" or "max".
+    """
+
+    def __init__(self, size: int = 256, reduce: str = "mean") -> None:
+        if reduce not in ("mean", "max"):
+            raise ArgumentError(f"reduce={reduce!r}", expected="'mean' or 'max'")
+        if size < 1:
+            raise ArgumentError(f"size={size}", expected="at least 1 cell")
+        self.size, self.reduce = size, reduce
+        self.cells: Tensor | None = None
+
+    def update(self, block: Block) -> None:
+        """Pool the columns of the block, then add its rows to theirs."""
+        if self.cells is None:
+            self.heights, self.widths = (_cells(length, self.size) for length in block.shape[1:])
+            cells = (block.shape[0], len(self.heights), len(self.widths))
+            self.cells = block.weights.new_zeros(cells)
+        if not len(block.keys):
+            return
+        pooled = self._columns(block)
+        first = block.keys.start // int(self.widths[0])
+        here = self.cells[block.heads, :, first : first + pooled.shape[-1]]
+        row = torch.arange(*_ends(block.queries), device=pooled.device) // int(self.heights[0])
+        if self.reduce == "mean":
+            here.index_add_(1, row, pooled)
+        else:
+            here.scatter_reduce_(1, row[:, None].expand(pooled.shape), pooled, "amax")
+
+    def merge(self, other: Heatmap) -> None:
+        """Add up, or take the larger."""
+        if self.cells is None:
+            self.__dict__.update(other.__dict__)
+        elif other.cells is not None:
+            join = torch.add if self.reduce == "mean" else torch.maximum
+            self.cells = join(self.cells, other.cells)
+
+    def result(self) -> Tensor:
+        """(H, rows, columns)."""
+        assert self.cells is not None
+        if self.reduce == "max":
+            return self.cells
+        return self.cells / (self.heights[:, None] * self.widths).to(self.cells)
+
+    def _columns(self, block: Block) -> Tensor:
+        """(h, n, columns that the block touches)."""
+        width = int(self.widths[0])
+        before, after = block.keys.start % width, -block.keys.stop % width
+        cells = F.pad(block.weights, (before, after)).unflatten(-1, (-1, width))
+        return cells.sum(dim=-1) if self.reduce == "mean" else cells.amax(dim=-1)
+
+
+def largest(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """The k largest of each row, descending, and where they are; of equal ones the first.
+
+    torch.topk takes any of equal ones, so the rows that have some at the end are sorted whole.
+    """
+    values, places = scores.topk(k, dim=-1)
+    places, order = places.sort(dim=-1)  # equal ones in the order of their keys
+    values = values.gather(-1, order)
+    values, order = values.sort(dim=-1, descending=True, stable=True)
+    places = places.gather(-1, order)
+    if k and k < scores.shape[-1]:
+        unsure = (scores >= values[..., -1:]).sum(dim=-1) > k
+        if bool(unsure.any()):
+            whole, all_places = scores[unsure].sort(dim=-1, descending=True, stable=True)
+            values[unsure], places[unsure] = whole[:, :k], all_places[:, :k]
+    return values, places
+
+
+def mean(values: Tensor) -> Tensor:
+    """(H,), over the queries that have a number."""
+    return values.nanmean(dim=-1)
+
+
+def _row_sums(block: Block) -> Tensor | float:
+    """1 but for a sink, which takes its share."""
+    return block.weights.sum(dim=-1) if block.has_sink else 1.0
+
+
+def _ends(these: range) -> tuple[int, int]:
+    return these.start, these.stop
+
+
+def _cells(total: int, size: int) -> Tensor:
+    """How long each of at most `size` pieces is: equal ones, and the last what is left."""
+    step = max(1, -(-total // size))
+    starts = torch.arange(0, total, step)
+    return (total - starts).clamp(max=step)

@@ -1,0 +1,255 @@
+"""Statistics by blocks, against their definitions in NumPy on the whole map."""
+
+import math
+
+import numpy as np
+import oracle
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from heedful.errors import ArgumentError
+from heedful.ops.blocks import blocks
+from heedful.ops.causes import Causes, weights
+from heedful.ops.masks import Causal, Dense, Padding, Window
+from heedful.ops.statistics import (
+    Diagonal,
+    Distance,
+    Dropped,
+    Entropy,
+    Heatmap,
+    LargestWeight,
+    Received,
+    Sink,
+    TopKeys,
+    gather,
+    largest,
+)
+
+
+@st.composite
+def causes(draw):
+    """Causes of any kind, and the whole map that they stand for, in float64."""
+    G, r = draw(st.integers(1, 3)), draw(st.integers(1, 3))
+    N, M, d = draw(st.integers(1, 13)), draw(st.integers(1, 13)), draw(st.integers(1, 5))
+    generator = torch.Generator().manual_seed(draw(st.integers(0, 999)))
+
+    def random(*shape):
+        return torch.randn(*shape, generator=generator, dtype=torch.float64)
+
+    query, key = random(G * r, N, d), random(G, M, d)
+    table = torch.rand(G * r, N, M, generator=generator) < 0.7
+    kinds = {
+        "none": None,
+        "causal": Causal(),
+        "offset": Causal(draw(st.integers(-3, 3))),
+        "window": Causal() & Window(draw(st.integers(1, 5))),
+        "both sides": Window(draw(st.integers(1, 4))),
+        "padding": Causal() & Padding(torch.rand(M, generator=generator) < 0.7),
+        "table": Dense(table[:1]),
+        "tables": Causal() & Dense(table),
+    }
+    mask = kinds[draw(st.sampled_from(list(kinds)))]
+    bias = draw(st.sampled_from([None, random(N, M), random(G * r, 1, M), random(G * r, N, M)]))
+    if bias is not None and draw(st.booleans()):
+        bias[..., 0] = -math.inf
+    cap = draw(st.sampled_from([None, 1.5]))
+    sinks = draw(st.sampled_from([None, random(G * r)]))
+    made = Causes(query, key, 0.7, mask, bias, cap, sinks)
+    return made, whole_map(made)
+
+
+def whole_map(of):
+    """The map in NumPy: scale, cap, bias, mask, sink, softmax, the sink's column goes."""
+    H, N, M = of.shape
+    key = np.repeat(oracle.numpy(of.key), H // len(of.key), axis=0)
+    scores = of.scale * oracle.numpy(of.query) @ key.transpose(0, 2, 1)
+    if of.cap:
+        scores = of.cap * np.tanh(scores / of.cap)
+    if of.bias is not None:
+        scores = scores + oracle.numpy(of.bias)
+    if of.mask is not None:
+        scores = np.where(of.mask.crop(of.shape).numpy(), scores, -math.inf)
+    seen = (scores > -math.inf).any(-1)
+    if of.sinks is not None:
+        sink = np.broadcast_to(oracle.numpy(of.sinks)[:, None, None], (H, N, 1))
+        scores = np.concatenate([scores, sink], axis=-1)
+    highest = scores.max(-1, keepdims=True)
+    raised = np.exp(scores - np.where(highest > -math.inf, highest, 0.0))
+    shares = raised / np.maximum(raised.sum(-1, keepdims=True), 1e-300)
+    return np.where(seen[..., None], shares[..., :M], 0.0), seen
+
+
+def by_definition(map_, seen):
+    H, N, M = map_.shape
+    position = np.arange(N)[:, None] + M - N
+    with np.errstate(divide="ignore", invalid="ignore"):
+        log = np.where(map_ > 0, np.log(map_), 0.0)
+
+    def rows(values):
+        return np.where(seen, values, np.nan)
+
+    def diagonal(offset):
+        values = np.full((H, N), np.nan)
+        for n in range(N):
+            m = n + M - N - offset
+            if 0 <= m < M:
+                values[:, n] = map_[:, n, m]
+        return rows(values)
+
+    return {
+        "entropy": rows(-(map_ * log).sum(-1)),
+        "largest": rows(map_.max(-1)),
+        "distance": rows((map_ * np.abs(position - np.arange(M))).sum(-1)),
+        "self": diagonal(0),
+        "previous": diagonal(1),
+        "next": diagonal(-1),
+        "sink": rows(map_[:, :, 0]),
+        "dropped": rows(1 - map_.sum(-1)),
+        "received": map_.sum(1),
+    }
+
+
+def fresh():
+    return {
+        "entropy": Entropy(),
+        "largest": LargestWeight(),
+        "distance": Distance(),
+        "self": Diagonal(0),
+        "previous": Diagonal(1),
+        "next": Diagonal(-1),
+        "sink": Sink(),
+        "dropped": Dropped(),
+        "received": Received(),
+    }
+
+
+SIZES = {"entries": st.integers(1, 200), "queries": st.integers(1, 9)}
+
+
+@settings(max_examples=150, deadline=None)
+@given(made=causes(), sizes=st.fixed_dictionaries(SIZES))
+def test_statistics_equal_their_definitions(made, sizes):
+    of, (map_, seen) = made
+    found = dict(zip(fresh(), gather(of, *fresh().values(), **sizes), strict=True))
+    for name, value in by_definition(map_, seen).items():
+        np.testing.assert_allclose(found[name], value, atol=2e-6, err_msg=name)
+
+
+@settings(max_examples=60, deadline=None)
+@given(made=causes(), data=st.data())
+def test_any_part_of_the_map_is_exact(made, data):
+    of, (map_, _) = made
+    H, N, M = of.shape
+    queries = data.draw(st.lists(st.integers(-N, N - 1), min_size=1, max_size=5))
+    keys = data.draw(st.lists(st.integers(-M, M - 1), min_size=1, max_size=5))
+    heads = slice(data.draw(st.integers(0, H - 1)), H)
+    part = weights(of, heads, queries, keys)
+    np.testing.assert_allclose(part, map_[heads][:, queries][:, :, keys], atol=1e-12)
+
+
+@settings(max_examples=40, deadline=None)
+@given(made=causes(), sizes=st.fixed_dictionaries(SIZES), seed=st.integers(0, 99))
+def test_blocks_merge_in_any_order(made, sizes, seed):
+    """Two halves of the blocks, each in an order of its own, and merged."""
+    of, _ = made
+    once = gather(of, *fresh().values(), TopKeys(3), Heatmap(4), Received(mean=True))
+    made_of = [
+        block._replace(weights=block.weights.clone(), scores=block.scores.clone())
+        for block in blocks(of, **sizes)
+    ]
+    order = torch.randperm(len(made_of), generator=torch.Generator().manual_seed(seed)).tolist()
+    halves = []
+    for half in (order[::2], order[1::2]):
+        statistics = [*fresh().values(), TopKeys(3), Heatmap(4), Received(mean=True)]
+        for at in half:
+            for statistic in statistics:
+                statistic.update(made_of[at])
+        halves.append(statistics)
+    for one, other, whole in zip(*halves, once, strict=True):
+        one.merge(other)
+        torch.testing.assert_close(one.result(), whole, atol=1e-6, rtol=1e-6, equal_nan=True)
+
+
+@settings(max_examples=60, deadline=None)
+@given(made=causes(), k=st.integers(1, 15), sizes=st.fixed_dictionaries(SIZES))
+def test_top_keys(made, k, sizes):
+    of, (map_, seen) = made
+    [top] = gather(of, TopKeys(k), **sizes)
+    ordered = -np.sort(-map_, axis=-1)[..., :k]
+    ordered = np.pad(ordered, ((0, 0), (0, 0), (0, k - ordered.shape[-1])))
+    expected = np.where(seen[..., None], ordered, np.nan)
+    np.testing.assert_allclose(top.weights, expected, atol=1e-9)
+    for index in np.ndindex(*map_.shape[:2]):
+        keys = [m for m in top.keys[index].tolist() if m >= 0]
+        assert len(set(keys)) == len(keys)
+        np.testing.assert_allclose(map_[index][keys], top.weights[index][: len(keys)], atol=1e-9)
+
+
+@given(
+    rows=st.lists(st.lists(st.integers(0, 3), min_size=6, max_size=6), min_size=1, max_size=5),
+    k=st.integers(1, 6),
+)
+def test_of_equal_scores_the_first(rows, k):
+    scores = torch.tensor(rows, dtype=torch.float32)[None]
+    values, places = largest(scores, k)
+    expected = np.argsort(-np.array(rows), axis=-1, kind="stable")[:, :k]
+    assert places[0].tolist() == expected.tolist()
+    assert torch.equal(values, scores.gather(-1, places))
+
+
+@settings(max_examples=60, deadline=None)
+@given(made=causes(), size=st.integers(1, 15), reduce=st.sampled_from(["mean", "max"]))
+def test_heatmaps_pool_the_map(made, size, reduce):
+    of, (map_, _) = made
+    _, N, M = of.shape
+    [pooled] = gather(of, Heatmap(size, reduce), entries=50, queries=3)
+    height, width = math.ceil(N / size), math.ceil(M / size)
+    assert max(pooled.shape[1:]) <= size
+    for i in range(pooled.shape[1]):
+        for j in range(pooled.shape[2]):
+            cell = map_[:, i * height : (i + 1) * height, j * width : (j + 1) * width]
+            expected = cell.mean((1, 2)) if reduce == "mean" else cell.max((1, 2))
+            np.testing.assert_allclose(pooled[:, i, j], expected, atol=1e-6)
+
+
+@settings(max_examples=40, deadline=None)
+@given(made=causes(), sizes=st.fixed_dictionaries(SIZES))
+def test_received_as_a_mean_divides_by_who_may_see(made, sizes):
+    of, (map_, _) = made
+    [received] = gather(of, Received(mean=True), **sizes)
+    allowed = np.ones(of.shape, bool) if of.mask is None else of.mask.crop(of.shape).numpy()
+    counts = np.broadcast_to(allowed, of.shape).sum(1)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        expected = np.where(counts > 0, map_.sum(1) / counts, np.nan)
+    np.testing.assert_allclose(received, expected, atol=2e-6)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+def test_narrow_types_are_computed_in_float32(dtype):
+    torch.manual_seed(3)
+    query, key = torch.randn(4, 9, 8).to(dtype), torch.randn(2, 11, 8).to(dtype)
+    of = Causes(query, key, 0.4, Causal())
+    map_, seen = whole_map(of)
+    [entropy] = gather(of, Entropy(), queries=4)
+    assert entropy.dtype == torch.float32
+    np.testing.assert_allclose(entropy, by_definition(map_, seen)["entropy"], atol=2e-6)
+
+
+def test_no_block_is_larger_than_asked():
+    query = torch.randn(4, 500, 8)
+    of = Causes(query, query, 1.0, Causal() & Window(30))
+    sizes = [block.weights.numel() for block in blocks(of, entries=4000, queries=16)]
+    assert max(sizes) <= 4000
+    assert sum(sizes) < 4 * 500 * 60  # what the window empties is skipped
+
+
+def test_wrong_pooling_is_one_line():
+    with pytest.raises(ArgumentError, match="'mean' or 'max'"):
+        Heatmap(reduce="median")
+    with pytest.raises(ArgumentError, match="at least 1 cell"):
+        Heatmap(size=0)
+    query = torch.randn(1, 3, 2)
+    with pytest.raises(ArgumentError, match="query index 7"):
+        weights(Causes(query, query, 1.0), queries=[7])
