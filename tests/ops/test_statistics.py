@@ -199,13 +199,21 @@ def test_of_equal_scores_the_first(rows, k):
     assert torch.equal(values, scores.gather(-1, places))
 
 
-@settings(max_examples=60, deadline=None)
-@given(made=causes(), size=st.integers(1, 15), reduce=st.sampled_from(["mean", "max"]))
-def test_heatmaps_pool_the_map(made, size, reduce):
+@settings(max_examples=100, deadline=None)
+@given(
+    made=causes(),
+    size=st.integers(1, 15),
+    reduce=st.sampled_from(["mean", "max"]),
+    ends=st.tuples(*[st.integers(-3, 13)] * 4),
+)
+def test_heatmaps_pool_a_region_of_the_map(made, size, reduce, ends):
     of, (map_, _) = made
-    _, N, M = of.shape
-    [pooled] = gather(of, Heatmap(size, reduce), entries=50, queries=3)
-    height, width = math.ceil(N / size), math.ceil(M / size)
+    region = slice(*ends[:2]), slice(*ends[2:])
+    map_ = map_[:, *region]
+    _, N, M = map_.shape
+    [pooled] = gather(of, Heatmap(size, reduce, *region), entries=50, queries=3)
+    height, width = max(1, math.ceil(N / size)), max(1, math.ceil(M / size))
+    assert pooled.shape[1:] == (math.ceil(N / height), math.ceil(M / width))
     assert max(pooled.shape[1:]) <= size
     for i in range(pooled.shape[1]):
         for j in range(pooled.shape[2]):
@@ -250,6 +258,8 @@ def test_wrong_pooling_is_one_line():
         Heatmap(reduce="median")
     with pytest.raises(ArgumentError, match="at least 1 cell"):
         Heatmap(size=0)
+    with pytest.raises(ArgumentError, match="without a step"):
+        Heatmap(queries=slice(0, 9, 2))
     query = torch.randn(1, 3, 2)
     with pytest.raises(ArgumentError, match="query index 7"):
         weights(Causes(query, query, 1.0), queries=[7])

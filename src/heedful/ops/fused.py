@@ -8,6 +8,11 @@ queries, and leaves out the keys that no query of the block can see.
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TypeAlias
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -23,14 +28,36 @@ BLOCK = (
 WHOLE = 1 << 20  # a mask of up to so many entries (1 MB) is made whole, in one kernel call
 
 
+Listener: TypeAlias = Callable[[Arguments, Tensor], None]
+_thread = threading.local()
+
+
+@contextmanager
+def listening(listener: Listener) -> Iterator[None]:
+    """Tell a listener the arguments and the context of every call of this thread."""
+    before = getattr(_thread, "listeners", ())
+    _thread.listeners = (*before, listener)
+    try:
+        yield
+    finally:
+        _thread.listeners = before
+
+
 def fused(arguments: Arguments) -> Tensor:
     """The context (..., N, value width) of checked arguments, by torch's kernels."""
+    context = _attend(arguments)
+    for listener in getattr(_thread, "listeners", ()):
+        listener(arguments, context)
+    return context
+
+
+def _attend(arguments: Arguments) -> Tensor:
     if arguments.dropout and arguments.query.is_cpu:
         return dropped(arguments)
     if _is_ready(arguments):  # no detours, which cost as much as attending to a few keys
         return _by_structure(arguments, arguments)
     lead = arguments.shape[:-2]
-    query, key, value = (_four_axes(t, lead) for t in arguments[:3])
+    query, key, value = (four_axes(t, lead) for t in arguments[:3])
     width, value_width = query.shape[-1], value.shape[-1]
     query, key, value = (_widen(t, max(width, value_width)) for t in (query, key, value))
     whole = arguments._replace(query=query, key=key, value=value)
@@ -97,7 +124,7 @@ def _table(original: Arguments, queries: slice, keys: slice) -> Tensor | None:
     else:
         bias = stepping.in_precision(_crop(original.bias, queries, keys), original.query)
         table = bias if allowed is None else bias.masked_fill(~allowed, float("-inf"))
-    return None if table is None else _four_axes(table, original.shape[:-2])
+    return None if table is None else four_axes(table, original.shape[:-2])
 
 
 def _crop(bias: Tensor, queries: slice, keys: slice) -> Tensor:
@@ -109,7 +136,7 @@ def _crop(bias: Tensor, queries: slice, keys: slice) -> Tensor:
     ]
 
 
-def _four_axes(tensor: Tensor, lead: tuple[int, ...]) -> Tensor:
+def four_axes(tensor: Tensor, lead: tuple[int, ...]) -> Tensor:
     """(…, a, b) with `lead` axes before them as (batch, heads, a, b): the fused kernels' form."""
     axes = len(lead) + 2
     tensor = tensor.reshape(*[1] * (axes - tensor.ndim), *tensor.shape)
