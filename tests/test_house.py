@@ -21,7 +21,7 @@ FLOORS = {
     "layers": 2,
     "models": 3,
     "text": 3,
-    "record": 3,
+    "recorder": 3,
     "generate": 4,
     "train": 4,
     "explain": 4,
@@ -85,6 +85,7 @@ def test_public_names():
         "load_model",
         "masks",
         "positions",
+        "record",
         "steps",
     }
     assert all(hasattr(heedful, name) for name in heedful.__all__)

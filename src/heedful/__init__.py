@@ -11,15 +11,26 @@ from heedful import errors
 if TYPE_CHECKING:
     from heedful.models import load_model
     from heedful.ops import attention, masks, positions, steps
+    from heedful.recorder import record
 
 __version__ = "0.1.0"
-__all__ = ["__version__", "attention", "errors", "load_model", "masks", "positions", "steps"]
+__all__ = [
+    "__version__",
+    "attention",
+    "errors",
+    "load_model",
+    "masks",
+    "positions",
+    "record",
+    "steps",
+]
 
 _HOMES = {
     "attention": "heedful.ops",
     "load_model": "heedful.models",
     "masks": "heedful.ops",
     "positions": "heedful.ops",
+    "record": "heedful.recorder",
     "steps": "heedful.ops",
 }
 

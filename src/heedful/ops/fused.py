@@ -45,10 +45,22 @@ def listening(listener: Listener) -> Iterator[None]:
 
 def fused(arguments: Arguments) -> Tensor:
     """The context (..., N, value width) of checked arguments, by torch's kernels."""
-    context = _attend(arguments)
-    for listener in getattr(_thread, "listeners", ()):
+    listeners = getattr(_thread, "listeners", ())
+    if not listeners:
+        return _attend(arguments)
+    _thread.running = True
+    try:
+        context = _attend(arguments)
+    finally:
+        _thread.running = False
+    for listener in listeners:
         listener(arguments, context)
     return context
+
+
+def is_running() -> bool:
+    """Whether a call that is listened to is under way in this thread."""
+    return getattr(_thread, "running", False)
 
 
 def _attend(arguments: Arguments) -> Tensor:

@@ -55,8 +55,8 @@ def rotary(
 
 def rotate(
     vectors: Float[Tensor, "*lead tokens width"],
-    cosines: Float[Tensor, "tokens half"],
-    sines: Float[Tensor, "tokens half"],
+    cosines: Float[Tensor, "*#lead tokens half"],
+    sines: Float[Tensor, "*#lead tokens half"],
 ) -> Float[Tensor, "*lead tokens width"]:
     """Turn each pair (i, i + width/2) of a vector by its position's angle.
 

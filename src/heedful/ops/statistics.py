@@ -19,16 +19,18 @@ tensor([[1.4809, 0.9430, 0.5761]])
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from heedful.errors import ArgumentError
+from heedful.errors import ArgumentError, HeedfulError
 from heedful.ops.blocks import Block, blocks
 from heedful.ops.causes import HIDDEN, Causes
 from heedful.ops.masks import ALL
+
+T = TypeVar("T")
 
 
 def gather(causes: Causes, *statistics: Statistic, **sizes: int) -> list[Any]:
@@ -88,8 +90,7 @@ class RowStatistic(Statistic):
 
     def result(self) -> Tensor:
         """(H, N)."""
-        assert self.values is not None
-        return self.values
+        return _given(self.values)
 
 
 class Entropy(RowStatistic):
@@ -184,11 +185,10 @@ class Received(Statistic):
     def update(self, block: Block) -> None:
         """Add the columns of the block."""
         H, _, M = block.shape
-        if self.sums is None:
+        if self.sums is None or self.counts is None:
             # float64: a key may be seen by very many queries
             self.sums = block.weights.new_zeros(H, M, dtype=torch.float64)
             self.counts = torch.zeros(H, M)
-        assert self.counts is not None
         self.sums[block.heads, block.columns] += block.weights.sum(dim=1)
         if self.mean:
             self.counts[block.heads, block.columns] += block.allowed.seen_by(len(block.queries))
@@ -202,9 +202,8 @@ class Received(Statistic):
 
     def result(self) -> Tensor:
         """(H, M); as a mean, NaN for a key that no query may see."""
-        assert self.sums is not None
-        assert self.counts is not None
-        return (self.sums / self.counts.to(self.sums) if self.mean else self.sums).float()
+        sums = _given(self.sums)
+        return (sums / _given(self.counts).to(sums) if self.mean else sums).float()
 
 
 class Top(NamedTuple):
@@ -257,8 +256,7 @@ class TopKeys(Statistic):
 
     def result(self) -> Top:
         """Weights and keys, (H, N, k)."""
-        assert self.top is not None
-        return self.top
+        return _given(self.top)
 
 
 class Heatmap(Statistic):
@@ -325,10 +323,10 @@ class Heatmap(Statistic):
 
     def result(self) -> Tensor:
         """(H, rows, columns)."""
-        assert self.cells is not None
+        cells = _given(self.cells)
         if self.reduce == "max":
-            return self.cells
-        return self.cells / (self.heights[:, None] * self.widths).to(self.cells)
+            return cells
+        return cells / (self.heights[:, None] * self.widths).to(cells)
 
     def _columns(self, part: Tensor, columns: slice) -> Tensor:
         """(h, n, columns of cells that the part touches)."""
@@ -354,6 +352,12 @@ def largest(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
             whole, all_places = scores[unsure].sort(dim=-1, descending=True, stable=True)
             values[unsure], places[unsure] = whole[:, :k], all_places[:, :k]
     return values, places
+
+
+def _given(found: T | None) -> T:
+    if found is None:
+        raise HeedfulError("a statistic of no block", expected="update(block) before result()")
+    return found
 
 
 def mean(values: Tensor) -> Tensor:

@@ -1,0 +1,176 @@
+"""One call of attention on one sequence: any part of its map, and its statistics."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor
+
+from heedful.errors import ArgumentError, RunError
+from heedful.ops import statistics as of
+from heedful.ops.causes import Causes, weights
+from heedful.ops.masks import Index
+from heedful.recorder.capture import Check
+
+
+@dataclass
+class Call:
+    """What a head of attention looked at, from what it was computed from; H heads, N × M.
+
+    `name` is that of the module, `layer` its number, `forward` the number of the forward pass,
+    `kind` "self", "causal" or "cross". Every statistic is defined in `heedful.ops.statistics`;
+    with `head` it is that head's alone, without it all heads' (H, …).
+    """
+
+    name: str
+    layer: int
+    forward: int
+    kind: str
+    causes: Causes
+    check: Check
+    value: Tensor | None = None
+    tokens: list[str] | None = None
+    door: str = ""
+    _kept: dict[Any, Any] = field(default_factory=dict, repr=False)
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """(H, N, M)."""
+        return self.causes.shape
+
+    def weights(
+        self, head: int | None = None, queries: Index | int | None = None, keys: Index | None = None
+    ) -> Tensor:
+        """Any part of the map, exactly: (H, n, m), or (n, m) of one head.
+
+        Args:
+            head: from 0; negative ones count from the end.
+            queries, keys: slices or lists of indices; default all.
+
+        Raises:
+            ArgumentError: what is not in the map.
+            RunError: the record of this call does not pass its own check.
+        """
+        part = weights(self._checked(), self._heads(head), _index(queries), _index(keys))
+        return part if head is None else part[0]
+
+    def received(self, head: int | None = None, *, mean: bool = False) -> Tensor:
+        """Σₙ W[n, m] of each key; as a mean, over the queries that may see it."""
+        return self._gathered(head, of.Received, mean)
+
+    def entropy(self, head: int | None = None) -> Tensor:
+        """−Σₘ W log W of each query, in nats."""
+        return self._gathered(head, of.Entropy)
+
+    def largest(self, head: int | None = None) -> of.Top:
+        """The largest weight of each query and its key."""
+        top = self.top(1, head)
+        return of.Top(top.weights[..., 0], top.keys[..., 0])
+
+    def top(self, k: int, head: int | None = None) -> of.Top:
+        """The k largest weights of each query with their keys, descending."""
+        if k < 1:
+            raise ArgumentError(f"the {k} largest weights", expected="at least 1")
+        return self._gathered(head, of.TopKeys, k)
+
+    def distance(self, head: int | None = None) -> Tensor:
+        """Σₘ W · |p(n) − m| of each query, in tokens."""
+        return self._gathered(head, of.Distance)
+
+    def diagonal(self, offset: int, head: int | None = None) -> Tensor:
+        """Mean over queries of W[n, p(n) − offset]: 0 is the token itself, 1 the one before."""
+        return of.mean(self._gathered(head, of.Diagonal, offset))
+
+    def sink(self, head: int | None = None) -> Tensor:
+        """Mean over queries of the weight on the first key."""
+        return of.mean(self._gathered(head, of.Sink))
+
+    def dropped(self, head: int | None = None) -> Tensor:
+        """1 − Σₘ W of each query: what a learned sink takes."""
+        return self._gathered(head, of.Dropped)
+
+    def heatmap(
+        self,
+        size: int = 256,
+        *,
+        head: int | None = None,
+        queries: slice = slice(None),
+        keys: slice = slice(None),
+        reduce: str = "mean",
+    ) -> Tensor:
+        """A region pooled to at most size × size cells: (H, rows, columns), or of one head."""
+        return self._gathered(head, of.Heatmap, size, reduce, queries, keys)
+
+    def value_norm(
+        self, head: int | None = None, queries: Index | None = None, keys: Index | None = None
+    ) -> Tensor:
+        """W[n, m] · ‖value m‖: what is moved, and not only where from.
+
+        Source: Kobayashi et al. 2020, *Attention is not only a weight* (arXiv:2004.10102).
+        """
+        if self.value is None:
+            raise RunError(
+                f"no values of {self.name} in this recording",
+                expected="record(model, values=True)",
+            )
+        group = self.shape[0] // len(self.value)
+        norms = self.value.float().norm(dim=-1).repeat_interleave(group, dim=0)
+        columns = norms[self._heads(head)][:, None, _index(keys)]
+        part = weights(self._checked(), self._heads(head), _index(queries), _index(keys)) * columns
+        return part if head is None else part[0]
+
+    def summary(self) -> dict[str, Tensor]:
+        """Of each head: means over the queries of every statistic of a row, and `received`.
+
+        One pass over every row of the map; kept, so that asking again costs nothing.
+        """
+        if "summary" not in self._kept:
+            rows = {
+                "entropy": of.Entropy(),
+                "largest": of.LargestWeight(),
+                "distance": of.Distance(),
+                "self": of.Diagonal(0),
+                "previous": of.Diagonal(1),
+                "sink": of.Sink(),
+                "dropped": of.Dropped(),
+            }
+            *means, received = of.gather(self._checked(), *rows.values(), of.Received())
+            summary = {name: of.mean(row) for name, row in zip(rows, means, strict=True)}
+            self._kept["summary"] = {**summary, "received": received}
+        return self._kept["summary"]
+
+    def _gathered(self, head: int | None, statistic: type, *arguments: Any) -> Any:
+        causes = self._checked()
+        if head is not None:
+            causes = causes.of_heads(self._heads(head))
+        [found] = of.gather(causes, statistic(*arguments))
+        if head is None:
+            return found
+        return of.Top(*(part[0] for part in found)) if isinstance(found, of.Top) else found[0]
+
+    def _heads(self, head: int | None) -> slice:
+        H = self.shape[0]
+        if head is None:
+            return slice(None)
+        if not -H <= head < H:
+            raise ArgumentError(f"head {head}", expected=f"head 0 to {H - 1}")
+        return slice(head % H, head % H + 1)
+
+    def _checked(self) -> Causes:
+        """The causes, unless they were shown not to be those of the output."""
+        if self.check.worst > self.check.tolerance:
+            raise RunError(
+                f"{self.name} was not recorded truthfully: its weights times its values are "
+                f"{self.check.worst:.1e} away from the output that the model used",
+                expected=f"at most {self.check.tolerance:.0e}",
+                cause="attention of a form that the recorder does not know",
+                remedy="look at another layer, and please report the model",
+            )
+        return self.causes
+
+
+def _index(index: Index | int | None) -> Index:
+    if index is None:
+        return slice(None)
+    return [index] if isinstance(index, int) else index

@@ -1,0 +1,159 @@
+"""`heedful.record`: a context around an unmodified model, and what its doors see while it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from contextlib import ExitStack, contextmanager
+
+import torch
+from torch import Tensor, nn
+
+from heedful.errors import ArgumentError
+from heedful.ops import fused
+from heedful.recorder import huggingface, own, torch_functions
+from heedful.recorder.capture import Seen, captured
+from heedful.recorder.names import Running
+from heedful.recorder.recording import Recording
+
+UNRECORDABLE = {  # modules whose layout of attention no map of queries × keys can show
+    "LongformerSelfAttention": "a band of neighbours and a few global tokens",
+    "LEDEncoderSelfAttention": "a band of neighbours and a few global tokens",
+    "BigBirdBlockSparseAttention": "blocks and random blocks",
+    "ReformerAttention": "buckets of hashed tokens",
+}
+
+
+@contextmanager
+def record(
+    model: nn.Module,
+    *,
+    layers: Collection[int] | None = None,
+    heads: Collection[int] | None = None,
+    values: bool = False,
+    dtype: torch.dtype | None = None,
+    every: int = 1,
+) -> Iterator[Recording]:
+    """Record the attention of any PyTorch model while it runs, at the speed that it has.
+
+    What is kept are the causes of each map (query, key, mask, scale); any part of the map is
+    computed from them when somebody asks. The model's outputs and gradients are what they were,
+    and nothing of it stays changed, also when an exception ends the block.
+
+    Args:
+        model: any module; nothing of it is modified.
+        layers: numbers of the layers to record; default all.
+        heads: the heads to record, with the keys that they share; default all.
+        values: keep the values too, for `value_norm`.
+        dtype: in which queries and keys are kept; default their own.
+        every: record each n-th forward pass only, the first one included.
+
+    Yields:
+        a `Recording`, which fills as the model runs.
+
+    Raises:
+        ArgumentError: no module, or a model whose attention cannot be recorded truthfully.
+
+    >>> from heedful.models import GPT, GPTConfig
+    >>> model = GPT(GPTConfig(vocabulary=9, context=8, width=12, layers=2, heads=3)).eval()
+    >>> with record(model) as recording:
+    ...     _ = model(torch.tensor([[1, 2, 3, 4]]))
+    >>> [call.name for call in recording], recording[0].weights(head=0, queries=[0])
+    (['blocks.0.attend', 'blocks.1.attend'], tensor([[1., 0., 0., 0.]]))
+    """
+    _check(model, every)
+    recording = Recording()
+    with ExitStack() as stack:
+        running = stack.enter_context(Running(model))
+        recorder = _Recorder(recording, running, layers, heads, values, dtype, every)
+        stack.enter_context(torch.compiler.set_stance("force_eager"))
+        stack.enter_context(own.watch(recorder.see))
+        if huggingface.is_loaded():
+            stack.enter_context(huggingface.watch(recorder.see, recorder.claim))
+        if torch_functions.is_needed(model):
+            stack.enter_context(torch_functions.watch(recorder.see, recorder.is_wanted))
+        yield recording
+
+
+class _Recorder:
+    """Gives what the doors see its name, layer and pass, and keeps what is wanted."""
+
+    def __init__(
+        self,
+        recording: Recording,
+        running: Running,
+        layers: Collection[int] | None,
+        heads: Collection[int] | None,
+        values: bool,
+        dtype: torch.dtype | None,
+        every: int,
+    ) -> None:
+        self.recording, self.running = recording, running
+        self.layers, self.heads = layers, heads
+        self.values, self.dtype, self.every = values, dtype, every
+        self.names: dict[str, int] = {}
+        self.claimed = False
+
+    def is_wanted(self) -> bool:
+        """Whether what runs now is to be recorded, and no other door sees it already."""
+        wanted = self.running.here and self.running.forward % self.every == 0
+        return wanted and not self.claimed and not fused.is_running()
+
+    @contextmanager
+    def claim(self) -> Iterator[bool]:
+        """What runs inside is one call, which one door sees; whether it is wanted."""
+        wanted = self.is_wanted()
+        before, self.claimed = self.claimed, True
+        try:
+            yield wanted
+        finally:
+            self.claimed = before
+
+    @torch.no_grad()
+    def see(self, seen: Seen) -> None:
+        """Keep a call."""
+        if not self.is_wanted():
+            return
+        running = self.running
+        layer = self.names.setdefault(running.name, len(self.names))
+        if self.layers is not None and layer not in self.layers:
+            return
+        self.recording.add(
+            captured(
+                seen,
+                name=running.name,
+                layer=layer,
+                forward=running.forward,
+                keep=real_tokens(running.inputs, seen),
+                heads=self.heads,
+                values=self.values,
+                dtype=self.dtype,
+            )
+        )
+
+
+def real_tokens(inputs: dict, seen: Seen) -> Tensor | None:
+    """(B, M), which keys are no padding, as the model was told; None where it was not."""
+    for name in ("attention_mask", "keep"):
+        mask = inputs.get(name)
+        if isinstance(mask, Tensor) and mask.ndim == 2 and mask.shape[1] == seen.key.shape[2]:
+            return mask.bool()
+    return None
+
+
+def _check(model: nn.Module, every: int) -> None:
+    if not isinstance(model, nn.Module):
+        raise ArgumentError(
+            f"a model of type {type(model).__name__}",
+            expected="a torch module",
+            remedy="record(model): for a pipeline, give its .model",
+        )
+    if every < 1:
+        raise ArgumentError(f"every={every}", expected="at least 1")
+    for name, module in model.named_modules():
+        layout = UNRECORDABLE.get(type(module).__name__)
+        if layout:
+            raise ArgumentError(
+                f"{name} is a {type(module).__name__}, which attends by {layout}",
+                expected="attention whose weights are a map of queries × keys",
+                remedy="record another model; its maps would not be what it computed",
+            )

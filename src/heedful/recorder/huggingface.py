@@ -1,0 +1,122 @@
+"""The second door: the interface through which transformers' models call attention.
+
+Whatever implementation a model uses (eager, sdpa, flex) is called as before; its query, key, mask
+and keywords are seen on the way. Registering an implementation of our own would be worse: without
+a mask function of its name, padding and causality would vanish in silence.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from heedful.errors import HeedfulError
+from heedful.ops.masks import Causal
+from heedful.recorder.capture import Seen
+
+
+def is_loaded() -> bool:
+    """Whether the process has models of transformers at all; only then is it touched."""
+    return "transformers.modeling_utils" in sys.modules
+
+
+@contextmanager
+def watch(
+    see: Callable[[Seen], None], claim: Callable[[], AbstractContextManager[bool]]
+) -> Iterator[None]:
+    """Tell of every call of attention by a model of transformers, where `claim()` says so.
+
+    Raises:
+        HeedfulError: a transformers without the interface.
+    """
+    interface = _interface()
+    original = interface.get_interface
+
+    def get_interface(self: Any, implementation: str, default: Callable) -> Callable:
+        function = original(self, implementation, default)
+
+        def call(module: nn.Module, *tensors: Any, **keywords: Any) -> Any:
+            with claim() as wanted:
+                result = function(module, *tensors, **keywords)
+            if wanted:
+                see(translated(implementation, module, tensors, keywords, result[0]))
+            return result
+
+        return call
+
+    interface.get_interface = get_interface
+    try:
+        yield
+    finally:
+        interface.get_interface = original
+
+
+def _interface() -> Any:
+    modeling = sys.modules["transformers.modeling_utils"]
+    interface = getattr(modeling, "AttentionInterface", None)
+    if not hasattr(interface, "get_interface"):
+        raise HeedfulError(
+            f"transformers {sys.modules['transformers'].__version__}",
+            expected="version 5 or newer, whose attention can be seen",
+            remedy="pip install --upgrade transformers",
+        )
+    return interface
+
+
+def translated(
+    implementation: str, module: nn.Module, tensors: tuple, keywords: dict, output: Tensor
+) -> Seen:
+    """A call as all doors tell it."""
+    names = ("query", "key", "value", "attention_mask", "dropout", "scaling")
+    given = dict(zip(names, tensors, strict=False)) | keywords
+    query, key = given["query"], given["key"]
+    scale = given.get("scaling")
+    allowed, bias = mask_and_bias(given.get("attention_mask"), query, key)
+    if given.get("position_bias") is not None:
+        bias = given["position_bias"] if bias is None else bias + given["position_bias"]
+    mask: Causal | Tensor | None = allowed
+    if given.get("attention_mask") is None and _is_causal(implementation, module, given, query):
+        mask = Causal(0)  # torch aligns its own to the top left
+    return Seen(
+        query,
+        key,
+        given["value"],
+        output.transpose(1, 2),
+        query.shape[-1] ** -0.5 if scale is None else float(scale),
+        mask=mask,
+        bias=bias,
+        cap=given.get("softcap"),
+        sinks=given.get("s_aux"),
+        dropout=given.get("dropout") or 0.0,
+        door=f"transformers, {implementation}",
+        cross=getattr(module, "is_cross_attention", None) or None,
+    )
+
+
+def _is_causal(implementation: str, module: nn.Module, given: dict, query: Tensor) -> bool:
+    """Whether no mask means causal; eager attention applies what it is given, and nothing else."""
+    asked = given.get("is_causal")
+    causal = getattr(module, "is_causal", True) if asked is None else asked
+    return implementation != "eager" and query.shape[2] > 1 and bool(causal)
+
+
+def mask_and_bias(mask: Any, query: Tensor, key: Tensor) -> tuple[Tensor | None, Tensor | None]:
+    """A mask as it arrives, boolean, added or of blocks, as what may attend and what is added."""
+    if mask is None:
+        return None, None
+    if not isinstance(mask, Tensor):  # flex attention's BlockMask
+        from torch.nn.attention.flex_attention import create_mask
+
+        B, H, N = query.shape[:3]
+        return create_mask(mask.mask_mod, B, H, N, key.shape[2], device=query.device), None
+    mask = mask[..., : key.shape[2]]
+    if mask.dtype == torch.bool:
+        return mask, None
+    allowed = mask > torch.finfo(mask.dtype).min / 2
+    added = mask.masked_fill(~allowed, 0.0)
+    return (None if bool(allowed.all()) else allowed), (added if bool(added.any()) else None)

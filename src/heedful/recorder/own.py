@@ -1,0 +1,44 @@
+"""The first door: `heedful.attention` itself, for the project's own models and layers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+
+from torch import Tensor
+
+from heedful.ops import fused
+from heedful.ops.arguments import Arguments
+from heedful.ops.fused import four_axes
+from heedful.ops.masks import Mask
+from heedful.recorder.capture import Seen
+
+
+def watch(see: Callable[[Seen], None]) -> AbstractContextManager[None]:
+    """Tell of every call of `heedful.attention` in this thread."""
+
+    def listen(arguments: Arguments, context: Tensor) -> None:
+        see(translated(arguments, context))
+
+    return fused.listening(listen)
+
+
+def translated(arguments: Arguments, context: Tensor) -> Seen:
+    """The arguments of a call as a door tells them, with four axes."""
+    lead, shape = arguments.shape[:-2], arguments.shape
+    query, key, value, output = (four_axes(tensor, lead) for tensor in (*arguments[:3], context))
+    mask: Mask | Tensor | None = arguments.mask
+    if arguments.mask is not None and len(shape) != 4:
+        mask = four_axes(arguments.mask.crop(shape, device=query.device), lead)
+    bias = None if arguments.bias is None else four_axes(arguments.bias, lead)
+    return Seen(
+        query,
+        key,
+        value,
+        output,
+        arguments.scale,
+        mask=mask,
+        bias=bias,
+        dropout=arguments.dropout,
+        door="heedful",
+    )

@@ -1,0 +1,68 @@
+"""A mask of a model as the structure that it is, so that it costs nothing; else as it is."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from heedful.ops.masks import Causal, Combined, Dense, Mask, Window
+
+
+def recognise(mask: Mask | None, shape: tuple[int, int, int]) -> Mask | None:
+    """The same mask, causal or of a window where its table is exactly that; None where all may.
+
+    >>> table = (Causal() & Window(2)).crop((1, 4, 6))
+    >>> recognise(Dense(table), (1, 4, 6))
+    Combined(parts=(Causal(offset=2), Window(size=2, offset=2)))
+    """
+    if not isinstance(mask, Dense):
+        return mask
+    table = mask.table
+    while table.ndim > 2:
+        if len(table) > 1 and not bool((table == table[:1]).all()):
+            return mask
+        table = table[0]
+    table = table.expand(*shape[-2:])
+    if bool(table.all()):
+        return None
+    return next((guess for guess in _guesses(table) if _is(guess, table)), Dense(table))
+
+
+def is_causal(mask: Mask | None) -> bool:
+    """Whether no query sees a key after its own position."""
+    parts = mask.parts if isinstance(mask, Combined) else (mask,)
+    return any(isinstance(part, Causal) for part in parts)
+
+
+def _guesses(table: Tensor) -> list[Mask]:
+    """What the first and the last key of a few rows suggest."""
+    N, M = table.shape
+    seen = table.any(dim=1)
+    if not bool(seen.any()):
+        return []
+    rows = seen.nonzero()[:, 0]
+    first = table.int().argmax(dim=1)[rows]
+    last = M - 1 - table.flip(1).int().argmax(dim=1)[rows]
+    inside = last < M - 1  # a last key that is the map's end says nothing about the offset
+    offsets = (last - rows)[inside]
+    offset = int(offsets[0]) if len(offsets) else M - N
+    begins = first > 0
+    sizes = (rows + offset - first)[begins] + 1
+    size = int(sizes[0]) if len(sizes) else 0
+    guesses: list[Mask] = [Causal(offset)]
+    if size > 0:
+        guesses.append(Causal(offset) & Window(size, offset))
+    span = M - N
+    both = (rows + span - first)[begins] + 1
+    if len(both) and int(both[0]) > 0:
+        guesses.append(Window(int(both[0]), span))
+    return guesses
+
+
+def _is(guess: Mask, table: Tensor) -> bool:
+    """Whether the guess is the table, compared in runs of rows."""
+    for start in range(0, len(table), 256):
+        rows = slice(start, start + 256)
+        if not torch.equal(guess.crop(table.shape, rows, device=table.device), table[rows]):
+            return False
+    return True

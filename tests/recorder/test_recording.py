@@ -1,0 +1,232 @@
+"""Recording: nothing of a model changes; what is kept is what happened."""
+
+import threading
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import heedful
+from heedful.errors import ArgumentError, RunError
+from heedful.layers import CrossAttention, MultiHeadAttention
+from heedful.models import GPT, GPTConfig
+from heedful.recorder import capture
+from heedful.recorder.recognise import recognise
+
+
+@pytest.fixture
+def model():
+    config = GPTConfig(vocabulary=23, context=32, width=24, layers=3, heads=4, key_heads=2)
+    return GPT(config).eval()
+
+
+IDS = torch.arange(2 * 11).view(2, 11) % 23
+
+
+def test_our_own_models(model):
+    with heedful.record(model, values=True) as recording:
+        model(IDS)
+    assert [call.name for call in recording] == [f"blocks.{i}.attend" for i in range(3)]
+    assert [(call.layer, call.forward, call.kind) for call in recording] == [
+        (i, 0, "causal") for i in range(3)
+    ]
+    for b, sequence in enumerate(recording.sequences):
+        for call, steps in zip(sequence, model.steps(IDS), strict=True):
+            torch.testing.assert_close(call.weights(), steps.weights[b], atol=1e-6, rtol=1e-5)
+            moved = call.value_norm(head=1)
+            value = call.value[0].norm(dim=-1)  # heads 0 and 1 share the first key head
+            torch.testing.assert_close(moved, call.weights(head=1) * value)
+
+
+def test_statistics_of_a_call_are_those_of_its_map(model):
+    with heedful.record(model) as recording:
+        model(IDS)
+    call, map_ = recording[1], recording[1].weights().double()
+    entropy = -torch.special.xlogy(map_, map_).sum(-1)
+    torch.testing.assert_close(call.entropy().double(), entropy, atol=1e-6, rtol=1e-5)
+    torch.testing.assert_close(call.received(head=2).double(), map_[2].sum(0), atol=1e-6, rtol=1e-5)
+    assert call.largest(head=3).keys.tolist() == map_[3].argmax(-1).tolist()
+    summary = call.summary()
+    torch.testing.assert_close(summary["entropy"].double(), entropy.mean(-1), atol=1e-6, rtol=1e-5)
+    diagonal = map_.diagonal(-1, 1, 2).mean(-1)
+    torch.testing.assert_close(summary["previous"].double(), diagonal, atol=1e-6, rtol=1e-5)
+    assert recording.summary()["sink"].shape == (3, 4)
+    pooled = call.heatmap(3, head=0, queries=slice(2, 11), keys=slice(0, 6))
+    expected = map_[0, 2:, :6].reshape(3, 3, 3, 2).mean((1, 3))
+    torch.testing.assert_close(pooled.double(), expected, atol=1e-6, rtol=1e-5)
+
+
+def test_outputs_and_gradients_are_what_they_were(model):
+    model.train()
+    outputs = []
+    for recorded in (False, True):
+        model.zero_grad()
+        if recorded:
+            with heedful.record(model) as recording:
+                loss = model(IDS).logits.square().mean()
+                loss.backward()
+        else:
+            loss = model(IDS).logits.square().mean()
+            loss.backward()
+        outputs.append([loss.detach(), *(p.grad.clone() for p in model.parameters())])
+    for one, other in zip(*outputs, strict=True):
+        assert torch.equal(one, other)
+    assert len(recording) == 3
+    assert not any(call.causes.query.requires_grad for call in recording)
+
+
+def test_nothing_stays_after_an_exception(model):
+    transformers = pytest.importorskip("transformers")
+    interface = transformers.modeling_utils.AttentionInterface
+    before = interface.get_interface
+    with pytest.raises(ZeroDivisionError), heedful.record(model):
+        _fail(model(IDS))
+    assert interface.get_interface is before
+    assert not any(module._forward_pre_hooks for module in model.modules())
+    assert not any(module._forward_hooks for module in model.modules())
+    query = torch.randn(3, 4)
+    with heedful.record(model) as recording:
+        heedful.attention(query, query, query)  # outside the model
+    assert len(recording) == 0
+
+
+def test_layers_heads_and_every_nth_pass(model):
+    with heedful.record(model, layers=[1], heads=[3, 1], every=2) as recording:
+        for _ in range(5):
+            model(IDS)
+    assert [call.forward for call in recording] == [0, 2, 4]
+    assert {call.layer for call in recording} == {1}
+    whole = list(model.steps(IDS))[1].weights[0]
+    torch.testing.assert_close(recording[0].weights(), whole[[1, 3]], atol=1e-6, rtol=1e-5)
+    with pytest.raises(ArgumentError, match="heads from 0 to 3"), heedful.record(model, heads=[7]):
+        model(IDS)
+
+
+def test_what_runs_later_does_not_change_the_record(model):
+    with heedful.record(model) as recording:
+        cache = model.new_cache(2)
+        model(IDS, cache=cache)
+        before = [call.weights().clone() for call in recording]
+        cache.clear()
+        model(IDS.flip(1), cache=cache)
+    for call, weights in zip(recording, before, strict=False):
+        assert torch.equal(call.weights(), weights)
+
+
+def test_nested_recordings_and_parts_of_a_model(model):
+    with heedful.record(model) as outer, heedful.record(model.blocks[1]) as inner:
+        model(IDS)
+    assert [call.name for call in inner] == ["attend"]
+    assert len(outer) == 3
+    assert torch.equal(inner[0].weights(), outer[1].weights())
+
+
+def test_other_threads_are_not_recorded(model):
+    with heedful.record(model) as recording:
+        thread = threading.Thread(target=model, args=(IDS,))
+        thread.start()
+        thread.join()
+        assert len(recording) == 0
+        model(IDS)
+    assert len(recording) == 3
+
+
+def test_gradient_checkpointing_records_once(model):
+    from torch.utils.checkpoint import checkpoint
+
+    class Checkpointed(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.attend = MultiHeadAttention(12, 3)
+
+        def forward(self, x):
+            return checkpoint(self.attend, x, use_reentrant=False)
+
+    layer, x = Checkpointed(), torch.randn(1, 5, 12, requires_grad=True)
+    with heedful.record(layer) as recording:
+        layer(x).sum().backward()
+    assert len(recording) == 1
+
+
+def test_kinds(model):
+    class Both(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.own, self.other = MultiHeadAttention(12, 3), CrossAttention(12, heads=3)
+
+        def forward(self, x, memory):
+            return self.other(self.own(x), memory)
+
+    both = Both()
+    with heedful.record(both) as recording:
+        both(torch.randn(2, 5, 12), torch.randn(2, 7, 12))
+    assert [(call.name, call.kind) for call in recording] == [("own", "self"), ("other", "cross")]
+    assert [call.shape for call in recording] == [(3, 5, 5), (3, 5, 7)]
+
+
+def test_any_module_that_calls_torchs_kernel():
+    class Foreign(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = nn.Linear(8, 24)
+
+        def forward(self, x):
+            query, key, value = self.inner(x).chunk(3, dim=-1)
+            return nn.functional.scaled_dot_product_attention(query, key, value, is_causal=True)
+
+    foreign, x = Foreign(), torch.randn(2, 6, 8)
+    with heedful.record(foreign) as recording:
+        foreign(x)
+    query, key, _ = foreign.inner(x).chunk(3, dim=-1)
+    expected = heedful.steps(query, key, key, causal=True).weights
+    for b, sequence in enumerate(recording.sequences):
+        torch.testing.assert_close(sequence[0].weights()[0], expected[b], atol=1e-6, rtol=1e-5)
+
+
+def test_a_false_record_is_refused(model, monkeypatch):
+    certify = capture.certify
+    monkeypatch.setattr(
+        capture, "certify", lambda seen: certify(capture.replace(seen, scale=seen.scale * 2))
+    )
+    with heedful.record(model) as recording:
+        model(IDS)
+    assert not recording[0].check.passed
+    with pytest.raises(RunError, match=r"blocks\.0\.attend was not recorded truthfully"):
+        recording[0].weights()
+    with pytest.raises(RunError, match="truthfully"):
+        recording[0].summary()
+
+
+def test_layouts_that_no_map_can_show_are_refused_by_name():
+    class LongformerSelfAttention(nn.Module):
+        pass
+
+    with (
+        pytest.raises(ArgumentError, match=r"LongformerSelfAttention, which attends by a band"),
+        heedful.record(nn.Sequential(LongformerSelfAttention())),
+    ):
+        pass
+    with pytest.raises(ArgumentError, match="expected a torch module"), heedful.record("gpt2"):
+        pass
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_masks_are_recognised_as_what_they_are(seed):
+    from heedful.ops.masks import Causal, Dense, Window
+
+    draw = np.random.default_rng(seed)
+    N, M = (int(n) for n in draw.integers(1, 12, 2))
+    offset, size = int(draw.integers(-2, 4)), int(draw.integers(1, 6))
+    guesses = [Causal(offset), Causal(offset) & Window(size, offset), Window(size, M - N)]
+    for mask in [*guesses, Dense(torch.from_numpy(draw.random((N, M)) < 0.5))]:
+        table = mask.crop((1, N, M))
+        again = recognise(Dense(table), (1, N, M))
+        found = torch.ones(N, M, dtype=torch.bool) if again is None else again.crop((1, N, M))
+        assert torch.equal(found.expand_as(table), table)
+    long = Causal() & Window(3)
+    assert not isinstance(recognise(Dense(long.crop((1, 9, 9))), (1, 9, 9)), Dense)
+
+
+def _fail(_):
+    raise ZeroDivisionError
