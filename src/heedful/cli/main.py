@@ -21,6 +21,8 @@ COMMANDS = {
     "train": "Train a GPT on your own text.",
     "generate": "Continue a prompt with a trained model.",
     "plot": "Draw where a trained model's heads look.",
+    "embed": "How alike words are, by their vectors.",
+    "export": "Write a model for transformers, tokenizer included.",
     "explain": "Show every step of attention on a sentence, with its numbers.",
 }
 

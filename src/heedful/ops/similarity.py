@@ -1,0 +1,105 @@
+"""Words as vectors: how alike they are, which are near, what one is to another as a third is.
+
+A table is (V, d): V words, d numbers each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from heedful.errors import ArgumentError
+
+
+class Nearest(NamedTuple):
+    """Rows of a table and their cosine similarities, the most similar first."""
+
+    rows: Tensor
+    similarities: Tensor
+
+
+def cosine(
+    a: Float[Tensor, "*lead width"], b: Float[Tensor, "*other width"]
+) -> Float[Tensor, "*both"]:
+    """a · b / (‖a‖ ‖b‖): 1 in the same direction, 0 at right angles, −1 the other way.
+
+    Raises:
+        ArgumentError: a vector of zeros, which has no direction.
+
+    >>> mom, dad, king = torch.tensor([[0.2, 0.7, 0.9], [0.9, 0.7, 0.9], [0.9, 0.5, 0.1]])
+    >>> cosine(mom, dad), cosine(mom, king)  # document 001 prints 0.88 and 0.52
+    (tensor(0.8802), tensor(0.5178))
+    """
+    lengths = a.norm(dim=-1) * b.norm(dim=-1)
+    if not bool((lengths > 0).all()):
+        raise ArgumentError(
+            "a vector of zeros",
+            expected="one with a direction",
+            cause="a token that was never trained, or an empty row",
+        )
+    return (a * b).sum(dim=-1) / lengths
+
+
+def nearest(
+    table: Float[Tensor, "words width"],
+    vector: Float[Tensor, " width"],
+    count: int = 10,
+    leave_out: Sequence[int] = (),
+) -> Nearest:
+    """The rows of a table that point most nearly the way of a vector; zeros have no direction.
+
+    Args:
+        table: (V, d).
+        vector: (d,).
+        count: how many.
+        leave_out: rows that are not wanted, such as that of the word itself.
+    """
+    lengths = table.norm(dim=-1)
+    similarities = (table @ vector) / (lengths * vector.norm())
+    similarities = similarities.masked_fill(lengths == 0, -torch.inf)
+    if not bool(vector.norm() > 0):
+        cosine(vector, vector)
+    similarities[list(leave_out)] = -torch.inf
+    most = min(count, int(similarities.isfinite().sum()))
+    found = similarities.topk(most)
+    return Nearest(found.indices, found.values)
+
+
+def analogy(
+    a: Float[Tensor, " width"], b: Float[Tensor, " width"], c: Float[Tensor, " width"]
+) -> Float[Tensor, " width"]:
+    """Where d should be when a is to b as c is to d: b − a + c.
+
+    Source: Mikolov et al. 2013, *Linguistic regularities in continuous space word
+    representations* (NAACL); document 001, section 4.2.
+    """
+    return b - a + c
+
+
+class Plane(NamedTuple):
+    """Places (n, 2) on the plane that keeps most of the differences, and the share of each axis."""
+
+    places: Tensor
+    shares: Tensor
+
+
+def principal_plane(vectors: Float[Tensor, "words width"]) -> Plane:
+    """The first two principal components of some vectors.
+
+    Source: Pearson 1901, by the singular value decomposition of what is left after the mean.
+    """
+    centred = vectors.double() - vectors.double().mean(dim=0)
+    left, sizes, right = torch.linalg.svd(centred, full_matrices=False)
+    places = torch.zeros(len(vectors), 2, dtype=torch.float64)
+    shares = torch.zeros(2, dtype=torch.float64)
+    axes = min(2, len(sizes))
+    # the sign of an axis is free; a fixed one keeps the picture the same on every machine
+    signs = torch.sign(right[:axes].gather(1, right[:axes].abs().argmax(dim=1, keepdim=True))[:, 0])
+    places[:, :axes] = left[:, :axes] * sizes[:axes] * signs
+    total = sizes.square().sum()
+    shares[:axes] = sizes[:axes].square() / total if total > 0 else 0.0
+    return Plane(places, shares)

@@ -1,0 +1,54 @@
+"""Words as vectors: document 001's numbers, and SciPy's."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.spatial.distance import cosine as distance
+
+from heedful.errors import ArgumentError
+from heedful.ops.similarity import analogy, cosine, nearest, principal_plane
+from heedful.text.examples import FAMILY
+
+WORDS = {word: torch.tensor(vector) for word, vector in FAMILY.items()}
+
+
+def test_document_001():
+    assert round(float(cosine(WORDS["mom"], WORDS["dad"])), 2) == 0.88
+    assert round(float(cosine(WORDS["mom"], WORDS["king"])), 2) == 0.52
+    mom = analogy(WORDS["king"], WORDS["queen"], WORDS["dad"])
+    torch.testing.assert_close(mom, WORDS["mom"])
+
+
+@given(st.integers(1, 9), st.integers(2, 8), st.integers(1, 12), st.integers(0, 999), st.booleans())
+def test_the_nearest_are_those_of_scipy(V, d, count, seed, without):
+    torch.manual_seed(seed)
+    table, vector = torch.randn(V, d), torch.randn(d)
+    table[seed % V] = 0.0  # has no direction
+    left_out = [0] if without else []
+    found = nearest(table, vector, count, left_out)
+    wanted = [row for row in range(V) if row != seed % V and row not in left_out]
+    expected = {row: 1 - distance(table[row].double(), vector.double()) for row in wanted}
+    order = sorted(wanted, key=lambda row: -expected[row])[:count]
+    np.testing.assert_allclose(found.similarities, [expected[row] for row in order], atol=1e-5)
+    assert len(set(found.rows.tolist())) == len(order)
+
+
+def test_zeros_have_no_direction():
+    zeros = torch.zeros(3)
+    with pytest.raises(ArgumentError, match="a vector of zeros"):
+        cosine(zeros, torch.ones(3))
+    with pytest.raises(ArgumentError, match="a vector of zeros"):
+        nearest(torch.ones(2, 3), zeros)
+
+
+@pytest.mark.parametrize(("n", "d"), [(1, 3), (2, 1), (5, 4), (9, 2), (4, 9)])
+def test_the_plane_keeps_what_numpys_covariance_says(n, d):
+    vectors = torch.randn(n, d)
+    plane = principal_plane(vectors)
+    variances = np.linalg.eigvalsh(np.atleast_2d(np.cov(vectors.T.double(), bias=True)))[::-1]
+    variances = np.pad(variances, (0, 2))[:2] if n > 1 else np.zeros(2)
+    np.testing.assert_allclose(plane.places.var(dim=0, correction=0), variances, atol=1e-6)
+    total = float(vectors.double().var(dim=0, correction=0).sum())
+    np.testing.assert_allclose(plane.shares * total, variances, atol=1e-6)

@@ -1,0 +1,40 @@
+"""Words on a plane: every name is there, none over another where there is room."""
+
+import itertools
+
+import numpy as np
+import pytest
+from matplotlib.transforms import Bbox
+
+from heedful.views import space
+
+
+def boxes(figure):
+    figure.canvas.draw()
+    texts = [text for text in figure.axes[0].texts if text.get_text()]
+    return texts, [text.get_window_extent() for text in texts]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_names_do_not_cover_each_other(seed):
+    places = np.random.default_rng(seed).normal(size=(14, 2))
+    labels = [f"word {i}" for i in range(14)]
+    figure = space.words(places, labels, [0.6, 0.3], title="$ words")
+    texts, extents = boxes(figure)
+    assert sorted(text.get_text() for text in texts) == sorted(labels)
+    for one, other in itertools.combinations(extents, 2):
+        assert Bbox.intersection(one, other) is None
+
+
+def test_the_axes_say_their_share_and_arrows_go_from_point_to_point():
+    figure = space.words(np.eye(2), ["a", "注意 $x"], [0.58, 0.42], arrows=[(0, 1)])
+    [ax] = figure.axes
+    assert "58 %" in ax.get_xlabel()
+    assert "42 %" in ax.get_ylabel()
+    [arrow] = [text for text in ax.texts if text.arrow_patch]
+    assert [list(arrow.xyann), list(arrow.xy)] == [[1, 0], [0, 1]]
+
+
+def test_one_word_is_a_picture():
+    texts, _ = boxes(space.words(np.zeros((1, 2)), ["alone"], [0.0, 0.0]))
+    assert [text.get_text() for text in texts] == ["alone"]
