@@ -87,6 +87,7 @@ def test_public_names():
         "positions",
         "record",
         "steps",
+        "streaming_attention",
     }
     assert all(hasattr(heedful, name) for name in heedful.__all__)
     with pytest.raises(AttributeError, match="no attribute 'atention'"):

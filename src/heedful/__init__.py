@@ -10,7 +10,7 @@ from heedful import errors
 
 if TYPE_CHECKING:
     from heedful.models import load_model
-    from heedful.ops import attention, masks, positions, steps
+    from heedful.ops import attention, masks, positions, steps, streaming_attention
     from heedful.recorder import record
 
 __version__ = "0.1.0"
@@ -23,6 +23,7 @@ __all__ = [
     "positions",
     "record",
     "steps",
+    "streaming_attention",
 ]
 
 _HOMES = {
@@ -32,6 +33,7 @@ _HOMES = {
     "positions": "heedful.ops",
     "record": "heedful.recorder",
     "steps": "heedful.ops",
+    "streaming_attention": "heedful.ops",
 }
 
 

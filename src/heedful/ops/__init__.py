@@ -3,5 +3,15 @@
 from heedful.ops import masks, positions, reference
 from heedful.ops.attention import attention
 from heedful.ops.stepping import Steps, steps
+from heedful.ops.streaming import Streamed, streaming_attention
 
-__all__ = ["Steps", "attention", "masks", "positions", "reference", "steps"]
+__all__ = [
+    "Steps",
+    "Streamed",
+    "attention",
+    "masks",
+    "positions",
+    "reference",
+    "steps",
+    "streaming_attention",
+]

@@ -1,0 +1,69 @@
+"""Attention with statistics: the output of attention, and numbers of the weights beside it."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import heedful
+from heedful.errors import ArgumentError
+from heedful.ops.masks import Causal, Padding, Window
+from heedful.ops.streaming import STATISTICS, streaming_attention
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    lead=st.sampled_from([(), (3,), (2, 4), (2, 1, 4)]),
+    N=st.integers(1, 9),
+    M=st.integers(1, 9),
+    key_heads=st.sampled_from([1, 2, 4]),
+    kind=st.sampled_from(["none", "causal", "padding", "table", "bias", "window"]),
+)
+def test_statistics_are_those_of_the_weights(lead, N, M, key_heads, kind):
+    key_lead = (*lead[:-1], key_heads) if len(lead) > 1 else lead
+    query = torch.randn(*lead, N, 5, dtype=torch.float64)
+    key, value = (torch.randn(*key_lead, M, d, dtype=torch.float64) for d in (5, 3))
+    batch = lead[:-1] if len(lead) > 1 else lead
+    arguments = {
+        "none": {},
+        "causal": {"causal": True},
+        "padding": {"mask": Padding(torch.rand(*batch, M) < 0.7)},
+        "table": {"mask": torch.rand(*lead, N, M) < 0.7},
+        "bias": {"bias": torch.randn(N, M, dtype=torch.float64), "causal": True},
+        "window": {"mask": Causal() & Window(2)},
+    }[kind]
+    found = streaming_attention(query, key, value, statistics=list(STATISTICS), **arguments)
+    steps = heedful.steps(query, key, value, **arguments)
+    torch.testing.assert_close(found.output, steps.context, atol=1e-9, rtol=1e-9)
+    weights = steps.weights
+    empty = weights.sum(-1) == 0
+    entropy = -torch.special.xlogy(weights, weights).sum(-1).masked_fill(empty, torch.nan)
+    entropy = entropy.masked_fill(empty, torch.nan)
+    torch.testing.assert_close(
+        found.statistics["entropy"], entropy, atol=1e-6, rtol=1e-6, equal_nan=True
+    )
+    torch.testing.assert_close(
+        found.statistics["received"].double(), weights.sum(-2), atol=1e-6, rtol=1e-6
+    )
+    totals = steps.masked.logsumexp(-1).masked_fill(empty, torch.nan)
+    torch.testing.assert_close(found.log_sum_exp, totals, atol=1e-9, rtol=1e-9, equal_nan=True)
+
+
+def test_gradients_go_through_the_output():
+    query, key, value = torch.randn(3, 2, 7, 4, dtype=torch.float64, requires_grad=True)
+    streamed = streaming_attention(query, key, value, causal=True)
+    plain = heedful.attention(query, key, value, causal=True)
+    direction = torch.randn_like(plain)
+    for one, other in zip(
+        torch.autograd.grad(streamed.output, (query, key, value), direction),
+        torch.autograd.grad(plain, (query, key, value), direction),
+        strict=True,
+    ):
+        torch.testing.assert_close(one, other)
+    assert not streamed.statistics["entropy"].requires_grad
+
+
+def test_an_unknown_statistic_is_one_line():
+    query = torch.randn(3, 4)
+    with pytest.raises(ArgumentError, match="statistic 'entropie'; expected received, entropy"):
+        streaming_attention(query, query, query, statistics=["entropie"])
