@@ -66,14 +66,33 @@ def cache_for(layer, batch, capacity):
     )[0]  # fmt: skip
 
 
-def test_the_memory_is_projected_once():
+@pytest.mark.parametrize("mask", [None, Padding.from_lengths([7, 2, 5], 7)])
+def test_the_memory_is_projected_once(mask):
     layer = CrossAttention(8, 5, heads=2)
     words, memory = torch.randn(3, 4, 8), torch.randn(3, 7, 5)
-    whole, cache, calls = layer(words, memory), cache_for(layer, 3, 9), []
+    whole, cache, calls = layer(words, memory, mask=mask), cache_for(layer, 3, 9), []
     layer.memory.register_forward_hook(lambda *_: calls.append(1))
-    parts = [layer(words[:, n : n + 1], memory, cache=cache) for n in range(4)]
+    parts = [layer(words[:, n : n + 1], memory, mask=mask, cache=cache) for n in range(4)]
     torch.testing.assert_close(torch.cat(parts, dim=1), whole, atol=1e-6, rtol=1e-5)
     assert len(calls) == 1
+
+
+def test_padding_in_the_memory_changes_nothing():
+    layer = CrossAttention(8, 5, heads=2)
+    words, memory = torch.randn(2, 4, 8), torch.randn(2, 7, 5)
+    mask = Padding.from_lengths([7, 3], 7)
+    before = layer(words, memory, mask=mask)
+    memory[1, 3:] += 1.0
+    assert torch.equal(layer(words, memory, mask=mask), before)
+    torch.testing.assert_close(layer(words[1:], memory[1:, :3]), before[1:], atol=1e-6, rtol=1e-5)
+
+
+def test_dropout_is_for_training_alone():
+    layer = CrossAttention(8, 5, heads=2, dropout=0.5)
+    words, memory = torch.randn(3, 4, 8), torch.randn(3, 7, 5)
+    assert not torch.equal(layer(words, memory), layer(words, memory))
+    layer.eval()
+    assert torch.equal(layer(words, memory), layer(words, memory))
 
 
 def test_gradients():
@@ -92,11 +111,19 @@ def test_what_does_not_fit_is_one_line(as_a_user):
         layer(x, torch.zeros(3, 7, 8))
     with pytest.raises(ArgumentError, match=r"memory of shape \(7, 5\); expected \(batch"):
         layer(x, memory[0])
-    with pytest.raises(ArgumentError, match="3"):
-        layer(x, memory[:2])
+    for other in (2, 1):  # a memory of batch 1 would broadcast in silence
+        with pytest.raises(ArgumentError, match=rf"batch {other} for x of batch 3.*expand"):
+            layer(x, memory[:other])
+    with pytest.raises(ArgumentError, match=r"a memory of width 0; expected at least 1"):
+        CrossAttention(8, 0)
     with pytest.raises(ArgumentError, match="divides the width"):
         CrossAttention(8, heads=3)
     cache = cache_for(layer, 3, 9)
     layer(x, memory, cache=cache)
+    for few in (1, 2):
+        with pytest.raises(ArgumentError, match=rf"a cache for a batch of 3.*a batch of {few}"):
+            layer(x[:few], memory[:few], cache=cache)
+    with pytest.raises(ArgumentError, match=r"2 heads of width 4; expected .* 4 heads of width 2"):
+        CrossAttention(8, 5, heads=4)(x, memory, cache=cache)
     with pytest.raises(ArgumentError, match=r"the 7 that the cache holds.*clear the cache"):
         layer(x, memory[:, :6], cache=cache)

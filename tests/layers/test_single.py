@@ -8,7 +8,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heedful.errors import ArgumentError
-from heedful.layers import CausalAttention, SelfAttention, SimpleSelfAttention
+from heedful.layers import (
+    CausalAttention,
+    CrossAttention,
+    MultiHeadAttention,
+    SelfAttention,
+    SimpleSelfAttention,
+    StackedHeads,
+)
+from heedful.ops.fused import listening
 from heedful.text.examples import EMBEDDINGS
 
 LAYERS = {
@@ -83,6 +91,42 @@ def test_document_001s_shapes():
     )
 
 
+@pytest.mark.parametrize("causal", [False, True])
+def test_one_head_equals_torchs_own(causal):
+    layer = SelfAttention(6, bias=True, project_back=True).double()
+    theirs = torch.nn.MultiheadAttention(6, 1, batch_first=True).double()
+    parts = [getattr(layer, name) for name in ("query", "key", "value")]
+    with torch.no_grad():
+        theirs.in_proj_weight.copy_(torch.cat([part.weight for part in parts]))
+        theirs.in_proj_bias.copy_(torch.cat([part.bias for part in parts]))
+        theirs.out_proj.load_state_dict(layer.output.state_dict())
+    x = torch.randn(2, 7, 6, dtype=torch.float64, requires_grad=True)
+    forbidden = torch.ones(7, 7, dtype=torch.bool).triu(1) if causal else None
+    outputs = [layer(x, causal=causal), theirs(x, x, x, attn_mask=forbidden)[0]]
+    torch.testing.assert_close(*outputs, atol=1e-12, rtol=0)
+    direction = torch.randn_like(x)
+    gradients = [torch.autograd.grad(output, x, direction)[0] for output in outputs]
+    torch.testing.assert_close(*gradients, atol=1e-12, rtol=0)
+
+
+@pytest.mark.parametrize(
+    ("layer", "calls"),
+    [
+        (SimpleSelfAttention(), 1),
+        (SelfAttention(6, 4), 1),
+        (CausalAttention(6, 4), 1),
+        (MultiHeadAttention(6, 3), 1),
+        (StackedHeads(6, 3), 3),
+        (lambda x: CrossAttention(6, heads=2)(x, x), 1),
+    ],
+)
+def test_every_layer_attends_through_the_one_door(layer, calls):
+    heard = []
+    with listening(lambda arguments, context: heard.append(context)):
+        layer(torch.randn(2, 5, 6))
+    assert len(heard) == calls
+
+
 def test_dropout_is_for_training_alone():
     layer = CausalAttention(6, dropout=0.5)
     x = torch.randn(9, 6)
@@ -105,5 +149,8 @@ def test_what_does_not_fit_is_one_line(as_a_user):
         layer(torch.zeros(3, 6))
     with pytest.raises(ArgumentError, match=r"x of shape \(5,\); expected \(tokens, width\) or"):
         layer(torch.zeros(5))
+    for widths in [(0,), (5, 0), (5, -1)]:
+        with pytest.raises(ArgumentError, match="at least 1 of each"):
+            SelfAttention(*widths)
     with pytest.raises(ArgumentError, match=r"widths 5 and 3.*project_back=True"):
         SelfAttention(5, 3, residual=True)

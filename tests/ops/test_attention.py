@@ -420,3 +420,15 @@ def test_document_004_scores_to_weights():
     weights = heedful.steps(printed, torch.eye(3), torch.eye(3), scale=1.0, causal=True).weights
     expected = [[1.0, 0.0, 0.0], [0.4059, 0.5941, 0.0], [0.3368, 0.4165, 0.2468]]
     torch.testing.assert_close(weights, torch.tensor(expected), atol=5e-5, rtol=0)
+
+
+@pytest.mark.parametrize("lead", [(), (2,), (1, 2)])
+@pytest.mark.parametrize("which", [0, 1])
+@pytest.mark.parametrize("arguments", [{}, {"causal": True}])
+def test_nan_is_not_hidden(lead, which, arguments):
+    """torch's kernel for CPUs gives zeros for small tensors; a model that diverges must show it."""
+    tensors = [torch.randn(*lead, n, 4) for n in (3, 5, 5)]
+    tensors[which][..., 1, 2] = torch.nan
+    output, weights = heedful.attention(*tensors, return_weights=True, **arguments)
+    assert torch.equal(output.isnan().any(-1), weights.isnan().any(-1))
+    assert output.isnan().any()

@@ -30,7 +30,7 @@ class CrossAttention(nn.Module):
         dropout: on the weights, while training.
 
     Raises:
-        ArgumentError: heads that do not divide the width.
+        ArgumentError: heads that do not divide the width; a memory or a cache of another batch.
 
     >>> import torch
     >>> words, patches = torch.rand(1, 4, 8), torch.rand(1, 9, 6)
@@ -52,12 +52,15 @@ class CrossAttention(nn.Module):
     ) -> None:
         super().__init__()
         check_heads(width, heads, heads, head_width)
+        memory_width = width if memory_width is None else memory_width
+        if memory_width < 1:
+            raise ArgumentError(f"a memory of width {memory_width}", expected="at least 1")
         self.head_width = width // heads if head_width is None else head_width
         self.heads, self.dropout = heads, dropout
         inner = heads * self.head_width
         self.query = nn.Linear(width, inner, bias=bias)
         # keys and values of all heads in one product
-        self.memory = nn.Linear(width if memory_width is None else memory_width, 2 * inner, bias)
+        self.memory = nn.Linear(memory_width, 2 * inner, bias=bias)
         self.output = nn.Linear(inner, width, bias=bias if output_bias is None else output_bias)
 
     def forward(
@@ -76,7 +79,8 @@ class CrossAttention(nn.Module):
             mask: True = may attend, as in `heedful.attention`; `masks.Padding` for a memory with
                 padding.
             cache: an empty one takes the keys and values of the memory; a filled one gives them
-                back, so that a decoder projects the memory once for all its tokens.
+                back, so that a decoder projects the memory once for all its tokens. Of the
+                memory it then compares the shape alone: clear it for another text.
         """
         query, key, value = self.project(x, memory, cache=cache)
         dropout = self.dropout if self.training else 0.0
@@ -93,18 +97,18 @@ class CrossAttention(nn.Module):
         """Query (B, H, N, d), key and value (B, H, M, d)."""
         check_tokens(x, self.query.in_features)
         check_tokens(memory, self.memory.in_features, name="memory")
+        if len(memory) != len(x):
+            raise ArgumentError(
+                f"a memory of batch {len(memory)} for x of batch {len(x)}",
+                expected="a memory for each sequence of x",
+                remedy="one memory for all of them is memory.expand(batch, -1, -1)",
+            )
         query = self._split(self.query(x))
         if cache is None:
             return Heads(query, *self._remember(memory))
+        _check_cache(cache, (len(memory), self.heads, memory.shape[1], self.head_width))
         if cache.length == 0:
             return Heads(query, *cache.append(*self._remember(memory)))
-        if cache.length != memory.shape[1]:
-            raise ArgumentError(
-                f"a memory of {memory.shape[1]} tokens",
-                expected=f"the {cache.length} that the cache holds",
-                cause="a cache of another text",
-                remedy="clear the cache, or make a new one",
-            )
         return Heads(query, *cache.so_far())
 
     def steps(
@@ -124,3 +128,21 @@ class CrossAttention(nn.Module):
     def _split(self, joined: Tensor) -> Tensor:
         """(B, N, H·d) as (B, H, N, d)."""
         return joined.unflatten(-1, (self.heads, self.head_width)).transpose(1, 2)
+
+
+def _check_cache(cache: LayerCache, wanted: tuple[int, int, int, int]) -> None:
+    """Refuse a cache that was not made for keys of this shape (B, H, M, d), or holds others."""
+    (batch, heads, _, width), (B, H, M, d) = cache.keys.shape, wanted
+    if (batch, heads, width) != (B, H, d):
+        raise ArgumentError(
+            f"a cache for a batch of {batch}, {heads} heads of width {width}",
+            expected=f"a batch of {B}, {H} heads of width {d}",
+            cause="a cache of another layer or of another batch",
+        )
+    if cache.length not in (0, M):
+        raise ArgumentError(
+            f"a memory of {M} tokens",
+            expected=f"the {cache.length} that the cache holds",
+            cause="a cache of another text",
+            remedy="clear the cache, or make a new one",
+        )

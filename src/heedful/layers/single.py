@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from heedful.errors import ArgumentError
-from heedful.layers.checks import check_tokens
+from heedful.layers.checks import check_heads, check_tokens
 from heedful.layers.multihead import Heads
 from heedful.ops import Steps, attention, steps
 from heedful.ops.masks import Mask
@@ -67,7 +67,7 @@ class SelfAttention(nn.Module):
         dropout: on the weights, while training.
 
     Raises:
-        ArgumentError: a residual sum of two widths.
+        ArgumentError: a width below 1, a residual sum of two widths.
 
     >>> import torch
     >>> layer = SelfAttention(128, 16, project_back=True, residual=True)
@@ -87,6 +87,7 @@ class SelfAttention(nn.Module):
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
+        check_heads(width, 1, 1, head_width)
         inner = width if head_width is None else head_width
         if residual and inner != width and not project_back:
             raise ArgumentError(

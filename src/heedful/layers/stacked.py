@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from heedful.errors import ArgumentError
-from heedful.layers.checks import check_heads
+from heedful.layers.checks import check_heads, check_tokens
 from heedful.layers.multihead import MultiHeadAttention
 from heedful.layers.single import SelfAttention
 from heedful.ops.masks import Mask
@@ -66,6 +66,7 @@ class StackedHeads(nn.Module):
         causal: bool = False,
     ) -> Float[Tensor, "batch tokens width"]:
         """Each head attends on its own; their contexts side by side are projected together."""
+        check_tokens(x, self.output.out_features)
         contexts = [head(x, mask=mask, causal=causal) for head in self.heads]
         return self.output(torch.cat(contexts, dim=-1))
 
