@@ -104,6 +104,24 @@ def test_training_goes_on_from_where_it_was(trained, text_file, said, tmp_path):
     )
 
 
+def test_resume_of_what_is_not_there_begins_nothing(said, tmp_path):
+    out = tmp_path / "typo"
+    refused(said("train", "--out", out, "--resume"), "typo", "check the path")
+    assert not out.exists()
+
+
+def test_a_text_that_is_refused_leaves_no_skeleton(said, tmp_path):
+    (tmp_path / "short.txt").write_text("hi")
+    out = tmp_path / "deep" / "run"
+    refused(said("train", tmp_path / "short.txt", "--out", out, *SMALL), "give more text")
+    assert not out.parent.exists()
+
+
+def test_what_is_saved_can_be_read_as_any_file(trained):
+    modes = {path.stat().st_mode & 0o777 for path in trained.rglob("*.safetensors")}
+    assert modes == {(trained / "config.json").stat().st_mode & 0o777}
+
+
 def test_a_run_is_not_replaced_unless_asked(trained, text_file, said, tmp_path):
     out = tmp_path / "run"
     assert said("train", text_file, "--out", out, *SMALL)[0] == 0

@@ -38,7 +38,9 @@ def test_many_losses_get_a_running_mean_that_the_label_follows():
     raw, trend, _ = figure.axes[0].lines
     np.testing.assert_array_equal(raw.get_ydata(), losses)
     assert np.ptp(trend.get_ydata()) < 0.5 * np.ptp(losses)
-    assert notes(figure) == [f"training {trend.get_ydata()[-1]:.3f}"]
+    legend, last = notes(figure)
+    assert legend == "training: pale, each step; dark, the mean of 11 steps"
+    assert last == f"training {trend.get_ydata()[-1]:.3f}"
 
 
 @given(

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from heedful.cli import training as terminal
 from heedful.cli.options import SectionedCommand, given, program, settings_of
-from heedful.errors import ArgumentError
+from heedful.errors import ArgumentError, RunError
 from heedful.models import GPTConfig
 from heedful.text import BPETokenizer, CharacterTokenizer
 from heedful.train import (
@@ -94,6 +94,12 @@ def train(
         plan = _continued(read_plan(out), changes, files, asked)
         plan.write()
         return run(prepare_run, plan, screen, resume)
+    if resume and not files and not out.exists():
+        raise RunError(
+            f"no directory {out}",
+            expected="a run to continue",
+            remedy="check the path; without --resume a new run begins there",
+        )
     if resume:
         screen.print(f"Nothing was saved in {out} yet: starting from the beginning.")
     recipe = start.changed(changes)

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
 
 from heedful.models import parameters
-from heedful.text import LICENCE, TITLE
+from heedful.text import LICENCE, TITLE, BPETokenizer
 from heedful.train import Ended, Plan, Prepared, Training, read_metrics
 from heedful.train.run import METRICS
 from heedful.views.progress import training_view
@@ -35,6 +35,13 @@ def prepare(make: Callable[..., Prepared], plan: Plan, console: Console) -> Prep
         return make(plan, lambda done, total: bar.update(task, completed=done, total=total))
 
 
+def _fewer(plan: Plan, prepared: Prepared) -> str:
+    """Why a trained vocabulary is smaller than what was asked for."""
+    asked = plan.recipe.text.vocabulary
+    fewer = prepared.tokenizer.kind == BPETokenizer.kind and prepared.tokenizer.size < asked
+    return f", as many as the text has pairs for (of {asked:,})" if fewer else ""
+
+
 def describe(plan: Plan, prepared: Prepared, device: str) -> list[tuple[str, str]]:
     """The text, the tokens and the model of a run, before it is trained."""
     tokens, config, batch = prepared.tokens, prepared.config, plan.recipe.train.batch
@@ -48,7 +55,7 @@ def describe(plan: Plan, prepared: Prepared, device: str) -> list[tuple[str, str
         (
             "tokens",
             f"{len(tokens.train):,} to train on, {len(tokens.validation):,} to validate on; "
-            f"{kind}, {prepared.tokenizer.size:,} in the vocabulary",
+            f"{kind}, {prepared.tokenizer.size:,} in the vocabulary{_fewer(plan, prepared)}",
         ),
         (
             "model",

@@ -251,8 +251,10 @@ def _binary(path: str, position: int) -> TextError:
 
 def _not_utf8(path: str, position: int, byte: int) -> TextError:
     return TextError(
-        f"{path} has the byte 0x{byte:02x} at position {position:,}, where no character fits",
+        f"{path} has the byte 0x{byte:02x} at position {position:,}, counted in bytes, where "
+        "no character fits",
         expected="a text in UTF-8",
         cause="another encoding, such as Latin-1, or a file cut in the middle",
-        remedy="convert it with `iconv -f LATIN1 -t UTF-8`, or save it again as UTF-8",
+        remedy="convert it with `iconv -f LATIN1 -t UTF-8`, or leave it out (of a folder, with a "
+        "pattern such as *.md)",
     )

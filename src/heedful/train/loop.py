@@ -185,7 +185,7 @@ class Training:
                 f"the {what} {value} after {self.progress.step:,} steps",
                 cause="a learning rate that is too high",
                 remedy="continue from the last checkpoint with --resume --learning-rate "
-                f"{self.settings.learning_rate / 3:.1g}",
+                f"{min(self.settings.learning_rate / 3, 1e-3):.1g}",
             )
 
     def _backward(self, step: int, part: int) -> float:
@@ -257,7 +257,8 @@ def check_length(train: np.ndarray, validation: np.ndarray, context: int) -> Non
             f"{len(train)} tokens to train on",
             expected=f"more than one context of {context}",
             cause="a text that is too short",
-            remedy=f"give more text, or --context {max(1, len(train) // 4)}",
+            remedy="give more text"
+            + (f", or --context {len(train) // 4}" if len(train) >= 4 else ""),
         )
     if len(validation) == 1:
         raise TextError(

@@ -13,12 +13,13 @@ import dataclasses
 import os
 import shutil
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
 import torch
 
-from heedful.errors import ArgumentError, RunError
+from heedful.errors import ArgumentError, HeedfulError, RunError
 from heedful.files import alone, make_directory, read_json, saving, write_json
 from heedful.models import GPT, GPTConfig, write_description
 from heedful.models.directory import CHECKPOINTS, read_description
@@ -127,8 +128,16 @@ def begin(plan: Plan, progress: Report | None = None) -> Prepared:
             expected="a directory without one",
             remedy="continue it with --resume, replace it with --overwrite, or use another --out",
         )
+    made = [folder for folder in (plan.directory, *plan.directory.parents) if not folder.exists()]
     plan.write()
-    return prepare_run(plan, progress)
+    try:
+        return prepare_run(plan, progress)
+    except HeedfulError:  # there is nothing to continue: leave no skeleton of a run
+        shutil.rmtree(plan.directory / "state", ignore_errors=True)
+        for folder in made:
+            with suppress(OSError):
+                folder.rmdir()
+        raise
 
 
 def replace(plan: Plan, progress: Report | None = None) -> Prepared:

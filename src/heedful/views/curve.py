@@ -96,8 +96,21 @@ def _training(ax: Axes, steps: np.ndarray, losses: np.ndarray) -> tuple[np.ndarr
         ax.plot(steps, losses, color=TRAINING, linewidth=1.6, marker="o", markersize=2.5)
         return steps, losses
     # Odd, so that the mean is centred; about a fortieth of the run keeps the early fall steep.
-    trend = running_mean(losses, 2 * (len(losses) // 80) + 1)
+    window = 2 * (len(losses) // 80) + 1
+    trend = running_mean(losses, window)
     ax.plot(steps, losses, color=TRAINING, linewidth=0.8, alpha=0.25)
+    if window > 1:
+        note = f"training: pale, each step; dark, the mean of {window} steps"
+        ax.text(
+            0.99,
+            0.98,
+            note,
+            transform=ax.transAxes,
+            ha="right",
+            va="top",
+            fontsize=8,
+            color=style.QUIET,
+        )
     ax.plot(steps, trend, color=TRAINING, linewidth=1.8)
     return steps, trend
 
@@ -119,12 +132,14 @@ def _best(ax: Axes, steps: np.ndarray, losses: np.ndarray, best: int | None) -> 
     ax.annotate(
         f"best {loss:.3f} at step {step:,.0f}",
         (step, loss),
-        xytext=(0, 26),
+        xytext=(0, 34),
         textcoords="offset points",
         ha="right" if late else "center",
         fontsize=9,
         color=VALIDATION,
         arrowprops={"arrowstyle": "-", "color": VALIDATION, "linewidth": 0.8, "shrinkB": 6},
+        bbox={"boxstyle": "round,pad=0.25", "facecolor": "white", "edgecolor": "none"},
+        zorder=5,
         path_effects=[withStroke(linewidth=3, foreground="white")],
     )
 
