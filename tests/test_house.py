@@ -82,6 +82,7 @@ def test_public_names():
         "__version__",
         "attention",
         "errors",
+        "load",
         "load_model",
         "masks",
         "positions",

@@ -11,13 +11,14 @@ from heedful import errors
 if TYPE_CHECKING:
     from heedful.models import load_model
     from heedful.ops import attention, masks, positions, steps, streaming_attention
-    from heedful.recorder import record
+    from heedful.recorder import load, record
 
 __version__ = "0.1.0"
 __all__ = [
     "__version__",
     "attention",
     "errors",
+    "load",
     "load_model",
     "masks",
     "positions",
@@ -28,6 +29,7 @@ __all__ = [
 
 _HOMES = {
     "attention": "heedful.ops",
+    "load": "heedful.recorder",
     "load_model": "heedful.models",
     "masks": "heedful.ops",
     "positions": "heedful.ops",

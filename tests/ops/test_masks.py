@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heedful.errors import ArgumentError
-from heedful.ops.masks import Causal, Dense, Mask, Padding, Window
+from heedful.ops.masks import Causal, Dense, Mask, Packed, Padding, Window
 
 
 @st.composite
@@ -16,7 +16,7 @@ def cases(draw):
     shape = (batch, heads, N, M)
     table = np.ones(shape, bool)
     parts = []
-    for kind in draw(st.lists(st.sampled_from("cwpd"), min_size=1, max_size=4)):
+    for kind in draw(st.lists(st.sampled_from("cwpdb"), min_size=1, max_size=4)):
         mask, allowed = _part(draw, kind, shape)
         parts.append(mask)
         for b, h, n, m in np.ndindex(shape):
@@ -41,6 +41,9 @@ def _part(draw, kind, shape):
         keep = random.random((batch, M)) < 0.6
         return Padding(torch.from_numpy(keep)), lambda b, h, n, m: keep[b, m]
     dense = random.random((batch, 1, N, M)) < 0.6
+    if kind == "b":
+        packed = Packed.of(torch.from_numpy(dense))
+        return packed, lambda b, h, n, m: dense[b, 0, n, m]
     return Dense(torch.from_numpy(dense)), lambda b, h, n, m: dense[b, 0, n, m]
 
 

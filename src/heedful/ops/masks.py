@@ -261,6 +261,48 @@ class Dense(Mask):
 
 
 @dataclass(frozen=True, eq=False)
+class Packed(Mask):
+    """A boolean table kept as bits, an eighth of its size; `Packed.of(table)` packs one.
+
+    >>> table = torch.tensor([[True, False, True], [True, True, True]])
+    >>> torch.equal(Packed.of(table).crop((2, 3)), table)
+    True
+    """
+
+    bits: Tensor
+    keys: int
+
+    @classmethod
+    def of(cls, table: Tensor) -> Packed:
+        """Of a boolean table (..., N, M)."""
+        _check_boolean("Packed", table)
+        M = table.shape[-1]
+        eights = torch.nn.functional.pad(table.to(torch.uint8), (0, -M % 8)).unflatten(-1, (-1, 8))
+        places = 2 ** torch.arange(8, dtype=torch.uint8, device=table.device)
+        return cls((eights * places).sum(dim=-1, dtype=torch.uint8), M)
+
+    @property
+    def device(self) -> torch.device:  # type: ignore[override]
+        """Where the bits are."""
+        return self.bits.device
+
+    def of_heads(self, heads: slice) -> Mask:
+        """Its own rows of heads, where it has any."""
+        if self.bits.ndim < 3 or self.bits.shape[-3] == 1:
+            return self
+        return Packed(self.bits[..., heads, :, :], self.keys)
+
+    def check(self, shape: Shape) -> None:
+        """It broadcasts."""
+        check_broadcast("mask", self.bits[..., :1].expand(*self.bits.shape[:-1], self.keys), shape)
+
+    def allowed(self, query: Tensor, key: Tensor, shape: Shape) -> Tensor:
+        """The bit of each pair."""
+        query = query if self.bits.shape[-2] > 1 else torch.zeros_like(query[:1])
+        return (self.bits[..., query, key // 8] >> (key % 8).to(torch.uint8) & 1).bool()
+
+
+@dataclass(frozen=True, eq=False)
 class Combined(Mask):
     """Several masks, all of which must allow a pair; made by `&`."""
 

@@ -3,6 +3,6 @@
 from heedful.recorder.call import Call
 from heedful.recorder.capture import Check
 from heedful.recorder.context import record
-from heedful.recorder.recording import Recording, Sequence
+from heedful.recorder.recording import Recording, Sequence, from_attentions, load
 
-__all__ = ["Call", "Check", "Recording", "Sequence", "record"]
+__all__ = ["Call", "Check", "Recording", "Sequence", "from_attentions", "load", "record"]

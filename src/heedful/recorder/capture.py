@@ -7,13 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from heedful.errors import ArgumentError
 from heedful.ops.causes import Causes, weights
-from heedful.ops.masks import Causal, Dense, Mask
+from heedful.ops.masks import Causal, Dense, Mask, Packed
+from heedful.recorder.recognise import is_causal, recognise
 
 SAMPLED = 8  # rows of each sequence on which a call is checked
 
@@ -115,20 +117,70 @@ class Check:
         return self.worst <= self.tolerance
 
 
+class Layout(NamedTuple):
+    """What of a sequence is no padding, and its mask as a structure.
+
+    queries, keys: indices of the real ones.
+    mask: over them, None where all may attend.
+    """
+
+    queries: Tensor
+    keys: Tensor
+    mask: Mask | None
+
+
 @dataclass
 class Capture:
     """A call as it is kept: copies, which nothing that runs later can change.
 
-    `keep` (B, M) says which keys are no padding, `checks` how each sequence proved itself.
+    `layouts` has one for each sequence of the batch; `check` says how the call proved itself.
     """
 
-    seen: Seen
     name: str
     layer: int
     forward: int
+    kind: str
+    door: str
+    query: Tensor
+    key: Tensor
+    value: Tensor | None
+    scale: float
+    layouts: list[Layout]
     check: Check
-    keep: Tensor | None
-    values: bool
+    bias: Tensor | None = None
+    cap: float | None = None
+    sinks: Tensor | None = None
+
+    def causes(self, sequence: int) -> Causes:
+        """What the weights of one sequence, without its padding, are a function of."""
+        queries, keys, mask = self.layouts[sequence]
+        bias = None if self.bias is None else of_sequence(self.bias, sequence)
+        if bias is not None:
+            bias = bias if bias.shape[-2] == 1 else bias[..., queries, :]
+            bias = bias if bias.shape[-1] == 1 else bias[..., keys]
+        return Causes(
+            take(self.query[sequence], queries),
+            take(self.key[sequence], keys),
+            self.scale,
+            mask,
+            bias,
+            self.cap,
+            self.sinks,
+        )
+
+    def values(self, sequence: int) -> Tensor | None:
+        """(G, M, v) without padding, where values were kept."""
+        if self.value is None:
+            return None
+        return take(self.value[sequence], self.layouts[sequence].keys)
+
+
+def take(tensor: Tensor, rows: Tensor) -> Tensor:
+    """Rows of a tensor (heads, N, d): a view where they stand together, as all real tokens do."""
+    if not len(rows):
+        return tensor[:, :0]
+    first, last = int(rows[0]), int(rows[-1])
+    return tensor[:, first : last + 1] if last - first + 1 == len(rows) else tensor[:, rows]
 
 
 def captured(
@@ -137,7 +189,7 @@ def captured(
     name: str,
     layer: int,
     forward: int,
-    keep: Tensor | None,
+    layouts: list[Layout],
     heads: Collection[int] | None,
     values: bool,
     dtype: torch.dtype | None,
@@ -146,15 +198,57 @@ def captured(
     check = certify(seen)
     if heads is not None:
         seen = seen.of_heads(sorted(heads))
-    kept = replace(
-        seen,
-        query=_copy(seen.query, dtype),
-        key=_copy(seen.key, dtype),
-        value=_copy(seen.value, dtype) if values else seen.value[..., :0, :].clone(),
-        output=seen.output[..., :0, :].clone(),
-        bias=None if seen.bias is None else seen.bias.detach(),
+        layouts = [one._replace(mask=_of_heads(one.mask, sorted(heads))) for one in layouts]
+    return Capture(
+        name,
+        layer,
+        forward,
+        _kind(seen, name, layouts),
+        seen.door,
+        _copy(seen.query, dtype),
+        _copy(seen.key, dtype),
+        _copy(seen.value, dtype) if values else None,
+        seen.scale,
+        layouts,
+        check,
+        None if seen.bias is None else seen.bias.detach(),
+        seen.cap,
+        None if seen.sinks is None else seen.sinks.detach().clone(),
     )
-    return Capture(kept, name, layer, forward, check, keep, values)
+
+
+def layouts_of(seen: Seen, keep: Tensor | None) -> list[Layout]:
+    """For each sequence what is no padding, and the mask over it, recognised."""
+    B, H, N, _ = seen.query.shape
+    M = seen.key.shape[2]
+    found = []
+    for b in range(B):
+        queries, keys = torch.arange(N), torch.arange(M)
+        if keep is not None:
+            keys = keep[b % len(keep)].bool().nonzero()[:, 0].cpu()
+            queries = keys - (M - N)  # a query stands at the position of its key
+            queries = queries[queries >= 0]
+        mask = seen.mask_of(b)
+        if mask is not None and (len(queries) < N or len(keys) < M):
+            mask = Dense(mask.crop((H, N, M), queries, keys))
+        found.append(Layout(queries, keys, recognise(mask, (H, len(queries), len(keys)))))
+    return found
+
+
+def _kind(seen: Seen, name: str, layouts: list[Layout]) -> str:
+    N, M = seen.query.shape[2], seen.key.shape[2]
+    if seen.cross or "cross" in name.lower() or "encoder_attn" in name:
+        return "cross"
+    if any(is_causal(layout.mask) for layout in layouts) or (N == 1 and M > 1):
+        return "causal"
+    return "self" if N == M else "cross"
+
+
+def _of_heads(mask: Mask | None, heads: list[int]) -> Mask | None:
+    """A mask for chosen heads; only bits can have rows for each."""
+    if isinstance(mask, Packed) and mask.bits.ndim > 2 and mask.bits.shape[-3] > 1:
+        return Packed(mask.bits[..., heads, :, :], mask.keys)
+    return mask
 
 
 def _copy(tensor: Tensor, dtype: torch.dtype | None) -> Tensor:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from heedful.errors import ArgumentError
 from heedful.ops import fused
 from heedful.recorder import huggingface, own, torch_functions
-from heedful.recorder.capture import Seen, captured
+from heedful.recorder.capture import Layout, Seen, captured, layouts_of
 from heedful.recorder.names import Running
 from heedful.recorder.recording import Recording
 
@@ -92,6 +92,7 @@ class _Recorder:
         self.values, self.dtype, self.every = values, dtype, every
         self.names: dict[str, int] = {}
         self.claimed = False
+        self._known: list[tuple] = []
 
     def is_wanted(self) -> bool:
         """Whether what runs now is to be recorded, and no other door sees it already."""
@@ -123,12 +124,24 @@ class _Recorder:
                 name=running.name,
                 layer=layer,
                 forward=running.forward,
-                keep=real_tokens(running.inputs, seen),
+                layouts=self._layouts(seen),
                 heads=self.heads,
                 values=self.values,
                 dtype=self.dtype,
             )
         )
+
+    def _layouts(self, seen: Seen) -> list[Layout]:
+        """Those of the call; looked for once where the layers of a pass share a mask."""
+        keep = real_tokens(self.running.inputs, seen)
+        size = (*seen.query.shape[:3], seen.key.shape[2])
+        for mask, real, shape, layouts in self._known:
+            if mask is seen.mask and real is keep and shape == size:
+                return layouts
+        layouts = layouts_of(seen, keep)
+        if isinstance(seen.mask, Tensor | None):
+            self._known = [*self._known[-7:], (seen.mask, keep, size, layouts)]
+        return layouts
 
 
 def real_tokens(inputs: dict, seen: Seen) -> Tensor | None:
@@ -136,7 +149,7 @@ def real_tokens(inputs: dict, seen: Seen) -> Tensor | None:
     for name in ("attention_mask", "keep"):
         mask = inputs.get(name)
         if isinstance(mask, Tensor) and mask.ndim == 2 and mask.shape[1] == seen.key.shape[2]:
-            return mask.bool()
+            return mask
     return None
 
 

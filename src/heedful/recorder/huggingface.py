@@ -114,7 +114,8 @@ def mask_and_bias(mask: Any, query: Tensor, key: Tensor) -> tuple[Tensor | None,
 
         B, H, N = query.shape[:3]
         return create_mask(mask.mask_mod, B, H, N, key.shape[2], device=query.device), None
-    mask = mask[..., : key.shape[2]]
+    if mask.shape[-1] > key.shape[2]:  # a new view would hide that layers share one
+        mask = mask[..., : key.shape[2]]
     if mask.dtype == torch.bool:
         return mask, None
     allowed = mask > torch.finfo(mask.dtype).min / 2

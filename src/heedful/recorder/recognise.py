@@ -1,15 +1,17 @@
-"""A mask of a model as the structure that it is, so that it costs nothing; else as it is."""
+"""A mask of a model as the structure that it is, so that it costs nothing; else as bits."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
-from heedful.ops.masks import Causal, Combined, Dense, Mask, Window
+from heedful.ops.masks import Causal, Combined, Dense, Mask, Packed, Window
 
 
 def recognise(mask: Mask | None, shape: tuple[int, int, int]) -> Mask | None:
     """The same mask, causal or of a window where its table is exactly that; None where all may.
+
+    A table that is neither is kept as bits.
 
     >>> table = (Causal() & Window(2)).crop((1, 4, 6))
     >>> recognise(Dense(table), (1, 4, 6))
@@ -20,12 +22,12 @@ def recognise(mask: Mask | None, shape: tuple[int, int, int]) -> Mask | None:
     table = mask.table
     while table.ndim > 2:
         if len(table) > 1 and not bool((table == table[:1]).all()):
-            return mask
+            return Packed.of(mask.table)
         table = table[0]
     table = table.expand(*shape[-2:])
     if bool(table.all()):
         return None
-    return next((guess for guess in _guesses(table) if _is(guess, table)), Dense(table))
+    return next((guess for guess in _guesses(table) if _is(guess, table)), Packed.of(table))
 
 
 def is_causal(mask: Mask | None) -> bool:

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import overload
 
 import torch
 from torch import Tensor
 
 from heedful.errors import ArgumentError, RunError
-from heedful.ops.causes import Causes
-from heedful.ops.masks import Dense, Mask
+from heedful.recorder import file
 from heedful.recorder.call import Call
-from heedful.recorder.capture import Capture, Check
-from heedful.recorder.recognise import is_causal, recognise
+from heedful.recorder.capture import Capture, Check, Layout
 
 
 class Sequence:
@@ -64,19 +64,29 @@ class Sequence:
 class Recording(Sequence):
     """What `heedful.record` yields; iterated, it is its first sequence."""
 
-    def __init__(self) -> None:
-        super().__init__([], 0)
+    def __init__(self, captures: list[Capture] | None = None) -> None:
+        super().__init__([] if captures is None else captures, 0)
+        self.tokens: list[list[str]] | None = None
 
     def add(self, capture: Capture) -> None:
         """Keep one more call."""
         self._captures.append(capture)
+
+    def save(self, path: str | Path) -> Path:
+        """Write it as one file, which `heedful.load` opens; it appears whole or not at all.
+
+        Raises:
+            SaveError: a full disk, a directory that is missing or may not be written.
+        """
+        file.save(self._captures, Path(path), self.tokens)
+        return Path(path)
 
     @property
     def sequences(self) -> list[Sequence]:
         """One for each sequence of the batch, without its padding."""
         if not self._captures:
             return []
-        return [Sequence(self._captures, b) for b in range(len(self._captures[0].seen.query))]
+        return [Sequence(self._captures, b) for b in range(len(self._captures[0].query))]
 
     def certificate(self) -> list[tuple[str, Check]]:
         """How far recomputed rows were from the model's own output, for each call."""
@@ -84,58 +94,71 @@ class Recording(Sequence):
 
 
 def call_of(capture: Capture, index: int) -> Call:
-    """One sequence of a call, without its padding, and its mask as a structure."""
-    seen = capture.seen
-    if not -len(seen.query) <= index < len(seen.query):
-        raise ArgumentError(f"sequence {index}", expected=f"one of the batch of {len(seen.query)}")
-    causes = seen.causes(index)
-    queries, keys = _real(capture, index)
-    causes = _cropped(causes, queries, keys)
-    mask = recognise(causes.mask, causes.shape)
+    """One sequence of a call, without its padding."""
     return Call(
         capture.name,
         capture.layer,
         capture.forward,
-        _kind(capture, mask),
-        causes._replace(mask=mask),
+        capture.kind,
+        capture.causes(index),
         capture.check,
-        seen.value[index][:, keys] if capture.values else None,
-        door=seen.door,
+        capture.values(index),
+        door=capture.door,
     )
 
 
-def _real(capture: Capture, index: int) -> tuple[Tensor, Tensor]:
-    """Indices of the queries and keys that are no padding."""
-    _, _, N, _ = capture.seen.query.shape
-    M = capture.seen.key.shape[2]
-    if capture.keep is None:
-        return torch.arange(N), torch.arange(M)
-    keys = capture.keep[index % len(capture.keep)].nonzero()[:, 0]
-    queries = keys - (M - N)  # a query stands at the position of its key
-    return queries[queries >= 0], keys
+def load(path: str | Path) -> Recording:
+    """Open a recording that `save` wrote; its tensors are read when somebody asks for them.
+
+    Raises:
+        RunError: a file that is missing, damaged, of a newer version, or no recording.
+    """
+    captures, tokens = file.load(Path(path))
+    recording = Recording(captures)
+    recording.tokens = tokens
+    return recording
 
 
-def _cropped(causes: Causes, queries: Tensor, keys: Tensor) -> Causes:
-    _, N, M = causes.shape
-    if len(queries) == N and len(keys) == M:
-        return causes
-    bias = causes.bias
-    if bias is not None:
-        bias = bias if bias.shape[-2] == 1 else bias[..., queries, :]
-        bias = bias if bias.shape[-1] == 1 else bias[..., keys]
-    mask = None if causes.mask is None else _crop_mask(causes.mask, causes.shape, queries, keys)
-    return causes._replace(
-        query=causes.query[:, queries], key=causes.key[:, keys], bias=bias, mask=mask
+def from_attentions(attentions: Iterable[Tensor]) -> Recording:
+    """The maps that a model returned, as a recording, so that everything works on them too.
+
+    Args:
+        attentions: a map (B, H, N, M) for each layer, such as `output.attentions` of transformers;
+            rows sum to one, or to zero where a query sees nothing.
+
+    Raises:
+        ArgumentError: tensors of another shape.
+
+    >>> recording = from_attentions([torch.eye(3).expand(1, 2, 3, 3)])
+    >>> recording[0].diagonal(0)
+    tensor([1., 1.])
+    """
+    return Recording([_of_map(map_, layer) for layer, map_ in enumerate(attentions)])
+
+
+def _of_map(map_: Tensor, layer: int) -> Capture:
+    if not isinstance(map_, Tensor) or map_.ndim != 4:
+        raise ArgumentError(
+            f"attentions of layer {layer}: {type(map_).__name__} "
+            f"{tuple(getattr(map_, 'shape', ()))}",
+            expected="a tensor (batch, heads, queries, keys)",
+            cause="sdpa, which returns no weights, or a model without output_attentions=True",
+        )
+    B, H, N, M = map_.shape
+    # softmax(log W) is W: the map itself is the bias, of queries and keys that say nothing
+    nothing = map_.new_zeros(B, H, 1, 1)
+    layout = Layout(torch.arange(N), torch.arange(M), None)
+    return Capture(
+        f"layer {layer}",
+        layer,
+        0,
+        "self" if N == M else "cross",
+        "given maps",
+        nothing.expand(B, H, N, 1).contiguous(),
+        nothing.expand(B, H, M, 1).contiguous(),
+        None,
+        1.0,
+        [layout] * B,
+        Check(math.nan, 0.0, 0, "the maps were given"),
+        bias=map_.detach().float().log(),
     )
-
-
-def _crop_mask(mask: Mask, shape: tuple[int, int, int], queries: Tensor, keys: Tensor) -> Mask:
-    return Dense(mask.crop(shape, queries, keys))
-
-
-def _kind(capture: Capture, mask: Mask | None) -> str:
-    if capture.seen.cross or "cross" in capture.name.lower() or "encoder_attn" in capture.name:
-        return "cross"
-    if is_causal(mask) or (capture.seen.query.shape[2] == 1 and capture.seen.key.shape[2] > 1):
-        return "causal"
-    return "self" if capture.seen.query.shape[2] == capture.seen.key.shape[2] else "cross"

@@ -1,0 +1,152 @@
+"""A recording as one file: safetensors, whose header says what the tensors are.
+
+The tensors are read from the disk when somebody asks for them, so that a large recording opens at
+once; the file appears whole or not at all.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from heedful.errors import RunError
+from heedful.files import load_tensors, save_tensors
+from heedful.ops.masks import Causal, Combined, Mask, Packed, Window
+from heedful.recorder.capture import Capture, Check, Layout
+
+VERSION = 1
+TENSORS = ("query", "key", "value", "bias", "sinks")
+PLAIN = ("name", "layer", "forward", "kind", "door", "scale", "cap")
+
+
+def save(captures: list[Capture], path: Path, tokens: list[list[str]] | None) -> None:
+    """Write calls; errors as `save_tensors`."""
+    tensors: dict[str, Tensor] = {}
+    described = [_describe(capture, str(i), tensors) for i, capture in enumerate(captures)]
+    same = _shared(tensors)
+    about = {"format": "recording", "version": VERSION, "calls": described, "tokens": tokens}
+    once = {name: tensor for name, tensor in tensors.items() if name not in same}
+    save_tensors(path, once, {**about, "same": same})
+
+
+def _shared(tensors: dict[str, Tensor]) -> dict[str, str]:
+    """Names of tensors that are another one, such as a bias that all layers share."""
+    first: dict[tuple, str] = {}
+    same = {}
+    for name, tensor in tensors.items():
+        place = (tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype)
+        if tensor.numel() and first.setdefault(place, name) != name:
+            same[name] = first[place]
+    return same
+
+
+def load(path: Path) -> tuple[list[Capture], list[list[str]] | None]:
+    """Read what `save` wrote.
+
+    Raises:
+        RunError: a file that is missing, damaged, newer than this version, or no recording.
+    """
+    if not path.is_file():
+        raise RunError(
+            f"no file {path}", expected="one written by recording.save", remedy="check the path"
+        )
+    tensors, about = load_tensors(path)
+    if about.get("format") != "recording":
+        raise RunError(
+            f"{path} is no recording",
+            expected="a file written by recording.save",
+            cause="weights of a model",
+        )
+    if about.get("version", 0) > VERSION:
+        raise RunError(
+            f"{path} is of version {about['version']} of the format",
+            expected=f"version {VERSION} or older",
+            remedy="install a newer heedful",
+        )
+    try:
+        tensors |= {name: tensors[first] for name, first in about["same"].items()}
+        captures = [_restore(one, str(i), tensors) for i, one in enumerate(about["calls"])]
+        return captures, about["tokens"]
+    except (KeyError, TypeError, ValueError) as error:
+        raise RunError(f"{path} is damaged: {error!r}", remedy="record again") from error
+
+
+def _describe(capture: Capture, prefix: str, tensors: dict[str, Tensor]) -> dict[str, Any]:
+    for name in TENSORS:
+        tensor = getattr(capture, name)
+        if tensor is not None:
+            tensors[f"{prefix}.{name}"] = tensor
+    layouts = []
+    for b, layout in enumerate(capture.layouts):
+        place = f"{prefix}.{b}"
+        layouts.append(
+            {
+                "queries": _ends(layout.queries, f"{place}.queries", tensors),
+                "keys": _ends(layout.keys, f"{place}.keys", tensors),
+                "mask": _mask_as_data(layout.mask, f"{place}.mask", tensors),
+            }
+        )
+    plain = {name: getattr(capture, name) for name in PLAIN}
+    return {**plain, "check": dataclasses.asdict(capture.check), "layouts": layouts}
+
+
+def _restore(described: dict[str, Any], prefix: str, tensors: dict[str, Tensor]) -> Capture:
+    given = {name: tensors.get(f"{prefix}.{name}") for name in TENSORS}
+    layouts = [
+        Layout(
+            _indices(one["queries"], tensors),
+            _indices(one["keys"], tensors),
+            _mask_from_data(one["mask"], tensors),
+        )
+        for one in described["layouts"]
+    ]
+    plain = {name: described[name] for name in PLAIN}
+    check = Check(**described["check"])
+    for name in ("query", "key"):
+        if given[name] is None:
+            raise ValueError(f"no {name} of call {prefix}")
+    return Capture(**plain, **given, layouts=layouts, check=check)  # type: ignore[arg-type]
+
+
+def _ends(indices: Tensor, name: str, tensors: dict[str, Tensor]) -> list[int] | str:
+    """Indices in a row as their two ends; others as a tensor of that name."""
+    first = int(indices[0]) if len(indices) else 0
+    if torch.equal(indices, torch.arange(first, first + len(indices))):
+        return [first, first + len(indices)]
+    tensors[name] = indices
+    return name
+
+
+def _indices(data: list[int] | str, tensors: dict[str, Tensor]) -> Tensor:
+    return tensors[data] if isinstance(data, str) else torch.arange(*data)
+
+
+def _mask_as_data(mask: Mask | None, name: str, tensors: dict[str, Tensor]) -> Any:
+    if mask is None:
+        return None
+    if isinstance(mask, Combined):
+        return [_mask_as_data(part, f"{name}.{i}", tensors) for i, part in enumerate(mask.parts)]
+    if isinstance(mask, Causal):
+        return {"causal": mask.offset}
+    if isinstance(mask, Window):
+        return {"window": mask.size, "offset": mask.offset}
+    packed = mask if isinstance(mask, Packed) else Packed.of(mask.table)  # type: ignore[attr-defined]
+    tensors[name] = packed.bits
+    return {"bits": name, "keys": packed.keys}
+
+
+def _mask_from_data(data: Any, tensors: dict[str, Tensor]) -> Mask | None:
+    if data is None:
+        return None
+    if isinstance(data, list):
+        parts = [_mask_from_data(part, tensors) for part in data]
+        return Combined(tuple(part for part in parts if part is not None))
+    if "causal" in data:
+        return Causal(data["causal"])
+    if "window" in data:
+        return Window(data["window"], data["offset"])
+    return Packed(tensors[data["bits"]], data["keys"])

@@ -1,0 +1,118 @@
+"""A recording on disk: it comes back whole, or one clear line says why not."""
+
+import json
+import os
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+import heedful
+from heedful.errors import ArgumentError, RunError, SaveError
+from heedful.models import GPT, GPTConfig
+from heedful.recorder import from_attentions
+
+IDS = torch.arange(2 * 11).view(2, 11) % 23
+
+
+@pytest.fixture
+def recording():
+    model = GPT(GPTConfig(vocabulary=23, context=32, width=24, layers=2, heads=4)).eval()
+    with heedful.record(model, values=True) as recording:
+        model(IDS)
+    return recording
+
+
+def foreign():
+    """A module whose mask has no structure, with a bias that both calls share."""
+
+    class Foreign(torch.nn.Module):
+        def forward(self, x, table, bias):
+            first = heedful.attention(x, x, x, mask=table, bias=bias)
+            return heedful.attention(first, first, x, mask=table, bias=bias)
+
+    module, x = Foreign(), torch.randn(2, 3, 7, 4)
+    table = torch.rand(2, 1, 7, 7, generator=torch.Generator().manual_seed(0)) < 0.6
+    with heedful.record(module) as recording:
+        module(x, table, torch.randn(3, 7, 7))
+    return recording
+
+
+def same(one, other):
+    assert len(one) == len(other) > 0
+    for first, second in zip(one.sequences, other.sequences, strict=True):
+        for a, b in zip(first, second, strict=True):
+            assert (a.name, a.layer, a.kind, a.shape, repr(a.check)) == (
+                b.name, b.layer, b.kind, b.shape, repr(b.check)
+            )  # fmt: skip
+            assert torch.equal(a.weights(), b.weights())
+            assert type(a.causes.mask) is type(b.causes.mask)
+
+
+def test_what_is_saved_comes_back(recording, tmp_path):
+    path = recording.save(tmp_path / "own.safetensors")
+    same(recording, heedful.load(path))
+    assert torch.equal(heedful.load(path)[1].value_norm(), recording[1].value_norm())
+    odd = foreign()
+    again = heedful.load(odd.save(tmp_path / "odd.safetensors"))
+    same(odd, again)
+    assert os.listdir(tmp_path).count("own.safetensors") == 1
+
+
+def test_a_mask_without_structure_costs_bits_and_a_shared_bias_is_kept_once(tmp_path):
+    odd = foreign()
+    assert odd[0].causes.mask.bits.dtype == torch.uint8
+    odd.save(tmp_path / "odd.safetensors")
+    header = (tmp_path / "odd.safetensors").read_bytes()
+    length = int.from_bytes(header[:8], "little")
+    names = json.loads(header[8 : 8 + length])
+    assert "0.bias" in names
+    assert "1.bias" not in names
+
+
+def test_a_failed_write_leaves_the_old_file(recording, tmp_path, monkeypatch):
+    path = recording.save(tmp_path / "r.safetensors")
+    before = path.read_bytes()
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "replace", full)
+    with pytest.raises(SaveError, match="No space left"):
+        recording.save(path)
+    assert path.read_bytes() == before
+    assert os.listdir(tmp_path) == ["r.safetensors"]
+
+
+def test_what_is_no_recording_is_one_line(recording, tmp_path):
+    path = recording.save(tmp_path / "r.safetensors")
+    whole = path.read_bytes()
+
+    def refused(data, words):
+        path.write_bytes(data)
+        with pytest.raises(RunError, match=words) as raised:
+            heedful.load(path)
+        assert "\n" not in str(raised.value)
+
+    refused(whole[: len(whole) // 2], "cannot read")
+    refused(b"", "cannot read")
+    refused(b"not a file of tensors" * 9, "cannot read")
+    refused(whole.replace(b'version\\": 1', b'version\\": 9'), "of version 9 .* newer heedful")
+    refused(whole.replace(b"0.query", b"0.queri"), "damaged")
+    save_file({"weight": torch.ones(2)}, path)
+    with pytest.raises(RunError, match="is no recording"):
+        heedful.load(path)
+    with pytest.raises(RunError, match=r"no file .*none"):
+        heedful.load(tmp_path / "none.safetensors")
+
+
+def test_maps_that_a_model_returned(tmp_path):
+    maps = [torch.rand(2, 3, 5, 7).softmax(-1), torch.eye(4).expand(2, 1, 4, 4)]
+    recording = from_attentions(maps)
+    for b, sequence in enumerate(recording.sequences):
+        for call, map_ in zip(sequence, maps, strict=True):
+            torch.testing.assert_close(call.weights(), map_[b], atol=1e-6, rtol=1e-6)
+    assert recording[1].diagonal(0).tolist() == [1.0]
+    same(recording, heedful.load(recording.save(tmp_path / "maps.safetensors")))
+    with pytest.raises(ArgumentError, match="sdpa, which returns no weights"):
+        from_attentions([None])
