@@ -79,6 +79,16 @@ class Allowed(NamedTuple):
             counts[:, where] = part.sum(dim=-2).cpu()
         return counts
 
+    def choices(self, queries: int) -> Tensor:
+        """How many keys each of the queries may see: (h or 1, n)."""
+        certain = len(self.keys)
+        heads = max((len(part) for _, part in self.parts), default=1)
+        counts = torch.zeros(heads, queries, dtype=torch.long)
+        for _, part in self.parts:
+            certain -= part.shape[-1]
+            counts += part.sum(dim=-1).cpu()
+        return counts + certain
+
     def of_heads(self, heads: slice) -> Allowed:
         """For some of the heads, where they differ."""
         cut = [(where, part[heads] if len(part) > 1 else part) for where, part in self.parts]

@@ -166,6 +166,60 @@ class Sink(RowStatistic):
         return block.weights[:, :, 0]
 
 
+class Nearby(RowStatistic):
+    """Σ W[n, m] over keys at most `reach` tokens away, the token itself included."""
+
+    def __init__(self, reach: int) -> None:
+        self.reach = reach
+
+    def of(self, block: Block) -> Tensor:
+        """(h, n)."""
+        keys = torch.arange(-block.position, len(block.keys) - block.position)
+        own = torch.arange(len(block.queries))
+        near = (keys - own[:, None]).abs() <= self.reach
+        return (block.weights * near.to(block.weights)).sum(dim=-1)
+
+
+class Evenness(RowStatistic):
+    """Entropy divided by log(keys that the query may see): 1 where all get the same.
+
+    NaN for a query that may see one key only, which has no choice.
+    """
+
+    def of(self, block: Block) -> Tensor:
+        """(h, n)."""
+        choices = block.allowed.choices(len(block.queries)).to(block.weights)
+        entropy = Entropy().of(block)
+        return torch.where(choices > 1, entropy / choices.log(), torch.nan)
+
+
+class Matching(RowStatistic):
+    """Σ W[n, m] over earlier keys whose token, `shift` places before, is that of the query.
+
+    With a shift of 0 these are earlier occurrences of the token itself; with 1 the tokens that
+    came after them. NaN for a query that has no such key.
+
+    Args:
+        ids: (M,), the token of each key; queries are the last N of them.
+        shift: 0 or more.
+    """
+
+    def __init__(self, ids: Tensor, shift: int) -> None:
+        self.ids, self.shift = ids, shift
+
+    def of(self, block: Block) -> Tensor:
+        """(h, n)."""
+        _, N, M = block.shape
+        ids = self.ids.to(block.weights.device)
+        places = torch.arange(M, device=ids.device)
+        own = places[block.rows] + M - N if M >= N else places[block.rows]
+        keys = places[block.columns]
+        tokens = ids[(keys - self.shift).clamp(min=0)]
+        matches = (tokens == ids[own][:, None]) & (keys >= self.shift) & (keys < own[:, None])
+        found = (block.weights * matches.to(block.weights)).sum(dim=-1)
+        return torch.where(matches.any(dim=-1), found, torch.nan)
+
+
 class Dropped(RowStatistic):
     """1 − Σₘ W: what a learned sink takes."""
 

@@ -19,8 +19,9 @@ class Call:
     """What a head of attention looked at, from what it was computed from; H heads, N × M.
 
     `name` is that of the module, `layer` its number, `forward` the number of the forward pass,
-    `kind` "self", "causal" or "cross". Every statistic is defined in `heedful.ops.statistics`;
-    with `head` it is that head's alone, without it all heads' (H, …).
+    `kind` "self", "causal" or "cross", `ids` (M,) the tokens of the keys and `tokens` their text,
+    where they are known. Every statistic is defined in `heedful.ops.statistics`; with `head` it is
+    that head's alone, without it all heads' (H, …).
     """
 
     name: str
@@ -30,6 +31,7 @@ class Call:
     causes: Causes
     check: Check
     value: Tensor | None = None
+    ids: Tensor | None = None
     tokens: list[str] | None = None
     door: str = ""
     _kept: dict[Any, Any] = field(default_factory=dict, repr=False)
@@ -52,7 +54,7 @@ class Call:
             ArgumentError: what is not in the map.
             RunError: the record of this call does not pass its own check.
         """
-        part = weights(self._checked(), self._heads(head), _index(queries), _index(keys))
+        part = weights(self.checked(), self._heads(head), _index(queries), _index(keys))
         return part if head is None else part[0]
 
     def received(self, head: int | None = None, *, mean: bool = False) -> Tensor:
@@ -117,7 +119,7 @@ class Call:
         group = self.shape[0] // len(self.value)
         norms = self.value.float().norm(dim=-1).repeat_interleave(group, dim=0)
         columns = norms[self._heads(head)][:, None, _index(keys)]
-        part = weights(self._checked(), self._heads(head), _index(queries), _index(keys)) * columns
+        part = weights(self.checked(), self._heads(head), _index(queries), _index(keys)) * columns
         return part if head is None else part[0]
 
     def summary(self) -> dict[str, Tensor]:
@@ -135,13 +137,13 @@ class Call:
                 "sink": of.Sink(),
                 "dropped": of.Dropped(),
             }
-            *means, received = of.gather(self._checked(), *rows.values(), of.Received())
+            *means, received = of.gather(self.checked(), *rows.values(), of.Received())
             summary = {name: of.mean(row) for name, row in zip(rows, means, strict=True)}
             self._kept["summary"] = {**summary, "received": received}
         return self._kept["summary"]
 
     def _gathered(self, head: int | None, statistic: type, *arguments: Any) -> Any:
-        causes = self._checked()
+        causes = self.checked()
         if head is not None:
             causes = causes.of_heads(self._heads(head))
         [found] = of.gather(causes, statistic(*arguments))
@@ -157,7 +159,7 @@ class Call:
             raise ArgumentError(f"head {head}", expected=f"head 0 to {H - 1}")
         return slice(head % H, head % H + 1)
 
-    def _checked(self) -> Causes:
+    def checked(self) -> Causes:
         """The causes, unless they were shown not to be those of the output."""
         if self.check.worst > self.check.tolerance:
             raise RunError(

@@ -150,6 +150,7 @@ class Capture:
     bias: Tensor | None = None
     cap: float | None = None
     sinks: Tensor | None = None
+    ids: Tensor | None = None
 
     def causes(self, sequence: int) -> Causes:
         """What the weights of one sequence, without its padding, are a function of."""
@@ -167,6 +168,12 @@ class Capture:
             self.cap,
             self.sinks,
         )
+
+    def tokens(self, sequence: int) -> Tensor | None:
+        """(M,), the ids of the keys without padding, where they are known."""
+        if self.ids is None:
+            return None
+        return self.ids[sequence % len(self.ids)][self.layouts[sequence].keys]
 
     def values(self, sequence: int) -> Tensor | None:
         """(G, M, v) without padding, where values were kept."""
@@ -193,6 +200,7 @@ def captured(
     heads: Collection[int] | None,
     values: bool,
     dtype: torch.dtype | None,
+    ids: Tensor | None = None,
 ) -> Capture:
     """Check a call against the output that the model used, and copy what is to be kept."""
     check = certify(seen)
@@ -214,6 +222,7 @@ def captured(
         None if seen.bias is None else seen.bias.detach(),
         seen.cap,
         None if seen.sinks is None else seen.sinks.detach().clone(),
+        ids,
     )
 
 

@@ -125,6 +125,7 @@ class _Recorder:
                 layer=layer,
                 forward=running.forward,
                 layouts=self._layouts(seen),
+                ids=token_ids(running.inputs, seen),
                 heads=self.heads,
                 values=self.values,
                 dtype=self.dtype,
@@ -142,6 +143,16 @@ class _Recorder:
         if isinstance(seen.mask, Tensor | None):
             self._known = [*self._known[-7:], (seen.mask, keep, size, layouts)]
         return layouts
+
+
+def token_ids(inputs: dict, seen: Seen) -> Tensor | None:
+    """(B, M), the tokens of the keys, where the model was given as many ids."""
+    ids = inputs.get("input_ids")
+    if not isinstance(ids, Tensor) or ids.is_floating_point() or seen.cross:
+        return None
+    if ids.ndim != 2 or ids.shape[1] != seen.key.shape[2]:
+        return None
+    return ids.detach().cpu().clone()
 
 
 def real_tokens(inputs: dict, seen: Seen) -> Tensor | None:

@@ -19,7 +19,7 @@ from heedful.ops.masks import Causal, Combined, Mask, Packed, Window
 from heedful.recorder.capture import Capture, Check, Layout
 
 VERSION = 1
-TENSORS = ("query", "key", "value", "bias", "sinks")
+TENSORS = ("query", "key", "value", "bias", "sinks", "ids")
 PLAIN = ("name", "layer", "forward", "kind", "door", "scale", "cap")
 
 

@@ -103,6 +103,7 @@ def call_of(capture: Capture, index: int) -> Call:
         capture.causes(index),
         capture.check,
         capture.values(index),
+        capture.tokens(index),
         door=capture.door,
     )
 

@@ -1,0 +1,99 @@
+"""Each kind of head on one that is exactly that, and on one that is not at all."""
+
+import numpy as np
+import pytest
+import torch
+
+import heedful
+from heedful.models import GPT, GPTConfig
+from heedful.recorder import from_attentions, kinds
+
+# Five tokens, twice, with others between: every second occurrence has a token before it
+IDS = torch.tensor([5, 6, 7, 8, 9, 3, 5, 6, 7, 8, 9, 4, 5, 6])
+N = len(IDS)
+
+
+def one_hot(choose):
+    """A causal map in which query n looks at `choose(n)` alone."""
+    map_ = torch.zeros(N, N)
+    for n in range(N):
+        map_[n, choose(n)] = 1.0
+    return map_
+
+
+def earlier(n, after):
+    """The last earlier occurrence of the token of n, or the one after it; itself where none is."""
+    before = [m for m in range(n) if IDS[m] == IDS[n]]
+    return (before[-1] + after) if before else n
+
+
+HEADS = {
+    "previous": one_hot(lambda n: max(0, n - 1)),
+    "sink": one_hot(lambda n: 0),
+    "self": one_hot(lambda n: n),
+    "local": torch.tril(torch.triu(torch.ones(N, N), -4)) / torch.tril(
+        torch.triu(torch.ones(N, N), -4)).sum(1, keepdim=True),
+    "broad": torch.tril(torch.ones(N, N)) / torch.arange(1, N + 1)[:, None],
+    "induction": one_hot(lambda n: earlier(n, after=1)),
+    "duplicate": one_hot(lambda n: earlier(n, after=0)),
+}  # fmt: skip
+NOT = {
+    "previous": HEADS["self"],
+    "sink": one_hot(lambda n: min(n, 1)),
+    "self": HEADS["sink"],
+    "local": HEADS["sink"],
+    "broad": HEADS["self"],
+    "induction": HEADS["self"],
+    "duplicate": HEADS["self"],
+}
+
+
+def call_of(map_):
+    recording = from_attentions([map_[None, None]])
+    call = recording[0]
+    call.ids, call.kind = IDS, "causal"
+    call.causes = call.causes._replace(mask=heedful.masks.Causal())
+    return call
+
+
+@pytest.mark.parametrize("kind", kinds.KINDS)
+def test_a_head_that_is_the_kind_scores_1_and_one_that_is_not_0(kind):
+    assert float(kinds.scores(call_of(HEADS[kind]))[kind]) == pytest.approx(1, abs=1e-5)
+    assert float(kinds.scores(call_of(NOT[kind]))[kind]) == pytest.approx(0, abs=1e-5)
+
+
+@pytest.mark.parametrize("kind", kinds.KINDS)
+def test_it_is_called_by_its_name(kind):
+    assert kinds.names(kinds.scores(call_of(HEADS[kind]))) == [kind]
+
+
+def test_scores_of_a_model_are_those_of_its_maps_by_loops():
+    torch.manual_seed(1)
+    model = GPT(GPTConfig(vocabulary=12, context=32, width=24, layers=1, heads=3)).eval()
+    with heedful.record(model) as recording:
+        model(IDS[None])
+    call = recording[0]
+    found, map_ = kinds.scores(call), call.weights().double().numpy()
+    queries = range(N)
+    again = [n for n in queries if any(IDS[m] == IDS[n] for m in range(n))]
+    follows = [n for n in queries if any(IDS[m - 1] == IDS[n] for m in range(1, n))]
+    expected = {
+        "previous": np.mean([map_[:, n, n - 1] for n in range(1, N)], 0),
+        "sink": map_[:, 1:, 0].mean(1),
+        "self": np.mean([map_[:, n, n] for n in range(1, N)], 0),
+        "local": np.mean([map_[:, n, n - 4 : n + 1].sum(-1) for n in range(5, N)], 0),
+        "broad": np.mean(
+            [-(map_[:, n, : n + 1] * np.log(map_[:, n, : n + 1])).sum(-1) / np.log(n + 1)
+             for n in range(1, N)], 0),
+        "duplicate": np.mean(
+            [sum(map_[:, n, m] for m in range(n) if IDS[m] == IDS[n]) for n in again], 0),
+        "induction": np.mean(
+            [sum(map_[:, n, m] for m in range(1, n) if IDS[m - 1] == IDS[n]) for n in follows], 0),
+    }  # fmt: skip
+    for name, value in expected.items():
+        np.testing.assert_allclose(found[name], value, atol=1e-5, err_msg=name)
+
+
+def test_without_tokens_two_kinds_are_left_out():
+    recording = from_attentions([torch.eye(4).expand(1, 2, 4, 4)])
+    assert set(kinds.scores(recording[0])) == set(kinds.KINDS) - {"induction", "duplicate"}
