@@ -5,6 +5,7 @@ A reader never sees half a file, and a failure leaves what was saved before.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from collections.abc import Iterator, Mapping
@@ -18,6 +19,16 @@ from heedful.errors import RunError, SaveError
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+
+CAUSES = {
+    errno.ENOSPC: "a full disk",
+    errno.EDQUOT: "a quota that is used up",
+    errno.EROFS: "a read-only disk",
+    errno.EACCES: "a directory that is another user's",
+    errno.ENOENT: "a directory that is missing",
+    errno.ENOTDIR: "a file where a directory was meant",
+}
 
 
 @contextmanager
@@ -56,7 +67,7 @@ def saving(path: Path) -> Iterator[None]:
     except OSError as error:
         raise SaveError(
             f"cannot write {path}: {error.strerror or error}",
-            cause="a full disk, a read-only directory or a missing one",
+            cause=CAUSES.get(error.errno or 0, ""),
             remedy="free space or choose another directory; what was saved before is still there",
         ) from error
 
@@ -111,7 +122,7 @@ def read_json(path: Path) -> Any:
             remedy="check the path, or train again",
         ) from None
     except (ValueError, OSError) as error:
-        raise _damaged(path, error) from error
+        raise damaged(path, error) from error
 
 
 def save_tensors(path: Path, tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> None:
@@ -124,10 +135,17 @@ def save_tensors(path: Path, tensors: Mapping[str, Tensor], about: Mapping[str, 
             save_file(
                 {name: tensor.detach().contiguous() for name, tensor in tensors.items()},
                 temporary,
-                metadata={"heedful": json.dumps(about)},
+                metadata={"format": "pt", "heedful": json.dumps(about)},
             )
         except SafetensorError as error:  # how its Rust part reports a full disk
             raise OSError(str(error)) from error
+        temporary.chmod(0o666 & ~_umask())  # as other files have it; safetensors hides its own
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
 
 
 def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -145,7 +163,7 @@ def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
             about = json.loads((file.metadata() or {}).get("heedful", "{}"))
             return {name: file.get_tensor(name) for name in file.keys()}, about  # noqa: SIM118
     except (SafetensorError, ValueError, OSError) as error:
-        raise _damaged(path, error) from error
+        raise damaged(path, error) from error
 
 
 def _flush(path: Path) -> None:
@@ -166,9 +184,8 @@ def _ignoring_os_errors() -> Iterator[None]:
         return
 
 
-def _damaged(path: Path, error: Exception) -> RunError:
+def damaged(path: Path, error: Exception, remedy: str = "restore it, or train again") -> RunError:
+    """The error for a file that cannot be read."""
     return RunError(
-        f"cannot read {path}: {error}",
-        cause="a damaged or truncated file",
-        remedy="restore it, or train again",
+        f"cannot read {path}: {error}", cause="a damaged or truncated file", remedy=remedy
     )

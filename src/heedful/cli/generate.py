@@ -17,7 +17,9 @@ from heedful.cli.options import (
     file_option,
     given,
     json_option,
+    pickle_option,
     read_text,
+    revision_option,
     settings_of,
 )
 from heedful.generate import Sampling, TextStream
@@ -30,6 +32,7 @@ Examples:
   heedful generate runs/first "The import statement" --greedy --tokens 40
   heedful generate runs/first "The import" --samples 3 --seed 7 --stop "."
   heedful generate runs/first "The import statement" --probabilities 5
+  heedful generate openai-community/gpt2 "The import statement" --tokens 40
 """
 
 
@@ -52,6 +55,8 @@ Examples:
     help="Do not continue: show the K likeliest next tokens at each position of the prompt.",
 )
 @checkpoint_option
+@revision_option
+@pickle_option
 @device_option
 @json_option
 @settings_of("Sampling", Sampling())
@@ -67,22 +72,27 @@ def generate(
     cache: bool,
     probabilities: int | None,
     checkpoint: str,
+    revision: str | None,
+    allow_pickle: bool,
     device: str,
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Continue PROMPT with the model in RUN, a directory made by `heedful train`."""
+    """Continue PROMPT with the model RUN.
+
+    RUN is a directory made by `heedful train`, a GPT-2 in Hugging Face format, or its hub name.
+    """
     text = read_text(prompt, file, "prompt")
     changes = given(Sampling, options)
     if greedy:
         if changes.get("temperature"):
             raise click.UsageError("--greedy is --temperature 0; give one of the two.")
         changes["temperature"] = 0.0
-    opened = open_run(run, checkpoint, device)
+    opened = open_run(run, checkpoint, device, revision=revision, allow_pickle=allow_pickle)
     if probabilities:
         _show_probabilities(opened, text, probabilities, as_json)
         return
-    streams = [TextStream(opened.tokenizer, stop) for _ in range(samples)]
+    streams = [TextStream(opened.tokenizer, (*stop, *opened.endings)) for _ in range(samples)]
     steps = continuations(
         opened.model,
         opened.tokenizer.encode(text),

@@ -95,6 +95,8 @@ def read_text(text: str | None, file: Path | None, what: str = "text") -> str:
 
     if (text is None) == (file is None):
         raise click.UsageError(f"Give the {what} as an argument or with --file, one of the two.")
+    if file is not None and file.is_dir():
+        raise ArgumentError(f"the folder {file}", expected="a file, or - for standard input")
     if file is not None:
         return "".join(FileSource((str(file),)).pieces())
     if not text:
@@ -114,6 +116,14 @@ checkpoint_option = click.option(
     default="best",
     show_default=True,
     help="The weights with the lowest validation loss, or the last ones.",
+)
+revision_option = click.option(
+    "--revision", metavar="NAME", help="Of a model on the hub: the branch, tag or commit."
+)
+pickle_option = click.option(
+    "--allow-pickle",
+    is_flag=True,
+    help="Read weights from .bin files where there are no safetensors; tensors only.",
 )
 device_option = click.option(
     "--device", default="auto", show_default=True, help="Where to compute: auto, cpu, cuda, mps."

@@ -10,7 +10,14 @@ import numpy as np
 import torch
 
 from heedful.cli.opening import Run, open_run
-from heedful.cli.options import checkpoint_option, device_option, file_option, read_text
+from heedful.cli.options import (
+    checkpoint_option,
+    device_option,
+    file_option,
+    pickle_option,
+    read_text,
+    revision_option,
+)
 from heedful.cli.training import draw_losses
 from heedful.errors import ArgumentError
 from heedful.files import make_directory
@@ -24,6 +31,7 @@ Examples:
   heedful plot runs/first "The import statement finds a module"
   heedful plot runs/first "The import statement" --layers 0,3 --heads 1,2 --format svg
   heedful plot runs/first --only positions --only loss
+  heedful plot openai-community/gpt2 "The import statement" --layers 5
 """
 
 
@@ -41,8 +49,14 @@ Examples:
     "after the mask; positions: the positional table; loss: the loss curve.",
 )
 @click.option("--format", "suffix", type=click.Choice(["png", "svg", "pdf"]), default="png")
-@click.option("--out", type=click.Path(path_type=Path), help="The pictures' folder [RUN/pictures].")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    help="The pictures' folder [RUN/pictures; for a hub name, pictures].",
+)
 @checkpoint_option
+@revision_option
+@pickle_option
 @device_option
 def plot(
     run: Path,
@@ -54,13 +68,18 @@ def plot(
     suffix: str,
     out: Path | None,
     checkpoint: str,
+    revision: str | None,
+    allow_pickle: bool,
     device: str,
 ) -> None:
-    """Draw where the heads of the model in RUN look, on TEXT: rows are queries, columns keys."""
+    """Draw where the heads of the model RUN look, on TEXT: rows are queries, columns keys.
+
+    RUN is a directory made by `heedful train`, a GPT-2 in Hugging Face format, or its hub name.
+    """
     kinds = only or KINDS
     needs_text = bool({"heads", "scores"} & set(kinds))
-    opened = open_run(run, checkpoint, device)
-    folder = out or run / "pictures"
+    opened = open_run(run, checkpoint, device, revision=revision, allow_pickle=allow_pickle)
+    folder = out or (run if run.is_dir() else Path()) / "pictures"
     make_directory(folder)
     if needs_text:
         words = read_text(text, file)
@@ -71,7 +90,7 @@ def plot(
     if "positions" in kinds:
         click.echo(draw_positions(opened.model, folder / f"positions.{suffix}"))
     if "loss" in kinds:
-        curve = draw_losses(run, folder / f"loss.{suffix}")
+        curve = draw_losses(opened.directory, folder / f"loss.{suffix}")
         click.echo(curve or f"{run} has no metrics to draw a loss curve from", err=curve is None)
 
 

@@ -1,15 +1,21 @@
 """Floor 3: configurations and whole models."""
 
-from heedful.models.directory import load_model, load_weights, weights_of, write_description
+from heedful.models.directory import load_model, write_description
+from heedful.models.export import equal_of, export_model
 from heedful.models.gpt import GPT, GPTConfig, GPTOutput, loss, parameters
+from heedful.models.hub import model_directory
+from heedful.models.weights import load_weights, weights_of
 
 __all__ = [
     "GPT",
     "GPTConfig",
     "GPTOutput",
+    "equal_of",
+    "export_model",
     "load_model",
     "load_weights",
     "loss",
+    "model_directory",
     "parameters",
     "weights_of",
     "write_description",

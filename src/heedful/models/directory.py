@@ -2,67 +2,86 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from heedful.configuration import nearest
+from heedful.configuration import Configuration, nearest
 from heedful.errors import ArgumentError, RunError
 from heedful.files import load_tensors, read_json, write_json
 from heedful.models.gpt import GPT, GPTConfig
+from heedful.models.hub import model_directory
+from heedful.models.pretrained import load_pretrained
+from heedful.models.weights import assign, check_fit, shapes_of, weights_of, without_weights
 
-FAMILIES = {"heedful-gpt": (GPTConfig, GPT)}
+# A family adds its line here, and to `pretrained.ARCHITECTURES` where others' checkpoints fit it.
+FAMILIES: dict[str, tuple[type[Configuration], Callable[[Any], nn.Module]]] = {
+    "heedful-gpt": (GPTConfig, GPT),
+}
 CHECKPOINTS = {"best": "model.safetensors", "last": "state/last.safetensors"}
 
 
-def load_model(path_or_name: str | Path, *, checkpoint: str = "best") -> nn.Module:
-    """A model from a directory made by `heedful train`, ready to evaluate.
+def load_model(
+    path_or_name: str | Path,
+    *,
+    checkpoint: str = "best",
+    revision: str | None = None,
+    allow_pickle: bool = False,
+    dtype: torch.dtype | None = None,
+) -> nn.Module:
+    """A model from a directory or from the Hugging Face hub, ready to evaluate.
 
     Args:
-        path_or_name: the directory.
-        checkpoint: "best", the weights with the lowest validation loss, or "last".
+        path_or_name: a directory made by `heedful train`, a directory in Hugging Face format, or
+            a name on the hub.
+        checkpoint: of a run, "best", the weights with the lowest validation loss, or "last".
+        revision: of a hub name, the branch, tag or commit.
+        allow_pickle: read pickled weights (`.bin`) where there are no safetensors.
+        dtype: the type of the parameters; default that of the file.
 
     Returns:
         the model in evaluation mode on the CPU; `model(ids)` has `.logits` and
         `.hidden_states`.
 
     Raises:
-        RunError: no such directory, a file of it missing or damaged, or weights that do not
-            fit its configuration (all of them are listed).
+        RunError: no such directory or name, an architecture that is not ours, a file missing or
+            damaged, or weights that do not fit their configuration (all of them are listed).
     """
-    directory = Path(path_or_name)
     if checkpoint not in CHECKPOINTS:
         raise ArgumentError(f"checkpoint {checkpoint!r}", expected="'best' or 'last'")
-    if not directory.is_dir():
-        raise RunError(
-            f"no directory {str(path_or_name)!r}",
-            expected="one made by `heedful train`",
-            remedy="check the path, or make one with `heedful train --out DIR`",
-        )
-    model = build(read_json(directory / "config.json"), directory / "config.json")
+    directory = model_directory(path_or_name, revision=revision, allow_pickle=allow_pickle)
+    description = read_json(directory / "config.json")
+    if not _is_ours(description):
+        return load_pretrained(directory, allow_pickle=allow_pickle, dtype=dtype)
+    config, family = _described(description, directory / "config.json")
     tensors, _ = load_tensors(directory / CHECKPOINTS[checkpoint])
     if checkpoint == "last":
         prefix = "model."
         tensors = {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
-    load_weights(model, tensors, directory)
-    return model.eval()
+    model = without_weights(lambda: family(config))
+    check_fit(shapes_of(weights_of(model)), shapes_of(tensors), directory)
+    return assign(model, lambda name: tensors[name].to(dtype, copy=True)).eval()
 
 
-def build(description: Mapping, source: Path) -> nn.Module:
-    """The model, with fresh weights, that a `config.json` describes."""
-    config, model = _configuration(description, source)
-    return model(config)
+def _is_ours(description: Any) -> bool:
+    """Whether a `config.json` is one of heedful's; that of `transformers` names its class."""
+    if not isinstance(description, Mapping):
+        return True  # a damaged one, which is refused where it is read
+    is_named = "architectures" in description or "model_type" in description
+    return not is_named or str(description.get("model_type")).startswith("heedful-")
 
 
-def _configuration(description: Mapping, source: Path) -> tuple[GPTConfig, type[GPT]]:
+def _described(description: Any, source: Path) -> tuple[Any, Callable[[Any], nn.Module]]:
+    """The configuration in a `config.json`, and what makes its model."""
     family = description.get("model_type") if isinstance(description, Mapping) else None
     if family not in FAMILIES:
         raise RunError(
             f"model_type {family!r} in {source}",
             expected=nearest(str(family), FAMILIES),
-            cause="a model of another project",
+            cause="a damaged file, or one of a newer version of heedful",
         )
     config, model = FAMILIES[family]
     try:
@@ -74,39 +93,14 @@ def _configuration(description: Mapping, source: Path) -> tuple[GPTConfig, type[
         ) from error
 
 
-def write_description(directory: Path, config: GPTConfig) -> None:
-    """Write the `config.json` from which `build` makes the same model."""
-    description = {"model_type": "heedful-gpt", "model": config.to_dict()}
-    write_json(directory / "config.json", description)
+def write_description(directory: Path, config: Configuration) -> None:
+    """Write the `config.json` from which `load_model` makes the same model."""
+    family = next(name for name, (kind, _) in FAMILIES.items() if kind is type(config))
+    write_json(directory / "config.json", {"model_type": family, "model": config.to_dict()})
 
 
-def read_description(directory: Path) -> GPTConfig:
+def read_description(directory: Path) -> Any:
     """The configuration that `write_description` wrote."""
     path = directory / "config.json"
-    config, _ = _configuration(read_json(path), path)
+    config, _ = _described(read_json(path), path)
     return config
-
-
-def weights_of(model: nn.Module) -> dict[str, Tensor]:
-    """The parameters by name, each once: a shared one (tied embeddings) under its first name."""
-    return dict(model.named_parameters())
-
-
-@torch.no_grad()
-def load_weights(model: nn.Module, tensors: Mapping[str, Tensor], source: Path) -> None:
-    """Copy named tensors into a model; one error lists all that are missing or misshapen."""
-    parameters = weights_of(model)
-    wrong = [f"missing {name}" for name in parameters if name not in tensors]
-    wrong += [f"unexpected {name}" for name in tensors if name not in parameters]
-    wrong += [
-        f"{name} is {tuple(tensors[name].shape)}, not {tuple(parameter.shape)}"
-        for name, parameter in parameters.items()
-        if name in tensors and tensors[name].shape != parameter.shape
-    ]
-    if wrong:
-        raise RunError(
-            f"weights in {source} do not fit: {', '.join(wrong)}",
-            cause="files of two different runs in one directory",
-        )
-    for name, parameter in parameters.items():
-        parameter.copy_(tensors[name])

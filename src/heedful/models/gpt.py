@@ -27,6 +27,7 @@ from heedful.layers import (
     feed_forward,
 )
 from heedful.ops import Steps
+from heedful.ops.masks import Padding
 from heedful.ops.positions import rotary, sinusoidal
 
 
@@ -133,29 +134,41 @@ class GPT(nn.Module):
         self._add_positions()
         self._initialize()
 
-    def forward(self, ids: Tensor, *, cache: KeyValueCache | None = None) -> GPTOutput:
+    def forward(
+        self, ids: Tensor, *, keep: Tensor | None = None, cache: KeyValueCache | None = None
+    ) -> GPTOutput:
         """Logits for the token after each of ids.
 
         Args:
             ids: token ids (B, N).
+            keep: boolean (B, M), False for padding, on either side, which nothing attends to and
+                which takes no position. It covers all M tokens so far: the cache's, then these.
             cache: from `new_cache`; it holds the tokens before these, and receives these.
 
         Raises:
-            ArgumentError: more tokens than the context, or an id outside the vocabulary.
+            ArgumentError: more tokens than the context, an id outside the vocabulary, or a keep
+                that does not cover the tokens.
         """
-        states = self.hidden_states(ids, cache=cache)
+        states = self.hidden_states(ids, keep=keep, cache=cache)
         return GPTOutput(self.head(states[-1]), states)
 
     def hidden_states(
-        self, ids: Tensor, *, cache: KeyValueCache | None = None
+        self, ids: Tensor, *, keep: Tensor | None = None, cache: KeyValueCache | None = None
     ) -> tuple[Tensor, ...]:
         """The hidden states alone: generation needs the logits of the last token only."""
         start = cache.length if cache is not None else 0
         self._check(ids, start)
-        x, angles = self._embed(ids, start)
+        x, angles = self._embed(ids, self._positions(ids, start, keep))
+        mask = None if keep is None else Padding(keep)
         states = [x]
         for i, block in enumerate(self.blocks):
-            x = block(x, causal=True, rotary=angles, cache=cache[i] if cache is not None else None)
+            x = block(
+                x,
+                mask=mask,
+                causal=True,
+                rotary=angles,
+                cache=cache[i] if cache is not None else None,
+            )
             states.append(x)
         states[-1] = self.norm(x)
         return tuple(states)
@@ -166,7 +179,7 @@ class GPT(nn.Module):
         A layer's are made when they are asked for, so that one who keeps few needs room for few.
         """
         self._check(ids, 0)
-        x, angles = self._embed(ids, 0)
+        x, angles = self._embed(ids, slice(0, ids.shape[1]))
         for block in cast("list[PreNormBlock]", self.blocks):
             yield block.attend.steps(block.attended(x), causal=True, rotary=angles)
             x = block(x, causal=True, rotary=angles)
@@ -184,12 +197,29 @@ class GPT(nn.Module):
             device=weight.device,
         )
 
-    def _embed(self, ids: Tensor, start: int) -> tuple[Tensor, tuple[Tensor, Tensor] | None]:
-        here = slice(start, start + ids.shape[1])
+    def _positions(self, ids: Tensor, start: int, keep: Tensor | None) -> slice | Tensor:
+        """Rows of the position table: a run of them, or (B, N) where padding is left out."""
+        if keep is None:
+            return slice(start, start + ids.shape[1])
+        if keep.dtype != torch.bool or keep.shape != (len(ids), start + ids.shape[1]):
+            raise ArgumentError(
+                f"keep {tuple(keep.shape)} of {keep.dtype}",
+                expected=f"booleans ({len(ids)}, {start + ids.shape[1]})",
+                cause="padding for the new tokens only, where a cache holds earlier ones",
+                remedy="keep has one entry for each token so far, True where it is real",
+            )
+        return (keep.cumsum(-1) - 1).clamp(min=0)[:, start:]
+
+    def _embed(
+        self, ids: Tensor, here: slice | Tensor
+    ) -> tuple[Tensor, tuple[Tensor, Tensor] | None]:
         x = self.tokens(ids)
-        if self.config.positions == "rotary":
-            return self.dropout(x), (self.cosines[here], self.sines[here])
-        return self.dropout(x + self.positions[here]), None
+        if self.config.positions != "rotary":
+            return self.dropout(x + self.positions[here].to(x.dtype)), None
+        cosines, sines = self.cosines[here], self.sines[here]
+        if cosines.ndim == 3:  # a batch of positions, the same for all heads
+            cosines, sines = cosines[:, None], sines[:, None]
+        return self.dropout(x), (cosines, sines)
 
     def _add_positions(self) -> None:
         config = self.config

@@ -5,6 +5,7 @@ from heedful.text.characters import CharacterTokenizer
 from heedful.text.choice import TokenizerChoice
 from heedful.text.loading import load_tokenizer
 from heedful.text.preparation import prepare
+from heedful.text.pretrained import check_exportable, export_tokenizer
 from heedful.text.python_reference import LICENCE, TITLE, python_reference
 from heedful.text.sources import FileSource, Source, StringSource, open_source
 from heedful.text.tiktoken_encoding import TiktokenTokenizer, open_encoding
@@ -23,6 +24,8 @@ __all__ = [
     "TokenFile",
     "Tokenizer",
     "TokenizerChoice",
+    "check_exportable",
+    "export_tokenizer",
     "load_tokenizer",
     "open_encoding",
     "open_source",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -11,15 +11,20 @@ from heedful.errors import ArgumentError, RunError, TextError
 from heedful.files import read_json
 from heedful.text.bpe import BPETokenizer
 from heedful.text.characters import CharacterTokenizer
+from heedful.text.pretrained import characters_of, open_library, special_tokens
 from heedful.text.tiktoken_encoding import TiktokenTokenizer, open_encoding
 from heedful.text.tokenizer import ENVELOPE, VERSION, Tokenizer, tokenizer_file
 
+if TYPE_CHECKING:
+    import tokenizers
+
 
 def load_tokenizer(path: str | Path) -> Tokenizer:
-    """Read what `Tokenizer.save` wrote, or a byte-level BPE `tokenizer.json` of Hugging Face.
+    """Read what `Tokenizer.save` wrote, or a byte-level BPE tokenizer of Hugging Face.
 
     Args:
-        path: the file, or the run directory that has it as `tokenizer.json`.
+        path: the file, or the directory that has it as `tokenizer.json`; a directory without one
+            may have `vocab.json` and `merges.txt`, as older checkpoints do.
 
     Raises:
         RunError: the file is missing, damaged, of a newer version or of an unknown kind.
@@ -32,11 +37,13 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
     [2, 0, 1]
     """
     path = tokenizer_file(path)
+    if not path.exists() and (library := open_library(path.parent)):
+        return _of_library(path.parent, library)
     about = read_json(path)
     if not isinstance(about, dict):
         raise _foreign(path)
     if ENVELOPE not in about:
-        return _bpe(path, about)
+        return _of_hugging_face(path, about)
     if about[ENVELOPE] != VERSION:
         raise RunError(
             f"{path} has version {about[ENVELOPE]!r} of the tokenizer file",
@@ -61,7 +68,7 @@ def _ours(about: dict[str, Any]) -> Tokenizer:
     return TiktokenTokenizer(open_encoding(about["encoding"]), ids)
 
 
-def _bpe(path: Path, about: dict[str, Any]) -> Tokenizer:
+def _of_hugging_face(path: Path, about: dict[str, Any]) -> Tokenizer:
     import tokenizers
 
     if not isinstance(about.get("model"), dict):
@@ -70,10 +77,16 @@ def _bpe(path: Path, about: dict[str, Any]) -> Tokenizer:
         library = tokenizers.Tokenizer.from_file(str(path))
     except Exception as error:  # `tokenizers` raises bare Exception
         raise _damaged(path, error) from error
+    return _of_library(path, library)
+
+
+def _of_library(path: Path, library: tokenizers.Tokenizer) -> Tokenizer:
     try:
-        return BPETokenizer(library)
+        tokenizer = characters_of(library) or BPETokenizer(library)
     except ArgumentError as error:
         raise RunError(f"{path} has {error}") from error
+    tokenizer.special = special_tokens(path if path.is_dir() else path.parent, library)
+    return tokenizer
 
 
 def _foreign(path: Path) -> RunError:

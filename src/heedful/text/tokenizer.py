@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import unicodedata
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 import numpy as np
@@ -27,6 +28,8 @@ class Tokenizer(ABC):
     """
 
     kind: ClassVar[str]
+    special: Mapping[str, int] = MappingProxyType({})
+    """The ids of special tokens by their role (bos, eos, unk, sep, pad, cls, mask)."""
 
     def __init__(self, table: Sequence[bytes]) -> None:
         self._table = table

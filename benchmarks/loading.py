@@ -1,0 +1,130 @@
+"""Opening checkpoints: seconds, and the peak of anonymous memory against the weights' own size.
+
+    python benchmarks/loading.py
+
+Each row is measured in a process of its own, torch imported before memory is counted, on weights
+that were just written and so lie in the page cache. The checkpoints have GPT-2's shape; "shards"
+has files of about 100 MB, "half" holds float16 that is opened as float32, "run" is a directory as
+`heedful train` writes it. The bar: a rise under 1.3 of what the parameters take once open.
+transformers opens the same files.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from corpus import _peak as peak
+from safetensors.torch import load_file, save_file
+
+from heedful.models import GPT, export_model, load_model, weights_of, write_description
+from heedful.train import PRESETS
+
+BAR = 1.3
+SHARD = 100e6
+
+
+class Row(NamedTuple):
+    """One line of the table, memory in MB."""
+
+    seconds: float
+    weights: float
+    rise: float
+
+
+def main() -> None:
+    arguments = _arguments()
+    torch.manual_seed(0)
+    changes = {"vocabulary": 50_257, "width": arguments.width, "layers": arguments.layers}
+    config = PRESETS["gpt2"].changed({"model": changes}).model
+    with tempfile.TemporaryDirectory() as folder:
+        kinds = write(GPT(config), Path(folder))
+        print(
+            f"{'checkpoint':12}{'reader':14}{'s':>7}{'weights MB':>12}{'rise MB':>10}{'ratio':>8}"
+        )
+        for kind, directory in kinds.items():
+            show(kind, "heedful", apart(ours, directory))
+            if kind != "run":
+                show(kind, "transformers", apart(theirs, directory))
+
+
+def write(model: GPT, folder: Path) -> dict[str, Path]:
+    """The same weights in four forms."""
+    whole, shards, half, run = (folder / name for name in ("whole", "shards", "half", "run"))
+    export_model(model, whole)
+    split(whole, shards)
+    run.mkdir()
+    write_description(run, model.config)
+    save_file(weights_of(model), run / "model.safetensors")
+    export_model(model.half(), half)
+    return {"whole": whole, "shards": shards, "half": half, "run": run}
+
+
+def split(whole: Path, folder: Path) -> None:
+    """Files of about `SHARD` bytes, and their index."""
+    folder.mkdir()
+    (folder / "config.json").write_bytes((whole / "config.json").read_bytes())
+    tensors = load_file(whole / "model.safetensors")
+    shard_of, size, number = {}, 0.0, 0
+    for name, tensor in tensors.items():
+        if size and size + tensor.nbytes > SHARD:
+            size, number = 0.0, number + 1
+        size += tensor.nbytes
+        shard_of[name] = f"model-{number:05}.safetensors"
+    for shard in set(shard_of.values()):
+        save_file({n: tensors[n] for n in tensors if shard_of[n] == shard}, folder / shard)
+    index = {"metadata": {}, "weight_map": shard_of}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+
+
+def ours(directory: Path) -> Row:
+    return opened(lambda: load_model(directory, dtype=torch.float32))
+
+
+def theirs(directory: Path) -> Row:
+    import transformers
+
+    transformers.GPT2LMHeadModel(transformers.GPT2Config(n_layer=1, n_embd=12))  # its own imports
+    return opened(
+        lambda: transformers.AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32)
+    )
+
+
+def opened(load: Callable[[], torch.nn.Module]) -> Row:
+    with peak() as rise:
+        start = time.perf_counter()
+        model = load()
+        seconds = time.perf_counter() - start
+    weights = sum(parameter.nbytes for parameter in model.parameters()) / 1e6
+    return Row(seconds, weights, rise[0])
+
+
+def apart(measure: Callable[[Path], Row], directory: Path) -> Row:
+    """The measurement in a fresh process, whose memory nothing else has touched."""
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        return pool.apply(measure, (directory,))
+
+
+def show(kind: str, reader: str, row: Row) -> None:
+    ratio = row.rise / row.weights
+    verdict = "" if reader != "heedful" else f"  under {BAR}: {'yes' if ratio < BAR else 'NO'}"
+    print(f"{kind:12}{reader:14}{row.seconds:7.2f}{row.weights:12.0f}{row.rise:10.0f}", end="")
+    print(f"{ratio:8.2f}{verdict}", flush=True)
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--width", type=int, default=768)
+    parser.add_argument("--layers", type=int, default=12)
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

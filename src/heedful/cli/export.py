@@ -1,0 +1,64 @@
+"""`heedful export`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from heedful.cli.opening import check_tokenizer
+from heedful.cli.options import checkpoint_option, pickle_option, revision_option
+from heedful.errors import SaveError
+
+EXAMPLE = """\b
+Examples:
+  heedful export runs/first --to runs/first-gpt2
+  heedful export runs/first --to runs/first-gpt2 --checkpoint last --no-tokenizer
+"""
+
+
+@click.command(epilog=EXAMPLE)
+@click.argument("run", type=click.Path(path_type=Path))
+@click.option(
+    "--to",
+    "directory",
+    required=True,
+    type=click.Path(path_type=Path, file_okay=False),
+    help="The directory to write, which holds no model yet.",
+)
+@click.option("--tokenizer/--no-tokenizer", "with_tokenizer", default=True, help="Write it too.")
+@checkpoint_option
+@revision_option
+@pickle_option
+def export(
+    run: Path,
+    directory: Path,
+    with_tokenizer: bool,
+    checkpoint: str,
+    revision: str | None,
+    allow_pickle: bool,
+) -> None:
+    """Write the model RUN for transformers: the same logits, tokenizer included.
+
+    `AutoModelForCausalLM.from_pretrained(DIR)` and `AutoTokenizer.from_pretrained(DIR)` open it.
+    """
+    from heedful.models import equal_of, export_model, load_model, model_directory
+    from heedful.text import check_exportable, export_tokenizer, load_tokenizer
+
+    if (directory / "config.json").exists():
+        raise SaveError(
+            f"{directory} already holds a model",
+            expected="a directory without one",
+            remedy="choose another --to",
+        )
+    source = model_directory(run, revision=revision, allow_pickle=allow_pickle)
+    model: Any = load_model(source, checkpoint=checkpoint, allow_pickle=allow_pickle)
+    equal_of(model)  # whatever cannot be is refused before anything is written
+    if with_tokenizer:
+        tokenizer = load_tokenizer(source)
+        check_tokenizer(tokenizer, model.config.vocabulary, source)
+        check_exportable(tokenizer)
+        export_tokenizer(tokenizer, directory, model.config.context)
+    export_model(model, directory)
+    click.echo(directory)

@@ -1,0 +1,114 @@
+"""The tensors of a directory in Hugging Face format, by memory map: one file, or shards.
+
+Nothing is read until a tensor is used, so a checkpoint of any size opens at once.
+"""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from heedful.errors import RunError
+from heedful.files import damaged, read_json
+
+SAFE, PICKLED = "model.safetensors", "pytorch_model.bin"
+
+
+def mapped_tensors(directory: Path, allow_pickle: bool = False) -> dict[str, Tensor]:
+    """Every tensor by name, memory-mapped.
+
+    Args:
+        directory: it holds `model.safetensors`, or shards with their index; where it does not,
+            `pytorch_model.bin` likewise.
+        allow_pickle: read `.bin` files, which are pickled: only tensors and plain containers.
+
+    Raises:
+        RunError: no weights, a shard missing or damaged, or pickled ones that were not allowed.
+    """
+    if (tensors := _whole_or_shards(directory, SAFE, _safetensors)) is not None:
+        return tensors
+    pickled = next((p for p in _files(directory, PICKLED) if p.exists()), None)
+    if pickled is None:
+        there = ", ".join(sorted(path.name for path in directory.iterdir())) or "nothing"
+        raise RunError(
+            f"no weights in {directory}, only {there}",
+            expected=f"{SAFE}, or shards with {SAFE}.index.json",
+            cause="a download that was interrupted, or weights in another library's format",
+        )
+    if not allow_pickle:
+        raise RunError(
+            f"{pickled} is pickled, and such a file can run code when it is opened",
+            expected="safetensors",
+            remedy="if you trust where it comes from, allow it with --allow-pickle "
+            "(allow_pickle=True): then only tensors are read",
+        )
+    return _whole_or_shards(directory, PICKLED, _unpickled) or {}
+
+
+def _files(directory: Path, name: str) -> tuple[Path, Path]:
+    return directory / name, directory / f"{name}.index.json"
+
+
+def _whole_or_shards(
+    directory: Path, name: str, opened: Callable[[Path], Mapping[str, Tensor]]
+) -> dict[str, Tensor] | None:
+    whole, index = _files(directory, name)
+    if whole.exists():
+        return dict(opened(whole))
+    if not index.exists():
+        return None
+    shard_of = _shard_of(index)
+    shards = sorted(set(shard_of.values()))
+    missing = [shard for shard in shards if not (directory / shard).is_file()]
+    if missing:
+        raise RunError(
+            f"{directory} lacks {', '.join(missing)} of its {len(shards)} shards",
+            cause="a download or a copy that was interrupted",
+            remedy="fetch it again",
+        )
+    tensors = {shard: opened(directory / shard) for shard in shards}
+    return {n: tensors[shard][n] for n, shard in shard_of.items() if n in tensors[shard]}
+
+
+def _shard_of(index: Path) -> dict[str, str]:
+    """Name of a tensor → name of the file beside the index that holds it."""
+    content = read_json(index)
+    shard_of = content.get("weight_map") if isinstance(content, dict) else None
+    if not isinstance(shard_of, dict) or any(
+        not isinstance(shard, str) or Path(shard).name != shard for shard in shard_of.values()
+    ):
+        raise RunError(
+            f"{index} is no index of shards",
+            expected='"weight_map", from names of tensors to names of files beside it',
+            cause="a damaged file",
+        )
+    return shard_of
+
+
+def _safetensors(path: Path) -> dict[str, Tensor]:
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="pt") as file:
+            return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except (SafetensorError, OSError) as error:
+        raise damaged(path, error, remedy="fetch it again") from error
+
+
+def _unpickled(path: Path) -> dict[str, Tensor]:
+    try:  # files from before torch 1.6 are no zip archives, and cannot be mapped
+        content = torch.load(
+            path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path)
+        )
+    except Exception as error:  # unpickling a damaged file raises whatever its bytes ask for
+        raise damaged(path, error, remedy="fetch it again") from error
+    is_tensors = isinstance(content, dict) and all(
+        isinstance(tensor, Tensor) for tensor in content.values()
+    )
+    if not is_tensors:
+        raise RunError(f"{path} holds no named tensors", expected="a model's state_dict")
+    return content

@@ -1,0 +1,64 @@
+"""Models of ours written in Hugging Face format, so that transformers opens them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from torch import nn
+
+from heedful.errors import ArgumentError
+from heedful.files import make_directory, save_tensors, write_json
+from heedful.models.checkpoint import SAFE
+from heedful.models.pretrained import ARCHITECTURES, Architecture
+from heedful.models.weights import weights_of
+
+
+def export_model(model: nn.Module, directory: Path) -> None:
+    """Write `model.safetensors` and `config.json` of the same model in transformers.
+
+    Args:
+        model: one of ours whose settings an architecture of transformers has.
+        directory: it is made where it is missing.
+
+    Raises:
+        ArgumentError: as `equal_of`.
+        SaveError: the files cannot be written.
+    """
+    architecture = equal_of(model)
+    tensors = {
+        name: tensor
+        for ours, parameter in weights_of(model).items()
+        for name, tensor in architecture.names.of(ours).theirs(parameter).items()
+    }
+    make_directory(directory)
+    save_tensors(directory / SAFE, tensors, {})
+    dtype = str(next(model.parameters()).dtype).removeprefix("torch.")
+    description = {**architecture.write_config(model.config), "dtype": dtype}
+    write_json(directory / "config.json", description)
+
+
+def equal_of(model: nn.Module) -> Architecture:
+    """The architecture of transformers that computes the same as a model of ours.
+
+    Raises:
+        ArgumentError: there is none; all settings that do not fit the nearest one are named.
+    """
+    unlike = {
+        kind: architecture.unlike(model.config)
+        for kind, architecture in ARCHITECTURES.items()
+        if architecture.model is type(model)
+    }
+    if not unlike:
+        raise ArgumentError(
+            f"a {type(model).__name__}",
+            expected="a model that transformers has too",
+            remedy="it opens with heedful.load_model",
+        )
+    nearest = min(unlike, key=lambda kind: len(unlike[kind]))
+    if unlike[nearest]:
+        raise ArgumentError(
+            f"a model with {', '.join(unlike[nearest])}",
+            expected=f"the settings of an architecture of transformers; nearest is {nearest}",
+            remedy="open it with heedful.load_model, or train one with --preset gpt2",
+        )
+    return ARCHITECTURES[nearest]

@@ -1,0 +1,104 @@
+"""GPT-2's configuration as Hugging Face writes it, to ours and back."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from heedful.errors import RunError
+from heedful.models.gpt import GPTConfig
+
+ACTIVATION_OF = {
+    "gelu_new": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "gelu_fast": "gelu_tanh",
+    "gelu": "gelu",
+    "relu": "relu",
+}
+# Settings that change what the model computes, with the one value that ours computes.
+FIXED = {
+    "scale_attn_weights": True,
+    "scale_attn_by_inverse_layer_idx": False,
+    "add_cross_attention": False,
+}
+# What every GPT-2 is, in our words; the rest of GPTConfig is free.
+ALWAYS: dict[str, Any] = {
+    "positions": "learned",
+    "norm": "layer",
+    "norm_order": "pre",
+    "qk_norm": False,
+    "bias": True,
+    "attention_bias": True,
+    "logit_bias": False,
+}
+
+
+def read_config(description: Mapping[str, Any], names: Collection[str]) -> GPTConfig:
+    """Our configuration from a `config.json`; what it leaves out has GPT-2's own value.
+
+    Dropout is read from `resid_pdrop`: ours is the same for residuals and attention weights.
+
+    Args:
+        description: the content of `config.json`.
+        names: the checkpoint's tensors; one without an output layer shares the token table.
+    """
+    for name, value in FIXED.items():
+        if description.get(name, value) != value:
+            raise RunError(f"a GPT-2 with {name} = {description[name]}", expected=f"{value}")
+    activation = description.get("activation_function", "gelu_new")
+    if activation not in ACTIVATION_OF:
+        raise RunError(
+            f"a GPT-2 with activation_function = {activation!r}",
+            expected="one of " + ", ".join(ACTIVATION_OF),
+        )
+    return GPTConfig(
+        vocabulary=description.get("vocab_size", 50257),
+        context=description.get("n_positions", 1024),
+        width=description.get("n_embd", 768),
+        layers=description.get("n_layer", 12),
+        heads=description.get("n_head", 12),
+        hidden=description.get("n_inner"),
+        activation=ACTIVATION_OF[activation],
+        norm_epsilon=description.get("layer_norm_epsilon", 1e-5),
+        tied=description.get("tie_word_embeddings", True) or "lm_head.weight" not in names,
+        dropout=description.get("resid_pdrop", 0.1),
+        embedding_dropout=description.get("embd_pdrop", 0.1),
+        **ALWAYS,
+    )
+
+
+def unlike(config: GPTConfig) -> list[str]:
+    """The settings that no GPT-2 has, as `name = value`; an empty list where it is one."""
+    wrong = [
+        f"{name} = {getattr(config, name)!r}"
+        for name, value in ALWAYS.items()
+        if getattr(config, name) != value
+    ]
+    if config.activation not in ACTIVATION_OF.values():
+        wrong.append(f"activation = {config.activation!r}")
+    if config.key_heads not in (None, config.heads):
+        wrong.append(f"key_heads = {config.key_heads}")
+    return wrong
+
+
+def write_config(config: GPTConfig) -> dict[str, Any]:
+    """The content of a `config.json` for a configuration that is `unlike` in nothing."""
+    activation = next(theirs for theirs, ours in ACTIVATION_OF.items() if ours == config.activation)
+    return {
+        "architectures": ["GPT2LMHeadModel"],
+        "model_type": "gpt2",
+        "vocab_size": config.vocabulary,
+        "n_positions": config.context,
+        "n_embd": config.width,
+        "n_layer": config.layers,
+        "n_head": config.heads,
+        "n_inner": config.hidden,
+        "activation_function": activation,
+        "layer_norm_epsilon": config.norm_epsilon,
+        "tie_word_embeddings": config.tied,
+        "resid_pdrop": config.dropout,
+        "attn_pdrop": config.dropout,
+        "embd_pdrop": config.embedding_dropout,
+        "bos_token_id": None,
+        "eos_token_id": None,
+    }

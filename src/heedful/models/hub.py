@@ -1,0 +1,89 @@
+"""Models by the name they have on the Hugging Face hub: fetched once, then from the cache."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from heedful.errors import ArgumentError, RunError
+from heedful.models.checkpoint import PICKLED, SAFE
+
+DESCRIPTIONS = (
+    "config.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "vocab.json",
+    "merges.txt",
+    "vocab.txt",
+)
+NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?", re.ASCII)
+
+
+def model_directory(
+    path_or_name: str | Path, *, revision: str | None = None, allow_pickle: bool = False
+) -> Path:
+    """The directory of a model: itself where there is one, else fetched from the hub.
+
+    Args:
+        path_or_name: a directory, or a name on the hub such as `gpt2` or `owner/name`.
+        revision: the branch, tag or commit on the hub; default its main branch.
+        allow_pickle: fetch pickled weights where there are no safetensors.
+
+    Raises:
+        RunError: neither a directory, nor on the hub, nor in its cache.
+        ArgumentError: a revision of a directory, which has none.
+    """
+    path = Path(path_or_name)
+    if path.is_dir():
+        _check_no_revision(path, revision)
+        return path
+    name = path.as_posix()
+    if path.exists() or not NAME.fullmatch(name):
+        raise RunError(
+            f"no directory {str(path_or_name)!r}",
+            expected="one made by `heedful train`, one in Hugging Face format, or a hub name",
+            remedy="check the path, or make one with `heedful train --out DIR`",
+        )
+    directory = _fetched(name, revision, (*DESCRIPTIONS, *_weights(SAFE)))
+    if allow_pickle and not any(directory.glob("*.safetensors")):
+        directory = _fetched(name, revision, (*DESCRIPTIONS, *_weights(PICKLED)))
+    return directory
+
+
+def _check_no_revision(path: Path, revision: str | None) -> None:
+    if revision is not None:
+        raise ArgumentError(
+            f"revision {revision!r} of the directory {str(path)!r}",
+            expected="it with a hub name only",
+            cause="a directory of the same name as a model on the hub",
+            remedy="leave the revision out, or start in another directory",
+        )
+
+
+def _weights(name: str) -> tuple[str, ...]:
+    """The file of this name, and its shards with their index."""
+    stem, _, suffix = name.partition(".")
+    return name, f"{stem}-*.{suffix}", f"{name}.index.json"
+
+
+def _fetched(name: str, revision: str | None, patterns: tuple[str, ...]) -> Path:
+    from huggingface_hub import constants, errors, snapshot_download
+
+    try:
+        return Path(snapshot_download(name, revision=revision, allow_patterns=list(patterns)))
+    except errors.LocalEntryNotFoundError as error:  # before the others: it is one of them
+        raise RunError(
+            f"no directory {name!r} here, and no network to fetch a model of this name from the "
+            f"hub; looked in the cache {constants.HF_HUB_CACHE}",
+            remedy="check the path, connect once, or set HF_HOME to a folder that has the model",
+        ) from error
+    except errors.HfHubHTTPError as error:
+        raise RunError(
+            f"no directory {name!r} here, and the hub has no such model to give"
+            f"{f' at revision {revision!r}' if revision else ''} "
+            f"({str(error).splitlines()[0]})",
+            cause="a typo, or a model that asks for a login",
+            remedy="check the name at https://huggingface.co/models",
+        ) from error
+    except (errors.HFValidationError, OSError) as error:
+        raise RunError(f"cannot fetch {name!r} from the hub: {error}") from error

@@ -1,0 +1,151 @@
+"""Models from directories in Hugging Face format.
+
+A family that is to be read adds itself to `ARCHITECTURES`: its class, its names, its configuration.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from heedful.configuration import Configuration
+from heedful.errors import ArgumentError, RunError
+from heedful.files import read_json
+from heedful.models import gpt2
+from heedful.models.checkpoint import mapped_tensors
+from heedful.models.gpt import GPT
+from heedful.models.names import GPT2, Names
+from heedful.models.weights import assign, check_fit, shapes_of, weights_of, without_weights
+
+
+class Architecture(NamedTuple):
+    """How one `model_type` of Hugging Face becomes a model of ours.
+
+    Args:
+        classes: those of its classes whose parts ours has.
+        model: makes our model from our configuration.
+        names: what its parameters are called there.
+        read_config: our configuration, from a `config.json` and the names of the tensors.
+        write_config: the content of `config.json`, from our configuration.
+        unlike: our settings that it does not have, as `name = value`.
+    """
+
+    classes: tuple[str, ...]
+    model: Callable[[Any], nn.Module]
+    names: Names
+    read_config: Callable[[Mapping[str, Any], Collection[str]], Configuration]
+    write_config: Callable[[Any], dict[str, Any]]
+    unlike: Callable[[Any], list[str]]
+
+
+ARCHITECTURES = {
+    "gpt2": Architecture(
+        ("GPT2LMHeadModel", "GPT2Model"),
+        GPT,
+        GPT2,
+        gpt2.read_config,
+        gpt2.write_config,
+        gpt2.unlike,
+    ),
+}
+
+
+def load_pretrained(
+    directory: Path, *, allow_pickle: bool = False, dtype: torch.dtype | None = None
+) -> nn.Module:
+    """A model of ours with the weights of a checkpoint in Hugging Face format.
+
+    The weights are read by memory map, one after another, into memory of their own.
+
+    Args:
+        directory: it holds `config.json` and the weights.
+        allow_pickle: read `.bin` files where there are no safetensors.
+        dtype: the type of the parameters; default that of the checkpoint.
+
+    Raises:
+        RunError: an architecture that is not ours, files missing or damaged, tensors that do not
+            fit (one error lists them all).
+    """
+    description = read_json(directory / "config.json")
+    architecture = _architecture(description, directory)
+    tensors = mapped_tensors(directory, allow_pickle)
+    try:
+        config = architecture.read_config(description, tensors.keys())
+    except (ArgumentError, TypeError) as error:
+        raise RunError(f"{directory / 'config.json'} does not describe a model: {error}") from error
+    model = without_weights(lambda: architecture.model(config))
+    _fill(model, architecture.names, tensors, directory, dtype)
+    return model.eval()
+
+
+def _architecture(description: Any, directory: Path) -> Architecture:
+    described = description if isinstance(description, Mapping) else {}
+    kind = described.get("model_type")
+    found = (described.get("architectures") or [None])[0]
+    architecture = ARCHITECTURES.get(str(kind))
+    if architecture is None or found not in (None, *architecture.classes):
+        ours = ", ".join(name for known in ARCHITECTURES.values() for name in known.classes)
+        raise RunError(
+            f"{directory} holds a model of the architecture {found or kind}",
+            expected=f"one of ours: {ours}",
+            remedy="open it with `transformers`, and see its attention with heedful.record(model)",
+        )
+    return architecture
+
+
+def _fill(
+    model: nn.Module,
+    names: Names,
+    tensors: Mapping[str, Tensor],
+    directory: Path,
+    dtype: torch.dtype | None,
+) -> None:
+    entries = {ours: names.of(ours) for ours in weights_of(model)}
+    wanted = {
+        name: shape
+        for ours, parameter in weights_of(model).items()
+        for name, shape in entries[ours].shapes(tuple(parameter.shape)).items()
+    }
+    found = {full: tensors[name] for full, name in names.recognised(tensors.keys(), wanted).items()}
+    for copy, original in names.shared.items():
+        if copy in found and copy not in wanted and original in found:
+            _check_shared(copy, original, found, directory)
+            del found[copy]
+    check_fit(
+        wanted, shapes_of(found), directory, "a config.json of another model than the weights"
+    )
+    stored = _common_type(found, directory)
+
+    def read(ours: str) -> Tensor:
+        tensor = entries[ours].ours(found[name] for name in entries[ours].names)
+        return torch.empty(tensor.shape, dtype=dtype or stored).copy_(tensor)
+
+    assign(model, read)
+
+
+def _check_shared(copy: str, original: str, found: Mapping[str, Tensor], directory: Path) -> None:
+    if not torch.equal(found[copy], found[original]):
+        raise RunError(
+            f"{copy} and {original} in {directory} differ",
+            expected="equal tensors, because config.json says that the model shares them",
+            remedy='set "tie_word_embeddings": false in config.json if they are meant to differ',
+        )
+
+
+def _common_type(tensors: Mapping[str, Tensor], directory: Path) -> torch.dtype:
+    """The type of the parameters; the wider one where a checkpoint mixes them."""
+    kinds = {tensor.dtype for tensor in tensors.values()}
+    known = {torch.float32, torch.float16, torch.bfloat16, torch.float64}
+    if not kinds <= known:
+        raise RunError(
+            f"weights in {directory} of type {', '.join(str(kind) for kind in kinds - known)}",
+            expected="float32, float16 or bfloat16",
+            cause="a quantised checkpoint",
+            remedy="take the one that was not quantised",
+        )
+    return functools.reduce(torch.promote_types, kinds)

@@ -1,0 +1,85 @@
+"""A model's parameters by name: compared, copied in, or put in place of ones never drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from heedful.errors import RunError
+
+
+def weights_of(model: nn.Module) -> dict[str, Tensor]:
+    """The parameters by name, each once: a shared one (tied embeddings) under its first name."""
+    return dict(model.named_parameters())
+
+
+def shapes_of(tensors: Mapping[str, Tensor]) -> dict[str, tuple[int, ...]]:
+    """The shape of each tensor."""
+    return {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+
+
+@torch.no_grad()
+def load_weights(model: nn.Module, tensors: Mapping[str, Tensor], source: Path) -> None:
+    """Copy named tensors into a model; one error lists all that are missing or misshapen."""
+    parameters = weights_of(model)
+    check_fit(shapes_of(parameters), shapes_of(tensors), source)
+    for name, parameter in parameters.items():
+        parameter.copy_(tensors[name])
+
+
+def check_fit(
+    wanted: Mapping[str, tuple[int, ...]],
+    found: Mapping[str, tuple[int, ...]],
+    source: Path,
+    cause: str = "files of two different runs in one directory",
+) -> None:
+    """Raise one `RunError` that lists every missing, unexpected and misshapen tensor."""
+    wrong = [f"missing {name}" for name in wanted if name not in found]
+    wrong += [f"unexpected {name}" for name in found if name not in wanted]
+    wrong += [
+        f"{name} is {found[name]}, not {shape}"
+        for name, shape in wanted.items()
+        if name in found and found[name] != shape
+    ]
+    if wrong:
+        raise RunError(f"weights in {source} do not fit: {', '.join(wrong)}", cause=cause)
+
+
+def without_weights(make: Callable[[], nn.Module]) -> nn.Module:
+    """A model whose parameters have shapes and no memory; `assign` gives them theirs.
+
+    Nothing is drawn, so torch's random state stays as it was. Buffers are real where the model
+    makes them with `device="cpu"`, as ours do.
+    """
+    with torch.device("meta"), _NothingDrawn():
+        return make()
+
+
+class _NothingDrawn(TorchFunctionMode):
+    """Leaves out the drawing of initial weights; on the meta device it brings torch's compiler."""
+
+    def __torch_function__(
+        self, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if func.__name__ in ("normal_", "uniform_"):
+            return args[0] if args else kwargs["tensor"]
+        return func(*args, **kwargs)
+
+
+def assign(model: nn.Module, read: Callable[[str], Tensor]) -> nn.Module:
+    """Give a model from `without_weights` its parameters, one after another.
+
+    Args:
+        read: the tensor of a parameter's name, of its shape. A shared parameter is read once.
+    """
+    new = {id(old): nn.Parameter(read(name)) for name, old in model.named_parameters()}
+    for module in model.modules():
+        for name, old in list(module.named_parameters(recurse=False, remove_duplicate=False)):
+            setattr(module, name, new[id(old)])
+    return model

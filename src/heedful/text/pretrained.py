@@ -1,0 +1,132 @@
+"""Tokenizers in the files of Hugging Face: read from a checkpoint's directory, written to one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from heedful.errors import ArgumentError, RunError
+from heedful.files import damaged, make_directory, read_json, replacing, write_json
+from heedful.text.characters import CharacterTokenizer
+from heedful.text.tiktoken_encoding import TiktokenTokenizer
+from heedful.text.tokenizer import FILE_NAME, Tokenizer
+
+if TYPE_CHECKING:
+    import tokenizers
+
+CONFIG = "tokenizer_config.json"
+ROLES = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")
+
+
+def open_library(directory: Path) -> tokenizers.Tokenizer | None:
+    """The tokenizer of older checkpoints, in `vocab.json` and `merges.txt`: byte-level BPE.
+
+    Returns:
+        None where the directory has no such files.
+
+    Raises:
+        RunError: a damaged file.
+    """
+    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+
+    vocabulary, merges = directory / "vocab.json", directory / "merges.txt"
+    if not (vocabulary.is_file() and merges.is_file()):
+        return None
+    config = _config(directory)
+    try:
+        library = Tokenizer(models.BPE.from_file(str(vocabulary), str(merges)))
+    except Exception as error:  # `tokenizers` raises bare Exception
+        raise damaged(vocabulary, error, remedy="fetch it again") from error
+    prefixed = bool(config.get("add_prefix_space", False))
+    library.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=prefixed)
+    library.decoder = decoders.ByteLevel()
+    library.add_special_tokens([AddedToken(token, special=True) for token in _added(config)])
+    return library
+
+
+def special_tokens(directory: Path, library: tokenizers.Tokenizer) -> dict[str, int]:
+    """The ids of special tokens by their role (`bos`, `eos`, `pad`, `mask`, …), where named."""
+    config = _config(directory)
+    named = {role: _content(config.get(f"{role}_token")) for role in ROLES}
+    ids = {role: library.token_to_id(token) for role, token in named.items() if token}
+    return {role: id for role, id in ids.items() if id is not None}
+
+
+def export_tokenizer(tokenizer: Tokenizer, directory: Path, context: int) -> None:
+    """Write a tokenizer of ours so that `transformers.AutoTokenizer` opens it.
+
+    Args:
+        tokenizer: characters, or byte pairs that were trained.
+        directory: it is made where it is missing.
+        context: the model's context.
+
+    Raises:
+        ArgumentError: a tiktoken encoding.
+    """
+    check_exportable(tokenizer)
+    if isinstance(tokenizer, CharacterTokenizer):
+        make_directory(directory)
+        with replacing(directory / FILE_NAME) as temporary:
+            temporary.write_text(_library_of(tokenizer).to_str(pretty=True), "utf-8")
+    else:
+        tokenizer.save(directory)
+    names = {
+        f"{role}_token": tokenizer.decode([token]) for role, token in tokenizer.special.items()
+    }
+    about = {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": context}
+    write_json(directory / CONFIG, {**about, "clean_up_tokenization_spaces": False, **names})
+
+
+def check_exportable(tokenizer: Tokenizer) -> None:
+    """Raise an `ArgumentError` for a tokenizer that the files of Hugging Face cannot hold."""
+    if isinstance(tokenizer, TiktokenTokenizer):
+        raise ArgumentError(
+            f"a tokenizer with rows for {tokenizer.size:,} ids of {tokenizer.name}",
+            expected="characters or trained byte pairs (bpe)",
+            cause="no tokenizer.json can say which of an encoding's ids have rows",
+            remedy="export with --no-tokenizer, or train with --tokenizer bpe",
+        )
+
+
+def _library_of(tokenizer: CharacterTokenizer) -> tokenizers.Tokenizer:
+    from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
+
+    ids = {char: id for id, char in enumerate(tokenizer.characters)}
+    library = Tokenizer(models.WordLevel(ids))
+    library.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
+    library.decoder = decoders.Fuse()
+    return library
+
+
+def characters_of(library: tokenizers.Tokenizer) -> CharacterTokenizer | None:
+    """The characters of a library's tokenizer that `export_tokenizer` made; None for another."""
+    characters = sorted(library.get_vocab())
+    if any(len(token) > 1 for token in characters):
+        return None
+    ours = CharacterTokenizer("".join(characters))
+    made, found = (json.loads(each.to_str()) for each in (_library_of(ours), library))
+    same = all(made[part] == found[part] for part in ("model", "pre_tokenizer", "normalizer"))
+    return ours if same else None
+
+
+def _config(directory: Path) -> dict[str, Any]:
+    """The content of `tokenizer_config.json`; nothing where there is none."""
+    path = directory / CONFIG
+    content = read_json(path) if path.exists() else {}
+    if not isinstance(content, dict):
+        raise RunError(f"{path} does not describe a tokenizer", cause="a damaged file")
+    return content
+
+
+def _added(config: Mapping[str, Any]) -> list[str]:
+    """The tokens that were added after training, in the order of their ids."""
+    added = config.get("added_tokens_decoder") or {}
+    return [text for id in sorted(added, key=int) if (text := _content(added[id]))]
+
+
+def _content(token: Any) -> str | None:
+    """The text of a token, which they write as a string or as a description with `content`."""
+    text = token.get("content") if isinstance(token, Mapping) else token
+    return text if isinstance(text, str) else None

@@ -1,0 +1,200 @@
+"""`heedful export`, and the commands on directories in Hugging Face format."""
+
+import json
+import shutil
+
+import pytest
+import torch
+from PIL import Image
+
+from heedful.cli.main import run
+from heedful.text import BPETokenizer, load_tokenizer
+
+transformers = pytest.importorskip("transformers")
+
+TEXT = "".join(f"Bottle {i} of {i * i}: naïve café, 火, 🙂.\n" for i in range(99))
+GPT2 = ["--context", "24", "--width", "24", "--layers", "2", "--heads", "3", "--positions",
+        "learned", "--activation", "gelu_tanh", "--norm", "layer", "--no-qk-norm", "--bias",
+        "--attention-bias", "--steps", "6", "--batch", "4", "--device", "cpu"]  # fmt: skip
+
+
+@pytest.fixture
+def said(capsys):
+    def call(*arguments):
+        status = run([str(argument) for argument in arguments])
+        captured = capsys.readouterr()
+        return status, captured.out, captured.err
+
+    return call
+
+
+def refused(result, *words):
+    status, _, error = result
+    assert status == 1
+    assert error.startswith("heedful: ")
+    assert error.count("\n") == 1
+    for word in words:
+        assert word in error
+    assert "unexpected" not in error
+
+
+def train(folder, *settings):
+    (folder / "text.txt").write_text(TEXT, "utf-8")
+    assert run(["train", str(folder / "text.txt"), "--out", str(folder / "run"), *settings]) == 0
+    return folder / "run"
+
+
+@pytest.fixture(
+    scope="module",
+    params=[("bpe", "--vocabulary", "280"), ("characters",)],
+    ids=["bpe", "characters"],
+)
+def trained(request, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs")
+    return train(folder, *GPT2, "--tokenizer", *request.param)
+
+
+@pytest.fixture(scope="module")
+def hugging_face(tmp_path_factory):
+    """A GPT-2 with its tokenizer, both as transformers saves them."""
+    folder = tmp_path_factory.mktemp("checkpoints")
+    BPETokenizer.train([TEXT], 300).save(folder / "trained")
+    tokenizer = transformers.PreTrainedTokenizerFast(
+        tokenizer_file=str(folder / "trained" / "tokenizer.json"), eos_token="<|endoftext|>"
+    )
+    torch.manual_seed(3)
+    model = transformers.GPT2LMHeadModel(
+        transformers.GPT2Config(
+            vocab_size=len(tokenizer), n_positions=64, n_embd=24, n_layer=2, n_head=3,
+            bos_token_id=None, eos_token_id=None, initializer_range=0.5,
+        )
+    ).eval()  # fmt: skip
+    for part in (model, tokenizer):
+        part.save_pretrained(folder / "gpt2")
+    return folder / "gpt2", model, tokenizer
+
+
+@pytest.fixture
+def copied(hugging_face, tmp_path):
+    shutil.copytree(hugging_face[0], tmp_path / "copy")
+    return tmp_path / "copy"
+
+
+def test_transformers_continues_as_we_do(trained, said, tmp_path):
+    out = tmp_path / "exported"
+    assert said("export", trained, "--to", out) == (0, f"{out}\n", "")
+    model = transformers.AutoModelForCausalLM.from_pretrained(out)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(out)
+    prompt = "Bottle 7 of"
+    ids = tokenizer(prompt, return_tensors="pt")
+    assert ids.input_ids[0].tolist() == load_tokenizer(trained).encode(prompt)
+    expected = model.generate(
+        ids.input_ids,
+        attention_mask=ids.attention_mask,
+        max_new_tokens=5,
+        do_sample=False,
+        pad_token_id=0,
+    )
+    for source in (trained, out):
+        status, output, _ = said(
+            "generate", source, prompt, "--greedy", "--tokens", 5, "--json", "--device", "cpu"
+        )
+        assert status == 0
+        [sample] = json.loads(output)["samples"]
+        assert prompt + sample == tokenizer.decode(expected[0])
+
+
+def test_a_directory_that_holds_a_model_is_left_alone(trained, said):
+    before = (trained / "config.json").read_bytes()
+    refused(said("export", trained, "--to", trained), "already holds a model")
+    assert (trained / "config.json").read_bytes() == before
+
+
+def test_models_and_tokenizers_that_cannot_be_exported(said, tmp_path, data, monkeypatch):
+    monkeypatch.setenv("TIKTOKEN_CACHE_DIR", str(data))
+    modern = train(tmp_path, "--steps", "1", "--batch", "1", "--context", "8", "--width", "16",
+                   "--layers", "1", "--device", "cpu", "--vocabulary", "260")  # fmt: skip
+    refused(said("export", modern, "--to", tmp_path / "out"), "'rotary'", "qk_norm = True")
+    shutil.rmtree(modern)
+    compact = train(tmp_path, *GPT2, "--tokenizer", "cl100k_base")
+    refused(said("export", compact, "--to", tmp_path / "out"), "cl100k_base", "--no-tokenizer")
+    assert not (tmp_path / "out").exists()
+    assert said("export", compact, "--to", tmp_path / "out", "--no-tokenizer")[0] == 0
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {
+        "config.json",
+        "model.safetensors",
+    }
+
+
+@pytest.mark.parametrize("older", [False, True], ids=["tokenizer.json", "vocab.json"])
+def test_generate_on_a_hugging_face_directory(older, hugging_face, copied, said):
+    _, model, tokenizer = hugging_face
+    if older:
+        in_older_form(copied)
+    prompt = "Bottle 12 of 144: naïve"
+    ids = tokenizer(prompt, return_tensors="pt", add_special_tokens=False).input_ids
+    expected = model.generate(ids, max_new_tokens=24, do_sample=False, pad_token_id=0)
+    _, output, error = said(
+        "generate", copied, prompt, "--greedy", "--tokens", 24, "--json", "--device", "cpu"
+    )
+    assert error == ""
+    text = prompt + json.loads(output)["samples"][0]
+    assert text == tokenizer.decode(expected[0]).split("<|endoftext|>")[0]
+
+
+def in_older_form(directory):
+    """vocab.json and merges.txt in place of tokenizer.json."""
+    content = json.loads((directory / "tokenizer.json").read_text("utf-8"))
+    (directory / "tokenizer.json").unlink()
+    vocabulary = content["model"]["vocab"]
+    vocabulary |= {token["content"]: token["id"] for token in content["added_tokens"]}
+    (directory / "vocab.json").write_text(json.dumps(vocabulary), "utf-8")
+    merges = "\n".join(" ".join(pair) for pair in content["model"]["merges"])
+    (directory / "merges.txt").write_text(f"#version: 0.2\n{merges}\n", "utf-8")
+
+
+def test_generation_ends_where_the_document_does(hugging_face, copied, said):
+    """With the end of the text as the likeliest token everywhere, nothing is added."""
+    _, model, tokenizer = hugging_face
+    ending = transformers.GPT2LMHeadModel(model.config).eval()
+    ending.load_state_dict(model.state_dict())
+    with torch.no_grad():
+        ending.transformer.ln_f.weight.zero_()
+        ending.transformer.ln_f.bias.copy_(ending.transformer.wte.weight[tokenizer.eos_token_id])
+        ending.transformer.ln_f.bias.mul_(9)
+    ending.save_pretrained(copied)
+    status, output, _ = said("generate", copied, "Bottle", "--greedy", "--json", "--device", "cpu")
+    assert status == 0
+    assert json.loads(output)["samples"] == [""]
+
+
+def test_plot_on_a_hugging_face_directory(copied, said):
+    status, output, error = said("plot", copied, "Bottle 12 of 144", "--device", "cpu")
+    assert status == 0
+    assert "no metrics" in error
+    pictures = output.split()
+    assert len(pictures) == 3
+    for picture in pictures:
+        with Image.open(picture) as image:
+            assert min(image.size) > 100
+
+
+def test_a_tokenizer_of_another_model_is_refused(copied, tmp_path, said):
+    BPETokenizer.train([TEXT * 2], 340).save(copied)
+    for command in (["generate", copied, "x"], ["export", copied, "--to", tmp_path / "out"]):
+        refused(said(*command), "340 tokens", "at most 301", "tokenizer of another model")
+
+
+def test_wrong_models_are_one_clear_line(copied, hugging_face, said, tmp_path):
+    refused(said("generate", tmp_path, "x"), "no file", "config.json")
+    long = "Bottle " * 80
+    refused(said("plot", copied, long, "--device", "cpu"), "tokens", "context of 64")
+    torch.save(hugging_face[1].state_dict(), copied / "pytorch_model.bin")
+    (copied / "model.safetensors").unlink()
+    refused(said("generate", copied, "x"), "--allow-pickle")
+    options = ("--allow-pickle", "--tokens", 2, "--device", "cpu")
+    assert said("generate", copied, "Bottle", *options)[0] == 0
+    config = json.loads((copied / "config.json").read_text())
+    config |= {"model_type": "bloom", "architectures": ["BloomForCausalLM"]}
+    (copied / "config.json").write_text(json.dumps(config))
+    refused(said("generate", copied, "x"), "BloomForCausalLM", "heedful.record")

@@ -1,0 +1,101 @@
+"""Models of ours written for transformers, which opens them and gives the same numbers."""
+
+import json
+
+import pytest
+import torch
+from safetensors import safe_open
+
+from heedful.errors import ArgumentError
+from heedful.models import GPT, GPTConfig, export_model, load_model, weights_of
+
+transformers = pytest.importorskip("transformers")
+
+GPT2 = {
+    "vocabulary": 37,
+    "context": 19,
+    "width": 20,
+    "layers": 3,
+    "heads": 5,
+    "positions": "learned",
+    "activation": "gelu_tanh",
+    "norm": "layer",
+    "qk_norm": False,
+    "bias": True,
+    "attention_bias": True,
+}
+
+
+def redrawn(**changes):
+    model = GPT(GPTConfig(**{**GPT2, **changes})).eval()
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            parameter.normal_(float("norm.weight" in name), 0.2)
+    return model
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"tied": False},
+        {"hidden": 33, "activation": "relu"},
+        {"activation": "gelu", "norm_epsilon": 1e-3},
+        {"key_heads": 5, "dropout": 0.3, "embedding_dropout": 0.2},
+    ],
+    ids=str,
+)
+def test_transformers_gives_the_same_numbers(changes, tmp_path):
+    ours = redrawn(**changes)
+    export_model(ours, tmp_path)
+    theirs, report = transformers.AutoModelForCausalLM.from_pretrained(
+        tmp_path, output_loading_info=True
+    )
+    assert not any(report[kind] for kind in ("missing_keys", "unexpected_keys", "mismatched_keys"))
+    assert type(theirs) is transformers.GPT2LMHeadModel
+    ids = torch.randint(37, (2, 17))
+    with torch.inference_mode():
+        mine, his = ours(ids), theirs.eval()(ids, output_hidden_states=True)
+    torch.testing.assert_close(his.logits, mine.logits, rtol=1e-5, atol=1e-5)
+    for a, b in zip(mine.hidden_states, his.hidden_states, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-5)
+    dropouts = (theirs.config.resid_pdrop, theirs.config.attn_pdrop, theirs.config.embd_pdrop)
+    assert dropouts == (ours.config.dropout, ours.config.dropout, ours.config.embedding_dropout)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_it_comes_back_as_it_was(dtype, tmp_path):
+    ours = redrawn().to(dtype)
+    export_model(ours, tmp_path)
+    again = load_model(tmp_path)
+    assert again.config == GPTConfig(**GPT2)
+    for name, parameter in weights_of(ours).items():
+        assert torch.equal(weights_of(again)[name], parameter)
+        assert weights_of(again)[name].dtype == dtype
+    assert json.loads((tmp_path / "config.json").read_text())["dtype"] in str(dtype)
+    with safe_open(tmp_path / "model.safetensors", "pt") as file:
+        assert file.metadata()["format"] == "pt"
+
+
+def test_settings_that_no_gpt2_has_are_all_named(tmp_path):
+    model = GPT(GPTConfig(vocabulary=7, width=8, heads=4, key_heads=2, layers=1, logit_bias=True))
+    with pytest.raises(ArgumentError) as caught:
+        export_model(model, tmp_path / "out")
+    for words in (
+        "positions = 'rotary'",
+        "norm = 'rms'",
+        "qk_norm = True",
+        "bias = False",
+        "attention_bias = False",
+        "logit_bias = True",
+        "activation = 'relu2'",
+        "key_heads = 2",
+    ):
+        assert words in str(caught.value)
+    assert "norm_order" not in str(caught.value)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_model_that_transformers_does_not_have(tmp_path):
+    with pytest.raises(ArgumentError, match="Linear"):
+        export_model(torch.nn.Linear(2, 2), tmp_path)

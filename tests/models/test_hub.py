@@ -1,0 +1,154 @@
+"""Models by a hub name: from the cache with no network, or one line that says where it looked."""
+
+import fnmatch
+from types import SimpleNamespace
+
+import huggingface_hub
+import huggingface_hub.constants
+import huggingface_hub.errors
+import pytest
+import torch
+
+from heedful.errors import ArgumentError, RunError
+from heedful.models import GPT, GPTConfig, export_model, load_model, model_directory
+
+NAME, COMMIT = "somebody/tiny-gpt2", "0123456789abcdef0123456789abcdef01234567"
+
+
+@pytest.fixture
+def model():
+    config = GPTConfig(
+        vocabulary=11,
+        context=8,
+        width=12,
+        heads=2,
+        layers=1,
+        positions="learned",
+        activation="gelu_tanh",
+        norm="layer",
+        qk_norm=False,
+        bias=True,
+        attention_bias=True,
+    )
+    return GPT(config).eval()
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    """An empty cache of the hub, and no network."""
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path / "hub"
+
+
+@pytest.fixture
+def cached(cache, model):
+    """A snapshot in the cache, as `huggingface_hub` lays it out, known by the tag v1 too."""
+    repository = cache / "models--somebody--tiny-gpt2"
+    export_model(model, repository / "snapshots" / COMMIT)
+    (repository / "refs").mkdir()
+    for reference in ("main", "v1"):
+        (repository / "refs" / reference).write_text(COMMIT)
+    return repository / "snapshots" / COMMIT
+
+
+@pytest.mark.parametrize("revision", [None, "v1", COMMIT])
+def test_a_cached_model_opens_with_no_network(revision, cached, model):
+    assert model_directory(NAME, revision=revision) == cached
+    ids = torch.tensor([[1, 2, 3]])
+    assert torch.equal(load_model(NAME, revision=revision)(ids).logits, model(ids).logits)
+
+
+def test_with_no_network_the_error_names_the_cache(cache, cached):
+    for name, revision in (("somebody/else", None), ("gpt2", None), (NAME, "v2")):
+        with pytest.raises(RunError) as caught:
+            load_model(name, revision=revision)
+        assert str(cache) in str(caught.value)
+        assert repr(name) in str(caught.value)
+        assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["a/b/c", "../x", "/nowhere/at/all", "a b", "", "~/runs"])
+def test_what_is_no_name_is_not_looked_for(name, cache, monkeypatch):
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", pytest.fail)
+    if name:
+        with pytest.raises(RunError, match="no directory"):
+            model_directory(name)
+    else:
+        assert model_directory(name).is_dir()  # the empty path is this directory
+
+
+def test_a_file_is_no_directory(cache, monkeypatch):
+    (cache.parent / "weights").write_text("")
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", pytest.fail)
+    with pytest.raises(RunError, match="no directory 'weights'"):
+        load_model("weights")
+
+
+def test_a_directory_is_taken_before_the_hub(cache, model, monkeypatch):
+    export_model(model, cache.parent / "gpt2")
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", pytest.fail)
+    assert load_model("gpt2").config == model.config
+    with pytest.raises(ArgumentError, match="revision 'v1' of the directory 'gpt2'"):
+        load_model("gpt2", revision="v1")
+
+
+class Hub:
+    """Stands in for the hub: files by name, and what was asked of it."""
+
+    def __init__(self, directory, files):
+        self.directory, self.files, self.calls = directory, files, []
+
+    def __call__(self, name, *, revision, allow_patterns):
+        self.calls.append((name, revision))
+        self.directory.mkdir(exist_ok=True)
+        for file in self.files:
+            if any(fnmatch.fnmatch(file, pattern) for pattern in allow_patterns):
+                (self.directory / file).parent.mkdir(exist_ok=True, parents=True)
+                (self.directory / file).write_text("{}")
+        return str(self.directory)
+
+    def fetched(self):
+        files = (path for path in self.directory.rglob("*") if path.is_file())
+        return {path.relative_to(self.directory).as_posix() for path in files}
+
+
+FILES = {
+    "config.json",
+    "tokenizer.json",
+    "model-00001-of-00002.safetensors",
+    "model-00002-of-00002.safetensors",
+    "model.safetensors.index.json",
+}
+OTHERS = {"README.md", "tf_model.h5", "flax_model.msgpack", "onnx/model.safetensors", "a.py"}
+PICKLED = {"pytorch_model-00001-of-00001.bin", "pytorch_model.bin.index.json"}
+
+
+def test_only_what_is_read_is_fetched(cache, tmp_path, monkeypatch):
+    hub = Hub(tmp_path / "fetched", FILES | OTHERS | PICKLED)
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", hub)
+    model_directory(NAME, revision="v1", allow_pickle=True)
+    assert hub.fetched() == FILES
+    assert hub.calls == [(NAME, "v1")]
+
+
+@pytest.mark.parametrize("allowed", [False, True])
+def test_pickled_weights_are_fetched_only_where_they_are_allowed(
+    allowed, cache, tmp_path, monkeypatch
+):
+    hub = Hub(tmp_path / "fetched", {"config.json", *PICKLED, *OTHERS})
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", hub)
+    model_directory(NAME, allow_pickle=allowed)
+    assert hub.fetched() == {"config.json", *(PICKLED if allowed else ())}
+
+
+def test_a_name_that_the_hub_does_not_have(cache, monkeypatch):
+    answer = SimpleNamespace(headers={}, request=None)
+
+    def refuse(*arguments, **options):
+        raise huggingface_hub.errors.RepositoryNotFoundError("404\nmore", response=answer)
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", refuse)
+    with pytest.raises(RunError, match=r"no directory 'gpt9' here, and the hub has no such model"):
+        model_directory("gpt9")

@@ -1,0 +1,135 @@
+"""Tokenizers in the files of Hugging Face: as transformers saves them, and as it opens ours."""
+
+import json
+
+import pytest
+
+from heedful.errors import ArgumentError, RunError
+from heedful.text import BPETokenizer, CharacterTokenizer, TiktokenTokenizer, load_tokenizer
+from heedful.text.pretrained import export_tokenizer
+
+transformers = pytest.importorskip("transformers")
+
+TEXT = "The quick brown fox — naïve café, 火, 🙂!\n\n  jumps it's  over\r\n\tthe lazy dog. 1234 "
+END = "<|endoftext|>"
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """`vocab.json` and `merges.txt` in the form of GPT-2's own, learned from a short text."""
+    folder = tmp_path_factory.mktemp("gpt2")
+    trained = BPETokenizer.train([TEXT * 9], 300)
+    trained.save(folder)
+    model = json.loads((folder / "tokenizer.json").read_text("utf-8"))["model"]
+    (folder / "tokenizer.json").unlink()
+    vocabulary = {**model["vocab"], END: len(model["vocab"])}
+    (folder / "vocab.json").write_text(json.dumps(vocabulary), "utf-8")
+    merges = "\n".join(" ".join(pair) for pair in model["merges"])
+    (folder / "merges.txt").write_text(f"#version: 0.2\n{merges}\n", "utf-8")
+    return folder
+
+
+@pytest.fixture
+def theirs(files):
+    return transformers.GPT2Tokenizer(str(files / "vocab.json"), str(files / "merges.txt"))
+
+
+def test_a_tokenizer_that_transformers_saved(theirs, tmp_path):
+    theirs.save_pretrained(tmp_path)
+    ours = load_tokenizer(tmp_path)
+    ids = ours.encode(TEXT)
+    assert ids == theirs(TEXT, add_special_tokens=False).input_ids
+    assert len(ids) < len(TEXT.encode())
+    assert ours.decode(ids) == TEXT
+    assert ours.size == len(theirs)
+    assert ours.special == dict.fromkeys(("bos", "eos", "unk"), theirs.eos_token_id)
+
+
+@pytest.mark.parametrize("config", [True, False], ids=["with names", "without"])
+def test_a_vocabulary_and_merges_alone(config, theirs, files, tmp_path):
+    for name in ("vocab.json", "merges.txt"):
+        (tmp_path / name).write_bytes((files / name).read_bytes())
+    if config:
+        about = {"eos_token": {"content": END}, "pad_token": "[PAD]",
+                 "added_tokens_decoder": {"301": {"content": "[PAD]"}}}  # fmt: skip
+        (tmp_path / "tokenizer_config.json").write_text(json.dumps(about))
+    ours = load_tokenizer(tmp_path)
+    assert ours.encode(TEXT) == theirs(TEXT, add_special_tokens=False).input_ids
+    assert ours.special == ({"eos": 300, "pad": 301} if config else {})
+    assert ours.size == (302 if config else 301)
+    ours.save(tmp_path)  # from now on one file has it all
+    assert load_tokenizer(tmp_path).encode(TEXT) == ours.encode(TEXT)
+
+
+def test_a_prefix_space_is_added_where_the_checkpoint_says_so(files, tmp_path):
+    for name in ("vocab.json", "merges.txt"):
+        (tmp_path / name).write_bytes((files / name).read_bytes())
+    (tmp_path / "tokenizer_config.json").write_text('{"add_prefix_space": true}')
+    assert load_tokenizer(tmp_path).encode("over") == load_tokenizer(files).encode(" over")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("vocab.json", "{", "damaged"),
+        ("merges.txt", "#version: 0.2\nq", "damaged"),
+        ("tokenizer_config.json", "[]", "does not describe a tokenizer"),
+        ("tokenizer_config.json", "{", "damaged"),
+    ],
+)
+def test_damaged_files_are_one_clear_line(name, content, words, files, tmp_path):
+    for file in ("vocab.json", "merges.txt"):
+        (tmp_path / file).write_bytes((files / file).read_bytes())
+    (tmp_path / name).write_text(content)
+    with pytest.raises(RunError, match=words):
+        load_tokenizer(tmp_path)
+
+
+def test_half_of_the_files_is_no_tokenizer(files, tmp_path):
+    (tmp_path / "vocab.json").write_bytes((files / "vocab.json").read_bytes())
+    with pytest.raises(RunError, match=r"no file .*tokenizer.json"):
+        load_tokenizer(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "ours",
+    [CharacterTokenizer.train([TEXT]), BPETokenizer.train([TEXT * 9], 290)],
+    ids=lambda tokenizer: tokenizer.kind,
+)
+def test_transformers_opens_ours(ours, tmp_path):
+    export_tokenizer(ours, tmp_path / "new", context=19)
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / "new")
+    ids = ours.encode(TEXT)
+    assert theirs(TEXT).input_ids == ids
+    assert theirs.decode(ids) == TEXT
+    assert len(theirs) == ours.size
+    assert theirs.model_max_length == 19
+    theirs.save_pretrained(tmp_path / "again")
+    for folder in ("new", "again"):
+        back = load_tokenizer(tmp_path / folder)
+        assert type(back) is type(ours)
+        assert back.encode(TEXT) == ids
+
+
+def test_words_are_no_characters(tmp_path):
+    export_tokenizer(CharacterTokenizer.train([TEXT]), tmp_path, context=19)
+    path = tmp_path / "tokenizer.json"
+    content = json.loads(path.read_text("utf-8"))
+    for change in ({"pre_tokenizer": None}, {"normalizer": {"type": "Lowercase"}}):
+        path.write_text(json.dumps({**content, **change}), "utf-8")
+        with pytest.raises(RunError, match="WordLevel"):
+            load_tokenizer(tmp_path)
+
+
+def test_special_tokens_keep_their_roles(theirs, tmp_path):
+    theirs.save_pretrained(tmp_path / "theirs")
+    export_tokenizer(load_tokenizer(tmp_path / "theirs"), tmp_path / "ours", context=19)
+    again = transformers.AutoTokenizer.from_pretrained(tmp_path / "ours")
+    assert again.eos_token_id == theirs.eos_token_id
+    assert load_tokenizer(tmp_path / "ours").special["eos"] == theirs.eos_token_id
+
+
+def test_a_tiktoken_encoding_is_refused(tiny, tmp_path):
+    with pytest.raises(ArgumentError, match="--no-tokenizer"):
+        export_tokenizer(TiktokenTokenizer.whole(tiny), tmp_path / "out", context=8)
+    assert not (tmp_path / "out").exists()
