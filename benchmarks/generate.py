@@ -1,23 +1,24 @@
-"""Generation at the 124 M shape, float32, batch 1: with the cache, without it, and the limit.
+"""Generation at the 124 M shape of GPT-2, float32, batch 1, beside transformers and the limit.
 
     python benchmarks/generate.py
 
-The limit is what reading every weight once per token allows: the products of the model's own
-matrices with a vector, and nothing else, timed in the same run. The greedy tokens with and
-without the cache are compared before anything is timed.
+A checkpoint with random weights is saved by transformers and read by `heedful.load_model`; both
+continue the same prompt greedily, and their tokens are compared before anything is timed. The
+limit is what reading every weight once per token allows: the products of the model's own matrices
+with a vector, and nothing else, timed in the same run.
 """
 
 from __future__ import annotations
 
 import argparse
-import dataclasses
+import tempfile
 
 import torch
 from timing import Turns, machine
+from transformers import GenerationConfig, GPT2Config, GPT2LMHeadModel
 
+import heedful
 from heedful.generate import Sampling, generate
-from heedful.models import GPT, parameters
-from heedful.train import PRESETS
 
 GREEDY = Sampling(temperature=0.0)
 
@@ -30,21 +31,28 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()
     torch.manual_seed(0)
-    config = dataclasses.replace(PRESETS["gpt2"].model, vocabulary=50257)
-    model = GPT(config).eval()
-    prompt = torch.randint(config.vocabulary, (options.prompt,)).tolist()
+    theirs, ours = both()
+    prompt = torch.randint(ours.config.vocabulary, (options.prompt,)).tolist()
 
-    def run(tokens: int, cache: bool) -> list[int]:
-        return [
-            int(token)
-            for token in generate(model, prompt, tokens=tokens, sampling=GREEDY, cache=cache)
-        ]
+    def run(tokens: int, cache: bool = True) -> list[int]:
+        made = generate(ours, prompt, tokens=tokens, sampling=GREEDY, cache=cache)
+        return [int(token) for token in made]
 
-    if run(options.uncached, True) != run(options.uncached, False):
+    def run_theirs(tokens: int) -> list[int]:
+        asked = GenerationConfig(
+            max_new_tokens=tokens, min_new_tokens=tokens, do_sample=False, pad_token_id=0
+        )
+        ids = torch.tensor([prompt])
+        made = theirs.generate(ids, attention_mask=torch.ones_like(ids), generation_config=asked)
+        return made[0, options.prompt :].tolist()
+
+    if run(options.uncached) != run(options.uncached, cache=False):
         raise SystemExit("the tokens with the cache are not those without it")
+    if run(options.tokens) != run_theirs(options.tokens):
+        raise SystemExit("the tokens are not those of transformers")
     matrices = [
         parameter
-        for name, parameter in model.named_parameters()
+        for name, parameter in ours.named_parameters()
         if parameter.ndim == 2 and name != "positions"
     ]
     vectors = [torch.randn(matrix.shape[1]) for matrix in matrices]
@@ -56,22 +64,35 @@ def main() -> None:
 
     turns = Turns(
         {
-            "prompt": lambda: run(1, True),
-            "cached": lambda: run(options.tokens + 1, True),
-            "uncached": lambda: run(options.uncached, False),
+            "prompt": lambda: run(1),
+            "cached": lambda: run(options.tokens + 1),
+            "uncached": lambda: run(options.uncached, cache=False),
+            "their prompt": lambda: run_theirs(1),
+            "theirs": lambda: run_theirs(options.tokens + 1),
             "limit": lambda: [read_once() for _ in range(options.tokens)],
         },
         options.rounds,
     )
     cached = options.tokens / (turns.median("cached") - turns.median("prompt"))
+    theirs_ = options.tokens / (turns.median("theirs") - turns.median("their prompt"))
     uncached = options.uncached / turns.median("uncached")
     limit = options.tokens / turns.median("limit")
     gigabytes = 4 * sum(matrix.numel() for matrix in matrices) / 1e9
-    print(f"{parameters(config):,} parameters; {machine()}")
-    print(f"with the cache     {cached:6.1f} tokens/s after a prompt of {options.prompt}")
-    print(f"without it         {uncached:6.1f} tokens/s ({cached / uncached:.1f} times as slow)")
-    print(f"reading the weights {limit:5.1f} tokens/s ({limit * gigabytes:.1f} GB/s)")
-    print(f"share of that limit  {cached / limit:.2f}")
+    number = sum(parameter.numel() for parameter in ours.parameters())
+    print(f"{number:,} parameters; {machine()}; after a prompt of {options.prompt}")
+    print(f"heedful             {cached:6.1f} tokens/s")
+    print(f"transformers        {theirs_:6.1f} tokens/s ({cached / theirs_:.1f} times as slow)")
+    print(f"without the cache   {uncached:6.1f} tokens/s ({cached / uncached:.1f} times as slow)")
+    print(f"reading the weights {limit:6.1f} tokens/s ({limit * gigabytes:.1f} GB/s)")
+    print(f"share of that limit   {cached / limit:.2f}")
+
+
+def both() -> tuple[GPT2LMHeadModel, torch.nn.Module]:
+    """One model with random weights, in transformers and here."""
+    theirs = GPT2LMHeadModel(GPT2Config()).eval()
+    with tempfile.TemporaryDirectory() as folder:
+        theirs.save_pretrained(folder)
+        return theirs, heedful.load_model(folder)
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ import io
 import os
 from pathlib import Path
 
+os.environ["HF_HUB_OFFLINE"] = "1"  # a mistyped path looks like the name of a model
 os.environ["OMP_NUM_THREADS"] = "1"  # the suite itself runs on all cores, a process each
 
 import jaxtyping

@@ -37,6 +37,15 @@ class Sampling(Configuration):
         1.0, "Choose among the likeliest tokens that make up this probability.", low=0.0, high=1.0
     )
 
+    def choose(
+        self, logits: Tensor, before: Tensor, generator: torch.Generator | None = None
+    ) -> Tensor:
+        """The next ids (B, 1), from logits (B, V) and the ids (B, N) before."""
+        if self.temperature == 0:  # no need to make and draw from a table of one choice
+            lowered = penalised(logits.float(), before, self.repetition_penalty)
+            return lowered.argmax(-1, keepdim=True)
+        return torch.multinomial(self.probabilities(logits, before), 1, generator=generator)
+
     def probabilities(self, logits: Tensor, before: Tensor) -> Tensor:
         """From logits (B, V) and the ids (B, N) before, the probabilities to draw from.
 
@@ -115,8 +124,7 @@ def generate(
     reader = Reader(model, samples, cached=cache)
     for _ in range(tokens):
         with torch.inference_mode():
-            probabilities = sampling.probabilities(reader.logits(text), text)
-            chosen = torch.multinomial(probabilities, 1, generator=generator)
+            chosen = sampling.choose(reader.logits(text), text, generator)
             text = torch.cat([text, chosen], dim=1)
         yield chosen[:, 0].cpu()
 

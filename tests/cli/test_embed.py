@@ -1,6 +1,7 @@
 """`heedful embed`, as a person types it."""
 
 import json
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -8,6 +9,7 @@ import torch
 from heedful.cli.main import run
 from heedful.models import load_model
 from heedful.text import load_tokenizer
+from heedful.views import space
 
 SMALL = ["--context", "8", "--width", "12", "--layers", "1", "--heads", "2", "--steps", "2",
          "--batch", "2", "--device", "cpu", "--vocabulary", "300"]  # fmt: skip
@@ -65,11 +67,71 @@ def test_a_run_answers_with_its_tokens(said, tmp_path):
     assert "--word night --word day" in error
 
 
+PLACES = "france,8,3\nparis,9,1\nitaly,7.8,6.1\nrome,8.8,4.2\ncat,1,9\nzero,0,0\n"
+
+
+@pytest.fixture
+def places(tmp_path):
+    path = tmp_path / "places.csv"
+    path.write_text(PLACES)
+    return path
+
+
+@pytest.mark.parametrize("more", [[], ["--similar", "cat"], ["--word", "cat"], ["--keep-given"]])
+def test_the_arrow_of_an_analogy_goes_to_its_answer(more, places, said, tmp_path, monkeypatch):
+    drawn = {}
+
+    def words(points, labels, shares, *, arrows, title):
+        drawn.update(arrows=[(labels[a], labels[b]) for a, b in arrows], title=title, all=labels)
+        return original(points, labels, shares, arrows=arrows, title=title)
+
+    original = space.words
+    monkeypatch.setattr(space, "words", words)
+    asked = ["--analogy", "france", "paris", "italy", "--picture", tmp_path / "a.svg"]
+    assert said("embed", places, *asked, *more)[0] == 0
+    assert drawn["arrows"] == [("france", "paris"), ("italy", "rome")]
+    assert drawn["title"] == "france : paris = italy : rome"
+    assert ("cat" in drawn["all"]) == ("cat" in more)
+
+
+def test_a_word_of_zeros_is_like_none_and_is_named(places, said):
+    status, output, _ = said("embed", places, "--json")
+    assert status == 0
+    table = json.loads(output)["table"]
+    assert table["zero"] == [None] * 6
+    assert table["rome"][3] == pytest.approx(1)
+    assert table["rome"][5] is None
+    assert "–" in said("embed", places)[1]
+    for asked in (["--similar", "zero"], ["--between", "cat", "zero"]):
+        status, output, error = said("embed", places, *asked)
+        assert (status, output) == (1, "")
+        assert "the vector of 'zero' is all zeros" in error
+
+
+def test_rows_without_a_token_never_answer(said, monkeypatch):
+    """The table of a model may be padded beyond the tokens of its tokenizer."""
+
+    class Tokenizer:
+        size = 2
+
+        def pieces(self, ids):
+            return [["a", "·b"][i] for i in ids]
+
+    model = SimpleNamespace(tokens=SimpleNamespace(weight=torch.nn.Parameter(torch.eye(5, 5) + 1)))
+    opened = SimpleNamespace(model=model, tokenizer=Tokenizer())
+    monkeypatch.setattr("heedful.cli.embed.open_run", lambda *given, **named: opened)
+    status, output, _ = said("embed", "owner/name", "--similar", "a", "--json")
+    assert status == 0
+    assert [answer["word"] for answer in json.loads(output)["similar"]] == ["·b"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
         (["--similar", "quen"], "queen"),
-        (["nowhere", "--similar", "king"], "no nowhere"),
+        (["--similar", ""], "no word ''"),
+        (["no/such/place", "--similar", "king"], "no directory 'no/such/place'"),
+        (["nowhere.csv"], "cannot read nowhere.csv: No such file"),
         (["--picture", "family.jpg"], ".png, .svg or .pdf"),
     ],
 )
@@ -81,4 +143,5 @@ def test_what_is_wrong_is_one_line(arguments, words, said):
 
 
 def test_wrong_usage(said):
-    assert said("embed", "--between", "king")[0] == 2
+    for arguments in (["--between", "king"], ["--keep-given"], ["--word", "king"]):
+        assert said("embed", *arguments)[0] == 2

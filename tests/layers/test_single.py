@@ -154,3 +154,9 @@ def test_what_does_not_fit_is_one_line(as_a_user):
             SelfAttention(*widths)
     with pytest.raises(ArgumentError, match=r"widths 5 and 3.*project_back=True"):
         SelfAttention(5, 3, residual=True)
+
+
+@pytest.mark.parametrize("make", [SelfAttention, CausalAttention])
+def test_a_dropout_that_is_no_probability_is_refused_when_the_layer_is_made(make):
+    with pytest.raises(ArgumentError, match=r"dropout=1\.5; expected a probability"):
+        make(4, dropout=1.5)

@@ -121,7 +121,14 @@ FILES = {
     "model-00002-of-00002.safetensors",
     "model.safetensors.index.json",
 }
-OTHERS = {"README.md", "tf_model.h5", "flax_model.msgpack", "onnx/model.safetensors", "a.py"}
+OTHERS = {
+    "README.md",
+    "model.fp16.safetensors",
+    "tf_model.h5",
+    "flax_model.msgpack",
+    "onnx/model.safetensors",
+    "a.py",
+}
 PICKLED = {"pytorch_model-00001-of-00001.bin", "pytorch_model.bin.index.json"}
 
 

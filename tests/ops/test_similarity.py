@@ -1,5 +1,7 @@
 """Words as vectors: document 001's numbers, and SciPy's."""
 
+from fractions import Fraction
+
 import numpy as np
 import pytest
 import torch
@@ -19,6 +21,12 @@ def test_document_001():
     assert round(float(cosine(WORDS["mom"], WORDS["king"])), 2) == 0.52
     mom = analogy(WORDS["king"], WORDS["queen"], WORDS["dad"])
     torch.testing.assert_close(mom, WORDS["mom"])
+    # exactly, in the decimals that the document prints
+    queen, king, dad, mom = (
+        [Fraction(str(number)) for number in FAMILY[word]]
+        for word in ("queen", "king", "dad", "mom")
+    )
+    assert [q - k + d for q, k, d in zip(queen, king, dad, strict=True)] == mom
 
 
 @given(st.integers(1, 9), st.integers(2, 8), st.integers(1, 12), st.integers(0, 999), st.booleans())
@@ -33,6 +41,11 @@ def test_the_nearest_are_those_of_scipy(V, d, count, seed, without):
     order = sorted(wanted, key=lambda row: -expected[row])[:count]
     np.testing.assert_allclose(found.similarities, [expected[row] for row in order], atol=1e-5)
     assert len(set(found.rows.tolist())) == len(order)
+
+
+def test_of_equal_rows_the_lower_comes_first():
+    table = torch.ones(40, 3)
+    assert nearest(table, table[0], 7, [2]).rows.tolist() == [0, 1, 3, 4, 5, 6, 7]
 
 
 def test_zeros_have_no_direction():

@@ -9,6 +9,8 @@ from heedful.text.vectors import WordVectors, read_vectors
 RIGHT = {
     "plain.csv": "king,0.9,0.5\nqueen,0.2,0.5\n",
     "heading.csv": "word,x,y\nking,0.9,0.5\n\n queen ,0.2,0.5\n",
+    "pandas.csv": ",0,1\nking,0.9,0.5\nqueen,0.2,0.5\n",
+    "windows.csv": '"king",0.9,0.5\r\nqueen,0.2,0.5\r\n',
     "mark.csv": "\ufeffking,0.9,0.5\nqueen,0.2,5e-1",
     "table.json": '{"king": [0.9, 0.5], "queen": [0.2, 0.5]}',
 }
@@ -24,15 +26,27 @@ def test_tables(name, tmp_path):
 
 WRONG = {
     "few.csv": ("a,1,2\nb,3\n", "line 2 .* has 1 numbers; expected 2"),
-    "word.csv": ("a,1,2\nb,x,2\n", "line 2 .* no vector"),
+    "word.csv": ("a,1,2\nb,x,2\n", "line 2 .* has 'x'; expected finite numbers"),
+    "first.csv": ("a,1,x\nb,3,2\n", "line 1 .* has 'x'"),
+    "semicolons.csv": ("a;1;2\nb;3;4\n", "line 1 .* no vector; .* other than the comma"),
+    "nameless.csv": ("a,1\n,2\n", "line 2 .* no word"),
+    "lines.csv": ('"a\nb",1\nc,x\n', "line 3 "),
+    "quote.csv": ('a,1\nb,"' + "2" * 200_000, "is not CSV: .* quotation mark"),
+    "large.csv": ("a,1\nb,1e200\n", "line 2 .* has 1e[+]200"),
     "twice.csv": ("a,1\nb,2\na,3\n", "line 3 .* gives 'a' again"),
     "alone.csv": ("x,y\na\n", "line 2 .* no vector"),
     "empty.csv": ("\n\n", "no words"),
-    "nan.csv": ("a,1\nb,nan\n", "'b' that is not finite"),
+    "nan.csv": ("a,1\nb,nan\n", "line 2 .* has nan"),
+    "infinite.json": ('{"a": [1, -Infinity]}', "'a' .* has -inf"),
+    "true.json": ('{"a": [1, true]}', "'a' .* has True"),
+    "string.json": ('{"a": [1, "2"]}', "'a' .* has '2'"),
+    "deep.json": ("[" * 100_000, "is not JSON"),
+    "number.json": ("7", "no table of words"),
+    "digits.json": ('{"a": [1' + "0" * 5000 + "]}", "is not JSON"),
     "broken.json": ('{"a": [1', "is not JSON"),
     "list.json": ("[1, 2]", "no table of words"),
     "text.json": ('{"a": "b"}', "'a' .* no vector"),
-    "nested.json": ('{"a": [[1]]}', "'a' .* no vector"),
+    "nested.json": ('{"a": [[1]]}', r"'a' .* has \[1\]"),
     "twice.json": ('{"a": [1], "a": [2]}', "gives 'a' again"),
     "binary.csv": (b"\xff\xfe\x00", "it is not UTF-8"),
 }
@@ -47,6 +61,11 @@ def test_what_is_no_table_is_one_line(name, tmp_path):
     assert "\n" not in str(raised.value)
 
 
+def test_a_model_with_a_number_that_is_none():
+    with pytest.raises(TextError, match="'·b' that is not finite"):
+        WordVectors(["a", "·b"], np.array([[1, 2], [np.nan, 3]], np.float32))
+
+
 def test_a_missing_file(tmp_path):
     with pytest.raises(TextError, match=r"cannot read .*No such file"):
         read_vectors(tmp_path / "none.csv")
@@ -54,6 +73,6 @@ def test_a_missing_file(tmp_path):
 
 def test_a_word_is_found_as_it_stands_or_as_a_piece_after_a_space():
     table = WordVectors(["·night", "day", "·day"], np.eye(3))
-    assert [table.row(word) for word in ("night", "·night", "day", "·day")] == [0, 0, 1, 2]
+    assert [table.row(word) for word in ("night", " night", "day", "·day")] == [0, 0, 1, 2]
     with pytest.raises(TextError, match=r"no word 'nigth' among 3; expected .* ·night"):
         table.row("nigth")

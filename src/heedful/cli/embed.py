@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 import torch
 
 from heedful.cli.opening import open_run
-from heedful.cli.options import checkpoint_option, json_option
-from heedful.errors import RunError
-from heedful.ops.similarity import analogy, cosine, nearest, principal_plane
+from heedful.cli.options import checkpoint_option, json_option, pickle_option, revision_option
+from heedful.errors import ArgumentError, TextError
+from heedful.ops.similarity import Nearest, analogy, cosine, nearest, principal_plane
 from heedful.text.examples import FAMILY
 from heedful.text.vectors import WordVectors, read_vectors
 from heedful.views.terminal import console, facts, table
 
-SMALL = 12  # words of a table whose similarities are shown all
+SMALL = 8  # words of a table whose similarities are shown all: as many fit 80 columns
 DRAWN = 60  # words that a picture can hold
+TABLES = (".csv", ".json")
 EXAMPLE = """\b
 Examples:
   heedful embed
@@ -26,6 +28,14 @@ Examples:
   heedful embed words.csv --similar cherry --count 5
   heedful embed runs/book --between night day --similar night
 """
+
+
+class Found(NamedTuple):
+    """The rows that were asked about, and what was found for them."""
+
+    between: tuple[list[int], float] | None = None
+    similar: tuple[int, Nearest] | None = None
+    analogy: tuple[list[int], Nearest] | None = None
 
 
 @click.command(epilog=EXAMPLE)
@@ -47,8 +57,12 @@ Examples:
 @click.option(
     "--picture", type=click.Path(path_type=Path), help="Draw words on a plane: .png, .svg, .pdf."
 )
-@click.option("--word", "chosen", multiple=True, metavar="WORD", help="A word of the picture.")
+@click.option(
+    "--word", "chosen", multiple=True, metavar="WORD", help="A word of the picture; repeatable."
+)
 @checkpoint_option
+@revision_option
+@pickle_option
 @json_option
 def embed(
     source: Path | None,
@@ -60,141 +74,199 @@ def embed(
     picture: Path | None,
     chosen: tuple[str, ...],
     checkpoint: str,
+    revision: str | None,
+    allow_pickle: bool,
     as_json: bool,
 ) -> None:
     """How alike words are, by the vectors of SOURCE.
 
-    SOURCE is a run directory, whose tokens are the words, or a table in a CSV or JSON file; without
-    it, the four words of document 001.
+    SOURCE is a model (a run directory, a GPT-2 in Hugging Face format, or its hub name), whose
+    tokens are the words, or a table in a CSV or JSON file; without it, the four words of document
+    001.
     """
-    vectors = _vectors(source, checkpoint)
-    rows = torch.from_numpy(vectors.table)
-    found: dict[str, Any] = {"words": len(vectors.words), "width": rows.shape[1]}
-    if between:
-        one, other = (rows[vectors.row(word)] for word in between)
-        found["between"] = {"words": list(between), "similarity": float(cosine(one, other))}
-    if similar:
-        row = vectors.row(similar)
-        found["similar"] = _answers(vectors, rows[row], count, [row])
-    if given:
-        places = [vectors.row(word) for word in given]
-        wanted = analogy(*(rows[place] for place in places))
-        found["analogy"] = _answers(vectors, wanted, count, [] if keep_given else places)
+    if keep_given and not given:
+        raise click.UsageError("--keep-given goes with --analogy.")
+    if chosen and not picture:
+        raise click.UsageError("--word goes with --picture.")
+    vectors = _vectors(source, checkpoint, revision, allow_pickle)
+    found = _find(vectors, between, similar, given, keep_given, count)
     if picture:
-        found["picture"] = str(
-            _draw(vectors, picture, _drawn(vectors, chosen, found, given), given)
-        )
+        _draw(vectors, picture, _drawn(vectors, chosen, found), found)
+    everything = not (between or found.similar or given or picture)
     if as_json:
-        click.echo(json.dumps(found, ensure_ascii=False))
-        return
-    _show(vectors, found, similar, given)
+        click.echo(json.dumps(_described(vectors, found, picture, everything), ensure_ascii=False))
+    else:
+        _show(vectors, found, picture, everything)
 
 
-def _vectors(source: Path | None, checkpoint: str) -> WordVectors:
+def _vectors(
+    source: Path | None, checkpoint: str, revision: str | None, allow_pickle: bool
+) -> WordVectors:
     if source is None:
         return WordVectors(list(FAMILY), list(FAMILY.values()))
-    if source.is_dir():
-        run = open_run(source, checkpoint, "cpu")
-        pieces = run.tokenizer.pieces(range(run.tokenizer.size))
-        return WordVectors(pieces, run.model.tokens.weight.detach().float().numpy())
-    if not source.exists():
-        raise RunError(
-            f"no {source}",
-            expected="a run directory, or a table in a CSV or JSON file",
-            remedy="check the path",
-        )
-    return read_vectors(source)
+    if source.is_file() or (source.suffix.lower() in TABLES and not source.is_dir()):
+        return read_vectors(source)
+    run = open_run(source, checkpoint, "cpu", revision=revision, allow_pickle=allow_pickle)
+    pieces = run.tokenizer.pieces(range(run.tokenizer.size))
+    # a model's table may have more rows than its tokenizer has tokens
+    return WordVectors(pieces, run.model.tokens.weight[: len(pieces)].detach().float().numpy())
 
 
-def _answers(
-    vectors: WordVectors, vector: torch.Tensor, count: int, leave_out: list[int]
-) -> list[dict[str, Any]]:
-    answers = nearest(torch.from_numpy(vectors.table), vector, count, leave_out)
-    return [
-        {"word": vectors.words[row], "similarity": similarity}
-        for row, similarity in zip(*(part.tolist() for part in answers), strict=True)
-    ]
-
-
-def _drawn(
+def _find(
     vectors: WordVectors,
-    chosen: tuple[str, ...],
-    found: dict[str, Any],
-    given: tuple[str, ...] | None,
-) -> list[int]:
-    """The rows of the picture: those asked for, then those that answered, or a small table's."""
-    wanted = [vectors.row(word) for word in (*chosen, *(given or ()))]
-    if not chosen:
-        answers = [*found.get("similar", []), *found.get("analogy", [])[: 1 if given else None]]
-        wanted += [vectors.row(answer["word"]) for answer in answers]
-        wanted += [vectors.row(word) for word in found.get("between", {}).get("words", [])]
-    if not wanted and len(vectors.words) <= DRAWN:
-        wanted = list(range(len(vectors.words)))
-    if not wanted:
-        raise RunError(
-            f"a picture of {len(vectors.words):,} words",
+    between: tuple[str, str] | None,
+    similar: str | None,
+    given: tuple[str, str, str] | None,
+    keep_given: bool,
+    count: int,
+) -> Found:
+    rows = torch.from_numpy(vectors.table)
+    found = Found()
+    if between:
+        places = [_pointing(vectors, word) for word in between]
+        found = found._replace(between=(places, float(cosine(*(rows[row] for row in places)))))
+    if similar is not None:
+        row = _pointing(vectors, similar)
+        found = found._replace(similar=(row, nearest(rows, rows[row], count, [row])))
+    if given:
+        places = [vectors.row(word) for word in given]
+        wanted = analogy(*(rows[row] for row in places))
+        answers = nearest(rows, wanted, count, [] if keep_given else places)
+        found = found._replace(analogy=(places, answers))
+    return found
+
+
+def _pointing(vectors: WordVectors, word: str) -> int:
+    """The row of a word whose vector has a direction."""
+    row = vectors.row(word)
+    if not vectors.table[row].any():
+        raise TextError(
+            f"the vector of {vectors.words[row]!r} is all zeros",
+            expected="one with a direction, to compare",
+            cause="a token that was never trained, or an empty row",
+        )
+    return row
+
+
+def _drawn(vectors: WordVectors, chosen: tuple[str, ...], found: Found) -> list[int]:
+    """The rows of the picture: those asked for, with an analogy whole, or all of a small table."""
+    rows = [vectors.row(word) for word in chosen]
+    if found.analogy:
+        places, answers = found.analogy
+        rows += [*places, *answers.rows.tolist()[:1]]
+    if found.similar and not chosen:
+        row, answers = found.similar
+        rows += [row, *answers.rows.tolist()]
+    if found.between and not chosen:
+        rows += found.between[0]
+    rows = list(dict.fromkeys(rows)) or list(range(len(vectors.words)))
+    if len(rows) > DRAWN:
+        raise ArgumentError(
+            f"a picture of {len(rows):,} words",
             expected=f"up to {DRAWN} of them",
             remedy="name them: --word night --word day",
         )
-    return list(dict.fromkeys(wanted))
+    return rows
 
 
-def _draw(vectors: WordVectors, path: Path, rows: list[int], given: tuple[str, ...] | None) -> Path:
+def _draw(vectors: WordVectors, path: Path, rows: list[int], found: Found) -> None:
     from heedful.views import space
     from heedful.views.plots import save
 
     plane = principal_plane(torch.from_numpy(vectors.table[rows]))
-    arrows = []
-    if given:
-        a, b, c = (rows.index(vectors.row(word)) for word in given)
-        answer = [i for i in range(len(rows)) if i not in (a, b, c)][:1]
-        arrows = [(a, b), *((c, i) for i in answer)]
+    pairs, title = [], None
+    if found.analogy:
+        (a, b, c), answers = found.analogy
+        best = answers.rows.tolist()[:1]
+        pairs = [(a, b), *((c, row) for row in best)]
+        names = [vectors.words[row] for row in (a, b, c, *best)]
+        title = " : ".join(names[:2]) + " = " + " : ".join((*names[2:], "?")[:2])
     figure = space.words(
         plane.places.numpy(),
         [vectors.words[row] for row in rows],
         plane.shares.tolist(),
-        arrows=arrows,
-        title=f"{given[0]} : {given[1]} = {given[2]} : ?" if given else None,
+        arrows=[(rows.index(a), rows.index(b)) for a, b in pairs if a != b],
+        title=title,
     )
-    return save(figure, path)
+    save(figure, path)
 
 
-def _show(
-    vectors: WordVectors,
-    found: dict[str, Any],
-    similar: str | None,
-    given: tuple[str, ...] | None,
-) -> None:
+def _described(
+    vectors: WordVectors, found: Found, picture: Path | None, everything: bool
+) -> dict[str, Any]:
+    about: dict[str, Any] = {"words": len(vectors.words), "width": vectors.table.shape[1]}
+    if found.between:
+        rows, similarity = found.between
+        about["between"] = {"words": _names(vectors, rows), "similarity": similarity}
+    if found.similar:
+        about["similar"] = _answers(vectors, found.similar[1])
+    if found.analogy:
+        about["analogy"] = _answers(vectors, found.analogy[1])
+    if picture:
+        about["picture"] = str(picture)
+    if everything and len(vectors.words) <= SMALL:
+        about["table"] = {
+            word: [None if math.isnan(value) else value for value in line]
+            for word, line in zip(vectors.words, _each_with_each(vectors), strict=True)
+        }
+    return about
+
+
+def _names(vectors: WordVectors, rows: list[int]) -> list[str]:
+    return [vectors.words[row] for row in rows]
+
+
+def _answers(vectors: WordVectors, answers: Nearest) -> list[dict[str, Any]]:
+    return [
+        {"word": vectors.words[row], "row": row, "similarity": similarity}
+        for row, similarity in zip(*(part.tolist() for part in answers), strict=True)
+    ]
+
+
+def _each_with_each(vectors: WordVectors) -> list[list[float]]:
+    """The similarity of every two words; NaN where a vector is zeros."""
+    rows = torch.from_numpy(vectors.table)
+    pointing = rows.any(dim=-1).nonzero()[:, 0]
+    similarities = torch.full((len(rows), len(rows)), torch.nan, dtype=rows.dtype)
+    kept = rows[pointing]
+    similarities[pointing[:, None], pointing] = cosine(kept[:, None], kept[None])
+    return similarities.tolist()
+
+
+def _show(vectors: WordVectors, found: Found, picture: Path | None, everything: bool) -> None:
     screen = console()
-    screen.print(facts([("table", f"{found['words']:,} words of {found['width']:,} numbers")]))
-    if "between" in found:
-        one, other = found["between"]["words"]
-        screen.print(f"\n{one} and {other}  {found['between']['similarity']:.4f}")
-    for name, title in (
-        ("similar", f"most like {similar}"),
-        ("analogy", "{} is to {} as {} is to".format(*given) if given else ""),
-    ):
-        if name in found:
-            screen.print(f"\n{title}", style="bold", markup=False)
-            answers = [(a["word"], f"{a['similarity']:.4f}") for a in found[name]]
-            screen.print(table(["word", "cosine"], answers, numbers=[1]))
-    if "picture" in found:
-        screen.print(f"\n{found['picture']}", markup=False, soft_wrap=True)
-    if not {"between", "similar", "analogy", "picture"} & set(found):
-        _show_all(vectors)
+    size = f"{len(vectors.words):,} words of {vectors.table.shape[1]:,} numbers"
+    screen.print(facts([("table", size)]))
+    if found.between:
+        one, other = _names(vectors, found.between[0])
+        screen.print(f"\n{one} and {other}  {found.between[1]:.4f}", markup=False)
+    if found.similar:
+        _show_answers(vectors, f"most like {vectors.words[found.similar[0]]}", found.similar[1])
+    if found.analogy:
+        title = "{} is to {} as {} is to".format(*_names(vectors, found.analogy[0]))
+        _show_answers(vectors, title, found.analogy[1])
+    if picture:
+        screen.print(f"\n{picture}", markup=False, soft_wrap=True)
+    if everything:
+        _show_everything(vectors)
 
 
-def _show_all(vectors: WordVectors) -> None:
+def _show_answers(vectors: WordVectors, title: str, answers: Nearest) -> None:
+    screen = console()
+    screen.print(f"\n{title}", style="bold", markup=False)
+    lines = [(one["word"], f"{one['similarity']:.4f}") for one in _answers(vectors, answers)]
+    screen.print(table(["word", "cosine"], lines, numbers=[1]))
+
+
+def _show_everything(vectors: WordVectors) -> None:
     """Every word with every other, of a small table; else what to ask."""
     screen = console()
     if len(vectors.words) > SMALL:
         screen.print("\nAsk with --similar, --between or --analogy; draw with --picture.")
         return
-    rows = torch.from_numpy(vectors.table)
-    similarities = cosine(rows[:, None], rows[None])
     lines = [
-        (word, *(f"{value:.4f}" for value in line))
-        for word, line in zip(vectors.words, similarities.tolist(), strict=True)
+        (word, *("–" if math.isnan(value) else f"{value:.4f}" for value in line))
+        for word, line in zip(vectors.words, _each_with_each(vectors), strict=True)
     ]
     screen.print("\ncosine similarity", style="bold")
     screen.print(table(["", *vectors.words], lines, numbers=range(1, len(lines) + 1)))

@@ -10,6 +10,7 @@ from heedful.layers.cache import LayerCache
 from heedful.layers.checks import check_heads, check_tokens
 from heedful.layers.multihead import Heads
 from heedful.ops import Steps, attention, steps
+from heedful.ops.arguments import check_dropout
 from heedful.ops.masks import Mask
 
 
@@ -52,6 +53,7 @@ class CrossAttention(nn.Module):
     ) -> None:
         super().__init__()
         check_heads(width, heads, heads, head_width)
+        check_dropout(dropout)
         memory_width = width if memory_width is None else memory_width
         if memory_width < 1:
             raise ArgumentError(f"a memory of width {memory_width}", expected="at least 1")

@@ -11,6 +11,7 @@ from heedful.layers.cache import LayerCache
 from heedful.layers.checks import check_heads, check_tokens
 from heedful.layers.norm import RMSNorm
 from heedful.ops import Steps, attention, steps
+from heedful.ops.arguments import check_dropout
 from heedful.ops.masks import Mask
 from heedful.ops.positions import rotate
 
@@ -64,6 +65,7 @@ class MultiHeadAttention(nn.Module):
         super().__init__()
         self.heads, self.key_heads = heads, heads if key_heads is None else key_heads
         check_heads(width, heads, self.key_heads, head_width)
+        check_dropout(dropout)
         self.head_width = width // heads if head_width is None else head_width
         self.dropout = dropout
         projected = (heads + 2 * self.key_heads) * self.head_width

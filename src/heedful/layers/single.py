@@ -12,6 +12,7 @@ from heedful.errors import ArgumentError
 from heedful.layers.checks import check_heads, check_tokens
 from heedful.layers.multihead import Heads
 from heedful.ops import Steps, attention, steps
+from heedful.ops.arguments import check_dropout
 from heedful.ops.masks import Mask
 
 
@@ -88,6 +89,7 @@ class SelfAttention(nn.Module):
     ) -> None:
         super().__init__()
         check_heads(width, 1, 1, head_width)
+        check_dropout(dropout)
         inner = width if head_width is None else head_width
         if residual and inner != width and not project_back:
             raise ArgumentError(
@@ -163,7 +165,10 @@ class CausalAttention(SelfAttention):
         mask: Tensor | Mask | None = None,
         causal: bool = True,
     ) -> Float[Tensor, "*batch tokens out"]:
-        """Attend to the token itself and those before it, (…, N, d)."""
+        """Attend to the token itself and those before it, (…, N, d).
+
+        With `causal=False` it is the same layer without its mask, to compare.
+        """
         return super().forward(x, mask=mask, causal=causal)
 
     def steps(

@@ -57,11 +57,10 @@ def check(
     """
     _check_tensors(query, key, value)
     shape = _score_shape(query, key, value)
-    if not 0.0 <= dropout < 1.0:
-        raise ArgumentError(f"dropout={dropout}", expected="a probability, 0 ≤ dropout < 1")
+    check_dropout(dropout)
     if scale is None:
         scale = 1.0 / math.sqrt(query.shape[-1])
-    if not isinstance(scale, int | float) or not math.isfinite(scale):
+    if not math.isfinite(_number("scale", scale)):
         raise ArgumentError(f"scale={scale}", expected="a finite number")
     if bias is not None:
         _check_bias(bias, shape)
@@ -71,6 +70,20 @@ def check(
         mask.check(shape)
         _check_device("mask", mask.device, query)
     return Arguments(query, key, value, mask, bias, float(scale), dropout, shape)
+
+
+def check_dropout(dropout: float) -> None:
+    """Refuse what is no probability below 1."""
+    if not 0.0 <= _number("dropout", dropout) < 1.0:
+        raise ArgumentError(f"dropout={dropout}", expected="a probability, 0 ≤ dropout < 1")
+
+
+def _number(name: str, number: Any) -> float:
+    """As a float: Python's, NumPy's, or a tensor of one."""
+    try:
+        return float(number)
+    except (TypeError, ValueError) as error:
+        raise ArgumentError(f"{name}={number!r}", expected="a finite number") from error
 
 
 def _mask(mask: Tensor | Mask | None, causal: bool) -> Mask | None:

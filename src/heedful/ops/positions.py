@@ -30,6 +30,8 @@ def sinusoidal(tokens: int, width: int, base: float = 10_000.0) -> Float[Tensor,
     tensor([[0.0000, 1.0000, 0.0000, 1.0000],
             [0.8415, 0.5403, 0.0100, 0.9999]])
     """
+    if tokens < 0:
+        raise ArgumentError(f"{tokens} tokens", expected="0 or more")
     angles = _angles(torch.arange(tokens, device="cpu"), width, base)
     return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1).float()
 

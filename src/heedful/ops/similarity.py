@@ -36,11 +36,7 @@ def cosine(
     """
     lengths = a.norm(dim=-1) * b.norm(dim=-1)
     if not bool((lengths > 0).all()):
-        raise ArgumentError(
-            "a vector of zeros",
-            expected="one with a direction",
-            cause="a token that was never trained, or an empty row",
-        )
+        raise _no_direction()
     return (a * b).sum(dim=-1) / lengths
 
 
@@ -57,16 +53,35 @@ def nearest(
         vector: (d,).
         count: how many.
         leave_out: rows that are not wanted, such as that of the word itself.
+
+    Returns:
+        at most `count` rows; of equal ones, the lower first.
+
+    Raises:
+        ArgumentError: a vector of zeros, which has no direction.
+
+    >>> table = torch.tensor([[1.0, 0.0], [3.0, 4.0], [0.0, 0.0], [0.0, 2.0]])
+    >>> nearest(table, torch.tensor([0.0, 1.0]), count=2).rows
+    tensor([3, 1])
     """
+    length = vector.norm()
+    if not bool(length > 0):
+        raise _no_direction()
     lengths = table.norm(dim=-1)
-    similarities = (table @ vector) / (lengths * vector.norm())
-    similarities = similarities.masked_fill(lengths == 0, -torch.inf)
-    if not bool(vector.norm() > 0):
-        cosine(vector, vector)
+    similarities = (table @ vector) / (lengths * length)
+    similarities[lengths == 0] = -torch.inf
     similarities[list(leave_out)] = -torch.inf
     most = min(count, int(similarities.isfinite().sum()))
-    found = similarities.topk(most)
-    return Nearest(found.indices, found.values)
+    found = similarities.sort(descending=True, stable=True)
+    return Nearest(found.indices[:most], found.values[:most])
+
+
+def _no_direction() -> ArgumentError:
+    return ArgumentError(
+        "a vector of zeros",
+        expected="one with a direction",
+        cause="a token that was never trained, or an empty row",
+    )
 
 
 def analogy(

@@ -4,21 +4,27 @@ from __future__ import annotations
 
 import csv
 import difflib
+import io
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from heedful.errors import TextError
 from heedful.text.tokenizer import SIGNS
 
+LARGEST = 1e100  # its square is still a number
+
 
 class WordVectors:
-    """Words and a row for each, (V, d) float32.
+    """Words and a row for each, (V, d); numbers of a list become float64, an array keeps its type.
+
+    Where two tokens of a model look alike, the first is found by its name.
 
     Raises:
-        TextError: a word twice, or numbers that are none.
+        TextError: a number that is not finite.
 
     >>> table = WordVectors(["king", "queen"], [[0.9, 0.5], [0.2, 0.5]])
     >>> table.row("queen")
@@ -27,35 +33,42 @@ class WordVectors:
 
     def __init__(self, words: Sequence[str], table: Sequence[Sequence[float]] | np.ndarray) -> None:
         self.words = list(words)
-        self.table = np.asarray(table, dtype=np.float32)
+        self.table = np.asarray(table)
         self._rows: dict[str, int] = {}
         for row, word in enumerate(self.words):
             self._rows.setdefault(word, row)
-        if not np.isfinite(self.table).all():
-            word = self.words[int(np.argwhere(~np.isfinite(self.table))[0][0])]
+        finite = np.isfinite(self.table).all(axis=1)
+        if not finite.all():
+            word = self.words[int(np.argmin(finite))]
             raise TextError(f"a vector of {word!r} that is not finite", expected="numbers")
 
     def row(self, word: str) -> int:
-        """The row of a word; in a model's table also of its piece after a space.
+        """The row of a word; in a model's table also of its piece, such as `·night` for night.
 
         Raises:
             TextError: a word that is not in the table, with those that are spelt most like it.
         """
-        for name in (word, SIGNS[" "] + word):
+        visible = "".join(SIGNS.get(char, char) for char in word)
+        for name in (word, visible, SIGNS[" "] + word):
             if name in self._rows:
                 return self._rows[name]
-        near = difflib.get_close_matches(word, self.words, n=3, cutoff=0.5)
+        near = self._near(word) or self.words[:3]
         raise TextError(
             f"no word {word!r} among {len(self.words):,}",
-            expected="one of the table, such as " + ", ".join(near or self.words[:3]),
+            expected="one of the table, such as " + ", ".join(near),
             cause="a word that its text does not have, or that is cut into several tokens",
         )
+
+    def _near(self, word: str) -> list[str]:
+        """The words that are spelt most like one; the space before a piece does not count."""
+        bare = {name.removeprefix(SIGNS[" "]): name for name in self._rows}
+        return [bare[name] for name in difflib.get_close_matches(word.strip(), bare, 3, 0.5)]
 
 
 def read_vectors(path: Path) -> WordVectors:
     """A table from a file: CSV (a word and its numbers in each line) or JSON ({word: numbers}).
 
-    A first line of a CSV file that holds no numbers is its heading.
+    A first line of a CSV file that holds no numbers, or names no word, is its heading.
 
     Raises:
         TextError: the file cannot be read or is no such table; the line is named.
@@ -73,47 +86,71 @@ def read_vectors(path: Path) -> WordVectors:
 
 def _from_csv(text: str, path: Path) -> dict[str, list[float]]:
     rows: dict[str, list[float]] = {}
-    for number, cells in enumerate(csv.reader(text.splitlines()), 1):
-        if not any(cell.strip() for cell in cells):
-            continue
-        word, numbers = cells[0].strip(), _numbers(cells[1:])
-        if numbers is None and not rows and number == 1:
-            continue
-        _add(rows, word, numbers, f"line {number} of {path}")
+    reader = csv.reader(io.StringIO(text, newline=""))
+    first = True
+    try:
+        for cells in reader:
+            if not any(cell.strip() for cell in cells):
+                continue
+            if not (first and _is_heading(cells)):
+                where = f"line {reader.line_num} of {path}"
+                _add(rows, cells[0].strip(), [_read(cell) for cell in cells[1:]], where)
+            first = False
+    except csv.Error as error:
+        raise TextError(
+            f"line {reader.line_num} of {path} is not CSV: {error}",
+            expected="a word and its numbers",
+            cause="a quotation mark that is not closed",
+        ) from error
     return rows
+
+
+def _is_heading(cells: Sequence[str]) -> bool:
+    """No number in a line of several cells; or no word before them, as pandas writes it."""
+    numbers = [cell for cell in cells[1:] if isinstance(_read(cell), float)]
+    return len(cells) > 1 and (not numbers or not cells[0].strip())
 
 
 def _from_json(text: str, path: Path) -> dict[str, list[float]]:
     try:
-        table = json.loads(text, object_pairs_hook=list)
-    except json.JSONDecodeError as error:
+        pairs = json.loads(text, object_pairs_hook=list)
+    except (ValueError, RecursionError) as error:
         raise TextError(f"{path} is not JSON: {error}", expected='{"word": [1.0, 2.0]}') from error
-    pairs = table if isinstance(table, list) else []
-    if not pairs or not all(isinstance(pair, tuple) for pair in pairs):
+    if not isinstance(pairs, list) or not all(isinstance(pair, tuple) for pair in pairs):
         raise TextError(f"{path} is no table of words", expected='{"word": [1.0, 2.0], …}')
     rows: dict[str, list[float]] = {}
     for word, values in pairs:
-        numbers = _numbers(values) if isinstance(values, list) else None
-        _add(rows, word, numbers, f"{word!r} in {path}")
+        _add(rows, word, values if isinstance(values, list) else [], f"{word!r} in {path}")
     return rows
 
 
-def _numbers(cells: Sequence) -> list[float] | None:
-    """The cells as numbers; None where there are none, or one is no number."""
+def _read(cell: str) -> float | str:
+    """The number in a cell, or the cell itself where it holds none."""
     try:
-        return [float(cell) for cell in cells] or None
-    except (TypeError, ValueError):
-        return None
+        return float(cell)
+    except ValueError:
+        return cell
 
 
-def _add(rows: dict[str, list[float]], word: str, numbers: list[float] | None, where: str) -> None:
-    if numbers is None:
-        raise TextError(f"{where} has no vector", expected="a word and its numbers")
+def _add(rows: dict[str, list[float]], word: str, values: Sequence[Any], where: str) -> None:
+    """Add a word, if it has a name, is new, and has as many numbers as those before it."""
+    if not word:
+        raise TextError(f"{where} has no word", expected="a word and its numbers")
+    if not values:
+        raise TextError(
+            f"{where} has no vector",
+            expected="a word and its numbers",
+            cause="in a CSV file, a separator other than the comma",
+        )
+    for value in values:
+        # a comparison with NaN is false, so NaN and infinity end here too
+        if type(value) not in (int, float) or not abs(value) < LARGEST:
+            raise TextError(f"{where} has {value!r:.40}", expected="finite numbers after the word")
     if word in rows:
         raise TextError(f"{where} gives {word!r} again", expected="each word once")
-    width = len(next(iter(rows.values()), numbers))
-    if len(numbers) != width:
+    width = len(next(iter(rows.values()), values))
+    if len(values) != width:
         raise TextError(
-            f"{where} has {len(numbers)} numbers", expected=f"{width}, as the words before it"
+            f"{where} has {len(values)} numbers", expected=f"{width}, as the words before it"
         )
-    rows[word] = numbers
+    rows[word] = [float(value) for value in values]
