@@ -23,6 +23,8 @@ COMMANDS = {
     "plot": "Draw where a trained model's heads look.",
     "embed": "How alike words are, by their vectors.",
     "export": "Write a model for transformers, tokenizer included.",
+    "record": "Keep what a model attends to on a text, in one file.",
+    "heads": "List every head with its scores and its kind.",
     "explain": "Show every step of attention on a sentence, with its numbers.",
 }
 

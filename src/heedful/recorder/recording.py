@@ -19,8 +19,10 @@ from heedful.recorder.capture import Capture, Check, Layout
 class Sequence:
     """The calls of one sequence, in the order in which they happened."""
 
-    def __init__(self, captures: list[Capture], index: int) -> None:
-        self._captures, self._index = captures, index
+    def __init__(
+        self, captures: list[Capture], index: int, texts: list[list[str]] | None = None
+    ) -> None:
+        self._captures, self._index, self._texts = captures, index, texts
         self._calls: dict[int, Call] = {}
 
     def __len__(self) -> int:
@@ -40,8 +42,20 @@ class Sequence:
             raise IndexError(f"call {index} of {len(self)}")
         at = index % len(self)
         if at not in self._calls:
-            self._calls[at] = call_of(self._captures[at], self._index)
+            self._calls[at] = self._call(at)
         return self._calls[at]
+
+    def _call(self, at: int) -> Call:
+        call = call_of(self._captures[at], self._index)
+        texts = self.texts
+        if texts is not None and call.kind != "cross" and len(texts) == call.shape[-1]:
+            call.tokens = texts
+        return call
+
+    @property
+    def texts(self) -> list[str] | None:
+        """The text of each token, where it is known."""
+        return None if self._texts is None else self._texts[self._index]
 
     def summary(self) -> dict[str, Tensor | list]:
         """The statistics of every head of every call, (calls, heads), and `received` of each."""
@@ -66,7 +80,16 @@ class Recording(Sequence):
 
     def __init__(self, captures: list[Capture] | None = None) -> None:
         super().__init__([] if captures is None else captures, 0)
-        self.tokens: list[list[str]] | None = None
+
+    @property
+    def tokens(self) -> list[list[str]] | None:
+        """The text of each token of each sequence; set it where a tokenizer is at hand."""
+        return self._texts
+
+    @tokens.setter
+    def tokens(self, texts: list[list[str]] | None) -> None:
+        self._texts = texts
+        self._calls.clear()
 
     def add(self, capture: Capture) -> None:
         """Keep one more call."""
@@ -86,7 +109,9 @@ class Recording(Sequence):
         """One for each sequence of the batch, without its padding."""
         if not self._captures:
             return []
-        return [Sequence(self._captures, b) for b in range(len(self._captures[0].query))]
+        return [
+            Sequence(self._captures, b, self._texts) for b in range(len(self._captures[0].query))
+        ]
 
     def certificate(self) -> list[tuple[str, Check]]:
         """How far recomputed rows were from the model's own output, for each call."""
