@@ -224,7 +224,7 @@ def test_a_word_is_found_where_it_stands():
         ({"variant": "multihead", "head": 2}, "head 0 to 1"),
         ({"variant": "causal", "heads": 2}, "one head"),
         ({"head_dim": 2}, "no weights"),
-        ({"dim": -1}, "at least 1"),
+        ({"dim": -1}, "a number from 1 to"),
         ({"positions": True, "dim": 3}, "even"),
     ],
 )
@@ -237,3 +237,19 @@ def test_texts_without_words_are_refused():
     for text, memory in (("", "a"), (" ", "a"), ("a", "\n")):
         with pytest.raises(TextError, match="empty text"):
             explain(text, "cross", memory=memory)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"dim": 0}, {"dim": True}, {"dim": 10**8}, {"head_dim": 0}, {"seed": 10**30}]
+)
+def test_sizes_and_seeds_that_cannot_be_meant(wrong):
+    with pytest.raises(ArgumentError, match="expected a"):
+        explain("a b", "trainable", **wrong)
+
+
+def test_positions_are_those_of_the_formula():
+    found = explain("one two three four five", "trainable", dim=6, positions=True)
+    places, pairs = np.arange(5)[:, None], np.arange(3)
+    angles = places / 10_000 ** (2 * pairs / 6)
+    expected = np.stack([np.sin(angles), np.cos(angles)], axis=-1).reshape(5, 6)
+    np.testing.assert_allclose(found.stage("positions").numbers(), expected, atol=1e-6)

@@ -40,3 +40,8 @@ def test_nothing_but_whitespace_is_lost(text):
 def test_what_has_no_words_is_refused(text):
     with pytest.raises(TextError):
         words(text)
+
+
+def test_underscores_belong_to_names_and_katakana_has_no_spaces():
+    assert words("__init__ x__y _") == ["__init__", "x__y", "_"]
+    assert words("テスト") == ["テ", "ス", "ト"]

@@ -120,3 +120,80 @@ def test_rows_of_a_matrix_are_equally_wide():
 def test_long_sums_keep_their_first_terms_and_the_last():
     text = products([1.0, 2.0, 3.0, 4.0, 5.0], [0.5] * 5, 36)
     assert text == "1.00×0.50 + … + 5.00×0.50"
+
+
+def section(text, name):
+    """The lines of one step of a page."""
+    lines = text.splitlines()
+    start = next(i for i, line in enumerate(lines) if re.match(rf"\s*\d+ {name}\b", line))
+    stop = next(
+        (i for i in range(start + 1, len(lines)) if re.match(r"\s*\d+ \w", lines[i])), len(lines)
+    )
+    return lines[start + 1 : stop]
+
+
+NUMBER = r"-?(?:\d+\.\d+|inf)"
+
+
+@pytest.mark.parametrize("variant", ["simple", "trainable", "causal", "multihead"])
+def test_a_followed_page_says_what_the_stages_hold(variant):
+    """Every sum, change and share of the page is read back and compared."""
+    found = explain(SENTENCE, variant)
+    tokens, place = SENTENCE.split(), 3
+    text = printed(found, 100, "with")
+
+    def row(name):
+        stage = found.stage(name)
+        return stage.of_head(0, found.heads, [place], range(stage.shape[-1]))[0].tolist()
+
+    def lines_of(name):
+        cut = (re.match(rf"\s*({'|'.join(tokens)})\s+(.*)", line) for line in section(text, name))
+        return {match[1]: match[2] for match in cut if match}
+
+    scores = lines_of("scores")
+    for token, score in zip(tokens, row("scores"), strict=True):
+        *terms, total = scores[token].replace("=", "+").split("+")
+        parts = [term.split("×") for term in terms]
+        assert sum(float(a) * float(b) for a, b in parts) == pytest.approx(score, abs=2e-3)
+        assert float(total) == pytest.approx(score, abs=5.1e-5)
+    before = "scores"
+    for name in ("scaled", "masked"):
+        if all(stage.name != name for stage in found.stages):
+            continue
+        for token, old, new in zip(tokens, row(before), row(name), strict=True):
+            was, now = (float(part) for part in lines_of(name)[token].split("→"))
+            assert was == pytest.approx(old, abs=5.1e-5)
+            assert now == pytest.approx(new, abs=5.1e-5)
+        before = name
+    weights = row("weights")
+    for token, weight in zip(tokens, weights, strict=True):
+        assert float(lines_of("weights")[token].split()[0]) == pytest.approx(weight, abs=5.1e-5)
+    values = found.stage("embeddings" if variant == "simple" else "value")
+    gathered = section(text, "context")
+    for m, token in enumerate(tokens):
+        line = next(line for line in gathered if re.match(rf"\s*{token}\s", line))
+        weight, *numbers = [float(number) for number in re.findall(NUMBER, line)]
+        assert weight == pytest.approx(weights[m], abs=5.1e-5)
+        expected = values.of_head(0, found.heads, [m], range(values.shape[-1]))[0].tolist()
+        assert numbers == pytest.approx(expected, abs=5.1e-5)
+    total = next(line for line in gathered if line.strip().startswith("= ["))
+    assert [float(n) for n in re.findall(NUMBER, total)] == pytest.approx(
+        row("context"), abs=5.1e-5
+    )
+
+
+def test_the_example_of_the_weights_is_the_softmax():
+    text = printed(explain(SENTENCE), 80)
+    example = next(line for line in text.splitlines() if "e^" in line)
+    expected = "journey → Your: e^0.9544 / (e^0.9544 + e^1.4950 + e^1.4754 + …) = 0.1385"
+    assert example.strip() == expected
+
+
+@pytest.mark.parametrize("width", range(80, 141, 4))
+def test_a_small_matrix_is_whole_at_every_width(width):
+    text = printed(explain(SENTENCE), width)
+    for numbers in (
+        ["0.9544", "1.4950", "1.4754", "0.8434", "0.7070", "1.0865"],
+        ["0.1385", "0.2379", "0.2333", "0.1240", "0.1082", "0.1581"],
+    ):
+        assert any(line.split()[-6:] == numbers for line in text.splitlines())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,6 @@ from heedful.cli.options import (
 )
 from heedful.explain import VARIANTS, Explanation, Stage, explain_model
 from heedful.explain import explain as explain_text
-from heedful.views.numbers import visible
 from heedful.views.terminal import console
 from heedful.views.walk import follow, show
 
@@ -173,7 +173,7 @@ def _next(explanation: Explanation, model: Path | None) -> None:
     """What else one can look at."""
     screen = console()
     word = explanation.tokens[min(1, len(explanation.tokens) - 1)]
-    screen.print(Text(f"\nFollow one token with --query {visible(word)}.", "dim"), soft_wrap=True)
+    screen.print(Text(f"\nFollow one token: --query {shlex.quote(word)}", "dim"), soft_wrap=True)
     if model is None:
         shown = explanation.title.partition(":")[0]
         others = ", ".join(variant for variant in VARIANTS if variant != shown)

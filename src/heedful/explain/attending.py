@@ -73,7 +73,7 @@ def attend(causes: Causes, projected: Sequence[Stage]) -> list[Stage]:
             "scores",
             f"scores = {query.name} · {key.name}ᵀ",
             "How well each query (row) fits each key (column): the products of their numbers, "
-            "summed. A larger score means more alike.",
+            "summed. It is larger where vectors point the same way, and where they are longer.",
             query,
             key,
         )
@@ -85,7 +85,7 @@ def attend(causes: Causes, projected: Sequence[Stage]) -> list[Stage]:
                 "scaled",
                 f"scaled = scores / √{width} = scores / {math.sqrt(width):.4f}",
                 f"Divided by the root of the width of a key, {width}. The wider the vectors, the "
-                "larger their products; without this, softmax would give nearly all to one token.",
+                "larger their products; in wide layers softmax would give nearly all to one token.",
             )
         )
         before = "scaled"
@@ -138,7 +138,7 @@ def mix(
         "W_output",
         layer.weight.detach().T,
         "",
-        f"The weights that bring {layer.in_features} numbers back to {layer.out_features}.",
+        f"The weights that bring width {layer.in_features} back to {layer.out_features}.",
         "width",
     )
     formula, sentence = f"output = {joined.name} · W_output", "What the layer hands on: "

@@ -25,6 +25,7 @@ from heedful.ops.positions import sinusoidal
 from heedful.text.examples import EMBEDDINGS, SENTENCE
 from heedful.text.words import words
 
+LARGEST = 16_384  # numbers in a vector: wider than any model's, and still drawn in a moment
 DOCUMENT = dict(zip(SENTENCE.split(), EMBEDDINGS, strict=True))
 
 
@@ -112,9 +113,12 @@ def explain(
     tensor([[0.9544, 1.4950, 1.4754, 0.8434, 0.7070, 1.0865]], dtype=torch.float64)
     """
     kind = _variant(variant, memory, heads, head_dim)
-    number = heads or kind.heads or 1
-    width = dim or (4 if positions and kind.width == 3 else kind.width)
-    _check(dim=width, heads=1 if heads is None else heads, head_dim=head_dim or 1)
+    number = (kind.heads or 1) if heads is None else heads
+    usual = 4 if positions and kind.width == 3 else kind.width
+    width = usual if dim is None else dim
+    _check(dim=width, heads=number, head_dim=1 if head_dim is None else head_dim)
+    if not -(2**63) <= seed < 2**63:
+        raise ArgumentError(f"seed {seed}", expected="a whole number of 64 bits")
     check_index("head", head, number)
     tokens, others = words(text), [] if memory is None else words(memory)
     layer = drawn(lambda: kind.layer(width, number, head_dim), seed)
@@ -194,8 +198,8 @@ def _variant(name: str, memory: str | None, heads: int | None, head_dim: int | N
 
 def _check(**sizes: int) -> None:
     for name, size in sizes.items():
-        if size < 1:
-            raise ArgumentError(f"{name} {size}", expected="at least 1")
+        if isinstance(size, bool) or not 1 <= size <= LARGEST:
+            raise ArgumentError(f"{name} {size}", expected=f"a number from 1 to {LARGEST:,}")
 
 
 def _embed(

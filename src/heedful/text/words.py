@@ -13,7 +13,7 @@ from heedful.errors import TextError
 from heedful.text.tokenizer import whole_characters
 
 JOINER = "\u200d"  # binds two emoji into one
-INSIDE = "'’-.,_"  # joins letters or digits on both sides of it: don't, well-known, 3.14
+INSIDE = "'’-.,"  # joins letters on both sides of it (don't, well-known), or digits (3.14)
 # First and last character of the scripts that are written without spaces
 SPACELESS = (
     ("\u0e00", "\u0eff"),  # Thai, Lao

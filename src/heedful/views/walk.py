@@ -110,7 +110,7 @@ class Page:
         """One step, or several that belong together, with all tokens."""
         self._title(*stages)
         several = len(stages) > 1
-        left = self.room >= WIDE and not several
+        left = self.room >= WIDE and not several and self._fits_beside(stages[0])
         room = self.room - WORDS - GAP if left else self.room
         if several and self.room >= WIDE:
             room = (self.room - (len(stages) - 1) * GAP) // len(stages)
@@ -129,6 +129,14 @@ class Page:
             self._print(_columns(words, numbers))
         else:
             self._print(words, *parts, example)
+
+    def _fits_beside(self, stage: Stage) -> bool:
+        """Whether as much of the numbers is seen beside the words as under them."""
+        beside, under = (
+            sum(line.plain.count("…") for m in self._matrices(stage) for line in m.lines(room))
+            for room in (self.room - WORDS - GAP, self.room)
+        )
+        return beside <= under
 
     def row(self, stage: Stage) -> None:
         """One step for the followed token alone."""
