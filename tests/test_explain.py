@@ -1,5 +1,7 @@
 """What `explain` gives, computed again in NumPy from its own embeddings and tables of weights."""
 
+import re
+
 import numpy as np
 import pytest
 import torch
@@ -253,3 +255,12 @@ def test_positions_are_those_of_the_formula():
     angles = places / 10_000 ** (2 * pairs / 6)
     expected = np.stack([np.sin(angles), np.cos(angles)], axis=-1).reshape(5, 6)
     np.testing.assert_allclose(found.stage("positions").numbers(), expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("head_dim", [1, 3, 5])
+def test_the_formula_divides_by_the_root_that_it_names(head_dim):
+    found = explain("a b c", "trainable", dim=4, head_dim=head_dim)
+    scaled, scores = found.stage("scaled"), found.stage("scores")
+    root = float(re.search(r"/ (\d+\.\d+)$", scaled.formula)[1])
+    assert root == pytest.approx(head_dim**0.5, abs=5.1e-5)
+    np.testing.assert_allclose(scaled.numbers() * root, scores.numbers(), rtol=1e-4, atol=1e-9)
