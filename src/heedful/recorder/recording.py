@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from heedful.errors import ArgumentError, RunError
-from heedful.recorder import file
+from heedful.recorder import file, stitch
 from heedful.recorder.call import Call
 from heedful.recorder.capture import Capture, Check, Layout
 
@@ -112,6 +112,16 @@ class Recording(Sequence):
         return [
             Sequence(self._captures, b, self._texts) for b in range(len(self._captures[0].query))
         ]
+
+    def stitched(self, sequence: int = 0) -> list[Call]:
+        """A generation as one: for each layer, all tokens × all keys up to each.
+
+        For any cache of transformers (dynamic, sliding, static) and for our own.
+
+        Raises:
+            RunError: no pass of self-attention was recorded.
+        """
+        return stitch.stitched(self._captures, sequence)
 
     def certificate(self) -> list[tuple[str, Check]]:
         """How far recomputed rows were from the model's own output, for each call."""
