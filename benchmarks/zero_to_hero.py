@@ -54,7 +54,7 @@ def train_it(directory: Path, text: str, steps: int) -> None:
         if isinstance(event, Validation):
             print(f"step {event.step:5,}  validation loss {event.loss:.3f}", flush=True)
     took = time.perf_counter() - began
-    loss = training.evaluate(training.train)
+    loss = training.evaluate(training.task.train)
     print(f"{steps:,} steps in {duration(took)} with checks: {1e3 * took / steps:.1f} ms a step")
     print(f"mean loss over the whole training split, in evaluation mode: {loss:.3f}")
 

@@ -23,6 +23,8 @@ FLOORS = {
     "text": 3,
     "recorder": 3,
     "generate": 4,
+    "translate": 4,
+    "fill": 4,
     "train": 4,
     "explain": 4,
     "views": 5,

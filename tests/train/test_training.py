@@ -16,6 +16,7 @@ from heedful.train.batches import draw, every_window
 from heedful.train.checkpoint import Metrics, read_metrics
 from heedful.train.optimizers import adamw, learning_rate
 from heedful.train.settings import PRESETS, read_toml
+from heedful.train.tasks import Continuing
 
 TOKENS = np.tile(np.arange(11, dtype=np.uint16), 60)
 SETTINGS = TrainSettings(steps=30, batch=4, evaluate_every=10, save_every=10, warmup=3)
@@ -25,7 +26,7 @@ def training(directory, tokens=TOKENS, **changes):
     (directory / "state").mkdir(exist_ok=True)
     model = GPT(GPTConfig(vocabulary=11, context=7, width=12, layers=1, heads=2))
     settings = dataclasses.replace(SETTINGS, **changes)
-    return Training(directory, model, tokens[:500], tokens[500:], 7, settings)
+    return Training(directory, model, Continuing(tokens[:500], tokens[500:], 7), settings)
 
 
 def test_it_learns_what_repeats(tmp_path):
@@ -116,7 +117,7 @@ def test_early_stop(tmp_path):
 def test_no_validation_saves_the_last_weights(tmp_path):
     (tmp_path / "state").mkdir()
     run = training(tmp_path)
-    run = Training(tmp_path, run.model, TOKENS, TOKENS[:0], 7, SETTINGS)
+    run = Training(tmp_path, run.model, Continuing(TOKENS, TOKENS[:0], 7), SETTINGS)
     assert not any(isinstance(event, Validation) for event in run.events())
     assert (tmp_path / "model.safetensors").is_file()
 

@@ -24,6 +24,7 @@ from heedful.cli.plot import (
 from heedful.errors import RunError
 from heedful.files import make_directory
 from heedful.generate import Sampling, TextStream, generate
+from heedful.text import TITLE
 from heedful.train import PRESETS, has_run, new_plan, open_training, read_plan, replace
 from heedful.views.terminal import console, duration, heatmap, side_by_side
 
@@ -82,7 +83,7 @@ def _train(out: Path, steps: int | None, screen: Console) -> int:
     plan = new_plan(out, (), recipe, preset="quick")
     prepared = terminal.prepare(replace, plan, screen)
     training = open_training(plan, prepared)
-    terminal.show(screen, terminal.describe(plan, prepared, str(training.device)))
+    terminal.show(screen, terminal.describe(plan, prepared, training))
     ended = terminal.train(training, screen)
     if ended.why == "stopped":
         screen.print(f"Stopped and saved. Go on with: {program()} train --out {out} --resume")
@@ -92,7 +93,7 @@ def _train(out: Path, steps: int | None, screen: Console) -> int:
 
 def _refuse_others(out: Path) -> None:
     """The demo replaces its own run, and no run on somebody's text."""
-    if has_run(out) and read_plan(out).sources:
+    if has_run(out) and read_plan(out).title != TITLE:
         raise RunError(
             f"{out} holds a run on another text",
             expected="no run there, or the demo's own",

@@ -18,9 +18,11 @@ from heedful.errors import HeedfulError
 COMMANDS = {
     "demo": "Train a small GPT on the Python reference, and see where it looks.",
     "tokenize": "Show the pieces and ids of a text.",
-    "train": "Train a GPT on your own text.",
+    "train": "Train a GPT on your own text, or an encoder–decoder on pairs.",
     "generate": "Continue a prompt with a trained model.",
     "plot": "Draw where a trained model's heads look.",
+    "translate": "Turn a text into another with a model trained on pairs.",
+    "fill": "Guess the words behind each [MASK] with a BERT.",
     "embed": "How alike words are, by their vectors.",
     "export": "Write a model for transformers, tokenizer included.",
     "record": "Keep what a model attends to on a text, in one file.",

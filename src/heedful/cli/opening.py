@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
 from heedful.errors import ArgumentError, RunError, TextError
-from heedful.models import GPT, load_model, model_directory
-from heedful.text import Tokenizer, load_tokenizer
+from heedful.models import GPT, Bert, Seq2Seq, load_model, model_directory
+from heedful.ops import Steps
+from heedful.text import MARKS, Tokenizer, WordPieceTokenizer, load_tokenizer
 from heedful.train import choose_device
+from heedful.translate import translate
+
+END = "∎"  # how the end of a source or target is shown
+
+
+class Reading(NamedTuple):
+    """The tokens that ask and those that answer, and what each layer does with them."""
+
+    queries: list[str]
+    keys: list[str]
+    layers: Iterator[Steps]
 
 
 class Run(NamedTuple):
@@ -19,6 +32,11 @@ class Run(NamedTuple):
     model: GPT
     tokenizer: Tokenizer
     directory: Path
+
+    @property
+    def purpose(self) -> str:
+        """What to do with it."""
+        return "continue a text with `heedful generate`"
 
     @property
     def endings(self) -> tuple[str, ...]:
@@ -32,6 +50,99 @@ class Run(NamedTuple):
         if not ids:
             raise TextError("an empty text", expected="at least one token")
         return torch.tensor([ids], device=next(self.model.parameters()).device)
+
+    @property
+    def layers(self) -> int:
+        """Its layers of attention."""
+        return self.model.config.layers
+
+    def steps(self, text: str, second: str | None = None) -> Reading:
+        """How the tokens of a text see each other."""
+        _refuse_second(second, "a GPT")
+        ids = self.ids(text)
+        labels = self.tokenizer.pieces(ids[0].tolist())
+        return Reading(labels, labels, self.model.steps(ids))
+
+
+class BertRun(NamedTuple):
+    """A BERT with its tokenizer, and the directory that has them."""
+
+    model: Bert
+    tokenizer: WordPieceTokenizer
+    directory: Path
+
+    @property
+    def purpose(self) -> str:
+        """What to do with it."""
+        return "fill its gaps with `heedful fill`"
+
+    @property
+    def layers(self) -> int:
+        """Its layers of attention."""
+        return self.model.config.layers
+
+    def steps(self, text: str, second: str | None = None) -> Reading:
+        """How the tokens of a text or a pair, framed, see each other."""
+        inputs = self.tokenizer.inputs(text, second)
+        device = self.model.positions.device
+        ids, segments = (torch.tensor([numbers], device=device) for numbers in inputs)
+        labels = self.tokenizer.pieces(inputs.ids)
+        return Reading(labels, labels, self.model.steps(ids, segments=segments))
+
+
+class Seq2SeqRun(NamedTuple):
+    """An encoder–decoder with its tokenizer, and the directory that has them."""
+
+    model: Seq2Seq
+    tokenizer: Tokenizer
+    directory: Path
+
+    @property
+    def purpose(self) -> str:
+        """What to do with it."""
+        return "give it a source with `heedful translate`"
+
+    @property
+    def layers(self) -> int:
+        """Its layers of cross-attention."""
+        return len(self.model.decoder)
+
+    def source(self, text: str) -> list[int]:
+        """The ids of a source, without its end; refused where the model cannot read it."""
+        ids, context = self.tokenizer.encode(text), self.model.config.context
+        if not ids:
+            raise TextError("an empty text", expected="at least one token")
+        if len(ids) >= context:
+            raise TextError(
+                f"a text of {len(ids):,} tokens",
+                expected=f"at most {context - 1:,}: the model's context of {context:,}, and an end",
+                remedy="give a shorter text, a line for each part, or train with more --context",
+            )
+        return ids
+
+    def steps(self, text: str, second: str | None = None) -> Reading:
+        """How the tokens of a text's translation look at it, each while it is written."""
+        _refuse_second(second, "an encoder–decoder")
+        ids, config = self.source(text), self.model.config
+        target = translate(self.model, [ids])[0][0].ids
+        device = self.model.positions.device
+        source, begun = (
+            torch.tensor([row], device=device)
+            for row in ([*ids, config.end], [config.begin, *target])
+        )
+        begun = begun[:, : config.context]
+        return Reading(
+            [*self.tokenizer.pieces(target), END][: begun.shape[1]],
+            [*self.tokenizer.pieces(ids), END],
+            self.model.cross_steps(source, begun),
+        )
+
+
+def _refuse_second(second: str | None, model: str) -> None:
+    if second is not None:
+        raise ArgumentError(
+            "a second text", expected="one text", cause=f"{model}; a BERT reads pairs"
+        )
 
 
 def open_run(
@@ -48,18 +159,77 @@ def open_run(
         RunError: no such model, or a tokenizer that is another model's.
         ArgumentError: a model that does not continue texts, such as BERT.
     """
+    opened = open_reader(name, checkpoint, device, revision=revision, allow_pickle=allow_pickle)
+    if not isinstance(opened, Run):
+        raise ArgumentError(
+            f"{name} holds a {type(opened.model).__name__}",
+            expected="a GPT, which continues texts",
+            remedy=opened.purpose,
+        )
+    return opened
+
+
+def open_bert(
+    name: Path,
+    checkpoint: str = "best",
+    device: str = "auto",
+    *,
+    revision: str | None = None,
+    allow_pickle: bool = False,
+) -> BertRun:
+    """The BERT and tokenizer of a directory or a hub name; errors as `open_run`."""
+    opened = open_reader(name, checkpoint, device, revision=revision, allow_pickle=allow_pickle)
+    if not isinstance(opened, BertRun):
+        raise ArgumentError(
+            f"{name} holds a {type(opened.model).__name__}",
+            expected="a BERT, which guesses words from both sides",
+            remedy=opened.purpose,
+        )
+    return opened
+
+
+def open_seq2seq(name: Path, checkpoint: str = "best", device: str = "auto") -> Seq2SeqRun:
+    """The encoder–decoder and tokenizer of a run directory; errors as `open_run`."""
+    opened = open_reader(name, checkpoint, device)
+    if not isinstance(opened, Seq2SeqRun):
+        raise ArgumentError(
+            f"{name} holds a {type(opened.model).__name__}",
+            expected="an encoder–decoder, made by `heedful train --pairs`",
+            remedy=opened.purpose,
+        )
+    return opened
+
+
+def open_reader(
+    name: Path,
+    checkpoint: str = "best",
+    device: str = "auto",
+    *,
+    revision: str | None = None,
+    allow_pickle: bool = False,
+) -> Run | BertRun | Seq2SeqRun:
+    """The model and tokenizer of a directory or a hub name; errors as `open_run`."""
     where = choose_device(device)
     directory = model_directory(name, revision=revision, allow_pickle=allow_pickle)
     # CPUs compute in single precision; half would be slower there, and no smaller on the way
     dtype = torch.float32 if where.type == "cpu" else None
-    model = load_model(directory, checkpoint=checkpoint, allow_pickle=allow_pickle, dtype=dtype)
-    if not isinstance(model, GPT):
-        raise ArgumentError(
-            f"{name} holds a {type(model).__name__}", expected="a GPT, which continues texts"
-        )
+    model: Any = load_model(
+        directory, checkpoint=checkpoint, allow_pickle=allow_pickle, dtype=dtype
+    )
     tokenizer = load_tokenizer(directory)
-    check_tokenizer(tokenizer, model.config.vocabulary, directory)
-    return Run(model.to(where), tokenizer, directory)
+    own = MARKS if isinstance(model, Seq2Seq) else 0
+    check_tokenizer(tokenizer, model.config.vocabulary - own, directory)
+    if isinstance(model, Seq2Seq):
+        return Seq2SeqRun(model.to(where), tokenizer, directory)
+    if isinstance(model, GPT):
+        return Run(model.to(where), tokenizer, directory)
+    if not isinstance(tokenizer, WordPieceTokenizer):
+        raise RunError(
+            f"{directory} has a BERT with a tokenizer of the kind {tokenizer.kind}",
+            expected="WordPiece",
+            cause="the tokenizer of another model",
+        )
+    return BertRun(model.to(where), tokenizer, directory)
 
 
 def check_tokenizer(tokenizer: Tokenizer, vocabulary: int, directory: Path) -> None:

@@ -109,6 +109,9 @@ file_option = click.option(
     type=click.Path(path_type=Path),
     help="Read the text from a file; - is standard input.",
 )
+second_option = click.option(
+    "--second", metavar="TEXT", help="A second text: a BERT reads the two as a pair."
+)
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 checkpoint_option = click.option(
     "--checkpoint",

@@ -6,10 +6,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 import click
-import numpy as np
 import torch
 
-from heedful.cli.opening import Run, open_run
+from heedful.cli.opening import BertRun, Run, Seq2SeqRun, open_reader
 from heedful.cli.options import (
     checkpoint_option,
     device_option,
@@ -17,11 +16,12 @@ from heedful.cli.options import (
     pickle_option,
     read_text,
     revision_option,
+    second_option,
 )
 from heedful.cli.training import draw_losses
 from heedful.errors import ArgumentError
 from heedful.files import make_directory
-from heedful.models import GPT
+from heedful.models import GPT, Bert, Seq2Seq
 from heedful.ops import Steps
 
 KINDS = ("heads", "scores", "positions", "loss")
@@ -32,6 +32,8 @@ Examples:
   heedful plot runs/first "The import statement" --layers 0,3 --heads 1,2 --format svg
   heedful plot runs/first --only positions --only loss
   heedful plot openai-community/gpt2 "The import statement" --layers 5
+  heedful plot runs/dates "the 3rd of May 1987"
+  heedful plot google-bert/bert-base-uncased "Transformers, robots in disguise." --layers 0
 """
 
 
@@ -39,6 +41,7 @@ Examples:
 @click.argument("run", type=click.Path(path_type=Path))
 @click.argument("text", required=False)
 @file_option
+@second_option
 @click.option("--layers", metavar="LIST", help="Layers to draw, from 0: 0,3 or 0-2.")
 @click.option("--heads", metavar="LIST", help="Heads to draw, from 0: 1,4 or 0-3.")
 @click.option(
@@ -62,6 +65,7 @@ def plot(
     run: Path,
     text: str | None,
     file: Path | None,
+    second: str | None,
     layers: str | None,
     heads: str | None,
     only: tuple[str, ...],
@@ -74,17 +78,20 @@ def plot(
 ) -> None:
     """Draw where the heads of the model RUN look, on TEXT: rows are queries, columns keys.
 
-    RUN is a directory made by `heedful train`, a GPT-2 in Hugging Face format, or its hub name.
+    RUN is a directory made by `heedful train`, a GPT-2 or BERT in Hugging Face format, or its hub
+    name. One trained on pairs translates TEXT: rows are the target's tokens as they are written,
+    columns the source's; ∎ is the end.
     """
-    kinds = only or KINDS
+    opened = open_reader(run, checkpoint, device, revision=revision, allow_pickle=allow_pickle)
+    unmasked = isinstance(opened, Seq2SeqRun)  # before and after the mask its scores are the same
+    kinds = only or tuple(kind for kind in KINDS if not (unmasked and kind == "scores"))
     needs_text = bool({"heads", "scores"} & set(kinds))
-    opened = open_run(run, checkpoint, device, revision=revision, allow_pickle=allow_pickle)
     folder = out or (run if run.is_dir() else Path()) / "pictures"
     make_directory(folder)
     if needs_text:
         words = read_text(text, file)
-        chosen = choose_heads(opened.model, layers, heads)
-        attention = attention_of(opened, words, chosen)
+        chosen = choose_heads(opened, layers, heads)
+        attention = attention_of(opened, words, chosen, second)
         for path in draw_attention(attention, kinds, folder, suffix):
             click.echo(path)
     if "positions" in kinds:
@@ -94,11 +101,12 @@ def plot(
         click.echo(curve or f"{run} has no metrics to draw a loss curve from", err=curve is None)
 
 
-def choose_heads(model: GPT, layers: str | None, heads: str | None) -> list[tuple[int, int]]:
+def choose_heads(
+    run: Run | BertRun | Seq2SeqRun, layers: str | None, heads: str | None
+) -> list[tuple[int, int]]:
     """Pairs (layer, head); without a choice all, or only the last layer's where they are many."""
-    config = model.config
-    every_layer = parse(layers, config.layers, "layer")
-    every_head = parse(heads, config.heads, "head")
+    every_layer = parse(layers, run.layers, "layer")
+    every_head = parse(heads, run.model.config.heads, "head")
     if layers is None and heads is None and len(every_layer) * len(every_head) > MOST:
         every_layer = every_layer[-1:]
     return [(layer, head) for layer in every_layer for head in every_head]
@@ -125,21 +133,27 @@ def parse(text: str | None, size: int, what: str) -> list[int]:
 
 
 class Attention(NamedTuple):
-    """The attention of chosen heads on a text, (layer, head) to steps of (N, N), with labels."""
+    """The attention of chosen heads, (layer, head) to steps of (N, M), and the tokens' labels."""
 
     heads: dict[tuple[int, int], Steps]
     labels: list[str]
+    keys: list[str]
 
 
-def attention_of(run: Run, text: str, chosen: list[tuple[int, int]]) -> Attention:
-    """What chosen heads do on a text; a layer's other heads are let go at once."""
-    ids = run.ids(text)
+def attention_of(
+    run: Run | BertRun | Seq2SeqRun,
+    text: str,
+    chosen: list[tuple[int, int]],
+    second: str | None = None,
+) -> Attention:
+    """What chosen heads do on a text, or a pair; a layer's other heads are let go at once."""
+    reading = run.steps(text, second)
     heads = {}
     with torch.inference_mode():
-        for layer, steps in enumerate(run.model.steps(ids)):
+        for layer, steps in enumerate(reading.layers):
             for head in (head for wanted, head in chosen if wanted == layer):
                 heads[layer, head] = Steps(*(t[0, head].float().cpu().clone() for t in steps))
-    return Attention(heads, run.tokenizer.pieces(ids[0].tolist()))
+    return Attention(heads, reading.queries, reading.keys)
 
 
 def every_head(model: GPT) -> list[tuple[int, int]]:
@@ -153,30 +167,33 @@ def draw_attention(
     """The heat maps of the chosen heads, and the scores of the first of them."""
     from heedful.views import plots
 
-    heads, labels = attention
+    heads, labels, keys = attention
     paths = []
     if "heads" in kinds:
         figure = plots.heatmaps(
             [steps.weights for steps in heads.values()],
             labels,
+            key_tokens=keys,
             titles=[f"layer {layer}, head {head}" for layer, head in heads],
-            allowed=np.tri(len(labels), dtype=bool),
+            allowed=next(iter(heads.values())).masked.isfinite(),
         )
         paths.append(plots.save(figure, folder / f"heads.{suffix}"))
     if "scores" in kinds:
         (layer, head), steps = next(iter(heads.items()))
         title = f"layer {layer}, head {head}"
-        figure = plots.scores(steps.scaled, steps.masked, labels, title=title)
+        figure = plots.scores(steps.scaled, steps.masked, labels, key_tokens=keys, title=title)
         paths.append(plots.save(figure, folder / f"scores.{suffix}"))
     return paths
 
 
-def draw_positions(model: GPT, path: Path) -> Path:
+def draw_positions(model: GPT | Bert | Seq2Seq, path: Path) -> Path:
     """The table that tells the model where a token stands; for rotary positions, its cosines."""
     from heedful.views import plots
 
-    is_rotary = model.config.positions == "rotary"
-    table = model.cosines if is_rotary else model.positions
-    title = "rotary positions: cosines" if is_rotary else f"{model.config.positions} positions"
+    kind = "learned" if isinstance(model, Bert) else "sinusoidal"
+    if isinstance(model, GPT):
+        kind = model.config.positions
+    table = model.cosines if isinstance(model, GPT) and kind == "rotary" else model.positions
+    title = "rotary positions: cosines" if kind == "rotary" else f"{kind} positions"
     figure = plots.positions(table.detach().float().cpu().numpy(), title=title)
     return plots.save(figure, path)

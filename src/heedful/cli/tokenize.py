@@ -15,6 +15,7 @@ from heedful.text import (
     StringSource,
     TiktokenTokenizer,
     Tokenizer,
+    WordPieceTokenizer,
     load_tokenizer,
     open_encoding,
     python_reference,
@@ -38,11 +39,15 @@ Examples:
     "name",
     default="bpe",
     show_default=True,
-    help="A tiktoken encoding by name, characters, bpe (trained on the Python reference), "
-    "or a run directory.",
+    help="A tiktoken encoding by name, characters, bpe or wordpiece (trained on the Python "
+    "reference), or a model's directory.",
 )
 @click.option(
-    "--vocabulary", type=click.IntRange(256), default=1024, show_default=True, help="Of bpe."
+    "--vocabulary",
+    type=click.IntRange(256),
+    default=1024,
+    show_default=True,
+    help="Of bpe and wordpiece.",
 )
 @json_option
 def tokenize(
@@ -73,6 +78,8 @@ def _tokenizer(name: str, vocabulary: int, text: str) -> Tokenizer:
         return CharacterTokenizer.train([text])
     if name == BPETokenizer.kind:
         return BPETokenizer.train(StringSource(python_reference()).pieces(), vocabulary)
+    if name == WordPieceTokenizer.kind:
+        return WordPieceTokenizer.train(StringSource(python_reference()).pieces(), vocabulary)
     if Path(name).exists():
         return load_tokenizer(name)
     try:

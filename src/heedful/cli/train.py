@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,13 +13,14 @@ from rich.console import Console
 from heedful.cli import training as terminal
 from heedful.cli.options import SectionedCommand, given, program, settings_of
 from heedful.errors import ArgumentError, RunError
-from heedful.models import GPTConfig
-from heedful.text import BPETokenizer, CharacterTokenizer
+from heedful.models import GPTConfig, Seq2SeqConfig
+from heedful.text import BPETokenizer, CharacterTokenizer, PairFile
 from heedful.train import (
     PRESETS,
     Ended,
     Plan,
     Prepared,
+    Recipe,
     TextSettings,
     Training,
     TrainSettings,
@@ -35,13 +37,23 @@ from heedful.train import (
 )
 from heedful.views.terminal import console
 
-QUICK = PRESETS["quick"]
+QUICK, PAIRS = PRESETS["quick"], PRESETS["pairs"]
+DATES = "dates"  # the embedded pairs, and the preset for them
+OF_GPT = {field.name for field in dataclasses.fields(GPTConfig)}
+
+
+def _names(on_pairs: bool) -> str:
+    return ", ".join(name for name in PRESETS if PRESETS[name].on_pairs == on_pairs)
+
+
 EXAMPLE = """\b
 Examples:
   heedful train --out runs/first
   heedful train book.txt notes/ --out runs/book --steps 2000 --width 256 --heads 8
   cat *.txt | heedful train - --out runs/all --tokenizer characters
   heedful train --out runs/first --resume --steps 1200
+  heedful train --pairs dates --out runs/dates
+  heedful train --pairs phrases.tsv --out runs/phrases --width 256 --heads 8
 """
 
 
@@ -49,11 +61,17 @@ Examples:
 @click.argument("files", nargs=-1)
 @click.option("--out", type=click.Path(path_type=Path), required=True, help="The run's directory.")
 @click.option(
+    "--pairs",
+    metavar="FILE.tsv",
+    help="Train an encoder–decoder on pairs: on each line a source, a tab, its target. "
+    f"'{DATES}' is an embedded example: written dates to ISO.",
+)
+@click.option(
     "--preset",
     "preset_name",
-    default="quick",
-    show_default=True,
-    help=f"Where settings start from: {', '.join(PRESETS)}.",
+    metavar="NAME",
+    help=f"Where settings start from: {_names(False)}; with --pairs, {_names(True)}. "
+    "[the first of them; for the embedded dates their own]",
 )
 @click.option(
     "--config",
@@ -65,33 +83,38 @@ Examples:
 @click.option("--overwrite", is_flag=True, help="Replace the run that is there.")
 @settings_of("Text", QUICK.text)
 @settings_of("Model", QUICK.model, leave_out=["vocabulary"])
+@settings_of("Model, with --pairs", PAIRS.model, leave_out=OF_GPT)
 @settings_of("Training", QUICK.train)
 @click.pass_context
 def train(
     ctx: click.Context,
     files: tuple[str, ...],
     out: Path,
-    preset_name: str,
+    pairs: str | None,
+    preset_name: str | None,
     config: Path | None,
     include: str,
     resume: bool,
     overwrite: bool,
     **options: Any,
 ) -> int:
-    """Train a GPT on FILES: texts, folders, or - for standard input.
+    """Train a GPT on FILES: texts, folders, or - for standard input. Or, with --pairs, an
+    encoder–decoder.
 
     Without FILES, the text is the Python language reference inside CPython. What stands in
     [brackets] is the default of the preset quick.
     """
     if resume and overwrite:
         raise click.UsageError("--resume continues a run and --overwrite removes it: choose one.")
-    start = preset(preset_name)
+    if pairs is not None and (files or _is_typed(ctx, "include")):
+        raise click.UsageError("--pairs names the only file: leave out FILES and --include.")
+    files = files if pairs in (None, DATES) else (str(pairs),)
     changes = _together([read_toml(config) if config else {}, _changes(options)])
     screen = console()
     if resume and has_plan(out):
-        asked = {"preset": preset_name, "include": include}
+        asked = {"preset": preset_name or "", "include": include}
         asked = {name: asked[name] for name in asked if _is_typed(ctx, name)}
-        plan = _continued(read_plan(out), changes, files, asked)
+        plan = _continued(read_plan(out), changes, files, asked, pairs)
         plan.write()
         return run(prepare_run, plan, screen, resume)
     if resume and not files and not out.exists():
@@ -102,10 +125,24 @@ def train(
         )
     if resume:
         screen.print(f"Nothing was saved in {out} yet: starting from the beginning.")
+    preset_name, start = _start(pairs, preset_name)
+    _refuse_foreign(changes.get("model", {}), start)
     recipe = start.changed(changes)
     _refuse_idle(changes.get("text", {}), recipe.text.tokenizer)
     plan = new_plan(out, files, recipe, include=include, preset=preset_name)
     return run(replace if overwrite else begin, plan, screen)
+
+
+def _start(pairs: str | None, name: str | None) -> tuple[str, Recipe]:
+    """The preset that settings start from, one for what is trained on."""
+    name = name or (DATES if pairs == DATES else "quick" if pairs is None else "pairs")
+    start = preset(name)
+    if start.on_pairs != (pairs is not None):
+        raise ArgumentError(
+            f"preset {name!r} {'with' if pairs else 'without'} --pairs",
+            expected=f"one of {_names(pairs is not None)}",
+        )
+    return name, start
 
 
 def _is_typed(ctx: click.Context, name: str) -> bool:
@@ -117,7 +154,7 @@ def run(make: Callable[..., Prepared], plan: Plan, screen: Console, resume: bool
     """Prepare a plan by `make`, and train it; the exit status."""
     prepared = terminal.prepare(make, plan, screen)
     training = open_training(plan, prepared)
-    terminal.show(screen, terminal.describe(plan, prepared, str(training.device)))
+    terminal.show(screen, terminal.describe(plan, prepared, training))
     if resume and not training.restore():
         screen.print("No checkpoint was saved yet: starting from step 0.")
     elif training.progress.step >= training.settings.steps > 0:
@@ -128,15 +165,28 @@ def run(make: Callable[..., Prepared], plan: Plan, screen: Console, resume: bool
     elif resume:
         screen.print(f"Continuing from step {training.progress.step:,}.")
     ended = terminal.train(training, screen)
-    _say_end(plan, training, ended, screen)
+    _say_end(plan, prepared, training, ended, screen)
     return 130 if ended.why == "stopped" else 0
 
 
 def _changes(options: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    sections = {"text": TextSettings, "model": GPTConfig, "train": TrainSettings}
+    sections = {"text": TextSettings, "train": TrainSettings}
     changes = {name: given(section, options) for name, section in sections.items()}
+    changes["model"] = {**given(GPTConfig, options), **given(Seq2SeqConfig, options)}
     changes["model"].pop("vocabulary", None)  # --vocabulary is that of the trained BPE
     return changes
+
+
+def _refuse_foreign(model: dict[str, Any], recipe: Recipe) -> None:
+    """Refuse settings of the other kind of model; what neither has is refused with the nearest."""
+    known = OF_GPT | {field.name for field in dataclasses.fields(Seq2SeqConfig)}
+    has = {field.name for field in dataclasses.fields(recipe.model)}
+    for name in model:
+        if name in known - has:
+            raise ArgumentError(
+                f"{name} = {model[name]!r} {'with' if recipe.on_pairs else 'without'} --pairs",
+                expected="a setting of such a model: " + ", ".join(sorted(has - {"vocabulary"})),
+            )
 
 
 def _refuse_idle(text: dict[str, Any], tokenizer: str) -> None:
@@ -167,8 +217,10 @@ def _continued(
     changes: dict[str, dict[str, Any]],
     files: tuple[str, ...],
     asked: dict[str, str],
+    pairs: str | None,
 ) -> Plan:
     """The plan of a run that goes on: its training may change, its text and model may not."""
+    _refuse_foreign(changes.get("model", {}), plan.recipe)
     recipe = plan.recipe.changed(changes)
     different = [
         f"{name} = {asked[name]!r}" for name in asked if asked[name] != getattr(plan, name)
@@ -176,8 +228,10 @@ def _continued(
     for section in ("text", "model"):
         old, new = getattr(plan.recipe, section).to_dict(), getattr(recipe, section).to_dict()
         different += [f"{name} = {new[name]!r}" for name in old if old[name] != new[name]]
-    if files and tuple(map(absolute, files)) != plan.sources:
-        different.append(f"other files ({', '.join(files)})")
+    sources = tuple(map(absolute, files))
+    is_other = (sources or pairs is not None) and sources != plan.sources
+    if is_other or (pairs is not None) > plan.recipe.on_pairs:
+        different.append(f"other files ({pairs or ', '.join(files)})")
     if different:
         raise ArgumentError(
             f"--resume with {', '.join(different)}",
@@ -188,7 +242,9 @@ def _continued(
     return plan._replace(recipe=recipe)
 
 
-def _say_end(plan: Plan, training: Training, ended: Ended, screen: Console) -> None:
+def _say_end(
+    plan: Plan, prepared: Prepared, training: Training, ended: Ended, screen: Console
+) -> None:
     out, progress = plan.directory, training.progress
     screen.print()
     if ended.why == "stopped":
@@ -205,5 +261,9 @@ def _say_end(plan: Plan, training: Training, ended: Ended, screen: Console) -> N
     picture = terminal.draw_losses(out, out / "loss.png")
     screen.print(f"Saved in {out}" + (f"; its loss curve is {picture}." if picture else "."))
     screen.print("\nNext:", style="dim")
-    screen.print(f'  {program()} generate {out} "Once upon a time"', soft_wrap=True)
-    screen.print(f'  {program()} plot {out} "Once upon a time"', soft_wrap=True)
+    command, text = "generate", "Once upon a time"
+    if isinstance(prepared.tokens, PairFile):
+        source, _ = prepared.tokens[len(prepared.tokens) - 1]
+        command, text = "translate", prepared.tokenizer.decode(source[:-1])
+    for name in (command, "plot"):
+        screen.print(f'  {program()} {name} {out} "{text}"', soft_wrap=True)

@@ -12,7 +12,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
 
-from heedful.models import parameters
+from heedful.models import GPTConfig, Seq2SeqConfig
 from heedful.text import LICENCE, TITLE, BPETokenizer
 from heedful.train import Ended, Plan, Prepared, Training, read_metrics
 from heedful.train.run import METRICS
@@ -42,10 +42,10 @@ def _fewer(plan: Plan, prepared: Prepared) -> str:
     return f", as many as the text has pairs for (of {asked:,})" if fewer else ""
 
 
-def describe(plan: Plan, prepared: Prepared, device: str) -> list[tuple[str, str]]:
+def describe(plan: Plan, prepared: Prepared, training: Training) -> list[tuple[str, str]]:
     """The text, the tokens and the model of a run, before it is trained."""
     tokens, config, batch = prepared.tokens, prepared.config, plan.recipe.train.batch
-    number = parameters(config)
+    number = sum(parameter.numel() for parameter in training.parameters)
     logits = batch * config.context * config.vocabulary
     licence = [("", LICENCE)] if plan.title == TITLE else []
     kind = getattr(prepared.tokenizer, "name", prepared.tokenizer.kind)
@@ -53,21 +53,28 @@ def describe(plan: Plan, prepared: Prepared, device: str) -> list[tuple[str, str
         ("text", plan.title),
         *licence,
         (
-            "tokens",
+            "pairs" if plan.recipe.on_pairs else "tokens",
             f"{len(tokens.train):,} to train on, {len(tokens.validation):,} to validate on; "
             f"{kind}, {prepared.tokenizer.size:,} in the vocabulary{_fewer(plan, prepared)}",
         ),
         (
             "model",
-            f"{count(number)} parameters: {config.layers} blocks of {config.heads} heads, width "
+            f"{count(number)} parameters: {_blocks(config)} of {config.heads} heads, width "
             f"{config.width}, context {config.context} tokens",
         ),
         (
             "memory",
             f"{16 * number / 1e6:,.0f} MB for weights, gradients and AdamW's two means, "
-            f"{12 * logits / 1e6:,.0f} MB for a batch's logits, and activations; on {device}",
+            f"{12 * logits / 1e6:,.0f} MB for a batch's logits, and activations; on "
+            f"{training.device}",
         ),
     ]
+
+
+def _blocks(config: GPTConfig | Seq2SeqConfig) -> str:
+    if isinstance(config, Seq2SeqConfig):
+        return f"{config.layers} + {config.decoder_layers or config.layers} blocks"
+    return f"{config.layers} blocks"
 
 
 def train(training: Training, console: Console) -> Ended:

@@ -3,10 +3,13 @@
 from heedful.layers.block import (
     ACTIVATIONS,
     BLOCKS,
+    DECODER_BLOCKS,
     FeedForward,
     GatedFeedForward,
     PostNormBlock,
+    PostNormDecoderBlock,
     PreNormBlock,
+    PreNormDecoderBlock,
     feed_forward,
 )
 from heedful.layers.cache import KeyValueCache, LayerCache
@@ -20,6 +23,7 @@ from heedful.layers.stacked import StackedHeads
 __all__ = [
     "ACTIVATIONS",
     "BLOCKS",
+    "DECODER_BLOCKS",
     "NORMS",
     "CausalAttention",
     "CrossAttention",
@@ -30,7 +34,9 @@ __all__ = [
     "LayerCache",
     "MultiHeadAttention",
     "PostNormBlock",
+    "PostNormDecoderBlock",
     "PreNormBlock",
+    "PreNormDecoderBlock",
     "RMSNorm",
     "SelfAttention",
     "SimpleSelfAttention",

@@ -7,7 +7,10 @@ from collections.abc import Callable
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from heedful.layers.cache import LayerCache
+from heedful.layers.cross import CrossAttention
 from heedful.layers.multihead import MultiHeadAttention
+from heedful.ops.masks import Mask
 
 
 def squared_relu(x: Tensor) -> Tensor:
@@ -116,3 +119,73 @@ class PostNormBlock(PreNormBlock):
 
 
 BLOCKS: dict[str, type[PreNormBlock]] = {"pre": PreNormBlock, "post": PostNormBlock}
+
+
+class PreNormDecoderBlock(nn.Module):
+    """As `PreNormBlock`, with a third part between the two: a look at a memory."""
+
+    def __init__(
+        self,
+        attend: MultiHeadAttention,
+        cross: CrossAttention,
+        feed: nn.Module,
+        norm: Callable[[], nn.Module],
+        dropout: float,
+    ) -> None:
+        super().__init__()
+        self.attend, self.cross, self.feed = attend, cross, feed
+        self.attend_norm, self.cross_norm, self.feed_norm = norm(), norm(), norm()
+        self.dropout = nn.Dropout(dropout)
+
+    def asking(self, x: Tensor, **attending) -> tuple[Tensor, Tensor]:
+        """What cross-attention reads, and what its output is added to, both (B, N, width)."""
+        x = x + self.dropout(self.attend(self.attend_norm(x), **attending))
+        return self.cross_norm(x), x
+
+    def forward(
+        self,
+        x: Tensor,
+        memory: Tensor,
+        *,
+        memory_mask: Tensor | Mask | None = None,
+        memory_cache: LayerCache | None = None,
+        **attending,
+    ) -> Tensor:
+        """(B, N, width) to the same.
+
+        `memory` is (B, M, width), its mask and cache are those of `CrossAttention`; `attending`
+        goes to the layer in which the tokens attend to each other.
+        """
+        query, x = self.asking(x, **attending)
+        x = x + self.dropout(self.cross(query, memory, mask=memory_mask, cache=memory_cache))
+        return x + self.dropout(self.feed(self.feed_norm(x)))
+
+
+class PostNormDecoderBlock(PreNormDecoderBlock):
+    """The same with each norm after its sum: the decoder of the 2017 paper."""
+
+    def asking(self, x: Tensor, **attending) -> tuple[Tensor, Tensor]:
+        """What cross-attention reads, and what its output is added to: the same."""
+        x = self.attend_norm(x + self.dropout(self.attend(x, **attending)))
+        return x, x
+
+    def forward(
+        self,
+        x: Tensor,
+        memory: Tensor,
+        *,
+        memory_mask: Tensor | Mask | None = None,
+        memory_cache: LayerCache | None = None,
+        **attending,
+    ) -> Tensor:
+        """(B, N, width) to the same; arguments as `PreNormDecoderBlock`."""
+        query, x = self.asking(x, **attending)
+        read = self.cross(query, memory, mask=memory_mask, cache=memory_cache)
+        x = self.cross_norm(x + self.dropout(read))
+        return self.feed_norm(x + self.dropout(self.feed(x)))
+
+
+DECODER_BLOCKS: dict[str, type[PreNormDecoderBlock]] = {
+    "pre": PreNormDecoderBlock,
+    "post": PostNormDecoderBlock,
+}

@@ -1,15 +1,23 @@
 """Floor 3: configurations and whole models."""
 
+from heedful.models.bert import Bert, BertConfig, BertOutput
 from heedful.models.directory import load_model, write_description
 from heedful.models.export import equal_of, export_model
 from heedful.models.gpt import GPT, GPTConfig, GPTOutput, loss, parameters
 from heedful.models.hub import model_directory
+from heedful.models.seq2seq import Seq2Seq, Seq2SeqConfig, Seq2SeqOutput
 from heedful.models.weights import load_weights, weights_of
 
 __all__ = [
+    "Bert",
+    "BertConfig",
+    "BertOutput",
     "GPT",
     "GPTConfig",
     "GPTOutput",
+    "Seq2Seq",
+    "Seq2SeqConfig",
+    "Seq2SeqOutput",
     "equal_of",
     "export_model",
     "load_model",

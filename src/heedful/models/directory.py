@@ -12,14 +12,18 @@ from torch import nn
 from heedful.configuration import Configuration, nearest
 from heedful.errors import ArgumentError, RunError
 from heedful.files import load_tensors, read_json, write_json
+from heedful.models.bert import Bert, BertConfig
 from heedful.models.gpt import GPT, GPTConfig
 from heedful.models.hub import model_directory
 from heedful.models.pretrained import load_pretrained
+from heedful.models.seq2seq import Seq2Seq, Seq2SeqConfig
 from heedful.models.weights import assign, check_fit, shapes_of, weights_of, without_weights
 
 # A family adds its line here, and to `pretrained.ARCHITECTURES` where others' checkpoints fit it.
 FAMILIES: dict[str, tuple[type[Configuration], Callable[[Any], nn.Module]]] = {
     "heedful-gpt": (GPTConfig, GPT),
+    "heedful-bert": (BertConfig, Bert),
+    "heedful-seq2seq": (Seq2SeqConfig, Seq2Seq),
 }
 CHECKPOINTS = {"best": "model.safetensors", "last": "state/last.safetensors"}
 

@@ -281,9 +281,14 @@ class GPT(nn.Module):
             )
 
 
-def loss(logits: Tensor, targets: Tensor) -> Tensor:
-    """Mean cross-entropy, in nats per token, of logits (B, N, V) for the true ids (B, N)."""
-    return F.cross_entropy(logits.flatten(0, -2).float(), targets.flatten())
+def loss(logits: Tensor, targets: Tensor, smoothing: float = 0.0) -> Tensor:
+    """Mean cross-entropy, in nats per token, of logits (..., V) for the true ids (...).
+
+    With label smoothing, that share of the target's weight is spread evenly over all V tokens:
+    Szegedy et al. 2016 (arXiv:1512.00567), section 7.
+    """
+    flat = logits.flatten(0, -2).float()
+    return F.cross_entropy(flat, targets.flatten(), label_smoothing=smoothing)
 
 
 def parameters(config: GPTConfig) -> int:

@@ -129,3 +129,39 @@ GPT2 = Names(
     ignored=(r"(transformer\.)?h\.\d+\.attn\.(bias|masked_bias)",),  # masks, kept as buffers
     shared={"lm_head.weight": "transformer.wte.weight"},
 )
+
+_BERT_LAYER = "bert.encoder.layer.N"
+BERT = Names(
+    prefix="bert.",
+    table={
+        "tokens.weight": same("bert.embeddings.word_embeddings.weight"),
+        "positions": same("bert.embeddings.position_embeddings.weight"),
+        "segments.weight": same("bert.embeddings.token_type_embeddings.weight"),
+        **_both("norm", "bert.embeddings.LayerNorm"),
+        **{
+            f"blocks.N.attend.projection.{part}": same(
+                *(
+                    f"{_BERT_LAYER}.attention.self.{name}.{part}"
+                    for name in ("query", "key", "value")
+                )
+            )
+            for part in ("weight", "bias")
+        },
+        **_both("blocks.N.attend.output", f"{_BERT_LAYER}.attention.output.dense"),
+        **_both("blocks.N.attend_norm", f"{_BERT_LAYER}.attention.output.LayerNorm"),
+        **_both("blocks.N.feed.enter", f"{_BERT_LAYER}.intermediate.dense"),
+        **_both("blocks.N.feed.output", f"{_BERT_LAYER}.output.dense"),
+        **_both("blocks.N.feed_norm", f"{_BERT_LAYER}.output.LayerNorm"),
+        **_both("pooler", "bert.pooler.dense"),
+        **_both("head.transform", "cls.predictions.transform.dense"),
+        **_both("head.norm", "cls.predictions.transform.LayerNorm"),
+        "head.output.bias": same("cls.predictions.bias"),
+        **_both("next_sentence", "cls.seq_relationship"),
+    },
+    ignored=(r"(bert\.)?embeddings\.position_ids",),  # 0, 1, 2, … kept as a buffer
+    shared={
+        "cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight",
+        "cls.predictions.decoder.bias": "cls.predictions.bias",
+    },
+    old={"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"},
+)

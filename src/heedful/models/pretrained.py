@@ -16,10 +16,11 @@ from torch import Tensor, nn
 from heedful.configuration import Configuration
 from heedful.errors import ArgumentError, RunError
 from heedful.files import read_json
-from heedful.models import gpt2
+from heedful.models import bert_description, gpt2
+from heedful.models.bert import Bert
 from heedful.models.checkpoint import mapped_tensors
 from heedful.models.gpt import GPT
-from heedful.models.names import GPT2, Names
+from heedful.models.names import BERT, GPT2, Names
 from heedful.models.weights import assign, check_fit, shapes_of, weights_of, without_weights
 
 
@@ -51,6 +52,14 @@ ARCHITECTURES = {
         gpt2.read_config,
         gpt2.write_config,
         gpt2.unlike,
+    ),
+    "bert": Architecture(
+        tuple(bert_description.HEADS),
+        Bert,
+        BERT,
+        bert_description.read_config,
+        bert_description.write_config,
+        bert_description.unlike,
     ),
 }
 

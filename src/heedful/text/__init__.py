@@ -3,7 +3,9 @@
 from heedful.text.bpe import BPETokenizer
 from heedful.text.characters import CharacterTokenizer
 from heedful.text.choice import TokenizerChoice
+from heedful.text.dates import date_pairs, unseen_date_pairs
 from heedful.text.loading import load_tokenizer
+from heedful.text.pairs import MARKS, Pair, PairFile, Pairs, prepare_pairs, read_pairs
 from heedful.text.preparation import prepare
 from heedful.text.pretrained import check_exportable, export_tokenizer
 from heedful.text.python_reference import LICENCE, TITLE, python_reference
@@ -11,12 +13,18 @@ from heedful.text.sources import FileSource, Source, StringSource, open_source
 from heedful.text.tiktoken_encoding import TiktokenTokenizer, open_encoding
 from heedful.text.tokenizer import Tokenizer
 from heedful.text.tokens import TokenFile
+from heedful.text.wordpiece import Inputs, WordPieceTokenizer
 
 __all__ = [
     "BPETokenizer",
     "CharacterTokenizer",
     "FileSource",
+    "Inputs",
     "LICENCE",
+    "MARKS",
+    "Pair",
+    "PairFile",
+    "Pairs",
     "Source",
     "StringSource",
     "TITLE",
@@ -24,11 +32,16 @@ __all__ = [
     "TokenFile",
     "Tokenizer",
     "TokenizerChoice",
+    "WordPieceTokenizer",
     "check_exportable",
+    "date_pairs",
     "export_tokenizer",
     "load_tokenizer",
     "open_encoding",
     "open_source",
     "prepare",
+    "prepare_pairs",
     "python_reference",
+    "read_pairs",
+    "unseen_date_pairs",
 ]

@@ -11,20 +11,27 @@ from heedful.errors import ArgumentError, RunError, TextError
 from heedful.files import read_json
 from heedful.text.bpe import BPETokenizer
 from heedful.text.characters import CharacterTokenizer
-from heedful.text.pretrained import characters_of, open_library, special_tokens
+from heedful.text.pretrained import (
+    characters_of,
+    normalise_as_named,
+    open_library,
+    special_names,
+    special_tokens,
+)
 from heedful.text.tiktoken_encoding import TiktokenTokenizer, open_encoding
 from heedful.text.tokenizer import ENVELOPE, VERSION, Tokenizer, tokenizer_file
+from heedful.text.wordpiece import WordPieceTokenizer
 
 if TYPE_CHECKING:
     import tokenizers
 
 
 def load_tokenizer(path: str | Path) -> Tokenizer:
-    """Read what `Tokenizer.save` wrote, or a byte-level BPE tokenizer of Hugging Face.
+    """Read what `Tokenizer.save` wrote, or byte-level BPE or WordPiece of Hugging Face.
 
     Args:
         path: the file, or the directory that has it as `tokenizer.json`; a directory without one
-            may have `vocab.json` and `merges.txt`, as older checkpoints do.
+            may have `vocab.json` and `merges.txt`, or `vocab.txt`, as older checkpoints do.
 
     Raises:
         RunError: the file is missing, damaged, of a newer version or of an unknown kind.
@@ -81,11 +88,17 @@ def _of_hugging_face(path: Path, about: dict[str, Any]) -> Tokenizer:
 
 
 def _of_library(path: Path, library: tokenizers.Tokenizer) -> Tokenizer:
+    from tokenizers.models import WordPiece
+
+    directory = path if path.is_dir() else path.parent
     try:
+        if isinstance(library.model, WordPiece):
+            normalise_as_named(directory, library)
+            return WordPieceTokenizer(library, special_names(directory))
         tokenizer = characters_of(library) or BPETokenizer(library)
     except ArgumentError as error:
         raise RunError(f"{path} has {error}") from error
-    tokenizer.special = special_tokens(path if path.is_dir() else path.parent, library)
+    tokenizer.special = special_tokens(directory, library)
     return tokenizer
 
 

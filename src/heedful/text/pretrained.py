@@ -12,16 +12,25 @@ from heedful.files import damaged, make_directory, read_json, replacing, write_j
 from heedful.text.characters import CharacterTokenizer
 from heedful.text.tiktoken_encoding import TiktokenTokenizer
 from heedful.text.tokenizer import FILE_NAME, Tokenizer
+from heedful.text.wordpiece import WordPieceTokenizer, wordpiece_library
 
 if TYPE_CHECKING:
     import tokenizers
 
 CONFIG = "tokenizer_config.json"
+WORDS = "vocab.txt"
+NORMALISING = {  # what they call a setting → what `tokenizers` does
+    "do_lower_case": "lowercase",
+    "strip_accents": "strip_accents",
+    "tokenize_chinese_chars": "handle_chinese_chars",
+}
 ROLES = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")
 
 
 def open_library(directory: Path) -> tokenizers.Tokenizer | None:
-    """The tokenizer of older checkpoints, in `vocab.json` and `merges.txt`: byte-level BPE.
+    """The tokenizer of older checkpoints.
+
+    It is byte-level BPE in `vocab.json` and `merges.txt`, or WordPiece in `vocab.txt`.
 
     Returns:
         None where the directory has no such files.
@@ -31,6 +40,8 @@ def open_library(directory: Path) -> tokenizers.Tokenizer | None:
     """
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
+    if (directory / WORDS).is_file():
+        return _of_words(directory)
     vocabulary, merges = directory / "vocab.json", directory / "merges.txt"
     if not (vocabulary.is_file() and merges.is_file()):
         return None
@@ -48,17 +59,49 @@ def open_library(directory: Path) -> tokenizers.Tokenizer | None:
 
 def special_tokens(directory: Path, library: tokenizers.Tokenizer) -> dict[str, int]:
     """The ids of special tokens by their role (`bos`, `eos`, `pad`, `mask`, …), where named."""
+    named = special_names(directory)
+    ids = {role: library.token_to_id(token) for role, token in named.items()}
+    return {role: id for role, id in ids.items() if id is not None}
+
+
+def special_names(directory: Path) -> dict[str, str]:
+    """The special tokens by their role, as `tokenizer_config.json` names them."""
     config = _config(directory)
     named = {role: _content(config.get(f"{role}_token")) for role in ROLES}
-    ids = {role: library.token_to_id(token) for role, token in named.items() if token}
-    return {role: id for role, id in ids.items() if id is not None}
+    return {role: token for role, token in named.items() if token}
+
+
+def normalise_as_named(directory: Path, library: tokenizers.Tokenizer) -> None:
+    """Let `tokenizer_config.json` say how a WordPiece tokenizer normalises, as transformers does.
+
+    Its `do_lower_case`, `strip_accents` and `tokenize_chinese_chars` go before `tokenizer.json`.
+    """
+    from tokenizers.normalizers import BertNormalizer
+
+    config = _config(directory)
+    if isinstance(library.normalizer, BertNormalizer):
+        for theirs, ours in NORMALISING.items():
+            if theirs in config:
+                setattr(library.normalizer, ours, config[theirs])
+
+
+def _of_words(directory: Path) -> tokenizers.Tokenizer:
+    """WordPiece from `vocab.txt`: a piece a line, ids by lines; uncased where nothing is said."""
+    path = directory / WORDS
+    try:
+        with path.open(encoding="utf-8") as file:
+            ids = {line.rstrip("\n"): id for id, line in enumerate(file)}
+        library = wordpiece_library(ids, names=special_names(directory))
+    except Exception as error:  # `tokenizers` raises bare Exception
+        raise damaged(path, error, remedy="fetch it again") from error
+    return library
 
 
 def export_tokenizer(tokenizer: Tokenizer, directory: Path, context: int) -> None:
     """Write a tokenizer of ours so that `transformers.AutoTokenizer` opens it.
 
     Args:
-        tokenizer: characters, or byte pairs that were trained.
+        tokenizer: characters, byte pairs that were trained, or WordPiece.
         directory: it is made where it is missing.
         context: the model's context.
 
@@ -75,7 +118,12 @@ def export_tokenizer(tokenizer: Tokenizer, directory: Path, context: int) -> Non
     names = {
         f"{role}_token": tokenizer.decode([token]) for role, token in tokenizer.special.items()
     }
-    about = {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": context}
+    about: dict[str, Any] = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "model_max_length": context,
+    }
+    if isinstance(tokenizer, WordPieceTokenizer):
+        about["model_input_names"] = ["input_ids", "token_type_ids", "attention_mask"]
     write_json(directory / CONFIG, {**about, "clean_up_tokenization_spaces": False, **names})
 
 

@@ -24,8 +24,10 @@ from heedful.train.settings import (
     preset,
     read_toml,
 )
+from heedful.train.tasks import Continuing, Task, Translating
 
 __all__ = [
+    "Continuing",
     "Ended",
     "Event",
     "PRESETS",
@@ -35,9 +37,11 @@ __all__ = [
     "Recipe",
     "Saved",
     "Step",
+    "Task",
     "TextSettings",
     "TrainSettings",
     "Training",
+    "Translating",
     "Validation",
     "absolute",
     "begin",

@@ -10,29 +10,28 @@ import math
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
 from torch import nn
 
-from heedful.errors import HeedfulError, TextError
+from heedful.errors import HeedfulError
 from heedful.files import alone, save_tensors
-from heedful.models import GPT, weights_of
-from heedful.models import loss as cross_entropy
+from heedful.models import GPT, Seq2Seq, weights_of
 from heedful.models.directory import CHECKPOINTS
 from heedful.train import checkpoint
-from heedful.train.batches import draw, every_window
 from heedful.train.checkpoint import Metrics, Progress
 from heedful.train.optimizers import adamw, learning_rate
 from heedful.train.settings import TrainSettings
+from heedful.train.tasks import Task
 
 VALIDATION_LOGITS = 1 << 23  # 32 MB in one forward pass, where a training batch has fewer
 
 
 @dataclasses.dataclass(frozen=True)
 class Step:
-    """A step was taken: its training loss in nats per token, and how long it took."""
+    """A step was taken: its training loss in nats per token, its targets, and how long it took."""
 
     step: int
     loss: float
@@ -75,26 +74,14 @@ class Training:
         directory: where `model.safetensors` (the best), `state/last.safetensors` and
             `metrics.jsonl` go.
         model: the model, on its device.
-        train, validation: ids (T,), memory maps.
-        context: tokens of a window.
+        task: what it is trained on.
         settings: how to train.
-
-    Raises:
-        TextError: fewer tokens than one window.
     """
 
     def __init__(
-        self,
-        directory: Path,
-        model: GPT,
-        train: np.ndarray,
-        validation: np.ndarray,
-        context: int,
-        settings: TrainSettings,
+        self, directory: Path, model: GPT | Seq2Seq, task: Task, settings: TrainSettings
     ) -> None:
-        check_length(train, validation, context)
-        self.directory, self.model, self.settings = directory, model, settings
-        self.train, self.validation, self.context = train, validation, context
+        self.directory, self.model, self.task, self.settings = directory, model, task, settings
         self.device = next(model.parameters()).device
         self.optimizer = adamw(model, settings)
         self.parameters = list(model.parameters())
@@ -137,27 +124,28 @@ class Training:
                 return
             yield self._step(metrics)
 
-    def evaluate(self, tokens: np.ndarray) -> float | None:
-        """Mean loss over all of some tokens, in nats per token; None where asked to stop.
+    def evaluate(self, data: Any) -> float | None:
+        """Mean loss over all of a split, in nats per token; None where asked to stop.
 
-        Windows do not overlap, so the first tokens of each have little to go by.
+        Labels are not smoothed, so that runs can be compared.
         """
         self.model.eval()
         try:
-            return self._mean_loss(tokens)
+            return self._mean_loss(data)
         finally:
             self.model.train()
 
     @torch.inference_mode()
-    def _mean_loss(self, tokens: np.ndarray) -> float | None:
+    def _mean_loss(self, data: Any) -> float | None:
         total, count = 0.0, 0
         rows = self.model.config.vocabulary
-        batch = max(self.settings.batch, VALIDATION_LOGITS // rows // self.context)
-        for inputs, targets in every_window(tokens, self.context, batch):
+        most = max(self.settings.batch, VALIDATION_LOGITS // rows // self.task.context)
+        for batch in self.task.every(data, most):
             if self._stopping:
                 return None
-            total += float(self._loss(inputs, targets)) * targets.numel()
-            count += targets.numel()
+            targets = self.task.targets(batch)
+            total += float(self._loss(batch, smoothing=0.0)) * targets
+            count += targets
         return total / count
 
     def _step(self, metrics: Metrics) -> Step:
@@ -168,14 +156,15 @@ class Training:
             group["lr"] = rate
         for parameter in self.parameters:
             parameter.grad = None
-        mean = sum(self._backward(step, part) for part in range(settings.accumulation))
+        parts = [self._backward(step, part) for part in range(settings.accumulation)]
+        mean = sum(loss for loss, _ in parts)
         self._check_finite("training loss is", mean)
         if settings.clip:
             nn.utils.clip_grad_norm_(self.parameters, settings.clip)
         self.optimizer.step()
         self.progress.step += 1
         metrics.write(step=step + 1, loss=mean, rate=rate)
-        tokens = settings.batch * settings.accumulation * self.context
+        tokens = sum(targets for _, targets in parts)
         return Step(step + 1, mean, rate, tokens, time.perf_counter() - began)
 
     def _check_finite(self, what: str, value: float) -> None:
@@ -188,26 +177,27 @@ class Training:
                 f"{min(self.settings.learning_rate / 3, 1e-3):.1g}",
             )
 
-    def _backward(self, step: int, part: int) -> float:
-        key = (self.settings.seed, step, part)
+    def _backward(self, step: int, part: int) -> tuple[float, int]:
+        """Add the gradient of one batch; its part of the step's loss, and its targets."""
+        settings, key = self.settings, (self.settings.seed, step, part)
         _seed_dropout(int(np.random.default_rng(key).integers(2**63)), self.device)
-        inputs, targets = draw(self.train, self.context, self.settings.batch, key)
-        loss = self._loss(inputs, targets) / self.settings.accumulation
+        batch = self.task.draw(settings.batch, key)
+        loss = self._loss(batch, settings.label_smoothing) / settings.accumulation
         loss.backward()
-        return loss.item()
+        return loss.item(), self.task.targets(batch)
 
-    def _loss(self, inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    def _loss(self, batch: Any, smoothing: float) -> torch.Tensor:
         reduced = self.settings.precision == "bfloat16"
+        batch = type(batch)(*(tensor.to(self.device) for tensor in batch))
         with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=reduced):
-            logits = self.model(inputs.to(self.device)).logits
-        return cross_entropy(logits, targets.to(self.device))
+            return self.task.loss(self.model, batch, smoothing)
 
     def _validate(self, metrics: Metrics) -> Iterator[Event]:
         progress, settings = self.progress, self.settings
         due = progress.step % settings.evaluate_every == 0 or progress.step == settings.steps
-        if not due or progress.evaluated == progress.step or not len(self.validation):
+        if not due or progress.evaluated == progress.step or not len(self.task.validation):
             return
-        loss = self.evaluate(self.validation)
+        loss = self.evaluate(self.task.validation)
         if loss is None:
             return
         self._check_finite("validation loss is", loss)
@@ -248,21 +238,3 @@ def _seed_dropout(seed: int, device: torch.device) -> None:
         torch.default_generator.manual_seed(seed)  # torch.manual_seed also prepares every GPU
     else:
         torch.manual_seed(seed)
-
-
-def check_length(train: np.ndarray, validation: np.ndarray, context: int) -> None:
-    """Refuse a text that has not one window to train on, or one pair to validate on."""
-    if len(train) <= context:
-        raise TextError(
-            f"{len(train)} tokens to train on",
-            expected=f"more than one context of {context}",
-            cause="a text that is too short",
-            remedy="give more text"
-            + (f", or --context {len(train) // 4}" if len(train) >= 4 else ""),
-        )
-    if len(validation) == 1:
-        raise TextError(
-            "1 token to validate on",
-            expected="none, or at least 2",
-            remedy="give more text, or --validation 0",
-        )

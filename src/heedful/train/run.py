@@ -1,4 +1,4 @@
-"""A run directory from a text and a recipe, and a training from a run directory.
+"""A run directory from a text, or pairs, and a recipe, and a training from a run directory.
 
 DIR/config.json         the model's description
 DIR/tokenizer.json      its tokenizer
@@ -15,19 +15,33 @@ import shutil
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
 from heedful.errors import ArgumentError, HeedfulError, RunError
 from heedful.files import alone, make_directory, read_json, saving, write_json
-from heedful.models import GPT, GPTConfig, write_description
+from heedful.models import GPT, GPTConfig, Seq2Seq, Seq2SeqConfig, write_description
 from heedful.models.directory import CHECKPOINTS, read_description
-from heedful.text import TokenFile, Tokenizer, TokenizerChoice, load_tokenizer, open_source, prepare
+from heedful.text import (
+    MARKS,
+    PairFile,
+    TokenFile,
+    Tokenizer,
+    TokenizerChoice,
+    date_pairs,
+    dates,
+    load_tokenizer,
+    open_source,
+    prepare,
+    prepare_pairs,
+    read_pairs,
+)
 from heedful.text.sources import STANDARD_INPUT
 from heedful.train.device import choose_device
-from heedful.train.loop import Training, check_length
+from heedful.train.loop import Training
 from heedful.train.settings import PRESETS, Recipe
+from heedful.train.tasks import Continuing, Translating
 
 RECIPE, TOKENS, METRICS = "state/recipe.json", "state/tokens.npy", "metrics.jsonl"
 Report = Callable[[int, int | None], None]  # bytes done, and bytes in all where known
@@ -37,7 +51,8 @@ FILES = ("config.json", "tokenizer.json", METRICS, RECIPE, TOKENS, *CHECKPOINTS.
 class Plan(NamedTuple):
     """What a run was asked to do; the first thing that its directory holds.
 
-    `preset` is where its settings started, `title` what its text is called.
+    `preset` is where its settings started, `title` what its text is called. Without `sources` the
+    text is the embedded one: the Python language reference, or for pairs the dates.
     """
 
     directory: Path
@@ -51,15 +66,16 @@ class Plan(NamedTuple):
         """Write it into the directory, which is made."""
         make_directory(self.directory / "state")
         about = {name: getattr(self, name) for name in ("sources", "include", "title", "preset")}
+        about["on_pairs"] = self.recipe.on_pairs
         write_json(self.directory / RECIPE, {**about, **self.recipe.to_dict()})
 
 
 class Prepared(NamedTuple):
-    """A text that was tokenized for a plan."""
+    """A text, or pairs, that were tokenized for a plan."""
 
     tokenizer: Tokenizer
-    tokens: TokenFile
-    config: GPTConfig
+    tokens: TokenFile | PairFile
+    config: GPTConfig | Seq2SeqConfig
 
 
 def new_plan(
@@ -74,6 +90,7 @@ def new_plan(
     _choice(recipe)
     choose_device(recipe.train.device)
     sources = tuple(absolute(name) for name in names)
+    title = _title(sources, include, recipe)
     inside = [name for name in sources if Path(name).is_dir() and _is_below(directory, Path(name))]
     if inside:
         raise ArgumentError(
@@ -82,7 +99,6 @@ def new_plan(
             cause="the run's own files would be read as text",
             remedy="choose another --out",
         )
-    title = open_source(sources, include).title
     return Plan(directory, sources, include, title, preset, recipe)
 
 
@@ -94,7 +110,8 @@ def read_plan(directory: Path) -> Plan:
     """
     about = read_json(directory / RECIPE)
     try:
-        recipe = PRESETS["quick"].changed({name: about[name] for name in Recipe._fields})
+        start = PRESETS["pairs" if about.get("on_pairs") else "quick"]
+        recipe = start.changed({name: about[name] for name in Recipe._fields})
         include, title, preset = (about[name] for name in ("include", "title", "preset"))
         return Plan(directory, tuple(about["sources"]), include, title, preset, recipe)
     except (ArgumentError, KeyError, TypeError) as error:
@@ -164,33 +181,77 @@ def prepare_run(plan: Plan, progress: Report | None = None) -> Prepared:
     """
     directory, recipe = plan.directory, plan.recipe
     if has_run(directory):  # its config.json is written last
-        tokens = TokenFile(directory / TOKENS, recipe.text.validation)
         config = read_description(directory)
-        return Prepared(load_tokenizer(directory), tokens, config)
+        return Prepared(load_tokenizer(directory), _opened(plan, config), config)
+    make = _prepare_pairs if recipe.on_pairs else _prepare_text
+    prepared = make(plan, progress)
+    task_of(prepared)  # refuses what is too short
+    prepared.tokenizer.save(directory)
+    write_description(directory, prepared.config)
+    return prepared
+
+
+def _opened(plan: Plan, config: Any) -> TokenFile | PairFile:
+    path, validation = plan.directory / TOKENS, plan.recipe.text.validation
+    if isinstance(config, Seq2SeqConfig):
+        return PairFile(path, config.end, validation)
+    return TokenFile(path, validation)
+
+
+def _prepare_text(plan: Plan, progress: Report | None) -> Prepared:
     tokenizer, tokens = prepare(
         open_source(plan.sources, plan.include),
-        _choice(recipe),
-        directory / TOKENS,
-        validation=recipe.text.validation,
+        _choice(plan.recipe),
+        plan.directory / TOKENS,
+        validation=plan.recipe.text.validation,
         progress=progress,
     )
-    config = dataclasses.replace(recipe.model, vocabulary=tokenizer.size)
-    check_length(tokens.train, tokens.validation, config.context)
-    tokenizer.save(directory)
-    write_description(directory, config)
+    config = dataclasses.replace(plan.recipe.model, vocabulary=tokenizer.size)
     return Prepared(tokenizer, tokens, config)
+
+
+def _prepare_pairs(plan: Plan, progress: Report | None) -> Prepared:
+    model = plan.recipe.model
+    tokenizer, tokens = prepare_pairs(
+        read_pairs(plan.sources[0]) if plan.sources else date_pairs(),
+        _choice(plan.recipe),
+        plan.directory / TOKENS,
+        longest=model.context,
+        validation=plan.recipe.text.validation,
+    )
+    return Prepared(
+        tokenizer, tokens, dataclasses.replace(model, vocabulary=tokenizer.size + MARKS)
+    )
+
+
+def task_of(prepared: Prepared) -> Continuing | Translating:
+    """What a model of this configuration is trained on.
+
+    Raises:
+        TextError: a text too short for one context, no pair to train on.
+    """
+    tokens, config = prepared.tokens, prepared.config
+    if isinstance(tokens, PairFile):
+        return Translating(tokens.train, tokens.validation, config.context, tokens.begin)
+    return Continuing(tokens.train, tokens.validation, config.context)
 
 
 def open_training(plan: Plan, prepared: Prepared) -> Training:
     """A training that has its model on its device, at step 0."""
-    settings = plan.recipe.train
+    settings, config = plan.recipe.train, prepared.config
     device = choose_device(settings.device)
     torch.manual_seed(settings.seed)
-    model = GPT(prepared.config).to(device)
-    tokens = prepared.tokens
-    return Training(
-        plan.directory, model, tokens.train, tokens.validation, prepared.config.context, settings
-    )
+    model = Seq2Seq(config) if isinstance(config, Seq2SeqConfig) else GPT(config)
+    return Training(plan.directory, model.to(device), task_of(prepared), settings)
+
+
+def _title(sources: tuple[str, ...], include: str, recipe: Recipe) -> str:
+    """What the text is called; it is looked for, and not yet read."""
+    if recipe.on_pairs and not sources:
+        return dates.TITLE
+    if recipe.on_pairs and (len(sources) > 1 or Path(sources[0]).is_dir()):
+        raise ArgumentError(f"pairs from {', '.join(sources)}", expected="one TSV file")
+    return open_source(sources, include).title
 
 
 def _is_below(path: Path, folder: Path) -> bool:

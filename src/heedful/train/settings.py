@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from heedful.configuration import Configuration, nearest, setting
 from heedful.errors import ArgumentError
-from heedful.models import GPTConfig
+from heedful.models import GPTConfig, Seq2SeqConfig
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,7 +25,7 @@ class TextSettings(Configuration):
         True, "Keep table rows only for the ids that the text uses, and the 256 bytes."
     )
     validation: float = setting(
-        0.1, "Share of the tokens, at the end, kept for validation.", low=0.0, high=0.9
+        0.1, "Share of the tokens, or pairs, at the end, kept for validation.", low=0.0, high=0.9
     )
 
 
@@ -41,7 +41,7 @@ class TrainSettings(Configuration):
     decay: str = setting(
         "cosine",
         "How the learning rate falls after warm-up.",
-        choices=("cosine", "linear", "constant"),
+        choices=("cosine", "linear", "inverse_sqrt", "constant"),
     )
     final_rate: float = setting(
         0.1, "Learning rate at the end, as a share of the highest.", low=0.0, high=1.0
@@ -49,6 +49,12 @@ class TrainSettings(Configuration):
     weight_decay: float = setting(0.1, "AdamW's weight decay, on matrices only.", low=0.0)
     beta1: float = setting(0.9, "AdamW's decay of the mean of gradients.", low=0.0, high=0.9999)
     beta2: float = setting(0.95, "AdamW's decay of their squares.", low=0.0, high=0.99999)
+    label_smoothing: float = setting(
+        0.0,
+        "Share of each target's weight that is spread over all tokens while training.",
+        low=0.0,
+        high=0.9,
+    )
     clip: float = setting(1.0, "Largest norm of the gradient; 0 leaves it as it is.", low=0.0)
     evaluate_every: int = setting(100, "Steps between validations over the whole split.", low=1)
     save_every: int = setting(100, "Steps between checkpoints.", low=1)
@@ -65,11 +71,19 @@ class TrainSettings(Configuration):
 
 
 class Recipe(NamedTuple):
-    """The three together; the model's vocabulary is filled in once the text is tokenized."""
+    """The three together; the model's vocabulary is filled in once the text is tokenized.
+
+    The kind of model says what it is trained on: a GPT on a text, an encoder–decoder on pairs.
+    """
 
     text: TextSettings
-    model: GPTConfig
+    model: GPTConfig | Seq2SeqConfig
     train: TrainSettings
+
+    @property
+    def on_pairs(self) -> bool:
+        """Whether it is for pairs of texts."""
+        return isinstance(self.model, Seq2SeqConfig)
 
     def to_dict(self) -> dict[str, Any]:
         """As nested dictionaries, as in a TOML file."""
@@ -155,6 +169,56 @@ PRESETS = {
             accumulation=40,
             learning_rate=6e-4,
             warmup=2000,
+            evaluate_every=1000,
+            save_every=1000,
+        ),
+    ),
+    "pairs": Recipe(
+        TextSettings(vocabulary=4096),
+        Seq2SeqConfig(vocabulary=3),
+        TrainSettings(
+            steps=5000,
+            batch=64,
+            learning_rate=1e-3,
+            warmup=400,
+            weight_decay=0.01,
+            beta2=0.98,
+            label_smoothing=0.1,
+            evaluate_every=500,
+            save_every=500,
+        ),
+    ),
+    # The embedded example: dates in many written forms to ISO 8601, a character a token
+    "dates": Recipe(
+        TextSettings(tokenizer="characters", validation=0.01),
+        Seq2SeqConfig(vocabulary=3, context=40, width=64, heads=4, dropout=0.0),
+        TrainSettings(
+            steps=800,
+            batch=64,
+            learning_rate=3e-3,
+            warmup=100,
+            weight_decay=0.01,
+            beta2=0.98,
+            label_smoothing=0.1,
+            evaluate_every=200,
+            save_every=200,
+        ),
+    ),
+    # The base model of Vaswani et al. 2017: sections 3 and 5, and table 3
+    "transformer-base": Recipe(
+        TextSettings(vocabulary=37_000),
+        Seq2SeqConfig(vocabulary=3, context=256, width=512, layers=6, heads=8, norm_order="post"),
+        TrainSettings(
+            steps=100_000,
+            batch=64,
+            accumulation=16,  # about 25,000 tokens of each side a step
+            learning_rate=7e-4,
+            warmup=4000,
+            decay="inverse_sqrt",
+            weight_decay=0.0,
+            beta2=0.98,
+            clip=0.0,
+            label_smoothing=0.1,
             evaluate_every=1000,
             save_every=1000,
         ),

@@ -1,0 +1,108 @@
+"""A BERT's forward pass beside transformers with sdpa: the same weights, the same texts, in turns.
+
+    python benchmarks/bert.py
+
+The shape is BERT base's, at 512 tokens. "encoder" is the bare model with its pooler, "masked
+words" the one with the masked-word head, which gives a logit for each of 30,522 words at each
+place; "padded" has texts of unequal length. Before anything is timed, the outputs are compared.
+Ratios are transformers' time over ours, the median of the rounds' own; above 1 ours is faster.
+The bar: at least as fast, at batch 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import transformers
+from timing import Turns, machine
+from torch import Tensor
+
+from heedful.models import Bert, load_model
+
+BAR = 1.0
+KINDS: dict[str, Any] = {
+    "encoder": transformers.BertModel,
+    "masked words": transformers.BertForMaskedLM,
+}
+
+
+def main() -> None:
+    arguments = _arguments()
+    torch.set_num_threads(arguments.threads)
+    torch.manual_seed(0)
+    print(f"{machine()}; transformers {transformers.__version__} with sdpa")
+    print(f"{'':14}{'batch':>6}{'':>9}{'ours s':>9}{'theirs s':>10}{'ratio':>8}{'differ':>10}")
+    for name, kind in KINDS.items():
+        theirs, ours = models(kind, arguments.layers)
+        for batch in arguments.batches:
+            for padded in (False, True) if batch > 1 else (False,):
+                row(name, ours, theirs, batch, padded, arguments)
+
+
+def models(kind: Any, layers: int) -> tuple[Any, Bert]:
+    """Theirs, drawn anew, and ours from the checkpoint that it saves."""
+    config = transformers.BertConfig(num_hidden_layers=layers, attn_implementation="sdpa")
+    theirs = kind(config).eval()
+    with tempfile.TemporaryDirectory() as folder:
+        theirs.save_pretrained(folder)
+        ours = load_model(folder)
+    assert isinstance(ours, Bert)
+    return theirs, ours
+
+
+def row(
+    name: str, ours: Bert, theirs: Any, batch: int, padded: bool, arguments: argparse.Namespace
+) -> None:
+    """One line of the table."""
+    mine, his = ways(ours, theirs, batch, padded, arguments.tokens)
+    difference = float((mine() - his()).abs().max())
+    if difference > 1e-4:
+        raise SystemExit(f"{name}: the outputs differ by {difference}")
+    turns = Turns({"ours": mine, "theirs": his}, arguments.rounds)
+    ratio = turns.ratio("theirs", to="ours")
+    verdict = f"  at least {BAR}: {'yes' if ratio >= BAR else 'NO'}" if batch == 1 else ""
+    kind = "padded" if padded else "whole"
+    print(f"{name:14}{batch:6}{kind:>9}{turns.median('ours'):9.3f}", end="")
+    print(f"{turns.median('theirs'):10.3f}{ratio:8.2f}{difference:10.0e}{verdict}", flush=True)
+
+
+def ways(
+    ours: Bert, theirs: Any, batch: int, padded: bool, tokens: int
+) -> tuple[Callable[[], Tensor], Callable[[], Tensor]]:
+    """Both models on the same texts; each gives its output at the real tokens."""
+    ids = torch.randint(1, ours.config.vocabulary, (batch, tokens))
+    keep = mask = None
+    if padded:
+        keep = torch.arange(tokens)[None] < torch.linspace(tokens // 4, tokens, batch)[:, None]
+        mask = keep.long()
+    real = slice(None) if keep is None else keep
+
+    @torch.inference_mode()
+    def mine() -> Tensor:
+        output = ours(ids, keep=keep)
+        return (output.hidden_states[-1] if output.logits is None else output.logits)[real]
+
+    @torch.inference_mode()
+    def his() -> Tensor:
+        output = theirs(ids, attention_mask=mask)
+        return (output.last_hidden_state if ours.head is None else output.logits)[real]
+
+    return mine, his
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--layers", type=int, default=12)
+    parser.add_argument("--tokens", type=int, default=512)
+    parser.add_argument("--batches", type=int, nargs="+", default=[1, 8])
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--threads", type=int, default=2)
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,106 @@
+"""`heedful translate`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+from heedful.cli.opening import Seq2SeqRun, open_seq2seq
+from heedful.cli.options import (
+    SectionedCommand,
+    checkpoint_option,
+    device_option,
+    file_option,
+    given,
+    json_option,
+    read_text,
+    settings_of,
+)
+from heedful.errors import TextError
+from heedful.translate import Search, Translation
+from heedful.translate import translate as translations
+from heedful.views.terminal import console, table
+
+BATCH = 32  # lines that are translated together
+EXAMPLE = """\b
+Examples:
+  heedful translate runs/dates "the 3rd of May 1987"
+  heedful translate runs/dates "the 3rd of May 1987" --beams 1
+  heedful translate runs/dates --file dates.txt
+  heedful translate runs/dates "3 May 1987" --all
+"""
+
+
+@click.command(cls=SectionedCommand, epilog=EXAMPLE)
+@click.argument("run", type=click.Path(path_type=Path))
+@click.argument("text", required=False)
+@file_option
+@click.option("--all", "every", is_flag=True, help="Show all targets found, with their scores.")
+@checkpoint_option
+@device_option
+@json_option
+@settings_of("Search", Search())
+def translate(
+    run: Path,
+    text: str | None,
+    file: Path | None,
+    every: bool,
+    checkpoint: str,
+    device: str,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Turn TEXT into another with the model RUN, trained by `heedful train --pairs`.
+
+    Each line of TEXT is a source of its own, and answered by a line.
+    """
+    lines = read_text(text, file).removesuffix("\n").splitlines()
+    search = Search(**given(Search, options))
+    opened = open_seq2seq(run, checkpoint, device)
+    sources = [_ids(opened, line, n + 1, len(lines)) for n, line in enumerate(lines)]
+    for start in range(0, len(lines), BATCH):
+        found = translations(opened.model, sources[start : start + BATCH], search)
+        for line, targets in zip(lines[start:], found, strict=False):
+            if as_json:
+                click.echo(json.dumps(_described(opened, line, targets), ensure_ascii=False))
+            elif every:
+                _print_all(opened, targets)
+            else:
+                click.echo(opened.tokenizer.decode(targets[0].ids))
+
+
+def _ids(opened: Seq2SeqRun, line: str, number: int, lines: int) -> list[int]:
+    """The ids of a line; where there are several, an error says which."""
+    try:
+        return opened.source(line)
+    except TextError as error:
+        if lines == 1:
+            raise
+        raise TextError(f"line {number:,}: {error}") from error
+
+
+def _described(opened: Seq2SeqRun, line: str, targets: list[Translation]) -> dict[str, Any]:
+    return {
+        "source": line,
+        "targets": [
+            {
+                "text": opened.tokenizer.decode(target.ids),
+                "log_probability": target.logarithm,
+                "score": target.score,
+                "finished": target.finished,
+            }
+            for target in targets
+        ],
+    }
+
+
+def _print_all(opened: Seq2SeqRun, targets: list[Translation]) -> None:
+    rows = [
+        (f"{target.score:.3f}", f"{target.logarithm:.3f}", opened.tokenizer.decode(target.ids))
+        for target in targets
+    ]
+    columns = ["score", "log-probability", "target"]
+    console().print(table(columns, rows, numbers=[0, 1]))

@@ -1,0 +1,260 @@
+"""BERT: an encoder that reads a text, or a pair of texts, from both sides at once.
+
+One frozen configuration names its heads. B batch, N tokens, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from typing import NamedTuple, cast
+
+import torch
+from torch import Tensor, nn
+
+from heedful.configuration import Configuration, setting
+from heedful.errors import ArgumentError
+from heedful.layers import (
+    ACTIVATIONS,
+    FeedForward,
+    MultiHeadAttention,
+    PostNormBlock,
+    check_heads,
+)
+from heedful.ops import Steps
+from heedful.ops.masks import Padding
+
+
+@dataclasses.dataclass(frozen=True)
+class BertConfig(Configuration):
+    """The shape of a BERT; the defaults are those of BERT base, the model of document 000.
+
+    >>> print(BertConfig(layers=24, width=1024, heads=16))  # doctest: +ELLIPSIS
+    vocabulary           30522    Rows of the token table; the tokenizer's size.
+    context              512      Tokens that the model sees at once.
+    segments             2        Rows of the segment table: which text of a pair a token is of.
+    width                1024     Numbers in each token's vector (hidden size).
+    layers               24       Transformer blocks.
+    heads                16       Heads in each block; they divide the width.
+    ...
+    """
+
+    vocabulary: int = setting(30522, "Rows of the token table; the tokenizer's size.", low=1)
+    context: int = setting(512, "Tokens that the model sees at once.", low=1)
+    segments: int = setting(
+        2, "Rows of the segment table: which text of a pair a token is of.", low=1
+    )
+    width: int = setting(768, "Numbers in each token's vector (hidden size).", low=1)
+    layers: int = setting(12, "Transformer blocks.", low=1)
+    heads: int = setting(12, "Heads in each block; they divide the width.", low=1)
+    hidden: int | None = setting(
+        None, "Width inside the feed-forward layer; default: 4 × width.", low=1
+    )
+    activation: str = setting(
+        "gelu", "Activation of the feed-forward layer.", choices=("gelu", "gelu_tanh", "relu")
+    )
+    norm_epsilon: float = setting(1e-12, "Added to the variance in norms.", low=0.0)
+    padding: int | None = setting(
+        0, "The id of [PAD], whose row reading does not train; none: all rows are trained.", low=0
+    )
+    pooler: bool = setting(True, "A layer that makes one vector of the whole input.")
+    masked_words: bool = setting(True, "A head that says which word stands at a [MASK].")
+    next_sentence: bool = setting(
+        False, "A head that says whether the second text follows the first; it needs the pooler."
+    )
+    dropout: float = setting(
+        0.1, "Share of embeddings and outputs of layers dropped while training.", low=0.0, high=0.9
+    )
+    attention_dropout: float = setting(
+        0.1, "Share of attention weights dropped while training.", low=0.0, high=0.9
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_heads(self.width, self.heads, self.heads, None)
+        if self.padding is not None and self.padding >= self.vocabulary:
+            raise ArgumentError(
+                f"padding = {self.padding}", expected=f"an id below {self.vocabulary}, or none"
+            )
+        if self.next_sentence and not self.pooler:
+            raise ArgumentError(
+                "next_sentence without pooler",
+                expected="both, or none",
+                cause="the next-sentence head reads what the pooler makes",
+            )
+
+    def __str__(self) -> str:
+        """A line for each setting: its name, its value, what it means."""
+        return "\n".join(
+            f"{field.name:21}{getattr(self, field.name)!s:9}{field.metadata['sentence']}"
+            for field in dataclasses.fields(self)
+        )
+
+
+class BertOutput(NamedTuple):
+    """What a BERT says of a batch; None where the model has no such part.
+
+    logits: (B, N, V), for the word at each place. hidden_states: (B, N, width), the embeddings,
+    then after each block. pooled: (B, width), one vector for the whole input. follows: (B, 2),
+    logits that the second text follows the first, and that it does not.
+    """
+
+    logits: Tensor | None
+    hidden_states: tuple[Tensor, ...]
+    pooled: Tensor | None = None
+    follows: Tensor | None = None
+
+
+class Bert(nn.Module):
+    """An encoder with norms after its layers, learned positions, and segments.
+
+    Source: Devlin et al. 2018, *BERT: pre-training of deep bidirectional transformers for
+    language understanding* (arXiv:1810.04805); document 000.
+
+    >>> model = Bert(BertConfig(vocabulary=11, context=8, width=12, heads=2, layers=3)).eval()
+    >>> output = model(torch.tensor([[1, 2, 3, 4, 5]]), segments=torch.tensor([[0, 0, 0, 1, 1]]))
+    >>> output.logits.shape, output.pooled.shape, len(output.hidden_states)
+    (torch.Size([1, 5, 11]), torch.Size([1, 12]), 4)
+    """
+
+    def __init__(self, config: BertConfig) -> None:
+        super().__init__()
+        self.config = config
+        width = config.width
+        self.tokens = nn.Embedding(config.vocabulary, width, padding_idx=config.padding)
+        self.positions = nn.Parameter(torch.zeros(config.context, width))
+        self.segments = nn.Embedding(config.segments, width)
+        self.norm = nn.LayerNorm(width, eps=config.norm_epsilon)
+        self.dropout = nn.Dropout(config.dropout)
+        self.blocks = nn.ModuleList(_block(config) for _ in range(config.layers))
+        self.pooler = nn.Linear(width, width) if config.pooler else None
+        self.head = MaskedWordHead(config, self.tokens) if config.masked_words else None
+        self.next_sentence = nn.Linear(width, 2) if config.next_sentence else None
+        self._initialize()
+
+    def forward(
+        self, ids: Tensor, *, segments: Tensor | None = None, keep: Tensor | None = None
+    ) -> BertOutput:
+        """Hidden states, and what the model's heads make of them.
+
+        Args:
+            ids: token ids (B, N), with [CLS] and [SEP] where the tokenizer puts them.
+            segments: (B, N), 0 for the tokens of the first text and 1 for the second's; default 0.
+            keep: boolean (B, N), False for padding, on either side, which nothing attends to. A
+                token's position is its column, padding included, as in transformers.
+
+        Raises:
+            ArgumentError: more tokens than the context, an id or a segment that has no row, or
+                segments or a keep of another shape than ids.
+        """
+        states = self.hidden_states(ids, segments=segments, keep=keep)
+        logits = None if self.head is None else self.head(states[-1])
+        pooled = None if self.pooler is None else self.pooler(states[-1][:, 0]).tanh()
+        follows = None if self.next_sentence is None else self.next_sentence(pooled)
+        return BertOutput(logits, states, pooled, follows)
+
+    def hidden_states(
+        self, ids: Tensor, *, segments: Tensor | None = None, keep: Tensor | None = None
+    ) -> tuple[Tensor, ...]:
+        """The hidden states alone, arguments as `forward`."""
+        x, mask = self._embed(ids, segments, keep)
+        states = [x]
+        for block in self.blocks:
+            states.append(block(states[-1], mask=mask))
+        return tuple(states)
+
+    def steps(
+        self, ids: Tensor, *, segments: Tensor | None = None, keep: Tensor | None = None
+    ) -> Iterator[Steps]:
+        """Every intermediate of attention, layer after layer, (B, H, N, N) each: for short texts.
+
+        A layer's are made when they are asked for, so that one who keeps few needs room for few.
+        """
+        x, mask = self._embed(ids, segments, keep)
+        for block in cast("list[PostNormBlock]", self.blocks):
+            yield block.attend.steps(block.attended(x), mask=mask)
+            x = block(x, mask=mask)
+
+    def _embed(
+        self, ids: Tensor, segments: Tensor | None, keep: Tensor | None
+    ) -> tuple[Tensor, Padding | None]:
+        self._check(ids, segments, keep)
+        segment = self.segments.weight[0] if segments is None else self.segments(segments)
+        x = self.tokens(ids) + segment + self.positions[: ids.shape[1]]
+        return self.dropout(self.norm(x)), None if keep is None else Padding(keep)
+
+    @torch.no_grad()
+    def _initialize(self) -> None:
+        """The paper's: normal weights of deviation 0.02, biases 0, norms 1; nothing for [PAD]."""
+        for name, parameter in self.named_parameters():
+            if parameter.ndim == 2:
+                parameter.normal_(std=0.02)
+            elif name.endswith("bias"):
+                parameter.zero_()
+        if self.config.padding is not None:
+            self.tokens.weight[self.config.padding].zero_()
+
+    def _check(self, ids: Tensor, segments: Tensor | None, keep: Tensor | None) -> None:
+        config = self.config
+        if not isinstance(ids, Tensor) or ids.ndim != 2 or ids.is_floating_point():
+            raise ArgumentError(
+                f"ids {tuple(ids.shape) if isinstance(ids, Tensor) else type(ids).__name__}",
+                expected="a tensor of whole numbers (batch, tokens)",
+                remedy="torch.tensor([ids]) makes a batch of one",
+            )
+        if ids.shape[1] > config.context:
+            raise ArgumentError(
+                f"{ids.shape[1]} tokens",
+                expected=f"at most the model's context of {config.context}",
+                remedy="give a shorter text, or parts of it one after the other",
+            )
+        _check_rows("token ids", ids, config.vocabulary, "ids of another tokenizer")
+        if segments is not None:
+            _check_shape("segments", segments, ids)
+            _check_rows("segments", segments, config.segments, "more texts than the model knows")
+        if keep is not None:
+            _check_shape("keep", keep, ids)
+
+
+class MaskedWordHead(nn.Module):
+    """From a hidden state to a logit for each word: a layer, a norm, and the token table."""
+
+    def __init__(self, config: BertConfig, tokens: nn.Embedding) -> None:
+        super().__init__()
+        self.transform = nn.Linear(config.width, config.width)
+        self.activation = ACTIVATIONS[config.activation]
+        self.norm = nn.LayerNorm(config.width, eps=config.norm_epsilon)
+        self.output = nn.Linear(config.width, config.vocabulary)
+        self.output.weight = tokens.weight
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(..., width) to (..., V)."""
+        return self.output(self.norm(self.activation(self.transform(x))))
+
+
+def _block(config: BertConfig) -> PostNormBlock:
+    attend = MultiHeadAttention(
+        config.width, config.heads, bias=True, dropout=config.attention_dropout
+    )
+    feed = FeedForward(config.width, config.hidden or 4 * config.width, config.activation)
+    return PostNormBlock(
+        attend, feed, lambda: nn.LayerNorm(config.width, eps=config.norm_epsilon), config.dropout
+    )
+
+
+def _check_shape(name: str, tensor: Tensor, ids: Tensor) -> None:
+    if tensor.shape != ids.shape:
+        raise ArgumentError(
+            f"{name} {tuple(tensor.shape)}", expected=f"the shape of ids, {tuple(ids.shape)}"
+        )
+
+
+def _check_rows(name: str, numbers: Tensor, rows: int, cause: str) -> None:
+    """Where it costs nothing; an accelerator would have to wait for the answer."""
+    if not numbers.is_cpu or not numbers.numel():
+        return
+    low, high = (int(end) for end in numbers.aminmax())
+    if not 0 <= low <= high < rows:
+        raise ArgumentError(
+            f"{name} from {low} to {high}", expected=f"0 to {rows - 1}", cause=cause
+        )

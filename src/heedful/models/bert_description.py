@@ -1,0 +1,95 @@
+"""BERT's configuration as Hugging Face writes it, to ours and back."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from heedful.errors import RunError
+from heedful.models.bert import BertConfig
+from heedful.models.gpt2 import ACTIVATION_OF
+
+# Settings that change what the model computes, with the one value that ours computes.
+FIXED = {
+    "is_decoder": False,
+    "add_cross_attention": False,
+    "position_embedding_type": "absolute",
+}
+# (masked_words, next_sentence) of each class.
+HEADS = {
+    "BertForMaskedLM": (True, False),
+    "BertForPreTraining": (True, True),
+    "BertForNextSentencePrediction": (False, True),
+    "BertModel": (False, False),
+}
+
+
+def read_config(description: Mapping[str, Any], names: Collection[str]) -> BertConfig:
+    """Our configuration from a `config.json`; what it leaves out has BERT's own value.
+
+    A model gets the heads of its class, and those that its checkpoint has beyond: the files of
+    the first BERTs have all heads, and name the class of one.
+
+    Args:
+        description: the content of `config.json`.
+        names: the checkpoint's tensors.
+    """
+    for name, value in FIXED.items():
+        if description.get(name, value) != value:
+            raise RunError(f"a BERT with {name} = {description[name]}", expected=f"{value}")
+    activation = description.get("hidden_act", "gelu")
+    if activation not in ACTIVATION_OF:
+        raise RunError(
+            f"a BERT with hidden_act = {activation!r}",
+            expected="one of " + ", ".join(ACTIVATION_OF),
+        )
+    kind = (description.get("architectures") or ["BertModel"])[0]
+    masked_words, next_sentence = HEADS[kind]
+    masked_words = masked_words or "cls.predictions.bias" in names
+    if masked_words and not description.get("tie_word_embeddings", True):
+        raise RunError("a BERT with tie_word_embeddings = False", expected="True")
+    next_sentence = next_sentence or "cls.seq_relationship.weight" in names
+    return BertConfig(
+        vocabulary=description.get("vocab_size", 30522),
+        context=description.get("max_position_embeddings", 512),
+        segments=description.get("type_vocab_size", 2),
+        width=description.get("hidden_size", 768),
+        layers=description.get("num_hidden_layers", 12),
+        heads=description.get("num_attention_heads", 12),
+        hidden=description.get("intermediate_size", 3072),
+        activation=ACTIVATION_OF[activation],
+        norm_epsilon=description.get("layer_norm_eps", 1e-12),
+        padding=description.get("pad_token_id", 0),
+        pooler=next_sentence or any(name.endswith("pooler.dense.weight") for name in names),
+        masked_words=masked_words,
+        next_sentence=next_sentence,
+        dropout=description.get("hidden_dropout_prob", 0.1),
+        attention_dropout=description.get("attention_probs_dropout_prob", 0.1),
+    )
+
+
+def unlike(config: BertConfig) -> list[str]:
+    """The settings that no BERT of transformers has: it has all of them."""
+    return []
+
+
+def write_config(config: BertConfig) -> dict[str, Any]:
+    """The content of a `config.json`."""
+    heads = (config.masked_words, config.next_sentence)
+    activation = next(theirs for theirs, ours in ACTIVATION_OF.items() if ours == config.activation)
+    return {
+        "architectures": [next(name for name, has in HEADS.items() if has == heads)],
+        "model_type": "bert",
+        "vocab_size": config.vocabulary,
+        "max_position_embeddings": config.context,
+        "type_vocab_size": config.segments,
+        "hidden_size": config.width,
+        "num_hidden_layers": config.layers,
+        "num_attention_heads": config.heads,
+        "intermediate_size": config.hidden or 4 * config.width,
+        "hidden_act": activation,
+        "layer_norm_eps": config.norm_epsilon,
+        "hidden_dropout_prob": config.dropout,
+        "attention_probs_dropout_prob": config.attention_dropout,
+        "pad_token_id": config.padding,
+    }

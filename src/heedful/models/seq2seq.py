@@ -1,0 +1,354 @@
+"""The encoder–decoder of 2017: one part reads a source, the other writes a target and looks at it.
+
+B batch, N tokens of the target, M tokens of the source, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterator
+from typing import NamedTuple, cast
+
+import torch
+from torch import Tensor, nn
+
+from heedful.configuration import Configuration, setting
+from heedful.errors import ArgumentError
+from heedful.layers import (
+    ACTIVATIONS,
+    BLOCKS,
+    DECODER_BLOCKS,
+    NORMS,
+    CrossAttention,
+    KeyValueCache,
+    MultiHeadAttention,
+    PreNormBlock,
+    PreNormDecoderBlock,
+    check_heads,
+    feed_forward,
+)
+from heedful.ops import Steps
+from heedful.ops.masks import Padding
+from heedful.ops.positions import sinusoidal
+
+
+@dataclasses.dataclass(frozen=True)
+class Seq2SeqConfig(Configuration):
+    """The shape of an encoder–decoder; source and target share a vocabulary.
+
+    The last two rows of the token table are the model's own: `begin`, which a target starts from,
+    and `end`, which closes sources and targets.
+
+    >>> config = Seq2SeqConfig(vocabulary=30)
+    >>> config.begin, config.end
+    (28, 29)
+    """
+
+    vocabulary: int = setting(
+        dataclasses.MISSING, "Rows of the token table; the tokenizer's size and two.", low=3
+    )
+    context: int = setting(128, "Tokens of a source or a target at most, its end with them.", low=1)
+    width: int = setting(128, "Numbers in each token's vector (d_model).", low=1)
+    layers: int = setting(2, "Blocks of the encoder.", low=1)
+    decoder_layers: int | None = setting(
+        None, "Blocks of the decoder; default: as many as the encoder's.", low=1
+    )
+    heads: int = setting(4, "Heads in each attention layer; they divide the width.", low=1)
+    hidden: int | None = setting(
+        None, "Width inside the feed-forward layer; default: 4 × width.", low=1
+    )
+    activation: str = setting(
+        "relu", "Activation of the feed-forward layer.", choices=(*ACTIVATIONS, "swiglu")
+    )
+    norm: str = setting("layer", "LayerNorm or RMSNorm.", choices=tuple(NORMS))
+    norm_order: str = setting(
+        "pre", "Norms before or after attention and feed-forward.", choices=tuple(BLOCKS)
+    )
+    norm_epsilon: float = setting(1e-5, "Added to the variance in norms.", low=0.0)
+    shared: bool = setting(True, "Source and target share the token table.")
+    tied: bool = setting(True, "The output layer shares the target's token table.")
+    dropout: float = setting(
+        0.1,
+        "Share of weights, embeddings and outputs of layers dropped while training.",
+        low=0.0,
+        high=0.9,
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_heads(self.width, self.heads, self.heads, None)
+        if self.width % 2:
+            raise ArgumentError(
+                f"a width of {self.width}",
+                expected="an even one",
+                cause="the sines and cosines of positions come in pairs",
+            )
+
+    @property
+    def begin(self) -> int:
+        """The id from which a target starts."""
+        return self.vocabulary - 2
+
+    @property
+    def end(self) -> int:
+        """The id that closes a source or a target."""
+        return self.vocabulary - 1
+
+
+class Seq2SeqOutput(NamedTuple):
+    """Logits (B, N, V), and the hidden states (B, N, width) before, between and after blocks.
+
+    `hidden_states` are the decoder's; the last is the one from which the logits are made.
+    `encoder_states` (B, M, width) are the encoder's; the last is the memory.
+    """
+
+    logits: Tensor
+    hidden_states: tuple[Tensor, ...]
+    encoder_states: tuple[Tensor, ...]
+
+
+class DecoderCache(NamedTuple):
+    """Keys and values of the target so far, and those of the source, projected once."""
+
+    target: KeyValueCache
+    memory: KeyValueCache
+
+    def reorder(self, rows: Tensor) -> None:
+        """Let row b of the target's keys and values be what row rows[b] was, rows (B,).
+
+        The source's stay: a beam goes on from another beam of the same source.
+        """
+        for layer in self.target.layers:
+            for held in layer.so_far():
+                held.copy_(held[rows])
+
+
+class Seq2Seq(nn.Module):
+    """An encoder–decoder with sinusoidal positions.
+
+    Source: Vaswani et al. 2017, *Attention is all you need* (arXiv:1706.03762); norms before the
+    layers, and one more at the end, as in Xiong et al. 2020 (arXiv:2002.04745).
+
+    >>> model = Seq2Seq(Seq2SeqConfig(vocabulary=11, context=8, width=12, heads=2, layers=3))
+    >>> output = model(torch.tensor([[1, 2, 3, 10]]), torch.tensor([[9, 3, 2]]))
+    >>> output.logits.shape, len(output.hidden_states), output.encoder_states[-1].shape
+    (torch.Size([1, 3, 11]), 4, torch.Size([1, 4, 12]))
+    """
+
+    positions: Tensor
+
+    def __init__(self, config: Seq2SeqConfig) -> None:
+        super().__init__()
+        self.config = config
+        rows, width = config.vocabulary, config.width
+        self.source_tokens = nn.Embedding(rows, width)
+        self.target_tokens = self.source_tokens if config.shared else nn.Embedding(rows, width)
+        self.encoder = nn.ModuleList(_encoder_block(config) for _ in range(config.layers))
+        self.decoder = nn.ModuleList(
+            _decoder_block(config) for _ in range(config.decoder_layers or config.layers)
+        )
+        is_pre = config.norm_order == "pre"
+        self.encoder_norm = _norm(config) if is_pre else nn.Identity()
+        self.decoder_norm = _norm(config) if is_pre else nn.Identity()
+        self.head = nn.Linear(width, rows, bias=False)
+        if config.tied:
+            self.head.weight = self.target_tokens.weight
+        self.dropout = nn.Dropout(config.dropout)
+        table = sinusoidal(config.context, width)
+        self.register_buffer("positions", table, persistent=False)
+        self._initialize()
+
+    def forward(
+        self,
+        source: Tensor,
+        target: Tensor,
+        *,
+        source_keep: Tensor | None = None,
+        target_keep: Tensor | None = None,
+    ) -> Seq2SeqOutput:
+        """Logits for the token after each of the target's.
+
+        Args:
+            source: ids (B, M), closed by `config.end`.
+            target: ids (B, N) so far, the first of each row `config.begin`.
+            source_keep, target_keep: booleans (B, M) and (B, N), False for padding, on either
+                side, which nothing attends to and which takes no position.
+
+        Raises:
+            ArgumentError: more tokens than the context, an id outside the vocabulary, another
+                number of sources than of targets, or a keep of another shape.
+        """
+        read = self.encoder_states(source, keep=source_keep)
+        written = self.decoder_states(target, read[-1], keep=target_keep, memory_keep=source_keep)
+        return Seq2SeqOutput(self.head(written[-1]), written, read)
+
+    def encode(self, source: Tensor, *, keep: Tensor | None = None) -> Tensor:
+        """The memory (B, M, width) of sources (B, M); arguments as `forward`."""
+        return self.encoder_states(source, keep=keep)[-1]
+
+    def decode(
+        self,
+        target: Tensor,
+        memory: Tensor,
+        *,
+        keep: Tensor | None = None,
+        memory_keep: Tensor | None = None,
+        cache: DecoderCache | None = None,
+    ) -> Tensor:
+        """Logits (B, N, V) for the token after each of the target's.
+
+        Args:
+            target: ids (B, N).
+            memory: (B, M, width), from `encode`.
+            keep: boolean, False for padding of the target; with a cache it covers all its tokens
+                so far.
+            memory_keep: boolean (B, M), False for padding of the source.
+            cache: from `new_cache`; it holds the tokens before these, and receives these. The
+                memory that it was first used with is the one that it goes on with.
+        """
+        states = self.decoder_states(
+            target, memory, keep=keep, memory_keep=memory_keep, cache=cache
+        )
+        return self.head(states[-1])
+
+    def encoder_states(self, source: Tensor, *, keep: Tensor | None = None) -> tuple[Tensor, ...]:
+        """The embeddings, then what each block makes of them; the last is the memory."""
+        x, mask = self._embed(self.source_tokens, source, keep, 0, "source")
+        states = [x]
+        for block in self.encoder:
+            states.append(block(states[-1], mask=mask))
+        states[-1] = self.encoder_norm(states[-1])
+        return tuple(states)
+
+    def decoder_states(
+        self,
+        target: Tensor,
+        memory: Tensor,
+        *,
+        keep: Tensor | None = None,
+        memory_keep: Tensor | None = None,
+        cache: DecoderCache | None = None,
+    ) -> tuple[Tensor, ...]:
+        """As `decode`, without the logits; the last state is the one they are made from."""
+        start = cache.target.length if cache is not None else 0
+        x, mask = self._embed(self.target_tokens, target, keep, start, "target")
+        memory_mask = None if memory_keep is None else Padding(memory_keep)
+        states = [x]
+        for i, block in enumerate(self.decoder):
+            x = block(
+                x,
+                memory,
+                mask=mask,
+                causal=True,
+                cache=cache.target[i] if cache is not None else None,
+                memory_mask=memory_mask,
+                memory_cache=cache.memory[i] if cache is not None else None,
+            )
+            states.append(x)
+        states[-1] = self.decoder_norm(x)
+        return tuple(states)
+
+    def cross_steps(self, source: Tensor, target: Tensor) -> Iterator[Steps]:
+        """Every intermediate of cross-attention, layer after layer, (B, H, N, M) each.
+
+        Rows are the target's tokens, columns the source's. A layer's are made when they are asked
+        for, so that one who keeps few needs room for few.
+        """
+        memory = self.encode(source)
+        x, _ = self._embed(self.target_tokens, target, None, 0, "target")
+        for block in cast("list[PreNormDecoderBlock]", self.decoder):
+            query, _ = block.asking(x, causal=True)
+            yield block.cross.steps(query, memory)
+            x = block(x, memory, causal=True)
+
+    def new_cache(self, batch: int, source: int, capacity: int | None = None) -> DecoderCache:
+        """An empty cache for a batch of sources of a length, and targets up to a capacity."""
+        config, weight = self.config, self.head.weight
+
+        def empty(tokens: int) -> KeyValueCache:
+            return KeyValueCache(
+                layers=len(self.decoder),
+                batch=batch,
+                key_heads=config.heads,
+                capacity=tokens,
+                head_width=config.width // config.heads,
+                dtype=weight.dtype,
+                device=weight.device,
+            )
+
+        return DecoderCache(empty(capacity or config.context), empty(source))
+
+    def _embed(
+        self, table: nn.Module, ids: Tensor, keep: Tensor | None, start: int, what: str
+    ) -> tuple[Tensor, Padding | None]:
+        """Scaled embeddings and positions, section 3.4 of the paper, and the mask of padding."""
+        self._check(ids, keep, start, what)
+        x = math.sqrt(self.config.width) * table(ids)
+        if keep is None:
+            return self.dropout(x + self.positions[start : start + ids.shape[1]].to(x.dtype)), None
+        here = (keep.cumsum(-1) - 1).clamp(min=0)[:, start:]
+        return self.dropout(x + self.positions[here].to(x.dtype)), Padding(keep)
+
+    @torch.no_grad()
+    def _initialize(self) -> None:
+        """Glorot's for layers, as the authors' own code; embeddings of size 1 once scaled."""
+        for name, parameter in self.named_parameters():
+            if "tokens" in name:
+                parameter.normal_(std=self.config.width**-0.5)
+            elif parameter.ndim == 2:
+                nn.init.xavier_uniform_(parameter)
+            elif name.endswith("bias"):
+                parameter.zero_()
+
+    def _check(self, ids: Tensor, keep: Tensor | None, start: int, what: str) -> None:
+        config = self.config
+        if not isinstance(ids, Tensor) or ids.ndim != 2 or ids.is_floating_point():
+            raise ArgumentError(
+                f"{what} {tuple(ids.shape) if isinstance(ids, Tensor) else type(ids).__name__}",
+                expected="a tensor of whole numbers (batch, tokens)",
+                remedy="torch.tensor([ids]) makes a batch of one",
+            )
+        if start + ids.shape[1] > config.context:
+            raise ArgumentError(
+                f"a {what} of {start + ids.shape[1]} tokens",
+                expected=f"at most the model's context of {config.context}",
+                remedy="give a shorter text, or train with a longer context",
+            )
+        if ids.is_cpu and ids.numel() and not 0 <= ids.min() <= ids.max() < config.vocabulary:
+            raise ArgumentError(
+                f"{what} ids from {int(ids.min())} to {int(ids.max())}",
+                expected=f"ids from 0 to {config.vocabulary - 1}",
+                cause="ids of another tokenizer",
+            )
+        wanted = (len(ids), start + ids.shape[1])
+        if keep is not None and (keep.dtype != torch.bool or keep.shape != wanted):
+            raise ArgumentError(
+                f"{what}_keep {tuple(keep.shape)} of {keep.dtype}",
+                expected=f"booleans {wanted}",
+                remedy="it has one entry for each token so far, True where it is real",
+            )
+
+
+def _norm(config: Seq2SeqConfig) -> nn.Module:
+    return NORMS[config.norm](config.width, eps=config.norm_epsilon)
+
+
+def _attend(config: Seq2SeqConfig) -> MultiHeadAttention:
+    return MultiHeadAttention(config.width, config.heads, bias=True, dropout=config.dropout)
+
+
+def _feed(config: Seq2SeqConfig) -> nn.Module:
+    hidden = config.hidden or 4 * config.width
+    return feed_forward(config.width, hidden, config.activation, bias=True)
+
+
+def _encoder_block(config: Seq2SeqConfig) -> PreNormBlock:
+    block = BLOCKS[config.norm_order]
+    return block(_attend(config), _feed(config), lambda: _norm(config), config.dropout)
+
+
+def _decoder_block(config: Seq2SeqConfig) -> PreNormDecoderBlock:
+    cross = CrossAttention(config.width, heads=config.heads, bias=True, dropout=config.dropout)
+    block = DECODER_BLOCKS[config.norm_order]
+    return block(_attend(config), cross, _feed(config), lambda: _norm(config), config.dropout)

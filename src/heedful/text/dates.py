@@ -1,0 +1,85 @@
+"""The embedded example of pairs: dates in many written forms, and the same in ISO 8601.
+
+    the 3rd of May 1987  →  1987-05-03
+
+All dates of two centuries are shuffled by a seed and parted: those of the test set stand in no
+other pair, in any form.
+"""
+
+from __future__ import annotations
+
+import random
+from datetime import date, timedelta
+
+from heedful.text.pairs import Pair
+
+TITLE = "dates in many written forms, and the same in ISO 8601"
+FIRST, DAYS, TEST, SEED = date(1900, 1, 1), 73_049, 2_000, 2017  # to the end of 2099
+# Not from `calendar`, which answers in the language of the machine
+MONTHS = ("January", "February", "March", "April", "May", "June", "July", "August", "September",
+          "October", "November", "December")  # fmt: skip
+WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+FORMS = (
+    "{day} {month} {year}",
+    "{month} {day}, {year}",
+    "{short} {day} {year}",
+    "{day} {short} {year}",
+    "{day:02}-{upper}-{year}",
+    "the {ordinal} of {month} {year}",
+    "{month} {ordinal}, {year}",
+    "{weekday}, {day} {month} {year}",
+    "{weekday}, {short} {day}, {year}",
+    "{day:02}.{number:02}.{year}",
+    "{day}.{number}.{year}",
+    "{number}/{day}/{year}",
+    "{number:02}/{day:02}/{year}",
+    "{year}, {month} {day}",
+    "{year}{number:02}{day:02}",
+)
+
+
+def written(day: date, form: str) -> str:
+    """A date in one of the written forms.
+
+    >>> [written(date(1987, 5, 3), form) for form in FORMS[5:8]]
+    ['the 3rd of May 1987', 'May 3rd, 1987', 'Sunday, 3 May 1987']
+    """
+    month = MONTHS[day.month - 1]
+    return form.format(
+        year=day.year,
+        number=day.month,
+        month=month,
+        short=month[:3],
+        upper=month[:3].upper(),
+        day=day.day,
+        ordinal=f"{day.day}{_ending(day.day)}",
+        weekday=WEEKDAYS[day.weekday()],
+    )
+
+
+def date_pairs() -> list[Pair]:
+    """The pairs to train on, in an order that a seed decides: each date once, in one form.
+
+    >>> len(date_pairs())
+    71049
+    """
+    return _pairs()[TEST:]
+
+
+def unseen_date_pairs() -> list[Pair]:
+    """2,000 pairs to test with, whose dates `date_pairs` has in no form."""
+    return _pairs()[:TEST]
+
+
+def _pairs() -> list[Pair]:
+    draw = random.Random(SEED)
+    days = [FIRST + timedelta(days=n) for n in range(DAYS)]
+    draw.shuffle(days)
+    return [Pair(written(day, draw.choice(FORMS)), day.isoformat()) for day in days]
+
+
+def _ending(number: int) -> str:
+    """Of an English ordinal: st, nd, rd or th."""
+    if number in (11, 12, 13):
+        return "th"
+    return {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")

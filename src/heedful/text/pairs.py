@@ -1,0 +1,196 @@
+"""Pairs of texts, such as a sentence and its translation: from a TSV file to ids by memory map."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from heedful.errors import RunError, TextError
+from heedful.files import make_directory, replacing
+from heedful.text.bpe import BPETokenizer
+from heedful.text.characters import CharacterTokenizer
+from heedful.text.choice import TokenizerChoice
+from heedful.text.sources import FileSource
+from heedful.text.tiktoken_encoding import TiktokenTokenizer, open_encoding, original_ids
+from heedful.text.tokenizer import Tokenizer
+from heedful.text.tokens import TokenFile, distinct, id_type, write_ids
+
+MARKS = 2  # ids after the tokenizer's own: where a target begins, and where a text ends
+
+
+class Pair(NamedTuple):
+    """A text, and what it is to become."""
+
+    source: str
+    target: str
+
+
+def read_pairs(path: str | Path) -> list[Pair]:
+    """The pairs of a TSV file: on each line a source, a tab, and its target.
+
+    Args:
+        path: a file in UTF-8, or `-` for standard input.
+
+    Raises:
+        TextError: the file cannot be read, or a line, which the error names, is no such pair.
+
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp()) / "pairs.tsv"
+    >>> _ = path.write_text("good morning\\tguten Morgen\\ngood night\\tgute Nacht\\n")
+    >>> read_pairs(path)[1].target
+    'gute Nacht'
+    """
+    text = "".join(FileSource((str(path),)).pieces())
+    lines = text.removesuffix("\n").split("\n")
+    return [_pair(line.removesuffix("\r"), n + 1, str(path)) for n, line in enumerate(lines)]
+
+
+def _pair(line: str, number: int, path: str) -> Pair:
+    sides = [side.strip() for side in line.split("\t")]
+    if len(sides) != 2:
+        found = "no tab" if len(sides) < 2 else f"{len(sides) - 1} tabs"
+        raise TextError(
+            f"line {number:,} of {path} has {found}",
+            expected="a source, one tab, and its target",
+            cause="an empty line or another separator" if len(sides) < 2 else "more columns",
+            remedy="mend the line" if len(sides) < 2 else "keep two columns, with `cut -f1,2`",
+        )
+    if not all(sides):
+        raise TextError(
+            f"line {number:,} of {path} has an empty {'target' if sides[0] else 'source'}",
+            expected="text on both sides of the tab",
+            remedy="complete the line, or leave it out",
+        )
+    return Pair(*sides)
+
+
+class Pairs:
+    """Pairs of ids: `pairs[i]` is a source and a target, each closed by the end.
+
+    Args:
+        ids: the ids of all sides, one after another, (T,).
+        bounds: where each side begins, and the last ends, (2P + 1,).
+    """
+
+    def __init__(self, ids: np.ndarray, bounds: np.ndarray) -> None:
+        self._ids, self._bounds = ids, bounds
+
+    def __len__(self) -> int:
+        """The number of pairs, P."""
+        return len(self._bounds) // 2
+
+    def __getitem__(self, i: int) -> tuple[np.ndarray, np.ndarray]:
+        start, middle, stop = self._bounds[2 * i : 2 * i + 3]
+        return self._ids[start:middle], self._ids[middle:stop]
+
+
+class PairFile:
+    """The pairs that `prepare_pairs` wrote; a page comes into memory when it is read.
+
+    Args:
+        path: the `.npy` file.
+        end: the id that closes each source and each target.
+        validation: the share of the pairs, the last ones, that training does not see.
+
+    Raises:
+        RunError: the file is missing or damaged.
+    """
+
+    def __init__(self, path: str | Path, end: int, validation: float = 0.1) -> None:
+        self.ids, self.begin = TokenFile(path, validation).ids, end - 1
+        ends = np.flatnonzero(self.ids == end) + 1
+        if len(ends) % 2 or not len(ends) or ends[-1] != len(self.ids):
+            raise RunError(
+                f"{path} has no pairs",
+                cause="the file of another run, or a damaged one",
+                remedy="restore it, or train again",
+            )
+        self._bounds = np.concatenate([[0], ends])
+        self._split = int(len(self) * (1 - validation))
+
+    def __len__(self) -> int:
+        """The number of pairs."""
+        return len(self._bounds) // 2
+
+    def __getitem__(self, i: int) -> tuple[np.ndarray, np.ndarray]:
+        """Source and target of a pair, each closed by the end."""
+        return Pairs(self.ids, self._bounds)[i]
+
+    @property
+    def train(self) -> Pairs:
+        """The pairs that training sees."""
+        return Pairs(self.ids, self._bounds[: 2 * self._split + 1])
+
+    @property
+    def validation(self) -> Pairs:
+        """The pairs that it does not see, the last of the file."""
+        return Pairs(self.ids, self._bounds[2 * self._split :])
+
+
+def prepare_pairs(
+    pairs: Sequence[Pair],
+    choice: TokenizerChoice,
+    path: str | Path,
+    *,
+    longest: int,
+    validation: float = 0.1,
+) -> tuple[Tokenizer, PairFile]:
+    """Choose the tokens of pairs, both sides together, and write their ids to a file.
+
+    Args:
+        pairs: at least one.
+        choice: which tokenizer.
+        path: the `.npy` file to write, whole or not at all.
+        longest: the most tokens that a side may have, with the id that closes it: the last of the
+            two that a model has beyond the tokenizer's.
+        validation: the share of the pairs, the last ones, that training does not see.
+
+    Raises:
+        TextError: a text that is too long, with its line.
+        SaveError: the file cannot be written.
+
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp()) / "pairs.npy"
+    >>> pairs = [Pair("ab", "ba"), Pair("abc", "cba")]
+    >>> tokenizer, ids = prepare_pairs(pairs, TokenizerChoice("characters"), path, longest=4)
+    >>> [side.tolist() for side in ids.train[0]]
+    [[0, 1, 4], [1, 0, 4]]
+    """
+    tokenizer = _tokenizer(pairs, choice)
+    end = np.array([tokenizer.size + 1], np.uint32)
+    sides = [np.append(tokenizer.encode_array(side), end) for pair in pairs for side in pair]
+    _check_lengths(sides, longest)
+    path = Path(path)
+    make_directory(path.parent)
+    with replacing(path) as temporary:
+        write_ids(temporary, sides, id_type(tokenizer.size + MARKS))
+    return tokenizer, PairFile(path, int(end[0]), validation)
+
+
+def _tokenizer(pairs: Sequence[Pair], choice: TokenizerChoice) -> Tokenizer:
+    texts = [side for pair in pairs for side in pair]
+    if choice.name == CharacterTokenizer.kind:
+        return CharacterTokenizer.train(texts)
+    if choice.name == BPETokenizer.kind:
+        return BPETokenizer.train(texts, choice.vocabulary)
+    encoding = open_encoding(choice.name)
+    rows_for = TiktokenTokenizer.compact if choice.compact else TiktokenTokenizer.up_to_largest
+    ids = np.concatenate([original_ids(encoding, text) for text in texts])
+    return rows_for(encoding, distinct(ids))
+
+
+def _check_lengths(sides: Sequence[np.ndarray], longest: int) -> None:
+    """Refuse the first side that is too long, and say what would hold them all."""
+    lengths = [len(side) for side in sides]
+    if max(lengths) <= longest:
+        return
+    i = next(i for i, length in enumerate(lengths) if length > longest)
+    raise TextError(
+        f"the {('source', 'target')[i % 2]} of line {i // 2 + 1:,} has {lengths[i]} tokens, its "
+        "end with them",
+        expected=f"at most the model's context of {longest}",
+        remedy=f"leave the line out, or train with --context {max(lengths)}",
+    )

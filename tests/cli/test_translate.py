@@ -1,0 +1,197 @@
+"""Pairs on the command line: training on them, translating, and drawing where it looked."""
+
+import json
+import re
+
+import pytest
+import torch
+
+from heedful.cli.main import run
+from heedful.models import load_model
+from heedful.text import load_tokenizer
+from heedful.train import read_metrics, read_plan
+from heedful.translate import Search, translate
+
+LINES = "".join(f"{n} plus {n % 7}\t{n + n % 7}\n" for n in range(10, 90))
+SMALL = ["--context", "16", "--width", "16", "--layers", "1", "--heads", "2", "--steps", "12",
+         "--batch", "8", "--evaluate-every", "6", "--save-every", "6", "--device", "cpu",
+         "--tokenizer", "characters"]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def tsv(tmp_path_factory):
+    path = tmp_path_factory.mktemp("pairs") / "sums.tsv"
+    path.write_text(LINES)
+    return path
+
+
+@pytest.fixture(scope="module")
+def trained(tsv, tmp_path_factory):
+    out = tmp_path_factory.mktemp("runs") / "sums"
+    options = [*SMALL, "--decoder-layers", "2", "--no-shared"]
+    assert run(["train", "--pairs", str(tsv), "--out", str(out), *options]) == 0
+    return out
+
+
+@pytest.fixture
+def said(capsys):
+    """Run a command; its exit status, standard output and standard error."""
+
+    def call(*arguments):
+        status = run([str(argument) for argument in arguments])
+        captured = capsys.readouterr()
+        return status, captured.out, captured.err
+
+    return call
+
+
+def refused(result, *words):
+    """One clear line on standard error, and status 1."""
+    status, _, error = result
+    assert status == 1
+    assert error.startswith("heedful: ")
+    assert error.count("\n") == 1
+    assert "unexpected" not in error
+    for word in words:
+        assert word in error
+
+
+def test_train_writes_a_run_of_the_family(trained):
+    assert json.loads((trained / "config.json").read_text())["model_type"] == "heedful-seq2seq"
+    config = load_model(trained).config
+    assert (config.context, config.layers, config.decoder_layers, config.shared) == (
+        16,
+        1,
+        2,
+        False,
+    )
+    assert config.vocabulary == load_tokenizer(trained).size + 2
+    assert read_plan(trained).preset == "pairs"
+    assert (trained / "loss.png").is_file()
+
+
+def test_training_says_what_it_does_and_goes_on(said, tsv, tmp_path):
+    out = tmp_path / "run"
+    status, output, _ = said("train", "--pairs", tsv, "--out", out, *SMALL)
+    assert status == 0
+    number = sum(p.numel() for p in load_model(out).parameters())
+    assert re.search(rf"{number:,} parameters: 1 \+ 1 blocks", output)
+    assert "72 to train on, 8 to validate on" in " ".join(output.split())
+    assert f'translate {out} "89 plus 5"' in output
+    status, output, _ = said("train", "--pairs", tsv, "--out", out, "--resume", "--steps", "15")
+    assert status == 0
+    assert "Continuing from step 12" in output
+    steps = [m["step"] for m in read_metrics(out / "metrics.jsonl") if "loss" in m]
+    assert steps == list(range(1, 16))
+    again = ("train", "--out", out, "--resume")
+    refused(said(*again, "--pairs", "dates"), "other files (dates)")
+    refused(said(*again, "--decoder-layers", "3"), "decoder_layers = 3")
+    refused(said(*again, "--qk-norm"), "qk_norm = True with --pairs")
+    refused(said("train", "--pairs", tsv, "--out", out, *SMALL), "already holds a run")
+
+
+def test_the_embedded_dates_train_by_their_own_preset(said, tmp_path):
+    out = tmp_path / "dates"
+    assert said("train", "--pairs", "dates", "--out", out, "--steps", "2", "--width", "8")[0] == 0
+    plan = read_plan(out)
+    assert (plan.preset, plan.sources, plan.recipe.text.tokenizer) == ("dates", (), "characters")
+    status, output, _ = said("translate", out, "the 3rd of May 1987", "--beams", "2")
+    assert status == 0
+    assert output.endswith("\n")
+    refused(said("demo", "--out", out, "--steps", "1"), "another text")
+
+
+def test_translate_gives_the_best_target_of_each_line(trained, said, tmp_path):
+    model, tokenizer = load_model(trained), load_tokenizer(trained)
+    lines = ["12 plus 5", "7 plus 77", "9"]
+    found = translate(model, [tokenizer.encode(line) for line in lines], Search(beams=3))
+    expected = [[tokenizer.decode(target.ids) for target in targets] for targets in found]
+    (tmp_path / "lines.txt").write_text("\n".join(lines) + "\n")
+    status, output, _ = said("translate", trained, "--file", tmp_path / "lines.txt", "--beams", "3")
+    assert status == 0
+    assert output.splitlines() == [texts[0] for texts in expected]
+    output = said("translate", trained, "\n".join(lines), "--beams", "3", "--json")[1]
+    answers = [json.loads(line) for line in output.splitlines()]
+    assert [answer["source"] for answer in answers] == lines
+    assert [[target["text"] for target in answer["targets"]] for answer in answers] == expected
+    assert answers[0]["targets"][0]["score"] == pytest.approx(found[0][0].score, abs=1e-5)
+    status, output, _ = said("translate", trained, lines[0], "--beams", "3", "--all")
+    assert len(output.splitlines()) == 1 + len(expected[0])
+    assert "log-probability" in output
+
+
+def test_plot_draws_the_cross_attention_of_the_translation(trained, said, tmp_path, monkeypatch):
+    from heedful.views import plots
+
+    drawn = []
+    original = plots.heatmaps
+    monkeypatch.setattr(
+        plots,
+        "heatmaps",
+        lambda *maps, **named: drawn.append((maps, named)) or original(*maps, **named),
+    )
+    source = "12 plus 5"
+    assert said("plot", trained, source, "--out", tmp_path)[0] == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "heads.png", "loss.png", "positions.png",
+    ]  # fmt: skip
+    model, tokenizer = load_model(trained), load_tokenizer(trained)
+    ids = tokenizer.encode(source)
+    target = translate(model, [ids])[0][0].ids
+    (maps, rows), named = drawn[0]
+    assert named["key_tokens"] == [*"12·plus·5", "∎"]
+    assert rows == [*tokenizer.pieces(target), "∎"][:16]
+    assert named["titles"][-1] == "layer 1, head 1"
+    begun = torch.tensor([[model.config.begin, *target]])[:, :16]
+    layers = model.cross_steps(torch.tensor([[*ids, model.config.end]]), begun)
+    expected = [weights for steps in layers for weights in steps.weights[0]]
+    for ours, theirs in zip(maps, expected, strict=True):
+        torch.testing.assert_close(ours, theirs, atol=1e-6, rtol=1e-4)
+    refused(said("plot", trained, source, "--second", "5"), "a second text")
+    refused(said("plot", trained, source, "--layers", "2"), "layers from 0 to 1")
+
+
+def test_texts_that_cannot_be_translated_are_one_clear_line(trained, said):
+    refused(said("translate", trained, "12 × 5"), "'×' (U+00D7) at position 3", "one of the")
+    refused(said("translate", trained, "1 plus 2\n1 ÷ 2"), "line 2:", "'÷'")
+    refused(said("translate", trained, "1" * 16), "16 tokens", "at most 15", "shorter")
+    refused(said("translate", trained, ""), "empty")
+    refused(said("translate", trained, "1\n\n2"), "line 2: an empty text")
+    refused(said("translate", trained, "1", "--beams", "0"), "beams = 0")
+    refused(said("translate", trained / "none", "1"), "none")
+
+
+def test_a_model_of_another_kind_says_what_it_is_for(trained, said, tmp_path):
+    refused(said("generate", trained, "12"), "holds a Seq2Seq", "heedful translate")
+    (tmp_path / "text.txt").write_text(LINES)
+    gpt = tmp_path / "gpt"
+    assert said("train", tmp_path / "text.txt", "--out", gpt, *SMALL)[0] == 0
+    refused(said("translate", gpt, "12"), "holds a GPT", "train --pairs", "heedful generate")
+    refused(
+        said("train", "--pairs", tmp_path / "text.txt", "--out", gpt, "--resume"), "other files"
+    )
+
+
+def test_wrong_pairs_and_settings_are_one_clear_line(said, tsv, tmp_path):
+    out = tmp_path / "run"
+
+    def train(*arguments):
+        return said("train", "--out", out, *arguments, *SMALL)
+
+    (tmp_path / "bad.tsv").write_text("a\tb\nno tab\n")
+    refused(train("--pairs", tmp_path / "bad.tsv"), "line 2 of", "no tab")
+    (tmp_path / "long.tsv").write_text("a\tb\n" + "a" * 30 + "\tb\n")
+    refused(train("--pairs", tmp_path / "long.tsv"), "line 2 has 31 tokens", "--context 31")
+    refused(train("--pairs", tmp_path / "none.tsv"), "none.tsv")
+    refused(train("--pairs", tmp_path), "one TSV file")
+    refused(train("--pairs", tsv, "--preset", "quick"), "preset 'quick' with --pairs", "pairs")
+    refused(train(tsv, "--preset", "dates"), "preset 'dates' without --pairs", "quick")
+    refused(train("--pairs", tsv, "--qk-norm"), "qk_norm = True with --pairs")
+    refused(train(tsv, "--decoder-layers", "2"), "decoder_layers = 2 without --pairs")
+    (tmp_path / "typo.toml").write_text("[model]\nwidht = 3\n")
+    refused(train("--pairs", tsv, "--config", tmp_path / "typo.toml"), "'widht'", "width")
+    assert not out.exists()
+    status, _, error = train(tsv, "--pairs", tsv)
+    assert status == 2
+    assert "leave out FILES" in error
+    assert train("--pairs", tsv, "--include", "*.tsv")[0] == 2

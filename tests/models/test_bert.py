@@ -1,0 +1,369 @@
+"""BERTs that transformers saved, every parameter re-drawn: the same numbers in ours, and back."""
+
+import json
+
+import pytest
+import torch
+import torch.nn.functional as F
+from safetensors.torch import load_file, save_file
+
+import heedful
+from heedful.errors import ArgumentError, RunError
+from heedful.models import (
+    Bert,
+    BertConfig,
+    export_model,
+    load_model,
+    loss,
+    weights_of,
+    write_description,
+)
+from heedful.models.names import BERT
+
+transformers = pytest.importorskip("transformers")
+
+VOCABULARY, CONTEXT = 101, 40
+# layers and heads of the two sizes, at widths that are quick to compute
+SIZES = {"base": (12, 12), "large": (24, 16)}
+TINY = {"vocabulary": 37, "context": 19, "width": 20, "layers": 3, "heads": 5, "hidden": 33}
+
+
+def redrawn(model, deviation=0.2):
+    """Every parameter drawn anew, biases and norms too."""
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            is_scale = "norm" in name.lower() and name.endswith("weight")
+            parameter.normal_(float(is_scale), deviation)
+    return model.eval()
+
+
+def bert(kind="BertForMaskedLM", **changes):
+    config = {
+        "vocab_size": VOCABULARY,
+        "hidden_size": 24,
+        "num_hidden_layers": 3,
+        "num_attention_heads": 4,
+        "intermediate_size": 52,
+        "max_position_embeddings": CONTEXT,
+    }
+    return redrawn(getattr(transformers, kind)(transformers.BertConfig(**{**config, **changes})))
+
+
+@pytest.fixture
+def saved(tmp_path):
+    """A tiny BERT as transformers saves it, and ours from the same directory."""
+
+    def call(kind="BertForMaskedLM", **changes):
+        theirs = bert(kind, **changes)
+        theirs.save_pretrained(tmp_path)
+        return theirs, load_model(tmp_path)
+
+    return call
+
+
+def close(ours, theirs):
+    torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
+
+
+def same_everywhere(ours, theirs, ids, segments=None, keep=None):
+    """All hidden states at the real tokens, and whatever both models make of them."""
+    real = torch.ones_like(ids, dtype=torch.bool) if keep is None else keep
+    mask = None if keep is None else keep.long()
+    with torch.inference_mode():
+        mine = ours(ids, segments=segments, keep=keep)
+        his = theirs(ids, token_type_ids=segments, attention_mask=mask, output_hidden_states=True)
+    assert len(mine.hidden_states) == len(his.hidden_states) == ours.config.layers + 1
+    for a, b in zip(mine.hidden_states, his.hidden_states, strict=True):
+        close(a[real], b[real])
+    if isinstance(theirs, transformers.BertForNextSentencePrediction):
+        close(mine.follows, his.logits)
+        return
+    names = {"logits": "logits", "prediction_logits": "logits", "pooler_output": "pooled",
+             "seq_relationship_logits": "follows"}  # fmt: skip
+    compared = [(names[name], value) for name, value in his.items() if name in names]
+    assert compared
+    for name, expected in compared:
+        found = getattr(mine, name)
+        close(*((found[real], expected[real]) if name == "logits" else (found, expected)))
+
+
+def batch(rows=3, tokens=13):
+    ids = torch.randint(VOCABULARY, (rows, tokens))
+    starts = torch.randint(1, tokens, (rows, 1))
+    return ids, (torch.arange(tokens) >= starts).long()
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_the_two_sizes(size, saved):
+    layers, heads = SIZES[size]
+    width = 2 * heads
+    theirs, ours = saved(
+        num_hidden_layers=layers, num_attention_heads=heads, hidden_size=width,
+        intermediate_size=4 * width,
+    )  # fmt: skip
+    assert (ours.config.layers, ours.config.heads) == SIZES[size]
+    same_everywhere(ours, theirs, *batch())
+
+
+@pytest.mark.parametrize(
+    ("kind", "parts"),
+    [
+        ("BertForMaskedLM", {"head"}),
+        ("BertModel", {"pooler"}),
+        ("BertForPreTraining", {"head", "pooler", "next_sentence"}),
+        ("BertForNextSentencePrediction", {"pooler", "next_sentence"}),
+    ],
+)
+def test_each_class_with_the_parts_it_has(kind, parts, saved):
+    theirs, ours = saved(kind)
+    for part in ("head", "pooler", "next_sentence"):
+        assert (getattr(ours, part) is not None) == (part in parts)
+    same_everywhere(ours, theirs, *batch())
+    output = ours(*batch()[:1])
+    assert (output.logits is None) == ("head" not in parts)
+    assert (output.pooled is None) == ("pooler" not in parts)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"hidden_act": "relu"},
+        {"hidden_act": "gelu_new"},
+        {"layer_norm_eps": 1e-2},
+        {"type_vocab_size": 5},
+        {"pad_token_id": None},
+    ],
+    ids=str,
+)
+def test_settings_that_change_the_numbers(changes, saved):
+    theirs, ours = saved(**changes)
+    same_everywhere(ours, theirs, *batch())
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("kind", ["BertForMaskedLM", "BertModel"])
+def test_padding_on_either_side(side, kind, saved):
+    theirs, ours = saved(kind)
+    ids, segments = batch()
+    lengths = torch.tensor([13, 4, 7])[:, None]
+    place = torch.arange(13)[None]
+    keep = place >= 13 - lengths if side == "left" else place < lengths
+    same_everywhere(ours, theirs, ids, segments, keep)
+
+
+def test_padding_on_the_right_changes_nothing(saved):
+    _, ours = saved("BertForPreTraining")
+    ids, segments = batch(1, 9)
+    padded = F.pad(ids, (0, 5), value=7), F.pad(segments, (0, 5), value=1)
+    keep = torch.arange(14)[None] < 9
+    with torch.inference_mode():
+        alone = ours(ids, segments=segments)
+        beside = ours(padded[0], segments=padded[1], keep=keep)
+    close(beside.logits[:, :9], alone.logits)
+    close(beside.pooled, alone.pooled)
+
+
+def test_segments_matter_and_are_0_by_default(saved):
+    _, ours = saved()
+    ids, segments = batch()
+    with torch.inference_mode():
+        plain = ours(ids).logits
+        assert torch.equal(ours(ids, segments=torch.zeros_like(ids)).logits, plain)
+        assert (ours(ids, segments=segments).logits - plain).abs().max() > 0.1
+
+
+def test_old_names_positions_and_copies_of_the_table(tmp_path):
+    """As the first checkpoints have them: gamma and beta, a buffer, the decoder written out."""
+    theirs = bert("BertForPreTraining")
+    theirs.save_pretrained(tmp_path)
+    path = tmp_path / "model.safetensors"
+    tensors = {
+        name.replace("LayerNorm.weight", "LayerNorm.gamma").replace(
+            "LayerNorm.bias", "LayerNorm.beta"
+        ): tensor
+        for name, tensor in load_file(path).items()
+    }
+    assert sum(name.endswith(("gamma", "beta")) for name in tensors) == 2 * (1 + 2 * 3 + 1)
+    tensors |= {
+        "bert.embeddings.position_ids": torch.arange(CONTEXT)[None],
+        "cls.predictions.decoder.weight": tensors["bert.embeddings.word_embeddings.weight"].clone(),
+        "cls.predictions.decoder.bias": tensors["cls.predictions.bias"].clone(),
+    }
+    save_file(tensors, path)
+    description = json.loads((tmp_path / "config.json").read_text())
+    description["architectures"] = ["BertForMaskedLM"]  # the class of one of the heads
+    (tmp_path / "config.json").write_text(json.dumps(description))
+    same_everywhere(load_model(tmp_path), theirs, *batch())
+
+
+def test_one_training_step_gives_the_same_loss_and_gradients(saved):
+    """Id 0 is among the ids: reading it does not train its row, guessing it does."""
+    theirs, ours = saved(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+    ids, segments = batch(3, 17)
+    ids[:, 2] = 0
+    keep = torch.arange(17)[None] < torch.tensor([17, 12, 6])[:, None]
+    labels = torch.where((torch.rand(ids.shape) < 0.4) & keep, ids, -100)
+    his = theirs.train()(
+        ids, token_type_ids=segments, attention_mask=keep.long(), labels=labels
+    ).loss
+    mine = loss(ours.train()(ids, segments=segments, keep=keep).logits, labels)
+    torch.testing.assert_close(mine, his, rtol=1e-6, atol=1e-6)
+    his.backward()
+    mine.backward()
+    gradient = {name: parameter.grad for name, parameter in theirs.named_parameters()}
+    compared = 0
+    for name, parameter in ours.named_parameters():
+        for their_name, mine in BERT.of(name).theirs(parameter.grad).items():
+            close(mine, gradient[their_name])
+            compared += 1
+    assert compared == len(gradient)
+
+
+@pytest.mark.parametrize(
+    ("parts", "kind"),
+    [
+        ({"pooler": False}, "BertForMaskedLM"),
+        ({"masked_words": False}, "BertModel"),
+        ({"next_sentence": True}, "BertForPreTraining"),
+        ({"next_sentence": True, "masked_words": False}, "BertForNextSentencePrediction"),
+    ],
+    ids=str,
+)
+def test_transformers_opens_what_is_exported(parts, kind, tmp_path):
+    changes = {"dropout": 0.3, "attention_dropout": 0.2, "activation": "gelu_tanh", "padding": 5}
+    ours = redrawn(Bert(BertConfig(**TINY, **changes, norm_epsilon=1e-3, **parts)))
+    export_model(ours, tmp_path)
+    theirs, report = getattr(transformers, kind).from_pretrained(tmp_path, output_loading_info=True)
+    assert not any(report[name] for name in ("missing_keys", "unexpected_keys", "mismatched_keys"))
+    assert theirs.config.architectures == [kind]
+    ids = torch.randint(37, (2, 17))
+    same_everywhere(ours, theirs.eval(), ids, torch.randint(2, ids.shape))
+    again = load_model(tmp_path)
+    assert again.config == ours.config
+    for name, parameter in weights_of(ours).items():
+        assert torch.equal(weights_of(again)[name], parameter)
+
+
+def test_a_run_directory_of_our_own(tmp_path):
+    ours = redrawn(Bert(BertConfig(**TINY)))
+    write_description(tmp_path, ours.config)
+    save_file(weights_of(ours), tmp_path / "model.safetensors")
+    again = load_model(tmp_path)
+    ids = torch.randint(37, (2, 7))
+    assert isinstance(again, Bert)
+    assert again.head.output.weight is again.tokens.weight
+    assert torch.equal(again(ids).logits, ours(ids).logits)
+
+
+@pytest.mark.parametrize("padded", [False, True])
+def test_the_steps_are_those_of_the_model(padded, saved):
+    """The maps of each layer are transformers' own, and lead to the recorded output."""
+    theirs, ours = saved("BertModel")
+    ids, segments = batch(2, 11)
+    keep = torch.arange(11)[None] < torch.tensor([[11], [8]]) if padded else None
+    theirs.set_attn_implementation("eager")
+    with torch.inference_mode():
+        maps = theirs(
+            ids,
+            token_type_ids=segments,
+            attention_mask=None if keep is None else keep.long(),
+            output_attentions=True,
+        ).attentions
+        steps = list(ours.steps(ids, segments=segments, keep=keep))
+    assert len(steps) == len(maps) == 3
+    for mine, his in zip(steps, maps, strict=True):
+        assert mine.weights.shape == (2, 4, 11, 11)
+        close(mine.weights, his)
+
+
+def test_a_recording_has_a_map_for_each_layer(saved):
+    _, ours = saved()
+    ids, segments = batch(1, 11)
+    with torch.inference_mode(), heedful.record(ours) as recording:
+        ours(ids, segments=segments)
+    assert [call.name for call in recording] == [f"blocks.{i}.attend" for i in range(3)]
+    for call, steps in zip(recording, ours.steps(ids, segments=segments), strict=True):
+        close(call.weights(), steps.weights[0])
+
+
+def test_dropout_while_training_and_not_after(saved):
+    _, ours = saved(hidden_dropout_prob=0.5, attention_probs_dropout_prob=0.0)
+    ids = batch()[0]
+    assert not torch.equal(ours.train()(ids).logits, ours(ids).logits)
+    assert torch.equal(ours.eval()(ids).logits, ours(ids).logits)
+    assert ours.blocks[0].attend.dropout == 0.0
+    assert ours.config.dropout == 0.5
+
+
+def test_new_weights_are_those_of_the_paper():
+    model = Bert(BertConfig(vocabulary=999, width=96, layers=2, heads=4, padding=3))
+    assert float(model.tokens.weight.detach().std()) == pytest.approx(0.02, rel=0.05)
+    assert not model.tokens.weight[3].any()
+    assert not model.blocks[1].attend.projection.bias.any()
+    assert model.blocks[1].feed_norm.weight.unique().tolist() == [1.0]
+    assert 0 < float(model.positions.detach().std()) < 0.03
+
+
+def test_the_configuration_says_what_it_is():
+    lines = str(BertConfig()).splitlines()
+    values = {line.split()[0]: line.split()[1] for line in lines}
+    assert values["vocabulary"] == "30522"
+    assert values["heads"] == values["layers"] == "12"
+    assert values["hidden"] == "None"
+    assert all(line.endswith(".") for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"heads": 7}, "7 heads for a width of 20"),
+        ({"next_sentence": True, "pooler": False}, "next_sentence without pooler"),
+        ({"padding": 37}, "padding = 37; expected an id below 37"),
+        ({"activation": "swiglu"}, "activation"),
+    ],
+    ids=str,
+)
+def test_configurations_that_cannot_be(changes, words):
+    with pytest.raises(ArgumentError, match=words):
+        BertConfig(**{**TINY, **changes})
+
+
+def test_input_that_does_not_fit_is_one_clear_line():
+    model = Bert(BertConfig(**TINY))
+    ids = torch.zeros(2, 6, dtype=torch.long)
+    for call, words in (
+        (lambda: model(torch.zeros(1, 20, dtype=torch.long)), "20 tokens; .* context of 19"),
+        (lambda: model(ids[0]), r"ids \(6,\)"),
+        (lambda: model(ids.float()), "whole numbers"),
+        (lambda: model([1, 2]), "ids list"),
+        (lambda: model(ids + 37), "token ids from 37 to 37; expected 0 to 36"),
+        (lambda: model(ids, segments=ids + 2), "segments from 2 to 2; expected 0 to 1"),
+        (lambda: model(ids, segments=ids[:1]), r"segments \(1, 6\)"),
+        (lambda: model(ids, keep=torch.ones(2, 5, dtype=torch.bool)), r"keep \(2, 5\)"),
+        (lambda: model(ids, keep=torch.ones(2, 6)), "float32"),
+    ):
+        with pytest.raises(ArgumentError, match=words) as caught:
+            call()
+        assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        ({"architectures": ["BertForSequenceClassification"]}, "heedful.record"),
+        ({"is_decoder": True}, "is_decoder = True"),
+        ({"position_embedding_type": "relative_key"}, "relative_key"),
+        ({"tie_word_embeddings": False}, "tie_word_embeddings = False"),
+        ({"hidden_act": "silu"}, "silu"),
+        ({"num_attention_heads": 5}, "5 heads for a width of 24"),
+        ({"num_hidden_layers": 4}, "missing bert.encoder.layer.3.attention.self.query.weight"),
+        ({"architectures": ["BertForPreTraining"]}, "missing bert.pooler.dense.weight"),
+    ],
+    ids=str,
+)
+def test_models_that_are_not_ours_are_named(config, words, saved, tmp_path):
+    saved()
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **config}))
+    with pytest.raises(RunError, match=words):
+        load_model(tmp_path)

@@ -1,0 +1,310 @@
+"""The encoder–decoder beside torch's own, with the same weights."""
+
+import itertools
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+import heedful
+from heedful.errors import ArgumentError
+from heedful.models import Seq2Seq, Seq2SeqConfig, load_model, loss, write_description
+from heedful.models.directory import FAMILIES
+from heedful.models.weights import weights_of
+from heedful.ops.positions import sinusoidal
+
+SMALL = {"vocabulary": 23, "context": 13, "width": 12, "layers": 2, "decoder_layers": 3, "heads": 3}
+VARIANTS = [
+    {},
+    {"norm_order": "post", "activation": "gelu", "hidden": 17},
+    {"shared": False, "tied": False},
+    {"shared": False, "norm_order": "post"},
+    {"norm": "rms", "activation": "swiglu", "tied": False},
+]
+TORCHS = VARIANTS[:4]  # torch has neither RMSNorm nor SwiGLU in its transformer
+LENGTHS, WRITTEN = (11, 7, 1), (5, 9, 3)
+
+
+def tiny(**changes):
+    model = Seq2Seq(Seq2SeqConfig(**{**SMALL, **changes})).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():  # norms and biases too
+            parameter.normal_(std=0.4)
+    return model
+
+
+def torchs(model):
+    """nn.Transformer's two halves with the weights of a model of ours."""
+    config = model.config
+    shape = {
+        "d_model": config.width,
+        "nhead": config.heads,
+        "dim_feedforward": config.hidden or 4 * config.width,
+        "dropout": 0.0,
+        "activation": config.activation,
+        "batch_first": True,
+        "norm_first": config.norm_order == "pre",
+    }
+    norms = [nn.LayerNorm(config.width) if shape["norm_first"] else None for _ in range(2)]
+    encoder = nn.TransformerEncoder(
+        nn.TransformerEncoderLayer(**shape), 2, norms[0], enable_nested_tensor=False
+    )
+    decoder = nn.TransformerDecoder(nn.TransformerDecoderLayer(**shape), 3, norms[1])
+    whole = nn.Transformer(  # which draws the weights of both anew
+        config.width, config.heads, custom_encoder=encoder, custom_decoder=decoder, batch_first=True
+    )
+    for ours, theirs in zip(model.encoder, encoder.layers, strict=True):
+        copy_attention(ours.attend.projection, ours.attend.output, theirs.self_attn)
+        copy_feed(ours, theirs, ours.feed_norm, theirs.norm2)
+    for ours, theirs in zip(model.decoder, decoder.layers, strict=True):
+        copy_attention(ours.attend.projection, ours.attend.output, theirs.self_attn)
+        both = nn.Linear(config.width, 3 * config.width)
+        for part in ("weight", "bias"):
+            rows = [getattr(ours.cross.query, part), getattr(ours.cross.memory, part)]
+            setattr(both, part, nn.Parameter(torch.cat(rows)))
+        copy_attention(both, ours.cross.output, theirs.multihead_attn)
+        theirs.norm2.load_state_dict(ours.cross_norm.state_dict())
+        copy_feed(ours, theirs, ours.feed_norm, theirs.norm3)
+    if shape["norm_first"]:
+        norms[0].load_state_dict(model.encoder_norm.state_dict())
+        norms[1].load_state_dict(model.decoder_norm.state_dict())
+    return whole
+
+
+def copy_attention(projection, output, theirs):
+    theirs.in_proj_weight.data.copy_(projection.weight)
+    theirs.in_proj_bias.data.copy_(projection.bias)
+    theirs.out_proj.load_state_dict(output.state_dict())
+
+
+def copy_feed(ours, theirs, norm, their_norm):
+    theirs.norm1.load_state_dict(ours.attend_norm.state_dict())
+    theirs.linear1.load_state_dict(ours.feed.enter.state_dict())
+    theirs.linear2.load_state_dict(ours.feed.output.state_dict())
+    their_norm.load_state_dict(norm.state_dict())
+
+
+def kept(lengths, total, side):
+    rows = [[n < length for n in range(total)] for length in lengths]
+    return torch.tensor([row if side == "right" else row[::-1] for row in rows])
+
+
+def by_torch(model, theirs, source, target, source_keep, target_keep):
+    """Logits, with embeddings and positions written out; positions count real tokens."""
+
+    def embed(table, ids, keep):
+        where = [[max(0, sum(row[: n + 1]) - 1) for n in range(len(row))] for row in keep.tolist()]
+        scaled = math.sqrt(model.config.width) * table.weight[ids]
+        return scaled + sinusoidal(13, model.config.width)[torch.tensor(where)]
+
+    output = theirs(
+        embed(model.source_tokens, source, source_keep),
+        embed(model.target_tokens, target, target_keep),
+        tgt_mask=torch.ones(target.shape[1], target.shape[1]).triu(1).bool(),
+        src_key_padding_mask=~source_keep,
+        tgt_key_padding_mask=~target_keep,
+        memory_key_padding_mask=~source_keep,
+    )
+    return output @ model.head.weight.T
+
+
+@pytest.mark.parametrize("side", ["right", "left"])
+@pytest.mark.parametrize("variant", TORCHS, ids=str)
+def test_it_is_torchs_transformer(variant, side):
+    """Logits, and the gradients of parameters that both have, with padding on both texts."""
+    model = tiny(**variant)
+    theirs = torchs(model)
+    source, target = torch.randint(21, (3, 11)), torch.randint(21, (3, 9))
+    source_keep, target_keep = kept(LENGTHS, 11, side), kept(WRITTEN, 9, side)
+    logits = model(source, target, source_keep=source_keep, target_keep=target_keep).logits
+    expected = by_torch(model, theirs, source, target, source_keep, target_keep)
+    torch.testing.assert_close(logits[target_keep], expected[target_keep], atol=2e-5, rtol=1e-5)
+    if side == "left":  # torch's padding asks of nothing at all, and its gradients are no numbers
+        return
+    labels = torch.randint(23, (3, 9))
+    for numbers in (logits, expected):
+        loss(numbers[target_keep], labels[target_keep]).backward(retain_graph=True)
+    for ours, others in (
+        (model.encoder[1].feed.enter, theirs.encoder.layers[1].linear1),
+        (model.decoder[0].cross_norm, theirs.decoder.layers[0].norm2),
+        (model.decoder[2].cross.output, theirs.decoder.layers[2].multihead_attn.out_proj),
+    ):
+        torch.testing.assert_close(ours.weight.grad, others.weight.grad, atol=1e-5, rtol=1e-4)
+        torch.testing.assert_close(ours.bias.grad, others.bias.grad, atol=1e-5, rtol=1e-4)
+    cross = theirs.decoder.layers[1].multihead_attn.in_proj_weight.grad
+    ours = model.decoder[1].cross
+    mine = torch.cat([ours.query.weight.grad, ours.memory.weight.grad])
+    torch.testing.assert_close(mine, cross, atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("side", ["right", "left"])
+@pytest.mark.parametrize("variant", VARIANTS, ids=str)
+def test_padding_changes_nothing(variant, side):
+    model = tiny(**variant)
+    source, target = torch.randint(21, (3, 11)), torch.randint(21, (3, 9))
+    source_keep, target_keep = kept(LENGTHS, 11, side), kept(WRITTEN, 9, side)
+    together = model(source, target, source_keep=source_keep, target_keep=target_keep)
+    for b in range(3):
+        alone = model(source[b, source_keep[b]][None], target[b, target_keep[b]][None])
+        torch.testing.assert_close(
+            together.logits[b, target_keep[b]], alone.logits[0], atol=1e-5, rtol=1e-5
+        )
+        torch.testing.assert_close(
+            together.encoder_states[-1][b, source_keep[b]],
+            alone.encoder_states[-1][0],
+            atol=1e-5,
+            rtol=1e-5,
+        )
+
+
+@pytest.mark.parametrize("variant", VARIANTS, ids=str)
+@given(st.lists(st.integers(1, 9), min_size=1, max_size=4))
+@settings(max_examples=8, deadline=None)
+def test_a_cache_gives_the_same_logits(variant, cuts):
+    model = tiny(**variant)
+    source, target = torch.randint(21, (3, 11)), torch.randint(21, (3, 9))
+    keep, written = kept(LENGTHS, 11, "right"), kept(WRITTEN, 9, "left")
+    memory = model.encode(source, keep=keep)
+    whole = model.decode(target, memory, keep=written, memory_keep=keep)
+    cache = model.new_cache(3, source=11, capacity=9)
+    edges = sorted({0, 9, *cuts})
+    parts = [
+        model.decode(target[:, a:b], memory, keep=written[:, :b], memory_keep=keep, cache=cache)
+        for a, b in itertools.pairwise(edges)
+    ]
+    torch.testing.assert_close(torch.cat(parts, 1), whole, atol=1e-5, rtol=0)
+
+
+def test_a_cache_goes_on_from_other_rows():
+    model = tiny()
+    source, target = torch.randint(21, (1, 5)).repeat(3, 1), torch.randint(21, (3, 4))
+    memory, cache = model.encode(source), model.new_cache(3, source=5)
+    model.decode(target, memory, cache=cache)
+    rows = torch.tensor([2, 0, 2])
+    cache.reorder(rows)
+    more = torch.randint(21, (3, 1))
+    whole = model.decode(torch.cat([target[rows], more], 1), memory)
+    after = model.decode(more, memory, cache=cache)
+    torch.testing.assert_close(after, whole[:, -1:], atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("variant", VARIANTS, ids=str)
+def test_no_target_token_sees_a_later_one_and_all_see_the_whole_source(variant):
+    model = tiny(**variant)
+    source, target = torch.randint(21, (2, 7)), torch.randint(21, (2, 9))
+    before = model(source, target).logits
+    changed = target.clone()
+    changed[:, 5:] = (changed[:, 5:] + 1) % 21
+    after = model(source, changed).logits
+    torch.testing.assert_close(before[:, :5], after[:, :5])
+    assert not torch.allclose(before[:, 5:], after[:, 5:])
+    source[:, -1] = (source[:, -1] + 1) % 21
+    assert (model(source, target).logits != before).any(-1).all()
+
+
+@pytest.mark.parametrize("variant", VARIANTS, ids=str)
+def test_cross_steps_are_what_the_forward_pass_attends(variant):
+    model = tiny(**variant)
+    source, target = torch.randint(21, (2, 7)), torch.randint(21, (2, 5))
+    added = []
+    for block in model.decoder:
+        block.cross.register_forward_hook(lambda layer, x, y: added.append(y))
+    model(source, target)
+    expected = list(added)
+    layers = list(model.cross_steps(source, target))
+    assert [tuple(steps.weights.shape) for steps in layers] == [(2, 3, 5, 7)] * 3
+    for steps, block, y in zip(layers, model.decoder, expected, strict=True):
+        joined = block.cross.output(steps.context.transpose(1, 2).flatten(2))
+        torch.testing.assert_close(joined, y, atol=1e-5, rtol=1e-5)
+
+
+def test_recording_sees_all_three_kinds_of_attention():
+    model = tiny()
+    source, target = torch.randint(21, (1, 7)), torch.randint(21, (1, 5))
+    with heedful.record(model) as recording:
+        model(source, target)
+    shapes = [tuple(call.weights().shape[-2:]) for call in recording]
+    assert shapes == [(7, 7)] * 2 + [(5, 5), (5, 7)] * 3
+    crossing = [steps.weights[0] for steps in model.cross_steps(source, target)]
+    for ours, call in zip(crossing, list(recording)[3::2], strict=True):
+        torch.testing.assert_close(call.weights(), ours, atol=1e-6, rtol=1e-5)
+
+
+@pytest.mark.parametrize("variant", VARIANTS, ids=str)
+def test_every_parameter_learns(variant):
+    model = Seq2Seq(Seq2SeqConfig(**{**SMALL, **variant}))
+    source, target = torch.randint(23, (2, 8)), torch.randint(23, (2, 6))
+    loss(model(source, target).logits, target).backward()
+    assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in model.parameters())
+
+
+def test_tables_are_shared_as_asked():
+    shared, separate = tiny(), tiny(shared=False, tied=False)
+    assert shared.source_tokens.weight is shared.head.weight is shared.target_tokens.weight
+    names = set(weights_of(separate)) - set(weights_of(shared))
+    assert names == {"target_tokens.weight", "head.weight"}
+
+
+def test_the_base_model_of_the_paper_has_its_65_million_parameters():
+    """Table 3 says 65 million, with 37,000 tokens."""
+    config = Seq2SeqConfig(
+        vocabulary=37_000, width=512, layers=6, heads=8, norm_order="post", activation="relu"
+    )
+    with torch.device("meta"):
+        number = sum(p.numel() for p in Seq2Seq(config).parameters())
+    assert number == 63_082_496
+    blocks = 6 * (4 * 512 * 513 + 2 * 512) + 6 * (8 * 512 * 513 + 4 * 512)
+    feeds = 12 * (2 * 512 * 2048 + 2048 + 512 + 2 * 512)
+    assert number == 37_000 * 512 + blocks + feeds
+
+
+def test_a_new_model_starts_near_the_uniform_guess():
+    model = Seq2Seq(Seq2SeqConfig(vocabulary=500, width=64, heads=4)).eval()
+    source, target = torch.randint(500, (8, 20)), torch.randint(500, (8, 20))
+    labels = torch.randint(500, (8, 20))
+    assert abs(loss(model(source, target).logits, labels).item() - math.log(500)) < 1
+
+
+def test_a_run_directory_gives_the_same_model_back(tmp_path):
+    from heedful.files import save_tensors
+
+    assert FAMILIES["heedful-seq2seq"] == (Seq2SeqConfig, Seq2Seq)
+    model = tiny(shared=False, norm_order="post")
+    write_description(tmp_path, model.config)
+    save_tensors(tmp_path / "model.safetensors", weights_of(model), {})
+    loaded = load_model(tmp_path)
+    source, target = torch.randint(21, (2, 7)), torch.randint(21, (2, 5))
+    assert loaded.config == model.config
+    assert torch.equal(loaded(source, target).logits, model(source, target).logits)
+
+
+def test_fields_out_of_range_are_refused_in_one_line():
+    for changes, words in [
+        ({"heads": 5}, "divides the width"),
+        ({"width": 9}, "even"),
+        ({"vocabulary": 2}, "at least 3"),
+        ({"norm_order": "past"}, "post"),
+    ]:
+        with pytest.raises(ArgumentError, match=words) as caught:
+            Seq2SeqConfig(**{**SMALL, **changes})
+        assert "\n" not in str(caught.value)
+
+
+def test_wrong_inputs_are_refused(as_a_user):
+    model = tiny()
+    ids = torch.zeros(1, 5, dtype=torch.long)
+    with pytest.raises(ArgumentError, match=r"a source of 14 tokens; expected at most .* 13"):
+        model(torch.zeros(1, 14, dtype=torch.long), ids)
+    with pytest.raises(ArgumentError, match="a target of 14 tokens"):
+        model(ids, torch.zeros(1, 14, dtype=torch.long))
+    with pytest.raises(ArgumentError, match="target ids from 0 to 23"):
+        model(ids, torch.tensor([[0, 23]]))
+    with pytest.raises(ArgumentError, match="batch of one"):
+        model(ids[0], ids)
+    with pytest.raises(ArgumentError, match="source_keep"):
+        model(ids, ids, source_keep=torch.ones(1, 4, dtype=torch.bool))
+    with pytest.raises(ArgumentError, match="memory of batch 1"):
+        model(ids, ids.repeat(2, 1))

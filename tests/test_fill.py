@@ -1,0 +1,99 @@
+"""Filling gaps: the words and probabilities of the whole model, computed for the gaps alone."""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from heedful.errors import ArgumentError, TextError
+from heedful.fill import fill
+from heedful.models import Bert, BertConfig
+from heedful.text import WordPieceTokenizer
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return WordPieceTokenizer.train(["the capital of france is paris, of spain madrid. " * 9], 120)
+
+
+def bert(tokenizer, **parts):
+    torch.manual_seed(11)
+    shape = {"context": 16, "width": 24, "layers": 2, "heads": 3}
+    model = Bert(BertConfig(vocabulary=tokenizer.size, **shape, **parts)).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.normal_(std=0.5)
+    return model
+
+
+def everywhere(model, tokenizer, *texts):
+    """Probabilities (N, V) of each word at each place, from the model's own logits."""
+    inputs = tokenizer.inputs(*texts)
+    ids, segments = (torch.tensor([numbers]) for numbers in inputs)
+    return inputs.ids, model(ids, segments=segments).logits[0].softmax(-1)
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        ("The capital of France is [MASK].",),
+        ("[MASK] capital [MASK] [MASK]",),
+        ("The capital of [MASK]", "is [MASK]"),
+    ],
+    ids=["one", "several", "pair"],
+)
+def test_words_are_the_likeliest_of_the_whole_model(texts, tokenizer):
+    model = bert(tokenizer)
+    ids, likely = everywhere(model, tokenizer, *texts)
+    gaps = fill(model, tokenizer, *texts, count=4)
+    mask = tokenizer.special["mask"]
+    assert [gap.position for gap in gaps] == [n for n, token in enumerate(ids) if token == mask]
+    for gap in gaps:
+        expected = likely[gap.position].detach()
+        order = expected.argsort(descending=True)[:4].tolist()
+        assert [guess.id for guess in gap.guesses] == order
+        assert [guess.word for guess in gap.guesses] == tokenizer.pieces(order)
+        found = torch.tensor([guess.probability for guess in gap.guesses])
+        torch.testing.assert_close(found, expected[order], rtol=1e-4, atol=1e-6)
+
+
+def test_a_second_text_has_its_own_segment(tokenizer):
+    model = bert(tokenizer)
+    [pair] = fill(model, tokenizer, "paris", "is [MASK]")
+    with torch.no_grad():
+        model.segments.weight[1] += 1
+    [moved] = fill(model, tokenizer, "paris", "is [MASK]")
+    assert pair.position == moved.position
+    assert pair.guesses != moved.guesses
+
+
+def test_more_words_than_there_are(tokenizer):
+    [gap] = fill(bert(tokenizer), tokenizer, "[MASK]", count=10_000)
+    assert len(gap.guesses) == tokenizer.size
+    assert sum(guess.probability for guess in gap.guesses) == pytest.approx(1, abs=1e-5)
+
+
+def test_a_model_that_knows_one_word_says_it(tokenizer):
+    model = bert(tokenizer)
+    [paris] = tokenizer.encode("paris")
+    with torch.no_grad():
+        model.head.output.bias[paris] = 1000.0
+    [gap] = fill(model, tokenizer, "The capital of France is [MASK].", count=1)
+    [guess] = gap.guesses
+    assert guess == ("paris", paris, pytest.approx(1.0))
+
+
+def test_what_cannot_be_filled_is_one_clear_line(tokenizer):
+    model, maskless = bert(tokenizer), SimpleNamespace(special={"cls": 2, "sep": 3})
+    for call, error, words in (
+        (lambda: fill(model, tokenizer, "no gap"), TextError, r"no \[MASK\] in the text"),
+        (lambda: fill(model, tokenizer, "a [mask]"), TextError, "in capitals"),
+        (lambda: fill(model, tokenizer, "paris " * 14 + "[MASK]"), ArgumentError,
+         "17 tokens; .*16"),
+        (lambda: fill(bert(tokenizer, masked_words=False), tokenizer, "[MASK]"), ArgumentError,
+         "BertForMaskedLM"),
+        (lambda: fill(model, maskless, "[MASK]"), ArgumentError, r"without \[MASK\]"),
+    ):  # fmt: skip
+        with pytest.raises(error, match=words) as caught:
+            call()
+        assert "\n" not in str(caught.value)

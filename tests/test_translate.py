@@ -1,0 +1,160 @@
+"""Greedy and beam search beside searches that try every sequence, one by one, with no cache."""
+
+import itertools
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from heedful.errors import ArgumentError
+from heedful.models import Seq2Seq, Seq2SeqConfig
+from heedful.translate import Search, translate
+
+SOURCES = [[1, 2, 0, 1], [2], [0, 0, 1]]
+
+
+def model_of(seed, tokens=3, context=9):
+    """A model with weights so large that its choices differ, of a vocabulary so small that all
+    sequences can be tried."""
+    torch.manual_seed(seed)
+    config = Seq2SeqConfig(vocabulary=tokens + 2, context=context, width=8, layers=1, heads=2)
+    model = Seq2Seq(config).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.normal_(std=0.7)
+    return model
+
+
+def logarithm(model, source, target):
+    """Of the probability of a target, its end with it, from one pass over all of it."""
+    config = model.config
+    ids = torch.tensor([[config.begin, *target]])
+    logits = model(torch.tensor([[*source, config.end]]), ids).logits[0].double()
+    wanted = torch.tensor([*target, config.end])
+    return logits.log_softmax(-1)[torch.arange(len(wanted)), wanted].sum().item()
+
+
+def best_of_all(model, source, longest, penalty):
+    """The best score of every sequence of at most `longest` tokens, the end with them."""
+    tokens = range(model.config.begin)
+    found = []
+    for length in range(longest):
+        for target in itertools.product(tokens, repeat=length):
+            value = logarithm(model, source, target)
+            found.append((value / ((5 + length + 1) / 6) ** penalty, list(target), value))
+    return max(found)
+
+
+@pytest.mark.parametrize("penalty", [0.0, 0.6, 2.0])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_beam_wide_enough_finds_the_best_of_all_sequences(seed, penalty):
+    model = model_of(seed)
+    search = Search(beams=81, length_penalty=penalty, longest=4)
+    for source, found in zip(SOURCES, translate(model, SOURCES, search), strict=True):
+        score, ids, value = best_of_all(model, source, 4, penalty)
+        assert found[0].ids == ids
+        assert found[0].finished
+        assert found[0].score == pytest.approx(score, abs=1e-5)
+        assert found[0].logarithm == pytest.approx(value, abs=1e-5)
+
+
+def greedy(model, source, longest):
+    """Always the likeliest token, the whole target read again for each."""
+    config, target = model.config, []
+    for _ in range(longest):
+        ids = torch.tensor([[config.begin, *target]])
+        logits = model(torch.tensor([[*source, config.end]]), ids).logits[0, -1]
+        logits[config.begin] = -math.inf
+        token = int(logits.argmax())
+        if token == config.end:
+            return target, True
+        target.append(token)
+    return target, False
+
+
+@given(st.integers(0, 10_000), st.floats(0, 3), st.integers(1, 9))
+@settings(max_examples=25, deadline=None)
+def test_one_beam_is_greedy(seed, penalty, longest):
+    model = model_of(seed, tokens=6)
+    search = Search(beams=1, length_penalty=penalty, longest=longest)
+    for source, found in zip(SOURCES, translate(model, SOURCES, search), strict=True):
+        ((ids, value, score, finished),) = found
+        assert (ids, finished) == greedy(model, source, longest)
+        if finished:
+            assert value == pytest.approx(logarithm(model, source, ids), abs=1e-4)
+        assert score == pytest.approx(value / ((5 + len(ids) + finished) / 6) ** penalty)
+
+
+@pytest.mark.parametrize("beams", [1, 2, 5])
+def test_the_cache_and_the_company_change_nothing(beams):
+    """The same targets with a cache and without, alone and in a batch of unequal lengths."""
+    for seed in range(6):
+        model = model_of(seed, tokens=7)
+        search = Search(beams=beams)
+        together = translate(model, SOURCES, search)
+        for other in (
+            translate(model, SOURCES, search, cache=False),
+            [translate(model, [source], search)[0] for source in SOURCES],
+        ):
+            for ours, theirs in zip(together, other, strict=True):
+                assert [target.ids for target in ours] == [target.ids for target in theirs]
+                scores = [target.score for target in theirs]
+                assert [target.score for target in ours] == pytest.approx(scores, abs=1e-5)
+
+
+def by_lists(model, source, beams, penalty, longest):
+    """The same search with Python's own lists, a sequence at a time, letting nothing go early."""
+    config, living, finished = model.config, [(0.0, [])], []
+    for _ in range(longest):
+        onward = []
+        for value, ids in living:
+            row = torch.tensor([[config.begin, *ids]])
+            logits = model(torch.tensor([[*source, config.end]]), row).logits[0, -1].double()
+            likely = logits.log_softmax(-1).tolist()
+            onward += [(value + likely[t], ids, t) for t in range(len(likely)) if t != config.begin]
+        onward = sorted(onward, key=lambda way: -way[0])[: beams - len(finished)]
+        living = [(value, [*ids, t]) for value, ids, t in onward if t != config.end]
+        for value, ids, t in onward:
+            if t == config.end:
+                finished.append((value / ((5 + len(ids) + 1) / 6) ** penalty, ids))
+    return max(finished)[1] if finished else None
+
+
+@given(st.integers(0, 10_000), st.integers(2, 6), st.sampled_from([0.0, 0.6, 1.5]))
+@settings(max_examples=20, deadline=None)
+def test_narrow_beams_are_those_of_a_search_in_plain_lists(seed, beams, penalty):
+    model = model_of(seed, tokens=6)
+    search = Search(beams=beams, length_penalty=penalty, longest=7)
+    for source, found in zip(SOURCES, translate(model, SOURCES, search), strict=True):
+        expected = by_lists(model, source, beams, penalty, 7)
+        assert found[0].finished == (expected is not None)
+        if expected is not None:
+            assert found[0].ids == expected
+        assert len(found) <= beams
+        assert [t.score for t in found] == sorted((t.score for t in found), reverse=True)
+
+
+def test_a_penalty_makes_longer_targets_likelier():
+    model = model_of(1)
+    lengths = [
+        len(
+            translate(model, SOURCES, Search(beams=81, length_penalty=penalty, longest=4))[0][0].ids
+        )
+        for penalty in (0.0, 1.0, 4.0)
+    ]
+    assert lengths == sorted(lengths)
+    assert lengths[0] < lengths[-1]
+
+
+def test_wrong_settings_and_sources_are_refused():
+    model = model_of(0)
+    with pytest.raises(ArgumentError, match="beams = 0"):
+        Search(beams=0)
+    with pytest.raises(ArgumentError, match="length_penalty"):
+        Search(length_penalty=-1.0)
+    with pytest.raises(ArgumentError, match="no sources"):
+        translate(model, [])
+    with pytest.raises(ArgumentError, match="a source of 10 tokens"):
+        translate(model, [[0] * 9])

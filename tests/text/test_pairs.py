@@ -1,0 +1,146 @@
+import re
+from datetime import date, datetime
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from heedful.errors import RunError, TextError
+from heedful.text import (
+    BPETokenizer,
+    Pair,
+    PairFile,
+    TiktokenTokenizer,
+    TokenizerChoice,
+    date_pairs,
+    prepare_pairs,
+    read_pairs,
+    unseen_date_pairs,
+)
+from heedful.text.dates import FORMS, MONTHS, WEEKDAYS, written
+
+PAIRS = [Pair("good night", "gute Nacht"), Pair("naïve café", "火 🙂"), Pair("a b", "c")] * 4
+CHARACTERS = TokenizerChoice("characters")
+
+
+def refused(directory, content, *words):
+    path = directory / "pairs.tsv"
+    path.write_bytes(content)
+    with pytest.raises(TextError) as caught:
+        read_pairs(path)
+    message = str(caught.value)
+    assert "\n" not in message
+    assert all(word in message for word in words), message
+
+
+def test_lines_that_are_no_pairs_are_refused_with_their_number(tmp_path):
+    refused(tmp_path, b"a\tb\nno tab here\n", "line 2 of", "no tab", "one tab")
+    refused(tmp_path, b"a\tb\n\nc\td\n", "line 2 of", "no tab", "empty line")
+    refused(tmp_path, b"a\tb\tlicence\n", "line 1 of", "2 tabs", "cut -f1,2")
+    refused(tmp_path, b"a\tb\nc\td\n \te\n", "line 3 of", "empty source")
+    refused(tmp_path, b"a\t\n", "line 1 of", "empty target")
+    refused(tmp_path, b"", "empty")
+    refused(tmp_path, b"caf\xe9\tb\n", "UTF-8", "position 3")
+    refused(tmp_path, b"a\0\tb\n", "zero byte")
+    with pytest.raises(TextError, match=r"none\.tsv"):
+        read_pairs(tmp_path / "none.tsv")
+
+
+def test_line_endings_and_a_mark_at_the_start_are_no_text(tmp_path):
+    path = tmp_path / "pairs.tsv"
+    path.write_bytes("\ufeffgood night\tgute Nacht\r\n a b \tc\u2028d".encode())
+    assert read_pairs(path) == [("good night", "gute Nacht"), ("a b", "c\u2028d")]
+
+
+@pytest.mark.parametrize("kind", ["characters", "bpe", "cl100k_base"])
+def test_ids_give_the_texts_back(kind, tmp_path, request, monkeypatch):
+    if kind == "cl100k_base":
+        monkeypatch.setenv("TIKTOKEN_CACHE_DIR", str(request.getfixturevalue("data")))
+    choice = TokenizerChoice(kind, vocabulary=300)
+    tokenizer, file = prepare_pairs(PAIRS, choice, tmp_path / "p.npy", longest=40, validation=0.25)
+    assert {"bpe": BPETokenizer, "cl100k_base": TiktokenTokenizer}.get(
+        kind, type(tokenizer)
+    ) is type(tokenizer)
+    assert (len(file), len(file.train), len(file.validation)) == (12, 9, 3)
+    for split, expected in ((file.train, PAIRS[:9]), (file.validation, PAIRS[9:])):
+        for i, pair in enumerate(expected):
+            for ids, text in zip(split[i], pair, strict=True):
+                assert ids[-1] == tokenizer.size + 1
+                assert tokenizer.decode(ids[:-1]) == text
+
+
+@given(
+    st.lists(st.tuples(st.text("abc ", min_size=1), st.text("xyz", min_size=1)), min_size=1),
+    st.floats(0, 0.9),
+)
+@settings(max_examples=40, deadline=None)
+def test_any_pairs_are_kept_in_order_and_split_once(pairs, validation):
+    import tempfile
+    from pathlib import Path
+
+    pairs = [Pair(*pair) for pair in pairs]
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "p.npy")
+        tokenizer, file = prepare_pairs(
+            pairs, CHARACTERS, path, longest=10_000, validation=validation
+        )
+        again = PairFile(path, tokenizer.size + 1, validation)
+        read = [split[i] for split in (again.train, again.validation) for i in range(len(split))]
+        texts = [tuple(tokenizer.decode(side[:-1]) for side in pair) for pair in read]
+    assert texts == pairs
+    assert len(file.train) == int(len(pairs) * (1 - validation))
+
+
+def test_a_text_that_is_too_long_is_refused_with_its_line(tmp_path):
+    with pytest.raises(TextError, match=r"source of line 1 has 11 tokens.*--context 11"):
+        prepare_pairs(PAIRS, CHARACTERS, tmp_path / "p.npy", longest=10)
+    pairs = [Pair("ab", "cd"), Pair("a", "b" * 5), Pair("a" * 9, "b")]
+    with pytest.raises(TextError, match=r"target of line 2 has 6 tokens.*--context 10"):
+        prepare_pairs(pairs, CHARACTERS, tmp_path / "p.npy", longest=5)
+    assert not list(tmp_path.iterdir())
+    prepare_pairs(pairs, CHARACTERS, tmp_path / "p.npy", longest=10)
+
+
+def test_files_that_hold_no_pairs_are_refused(tmp_path):
+    for ids in ([1, 2, 3], [1, 9], [1, 9, 2, 9, 3], [1, 9, 2, 9, 3, 9]):
+        np.save(tmp_path / "p.npy", np.array(ids, np.uint16))
+        with pytest.raises(RunError, match="no pairs"):
+            PairFile(tmp_path / "p.npy", end=9)
+
+
+def read_by_datetime(text):
+    """A written date, read by the standard library alone."""
+    text = re.sub(r"(\d)(st|nd|rd|th)", r"\1", text).removeprefix("the ").replace(" of ", " ")
+    weekday, comma, rest = text.partition(", ")
+    text = rest if comma and weekday in WEEKDAYS else text
+    for form in ("%d %B %Y", "%B %d, %Y", "%b %d %Y", "%d %b %Y", "%d-%b-%Y", "%b %d, %Y",
+                 "%d.%m.%Y", "%m/%d/%Y", "%Y, %B %d", "%Y%m%d"):  # fmt: skip
+        try:
+            found = datetime.strptime(text, form).date()
+        except ValueError:
+            continue
+        assert weekday not in WEEKDAYS or WEEKDAYS[found.weekday()] == weekday
+        return found
+    raise AssertionError(text)
+
+
+def test_written_dates_are_what_the_standard_library_reads():
+    pairs = [*date_pairs()[::40], *unseen_date_pairs()]
+    for source, target in pairs:
+        assert read_by_datetime(source).isoformat() == target
+    for n in range(1, 32):
+        day = date(2000, 1, n)
+        assert {read_by_datetime(written(day, form)) for form in FORMS} == {day}
+    assert len(MONTHS) == 12
+
+
+def test_no_unseen_date_stands_in_training_in_any_form():
+    seen, unseen = date_pairs(), unseen_date_pairs()
+    dates = {target for _, target in seen}
+    others = {target for _, target in unseen}
+    assert not dates & others
+    assert (len(dates), len(others)) == (len(seen), len(unseen)) == (71_049, 2_000)
+    assert len(dates | others) == (date(2099, 12, 31) - date(1900, 1, 1)).days + 1
+    assert {target[:4] for target in others} == {str(year) for year in range(1900, 2100)}
+    assert seen == date_pairs()

@@ -1,0 +1,218 @@
+"""WordPiece: the ids of transformers on any text, from each form of file; trained; pairs."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from heedful.errors import ArgumentError, RunError, TextError
+from heedful.text import BPETokenizer, WordPieceTokenizer, export_tokenizer, load_tokenizer
+from heedful.text.wordpiece import wordpiece_library
+
+transformers = pytest.importorskip("transformers")
+
+TEXT = """The quick brown Fox jumps over the lazy dog; Transformers, robots in disguise!
+Naïve cafés, Ångström, İstanbul, straße, ΑΣΣ, ﬁne. 火车站 ひらがな 한국어 हिन्दी عربى 🙂
+$3.50 (a+b)=c
+"""
+LOST = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+
+
+def words_of(lowercase):
+    """A vocabulary, in the order of its ids."""
+    trained = WordPieceTokenizer.train([TEXT * 9], 190, lowercase=lowercase)
+    return [trained.token_bytes(id).decode() for id in range(trained.size)]
+
+
+@pytest.fixture(scope="module", params=["cased", "uncased"])
+def pair(request, tmp_path_factory):
+    """Theirs and ours, from the same vocab.txt."""
+    directory = tmp_path_factory.mktemp("wordpiece") / request.param
+    directory.mkdir()
+    lower = request.param == "uncased"
+    (directory / "vocab.txt").write_text("\n".join(words_of(lower)) + "\n", "utf-8")
+    (directory / "tokenizer_config.json").write_text(json.dumps({"do_lower_case": lower}))
+    return transformers.BertTokenizer.from_pretrained(directory), load_tokenizer(directory)
+
+
+TEXTS = st.lists(
+    st.one_of(
+        st.text(max_size=12),
+        st.text(alphabet="aAéÉîİßΣςｆ火ｶ\u0301\u00ad\u200d\ufffd\x00\x7f\t\n '-.,$#", max_size=12),
+        st.sampled_from([*TEXT.split(), *LOST, "##ing", "##", "[mask]", "a" * 101, "火" * 3]),
+    ),
+    max_size=6,
+).map(" ".join)
+
+
+@given(TEXTS)
+@settings(max_examples=400, deadline=None)
+def test_ids_are_those_of_transformers_on_any_text(pair, text):
+    theirs, ours = pair
+    assert ours.encode(text) == theirs(text, add_special_tokens=False).input_ids
+
+
+@given(TEXTS, TEXTS.filter(bool))  # an empty second text is none to transformers
+@settings(max_examples=100, deadline=None)
+def test_a_text_and_a_pair_are_framed_as_transformers_does(pair, text, second):
+    theirs, ours = pair
+    for mine, his in (
+        (ours.inputs(text), theirs(text)),
+        (ours.inputs(text, second), theirs(text, second)),
+    ):
+        assert mine.ids == his.input_ids
+        assert mine.segments == his.token_type_ids
+
+
+def test_the_sentence_of_document_000(pair):
+    theirs, ours = pair
+    inputs = ours.inputs("Transformers, robots in disguise.")
+    pieces = ours.pieces(inputs.ids)
+    assert pieces == theirs.convert_ids_to_tokens(inputs.ids)
+    assert (pieces[0], pieces[-1]) == ("[CLS]", "[SEP]")
+    upper = theirs.do_lower_case is False
+    assert ours.decode(inputs.ids[1:-1]) == (
+        "Transformers, robots in disguise." if upper else "transformers, robots in disguise."
+    )
+
+
+def test_sizes_and_special_tokens(pair):
+    theirs, ours = pair
+    assert ours.size == len(theirs) == 190
+    assert ours.special == {
+        role: getattr(theirs, f"{role}_token_id") for role in ("pad", "unk", "cls", "sep", "mask")
+    }
+    assert ours.pieces(ours.special.values()) == list(LOST)
+
+
+@pytest.mark.parametrize("form", ["tokenizer.json", "saved by us", "exported", "no config"])
+def test_each_form_of_file(form, pair, tmp_path):
+    theirs, ours = pair
+    if form == "tokenizer.json":
+        theirs.save_pretrained(tmp_path)
+    elif form == "exported":
+        export_tokenizer(ours, tmp_path, context=64)
+    else:
+        ours.save(tmp_path)
+    again = load_tokenizer(tmp_path)
+    assert isinstance(again, WordPieceTokenizer)
+    assert again.encode(TEXT) == theirs(TEXT, add_special_tokens=False).input_ids
+    assert again.special == ours.special
+    if form == "exported":
+        opened = transformers.AutoTokenizer.from_pretrained(tmp_path)
+        his, mine = opened(TEXT, "a [MASK]"), ours.inputs(TEXT, "a [MASK]")
+        assert (his.input_ids, his.token_type_ids) == (mine.ids, mine.segments)
+        assert (opened.mask_token, opened.pad_token_id) == ("[MASK]", ours.special["pad"])
+        assert opened.model_max_length == 64
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"do_lower_case": True, "strip_accents": False},
+        {"do_lower_case": False, "strip_accents": True},
+        {"do_lower_case": True, "tokenize_chinese_chars": False},
+        {},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("form", ["vocab.txt", "tokenizer.json"])
+def test_settings_of_the_configuration(settings, form, tmp_path):
+    """Beside tokenizer.json, which says otherwise, they go before it, as in transformers."""
+    words = [*LOST, "naive", "naïve", "Naïve", "Naive", "火车", "火", "车", "##车"]
+    ids = {word: id for id, word in enumerate(words)}
+    if form == "vocab.txt":
+        (tmp_path / "vocab.txt").write_text("".join(f"{word}\n" for word in words), "utf-8")
+    else:
+        WordPieceTokenizer(wordpiece_library(ids)).save(tmp_path)
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
+    theirs, ours = transformers.BertTokenizer.from_pretrained(tmp_path), load_tokenizer(tmp_path)
+    text = "Naïve naïve 火车"
+    assert ours.encode(text) == theirs(text, add_special_tokens=False).input_ids
+    lower, strip = settings.get("do_lower_case", True), settings.get("strip_accents")
+    first = "naive" if lower else "Naive"
+    assert ours.pieces(ours.encode(text))[0] == (first if strip in (None, True) else "naïve")
+
+
+def test_special_tokens_of_other_names(tmp_path):
+    words = ["<pad>", "<unk>", "<s>", "</s>", "<mask>", "red"]
+    (tmp_path / "vocab.txt").write_text("\n".join(words))
+    names = {"pad": "<pad>", "unk": "<unk>", "cls": "<s>", "sep": "</s>", "mask": "<mask>"}
+    config = {f"{role}_token": {"content": token} for role, token in names.items()}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
+    ours = load_tokenizer(tmp_path)
+    assert ours.pieces(ours.inputs("Red <mask> blue").ids) == ["<s>", "red", "<mask>", "<unk>",
+                                                              "</s>"]  # fmt: skip
+    ours.save(tmp_path)
+    assert load_tokenizer(tmp_path).special == ours.special
+
+
+def test_training_gives_the_same_in_each_process():
+    """Where the library's own trainer gives characters within words their ids by chance."""
+    program = (
+        "from heedful.text import WordPieceTokenizer, python_reference\n"
+        "trained = WordPieceTokenizer.train([python_reference()[:99_000]], 700)\n"
+        "print([trained.token_bytes(i).decode() for i in range(trained.size)])"
+    )
+    first, second = (
+        subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+        for _ in range(2)
+    )
+    assert first.stdout == second.stdout
+    assert first.stdout.count("', '") > 600
+
+
+def test_what_was_learned_is_used():
+    tokenizer = WordPieceTokenizer.train(["low lower lowest slower slow " * 9], 30)
+    assert tokenizer.pieces(tokenizer.encode("Lowest, slower")) == ["lowest", "[UNK]", "slower"]
+    assert tokenizer.decode(tokenizer.encode("LOWEST slowest")) == "lowest slowest"
+    assert tokenizer.size <= 30
+    assert tokenizer.token_bytes(4) == b"[MASK]"
+
+
+def test_a_text_can_come_in_an_iterator_of_pieces():
+    pieces = ["red green ", "blue", " red"]
+    once = WordPieceTokenizer.train(iter(pieces), 99)
+    assert once.encode("red green blue") == WordPieceTokenizer.train(pieces, 99).encode(
+        "red green blue"
+    )
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "words"),
+    [
+        (lambda: WordPieceTokenizer.train(["abc"], 7), ArgumentError, "7; expected 8 or more"),
+        (lambda: WordPieceTokenizer.train([" \n"], 99), TextError, "without words"),
+        (lambda: WordPieceTokenizer.train(["a\udcff"], 99), TextError, "UTF-8"),
+        (lambda: WordPieceTokenizer(wordpiece_library({"[UNK]": 0, "a": 1})), ArgumentError,
+         r"without \[CLS\], \[SEP\]"),
+        (lambda: WordPieceTokenizer(BPETokenizer.train(["a"], 256)._library), ArgumentError,
+         "kind BPE"),
+    ],
+    ids=["small", "empty", "bytes", "special", "kind"],
+)  # fmt: skip
+def test_what_cannot_be(call, error, words):
+    with pytest.raises(error, match=words):
+        call()
+
+
+def test_ids_and_texts_that_do_not_fit(pair):
+    _, ours = pair
+    with pytest.raises(ArgumentError, match="token 190; expected an id of 0 to 189"):
+        ours.decode([5, 190])
+    with pytest.raises(TextError, match="UTF-8"):
+        ours.encode("a\udcff")
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [(b"\xff\xfe[PAD]", "damaged"), (b"a\nb\n", r"without \[UNK\], \[CLS\], \[SEP\]")],
+    ids=["bytes", "words"],
+)
+def test_a_vocabulary_that_is_none(content, words, tmp_path):
+    (tmp_path / "vocab.txt").write_bytes(content)
+    with pytest.raises(RunError, match=words):
+        load_tokenizer(tmp_path)
