@@ -135,6 +135,14 @@ def test_written_dates_are_what_the_standard_library_reads():
     assert len(MONTHS) == 12
 
 
+def test_english_ordinals():
+    endings = {number: "th" for number in range(1, 32)}
+    endings |= {1: "st", 2: "nd", 3: "rd", 21: "st", 22: "nd", 23: "rd", 31: "st"}
+    for number, ending in endings.items():
+        said = written(date(1999, 1, number), "the {ordinal} of {month}")
+        assert said == f"the {number}{ending} of January"
+
+
 def test_no_unseen_date_stands_in_training_in_any_form():
     seen, unseen = date_pairs(), unseen_date_pairs()
     dates = {target for _, target in seen}

@@ -193,7 +193,7 @@ PRESETS = {
         TextSettings(tokenizer="characters", validation=0.01),
         Seq2SeqConfig(vocabulary=3, context=40, width=64, heads=4, dropout=0.0),
         TrainSettings(
-            steps=800,
+            steps=1000,
             batch=64,
             learning_rate=3e-3,
             warmup=100,
