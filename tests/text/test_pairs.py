@@ -136,7 +136,7 @@ def test_written_dates_are_what_the_standard_library_reads():
 
 
 def test_english_ordinals():
-    endings = {number: "th" for number in range(1, 32)}
+    endings = dict.fromkeys(range(1, 32), "th")
     endings |= {1: "st", 2: "nd", 3: "rd", 21: "st", 22: "nd", 23: "rd", 31: "st"}
     for number, ending in endings.items():
         said = written(date(1999, 1, number), "the {ordinal} of {month}")
