@@ -230,3 +230,77 @@ def test_masks_are_recognised_as_what_they_are(seed):
 
 def _fail(_):
     raise ZeroDivisionError
+
+
+def test_progress_is_told_and_an_exception_ends_it(model):
+    with heedful.record(model) as recording:
+        model(IDS)
+    shares = []
+    summary = recording.summary(shares.append)
+    assert shares == sorted(shares)
+    assert len(shares) >= len(recording)
+    assert shares[-1] == 1.0
+    with heedful.record(model) as again:
+        model(IDS)
+    torch.testing.assert_close(again.summary()["entropy"], summary["entropy"])
+
+    def interrupt(share):
+        raise KeyboardInterrupt
+
+    with heedful.record(model) as third:
+        model(IDS)
+    with pytest.raises(KeyboardInterrupt):
+        third.summary(interrupt)
+    torch.testing.assert_close(third.summary()["entropy"], summary["entropy"])
+
+
+class Given(nn.Module):
+    """Attention with the mask and the bias that it is given."""
+
+    def forward(self, x, mask=None, bias=None):
+        return heedful.attention(x, x, x, mask=mask, bias=bias)
+
+
+def test_what_is_changed_in_place_afterwards_is_recorded_as_it_was():
+    x, mask, bias = torch.randn(2, 5, 4), torch.ones(5, 5).tril().bool(), torch.randn(5, 5)
+    with heedful.record(module := Given()) as recording:
+        for _ in range(2):
+            module(x, mask, bias)
+            mask.logical_not_().fill_diagonal_(True)
+            bias.neg_()
+    for call in recording:
+        expected = heedful.steps(x[0], x[0], x[0], mask=mask, bias=bias).weights
+        torch.testing.assert_close(call.weights()[0], expected, atol=1e-6, rtol=1e-5)
+        mask.logical_not_().fill_diagonal_(True)
+        bias.neg_()
+
+
+def test_an_output_that_is_not_a_number_is_no_proof():
+    x = torch.randn(1, 1, 5, 4)
+    seen = capture.Seen(x, x, x, torch.full_like(x, torch.nan), 0.5)
+    assert not capture.certify(seen).passed
+    seen.output = heedful.attention(x, x, x, scale=0.5)
+    assert capture.certify(seen).passed
+    seen.query = seen.output = torch.full_like(x, torch.nan)  # as the model itself had it
+    assert capture.certify(seen).passed
+
+
+def test_a_claim_of_another_thread_hides_nothing():
+    transformers = pytest.importorskip("transformers")
+    config = transformers.GPT2Config(n_embd=16, n_layer=3, n_head=2, vocab_size=23, n_positions=32)
+    model, other = (transformers.GPT2Model(config).eval() for _ in range(2))
+    turns = [threading.Event(), threading.Event()]
+
+    def hold(*_):
+        turns[0].set()
+        turns[1].wait(10)
+
+    other.h[1].attn.c_proj.register_forward_hook(hold)
+    with heedful.record(model) as recording:
+        thread = threading.Thread(target=other, args=(IDS,))
+        thread.start()
+        turns[0].wait(10)
+        model(IDS)
+        turns[1].set()
+        thread.join()
+    assert len(recording) == 3

@@ -12,6 +12,7 @@ from heedful.ops import statistics as of
 from heedful.ops.causes import Causes, weights
 from heedful.ops.masks import Index
 from heedful.recorder.capture import Check
+from heedful.recorder.progress import Tell, Told
 
 
 @dataclass
@@ -122,10 +123,13 @@ class Call:
         part = weights(self.checked(), self._heads(head), _index(queries), _index(keys)) * columns
         return part if head is None else part[0]
 
-    def summary(self) -> dict[str, Tensor]:
+    def summary(self, progress: Tell | None = None) -> dict[str, Tensor]:
         """Of each head: means over the queries of every statistic of a row, and `received`.
 
         One pass over every row of the map; kept, so that asking again costs nothing.
+
+        Args:
+            progress: is told of the share that is done, 0 to 1, as the pass goes on.
         """
         if "summary" not in self._kept:
             rows = {
@@ -137,9 +141,10 @@ class Call:
                 "sink": of.Sink(),
                 "dropped": of.Dropped(),
             }
-            *means, received = of.gather(self.checked(), *rows.values(), of.Received())
-            summary = {name: of.mean(row) for name, row in zip(rows, means, strict=True)}
-            self._kept["summary"] = {**summary, "received": received}
+            told = [] if progress is None else [Told(progress)]
+            *found, received = of.gather(self.checked(), *told, *rows.values(), of.Received())
+            means = {name: of.mean(row) for name, row in zip(rows, found[len(told) :], strict=True)}
+            self._kept["summary"] = {**means, "received": received}
         return self._kept["summary"]
 
     def _gathered(self, head: int | None, statistic: type, *arguments: Any) -> Any:

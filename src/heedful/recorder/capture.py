@@ -5,6 +5,7 @@ B batch, H query heads, G key heads, N queries, M keys.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -34,13 +35,14 @@ class Seen:
 
     query (B, H, N, d), key (B, G, M, d), value (B, G, M, v), output (B, H, N, v) as the model used
     it. `mask` is one of ours, boolean with True = may attend, or None; `bias` is added to the
-    scaled scores. Both broadcast to (B, H, N, M).
+    scaled scores. Both broadcast to (B, H, N, M). `keep` (B, M) says which keys are no padding,
+    where the call itself was told, and `why` why no output can be compared, where none can.
     """
 
     query: Tensor
     key: Tensor
-    value: Tensor
-    output: Tensor
+    value: Tensor | None
+    output: Tensor | None
     scale: float
     mask: Mask | Tensor | None = None
     bias: Tensor | None = None
@@ -49,6 +51,8 @@ class Seen:
     dropout: float = 0.0
     door: str = ""
     cross: bool | None = None
+    keep: Tensor | None = None
+    why: str = ""
 
     def of_heads(self, heads: Sequence[int]) -> Seen:
         """Some of the heads, each with a key head of its own."""
@@ -68,8 +72,8 @@ class Seen:
             self,
             query=self.query[:, wanted],
             key=self.key[:, shared],
-            value=self.value[:, shared],
-            output=self.output[:, wanted],
+            value=None if self.value is None else self.value[:, shared],
+            output=None if self.output is None else self.output[:, wanted],
             mask=cut(self.mask) if isinstance(self.mask, Tensor) else self.mask,
             bias=cut(self.bias),
             sinks=None if self.sinks is None else self.sinks[wanted],
@@ -197,9 +201,9 @@ def captured(
     layer: int,
     forward: int,
     layouts: list[Layout],
-    heads: Collection[int] | None,
-    values: bool,
-    dtype: torch.dtype | None,
+    heads: Collection[int] | None = None,
+    values: bool = False,
+    dtype: torch.dtype | None = None,
     ids: Tensor | None = None,
 ) -> Capture:
     """Check a call against the output that the model used, and copy what is to be kept."""
@@ -215,7 +219,7 @@ def captured(
         seen.door,
         _copy(seen.query, dtype),
         _copy(seen.key, dtype),
-        _copy(seen.value, dtype) if values else None,
+        _copy(seen.value, dtype) if values and seen.value is not None else None,
         seen.scale,
         layouts,
         check,
@@ -226,15 +230,43 @@ def captured(
     )
 
 
-def layouts_of(seen: Seen, keep: Tensor | None) -> list[Layout]:
-    """For each sequence what is no padding, and the mask over it, recognised."""
+def of_weights(weights: Tensor, door: str) -> Seen:
+    """A call of which only the weights (B, H, N, M) are known."""
+    B, H, N, M = weights.shape
+    # softmax(log W) is W: the map itself is the bias, of queries and keys that say nothing
+    nothing = weights.new_zeros(())
+    return Seen(
+        nothing.expand(B, H, N, 1),
+        nothing.expand(B, H, M, 1),
+        None,
+        None,
+        1.0,
+        bias=weights.detach().float().log(),
+        door=door,
+        why="only the weights are known",
+    )
+
+
+def layouts_of(
+    seen: Seen, real_keys: Tensor | None = None, real_queries: Tensor | None = None
+) -> list[Layout]:
+    """For each sequence what is no padding, and the mask over it, recognised.
+
+    Args:
+        seen: the call.
+        real_keys: (B, M), true for keys that are no padding; default all.
+        real_queries: (B, N); by default a query is as real as the key at its position.
+    """
     B, H, N, _ = seen.query.shape
     M = seen.key.shape[2]
     found = []
     for b in range(B):
         queries, keys = torch.arange(N), torch.arange(M)
-        if keep is not None:
-            keys = keep[b % len(keep)].bool().nonzero()[:, 0].cpu()
+        if real_keys is not None:
+            keys = real_keys[b % len(real_keys)].bool().nonzero()[:, 0].cpu()
+        if real_queries is not None:
+            queries = real_queries[b % len(real_queries)].bool().nonzero()[:, 0].cpu()
+        elif real_keys is not None and not seen.cross:
             queries = keys - (M - N)  # a query stands at the position of its key
             queries = queries[queries >= 0]
         mask = seen.mask_of(b)
@@ -277,6 +309,8 @@ def certify(seen: Seen) -> Check:
     tolerance = TOLERANCE.get(seen.query.dtype, 1e-2)
     if seen.dropout:
         return Check(float("nan"), tolerance, 0, "weights were dropped at random")
+    if seen.value is None or seen.output is None:
+        return Check(float("nan"), tolerance, 0, seen.why)
     N = seen.query.shape[2]
     rows = torch.linspace(0, N - 1, min(N, SAMPLED)).long().unique()
     worst, size = 0.0, 1e-30
@@ -286,8 +320,10 @@ def certify(seen: Seen) -> Check:
         group = len(seen.query[sequence]) // len(seen.value[sequence])
         value = seen.value[sequence].to(map_).repeat_interleave(group, dim=0)
         used = seen.output[sequence][:, rows].to(map_)
+        made = map_ @ value
         # what a row that sees nothing holds differs from kernel to kernel, and is no attention
-        real = (map_.amax(dim=-1, keepdim=True) > 0).to(map_)
-        worst = max(worst, float(((map_ @ value - used) * real).abs().max()))
-        size = max(size, float((used * real).abs().max()))
+        same = (map_ == 0).all(dim=-1, keepdim=True) | (made.isnan() & used.isnan())
+        difference = (made - used).abs().masked_fill(same, 0.0).nan_to_num(nan=math.inf)
+        worst = max(worst, float(difference.max()))
+        size = max(size, float(used.abs().masked_fill(same, 0.0).max()))
     return Check(worst / size, tolerance, len(rows))

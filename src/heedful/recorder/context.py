@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
@@ -13,6 +14,7 @@ from heedful.ops import fused
 from heedful.recorder import huggingface, own, torch_functions
 from heedful.recorder.capture import Layout, Seen, captured, layouts_of
 from heedful.recorder.names import Running
+from heedful.recorder.padding import real_tokens
 from heedful.recorder.recording import Recording
 
 UNRECORDABLE = {  # modules whose layout of attention no map of queries × keys can show
@@ -32,6 +34,7 @@ def record(
     values: bool = False,
     dtype: torch.dtype | None = None,
     every: int = 1,
+    budget: int | None = None,
 ) -> Iterator[Recording]:
     """Record the attention of any PyTorch model while it runs, at the speed that it has.
 
@@ -46,12 +49,15 @@ def record(
         values: keep the values too, for `value_norm`.
         dtype: in which queries and keys are kept; default their own.
         every: record each n-th forward pass only, the first one included.
+        budget: bytes that the record may take in memory; calls past it go to files in the
+            system's directory for temporary ones, which go with the recording. Default no limit.
 
     Yields:
         a `Recording`, which fills as the model runs.
 
     Raises:
         ArgumentError: no module, or a model whose attention cannot be recorded truthfully.
+        SaveError: past the budget, a full disk.
 
     >>> from heedful.models import GPT, GPTConfig
     >>> model = GPT(GPTConfig(vocabulary=9, context=8, width=12, layers=2, heads=3)).eval()
@@ -61,7 +67,7 @@ def record(
     (['blocks.0.attend', 'blocks.1.attend'], tensor([[1., 0., 0., 0.]]))
     """
     _check(model, every)
-    recording = Recording()
+    recording = Recording(budget=budget)
     with ExitStack() as stack:
         running = stack.enter_context(Running(model))
         recorder = _Recorder(recording, running, layers, heads, values, dtype, every)
@@ -70,7 +76,9 @@ def record(
         if huggingface.is_loaded():
             stack.enter_context(huggingface.watch(recorder.see, recorder.claim))
         if torch_functions.is_needed(model):
-            stack.enter_context(torch_functions.watch(recorder.see, recorder.is_wanted))
+            stack.enter_context(
+                torch_functions.watch(recorder.see, recorder.is_wanted, running.batch)
+            )
         yield recording
 
 
@@ -93,6 +101,7 @@ class _Recorder:
         self.names: dict[str, int] = {}
         self.claimed = False
         self._known: list[tuple] = []
+        self._copied: list[tuple] = []
 
     def is_wanted(self) -> bool:
         """Whether what runs now is to be recorded, and no other door sees it already."""
@@ -102,6 +111,9 @@ class _Recorder:
     @contextmanager
     def claim(self) -> Iterator[bool]:
         """What runs inside is one call, which one door sees; whether it is wanted."""
+        if not self.running.here:  # another thread's, whose claim would hide calls of this one
+            yield False
+            return
         wanted = self.is_wanted()
         before, self.claimed = self.claimed, True
         try:
@@ -120,7 +132,7 @@ class _Recorder:
             return
         self.recording.add(
             captured(
-                seen,
+                replace(seen, bias=self._own(seen.bias)),
                 name=running.name,
                 layer=layer,
                 forward=running.forward,
@@ -134,15 +146,31 @@ class _Recorder:
 
     def _layouts(self, seen: Seen) -> list[Layout]:
         """Those of the call; looked for once where the layers of a pass share a mask."""
-        keep = real_tokens(self.running.inputs, seen)
-        size = (*seen.query.shape[:3], seen.key.shape[2])
-        for mask, real, shape, layouts in self._known:
-            if mask is seen.mask and real is keep and shape == size:
+        running = self.running
+        real = real_tokens(running.inputs, seen, running.name, running.names)
+        # `is`, and not ==, for these are tensors; another pass may have changed them in place
+        same = (seen.mask, real.keys, real.queries)
+        size = (running.forward, *seen.query.shape[:3], seen.key.shape[2], seen.cross)
+        for known, shape, layouts in self._known:
+            if shape == size and all(a is b for a, b in zip(same, known, strict=True)):
                 return layouts
-        layouts = layouts_of(seen, keep)
+        layouts = layouts_of(seen, real.keys, real.queries)
         if isinstance(seen.mask, Tensor | None):
-            self._known = [*self._known[-7:], (seen.mask, keep, size, layouts)]
+            self._known = [*self._known[-7:], (same, size, layouts)]
         return layouts
+
+    def _own(self, bias: Tensor | None) -> Tensor | None:
+        """A copy that nothing can change later; one for all layers that share a bias."""
+        if bias is None:
+            return None
+        version = 0 if bias.is_inference() else bias._version
+        place = (bias.data_ptr(), bias.shape, bias.stride(), version)
+        for known, _, copy in self._copied:
+            if known == place:
+                return copy
+        copy = bias.detach().clone()
+        self._copied = [*self._copied[-3:], (place, bias, copy)]  # held, so its place stays its own
+        return copy
 
 
 def token_ids(inputs: dict, seen: Seen) -> Tensor | None:
@@ -153,15 +181,6 @@ def token_ids(inputs: dict, seen: Seen) -> Tensor | None:
     if ids.ndim != 2 or ids.shape[1] != seen.key.shape[2]:
         return None
     return ids.detach().cpu().clone()
-
-
-def real_tokens(inputs: dict, seen: Seen) -> Tensor | None:
-    """(B, M), which keys are no padding, as the model was told; None where it was not."""
-    for name in ("attention_mask", "keep"):
-        mask = inputs.get(name)
-        if isinstance(mask, Tensor) and mask.ndim == 2 and mask.shape[1] == seen.key.shape[2]:
-            return mask
-    return None
 
 
 def _check(model: nn.Module, every: int) -> None:

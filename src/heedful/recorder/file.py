@@ -33,6 +33,13 @@ def save(captures: list[Capture], path: Path, tokens: list[list[str]] | None) ->
     save_tensors(path, once, {**about, "same": same})
 
 
+def size(capture: Capture) -> int:
+    """Bytes of a call's tensors."""
+    tensors: dict[str, Tensor] = {}
+    _describe(capture, "", tensors)
+    return sum(tensor.nbytes for tensor in tensors.values())
+
+
 def _shared(tensors: dict[str, Tensor]) -> dict[str, str]:
     """Names of tensors that are another one, such as a bias that all layers share."""
     first: dict[tuple, str] = {}

@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from heedful.errors import HeedfulError
 from heedful.ops.masks import Causal
 from heedful.recorder.capture import Seen
+from heedful.recorder.recognise import mask_and_bias
 
 
 def is_loaded() -> bool:
@@ -103,21 +103,3 @@ def _is_causal(implementation: str, module: nn.Module, given: dict, query: Tenso
     asked = given.get("is_causal")
     causal = getattr(module, "is_causal", True) if asked is None else asked
     return implementation != "eager" and query.shape[2] > 1 and bool(causal)
-
-
-def mask_and_bias(mask: Any, query: Tensor, key: Tensor) -> tuple[Tensor | None, Tensor | None]:
-    """A mask as it arrives, boolean, added or of blocks, as what may attend and what is added."""
-    if mask is None:
-        return None, None
-    if not isinstance(mask, Tensor):  # flex attention's BlockMask
-        from torch.nn.attention.flex_attention import create_mask
-
-        B, H, N = query.shape[:3]
-        return create_mask(mask.mask_mod, B, H, N, key.shape[2], device=query.device), None
-    if mask.shape[-1] > key.shape[2]:  # a new view would hide that layers share one
-        mask = mask[..., : key.shape[2]]
-    if mask.dtype == torch.bool:
-        return mask, None
-    allowed = mask > torch.finfo(mask.dtype).min / 2
-    added = mask.masked_fill(~allowed, 0.0)
-    return (None if bool(allowed.all()) else allowed), (added if bool(added.any()) else None)

@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 
 class Running:
@@ -22,11 +22,13 @@ class Running:
         self.stack: list[tuple[str, nn.Module]] = []
         self.forward = -1
         self.inputs: dict[str, Any] = {}
+        self.names: list[str] = []
         self._handles: list[Any] = []
         self._thread = threading.get_ident()
 
     def __enter__(self) -> Running:
         self._thread = threading.get_ident()
+        self.names = [name for name, _ in self.model.named_modules()]
         for name, module in self.model.named_modules():
             enter = module.register_forward_pre_hook(self._entering(name), with_kwargs=True)
             leave = module.register_forward_hook(self._leave, always_call=True)
@@ -55,13 +57,14 @@ class Running:
 
     @property
     def name(self) -> str:
-        """The name of the innermost running module."""
-        return self.stack[-1][0]
+        """The name of the innermost running module; that of its class where it is the model."""
+        name, module = self.stack[-1]
+        return name.removeprefix("_orig_mod.") or type(module).__name__
 
-    @property
-    def module(self) -> nn.Module:
-        """The innermost running module."""
-        return self.stack[-1][1]
+    def batch(self) -> int | None:
+        """How many sequences the pass was given: the length of its first tensor."""
+        tensors = (one for one in self.inputs.values() if isinstance(one, Tensor) and one.ndim)
+        return next((len(tensor) for tensor in tensors), None)
 
     def _entering(self, name: str):
         def enter(module: nn.Module, arguments: tuple, keywords: dict) -> None:

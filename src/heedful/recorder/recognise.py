@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -68,3 +70,21 @@ def _is(guess: Mask, table: Tensor) -> bool:
         if not torch.equal(guess.crop(table.shape, rows, device=table.device), table[rows]):
             return False
     return True
+
+
+def mask_and_bias(mask: Any, query: Tensor, key: Tensor) -> tuple[Tensor | None, Tensor | None]:
+    """A mask as it arrives, boolean, added or of blocks, as what may attend and what is added."""
+    if mask is None:
+        return None, None
+    if not isinstance(mask, Tensor):  # flex attention's BlockMask
+        from torch.nn.attention.flex_attention import create_mask
+
+        B, H, N = query.shape[:3]
+        return create_mask(mask.mask_mod, B, H, N, key.shape[2], device=query.device), None
+    if mask.shape[-1] > key.shape[-2]:  # a new view would hide that layers share one
+        mask = mask[..., : key.shape[-2]]
+    if mask.dtype == torch.bool:
+        return mask, None
+    allowed = mask > torch.finfo(mask.dtype).min / 2
+    added = mask.masked_fill(~allowed, 0.0)
+    return (None if bool(allowed.all()) else allowed), (added if bool(added.any()) else None)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import overload
@@ -13,7 +12,9 @@ from torch import Tensor
 from heedful.errors import ArgumentError, RunError
 from heedful.recorder import file, stitch
 from heedful.recorder.call import Call
-from heedful.recorder.capture import Capture, Check, Layout
+from heedful.recorder.capture import Capture, Check, captured, layouts_of, of_weights
+from heedful.recorder.progress import Tell
+from heedful.recorder.spill import Spill
 
 
 class Sequence:
@@ -57,9 +58,23 @@ class Sequence:
         """The text of each token, where it is known."""
         return None if self._texts is None else self._texts[self._index]
 
-    def summary(self) -> dict[str, Tensor | list]:
-        """The statistics of every head of every call, (calls, heads), and `received` of each."""
-        summaries = [call.summary() for call in self]
+    def summary(self, progress: Tell | None = None) -> dict[str, Tensor | list]:
+        """The statistics of every head of every call, (calls, heads), and `received` of each.
+
+        Args:
+            progress: is told of the share that is done, 0 to 1, as the pass goes on; an exception
+                such as Ctrl-C ends it between two blocks.
+
+        Raises:
+            RunError: nothing was recorded, or a call that does not pass its own check.
+        """
+
+        def summary_of(i: int, call: Call) -> dict[str, Tensor]:
+            if progress is None:
+                return call.summary()
+            return call.summary(lambda share: progress((i + share) / len(self)))
+
+        summaries = [summary_of(i, call) for i, call in enumerate(self)]
         if not summaries:
             raise RunError(
                 "nothing was recorded",
@@ -78,8 +93,9 @@ class Sequence:
 class Recording(Sequence):
     """What `heedful.record` yields; iterated, it is its first sequence."""
 
-    def __init__(self, captures: list[Capture] | None = None) -> None:
+    def __init__(self, captures: list[Capture] | None = None, *, budget: int | None = None) -> None:
         super().__init__([] if captures is None else captures, 0)
+        self._spill = Spill(budget)
 
     @property
     def tokens(self) -> list[list[str]] | None:
@@ -92,8 +108,8 @@ class Recording(Sequence):
         self._calls.clear()
 
     def add(self, capture: Capture) -> None:
-        """Keep one more call."""
-        self._captures.append(capture)
+        """Keep one more call, in memory or past the budget on the disk."""
+        self._captures.append(self._spill.keep(capture))
 
     def save(self, path: str | Path) -> Path:
         """Write it as one file, which `heedful.load` opens; it appears whole or not at all.
@@ -180,21 +196,5 @@ def _of_map(map_: Tensor, layer: int) -> Capture:
             expected="a tensor (batch, heads, queries, keys)",
             cause="sdpa, which returns no weights, or a model without output_attentions=True",
         )
-    B, H, N, M = map_.shape
-    # softmax(log W) is W: the map itself is the bias, of queries and keys that say nothing
-    nothing = map_.new_zeros(B, H, 1, 1)
-    layout = Layout(torch.arange(N), torch.arange(M), None)
-    return Capture(
-        f"layer {layer}",
-        layer,
-        0,
-        "self" if N == M else "cross",
-        "given maps",
-        nothing.expand(B, H, N, 1).contiguous(),
-        nothing.expand(B, H, M, 1).contiguous(),
-        None,
-        1.0,
-        [layout] * B,
-        Check(math.nan, 0.0, 0, "the maps were given"),
-        bias=map_.detach().float().log(),
-    )
+    seen = of_weights(map_, "given maps")
+    return captured(seen, name=f"layer {layer}", layer=layer, forward=0, layouts=layouts_of(seen))

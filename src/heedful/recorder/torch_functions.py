@@ -14,10 +14,19 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from heedful.ops.fused import four_axes
 from heedful.ops.masks import Causal
+from heedful.recorder import multi_head
+from heedful.recorder.by_hand import ByHand
 from heedful.recorder.capture import Seen
+from heedful.recorder.recognise import mask_and_bias
 
-SDPA = {F.scaled_dot_product_attention, torch._C._nn.scaled_dot_product_attention}
+SDPA = {
+    F.scaled_dot_product_attention,
+    torch._C._nn.scaled_dot_product_attention,
+    torch.ops.aten.scaled_dot_product_attention,
+    torch.ops.aten.scaled_dot_product_attention.default,
+}
 
 
 def is_needed(model: nn.Module) -> bool:
@@ -29,24 +38,45 @@ def is_needed(model: nn.Module) -> bool:
 
 
 @contextmanager
-def watch(see: Callable[[Seen], None], here: Callable[[], bool]) -> Iterator[None]:
-    """Tell of every call of torch's scaled_dot_product_attention, where `here()` says so."""
-    with _Mode(see, here):
+def watch(
+    see: Callable[[Seen], None], here: Callable[[], bool], batch: Callable[[], int | None]
+) -> Iterator[None]:
+    """Tell of every call of torch's functions of attention, where `here()` says so.
+
+    Args:
+        see: is told of each.
+        here: whether what runs now is to be told.
+        batch: how many sequences the model was given, where that is known.
+    """
+    with _Mode(see, here, batch):
         yield
 
 
 class _Mode(TorchFunctionMode):
-    def __init__(self, see: Callable[[Seen], None], here: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        see: Callable[[Seen], None],
+        here: Callable[[], bool],
+        batch: Callable[[], int | None],
+    ) -> None:
         super().__init__()
         self.see, self.here = see, here
+        self.by_hand = ByHand(see, batch)
 
     def __torch_function__(
         self, function: Any, types: Any, arguments: tuple = (), keywords: dict | None = None
     ) -> Any:
         keywords = keywords or {}
+        if torch.compiler.is_compiling():
+            return function(*arguments, **keywords)
+        if function is multi_head.FUNCTION and self.here():
+            return multi_head.run(self.see, translated, SDPA, arguments, keywords)
         output = function(*arguments, **keywords)
-        if function in SDPA and not torch.compiler.is_compiling() and self.here():
-            self.see(translated(output, *arguments, **keywords))
+        if function in SDPA:
+            if self.here():
+                self.see(translated(output, *arguments, **keywords))
+        elif self.here():
+            self.by_hand.follow(function, arguments, keywords, output)
         return output
 
 
@@ -63,26 +93,16 @@ def translated(
     enable_gqa: bool = False,
 ) -> Seen:
     """A call of SDPA as all doors tell it, with four axes."""
-    mask: Causal | Tensor | None = Causal(0) if is_causal else None
-    bias = None
-    if attn_mask is not None:
-        mask, bias = (attn_mask, None) if attn_mask.dtype == torch.bool else (None, attn_mask)
+    lead = query.shape[:-2]
+    mask, bias = mask_and_bias(attn_mask, query, key)
     return Seen(
-        _four(query),
-        _four(key),
-        _four(value),
-        _four(output),
+        four_axes(query, lead),
+        four_axes(key, lead),
+        four_axes(value, lead),
+        four_axes(output, lead),
         query.shape[-1] ** -0.5 if scale is None else scale,
-        mask=mask,
-        bias=bias,
+        mask=Causal(0) if is_causal else None if mask is None else four_axes(mask, lead),
+        bias=None if bias is None else four_axes(bias, lead),
         dropout=dropout_p,
         door="scaled_dot_product_attention",
     )
-
-
-def _four(tensor: Tensor) -> Tensor:
-    if tensor.ndim == 4:
-        return tensor
-    if tensor.ndim < 4:
-        return tensor.reshape(*[1] * (3 - tensor.ndim), *tensor.shape)[:, None]
-    return tensor.flatten(0, -4)

@@ -1,0 +1,204 @@
+"""The doors of torch's own functions: SDPA, nn.MultiheadAttention, and a softmax by hand."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+import heedful
+from heedful.errors import RunError
+from heedful.ops.masks import Causal
+from heedful.recorder import by_hand
+
+PADDING = torch.tensor([[False] * 7, [False] * 5 + [True] * 2])
+
+
+def multi_head(batch_first, **options):
+    torch.manual_seed(3)
+    layer = nn.MultiheadAttention(12, 3, batch_first=batch_first, **options).eval()
+    query, memory = torch.randn(2, 5, 12), torch.randn(2, 7, 12)
+    if not batch_first:
+        query, memory = query.transpose(0, 1), memory.transpose(0, 1)
+    return layer, (query, memory, memory)
+
+
+@pytest.mark.parametrize("need_weights", [True, False])
+@pytest.mark.parametrize("batch_first", [True, False])
+@pytest.mark.parametrize("options", [{}, {"bias": False}, {"kdim": 12, "vdim": 12}])
+def test_multi_head_attention(need_weights, batch_first, options):
+    layer, given = multi_head(batch_first, **options)
+    _, maps = layer(*given, key_padding_mask=PADDING, average_attn_weights=False)
+    before, _ = layer(*given, key_padding_mask=PADDING, need_weights=need_weights)
+    with heedful.record(layer) as recording:
+        during, _ = layer(*given, key_padding_mask=PADDING, need_weights=need_weights)
+    assert torch.equal(before, during)
+    for b, sequence in enumerate(recording.sequences):
+        [call] = sequence
+        assert (call.name, call.kind, call.door) == (
+            "MultiheadAttention", "cross", "nn.MultiheadAttention"
+        )  # fmt: skip
+        torch.testing.assert_close(call.weights(), maps[b][..., ~PADDING[b]], atol=2e-6, rtol=0)
+        assert call.check.passed
+
+
+@pytest.mark.parametrize("options", [{"add_bias_kv": True}, {"add_zero_attn": True}])
+def test_multi_head_attention_with_keys_of_its_own(options):
+    layer, (query, memory, _) = multi_head(True, **options)
+    _, maps = layer(query, memory, memory, average_attn_weights=False)
+    with heedful.record(layer) as recording:
+        layer(query, memory, memory, need_weights=False)
+    for sequence, map_ in zip(recording.sequences, maps, strict=True):
+        torch.testing.assert_close(sequence[0].weights(), map_, atol=2e-6, rtol=0)
+
+
+@pytest.mark.parametrize("need_weights", [True, False])
+def test_a_mask_of_multi_head_attention_is_recognised(need_weights):
+    layer, (query, _, _) = multi_head(True)
+    mask = torch.ones(5, 5, dtype=torch.bool).triu(1)  # True is to be ignored here
+    options = {"attn_mask": mask, "need_weights": need_weights}
+    _, map_ = layer(query[0], query[0], query[0], attn_mask=mask, average_attn_weights=False)
+    with heedful.record(layer) as recording:
+        layer(query[0], query[0], query[0], **options)
+    assert recording[0].causes.mask == Causal(0)
+    assert recording[0].kind == "causal"
+    torch.testing.assert_close(recording[0].weights(), map_, atol=2e-6, rtol=0)
+
+
+def test_torchs_own_transformer_with_gradients():
+    torch.manual_seed(4)
+    model = nn.Transformer(16, 2, 2, 2, 32, dropout=0.0, batch_first=True)
+    source, target = torch.randn(2, 7, 16), torch.randn(2, 7, 16)
+    options = {
+        "src_key_padding_mask": PADDING,
+        "memory_key_padding_mask": PADDING,
+        "tgt_mask": nn.Transformer.generate_square_subsequent_mask(7),
+    }
+    found = []
+    for context in (heedful.record(nn.Identity()), heedful.record(model)):
+        model.zero_grad()
+        with context as recording:
+            loss = model(source, target, **options).square().sum()
+        loss.backward()
+        found.append([loss.detach(), *(p.grad.clone() for p in model.parameters())])
+    for one, other in zip(*found, strict=True):
+        assert torch.equal(one, other)
+    kinds = ["self", "self", "causal", "cross", "causal", "cross"]
+    assert [call.kind for call in recording] == kinds
+    # the pairs are read from the second sequence, whose source has five tokens
+    assert [call.shape[1:] for call in recording.sequences[1]] == [
+        (5, 5), (5, 5), (7, 7), (7, 5), (7, 7), (7, 5)
+    ]  # fmt: skip
+    assert all(call.check.passed for call in recording)
+    assert recording[3].name == "decoder.layers.0.multihead_attn"
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_a_padded_encoder_gives_real_tokens_what_it_gave():
+    layer = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
+    encoder, x = nn.TransformerEncoder(layer, 2).eval(), torch.randn(2, 7, 16)
+    with torch.no_grad():  # where torch would take its fused path, which cannot be seen
+        before = encoder(x, src_key_padding_mask=PADDING)
+        with heedful.record(encoder) as recording:
+            during = encoder(x, src_key_padding_mask=PADDING)
+    torch.testing.assert_close(before[~PADDING], during[~PADDING])
+    assert [call.shape for call in recording.sequences[1]] == [(2, 5, 5)] * 2
+
+
+class Kernel(nn.Module):
+    """Calls SDPA as it is told."""
+
+    def forward(self, query, key, **options):
+        return nn.functional.scaled_dot_product_attention(query, key, key, **options)
+
+
+@pytest.mark.parametrize("kind", ["boolean", "added"])
+@pytest.mark.parametrize("lead", [(), (2,), (2, 3), (2, 1, 3)])
+def test_masks_of_any_number_of_axes(lead, kind):
+    generator = torch.Generator().manual_seed(5)
+    query, key = (torch.randn(*lead, n, 4, generator=generator) for n in (5, 6))
+    mask = torch.rand(*lead, 5, 6, generator=generator) < 0.7
+    mask[..., 0] = True
+    if kind == "added":
+        mask = torch.where(mask, torch.randn(*lead, 5, 6, generator=generator), -math.inf)
+    with heedful.record(kernel := Kernel()) as recording:
+        kernel(query, key, attn_mask=mask, scale=0.7)
+    scores = 0.7 * query @ key.mT
+    scores = scores + mask if kind == "added" else scores.masked_fill(~mask, -math.inf)
+    found = torch.stack([sequence[0].weights() for sequence in recording.sequences])
+    torch.testing.assert_close(
+        found.reshape(*lead, 5, 6), scores.softmax(-1), atol=2e-6, rtol=0
+    )  # fmt: skip
+    assert recording[0].check.passed
+
+
+@pytest.mark.parametrize(
+    "function",
+    [torch._C._nn.scaled_dot_product_attention, torch.ops.aten.scaled_dot_product_attention],
+)
+def test_other_names_of_the_kernel(function):
+    class Other(nn.Module):
+        def forward(self, x):
+            return function(x, x, x)
+
+    with heedful.record(other := Other()) as recording:
+        other(torch.randn(2, 3, 5, 4))
+    assert [call.door for call in recording] == ["scaled_dot_product_attention"]
+
+
+class Hand(nn.Module):
+    """Attention as many write it, with a router that looks alike and moves no values."""
+
+    def __init__(self, flat, spelled):
+        super().__init__()
+        self.project, self.drop = nn.Linear(12, 36), nn.Dropout(0.1)
+        self.router = nn.Linear(12, 4)
+        self.flat, self.spelled = flat, spelled
+
+    def forward(self, x):
+        B, N, _ = x.shape
+        query, key, value = self.project(x).view(B, N, 3, 3, 4).permute(2, 0, 3, 1, 4)
+        if self.flat:
+            query, key, value = (part.reshape(B * 3, N, 4) for part in (query, key, value))
+        self.map = self.spelled(query @ key.mT / 2)
+        best = nn.functional.softmax(self.router(x), dim=-1).topk(2).indices.float().mean()
+        weights = self.spelled(query @ key.mT / 2).to(torch.float64).float()
+        return best + self.drop(weights) @ value
+
+
+SPELLED = {
+    "function": lambda scores: nn.functional.softmax(scores, dim=-1),
+    "method": lambda scores: scores.softmax(-1),
+    "positive": lambda scores: torch.softmax(scores, scores.ndim - 1),
+    "module": nn.Softmax(dim=-1),
+}
+
+
+@pytest.mark.parametrize("flat", [True, False])
+@pytest.mark.parametrize("spelled", SPELLED)
+def test_attention_by_hand_is_seen_by_its_softmax(spelled, flat):
+    model = Hand(flat, SPELLED[spelled]).eval()
+    with heedful.record(model, values=True) as recording:
+        model(torch.randn(2, 5, 12))
+    maps = model.map.view(2, 3, 5, 5)
+    for sequence, map_ in zip(recording.sequences, maps, strict=True):
+        [call] = sequence
+        assert call.door == by_hand.DOOR
+        torch.testing.assert_close(call.weights(), map_, atol=2e-6, rtol=0)
+        assert math.isnan(call.check.worst)
+        assert call.check.why == "only the weights are known"
+        with pytest.raises(RunError, match="no values"):
+            call.value_norm()
+
+
+def test_a_compiled_model_and_inference_mode():
+    torch.manual_seed(6)
+    model = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True).eval()
+    compiled, x = torch.compile(model, backend="eager"), torch.randn(2, 7, 16)
+    with torch.inference_mode(), heedful.record(compiled) as recording:
+        compiled(x)
+    with heedful.record(model) as plain:
+        model(x)
+    assert [call.name for call in recording] == ["self_attn"]
+    torch.testing.assert_close(recording[0].weights(), plain[0].weights(), atol=2e-6, rtol=0)
+    torch.testing.assert_close(recording.summary()["entropy"], plain.summary()["entropy"])
