@@ -263,16 +263,15 @@ class Given(nn.Module):
 
 def test_what_is_changed_in_place_afterwards_is_recorded_as_it_was():
     x, mask, bias = torch.randn(2, 5, 4), torch.ones(5, 5).tril().bool(), torch.randn(5, 5)
+    expected = []
     with heedful.record(module := Given()) as recording:
         for _ in range(2):
             module(x, mask, bias)
+            expected.append(heedful.steps(x[0], x[0], x[0], mask=mask, bias=bias).weights)
             mask.logical_not_().fill_diagonal_(True)
-            bias.neg_()
-    for call in recording:
-        expected = heedful.steps(x[0], x[0], x[0], mask=mask, bias=bias).weights
-        torch.testing.assert_close(call.weights()[0], expected, atol=1e-6, rtol=1e-5)
-        mask.logical_not_().fill_diagonal_(True)
-        bias.neg_()
+            bias.mul_(3)
+    for call, weights in zip(recording, expected, strict=True):
+        torch.testing.assert_close(call.weights()[0], weights, atol=1e-6, rtol=1e-5)
 
 
 def test_an_output_that_is_not_a_number_is_no_proof():
@@ -287,20 +286,29 @@ def test_an_output_that_is_not_a_number_is_no_proof():
 
 def test_a_claim_of_another_thread_hides_nothing():
     transformers = pytest.importorskip("transformers")
-    config = transformers.GPT2Config(n_embd=16, n_layer=3, n_head=2, vocab_size=23, n_positions=32)
-    model, other = (transformers.GPT2Model(config).eval() for _ in range(2))
-    turns = [threading.Event(), threading.Event()]
+    inside, done = threading.Event(), threading.Event()
 
-    def hold(*_):
-        turns[0].set()
-        turns[1].wait(10)
+    def waiting(module, query, key, value, mask, **options):
+        inside.set()
+        done.wait(10)
+        return query.transpose(1, 2), None
 
-    other.h[1].attn.c_proj.register_forward_hook(hold)
+    transformers.AttentionInterface.register("waiting", waiting)
+
+    def tiny(implementation):
+        config = transformers.GPT2Config(
+            n_embd=16, n_layer=3, n_head=2, vocab_size=23, n_positions=32,
+            bos_token_id=None, eos_token_id=None,
+        )  # fmt: skip
+        kind = transformers.GPT2Model
+        return kind._from_config(config, attn_implementation=implementation).eval()
+
+    model, other = tiny("sdpa"), tiny("waiting")
     with heedful.record(model) as recording:
         thread = threading.Thread(target=other, args=(IDS,))
         thread.start()
-        turns[0].wait(10)
+        inside.wait(10)
         model(IDS)
-        turns[1].set()
+        done.set()
         thread.join()
     assert len(recording) == 3

@@ -42,6 +42,24 @@ def test_multi_head_attention(need_weights, batch_first, options):
         assert call.check.passed
 
 
+def test_the_function_itself_with_a_boolean_padding():
+    layer, (query, memory, _) = multi_head(False)
+
+    class Functional(nn.Module):
+        def forward(self, query, memory):
+            return nn.functional.multi_head_attention_forward(
+                query, memory, memory, 12, 3, layer.in_proj_weight, layer.in_proj_bias, None, None,
+                False, 0.0, layer.out_proj.weight, layer.out_proj.bias, training=False,
+                key_padding_mask=PADDING, average_attn_weights=False,
+            )  # fmt: skip
+
+    with heedful.record(functional := Functional()) as recording:
+        _, maps = functional(query, memory)
+    for b, sequence in enumerate(recording.sequences):
+        found = sequence[0].weights()
+        torch.testing.assert_close(found, maps[b][..., ~PADDING[b]], atol=2e-6, rtol=0)
+
+
 @pytest.mark.parametrize("options", [{"add_bias_kv": True}, {"add_zero_attn": True}])
 def test_multi_head_attention_with_keys_of_its_own(options):
     layer, (query, memory, _) = multi_head(True, **options)
