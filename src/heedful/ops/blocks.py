@@ -15,7 +15,7 @@ from torch import Tensor
 
 from heedful.ops.causes import ENTRIES, HIDDEN, Causes, add_sink, rows_of
 
-QUERIES = 64  # of a block, where they fit: fewer make slow products, more skip less of the mask
+QUERIES = 128  # of a block, where they fit: fewer make slow products, more skip less of the mask
 
 
 class Block(NamedTuple):
@@ -23,16 +23,19 @@ class Block(NamedTuple):
 
     weights: (h, n, m); zero in rows that may attend to nothing.
     scores: (h, n, m), masked; finite, and `HIDDEN` where hidden.
+    largest: (h, n), the largest weight of each row.
     total: (h, n), the log-sum-exp of each row, sink included; −inf where nothing is seen.
     empty: (h, n), rows that may attend to nothing; None where there is none.
     allowed: (h or 1, n, m), what may attend; None where all may.
     heads, queries, keys: where it stands in the map.
     shape: (H, N, M) of the map.
     has_sink: whether a learned sink takes a share of each row.
+    scratch: (h, n, m), room to compute in: fresh memory for each block costs as much as a product.
     """
 
     weights: Tensor
     scores: Tensor
+    largest: Tensor
     total: Tensor
     empty: Tensor | None
     allowed: Allowed
@@ -41,6 +44,7 @@ class Block(NamedTuple):
     keys: range
     shape: tuple[int, int, int]
     has_sink: bool
+    scratch: Tensor
 
     @property
     def rows(self) -> slice:
@@ -111,7 +115,7 @@ def blocks(causes: Causes, *, entries: int = ENTRIES, queries: int = QUERIES) ->
     group = H // of.key.shape[0]
     rows = max(1, min(queries, N, entries // max(1, group * M)))
     size = max(entries, group * rows * M)
-    buffers = of.query.new_empty(size), of.query.new_empty(size)
+    buffers = [of.query.new_empty(size) for _ in range(3)]
     for start in range(0, N, rows):
         run = range(start, min(start + rows, N))
         allowed = _allowed(of, run)
@@ -144,16 +148,30 @@ def _beside(keys: range, certain: range) -> list[range]:
 
 
 def _block(
-    of: Causes, heads: slice, queries: range, allowed: Allowed, buffers: tuple[Tensor, Tensor]
+    of: Causes, heads: slice, queries: range, allowed: Allowed, buffers: list[Tensor]
 ) -> Block:
     allowed = allowed.of_heads(heads)
     shape = (heads.stop - heads.start, len(queries), len(allowed.keys))
-    scores, weights = (buffer[: shape[0] * shape[1] * shape[2]].view(shape) for buffer in buffers)
+    scores, weights, scratch = (
+        buffer[: shape[0] * shape[1] * shape[2]].view(shape) for buffer in buffers
+    )
     _fill_scores(scores, of, heads, queries, allowed)
-    total, empty = _normalise(scores, weights, of.sinks if of.sinks is None else of.sinks[heads])
+    sinks = None if of.sinks is None else of.sinks[heads]
+    largest, total, empty = _normalise(scores, weights, sinks)
     has_sink = of.sinks is not None
     return Block(
-        weights, scores, total, empty, allowed, heads, queries, allowed.keys, of.shape, has_sink
+        weights,
+        scores,
+        largest,
+        total,
+        empty,
+        allowed,
+        heads,
+        queries,
+        allowed.keys,
+        of.shape,
+        has_sink,
+        scratch,
     )
 
 
@@ -164,7 +182,7 @@ def _fill_scores(
     group = of.shape[0] // of.key.shape[0]
     sharing = slice(heads.start // group, heads.stop // group)
     # Heads that share a key head are rows of one product; scaling n × d is cheaper than n × m
-    query = (of.query[heads, rows] * of.scale).view(-1, group * len(queries), of.query.shape[-1])
+    query = (of.query[heads, rows] * of.scale).reshape(-1, group * len(queries), of.query.shape[-1])
     key = of.key[sharing, columns].transpose(1, 2)
     torch.bmm(query, key, out=scores.view(len(query), group * len(queries), -1))
     if of.cap is not None:
@@ -180,21 +198,22 @@ def _fill_scores(
 
 def _normalise(
     scores: Tensor, weights: Tensor, sinks: Tensor | None
-) -> tuple[Tensor, Tensor | None]:
-    """Write the weights; the log-sum-exp of each row, and which rows are empty."""
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Write the weights; the largest and the log-sum-exp of each row, and which are empty."""
     if not scores.numel():
         total = scores.new_full(scores.shape[:2], -torch.inf)
-        return total, torch.ones_like(total, dtype=torch.bool)
+        return torch.zeros_like(total), total, torch.ones_like(total, dtype=torch.bool)
     torch.softmax(scores, dim=-1, out=weights)
-    largest = scores.amax(dim=-1)
-    total = largest - weights.amax(dim=-1).log()  # a pass over the weights, and no exponents
+    highest, largest = scores.amax(dim=-1), weights.amax(dim=-1)
+    total = highest - largest.log()  # a pass over the weights, and no exponents
     if sinks is not None:
         total = add_sink(weights, total, sinks)
-    if bool(largest.min() > HIDDEN / 2):
-        return total, None
-    empty = largest <= HIDDEN / 2
+        largest = (highest - total).exp()
+    if bool(highest.min() > HIDDEN / 2):
+        return largest, total, None
+    empty = highest <= HIDDEN / 2
     weights.masked_fill_(empty[..., None], 0.0)
-    return total.masked_fill(empty, -torch.inf), empty
+    return largest.masked_fill(empty, 0.0), total.masked_fill(empty, -torch.inf), empty
 
 
 def _slice(these: range) -> slice:

@@ -99,7 +99,8 @@ class Entropy(RowStatistic):
     def of(self, block: Block) -> Tensor:
         """From log W = score − log-sum-exp: no logarithm of each weight is needed."""
         share = _row_sums(block)
-        return (block.total * share - torch.linalg.vecdot(block.weights, block.scores)).clamp(min=0)
+        shares = torch.mul(block.weights, block.scores, out=block.scratch)
+        return (block.total * share - shares.sum(dim=-1)).clamp(min=0)
 
 
 class LargestWeight(RowStatistic):
@@ -107,7 +108,7 @@ class LargestWeight(RowStatistic):
 
     def of(self, block: Block) -> Tensor:
         """(h, n)."""
-        return block.weights.amax(dim=-1)
+        return block.largest
 
 
 class Distance(RowStatistic):
@@ -122,8 +123,8 @@ class Distance(RowStatistic):
         weights, first = block.weights, block.position
         n, m = weights.shape[1:]
         # counted from the block's own positions: small numbers have small rounding errors
-        keys = torch.arange(-first, m - first).to(weights)
-        own = torch.arange(n).to(weights)
+        keys = torch.arange(-first, m - first, dtype=weights.dtype, device=weights.device)
+        own = torch.arange(n, dtype=weights.dtype, device=weights.device)
         moment = weights @ keys
         found = own * _row_sums(block) - moment
         start = min(max(first, 0), m)
@@ -146,6 +147,8 @@ class Diagonal(RowStatistic):
         """(h, n)."""
         n, m = block.weights.shape[1:]
         shift = block.position - self.offset
+        if 0 <= shift <= m - n:  # as most are: every row has its key here
+            return block.weights.diagonal(shift, dim1=1, dim2=2)
         found = block.weights.new_zeros(len(block.weights), n)
         first = max(0, -shift)
         line = block.weights.diagonal(shift, dim1=1, dim2=2) if -n < shift < m else found[:, :0]
@@ -224,8 +227,8 @@ class Dropped(RowStatistic):
     """1 − Σₘ W: what a learned sink takes."""
 
     def of(self, block: Block) -> Tensor:
-        """(h, n)."""
-        return 1 - block.weights.sum(dim=-1)
+        """(h, n); nothing but for a sink, whatever rounding leaves of a row."""
+        return 1 - block.weights.sum(dim=-1) if block.has_sink else torch.zeros_like(block.total)
 
 
 class Received(Statistic):
@@ -393,15 +396,16 @@ class Heatmap(Statistic):
 def largest(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """The k largest of each row, descending, and where they are; of equal ones the first.
 
-    torch.topk takes any of equal ones, so the rows that have some at the end are sorted whole.
+    torch.topk takes any of equal ones, so the rows whose next one equals the last are sorted whole.
     """
-    values, places = scores.topk(k, dim=-1)
+    more, where = scores.topk(min(k + 1, scores.shape[-1]), dim=-1)
+    values, places = more[..., :k], where[..., :k]
     places, order = places.sort(dim=-1)  # equal ones in the order of their keys
     values = values.gather(-1, order)
     values, order = values.sort(dim=-1, descending=True, stable=True)
     places = places.gather(-1, order)
-    if k and k < scores.shape[-1]:
-        unsure = (scores >= values[..., -1:]).sum(dim=-1) > k
+    if 0 < k < scores.shape[-1]:
+        unsure = more[..., k] == more[..., k - 1]
         if bool(unsure.any()):
             whole, all_places = scores[unsure].sort(dim=-1, descending=True, stable=True)
             values[unsure], places[unsure] = whole[:, :k], all_places[:, :k]

@@ -18,6 +18,7 @@ from heedful.ops.causes import Causes, weights
 from heedful.ops.masks import Causal, Dense, Mask, Packed
 from heedful.recorder.recognise import is_causal, recognise
 
+CROSSING = ("cross", "encoder_attn", "encdec")  # in the names of modules
 SAMPLED = 8  # rows of each sequence on which a call is checked
 
 # The worst difference that rounding explains, in units of the largest output
@@ -276,9 +277,15 @@ def layouts_of(
     return found
 
 
+def crosses(seen: Seen, name: str) -> bool:
+    """Whether keys are of another sequence than queries: as a door says, or the module's name."""
+    end = ".".join(name.lower().split(".")[-2:])
+    return bool(seen.cross) or any(part in end for part in CROSSING)
+
+
 def _kind(seen: Seen, name: str, layouts: list[Layout]) -> str:
     N, M = seen.query.shape[2], seen.key.shape[2]
-    if seen.cross or "cross" in name.lower() or "encoder_attn" in name:
+    if crosses(seen, name):
         return "cross"
     if any(is_causal(layout.mask) for layout in layouts) or (N == 1 and M > 1):
         return "causal"
@@ -293,8 +300,8 @@ def _of_heads(mask: Mask | None, heads: list[int]) -> Mask | None:
 
 
 def _copy(tensor: Tensor, dtype: torch.dtype | None) -> Tensor:
-    kept = tensor.detach().to(dtype or tensor.dtype, memory_format=torch.contiguous_format)
-    return kept.clone() if kept.data_ptr() == tensor.data_ptr() else kept
+    kept = tensor.new_empty(tensor.shape, dtype=dtype or tensor.dtype)  # each head's rows together
+    return kept.copy_(tensor)
 
 
 def of_sequence(table: Tensor, sequence: int) -> Tensor:
@@ -317,10 +324,10 @@ def certify(seen: Seen) -> Check:
     for sequence in range(len(seen.query)):
         causes = seen.causes(sequence)
         map_ = weights(causes, queries=rows)
-        group = len(seen.query[sequence]) // len(seen.value[sequence])
-        value = seen.value[sequence].to(map_).repeat_interleave(group, dim=0)
+        value = seen.value[sequence].to(map_)
         used = seen.output[sequence][:, rows].to(map_)
-        made = map_ @ value
+        # heads that share a value are rows of one product, so that no value is repeated
+        made = (map_.reshape(len(value), -1, map_.shape[-1]) @ value).reshape(used.shape)
         # what a row that sees nothing holds differs from kernel to kernel, and is no attention
         same = (map_ == 0).all(dim=-1, keepdim=True) | (made.isnan() & used.isnan())
         difference = (made - used).abs().masked_fill(same, 0.0).nan_to_num(nan=math.inf)

@@ -1,0 +1,261 @@
+"""Recording attention beside plain sdpa, and its statistics beside eager attention's.
+
+    python benchmarks/record.py
+    python benchmarks/record.py --long          # 16,384 tokens, and 65,536 for one layer
+
+transformers' GPT2Model in the shape of GPT-2 small, float32, random weights, no cache. What needs
+memory runs in a process of its own, whose peak is the operating system's (VmHWM, with torch and
+the weights in it). Every way gives its statistics, and they are compared before a time is printed.
+The bars: recording at most 1.05 of plain sdpa; forward, record and summary of all heads at most a
+quarter of eager with the same statistics, in at most 2.5 GB; the statistics of a layer at most 1.5
+of its SDPA, the eight strongest keys at most 2.5; 16,384 tokens in at most 4 GB.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import statistics
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from rich.progress import Progress, TimeElapsedColumn
+from timing import Turns, machine
+from torch import Tensor
+from transformers import GPT2Config, GPT2Model
+
+import heedful
+
+VOCABULARY = 50_257
+COMPARED = ("received", "entropy", "largest", "sink", "previous", "self", "distance")
+
+
+class Run(NamedTuple):
+    """What one way found of every head, (layers, heads, …), in how long and how much memory."""
+
+    found: dict[str, Tensor]
+    seconds: float
+    peak: float  # GB
+
+
+def main() -> None:
+    options = _arguments()
+    print(machine())
+    if options.long:
+        longer(16_384, layers=12, bar=4.0)
+        longer(65_536, layers=1)
+        return
+    beside_eager(options.tokens, options.rounds)
+    recording_alone(options.tokens, options.rounds)
+    one_layer(options.tokens, options.rounds)
+
+
+def gpt2(implementation: str, tokens: int, layers: int = 12) -> tuple[GPT2Model, Tensor]:
+    """The model and its input, the same for every implementation."""
+    torch.manual_seed(0)
+    config = GPT2Config(n_positions=tokens, n_layer=layers, use_cache=False)
+    model = GPT2Model._from_config(config, attn_implementation=implementation).eval()
+    with torch.no_grad():  # as drawn, every key is as good as any other
+        for name, parameter in model.named_parameters():
+            if name.endswith("c_attn.weight"):
+                parameter.normal_(std=0.08)
+    return model, torch.randint(0, VOCABULARY, (1, tokens))
+
+
+@torch.no_grad()
+def recorded(tokens: int, layers: int = 12, shown: bool = False) -> Run:
+    model, ids = gpt2("sdpa", tokens, layers)
+    began = time.perf_counter()
+    with heedful.record(model) as recording:
+        model(ids)
+    done = time.perf_counter()
+    with Progress(*Progress.get_default_columns(), TimeElapsedColumn(), disable=not shown) as bar:
+        task = bar.add_task(f"{tokens:,} tokens", total=1.0)
+        summary = recording.summary(lambda share: bar.update(task, completed=share))
+    seconds = time.perf_counter() - began
+    if shown:
+        print(f"{'forward, recorded':44}{done - began:9.1f} s")
+    received = torch.stack(summary.pop("received"))
+    return Run({**summary, "received": received}, seconds, peak())
+
+
+@torch.no_grad()
+def eager(tokens: int) -> Run:
+    model, ids = gpt2("eager", tokens)
+    began = time.perf_counter()
+    maps = model(ids, output_attentions=True).attentions
+    found = [of_map(map_[0]) for map_ in maps]
+    seconds = time.perf_counter() - began
+    return Run(
+        {name: torch.stack([one[name] for one in found]) for name in COMPARED}, seconds, peak()
+    )
+
+
+@torch.no_grad()
+def lens(tokens: int) -> Run:
+    """TransformerLens's cache of every layer's pattern, and the same statistics of it."""
+    from transformer_lens import HookedTransformer, HookedTransformerConfig
+
+    config = HookedTransformerConfig(
+        n_layers=12, d_model=768, n_heads=12, d_head=64, d_mlp=3072, n_ctx=tokens,
+        d_vocab=VOCABULARY, act_fn="gelu_new", normalization_type="LN",
+    )  # fmt: skip
+    model, ids = HookedTransformer(config).eval(), torch.randint(0, VOCABULARY, (1, tokens))
+    began = time.perf_counter()
+    wanted = lambda name: name.endswith("hook_pattern")  # noqa: E731
+    _, cache = model.run_with_cache(ids, names_filter=wanted, return_type=None)
+    found = [of_map(cache["pattern", layer][0]) for layer in range(12)]
+    seconds = time.perf_counter() - began
+    return Run(
+        {name: torch.stack([one[name] for one in found]) for name in COMPARED}, seconds, peak()
+    )
+
+
+def of_map(map_: Tensor) -> dict[str, Tensor]:
+    """The statistics of whole maps (H, N, N), as one would write them."""
+    N = map_.shape[-1]
+    places = torch.arange(N, dtype=map_.dtype)
+    return {
+        "received": map_.sum(1),
+        "entropy": torch.special.entr(map_).sum(-1).mean(-1),
+        "largest": map_.amax(-1).mean(-1),
+        "sink": map_[:, :, 0].mean(-1),
+        "previous": map_.diagonal(-1, 1, 2).mean(-1),
+        "self": map_.diagonal(0, 1, 2).mean(-1),
+        "distance": (places - map_ @ places).mean(-1),  # causal: no key is ahead
+    }
+
+
+def peak() -> float:
+    """GB, of this process since it began."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("VmHWM"):
+            return int(line.split()[1]) * 1024 / 1e9
+    raise SystemExit("no VmHWM in /proc/self/status: the peaks are measured on Linux")
+
+
+def apart(way: Callable[[], Run]) -> Run:
+    """In a fresh process, whose memory nothing else has touched."""
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        return pool.apply(way)
+
+
+def beside_eager(tokens: int, rounds: int) -> None:
+    ways = {"heedful": partial(recorded, tokens), "eager": partial(eager, tokens)}
+    runs: dict[str, list[Run]] = {name: [] for name in ways}
+    for _ in range(rounds):
+        for name, way in ways.items():
+            runs[name].append(apart(way))
+    compare(runs["heedful"][0].found, runs["eager"][0].found)
+    print(f"\nGPT-2 small, {tokens:,} tokens: forward and the statistics of all 144 heads")
+    print(f"{'':44}{'seconds':>11}{'peak':>12}")
+    for name in ways:
+        row(name, runs[name])
+    try:
+        row("TransformerLens", [apart(partial(lens, tokens))])
+    except ImportError as error:
+        print(f"{'TransformerLens':44}    not here: {error}")
+    pairs = zip(runs["heedful"], runs["eager"], strict=True)
+    ratio = statistics.median(one.seconds / other.seconds for one, other in pairs)
+    verdict("heedful / eager", ratio, 0.25)
+    verdict("peak, GB", max(run.peak for run in runs["heedful"]), 2.5)
+
+
+def row(name: str, runs: list[Run]) -> None:
+    seconds = statistics.median(run.seconds for run in runs)
+    print(f"{name:44}{seconds:9.1f} s{max(run.peak for run in runs):9.2f} GB", flush=True)
+
+
+def compare(found: dict[str, Tensor], wanted: dict[str, Tensor]) -> None:
+    """Means to 2e-5, sums over all queries to a thousandth: layers hand rounding on to the next."""
+    for name in COMPARED:
+        exact = 1e-3 if name == "received" else 2e-5
+        torch.testing.assert_close(
+            found[name],
+            wanted[name],
+            atol=exact,
+            rtol=max(exact, 1e-4),
+            msg=lambda text, name=name: f"{name}: {text}",
+        )
+    print(f"\nthe same values as eager's: {', '.join(COMPARED)}")
+
+
+@torch.no_grad()
+def recording_alone(tokens: int, rounds: int) -> None:
+    model, ids = gpt2("sdpa", tokens)
+    outputs = []
+
+    def plain() -> None:
+        outputs[:] = [model(ids)[0]]
+
+    def recording() -> None:
+        with heedful.record(model):
+            output = model(ids)[0]
+        if not torch.equal(output, outputs[0]):
+            raise SystemExit("a recorded model gives another output")
+
+    plain()
+    turns = Turns({"plain sdpa": plain, "recorded": recording}, rounds + 2)
+    print("\nthe forward pass alone; the recorded one gave the same output, bit for bit")
+    for name in turns.seconds:
+        print(f"{name:44}{turns.median(name):9.2f} s")
+    verdict("recorded / plain sdpa", turns.ratio("recorded", "plain sdpa"), 1.05)
+
+
+@torch.no_grad()
+def one_layer(tokens: int, rounds: int) -> None:
+    model, ids = gpt2("sdpa", tokens, layers=2)
+    with heedful.record(model, values=True, layers=[1]) as recording:
+        model(ids)
+    [call] = recording
+    query, key = call.causes.query[None], call.causes.key[None]
+    map_ = call.weights(queries=slice(-64, None))
+    values, _ = map_.topk(8, dim=-1)
+    torch.testing.assert_close(call.top(8).weights[:, -64:], values)
+
+    def summary() -> None:
+        call._kept.clear()
+        call.summary()
+
+    ways = {
+        "SDPA of a layer": lambda: F.scaled_dot_product_attention(
+            query, key, call.value[None], is_causal=True
+        ),
+        "its whole summary": summary,
+        "its 8 strongest keys": lambda: call.top(8),
+    }
+    turns = Turns(ways, 2 * rounds + 1)
+    print(f"\none layer, 12 heads, {tokens:,} tokens")
+    for name in ways:
+        print(f"{name:44}{1e3 * turns.median(name):9.0f} ms")
+    verdict("summary / SDPA", turns.ratio("its whole summary", "SDPA of a layer"), 1.5)
+    verdict("8 keys / SDPA", turns.ratio("its 8 strongest keys", "SDPA of a layer"), 2.5)
+
+
+def longer(tokens: int, layers: int, bar: float | None = None) -> None:
+    print(f"\n{tokens:,} tokens, {layers} layers of 12 heads")
+    run = apart(partial(recorded, tokens, layers, True))
+    row("forward, record and summary", [run])
+    if bar:
+        verdict("peak, GB", run.peak, bar)
+
+
+def verdict(name: str, figure: float, bar: float) -> None:
+    print(f"{name:44}{figure:9.3f}    bar {bar:g}: {'met' if figure <= bar else 'missed'}")
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--tokens", type=int, default=4096)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--long", action="store_true", help="the two long texts alone")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()
