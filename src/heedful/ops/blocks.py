@@ -13,9 +13,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from heedful.ops.causes import ENTRIES, HIDDEN, Causes, add_sink, rows_of
+from heedful.ops.causes import HIDDEN, Causes, add_sink, entries_of, rows_of
 
-QUERIES = 128  # of a block, where they fit: fewer make slow products, more skip less of the mask
+# Of a block, where they fit: fewer make slow products, more skip less of the mask
+QUERIES, ELSEWHERE = 128, 1024
 
 
 class Block(NamedTuple):
@@ -99,7 +100,9 @@ class Allowed(NamedTuple):
         return Allowed(self.keys, cut)
 
 
-def blocks(causes: Causes, *, entries: int = ENTRIES, queries: int = QUERIES) -> Iterator[Block]:
+def blocks(
+    causes: Causes, *, entries: int | None = None, queries: int | None = None
+) -> Iterator[Block]:
     """The whole map, block after block.
 
     A block's tensors are overwritten by the next one.
@@ -108,13 +111,15 @@ def blocks(causes: Causes, *, entries: int = ENTRIES, queries: int = QUERIES) ->
         causes: what the map is a function of.
         entries: how many weights a block may have; at least one row of the heads that share a
             key head is computed at once.
-        queries: how many rows of a head.
+        queries: how many rows of a head. Both are larger on an accelerator by default.
     """
     of = causes.in_precision()
     H, N, M = of.shape
     group = H // of.key.shape[0]
+    entries = entries or entries_of(of.query)
+    queries = queries or (QUERIES if of.query.is_cpu else ELSEWHERE)
     rows = max(1, min(queries, N, entries // max(1, group * M)))
-    size = max(entries, group * rows * M)
+    size = min(max(entries, group * rows * M), H * N * M)
     buffers = [of.query.new_empty(size) for _ in range(3)]
     for start in range(0, N, rows):
         run = range(start, min(start + rows, N))

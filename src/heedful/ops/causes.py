@@ -14,7 +14,9 @@ from torch import Tensor
 from heedful.ops.masks import ALL, Index, Mask, indices
 
 HIDDEN = -1e30  # a score that no exponent survives, and that, unlike −inf, times a weight of 0 is 0
-ENTRIES = 1 << 21  # scores computed at once: 8 MB; less starts more operations, more fits no cache
+# Scores computed at once: on a CPU 8 MB, for less starts more operations and more fits no cache;
+# elsewhere 256 MB, so that an accelerator has enough to do
+ENTRIES, ELSEWHERE = 1 << 21, 1 << 26
 
 
 class Causes(NamedTuple):
@@ -87,7 +89,7 @@ def weights(causes: Causes, heads: slice = ALL, queries: Index = ALL, keys: Inde
     H, N, M = of.shape
     rows, columns = indices(queries, N, "query"), indices(keys, M, "key")
     shown = of.query.new_empty(H, len(rows), len(columns))
-    step = max(1, ENTRIES // max(1, H * M))
+    step = max(1, entries_of(of.query) // max(1, H * M))
     for start in range(0, len(rows), step):
         part = scores(of, rows[start : start + step])
         whole, total = part.softmax(dim=-1), part.logsumexp(dim=-1)
@@ -96,6 +98,11 @@ def weights(causes: Causes, heads: slice = ALL, queries: Index = ALL, keys: Inde
         whole.masked_fill_(part.amax(dim=-1, keepdim=True) <= HIDDEN / 2, 0.0)
         shown[:, start : start + step] = whole[:, :, columns]
     return shown
+
+
+def entries_of(tensor: Tensor) -> int:
+    """How many scores are computed at once where a tensor is."""
+    return ENTRIES if tensor.is_cpu else ELSEWHERE
 
 
 def scores(of: Causes, rows: Tensor) -> Tensor:
