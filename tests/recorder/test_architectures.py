@@ -1,6 +1,6 @@
 """Recorded maps beside those of eager attention, for models of transformers built tiny.
 
-Adding an architecture is a line in `DECODERS` or `ENCODERS`: its configuration class, and what of
+Adding an architecture is a line in `TEXT`, `PAIRS` or `OTHERS`: the class of its model, and what of
 the configuration is its own.
 """
 
@@ -9,6 +9,7 @@ import torch
 import transformers
 
 import heedful
+from heedful.recorder.recording import call_of
 
 transformers.logging.set_verbosity_error()
 SMALL = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 50,
@@ -16,40 +17,68 @@ SMALL = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "v
          "eos_token_id": 2}  # fmt: skip
 GROUPED = {"num_key_value_heads": 2}
 MIXTURE = {"num_local_experts": 2, "num_experts_per_tok": 1}
-DECODERS = {
-    "GPT2": {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64},
-    "Llama": GROUPED,
-    "Qwen2": GROUPED,
-    "Qwen3": GROUPED | {"head_dim": 8},
-    "Phi3": GROUPED,
-    "Mistral": GROUPED | {"sliding_window": 4},
-    "Gemma": GROUPED | {"head_dim": 8},
-    "Gemma2": GROUPED | {"head_dim": 8, "query_pre_attn_scalar": 8, "sliding_window": 4},
-    "Cohere2": GROUPED | {"sliding_window": 4},
-    "Olmo2": GROUPED,
-    "GptOss": GROUPED | MIXTURE | {"head_dim": 8, "sliding_window": 4},
-    "OPT": {"ffn_dim": 48, "word_embed_proj_dim": 32, "max_position_embeddings": 64},
-    "GPTNeoX": {},
-    "Falcon": {},
-    "StableLm": GROUPED,
+LATENT = {"num_key_value_heads": 4, "kv_lora_rank": 8, "q_lora_rank": 12, "qk_rope_head_dim": 4,
+          "qk_nope_head_dim": 8,
+          "v_head_dim": 6, "n_routed_experts": 4, "n_group": 1, "topk_group": 1,
+          "num_experts_per_tok": 2, "moe_intermediate_size": 16,
+          "first_k_dense_replace": 1}  # fmt: skip
+LINEAR = {"linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 8,
+          "linear_value_head_dim": 8, "layer_types": ["linear_attention", "full_attention"],
+          "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16,
+          "shared_expert_intermediate_size": 16, "head_dim": 8}  # fmt: skip
+TEXT = {
+    "GPT2Model": {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64},
+    "LlamaModel": GROUPED,
+    "Qwen2Model": GROUPED,
+    "Qwen3Model": GROUPED | {"head_dim": 8},
+    "Qwen3NextModel": GROUPED | LINEAR,
+    "Phi3Model": GROUPED,
+    "MistralModel": GROUPED | {"sliding_window": 4},
+    "GemmaModel": GROUPED | {"head_dim": 8},
+    "Gemma2Model": GROUPED | {"head_dim": 8, "query_pre_attn_scalar": 8, "sliding_window": 4},
+    "Gemma3TextModel": GROUPED | {"head_dim": 8, "query_pre_attn_scalar": 8, "sliding_window": 4,
+                                  "layer_types": ["sliding_attention", "full_attention"]},
+    "Cohere2Model": GROUPED | {"sliding_window": 4},
+    "Olmo2Model": GROUPED,
+    "GptOssModel": GROUPED | MIXTURE | {"head_dim": 8, "sliding_window": 4},
+    "DeepseekV3Model": LATENT,
+    "OPTModel": {"ffn_dim": 48, "word_embed_proj_dim": 32, "max_position_embeddings": 64},
+    "GPTNeoXModel": {},
+    "FalconModel": {},
+    "StableLmModel": GROUPED,
+    "BloomModel": {},
+    "BertModel": {},
+    "RobertaModel": {"max_position_embeddings": 64},
+    "DistilBertModel": {"dim": 32, "n_layers": 2, "n_heads": 4, "hidden_dim": 48},
+    "ElectraModel": {"embedding_size": 32},
+    "ModernBertModel": {"local_attention": 4, "global_attn_every_n_layers": 2},
+    "CLIPTextModel": {},
+}  # fmt: skip
+SIDES = {"encoder_layers": 2, "encoder_attention_heads": 4, "encoder_ffn_dim": 48, "d_model": 32,
+         "decoder_layers": 2, "decoder_attention_heads": 4, "decoder_ffn_dim": 48}  # fmt: skip
+PAIRS = {
+    "T5Model": {"d_model": 32, "d_kv": 8, "num_heads": 4, "num_layers": 2, "d_ff": 48},
+    "BartModel": SIDES | {"max_position_embeddings": 64},
+    "WhisperModel": SIDES | {"num_mel_bins": 6, "max_source_positions": 9},
 }
-ENCODERS = {
-    "Bert": {},
-    "Roberta": {"max_position_embeddings": 64},
-    "DistilBert": {"dim": 32, "n_layers": 2, "n_heads": 4, "hidden_dim": 48},
-    "Electra": {"embedding_size": 32},
-    "ModernBert": {"local_attention": 4, "global_attn_every_n_layers": 2},
-}
+PICTURE = {"image_size": 12, "patch_size": 4}
+OTHERS = {
+    "ViTModel": PICTURE,
+    "Dinov2Model": PICTURE | {"mlp_ratio": 2},
+    "SwinModel": {"image_size": 16, "patch_size": 2, "embed_dim": 16, "depths": [2, 2],
+                  "num_heads": [2, 4], "window_size": 4},
+}  # fmt: skip
 LENGTH = 9
 PADDING = {"none": [0, LENGTH], "left": [3, LENGTH], "right": [0, LENGTH - 3]}
 
 
-def tiny(name, implementation, causal):
-    config = getattr(transformers, f"{name}Config")(**SMALL | (DECODERS | ENCODERS)[name])
-    head = "" if not causal else "LMHead" if name == "GPT2" else "For"
-    suffix = {"": "", "LMHead": "", "For": "CausalLM"}[head]
-    kind = getattr(transformers, f"{name}{head if head == 'LMHead' else suffix and 'For'}"
-                   f"{'Model' if not causal or head == 'LMHead' else suffix}")  # fmt: skip
+def tiny(name, implementation="eager"):
+    """The same weights for every implementation."""
+    kind = getattr(transformers, name)
+    own = (TEXT | PAIRS | OTHERS)[name]
+    config = kind.config_class(**own if "depths" in own else SMALL | own)
+    if implementation == "sdpa" and not kind._supports_sdpa:
+        implementation = "eager"
     model = kind._from_config(config, attn_implementation=implementation)
     generator = torch.Generator().manual_seed(7)
     with torch.no_grad():  # peaked attention, and biases that are not zero
@@ -58,43 +87,103 @@ def tiny(name, implementation, causal):
     return model.eval()
 
 
-def compare(name, implementation, padding, causal):
-    model, eager = tiny(name, implementation, causal), tiny(name, "eager", causal)
-    eager.load_state_dict(model.state_dict())
-    ids = torch.randint(3, 50, (2, LENGTH), generator=torch.Generator().manual_seed(1))
-    keep = torch.ones(2, LENGTH, dtype=torch.long)
+def kept(padding, length=LENGTH):
+    """(2, length): true for real tokens, with padding in the second sequence."""
     first, last = PADDING[padding]
-    keep[1, :first] = keep[1, last:] = 0
+    keep = torch.ones(2, length, dtype=torch.long)
+    keep[1, :first] = keep[1, last - LENGTH + length :] = 0
+    return keep
+
+
+def words(length=LENGTH):
+    return torch.randint(3, 50, (2, length), generator=torch.Generator().manual_seed(1))
+
+
+def recorded(name, implementation, given):
+    """What was recorded, and what eager attention returned, of the same weights."""
+    model = tiny(name, implementation)
     with torch.no_grad():
-        before = model(ids, attention_mask=keep)[0]
+        before = model(**given)[0]
         with heedful.record(model, values=True) as recording:
-            during = model(ids, attention_mask=keep)[0]
-        maps = eager(ids, attention_mask=keep, output_attentions=True).attentions
+            during = model(**given)[0]
+        returned = tiny(name)(**given, output_attentions=True)
     assert torch.equal(before, during)
-    assert len(recording) == len(maps) == 2
-    for b, sequence in enumerate(recording.sequences):
-        real = keep[b].nonzero()[:, 0]
-        for layer, (call, whole) in enumerate(zip(sequence, maps, strict=True)):
+    return recording, returned
+
+
+def same(captures, maps, queries, keys, limit=2e-6):
+    """Each call is the map of its layer, on real rows; `queries` and `keys` (B, …) say which."""
+    maps = [map_ for map_ in maps if map_ is not None]  # a layer of another kind has none
+    assert len(captures) == len(maps) > 0
+    for layer, (capture, whole) in enumerate(zip(captures, maps, strict=True)):
+        assert len(capture.query) == len(whole)
+        for b in range(len(whole)):
+            rows, columns = (side[b].nonzero()[:, 0] for side in (queries, keys))
+            call = call_of(capture, b)
             torch.testing.assert_close(
-                call.weights(), whole[b][:, real][:, :, real], atol=2e-6, rtol=0
-            )
-            assert call.check.passed
-            assert call.layer == layer
+                call.weights(), whole[b][:, rows][:, :, columns], atol=limit, rtol=0,
+                msg=lambda text, layer=layer, b=b: f"layer {layer}, sequence {b}: {text}",
+            )  # fmt: skip
+            assert not call.check.worst > call.check.tolerance
 
 
 @pytest.mark.parametrize("padding", PADDING)
-@pytest.mark.parametrize("name", DECODERS)
-def test_decoders(name, padding):
-    implementation = "eager" if name in ("Gemma2", "GptOss") else "sdpa"
-    compare(name, implementation, padding, causal=True)
+@pytest.mark.parametrize("name", TEXT)
+def test_text(name, padding):
+    keep = kept(padding)
+    recording, returned = recorded(name, "sdpa", {"input_ids": words(), "attention_mask": keep})
+    same(recording._captures, returned.attentions, keep, keep)
+    assert [call.layer for call in recording] == list(range(len(recording)))
+    assert [sequence[0].shape[1] for sequence in recording.sequences] == keep.sum(1).tolist()
 
 
 @pytest.mark.parametrize("padding", PADDING)
-@pytest.mark.parametrize("name", ENCODERS)
-def test_encoders(name, padding):
-    compare(name, "sdpa", padding, causal=False)
+@pytest.mark.parametrize("name", PAIRS)
+def test_encoders_with_decoders(name, padding):
+    read, written = kept(padding), kept(padding, 7)
+    given = {"decoder_input_ids": words(7), "decoder_attention_mask": written}
+    if name == "WhisperModel":  # sound is never padded
+        read = kept("none")
+        given["input_features"] = torch.randn(2, 6, 18)
+    else:
+        given |= {"input_ids": words(), "attention_mask": read}
+    recording, returned = recorded(name, "sdpa", given)
+    reads = [c for c in recording._captures if c.name.startswith("encoder.")]
+    writes = [c for c in recording._captures if c.name.startswith("decoder.")]
+    crossing = [c for c in writes if c.kind == "cross"]
+    same(reads, returned.encoder_attentions, read, read, limit=1e-5)
+    same(crossing, returned.cross_attentions, written, read, limit=1e-5)
+    writes = [c for c in writes if c.kind == "causal"]
+    same(writes, returned.decoder_attentions, written, written, limit=1e-5)
+    assert len(recording) == len(reads) + len(crossing) + len(writes)
 
 
-@pytest.mark.parametrize("name", ["GPT2", "Llama", "Mistral"])
+@pytest.mark.parametrize("name", OTHERS)
+def test_pictures(name):
+    size = OTHERS[name]["image_size"]
+    recording, returned = recorded(name, "sdpa", {"pixel_values": torch.randn(2, 3, size, size)})
+    maps = returned.attentions
+    step = len(recording) // len(maps)  # of Swin it is the last map of each stage
+    for capture, map_ in zip(recording._captures[step - 1 :: step], maps, strict=True):
+        every = torch.ones(len(map_), map_.shape[-1])  # windows are rows of the batch
+        same([capture], [map_], every, every)
+
+
+@pytest.mark.parametrize("name", ["GPT2Model", "LlamaModel", "MistralModel"])
 def test_eager_models(name):
-    compare(name, "eager", "left", causal=True)
+    keep = kept("left")
+    recording, returned = recorded(name, "eager", {"input_ids": words(), "attention_mask": keep})
+    same(recording._captures, returned.attentions, keep, keep)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's own, within torch
+@pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
+@pytest.mark.parametrize("padding", PADDING)
+@pytest.mark.parametrize("name", ["LlamaModel", "MistralModel"])
+def test_flex_attention_and_its_block_masks(name, padding):
+    keep = kept(padding)
+    with torch.compiler.set_stance("force_eager"):
+        given = {"input_ids": words(), "attention_mask": keep}
+        recording, returned = recorded(name, "flex_attention", given)
+    assert recording[0].door == "transformers, flex_attention"
+    same(recording._captures, returned.attentions, keep, keep)

@@ -209,6 +209,23 @@ def test_attention_by_hand_is_seen_by_its_softmax(spelled, flat):
             call.value_norm()
 
 
+def test_two_softmaxes_before_their_products_and_a_batch_of_another_size():
+    class BothSides(nn.Module):
+        def forward(self, x, y):
+            scores = x @ y.mT
+            of_x, of_y = scores.softmax(-1), scores.mT.softmax(-1)
+            moved = of_x @ y, of_y @ x
+            return moved, nn.functional.scaled_dot_product_attention(x[:1], x[:1], x[:1])
+
+    x, y = torch.randn(2, 3, 5, 4), torch.randn(2, 3, 6, 4)
+    with heedful.record(model := BothSides()) as recording:
+        model(x, y)
+    assert [call.shape for call in recording] == [(3, 5, 6), (3, 6, 5), (3, 5, 5)]
+    assert [len(sequence) for sequence in recording.sequences] == [3, 2]
+    found = recording.sequences[1][1].weights()
+    torch.testing.assert_close(found, (x @ y.mT)[1].mT.softmax(-1), atol=2e-6, rtol=0)
+
+
 def test_a_compiled_model_and_inference_mode():
     torch.manual_seed(6)
     model = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True).eval()

@@ -25,6 +25,7 @@ PRODUCT = {
     torch.Tensor.bmm,
     torch.Tensor.__matmul__,
 }
+AT_ONCE = 2  # softmaxes whose products are still to come, as where two sides see each other
 DOOR = "softmax and a product (weights alone)"
 
 
@@ -38,26 +39,31 @@ class ByHand:
 
     def __init__(self, see: Callable[[Seen], None], batch: Callable[[], int | None]) -> None:
         self.see, self.batch = see, batch
-        self._weights: Tensor | None = None
-        self._seen_as: list[Tensor] = []
+        self._followed: list[list[Tensor]] = []  # weights, and what was made of them since
 
     def follow(self, function: Any, arguments: tuple, keywords: dict, output: Any) -> None:
         """Take in what a function of torch was given and gave."""
         if function in SOFTMAX:
             if isinstance(output, Tensor) and output.ndim > 1 and _is_last(arguments, keywords):
-                self._weights, self._seen_as = output, [output]
+                self._followed = [*self._followed[1 - AT_ONCE :], [output]]
             return
-        if self._weights is None or not self._is_given(arguments):
+        forms = self._given(arguments) if self._followed else None
+        if forms is None:
             return
         if function in PRODUCT:
-            weights, self._weights, self._seen_as = self._weights, None, []
-            self.see(of_weights(self._four(weights), DOOR))
-        elif isinstance(output, Tensor) and output.numel() == self._weights.numel():
-            self._seen_as.append(output)
+            self._followed = [other for other in self._followed if other is not forms]
+            self.see(of_weights(self._four(forms[0]), DOOR))
+        elif isinstance(output, Tensor) and output.numel() == forms[0].numel():
+            forms.append(output)
 
-    def _is_given(self, arguments: tuple) -> bool:
-        given = [part for one in arguments for part in (one if isinstance(one, tuple) else (one,))]
-        return any(one is known for one in given for known in self._seen_as)
+    def _given(self, arguments: tuple) -> list[Tensor] | None:
+        """All forms of the weights that are among the arguments."""
+        lists = (tuple, list)
+        given = [part for one in arguments for part in (one if isinstance(one, lists) else (one,))]
+        return next(
+            (forms for forms in self._followed for one in given for form in forms if one is form),
+            None,
+        )
 
     def _four(self, weights: Tensor) -> Tensor:
         """(B, H, N, M); three axes are heads of the batch, where they can be."""

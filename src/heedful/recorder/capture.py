@@ -280,7 +280,7 @@ def layouts_of(
 def crosses(seen: Seen, name: str) -> bool:
     """Whether keys are of another sequence than queries: as a door says, or the module's name."""
     end = ".".join(name.lower().split(".")[-2:])
-    return bool(seen.cross) or any(part in end for part in CROSSING)
+    return any(part in end for part in CROSSING) if seen.cross is None else seen.cross
 
 
 def _kind(seen: Seen, name: str, layouts: list[Layout]) -> str:

@@ -11,18 +11,11 @@ from torch import Tensor, nn
 
 from heedful.errors import ArgumentError
 from heedful.ops import fused
-from heedful.recorder import huggingface, own, torch_functions
-from heedful.recorder.capture import Layout, Seen, captured, layouts_of
+from heedful.recorder import huggingface, own, refused, torch_functions
+from heedful.recorder.capture import Layout, Seen, captured, crosses, layouts_of
 from heedful.recorder.names import Running
 from heedful.recorder.padding import real_tokens
 from heedful.recorder.recording import Recording
-
-UNRECORDABLE = {  # modules whose layout of attention no map of queries × keys can show
-    "LongformerSelfAttention": "a band of neighbours and a few global tokens",
-    "LEDEncoderSelfAttention": "a band of neighbours and a few global tokens",
-    "BigBirdBlockSparseAttention": "blocks and random blocks",
-    "ReformerAttention": "buckets of hashed tokens",
-}
 
 
 @contextmanager
@@ -130,9 +123,10 @@ class _Recorder:
         layer = self.names.setdefault(running.name, len(self.names))
         if self.layers is not None and layer not in self.layers:
             return
+        seen = replace(seen, bias=self._own(seen.bias), cross=crosses(seen, running.name))
         self.recording.add(
             captured(
-                replace(seen, bias=self._own(seen.bias)),
+                seen,
                 name=running.name,
                 layer=layer,
                 forward=running.forward,
@@ -192,11 +186,4 @@ def _check(model: nn.Module, every: int) -> None:
         )
     if every < 1:
         raise ArgumentError(f"every={every}", expected="at least 1")
-    for name, module in model.named_modules():
-        layout = UNRECORDABLE.get(type(module).__name__)
-        if layout:
-            raise ArgumentError(
-                f"{name} is a {type(module).__name__}, which attends by {layout}",
-                expected="attention whose weights are a map of queries × keys",
-                remedy="record another model; its maps would not be what it computed",
-            )
+    refused.check(model)

@@ -29,12 +29,11 @@ def is_loaded() -> bool:
 def watch(
     see: Callable[[Seen], None], claim: Callable[[], AbstractContextManager[bool]]
 ) -> Iterator[None]:
-    """Tell of every call of attention by a model of transformers, where `claim()` says so.
-
-    Raises:
-        HeedfulError: a transformers without the interface.
-    """
+    """Tell of every call of attention by a model of transformers, where `claim()` says so."""
     interface = _interface()
+    if interface is None:  # what runs is none of its models, or `check` would have refused it
+        yield
+        return
     original = interface.get_interface
 
     def get_interface(self: Any, implementation: str, default: Callable) -> Callable:
@@ -56,16 +55,27 @@ def watch(
         interface.get_interface = original
 
 
-def _interface() -> Any:
-    modeling = sys.modules["transformers.modeling_utils"]
-    interface = getattr(modeling, "AttentionInterface", None)
-    if not hasattr(interface, "get_interface"):
+def check(model: nn.Module) -> None:
+    """Raise for a model of a transformers that is too old to be seen.
+
+    Raises:
+        HeedfulError: with the version that is needed.
+    """
+    if not is_loaded() or _interface() is not None:
+        return
+    if any(type(part).__module__.startswith("transformers") for part in model.modules()):
         raise HeedfulError(
             f"transformers {sys.modules['transformers'].__version__}",
             expected="version 5 or newer, whose attention can be seen",
             remedy="pip install --upgrade transformers",
         )
-    return interface
+
+
+def _interface() -> Any:
+    """The class that all models of transformers ask for their attention; older ones have none."""
+    modeling = sys.modules["transformers.modeling_utils"]
+    interface = getattr(modeling, "AttentionInterface", None)
+    return interface if hasattr(interface, "get_interface") else None
 
 
 def translated(

@@ -122,11 +122,15 @@ class Recording(Sequence):
 
     @property
     def sequences(self) -> list[Sequence]:
-        """One for each sequence of the batch, without its padding."""
-        if not self._captures:
-            return []
+        """One for each sequence of the batch, without its padding.
+
+        Windows that a model puts into the batch (Swin) count as sequences; one that not all calls
+        have has the calls that do.
+        """
+        rows = max((len(capture.query) for capture in self._captures), default=0)
         return [
-            Sequence(self._captures, b, self._texts) for b in range(len(self._captures[0].query))
+            Sequence([one for one in self._captures if len(one.query) > b], b, self._texts)
+            for b in range(rows)
         ]
 
     def stitched(self, sequence: int = 0) -> list[Call]:

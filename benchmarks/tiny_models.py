@@ -1,0 +1,415 @@
+"""Any model of the installed transformers, built small from its configuration class alone.
+
+A configuration is shrunk by the names of its fields (`SIZES`), with what a family needs besides in
+`OVERRIDES`; the parameters are drawn again so that attention is peaked. What a model is given
+follows from the signature of its forward pass.
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+
+WIDTH, HEADS, LAYERS, VOCABULARY, LENGTH, IMAGE, PATCH = 64, 4, 2, 128, 9, 32, 8
+LARGEST = 100e6  # parameters past which a model is not small
+STAGES = {"stage_names", "out_features"}
+SKIPPED = {"per_layer_config", "id2label", "label2id", "model_type"}
+
+# The first whose pattern fits a field's whole name says how large its number may be.
+SIZES = [
+    (re.compile(pattern), size)
+    for pattern, size in [
+        (r"num_feat_extract_layers|num_adapter_layers|conv_.*|speech_decoder_postnet_.*", None),
+        (r"num_kv_shared_layers", 0),
+        (r"(num_|n_)?(key_value|kv|k_v)_heads|.*num_key_value_heads|n_head_kv|num_kv_heads", 2),
+        (r"linear_num_key_heads|index_n_heads", 2),
+        (r"mamba_num_heads", 8),
+        (r"mamba_n_heads", 2),
+        (r".*attention_heads|.*attn_heads|num_heads|n_heads?|heads|num_head|linear_num_.*heads"
+         r"|linear_num_heads|cross_num_.*heads|.*_n_heads|nhead", 4),
+        (r"max_window_layers|first_k_dense_replace|num_dense_layers", 1),
+        (r".*layers|n_layer|depth|num_blocks|num_decoder_blocks|.*_depth"
+         r"|.*_blocks|num_layer|num_hidden_groups", 2),
+        (r".*(hidden|embed|embedding|embeddings|proj|projection|model|feature|output|hidden_state"
+         r"|cross|kv|query|key|value|bottleneck|adapter|adapter_in|adapter_out|text_embed|embd|emb)"
+         r"_(size|dim|dims|channels)|d_model|n_embd|dim|width|d_embed|hidden_dim|model_dim"
+         r"|embed_dim|d_latents|output_size|input_dim|word_embed_proj_dim|project_dim"
+         r"|out_dim|feature_size|projection_dim|hidden_channels|output_dim", WIDTH),
+        (r".*intermediate_(size|dim)|.*ffn_dim|d_ff|n_inner|mlp_dim|ffn_hidden_size|.*ff_dim"
+         r"|.*feedforward.*|inner_dim|linear_units|d_inner|ffn_size|hidden_mlp"
+         r"|.*ffn_hidden_size|.*feed_forward_(size|dim|hidden_size)|mlp_hidden_size", 96),
+        (r"qk_head_dim", 32),
+        (r".*head_dim|d_kv|d_head|dim_head|head_size|rotary_dim", 16),
+        (r".*lora_rank|.*_lora_dim", 16),
+        (r".*vocab_size.*|vocabulary.*|n_vocab|output_vocab_size|.*codebook_size", VOCABULARY),
+        (r".*experts_per_tok(en)?|moe_topk?|moe_k|top_k_experts|topk|experts_top_k|top_k|router_top_k"
+         r"|.*num_selected_experts|num_experts_per_.*", 2),
+        (r"n_group|topk_group|num_expert_group|n_groups_moe", 1),
+        (r".*num.*experts|n_routed_experts|num_local_experts|moe_num_experts|ffn_num_experts", 4),
+        (r"max_source_positions|.*max_audio_positions", 32),
+        (r"(.*max_.*position.*|n_positions|n_ctx|max_seq_len|max_sequence_length|seq_length"
+         r"|context_length|max_text_length|max_length|model_max_length)", 128),
+        (r"sliding_window.*|attention_chunk_size|local_attention", 4),
+        (r"(.*_)?image_size|img_size|.*crop_size|input_size|resolution|pretrain_image_size", IMAGE),
+        (r"patch_size|vision_patch_size", PATCH),
+        (r"num_queries|num_query_tokens|num_latents|n_latents|.*num_object_queries", 7),
+        (r"num_frames|frames", 4),
+        (r"index_topk", 6),
+    ]
+]  # fmt: skip
+OWN = {"transformers_version", "_name_or_path", "dtype", "num_labels"}
+KEY_HEADS = re.compile(r"(.*)num_key_value_heads|num_kv_heads|n_head_kv")
+MISSING = {"head_dim": 16, "vocab_size": VOCABULARY, "num_key_value_heads": 2,
+           "n_routed_experts": 4, "n_shared_experts": 1, "num_experts_per_tok": 2}  # fmt: skip
+TOKENS = re.compile(r".*(token|tok)_(id|index|ids)|.*_id|.*_idx|.*token_index")
+
+# What a family needs besides: fields of its configuration, or of a configuration inside it.
+# `start` is what its default cannot be made without.
+RESNET = {"start": {"backbone_config": {"model_type": "resnet", "out_features": ["stage4"]}}}
+ROTARY = {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [4, 2, 2]}
+WINDOWS = {"embed_dim": 32, "depths": [2, 2], "num_heads": [2, 4], "window_size": 4}
+OVERRIDES: list[tuple[str, dict[str, Any]]] = [
+    (r"(conditional_|dab-)?detr|table-transformer", RESNET),
+    (r"dbrx", {"start": {"attn_config": {
+        "kv_n_heads": 2, "rope_theta": 1e4, "clip_qkv": 8.0}}}),
+    (r"bamba", {"attn_layer_indices": [1]}),
+    (r"swin|donut-swin|maskformer-swin|swinv2|swin2sr", WINDOWS),
+    (r"(qwen2_vl|qwen2_5_vl|glm4v|glm_ocr|glm_image|paddleocr_vl)_text",
+     {"rope_parameters": ROTARY}),
+    (r"qwen2_vl|qwen2_5_vl|glm4v|glm_ocr|glm_image|paddleocr_vl|glm46v|glmga"
+     r"|qwen2_5_omni_thinker", {"text_config": {"rope_parameters": ROTARY}}),
+    (r"glm4v_moe_text", {"rope_parameters": {**ROTARY, "mrope_section": [2, 1, 1]}}),
+    (r"glm4v_moe",
+     {"text_config": {"rope_parameters": {**ROTARY, "mrope_section": [2, 1, 1]}}}),
+    (r"layoutlmv3", {"coordinate_size": 12, "shape_size": 8}),
+    (r"lilt", {"hidden_size": 96}),
+    (r"cohere_compass_text", {"rope_parameters": {"full_attention": {
+        "rope_type": "default", "rope_theta": 1e4}}}),
+    (r"jamba", {"attn_layer_period": 2, "attn_layer_offset": 1}),
+    (r"granitemoehybrid", {"layer_types": ["linear_attention", "full_attention"]}),
+    (r"recurrent_gemma", {"num_hidden_layers": 3, "lru_width": 64}),
+    (r"lfm2_moe", {"layer_types": ["conv", "full_attention"]}),
+    (r"cpmant", {"prompt_length": 0}),
+    (r"reformer", {"axial_pos_embds_dim": [16, 48]}),
+    (r"esm", {"pad_token_id": 1, "mask_token_id": 5}),
+    (r"gemma3n_text", {"head_dim": 4}),  # its scores have no scale, and grow with the width
+    (r"diffusion_gemma", {"text_config": {
+        "num_experts": 4, "top_k_experts": 2, "moe_intermediate_size": 96}}),
+    (r"glm5_next_text", {"index_topk": 8}),
+    (r"glm5_next", {"text_config": {"index_topk": 8}}),
+    (r"cohere_compass", {"text_config": {"rope_parameters": {"full_attention": {
+        "rope_type": "default", "rope_theta": 1e4}}}}),
+    (r"ernie4_5_vl_moe",
+     {"text_config": {"rope_parameters": {**ROTARY, "mrope_section": [2, 2, 4]}}}),
+    (r"step3p7", {"text_config": {"sliding_window": 4}}),
+    (r"mistral4", {"head_dim": 32}),
+    (r"zamba2", {"attention_hidden_size": 128, "attention_head_dim": 32}),
+    (r"csm", {"codec_config": {"upsample_groups": 64}}),
+    (r"mimi|mimi_decoder", {"upsample_groups": 64}),
+    (r"clvp", {"text_config": {"hidden_size": 128}, "speech_config": {"hidden_size": 128}}),
+    (r"xmod", {"default_language": "en_XX"}),
+    (r"autoformer|informer|time_series_transformer", {"start": {"prediction_length": 4},
+     "context_length": 8, "lags_sequence": [1, 2]}),
+]  # fmt: skip
+
+
+def build(kind: str, cls: type, implementation: str, draw: float) -> torch.nn.Module:
+    """A small model with its parameters drawn again, the same for every implementation."""
+    config = small_config(kind)
+    with torch.device("meta"):
+        count = sum(p.numel() for p in cls._from_config(copy.deepcopy(config)).parameters())
+    if count > LARGEST:
+        raise ValueError(f"{count / 1e6:.0f} million parameters after shrinking")
+    model = cls._from_config(config, attn_implementation=implementation)
+    redraw(model, draw)
+    return model.eval()
+
+
+@torch.no_grad()
+def redraw(model: torch.nn.Module, draw: float) -> None:
+    """Peaked attention, and biases and scales of norms that are not what they began with."""
+    generator = torch.Generator().manual_seed(7)
+    for parameter in model.parameters():
+        if not parameter.is_floating_point():
+            continue
+        noise = torch.randn(parameter.shape, generator=generator)
+        if parameter.ndim > 1:
+            parameter.copy_(noise * draw * (parameter.shape[0] / max(1, parameter.numel())) ** 0.5)
+        else:
+            parameter.add_(0.1 * noise)
+
+
+def small_config(kind: str) -> Any:
+    """The configuration of an architecture, shrunk."""
+    cls = CONFIG_MAPPING[kind]
+    own: dict[str, Any] = {}
+    for pattern, fields in OVERRIDES:
+        if re.fullmatch(pattern, kind):
+            own = merged(own, fields)
+    start = own.get("start", {})
+    fields = cls(**start).to_dict()
+    changed = merged(start, shrunk(fields))
+    return cls(**merged(changed, {k: v for k, v in own.items() if k != "start"}))
+
+
+def merged(one: dict, other: dict) -> dict:
+    """Two nested tables as one; the second has the last word."""
+    out = dict(one)
+    for key, value in other.items():
+        both = isinstance(value, dict) and isinstance(out.get(key), dict)
+        out[key] = merged(out[key], value) if both else value
+    return out
+
+
+def shrunk(fields: dict) -> dict:
+    """The fields of a configuration that have to change, with those of the ones inside it."""
+    out: dict[str, Any] = {}
+    staged = any(isinstance(fields.get(name), list) for name in ("depths", "num_heads"))
+    for name, value in fields.items():
+        if not isinstance(name, str) or name in SKIPPED or isinstance(value, bool):
+            continue
+        if value is None and name in MISSING:
+            out[name] = MISSING[name]
+        if isinstance(value, dict):
+            inner = shrunk(value)
+            if "model_type" in value:
+                out[name] = {**plain(value), **inner}
+            elif inner:
+                out[name] = {**value, **inner}
+        elif isinstance(value, int | float):
+            new = size_of(name, value, staged)
+            if (owner := KEY_HEADS.fullmatch(name)) and value == heads_of(fields, owner[1]):
+                new = HEADS
+            if new != value:
+                out[name] = new
+        elif isinstance(value, list):
+            new = listed(name, value)
+            if new is not None:
+                out[name] = new
+    return {**out, **by_layer(fields)}
+
+
+def plain(part: dict) -> dict:
+    """What a configuration inside another one has to be told, for it is built anew from this."""
+    kept = {name: value for name, value in part.items() if not isinstance(value, dict | list)}
+    if isinstance(part.get("depths"), list):
+        kept["out_features"] = part.get("out_features")
+    return {name: value for name, value in kept.items() if name not in OWN}
+
+
+def heads_of(fields: dict, owner: str | None) -> int | None:
+    """How many query heads a configuration has, or a part of it that names begin with."""
+    names = (f"{owner or ''}num_attention_heads", "n_head", "num_heads", "n_heads")
+    return next((fields[name] for name in names if name in fields), None)
+
+
+def size_of(name: str, value: float, staged: bool) -> float:
+    """A number as it may be."""
+    if TOKENS.fullmatch(name) and value >= VOCABULARY:
+        return special(name)
+    for pattern, size in SIZES:
+        if pattern.fullmatch(name):
+            if size is None:
+                return value
+            if staged and size in (WIDTH, HEADS, PATCH):
+                return value  # they belong to lists with an entry for each stage
+            return min(value, 2 * size if staged and size == IMAGE else size)
+    return value
+
+
+def special(name: str) -> int:
+    """The id of a special token: at the end of the vocabulary, one for each name."""
+    if name.startswith(("pad", "bos", "eos", "decoder_start")):
+        return {"p": 0, "b": 1, "e": 2, "d": 1}[name[0]]
+    return VOCABULARY - 1 - sum(map(ord, name)) % 40
+
+
+def listed(name: str, value: list) -> list | None:
+    """A list as it has to be, None where it stays."""
+    if name == "mrope_section" or name == "mrope_sections":
+        return [4, 2, 2]
+    if name in ("depths", "blocks_per_stage", "layers"):
+        return [min(one, 2) for one in value]
+    if name.endswith("in_channels") and set(value) == {256}:
+        return [WIDTH] * len(value)
+    if name in ("image_size", "img_size") and all(isinstance(one, int) for one in value):
+        return [min(one, IMAGE) for one in value]
+    if re.fullmatch(r".*(indexes|indices)|cross_attention_layers|window_block_indices", name):
+        return [1] if name not in ("out_indices",) else None
+    if TOKENS.fullmatch(name) and all(isinstance(one, int) for one in value):
+        return [one if one < VOCABULARY else 2 for one in value]
+    return None
+
+
+def by_layer(fields: dict) -> dict:
+    """Lists with an entry for each layer: so many layers that each kind of them is there."""
+    names = [n for n in ("num_hidden_layers", "n_layer", "num_layers", "n_layers") if n in fields]
+    if not names or not isinstance(fields[names[0]], int):
+        return {}
+    count = fields[names[0]]
+    lists = {
+        name: value
+        for name, value in fields.items()
+        if isinstance(value, list) and len(value) == count > LAYERS and name not in STAGES
+    }
+    own = {int(i): shrunk(one) for i, one in (fields.get("per_layer_config") or {}).items()}
+    if not lists:
+        return {}
+    kinds: dict[str, int] = {}
+    for i in range(count):
+        kinds.setdefault(repr([value[i] for value in lists.values()]), i)
+    chosen = sorted(kinds.values())[:6]
+    chosen += [i for i in range(count) if i not in chosen][: max(0, LAYERS - len(chosen))]
+    chosen.sort()
+    out: dict[str, Any] = {name: [value[i] for i in chosen] for name, value in lists.items()}
+    if own:  # what some layers have other than the rest
+        out["per_layer_config"] = {n: own[i] for n, i in enumerate(chosen) if i in own}
+    return {**out, names[0]: len(chosen)}
+
+
+# ---------------------------------------------------------------------------------------- inputs
+
+
+def inputs(model: torch.nn.Module, kind: str) -> Iterator[dict[str, Any]]:
+    """What the model may be given, the richest first."""
+    config = model.config
+    for pattern, make in INPUTS:
+        if re.fullmatch(pattern, kind):
+            yield make(config)
+            return
+    names = list(inspect.signature(model.forward).parameters)
+    if "grid_thw" in names:
+        made = patches(config)
+        yield {name: made[name] for name in made if name in names}
+        return
+    given = {name: made for name in names if (made := _one(name, config)) is not None}
+    ids = {k: v for k, v in given.items() if k in ("input_ids", "attention_mask")}
+    writes = {k: v for k, v in given.items() if k.startswith("decoder_input_ids")}
+    seen = {k: v for k, v in given.items() if k not in ids and k not in writes}
+    main = getattr(model, "main_input_name", None)
+    yield given
+    if ids:
+        yield {**ids, **writes}
+    if main in given:
+        yield {main: given[main], **writes}
+        yield {main: given[main]}
+    yield {**seen, **writes}
+    yield seen
+    if "input_features" in given:  # some have its axes the other way round
+        turned = {name: value.mT for name, value in given.items() if name == "input_features"}
+        yield {**turned, **writes}
+        length = turned["input_features"].shape
+        for steps in length[1:]:
+            yield {**turned, "input_features_mask": torch.ones(2, steps, dtype=torch.long)}
+
+
+def numbers(*shape: int) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(1))
+
+
+def tokens(*shape: int) -> Tensor:
+    return torch.randint(3, 60, shape, generator=torch.Generator().manual_seed(1))
+
+
+def patches(config: Any) -> dict[str, Tensor]:
+    """Two pictures as rows of patches, as the vision towers of Qwen2-VL take them."""
+    size = config.patch_size**2 * getattr(config, "temporal_patch_size", 1)
+    channels = getattr(config, "in_channels", None) or getattr(config, "num_channels", 3)
+    grid = torch.tensor([[1, 4, 4], [1, 2, 4]])
+    rows = numbers(24, size * channels)
+    return {"hidden_states": rows, "pixel_values": rows, "grid_thw": grid,
+            "merge_sizes": torch.tensor([2, 2])}  # fmt: skip
+
+
+# Architectures, and how what they are given is made from their configuration.
+INPUTS: list[tuple[str, Callable[[Any], dict[str, Any]]]] = [
+    (r"audio-spectrogram-transformer", lambda c: {"input_values": numbers(2, 128, 128)}),
+    (r"decision_transformer", lambda c: {
+        "states": numbers(2, 5, c.state_dim), "actions": numbers(2, 5, c.act_dim),
+        "rewards": numbers(2, 5, 1), "returns_to_go": numbers(2, 5, 1),
+        "timesteps": tokens(2, 5)}),
+    (r"patchtst|patchtsmixer", lambda c: {
+        "past_values": numbers(2, c.context_length, c.num_input_channels)}),
+    (r"autoformer|informer|time_series_transformer", lambda c: {
+        "past_values": numbers(2, 10), "past_time_features": numbers(2, 10, 0),
+        "past_observed_mask": torch.ones(2, 10), "future_values": numbers(2, 4),
+        "future_time_features": numbers(2, 4, 0)}),
+    (r"siglip2_vision_model|siglip2", lambda c: {
+        "pixel_values": numbers(2, 16, 192), "pixel_attention_mask": torch.ones(2, 16),
+        "spatial_shapes": torch.tensor([[4, 4], [4, 4]]),
+        **({"input_ids": tokens(2, LENGTH)} if hasattr(c, "text_config") else {})}),
+    (r"clap", lambda c: {
+        "input_ids": tokens(2, LENGTH), "input_features": numbers(2, 1, 1001, 64),
+        "is_longer": torch.zeros(2, 1, dtype=torch.bool)}),
+    (r"perceiver", lambda c: {"inputs": numbers(2, 9, c.d_model)}),
+    (r"kyutai_speech_to_text", lambda c: {"input_ids": tokens(2, 9, c.num_codebooks + 1)}),
+    (r"lxmert", lambda c: {
+        "input_ids": tokens(2, LENGTH), "visual_feats": numbers(2, 6, c.visual_feat_dim),
+        "visual_pos": numbers(2, 6, c.visual_pos_dim)}),
+    (r"idefics", lambda c: {
+        "input_ids": tokens(2, LENGTH), "pixel_values": numbers(2, 1, 3, 32, 32),
+        "image_attention_mask": torch.ones(2, LENGTH, 1, dtype=torch.long),
+        "attention_mask": torch.ones(2, LENGTH, dtype=torch.long)}),
+    (r"timesfm", lambda c: {
+        "past_values": numbers(2, 64), "past_values_padding": torch.zeros(2, 64),
+        "freq": torch.zeros(2, 1, dtype=torch.long)}),
+    (r"blip_2_qformer", lambda c: {
+        "query_embeds": numbers(2, 5, c.hidden_size),
+        "encoder_hidden_states": numbers(2, 6, c.encoder_hidden_size)}),
+]  # fmt: skip
+
+
+def _one(name: str, config: Any) -> Tensor | None:
+    """What one argument of a forward pass may be; None where it can stay away."""
+    if name == "input_ids":
+        return tokens(2, LENGTH).clamp(max=(getattr(config, "vocab_size", None) or 99) - 1)
+    if name == "decoder_input_ids":
+        return tokens(2, 5)
+    if name in ("pixel_values", "images"):
+        return numbers(2, *image_shape(config))
+    if name == "pixel_values_videos":
+        return numbers(2, 4, *image_shape(config)[-3:])
+    if name in ("qformer_input_ids", "token_ids"):
+        return tokens(2, 6)
+    if name == "input_features":
+        return numbers(2, *features_shape(config))
+    if name == "input_features_mask":
+        return torch.ones(2, features_shape(config)[-1], dtype=torch.long)
+    if name in ("input_values", "audio_values"):
+        return numbers(2, 3200)
+    if name == "bbox":
+        return torch.tensor([3, 5, 20, 30]) + torch.arange(LENGTH)[None, :, None].expand(2, -1, 4)
+    return None
+
+
+def image_shape(config: Any) -> tuple[int, ...]:
+    """(channels, height, width), with frames before them where the model sees films."""
+    inner = ("vision_config", "image_config", "backbone_config")
+    found = (getattr(config, name, None) for name in inner)
+    vision = next((one for one in found if one is not None), config)
+    size = getattr(vision, "image_size", None) or getattr(config, "image_size", None) or IMAGE
+    height, width = size if isinstance(size, list | tuple) else (size, size)
+    channels = getattr(vision, "num_channels", None) or getattr(vision, "in_channels", 3)
+    channels = channels if isinstance(channels, int) else 3
+    frames = getattr(vision, "num_frames", None)
+    return (channels, height, width) if frames is None else (frames, channels, height, width)
+
+
+def features_shape(config: Any) -> tuple[int, int]:
+    """(steps, mels) of sound, or for Whisper and its kin (mels, steps)."""
+    inner = ("audio_config", "encoder_config")
+    found = (getattr(config, name, None) for name in inner)
+    audio = next((one for one in found if one is not None), config)
+    names = ("num_mel_bins", "feature_projection_input_dim", "input_feat_size", "mel_bins",
+             "input_dim", "feature_size")  # fmt: skip
+    numbers_ = (getattr(audio, name, None) for name in names)
+    mels = next((one for one in numbers_ if isinstance(one, int)), 80)
+    steps = getattr(audio, "max_source_positions", None)
+    return (64, mels) if steps is None else (mels, 2 * steps)
