@@ -56,5 +56,64 @@ def test_generation_by_transformers(name, cache):
 def test_nothing_to_stitch():
     with heedful.record(torch.nn.Linear(2, 2)) as recording:
         pass
-    with pytest.raises(RunError, match="no pass of self-attention"):
+    with pytest.raises(RunError, match="no pass of causal self-attention"):
         recording.stitched()
+
+
+@pytest.fixture
+def llama():
+    torch.manual_seed(6)
+    return transformers.LlamaForCausalLM(MODELS["LlamaForCausalLM"]).eval()
+
+
+PROMPT = torch.tensor([[5, 6, 7, 8]])
+
+
+@pytest.mark.parametrize("again", [{"num_beams": 3, "max_new_tokens": 8}, {"max_new_tokens": 2}])
+def test_what_is_not_one_generation_is_refused(llama, again):
+    with heedful.record(llama) as recording:
+        if "num_beams" not in again:
+            llama.generate(PROMPT, max_new_tokens=3, do_sample=False)
+        llama.generate(PROMPT, do_sample=False, **again)
+    with pytest.raises(RunError, match="does not go on from the one before it"):
+        recording.stitched()
+
+
+@pytest.mark.parametrize("cache", [None, "static"])
+def test_missing_passes_are_seen(llama, cache):
+    with heedful.record(llama, every=2) as recording:
+        llama.generate(PROMPT, max_new_tokens=6, do_sample=False, cache_implementation=cache)
+    with pytest.raises(RunError, match="every n-th pass only"):
+        recording.stitched()
+
+
+def test_an_encoder_is_not_part_of_a_generation():
+    torch.manual_seed(8)
+    config = transformers.T5Config(
+        d_model=32, d_kv=8, d_ff=48, num_layers=2, num_heads=4, decoder_start_token_id=0,
+        **{**SMALL, "eos_token_id": 1},
+    )  # fmt: skip
+    model = transformers.T5ForConditionalGeneration(config).eval()
+    with heedful.record(model) as recording:
+        made = model.generate(PROMPT, max_new_tokens=7, min_new_tokens=7, do_sample=False)
+    eager = transformers.T5ForConditionalGeneration._from_config(
+        config, attn_implementation="eager"
+    ).eval()
+    eager.load_state_dict(model.state_dict())
+    maps = eager(PROMPT, decoder_input_ids=made[:, :-1], output_attentions=True).decoder_attentions
+    stitched = recording.stitched()
+    assert [call.name for call in stitched] == [
+        f"decoder.block.{layer}.layer.0.SelfAttention" for layer in range(2)
+    ]
+    for call, map_ in zip(stitched, maps, strict=True):
+        torch.testing.assert_close(call.weights(), map_[0], atol=1e-5, rtol=0)
+
+
+def test_under_autocast_the_tolerance_is_that_of_the_narrow_type(llama):
+    with torch.autocast("cpu", torch.bfloat16), heedful.record(llama) as recording:
+        llama(PROMPT)
+    check = recording[0].check
+    assert check.passed
+    assert check.tolerance == 0.05
+    assert repr(recording[0]) == "<Call 'model.layers.0.self_attn': causal, 4 heads, 4 × 4, pass 0>"
+    assert repr(recording) == "<Recording of 2 calls>"

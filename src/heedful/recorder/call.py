@@ -37,6 +37,10 @@ class Call:
     door: str = ""
     _kept: dict[Any, Any] = field(default_factory=dict, repr=False)
 
+    def __repr__(self) -> str:
+        H, N, M = self.shape
+        return f"<Call {self.name!r}: {self.kind}, {H} heads, {N} × {M}, pass {self.forward}>"
+
     @property
     def shape(self) -> tuple[int, int, int]:
         """(H, N, M)."""

@@ -26,6 +26,9 @@ class Sequence:
         self._captures, self._index, self._texts = captures, index, texts
         self._calls: dict[int, Call] = {}
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {len(self)} calls>"
+
     def __len__(self) -> int:
         return len(self._captures)
 

@@ -3,6 +3,7 @@
 A model that generates calls attention once for the prompt and once for each new token, with a
 cache that holds the keys so far. The keys of all passes are put in their places again, whether the
 cache grew with them, was made at full length beforehand (static) or forgot old ones (sliding).
+Only a bias of positions (T5) is put together as a whole map.
 """
 
 from __future__ import annotations
@@ -20,39 +21,50 @@ from heedful.recorder.capture import Capture, Check
 
 
 def stitched(captures: list[Capture], sequence: int) -> list[Call]:
-    """One call for each layer, in the order of the layers; cross-attention is left out.
+    """One call for each layer, in the order of the layers.
+
+    Cross-attention is left out, and what sees both ways, as an encoder's layers do.
 
     Raises:
         RunError: nothing that was generated, or passes that do not follow each other.
     """
     own = [capture for capture in captures if capture.kind != "cross"]
-    if not own:
+    ordered = sorted(own, key=lambda capture: (capture.layer, capture.forward))
+    layers = [list(passes) for _, passes in groupby(ordered, key=lambda capture: capture.layer)]
+    found = [_layer(passes, sequence) for passes in layers if not any(map(_sees_both_ways, passes))]
+    if not found:
         raise RunError(
-            "no pass of self-attention was recorded",
+            "no pass of causal self-attention was recorded",
             expected="a generation inside the `with` block",
         )
-    ordered = sorted(own, key=lambda capture: (capture.layer, capture.forward))
-    return [
-        _layer(list(passes), sequence)
-        for _, passes in groupby(ordered, key=lambda capture: capture.layer)
-    ]
+    return found
+
+
+def _sees_both_ways(capture: Capture) -> bool:
+    return capture.kind == "self" and capture.query.shape[2] > 1
 
 
 def _layer(passes: list[Capture], sequence: int) -> Call:
     causes = [capture.causes(sequence) for capture in passes]
-    lengths = [one.query.shape[1] for one in causes]
-    total = sum(lengths)
+    total = sum(one.query.shape[1] for one in causes)
     first = causes[0]
     key = first.key.new_zeros(first.key.shape[0], total, first.key.shape[2])
+    bias = None if first.bias is None else first.bias.new_zeros(first.query.shape[0], total, total)
     mask: Mask = _structure(first.mask)
     done = 0
-    for one, length in zip(causes, lengths, strict=True):
-        done += length
-        held = one.key.shape[1]
-        if held >= done:  # a cache that grew, or one made at full length, whose rest is empty
-            key[:, :done] = one.key[:, :done]
-        else:  # a cache that forgets: it holds the last keys
-            key[:, done - held : done] = one.key
+    for capture, one in zip(passes, causes, strict=True):
+        length, held = one.query.shape[1], one.key.shape[1]
+        before, done = done, done + length
+        start = max(0, done - held)  # above 0 where a cache forgets: it holds the last keys
+        new = one.key[:, : done - start]  # one made at full length is empty after them
+        begins_anew = before > 0 and held <= length
+        same = torch.equal(new[:, : max(0, before - start)], key[:, start:before])
+        if begins_anew or not same or _last_seen(one) != done - start:
+            raise _broken(capture, sequence)
+        key[:, start:done] = new
+        if bias is not None and one.bias is not None:
+            bias[:, before:done, start:done] = one.bias[..., : done - start]
+        if start:
             mask = Causal() & Window(held)
     query = torch.cat([one.query for one in causes], dim=1)
     worst = max(passes, key=lambda capture: _worst(capture.check))
@@ -61,9 +73,29 @@ def _layer(passes: list[Capture], sequence: int) -> Call:
         passes[0].layer,
         passes[0].forward,
         "causal",
-        Causes(query, key, first.scale, mask, None, first.cap, first.sinks),
+        Causes(query, key, first.scale, mask, bias, first.cap, first.sinks),
         worst.check,
         door=passes[0].door,
+    )
+
+
+def _last_seen(one: Causes) -> int:
+    """How many keys there are up to the last one that the last query may see."""
+    _, N, M = one.shape
+    if one.mask is None:
+        return M
+    row = one.mask.crop(one.shape, slice(N - 1, N)).flatten(0, -2).any(dim=0)
+    return int(row.nonzero().max()) + 1 if bool(row.any()) else 0
+
+
+def _broken(capture: Capture, sequence: int) -> RunError:
+    return RunError(
+        f"pass {capture.forward} of {capture.name} does not go on from the one before it, in "
+        f"sequence {sequence}",
+        expected="all passes of one generation, each with the keys of those before",
+        cause="two generations in one recording, every n-th pass only, or beam search, which goes "
+        "on from another beam",
+        remedy="record one generation, greedy or sampled, in a `with` block of its own",
     )
 
 
