@@ -16,9 +16,11 @@ from __future__ import annotations
 import argparse
 import multiprocessing
 import statistics
+import tempfile
 import time
 from collections.abc import Callable
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
@@ -26,8 +28,16 @@ import torch
 import torch.nn.functional as F
 from rich.progress import Progress, TimeElapsedColumn
 from timing import Turns, machine
+from tokenizers import Tokenizer as Words
+from tokenizers.models import WordLevel
 from torch import Tensor
-from transformers import GPT2Config, GPT2Model
+from transformers import (
+    GPT2Config,
+    GPT2LMHeadModel,
+    GPT2Model,
+    PreTrainedModel,
+    PreTrainedTokenizerFast,
+)
 
 import heedful
 
@@ -55,15 +65,17 @@ def main() -> None:
     one_layer(options.tokens, options.rounds)
 
 
-def gpt2(implementation: str, tokens: int, layers: int = 12) -> tuple[GPT2Model, Tensor]:
+def gpt2(
+    implementation: str, tokens: int, layers: int = 12, kind: type[PreTrainedModel] = GPT2Model
+) -> tuple[PreTrainedModel, Tensor]:
     """The model and its input, the same for every implementation."""
-    torch.manual_seed(0)
     config = GPT2Config(n_positions=tokens, n_layer=layers, use_cache=False)
-    model = GPT2Model._from_config(config, attn_implementation=implementation).eval()
-    with torch.no_grad():  # as drawn, every key is as good as any other
-        for name, parameter in model.named_parameters():
-            if name.endswith("c_attn.weight"):
-                parameter.normal_(std=0.08)
+    model = kind._from_config(config, attn_implementation=implementation).eval()
+    torch.manual_seed(0)
+    with torch.no_grad():
+        for name, parameter in model.base_model.named_parameters():
+            if parameter.ndim == 2:  # as they are drawn by themselves, every key is as good as any
+                parameter.normal_(std=0.08 if name.endswith("c_attn.weight") else 0.02)
     return model, torch.randint(0, VOCABULARY, (1, tokens))
 
 
@@ -91,29 +103,29 @@ def eager(tokens: int) -> Run:
     maps = model(ids, output_attentions=True).attentions
     found = [of_map(map_[0]) for map_ in maps]
     seconds = time.perf_counter() - began
-    return Run(
-        {name: torch.stack([one[name] for one in found]) for name in COMPARED}, seconds, peak()
-    )
+    return Run(together(found), seconds, peak())
 
 
 @torch.no_grad()
 def lens(tokens: int) -> Run:
     """TransformerLens's cache of every layer's pattern, and the same statistics of it."""
-    from transformer_lens import HookedTransformer, HookedTransformerConfig
+    from transformer_lens.model_bridge import TransformerBridge
 
-    config = HookedTransformerConfig(
-        n_layers=12, d_model=768, n_heads=12, d_head=64, d_mlp=3072, n_ctx=tokens,
-        d_vocab=VOCABULARY, act_fn="gelu_new", normalization_type="LN",
-    )  # fmt: skip
-    model, ids = HookedTransformer(config).eval(), torch.randint(0, VOCABULARY, (1, tokens))
+    model, ids = gpt2("eager", tokens, kind=GPT2LMHeadModel)
+    with tempfile.TemporaryDirectory() as folder:  # it reads a tokenizer, though it uses none here
+        model.config.architectures = ["GPT2LMHeadModel"]
+        model.config.save_pretrained(folder)
+        words = Words(WordLevel({"a": 0}, unk_token="a"))
+        PreTrainedTokenizerFast(
+            tokenizer_object=words, bos_token="a", eos_token="a", pad_token="a"
+        ).save_pretrained(folder)
+        bridge = TransformerBridge.boot_transformers(folder, hf_model=model)
     began = time.perf_counter()
     wanted = lambda name: name.endswith("hook_pattern")  # noqa: E731
-    _, cache = model.run_with_cache(ids, names_filter=wanted, return_type=None)
+    _, cache = bridge.run_with_cache(ids, names_filter=wanted, return_type=None)
     found = [of_map(cache["pattern", layer][0]) for layer in range(12)]
     seconds = time.perf_counter() - began
-    return Run(
-        {name: torch.stack([one[name] for one in found]) for name in COMPARED}, seconds, peak()
-    )
+    return Run(together(found), seconds, peak())
 
 
 def of_map(map_: Tensor) -> dict[str, Tensor]:
@@ -129,6 +141,11 @@ def of_map(map_: Tensor) -> dict[str, Tensor]:
         "self": map_.diagonal(0, 1, 2).mean(-1),
         "distance": (places - map_ @ places).mean(-1),  # causal: no key is ahead
     }
+
+
+def together(found: list[dict[str, Tensor]]) -> dict[str, Tensor]:
+    """The statistics of all layers, (layers, heads, …)."""
+    return {name: torch.stack([one[name] for one in found]) for name in COMPARED}
 
 
 def peak() -> float:
@@ -156,10 +173,12 @@ def beside_eager(tokens: int, rounds: int) -> None:
     print(f"{'':44}{'seconds':>11}{'peak':>12}")
     for name in ways:
         row(name, runs[name])
-    try:
-        row("TransformerLens", [apart(partial(lens, tokens))])
-    except ImportError as error:
-        print(f"{'TransformerLens':44}    not here: {error}")
+    if find_spec("transformer_lens"):
+        run = apart(partial(lens, tokens))
+        compare(run.found, runs["eager"][0].found, quietly=True)
+        row("TransformerLens, all patterns cached", [run])
+    else:
+        print(f"{'TransformerLens':44}not installed here: pip install transformer_lens")
     pairs = zip(runs["heedful"], runs["eager"], strict=True)
     ratio = statistics.median(one.seconds / other.seconds for one, other in pairs)
     verdict("heedful / eager", ratio, 0.25)
@@ -171,7 +190,7 @@ def row(name: str, runs: list[Run]) -> None:
     print(f"{name:44}{seconds:9.1f} s{max(run.peak for run in runs):9.2f} GB", flush=True)
 
 
-def compare(found: dict[str, Tensor], wanted: dict[str, Tensor]) -> None:
+def compare(found: dict[str, Tensor], wanted: dict[str, Tensor], quietly: bool = False) -> None:
     """Means to 2e-5, sums over all queries to a thousandth: layers hand rounding on to the next."""
     for name in COMPARED:
         exact = 1e-3 if name == "received" else 2e-5
@@ -182,7 +201,8 @@ def compare(found: dict[str, Tensor], wanted: dict[str, Tensor]) -> None:
             rtol=max(exact, 1e-4),
             msg=lambda text, name=name: f"{name}: {text}",
         )
-    print(f"\nthe same values as eager's: {', '.join(COMPARED)}")
+    if not quietly:
+        print(f"\nthe same values as eager's: {', '.join(COMPARED)}")
 
 
 @torch.no_grad()
