@@ -1,26 +1,20 @@
 """Any model of the installed transformers, built small from its configuration class alone.
 
 A configuration is shrunk by the names of its fields (`SIZES`), with what a family needs besides in
-`OVERRIDES`; the parameters are drawn again so that attention is peaked. What a model is given
-follows from the signature of its forward pass.
+`OVERRIDES`; the parameters are drawn again so that attention is peaked.
 """
 
 from __future__ import annotations
 
 import copy
-import inspect
 import re
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
-from torch import Tensor
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
-WIDTH, HEADS, LAYERS, VOCABULARY, LENGTH, IMAGE, PATCH = 64, 4, 2, 128, 9, 32, 8
+WIDTH, HEADS, LAYERS, VOCABULARY, IMAGE, PATCH = 64, 4, 2, 128, 32, 8
 LARGEST = 100e6  # parameters past which a model is not small
-STAGES = {"stage_names", "out_features"}
-SKIPPED = {"per_layer_config", "id2label", "label2id", "model_type"}
 
 # The first whose pattern fits a field's whole name says how large its number may be.
 SIZES = [
@@ -64,8 +58,11 @@ SIZES = [
         (r"index_topk", 6),
     ]
 ]  # fmt: skip
-OWN = {"transformers_version", "_name_or_path", "dtype", "num_labels"}
+SKIPPED = {"per_layer_config", "id2label", "label2id", "model_type"}  # no sizes in them
+STAGES = {"stage_names", "out_features"}  # as long as there are stages, not layers
+OWN = {"transformers_version", "_name_or_path", "dtype", "num_labels"}  # of the outer one alone
 KEY_HEADS = re.compile(r"(.*)num_key_value_heads|num_kv_heads|n_head_kv")
+# What some leave open, and cannot be built without
 MISSING = {"head_dim": 16, "vocab_size": VOCABULARY, "num_key_value_heads": 2,
            "n_routed_experts": 4, "n_shared_experts": 1, "num_experts_per_tok": 2}  # fmt: skip
 TOKENS = re.compile(r".*(token|tok)_(id|index|ids)|.*_id|.*_idx|.*token_index")
@@ -74,6 +71,8 @@ TOKENS = re.compile(r".*(token|tok)_(id|index|ids)|.*_id|.*_idx|.*token_index")
 # `start` is what its default cannot be made without.
 RESNET = {"start": {"backbone_config": {"model_type": "resnet", "out_features": ["stage4"]}}}
 ROTARY = {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [4, 2, 2]}
+QUARTER = {**ROTARY, "mrope_section": [2, 1, 1]}
+FULL = {"full_attention": {"rope_type": "default", "rope_theta": 1e4}}
 WINDOWS = {"embed_dim": 32, "depths": [2, 2], "num_heads": [2, 4], "window_size": 4}
 OVERRIDES: list[tuple[str, dict[str, Any]]] = [
     (r"(conditional_|dab-)?detr|table-transformer", RESNET),
@@ -85,13 +84,12 @@ OVERRIDES: list[tuple[str, dict[str, Any]]] = [
      {"rope_parameters": ROTARY}),
     (r"qwen2_vl|qwen2_5_vl|glm4v|glm_ocr|glm_image|paddleocr_vl|glm46v|glmga"
      r"|qwen2_5_omni_thinker", {"text_config": {"rope_parameters": ROTARY}}),
-    (r"glm4v_moe_text", {"rope_parameters": {**ROTARY, "mrope_section": [2, 1, 1]}}),
-    (r"glm4v_moe",
-     {"text_config": {"rope_parameters": {**ROTARY, "mrope_section": [2, 1, 1]}}}),
+    (r"glm4v_moe_text", {"rope_parameters": QUARTER}),
+    (r"glm4v_moe", {"text_config": {"rope_parameters": QUARTER}}),
     (r"layoutlmv3", {"coordinate_size": 12, "shape_size": 8}),
     (r"lilt", {"hidden_size": 96}),
-    (r"cohere_compass_text", {"rope_parameters": {"full_attention": {
-        "rope_type": "default", "rope_theta": 1e4}}}),
+    (r"cohere_compass_text", {"rope_parameters": FULL}),
+    (r"cohere_compass", {"text_config": {"rope_parameters": FULL}}),
     (r"jamba", {"attn_layer_period": 2, "attn_layer_offset": 1}),
     (r"granitemoehybrid", {"layer_types": ["linear_attention", "full_attention"]}),
     (r"recurrent_gemma", {"num_hidden_layers": 3, "lru_width": 64}),
@@ -102,10 +100,8 @@ OVERRIDES: list[tuple[str, dict[str, Any]]] = [
     (r"gemma3n_text", {"head_dim": 4}),  # its scores have no scale, and grow with the width
     (r"diffusion_gemma", {"text_config": {
         "num_experts": 4, "top_k_experts": 2, "moe_intermediate_size": 96}}),
-    (r"glm5_next_text", {"index_topk": 8}),
-    (r"glm5_next", {"text_config": {"index_topk": 8}}),
-    (r"cohere_compass", {"text_config": {"rope_parameters": {"full_attention": {
-        "rope_type": "default", "rope_theta": 1e4}}}}),
+    (r"glm5_next_text", {"index_topk": 16}),
+    (r"glm5_next", {"text_config": {"index_topk": 16}}),
     (r"ernie4_5_vl_moe",
      {"text_config": {"rope_parameters": {**ROTARY, "mrope_section": [2, 2, 4]}}}),
     (r"step3p7", {"text_config": {"sliding_window": 4}}),
@@ -233,16 +229,16 @@ def special(name: str) -> int:
 
 def listed(name: str, value: list) -> list | None:
     """A list as it has to be, None where it stays."""
-    if name == "mrope_section" or name == "mrope_sections":
-        return [4, 2, 2]
+    if name == "mrope_section":
+        return ROTARY["mrope_section"]
     if name in ("depths", "blocks_per_stage", "layers"):
         return [min(one, 2) for one in value]
     if name.endswith("in_channels") and set(value) == {256}:
         return [WIDTH] * len(value)
     if name in ("image_size", "img_size") and all(isinstance(one, int) for one in value):
         return [min(one, IMAGE) for one in value]
-    if re.fullmatch(r".*(indexes|indices)|cross_attention_layers|window_block_indices", name):
-        return [1] if name not in ("out_indices",) else None
+    if re.fullmatch(r".*(indexes|indices)|cross_attention_layers", name):
+        return None if name == "out_indices" else [1]
     if TOKENS.fullmatch(name) and all(isinstance(one, int) for one in value):
         return [one if one < VOCABULARY else 2 for one in value]
     return None
@@ -272,144 +268,3 @@ def by_layer(fields: dict) -> dict:
     if own:  # what some layers have other than the rest
         out["per_layer_config"] = {n: own[i] for n, i in enumerate(chosen) if i in own}
     return {**out, names[0]: len(chosen)}
-
-
-# ---------------------------------------------------------------------------------------- inputs
-
-
-def inputs(model: torch.nn.Module, kind: str) -> Iterator[dict[str, Any]]:
-    """What the model may be given, the richest first."""
-    config = model.config
-    for pattern, make in INPUTS:
-        if re.fullmatch(pattern, kind):
-            yield make(config)
-            return
-    names = list(inspect.signature(model.forward).parameters)
-    if "grid_thw" in names:
-        made = patches(config)
-        yield {name: made[name] for name in made if name in names}
-        return
-    given = {name: made for name in names if (made := _one(name, config)) is not None}
-    ids = {k: v for k, v in given.items() if k in ("input_ids", "attention_mask")}
-    writes = {k: v for k, v in given.items() if k.startswith("decoder_input_ids")}
-    seen = {k: v for k, v in given.items() if k not in ids and k not in writes}
-    main = getattr(model, "main_input_name", None)
-    yield given
-    if ids:
-        yield {**ids, **writes}
-    if main in given:
-        yield {main: given[main], **writes}
-        yield {main: given[main]}
-    yield {**seen, **writes}
-    yield seen
-    if "input_features" in given:  # some have its axes the other way round
-        turned = {name: value.mT for name, value in given.items() if name == "input_features"}
-        yield {**turned, **writes}
-        length = turned["input_features"].shape
-        for steps in length[1:]:
-            yield {**turned, "input_features_mask": torch.ones(2, steps, dtype=torch.long)}
-
-
-def numbers(*shape: int) -> Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(1))
-
-
-def tokens(*shape: int) -> Tensor:
-    return torch.randint(3, 60, shape, generator=torch.Generator().manual_seed(1))
-
-
-def patches(config: Any) -> dict[str, Tensor]:
-    """Two pictures as rows of patches, as the vision towers of Qwen2-VL take them."""
-    size = config.patch_size**2 * getattr(config, "temporal_patch_size", 1)
-    channels = getattr(config, "in_channels", None) or getattr(config, "num_channels", 3)
-    grid = torch.tensor([[1, 4, 4], [1, 2, 4]])
-    rows = numbers(24, size * channels)
-    return {"hidden_states": rows, "pixel_values": rows, "grid_thw": grid,
-            "merge_sizes": torch.tensor([2, 2])}  # fmt: skip
-
-
-# Architectures, and how what they are given is made from their configuration.
-INPUTS: list[tuple[str, Callable[[Any], dict[str, Any]]]] = [
-    (r"audio-spectrogram-transformer", lambda c: {"input_values": numbers(2, 128, 128)}),
-    (r"decision_transformer", lambda c: {
-        "states": numbers(2, 5, c.state_dim), "actions": numbers(2, 5, c.act_dim),
-        "rewards": numbers(2, 5, 1), "returns_to_go": numbers(2, 5, 1),
-        "timesteps": tokens(2, 5)}),
-    (r"patchtst|patchtsmixer", lambda c: {
-        "past_values": numbers(2, c.context_length, c.num_input_channels)}),
-    (r"autoformer|informer|time_series_transformer", lambda c: {
-        "past_values": numbers(2, 10), "past_time_features": numbers(2, 10, 0),
-        "past_observed_mask": torch.ones(2, 10), "future_values": numbers(2, 4),
-        "future_time_features": numbers(2, 4, 0)}),
-    (r"siglip2_vision_model|siglip2", lambda c: {
-        "pixel_values": numbers(2, 16, 192), "pixel_attention_mask": torch.ones(2, 16),
-        "spatial_shapes": torch.tensor([[4, 4], [4, 4]]),
-        **({"input_ids": tokens(2, LENGTH)} if hasattr(c, "text_config") else {})}),
-    (r"clap", lambda c: {
-        "input_ids": tokens(2, LENGTH), "input_features": numbers(2, 1, 1001, 64),
-        "is_longer": torch.zeros(2, 1, dtype=torch.bool)}),
-    (r"perceiver", lambda c: {"inputs": numbers(2, 9, c.d_model)}),
-    (r"kyutai_speech_to_text", lambda c: {"input_ids": tokens(2, 9, c.num_codebooks + 1)}),
-    (r"lxmert", lambda c: {
-        "input_ids": tokens(2, LENGTH), "visual_feats": numbers(2, 6, c.visual_feat_dim),
-        "visual_pos": numbers(2, 6, c.visual_pos_dim)}),
-    (r"idefics", lambda c: {
-        "input_ids": tokens(2, LENGTH), "pixel_values": numbers(2, 1, 3, 32, 32),
-        "image_attention_mask": torch.ones(2, LENGTH, 1, dtype=torch.long),
-        "attention_mask": torch.ones(2, LENGTH, dtype=torch.long)}),
-    (r"timesfm", lambda c: {
-        "past_values": numbers(2, 64), "past_values_padding": torch.zeros(2, 64),
-        "freq": torch.zeros(2, 1, dtype=torch.long)}),
-    (r"blip_2_qformer", lambda c: {
-        "query_embeds": numbers(2, 5, c.hidden_size),
-        "encoder_hidden_states": numbers(2, 6, c.encoder_hidden_size)}),
-]  # fmt: skip
-
-
-def _one(name: str, config: Any) -> Tensor | None:
-    """What one argument of a forward pass may be; None where it can stay away."""
-    if name == "input_ids":
-        return tokens(2, LENGTH).clamp(max=(getattr(config, "vocab_size", None) or 99) - 1)
-    if name == "decoder_input_ids":
-        return tokens(2, 5)
-    if name in ("pixel_values", "images"):
-        return numbers(2, *image_shape(config))
-    if name == "pixel_values_videos":
-        return numbers(2, 4, *image_shape(config)[-3:])
-    if name in ("qformer_input_ids", "token_ids"):
-        return tokens(2, 6)
-    if name == "input_features":
-        return numbers(2, *features_shape(config))
-    if name == "input_features_mask":
-        return torch.ones(2, features_shape(config)[-1], dtype=torch.long)
-    if name in ("input_values", "audio_values"):
-        return numbers(2, 3200)
-    if name == "bbox":
-        return torch.tensor([3, 5, 20, 30]) + torch.arange(LENGTH)[None, :, None].expand(2, -1, 4)
-    return None
-
-
-def image_shape(config: Any) -> tuple[int, ...]:
-    """(channels, height, width), with frames before them where the model sees films."""
-    inner = ("vision_config", "image_config", "backbone_config")
-    found = (getattr(config, name, None) for name in inner)
-    vision = next((one for one in found if one is not None), config)
-    size = getattr(vision, "image_size", None) or getattr(config, "image_size", None) or IMAGE
-    height, width = size if isinstance(size, list | tuple) else (size, size)
-    channels = getattr(vision, "num_channels", None) or getattr(vision, "in_channels", 3)
-    channels = channels if isinstance(channels, int) else 3
-    frames = getattr(vision, "num_frames", None)
-    return (channels, height, width) if frames is None else (frames, channels, height, width)
-
-
-def features_shape(config: Any) -> tuple[int, int]:
-    """(steps, mels) of sound, or for Whisper and its kin (mels, steps)."""
-    inner = ("audio_config", "encoder_config")
-    found = (getattr(config, name, None) for name in inner)
-    audio = next((one for one in found if one is not None), config)
-    names = ("num_mel_bins", "feature_projection_input_dim", "input_feat_size", "mel_bins",
-             "input_dim", "feature_size")  # fmt: skip
-    numbers_ = (getattr(audio, name, None) for name in names)
-    mels = next((one for one in numbers_ if isinstance(one, int)), 80)
-    steps = getattr(audio, "max_source_positions", None)
-    return (64, mels) if steps is None else (mels, 2 * steps)

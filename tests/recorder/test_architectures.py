@@ -9,6 +9,7 @@ import torch
 import transformers
 
 import heedful
+from heedful.ops.masks import Causal, Combined
 from heedful.recorder.recording import call_of
 
 transformers.logging.set_verbosity_error()
@@ -174,6 +175,10 @@ def test_eager_models(name):
     keep = kept("left")
     recording, returned = recorded(name, "eager", {"input_ids": words(), "attention_mask": keep})
     same(recording._captures, returned.attentions, keep, keep)
+    for sequence in recording.sequences:  # what is added to scores is known as a mask
+        causes = sequence[1].causes
+        assert isinstance(causes.mask, Causal | Combined)
+        assert causes.bias is None
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's own, within torch

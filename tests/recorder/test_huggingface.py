@@ -1,6 +1,7 @@
 """The door of transformers: what it refuses, and that it leaves nothing behind."""
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,8 @@ from transformers.modeling_utils import AttentionInterface
 
 import heedful
 from heedful.errors import ArgumentError, HeedfulError
-from heedful.recorder import huggingface, refused
+from heedful.recorder import capture, huggingface, refused
+from heedful.recorder.capture import Seen
 
 transformers.logging.set_verbosity_error()
 SMALL = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "vocab_size": 20,
@@ -95,6 +97,23 @@ def test_no_mask_is_causal_where_the_module_or_the_call_says_so(length):
     assert not causal("sdpa")
     assert causal("sdpa", is_causal=True) == (length > 1)
     assert not causal("eager", is_causal=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "crosses"),
+    [
+        ("decoder.block.0.layer.1.EncDecAttention", True),
+        ("decoder.layers.1.encoder_attn", True),
+        ("encoder.layer.0.crossattention.self", True),
+        ("cross_encoder.layers.0.self_attn", False),  # a name further up says nothing
+        ("encoder.layer.0.attention.self", False),
+    ],
+)
+def test_the_name_of_a_module_tells_cross_attention(name, crosses):
+    query = torch.zeros(1, 2, 3, 4)
+    seen = Seen(query, query, query, None, 1.0)
+    assert capture.crosses(seen, name) is crosses
+    assert capture.crosses(replace(seen, cross=True), name)
 
 
 def test_longformer_is_refused_by_name():
