@@ -37,14 +37,26 @@ def test_statistics_are_those_of_the_weights(lead, N, M, key_heads, kind):
     torch.testing.assert_close(found.output, steps.context, atol=1e-9, rtol=1e-9)
     weights = steps.weights
     empty = weights.sum(-1) == 0
-    entropy = -torch.special.xlogy(weights, weights).sum(-1).masked_fill(empty, torch.nan)
-    entropy = entropy.masked_fill(empty, torch.nan)
-    torch.testing.assert_close(
-        found.statistics["entropy"], entropy, atol=1e-6, rtol=1e-6, equal_nan=True
-    )
-    torch.testing.assert_close(
-        found.statistics["received"].double(), weights.sum(-2), atol=1e-6, rtol=1e-6
-    )
+    position = torch.arange(N)[:, None] + M - N
+    distance = (position - torch.arange(M)).abs()
+
+    def diagonal(offset):
+        places = (position - offset).expand(*weights.shape[:-1], 1)
+        found = weights.gather(-1, places.clamp(0, M - 1))
+        return found.where((places >= 0) & (places < M), torch.nan)[..., 0]
+
+    expected = {
+        "entropy": torch.special.entr(weights).sum(-1),
+        "largest": weights.amax(-1),
+        "distance": (weights * distance).sum(-1),
+        "self": diagonal(0),
+        "previous": diagonal(1),
+        "sink": weights[..., 0],
+    }
+    for name, value in expected.items():
+        expected[name] = value.masked_fill(empty, torch.nan)
+    expected["received"] = weights.sum(-2).float()
+    torch.testing.assert_close(found.statistics, expected, atol=1e-6, rtol=1e-6, equal_nan=True)
     totals = steps.masked.logsumexp(-1).masked_fill(empty, torch.nan)
     torch.testing.assert_close(found.log_sum_exp, totals, atol=1e-9, rtol=1e-9, equal_nan=True)
 

@@ -24,18 +24,18 @@ class Block(NamedTuple):
 
     weights: (h, n, m); zero in rows that may attend to nothing.
     scores: (h, n, m), masked; finite, and `HIDDEN` where hidden.
-    largest: (h, n), the largest weight of each row.
+    highest, largest: (h, n), the highest score and the largest weight of each row.
     total: (h, n), the log-sum-exp of each row, sink included; −inf where nothing is seen.
     empty: (h, n), rows that may attend to nothing; None where there is none.
     allowed: (h or 1, n, m), what may attend; None where all may.
     heads, queries, keys: where it stands in the map.
     shape: (H, N, M) of the map.
     has_sink: whether a learned sink takes a share of each row.
-    scratch: (h, n, m), room to compute in: fresh memory for each block costs as much as a product.
     """
 
     weights: Tensor
     scores: Tensor
+    highest: Tensor
     largest: Tensor
     total: Tensor
     empty: Tensor | None
@@ -45,7 +45,6 @@ class Block(NamedTuple):
     keys: range
     shape: tuple[int, int, int]
     has_sink: bool
-    scratch: Tensor
 
     @property
     def rows(self) -> slice:
@@ -69,10 +68,12 @@ class Allowed(NamedTuple):
 
     keys: those that some query can see.
     parts: (where among them, boolean (h or 1, n, part)); beside them, all may attend.
+    ahead: whether a query might see a key after itself.
     """
 
     keys: range
     parts: list[tuple[slice, Tensor]]
+    ahead: bool
 
     def seen_by(self, queries: int) -> Tensor | int:
         """How many of the queries may see each key: (h or 1, m), or a number."""
@@ -97,7 +98,7 @@ class Allowed(NamedTuple):
     def of_heads(self, heads: slice) -> Allowed:
         """For some of the heads, where they differ."""
         cut = [(where, part[heads] if len(part) > 1 else part) for where, part in self.parts]
-        return Allowed(self.keys, cut)
+        return self._replace(parts=cut)
 
 
 def blocks(
@@ -120,7 +121,7 @@ def blocks(
     queries = queries or (QUERIES if of.query.is_cpu else ELSEWHERE)
     rows = max(1, min(queries, N, entries // max(1, group * M)))
     size = min(max(entries, group * rows * M), H * N * M)
-    buffers = [of.query.new_empty(size) for _ in range(3)]
+    buffers = [of.query.new_empty(size) for _ in range(2)]
     for start in range(0, N, rows):
         run = range(start, min(start + rows, N))
         allowed = _allowed(of, run)
@@ -131,8 +132,10 @@ def blocks(
 
 
 def _allowed(of: Causes, queries: range) -> Allowed:
+    _, N, M = of.shape
+    own = queries.start + M - N
     if of.mask is None:
-        return Allowed(range(of.shape[-1]), [])
+        return Allowed(range(M), [], ahead=own + 1 < M)
     keys = of.mask.span(queries, of.shape)
     parts = []
     for part in _beside(keys, of.mask.certain(queries, of.shape)):
@@ -140,7 +143,17 @@ def _allowed(of: Causes, queries: range) -> Allowed:
         table = of.mask.crop(of.shape, rows, columns, of.query.device)
         table = table if table.ndim == 3 else table[None]
         parts.append((slice(part.start - keys.start, part.stop - keys.start), table))
-    return Allowed(keys, parts)
+    return Allowed(keys, parts, _ahead(keys, parts, own - keys.start))
+
+
+def _ahead(keys: range, parts: list[tuple[slice, Tensor]], own: int) -> bool:
+    """False where keys after the first query's own are all in the last part, and hidden there."""
+    if len(keys) <= own + 1:
+        return False
+    if not parts or parts[-1][0].stop < len(keys) or parts[-1][0].start > own + 1:
+        return True
+    where, part = parts[-1]
+    return bool(part.triu(own + 1 - where.start).any())
 
 
 def _beside(keys: range, certain: range) -> list[range]:
@@ -157,16 +170,15 @@ def _block(
 ) -> Block:
     allowed = allowed.of_heads(heads)
     shape = (heads.stop - heads.start, len(queries), len(allowed.keys))
-    scores, weights, scratch = (
-        buffer[: shape[0] * shape[1] * shape[2]].view(shape) for buffer in buffers
-    )
+    scores, weights = (buffer[: shape[0] * shape[1] * shape[2]].view(shape) for buffer in buffers)
     _fill_scores(scores, of, heads, queries, allowed)
     sinks = None if of.sinks is None else of.sinks[heads]
-    largest, total, empty = _normalise(scores, weights, sinks)
+    highest, largest, total, empty = _normalise(scores, weights, sinks)
     has_sink = of.sinks is not None
     return Block(
         weights,
         scores,
+        highest,
         largest,
         total,
         empty,
@@ -176,7 +188,6 @@ def _block(
         allowed.keys,
         of.shape,
         has_sink,
-        scratch,
     )
 
 
@@ -197,17 +208,19 @@ def _fill_scores(
         bias = bias[heads] if bias.ndim == 3 and len(bias) > 1 else bias
         scores += bias if bias.shape[-1] == 1 else bias[..., columns]
         scores.clamp_(min=HIDDEN)
-    for where, table in allowed.parts:
-        scores[:, :, where].masked_fill_(~table, HIDDEN)
+    hidden = scores.new_tensor(HIDDEN)
+    for where, table in allowed.parts:  # torch.where is three times as fast as masked_fill_
+        part = scores[:, :, where]
+        torch.where(table, part, hidden, out=part)
 
 
 def _normalise(
     scores: Tensor, weights: Tensor, sinks: Tensor | None
-) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Write the weights; the largest and the log-sum-exp of each row, and which are empty."""
+) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+    """Write the weights; of each row the highest, the largest, the log-sum-exp; which are empty."""
     if not scores.numel():
         total = scores.new_full(scores.shape[:2], -torch.inf)
-        return torch.zeros_like(total), total, torch.ones_like(total, dtype=torch.bool)
+        return total, torch.zeros_like(total), total, torch.ones_like(total, dtype=torch.bool)
     torch.softmax(scores, dim=-1, out=weights)
     highest, largest = scores.amax(dim=-1), weights.amax(dim=-1)
     total = highest - largest.log()  # a pass over the weights, and no exponents
@@ -215,10 +228,11 @@ def _normalise(
         total = add_sink(weights, total, sinks)
         largest = (highest - total).exp()
     if bool(highest.min() > HIDDEN / 2):
-        return largest, total, None
+        return highest, largest, total, None
     empty = highest <= HIDDEN / 2
     weights.masked_fill_(empty[..., None], 0.0)
-    return largest.masked_fill(empty, 0.0), total.masked_fill(empty, -torch.inf), empty
+    total = total.masked_fill(empty, -torch.inf)
+    return highest, largest.masked_fill(empty, 0.0), total, empty
 
 
 def _slice(these: range) -> slice:

@@ -97,10 +97,13 @@ class Entropy(RowStatistic):
     """−Σₘ W log W, in nats: 0 where one key has all, log(n) where n keys have the same."""
 
     def of(self, block: Block) -> Tensor:
-        """From log W = score − log-sum-exp: no logarithm of each weight is needed."""
-        share = _row_sums(block)
-        shares = torch.mul(block.weights, block.scores, out=block.scratch)
-        return (block.total * share - shares.sum(dim=-1)).clamp(min=0)
+        """From log W = (score − highest) + log(largest): no logarithm of each weight is needed.
+
+        Both parts are small, however large the scores, and so are their rounding errors.
+        """
+        below = _products(block.weights, block.scores, block.highest)
+        largest = block.largest.log().clamp(min=HIDDEN)  # finite, where a sink takes all
+        return (0.0 - largest * _row_sums(block) - below).clamp(min=0)  # and no −0
 
 
 class LargestWeight(RowStatistic):
@@ -128,7 +131,7 @@ class Distance(RowStatistic):
         moment = weights @ keys
         found = own * _row_sums(block) - moment
         start = min(max(first, 0), m)
-        if start < m:
+        if block.allowed.ahead:
             later = (keys[start:] - own[:, None]).clamp(min=0)
             found += 2 * torch.linalg.vecdot(weights[:, :, start:], later)
         return found
@@ -209,6 +212,11 @@ class Matching(RowStatistic):
 
     def __init__(self, ids: Tensor, shift: int) -> None:
         self.ids, self.shift = ids, shift
+        places = torch.arange(len(ids), device=ids.device)
+        tokens, which = ids.unique(return_inverse=True)
+        self.first = places.new_empty(len(tokens)).scatter_reduce(
+            0, which, places, "amin", include_self=False
+        )[which]  # of each token: whether there is a key to find is not for a block to say
 
     def of(self, block: Block) -> Tensor:
         """(h, n)."""
@@ -220,7 +228,8 @@ class Matching(RowStatistic):
         tokens = ids[(keys - self.shift).clamp(min=0)]
         matches = (tokens == ids[own][:, None]) & (keys >= self.shift) & (keys < own[:, None])
         found = (block.weights * matches.to(block.weights)).sum(dim=-1)
-        return torch.where(matches.any(dim=-1), found, torch.nan)
+        has_one = self.first.to(own.device)[own] + self.shift < own
+        return torch.where(has_one, found, torch.nan)
 
 
 class Dropped(RowStatistic):
@@ -396,20 +405,31 @@ class Heatmap(Statistic):
 def largest(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """The k largest of each row, descending, and where they are; of equal ones the first.
 
-    torch.topk takes any of equal ones, so the rows whose next one equals the last are sorted whole.
+    Hidden ones are in any order. torch.topk takes any of equal ones, in any order, so where there
+    are some it is asked for one more: only if that equals the last are others of that size left.
     """
     more, where = scores.topk(min(k + 1, scores.shape[-1]), dim=-1)
     values, places = more[..., :k], where[..., :k]
-    places, order = places.sort(dim=-1)  # equal ones in the order of their keys
-    values = values.gather(-1, order)
-    values, order = values.sort(dim=-1, descending=True, stable=True)
+    equal = (more[..., 1:] == more[..., :-1]) & (more[..., 1:] > HIDDEN / 2)
+    if not bool(equal.any()):
+        return values, places
+    places, order = places.sort(dim=-1)
+    values, order = values.gather(-1, order).sort(dim=-1, descending=True, stable=True)
     places = places.gather(-1, order)
     if 0 < k < scores.shape[-1]:
-        unsure = more[..., k] == more[..., k - 1]
-        if bool(unsure.any()):
-            whole, all_places = scores[unsure].sort(dim=-1, descending=True, stable=True)
-            values[unsure], places[unsure] = whole[:, :k], all_places[:, :k]
+        unsure = equal[..., -1]
+        places[unsure] = _first_of_the_last(scores[unsure], values[unsure], places[unsure])
     return values, places
+
+
+def _first_of_the_last(scores: Tensor, values: Tensor, places: Tensor) -> Tensor:
+    """Where the largest are (rows, k), with the first of all those that equal the last."""
+    k, last = values.shape[-1], values[:, -1:]
+    keys = torch.arange(scores.shape[-1], device=scores.device)
+    first = keys.where(scores == last, len(keys)).topk(k, dim=-1, largest=False).values
+    larger = values > last
+    rank = torch.arange(k, device=scores.device) - larger.sum(dim=-1, keepdim=True)
+    return places.where(larger, first.gather(-1, rank.clamp(min=0)))
 
 
 def _given(found: T | None) -> T:
@@ -421,6 +441,23 @@ def _given(found: T | None) -> T:
 def mean(values: Tensor) -> Tensor:
     """(H,), over the queries that have a number."""
     return values.nanmean(dim=-1)
+
+
+def _products(weights: Tensor, scores: Tensor, less: Tensor) -> Tensor:
+    """Σₘ weights · (scores − less) of each row, (h, n).
+
+    On a CPU in one pass and no memory: it is the gradient of batch norm's weight, with a row for a
+    channel. Nothing else in torch multiplies and adds up at once.
+    """
+    if not weights.is_cpu:
+        return (weights * (scores - less[..., None])).sum(dim=-1)
+    rows = (1, less.numel(), -1)
+    ones = torch.ones_like(less).view(-1)
+    _, found, _ = torch.ops.aten.native_batch_norm_backward(
+        weights.view(rows), scores.view(rows), None, less.view(-1), ones, None, None,
+        False, 0.0, [False, True, False],
+    )  # fmt: skip
+    return found.view(less.shape)
 
 
 def _row_sums(block: Block) -> Tensor | float:
