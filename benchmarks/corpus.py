@@ -13,17 +13,14 @@ one: what the length of a text adds to the memory of a run.
 from __future__ import annotations
 
 import argparse
-import multiprocessing
 import random
 import tempfile
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from memory import apart, risen
 
 from heedful.errors import TextError
 from heedful.text import TokenizerChoice, open_encoding, open_source, prepare, python_reference
@@ -94,7 +91,7 @@ def _word(words: list[str], chance: random.Random) -> str:
 
 
 def stream(name: str, path: Path) -> Row:
-    with _peak() as rise:
+    with risen() as rise:
         start = time.perf_counter()
         out = path.with_name(f"{name}.npy")
         _, tokens = prepare(open_source([path]), TokenizerChoice(name), out)
@@ -112,7 +109,7 @@ def train(name: str, path: Path) -> Row:
     recipe = PRESETS["quick"].changed(
         {"text": {"tokenizer": name, "validation": 1e-4}, "train": {"steps": STEPS // 10}}
     )
-    with _peak() as rise:
+    with risen() as rise:
         start = time.perf_counter()
         plan = new_plan(out, [str(path)], recipe)
         prepared = begin(plan)
@@ -124,7 +121,7 @@ def train(name: str, path: Path) -> Row:
 
 def at_once(name: str, path: Path) -> Row:
     encode = {"characters": _characters_at_once, "bpe": _bpe_at_once}.get(name)
-    with _peak() as rise:
+    with risen() as rise:
         start = time.perf_counter()
         ids = encode(path) if encode else _tiktoken_at_once(name, path)
         seconds = time.perf_counter() - start
@@ -147,38 +144,6 @@ def _bpe_at_once(path: Path) -> np.ndarray:
 
 def _tiktoken_at_once(name: str, path: Path) -> np.ndarray:
     return np.array(open_encoding(name).encode_ordinary(path.read_text("utf-8")), np.uint32)
-
-
-def apart(measure: Callable[[str, Path], Row], name: str, path: Path) -> Row:
-    """The measurement in a fresh process, whose memory nothing else has touched."""
-    with multiprocessing.get_context("spawn").Pool(1) as pool:
-        return pool.apply(measure, (name, path))
-
-
-@contextmanager
-def _peak() -> Iterator[list[float]]:
-    """The highest anonymous memory meanwhile over that at the start, in MB, seen every 5 ms."""
-    start = _anonymous()
-    rise, done = [0.0], threading.Event()
-
-    def watch() -> None:
-        while not done.wait(0.005):
-            rise[0] = max(rise[0], _anonymous() - start)
-
-    watcher = threading.Thread(target=watch)
-    watcher.start()
-    try:
-        yield rise
-    finally:
-        done.set()
-        watcher.join()
-
-
-def _anonymous() -> float:
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith("RssAnon:"):
-            return int(line.split()[1]) * 1024 / 1e6
-    raise SystemExit("this system does not tell anonymous memory in /proc/self/status")
 
 
 def _size(path: Path) -> str:

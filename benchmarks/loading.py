@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import multiprocessing
 import tempfile
 import time
 from collections.abc import Callable
@@ -21,7 +20,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import torch
-from corpus import _peak as peak
+from memory import apart, risen
 from safetensors.torch import load_file, save_file
 
 from heedful.models import GPT, export_model, load_model, weights_of, write_description
@@ -98,18 +97,12 @@ def theirs(directory: Path) -> Row:
 
 
 def opened(load: Callable[[], torch.nn.Module]) -> Row:
-    with peak() as rise:
+    with risen() as rise:
         start = time.perf_counter()
         model = load()
         seconds = time.perf_counter() - start
     weights = sum(parameter.nbytes for parameter in model.parameters()) / 1e6
     return Row(seconds, weights, rise[0])
-
-
-def apart(measure: Callable[[Path], Row], directory: Path) -> Row:
-    """The measurement in a fresh process, whose memory nothing else has touched."""
-    with multiprocessing.get_context("spawn").Pool(1) as pool:
-        return pool.apply(measure, (directory,))
 
 
 def show(kind: str, reader: str, row: Row) -> None:
