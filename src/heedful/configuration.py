@@ -55,6 +55,16 @@ class Configuration:
             value = _checked(field, hints[field.name], getattr(self, field.name))
             object.__setattr__(self, field.name, value)
 
+    def __str__(self) -> str:
+        """A line for each field: its name, its value, what it means."""
+        fields = dataclasses.fields(self)
+        values = {field.name: str(getattr(self, field.name)) for field in fields}
+        names, numbers = (max(map(len, part)) + 4 for part in (values, values.values()))
+        return "\n".join(
+            f"{field.name:{names}}{values[field.name]:{numbers}}{field.metadata['sentence']}"
+            for field in fields
+        )
+
     def to_dict(self) -> dict[str, Any]:
         """Its fields as a plain dictionary, ready for JSON."""
         return dataclasses.asdict(self)

@@ -118,8 +118,8 @@ def read_json(path: Path) -> Any:
     except FileNotFoundError:
         raise RunError(
             f"no file {path}",
-            expected="a directory made by `heedful train`",
-            remedy="check the path, or train again",
+            expected="a whole directory, made by `heedful train` or in Hugging Face format",
+            remedy="check the path; fetch it again, or train again",
         ) from None
     except (ValueError, OSError) as error:
         raise damaged(path, error) from error

@@ -402,7 +402,9 @@ def test_wrong_settings_are_one_clear_line(said, text_file, tmp_path):
     refused(said("train", text_file, *out, "--heads", "7"), "divides the width")
     refused(said("train", text_file, *out, "--dropout", "2"), "dropout = 2.0")
     characters = ["--tokenizer", "characters"]
-    refused(said("train", text_file, *out, *characters, "--vocabulary", "500"), "bpe only")
+    refused(
+        said("train", text_file, *out, *characters, "--vocabulary", "500"), "bpe or wordpiece only"
+    )
     refused(said("train", text_file, *out, *characters, "--no-compact"), "tiktoken")
     refused(said("train", text_file, *out, "--tokenizer", "cl100k_bas"), "cl100k_base")
     refused(said("train", text_file, "--out", tmp_path / "r", "--device", "tpu9"), "--device auto")

@@ -10,7 +10,7 @@ from safetensors.torch import save_file
 
 from heedful.cli import plot
 from heedful.cli.main import run
-from heedful.models import GPT, Bert, BertConfig, GPTConfig, write_description
+from heedful.models import GPT, Bert, BertConfig, GPTConfig, load_model, write_description
 from heedful.text import BPETokenizer, CharacterTokenizer, WordPieceTokenizer, load_tokenizer
 from heedful.views.plots import heatmaps
 
@@ -252,3 +252,45 @@ def test_tokenize_with_wordpiece(checkpoint, said):
     _, output, _ = said("tokenize", text, "--tokenizer", checkpoint[0], "--json")
     theirs = checkpoint[2](text, add_special_tokens=False).input_ids
     assert json.loads(output)["ids"] == theirs == load_tokenizer(checkpoint[0]).encode(text)
+
+
+def test_a_bert_of_ones_own_text_needs_no_network(said, tmp_path):
+    """Trained, continued, filled, and opened by transformers with the same guesses."""
+    (tmp_path / "text.txt").write_text(TEXT * 3)
+    out = tmp_path / "run"
+    small = ["--vocabulary", "256", "--context", "16", "--width", "16", "--layers", "1",
+             "--heads", "2", "--batch", "4", "--device", "cpu"]  # fmt: skip
+    options = ["--preset", "bert", "--attention-dropout", "0.2", *small]
+    status, output, _ = said("train", tmp_path / "text.txt", "--out", out, "--steps", "3", *options)
+    assert status == 0
+    assert f'fill {out} "' in output
+    assert "wordpiece" in output
+    model = load_model(out)
+    assert isinstance(model, Bert)
+    assert (model.config.attention_dropout, model.config.pooler) == (0.2, False)
+    assert said("train", "--out", out, "--resume", "--steps", "5")[0] == 0
+    text = "The [MASK] of France"
+    _, output, _ = said("fill", out, text, "--json", "--count", "3")
+    [mask] = json.loads(output)["masks"]
+    assert said("export", out, "--to", tmp_path / "out")[0] == 0
+    theirs = transformers.AutoModelForMaskedLM.from_pretrained(tmp_path / "out").eval()
+    inputs = transformers.AutoTokenizer.from_pretrained(tmp_path / "out")(text, return_tensors="pt")
+    with torch.inference_mode():
+        likely = theirs(**inputs).logits[0, mask["position"]].softmax(-1).topk(3)
+    assert [word["id"] for word in mask["words"]] == likely.indices.tolist()
+    found = [word["probability"] for word in mask["words"]]
+    assert found == pytest.approx(likely.values.tolist(), abs=1e-5)
+
+
+def test_options_of_another_kind_of_model_are_refused(said, tmp_path):
+    (tmp_path / "text.txt").write_text(TEXT)
+
+    def train(*arguments):
+        return said("train", tmp_path / "text.txt", "--out", tmp_path / "run", *arguments)
+
+    refused(train("--preset", "bert", "--qk-norm"), "qk_norm = True", "BERT")
+    refused(train("--attention-dropout", "0.1"), "attention_dropout = 0.1", "GPT")
+    refused(train("--preset", "bert", "--tokenizer", "characters"), "characters", "wordpiece")
+    refused(train("--tokenizer", "wordpiece"), "wordpiece for a model of the kind GPT")
+    refused(train("--preset", "bert", "--vocabulary", "300", "--compact"), "compact")
+    assert not (tmp_path / "run").exists()

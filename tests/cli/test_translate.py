@@ -86,7 +86,7 @@ def test_training_says_what_it_does_and_goes_on(said, tsv, tmp_path):
     again = ("train", "--out", out, "--resume")
     refused(said(*again, "--pairs", "dates"), "other files (dates)")
     refused(said(*again, "--decoder-layers", "3"), "decoder_layers = 3")
-    refused(said(*again, "--qk-norm"), "qk_norm = True with --pairs")
+    refused(said(*again, "--qk-norm"), "qk_norm = True for a model of the kind encoder–decoder")
     refused(said("train", "--pairs", tsv, "--out", out, *SMALL), "already holds a run")
 
 
@@ -118,6 +118,16 @@ def test_translate_gives_the_best_target_of_each_line(trained, said, tmp_path):
     status, output, _ = said("translate", trained, lines[0], "--beams", "3", "--all")
     assert len(output.splitlines()) == 1 + len(expected[0])
     assert "log-probability" in output
+
+
+def test_lines_end_as_those_of_pairs_do_and_white_space_around_them_is_left_out(
+    trained, said, tmp_path
+):
+    plain = said("translate", trained, "12 plus 5\n9")[1]
+    (tmp_path / "lines.txt").write_bytes(b" 12 plus 5\t\r\n9 \r\n")
+    assert said("translate", trained, "--file", tmp_path / "lines.txt")[1] == plain
+    refused(said("translate", trained, "9\x0b9"), "U+000B")  # one source, as it is in pairs
+    refused(said("translate", trained, "  \t "), "an empty text")
 
 
 def test_plot_draws_the_cross_attention_of_the_translation(trained, said, tmp_path, monkeypatch):
@@ -186,8 +196,10 @@ def test_wrong_pairs_and_settings_are_one_clear_line(said, tsv, tmp_path):
     refused(train("--pairs", tmp_path), "one TSV file")
     refused(train("--pairs", tsv, "--preset", "quick"), "preset 'quick' with --pairs", "pairs")
     refused(train(tsv, "--preset", "dates"), "preset 'dates' without --pairs", "quick")
-    refused(train("--pairs", tsv, "--qk-norm"), "qk_norm = True with --pairs")
-    refused(train(tsv, "--decoder-layers", "2"), "decoder_layers = 2 without --pairs")
+    refused(
+        train("--pairs", tsv, "--qk-norm"), "qk_norm = True for a model of the kind encoder–decoder"
+    )
+    refused(train(tsv, "--decoder-layers", "2"), "decoder_layers = 2 for a model of the kind GPT")
     (tmp_path / "typo.toml").write_text("[model]\nwidht = 3\n")
     refused(train("--pairs", tsv, "--config", tmp_path / "typo.toml"), "'widht'", "width")
     assert not out.exists()

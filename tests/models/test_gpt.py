@@ -203,5 +203,5 @@ def test_wrong_ids_are_refused():
     for ids in (torch.zeros(3, dtype=torch.long), torch.zeros(1, 3), [[1, 2]]):
         with pytest.raises(ArgumentError, match="batch of one"):
             model(ids)
-    with pytest.raises(ArgumentError, match="from 0 to 22"):
+    with pytest.raises(ArgumentError, match="expected 0 to 22"):
         model(torch.tensor([[1, 23]]))

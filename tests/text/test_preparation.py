@@ -171,6 +171,8 @@ def test_a_text_of_ever_new_words_gives_a_smaller_sample(monkeypatch):
     monkeypatch.setattr(preparation, "BPE_WORDS", 6_000)
     plain = "again and again " * 10_000
     varied = "".join(f"{number:07d} " for number in range(20_000))
-    taken = [sum(map(len, preparation._for_bpe(StringSource(text)))) for text in (plain, varied)]
+    taken = [
+        sum(map(len, preparation._to_learn_from(StringSource(text)))) for text in (plain, varied)
+    ]
     assert taken[0] == pytest.approx(40_000, rel=0.05)
     assert taken[1] == pytest.approx(6_000 * 8 / 7, rel=0.1)

@@ -108,8 +108,11 @@ class Seq2SeqRun(NamedTuple):
         return len(self.model.decoder)
 
     def source(self, text: str) -> list[int]:
-        """The ids of a source, without its end; refused where the model cannot read it."""
-        ids, context = self.tokenizer.encode(text), self.model.config.context
+        """The ids of a source, without its end; refused where the model cannot read it.
+
+        White space around it is left out, as it was of the pairs that the model learned.
+        """
+        ids, context = self.tokenizer.encode(text.strip()), self.model.config.context
         if not ids:
             raise TextError("an empty text", expected="at least one token")
         if len(ids) >= context:

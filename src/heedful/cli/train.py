@@ -13,8 +13,8 @@ from rich.console import Console
 from heedful.cli import training as terminal
 from heedful.cli.options import SectionedCommand, given, program, settings_of
 from heedful.errors import ArgumentError, RunError
-from heedful.models import GPTConfig, Seq2SeqConfig
-from heedful.text import BPETokenizer, CharacterTokenizer, PairFile
+from heedful.models import BertConfig, GPTConfig, Seq2SeqConfig
+from heedful.text import BPETokenizer, CharacterTokenizer, PairFile, WordPieceTokenizer
 from heedful.train import (
     PRESETS,
     Ended,
@@ -35,11 +35,15 @@ from heedful.train import (
     read_toml,
     replace,
 )
+from heedful.train.run import TRAINED
 from heedful.views.terminal import console
 
-QUICK, PAIRS = PRESETS["quick"], PRESETS["pairs"]
+QUICK, BERT, PAIRS = PRESETS["quick"], PRESETS["bert"], PRESETS["pairs"]
 DATES = "dates"  # the embedded pairs, and the preset for them
-OF_GPT = {field.name for field in dataclasses.fields(GPTConfig)}
+OF_GPT, OF_BERT, OF_PAIRS = (
+    {field.name for field in dataclasses.fields(config)}
+    for config in (GPTConfig, BertConfig, Seq2SeqConfig)
+)
 
 
 def _names(on_pairs: bool) -> str:
@@ -52,6 +56,7 @@ Examples:
   heedful train book.txt notes/ --out runs/book --steps 2000 --width 256 --heads 8
   cat *.txt | heedful train - --out runs/all --tokenizer characters
   heedful train --out runs/first --resume --steps 1200
+  heedful train book.txt --preset bert --out runs/words
   heedful train --pairs dates --out runs/dates
   heedful train --pairs phrases.tsv --out runs/phrases --width 256 --heads 8
 """
@@ -83,6 +88,7 @@ Examples:
 @click.option("--overwrite", is_flag=True, help="Replace the run that is there.")
 @settings_of("Text", QUICK.text)
 @settings_of("Model", QUICK.model, leave_out=["vocabulary"])
+@settings_of("Model, of a BERT", BERT.model, leave_out=OF_GPT | set(TRAINED) | {"padding"})
 @settings_of("Model, with --pairs", PAIRS.model, leave_out=OF_GPT)
 @settings_of("Training", QUICK.train)
 @click.pass_context
@@ -98,8 +104,8 @@ def train(
     overwrite: bool,
     **options: Any,
 ) -> int:
-    """Train a GPT on FILES: texts, folders, or - for standard input. Or, with --pairs, an
-    encoder–decoder.
+    """Train a GPT on FILES: texts, folders, or - for standard input. Or, with --preset bert, a
+    BERT on their hidden words; or, with --pairs, an encoder–decoder.
 
     Without FILES, the text is the Python language reference inside CPython. What stands in
     [brackets] is the default of the preset quick.
@@ -172,28 +178,36 @@ def run(make: Callable[..., Prepared], plan: Plan, screen: Console, resume: bool
 def _changes(options: dict[str, Any]) -> dict[str, dict[str, Any]]:
     sections = {"text": TextSettings, "train": TrainSettings}
     changes = {name: given(section, options) for name, section in sections.items()}
-    changes["model"] = {**given(GPTConfig, options), **given(Seq2SeqConfig, options)}
+    changes["model"] = {
+        name: value
+        for config in (GPTConfig, BertConfig, Seq2SeqConfig)
+        for name, value in given(config, options).items()
+    }
     changes["model"].pop("vocabulary", None)  # --vocabulary is that of the trained BPE
     return changes
 
 
 def _refuse_foreign(model: dict[str, Any], recipe: Recipe) -> None:
     """Refuse settings of the other kind of model; what neither has is refused with the nearest."""
-    known = OF_GPT | {field.name for field in dataclasses.fields(Seq2SeqConfig)}
+    known = OF_GPT | OF_BERT | OF_PAIRS
     has = {field.name for field in dataclasses.fields(recipe.model)}
     for name in model:
         if name in known - has:
             raise ArgumentError(
-                f"{name} = {model[name]!r} {'with' if recipe.on_pairs else 'without'} --pairs",
+                f"{name} = {model[name]!r} for a model of the kind {recipe.kind}",
                 expected="a setting of such a model: " + ", ".join(sorted(has - {"vocabulary"})),
             )
 
 
 def _refuse_idle(text: dict[str, Any], tokenizer: str) -> None:
     """Refuse settings that the tokenizer would not heed: who sets one expects something of it."""
-    own = (BPETokenizer.kind, CharacterTokenizer.kind)
-    idle = {"vocabulary": tokenizer != BPETokenizer.kind, "compact": tokenizer in own}
-    heeding = {"vocabulary": f"--tokenizer {BPETokenizer.kind}", "compact": "a tiktoken encoding"}
+    learned = (BPETokenizer.kind, WordPieceTokenizer.kind)
+    own = (*learned, CharacterTokenizer.kind)
+    idle = {"vocabulary": tokenizer not in learned, "compact": tokenizer in own}
+    heeding = {
+        "vocabulary": "--tokenizer " + " or ".join(learned),
+        "compact": "a tiktoken encoding",
+    }
     for name in text:
         if idle.get(name):
             raise ArgumentError(
@@ -265,5 +279,7 @@ def _say_end(
     if isinstance(prepared.tokens, PairFile):
         source, _ = prepared.tokens[len(prepared.tokens) - 1]
         command, text = "translate", prepared.tokenizer.decode(source[:-1])
+    elif isinstance(prepared.config, BertConfig):
+        command, text = "fill", "Once upon a [MASK]."
     for name in (command, "plot"):
         screen.print(f'  {program()} {name} {out} "{text}"', soft_wrap=True)

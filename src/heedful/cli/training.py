@@ -12,12 +12,12 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
 
-from heedful.models import GPTConfig, Seq2SeqConfig
-from heedful.text import LICENCE, TITLE, BPETokenizer
+from heedful.models import BertConfig, GPTConfig, Seq2SeqConfig
+from heedful.text import LICENCE, TITLE, BPETokenizer, WordPieceTokenizer
 from heedful.train import Ended, Plan, Prepared, Training, read_metrics
 from heedful.train.run import METRICS
 from heedful.views.progress import training_view
-from heedful.views.terminal import count, facts
+from heedful.views.terminal import count, facts, many
 
 
 def prepare(make: Callable[..., Prepared], plan: Plan, console: Console) -> Prepared:
@@ -38,7 +38,8 @@ def prepare(make: Callable[..., Prepared], plan: Plan, console: Console) -> Prep
 def _fewer(plan: Plan, prepared: Prepared) -> str:
     """Why a trained vocabulary is smaller than what was asked for."""
     asked = plan.recipe.text.vocabulary
-    fewer = prepared.tokenizer.kind == BPETokenizer.kind and prepared.tokenizer.size < asked
+    learned = prepared.tokenizer.kind in (BPETokenizer.kind, WordPieceTokenizer.kind)
+    fewer = learned and prepared.tokenizer.size < asked
     return f", as many as the text has pairs for (of {asked:,})" if fewer else ""
 
 
@@ -59,7 +60,7 @@ def describe(plan: Plan, prepared: Prepared, training: Training) -> list[tuple[s
         ),
         (
             "model",
-            f"{count(number)} parameters: {_blocks(config)} of {config.heads} heads, width "
+            f"{count(number)} parameters: {_blocks(config)} of {many(config.heads, 'head')}, width "
             f"{config.width}, context {config.context} tokens",
         ),
         (
@@ -71,10 +72,10 @@ def describe(plan: Plan, prepared: Prepared, training: Training) -> list[tuple[s
     ]
 
 
-def _blocks(config: GPTConfig | Seq2SeqConfig) -> str:
+def _blocks(config: GPTConfig | BertConfig | Seq2SeqConfig) -> str:
     if isinstance(config, Seq2SeqConfig):
         return f"{config.layers} + {config.decoder_layers or config.layers} blocks"
-    return f"{config.layers} blocks"
+    return many(config.layers, "block")
 
 
 def train(training: Training, console: Console) -> Ended:

@@ -57,7 +57,7 @@ def translate(
 
     Each line of TEXT is a source of its own, and answered by a line.
     """
-    lines = read_text(text, file).removesuffix("\n").splitlines()
+    lines = [line.strip() for line in read_text(text, file).removesuffix("\n").split("\n")]
     search = Search(**given(Search, options))
     opened = open_seq2seq(run, checkpoint, device)
     sources = [_ids(opened, line, n + 1, len(lines)) for n, line in enumerate(lines)]

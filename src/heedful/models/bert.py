@@ -6,6 +6,7 @@ One frozen configuration names its heads. B batch, N tokens, V vocabulary.
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Iterator
 from typing import NamedTuple, cast
 
@@ -21,6 +22,7 @@ from heedful.layers import (
     PostNormBlock,
     check_heads,
 )
+from heedful.models.checks import check_ids, check_keep, check_rows
 from heedful.ops import Steps
 from heedful.ops.masks import Padding
 
@@ -82,13 +84,6 @@ class BertConfig(Configuration):
                 expected="both, or none",
                 cause="the next-sentence head reads what the pooler makes",
             )
-
-    def __str__(self) -> str:
-        """A line for each setting: its name, its value, what it means."""
-        return "\n".join(
-            f"{field.name:21}{getattr(self, field.name)!s:9}{field.metadata['sentence']}"
-            for field in dataclasses.fields(self)
-        )
 
 
 class BertOutput(NamedTuple):
@@ -178,42 +173,31 @@ class Bert(nn.Module):
     def _embed(
         self, ids: Tensor, segments: Tensor | None, keep: Tensor | None
     ) -> tuple[Tensor, Padding | None]:
-        self._check(ids, segments, keep)
+        config = self.config
+        check_ids(ids, config.vocabulary, config.context)
+        if segments is not None:
+            _check_segments(segments, ids, config.segments)
+        if keep is not None:
+            check_keep(keep, ids)
         segment = self.segments.weight[0] if segments is None else self.segments(segments)
         x = self.tokens(ids) + segment + self.positions[: ids.shape[1]]
         return self.dropout(self.norm(x)), None if keep is None else Padding(keep)
 
     @torch.no_grad()
     def _initialize(self) -> None:
-        """The paper's: normal weights of deviation 0.02, biases 0, norms 1; nothing for [PAD]."""
+        """The paper's: normal weights, biases 0, norms 1; nothing for [PAD].
+
+        The deviation of 0.02 belongs to a width of 768; the same size of sums asks for more in
+        narrower models.
+        """
+        deviation = 0.02 * math.sqrt(768 / self.config.width)
         for name, parameter in self.named_parameters():
             if parameter.ndim == 2:
-                parameter.normal_(std=0.02)
+                parameter.normal_(std=deviation)
             elif name.endswith("bias"):
                 parameter.zero_()
         if self.config.padding is not None:
             self.tokens.weight[self.config.padding].zero_()
-
-    def _check(self, ids: Tensor, segments: Tensor | None, keep: Tensor | None) -> None:
-        config = self.config
-        if not isinstance(ids, Tensor) or ids.ndim != 2 or ids.is_floating_point():
-            raise ArgumentError(
-                f"ids {tuple(ids.shape) if isinstance(ids, Tensor) else type(ids).__name__}",
-                expected="a tensor of whole numbers (batch, tokens)",
-                remedy="torch.tensor([ids]) makes a batch of one",
-            )
-        if ids.shape[1] > config.context:
-            raise ArgumentError(
-                f"{ids.shape[1]} tokens",
-                expected=f"at most the model's context of {config.context}",
-                remedy="give a shorter text, or parts of it one after the other",
-            )
-        _check_rows("token ids", ids, config.vocabulary, "ids of another tokenizer")
-        if segments is not None:
-            _check_shape("segments", segments, ids)
-            _check_rows("segments", segments, config.segments, "more texts than the model knows")
-        if keep is not None:
-            _check_shape("keep", keep, ids)
 
 
 class MaskedWordHead(nn.Module):
@@ -242,19 +226,9 @@ def _block(config: BertConfig) -> PostNormBlock:
     )
 
 
-def _check_shape(name: str, tensor: Tensor, ids: Tensor) -> None:
-    if tensor.shape != ids.shape:
+def _check_segments(segments: Tensor, ids: Tensor, rows: int) -> None:
+    if segments.shape != ids.shape:
         raise ArgumentError(
-            f"{name} {tuple(tensor.shape)}", expected=f"the shape of ids, {tuple(ids.shape)}"
+            f"segments {tuple(segments.shape)}", expected=f"the shape of ids, {tuple(ids.shape)}"
         )
-
-
-def _check_rows(name: str, numbers: Tensor, rows: int, cause: str) -> None:
-    """Where it costs nothing; an accelerator would have to wait for the answer."""
-    if not numbers.is_cpu or not numbers.numel():
-        return
-    low, high = (int(end) for end in numbers.aminmax())
-    if not 0 <= low <= high < rows:
-        raise ArgumentError(
-            f"{name} from {low} to {high}", expected=f"0 to {rows - 1}", cause=cause
-        )
+    check_rows("segments", segments, rows, "more texts than the model knows")

@@ -26,6 +26,7 @@ from heedful.layers import (
     check_heads,
     feed_forward,
 )
+from heedful.models.checks import check_ids, check_keep
 from heedful.ops import Steps
 from heedful.ops.masks import Padding
 from heedful.ops.positions import rotary, sinusoidal
@@ -157,7 +158,7 @@ class GPT(nn.Module):
     ) -> tuple[Tensor, ...]:
         """The hidden states alone: generation needs the logits of the last token only."""
         start = cache.length if cache is not None else 0
-        self._check(ids, start)
+        check_ids(ids, self.config.vocabulary, self.config.context, start=start)
         x, angles = self._embed(ids, self._positions(ids, start, keep))
         mask = None if keep is None else Padding(keep)
         states = [x]
@@ -178,7 +179,7 @@ class GPT(nn.Module):
 
         A layer's are made when they are asked for, so that one who keeps few needs room for few.
         """
-        self._check(ids, 0)
+        check_ids(ids, self.config.vocabulary, self.config.context)
         x, angles = self._embed(ids, slice(0, ids.shape[1]))
         for block in cast("list[PreNormBlock]", self.blocks):
             yield block.attend.steps(block.attended(x), causal=True, rotary=angles)
@@ -201,13 +202,7 @@ class GPT(nn.Module):
         """Rows of the position table: a run of them, or (B, N) where padding is left out."""
         if keep is None:
             return slice(start, start + ids.shape[1])
-        if keep.dtype != torch.bool or keep.shape != (len(ids), start + ids.shape[1]):
-            raise ArgumentError(
-                f"keep {tuple(keep.shape)} of {keep.dtype}",
-                expected=f"booleans ({len(ids)}, {start + ids.shape[1]})",
-                cause="padding for the new tokens only, where a cache holds earlier ones",
-                remedy="keep has one entry for each token so far, True where it is real",
-            )
+        check_keep(keep, ids, start=start)
         return (keep.cumsum(-1) - 1).clamp(min=0)[:, start:]
 
     def _embed(
@@ -254,31 +249,6 @@ class GPT(nn.Module):
                 parameter.zero_()
         if self.config.positions == "sinusoidal" and not self.config.tied:
             self.tokens.weight.normal_()  # as large as the sines that are added to them
-
-    def _check(self, ids: Tensor, start: int) -> None:
-        config = self.config
-        if not isinstance(ids, Tensor) or ids.ndim != 2 or ids.is_floating_point():
-            raise ArgumentError(
-                f"ids {tuple(ids.shape) if isinstance(ids, Tensor) else type(ids).__name__}",
-                expected="a tensor of whole numbers (batch, tokens)",
-                remedy="torch.tensor([ids]) makes a batch of one",
-            )
-        if start + ids.shape[-1] > config.context:
-            raise ArgumentError(
-                f"{start + ids.shape[-1]} tokens",
-                expected=f"at most the model's context of {config.context}",
-                remedy="give the last ones only, or train with a longer context",
-            )
-        if (
-            ids.is_cpu
-            and ids.numel()
-            and not 0 <= int(ids.min()) <= int(ids.max()) < config.vocabulary
-        ):
-            raise ArgumentError(
-                f"token ids from {int(ids.min())} to {int(ids.max())}",
-                expected=f"ids from 0 to {config.vocabulary - 1}",
-                cause="ids of another tokenizer",
-            )
 
 
 def loss(logits: Tensor, targets: Tensor, smoothing: float = 0.0) -> Tensor:

@@ -28,6 +28,7 @@ from heedful.layers import (
     check_heads,
     feed_forward,
 )
+from heedful.models.checks import check_ids, check_keep
 from heedful.ops import Steps
 from heedful.ops.masks import Padding
 from heedful.ops.positions import sinusoidal
@@ -283,7 +284,9 @@ class Seq2Seq(nn.Module):
         self, table: nn.Module, ids: Tensor, keep: Tensor | None, start: int, what: str
     ) -> tuple[Tensor, Padding | None]:
         """Scaled embeddings and positions, section 3.4 of the paper, and the mask of padding."""
-        self._check(ids, keep, start, what)
+        check_ids(ids, self.config.vocabulary, self.config.context, start=start, name=what)
+        if keep is not None:
+            check_keep(keep, ids, start=start, name=f"{what}_keep")
         x = math.sqrt(self.config.width) * table(ids)
         if keep is None:
             return self.dropout(x + self.positions[start : start + ids.shape[1]].to(x.dtype)), None
@@ -300,34 +303,6 @@ class Seq2Seq(nn.Module):
                 nn.init.xavier_uniform_(parameter)
             elif name.endswith("bias"):
                 parameter.zero_()
-
-    def _check(self, ids: Tensor, keep: Tensor | None, start: int, what: str) -> None:
-        config = self.config
-        if not isinstance(ids, Tensor) or ids.ndim != 2 or ids.is_floating_point():
-            raise ArgumentError(
-                f"{what} {tuple(ids.shape) if isinstance(ids, Tensor) else type(ids).__name__}",
-                expected="a tensor of whole numbers (batch, tokens)",
-                remedy="torch.tensor([ids]) makes a batch of one",
-            )
-        if start + ids.shape[1] > config.context:
-            raise ArgumentError(
-                f"a {what} of {start + ids.shape[1]} tokens",
-                expected=f"at most the model's context of {config.context}",
-                remedy="give a shorter text, or train with a longer context",
-            )
-        if ids.is_cpu and ids.numel() and not 0 <= ids.min() <= ids.max() < config.vocabulary:
-            raise ArgumentError(
-                f"{what} ids from {int(ids.min())} to {int(ids.max())}",
-                expected=f"ids from 0 to {config.vocabulary - 1}",
-                cause="ids of another tokenizer",
-            )
-        wanted = (len(ids), start + ids.shape[1])
-        if keep is not None and (keep.dtype != torch.bool or keep.shape != wanted):
-            raise ArgumentError(
-                f"{what}_keep {tuple(keep.shape)} of {keep.dtype}",
-                expected=f"booleans {wanted}",
-                remedy="it has one entry for each token so far, True where it is real",
-            )
 
 
 def _norm(config: Seq2SeqConfig) -> nn.Module:

@@ -8,6 +8,7 @@ from heedful.errors import ArgumentError
 from heedful.text.bpe import BPETokenizer
 from heedful.text.characters import CharacterTokenizer
 from heedful.text.tiktoken_encoding import check_name
+from heedful.text.wordpiece import WordPieceTokenizer
 
 
 @dataclass(frozen=True)
@@ -24,16 +25,16 @@ class TokenizerChoice:
     """
 
     name: str = BPETokenizer.kind
-    """`bpe` (trained on the text), `characters`, or the name of a tiktoken encoding."""
+    """`bpe` or `wordpiece`, trained on the text, `characters`, or a tiktoken encoding's name."""
 
     vocabulary: int = 4096
-    """The number of tokens that `bpe` learns, 256 or more; the others find it themselves."""
+    """The tokens that `bpe` or `wordpiece` learns, 256 or more; the others find it themselves."""
 
     compact: bool = True
     """Of a tiktoken encoding, rows only for what the text uses and for the single bytes."""
 
     def __post_init__(self) -> None:
-        own = (BPETokenizer.kind, CharacterTokenizer.kind)
+        own = (BPETokenizer.kind, WordPieceTokenizer.kind, CharacterTokenizer.kind)
         if self.name not in own:
             check_name(self.name, own)
         if self.vocabulary < 256:

@@ -17,6 +17,7 @@ from heedful.text.sources import FileSource
 from heedful.text.tiktoken_encoding import TiktokenTokenizer, open_encoding, original_ids
 from heedful.text.tokenizer import Tokenizer
 from heedful.text.tokens import TokenFile, distinct, id_type, write_ids
+from heedful.text.wordpiece import WordPieceTokenizer
 
 MARKS = 2  # ids after the tokenizer's own: where a target begins, and where a text ends
 
@@ -174,8 +175,9 @@ def _tokenizer(pairs: Sequence[Pair], choice: TokenizerChoice) -> Tokenizer:
     texts = [side for pair in pairs for side in pair]
     if choice.name == CharacterTokenizer.kind:
         return CharacterTokenizer.train(texts)
-    if choice.name == BPETokenizer.kind:
-        return BPETokenizer.train(texts, choice.vocabulary)
+    for kind in (BPETokenizer, WordPieceTokenizer):
+        if choice.name == kind.kind:
+            return kind.train(texts, choice.vocabulary)
     encoding = open_encoding(choice.name)
     rows_for = TiktokenTokenizer.compact if choice.compact else TiktokenTokenizer.up_to_largest
     ids = np.concatenate([original_ids(encoding, text) for text in texts])

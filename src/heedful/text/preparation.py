@@ -22,10 +22,11 @@ from heedful.text.sources import FileSource, Source
 from heedful.text.tiktoken_encoding import TiktokenTokenizer, open_encoding, original_ids
 from heedful.text.tokenizer import Tokenizer
 from heedful.text.tokens import TokenFile, chunks_of, distinct, id_type, write_ids
+from heedful.text.wordpiece import WordPieceTokenizer
 
 _Result = TypeVar("_Result")
 Progress = Callable[[int, int | None], None]
-BPE_SAMPLE = 8 << 20  # bytes that BPE learns from, from all over the text
+BPE_SAMPLE = 8 << 20  # bytes that pieces are learned from, from all over the text
 BPE_WORDS = 1 << 20  # bytes of distinct words among them: the trainer takes a hundred for each
 _WORD = re.compile(r"\w+|[^\w\s]+")
 _THREADS = min(8, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 4)
@@ -80,9 +81,10 @@ def _write(
 ) -> Tokenizer:
     if choice.name == CharacterTokenizer.kind:
         return _write_rows(CharacterTokenizer.train(source.pieces()), source, path, progress)
-    if choice.name == BPETokenizer.kind:
-        trained = BPETokenizer.train(_for_bpe(source), choice.vocabulary)
-        return _write_rows(trained, source, path, progress)
+    for kind in (BPETokenizer, WordPieceTokenizer):
+        if choice.name == kind.kind:
+            trained = kind.train(_to_learn_from(source), choice.vocabulary)
+            return _write_rows(trained, source, path, progress)
     return _write_tiktoken(choice, source, path, progress)
 
 
@@ -109,7 +111,7 @@ def _write_tiktoken(
         return tokenizer
 
 
-def _for_bpe(source: Source) -> Iterator[str]:
+def _to_learn_from(source: Source) -> Iterator[str]:
     """A sample whose distinct words stay within a bound; how varied they are, a first one tells."""
     words: set[str] = set()
     length = 0

@@ -107,7 +107,7 @@ class WordPieceTokenizer(Tokenizer):
                 expected=f"{len(base)} or more",
                 cause=f"{len(NAMES)} special tokens, and each character at the beginning and "
                 "within a word",
-                remedy="try 4096",
+                remedy=f"try {max(4096, 2 * len(base))}",
             )
         # The trainer gives characters within words their ids in the order of a hash table, another
         # in each process, and so joins equally frequent pairs in another order. Tokens that are

@@ -2,6 +2,7 @@
 
 from heedful.train.checkpoint import Progress, read_metrics
 from heedful.train.device import choose_device
+from heedful.train.filling import Filling
 from heedful.train.loop import Ended, Event, Saved, Step, Training, Validation
 from heedful.train.run import (
     Plan,
@@ -30,6 +31,7 @@ __all__ = [
     "Continuing",
     "Ended",
     "Event",
+    "Filling",
     "PRESETS",
     "Plan",
     "Prepared",

@@ -18,7 +18,7 @@ from torch import nn
 
 from heedful.errors import HeedfulError
 from heedful.files import alone, save_tensors
-from heedful.models import GPT, Seq2Seq, weights_of
+from heedful.models import GPT, Bert, Seq2Seq, weights_of
 from heedful.models.directory import CHECKPOINTS
 from heedful.train import checkpoint
 from heedful.train.checkpoint import Metrics, Progress
@@ -79,7 +79,7 @@ class Training:
     """
 
     def __init__(
-        self, directory: Path, model: GPT | Seq2Seq, task: Task, settings: TrainSettings
+        self, directory: Path, model: GPT | Bert | Seq2Seq, task: Task, settings: TrainSettings
     ) -> None:
         self.directory, self.model, self.task, self.settings = directory, model, task, settings
         self.device = next(model.parameters()).device

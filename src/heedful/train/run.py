@@ -21,7 +21,15 @@ import torch
 
 from heedful.errors import ArgumentError, HeedfulError, RunError
 from heedful.files import alone, make_directory, read_json, saving, write_json
-from heedful.models import GPT, GPTConfig, Seq2Seq, Seq2SeqConfig, write_description
+from heedful.models import (
+    GPT,
+    Bert,
+    BertConfig,
+    GPTConfig,
+    Seq2Seq,
+    Seq2SeqConfig,
+    write_description,
+)
 from heedful.models.directory import CHECKPOINTS, read_description
 from heedful.text import (
     MARKS,
@@ -29,6 +37,7 @@ from heedful.text import (
     TokenFile,
     Tokenizer,
     TokenizerChoice,
+    WordPieceTokenizer,
     date_pairs,
     dates,
     load_tokenizer,
@@ -39,11 +48,19 @@ from heedful.text import (
 )
 from heedful.text.sources import STANDARD_INPUT
 from heedful.train.device import choose_device
+from heedful.train.filling import Filling
 from heedful.train.loop import Training
 from heedful.train.settings import PRESETS, Recipe
 from heedful.train.tasks import Continuing, Translating
 
 RECIPE, TOKENS, METRICS = "state/recipe.json", "state/tokens.npy", "metrics.jsonl"
+MODELS: dict[type, Callable[[Any], Any]] = {
+    GPTConfig: GPT,
+    BertConfig: Bert,
+    Seq2SeqConfig: Seq2Seq,
+}
+# The parts of a BERT, and whether masked words train them; the others would stay as drawn
+TRAINED = {"pooler": False, "masked_words": True, "next_sentence": False}
 Report = Callable[[int, int | None], None]  # bytes done, and bytes in all where known
 FILES = ("config.json", "tokenizer.json", METRICS, RECIPE, TOKENS, *CHECKPOINTS.values())
 
@@ -66,7 +83,7 @@ class Plan(NamedTuple):
         """Write it into the directory, which is made."""
         make_directory(self.directory / "state")
         about = {name: getattr(self, name) for name in ("sources", "include", "title", "preset")}
-        about["on_pairs"] = self.recipe.on_pairs
+        about["kind"] = self.recipe.kind
         write_json(self.directory / RECIPE, {**about, **self.recipe.to_dict()})
 
 
@@ -75,7 +92,7 @@ class Prepared(NamedTuple):
 
     tokenizer: Tokenizer
     tokens: TokenFile | PairFile
-    config: GPTConfig | Seq2SeqConfig
+    config: GPTConfig | BertConfig | Seq2SeqConfig
 
 
 def new_plan(
@@ -88,6 +105,7 @@ def new_plan(
         TextError: a text that is not there.
     """
     _choice(recipe)
+    _check_trained(recipe)
     choose_device(recipe.train.device)
     sources = tuple(absolute(name) for name in names)
     title = _title(sources, include, recipe)
@@ -110,11 +128,12 @@ def read_plan(directory: Path) -> Plan:
     """
     about = read_json(directory / RECIPE)
     try:
-        start = PRESETS["pairs" if about.get("on_pairs") else "quick"]
+        kind = about.get("kind", "encoder–decoder" if about.get("on_pairs") else "GPT")
+        start = next(recipe for recipe in PRESETS.values() if recipe.kind == kind)
         recipe = start.changed({name: about[name] for name in Recipe._fields})
         include, title, preset = (about[name] for name in ("include", "title", "preset"))
         return Plan(directory, tuple(about["sources"]), include, title, preset, recipe)
-    except (ArgumentError, KeyError, TypeError) as error:
+    except (ArgumentError, KeyError, StopIteration, TypeError) as error:
         raise RunError(
             f"{directory / RECIPE} is not the plan of a run: {error}",
             cause="a damaged file, or one of another version of heedful",
@@ -206,8 +225,10 @@ def _prepare_text(plan: Plan, progress: Report | None) -> Prepared:
         validation=plan.recipe.text.validation,
         progress=progress,
     )
-    config = dataclasses.replace(plan.recipe.model, vocabulary=tokenizer.size)
-    return Prepared(tokenizer, tokens, config)
+    changes: dict[str, Any] = {"vocabulary": tokenizer.size}
+    if isinstance(plan.recipe.model, BertConfig):
+        changes["padding"] = tokenizer.special["pad"]
+    return Prepared(tokenizer, tokens, dataclasses.replace(plan.recipe.model, **changes))
 
 
 def _prepare_pairs(plan: Plan, progress: Report | None) -> Prepared:
@@ -224,16 +245,20 @@ def _prepare_pairs(plan: Plan, progress: Report | None) -> Prepared:
     )
 
 
-def task_of(prepared: Prepared) -> Continuing | Translating:
+def task_of(prepared: Prepared) -> Continuing | Filling | Translating:
     """What a model of this configuration is trained on.
 
     Raises:
+        ArgumentError: a BERT's context without room for a word.
         TextError: a text too short for one context, no pair to train on.
     """
-    tokens, config = prepared.tokens, prepared.config
+    tokenizer, tokens, config = prepared
     if isinstance(tokens, PairFile):
         return Translating(tokens.train, tokens.validation, config.context, tokens.begin)
-    return Continuing(tokens.train, tokens.validation, config.context)
+    split = tokens.train, tokens.validation
+    if isinstance(config, BertConfig):
+        return Filling(*split, config.context, tokenizer.special, config.vocabulary)
+    return Continuing(*split, config.context)
 
 
 def open_training(plan: Plan, prepared: Prepared) -> Training:
@@ -241,7 +266,7 @@ def open_training(plan: Plan, prepared: Prepared) -> Training:
     settings, config = plan.recipe.train, prepared.config
     device = choose_device(settings.device)
     torch.manual_seed(settings.seed)
-    model = Seq2Seq(config) if isinstance(config, Seq2SeqConfig) else GPT(config)
+    model = MODELS[type(config)](config)
     return Training(plan.directory, model.to(device), task_of(prepared), settings)
 
 
@@ -252,6 +277,25 @@ def _title(sources: tuple[str, ...], include: str, recipe: Recipe) -> str:
     if recipe.on_pairs and (len(sources) > 1 or Path(sources[0]).is_dir()):
         raise ArgumentError(f"pairs from {', '.join(sources)}", expected="one TSV file")
     return open_source(sources, include).title
+
+
+def _check_trained(recipe: Recipe) -> None:
+    """Refuse a tokenizer of the other kind of model, and parts of a BERT that are not trained."""
+    is_bert = isinstance(recipe.model, BertConfig)
+    if is_bert != (recipe.text.tokenizer == WordPieceTokenizer.kind):
+        raise ArgumentError(
+            f"the tokenizer {recipe.text.tokenizer} for a model of the kind {recipe.kind}",
+            expected=WordPieceTokenizer.kind if is_bert else "another",
+            cause="a BERT needs [CLS], [SEP] and [MASK], and what writes a text needs its spaces",
+            remedy="leave --tokenizer out, or take a --preset of the other kind",
+        )
+    for name, trained in TRAINED.items():
+        if is_bert and getattr(recipe.model, name) != trained:
+            raise ArgumentError(
+                f"{name} = {not trained} for a BERT that is trained",
+                expected=f"{trained}",
+                cause="masked words are all that it is trained on",
+            )
 
 
 def _is_below(path: Path, folder: Path) -> bool:

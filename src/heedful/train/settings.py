@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from heedful.configuration import Configuration, nearest, setting
 from heedful.errors import ArgumentError
-from heedful.models import GPTConfig, Seq2SeqConfig
+from heedful.models import BertConfig, GPTConfig, Seq2SeqConfig
 
 
 @dataclasses.dataclass(frozen=True)
@@ -18,9 +18,13 @@ class TextSettings(Configuration):
     """How text becomes tokens."""
 
     tokenizer: str = setting(
-        "bpe", "'bpe' (trained on your text), 'characters', or a tiktoken encoding by name."
+        "bpe",
+        "'bpe' (trained on your text), 'characters', or a tiktoken encoding by name; for a BERT "
+        "'wordpiece', trained too.",
     )
-    vocabulary: int = setting(1024, "Tokens of a trained BPE, its 256 bytes among them.", low=256)
+    vocabulary: int = setting(
+        1024, "Tokens that bpe or wordpiece learns, a BPE's 256 bytes among them.", low=256
+    )
     compact: bool = setting(
         True, "Keep table rows only for the ids that the text uses, and the 256 bytes."
     )
@@ -70,15 +74,24 @@ class TrainSettings(Configuration):
     )
 
 
+KINDS = {"GPT": GPTConfig, "BERT": BertConfig, "encoder–decoder": Seq2SeqConfig}
+
+
 class Recipe(NamedTuple):
     """The three together; the model's vocabulary is filled in once the text is tokenized.
 
-    The kind of model says what it is trained on: a GPT on a text, an encoder–decoder on pairs.
+    The kind of model says what it is trained on: a GPT and a BERT on a text, an encoder–decoder on
+    pairs.
     """
 
     text: TextSettings
-    model: GPTConfig | Seq2SeqConfig
+    model: GPTConfig | BertConfig | Seq2SeqConfig
     train: TrainSettings
+
+    @property
+    def kind(self) -> str:
+        """What kind of model it is, a key of `KINDS`."""
+        return next(kind for kind, model in KINDS.items() if type(self.model) is model)
 
     @property
     def on_pairs(self) -> bool:
@@ -171,6 +184,39 @@ PRESETS = {
             warmup=2000,
             evaluate_every=1000,
             save_every=1000,
+        ),
+    ),
+    # A small BERT for one's own text; what it has is what masked words train
+    "bert": Recipe(
+        TextSettings(tokenizer="wordpiece", vocabulary=2048),
+        BertConfig(vocabulary=1, context=64, width=128, layers=4, heads=4, pooler=False),
+        TrainSettings(
+            steps=2000,
+            batch=32,
+            learning_rate=3e-3,
+            warmup=200,
+            weight_decay=0.01,
+            beta2=0.98,
+            evaluate_every=250,
+            save_every=250,
+        ),
+    ),
+    # The base model of Devlin et al. 2018: section 3 and appendix A.2
+    "bert-base": Recipe(
+        TextSettings(tokenizer="wordpiece", vocabulary=30_000),
+        BertConfig(vocabulary=1, pooler=False),
+        TrainSettings(
+            steps=1_000_000,
+            batch=16,
+            accumulation=16,
+            learning_rate=1e-4,
+            warmup=10_000,
+            decay="linear",
+            final_rate=0.0,
+            weight_decay=0.01,
+            beta2=0.999,
+            evaluate_every=5000,
+            save_every=5000,
         ),
     ),
     "pairs": Recipe(

@@ -1,6 +1,7 @@
 """What a model is trained on: text to continue, or pairs to turn one side into the other.
 
-A task draws batches, each a function of a key, reads a whole split, and knows the loss.
+The third, a text's hidden words, is in `filling`. A task draws batches, each a function of a key,
+reads a whole split, and knows the loss.
 """
 
 from __future__ import annotations

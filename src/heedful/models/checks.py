@@ -1,0 +1,65 @@
+"""What a model is given, checked where a person would meet the error."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from heedful.errors import ArgumentError
+
+
+def check_ids(ids: Tensor, rows: int, context: int, *, start: int = 0, name: str = "text") -> None:
+    """Refuse what is not a batch of token ids (B, N) that fits the model.
+
+    Args:
+        ids: what was given.
+        rows: of the token table.
+        context: the most tokens of a text.
+        start: the tokens that a cache holds already.
+        name: what the ids are of.
+
+    Raises:
+        ArgumentError: no whole numbers (B, N), more tokens than the context, an id without a row.
+    """
+    if not isinstance(ids, Tensor) or ids.ndim != 2 or ids.is_floating_point():
+        raise ArgumentError(
+            f"{name} ids {tuple(ids.shape) if isinstance(ids, Tensor) else type(ids).__name__}",
+            expected="a tensor of whole numbers (batch, tokens)",
+            remedy="torch.tensor([ids]) makes a batch of one",
+        )
+    if start + ids.shape[1] > context:
+        raise ArgumentError(
+            f"a {name} of {start + ids.shape[1]} tokens",
+            expected=f"at most the model's context of {context}",
+            remedy="give fewer at once, or train with a longer context",
+        )
+    check_rows(f"{name} ids", ids, rows, "ids of another tokenizer")
+
+
+def check_rows(name: str, numbers: Tensor, rows: int, cause: str) -> None:
+    """Refuse numbers without a row, where it costs nothing: an accelerator would have to wait."""
+    if not numbers.is_cpu or not numbers.numel():
+        return
+    low, high = (int(end) for end in numbers.aminmax())
+    if not 0 <= low <= high < rows:
+        raise ArgumentError(
+            f"{name} from {low} to {high}", expected=f"0 to {rows - 1}", cause=cause
+        )
+
+
+def check_keep(keep: Tensor, ids: Tensor, *, start: int = 0, name: str = "keep") -> None:
+    """Refuse what does not say of each token, the cache's `start` and those of ids, if it is real.
+
+    Raises:
+        ArgumentError: no booleans (B, start + N).
+    """
+    wanted = (len(ids), start + ids.shape[1])
+    if keep.dtype != torch.bool or keep.shape != wanted:
+        raise ArgumentError(
+            f"{name} {tuple(keep.shape)} of {keep.dtype}",
+            expected=f"booleans {wanted}",
+            cause="padding for the new tokens only, where a cache holds earlier ones"
+            if start
+            else None,
+            remedy="it has one entry for each token so far, True where it is real",
+        )

@@ -1,0 +1,49 @@
+"""What a model is given beside what a cache holds already: one clear line where it does not fit."""
+
+import pytest
+import torch
+
+from heedful.errors import ArgumentError
+from heedful.models import GPT, GPTConfig, Seq2Seq, Seq2SeqConfig
+from heedful.models.checks import check_ids, check_keep
+
+
+def ids(tokens, rows=2):
+    return torch.zeros(rows, tokens, dtype=torch.long)
+
+
+@pytest.mark.parametrize("positions", ["learned", "rotary", "sinusoidal"])
+def test_a_cache_and_new_tokens_beyond_the_context(positions):
+    model = GPT(GPTConfig(vocabulary=7, context=9, width=8, heads=2, positions=positions)).eval()
+    cache = model.new_cache(2, capacity=20)
+    model(ids(6), cache=cache)
+    with pytest.raises(ArgumentError, match=r"a text of 10 tokens; expected at most .* 9"):
+        model(ids(4), cache=cache)
+    model(ids(3), cache=cache)
+
+
+def test_a_target_beyond_the_context():
+    model = Seq2Seq(Seq2SeqConfig(vocabulary=7, context=9, width=8, heads=2)).eval()
+    memory, cache = model.encode(ids(5)), model.new_cache(2, source=5, capacity=20)
+    model.decode(ids(6), memory, cache=cache)
+    with pytest.raises(ArgumentError, match=r"a target of 10 tokens; expected at most .* 9"):
+        model.decode(ids(4), memory, cache=cache)
+
+
+def test_a_keep_covers_the_cache_too():
+    keep = torch.ones(2, 5, dtype=torch.bool)
+    check_keep(keep, ids(2), start=3)
+    with pytest.raises(ArgumentError, match=r"keep \(2, 5\) .* booleans \(2, 5\)") as plain:
+        check_keep(keep.long(), ids(5))
+    assert "cache" not in str(plain.value)
+    with pytest.raises(ArgumentError, match=r"booleans \(2, 8\).* cache holds earlier ones"):
+        check_keep(keep, ids(5), start=3)
+
+
+def test_ids_are_named_by_what_they_are_of():
+    check_ids(ids(0), rows=1, context=0)  # nothing is no mistake
+    with pytest.raises(ArgumentError, match=r"source ids \(3,\).* batch of one"):
+        check_ids(torch.arange(3), rows=3, context=3, name="source")
+    with pytest.raises(ArgumentError, match="source ids from -1 to 2; expected 0 to 2") as caught:
+        check_ids(torch.tensor([[2, -1]]), rows=3, context=3, name="source")
+    assert "\n" not in str(caught.value)

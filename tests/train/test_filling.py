@@ -1,0 +1,227 @@
+"""Hidden words: how often what is hidden, the loss beside the model's own logits, and learning."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from heedful.errors import ArgumentError, RunError, TextError
+from heedful.fill import fill
+from heedful.models import Bert, BertConfig, load_model
+from heedful.text import WordPieceTokenizer, load_tokenizer
+from heedful.train import (
+    PRESETS,
+    Ended,
+    Filling,
+    Step,
+    Validation,
+    begin,
+    new_plan,
+    open_training,
+    prepare_run,
+    read_metrics,
+    read_plan,
+)
+
+SPECIAL = {"pad": 0, "unk": 1, "cls": 2, "sep": 3, "mask": 4}
+VOCABULARY = 60
+NUMBERS = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
+TEXT = " ".join(NUMBERS * 90)
+
+
+def task(tokens=700, context=22):
+    ids = np.random.default_rng(5).integers(5, VOCABULARY, tokens).astype(np.uint16)
+    return Filling(ids[:-60], ids[-60:], context, SPECIAL, VOCABULARY)
+
+
+def recipe(**train):
+    start = PRESETS["bert"]
+    return start.changed(
+        {
+            "text": {"vocabulary": 256},
+            "model": {"context": 12, "width": 32, "layers": 2, "heads": 2, "dropout": 0.0,
+                      "attention_dropout": 0.0},
+            "train": {"steps": 12, "batch": 4, "warmup": 2, "evaluate_every": 4, "save_every": 3,
+                      "device": "cpu", **train},
+        }
+    )  # fmt: skip
+
+
+def started(folder, **train):
+    (folder / "text.txt").write_text(TEXT)
+    return new_plan(folder / "run", [str(folder / "text.txt")], recipe(**train))
+
+
+def restored(batch):
+    """The framed texts with their words back in the gaps."""
+    ids = batch.ids.clone()
+    ids[batch.places] = batch.words
+    return ids
+
+
+@given(st.integers(1, 5), st.integers(3, 30), st.integers(0, 10_000))
+@settings(max_examples=30, deadline=None)
+def test_a_draw_is_framed_parts_of_the_text_with_gaps(batch, context, seed):
+    drawn = task(context=context).draw(batch, (seed, 0))
+    length = drawn.ids.shape[1] - 2
+    assert drawn.ids.shape == drawn.places.shape == (batch, length + 2)
+    assert drawn.places.sum(1).tolist() == [max(1, round(0.15 * length))] * batch
+    assert (drawn.ids[:, 0] == 2).all()
+    assert (drawn.ids[:, -1] == 3).all()
+    assert not drawn.places[:, [0, -1]].any()
+    text = task(context=context).train.tolist()
+    runs = {tuple(text[i : i + length]) for i in range(len(text))}
+    assert all(tuple(row) in runs for row in restored(drawn)[:, 1:-1].tolist())
+
+
+def test_of_what_is_asked_most_is_hidden_some_is_another_word_and_some_stays():
+    filling = task(context=202, tokens=80_060)
+    [drawn] = filling.every(filling.train, 400)
+    shown = drawn.ids[drawn.places]
+    hidden, same = shown == 4, shown == drawn.words
+    swapped = shown[~hidden & ~same]
+    assert len(shown) == 400 * 30
+    assert float(hidden.float().mean()) == pytest.approx(0.8, abs=0.02)
+    assert len(swapped) / len(shown) == pytest.approx(0.1 * 54 / 55, abs=0.01)
+    assert float(same.float().mean()) == pytest.approx(0.1 + 0.1 / 55, abs=0.01)
+    assert set(swapped.tolist()) == set(range(5, VOCABULARY))  # every word, and nothing else
+    assert torch.bincount(drawn.places.nonzero()[:, 1], minlength=202)[1:-1].min() > 25
+
+
+def test_half_of_the_batches_are_shorter():
+    filling = task()
+    lengths = [filling.draw(1, (9, step)).ids.shape[1] - 2 for step in range(2000)]
+    short = [length for length in lengths if length < 20]
+    assert len(short) / 2000 == pytest.approx(0.5 * 19 / 20, abs=0.03)
+    assert set(short) == set(range(1, 20))
+    assert max(lengths) == 20
+
+
+def test_draws_are_decided_by_a_key():
+    first, again, other = (task().draw(9, key) for key in ((1, 0), (1, 0), (1, 1)))
+    assert all(map(torch.equal, first, again))
+    assert not torch.equal(first.places, other.places)
+
+
+@pytest.mark.parametrize("batch", [1, 2, 7])
+def test_a_split_is_read_whole_with_the_same_gaps_each_time(batch):
+    filling = task()
+    read = list(filling.every(filling.validation, batch))
+    texts = torch.cat([restored(part)[:, 1:-1].flatten() for part in read])
+    assert texts.tolist() == filling.validation.tolist()  # 60 = 3 · 20
+    for a, b in zip(read, filling.every(filling.validation, batch), strict=True):
+        assert all(map(torch.equal, a, b))
+    short = list(filling.every(filling.validation[:47], batch))
+    assert short[-1].ids.shape == (1, 7 + 2)
+    assert sum(map(filling.targets, short)) == 3 + 3 + 1
+
+
+def test_the_loss_is_that_of_the_models_own_logits_at_the_gaps():
+    filling = task()
+    config = BertConfig(vocabulary=VOCABULARY, context=22, width=12, layers=2, heads=3)
+    model = Bert(config).eval()
+    batch = filling.draw(5, (3, 1))
+    labels = torch.full_like(batch.ids, -100).masked_scatter(batch.places, batch.words)
+    logits = model(batch.ids).logits
+    for smoothing in (0.0, 0.2):
+        expected = F.cross_entropy(logits.transpose(1, 2), labels, label_smoothing=smoothing)
+        torch.testing.assert_close(filling.loss(model, batch, smoothing), expected)
+    assert filling.targets(batch) == int((labels != -100).sum())
+
+
+def test_it_learns_which_word_belongs_there(tmp_path):
+    """The words around a gap tell it, those before as well as those after."""
+    plan = started(tmp_path, steps=400, batch=16, learning_rate=5e-3, warmup=60, evaluate_every=400)
+    list(open_training(plan, begin(plan)).events())
+    model, tokenizer = load_model(plan.directory), load_tokenizer(plan.directory)
+    for text, word in (
+        ("two three four five [MASK] seven", "six"),
+        ("[MASK] three four five six seven", "two"),
+        ("eight nine ten one two [MASK]", "three"),
+    ):
+        [gap] = fill(model, tokenizer, text)
+        assert gap.guesses[0].word == word
+    assert model.config.padding == tokenizer.special["pad"]
+
+
+def test_stopped_and_continued_equals_never_stopped(tmp_path):
+    def outcome(name, stop_at):
+        (tmp_path / name).mkdir()
+        plan = started(tmp_path / name)
+        training = open_training(plan, begin(plan))
+        for event in training.events():
+            if isinstance(event, Step) and event.step == stop_at:
+                training.stop()
+        if stop_at:
+            assert event == Ended(stop_at, "stopped")
+            plan = read_plan(plan.directory)
+            assert plan.recipe == recipe()
+            training = open_training(plan, prepare_run(plan))
+            assert training.restore()
+            list(training.events())
+        weights = {name: tensor.tolist() for name, tensor in training.model.state_dict().items()}
+        return read_metrics(plan.directory / "metrics.jsonl"), weights
+
+    assert outcome("whole", None) == outcome("parts", 5)
+
+
+def test_validation_is_the_mean_over_all_gaps(tmp_path):
+    plan = started(tmp_path, steps=0)
+    training = open_training(plan, begin(plan))
+    [event] = [event for event in training.events() if isinstance(event, Validation)]
+    training.model.eval()
+    losses = [
+        (training.task.loss(training.model, batch, 0.0).item(), len(batch.words))
+        for batch in training.task.every(training.task.validation, 10**6)
+    ]
+    total = sum(loss * number for loss, number in losses)
+    assert event.loss == pytest.approx(total / sum(number for _, number in losses), rel=1e-5)
+
+
+def test_what_cannot_be_trained_is_one_clear_line(tmp_path):
+    (tmp_path / "text.txt").write_text(TEXT)
+    (tmp_path / "short.txt").write_text("a cat, a cow")
+
+    def plan(name="text.txt", preset="bert", **changes):
+        start = recipe() if preset == "bert" else PRESETS[preset]
+        return new_plan(tmp_path / "run", [str(tmp_path / name)], start.changed(changes))
+
+    for call, error, words in (
+        (lambda: plan(text={"tokenizer": "bpe"}), ArgumentError, "bpe for .* BERT.* wordpiece"),
+        (lambda: plan(preset="quick", text={"tokenizer": "wordpiece"}), ArgumentError, "spaces"),
+        (lambda: plan(model={"masked_words": False}), ArgumentError, "masked_words = False"),
+        (lambda: plan(model={"pooler": True, "next_sentence": True}), ArgumentError, "pooler"),
+        (lambda: begin(plan(model={"context": 2})), ArgumentError, "a context of 2"),
+        (lambda: begin(plan("short.txt")), TextError, "tokens to train on"),
+    ):
+        with pytest.raises(error, match=words) as caught:
+            call()
+        assert "\n" not in str(caught.value)
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_presets_are_what_they_say():
+    base = PRESETS["bert-base"].model
+    assert dataclasses.replace(base, pooler=True, vocabulary=30522) == BertConfig()
+    assert PRESETS["bert"].kind == PRESETS["bert-base"].kind == "BERT"
+    assert PRESETS["pairs"].kind == "encoder–decoder"
+
+
+def test_a_plan_of_an_unknown_kind_is_refused(tmp_path):
+    plan = started(tmp_path)
+    plan.write()
+    path = plan.directory / "state/recipe.json"
+    path.write_text(path.read_text().replace('"BERT"', '"BURT"'))
+    with pytest.raises(RunError, match="not the plan of a run"):
+        read_plan(plan.directory)
+
+
+def test_the_tokenizer_is_trained_on_the_text(tmp_path):
+    plan = started(tmp_path)
+    prepared = begin(plan)
+    assert isinstance(prepared.tokenizer, WordPieceTokenizer)
+    assert prepared.tokenizer.decode(prepared.tokens.train[:6]) == " ".join(NUMBERS[:6])
