@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.text import Text
 
 from heedful.errors import ArgumentError
 from heedful.views.curve import running_mean
@@ -30,6 +31,23 @@ def test_both_losses_are_drawn_and_the_lowest_validation_loss_is_marked():
 def test_best_can_be_another_step():
     figure = loss_curve([1], [4.0], [1000, 2000], [3.0, 2.0], best=1000)
     assert "best 3.000 at step 1,000" in notes(figure)
+
+
+@pytest.mark.parametrize("floor", [0.1, 0.72, 1.5, 3.0])
+def test_the_note_of_the_best_loss_hides_no_training_curve(floor):
+    steps = np.arange(1, 1001)
+    train = floor + 4 * np.exp(-steps / 60)
+    figure = loss_curve(
+        steps, train, [0, 200, 400, 600, 800, 1000], [4.8, 0.2, 0.12, 0.11, 0.1, 0.1]
+    )
+    FigureCanvasAgg(figure).draw()
+    (ax,) = figure.axes
+    [note] = [text for text in ax.texts if text.get_text().startswith("best")]
+    assert note.get_bbox_patch() is None
+    box = Text.get_window_extent(note)  # without its line
+    curve = ax.transData.transform(ax.lines[1].get_xydata())
+    assert not box.count_contains(curve)
+    assert ax.bbox.y0 <= box.y0 < box.y1 <= ax.bbox.y1
 
 
 def test_many_losses_get_a_running_mean_that_the_label_follows():

@@ -118,18 +118,45 @@ def test_long_sequences_thin_their_labels_and_none_overlap(length, count):
     tokens = [f"token{i}" for i in range(length)]
     figure = heatmaps([uneven(length, length)] * count, tokens, titles=["h"] * count)
     axes = maps_of(drawn(figure))
-    first = axes[0].yaxis
-    step = int(np.diff(first.get_ticklocs())[0])
-    assert ticks(first) == tokens[::step]
+    first, last = axes[0].yaxis, axes[-1].xaxis
+    for axis in (first, last):
+        step = int(np.diff(axis.get_ticklocs())[0])
+        assert ticks(axis) == tokens[::step]
+        assert step <= max(1, length // 7)
     boxes = [text.get_window_extent() for text in first.get_ticklabels()]
     assert all(above.y0 >= below.y1 for above, below in pairwise(boxes))
-    keys = axes[-1].xaxis.get_ticklabels()
-    assert [text.get_text() for text in keys] == tokens[::step]
-    # Slanted at 45°, lines of text keep apart by their distance over the square root of 2.
+    keys = last.get_ticklabels()
     apart = np.diff([text.get_transform().transform(text.get_position())[0] for text in keys])
     size = keys[0].get_fontsize() * figure.dpi / 72
-    assert keys[0].get_rotation() == 45
-    assert (apart / np.sqrt(2) >= 0.95 * size).all()
+    # Slanted at 45°, lines of text keep apart by their distance over the square root of 2.
+    assert keys[0].get_rotation() in (45, 90)
+    away = {45: np.sqrt(2), 90: 1}[keys[0].get_rotation()]
+    assert (apart / away >= 0.95 * size).all()
+
+
+@pytest.mark.parametrize(
+    ("count", "queries", "keys"),
+    [
+        (16, ["·namespace", "of", "·statement"] * 4, None),  # the demo's
+        (12, ["[CLS]", "##form", "is"] * 5, None),  # twelve heads of a BERT
+        (8, "1987-09-03", "Wednesday, 3 September 1987"),  # a translation, letter by letter
+        (4, "1987-05-03", "the 3rd of May 1987"),
+    ],
+)
+def test_where_all_labels_can_stand_all_do(count, queries, keys):
+    shape = (len(queries), len(keys or queries))
+    figure = heatmaps([uneven(*shape)] * count, list(queries), titles=["h"] * count,
+                      key_tokens=keys and list(keys))  # fmt: skip
+    axes = maps_of(drawn(figure))
+    assert len(ticks(axes[0].yaxis)) == shape[0]
+    assert len(ticks(axes[-1].xaxis)) == shape[1]
+    labels = axes[0].yaxis.get_ticklabels() + axes[-1].xaxis.get_ticklabels()
+    assert all(text.get_fontsize() >= 6.5 for text in labels)
+    for axis, side in ((axes[0].yaxis, "y"), (axes[-1].xaxis, "x")):
+        if axis.get_ticklabels()[0].get_rotation() != 45:
+            boxes = [text.get_window_extent() for text in axis.get_ticklabels()]
+            ends = sorted((getattr(box, side + "0"), getattr(box, side + "1")) for box in boxes)
+            assert all(one[1] <= other[0] + 0.5 for one, other in pairwise(ends))
 
 
 def test_the_labels_of_each_axis_are_thinned_for_themselves():

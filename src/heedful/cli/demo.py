@@ -103,7 +103,7 @@ def _refuse_others(out: Path) -> None:
 
 def _section(screen: Console, title: str, hint: str) -> None:
     screen.print()
-    screen.print(Text(title, style="bold"), Text(f"· {hint}" if hint else "", style="dim"))
+    screen.print(Text(title, style="bold"), *([Text(f"· {hint}", style="dim")] if hint else []))
     screen.print()
 
 

@@ -12,11 +12,12 @@ import torch
 
 from heedful.cli.opening import open_run
 from heedful.cli.options import checkpoint_option, json_option, pickle_option, revision_option
+from heedful.cli.plot import tell_of_fonts
 from heedful.errors import ArgumentError, TextError
 from heedful.ops.similarity import Nearest, analogy, cosine, nearest, principal_plane
 from heedful.text.examples import FAMILY
 from heedful.text.vectors import WordVectors, read_vectors
-from heedful.views.terminal import console, facts, table
+from heedful.views.terminal import console, facts, many, table
 
 SMALL = 8  # words of a table whose similarities are shown all: as many fit 80 columns
 DRAWN = 60  # words that a picture can hold
@@ -189,6 +190,7 @@ def _draw(vectors: WordVectors, path: Path, rows: list[int], found: Found) -> No
         title=title,
     )
     save(figure, path)
+    tell_of_fonts([vectors.words[row] for row in rows])
 
 
 def _described(
@@ -235,7 +237,7 @@ def _each_with_each(vectors: WordVectors) -> list[list[float]]:
 
 def _show(vectors: WordVectors, found: Found, picture: Path | None, everything: bool) -> None:
     screen = console()
-    size = f"{len(vectors.words):,} words of {vectors.table.shape[1]:,} numbers"
+    size = f"{many(len(vectors.words), 'word')} of {many(vectors.table.shape[1], 'number')}"
     screen.print(facts([("table", size)]))
     if found.between:
         one, other = _names(vectors, found.between[0])

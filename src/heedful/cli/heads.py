@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import click
+import torch
 from rich.text import Text
 
-from heedful.cli.opening import open_run
 from heedful.cli.options import (
     checkpoint_option,
     device_option,
@@ -18,26 +19,48 @@ from heedful.cli.options import (
     pickle_option,
     read_text,
     revision_option,
+    second_option,
 )
-from heedful.cli.record import record_text
-from heedful.recorder import Recording, kinds, load
+from heedful.cli.record import open_any, record_text
+from heedful.recorder import Call, Recording, kinds, load
 from heedful.views.terminal import console, table
 
-SHORT = {"previous": "prev", "induction": "induct", "duplicate": "dupl", "distance": "dist"}
+SHORT = {
+    "previous": "prev",
+    "induction": "induct",
+    "duplicate": "dupl",
+    "distance": "dist",
+    "forward": "pass",
+    "attention": "map",
+}
 MEANS = ("entropy", "distance")  # of the summary, shown beside the scores
+WHERE = (
+    "forward",
+    "attention",
+    "layer",
+    "head",
+    "kind",
+)  # the words of a row; the rest are numbers
+PLACELESS = ("sink", "broad", "entropy")  # numbers that need no common places of queries and keys
 DEFINITIONS = "\n".join(
-    f"  {name}: {kind.definition}; {kind.source}" for name, kind in kinds.KINDS.items()
+    f"  {name}: {kind.definition};\n      {kind.source}" for name, kind in kinds.KINDS.items()
 )
 EXAMPLE = f"""\b
 Examples:
   heedful heads first.safetensors
   heedful heads runs/first "the cat sat, and the cat sat" --sort induction --count 10
+  heedful heads google-bert/bert-base-uncased "The cat sat." --sort previous
+  heedful heads HuggingFaceTB/SmolLM2-135M --file chapter.txt --json
 
 \b
 Scores, from 0 to 1, each the mean over the queries that have a choice:
 {DEFINITIONS}
   entropy: in nats; distance: in tokens; both means over the queries.
-A head is called by its highest score where that is 0.4 or more.
+
+\b
+A head is called by its highest score where that is 0.4 or more; "local" and "broad" only where no
+other reaches it. A "–" is a score that says nothing here, such as previous in cross-attention; one
+that says nothing of any head has no column. Architectures that are not ours need transformers.
 """
 
 
@@ -45,6 +68,7 @@ A head is called by its highest score where that is 0.4 or more.
 @click.argument("source", type=click.Path(path_type=Path))
 @click.argument("text", required=False)
 @file_option
+@second_option
 @click.option(
     "--sort",
     type=click.Choice([*kinds.KINDS, *MEANS]),
@@ -60,6 +84,7 @@ def heads(
     source: Path,
     text: str | None,
     file: Path | None,
+    second: str | None,
     sort: str | None,
     count: int | None,
     checkpoint: str,
@@ -70,14 +95,17 @@ def heads(
 ) -> None:
     """List every head, as layer.head, with its scores and its kind.
 
-    SOURCE is a recording; or a model, whose attention on TEXT is then recorded first.
+    SOURCE is a recording; or a model of any architecture (a run, a directory in Hugging Face
+    format, a hub name), whose attention on TEXT is then recorded first.
     """
     if source.is_file():
+        if text is not None or file is not None or second is not None:
+            raise click.UsageError("A recording has its text already: give no other.")
         recording = load(source)
     else:
         words = read_text(text, file)
-        opened = open_run(source, checkpoint, device, revision=revision, allow_pickle=allow_pickle)
-        recording = record_text(opened, words)
+        opened = open_any(source, checkpoint, device, revision, allow_pickle)
+        recording = record_text(opened, words, second)
     rows = rows_of(recording)
     if sort is not None:
         rows.sort(key=lambda row: -1.0 if row[sort] is None else row[sort], reverse=True)
@@ -90,13 +118,27 @@ def heads(
 
 def rows_of(recording: Recording) -> list[dict[str, Any]]:
     """A row for each head of each call: where it is, its kind and its numbers."""
+    # An encoder–decoder reads two texts; which one's tokens a call's keys are is not known for sure
+    translates = any(call.kind == "cross" for call in recording)
+    calls = (replace(call, ids=None) if translates else call for call in recording)
+    return [row for call in calls for row in _rows(call)]
+
+
+def _rows(call: Call) -> list[dict[str, Any]]:
+    scores, summary = kinds.scores(call), call.summary()
+    numbers = scores | {name: summary[name] for name in MEANS}
+    if call.kind == "cross":
+        nothing = torch.full((call.shape[0],), torch.nan)
+        numbers = {name: numbers[name] if name in PLACELESS else nothing for name in numbers}
+        scores = {name: numbers[name] for name in scores}
     rows = []
-    for call in recording:
-        summary, scores = call.summary(), kinds.scores(call)
-        numbers = scores | {name: summary[name] for name in MEANS}
-        for head, kind in enumerate(kinds.names(scores)):
-            found = {name: _number(values[head]) for name, values in numbers.items()}
-            rows.append({"layer": call.layer, "head": head, "kind": kind, **found})
+    for head, kind in enumerate(kinds.names(scores)):
+        found = {
+            name: _number(numbers[name][head]) if name in numbers else None
+            for name in (*kinds.KINDS, *MEANS)
+        }
+        where = {"forward": call.forward, "attention": call.kind, "layer": call.layer, "head": head}
+        rows.append({**where, "kind": kind, **found})
     return rows
 
 
@@ -105,11 +147,14 @@ def _number(value: Any) -> float | None:
 
 
 def _show(rows: list[dict[str, Any]]) -> None:
-    names = [name for name in rows[0] if name not in ("layer", "head", "kind")]
-    columns = ["head", "kind", *(SHORT.get(name, name) for name in names)]
-    made = table(columns, [], numbers=range(2, len(columns)))
+    """The table; what is the same in every row, or known in none, has no column."""
+    where = [name for name in ("forward", "attention") if len({row[name] for row in rows}) > 1]
+    names = [name for name in (*kinds.KINDS, *MEANS) if any(row[name] is not None for row in rows)]
+    columns = ["head", *(SHORT.get(name, name) for name in (*where, "kind", *names))]
+    made = table(columns, [], numbers=range(len(where) + 2, len(columns)))
     for row in rows:
-        cells = [Text(f"{row['layer']}.{row['head']}"), Text(row["kind"])]
+        cells = [Text(f"{row['layer']}.{row['head']}"), *(Text(str(row[name])) for name in where)]
+        cells.append(Text(row["kind"]))
         for name in names:
             shown = "–" if row[name] is None else f"{row[name]:.2f}"
             cells.append(Text(shown, style="bold" if name == row["kind"] else ""))

@@ -18,7 +18,7 @@ from heedful.errors import HeedfulError
 COMMANDS = {
     "demo": "Train a small GPT on the Python reference, and see where it looks.",
     "tokenize": "Show the pieces and ids of a text.",
-    "train": "Train a GPT on your own text, or an encoder–decoder on pairs.",
+    "train": "Train a GPT or a BERT on your own text, or an encoder–decoder on pairs.",
     "generate": "Continue a prompt with a trained model.",
     "plot": "Draw where a trained model's heads look.",
     "translate": "Turn a text into another with a model trained on pairs.",

@@ -94,6 +94,7 @@ def plot(
         attention = attention_of(opened, words, chosen, second)
         for path in draw_attention(attention, kinds, folder, suffix):
             click.echo(path)
+        tell_of_fonts([*attention.labels, *attention.keys])
     if "positions" in kinds:
         click.echo(draw_positions(opened.model, folder / f"positions.{suffix}"))
     if "loss" in kinds:
@@ -184,6 +185,15 @@ def draw_attention(
         figure = plots.scores(steps.scaled, steps.masked, labels, key_tokens=keys, title=title)
         paths.append(plots.save(figure, folder / f"scores.{suffix}"))
     return paths
+
+
+def tell_of_fonts(texts: list[str]) -> None:
+    """A line on standard error where no font here draws a text."""
+    from heedful.views.labels import hint
+
+    missing = hint(texts)
+    if missing:
+        click.echo(missing, err=True)
 
 
 def draw_positions(model: GPT | Bert | Seq2Seq, path: Path) -> Path:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import click
 import torch
 
 from heedful import recorder
-from heedful.cli.opening import Run, open_run
+from heedful.cli.foreign import Foreign, is_foreign, open_foreign
+from heedful.cli.opening import BertRun, Run, Seq2SeqRun, open_reader
 from heedful.cli.options import (
     checkpoint_option,
     device_option,
@@ -17,22 +19,31 @@ from heedful.cli.options import (
     program,
     read_text,
     revision_option,
+    second_option,
 )
-from heedful.errors import TextError
+from heedful.errors import ArgumentError, RunError, TextError
+from heedful.models import model_directory
 from heedful.recorder import Recording
-from heedful.views.terminal import console, facts
+from heedful.translate import translate
+from heedful.views.terminal import console, facts, many
 
 EXAMPLE = """\b
 Examples:
   heedful record runs/first "The import statement" --out first.safetensors
   heedful record runs/first --file chapter.txt --out chapter.safetensors --values
+  heedful record google-bert/bert-base-uncased "Where?" --second "Here." --out pair.safetensors
+  heedful record google-t5/t5-small "translate English to German: yes" --out t5.safetensors
+
+Architectures that are not ours need the transformers library: pip install 'transformers>=5.0'
 """
+Opened = Run | BertRun | Seq2SeqRun | Foreign
 
 
 @click.command(epilog=EXAMPLE)
 @click.argument("model", type=click.Path(path_type=Path))
 @click.argument("text", required=False)
 @file_option
+@second_option
 @click.option("--out", type=click.Path(path_type=Path), required=True, help="The file to write.")
 @click.option("--values", is_flag=True, help="Keep the values too.")
 @checkpoint_option
@@ -43,6 +54,7 @@ def record(
     model: Path,
     text: str | None,
     file: Path | None,
+    second: str | None,
     out: Path,
     values: bool,
     checkpoint: str,
@@ -52,39 +64,116 @@ def record(
 ) -> None:
     """Record what MODEL attends to on TEXT: the causes of every map, in one file.
 
-    MODEL is a run, a directory in Hugging Face format or a hub name. `heedful heads` lists the
-    heads of the file, and `heedful.load` opens it in Python.
+    MODEL is a run, a directory in Hugging Face format or a hub name, of any architecture. An
+    encoder–decoder translates TEXT first; recorded is one pass over the two. `heedful heads` lists
+    the heads of the file, and `heedful.load` opens it in Python.
     """
     words = read_text(text, file)
-    opened = open_run(model, checkpoint, device, revision=revision, allow_pickle=allow_pickle)
-    recording = record_text(opened, words, values)
+    opened = open_any(model, checkpoint, device, revision, allow_pickle)
+    recording = record_text(opened, words, second, values)
     recording.save(out)
-    worst = max(check.worst for _, check in recording.certificate())
-    heads, tokens, _ = recording[0].shape
     screen = console()
-    screen.print(
-        facts(
-            [
-                ("recorded", f"{len(recording)} layers of {heads} heads on {tokens:,} tokens"),
-                ("checked", f"weights × values within {worst:.0e} of the model's own output"),
-                ("file", f"{out}, {out.stat().st_size / 1e6:,.1f} MB"),
-            ]
-        )
-    )
+    screen.print(facts(_about(recording, out)))
     screen.print(f"\nNext: {program()} heads {out}", style="dim", soft_wrap=True)
 
 
-def record_text(opened: Run, text: str, values: bool = False) -> Recording:
-    """One pass over a text, recorded, with its pieces."""
-    ids = opened.ids(text)
+def _about(recording: Recording, out: Path) -> list[tuple[str, str]]:
+    worst = max(check.worst for _, check in recording.certificate())
+    heads = sorted({call.shape[0] for call in recording})
+    tokens = max(call.shape[2] for call in recording)
+    each = f"{heads[0]}" if len(heads) == 1 else f"{heads[0]} to {heads[-1]}"
+    return [
+        (
+            "recorded",
+            f"{many(len(recording), 'layer')} of {each} {'head' if heads == [1] else 'heads'} "
+            f"on {many(tokens, 'token')}",
+        ),
+        ("checked", f"weights × values within {worst:.0e} of the model's own output"),
+        ("file", f"{out}, {_size(out.stat().st_size)}"),
+    ]
+
+
+def _size(size: int) -> str:
+    return f"{size / 1e6:,.1f} MB" if size >= 10**5 else f"{size / 1e3:,.0f} kB"
+
+
+def open_any(
+    name: Path, checkpoint: str, device: str, revision: str | None, allow_pickle: bool
+) -> Opened:
+    """A model with its tokenizer: one of ours, or through transformers where it is none.
+
+    Raises:
+        RunError: no such model, or one that cannot be opened.
+    """
+    directory = model_directory(name, revision=revision, allow_pickle=allow_pickle)
+    if is_foreign(directory):
+        return open_foreign(directory, device, allow_pickle=allow_pickle)
+    return open_reader(directory, checkpoint, device, allow_pickle=allow_pickle)
+
+
+class Pass(NamedTuple):
+    """What a model is given, and the text of each token where one list tells it."""
+
+    arguments: tuple[torch.Tensor, ...]
+    keywords: dict[str, torch.Tensor]
+    tokens: list[str] | None
+
+
+def record_text(
+    opened: Opened, text: str, second: str | None = None, values: bool = False
+) -> Recording:
+    """One pass over a text or a pair, recorded, with its pieces.
+
+    Raises:
+        TextError: a text that is empty, or longer than the model's context.
+        ArgumentError: a second text for a model that reads one.
+        RunError: a model without attention.
+    """
+    with torch.inference_mode():
+        given = _pass(opened, text, second)
+        with recorder.record(opened.model, values=values) as recording:
+            opened.model(*given.arguments, **given.keywords)
+    if not len(recording):
+        raise RunError(
+            f"no attention in a {type(opened.model).__name__}",
+            expected="a model that attends, in a form that a door of the recorder sees",
+            remedy="`heedful record` and `heedful heads` have nothing to show of it",
+        )
+    if given.tokens is not None:
+        recording.tokens = [given.tokens]
+    return recording
+
+
+def _pass(opened: Opened, text: str, second: str | None) -> Pass:
+    if isinstance(opened, Foreign):
+        inputs: dict[str, Any] = opened.inputs(text, second)
+        pieces = opened.pieces(inputs["input_ids"][0].tolist())
+        return Pass((), inputs, None if "decoder_input_ids" in inputs else pieces)
+    if isinstance(opened, BertRun):
+        ids, segments = opened.tokenizer.inputs(text, second)
+        rows = [
+            torch.tensor([row], device=opened.model.positions.device) for row in (ids, segments)
+        ]
+        return Pass((rows[0],), {"segments": rows[1]}, opened.tokenizer.pieces(ids))
+    if second is not None:
+        raise ArgumentError("a second text", expected="one text", cause="no BERT; it reads pairs")
+    if isinstance(opened, Seq2SeqRun):
+        return _translation(opened, text)
+    ids_ = opened.ids(text)
     context = opened.model.config.context
-    if ids.shape[1] > context:
+    if ids_.shape[1] > context:
         raise TextError(
-            f"{ids.shape[1]:,} tokens",
+            f"{ids_.shape[1]:,} tokens",
             expected=f"at most the model's context of {context:,}",
             remedy="give a shorter text",
         )
-    with torch.inference_mode(), recorder.record(opened.model, values=values) as recording:
-        opened.model(ids)
-    recording.tokens = [opened.tokenizer.pieces(row) for row in ids.tolist()]
-    return recording
+    return Pass((ids_,), {}, opened.tokenizer.pieces(ids_[0].tolist()))
+
+
+def _translation(opened: Seq2SeqRun, text: str) -> Pass:
+    """The source and the target that the model finds, as it reads them while it writes."""
+    config, device = opened.model.config, opened.model.positions.device
+    source = opened.source(text)
+    target = translate(opened.model, [source])[0][0].ids
+    rows = ([*source, config.end], [config.begin, *target][: config.context])
+    return Pass(tuple(torch.tensor([row], device=device) for row in rows), {}, None)

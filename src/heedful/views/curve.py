@@ -14,6 +14,8 @@ from heedful.views import style
 
 TRAINING, VALIDATION = "#0072b2", "#d55e00"  # Okabe and Ito (2008): told apart by everyone
 NOISY = 40  # losses: from here on a running mean is drawn over them
+NOTE = 130  # points: the width of the best loss's note, about
+HEIGHTS = (34, -46, 64, 94)  # points from the best loss at which its note may stand
 CROWD = 60  # validation losses: beyond it dots would hide the line
 
 
@@ -53,7 +55,7 @@ def loss_curve(
     train = _training(ax, *train)
     dots = "o" if len(validation[0]) <= CROWD else ""
     ax.plot(*validation, color=VALIDATION, linewidth=1.6, marker=dots, markersize=4, zorder=3)
-    _best(ax, *validation, best)
+    _best(ax, *validation, best, train)
     _names(ax, train, validation)
     ax.spines[["top", "left", "right"]].set_visible(False)
     ax.spines["bottom"].set_color("#d0d7de")
@@ -115,7 +117,13 @@ def _training(ax: Axes, steps: np.ndarray, losses: np.ndarray) -> tuple[np.ndarr
     return steps, trend
 
 
-def _best(ax: Axes, steps: np.ndarray, losses: np.ndarray, best: int | None) -> None:
+def _best(
+    ax: Axes,
+    steps: np.ndarray,
+    losses: np.ndarray,
+    best: int | None,
+    train: tuple[np.ndarray, np.ndarray],
+) -> None:
     if best is None:
         if np.isnan(losses).all():
             return
@@ -132,16 +140,33 @@ def _best(ax: Axes, steps: np.ndarray, losses: np.ndarray, best: int | None) -> 
     ax.annotate(
         f"best {loss:.3f} at step {step:,.0f}",
         (step, loss),
-        xytext=(0, 34),
+        xytext=(0, _free_height(ax, (step, loss), late, train)),
         textcoords="offset points",
         ha="right" if late else "center",
         fontsize=9,
         color=VALIDATION,
         arrowprops={"arrowstyle": "-", "color": VALIDATION, "linewidth": 0.8, "shrinkB": 6},
-        bbox={"boxstyle": "round,pad=0.25", "facecolor": "white", "edgecolor": "none"},
         zorder=5,
         path_effects=[withStroke(linewidth=3, foreground="white")],
     )
+
+
+def _free_height(
+    ax: Axes, best: tuple[float, float], late: bool, train: tuple[np.ndarray, np.ndarray]
+) -> int:
+    """The first of `HEIGHTS` at which the note is inside the picture and on no training curve."""
+    ax.autoscale_view()  # else the limits are not yet those of the curves
+    points = 72 / ax.figure.dpi
+    x, y = (
+        ax.transData.transform(np.column_stack(train)) - ax.transData.transform(best)
+    ).T * points
+    low, high = (np.array([ax.bbox.y0, ax.bbox.y1]) - ax.transData.transform(best)[1]) * points
+    near = (x > -NOTE) & (x < 0) if late else abs(x) < NOTE / 2
+    for height in HEIGHTS:
+        on_it = near & (y > height - 12) & (y < height + 24)
+        if low < height < high - 12 and not on_it.any():
+            return height
+    return HEIGHTS[0]
 
 
 def _names(ax: Axes, train: tuple[np.ndarray, ...], validation: tuple[np.ndarray, ...]) -> None:

@@ -24,6 +24,9 @@ from heedful.views.style import INK, LETTER, QUIET
 WIDTH = 9.0
 CELL = 0.6
 GAP = 0.3  # between two maps
+LEAST = 6.5  # points: labels get so small before some are left out
+# How labels of keys can stand, in degrees, and the room that one needs of its cell, in letter sizes
+ANGLES = {45: 1.5, 90: 1.15}
 SMALL = 10  # tokens: up to here the numbers stand in the cells, where there is room
 LEGIBLE = 5.5  # points: numbers smaller than this are left out
 
@@ -49,7 +52,15 @@ def plan(count: int, shape: tuple[int, int], queries: Sequence[str], keys: Seque
     >>> layout.rows, layout.cols, layout.steps, layout.angle
     (2, 2, (1, 1), 0)
     """
-    cols = _columns(count)
+    most = _columns(count, shape)
+    fewer = (cols for cols in range(most, most // 2, -1) if count % cols == 0)
+    tried = [_plan(count, cols, shape, queries, keys) for cols in dict.fromkeys((most, *fewer))]
+    return next((layout for layout in tried if layout.steps == (1, 1)), tried[0])
+
+
+def _plan(
+    count: int, cols: int, shape: tuple[int, int], queries: Sequence[str], keys: Sequence[str]
+) -> Layout:
     rows = math.ceil(count / cols)
     size = 9.0 if cols <= 2 else 8.0
     left = max(map(columns, queries)) * LETTER * size / 72 + 0.45
@@ -58,9 +69,9 @@ def plan(count: int, shape: tuple[int, int], queries: Sequence[str], keys: Seque
     ratio = min(max(shape[0] / shape[1], 0.2), 5.0)
     width, height = (side, side * ratio) if ratio <= 1 else (side / ratio, side)
     width, height = max(width, min(side, 1.2)), max(height, 0.4)  # room for a title, a label
-    longest = max(map(columns, keys)) * LETTER * size
-    angle = 0 if longest < 0.95 * width / shape[1] * 72 else 45
-    bottom = (longest * 0.7 if angle else size) / 72 + 0.45
+    letters = max(map(columns, keys)) * LETTER
+    size, angle = _label_size(size, letters, height / shape[0] * 72, width / shape[1] * 72)
+    bottom = size * max(letters * math.sin(math.radians(angle)), 1) / 72 + 0.45
     if count % cols:  # the columns that end a row earlier carry their own labels
         bottom *= 2
     return Layout(
@@ -73,7 +84,10 @@ def plan(count: int, shape: tuple[int, int], queries: Sequence[str], keys: Seque
             rows * (height + heading) + bottom + 0.5,
         ),
         size=size,
-        steps=(_step(size, height / shape[0]), _step(size, width / shape[1])),
+        steps=(
+            _step(ANGLES[90] * size, height / shape[0]),
+            _step(ANGLES[angle] * size, width / shape[1]) if angle else 1,
+        ),
         angle=angle,
     )
 
@@ -122,9 +136,28 @@ def draw(
     return figure
 
 
-def _step(size: float, cell: float) -> int:
-    # Slanted at 45°, lines need √2 times their height; queries keep the same step as keys.
-    return max(1, math.ceil(1.45 * size / (cell * 72)))
+def _label_size(size: float, letters: float, query: float, key: float) -> tuple[float, int]:
+    """The size of labels and the angle of those of keys: all of them upright, else all of them
+    slanted, if need be smaller, else all on end; else slanted, and some are left out.
+
+    Args:
+        size: the preferred one, in points.
+        letters: the width of the longest label of a key, in its size.
+        query, key: the room of a query's label and of a key's, in points.
+    """
+    if query >= ANGLES[90] * LEAST:
+        size = min(size, query / ANGLES[90])
+    if letters * size < 0.95 * key:
+        return size, 0
+    for angle, room in ANGLES.items():
+        if key >= room * LEAST:
+            return min(size, key / room), angle
+    return size, 45
+
+
+def _step(room: float, cell: float) -> int:
+    """Every how many cells of so many inches a label stands that needs so many points."""
+    return max(1, math.ceil(room / (cell * 72) - 1e-9))
 
 
 def _titles(titles: Sequence[str], room: float) -> list[dict[str, Any]]:
@@ -144,12 +177,15 @@ def number(value: float) -> str:
     return (f"{value:z.2f}" if abs(value) < 100 else f"{value:.3g}").replace("-", "−")
 
 
-def _columns(count: int) -> int:
+def _columns(count: int, shape: tuple[int, int]) -> int:
+    """How many maps stand beside each other; fewer where they are wide."""
     if count <= 3:
-        return count
-    if count > 4 and count % 4 == 0 and count <= 16:
-        return 4
-    return 6 if count > 16 else math.ceil(math.sqrt(count))
+        cols = count
+    elif count > 4 and count % 4 == 0 and count <= 16:
+        cols = 4
+    else:
+        cols = 6 if count > 16 else math.ceil(math.sqrt(count))
+    return max(1, cols // 2) if shape[1] >= 2 * shape[0] and count > 1 else cols
 
 
 def _map(
@@ -205,7 +241,9 @@ def _tokens(
     if keys is not None and layout.angle:
         ax.tick_params(axis="x", labelrotation=layout.angle)
         for text in ax.get_xticklabels():
-            text.set(ha="right", rotation_mode="anchor")
+            # slanted, its end stands below the column; on end, its middle does
+            upright = "center" if layout.angle == 90 else "top"
+            text.set(ha="right", va=upright, rotation_mode="anchor")
     quiet: dict[str, Any] = {"fontsize": 9, "color": QUIET, "labelpad": 6}
     if queries is not None:
         ax.set_ylabel("queries", **quiet)

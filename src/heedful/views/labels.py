@@ -7,7 +7,8 @@ becomes its code point, so that a reader can still tell two tokens apart.
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from functools import cache
 from itertools import groupby
 
@@ -34,6 +35,15 @@ FAMILIES = (
     "Noto Emoji",
     "Segoe UI Emoji",
 )
+SCRIPTS = {  # the first word of a character's name in Unicode, and a free font that has the script
+    "CJK": "Noto Sans CJK SC",
+    "HIRAGANA": "Noto Sans CJK JP",
+    "KATAKANA": "Noto Sans CJK JP",
+    "HANGUL": "Noto Sans CJK SC",
+    "ARABIC": "Noto Sans Arabic",
+    "DEVANAGARI": "Noto Sans Devanagari",
+    "THAI": "Noto Sans Thai",
+}
 SIGNS = {" ": "·", "\n": "↵", "\t": "⇥"}
 
 
@@ -60,6 +70,25 @@ def drawable(text: str) -> str:
     'a U+0007 0008 b'
     """
     return " ".join(_runs(text))
+
+
+def hint(texts: Iterable[str]) -> str | None:
+    """What to install so that all characters are drawn; None where they are already.
+
+    >>> hint(["attention", "é"]) is None
+    True
+    """
+    missing = dict.fromkeys(
+        char for text in texts for char in text if char.isprintable() and _family(char) is None
+    )
+    if not missing:
+        return None
+    scripts = (unicodedata.name(char, "").partition(" ")[0] for char in missing)
+    fonts = dict.fromkeys(SCRIPTS[script] for script in scripts if script in SCRIPTS)
+    return (
+        f"no font here draws {shorten(''.join(missing), 24)}; the pictures show code points. "
+        f"Install {' and '.join(fonts) or 'one that does'}, and draw again."
+    )
 
 
 def label(token: str, limit: int = 12) -> str:
@@ -130,7 +159,23 @@ def _family(char: str) -> str | None:
     """The first family that can draw a character; None for control characters and the like."""
     if not char.isprintable():
         return None
-    for name in families():
+    return _among(families(), char) or _among(_new_families(), char)
+
+
+def _among(names: Iterable[str], char: str) -> str | None:
+    for name in names:
         if font_manager.get_font(font_manager.findfont(name)).get_char_index(ord(char)):
             return name
     return None
+
+
+@cache
+def _new_families() -> tuple[str, ...]:
+    """Those of `FAMILIES` that were installed after matplotlib had made its list of fonts."""
+    before = {font.fname for font in font_manager.fontManager.ttflist}
+    for path in font_manager.findSystemFonts():
+        if path not in before:
+            with suppress(OSError, RuntimeError):  # a font that matplotlib cannot read
+                font_manager.fontManager.addfont(path)
+    installed = {font.name for font in font_manager.fontManager.ttflist}
+    return tuple(name for name in FAMILIES if name in installed and name not in families())

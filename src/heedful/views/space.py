@@ -9,7 +9,6 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.text import Annotation
-from matplotlib.transforms import Bbox
 
 from heedful.views.labels import drawable, shorten
 from heedful.views.style import EMPTY, INK, QUIET, head, literal
@@ -18,7 +17,8 @@ POINT, ARROW = "#277f8e", "#d1701f"
 LONGEST = 24  # columns of a name
 # Where a name may stand, in points from its own: near before far, beside before above
 SIDES = ((1, 0), (-1, 0), (0, 1), (0, -1), (0.8, 0.8), (-0.8, 0.8), (0.8, -0.8), (-0.8, -0.8))
-AROUND = [(far * x, far * y) for far in (7, 14, 24) for x, y in SIDES]
+NEAR = 10  # points: a name that stands further off gets a line to its point
+AROUND = [(far * x, far * y) for far in (7, 14, 24, 36) for x, y in SIDES]
 
 
 def words(
@@ -61,6 +61,10 @@ def _arrow() -> dict:
     return {"arrowstyle": "-|>", "color": ARROW, "linewidth": 1.4, "shrinkA": 7, "shrinkB": 7}
 
 
+def _leader() -> dict:
+    return {"arrowstyle": "-", "color": QUIET, "linewidth": 0.6, "shrinkA": 0, "shrinkB": 3}
+
+
 def _frame(ax: Axes, shares: Sequence[float]) -> None:
     # one scale for both axes: distances in the picture are those of the plane
     ax.set_aspect("equal", adjustable="datalim")
@@ -79,20 +83,32 @@ def _put_all(
 ) -> None:
     """Each name goes to the place around its point where it covers least."""
     points = ax.transData.transform(places)
-    taken = [_around(point, 4) for point in points]
+    pixels = ax.figure.dpi / 72  # in a point
+    taken = _around(points, 4)
     for a, b in arrows:
-        taken += [_around(point, 2) for point in np.linspace(points[a], points[b], 60)]
-    for name in names:
+        taken = np.vstack([taken, _around(np.linspace(points[a], points[b], 60), 2)])
+    for name, point in zip(names, points, strict=True):
         tried = []
         for x, y in AROUND:
             _put(name, x, y)
-            box = name.get_window_extent()
-            covered = sum(_shared(box, other) for other in taken) + _outside(box, ax.bbox)
-            tried.append((covered, x, y))
+            box = np.atleast_2d(name.get_window_extent().extents)
+            end = pixels * np.array([x, y])
+            line = _around(np.linspace(point + 0.3 * end, point + end, 12), 1)
+            boxes = np.vstack([box, line]) if _is_far(x, y) else box
+            covered = _shared(boxes, taken) + _outside(box, np.atleast_2d(ax.bbox.extents))
+            tried.append((covered, x, y, boxes))
             if not covered:
                 break
-        _put(name, *min(tried, key=lambda one: one[0])[1:])
-        taken.append(name.get_window_extent())
+        _, x, y, boxes = min(tried, key=lambda one: one[0])
+        _put(name, x, y)
+        taken = np.vstack([taken, boxes])
+        if _is_far(x, y):
+            ax.annotate("", name.xy, (x, y), textcoords="offset points",
+                        zorder=2, arrowprops=_leader())  # fmt: skip
+
+
+def _is_far(x: float, y: float) -> bool:
+    return max(abs(x), abs(y)) > NEAR
 
 
 def _put(name: Annotation, x: float, y: float) -> None:
@@ -102,14 +118,17 @@ def _put(name: Annotation, x: float, y: float) -> None:
     name.set_verticalalignment("bottom" if y > 0 else "top" if y < 0 else "center")
 
 
-def _around(point: np.ndarray, reach: float) -> Bbox:
-    return Bbox.from_extents(*(point - reach), *(point + reach))
+def _around(points: np.ndarray, reach: float) -> np.ndarray:
+    """Boxes (n, 4) around points (n, 2): left, bottom, right, top."""
+    return np.hstack([points - reach, points + reach])
 
 
-def _outside(box: Bbox, frame: Bbox) -> float:
-    return box.width * box.height - _shared(box, frame)
+def _outside(box: np.ndarray, frame: np.ndarray) -> float:
+    return _shared(box, box) - _shared(box, frame)
 
 
-def _shared(one: Bbox, other: Bbox) -> float:
-    common = Bbox.intersection(one, other)
-    return 0.0 if common is None else common.width * common.height
+def _shared(boxes: np.ndarray, others: np.ndarray) -> float:
+    """The area that boxes (n, 4) and others (m, 4) have in common, all together."""
+    low = np.maximum(boxes[:, None, :2], others[:, :2])
+    high = np.minimum(boxes[:, None, 2:], others[:, 2:])
+    return float((high - low).clip(0).prod(-1).sum())

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 from rich.cells import cell_len, set_cell_size
-from rich.console import Console, Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.segment import Segment
 from rich.style import Style
 from rich.table import Table
 from rich.text import Text
@@ -22,11 +23,30 @@ def console(stderr: bool = False) -> Console:
     return Console(stderr=stderr, highlight=False, soft_wrap=False)
 
 
+class Trimmed(Table):
+    """A table whose lines end where their text ends: no blanks after it, in a pipe or a copy."""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """The lines of the table, each without the blanks at its end."""
+        parts = (one for one in super().__rich_console__(console, options))
+        for line in Segment.split_lines(one for one in parts if isinstance(one, Segment)):
+            while line and not line[-1].text.strip() and not _is_coloured(line[-1]):
+                line.pop()
+            if line and not _is_coloured(line[-1]):
+                line[-1] = Segment(line[-1].text.rstrip(" "), line[-1].style)
+            yield from line
+            yield Segment.line()
+
+
+def _is_coloured(part: Segment) -> bool:
+    return part.style is not None and part.style.bgcolor is not None
+
+
 def table(
     columns: Iterable[str], rows: Iterable[Sequence[str]], numbers: Iterable[int] = ()
 ) -> Table:
     """A table with light rules; columns of the given indices are aligned as numbers."""
-    made = Table(box=None, header_style="dim", pad_edge=False, padding=(0, 2, 0, 0))
+    made = Trimmed(box=None, header_style="dim", pad_edge=False, padding=(0, 2, 0, 0))
     right = set(numbers)
     for i, column in enumerate(columns):
         made.add_column(column, justify="right" if i in right else "left", overflow="fold")
@@ -37,7 +57,7 @@ def table(
 
 def facts(pairs: Iterable[tuple[str, str]]) -> Table:
     """Names and what they are, in two columns."""
-    made = Table.grid(padding=(0, 2, 0, 0))
+    made = Trimmed.grid(padding=(0, 2, 0, 0))
     made.add_column(style="dim", no_wrap=True)
     made.add_column(overflow="fold")
     for name, value in pairs:
@@ -77,12 +97,21 @@ def _fit(label: str) -> str:
 
 def side_by_side(parts: Sequence[RenderableType], titles: Sequence[str]) -> Table:
     """Parts beside each other, a title over each."""
-    grid = Table.grid(padding=(0, 4, 0, 0))
+    grid = Trimmed.grid(padding=(0, 4, 0, 0))
     for _ in parts:
         grid.add_column()
     grid.add_row(*(Text(title, style="bold") for title in titles))
     grid.add_row(*parts)
     return grid
+
+
+def many(number: int, name: str) -> str:
+    """A number of things, in the singular where it is one.
+
+    >>> many(1, "block"), many(1024, "token")
+    ('1 block', '1,024 tokens')
+    """
+    return f"{number:,} {name}{'' if number == 1 else 's'}"
 
 
 def count(number: int) -> str:

@@ -1,0 +1,212 @@
+"""`heedful record` and `heedful heads` on architectures that are not ours."""
+
+import json
+import sys
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+import heedful
+from heedful.cli.foreign import Foreign, is_foreign
+from heedful.cli.main import run
+
+transformers = pytest.importorskip("transformers")
+tokenizers = pytest.importorskip("tokenizers")
+
+TEXT = "the cat sat on the mat, and the cat ran"
+SMALL = {"vocab_size": 300, "hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 3}
+
+
+@pytest.fixture
+def said(capsys):
+    def call(*arguments):
+        status = run([str(argument) for argument in arguments])
+        captured = capsys.readouterr()
+        return status, captured.out, captured.err
+
+    return call
+
+
+def byte_level():
+    """Byte-level BPE that puts <s> first."""
+    library = tokenizers.Tokenizer(tokenizers.models.BPE())
+    library.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    library.decoder = tokenizers.decoders.ByteLevel()
+    alphabet = tokenizers.pre_tokenizers.ByteLevel.alphabet()
+    trainer = tokenizers.trainers.BpeTrainer(
+        vocab_size=300,
+        special_tokens=["<s>", "</s>"],
+        initial_alphabet=alphabet,
+        show_progress=False,
+    )
+    library.train_from_iterator([TEXT] * 9, trainer)
+    library.post_processor = tokenizers.processors.TemplateProcessing(
+        single="<s> $A", pair="<s> $A </s> $B", special_tokens=[("<s>", 0), ("</s>", 1)]
+    )
+    return transformers.PreTrainedTokenizerFast(tokenizer_object=library)
+
+
+def pieces_of_sentences():
+    """Unigrams with ▁ for a space, and an end."""
+    library = tokenizers.Tokenizer(tokenizers.models.Unigram())
+    library.pre_tokenizer = tokenizers.pre_tokenizers.Metaspace()
+    library.decoder = tokenizers.decoders.Metaspace()
+    special = ["<pad>", "</s>", "<unk>"]
+    trainer = tokenizers.trainers.UnigramTrainer(
+        vocab_size=60, special_tokens=special, unk_token="<unk>", show_progress=False
+    )
+    library.train_from_iterator([TEXT] * 9, trainer)
+    library.post_processor = tokenizers.processors.TemplateProcessing(
+        single="$A </s>", special_tokens=[("</s>", 1)]
+    )
+    return transformers.PreTrainedTokenizerFast(tokenizer_object=library)
+
+
+def saved(model, tokenizer, directory):
+    """A checkpoint with every parameter drawn anew, so that no head is even."""
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.normal_(std=0.3)
+    model.save_pretrained(directory)
+    tokenizer.save_pretrained(directory)
+    return directory
+
+
+@pytest.fixture(scope="module")
+def llama(tmp_path_factory):
+    config = transformers.LlamaConfig(
+        **SMALL, intermediate_size=32, num_key_value_heads=1, max_position_embeddings=40
+    )
+    model = transformers.LlamaForCausalLM(config)
+    return saved(model, byte_level(), tmp_path_factory.mktemp("llama"))
+
+
+@pytest.fixture(scope="module")
+def t5(tmp_path_factory):
+    config = transformers.T5Config(
+        vocab_size=64, d_model=24, d_kv=8, d_ff=32, num_layers=2, num_heads=3,
+        decoder_start_token_id=0, pad_token_id=0, eos_token_id=1,
+    )  # fmt: skip
+    model = transformers.T5ForConditionalGeneration(config)
+    return saved(model, pieces_of_sentences(), tmp_path_factory.mktemp("t5"))
+
+
+def eager(directory, family, **inputs):
+    model = family.from_pretrained(directory, attn_implementation="eager")
+    with torch.no_grad():
+        return model(**inputs, output_attentions=True)
+
+
+def test_a_decoder_of_another_family(llama, said, tmp_path):
+    status, output, error = said("record", llama, TEXT, "--out", tmp_path / "r")
+    assert (status, error) == (0, "")
+    assert "2 layers of 3 heads" in output
+    recording = heedful.load(tmp_path / "r")
+    tokenizer = transformers.AutoTokenizer.from_pretrained(llama)
+    ids = tokenizer(TEXT, return_tensors="pt")["input_ids"]
+    maps = eager(llama, transformers.LlamaForCausalLM, input_ids=ids).attentions
+    for call, weights in zip(recording, maps, strict=True):
+        torch.testing.assert_close(call.weights(), weights[0], atol=2e-6, rtol=0)
+    assert recording[0].tokens[0] == "<s>"
+    assert "".join(recording[0].tokens[1:]).replace("·", " ") == TEXT
+    rows = json.loads(said("heads", llama, TEXT, "--sort", "previous", "--json")[1])
+    wanted = torch.stack([w[0].diagonal(-1, 1, 2).mean(-1) for w in maps]).flatten()
+    assert [row["previous"] for row in rows] == pytest.approx(
+        sorted(wanted.tolist(), reverse=True), abs=1e-5
+    )
+
+
+def test_an_encoder_decoder_is_recorded_over_a_text_and_its_translation(t5, said, tmp_path):
+    assert said("record", t5, TEXT, "--out", tmp_path / "r")[0] == 0
+    calls = list(heedful.load(tmp_path / "r"))
+    tokenizer = transformers.AutoTokenizer.from_pretrained(t5)
+    ids = tokenizer(TEXT, return_tensors="pt")["input_ids"]
+    family = transformers.T5ForConditionalGeneration
+    model = family.from_pretrained(t5)
+    target = model.generate(ids, do_sample=False, max_new_tokens=64)
+    target = target[:, :-1] if target[0, -1] == 1 else target
+    output = eager(t5, family, input_ids=ids, decoder_input_ids=target)
+    parts = (output.encoder_attentions, output.decoder_attentions, output.cross_attentions)
+    for name, maps in zip(("self", "causal", "cross"), parts, strict=True):
+        found = [call for call in calls if call.kind == name]
+        for call, weights in zip(found, maps, strict=True):
+            torch.testing.assert_close(call.weights(), weights[0], atol=1e-5, rtol=0)
+    status, output, error = said("heads", tmp_path / "r")
+    assert (status, error) == (0, "")
+    header, *lines = output.splitlines()
+    assert header.split()[:3] == ["head", "map", "kind"]
+    assert "induct" not in header
+    assert [line.split()[1] for line in lines] == [c.kind for c in calls for _ in range(3)]
+    rows = json.loads(said("heads", tmp_path / "r", "--json")[1])
+    crossing = [row for row in rows if row["attention"] == "cross"]
+    assert len(crossing) == 6
+    for row in crossing:
+        assert row["previous"] is row["local"] is row["self"] is row["distance"] is None
+        assert row["kind"] in ("sink", "broad", "-")
+
+
+def test_a_pair_and_both_ways_of_writing_a_space(llama, t5):
+    first = Foreign(None, transformers.AutoTokenizer.from_pretrained(llama))
+    ids = first.tokenizer("the cat", "é\n")["input_ids"]
+    assert first.pieces(ids) == ["<s>", "the", "·cat", "</s>", "Ã", "©", "↵"]
+    second = Foreign(None, transformers.AutoTokenizer.from_pretrained(t5))
+    shown = second.pieces(second.tokenizer("the cat")["input_ids"])
+    assert "".join(shown) == "·the·cat</s>"
+
+
+def test_what_is_wrong_is_one_line(llama, said, tmp_path, monkeypatch):
+    damaged = tmp_path / "damaged"
+    damaged.mkdir()
+    for path in llama.iterdir():
+        (damaged / path.name).write_bytes(path.read_bytes())
+    tensors = load_file(damaged / "model.safetensors")
+    del tensors["model.layers.1.self_attn.q_proj.weight"]
+    save_file(tensors, damaged / "model.safetensors", {"format": "pt"})
+    bare = tmp_path / "bare"
+    bare.mkdir()
+    (bare / "config.json").write_bytes((llama / "config.json").read_bytes())
+    for directory, text, words in [
+        (llama, "cat " * 60, "the model's context of 40"),
+        (damaged, TEXT, "has no weights for model.layers.1.self_attn.q_proj.weight"),
+        (bare, TEXT, "transformers cannot open"),
+    ]:
+        status, _, error = said("heads", directory, text)
+        assert status == 1
+        assert words in error
+        assert error.count("\n") == 1
+        assert len(error) < 500
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    status, _, error = said("heads", llama, TEXT)
+    assert status == 1
+    assert "transformers is not installed" in error
+    assert "pip install 'transformers>=5.0'" in error
+
+
+def test_a_model_without_attention(said, tmp_path):
+    model = transformers.MambaModel(
+        transformers.MambaConfig(vocab_size=300, hidden_size=24, num_hidden_layers=1)
+    )
+    directory = saved(model, byte_level(), tmp_path / "mamba")
+    status, _, error = said("record", directory, TEXT, "--out", tmp_path / "r")
+    assert status == 1
+    assert "no attention in a MambaModel" in error
+    assert not (tmp_path / "r").exists()
+
+
+@pytest.mark.parametrize(
+    ("config", "foreign"),
+    [
+        ({"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"]}, False),
+        ({"model_type": "bert", "architectures": ["BertForMaskedLM"]}, False),
+        ({"model_type": "bert"}, False),
+        ({"model_type": "heedful-gpt"}, False),
+        ({}, False),
+        ([], False),
+        ({"model_type": "bert", "architectures": ["BertForTokenClassification"]}, True),
+        ({"model_type": "llama", "architectures": ["LlamaForCausalLM"]}, True),
+    ],
+)
+def test_which_models_are_not_ours(config, foreign, tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    assert is_foreign(tmp_path) is foreign
