@@ -1,13 +1,18 @@
 """`heedful record` and `heedful heads`, as a person types them."""
 
+import io
 import json
 
 import pytest
 import torch
+from rich.console import Console
 
 import heedful
+from heedful.cli.heads import rows_of
 from heedful.cli.main import run
-from heedful.recorder import kinds
+from heedful.cli.record import certified
+from heedful.recorder import from_attentions, kinds
+from heedful.views import progress
 
 SMALL = ["--context", "32", "--width", "24", "--layers", "2", "--heads", "3", "--steps", "2",
          "--batch", "2", "--device", "cpu", "--vocabulary", "300"]  # fmt: skip
@@ -78,10 +83,83 @@ def test_what_is_wrong_is_one_line(trained, said, tmp_path):
         (["heads", trained / "config.json"], "cannot read"),
         (["heads", trained / "model.safetensors"], "is no recording"),
         (["heads", tmp_path / "nothing", TEXT], "nothing"),
+        (["heads", tmp_path / "nothing.safetensors"], "no file"),
+        (["heads", "nothing.safetensors", "--json"], "written by recording.save"),
+        (["record", trained, TEXT, "--out", tmp_path / "x", "--layers", "7"], "from 0 to 1"),
+        (["record", trained, TEXT, "--out", tmp_path / "x", "--heads", "1,1"], "each once"),
     ]:
         status, _, error = said(*arguments)
         assert status == 1
         assert words in error
         assert error.count("\n") == 1
     assert said("heads", trained)[0] == 2
+    assert said("record", trained, TEXT, "--out", tmp_path / "x", "--heads", "one")[0] == 2
     assert not torch.is_inference_mode_enabled()
+
+
+def test_some_layers_and_heads_keep_the_numbers_of_the_model(trained, said, tmp_path):
+    out, whole = tmp_path / "some.safetensors", tmp_path / "all.safetensors"
+    assert said("record", trained, TEXT, "--out", whole)[0] == 0
+    chosen = ["--layers", "1", "--heads", "2,0", "--budget", "0"]
+    status, output, _ = said("record", trained, TEXT, "--out", out, *chosen)
+    assert status == 0
+    assert "heads 2 and 0 of 1 layer on" in output
+    rows = json.loads(said("heads", out, "--json")[1])
+    assert [(row["layer"], row["head"]) for row in rows] == [(1, 2), (1, 0)]
+    expected = {row["head"]: row for row in json.loads(said("heads", whole, "--json")[1])[3:]}
+    for row in rows:
+        for name in ("entropy", "previous"):
+            assert row[name] == pytest.approx(expected[row["head"]][name], abs=1e-5)
+    lines = said("heads", out)[1].split("\n")
+    assert [line.split()[0] for line in lines[1:3]] == ["1.2", "1.0"]
+
+
+def test_what_has_no_heads_is_one_line(said, tmp_path):
+    path = from_attentions([]).save(tmp_path / "empty.safetensors")
+    status, output, error = said("heads", path)
+    assert (status, output) == (1, "")
+    assert "nothing was recorded in" in error
+    path = from_attentions([torch.zeros(0, 2, 3, 3)]).save(tmp_path / "none.safetensors")
+    status, output, error = said("heads", path)
+    assert (status, output) == (1, "")
+    assert "no sequence in layer 0" in error
+
+
+def test_what_cannot_be_compared_is_said(trained, said, tmp_path):
+    recording = from_attentions([torch.eye(3).expand(1, 2, 3, 3)] * 3)
+    assert certified(recording) == "nothing: only the weights are known"
+    with heedful.record(HALF) as half:
+        HALF(torch.randn(1, 2, 5, 4))
+    assert "1 of 2 not" in certified(half)
+    assert "nan" not in certified(half)
+
+
+class Half(torch.nn.Module):
+    """Two calls of attention, one of which drops weights."""
+
+    def forward(self, x):
+        first = heedful.attention(x, x, x, dropout=0.5)
+        return heedful.attention(first, first, first)
+
+
+HALF = Half()
+
+
+def test_progress_is_told_from_nothing_to_all(trained, tmp_path):
+    recording = from_attentions([torch.rand(1, H, 5, 5).softmax(-1) for H in (2, 3)])
+    shares = []
+    rows = rows_of(recording, shares.append)
+    assert len(rows) == 5
+    assert shares == sorted(shares)
+    assert 0 < shares[0] < shares[-1] == 1.0
+
+
+def test_a_bar_only_on_a_terminal(trained, said, monkeypatch):
+    _, output, error = said("heads", trained, TEXT)
+    assert error == ""
+    assert "reading" not in output
+    shown = Console(file=io.StringIO(), force_terminal=True, width=80)
+    monkeypatch.setattr(progress, "console", lambda stderr: shown)
+    with progress.share_done("reading the maps") as tell:
+        tell(0.5)
+    assert "reading the maps" in shown.file.getvalue()

@@ -45,13 +45,16 @@ def test_statistics_are_those_of_the_weights(lead, N, M, key_heads, kind):
         found = weights.gather(-1, places.clamp(0, M - 1))
         return found.where((places >= 0) & (places < M), torch.nan)[..., 0]
 
+    others = (-2, -3) if weights.ndim > 3 else (-2,)
+    first = (weights > 0).sum(others, keepdim=True).gt(0).int().argmax(-1, keepdim=True)
+    first_seen = weights.gather(-1, first.expand(*weights.shape[:-1], 1))[..., 0]
     expected = {
         "entropy": torch.special.entr(weights).sum(-1),
         "largest": weights.amax(-1),
         "distance": (weights * distance).sum(-1),
         "self": diagonal(0),
         "previous": diagonal(1),
-        "sink": weights[..., 0],
+        "sink": first_seen if kind in ("padding", "table") else weights[..., 0],
     }
     for name, value in expected.items():
         expected[name] = value.masked_fill(empty, torch.nan)
@@ -59,6 +62,20 @@ def test_statistics_are_those_of_the_weights(lead, N, M, key_heads, kind):
     torch.testing.assert_close(found.statistics, expected, atol=1e-6, rtol=1e-6, equal_nan=True)
     totals = steps.masked.logsumexp(-1).masked_fill(empty, torch.nan)
     torch.testing.assert_close(found.log_sum_exp, totals, atol=1e-9, rtol=1e-9, equal_nan=True)
+
+
+@pytest.mark.parametrize("as_table", [False, True])
+def test_with_padding_on_the_left_the_sink_is_the_first_real_key(as_table):
+    query, key, value = torch.randn(3, 2, 4, 6, 5)
+    padding = Padding.from_lengths([6, 2], 6, side="left")
+    mask = padding.keep[:, None, None] if as_table else padding
+    found = streaming_attention(query, key, value, mask=mask, causal=True, statistics=["sink"])
+    cut = [tensor[1:, :, 4:] for tensor in (query, key, value)]
+    alone = streaming_attention(*cut, causal=True, statistics=["sink"])
+    torch.testing.assert_close(found.statistics["sink"][1:, :, 4:], alone.statistics["sink"])
+    assert found.statistics["sink"][1, :, :4].isnan().all()
+    whole = heedful.steps(query, key, value, causal=True).weights
+    torch.testing.assert_close(found.statistics["sink"][0], whole[0, ..., 0])
 
 
 def test_gradients_go_through_the_output():

@@ -9,6 +9,7 @@ from safetensors.torch import save_file
 
 import heedful
 from heedful.errors import ArgumentError, RunError, SaveError
+from heedful.files import load_tensors, save_tensors
 from heedful.models import GPT, GPTConfig
 from heedful.recorder import from_attentions
 
@@ -94,9 +95,9 @@ def test_what_is_no_recording_is_one_line(recording, tmp_path):
             heedful.load(path)
         assert "\n" not in str(raised.value)
 
-    refused(whole[: len(whole) // 2], "cannot read")
-    refused(b"", "cannot read")
-    refused(b"not a file of tensors" * 9, "cannot read")
+    refused(whole[: len(whole) // 2], "cannot read .*record again")
+    refused(b"", "cannot read .*record again")
+    refused(b"not a file of tensors" * 9, "cannot read .*record again")
     refused(whole.replace(b'version\\": 1', b'version\\": 9'), "of version 9 .* newer heedful")
     refused(whole.replace(b"0.query", b"0.queri"), "damaged")
     save_file({"weight": torch.ones(2)}, path)
@@ -116,3 +117,91 @@ def test_maps_that_a_model_returned(tmp_path):
     same(recording, heedful.load(recording.save(tmp_path / "maps.safetensors")))
     with pytest.raises(ArgumentError, match="sdpa, which returns no weights"):
         from_attentions([None])
+
+
+def rewritten(path, change):
+    """The file again, with another header of ours."""
+    tensors, about = load_tensors(path)
+    about = change(about) or about
+    save_tensors(path, {name: tensor.clone() for name, tensor in tensors.items()}, about)
+
+
+def put(place, value):
+    """A change of a header: what stands at a place, such as "calls.0.layer"."""
+
+    def change(about):
+        *way, last = [int(part) if part.isdigit() else part for part in place.split(".")]
+        for part in way:
+            about = about[part]
+        about[last] = value
+
+    return change
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda about: ["a", "list"],
+        *(put("version", one) for one in ("two", None, 0, 1.5, True)),
+        *(put("same", one) for one in ([1], 3, {"1.query": "none"})),
+        *(put("calls", one) for one in (3, {"a": 1}, [3], None)),
+        *(put("tokens", one) for one in (3, ["flat"], [[1]])),
+        *(put("calls.0", one) for one in ([], {})),
+        *(put("calls.0.name", one) for one in (3, None)),
+        *(put("calls.0.layer", one) for one in ("x", None, 0.5)),
+        *(put("calls.0.kind", one) for one in ("other", 3)),
+        *(put("calls.0.scale", one) for one in ("x", None)),
+        *(put("calls.0.cap", one) for one in ("x", [])),
+        *(put("calls.0.heads", one) for one in ([1], [0, 1, 1, 2], "abcd", [0, 1, 2, "3"], 4)),
+        *(put("calls.0.layouts", one) for one in ([], 3, [{}, {}], None)),
+        *(
+            put("calls.0.layouts.1.keys", one)
+            for one in ([3, 1], [0, 99], [-2, 3], [1], "none", "0.query", 4)
+        ),
+        *(put("calls.0.layouts.1.queries", one) for one in ([0, 12], "0.ids")),
+        *(
+            put("calls.0.layouts.1.mask", one)
+            for one in ([], {}, {"causal": "x"}, {"window": 0, "offset": 0}, 3,
+                        {"bits": "0.query", "keys": 11}, {"bits": "0.query", "keys": "x"})
+        ),
+        *(put("calls.0.check", one) for one in ([], {}, {"worst": 0.0, "wrong": 1}, "x")),
+        *(put("calls.0.check.worst", one) for one in ("x", None, [])),
+        put("calls.0.check.tolerance", "x"),
+    ],
+)  # fmt: skip
+def test_a_damaged_header_is_one_line(recording, tmp_path, change):
+    path = recording.save(tmp_path / "r.safetensors")
+    rewritten(path, change)
+    with pytest.raises(RunError) as raised:
+        heedful.load(path)
+    said = str(raised.value)
+    assert "r.safetensors" in said
+    assert "\n" not in said
+    assert "train" not in said
+    assert "record again" in said or "is no recording" in said
+
+
+def test_a_damaged_tensor_is_one_line(recording, tmp_path):
+    path = recording.save(tmp_path / "r.safetensors")
+    for name, tensor in [
+        ("0.query", torch.ones(3)),
+        ("0.key", torch.ones(2, 3, 11, 6)),  # 4 heads share no 3
+        ("0.value", torch.ones(2, 4, 10, 6)),
+        ("0.query", torch.ones(2, 4, 11, 6, dtype=torch.int)),
+        ("0.ids", torch.ones(2, 10)),
+        ("0.sinks", torch.ones(3)),
+        ("0.bias", torch.ones(3, 11)),
+    ]:
+        tensors, about = load_tensors(path)
+        changed = {one: kept.clone() for one, kept in tensors.items()} | {name: tensor}
+        save_tensors(tmp_path / "changed", changed, about)
+        with pytest.raises(RunError, match=r"cannot read .*record again"):
+            heedful.load(tmp_path / "changed")
+
+
+def test_a_file_from_before_heads_had_numbers_is_read(recording, tmp_path):
+    path = recording.save(tmp_path / "r.safetensors")
+    assert "heads" not in load_tensors(path)[1]["calls"][0]
+    again = heedful.load(path)
+    assert again[0].heads == [0, 1, 2, 3]
+    assert repr(again[0]) == repr(recording[0])

@@ -13,7 +13,7 @@ from transformers.modeling_utils import AttentionInterface
 import heedful
 from heedful.errors import ArgumentError, HeedfulError
 from heedful.recorder import capture, huggingface, refused
-from heedful.recorder.capture import Seen
+from heedful.recorder.seen import Seen
 
 transformers.logging.set_verbosity_error()
 SMALL = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "vocab_size": 20,

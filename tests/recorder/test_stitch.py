@@ -8,6 +8,7 @@ import heedful
 from heedful.errors import RunError
 from heedful.generate import Sampling, generate
 from heedful.models import GPT, GPTConfig
+from heedful.ops.masks import Causal, Combined, Padding
 
 transformers.logging.set_verbosity_error()
 SMALL = {"vocab_size": 50, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": None}
@@ -17,7 +18,17 @@ MODELS = {
     "GPT2LMHeadModel": transformers.GPT2Config(n_embd=32, n_layer=2, n_head=4, **SMALL),
     "LlamaForCausalLM": transformers.LlamaConfig(**WIDE, **SMALL),
     "MistralForCausalLM": transformers.MistralConfig(sliding_window=6, **WIDE, **SMALL),
-}
+    "Gemma2ForCausalLM": transformers.Gemma2Config(
+        sliding_window=6, head_dim=8, query_pre_attn_scalar=8, attn_logit_softcapping=2.0,
+        **WIDE, **SMALL),
+    "Gemma3ForCausalLM": transformers.Gemma3TextConfig(
+        sliding_window=5, head_dim=8, query_pre_attn_scalar=8, **WIDE, **SMALL,
+        layer_types=["sliding_attention", "full_attention"]),
+    "GptOssForCausalLM": transformers.GptOssConfig(
+        sliding_window=4, head_dim=8, num_local_experts=2, num_experts_per_tok=1,
+        **WIDE, **SMALL),
+}  # fmt: skip
+EAGER = ("Gemma2ForCausalLM", "GptOssForCausalLM")  # sdpa has no caps, and no sinks
 
 
 def test_our_own_generation():
@@ -32,25 +43,76 @@ def test_our_own_generation():
         assert call.check.passed
 
 
-@pytest.mark.parametrize("cache", [None, "static"])
-@pytest.mark.parametrize("name", MODELS)
-def test_generation_by_transformers(name, cache):
+def made_of(name, implementation="sdpa"):
+    """A model with peaked attention, and the same one with eager attention."""
     kind, generator = getattr(transformers, name), torch.Generator().manual_seed(5)
-    model = kind._from_config(MODELS[name], attn_implementation="sdpa").eval()
+    model = kind._from_config(MODELS[name], attn_implementation=implementation).eval()
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.normal_(std=0.3, generator=generator)
     eager = kind._from_config(MODELS[name], attn_implementation="eager").eval()
     eager.load_state_dict(model.state_dict())
-    asked = {"cache_implementation": cache} if cache else {}
-    ids = torch.randint(3, 50, (1, 5), generator=generator)
+    return model, eager
+
+
+def prompts_of(lengths, side="left"):
+    """A batch of prompts of these lengths, padded, and its mask."""
+    total, ids = max(lengths), torch.randint(3, 50, (len(lengths), max(lengths)))
+    keep = Padding.from_lengths(lengths, total, side).keep
+    return ids.masked_fill(~keep, 0), keep.long()
+
+
+def generated(model, ids, keep, tokens=9, **asked):
+    """A recorded generation, and each text with no padding, but for the token that comes last."""
     with heedful.record(model) as recording:
-        text = model.generate(
-            ids, attention_mask=torch.ones_like(ids), max_new_tokens=9, do_sample=False, **asked
+        made = model.generate(
+            ids, attention_mask=keep, max_new_tokens=tokens, do_sample=False, **asked
         )
-    maps = eager(text[:, :-1], output_attentions=True).attentions
-    for call, map_ in zip(recording.stitched(), maps, strict=True):
-        torch.testing.assert_close(call.weights(), map_[0].detach(), atol=2e-6, rtol=0)
+    rest = torch.ones(len(ids), made.shape[1] - ids.shape[1], dtype=torch.bool)
+    real = torch.cat([keep.bool(), rest], dim=1)[:, :-1]
+    return recording, [row[kept] for row, kept in zip(made[:, :-1], real, strict=True)]
+
+
+def passes_of(recording, sequence, layer):
+    return [one for one in recording.sequences[sequence] if one.layer == layer]
+
+
+def check_rows(call, passes):
+    """Every row is that of its own pass, whose keys are the last ones, with or without padding."""
+    rows = call.weights()
+    n = len(rows[0])
+    for one in reversed(passes):
+        own = one.weights()
+        for row in reversed(range(own.shape[1])):
+            heads = own[:, row]
+            if not bool(heads.any()):
+                continue  # padding
+            n -= 1
+            for head in range(len(heads)):
+                seen = heads[head][heads[head] > 0]
+                there = rows[head, n][rows[head, n] > 0]
+                torch.testing.assert_close(there, seen, atol=2e-6, rtol=0)
+    assert n == 0
+
+
+@pytest.mark.parametrize("lengths", [[5], [4, 2, 5], [3, 1]], ids=str)
+@pytest.mark.parametrize("cache", [None, "static"])
+@pytest.mark.parametrize("name", MODELS)
+def test_generation_by_transformers(name, cache, lengths):
+    torch.manual_seed(len(lengths))
+    model, eager = made_of(name, "eager" if name in EAGER else "sdpa")
+    ids, keep = prompts_of(lengths)
+    asked = {"cache_implementation": cache} if cache else {}
+    recording, texts = generated(model, ids, keep, **asked)
+    for sequence, text in enumerate(texts):
+        maps = eager(text[None], output_attentions=True).attentions
+        calls = recording.stitched(sequence)
+        for layer, (call, map_) in enumerate(zip(calls, maps, strict=True)):
+            torch.testing.assert_close(call.weights(), map_[0].detach(), atol=3e-6, rtol=0)
+            check_rows(call, passes_of(recording, sequence, layer))
+            assert isinstance(call.causes.mask, Causal | Combined)
+            assert call.ids.tolist() == text.tolist()
+            assert call.check.passed
 
 
 def test_nothing_to_stitch():

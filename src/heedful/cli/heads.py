@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,8 +23,12 @@ from heedful.cli.options import (
     second_option,
 )
 from heedful.cli.record import open_any, record_text
+from heedful.errors import RunError
 from heedful.recorder import Call, Recording, kinds, load
+from heedful.views.progress import share_done
 from heedful.views.terminal import console, table
+
+SUFFIX = ".safetensors"  # a name that ends so is a recording's, also where there is none
 
 SHORT = {
     "previous": "prev",
@@ -98,7 +103,7 @@ def heads(
     SOURCE is a recording; or a model of any architecture (a run, a directory in Hugging Face
     format, a hub name), whose attention on TEXT is then recorded first.
     """
-    if source.is_file():
+    if source.is_file() or (source.suffix == SUFFIX and not source.is_dir()):
         if text is not None or file is not None or second is not None:
             raise click.UsageError("A recording has its text already: give no other.")
         recording = load(source)
@@ -106,7 +111,14 @@ def heads(
         words = read_text(text, file)
         opened = open_any(source, checkpoint, device, revision, allow_pickle)
         recording = record_text(opened, words, second)
-    rows = rows_of(recording)
+    with share_done("reading the maps") as tell:
+        rows = rows_of(recording, tell)
+    if not rows:
+        raise RunError(
+            f"nothing was recorded in {source}",
+            expected="at least one call of attention",
+            remedy="record again, with the model's pass inside the `with` block",
+        )
     if sort is not None:
         rows.sort(key=lambda row: -1.0 if row[sort] is None else row[sort], reverse=True)
     rows = rows[:count]
@@ -116,30 +128,45 @@ def heads(
     _show(rows)
 
 
-def rows_of(recording: Recording) -> list[dict[str, Any]]:
-    """A row for each head of each call: where it is, its kind and its numbers."""
+def rows_of(
+    recording: Recording, progress: Callable[[float], None] = lambda share: None
+) -> list[dict[str, Any]]:
+    """A row for each head of each call: where it is, its kind and its numbers.
+
+    `progress` is told of the share that is done, 0 to 1.
+    """
     # An encoder–decoder reads two texts; which one's tokens a call's keys are is not known for sure
     translates = any(call.kind == "cross" for call in recording)
-    calls = (replace(call, ids=None) if translates else call for call in recording)
-    return [row for call in calls for row in _rows(call)]
+    rows = []
+    for i, call in enumerate(recording):
+        known = replace(call, ids=None) if translates else call
+        rows += _rows(known, _part(progress, i, len(recording)))
+    return rows
 
 
-def _rows(call: Call) -> list[dict[str, Any]]:
-    scores, summary = kinds.scores(call), call.summary()
+def _rows(call: Call, progress: Callable[[float], None]) -> list[dict[str, Any]]:
+    scores = kinds.scores(call)  # a pass over the map, and the summary another
+    summary = call.summary(_part(progress, 1, 2))
     numbers = scores | {name: summary[name] for name in MEANS}
     if call.kind == "cross":
         nothing = torch.full((call.shape[0],), torch.nan)
         numbers = {name: numbers[name] if name in PLACELESS else nothing for name in numbers}
         scores = {name: numbers[name] for name in scores}
     rows = []
-    for head, kind in enumerate(kinds.names(scores)):
+    for i, kind in enumerate(kinds.names(scores)):
         found = {
-            name: _number(numbers[name][head]) if name in numbers else None
+            name: _number(numbers[name][i]) if name in numbers else None
             for name in (*kinds.KINDS, *MEANS)
         }
-        where = {"forward": call.forward, "attention": call.kind, "layer": call.layer, "head": head}
-        rows.append({**where, "kind": kind, **found})
+        where = {"forward": call.forward, "attention": call.kind}
+        head = {"layer": call.layer, "head": call.heads[i], "kind": kind}
+        rows.append({**where, **head, **found})
     return rows
+
+
+def _part(progress: Callable[[float], None], before: int, parts: int) -> Callable[[float], None]:
+    """Tells the share of the whole, where that of one of several parts is told."""
+    return lambda share: progress((before + share) / parts)
 
 
 def _number(value: Any) -> float | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,12 +26,13 @@ from heedful.errors import ArgumentError, RunError, TextError
 from heedful.models import model_directory
 from heedful.recorder import Recording
 from heedful.translate import translate
+from heedful.views.progress import share_done
 from heedful.views.terminal import console, facts, many
 
 EXAMPLE = """\b
 Examples:
   heedful record runs/first "The import statement" --out first.safetensors
-  heedful record runs/first --file chapter.txt --out chapter.safetensors --values
+  heedful record runs/first --file chapter.txt --out chapter.safetensors --layers 0,5 --heads 3
   heedful record google-bert/bert-base-uncased "Where?" --second "Here." --out pair.safetensors
   heedful record google-t5/t5-small "translate English to German: yes" --out t5.safetensors
 
@@ -39,13 +41,38 @@ Architectures that are not ours need the transformers library: pip install 'tran
 Opened = Run | BertRun | Seq2SeqRun | Foreign
 
 
+class Numbers(click.ParamType):
+    """Whole numbers with commas between them."""
+
+    name = "numbers"
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
+        """As --help shows it."""
+        return "N,N,…"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> list[int]:
+        """The numbers."""
+        try:
+            return [int(part) for part in str(value).split(",")]
+        except ValueError:
+            self.fail(f"{value!r} is not of whole numbers with commas between them.", param, ctx)
+
+
 @click.command(epilog=EXAMPLE)
 @click.argument("model", type=click.Path(path_type=Path))
 @click.argument("text", required=False)
 @file_option
 @second_option
 @click.option("--out", type=click.Path(path_type=Path), required=True, help="The file to write.")
+@click.option("--layers", type=Numbers(), help="Only these layers, by number from 0: 0,2,5.")
+@click.option("--heads", type=Numbers(), help="Only these heads of each layer: 3,1.")
 @click.option("--values", is_flag=True, help="Keep the values too.")
+@click.option(
+    "--budget",
+    type=click.FloatRange(min=0),
+    metavar="GB",
+    help="Memory to take; what is past it waits in temporary files.",
+)
 @checkpoint_option
 @device_option
 @revision_option
@@ -56,7 +83,10 @@ def record(
     file: Path | None,
     second: str | None,
     out: Path,
+    layers: list[int] | None,
+    heads: list[int] | None,
     values: bool,
+    budget: float | None,
     checkpoint: str,
     device: str,
     revision: str | None,
@@ -70,7 +100,9 @@ def record(
     """
     words = read_text(text, file)
     opened = open_any(model, checkpoint, device, revision, allow_pickle)
-    recording = record_text(opened, words, second, values)
+    memory = None if budget is None else int(budget * 1e9)
+    keep = {"layers": layers, "heads": heads, "values": values, "budget": memory}
+    recording = record_text(opened, words, second, **keep)
     recording.save(out)
     screen = console()
     screen.print(facts(_about(recording, out)))
@@ -78,19 +110,37 @@ def record(
 
 
 def _about(recording: Recording, out: Path) -> list[tuple[str, str]]:
-    worst = max(check.worst for _, check in recording.certificate())
-    heads = sorted({call.shape[0] for call in recording})
     tokens = max(call.shape[2] for call in recording)
-    each = f"{heads[0]}" if len(heads) == 1 else f"{heads[0]} to {heads[-1]}"
+    what = f"{_heads(recording)} on {many(tokens, 'token')}"
     return [
-        (
-            "recorded",
-            f"{many(len(recording), 'layer')} of {each} {'head' if heads == [1] else 'heads'} "
-            f"on {many(tokens, 'token')}",
-        ),
-        ("checked", f"weights × values within {worst:.0e} of the model's own output"),
+        ("recorded", what),
+        ("checked", certified(recording)),
         ("file", f"{out}, {_size(out.stat().st_size)}"),
     ]
+
+
+def _heads(recording: Recording) -> str:
+    """How many heads of how many layers; where some were chosen, which."""
+    layers = many(len(recording), "layer")
+    chosen = recording[0].chosen
+    if chosen is not None:
+        named = " and ".join(str(head) for head in chosen)
+        return f"{'head' if len(chosen) == 1 else 'heads'} {named} of {layers}"
+    heads = sorted({call.shape[0] for call in recording})
+    each = f"{heads[0]}" if len(heads) == 1 else f"{heads[0]} to {heads[-1]}"
+    return f"{layers} of {each} {'head' if heads == [1] else 'heads'}"
+
+
+def certified(recording: Recording) -> str:
+    """The worst of what could be compared, and of how many calls nothing could."""
+    checks = [check for _, check in recording.certificate()]
+    known = [check.worst for check in checks if not math.isnan(check.worst)]
+    if not known:
+        return f"nothing: {checks[0].why}"
+    besides = (
+        f"; {len(checks) - len(known)} of {len(checks)} not" if len(known) < len(checks) else ""
+    )
+    return f"weights × values within {max(known):.0e} of the model's own output{besides}"
 
 
 def _size(size: int) -> str:
@@ -119,19 +169,17 @@ class Pass(NamedTuple):
     tokens: list[str] | None
 
 
-def record_text(
-    opened: Opened, text: str, second: str | None = None, values: bool = False
-) -> Recording:
-    """One pass over a text or a pair, recorded, with its pieces.
+def record_text(opened: Opened, text: str, second: str | None = None, **keep: Any) -> Recording:
+    """One pass over a text or a pair, recorded, with its pieces; `keep` is what `record` is told.
 
     Raises:
         TextError: a text that is empty, or longer than the model's context.
         ArgumentError: a second text for a model that reads one.
         RunError: a model without attention.
     """
-    with torch.inference_mode():
+    with torch.inference_mode(), share_done("recording"):
         given = _pass(opened, text, second)
-        with recorder.record(opened.model, values=values) as recording:
+        with recorder.record(opened.model, **keep) as recording:
             opened.model(*given.arguments, **given.keywords)
     if not len(recording):
         raise RunError(

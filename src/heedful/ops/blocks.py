@@ -13,7 +13,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from heedful.ops.causes import HIDDEN, Causes, add_sink, entries_of, rows_of
+from heedful.ops.causes import HIDDEN, Causes, add_sink, entries_of, rows_of, sinks_of
 
 # Of a block, where they fit: fewer make slow products, more skip less of the mask
 QUERIES, ELSEWHERE = 128, 1024
@@ -122,6 +122,9 @@ def blocks(
     rows = max(1, min(queries, N, entries // max(1, group * M)))
     size = min(max(entries, group * rows * M), H * N * M)
     buffers = [of.query.new_empty(size) for _ in range(2)]
+    if not N:  # padding alone: a block without rows, so that each statistic has its shape
+        nothing = Allowed(range(0), [], ahead=False)
+        yield _block(of, slice(0, H), range(0), nothing, buffers)
     for start in range(0, N, rows):
         run = range(start, min(start + rows, N))
         allowed = _allowed(of, run)
@@ -172,7 +175,7 @@ def _block(
     shape = (heads.stop - heads.start, len(queries), len(allowed.keys))
     scores, weights = (buffer[: shape[0] * shape[1] * shape[2]].view(shape) for buffer in buffers)
     _fill_scores(scores, of, heads, queries, allowed)
-    sinks = None if of.sinks is None else of.sinks[heads]
+    sinks = None if of.sinks is None else sinks_of(of.sinks[heads], _slice(queries))
     highest, largest, total, empty = _normalise(scores, weights, sinks)
     has_sink = of.sinks is not None
     return Block(
@@ -198,9 +201,10 @@ def _fill_scores(
     group = of.shape[0] // of.key.shape[0]
     sharing = slice(heads.start // group, heads.stop // group)
     # Heads that share a key head are rows of one product; scaling n × d is cheaper than n × m
-    query = (of.query[heads, rows] * of.scale).reshape(-1, group * len(queries), of.query.shape[-1])
     key = of.key[sharing, columns].transpose(1, 2)
-    torch.bmm(query, key, out=scores.view(len(query), group * len(queries), -1))
+    together = (len(key), group * len(queries), of.query.shape[-1])
+    query = (of.query[heads, rows] * of.scale).reshape(together)
+    torch.bmm(query, key, out=scores.view(*together[:2], len(allowed.keys)))
     if of.cap is not None:
         scores.div_(of.cap).tanh_().mul_(of.cap)
     if of.bias is not None:

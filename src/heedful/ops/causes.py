@@ -31,7 +31,8 @@ class Causes(NamedTuple):
     mask: which pairs may attend; None is all.
     bias: added to the scaled scores; broadcasts to (H, N, M).
     cap: c of the soft cap c · tanh(score / c) (Gemma 2).
-    sinks: (H,), a score for attending to nothing (gpt-oss); rows then sum to less than one.
+    sinks: (H,), a score for attending to nothing (gpt-oss), or (H, N), one for each query; rows
+        then sum to less than one.
 
     >>> from heedful.ops.masks import Causal
     >>> query = key = torch.eye(3).unsqueeze(0)
@@ -94,7 +95,7 @@ def weights(causes: Causes, heads: slice = ALL, queries: Index = ALL, keys: Inde
         part = scores(of, rows[start : start + step])
         whole, total = part.softmax(dim=-1), part.logsumexp(dim=-1)
         if of.sinks is not None:
-            add_sink(whole, total, of.sinks)
+            add_sink(whole, total, sinks_of(of.sinks, rows[start : start + step]))
         whole.masked_fill_(part.amax(dim=-1, keepdim=True) <= HIDDEN / 2, 0.0)
         shown[:, start : start + step] = whole[:, :, columns]
     return shown
@@ -120,10 +121,15 @@ def scores(of: Causes, rows: Tensor) -> Tensor:
 
 
 def add_sink(weights: Tensor, total: Tensor, sinks: Tensor) -> Tensor:
-    """Give a sink (H,) its share of weights (H, n, m), in place; the new log-sum-exp (H, n)."""
-    with_sink = torch.logaddexp(total, sinks.to(total)[:, None])
+    """Give sinks (H, 1 or n) their share of weights (H, n, m), in place; the new log-sum-exp."""
+    with_sink = torch.logaddexp(total, sinks.to(total))
     weights *= (total - with_sink).exp()[..., None]
     return with_sink
+
+
+def sinks_of(sinks: Tensor, rows: Tensor | slice) -> Tensor:
+    """The sinks of some queries, (H, 1 or n)."""
+    return sinks[:, None] if sinks.ndim == 1 else sinks[:, rows]
 
 
 def rows_of(bias: Tensor, rows: Tensor | slice) -> Tensor:

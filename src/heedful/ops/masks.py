@@ -18,6 +18,7 @@ tensor([[True, True]])
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -85,7 +86,8 @@ class Mask:
 
         Args:
             shape: shape (..., N, M) of the whole score table.
-            queries, keys: a slice or a list of indices; negative ones count from the end.
+            queries, keys: a slice, a list of indices (negative ones count from the end), or a
+                boolean for each.
             device: where to make it; by default where the mask's own tensors are.
 
         Returns:
@@ -353,16 +355,41 @@ def _offset(offset: int | None, shape: Shape) -> int:
 
 
 def indices(index: Index, size: int, what: str) -> Tensor:
-    """A slice or a list as indices from 0; an `ArgumentError` for one that is not there."""
-    if isinstance(index, slice):
-        return torch.arange(*index.indices(size))
-    indices = torch.as_tensor(index, dtype=torch.long).reshape(-1)
-    outside = indices[(indices < -size) | (indices >= size)]
+    """A slice, a list or what is True of an axis as indices from 0.
+
+    Raises:
+        ArgumentError: an index that is not there, or is none.
+
+    >>> indices([True, False, True], 3, "key"), indices([-1, 0], 3, "key")
+    (tensor([0, 2]), tensor([2, 0]))
+    """
+    try:
+        if isinstance(index, slice):
+            these = range(size)[index]
+            return torch.arange(len(these)) * these.step + these.start
+        chosen = torch.atleast_1d(torch.as_tensor(index))
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise _no_indices(index, size, what) from error
+    is_boolean = chosen.dtype == torch.bool
+    is_whole = torch.can_cast(chosen.dtype, torch.long) or not len(chosen)
+    if chosen.ndim > 1 or not is_whole or (is_boolean and len(chosen) != size):
+        raise _no_indices(index, size, what)
+    if is_boolean:
+        return chosen.nonzero()[:, 0]
+    chosen = chosen.long()
+    outside = chosen[(chosen < -size) | (chosen >= size)]
     if len(outside):
         raise ArgumentError(
             f"{what} index {int(outside[0])}", expected=f"one of the {size} in the score table"
         )
-    return indices % size if size else indices
+    return chosen % size if size else chosen
+
+
+def _no_indices(index: object, size: int, what: str) -> ArgumentError:
+    return ArgumentError(
+        f"{what} indices {reprlib.repr(index)}",
+        expected=f"a list of whole numbers, a boolean for each of the {size}, or a slice",
+    )
 
 
 def _check_whole(name: str, **numbers: object) -> None:

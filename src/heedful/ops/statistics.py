@@ -163,13 +163,16 @@ class Diagonal(RowStatistic):
 
 
 class Sink(RowStatistic):
-    """W[n, 0]: the weight on the first key."""
+    """W[n, first]: the weight on the first key that is no padding, by default key 0."""
+
+    def __init__(self, first: int = 0) -> None:
+        self.first = first
 
     def of(self, block: Block) -> Tensor:
         """(h, n)."""
-        if block.keys.start > 0:
+        if self.first not in block.keys:
             return torch.zeros_like(block.total)
-        return block.weights[:, :, 0]
+        return block.weights[:, :, self.first - block.keys.start]
 
 
 class Nearby(RowStatistic):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -14,7 +14,7 @@ from heedful.ops.arguments import Arguments, check
 from heedful.ops.blocks import Block
 from heedful.ops.causes import Causes
 from heedful.ops.fused import four_axes, fused
-from heedful.ops.masks import Dense, Mask
+from heedful.ops.masks import ALL, Combined, Dense, Mask, Padding
 from heedful.ops.statistics import (
     Diagonal,
     Distance,
@@ -36,13 +36,14 @@ class LogSumExp(RowStatistic):
         return block.total
 
 
-STATISTICS: dict[str, Callable[[], Statistic]] = {
-    "received": Received,
-    "entropy": Entropy,
-    "largest": LargestWeight,
-    "distance": Distance,
-    "self": lambda: Diagonal(0),
-    "previous": lambda: Diagonal(1),
+# Each is told which key is the first that is no padding
+STATISTICS: dict[str, Callable[[int], Statistic]] = {
+    "received": lambda first: Received(),
+    "entropy": lambda first: Entropy(),
+    "largest": lambda first: LargestWeight(),
+    "distance": lambda first: Distance(),
+    "self": lambda first: Diagonal(0),
+    "previous": lambda first: Diagonal(1),
     "sink": Sink,
 }
 
@@ -78,7 +79,9 @@ def streaming_attention(
 
     Args:
         query, key, value, mask, bias, causal, scale: as in `heedful.attention`.
-        statistics: names among `STATISTICS`, defined in `heedful.ops.statistics`.
+        statistics: names among `STATISTICS`, defined in `heedful.ops.statistics`. "sink" is the
+            weight on the first key that the mask does not hide from every query, as it does with
+            padding on the left.
 
     Raises:
         ArgumentError: shapes that do not fit, or a statistic that does not exist.
@@ -98,35 +101,50 @@ def streaming_attention(
     lead = arguments.shape[:-2]
     with torch.no_grad():
         found = [
-            gather(causes, LogSumExp(), *(STATISTICS[name]() for name in statistics))
-            for causes in _causes(arguments)
+            gather(causes, LogSumExp(), *(STATISTICS[name](first) for name in statistics))
+            for causes, first in _causes(arguments)
         ]
     totals, *others = (torch.stack(parts).reshape(*lead, -1) for parts in zip(*found, strict=True))
     return Streamed(output, totals, dict(zip(statistics, others, strict=True)))
 
 
-def _causes(arguments: Arguments) -> list[Causes]:
-    """What the weights of each sequence of the batch are a function of."""
+def _causes(arguments: Arguments) -> list[tuple[Causes, int]]:
+    """Of each sequence of the batch: what its weights are a function of, and its first real key."""
     lead = arguments.shape[:-2]
     query, key = (four_axes(tensor.detach(), lead) for tensor in arguments[:2])
     bias = None if arguments.bias is None else four_axes(arguments.bias.detach(), lead)
-    return [
-        Causes(
-            query[b],
-            key[b],
-            arguments.scale,
-            _mask(arguments, b),
-            None if bias is None else bias[b if len(bias) > 1 else 0],
-        )
-        for b in range(len(query))
+    structures, tables = _parts(arguments)
+    found = []
+    for b in range(len(query)):
+        own = [Dense(_of(table, b)) for table in tables]
+        mask = Combined((*structures, *own)) if structures or own else None
+        biased = None if bias is None else _of(bias, b)
+        causes = Causes(query[b], key[b], arguments.scale, mask, biased)
+        found.append((causes, _first_seen(own)))
+    return found
+
+
+def _parts(arguments: Arguments) -> tuple[list[Mask], list[Tensor]]:
+    """Parts of the mask that are the same for every batch, and tables (B or 1, H or 1, N or 1, M).
+
+    Padding has a row for each sequence, and no N × M entries.
+    """
+    mask, shape = arguments.mask, arguments.shape
+    parts = mask.parts if isinstance(mask, Combined) else () if mask is None else (mask,)
+    tables = [
+        part.crop(shape, slice(0, 1) if isinstance(part, Padding) else ALL)
+        for part in parts
+        if part.device is not None
     ]
+    structures = [part for part in parts if part.device is None]
+    return structures, [four_axes(table, shape[:-2]) for table in tables]
 
 
-def _mask(arguments: Arguments, sequence: int) -> Mask | None:
-    """The mask of one sequence: a structure as it is, where it has no batch."""
-    mask: Any = arguments.mask
-    if mask is None or mask.device is None:
-        return mask
-    lead = arguments.shape[:-2]
-    table = four_axes(mask.crop(arguments.shape), lead)
-    return Dense(table[sequence if len(table) > 1 else 0])
+def _first_seen(tables: list[Dense]) -> int:
+    """The first key that tables do not hide from every query, as they do with padding."""
+    seen = [table.table.any(dim=(0, 1)) for table in tables]
+    return int(torch.stack(seen).all(dim=0).int().argmax()) if seen else 0
+
+
+def _of(table: Tensor, sequence: int) -> Tensor:
+    return table[sequence if len(table) > 1 else 0]

@@ -1,7 +1,7 @@
 """Floor 3: recording the attention of any PyTorch model; knows `ops`, and no model."""
 
 from heedful.recorder.call import Call
-from heedful.recorder.capture import Check
+from heedful.recorder.certificate import Check
 from heedful.recorder.context import record
 from heedful.recorder.recording import Recording, Sequence, from_attentions, load
 

@@ -1,79 +1,130 @@
 """The last door: attention written by hand, where only a softmax and a product can be seen.
 
 A softmax whose result is then multiplied with something is taken for attention; its weights are
-kept as they were, N × M of them, since their causes are not known. A mixture of other things than
-values looks the same, so what this door sees carries its name.
+kept as the product had them, N × M of them, since their causes are not known. A mixture of other
+things than values looks the same, so what this door sees carries its name.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from heedful.recorder.capture import Seen, of_weights
+from heedful.recorder.seen import See, Seen, Texts, of_weights
 
 SOFTMAX = {F.softmax, torch.softmax, Tensor.softmax}
-PRODUCT = {
-    torch.matmul,
-    torch.bmm,
-    torch.einsum,
-    torch.Tensor.matmul,
-    torch.Tensor.bmm,
-    torch.Tensor.__matmul__,
-}
+DROPOUT = {F.dropout, torch.dropout}
+PRODUCT = {torch.matmul, torch.bmm, Tensor.matmul, Tensor.bmm, Tensor.__matmul__}
 AT_ONCE = 2  # softmaxes whose products are still to come, as where two sides see each other
 DOOR = "softmax and a product (weights alone)"
 
 
+class Form(NamedTuple):
+    """A tensor that the model has made of a softmax's result, and the same before any dropout."""
+
+    tensor: Tensor
+    weights: Tensor
+
+
 class ByHand:
-    """Follows what a softmax gave, through casts and dropout, up to a product.
+    """Follows what a softmax gave, through casts, gates and dropout, up to a product.
 
     Args:
         see: is told of what was followed.
-        batch: how many sequences the model was given, to part (B · H, N, M) by.
+        texts: of how many texts so many tables of some lengths are, to part (B · H, N, M) by.
     """
 
-    def __init__(self, see: Callable[[Seen], None], batch: Callable[[], int | None]) -> None:
-        self.see, self.batch = see, batch
-        self._followed: list[list[Tensor]] = []  # weights, and what was made of them since
+    def __init__(self, see: See, texts: Texts) -> None:
+        self.see, self.texts = see, texts
+        self._followed: list[list[Form]] = []  # a list for each softmax
 
     def follow(self, function: Any, arguments: tuple, keywords: dict, output: Any) -> None:
         """Take in what a function of torch was given and gave."""
         if function in SOFTMAX:
             if isinstance(output, Tensor) and output.ndim > 1 and _is_last(arguments, keywords):
-                self._followed = [*self._followed[1 - AT_ONCE :], [output]]
+                self._followed = [*self._followed[1 - AT_ONCE :], [Form(output, output)]]
             return
-        forms = self._given(arguments) if self._followed else None
-        if forms is None:
+        found = self._given(arguments) if self._followed else None
+        if found is None:
             return
-        if function in PRODUCT:
+        forms, form = found
+        if function in PRODUCT or function is torch.einsum:
             self._followed = [other for other in self._followed if other is not forms]
-            self.see(of_weights(self._four(forms[0]), DOOR))
-        elif isinstance(output, Tensor) and output.numel() == forms[0].numel():
-            forms.append(output)
+            self.see(translated, self.texts, form, arguments)
+        elif _goes_on(output, form.tensor):
+            forms.append(Form(output, _before_dropout(function, arguments, keywords, output, form)))
 
-    def _given(self, arguments: tuple) -> list[Tensor] | None:
-        """All forms of the weights that are among the arguments."""
-        lists = (tuple, list)
-        given = [part for one in arguments for part in (one if isinstance(one, lists) else (one,))]
+    def _given(self, arguments: tuple) -> tuple[list[Form], Form] | None:
+        """The form of the weights that is among the arguments, and all of its softmax."""
+        given = _operands(arguments)
         return next(
-            (forms for forms in self._followed for one in given for form in forms if one is form),
+            (
+                (forms, form)
+                for forms in self._followed
+                for one in given
+                for form in reversed(forms)
+                if one is form.tensor
+            ),
             None,
         )
 
-    def _four(self, weights: Tensor) -> Tensor:
-        """(B, H, N, M); three axes are heads of the batch, where they can be."""
-        if weights.ndim == 4:
-            return weights
-        if weights.ndim == 2:
-            return weights[None, None]
-        flat = weights.flatten(0, -3)
-        batch = self.batch() or len(flat)
-        return flat.unflatten(0, (batch if len(flat) % batch == 0 else len(flat), -1))
+
+def translated(texts: Texts, form: Form, arguments: tuple) -> Seen:
+    """The weights of a product as all doors tell a call."""
+    left = _operands(arguments)[0]
+    if isinstance(arguments[0], str):
+        weights = _spelled(arguments[0].replace(" ", ""), form, left is form.tensor)
+    else:
+        weights = form.weights if left is form.tensor else form.weights.mT
+    if weights.ndim == 3:
+        parts = texts(len(weights), weights.shape[1:])
+        weights = weights.unflatten(0, (parts, -1))
+    elif weights.ndim > 4:
+        weights = weights.flatten(0, -4)
+    return of_weights(weights[(None,) * (4 - weights.ndim)], DOOR)
+
+
+def _spelled(equation: str, form: Form, is_left: bool) -> Tensor:
+    """The weights with their axes in order, (…, N, M), as the letters of an einsum say."""
+    given, _, made = equation.partition("->")
+    own, other = given.split(",") if is_left else reversed(given.split(","))
+    keys = [axis for axis in own if axis in other and axis not in made]
+    queries = [axis for axis in own if axis in made and axis not in other]
+    if "." in equation or len(keys) != 1 or len(queries) != 1:
+        return form.weights
+    lead = [axis for axis in own if axis not in (*keys, *queries)]
+    return form.weights.permute([own.index(axis) for axis in (*lead, *queries, *keys)])
+
+
+def _operands(arguments: tuple) -> list[Any]:
+    lists = (tuple, list)
+    return [
+        part
+        for one in arguments
+        for part in (one if isinstance(one, lists) else (one,))
+        if not isinstance(part, str)
+    ]
+
+
+def _goes_on(output: Any, form: Tensor) -> bool:
+    """Whether weights are still weights: as many, or without the last keys, such as a sink's."""
+    if not isinstance(output, Tensor) or not output.is_floating_point():
+        return False
+    return output.numel() == form.numel() or output.shape[:-1] == form.shape[:-1]
+
+
+def _before_dropout(
+    function: Any, arguments: tuple, keywords: dict, output: Tensor, form: Form
+) -> Tensor:
+    if function in DROPOUT:
+        return form.weights
+    if form.weights is form.tensor or output is form.tensor:
+        return output
+    instead = (form.weights if one is form.tensor else one for one in arguments)
+    return function(*instead, **keywords)
 
 
 def _is_last(arguments: tuple, keywords: dict) -> bool:

@@ -10,8 +10,9 @@ from torch import Tensor
 from heedful.errors import ArgumentError, RunError
 from heedful.ops import statistics as of
 from heedful.ops.causes import Causes, weights
-from heedful.ops.masks import Index
-from heedful.recorder.capture import Check
+from heedful.ops.masks import ALL, Index, indices
+from heedful.recorder.certificate import Check
+from heedful.recorder.choices import is_whole, region, whole
 from heedful.recorder.progress import Tell, Told
 
 
@@ -21,8 +22,9 @@ class Call:
 
     `name` is that of the module, `layer` its number, `forward` the number of the forward pass,
     `kind` "self", "causal" or "cross", `ids` (M,) the tokens of the keys and `tokens` their text,
-    where they are known. Every statistic is defined in `heedful.ops.statistics`; with `head` it is
-    that head's alone, without it all heads' (H, …).
+    where they are known. `chosen` are the model's numbers of the heads where `record` was told
+    which to keep. Every statistic is defined in `heedful.ops.statistics`; with `head`, the model's
+    number of one, it is that head's alone, without it all heads' (H, …).
     """
 
     name: str
@@ -35,16 +37,23 @@ class Call:
     ids: Tensor | None = None
     tokens: list[str] | None = None
     door: str = ""
+    chosen: list[int] | None = None
     _kept: dict[Any, Any] = field(default_factory=dict, repr=False)
 
     def __repr__(self) -> str:
         H, N, M = self.shape
-        return f"<Call {self.name!r}: {self.kind}, {H} heads, {N} × {M}, pass {self.forward}>"
+        heads = f"{H} heads" if self.chosen is None else f"heads {_listed(self.chosen)}"
+        return f"<Call {self.name!r}: {self.kind}, {heads}, {N} × {M}, pass {self.forward}>"
 
     @property
     def shape(self) -> tuple[int, int, int]:
         """(H, N, M)."""
         return self.causes.shape
+
+    @property
+    def heads(self) -> list[int]:
+        """The model's own number of each head, in the order of the rows."""
+        return list(range(self.shape[0])) if self.chosen is None else self.chosen
 
     def weights(
         self, head: int | None = None, queries: Index | int | None = None, keys: Index | None = None
@@ -52,8 +61,9 @@ class Call:
         """Any part of the map, exactly: (H, n, m), or (n, m) of one head.
 
         Args:
-            head: from 0; negative ones count from the end.
-            queries, keys: slices or lists of indices; default all.
+            head: the model's number of one, from 0; where all were recorded, negative ones count
+                from the end.
+            queries, keys: slices, lists of indices or a boolean for each; default all.
 
         Raises:
             ArgumentError: what is not in the map.
@@ -77,9 +87,7 @@ class Call:
 
     def top(self, k: int, head: int | None = None) -> of.Top:
         """The k largest weights of each query with their keys, descending."""
-        if k < 1:
-            raise ArgumentError(f"the {k} largest weights", expected="at least 1")
-        return self._gathered(head, of.TopKeys, k)
+        return self._gathered(head, of.TopKeys, whole("top", k, least=1))
 
     def distance(self, head: int | None = None) -> Tensor:
         """Σₘ W · |p(n) − m| of each query, in tokens."""
@@ -87,7 +95,7 @@ class Call:
 
     def diagonal(self, offset: int, head: int | None = None) -> Tensor:
         """Mean over queries of W[n, p(n) − offset]: 0 is the token itself, 1 the one before."""
-        return of.mean(self._gathered(head, of.Diagonal, offset))
+        return of.mean(self._gathered(head, of.Diagonal, whole("offset", offset)))
 
     def sink(self, head: int | None = None) -> Tensor:
         """Mean over queries of the weight on the first key."""
@@ -107,7 +115,9 @@ class Call:
         reduce: str = "mean",
     ) -> Tensor:
         """A region pooled to at most size × size cells: (H, rows, columns), or of one head."""
-        return self._gathered(head, of.Heatmap, size, reduce, queries, keys)
+        cells = whole("size", size, least=1)
+        rows, columns = region("queries", queries), region("keys", keys)
+        return self._gathered(head, of.Heatmap, cells, reduce, rows, columns)
 
     def value_norm(
         self, head: int | None = None, queries: Index | None = None, keys: Index | None = None
@@ -123,7 +133,7 @@ class Call:
             )
         group = self.shape[0] // len(self.value)
         norms = self.value.float().norm(dim=-1).repeat_interleave(group, dim=0)
-        columns = norms[self._heads(head)][:, None, _index(keys)]
+        columns = norms[self._heads(head)][:, None, indices(_index(keys), self.shape[2], "key")]
         part = weights(self.checked(), self._heads(head), _index(queries), _index(keys)) * columns
         return part if head is None else part[0]
 
@@ -163,10 +173,18 @@ class Call:
     def _heads(self, head: int | None) -> slice:
         H = self.shape[0]
         if head is None:
-            return slice(None)
-        if not -H <= head < H:
-            raise ArgumentError(f"head {head}", expected=f"head 0 to {H - 1}")
-        return slice(head % H, head % H + 1)
+            return ALL
+        number = whole("head", head)
+        if self.chosen is None:
+            if not -H <= number < H:
+                raise ArgumentError(f"head {number}", expected=f"head 0 to {H - 1}")
+            return slice(number % H, number % H + 1)
+        if number not in self.chosen:
+            raise ArgumentError(
+                f"head {number}", expected=f"one of those recorded, {_listed(self.chosen)}"
+            )
+        at = self.chosen.index(number)
+        return slice(at, at + 1)
 
     def checked(self) -> Causes:
         """The causes, unless they were shown not to be those of the output."""
@@ -181,7 +199,11 @@ class Call:
         return self.causes
 
 
-def _index(index: Index | int | None) -> Index:
+def _listed(numbers: list[int]) -> str:
+    return ", ".join(str(number) for number in numbers)
+
+
+def _index(index: Any) -> Index:
     if index is None:
-        return slice(None)
-    return [index] if isinstance(index, int) else index
+        return ALL
+    return [index] if is_whole(index) else index

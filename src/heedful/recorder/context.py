@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -12,10 +13,14 @@ from torch import Tensor, nn
 from heedful.errors import ArgumentError
 from heedful.ops import fused
 from heedful.recorder import huggingface, own, refused, torch_functions
-from heedful.recorder.capture import Layout, Seen, captured, crosses, layouts_of
+from heedful.recorder.capture import Capture, captured, crosses, kind_of
+from heedful.recorder.choices import Choices
+from heedful.recorder.layout import Layout, layouts_of
 from heedful.recorder.names import Running
-from heedful.recorder.padding import real_tokens
+from heedful.recorder.recognise import Masks
 from heedful.recorder.recording import Recording
+from heedful.recorder.seen import Seen
+from heedful.recorder.shared import Shared
 
 
 @contextmanager
@@ -59,46 +64,43 @@ def record(
     >>> [call.name for call in recording], recording[0].weights(head=0, queries=[0])
     (['blocks.0.attend', 'blocks.1.attend'], tensor([[1., 0., 0., 0.]]))
     """
-    _check(model, every)
-    recording = Recording(budget=budget)
+    choices = Choices.of(layers, heads, values, dtype, every, budget)
+    _check(model)
+    recording = Recording(budget=choices.budget)
     with ExitStack() as stack:
         running = stack.enter_context(Running(model))
-        recorder = _Recorder(recording, running, layers, heads, values, dtype, every)
-        stack.enter_context(torch.compiler.set_stance("force_eager"))
+        recorder = _Recorder(recording, running, choices)
+        stack.enter_context(_eager.entered())
         stack.enter_context(own.watch(recorder.see))
         if huggingface.is_loaded():
             stack.enter_context(huggingface.watch(recorder.see, recorder.claim))
         if torch_functions.is_needed(model):
             stack.enter_context(
-                torch_functions.watch(recorder.see, recorder.is_wanted, running.batch)
+                torch_functions.watch(recorder.see, recorder.is_wanted, running.texts)
             )
         yield recording
+    choices.check_layers(recorder.names.values())
+
+
+# What torch has compiled runs as it was written, so that doors see it, and nothing compiles anew
+_eager = Shared(lambda: torch.compiler.set_stance("force_eager"))
 
 
 class _Recorder:
     """Gives what the doors see its name, layer and pass, and keeps what is wanted."""
 
-    def __init__(
-        self,
-        recording: Recording,
-        running: Running,
-        layers: Collection[int] | None,
-        heads: Collection[int] | None,
-        values: bool,
-        dtype: torch.dtype | None,
-        every: int,
-    ) -> None:
-        self.recording, self.running = recording, running
-        self.layers, self.heads = layers, heads
-        self.values, self.dtype, self.every = values, dtype, every
+    def __init__(self, recording: Recording, running: Running, choices: Choices) -> None:
+        self.recording, self.running, self.choices = recording, running, choices
         self.names: dict[str, int] = {}
         self.claimed = False
+        self._masks = Masks()
+        self._lengths: dict[str, int] = {}  # keys that a module's last call had
         self._known: list[tuple] = []
         self._copied: list[tuple] = []
 
     def is_wanted(self) -> bool:
         """Whether what runs now is to be recorded, and no other door sees it already."""
-        wanted = self.running.here and self.running.forward % self.every == 0
+        wanted = self.running.here and self.running.forward % self.choices.every == 0
         return wanted and not self.claimed and not fused.is_running()
 
     @contextmanager
@@ -115,42 +117,79 @@ class _Recorder:
             self.claimed = before
 
     @torch.no_grad()
-    def see(self, seen: Seen) -> None:
-        """Keep a call."""
+    def see(self, build: Callable[..., Seen], *told: Any, **named: Any) -> None:
+        """Keep a call; `build` makes it of what a door tells.
+
+        What the recorder does not understand must not end the forward pass of somebody else: such
+        a call is missing in the recording, which says so.
+        """
         if not self.is_wanted():
             return
-        running = self.running
-        layer = self.names.setdefault(running.name, len(self.names))
-        if self.layers is not None and layer not in self.layers:
+        name = self.running.name
+        try:
+            seen = self._split(build(*told, **named), name)
+        except Exception as error:
+            self.recording.miss(name, error)
             return
-        seen = replace(seen, bias=self._own(seen.bias), cross=crosses(seen, running.name))
-        self.recording.add(
-            captured(
-                seen,
-                name=running.name,
-                layer=layer,
-                forward=running.forward,
-                layouts=self._layouts(seen),
-                ids=token_ids(running.inputs, seen),
-                heads=self.heads,
-                values=self.values,
-                dtype=self.dtype,
-            )
+        layer = self.names.setdefault(name, len(self.names))
+        if self.choices.layers is not None and layer not in self.choices.layers:
+            return
+        self._check_heads(seen, name)
+        try:
+            capture = self._kept(seen, name, layer)
+        except Exception as error:
+            self.recording.miss(name, error)
+            return
+        self.recording.add(capture)
+
+    def _split(self, seen: Seen, name: str) -> Seen:
+        if seen.query.is_nested:
+            raise TypeError("nested tensors, whose sequences have no common shape")
+        if torch._C._functorch.maybe_get_level(seen.query) > 0:
+            raise TypeError("a call inside torch.func, whose tensors are of its own")
+        seen = self._masks.split(seen)
+        return replace(seen, bias=self._own(seen.bias), cross=crosses(seen, name))
+
+    def _kept(self, seen: Seen, name: str, layer: int) -> Capture:
+        running, layouts = self.running, self._layouts(seen)
+        return captured(
+            seen,
+            name=name,
+            layer=layer,
+            forward=running.forward,
+            layouts=layouts,
+            ids=running.inputs.ids(seen, running.writes),
+            kind=self._kind(seen, name, layouts),
+            heads=self.choices.heads,
+            values=self.choices.values,
+            dtype=self.choices.dtype,
         )
+
+    def _kind(self, seen: Seen, name: str, layouts: list[Layout]) -> str:
+        """As the call says; a query whose keys have grown since the last call has a cache."""
+        length = seen.shape[-1]
+        before, self._lengths[name] = self._lengths.get(name, length), length
+        kind = kind_of(seen, name, layouts)
+        return "causal" if kind == "cross" and not seen.cross and before < length else kind
+
+    def _check_heads(self, seen: Seen, name: str) -> None:
+        H = seen.shape[1]
+        wrong = [head for head in self.choices.heads or () if head >= H]
+        if wrong:
+            raise ArgumentError(f"head {wrong[0]} of {name}", expected=f"heads from 0 to {H - 1}")
 
     def _layouts(self, seen: Seen) -> list[Layout]:
         """Those of the call; looked for once where the layers of a pass share a mask."""
         running = self.running
-        real = real_tokens(running.inputs, seen, running.name, running.names)
+        real = running.inputs.real(seen, running.writes)
         # `is`, and not ==, for these are tensors; another pass may have changed them in place
         same = (seen.mask, real.keys, real.queries)
-        size = (running.forward, *seen.query.shape[:3], seen.key.shape[2], seen.cross)
+        size = (running.forward, *seen.shape, seen.cross)
         for known, shape, layouts in self._known:
             if shape == size and all(a is b for a, b in zip(same, known, strict=True)):
                 return layouts
-        layouts = layouts_of(seen, real.keys, real.queries)
-        if isinstance(seen.mask, Tensor | None):
-            self._known = [*self._known[-7:], (same, size, layouts)]
+        layouts = layouts_of(seen, real)
+        self._known = [*self._known[-7:], (same, size, layouts)]
         return layouts
 
     def _own(self, bias: Tensor | None) -> Tensor | None:
@@ -167,23 +206,11 @@ class _Recorder:
         return copy
 
 
-def token_ids(inputs: dict, seen: Seen) -> Tensor | None:
-    """(B, M), the tokens of the keys, where the model was given as many ids."""
-    ids = inputs.get("input_ids")
-    if not isinstance(ids, Tensor) or ids.is_floating_point() or seen.cross:
-        return None
-    if ids.ndim != 2 or ids.shape[1] != seen.key.shape[2]:
-        return None
-    return ids.detach().cpu().clone()
-
-
-def _check(model: nn.Module, every: int) -> None:
+def _check(model: nn.Module) -> None:
     if not isinstance(model, nn.Module):
         raise ArgumentError(
             f"a model of type {type(model).__name__}",
             expected="a torch module",
             remedy="record(model): for a pipeline, give its .model",
         )
-    if every < 1:
-        raise ArgumentError(f"every={every}", expected="at least 1")
     refused.check(model)

@@ -14,13 +14,20 @@ import torch
 from torch import Tensor
 
 from heedful.errors import RunError
-from heedful.files import load_tensors, save_tensors
+from heedful.files import damaged, load_tensors, save_tensors
 from heedful.ops.masks import Causal, Combined, Mask, Packed, Window
-from heedful.recorder.capture import Capture, Check, Layout
+from heedful.recorder import sound
+from heedful.recorder.capture import Capture
+from heedful.recorder.certificate import Check
+from heedful.recorder.choices import is_whole, texts_of
+from heedful.recorder.layout import Layout
 
 VERSION = 1
 TENSORS = ("query", "key", "value", "bias", "sinks", "ids")
 PLAIN = ("name", "layer", "forward", "kind", "door", "scale", "cap")
+AGAIN = "record again"
+# What reading a header may run into that somebody or something has changed
+DAMAGE = (KeyError, TypeError, ValueError, AttributeError, IndexError, RuntimeError, OverflowError)
 
 
 def save(captures: list[Capture], path: Path, tokens: list[list[str]] | None) -> None:
@@ -61,25 +68,43 @@ def load(path: Path) -> tuple[list[Capture], list[list[str]] | None]:
         raise RunError(
             f"no file {path}", expected="one written by recording.save", remedy="check the path"
         )
-    tensors, about = load_tensors(path)
-    if about.get("format") != "recording":
+    tensors, about = _opened(path)
+    try:
+        tensors |= {name: tensors[first] for name, first in about["same"].items()}
+        captures = [_restore(one, str(i), tensors) for i, one in enumerate(about["calls"])]
+        return captures, texts_of(about["tokens"])
+    except DAMAGE as error:
+        raise damaged(path, _reason(error), AGAIN) from error
+
+
+def _opened(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """The tensors and the header of a file that is a recording of a version that we know."""
+    try:
+        tensors, about = load_tensors(path)
+    except RunError as error:  # whose remedy is that of a model
+        reason = error.__cause__
+        raise damaged(path, reason if isinstance(reason, Exception) else error, AGAIN) from error
+    if not isinstance(about, dict) or about.get("format") != "recording":
         raise RunError(
             f"{path} is no recording",
             expected="a file written by recording.save",
             cause="weights of a model",
         )
-    if about.get("version", 0) > VERSION:
+    version = about.get("version")
+    if not is_whole(version) or version < 1:
+        raise damaged(path, ValueError(f"version {version!r} of the format"), AGAIN)
+    if version > VERSION:
         raise RunError(
-            f"{path} is of version {about['version']} of the format",
+            f"{path} is of version {version} of the format",
             expected=f"version {VERSION} or older",
             remedy="install a newer heedful",
         )
-    try:
-        tensors |= {name: tensors[first] for name, first in about["same"].items()}
-        captures = [_restore(one, str(i), tensors) for i, one in enumerate(about["calls"])]
-        return captures, about["tokens"]
-    except (KeyError, TypeError, ValueError) as error:
-        raise RunError(f"{path} is damaged: {error!r}", remedy="record again") from error
+    return tensors, about
+
+
+def _reason(error: Exception) -> Exception:
+    """As people read it: what is not there, and else the error's own words."""
+    return ValueError(f"no {error} in it") if isinstance(error, KeyError) else error
 
 
 def _describe(capture: Capture, prefix: str, tensors: dict[str, Tensor]) -> dict[str, Any]:
@@ -98,6 +123,8 @@ def _describe(capture: Capture, prefix: str, tensors: dict[str, Tensor]) -> dict
             }
         )
     plain = {name: getattr(capture, name) for name in PLAIN}
+    if capture.heads is not None:
+        plain["heads"] = capture.heads
     return {**plain, "check": dataclasses.asdict(capture.check), "layouts": layouts}
 
 
@@ -111,12 +138,11 @@ def _restore(described: dict[str, Any], prefix: str, tensors: dict[str, Tensor])
         )
         for one in described["layouts"]
     ]
-    plain = {name: described[name] for name in PLAIN}
+    plain = {name: described[name] for name in PLAIN} | {"heads": described.get("heads")}
     check = Check(**described["check"])
-    for name in ("query", "key"):
-        if given[name] is None:
-            raise ValueError(f"no {name} of call {prefix}")
-    return Capture(**plain, **given, layouts=layouts, check=check)  # type: ignore[arg-type]
+    capture = Capture(**plain, **given, layouts=layouts, check=check)  # type: ignore[arg-type]
+    sound.check(capture)
+    return capture
 
 
 def _ends(indices: Tensor, name: str, tensors: dict[str, Tensor]) -> list[int] | str:
@@ -129,7 +155,10 @@ def _ends(indices: Tensor, name: str, tensors: dict[str, Tensor]) -> list[int] |
 
 
 def _indices(data: list[int] | str, tensors: dict[str, Tensor]) -> Tensor:
-    return tensors[data] if isinstance(data, str) else torch.arange(*data)
+    if isinstance(data, str):
+        return tensors[data]
+    first, end = data
+    return torch.arange(first, end)
 
 
 def _mask_as_data(mask: Mask | None, name: str, tensors: dict[str, Tensor]) -> Any:

@@ -9,15 +9,18 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
-from typing import Any
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from typing import Any, TypeAlias
 
 from torch import Tensor, nn
 
 from heedful.errors import HeedfulError
 from heedful.ops.masks import Causal
-from heedful.recorder.capture import Seen
-from heedful.recorder.recognise import mask_and_bias
+from heedful.recorder.seen import See, Seen
+from heedful.recorder.shared import Shared
+
+# A context in which what runs is one call, which one door sees; it says whether it is wanted
+Claim: TypeAlias = Callable[[], AbstractContextManager[bool]]
 
 
 def is_loaded() -> bool:
@@ -26,24 +29,37 @@ def is_loaded() -> bool:
 
 
 @contextmanager
-def watch(
-    see: Callable[[Seen], None], claim: Callable[[], AbstractContextManager[bool]]
-) -> Iterator[None]:
+def watch(see: See, claim: Claim) -> Iterator[None]:
     """Tell of every call of attention by a model of transformers, where `claim()` says so."""
-    interface = _interface()
-    if interface is None:  # what runs is none of its models, or `check` would have refused it
+    if _interface() is None:  # what runs is none of its models, or `check` would have refused it
         yield
         return
+    listener = see, claim
+    with _patched.entered():
+        _listeners.append(listener)
+        try:
+            yield
+        finally:
+            _listeners.remove(listener)
+
+
+_listeners: list[tuple[See, Claim]] = []  # of all threads; each says whether it is meant
+
+
+@contextmanager
+def _patch() -> Iterator[None]:
+    interface = _interface()
     original = interface.get_interface
 
     def get_interface(self: Any, implementation: str, default: Callable) -> Callable:
         function = original(self, implementation, default)
 
         def call(module: nn.Module, *tensors: Any, **keywords: Any) -> Any:
-            with claim() as wanted:
+            with ExitStack() as stack:
+                wanted = [see for see, claim in tuple(_listeners) if stack.enter_context(claim())]
                 result = function(module, *tensors, **keywords)
-            if wanted:
-                see(translated(implementation, module, tensors, keywords, result[0]))
+            for see in wanted:
+                see(translated, implementation, module, tensors, keywords, result[0])
             return result
 
         return call
@@ -53,6 +69,9 @@ def watch(
         yield
     finally:
         interface.get_interface = original
+
+
+_patched = Shared(_patch)
 
 
 def check(model: nn.Module) -> None:
@@ -84,32 +103,27 @@ def translated(
     """A call as all doors tell it."""
     names = ("query", "key", "value", "attention_mask", "dropout", "scaling")
     given = dict(zip(names, tensors, strict=False)) | keywords
-    query, key = given["query"], given["key"]
-    scale = given.get("scaling")
-    allowed, bias = mask_and_bias(given.get("attention_mask"), query, key)
-    if given.get("position_bias") is not None:
-        bias = given["position_bias"] if bias is None else bias + given["position_bias"]
-    mask: Causal | Tensor | None = allowed
-    if given.get("attention_mask") is None and _is_causal(implementation, module, given, query):
-        mask = Causal(0)  # torch aligns its own to the top left
+    query, scale = given["query"], given.get("scaling")
+    mask, causal = given.get("attention_mask"), _is_causal(module, given)
+    if mask is None and causal and implementation != "eager" and query.shape[2] > 1:
+        mask = Causal(0)  # torch aligns its own to the top left; eager applies what it is given
     return Seen(
         query,
-        key,
+        given["key"],
         given["value"],
         output.transpose(1, 2),
         query.shape[-1] ** -0.5 if scale is None else float(scale),
         mask=mask,
-        bias=bias,
+        bias=given.get("position_bias"),
         cap=given.get("softcap"),
         sinks=given.get("s_aux"),
         dropout=given.get("dropout") or 0.0,
         door=f"transformers, {implementation}",
         cross=getattr(module, "is_cross_attention", None) or None,
+        causal=causal,
     )
 
 
-def _is_causal(implementation: str, module: nn.Module, given: dict, query: Tensor) -> bool:
-    """Whether no mask means causal; eager attention applies what it is given, and nothing else."""
+def _is_causal(module: nn.Module, given: dict) -> bool:
     asked = given.get("is_causal")
-    causal = getattr(module, "is_causal", True) if asked is None else asked
-    return implementation != "eager" and query.shape[2] > 1 and bool(causal)
+    return bool(getattr(module, "is_causal", True) if asked is None else asked)

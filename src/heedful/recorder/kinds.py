@@ -105,12 +105,12 @@ def names(found: dict[str, Tensor], least: float = 0.4) -> list[str]:
 
 def _with_a_choice(name: str, values: Tensor, call: Call) -> Tensor:
     """The rows that count: those that could look elsewhere."""
-    _, N, M = call.shape
-    position = torch.arange(N) + M - N
-    others = {"sink": position > 0, "self": position > 0, "local": position > REACH}
-    if call.kind != "causal" or name not in others:
+    least = {"sink": 1, "self": 1, "local": REACH + 1}.get(name, 0)
+    if call.kind != "causal":
         return values
-    return values.masked_fill(~others[name], torch.nan)
+    _, N, M = call.shape
+    position = torch.arange(N, device=values.device) + M - N
+    return values.masked_fill(position < least, torch.nan)
 
 
 def _number(value: Tensor) -> float:

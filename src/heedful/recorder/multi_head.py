@@ -7,6 +7,7 @@ mode that watches, and what it calls can be seen.
 
 from __future__ import annotations
 
+import inspect
 import types
 from collections.abc import Callable
 from typing import Any
@@ -16,8 +17,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from heedful.recorder.capture import Seen
-from heedful.recorder.recognise import mask_and_bias
+from heedful.ops.masks import Causal
+from heedful.recorder.seen import Real, See, Seen
 
 FUNCTION = F.multi_head_attention_forward
 
@@ -29,32 +30,33 @@ def _opened() -> Callable[..., Any]:
     return copy
 
 
-def run(
-    see: Callable[[Seen], None],
-    translated: Callable[..., Seen],
-    sdpa: set[Any],
-    arguments: tuple,
-    keywords: dict,
-) -> Any:
+def run(see: See, sdpa: set[Any], arguments: tuple, keywords: dict) -> Any:
     """Run a call as torch would, and tell of the attention in it.
 
     Args:
         see: is told.
-        translated: makes of a call of SDPA, whose functions are `sdpa`, what is told.
+        sdpa: the functions that are SDPA.
         arguments, keywords: of `multi_head_attention_forward`.
     """
-    inside = _Inside(sdpa, heads=arguments[4])
+    given = inspect.signature(FUNCTION).bind(*arguments, **keywords).arguments
+    inside = _Inside(sdpa, given["num_heads"])
     with inside:
         result = _opened()(*arguments, **keywords)
-    seen = translated(*inside.fused) if inside.fused else inside.weighed()
-    seen.door = "nn.MultiheadAttention"
-    seen.cross = not _is_same(*arguments[:2])
-    padding = keywords.get("key_padding_mask")
-    if padding is not None:
-        keep = ~padding if padding.dtype == torch.bool else padding == 0
-        seen.keep = torch.atleast_2d(keep)
-    see(seen)
+    see(_translated, inside, given)
     return result
+
+
+def _translated(inside: _Inside, given: dict[str, Any]) -> Seen:
+    seen = inside.fused() if inside.call else inside.weighed()
+    seen.door = "nn.MultiheadAttention"
+    seen.cross = not _is_same(given["query"], given["key"])
+    padding = given.get("key_padding_mask")
+    if padding is not None:
+        keep = torch.atleast_2d(~padding if padding.dtype == torch.bool else padding == 0)
+        # keys of the module's own, such as add_bias_kv's, stand after those of the text
+        keys = F.pad(keep, (0, seen.shape[-1] - keep.shape[1]), value=True)
+        seen.real = Real(keys, None if seen.cross else keep)
+    return seen
 
 
 def _is_same(one: Tensor, other: Tensor) -> bool:
@@ -69,7 +71,7 @@ class _Inside(TorchFunctionMode):
     def __init__(self, sdpa: set[Any], heads: int) -> None:
         super().__init__()
         self.sdpa, self.heads = sdpa, heads
-        self.fused: tuple = ()
+        self.call: tuple = ()
         self.products: list[tuple[Tensor, ...]] = []
         self.dropout = 0.0
 
@@ -78,12 +80,25 @@ class _Inside(TorchFunctionMode):
     ) -> Any:
         output = function(*arguments, **(keywords or {}))
         if function in self.sdpa:
-            self.fused = (output, *arguments)
+            self.call = (output, *arguments)
         elif function in (torch.bmm, torch.baddbmm):
             self.products.append((*arguments, output))
         elif function is F.dropout:
             self.dropout = (keywords or {}).get("p", 0.5)
         return output
+
+    def fused(self) -> Seen:
+        """A call of SDPA, with four axes."""
+        output, query, key, value, mask, dropout, is_causal = self.call
+        return Seen(
+            query,
+            key,
+            value,
+            output,
+            query.shape[-1] ** -0.5,
+            mask=Causal(0) if is_causal else mask,
+            dropout=dropout,
+        )
 
     def weighed(self) -> Seen:
         """A call that made its weights: query · keyᵀ (+ mask), then weights · value."""
@@ -94,5 +109,4 @@ class _Inside(TorchFunctionMode):
         table = added[0] if added else None
         if table is not None:
             table = table.unflatten(0, (-1, self.heads)) if len(table) > 1 else table[None]
-        mask, bias = mask_and_bias(table, query, key)
-        return Seen(query, key, value, output, 1.0, mask, bias, dropout=self.dropout)
+        return Seen(query, key, value, output, 1.0, mask=table, dropout=self.dropout)

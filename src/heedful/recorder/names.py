@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Collection
 from types import TracebackType
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
+
+from heedful.recorder.inputs import Inputs
 
 
 class Running:
@@ -21,15 +24,17 @@ class Running:
         self.model = model
         self.stack: list[tuple[str, nn.Module]] = []
         self.forward = -1
-        self.inputs: dict[str, Any] = {}
-        self.names: list[str] = []
+        self.inputs = Inputs(model)
         self._handles: list[Any] = []
         self._thread = threading.get_ident()
 
     def __enter__(self) -> Running:
         self._thread = threading.get_ident()
-        self.names = [name for name, _ in self.model.named_modules()]
+        names = [name.split(".") for name, _ in self.model.named_modules()]
+        self._has_encoder = any("encoder" in part for name in names for part in name)
         for name, module in self.model.named_modules():
+            if isinstance(module, torch.jit.ScriptModule):
+                continue  # takes no hooks of this kind, and what it calls is not seen either
             enter = module.register_forward_pre_hook(self._entering(name), with_kwargs=True)
             leave = module.register_forward_hook(self._leave, always_call=True)
             self._handles += [enter, leave]
@@ -59,26 +64,36 @@ class Running:
     def name(self) -> str:
         """The name of the innermost running module; that of its class where it is the model."""
         name, module = self.stack[-1]
-        return name.removeprefix("_orig_mod.") or type(module).__name__
+        if name in ("", "_orig_mod"):
+            return type(getattr(module, "_orig_mod", module)).__name__
+        return ".".join(part for part in name.split(".") if part != "_orig_mod")
 
-    def batch(self) -> int | None:
-        """How many sequences the pass was given: the length of its first tensor."""
-        tensors = (one for one in self.inputs.values() if isinstance(one, Tensor) and one.ndim)
-        return next((len(tensor) for tensor in tensors), None)
+    @property
+    def writes(self) -> bool:
+        """Whether what runs is of the decoder, in a model that has an encoder too."""
+        return self._has_encoder and "decoder" in self.stack[-1][0].split(".")
+
+    def texts(self, rows: int, lengths: Collection[int]) -> int:
+        """Of how many texts so many tables (N, M) of a call are, as the pass was given them."""
+        return self.inputs.texts(rows, lengths)
 
     def _entering(self, name: str):
         def enter(module: nn.Module, arguments: tuple, keywords: dict) -> None:
             if threading.get_ident() != self._thread:
                 return
+            if module is self.model:
+                self.stack.clear()  # Ctrl-C leaves a module without a word
             if not self.stack and torch._C._current_graph_task_id() == -1:
                 self.forward += 1
-                self.inputs = dict(keywords)
-                if arguments:
-                    self.inputs.setdefault("input_ids", arguments[0])
+                self.inputs = Inputs(module, arguments, keywords)
             self.stack.append((name, module))
 
         return enter
 
     def _leave(self, module: nn.Module, arguments: tuple, output: Any) -> None:
-        if threading.get_ident() == self._thread and self.stack:
-            self.stack.pop()
+        if threading.get_ident() != self._thread:
+            return
+        # a hook of somebody else may have raised before this module was pushed
+        if any(one is module for _, one in self.stack):
+            while self.stack.pop()[1] is not module:
+                pass

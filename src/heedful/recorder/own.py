@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import AbstractContextManager
 
 from torch import Tensor
@@ -11,14 +10,14 @@ from heedful.ops import fused
 from heedful.ops.arguments import Arguments
 from heedful.ops.fused import four_axes
 from heedful.ops.masks import Mask
-from heedful.recorder.capture import Seen
+from heedful.recorder.seen import See, Seen
 
 
-def watch(see: Callable[[Seen], None]) -> AbstractContextManager[None]:
+def watch(see: See) -> AbstractContextManager[None]:
     """Tell of every call of `heedful.attention` in this thread."""
 
     def listen(arguments: Arguments, context: Tensor) -> None:
-        see(translated(arguments, context))
+        see(translated, arguments, context)
 
     return fused.listening(listen)
 
@@ -28,8 +27,8 @@ def translated(arguments: Arguments, context: Tensor) -> Seen:
     lead, shape = arguments.shape[:-2], arguments.shape
     query, key, value, output = (four_axes(tensor, lead) for tensor in (*arguments[:3], context))
     mask: Mask | Tensor | None = arguments.mask
-    if arguments.mask is not None and len(shape) != 4:
-        mask = four_axes(arguments.mask.crop(shape, device=query.device), lead)
+    if isinstance(mask, Mask) and len(shape) != 4 and mask.device is not None:  # axes of its own
+        mask = four_axes(mask.crop(shape, device=query.device), lead)
     bias = None if arguments.bias is None else four_axes(arguments.bias, lead)
     return Seen(
         query,

@@ -22,7 +22,7 @@ class Told(Statistic):
         """Count the block's rows."""
         H, N, _ = block.shape
         self.rows += (block.heads.stop - block.heads.start) * len(block.queries)
-        self.tell(self.rows / (H * N))
+        self.tell(self.rows / (H * N) if N else 1.0)
 
     def result(self) -> None:
         """Nothing."""

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from heedful.ops.masks import Causal, Combined, Dense, Mask, Packed, Window
+from heedful.recorder.seen import Seen
+
+FAINT = -1e4  # added to a score, it leaves nothing of a weight
 
 
 def recognise(mask: Mask | None, shape: tuple[int, int, int]) -> Mask | None:
@@ -72,19 +76,58 @@ def _is(guess: Mask, table: Tensor) -> bool:
     return True
 
 
-def mask_and_bias(mask: Any, query: Tensor, key: Tensor) -> tuple[Tensor | None, Tensor | None]:
-    """A mask as it arrives, boolean, added or of blocks, as what may attend and what is added."""
-    if mask is None:
-        return None, None
+class Masks:
+    """Masks as they arrive, boolean, added or of blocks, as what may attend and what is added.
+
+    The layers of a pass mostly share one, so what was made of the last few is remembered: the N × M
+    entries are looked at once, and what comes of them is one tensor, too.
+    """
+
+    def __init__(self) -> None:
+        self._known: list[tuple[tuple, Any, tuple[Mask | Tensor | None, Tensor | None]]] = []
+
+    def split(self, seen: Seen) -> Seen:
+        """The same call, its mask one of ours or boolean, what it added now part of the bias."""
+        if seen.mask is None or isinstance(seen.mask, Mask):
+            return seen
+        place = (*_place(seen.mask), *seen.shape)
+        parts = next((parts for known, _, parts in self._known if known == place), None)
+        if parts is None:
+            parts = _parts(seen.mask, seen)
+            # the mask is held, so that its place stays its own
+            self._known = [*self._known[-3:], (place, seen.mask, parts)]
+        allowed, added = parts
+        bias = added if seen.bias is None else seen.bias if added is None else seen.bias + added
+        return replace(seen, mask=allowed, bias=bias)
+
+
+def _place(mask: Any) -> tuple:
+    """What tells one mask from another, and from itself after a change in place."""
+    if not isinstance(mask, Tensor):
+        return (id(mask),)
+    version = 0 if mask.is_inference() else mask._version
+    return mask.data_ptr(), mask.shape, mask.stride(), mask.dtype, version
+
+
+def _parts(mask: Any, seen: Seen) -> tuple[Tensor | None, Tensor | None]:
+    B, H, N, M = seen.shape
     if not isinstance(mask, Tensor):  # flex attention's BlockMask
         from torch.nn.attention.flex_attention import create_mask
 
-        B, H, N = query.shape[:3]
-        return create_mask(mask.mask_mod, B, H, N, key.shape[2], device=query.device), None
-    if mask.shape[-1] > key.shape[-2]:  # a new view would hide that layers share one
-        mask = mask[..., : key.shape[-2]]
+        return create_mask(mask.mask_mod, B, H, N, M, device=seen.query.device), None
+    mask = mask[..., :M]
     if mask.dtype == torch.bool:
         return mask, None
-    allowed = mask > torch.finfo(mask.dtype).min / 2
+    allowed = mask > (FAINT if _is_faint(mask) else torch.finfo(mask.dtype).min / 2)
     added = mask.masked_fill(~allowed, 0.0)
     return (None if bool(allowed.all()) else allowed), (added if bool(added.any()) else None)
+
+
+def _is_faint(mask: Tensor) -> bool:
+    """Whether some of what is added is far below all else, so that no weight is left of it.
+
+    Many write −10,000 or −1e9 for what may not attend. It is no bias that goes on falling, and a
+    row of nothing else would have weights.
+    """
+    between = (mask > FAINT) & (mask < FAINT / 10)
+    return not bool(between.any()) and bool((mask.amax(dim=-1) > FAINT / 10).all())

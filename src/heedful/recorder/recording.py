@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import overload
+from typing import Any, overload
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from heedful.errors import ArgumentError, RunError
 from heedful.recorder import file, stitch
 from heedful.recorder.call import Call
-from heedful.recorder.capture import Capture, Check, captured, layouts_of, of_weights
+from heedful.recorder.capture import Capture, captured
+from heedful.recorder.certificate import Check
+from heedful.recorder.choices import path_of, texts_of
+from heedful.recorder.layout import layouts_of
 from heedful.recorder.progress import Tell
+from heedful.recorder.seen import of_weights
 from heedful.recorder.spill import Spill
 
 
@@ -50,7 +56,15 @@ class Sequence:
         return self._calls[at]
 
     def _call(self, at: int) -> Call:
-        call = call_of(self._captures[at], self._index)
+        if self._index >= len(self._captures[at].layouts):
+            raise RunError(
+                f"no sequence in {self._captures[at].name}, pass {self._captures[at].forward}",
+                expected="a batch of at least one",
+                cause="a model that was given an empty batch",
+            )
+        return self._with_texts(call_of(self._captures[at], self._index))
+
+    def _with_texts(self, call: Call) -> Call:
         texts = self.texts
         if texts is not None and call.kind != "cross" and len(texts) == call.shape[-1]:
             call.tokens = texts
@@ -59,10 +73,15 @@ class Sequence:
     @property
     def texts(self) -> list[str] | None:
         """The text of each token, where it is known."""
-        return None if self._texts is None else self._texts[self._index]
+        if self._texts is None or self._index >= len(self._texts):
+            return None
+        return self._texts[self._index]
 
     def summary(self, progress: Tell | None = None) -> dict[str, Tensor | list]:
         """The statistics of every head of every call, (calls, heads), and `received` of each.
+
+        Where calls have more heads than others, those have NaN in their place: `len(call.heads)`
+        says how many a call has, and `call.heads` which. Without a real token all is NaN.
 
         Args:
             progress: is told of the share that is done, 0 to 1, as the pass goes on; an exception
@@ -85,7 +104,7 @@ class Sequence:
                 cause="a model whose attention no door sees, or no call at all",
             )
         together: dict[str, Tensor | list] = {
-            name: torch.stack([summary[name] for summary in summaries])
+            name: pad_sequence([summary[name] for summary in summaries], True, torch.nan)
             for name in summaries[0]
             if name != "received"
         }
@@ -99,29 +118,41 @@ class Recording(Sequence):
     def __init__(self, captures: list[Capture] | None = None, *, budget: int | None = None) -> None:
         super().__init__([] if captures is None else captures, 0)
         self._spill = Spill(budget)
+        self.missed: dict[str, str] = {}  # modules whose attention was not understood, and why
 
     @property
     def tokens(self) -> list[list[str]] | None:
-        """The text of each token of each sequence; set it where a tokenizer is at hand."""
+        """The text of each token of each sequence; set it where a tokenizer is at hand.
+
+        A sequence beyond the texts has none, nor a call with other keys than the text has tokens.
+        """
         return self._texts
 
     @tokens.setter
     def tokens(self, texts: list[list[str]] | None) -> None:
-        self._texts = texts
+        self._texts = texts_of(texts)
         self._calls.clear()
 
     def add(self, capture: Capture) -> None:
         """Keep one more call, in memory or past the budget on the disk."""
         self._captures.append(self._spill.keep(capture))
 
+    def miss(self, name: str, error: Exception) -> None:
+        """Note that attention of a module was not recorded, and warn once."""
+        if name not in self.missed:
+            reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
+            self.missed[name] = reason
+            warnings.warn(f"attention of {name} was not recorded: {reason}", stacklevel=2)
+
     def save(self, path: str | Path) -> Path:
         """Write it as one file, which `heedful.load` opens; it appears whole or not at all.
 
         Raises:
             SaveError: a full disk, a directory that is missing or may not be written.
+            ArgumentError: what is no path.
         """
-        file.save(self._captures, Path(path), self.tokens)
-        return Path(path)
+        file.save(self._captures, path_of(path), self.tokens)
+        return path_of(path)
 
     @property
     def sequences(self) -> list[Sequence]:
@@ -144,7 +175,8 @@ class Recording(Sequence):
         Raises:
             RunError: no pass of self-attention was recorded.
         """
-        return stitch.stitched(self._captures, sequence)
+        of_text = Sequence(self._captures, sequence, self._texts)
+        return [of_text._with_texts(call) for call in stitch.stitched(self._captures, sequence)]
 
     def certificate(self) -> list[tuple[str, Check]]:
         """How far recomputed rows were from the model's own output, for each call."""
@@ -163,6 +195,7 @@ def call_of(capture: Capture, index: int) -> Call:
         capture.values(index),
         capture.tokens(index),
         door=capture.door,
+        chosen=capture.heads,
     )
 
 
@@ -171,8 +204,9 @@ def load(path: str | Path) -> Recording:
 
     Raises:
         RunError: a file that is missing, damaged, of a newer version, or no recording.
+        ArgumentError: what is no path.
     """
-    captures, tokens = file.load(Path(path))
+    captures, tokens = file.load(path_of(path))
     recording = Recording(captures)
     recording.tokens = tokens
     return recording
@@ -183,25 +217,32 @@ def from_attentions(attentions: Iterable[Tensor]) -> Recording:
 
     Args:
         attentions: a map (B, H, N, M) for each layer, such as `output.attentions` of transformers;
-            rows sum to one, or to zero where a query sees nothing.
+            rows sum to one, to less where a sink takes the rest, or to zero where a query sees
+            nothing.
 
     Raises:
-        ArgumentError: tensors of another shape.
+        ArgumentError: tensors of another shape, weights below 0, rows that sum to more than one.
 
     >>> recording = from_attentions([torch.eye(3).expand(1, 2, 3, 3)])
     >>> recording[0].diagonal(0)
     tensor([1., 1.])
     """
+    if not isinstance(attentions, Iterable):
+        raise _no_map(attentions, "of all layers")
     return Recording([_of_map(map_, layer) for layer, map_ in enumerate(attentions)])
 
 
 def _of_map(map_: Tensor, layer: int) -> Capture:
     if not isinstance(map_, Tensor) or map_.ndim != 4:
-        raise ArgumentError(
-            f"attentions of layer {layer}: {type(map_).__name__} "
-            f"{tuple(getattr(map_, 'shape', ()))}",
-            expected="a tensor (batch, heads, queries, keys)",
-            cause="sdpa, which returns no weights, or a model without output_attentions=True",
-        )
+        raise _no_map(map_, f"of layer {layer}")
     seen = of_weights(map_, "given maps")
     return captured(seen, name=f"layer {layer}", layer=layer, forward=0, layouts=layouts_of(seen))
+
+
+def _no_map(came: Any, of: str) -> ArgumentError:
+    shape = f" {tuple(came.shape)}" if isinstance(came, Tensor) else ""
+    return ArgumentError(
+        f"attentions {of}: {type(came).__name__}{shape}",
+        expected="for each layer a tensor (batch, heads, queries, keys)",
+        cause="sdpa, which returns no weights, or a model without output_attentions=True",
+    )

@@ -7,7 +7,6 @@ import tempfile
 import weakref
 from pathlib import Path
 
-from heedful.errors import ArgumentError
 from heedful.files import saving
 from heedful.recorder import file
 from heedful.recorder.capture import Capture
@@ -24,8 +23,6 @@ class Spill:
     """
 
     def __init__(self, budget: int | None = None) -> None:
-        if budget is not None and budget < 0:
-            raise ArgumentError(f"a budget of {budget} bytes", expected="0 or more")
         self.budget = budget
         self.held = 0
         self.spilled = 0

@@ -3,21 +3,53 @@
 A model that generates calls attention once for the prompt and once for each new token, with a
 cache that holds the keys so far. The keys of all passes are put in their places again, whether the
 cache grew with them, was made at full length beforehand (static) or forgot old ones (sliding).
-Only a bias of positions (T5) is put together as a whole map.
+A token that no query may see is padding, and is left out. Rows of what is put together are
+compared with the same rows of their own passes. Only a bias of positions (T5), and a mask that is
+neither causal nor a window, are put together as a whole map.
+
+T tokens in all, H query heads.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from itertools import groupby
+from typing import NamedTuple
 
 import torch
+from torch import Tensor
 
 from heedful.errors import RunError
-from heedful.ops.causes import Causes
-from heedful.ops.masks import Causal, Combined, Mask, Window
+from heedful.ops.causes import Causes, weights
+from heedful.ops.masks import Causal, Mask, Packed, Window
 from heedful.recorder.call import Call
-from heedful.recorder.capture import Capture, Check
+from heedful.recorder.capture import Capture
+from heedful.recorder.certificate import SAMPLED, TOLERANCE, Check
+from heedful.recorder.layout import row_of, take
+
+ROWS = 256  # of a mask that are looked at at once
+
+
+class Part(NamedTuple):
+    """Where a pass stands in the whole, without padding.
+
+    rows, columns: its own queries and keys that are real, as its layout counts them.
+    queries, keys: their places among the T tokens.
+    """
+
+    rows: Tensor
+    columns: Tensor
+    queries: Tensor
+    keys: Tensor
+
+
+class Plan(NamedTuple):
+    """How passes go together: layers whose passes have the same layouts share one."""
+
+    parts: list[Part]
+    mask: Mask
+    total: int
 
 
 def stitched(captures: list[Capture], sequence: int) -> list[Call]:
@@ -26,12 +58,20 @@ def stitched(captures: list[Capture], sequence: int) -> list[Call]:
     Cross-attention is left out, and what sees both ways, as an encoder's layers do.
 
     Raises:
-        RunError: nothing that was generated, or passes that do not follow each other.
+        RunError: nothing that was generated, passes that do not follow each other, or a map whose
+            rows are not those of its passes.
     """
-    own = [capture for capture in captures if capture.kind != "cross"]
-    ordered = sorted(own, key=lambda capture: (capture.layer, capture.forward))
+    ordered = sorted(captures, key=lambda capture: (capture.layer, capture.forward))
     layers = [list(passes) for _, passes in groupby(ordered, key=lambda capture: capture.layer)]
-    found = [_layer(passes, sequence) for passes in layers if not any(map(_sees_both_ways, passes))]
+    plans: dict[tuple, Plan] = {}
+    found = []
+    for passes in layers:
+        if not any(map(_generates, passes)):
+            continue
+        alike = tuple((id(one.layouts), one.query.shape[2], one.key.shape[2]) for one in passes)
+        if alike not in plans:
+            plans[alike] = _plan(passes, sequence)
+        found.append(_layer(passes, plans[alike], sequence))
     if not found:
         raise RunError(
             "no pass of causal self-attention was recorded",
@@ -40,52 +80,192 @@ def stitched(captures: list[Capture], sequence: int) -> list[Call]:
     return found
 
 
-def _sees_both_ways(capture: Capture) -> bool:
-    return capture.kind == "self" and capture.query.shape[2] > 1
+def _generates(capture: Capture) -> bool:
+    return capture.kind == "causal" or (capture.kind == "self" and capture.query.shape[2] == 1)
 
 
-def _layer(passes: list[Capture], sequence: int) -> Call:
-    causes = [capture.causes(sequence) for capture in passes]
-    total = sum(one.query.shape[1] for one in causes)
-    first = causes[0]
-    key = first.key.new_zeros(first.key.shape[0], total, first.key.shape[2])
-    bias = None if first.bias is None else first.bias.new_zeros(first.query.shape[0], total, total)
-    mask: Mask = _structure(first.mask)
-    done = 0
-    for capture, one in zip(passes, causes, strict=True):
-        length, held = one.query.shape[1], one.key.shape[1]
-        before, done = done, done + length
-        start = max(0, done - held)  # above 0 where a cache forgets: it holds the last keys
-        new = one.key[:, : done - start]  # one made at full length is empty after them
-        begins_anew = before > 0 and held <= length
-        same = torch.equal(new[:, : max(0, before - start)], key[:, start:before])
-        if begins_anew or not same or _last_seen(one) != done - start:
+def _plan(passes: list[Capture], sequence: int) -> Plan:
+    slots = _slots(passes)
+    seen = torch.zeros(max(keys.stop for _, keys in slots), dtype=torch.bool)
+    for capture, (queries, keys) in zip(passes, slots, strict=True):
+        columns = keys.start + capture.layouts[sequence].keys
+        for _, allowed in _allowed(capture, sequence):
+            seen[columns] |= allowed.any(dim=(0, 1)).cpu()
+        # the last key that is seen is that of a query: what a cache has after it is empty
+        last = int(seen.nonzero().max()) if bool(seen.any()) else queries.start
+        begins_anew = queries.start > 0 and len(keys) <= len(queries)
+        own = queries.start + capture.layouts[sequence].queries
+        if (
+            begins_anew
+            or last not in queries
+            or int(seen[own].sum()) != int(seen[queries.start : queries.stop].sum())
+        ):
             raise _broken(capture, sequence)
-        key[:, start:done] = new
-        if bias is not None and one.bias is not None:
-            bias[:, before:done, start:done] = one.bias[..., : done - start]
-        if start:
-            mask = Causal() & Window(held)
-    query = torch.cat([one.query for one in causes], dim=1)
-    worst = max(passes, key=lambda capture: _worst(capture.check))
+    places = seen.cumsum(0) - 1
+    parts = []
+    for capture, (queries, keys) in zip(passes, slots, strict=True):
+        layout = capture.layouts[sequence]
+        own, others = queries.start + layout.queries, keys.start + layout.keys
+        rows, columns = seen[own].nonzero()[:, 0], seen[others].nonzero()[:, 0]
+        parts.append(Part(rows, columns, places[own[rows]], places[others[columns]]))
+    return Plan(parts, _mask(passes, parts, int(seen.sum()), sequence), int(seen.sum()))
+
+
+def _slots(passes: list[Capture]) -> list[tuple[range, range]]:
+    """The tokens of each pass, padding among them, and those that its keys stand for."""
+    slots, done = [], 0
+    for capture in passes:
+        before, held = done, capture.key.shape[2]
+        done += capture.query.shape[2]
+        start = max(0, done - held)  # above 0 where a cache forgets: it holds the last keys
+        slots.append((range(before, done), range(start, start + held)))
+    return slots
+
+
+def _allowed(capture: Capture, sequence: int) -> Iterator[tuple[slice, Tensor]]:
+    """Which keys of its layout some rows of a pass may see, (1 or H, n, m), in runs of rows."""
+    queries, keys, mask = capture.layouts[sequence]
+    shape = (capture.query.shape[1], len(queries), len(keys))
+    device = capture.query.device
+    for start in range(0, len(queries), ROWS):
+        rows = slice(start, min(start + ROWS, len(queries)))
+        if mask is None:
+            allowed = torch.ones(rows.stop - start, len(keys), dtype=torch.bool, device=device)
+        else:
+            allowed = mask.crop(shape, rows, device=device)
+        yield rows, allowed if allowed.ndim == 3 else allowed[None]
+
+
+def _mask(passes: list[Capture], parts: list[Part], total: int, sequence: int) -> Mask:
+    """Causal, or of a window, where every row of every pass says so; else bits."""
+
+    def tables() -> Iterator[tuple[Tensor, Tensor]]:
+        for capture, part in zip(passes, parts, strict=True):
+            for rows, allowed in _allowed(capture, sequence):
+                here = (part.rows >= rows.start) & (part.rows < rows.stop)
+                own = part.rows[here] - rows.start
+                table = allowed.new_zeros(len(allowed), len(own), total)
+                table[:, :, part.keys] = allowed[:, own][:, :, part.columns]
+                yield part.queries[here], table
+
+    def is_it(guess: Mask) -> bool:
+        return all(
+            bool((guess.crop((total, total), queries, device=table.device) == table).all())
+            for queries, table in tables()
+        )
+
+    guesses: list[Mask] = [Causal()]
+    if total:
+        *_, (_, last) = tables()
+        guesses.append(Causal() & Window(total - int(last[0, -1].int().argmax())))
+    for guess in guesses:
+        if is_it(guess):
+            return guess
+    bits = [Packed.of(table).bits for _, table in tables()]
+    heads = max(map(len, bits))
+    return Packed(torch.cat([one.expand(heads, -1, -1) for one in bits], dim=1), total)
+
+
+def _layer(passes: list[Capture], plan: Plan, sequence: int) -> Call:
+    first, causes = passes[0], [capture.causes(sequence) for capture in passes]
+    values = [value for one in passes if (value := one.values(sequence)) is not None]
+    rows = zip(causes, plan.parts, strict=True)
+    together = Causes(
+        torch.cat([take(one.query, part.rows) for one, part in rows], dim=1),
+        _keys([one.key for one in causes], passes, plan, sequence),
+        causes[0].scale,
+        plan.mask,
+        _bias(causes, plan),
+        causes[0].cap,
+        _sinks(causes, plan),
+    )
+    _compare(together, causes, plan, first.name)
     return Call(
-        passes[0].name,
-        passes[0].layer,
-        passes[0].forward,
+        first.name,
+        first.layer,
+        first.forward,
         "causal",
-        Causes(query, key, first.scale, mask, bias, first.cap, first.sinks),
-        worst.check,
-        door=passes[0].door,
+        together,
+        max((capture.check for capture in passes), key=_worst),
+        _keys(values, passes, plan, sequence) if values else None,
+        _ids(passes, plan, sequence),
+        door=first.door,
+        chosen=first.heads,
     )
 
 
-def _last_seen(one: Causes) -> int:
-    """How many keys there are up to the last one that the last query may see."""
-    _, N, M = one.shape
-    if one.mask is None:
-        return M
-    row = one.mask.crop(one.shape, slice(N - 1, N)).flatten(0, -2).any(dim=0)
-    return int(row.nonzero().max()) + 1 if bool(row.any()) else 0
+def _keys(tables: list[Tensor], passes: list[Capture], plan: Plan, sequence: int) -> Tensor:
+    """(G, T, d), keys or values of all passes, each of which has those of the passes before."""
+    whole = tables[0].new_zeros(len(tables[0]), plan.total, tables[0].shape[2])
+    done = 0
+    for capture, table, part in zip(passes, tables, plan.parts, strict=True):
+        held, known = take(table, part.columns), int((part.keys < done).sum())
+        if not torch.equal(held[:, :known], take(whole, part.keys[:known])):
+            raise _broken(capture, sequence)
+        whole[:, part.keys[known:]] = held[:, known:]
+        done += len(part.queries)
+    return whole
+
+
+def _bias(causes: list[Causes], plan: Plan) -> Tensor | None:
+    """(H, T, T), where some pass has one."""
+    given = [one.bias for one in causes if one.bias is not None]
+    if not given:
+        return None
+    whole = given[0].new_zeros(causes[0].shape[0], plan.total, plan.total)
+    for one, part in zip(causes, plan.parts, strict=True):
+        if one.bias is not None:
+            bias = one.bias.expand(one.shape)[:, part.rows][:, :, part.columns]
+            whole[:, part.queries[:, None], part.keys] = bias
+    return whole
+
+
+def _sinks(causes: list[Causes], plan: Plan) -> Tensor | None:
+    """(H,), or (H, T) where each query has its own."""
+    given = [one.sinks for one in causes if one.sinks is not None]
+    if not given or given[0].ndim == 1:
+        return given[0] if given else None
+    whole = given[0].new_full((causes[0].shape[0], plan.total), -torch.inf)
+    for one, part in zip(causes, plan.parts, strict=True):
+        if one.sinks is not None:
+            whole[:, part.queries] = one.sinks[:, part.rows]
+    return whole
+
+
+def _ids(passes: list[Capture], plan: Plan, sequence: int) -> Tensor | None:
+    """(T,), where each pass was given the ids of its own tokens."""
+    found = []
+    for capture, part in zip(passes, plan.parts, strict=True):
+        B, _, N, _ = capture.query.shape
+        row = None if capture.ids is None else row_of(sequence, len(capture.ids), B)
+        if capture.ids is None or row is None or capture.ids.shape[1] != N:
+            return None
+        found.append(capture.ids[row][capture.layouts[sequence].queries[part.rows]])
+    return torch.cat(found)
+
+
+def _compare(together: Causes, causes: list[Causes], plan: Plan, name: str) -> None:
+    """The certificate of what was put together: some rows, beside those of their own passes.
+
+    Raises:
+        RunError: where they differ by more than rounding.
+    """
+    sampled = torch.linspace(0, plan.total - 1, min(plan.total, SAMPLED)).long().unique()
+    for one, part in zip(causes, plan.parts, strict=True):
+        here = torch.isin(part.queries, sampled)
+        if not bool(here.any()):
+            continue
+        made = weights(together, queries=part.queries[here])
+        made[:, :, part.keys] -= weights(one, queries=part.rows[here])[:, :, part.columns]
+        worst = float(made.abs().nan_to_num(nan=math.inf).max())
+        if worst > TOLERANCE[torch.float32]:
+            raise RunError(
+                f"{name} was not put together truthfully: rows of the whole are {worst:.1e} away "
+                "from those of their passes",
+                expected=f"at most {TOLERANCE[torch.float32]:.0e}",
+                cause="a scale, a cap or a sink that changes from pass to pass",
+                remedy="look at the passes one by one: `for call in recording`",
+            )
 
 
 def _broken(capture: Capture, sequence: int) -> RunError:
@@ -93,17 +273,10 @@ def _broken(capture: Capture, sequence: int) -> RunError:
         f"pass {capture.forward} of {capture.name} does not go on from the one before it, in "
         f"sequence {sequence}",
         expected="all passes of one generation, each with the keys of those before",
-        cause="two generations in one recording, every n-th pass only, or beam search, which goes "
-        "on from another beam",
+        cause="two generations in one recording, every n-th pass only, a cache that was filled "
+        "before, or beam search, which goes on from another beam",
         remedy="record one generation, greedy or sampled, in a `with` block of its own",
     )
-
-
-def _structure(mask: Mask | None) -> Mask:
-    """Causal, and of a window where the prompt's own mask was; offsets are those of the whole."""
-    parts = mask.parts if isinstance(mask, Combined) else (mask,)
-    windows = [part.size for part in parts if isinstance(part, Window)]
-    return Causal() & Window(min(windows)) if windows else Causal()
 
 
 def _worst(check: Check) -> float:

@@ -18,8 +18,7 @@ from heedful.ops.fused import four_axes
 from heedful.ops.masks import Causal
 from heedful.recorder import multi_head
 from heedful.recorder.by_hand import ByHand
-from heedful.recorder.capture import Seen
-from heedful.recorder.recognise import mask_and_bias
+from heedful.recorder.seen import See, Seen, Texts
 
 SDPA = {
     F.scaled_dot_product_attention,
@@ -33,35 +32,29 @@ def is_needed(model: nn.Module) -> bool:
     """Whether some of the model's attention may be seen by no other door."""
     home = type(model).__module__.split(".")[0]
     if home == "transformers":
-        return not getattr(model, "_supports_attention_backend", False)
+        has_torchs = any(isinstance(part, nn.MultiheadAttention) for part in model.modules())
+        return has_torchs or not getattr(model, "_supports_attention_backend", False)
     return home != "heedful"
 
 
 @contextmanager
-def watch(
-    see: Callable[[Seen], None], here: Callable[[], bool], batch: Callable[[], int | None]
-) -> Iterator[None]:
+def watch(see: See, here: Callable[[], bool], texts: Texts) -> Iterator[None]:
     """Tell of every call of torch's functions of attention, where `here()` says so.
 
     Args:
         see: is told of each.
         here: whether what runs now is to be told.
-        batch: how many sequences the model was given, where that is known.
+        texts: of how many texts so many tables of some lengths are.
     """
-    with _Mode(see, here, batch):
+    with _Mode(see, here, texts):
         yield
 
 
 class _Mode(TorchFunctionMode):
-    def __init__(
-        self,
-        see: Callable[[Seen], None],
-        here: Callable[[], bool],
-        batch: Callable[[], int | None],
-    ) -> None:
+    def __init__(self, see: See, here: Callable[[], bool], texts: Texts) -> None:
         super().__init__()
-        self.see, self.here = see, here
-        self.by_hand = ByHand(see, batch)
+        self.see, self.here, self.texts = see, here, texts
+        self.by_hand = ByHand(see, texts)
 
     def __torch_function__(
         self, function: Any, types: Any, arguments: tuple = (), keywords: dict | None = None
@@ -70,17 +63,18 @@ class _Mode(TorchFunctionMode):
         if torch.compiler.is_compiling():
             return function(*arguments, **keywords)
         if function is multi_head.FUNCTION and self.here():
-            return multi_head.run(self.see, translated, SDPA, arguments, keywords)
+            return multi_head.run(self.see, SDPA, arguments, keywords)
         output = function(*arguments, **keywords)
         if function in SDPA:
             if self.here():
-                self.see(translated(output, *arguments, **keywords))
+                self.see(translated, self.texts, output, *arguments, **keywords)
         elif self.here():
             self.by_hand.follow(function, arguments, keywords, output)
         return output
 
 
 def translated(
+    texts: Texts,
     output: Tensor,
     query: Tensor,
     key: Tensor,
@@ -93,16 +87,31 @@ def translated(
     enable_gqa: bool = False,
 ) -> Seen:
     """A call of SDPA as all doors tell it, with four axes."""
-    lead = query.shape[:-2]
-    mask, bias = mask_and_bias(attn_mask, query, key)
+    lead = tuple(output.shape[:-2])
+    # three axes are heads, of one text or of several, and some models have them all in one axis
+    parts = texts(lead[0], (query.shape[-2], key.shape[-2])) if len(lead) == 1 else 1
+
+    def four(tensor: Tensor) -> Tensor:
+        if len(lead) != 1 or tensor.ndim < 3:
+            return four_axes(tensor, lead)
+        if enable_gqa:
+            return tensor[None]
+        return tensor.expand(*lead, *tensor.shape[1:]).unflatten(0, (parts, -1))
+
+    def of_all(tensor: Tensor) -> Tensor:
+        given = four(tensor)
+        return given.expand(len(context), *given.shape[1:])
+
+    context = four(output)
+    of_queries = four(query)
     return Seen(
-        four_axes(query, lead),
-        four_axes(key, lead),
-        four_axes(value, lead),
-        four_axes(output, lead),
+        of_queries.expand(*context.shape[:2], *of_queries.shape[2:]),
+        of_all(key),
+        of_all(value),
+        context,
         query.shape[-1] ** -0.5 if scale is None else scale,
-        mask=Causal(0) if is_causal else None if mask is None else four_axes(mask, lead),
-        bias=None if bias is None else four_axes(bias, lead),
+        mask=Causal(0) if is_causal else None if attn_mask is None else four(attn_mask),
         dropout=dropout_p,
+        causal=is_causal or None,
         door="scaled_dot_product_attention",
     )

@@ -1,17 +1,19 @@
-"""Training as it goes: a live line in a terminal, plain lines elsewhere."""
+"""What takes time, as it goes: a live line in a terminal; of training, plain lines elsewhere."""
 
 from __future__ import annotations
 
 import time
 from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Self
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from heedful.train import Event, Step, Validation
-from heedful.views.terminal import duration
+from heedful.views.terminal import console, duration
 
 SMOOTHED = 50  # steps over which loss and speed are averaged
 
@@ -129,3 +131,24 @@ def training_view(console: Console, steps: int, start: int) -> LiveTraining | Pl
     """The live view in a terminal, the plain one elsewhere."""
     view = LiveTraining if console.is_terminal else PlainTraining
     return view(console, steps, start)
+
+
+@contextmanager
+def share_done(what: str) -> Iterator[Callable[[float], None]]:
+    """A bar under what goes on, told its share from 0 to 1; gone once it is done.
+
+    Only on a terminal, and beside what is printed, so that a pipe has neither. Until it is told a
+    share the bar runs to and fro.
+    """
+    screen = console(stderr=True)
+    bar = Progress(
+        TextColumn(f"[dim]{what}[/]"),
+        BarColumn(bar_width=28),
+        TimeElapsedColumn(),
+        console=screen,
+        transient=True,
+        disable=not screen.is_terminal,
+    )
+    with bar:
+        task = bar.add_task("", total=None)
+        yield lambda share: bar.update(task, completed=share, total=1.0)

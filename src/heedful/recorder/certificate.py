@@ -1,0 +1,93 @@
+"""The proof of a call: weights of what was kept, times values, against the model's own output."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from heedful.ops.causes import weights
+from heedful.recorder.layout import take
+from heedful.recorder.seen import Seen
+
+if TYPE_CHECKING:
+    from heedful.recorder.capture import Capture
+
+SAMPLED = 8  # rows of each sequence on which a call is checked
+
+# The worst difference that rounding explains, in units of the largest output
+TOLERANCE = {
+    torch.float64: 1e-10,
+    torch.float32: 2e-5,
+    torch.float16: 1e-2,
+    torch.bfloat16: 5e-2,
+}
+
+
+@dataclass
+class Check:
+    """How far weights @ values was from the output that the model used, on sampled rows.
+
+    `worst` is in units of the largest output; NaN where it cannot be told, and `why` says why.
+    `rows` is the number of rows that were compared, of all sequences.
+    """
+
+    worst: float
+    tolerance: float
+    rows: int
+    why: str = ""
+
+    @property
+    def passed(self) -> bool:
+        """Whether rounding explains the difference."""
+        return self.worst <= self.tolerance
+
+
+@torch.no_grad()
+def certify(capture: Capture, seen: Seen) -> Check:
+    """Compare rows recomputed from what is kept with the output that the model really used.
+
+    Args:
+        capture: the call as it is kept, so that padding left out, a mask taken for a structure and
+            a narrower type are all part of what is proved.
+        seen: the same call as it happened, of the same heads.
+    """
+    value, output = seen.value, seen.output
+    used = {one.dtype for one in (seen.query, output, capture.query) if one is not None}
+    tolerance = max(TOLERANCE.get(kind, 1e-2) for kind in used)  # autocast narrows inside
+    if seen.dropout:
+        return Check(math.nan, tolerance, 0, "weights were dropped at random")
+    if value is None or output is None:
+        return Check(math.nan, tolerance, 0, seen.why)
+    worst, size, rows = 0.0, 1e-30, 0
+    for sequence in range(len(seen.query)):
+        found = _compared(capture, sequence, value[sequence], output[sequence])
+        worst, size, rows = max(worst, found[0]), max(size, found[1]), rows + found[2]
+    if not rows:
+        return Check(math.nan, tolerance, 0, "no query sees anything")
+    return Check(worst / size, tolerance, rows)
+
+
+def _compared(
+    capture: Capture, sequence: int, value: Tensor, output: Tensor
+) -> tuple[float, float, int]:
+    """Of sampled rows that see something: how far off, the largest output, how many they are."""
+    queries, keys, _ = capture.layouts[sequence]
+    rows = torch.linspace(0, len(queries) - 1, min(len(queries), SAMPLED)).long().unique()
+    if not (len(rows) and len(keys)):
+        return 0.0, 0.0, 0
+    map_ = weights(capture.causes(sequence), queries=rows)
+    value, used = take(value, keys).to(map_), output[:, queries[rows]].to(map_)
+    # heads that share a value are rows of one product, so that no value is repeated
+    made = (map_.reshape(len(value), -1, map_.shape[-1]) @ value).reshape(used.shape)
+    # what a row that sees nothing holds differs from kernel to kernel, and is no attention
+    blind = (map_ == 0).all(dim=-1, keepdim=True)
+    if bool(blind.all()):
+        return 0.0, 0.0, 0
+    same = blind | (made.isnan() & used.isnan())
+    difference = (made - used).abs().masked_fill(same, 0.0).nan_to_num(nan=math.inf)
+    largest = used.abs().masked_fill(same, 0.0).max()
+    return float(difference.max()), float(largest), int((~blind[..., 0]).any(dim=0).sum())

@@ -1,0 +1,116 @@
+"""What a pass was given: which of its tokens are no padding, their ids, how many texts there are.
+
+Known by the names of arguments, as models of transformers, our own and many others have them.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Collection
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from heedful.recorder.seen import Real, Seen
+
+# Which of the keys there are, or of the side that reads, are real ...
+READ = ("attention_mask", "keep", "source_keep", "encoder_attention_mask", "memory_keep")
+# ... and of the side that writes, in an encoder–decoder
+WRITTEN = ("decoder_attention_mask", "target_keep", "keep")
+READ_IDS, WRITTEN_IDS = (
+    ("input_ids", "ids", "source", "idx", "tokens"),
+    ("decoder_input_ids", "target"),
+)
+NO_IDS = ("mask", "type", "segment", "position", "label", "target", "keep")  # parts of other names
+
+
+class Inputs:
+    """The arguments of a pass by their names.
+
+    Args:
+        module: that is called.
+        arguments, keywords: what it is called with.
+    """
+
+    def __init__(self, module: nn.Module, arguments: tuple = (), keywords: dict | None = None):
+        self.given = _named(module, arguments, keywords or {})
+        self.tensors = {name: one for name, one in self.given.items() if isinstance(one, Tensor)}
+
+    def real(self, seen: Seen, writes: bool) -> Real:
+        """What of a call was told to be no padding; `writes`: by a decoder beside an encoder."""
+        _, _, N, M = seen.shape
+        if seen.real is not None:
+            return seen.real
+        if seen.cross:
+            return Real(self._told(READ, M), self._told(WRITTEN, N))
+        return Real(self._told(WRITTEN if writes else READ, M))
+
+    def ids(self, seen: Seen, writes: bool) -> Tensor | None:
+        """(texts, M), the tokens of the keys, where the model was given as many ids.
+
+        A pass with a cache is given those of its queries alone, (texts, N).
+        """
+        if seen.cross:
+            return None
+        names = WRITTEN_IDS if writes else READ_IDS
+        found = [self.tensors[name] for name in names if name in self.tensors][:1]
+        if not found and not writes:
+            found = [one for name, one in self.tensors.items() if not _is_other(name)]
+        found = [one for one in found if _are_ids(one)]
+        if len(found) != 1 or found[0].shape[1] not in seen.shape[-2:]:
+            return None
+        return found[0].detach().cpu().clone()
+
+    def texts(self, rows: int, lengths: Collection[int] = ()) -> int:
+        """Of how many texts so many tables (N, M) of a call are; each of its own if none is told.
+
+        Args:
+            rows: the tables, heads of all texts one after the other.
+            lengths: N and M.
+        """
+        first = next((one for one in self.tensors.values() if one.ndim), None)
+        if first is None:
+            return rows
+        texts = _texts(first, lengths)
+        return texts if texts and rows % texts == 0 else rows
+
+    def _told(self, names: tuple[str, ...], length: int) -> Tensor | None:
+        texts = self.texts(0)
+        for name in names:
+            mask = self.tensors.get(name)
+            if mask is not None and mask.shape == (texts, length):
+                return mask
+        return None
+
+
+def _texts(given: Tensor, lengths: Collection[int]) -> int:
+    if given.ndim == 1 or (given.ndim == 2 and not _are_ids(given) and len(given) in lengths):
+        return 1  # one text, of ids or of vectors
+    if given.ndim == 3 and len(given) in lengths and given.shape[1] not in lengths:
+        return given.shape[1]  # positions come first
+    return len(given)
+
+
+def _is_other(name: str) -> bool:
+    return any(part in name for part in NO_IDS)
+
+
+def _are_ids(tensor: Tensor) -> bool:
+    whole = not (tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool)
+    return tensor.ndim == 2 and whole
+
+
+def _named(module: nn.Module, arguments: tuple, keywords: dict) -> dict[str, Any]:
+    module = getattr(module, "_orig_mod", module)  # what torch.compile wraps has the names
+    signature = inspect.signature(module.forward)
+    try:
+        named = dict(signature.bind_partial(*arguments, **keywords).arguments)
+    except TypeError:  # which the call itself will raise
+        return dict(keywords)
+    for name, parameter in signature.parameters.items():
+        if parameter.kind is parameter.VAR_KEYWORD:
+            named |= named.pop(name, {})
+        elif parameter.kind is parameter.VAR_POSITIONAL:
+            named |= {f"{name}[{i}]": one for i, one in enumerate(named.pop(name, ()))}
+    return named
