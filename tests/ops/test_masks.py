@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heedful.errors import ArgumentError
-from heedful.ops.masks import Causal, Dense, Mask, Packed, Padding, Window
+from heedful.ops.masks import Causal, Dense, Mask, Packed, Padding, Runs, Window
 
 
 @st.composite
@@ -16,7 +16,7 @@ def cases(draw):
     shape = (batch, heads, N, M)
     table = np.ones(shape, bool)
     parts = []
-    for kind in draw(st.lists(st.sampled_from("cwpdb"), min_size=1, max_size=4)):
+    for kind in draw(st.lists(st.sampled_from("cwpdbr"), min_size=1, max_size=4)):
         mask, allowed = _part(draw, kind, shape)
         parts.append(mask)
         for b, h, n, m in np.ndindex(shape):
@@ -40,6 +40,10 @@ def _part(draw, kind, shape):
     if kind == "p":
         keep = random.random((batch, M)) < 0.6
         return Padding(torch.from_numpy(keep)), lambda b, h, n, m: keep[b, m]
+    if kind == "r":
+        first, end = random.integers(-1, M + 2, (2, N))
+        runs = Runs(torch.from_numpy(first), torch.from_numpy(end))
+        return runs, lambda b, h, n, m: first[n] <= m < end[n]
     dense = random.random((batch, 1, N, M)) < 0.6
     if kind == "b":
         packed = Packed.of(torch.from_numpy(dense))

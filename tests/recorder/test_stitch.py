@@ -8,7 +8,7 @@ import heedful
 from heedful.errors import RunError
 from heedful.generate import Sampling, generate
 from heedful.models import GPT, GPTConfig
-from heedful.ops.masks import Causal, Combined, Padding
+from heedful.ops.masks import Causal, Combined, Packed, Padding
 
 transformers.logging.set_verbosity_error()
 SMALL = {"vocab_size": 50, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": None}
@@ -77,7 +77,7 @@ def passes_of(recording, sequence, layer):
     return [one for one in recording.sequences[sequence] if one.layer == layer]
 
 
-def check_rows(call, passes):
+def check_rows(call, passes, keep):
     """Every row is that of its own pass, whose keys are the last ones, with or without padding."""
     rows = call.weights()
     n = len(rows[0])
@@ -85,8 +85,8 @@ def check_rows(call, passes):
         own = one.weights()
         for row in reversed(range(own.shape[1])):
             heads = own[:, row]
-            if not bool(heads.any()):
-                continue  # padding
+            if own.shape[1] == len(keep) and not keep[row]:
+                continue  # padding that the pass itself has kept
             n -= 1
             for head in range(len(heads)):
                 seen = heads[head][heads[head] > 0]
@@ -109,10 +109,79 @@ def test_generation_by_transformers(name, cache, lengths):
         calls = recording.stitched(sequence)
         for layer, (call, map_) in enumerate(zip(calls, maps, strict=True)):
             torch.testing.assert_close(call.weights(), map_[0].detach(), atol=3e-6, rtol=0)
-            check_rows(call, passes_of(recording, sequence, layer))
+            check_rows(call, passes_of(recording, sequence, layer), keep[sequence])
             assert isinstance(call.causes.mask, Causal | Combined)
             assert call.ids.tolist() == text.tolist()
             assert call.check.passed
+
+
+@pytest.mark.parametrize("cache", ["dynamic", "static"])
+def test_rows_are_those_of_their_passes_whatever_the_mask(cache):
+    torch.manual_seed(3)
+    model, _ = made_of("MistralForCausalLM")
+    for lengths, side in (([4, 2], "right"), ([9, 7], "left")):
+        ids, keep = prompts_of(lengths, side)
+        recording, texts = generated(model, ids, keep, cache_implementation=cache)
+        for sequence, text in enumerate(texts):
+            for layer, call in enumerate(recording.stitched(sequence)):
+                assert call.shape[1:] == (len(text), len(text))
+                check_rows(call, passes_of(recording, sequence, layer), keep[sequence])
+
+
+@pytest.mark.parametrize("cache", ["dynamic", "static"])
+def test_padding_before_every_prompt(cache):
+    model, eager = made_of("LlamaForCausalLM")
+    ids, keep = prompts_of([3, 2, 6])
+    recording, texts = generated(model, ids[:2], keep[:2], cache_implementation=cache)
+    for sequence, text in enumerate(texts):
+        maps = eager(text[None], output_attentions=True).attentions
+        for call, map_ in zip(recording.stitched(sequence), maps, strict=True):
+            torch.testing.assert_close(call.weights(), map_[0].detach(), atol=3e-6, rtol=0)
+
+
+def test_attention_by_chunks_is_kept_as_bits():
+    torch.manual_seed(4)
+    config = transformers.Llama4TextConfig(
+        attention_chunk_size=4, head_dim=8, num_local_experts=2, num_experts_per_tok=1,
+        intermediate_size_mlp=48, layer_types=["chunked_attention"] * 2, **WIDE, **SMALL,
+    )  # fmt: skip
+    model = transformers.Llama4ForCausalLM(config).eval()
+    ids, keep = prompts_of([5, 3])
+    recording, texts = generated(model, ids, keep)
+    for sequence, text in enumerate(texts):
+        for layer, call in enumerate(recording.stitched(sequence)):
+            assert isinstance(call.causes.mask, Packed)
+            assert call.shape[1:] == (len(text), len(text))
+            check_rows(call, passes_of(recording, sequence, layer), keep[sequence])
+
+
+def test_some_heads_with_values_from_a_file(llama, tmp_path):
+    with heedful.record(llama, heads=[3, 1], values=True) as recording:
+        llama.generate(PROMPT, max_new_tokens=4, do_sample=False)
+    [call, _] = heedful.load(recording.save(tmp_path / "generation")).stitched()
+    assert call.heads == [3, 1]
+    moved = call.value_norm(1)
+    last = recording[-2]
+    assert last.layer == 0
+    torch.testing.assert_close(moved[-1], last.value_norm(1)[-1])
+    assert call.ids.tolist()[:4] == PROMPT[0].tolist()
+    assert len(call.ids) == 7
+
+
+def test_what_changes_from_pass_to_pass_is_refused(llama):
+    with heedful.record(llama) as recording:
+        llama.generate(PROMPT, max_new_tokens=4, do_sample=False)
+    recording._captures[-1].scale *= 2
+    with pytest.raises(RunError, match="put together truthfully: rows of the whole"):
+        recording.stitched()
+
+
+def test_a_cache_that_was_filled_before_is_refused(llama):
+    cache = llama(PROMPT, use_cache=True).past_key_values
+    with heedful.record(llama) as recording:
+        llama(PROMPT[:, :2], past_key_values=cache)
+    with pytest.raises(RunError, match="filled before"):
+        recording.stitched()
 
 
 def test_nothing_to_stitch():

@@ -231,6 +231,79 @@ class Padding(Mask):
 
 
 @dataclass(frozen=True, eq=False)
+class Runs(Mask):
+    """Query n sees the keys from first[n] up to, and without, end[n].
+
+    So do the documents of one row see themselves alone, and a prefix itself both ways; `& Causal()`
+    hides what comes later.
+
+    Args:
+        first, end: whole numbers (N,); a query whose end is not after its first sees nothing.
+
+    >>> (Runs.from_lengths([2, 1]) & Causal()).crop((3, 3)).int()
+    tensor([[1, 0, 0],
+            [1, 1, 0],
+            [0, 0, 1]], dtype=torch.int32)
+    """
+
+    first: Tensor
+    end: Tensor
+
+    def __post_init__(self) -> None:
+        for tensor in (self.first, self.end):
+            whole = isinstance(tensor, Tensor) and tensor.dtype == torch.long
+            if not whole or tensor.ndim != 1 or len(tensor) != len(self.first):
+                raise ArgumentError(
+                    f"runs from {_told(self.first)} to {_told(self.end)}",
+                    expected="two tensors of as many whole numbers, one for each query",
+                )
+
+    @classmethod
+    def from_lengths(cls, lengths: Sequence[int]) -> Runs:
+        """Documents of these lengths, one after the other, each of which sees itself."""
+        length = torch.as_tensor(list(lengths), dtype=torch.long)
+        end = length.cumsum(0)
+        return cls((end - length).repeat_interleave(length), end.repeat_interleave(length))
+
+    @property
+    def device(self) -> torch.device:  # type: ignore[override]
+        """Where the mask is."""
+        return self.first.device
+
+    def check(self, shape: Shape) -> None:
+        """A run for each query."""
+        if len(self.first) != shape[-2]:
+            raise ArgumentError(f"runs of {len(self.first)} queries", expected=f"{shape[-2]}")
+
+    def allowed(self, query: Tensor, key: Tensor, shape: Shape) -> Tensor:
+        """Keys of the run."""
+        return (self.first[query] <= key) & (key < self.end[query])
+
+    def span(self, queries: range, shape: Shape) -> range:
+        """From the first key that any query sees to the last."""
+        first, end = self._seeing(queries)
+        if not len(first):
+            return range(0)
+        return _within(int(first.min()), int(end.max()), shape)
+
+    def certain(self, queries: range, shape: Shape) -> range:
+        """Where the runs of all queries meet."""
+        first, end = self._seeing(queries)
+        if not len(first) or len(first) < len(queries):
+            return range(0)
+        return _within(int(first.max()), int(end.min()), shape)
+
+    def leaves_every_row(self, shape: Shape) -> bool:
+        """Whether no run is empty."""
+        return bool((self.end.clamp(max=shape[-1]) > self.first.clamp(min=0)).all())
+
+    def _seeing(self, queries: range) -> tuple[Tensor, Tensor]:
+        """The runs of those queries that see anything."""
+        first, end = (part[queries.start : queries.stop] for part in (self.first, self.end))
+        return first[first < end], end[first < end]
+
+
+@dataclass(frozen=True, eq=False)
 class Dense(Mask):
     """Any boolean table that broadcasts to (..., N, M), True = may attend."""
 
@@ -344,6 +417,17 @@ def _meeting(spans: Sequence[range]) -> range:
     """What all ranges have in common."""
     first = max(span.start for span in spans)
     return range(first, max(first, min(span.stop for span in spans)))
+
+
+def _within(first: int, end: int, shape: Shape) -> range:
+    first = min(max(first, 0), shape[-1])
+    return range(first, max(first, min(end, shape[-1])))
+
+
+def _told(tensor: object) -> str:
+    if not isinstance(tensor, Tensor):
+        return type(tensor).__name__
+    return f"{tensor.dtype} {tuple(tensor.shape)}"
 
 
 def _parts(mask: Mask) -> tuple[Mask, ...]:

@@ -42,7 +42,9 @@ class Call:
 
     def __repr__(self) -> str:
         H, N, M = self.shape
-        heads = f"{H} heads" if self.chosen is None else f"heads {_listed(self.chosen)}"
+        heads = f"{H} head{'' if H == 1 else 's'}"
+        if self.chosen is not None:
+            heads = f"head{'' if H == 1 else 's'} {_listed(self.chosen)}"
         return f"<Call {self.name!r}: {self.kind}, {heads}, {N} × {M}, pass {self.forward}>"
 
     @property

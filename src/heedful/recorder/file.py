@@ -15,7 +15,7 @@ from torch import Tensor
 
 from heedful.errors import RunError
 from heedful.files import damaged, load_tensors, save_tensors
-from heedful.ops.masks import Causal, Combined, Mask, Packed, Window
+from heedful.ops.masks import Causal, Combined, Mask, Packed, Runs, Window
 from heedful.recorder import sound
 from heedful.recorder.capture import Capture
 from heedful.recorder.certificate import Check
@@ -170,6 +170,9 @@ def _mask_as_data(mask: Mask | None, name: str, tensors: dict[str, Tensor]) -> A
         return {"causal": mask.offset}
     if isinstance(mask, Window):
         return {"window": mask.size, "offset": mask.offset}
+    if isinstance(mask, Runs):
+        tensors[name] = torch.stack([mask.first, mask.end])
+        return {"runs": name}
     packed = mask if isinstance(mask, Packed) else Packed.of(mask.table)  # type: ignore[attr-defined]
     tensors[name] = packed.bits
     return {"bits": name, "keys": packed.keys}
@@ -185,4 +188,6 @@ def _mask_from_data(data: Any, tensors: dict[str, Tensor]) -> Mask | None:
         return Causal(data["causal"])
     if "window" in data:
         return Window(data["window"], data["offset"])
+    if "runs" in data:
+        return Runs(*tensors[data["runs"]])
     return Packed(tensors[data["bits"]], data["keys"])

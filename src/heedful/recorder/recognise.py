@@ -8,16 +8,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from heedful.ops.masks import Causal, Combined, Dense, Mask, Packed, Window
+from heedful.ops.masks import Causal, Combined, Dense, Mask, Packed, Runs, Window
 from heedful.recorder.seen import Seen
 
 FAINT = -1e4  # added to a score, it leaves nothing of a weight
 
 
 def recognise(mask: Mask | None, shape: tuple[int, int, int]) -> Mask | None:
-    """The same mask, causal or of a window where its table is exactly that; None where all may.
+    """The same mask, as the structure that its table is exactly; None where all may.
 
-    A table that is neither is kept as bits.
+    Causal, of a window, or with one run of keys for each query, as packed documents have; any other
+    table is kept as bits.
 
     >>> table = (Causal() & Window(2)).crop((1, 4, 6))
     >>> recognise(Dense(table), (1, 4, 6))
@@ -33,13 +34,24 @@ def recognise(mask: Mask | None, shape: tuple[int, int, int]) -> Mask | None:
     table = table.expand(*shape[-2:])
     if bool(table.all()):
         return None
-    return next((guess for guess in _guesses(table) if _is(guess, table)), Packed.of(table))
+    return next((guess for guess in _guesses(table) if _is(guess, table)), None) or _any(table)
 
 
 def is_causal(mask: Mask | None) -> bool:
     """Whether no query sees a key after its own position."""
     parts = mask.parts if isinstance(mask, Combined) else (mask,)
     return any(isinstance(part, Causal) for part in parts)
+
+
+def _any(table: Tensor) -> Mask:
+    """What no guess fits: runs, else bits; and causal, where nothing is seen ahead."""
+    N, M = table.shape
+    count, first = table.sum(dim=1), table.int().argmax(dim=1)
+    last = M - 1 - table.flip(1).int().argmax(dim=1)
+    is_run = bool(((count == 0) | (last - first + 1 == count)).all())
+    found = Runs(first, first + count) if is_run else Packed.of(table)
+    has_later = N == 1 or bool(table.triu(1 + M - N).any())
+    return found if has_later else Causal(M - N) & found
 
 
 def _guesses(table: Tensor) -> list[Mask]:

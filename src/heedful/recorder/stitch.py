@@ -85,30 +85,26 @@ def _generates(capture: Capture) -> bool:
 
 
 def _plan(passes: list[Capture], sequence: int) -> Plan:
-    slots = _slots(passes)
+    slots, layouts = _slots(passes), [capture.layouts[sequence] for capture in passes]
     seen = torch.zeros(max(keys.stop for _, keys in slots), dtype=torch.bool)
-    for capture, (queries, keys) in zip(passes, slots, strict=True):
-        columns = keys.start + capture.layouts[sequence].keys
+    for capture, layout, (queries, keys) in zip(passes, layouts, slots, strict=True):
         for _, allowed in _allowed(capture, sequence):
-            seen[columns] |= allowed.any(dim=(0, 1)).cpu()
+            seen[keys.start + layout.keys] |= allowed.any(dim=(0, 1)).cpu()
         # the last key that is seen is that of a query: what a cache has after it is empty
         last = int(seen.nonzero().max()) if bool(seen.any()) else queries.start
         begins_anew = queries.start > 0 and len(keys) <= len(queries)
-        own = queries.start + capture.layouts[sequence].queries
-        if (
-            begins_anew
-            or last not in queries
-            or int(seen[own].sum()) != int(seen[queries.start : queries.stop].sum())
-        ):
+        real = int(seen[queries.start : queries.stop].sum())
+        asked = int(seen[queries.start + layout.queries].sum())
+        if begins_anew or last not in queries or asked != real:
             raise _broken(capture, sequence)
     places = seen.cumsum(0) - 1
     parts = []
-    for capture, (queries, keys) in zip(passes, slots, strict=True):
-        layout = capture.layouts[sequence]
+    for layout, (queries, keys) in zip(layouts, slots, strict=True):
         own, others = queries.start + layout.queries, keys.start + layout.keys
         rows, columns = seen[own].nonzero()[:, 0], seen[others].nonzero()[:, 0]
         parts.append(Part(rows, columns, places[own[rows]], places[others[columns]]))
-    return Plan(parts, _mask(passes, parts, int(seen.sum()), sequence), int(seen.sum()))
+    total = int(seen.sum())
+    return Plan(parts, _mask(passes, parts, total, sequence), total)
 
 
 def _slots(passes: list[Capture]) -> list[tuple[range, range]]:
