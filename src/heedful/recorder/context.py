@@ -147,7 +147,7 @@ class _Recorder:
             raise TypeError("nested tensors, whose sequences have no common shape")
         if torch._C._functorch.maybe_get_level(seen.query) > 0:
             raise TypeError("a call inside torch.func, whose tensors are of its own")
-        seen = self._masks.split(seen)
+        seen = self._masks.split(seen, self.running.forward)
         return replace(seen, bias=self._own(seen.bias), cross=crosses(seen, name))
 
     def _kept(self, seen: Seen, name: str, layer: int) -> Capture:

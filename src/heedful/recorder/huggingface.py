@@ -116,12 +116,18 @@ def translated(
         mask=mask,
         bias=given.get("position_bias"),
         cap=given.get("softcap"),
-        sinks=given.get("s_aux"),
+        sinks=_sinks(given),
         dropout=given.get("dropout") or 0.0,
         door=f"transformers, {implementation}",
         cross=getattr(module, "is_cross_attention", None) or None,
         causal=causal,
     )
+
+
+def _sinks(given: dict) -> Tensor | None:
+    """One for each head, or (Inkling 2) for each query of each."""
+    sinks = given.get("s_aux", given.get("sinks"))
+    return sinks[..., 0] if sinks is not None and sinks.ndim == 4 else sinks
 
 
 def _is_causal(module: nn.Module, given: dict) -> bool:

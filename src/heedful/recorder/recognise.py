@@ -98,11 +98,16 @@ class Masks:
     def __init__(self) -> None:
         self._known: list[tuple[tuple, Any, tuple[Mask | Tensor | None, Tensor | None]]] = []
 
-    def split(self, seen: Seen) -> Seen:
-        """The same call, its mask one of ours or boolean, what it added now part of the bias."""
+    def split(self, seen: Seen, forward: int) -> Seen:
+        """The same call, its mask one of ours or boolean, what it added now part of the bias.
+
+        Args:
+            seen: a call.
+            forward: the number of its pass; what a function of a mask reads may change with it.
+        """
         if seen.mask is None or isinstance(seen.mask, Mask):
             return seen
-        place = (*_place(seen.mask), *seen.shape)
+        place = (forward, *_place(seen.mask), *seen.shape)
         parts = next((parts for known, _, parts in self._known if known == place), None)
         if parts is None:
             parts = _parts(seen.mask, seen)
@@ -116,14 +121,14 @@ class Masks:
 def _place(mask: Any) -> tuple:
     """What tells one mask from another, and from itself after a change in place."""
     if not isinstance(mask, Tensor):
-        return (id(mask),)
+        return (id(mask.mask_mod),)
     version = 0 if mask.is_inference() else mask._version
     return mask.data_ptr(), mask.shape, mask.stride(), mask.dtype, version
 
 
 def _parts(mask: Any, seen: Seen) -> tuple[Tensor | None, Tensor | None]:
     B, H, N, M = seen.shape
-    if not isinstance(mask, Tensor):  # flex attention's BlockMask
+    if not isinstance(mask, Tensor):  # flex attention's
         from torch.nn.attention.flex_attention import create_mask
 
         return create_mask(mask.mask_mod, B, H, N, M, device=seen.query.device), None

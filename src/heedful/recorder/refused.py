@@ -9,14 +9,11 @@ from heedful.recorder import huggingface
 
 BAND = "a band of neighbours and a few global tokens"
 BLOCKS = "blocks of neighbours"
-SINKS = "scores with a sink of its own for each query"
 LAYOUTS = {  # classes of modules, and how they attend
     "AutoformerAttention": "delays of the whole series",
     "BigBirdBlockSparseAttention": "blocks and random blocks",
     "BigBirdPegasusBlockSparseAttention": "blocks and random blocks",
     "InformerProbSparseAttention": "a few chosen queries, the others take a mean",
-    "Inkling2FullAttention": SINKS,
-    "Inkling2SlidingAttention": SINKS,
     "LEDEncoderSelfAttention": BAND,
     "LongformerSelfAttention": BAND,
     "LongT5LocalAttention": BLOCKS,

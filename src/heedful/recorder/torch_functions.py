@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch._higher_order_ops.flex_attention import flex_attention
 from torch.overrides import TorchFunctionMode
 
 from heedful.ops.fused import four_axes
@@ -68,9 +69,28 @@ class _Mode(TorchFunctionMode):
         if function in SDPA:
             if self.here():
                 self.see(translated, self.texts, output, *arguments, **keywords)
+        elif function is flex_attention:
+            if self.here():
+                self.see(flexed, output, *arguments)
         elif self.here():
             self.by_hand.follow(function, arguments, keywords, output)
         return output
+
+
+class FlexMask(NamedTuple):
+    """The mask of flex attention as its kernel has it: a function of batch, head, query and key."""
+
+    mask_mod: Callable
+
+
+def flexed(
+    output: tuple, query: Tensor, key: Tensor, value: Tensor, change: Callable, mask: tuple,
+    scale: float, *_: Any,
+) -> Seen:  # fmt: skip
+    """A call of flex attention, which has changed no score but by its mask."""
+    if change.__name__ != "_identity":
+        raise TypeError("flex attention with a score_mod, whose weights are of another form")
+    return Seen(query, key, value, output[0], scale, mask=FlexMask(mask[-1]), door="flex_attention")
 
 
 def translated(
