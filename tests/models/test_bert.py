@@ -196,6 +196,19 @@ def test_old_names_positions_and_copies_of_the_table(tmp_path):
     same_everywhere(load_model(tmp_path), theirs, *batch())
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_shards_of_each_type(dtype, tmp_path):
+    """Queries, keys and values, which ours has as one, may lie in different shards."""
+    theirs = bert("BertForPreTraining").to(dtype)
+    theirs.save_pretrained(tmp_path, max_shard_size="5KB")
+    index = json.loads((tmp_path / "model.safetensors.index.json").read_text())["weight_map"]
+    layer = "bert.encoder.layer.1.attention.self"
+    assert len({index[f"{layer}.{part}.weight"] for part in ("query", "key", "value")}) > 1
+    ours = load_model(tmp_path)
+    assert {parameter.dtype for parameter in ours.parameters()} == {dtype}
+    same_everywhere(load_model(tmp_path, dtype=torch.float32), theirs.float(), *batch())
+
+
 def test_one_training_step_gives_the_same_loss_and_gradients(saved):
     """Id 0 is among the ids: reading it does not train its row, guessing it does."""
     theirs, ours = saved(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)

@@ -163,6 +163,21 @@ def test_greedy_tokens_are_those_of_transformers(cache, lively):
     assert len(set(expected.tolist())) > 9  # the numbers decide, not one token that always wins
 
 
+def test_greedy_tokens_of_the_deepest_size(tmp_path):
+    layers, heads = SIZES["xl"]
+    sizes = {"n_layer": layers, "n_head": heads, "n_embd": 2 * heads}
+    theirs = gpt2(deviation=0.4, tie_word_embeddings=False, **sizes)
+    with torch.no_grad():
+        theirs.transformer.wpe.weight.mul_(4)
+    theirs.save_pretrained(tmp_path)
+    ids = torch.randint(VOCABULARY, (1, 7))
+    expected = theirs.generate(ids, max_new_tokens=64, do_sample=False, pad_token_id=0)[0, 7:]
+    sampling = Sampling(temperature=0.0)
+    greedy = generate(load_model(tmp_path), ids[0].tolist(), tokens=64, sampling=sampling)
+    assert torch.cat(list(greedy)).tolist() == expected.tolist()
+    assert len(set(expected.tolist())) > 1
+
+
 @pytest.mark.parametrize("cached", [True, False], ids=["cache", "no cache"])
 @pytest.mark.parametrize("positions", ["learned", "rotary", "sinusoidal"])
 def test_prompts_of_unequal_length_continue_as_each_alone(positions, cached, lively):
@@ -366,6 +381,9 @@ def test_one_error_lists_all_tensors_that_do_not_fit(spoiled):
         ({"architectures": ["GPT2ForSequenceClassification"]}, "heedful.record"),
         ({"model_type": "bloom", "architectures": ["BloomForCausalLM"]}, "BloomForCausalLM"),
         ({"model_type": "bloom", "architectures": None}, "bloom"),
+        ({"architectures": "BloomForCausalLM"}, "architecture BloomForCausalLM"),
+        ({"architectures": 3}, "architecture 3"),
+        ({"architectures": {"a": 1}}, "architecture {'a': 1}"),
         ({"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx = True"),
         ({"activation_function": "silu"}, "silu"),
         ({"n_head": 5}, "5 heads for a width of 24"),

@@ -155,6 +155,17 @@ def test_attention_by_chunks_is_kept_as_bits():
             check_rows(call, passes_of(recording, sequence, layer), keep[sequence])
 
 
+def test_a_bias_that_begins_with_the_second_token():
+    torch.manual_seed(7)
+    config = transformers.BloomConfig(hidden_size=32, n_layer=2, n_head=4, **SMALL)
+    model = transformers.BloomForCausalLM(config).eval()
+    ids, keep = prompts_of([1])
+    recording, [text] = generated(model, ids, keep)
+    maps = model(text[None], output_attentions=True).attentions
+    for call, map_ in zip(recording.stitched(), maps, strict=True):
+        torch.testing.assert_close(call.weights(), map_[0].detach(), atol=2e-6, rtol=0)
+
+
 def test_some_heads_with_values_from_a_file(llama, tmp_path):
     with heedful.record(llama, heads=[3, 1], values=True) as recording:
         llama.generate(PROMPT, max_new_tokens=4, do_sample=False)

@@ -216,3 +216,14 @@ def test_a_vocabulary_that_is_none(content, words, tmp_path):
     (tmp_path / "vocab.txt").write_bytes(content)
     with pytest.raises(RunError, match=words):
         load_tokenizer(tmp_path)
+
+
+def test_a_vocabulary_that_has_no_piece_for_unknown_words(tmp_path):
+    """An added [UNK] is not the vocabulary's: the library would fail at the first such word."""
+    WordPieceTokenizer.train([TEXT], 190).save(tmp_path)
+    path = tmp_path / "tokenizer.json"
+    content = json.loads(path.read_text("utf-8"))
+    del content["model"]["vocab"]["[UNK]"]
+    path.write_text(json.dumps(content), "utf-8")
+    with pytest.raises(RunError, match=r"a vocabulary without \[UNK\];"):
+        load_tokenizer(tmp_path)

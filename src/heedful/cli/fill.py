@@ -89,6 +89,10 @@ def _filled(opened: BertRun, texts: list[str], gaps: list[Gap]) -> list[str]:
     words = iter(gaps)
     found = []
     for text in texts:
-        first, *rest = text.split(mask)
-        found.append(first + "".join(next(words).guesses[0].word + part for part in rest))
+        line, *rest = text.split(mask)
+        for part in rest:
+            word = next(words).guesses[0].word
+            goes_on = word.startswith("##")  # a piece within a word: it joins the one before
+            line = (line.rstrip() if goes_on else line) + word.removeprefix("##") + part
+        found.append(line)
     return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from heedful.cli import training as terminal
 from heedful.cli.options import SectionedCommand, given, program, settings_of
 from heedful.errors import ArgumentError, RunError
 from heedful.models import BertConfig, GPTConfig, Seq2SeqConfig
-from heedful.text import BPETokenizer, CharacterTokenizer, PairFile, WordPieceTokenizer
+from heedful.text import BPETokenizer, CharacterTokenizer, WordPieceTokenizer
 from heedful.train import (
     PRESETS,
     Ended,
@@ -191,11 +192,12 @@ def _refuse_foreign(model: dict[str, Any], recipe: Recipe) -> None:
     """Refuse settings of the other kind of model; what neither has is refused with the nearest."""
     known = OF_GPT | OF_BERT | OF_PAIRS
     has = {field.name for field in dataclasses.fields(recipe.model)}
+    free = sorted(has - {"vocabulary", "padding"} - set(TRAINED))
     for name in model:
         if name in known - has:
             raise ArgumentError(
                 f"{name} = {model[name]!r} for a model of the kind {recipe.kind}",
-                expected="a setting of such a model: " + ", ".join(sorted(has - {"vocabulary"})),
+                expected="a setting of such a model: " + ", ".join(free),
             )
 
 
@@ -260,10 +262,11 @@ def _say_end(
     plan: Plan, prepared: Prepared, training: Training, ended: Ended, screen: Console
 ) -> None:
     out, progress = plan.directory, training.progress
+    typed = shlex.quote(str(out))
     screen.print()
     if ended.why == "stopped":
         screen.print(f"Stopped and saved at step {ended.step:,}. Go on with:")
-        screen.print(f"  {program()} train --out {out} --resume", style="bold", soft_wrap=True)
+        screen.print(f"  {program()} train --out {typed} --resume", style="bold", soft_wrap=True)
         return
     if ended.why == "early":
         screen.print(f"Stopped early: no lower validation loss for {progress.waited} validations.")
@@ -275,11 +278,7 @@ def _say_end(
     picture = terminal.draw_losses(out, out / "loss.png")
     screen.print(f"Saved in {out}" + (f"; its loss curve is {picture}." if picture else "."))
     screen.print("\nNext:", style="dim")
-    command, text = "generate", "Once upon a time"
-    if isinstance(prepared.tokens, PairFile):
-        source, _ = prepared.tokens[len(prepared.tokens) - 1]
-        command, text = "translate", prepared.tokenizer.decode(source[:-1])
-    elif isinstance(prepared.config, BertConfig):
-        command, text = "fill", "Once upon a [MASK]."
+    command, text = terminal.to_try(prepared)
     for name in (command, "plot"):
-        screen.print(f'  {program()} {name} {out} "{text}"', soft_wrap=True)
+        line = f"  {program()} {name} {typed} {terminal.quoted(text)}"
+        screen.print(line, soft_wrap=True, markup=False)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -13,11 +15,14 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
 
 from heedful.models import BertConfig, GPTConfig, Seq2SeqConfig
-from heedful.text import LICENCE, TITLE, BPETokenizer, WordPieceTokenizer
+from heedful.text import LICENCE, TITLE, BPETokenizer, PairFile, Tokenizer, WordPieceTokenizer
 from heedful.train import Ended, Plan, Prepared, Training, read_metrics
+from heedful.train.filling import FRAME
 from heedful.train.run import METRICS
 from heedful.views.progress import training_view
 from heedful.views.terminal import count, facts, many
+
+LOOKED_AT = 4096  # tokens in which a text to try is looked for
 
 
 def prepare(make: Callable[..., Prepared], plan: Plan, console: Console) -> Prepared:
@@ -88,6 +93,49 @@ def train(training: Training, console: Console) -> Ended:
             if isinstance(event, Ended):
                 ended = event
     return ended
+
+
+def to_try(prepared: Prepared) -> tuple[str, str]:
+    """The command that shows what a model has learned, and a text for it that it has not seen.
+
+    The text is from the part kept for validation; for a BERT a word of it is hidden.
+    """
+    tokenizer, tokens, config = prepared
+    if isinstance(tokens, PairFile):
+        source, _ = tokens[len(tokens) - 1]
+        return "translate", tokenizer.decode(source[:-1])
+    kept = tokens.validation if len(tokens.validation) else tokens.train
+    text = tokenizer.decode(kept[:LOOKED_AT])
+    if not isinstance(config, BertConfig):
+        return "generate", _part(tokenizer, text, 4, config.context)
+    words = _part(tokenizer, text, 9, config.context - FRAME).split()
+    whole = [n for n, word in enumerate(words) if len(tokenizer.encode(word)) == 1]
+    hidden = whole[len(whole) // 2] if whole else len(words) // 2
+    gap = tokenizer.decode([tokenizer.special["mask"]])
+    return "fill", " ".join([*words[:hidden], gap, *words[hidden + 1 :]])
+
+
+def _part(tokenizer: Tokenizer, text: str, words: int, tokens: int) -> str:
+    """Some words of a text, shorter where they would be more than so many tokens.
+
+    The beginning of a sentence or a line where there is one of plain words, else what comes.
+    """
+    run = rf"[^\W\d_]+(?: [^\W\d_]+){{{words - 1}}}(?!\w)"
+    found = re.search(rf"(?:(?<=[.!?] )|(?<=\n)){run}", text) or re.search(rf"(?<=\s){run}", text)
+    split = text.split()  # the first may be the end of a word
+    part = found[0] if found else " ".join(split[1 : words + 1] or split)
+    while len(part) > 1 and len(tokenizer.encode(part)) > tokens:
+        part = part.rpartition(" ")[0] or part[: len(part) // 2]
+    return part
+
+
+def quoted(text: str) -> str:
+    """A text as one argument of a command: in double quotes where a shell reads these alike.
+
+    >>> print(quoted("It was a"), quoted('at $5 "each"'))
+    "It was a" 'at $5 "each"'
+    """
+    return shlex.quote(text) if re.search(r'["$`\\!]', text) else f'"{text}"'
 
 
 def show(console: Console, pairs: list[tuple[str, str]]) -> None:

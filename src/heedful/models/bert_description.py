@@ -43,8 +43,7 @@ def read_config(description: Mapping[str, Any], names: Collection[str]) -> BertC
             f"a BERT with hidden_act = {activation!r}",
             expected="one of " + ", ".join(ACTIVATION_OF),
         )
-    kind = (description.get("architectures") or ["BertModel"])[0]
-    masked_words, next_sentence = HEADS[kind]
+    masked_words, next_sentence = HEADS[class_of(description) or "BertModel"]
     masked_words = masked_words or "cls.predictions.bias" in names
     if masked_words and not description.get("tie_word_embeddings", True):
         raise RunError("a BERT with tie_word_embeddings = False", expected="True")
@@ -66,6 +65,12 @@ def read_config(description: Mapping[str, Any], names: Collection[str]) -> BertC
         dropout=description.get("hidden_dropout_prob", 0.1),
         attention_dropout=description.get("attention_probs_dropout_prob", 0.1),
     )
+
+
+def class_of(description: Mapping[str, Any]) -> Any:
+    """The class of transformers that a `config.json` is of, the first it lists; None where none."""
+    named = description.get("architectures") or None
+    return named[0] if isinstance(named, list) else named
 
 
 def unlike(config: BertConfig) -> list[str]:

@@ -95,7 +95,7 @@ def load_pretrained(
 def _architecture(description: Any, directory: Path) -> Architecture:
     described = description if isinstance(description, Mapping) else {}
     kind = described.get("model_type")
-    found = (described.get("architectures") or [None])[0]
+    found = bert_description.class_of(described)
     architecture = ARCHITECTURES.get(str(kind))
     if architecture is None or found not in (None, *architecture.classes):
         ours = ", ".join(name for known in ARCHITECTURES.values() for name in known.classes)

@@ -68,9 +68,11 @@ class WordPieceTokenizer(Tokenizer):
         named = {**NAMES, **(names or {})}
         ids = {role: library.token_to_id(token) for role, token in named.items()}
         missing = [named[role] for role in NEEDED if ids[role] is None]
+        if library.model.unk_token not in library.get_vocab(with_added_tokens=False):
+            missing.append(library.model.unk_token)  # added is not enough: encoding would fail
         if missing:
             raise ArgumentError(
-                f"a vocabulary without {', '.join(missing)}",
+                f"a vocabulary without {', '.join(dict.fromkeys(missing))}",
                 expected="BERT's special tokens",
                 cause="the vocabulary of another model, or only a part of it",
             )

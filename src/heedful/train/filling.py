@@ -79,11 +79,11 @@ class Filling:
         return self._with_gaps(texts, random)
 
     def every(self, data: np.ndarray, batch: int) -> Iterator[Gaps]:
-        """Parts that do not overlap, the last shorter; always with the same gaps."""
+        """Parts that do not overlap, the last shorter; the same gaps always, in any batches."""
+        random = np.random.default_rng(0)
         for start in range(0, len(data), batch * self.length):
             part = data[start : start + batch * self.length]
             whole = len(part) // self.length * self.length
-            random = np.random.default_rng(start)
             if whole:
                 yield self._with_gaps(part[:whole].reshape(-1, self.length), random)
             if whole < len(part):
@@ -102,16 +102,21 @@ class Filling:
         return loss(logits, batch.words, smoothing)
 
     def _with_gaps(self, texts: np.ndarray, random: np.random.Generator) -> Gaps:
-        """The same number of gaps in each text (B, n), one at least; framed, (B, n + 2)."""
-        asked = max(1, round(ASKED * texts.shape[1]))
-        places = random.random(texts.shape).argsort(1) < asked
-        fate = np.where(places, random.random(texts.shape), 1.0)
-        shown = np.full((len(texts), texts.shape[1] + FRAME), self.special["sep"])
+        """The same number of gaps in each text (B, n), one at least; framed, (B, n + 2).
+
+        What is drawn for a text is drawn together, so that its gaps are the same in any batch.
+        """
+        size = texts.shape[1]
+        asked = max(1, round(ASKED * size))
+        order, fate, other = random.random((len(texts), 3, size)).swapaxes(0, 1)
+        places = order.argsort(1) < asked
+        others = self.words[(other * len(self.words)).astype(np.int64)]
+        shown = np.full((len(texts), size + FRAME), self.special["sep"])
         shown[:, 0] = self.special["cls"]
-        shown[:, 1:-1] = np.where(
-            fate < HIDDEN,
-            self.special["mask"],
-            np.where(fate < HIDDEN + SWAPPED, random.choice(self.words, texts.shape), texts),
+        shown[:, 1:-1] = np.select(
+            [~places, fate < HIDDEN, fate < HIDDEN + SWAPPED],
+            [texts, self.special["mask"], others],
+            texts,
         )
         return Gaps(
             torch.from_numpy(shown),
