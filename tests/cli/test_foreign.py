@@ -118,7 +118,9 @@ def test_a_decoder_of_another_family(llama, said, tmp_path):
 
 
 def test_an_encoder_decoder_is_recorded_over_a_text_and_its_translation(t5, said, tmp_path):
-    assert said("record", t5, TEXT, "--out", tmp_path / "r")[0] == 0
+    status, output, _ = said("record", t5, TEXT, "--out", tmp_path / "r")
+    assert status == 0
+    told = " ".join(output.split())
     calls = list(heedful.load(tmp_path / "r"))
     tokenizer = transformers.AutoTokenizer.from_pretrained(t5)
     ids = tokenizer(TEXT, return_tensors="pt")["input_ids"]
@@ -126,6 +128,8 @@ def test_an_encoder_decoder_is_recorded_over_a_text_and_its_translation(t5, said
     model = family.from_pretrained(t5)
     target = model.generate(ids, do_sample=False, max_new_tokens=64)
     target = target[:, :-1] if target[0, -1] == 1 else target
+    assert "6 calls (2 self, 2 causal, 2 cross) of 3 heads" in told
+    assert f"tokens {ids.shape[1]} read, {target.shape[1]} written" in told
     output = eager(t5, family, input_ids=ids, decoder_input_ids=target)
     parts = (output.encoder_attentions, output.decoder_attentions, output.cross_attentions)
     for name, maps in zip(("self", "causal", "cross"), parts, strict=True):

@@ -10,7 +10,7 @@ from rich.console import Console
 import heedful
 from heedful.cli.heads import rows_of
 from heedful.cli.main import run
-from heedful.cli.record import certified
+from heedful.cli.record import _heads, certified
 from heedful.recorder import from_attentions, kinds
 from heedful.views import progress
 
@@ -143,6 +143,29 @@ class Half(torch.nn.Module):
 
 
 HALF = Half()
+
+
+def test_a_layer_that_runs_twice_is_one_whose_calls_are_told_apart(said, tmp_path):
+    path = tmp_path / "twice.safetensors"
+    with heedful.record(HALF) as recording:
+        HALF(torch.randn(1, 2, 5, 4))
+    recording.save(path)
+    assert _heads(recording) == "2 calls of 1 layer of 2 heads"
+    header, *lines = said("heads", path, "--sort", "entropy", "--count", "1")[1].splitlines()
+    assert header.split()[:3] == ["head", "call", "kind"]
+    rows = json.loads(said("heads", path, "--json")[1])
+    assert [row["call"] for row in rows] == [0, 0, 1, 1]
+    highest = max(rows, key=lambda row: row["entropy"])
+    assert lines[0].split()[:2] == [f"0.{highest['head']}", str(highest["call"])]
+
+
+def test_a_head_of_no_kind_has_a_dash(said, tmp_path):
+    map_ = torch.full((12, 12), 0.004)
+    for n in range(12):
+        map_[n, [(n + 5) % 12, (n + 6) % 12]] = 0.48
+    path = from_attentions([map_[None, None]]).save(tmp_path / "none.safetensors")
+    assert said("heads", path)[1].splitlines()[1].split()[1] == "–"
+    assert json.loads(said("heads", path, "--json")[1])[0]["kind"] == "-"
 
 
 def test_progress_is_told_from_nothing_to_all(trained, tmp_path):

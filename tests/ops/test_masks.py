@@ -85,6 +85,54 @@ def test_nothing_is_allowed_outside_the_span(case, data):
     assert not rows[..., span.stop :].any()
 
 
+@given(cases(), st.data())
+@settings(max_examples=150, deadline=None)
+def test_all_is_allowed_that_is_certain(case, data):
+    mask, shape, table = case
+    first = data.draw(st.integers(0, shape[-2] - 1))
+    queries = range(first, data.draw(st.integers(first + 1, shape[-2])))
+    certain = mask.certain(queries, shape)
+    rows = table[:, :, queries.start : queries.stop]
+    assert 0 <= certain.start <= certain.stop <= shape[-1]
+    assert rows[..., certain.start : certain.stop].all()
+    if mask.leaves_every_row(shape):
+        assert table.any(-1).all()
+
+
+@given(st.lists(st.integers(0, 5), min_size=1, max_size=6), st.data())
+@settings(max_examples=100, deadline=None)
+def test_runs_from_lengths_are_documents_that_see_themselves(lengths, data):
+    mask, total = Runs.from_lengths(lengths), sum(lengths)
+    document = [d for d, length in enumerate(lengths) for _ in range(length)]
+    table = np.array([[a == b for b in document] for a in document], bool).reshape(total, total)
+    np.testing.assert_array_equal(mask.crop((total, total)).numpy(), table)
+    if not total:
+        return
+    assert mask.leaves_every_row((total, total))
+    first = data.draw(st.integers(0, total - 1))
+    queries = range(first, data.draw(st.integers(first + 1, total)))
+    rows = table[queries.start : queries.stop]  # of neighbours both are as tight as can be
+    for found, keys in (
+        (mask.span(queries, (total, total)), rows.any(0)),
+        (mask.certain(queries, (total, total)), rows.all(0)),
+    ):
+        assert list(found) == np.flatnonzero(keys).tolist()
+    causal = (mask & Causal()).crop((total, total), queries)
+    np.testing.assert_array_equal(causal.numpy(), rows & np.tri(total, dtype=bool)[queries])
+
+
+def test_a_run_that_sees_nothing():
+    """One that ends before it begins, one past the keys, and one between."""
+    runs = Runs(torch.tensor([3, 9, 1]), torch.tensor([2, 11, 3]))
+    shape = (3, 5)
+    assert runs.crop(shape).int().tolist() == [[0] * 5, [0] * 5, [0, 1, 1, 0, 0]]
+    assert not runs.leaves_every_row(shape)
+    assert [list(runs.span(range(n, n + 1), shape)) for n in range(3)] == [[], [], [1, 2]]
+    assert list(runs.span(range(1), shape)) == list(runs.certain(range(3), shape)) == []
+    assert Runs(torch.tensor([0, 2]), torch.tensor([1, 5])).leaves_every_row((2, 3))
+    assert not Runs(torch.tensor([0, 4]), torch.tensor([1, 5])).leaves_every_row((2, 3))
+
+
 def test_spans_are_tight_where_the_structure_says_so():
     shape = (1, 1, 100, 120)
     assert Causal().span(range(10, 20), shape) == range(40)
@@ -154,6 +202,11 @@ def test_padding_sides():
         (lambda: Padding([True]), "torch.bool"),
         (lambda: Causal(1.5), "whole number"),
         (lambda: Window(2.5), "whole number"),
+        (lambda: Runs(torch.zeros(3), torch.ones(3)), "torch.float32"),
+        (lambda: Runs(torch.zeros(3).long(), torch.ones(4).long()), "as many whole numbers"),
+        (lambda: Runs(torch.zeros(1, 3).long(), torch.ones(1, 3).long()), r"\(1, 3\)"),
+        (lambda: Runs([0], [1]), "list"),
+        (lambda: Runs.from_lengths([2, 1]).crop((4, 3)), "runs of 3 queries; expected 4"),
         (lambda: Causal().crop((3, 4), queries=[3]), "query index 3"),
         (lambda: Causal().crop((3, 4), keys=[-5]), "key index -5"),
     ],

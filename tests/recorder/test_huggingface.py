@@ -1,6 +1,8 @@
 """The door of transformers: what it refuses, and that it leaves nothing behind."""
 
+import contextlib
 import sys
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -114,6 +116,190 @@ def test_the_name_of_a_module_tells_cross_attention(name, crosses):
     seen = Seen(query, query, query, None, 1.0)
     assert capture.crosses(seen, name) is crosses
     assert capture.crosses(replace(seen, cross=True), name)
+
+
+def stance():
+    """How torch's compiler stands in this process."""
+    return torch._dynamo.eval_frame._stance.stance
+
+
+@pytest.mark.parametrize("first_out", [0, 1])
+def test_two_threads_that_leave_in_any_order_leave_nothing_patched(model, first_out):
+    """Both are inside at once; each has its own model's calls, also when the other has left."""
+    original, before = AttentionInterface.get_interface, stance()
+    models = [model, transformers.LlamaModel(model.config).eval()]
+    both, left = threading.Barrier(2, timeout=20), threading.Event()
+    found, errors = {}, []
+
+    def run(me):
+        with torch.no_grad(), heedful.record(models[me]) as recording:
+            found[me] = recording
+            both.wait()
+            models[me](IDS[:, : 5 + me])
+            both.wait()
+            if me != first_out:
+                assert left.wait(20)
+                assert AttentionInterface.get_interface is not original
+                assert stance() == "force_eager"
+                models[me](IDS[:, : 5 + me])
+        left.set()
+
+    def guarded(me):
+        try:
+            run(me)
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=guarded, args=(me,)) for me in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert not errors
+    assert AttentionInterface.get_interface is original
+    assert stance() == before
+    assert huggingface._listeners == []
+    for me, recording in found.items():
+        assert len(recording) == (2 if me == first_out else 4)
+        assert {call.shape for call in recording} == {(2, 5 + me, 5 + me)}
+        assert all(call.check.passed for call in recording)
+    for one in models:
+        assert not any(module._forward_hooks for module in one.modules())
+
+
+def test_nested_recordings_and_one_in_another_thread_inside(model):
+    """The inner ones leave, and the outer goes on."""
+    original = AttentionInterface.get_interface
+    other = transformers.LlamaModel(model.config).eval()
+
+    def elsewhere():
+        with heedful.record(other) as third:
+            other(IDS)
+        lengths.append(len(third))
+
+    lengths = []
+    with torch.no_grad(), heedful.record(model) as outer:
+        with heedful.record(model.layers[1]) as inner:
+            model(IDS)
+            thread = threading.Thread(target=elsewhere)
+            thread.start()
+            thread.join(30)
+        model(IDS)
+    assert lengths == [2]
+    assert AttentionInterface.get_interface is original
+    assert [call.name for call in inner] == ["self_attn"]
+    assert [call.name for call in outer] == ["layers.0.self_attn", "layers.1.self_attn"] * 2
+    assert [call.forward for call in outer] == [0, 0, 1, 1]
+    assert torch.equal(inner[0].weights(), outer[1].weights())
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of scripting
+def test_a_scripted_part_is_run_and_the_others_are_recorded(model):
+    gate = nn.Sequential(nn.Linear(16, 16), nn.Sigmoid())
+    model.layers[0].mlp = torch.jit.script(gate)
+    with torch.no_grad():
+        before = model(IDS)[0]
+        with heedful.record(model) as recording:
+            during = model(IDS)[0]
+    assert torch.equal(before, during)
+    assert [call.name for call in recording] == ["layers.0.self_attn", "layers.1.self_attn"]
+    assert all(call.check.passed for call in recording)
+
+
+class OddError(Exception):
+    pass
+
+
+ENDS = {
+    "a hook before": lambda part, fail: part.register_forward_pre_hook(fail),
+    "a hook before all others": lambda part, fail: part.register_forward_pre_hook(
+        fail, prepend=True
+    ),
+    "a hook after": lambda part, fail: part.register_forward_hook(fail),
+    "a hook after all others": lambda part, fail: part.register_forward_hook(fail, prepend=True),
+}
+
+
+@pytest.mark.parametrize("error", [OddError, KeyboardInterrupt])
+@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize("place", ["layers.1", "layers.1.self_attn.o_proj", "layers.0.mlp", ""])
+@pytest.mark.parametrize("inside", [True, False])
+def test_after_a_pass_that_ended_early_the_next_has_right_names(model, end, place, error, inside):
+    """Whether the user's hook was there before the record or comes while it runs."""
+
+    def fail(*_):
+        raise error
+
+    part = model.get_submodule(place)
+    names = ["layers.0.self_attn", "layers.1.self_attn"]
+    handle = None if inside else ENDS[end](part, fail)
+    with torch.no_grad(), heedful.record(model) as recording:
+        handle = handle or ENDS[end](part, fail)
+        with pytest.raises(error):
+            model(IDS)
+        done = len(recording)
+        handle.remove()
+        model(IDS)
+        model(IDS)
+    assert [call.name for call in recording] == names[:done] + names * 2
+    passes = [call.forward for call in recording][done:]
+    assert passes == [passes[0]] * 2 + [passes[0] + 1] * 2
+    assert passes[0] == (1 if done else passes[0])
+
+
+@pytest.mark.parametrize("error", [OddError, KeyboardInterrupt])
+def test_after_a_layer_that_was_interrupted_the_next_pass_has_right_names(model, error):
+    inner, original = model.layers[1].mlp, model.layers[1].mlp.forward
+
+    def forward(*given):
+        inner.forward = original
+        raise error
+
+    inner.forward = forward
+    with torch.no_grad(), heedful.record(model) as recording:
+        with pytest.raises(error):
+            model(IDS)
+        model(IDS)
+    assert [call.name for call in recording] == ["layers.0.self_attn", "layers.1.self_attn"] * 2
+    assert [call.forward for call in recording] == [0, 0, 1, 1]
+    assert torch.equal(recording[0].weights(), recording[2].weights())
+
+
+class Catching(nn.Module):
+    """Goes on after its part has raised, and attends itself."""
+
+    def __init__(self, part):
+        super().__init__()
+        self.part = part
+
+    def forward(self, x):
+        with contextlib.suppress(OddError, KeyboardInterrupt):
+            self.part(x)
+        return nn.functional.scaled_dot_product_attention(x, x, x)
+
+
+@pytest.mark.parametrize("error", [OddError, KeyboardInterrupt])
+@pytest.mark.parametrize("end", ENDS)
+def test_a_model_that_catches_what_a_part_raises_keeps_its_names(end, error):
+    def fail(*_):
+        raise error
+
+    model = nn.Sequential(Catching(nn.Identity()), Catching(nn.Identity()))
+    ENDS[end](model[0].part, fail)
+
+    class Last(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = model
+
+        def forward(self, x):
+            x = self.inner(x)
+            return nn.functional.scaled_dot_product_attention(x, x, x)
+
+    with heedful.record(last := Last()) as recording:
+        last(torch.randn(1, 2, 3, 4))
+    assert [call.name for call in recording][1:] == ["inner.1", "Last"]
+    assert [call.forward for call in recording] == [0, 0, 0]
 
 
 def test_longformer_is_refused_by_name():

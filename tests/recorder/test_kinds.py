@@ -6,6 +6,7 @@ import torch
 
 import heedful
 from heedful.models import GPT, GPTConfig
+from heedful.ops import statistics as of
 from heedful.recorder import from_attentions, kinds
 
 # Five tokens, twice, with others between: every second occurrence has a token before it
@@ -96,4 +97,23 @@ def test_scores_of_a_model_are_those_of_its_maps_by_loops():
 
 def test_without_tokens_two_kinds_are_left_out():
     recording = from_attentions([torch.eye(4).expand(1, 2, 4, 4)])
-    assert set(kinds.scores(recording[0])) == set(kinds.KINDS) - {"induction", "duplicate"}
+    found = kinds.scores(recording[0])
+    assert set(found) == {*kinds.KINDS, *kinds.MEANS} - {"induction", "duplicate"}
+    assert kinds.names(found) == ["self", "self"]
+
+
+def test_the_means_beside_the_scores_are_those_of_the_summary():
+    call = from_attentions([torch.rand(1, 3, 7, 7).softmax(-1)])[0]
+    found, summary = kinds.scores(call), call.summary()
+    for name in kinds.MEANS:
+        torch.testing.assert_close(found[name], summary[name])
+
+
+def test_all_is_one_pass_whose_share_is_told(monkeypatch):
+    passes, shares = [], []
+    blocks = of.blocks
+    monkeypatch.setattr(of, "blocks", lambda *a, **k: passes.append(1) or blocks(*a, **k))
+    kinds.scores(call_of(HEADS["broad"]), shares.append)
+    assert len(passes) == 1
+    assert shares == sorted(shares)
+    assert shares[-1] == 1.0

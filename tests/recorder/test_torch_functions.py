@@ -1,6 +1,7 @@
 """The doors of torch's own functions: SDPA, nn.MultiheadAttention, and a softmax by hand."""
 
 import math
+import operator
 
 import pytest
 import torch
@@ -237,3 +238,196 @@ def test_a_compiled_model_and_inference_mode():
     assert [call.name for call in recording] == ["self_attn"]
     torch.testing.assert_close(recording[0].weights(), plain[0].weights(), atol=2e-6, rtol=0)
     torch.testing.assert_close(recording.summary()["entropy"], plain.summary()["entropy"])
+
+
+QUERIES, KEYS = "bhqd", "bhkd"
+
+
+def weighed(query, key):
+    """Weights by their definition, in float64; axes b, h, q, k."""
+    scores = torch.einsum(f"{QUERIES},{KEYS}->bhqk", query.double(), key.double())
+    raised = scores.exp()
+    return (raised / raised.sum(-1, keepdim=True)).float()
+
+
+def looked_at(model, *given, **options):
+    """What was recorded of a model whose output is what it was."""
+    torch.manual_seed(8)
+    before = model(*given)
+    after = torch.rand(3)
+    torch.manual_seed(8)
+    with heedful.record(model, **options) as recording:
+        assert torch.equal(model(*given), before)
+    assert torch.equal(torch.rand(3), after)  # nothing was drawn for the record
+    assert recording.missed == {}
+    return recording
+
+
+def shows(recording, expected, door=by_hand.DOOR):
+    assert len(recording.sequences) == len(expected)
+    for [call], map_ in zip(recording.sequences, expected, strict=True):
+        assert call.door == door
+        torch.testing.assert_close(call.weights(), map_, atol=2e-6, rtol=1e-5)
+
+
+class Spelled(nn.Module):
+    """Attention in einsums whose letters stand in any order."""
+
+    def __init__(self, of_query, of_key, of_weights, product):
+        super().__init__()
+        self.axes, self.product = (of_query, of_key, of_weights), product
+
+    def forward(self, query, key):
+        of_query, of_key, of_weights = self.axes
+        query = query.permute([QUERIES.index(axis) for axis in of_query])
+        key = key.permute([KEYS.index(axis) for axis in of_key])
+        weights = torch.einsum(f"{of_query},{of_key}->{of_weights}", query, key).softmax(-1)
+        is_first = self.product.replace(" ", "").startswith(of_weights)
+        return torch.einsum(self.product, *((weights, key) if is_first else (key, weights)))
+
+
+@pytest.mark.parametrize(
+    "axes",
+    [
+        ("bqhd", "bkhd", "bqhk", "bqhk,bkhd->bqhd"),
+        ("bqhd", "bkhd", "bqhk", "bkhd,bqhk->bqhd"),  # weights on the right
+        ("bqhd", "bkhd", "bhqk", "bhqk,bkhd->bqhd"),
+        ("bhqd", "bhkd", "bhqk", "b h q k, b h k d -> b h q d"),
+        ("bhqd", "bhkd", "bhqk", "bhkd,bhqk->bqhd"),
+        ("bqhd", "bkhd", "bqhk", "bqhk,bkhd->bhdq"),
+        ("bqhd", "bkhd", "qbhk", "qbhk,bkhd->qbhd"),
+    ],
+)
+def test_einsums_with_axes_in_any_order(axes):
+    query, key = torch.randn(2, 3, 5, 4), torch.randn(2, 3, 7, 4)
+    shows(looked_at(Spelled(*axes), query, key), weighed(query, key))
+
+
+class Then(nn.Module):
+    """Attention by hand, with something done to its scores and its weights before the product."""
+
+    def __init__(self, to_weights=lambda weights: weights, to_scores=lambda scores: scores):
+        super().__init__()
+        self.to_weights, self.to_scores = to_weights, to_scores
+
+    def forward(self, query, key):
+        return self.to_weights(self.to_scores(query @ key.mT).softmax(-1)) @ key
+
+
+GATE = torch.rand(3, 5, 1, generator=torch.Generator().manual_seed(9))
+GATED = {
+    "product": lambda weights: weights * GATE,
+    "on the left": lambda weights: GATE * weights,
+    "method": lambda weights: weights.mul(GATE),
+    "in place": lambda weights: weights.mul_(GATE),
+    "in place, by sign": lambda weights: operator.imul(weights, GATE),
+    "division": lambda weights: weights.div(1 / GATE),
+    "cast": lambda weights: (weights.double() * GATE).float(),
+    "before dropout": lambda weights: nn.functional.dropout(weights * GATE, 0.4),
+    "after dropout": lambda weights: nn.functional.dropout(weights, 0.4) * GATE,
+    "in place, after dropout": lambda weights: nn.functional.dropout(weights, 0.4).mul_(GATE),
+}
+
+
+@pytest.mark.parametrize("way", GATED)
+def test_a_gate_after_the_softmax_is_in_what_is_shown(way):
+    query, key = torch.randn(2, 3, 5, 4), torch.randn(2, 3, 7, 4)
+    recording = looked_at(Then(GATED[way]), query, key)
+    shows(recording, weighed(query, key) * GATE)
+    dropped = (1 - GATE[..., 0]).expand(3, 5)
+    torch.testing.assert_close(recording[0].dropped(), dropped, atol=2e-6, rtol=0)
+
+
+@pytest.mark.parametrize(
+    "drop",
+    [
+        nn.Dropout(0.4),
+        lambda weights: torch.dropout(weights, 0.4, True),
+        lambda weights: nn.functional.dropout(weights, p=0.4),
+        lambda weights: nn.functional.dropout(weights.double(), 0.4).float(),
+        # draws of its own, of as many numbers as there are weights
+        lambda weights: nn.functional.dropout(weights, 0.4) + 0 * torch.rand_like(weights),
+        lambda weights: torch.rand_like(nn.functional.dropout(weights, 0.4)) * 0 + weights,
+    ],
+)
+def test_what_is_shown_in_training_is_from_before_dropout(drop):
+    query, key = torch.randn(2, 3, 5, 4), torch.randn(2, 3, 7, 4)
+    shows(looked_at(Then(drop), query, key), weighed(query, key))
+
+
+def test_what_is_changed_in_place_after_dropout_is_not_the_softmax():
+    class Both(nn.Module):
+        def forward(self, query, key):
+            weights = (query @ key.mT).softmax(-1)
+            moved = nn.functional.dropout(weights, 0.4).mul_(GATE) @ key
+            return torch.cat([moved.flatten(), weights.flatten()])
+
+    query, key = torch.randn(2, 3, 5, 4), torch.randn(2, 3, 7, 4)
+    shows(looked_at(Both(), query, key), weighed(query, key) * GATE)
+
+
+def with_sink(scores):
+    return torch.cat([scores, torch.linspace(-1, 2, 3).view(3, 1, 1).expand(2, 3, 5, 1)], dim=-1)
+
+
+@pytest.mark.parametrize(
+    "cut", [lambda weights: weights[..., :-1], lambda weights: weights.narrow(-1, 0, 7)]
+)
+def test_a_column_for_a_sink_that_is_cut_off(cut):
+    query, key = torch.randn(2, 3, 5, 4), torch.randn(2, 3, 7, 4)
+    recording = looked_at(Then(cut, with_sink), query, key)
+    raised = with_sink(torch.einsum("bhqd,bhkd->bhqk", query, key)).double().exp()
+    expected = (raised / raised.sum(-1, keepdim=True)).float()
+    shows(recording, expected[..., :-1])
+    torch.testing.assert_close(recording[0].dropped(), expected[0, ..., -1], atol=2e-6, rtol=0)
+
+
+PRODUCTS = {
+    "matmul": lambda weights, value: torch.matmul(weights, value),
+    "method": lambda weights, value: weights.matmul(value),
+    "on the right": lambda weights, value: (value.mT @ weights.mT).mT,
+    "transposed": lambda weights, value: (value.mT @ weights.transpose(-2, -1)).mT,
+    "flat": lambda weights, value: torch.bmm(weights.flatten(0, 1), value.flatten(0, 1)),
+}
+
+
+@pytest.mark.parametrize("way", PRODUCTS)
+def test_weights_on_either_side_of_a_product(way):
+    class Product(nn.Module):
+        def forward(self, query, key):
+            return PRODUCTS[way]((query @ key.mT).softmax(-1), key)
+
+    query, key = torch.randn(2, 3, 5, 4), torch.randn(2, 3, 7, 4)
+    shows(looked_at(Product(), query, key), weighed(query, key))
+
+
+@pytest.mark.parametrize("lead", [(), (3,)])
+def test_one_text_by_hand_without_an_axis_for_it(lead):
+    """Of its heads, where a model has made some of (N, width)."""
+
+    class Unbatched(nn.Module):
+        def forward(self, x):
+            x = x.unflatten(-1, (*lead, 4)).movedim(0, -2)
+            return (x @ x.mT).softmax(-1) @ x
+
+    x = torch.randn(5, 4 * math.prod(lead))
+    heads = x.view(5, -1, 4).transpose(0, 1)[None]
+    shows(looked_at(Unbatched(), x), weighed(heads, heads))
+
+
+def test_heads_of_all_texts_in_one_axis_by_hand():
+    class Flat(nn.Module):
+        def forward(self, x):
+            x = x.unflatten(-1, (3, 4)).transpose(1, 2).flatten(0, 1)
+            return torch.bmm(torch.bmm(x, x.mT).softmax(-1), x)
+
+    x = torch.randn(2, 5, 12)
+    heads = x.unflatten(-1, (3, 4)).transpose(1, 2)
+    shows(looked_at(Flat(), x), weighed(heads, heads))
+
+
+def test_chosen_heads_of_gated_weights_and_a_record_on_the_disk(tmp_path):
+    query, key = torch.randn(2, 3, 5, 4), torch.randn(2, 3, 7, 4)
+    recording = looked_at(Then(GATED["product"]), query, key, heads=[2, 0], budget=0)
+    for one in (recording, heedful.load(recording.save(tmp_path / "r"))):
+        shows(one, (weighed(query, key) * GATE)[:, [2, 0]])

@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 import torch
+from rich.table import Table
 from rich.text import Text
 
 from heedful.cli.options import (
@@ -38,14 +39,7 @@ SHORT = {
     "forward": "pass",
     "attention": "map",
 }
-MEANS = ("entropy", "distance")  # of the summary, shown beside the scores
-WHERE = (
-    "forward",
-    "attention",
-    "layer",
-    "head",
-    "kind",
-)  # the words of a row; the rest are numbers
+NUMBERS = (*kinds.KINDS, *kinds.MEANS)
 PLACELESS = ("sink", "broad", "entropy")  # numbers that need no common places of queries and keys
 DEFINITIONS = "\n".join(
     f"  {name}: {kind.definition};\n      {kind.source}" for name, kind in kinds.KINDS.items()
@@ -64,8 +58,10 @@ Scores, from 0 to 1, each the mean over the queries that have a choice:
 
 \b
 A head is called by its highest score where that is 0.4 or more; "local" and "broad" only where no
-other reaches it. A "–" is a score that says nothing here, such as previous in cross-attention; one
-that says nothing of any head has no column. Architectures that are not ours need transformers.
+other reaches it, and "–" where none does. As a number, "–" is one that says nothing here, such as
+previous in cross-attention; one that says nothing of any head has no column. Where a layer ran
+more than once in a pass, call is the place in the recording. Architectures that are not ours need
+transformers.
 """
 
 
@@ -76,7 +72,7 @@ that says nothing of any head has no column. Architectures that are not ours nee
 @second_option
 @click.option(
     "--sort",
-    type=click.Choice([*kinds.KINDS, *MEANS]),
+    type=click.Choice(NUMBERS),
     help="The highest of this first; without it, layer by layer.",
 )
 @click.option("--count", type=click.IntRange(1), help="Show so many heads only.")
@@ -121,11 +117,10 @@ def heads(
         )
     if sort is not None:
         rows.sort(key=lambda row: -1.0 if row[sort] is None else row[sort], reverse=True)
-    rows = rows[:count]
     if as_json:
-        click.echo(json.dumps(rows))
+        click.echo(json.dumps(rows[:count]))
         return
-    _show(rows)
+    console().print(_listed(rows, count))
 
 
 def rows_of(
@@ -140,24 +135,19 @@ def rows_of(
     rows = []
     for i, call in enumerate(recording):
         known = replace(call, ids=None) if translates else call
-        rows += _rows(known, _part(progress, i, len(recording)))
+        part = _part(progress, i, len(recording))
+        rows += [{"call": i, **row} for row in _rows(known, part)]
     return rows
 
 
 def _rows(call: Call, progress: Callable[[float], None]) -> list[dict[str, Any]]:
-    scores = kinds.scores(call)  # a pass over the map, and the summary another
-    summary = call.summary(_part(progress, 1, 2))
-    numbers = scores | {name: summary[name] for name in MEANS}
+    numbers = kinds.scores(call, progress)
     if call.kind == "cross":
         nothing = torch.full((call.shape[0],), torch.nan)
         numbers = {name: numbers[name] if name in PLACELESS else nothing for name in numbers}
-        scores = {name: numbers[name] for name in scores}
     rows = []
-    for i, kind in enumerate(kinds.names(scores)):
-        found = {
-            name: _number(numbers[name][i]) if name in numbers else None
-            for name in (*kinds.KINDS, *MEANS)
-        }
+    for i, kind in enumerate(kinds.names(numbers)):
+        found = {name: _number(numbers[name][i]) if name in numbers else None for name in NUMBERS}
         where = {"forward": call.forward, "attention": call.kind}
         head = {"layer": call.layer, "head": call.heads[i], "kind": kind}
         rows.append({**where, **head, **found})
@@ -173,17 +163,20 @@ def _number(value: Any) -> float | None:
     return None if value.isnan() else float(value)
 
 
-def _show(rows: list[dict[str, Any]]) -> None:
-    """The table; what is the same in every row, or known in none, has no column."""
+def _listed(rows: list[dict[str, Any]], count: int | None) -> Table:
+    """The first rows as a table; what is the same in all, or known in none, has no column."""
     where = [name for name in ("forward", "attention") if len({row[name] for row in rows}) > 1]
-    names = [name for name in (*kinds.KINDS, *MEANS) if any(row[name] is not None for row in rows)]
+    if len({(row["forward"], row["layer"], row["head"]) for row in rows}) < len(rows):
+        where.insert(0, "call")
+    names = [name for name in NUMBERS if any(row[name] is not None for row in rows)]
     columns = ["head", *(SHORT.get(name, name) for name in (*where, "kind", *names))]
-    made = table(columns, [], numbers=range(len(where) + 2, len(columns)))
-    for row in rows:
+    words = ("head", "map", "kind")
+    made = table(columns, [], [i for i, name in enumerate(columns) if name not in words])
+    for row in rows[:count]:
         cells = [Text(f"{row['layer']}.{row['head']}"), *(Text(str(row[name])) for name in where)]
-        cells.append(Text(row["kind"]))
+        cells.append(Text("–" if row["kind"] == "-" else row["kind"]))
         for name in names:
             shown = "–" if row[name] is None else f"{row[name]:.2f}"
             cells.append(Text(shown, style="bold" if name == row["kind"] else ""))
         made.add_row(*cells)
-    console().print(made)
+    return made

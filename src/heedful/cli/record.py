@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -110,10 +111,15 @@ def record(
 
 
 def _about(recording: Recording, out: Path) -> list[tuple[str, str]]:
-    tokens = max(call.shape[2] for call in recording)
-    what = f"{_heads(recording)} on {many(tokens, 'token')}"
+    crossing = next((call for call in recording if call.kind == "cross"), None)
+    if crossing is None:
+        tokens = many(max(call.shape[2] for call in recording), "token")
+        what = [("recorded", f"{_heads(recording)} on {tokens}")]
+    else:
+        _, written, read = crossing.shape
+        what = [("recorded", _heads(recording)), ("tokens", f"{read:,} read, {written:,} written")]
     return [
-        ("recorded", what),
+        *what,
         ("checked", certified(recording)),
         ("file", f"{out}, {_size(out.stat().st_size)}"),
     ]
@@ -121,7 +127,7 @@ def _about(recording: Recording, out: Path) -> list[tuple[str, str]]:
 
 def _heads(recording: Recording) -> str:
     """How many heads of how many layers; where some were chosen, which."""
-    layers = many(len(recording), "layer")
+    layers = _layers(recording)
     chosen = recording[0].chosen
     if chosen is not None:
         named = " and ".join(str(head) for head in chosen)
@@ -129,6 +135,17 @@ def _heads(recording: Recording) -> str:
     heads = sorted({call.shape[0] for call in recording})
     each = f"{heads[0]}" if len(heads) == 1 else f"{heads[0]} to {heads[-1]}"
     return f"{layers} of {each} {'head' if heads == [1] else 'heads'}"
+
+
+def _layers(recording: Recording) -> str:
+    """Layers; where these are not the calls (shared, or of an encoder–decoder), also the calls."""
+    calls = many(len(recording), "call")
+    kinds = Counter(call.kind for call in recording)
+    if "cross" in kinds:
+        return f"{calls} ({', '.join(f'{number} {kind}' for kind, number in kinds.items())})"
+    number = len({call.layer for call in recording})
+    layers = many(number, "layer")
+    return f"{calls} of {layers}" if number < len(recording) else layers
 
 
 def certified(recording: Recording) -> str:

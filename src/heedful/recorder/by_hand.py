@@ -121,10 +121,12 @@ def _before_dropout(
 ) -> Tensor:
     if function in DROPOUT:
         return form.weights
-    if form.weights is form.tensor or output is form.tensor:
+    if form.weights is form.tensor:
         return output
-    instead = (form.weights if one is form.tensor else one for one in arguments)
-    return function(*instead, **keywords)
+    weights = form.weights.clone() if output is form.tensor else form.weights
+    instead = (weights if one is form.tensor else one for one in arguments)
+    with torch.random.fork_rng([weights.device] if weights.is_cuda else []):
+        return function(*instead, **keywords)  # which may draw, and the model must not notice
 
 
 def _is_last(arguments: tuple, keywords: dict) -> bool:

@@ -17,7 +17,7 @@ from heedful.recorder.capture import Capture, captured, crosses, kind_of
 from heedful.recorder.choices import Choices
 from heedful.recorder.layout import Layout, layouts_of
 from heedful.recorder.names import Running
-from heedful.recorder.recognise import Masks
+from heedful.recorder.recognise import Masks, place_of
 from heedful.recorder.recording import Recording
 from heedful.recorder.seen import Seen
 from heedful.recorder.shared import Shared
@@ -94,7 +94,7 @@ class _Recorder:
         self.names: dict[str, int] = {}
         self.claimed = False
         self._masks = Masks()
-        self._lengths: dict[str, int] = {}  # keys that a module's last call had
+        self._lengths: dict[str, tuple[int, int]] = {}  # keys, and pass, of a module's last call
         self._known: list[tuple] = []
         self._copied: list[tuple] = []
 
@@ -166,11 +166,13 @@ class _Recorder:
         )
 
     def _kind(self, seen: Seen, name: str, layouts: list[Layout]) -> str:
-        """As the call says; a query whose keys have grown since the last call has a cache."""
-        length = seen.shape[-1]
-        before, self._lengths[name] = self._lengths.get(name, length), length
-        kind = kind_of(seen, name, layouts)
-        return "causal" if kind == "cross" and not seen.cross and before < length else kind
+        """As the call says; keys that have grown by the queries since the last call are a cache."""
+        *_, N, M = seen.shape
+        forward, kind = self.running.forward, kind_of(seen, name, layouts)
+        before, last = self._lengths.get(name, (M, forward))
+        self._lengths[name] = M, forward
+        has_grown = 0 < M - before == N * max(1, forward - last)
+        return "causal" if kind == "cross" and not seen.cross and has_grown else kind
 
     def _check_heads(self, seen: Seen, name: str) -> None:
         H = seen.shape[1]
@@ -196,10 +198,9 @@ class _Recorder:
         """A copy that nothing can change later; one for all layers that share a bias."""
         if bias is None:
             return None
-        version = 0 if bias.is_inference() else bias._version
-        place = (bias.data_ptr(), bias.shape, bias.stride(), version)
+        place = place_of(bias)
         for known, _, copy in self._copied:
-            if known == place:
+            if known == place and (not bias.is_inference() or torch.equal(copy, bias)):
                 return copy
         copy = bias.detach().clone()
         self._copied = [*self._copied[-3:], (place, bias, copy)]  # held, so its place stays its own

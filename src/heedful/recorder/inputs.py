@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from heedful.ops.masks import Mask
 from heedful.recorder.seen import Real, Seen
 
 # Which of the keys there are, or of the side that reads, are real ...
@@ -36,6 +37,7 @@ class Inputs:
     def __init__(self, module: nn.Module, arguments: tuple = (), keywords: dict | None = None):
         self.given = _named(module, arguments, keywords or {})
         self.tensors = {name: one for name, one in self.given.items() if isinstance(one, Tensor)}
+        self._kept: dict[str, Tensor] = {}
 
     def real(self, seen: Seen, writes: bool) -> Real:
         """What of a call was told to be no padding; `writes`: by a decoder beside an encoder."""
@@ -44,7 +46,8 @@ class Inputs:
             return seen.real
         if seen.cross:
             return Real(self._told(READ, M), self._told(WRITTEN, N))
-        return Real(self._told(WRITTEN if writes else READ, M))
+        keys = self._told(WRITTEN if writes else READ, M)
+        return Real(None if keys is None or _is_table(keys, seen) else keys)
 
     def ids(self, seen: Seen, writes: bool) -> Tensor | None:
         """(texts, M), the tokens of the keys, where the model was given as many ids.
@@ -80,8 +83,15 @@ class Inputs:
         for name in names:
             mask = self.tensors.get(name)
             if mask is not None and mask.shape == (texts, length):
-                return mask
+                return self._keep(name, mask)
         return None
+
+    def _keep(self, name: str, mask: Tensor) -> Tensor:
+        """True for real tokens; one tensor for all layers."""
+        if name not in self._kept:
+            is_added = mask.is_floating_point() and bool((mask < 0).any())
+            self._kept[name] = mask == 0 if is_added else mask.bool()
+        return self._kept[name]
 
 
 def _texts(given: Tensor, lengths: Collection[int]) -> int:
@@ -90,6 +100,14 @@ def _texts(given: Tensor, lengths: Collection[int]) -> int:
     if given.ndim == 3 and len(given) in lengths and given.shape[1] not in lengths:
         return given.shape[1]  # positions come first
     return len(given)
+
+
+def _is_table(keep: Tensor, seen: Seen) -> bool:
+    """Whether it is of queries and keys, and there are as many texts: the call's own mask."""
+    if keep.shape != seen.shape[2:] or seen.mask is None:
+        return False
+    mask = seen.mask.crop(seen.shape) if isinstance(seen.mask, Mask) else seen.mask
+    return bool((mask == keep.to(mask.device)).all())
 
 
 def _is_other(name: str) -> bool:

@@ -17,6 +17,7 @@ from heedful.errors import RunError
 from heedful.ops import statistics as of
 from heedful.ops.statistics import RowStatistic
 from heedful.recorder.call import Call
+from heedful.recorder.progress import Tell, Told
 
 REACH = 4  # tokens that are near
 
@@ -68,20 +69,29 @@ KINDS = {
 }
 
 
-def scores(call: Call) -> dict[str, Tensor]:
-    """(H,) for each kind, in one pass; without tokens, induction and duplicate are left out.
+# Told beside the scores, each a mean over all queries: in nats, in tokens
+MEANS: dict[str, Callable[[], RowStatistic]] = {"entropy": of.Entropy, "distance": of.Distance}
 
-    A score is NaN where no query of the text can tell, as in a text where no token comes twice.
+
+def scores(call: Call, progress: Tell = lambda share: None) -> dict[str, Tensor]:
+    """(H,) for each kind, and for each of MEANS, in one pass over every row of the map.
+
+    Without tokens, induction and duplicate are left out. A score is NaN where no query of the text
+    can tell, as in a text where no token comes twice.
+
+    Args:
+        call: whose heads.
+        progress: is told of the share that is done, 0 to 1, as the pass goes on.
     """
-    known = {
-        name: kind
+    statistics = {
+        name: kind.statistic(call)
         for name, kind in KINDS.items()
         if call.ids is not None or name not in ("induction", "duplicate")
-    }
-    rows = of.gather(call.checked(), *(kind.statistic(call) for kind in known.values()))
+    } | {name: statistic() for name, statistic in MEANS.items()}
+    *rows, _ = of.gather(call.checked(), *statistics.values(), Told(progress))
     return {
         name: of.mean(_with_a_choice(name, values, call))
-        for name, values in zip(known, rows, strict=True)
+        for name, values in zip(statistics, rows, strict=True)
     }
 
 
@@ -90,7 +100,7 @@ def names(found: dict[str, Tensor], least: float = 0.4) -> list[str]:
 
     A head is called "local" or "broad" only where nothing more definite fits.
     """
-    definite = [name for name in found if name not in ("local", "broad")]
+    definite = [name for name in KINDS if name in found and name not in ("local", "broad")]
     called = []
     for head in range(len(next(iter(found.values())))):
         for group in (definite, ["local", "broad"]):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -11,7 +11,7 @@ from torch import Tensor
 from heedful.ops.masks import Causal, Combined, Dense, Mask, Packed, Runs, Window
 from heedful.recorder.seen import Seen
 
-FAINT = -1e4  # added to a score, it leaves nothing of a weight
+FAINT = -9e3  # added to a score, it leaves nothing of a weight: −10,000, with a bias or without
 
 
 def recognise(mask: Mask | None, shape: tuple[int, int, int]) -> Mask | None:
@@ -88,6 +88,22 @@ def _is(guess: Mask, table: Tensor) -> bool:
     return True
 
 
+class _Known(NamedTuple):
+    """A mask that came, held so that its place stays its own, and what was made of it.
+
+    `copy` is of a mask that counts no changes.
+    """
+
+    place: tuple
+    mask: Any
+    copy: Tensor | None
+    parts: tuple[Mask | Tensor | None, Tensor | None]
+
+    def is_still(self, mask: Any) -> bool:
+        """Whether a mask at the same place is what it was."""
+        return self.copy is None or torch.equal(self.copy, mask)
+
+
 class Masks:
     """Masks as they arrive, boolean, added or of blocks, as what may attend and what is added.
 
@@ -96,7 +112,7 @@ class Masks:
     """
 
     def __init__(self) -> None:
-        self._known: list[tuple[tuple, Any, tuple[Mask | Tensor | None, Tensor | None]]] = []
+        self._known: list[_Known] = []
 
     def split(self, seen: Seen, forward: int) -> Seen:
         """The same call, its mask one of ours or boolean, what it added now part of the bias.
@@ -107,23 +123,32 @@ class Masks:
         """
         if seen.mask is None or isinstance(seen.mask, Mask):
             return seen
-        place = (forward, *_place(seen.mask), *seen.shape)
-        parts = next((parts for known, _, parts in self._known if known == place), None)
-        if parts is None:
-            parts = _parts(seen.mask, seen)
-            # the mask is held, so that its place stays its own
-            self._known = [*self._known[-3:], (place, seen.mask, parts)]
-        allowed, added = parts
+        place = (forward, *place_of(seen.mask), *seen.shape)
+        same = (one for one in self._known if one.place == place and one.is_still(seen.mask))
+        known = next(same, None)
+        if known is None:
+            copy = seen.mask.clone() if _is_unversioned(seen.mask) else None
+            parts = _parts(seen.mask if copy is None else copy, seen)
+            known = _Known(place, seen.mask, copy, parts)
+            self._known = [*self._known[-3:], known]
+        allowed, added = known.parts
         bias = added if seen.bias is None else seen.bias if added is None else seen.bias + added
         return replace(seen, mask=allowed, bias=bias)
 
 
-def _place(mask: Any) -> tuple:
-    """What tells one mask from another, and from itself after a change in place."""
+def place_of(mask: Any) -> tuple:
+    """What tells one mask from another, and from itself after a change in place.
+
+    Tensors of inference mode do not count their changes: those have to be compared.
+    """
     if not isinstance(mask, Tensor):
         return (id(mask.mask_mod),)
     version = 0 if mask.is_inference() else mask._version
     return mask.data_ptr(), mask.shape, mask.stride(), mask.dtype, version
+
+
+def _is_unversioned(mask: Any) -> bool:
+    return isinstance(mask, Tensor) and mask.is_inference()
 
 
 def _parts(mask: Any, seen: Seen) -> tuple[Tensor | None, Tensor | None]:

@@ -130,8 +130,14 @@ def translated(
         of_all(value),
         context,
         query.shape[-1] ** -0.5 if scale is None else scale,
-        mask=Causal(0) if is_causal else None if attn_mask is None else four(attn_mask),
+        mask=Causal(0) if is_causal else None if attn_mask is None else four(_filled(attn_mask)),
         dropout=dropout_p,
         causal=is_causal or None,
         door="scaled_dot_product_attention",
     )
+
+
+def _filled(mask: Tensor) -> Tensor:
+    """A mask with its entries, which torch's `CausalBias` has none of until one asks."""
+    fill = getattr(mask, "_materialize", None)
+    return mask if fill is None else fill()

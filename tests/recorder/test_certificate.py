@@ -1,0 +1,189 @@
+"""The certificate: it sees what is wrong with a record, and says what it has compared."""
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+
+import heedful
+from heedful.errors import RunError
+from heedful.ops.masks import Causal, Runs
+from heedful.recorder import capture, layout
+from heedful.recorder.recognise import recognise
+from heedful.recorder.seen import Seen
+
+
+class Kernel(nn.Module):
+    """Torch's kernel, as it is told."""
+
+    def forward(self, query, key, attn_mask=None):
+        key = key.repeat_interleave(query.shape[1] // key.shape[1], 1)
+        return nn.functional.scaled_dot_product_attention(query, key, key.cos(), attn_mask)
+
+
+def kept(query, key, mask=None, **options):
+    with heedful.record(kernel := Kernel(), **options) as recording:
+        kernel(query, key, mask)
+    return recording
+
+
+def tensors(N=9, M=9, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(2, 4, N, 8, generator=generator), torch.randn(
+        2, 4, M, 8, generator=generator
+    )
+
+
+CAUSAL = torch.ones(9, 9).tril().bool()
+PER_HEAD = torch.rand(4, 9, 9, generator=torch.Generator().manual_seed(3)) < 0.6
+PER_HEAD |= torch.eye(9).bool()
+
+
+def wrong_structure(monkeypatch):
+    """A causal mask taken for one that sees a token further."""
+
+    def recognised(mask, shape):
+        found = recognise(mask, shape)
+        return found if found is None else Causal(found.offset + 1)
+
+    monkeypatch.setattr(layout, "recognise", recognised)
+    return kept(*tensors(), CAUSAL)
+
+
+def no_mask(monkeypatch):
+    monkeypatch.setattr(layout, "recognise", lambda mask, shape: None)
+    return kept(*tensors(), CAUSAL)
+
+
+def wrong_runs(monkeypatch):
+    """Packed documents, of which one begins a token too early."""
+    documents = torch.block_diag(torch.ones(4, 4), torch.ones(5, 5)).bool()
+
+    def recognised(mask, shape):
+        found = recognise(mask, shape)
+        return Runs(found.first.clamp(max=3), found.end)
+
+    monkeypatch.setattr(layout, "recognise", recognised)
+    return kept(*tensors(), documents)
+
+
+def wrong_cut(monkeypatch):
+    """Padding cut away that the attention does not heed."""
+
+    class Told(Kernel):
+        def forward(self, query, key, attention_mask):
+            return super().forward(query, key)
+
+    monkeypatch.setattr(layout, "_hides", lambda *_: True)
+    keep = torch.tensor([[True] * 9, [True] * 6 + [False] * 3])
+    with heedful.record(told := Told()) as recording:
+        told(*tensors(), keep)
+    return recording
+
+
+def wrong_rows(monkeypatch):
+    """Rows of a padded text that are taken one place off."""
+    monkeypatch.setattr(capture, "take", lambda tensor, rows: tensor[..., rows - 1, :])
+    return kept(*tensors())
+
+
+def wrong_heads_of_a_mask(monkeypatch):
+    monkeypatch.setattr(capture, "of_heads", lambda mask, heads: layout.of_heads(mask, [0, 1]))
+    return kept(*tensors(), PER_HEAD, heads=[3, 1])
+
+
+def wrong_key_heads(monkeypatch):
+    """Keys of the heads before, as where h % G is taken for h // (H // G)."""
+    original = Seen.of_heads
+
+    def of_heads(seen, heads):
+        return replace(original(seen, heads), key=original(seen, [h - 1 for h in heads]).key)
+
+    monkeypatch.setattr(Seen, "of_heads", of_heads)
+    return kept(*tensors(), heads=[3, 1])
+
+
+def wrong_scale(monkeypatch):
+    original = capture.Capture.causes
+    monkeypatch.setattr(
+        capture.Capture, "causes", lambda self, b: original(self, b)._replace(scale=0.5)
+    )
+    return kept(*tensors())
+
+
+def too_narrow(monkeypatch):
+    """Scores in the hundreds, of which bfloat16 keeps the first two digits."""
+    query, key = tensors(9, 300)
+    return kept(300 * query, key, dtype=torch.bfloat16)
+
+
+WRONG = [wrong_structure, no_mask, wrong_runs, wrong_cut, wrong_rows, wrong_heads_of_a_mask,
+         wrong_key_heads, wrong_scale, too_narrow]  # fmt: skip
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_the_certificate_sees_what_is_wrong(wrong, monkeypatch):
+    recording = wrong(monkeypatch)
+    [(_, check)] = recording.certificate()
+    assert not check.passed
+    with pytest.raises(RunError, match="not recorded truthfully"):
+        recording.sequences[1][0].weights()
+    monkeypatch.undo()
+    right = kept(*tensors(), PER_HEAD, heads=[3, 1])
+    assert right[0].check.passed
+    assert right[0].check.worst < 2e-6
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_the_certificate_measures_what_a_narrower_type_costs(dtype):
+    query, key = tensors(12, 7)
+    [call] = kept(query, key, dtype=dtype).sequences[1]
+    narrow = torch.einsum("bhnd,bhmd->bhnm", query.to(dtype).float(), key.to(dtype).float())
+    used = nn.functional.scaled_dot_product_attention(query, key, key.cos())
+    made = (narrow / 8**0.5).softmax(-1) @ key.cos()
+    rows = torch.linspace(0, 11, 8).long()  # those that are sampled
+    difference, largest = (made - used)[:, :, rows].abs().max(), used[:, :, rows].abs().max()
+    assert call.check.worst == pytest.approx(float(difference / largest), rel=0.01)
+    assert 1e-4 < call.check.worst < call.check.tolerance
+    assert call.check.tolerance == {torch.float16: 1e-2, torch.bfloat16: 5e-2}[dtype]
+    assert kept(query, key)[0].check.worst < 2e-6
+
+
+def blind_but(seen):
+    """A mask under which only some queries of the second text see anything."""
+    mask = torch.zeros(2, 1, 20, 9, dtype=torch.bool)
+    mask[1, 0, seen] = True
+    return mask
+
+
+@pytest.mark.parametrize(
+    ("length", "mask", "rows"),
+    [
+        (20, None, 16),  # of each of two texts eight
+        (5, None, 10),  # or as many as there are
+        (1, None, 2),
+        (20, blind_but(slice(None)), 8),
+        (20, blind_but([0, 19]), 2),
+        (20, blind_but([0, 1]), 1),  # the second is not sampled
+    ],
+)
+def test_rows_are_those_that_were_compared(length, mask, rows):
+    [(_, check)] = kept(*tensors(length, 9), mask).certificate()
+    assert (check.rows, check.passed, check.why) == (rows, True, "")
+
+
+def test_heads_that_are_blind_in_other_rows_leave_rows_to_compare():
+    mask = torch.zeros(4, 20, 9, dtype=torch.bool)
+    mask[1, 0], mask[2, 19] = True, True
+    [(_, check)] = kept(*tensors(20, 9), mask).certificate()
+    assert (check.rows, check.passed) == (4, True)
+
+
+def test_where_no_query_sees_anything_nothing_is_proved():
+    recording = kept(*tensors(20, 9), blind_but([]))
+    check = recording[0].check
+    assert (check.rows, check.passed, check.why) == (0, False, "no query sees anything")
+    assert math.isnan(check.worst)
+    assert not recording[0].weights().any()

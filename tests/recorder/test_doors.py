@@ -1,0 +1,356 @@
+"""What the doors tell of masks and kinds, and what they leave to the model where they cannot."""
+
+import math
+import warnings
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.attention import bias
+from torch.nn.functional import scaled_dot_product_attention
+
+import heedful
+from heedful.ops import statistics
+from heedful.ops.blocks import blocks
+from heedful.ops.masks import Causal, Combined, Packed, Runs
+from heedful.recorder import context, from_attentions, recognise
+
+B, H, N, D = 2, 3, 7, 4
+CAUSAL = torch.ones(N, N).tril().bool()
+
+
+def maps(query, key, added):
+    """Weights by their definition, in float64."""
+    scores = torch.einsum("...nd,...md->...nm", query.double(), key.double()) / D**0.5 + added
+    return scores.softmax(-1).float()
+
+
+def added(allowed, low=-math.inf):
+    return torch.zeros(allowed.shape).masked_fill(~allowed, low)
+
+
+def is_exact(recording, *expected):
+    """All calls of all sequences, each proved too."""
+    assert len(recording) == len(expected)
+    for b, sequence in enumerate(recording.sequences):
+        for call, whole in zip(sequence, expected, strict=True):
+            torch.testing.assert_close(call.weights(), whole[b], atol=2e-6, rtol=0)
+            assert call.check.passed
+
+
+class Layers(nn.Module):
+    """Calls torch's kernel so many times with one mask, or with a view of it."""
+
+    def __init__(self, times=1, is_view=False):
+        super().__init__()
+        self.times, self.is_view = times, is_view
+
+    def forward(self, x, mask=None):
+        for _ in range(self.times):
+            given = mask[..., : x.shape[-2]] if self.is_view else mask
+            x = scaled_dot_product_attention(x.sin(), x.cos(), x, attn_mask=given)
+        return x
+
+
+def run(x, mask, **options):
+    with heedful.record(model := Layers(**options)) as recording:
+        model(x, mask)
+    return recording
+
+
+LOW = [-1e4, -1e9, torch.finfo(torch.float32).min, -math.inf]
+
+
+@pytest.mark.parametrize("low", LOW)
+def test_numbers_far_below_all_else_are_a_mask(low):
+    x = torch.randn(B, H, N, D)
+    recording = run(x, added(CAUSAL, low))
+    is_exact(recording, maps(x.sin(), x.cos(), added(CAUSAL)))
+    for [call] in recording.sequences:
+        assert (call.kind, call.causes.mask, call.causes.bias) == ("causal", Causal(0), None)
+
+
+@pytest.mark.parametrize("low", LOW)
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_a_mask_and_a_bias_in_one_are_taken_apart(low, sign):
+    x, slopes = torch.randn(B, H, N, D), sign * torch.tensor([1.0, 0.5, 0.25])[:, None, None]
+    alibi = slopes * (torch.arange(N) - torch.arange(N)[:, None])
+    recording = run(x, (alibi + added(CAUSAL, low)).expand(B, H, N, N))
+    is_exact(recording, maps(x.sin(), x.cos(), alibi + added(CAUSAL)))
+    for [call] in recording.sequences:
+        assert call.causes.mask == Causal(0)
+        assert torch.equal(call.causes.bias, alibi.masked_fill(~CAUSAL, 0.0))
+
+
+@pytest.mark.parametrize("slope", [1.0, 0.5])
+def test_a_bias_of_long_reach_is_no_mask(slope):
+    """Of keys 16,000 places away too, whose scores make good for it."""
+    M = 16_001
+    far = slope * torch.arange(M - 1, -1, -1.0)
+    key = torch.stack([far + torch.randint(0, 4, (M,)), torch.ones(M)], dim=-1)[None, None]
+    query, value = torch.tensor([[[[1.0, 0.0]]]]), torch.randn(1, 1, M, 3)
+
+    class Far(nn.Module):
+        def forward(self):
+            return scaled_dot_product_attention(query, key, value, attn_mask=-far[None], scale=1.0)
+
+    with heedful.record(model := Far()) as recording:
+        model()
+    expected = (key[..., 0] - far).double().softmax(-1).float()[0]
+    torch.testing.assert_close(recording[0].weights(0), expected, atol=1e-7, rtol=1e-4)
+    assert recording[0].causes.mask is None
+    assert torch.equal(recording[0].causes.bias[0], -far[None])
+
+
+@pytest.mark.parametrize("low", [-1e4, -1e9])
+def test_a_row_hidden_whole_keeps_the_weights_that_the_model_gave_it(low):
+    x, mask = torch.randn(B, H, N, D), added(CAUSAL, low)
+    mask[4] = low
+    scores = x.sin() @ x.cos().mT / D**0.5 + mask  # in float32, as the model has them
+    recording = run(x, mask)
+    is_exact(recording, scores.softmax(-1))
+    assert (recording[0].weights(queries=4) > 0).all()
+
+
+def counting(function, counts):
+    def counted(*given):
+        counts[function.__name__] = counts.get(function.__name__, 0) + 1
+        return function(*given)
+
+    return counted
+
+
+@pytest.mark.parametrize("is_view", [False, True])
+@pytest.mark.parametrize("has_bias", [False, True])
+def test_a_mask_that_layers_share_is_looked_at_once_and_kept_once(is_view, has_bias, monkeypatch):
+    counts = {}
+    for place, name in ((recognise, "_parts"), (context, "layouts_of")):
+        monkeypatch.setattr(place, name, counting(getattr(place, name), counts))
+    mask = added(torch.rand(B, 1, N, N + 2) < 0.6)
+    mask[..., 1] = 0.0
+    mask = mask + torch.randn(N, N + 2) if has_bias else mask
+    recording = run(torch.randn(B, H, N, D), mask if is_view else mask[..., :N], times=3,
+                    is_view=is_view)  # fmt: skip
+    assert counts == {"_parts": 1, "layouts_of": 1}
+    first, *others = recording._captures
+    assert isinstance(first.layouts[1].mask, Packed | Combined)
+    assert len(others) == 2
+    for other in others:
+        assert other.layouts is first.layouts
+        assert not has_bias or other.bias.data_ptr() == first.bias.data_ptr()
+    assert (first.bias is not None) == has_bias
+
+
+@pytest.mark.parametrize("align", [bias.causal_lower_right, bias.causal_upper_left])
+def test_a_mask_that_torch_makes_only_when_asked(align):
+    query, key = torch.randn(B, H, 3, D), torch.randn(B, H, N, D)
+
+    class Aligned(nn.Module):
+        def forward(self, query, key):
+            return scaled_dot_product_attention(query, key, key, attn_mask=align(3, N))
+
+    with heedful.record(model := Aligned()) as recording:
+        model(query, key)
+    offset = 0 if align is bias.causal_upper_left else N - 3
+    is_exact(recording, maps(query, key, added(torch.ones(3, N).tril(offset).bool())))
+    assert (recording[0].kind, recording[0].causes.mask) == ("causal", Causal(offset))
+
+
+class Changing(nn.Module):
+    """Calls the kernel before and after it changes the mask in place."""
+
+    def forward(self, x, mask, change):
+        first = scaled_dot_product_attention(x, x, x, attn_mask=mask)
+        change(mask)
+        return first, scaled_dot_product_attention(x, x, x, attn_mask=mask)
+
+
+CHANGED = {
+    "boolean": (CAUSAL, lambda mask: mask.logical_not_().fill_diagonal_(True)),
+    "hidden": (added(CAUSAL), lambda mask: mask.copy_(mask.mT.clone())),
+    "added": (torch.randn(N, N), lambda mask: mask.mul_(-3)),
+}
+
+
+@pytest.mark.parametrize("kind", CHANGED)
+@pytest.mark.parametrize("mode", [torch.enable_grad, torch.no_grad, torch.inference_mode])
+def test_a_mask_changed_in_place_between_two_layers_is_recorded_as_it_was(kind, mode):
+    before, change = CHANGED[kind]
+    after = before.clone()
+    change(after)
+    with mode(), heedful.record(model := Changing()) as recording:
+        x = torch.randn(B, H, N, D)
+        model(x, before.clone(), change)
+    tables = [added(mask) if kind == "boolean" else mask for mask in (before, after)]
+    is_exact(recording, *(maps(x, x, table) for table in tables))
+
+
+DOCUMENTS = [200, 3, 150, 247]
+TABLES = {
+    "packed": (Combined, "causal", [200, 3, 150, 247], True),
+    "prefix": (Runs, "self", None, False),
+    "documents": (Runs, "self", [3, 97, 11], False),
+}
+
+
+def table_of(name):
+    """A boolean table by plain loops over documents, and the same as one of a prefix."""
+    _, _, lengths, is_causal = TABLES[name]
+    if lengths is None:
+        table = torch.ones(90, 90).tril().bool()
+        table[:30, :30] = True
+        return table
+    table = torch.block_diag(*(torch.ones(length, length) for length in lengths)).bool()
+    return table.tril() if is_causal else table
+
+
+@pytest.mark.parametrize("given", ["boolean", "added"])
+@pytest.mark.parametrize("name", TABLES)
+def test_one_run_of_keys_for_each_query_is_known(name, given, tmp_path):
+    table, (structure, kind, *_) = table_of(name), TABLES[name]
+    x = torch.randn(1, 2, len(table), D)
+    mask = table if given == "boolean" else added(table, -1e9)
+    expected = maps(x.sin(), x.cos(), added(table))
+    kept = run(x, mask)
+    with heedful.record(model := Layers(), budget=0) as spilled:
+        model(x, mask)
+    for recording in (kept, spilled, heedful.load(kept.save(tmp_path / "r"))):
+        is_exact(recording, expected)
+        call = recording[0]
+        assert call.kind == kind
+        assert type(call.causes.mask) is structure
+        assert torch.equal(call.causes.mask.crop(call.shape), table)
+        torch.testing.assert_close(call.received(), expected[0].sum(1), atol=2e-4, rtol=0)
+    if structure is Combined:
+        assert {type(part) for part in kept[0].causes.mask.parts} == {Causal, Runs}
+
+
+def test_of_packed_documents_few_scores_are_computed():
+    table = table_of("packed")
+    call = run(torch.randn(1, 2, len(table), D), table)[0]
+    packed = call.causes._replace(mask=Packed.of(table))  # which knows nothing beforehand
+    entropies, entries = [], []
+    for causes in (call.causes, packed):
+        entropies += statistics.gather(causes, statistics.Entropy(), queries=50)
+        entries.append(sum(block.weights.numel() for block in blocks(causes, queries=50)))
+    torch.testing.assert_close(*entropies)
+    assert entries[0] < 0.5 * entries[1] == 0.5 * 2 * len(table) ** 2
+
+
+class Cached(nn.Module):
+    """Decoding by hand: the keys so far, and a kernel that is told of no mask for one query."""
+
+    def forward(self, x):
+        self.keys = x if x.shape[-2] > 1 else torch.cat([self.keys, x], dim=-2)
+        is_causal = x.shape[-2] > 1
+        return scaled_dot_product_attention(x, self.keys, self.keys, is_causal=is_causal)
+
+
+@pytest.mark.parametrize("every", [1, 2])
+def test_a_query_whose_keys_grow_is_causal(every):
+    x = torch.randn(1, H, N, D)
+    with heedful.record(model := Cached(), every=every) as recording:
+        for part in x.split([3, 1, 1, 1, 1], dim=-2):
+            model(part)
+    assert [call.kind for call in recording] == ["causal"] * len(range(0, 5, every))
+    if every == 1:
+        [whole] = recording.stitched()
+        expected = maps(x, x, added(CAUSAL))[0]
+        torch.testing.assert_close(whole.weights(), expected, atol=2e-6, rtol=0)
+
+
+def test_a_query_that_pools_is_cross_however_long_the_texts():
+    class Pooling(nn.Module):
+        def forward(self, x):
+            return scaled_dot_product_attention(x[..., :1, :], x, x)
+
+    with heedful.record(model := Pooling()) as recording:
+        for length in (5, 5, 9, 3, 12):
+            model(torch.randn(B, H, length, D))
+    assert [call.kind for call in recording] == ["cross"] * 5
+
+
+@pytest.mark.parametrize(
+    ("table", "kind"),
+    [
+        (CAUSAL, "causal"),
+        (torch.ones(3, N).tril(N - 3).bool(), "causal"),  # keys of a cache before
+        (torch.ones(N, N).bool(), "self"),
+        (CAUSAL.T, "self"),
+        (torch.ones(N, 3).bool(), "cross"),
+        (torch.ones(1, N).bool(), "cross"),
+    ],
+)
+def test_given_maps_are_causal_where_nothing_ahead_is_looked_at(table, kind):
+    n, m = table.shape
+    map_ = maps(torch.randn(B, H, n, D), torch.randn(B, H, m, D), added(table))
+    [call] = from_attentions([map_])
+    assert call.kind == kind
+    torch.testing.assert_close(call.weights(), map_[0])
+
+
+class Does(nn.Module):
+    """Whatever it is given to do."""
+
+    def __init__(self, what):
+        super().__init__()
+        self.what = what
+
+    def forward(self, x):
+        return self.what(x)
+
+
+def nested(x):
+    parts = [x[0].transpose(0, 1), x[1].transpose(0, 1)[:3]]
+    packed = torch.nested.nested_tensor(parts, layout=torch.jagged).transpose(1, 2)
+    result = scaled_dot_product_attention(packed, packed, packed)
+    return torch.cat([one.flatten() for one in result.unbind()])
+
+
+def mapped(x):
+    return torch.func.vmap(lambda one: scaled_dot_product_attention(one, one, one))(x)
+
+
+def mapped_by_hand(x):
+    return torch.func.vmap(lambda one: (one @ one.mT).softmax(-1) @ one)(x)
+
+
+def above_one(x):
+    return 3 * (x @ x.mT).softmax(-1) @ x
+
+
+@pytest.mark.filterwarnings("ignore:There is a performance drop")
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+@pytest.mark.parametrize(
+    ("what", "words"),
+    [
+        (nested, "nested tensors"),
+        (mapped, "torch.func"),
+        (mapped_by_hand, ""),
+        (above_one, "rows that sum to 3;"),
+    ],
+)
+def test_what_cannot_be_understood_is_told_once_and_ends_nothing(what, words):
+    class Both(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.odd, self.plain = Does(what), Layers()
+
+        def forward(self, x):
+            return self.odd(x), self.plain(x)
+
+    x, model = torch.randn(B, H, N, D), Both()
+    before = model(x)
+    with warnings.catch_warnings(record=True) as told, heedful.record(model) as recording:
+        warnings.simplefilter("always")
+        during = [model(x) for _ in range(3)]
+    for after in during:
+        assert all(torch.equal(one, other) for one, other in zip(before, after, strict=True))
+    told = [str(one.message) for one in told if "recorded" in str(one.message)]
+    assert len(told) == 1
+    assert told[0] == f"attention of odd was not recorded: {recording.missed['odd']}"
+    assert words in told[0]
+    assert "\n" not in told[0]
+    assert list(recording.missed) == ["odd"]
+    assert [call.name for call in recording] == ["plain"] * 3
+    assert all(call.check.passed for call in recording)

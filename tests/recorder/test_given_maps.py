@@ -1,0 +1,97 @@
+"""Weights of which nothing else is known: rows that sum to less come out as they came in."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+import heedful
+from heedful.ops import statistics
+from heedful.ops.causes import weights
+from heedful.recorder import from_attentions
+
+
+def below_one():
+    """Maps (2, 3, 5, 7) whose rows sum to less, one to nothing and one to one."""
+    generator = torch.Generator().manual_seed(4)
+    maps = torch.rand(2, 3, 5, 7, generator=generator).softmax(-1)
+    share = torch.rand(2, 3, 5, 1, generator=generator)
+    share[0, 1, 2], share[1, 0, 3] = 0.0, 1.0
+    return maps * share * (torch.rand(2, 3, 5, 7, generator=generator) < 0.8)
+
+
+def as_it_came(call, map_):
+    """Every statistic is that of the rows as they are, by its definition in float64."""
+    exact = map_.double()
+    torch.testing.assert_close(call.weights(), map_, atol=1e-6, rtol=0)
+    lone = exact.sum(-1) > 0
+
+    def equal(found, expected):
+        torch.testing.assert_close(found.double(), expected, atol=1e-5, rtol=0, equal_nan=True)
+
+    def rows(values):
+        return values.masked_fill(~lone, math.nan)
+
+    equal(call.entropy(), rows(-torch.special.xlogy(exact, exact).sum(-1)))
+    equal(call.received(), exact.sum(1))
+    equal(call.dropped(), rows(1 - exact.sum(-1)))
+    equal(call.largest().weights, rows(exact.amax(-1)))
+    distance = (torch.arange(5)[:, None] + 2 - torch.arange(7)).abs()
+    equal(call.distance(), rows((exact * distance).sum(-1)))
+    for head in range(3):
+        equal(call.entropy(head), rows(-torch.special.xlogy(exact, exact).sum(-1))[head])
+        equal(call.heatmap(16, head=head), exact[head])
+    equal(call.weights(1, [4, 2, 2], slice(1, 6)), exact[1][[4, 2, 2]][:, 1:6])
+    equal(call.weights(queries=-1, keys=[6, 0]), exact[:, -1:, [6, 0]])
+
+
+def test_rows_below_one_come_out_as_they_came_in_from_a_file_too(tmp_path):
+    maps = below_one()
+    recording = from_attentions([maps])
+    again = heedful.load(recording.save(tmp_path / "r"))
+    for one in (recording, again):
+        for sequence, map_ in zip(one.sequences, maps, strict=True):
+            as_it_came(sequence[0], map_)
+
+
+class Gated(nn.Module):
+    """Attention by hand that gives out given maps, of which softmax makes no more than a start."""
+
+    def __init__(self, maps):
+        super().__init__()
+        total = maps.sum(-1, keepdim=True)
+        self.scores, self.share = (maps / total.clamp(min=1e-9)).log(), total
+
+    def forward(self, value):
+        return (self.scores.nan_to_num(neginf=-1e4).softmax(-1) * self.share) @ value
+
+
+@pytest.mark.parametrize("budget", [None, 0])
+def test_rows_below_one_of_a_model_come_out_as_it_had_them(budget):
+    maps = below_one()
+    with heedful.record(gated := Gated(maps), budget=budget) as recording:
+        gated(torch.randn(2, 1, 7, 4))
+    for sequence, map_ in zip(recording.sequences, maps, strict=True):
+        as_it_came(sequence[0], map_)
+
+
+@pytest.mark.parametrize("entries", [1, 20, 1 << 20])
+def test_sinks_of_each_query_do_not_depend_on_the_blocks(entries, monkeypatch):
+    """In rows that are computed one at a time, and in blocks of a few heads or one."""
+    maps = below_one()
+    causes = from_attentions([maps]).sequences[1][0].causes
+    assert causes.sinks.shape == (3, 5)
+    for queries in (1, 2, 5):
+        found = statistics.gather(
+            causes, statistics.Dropped(), statistics.Received(), entries=entries, queries=queries
+        )
+        exact = maps[1].double()
+        expected = (1 - exact.sum(-1)).masked_fill(exact.sum(-1) == 0, math.nan), exact.sum(1)
+        for one, other in zip(found, expected, strict=True):
+            torch.testing.assert_close(one.double(), other, atol=1e-5, rtol=0, equal_nan=True)
+    monkeypatch.setattr("heedful.ops.causes.ENTRIES", entries)
+    for heads in (slice(None), slice(1, 2), slice(1, 3)):
+        part = weights(causes, heads, [4, 0, 3], [2, 6])
+        expected = maps[1][heads][:, [4, 0, 3]][:, :, [2, 6]]
+        torch.testing.assert_close(part, expected, atol=1e-6, rtol=0)

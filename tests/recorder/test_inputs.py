@@ -1,0 +1,218 @@
+"""What a pass was told of its texts: padding, tokens, and how many texts a batch of heads is."""
+
+import math
+
+import pytest
+import torch
+import transformers
+from torch import nn
+from torch.nn.functional import scaled_dot_product_attention
+
+import heedful
+from heedful.models import Seq2Seq, Seq2SeqConfig
+
+B, H, N, D = 2, 3, 7, 4
+IDS = torch.randint(3, 20, (B, N), generator=torch.Generator().manual_seed(2))
+KEEP = {
+    "right": torch.tensor([[True] * N, [True] * 4 + [False] * 3]),
+    "left": torch.tensor([[False] * 2 + [True] * 5, [True] * N]),
+}
+
+
+def split(x):
+    """Queries, keys and values of H heads, (B, H, N, D), that are not alike."""
+    heads = x.unflatten(-1, (H, D)).transpose(-3, -2)
+    return heads.sin(), heads.cos(), heads
+
+
+def expected(x, allowed):
+    """The maps (…, N, N) of that attention, by their definition."""
+    query, key, _ = split(x)
+    scores = torch.einsum("...nd,...md->...nm", query, key) / D**0.5
+    raised = scores.double().exp() * allowed
+    return (raised / raised.sum(-1, keepdim=True)).float()
+
+
+class Words(nn.Module):
+    """Ids and a mask, of which the heads stand each in an axis, or all texts' in one."""
+
+    def __init__(self, flat=False, heeds=True):
+        super().__init__()
+        self.embed = nn.Embedding(20, H * D)
+        self.flat, self.heeds = flat, heeds
+
+    def forward(self, ids, attention_mask=None):
+        return self.attend(self.embed(ids), attention_mask)
+
+    def attend(self, x, attention_mask):
+        parts, mask = split(x), None
+        if attention_mask is not None and self.heeds:
+            is_table = attention_mask.shape == (N, N)
+            mask = attention_mask if is_table else attention_mask[:, None, None]
+        if self.flat:
+            parts = [part.flatten(0, 1) for part in parts]
+            mask = None if mask is None else mask.expand(len(x), H, N, N).flatten(0, 1)
+        return scaled_dot_product_attention(*parts, attn_mask=mask)
+
+
+def same(recording, maps, keep):
+    """Each sequence is its map without padding."""
+    assert len(recording.sequences) == len(maps)
+    for [call], map_, real in zip(recording.sequences, maps, keep, strict=True):
+        assert call.check.passed
+        whole = map_[..., real, :][..., real]
+        torch.testing.assert_close(call.weights(), whole, atol=2e-6, rtol=0)
+
+
+TABLES = {
+    "causal": torch.ones(N, N).tril().bool(),
+    "documents": torch.block_diag(torch.ones(3, 3), torch.ones(N - 3, N - 3)).bool(),
+    "random": (torch.rand(N, N) < 0.5) | torch.eye(N).bool(),
+}
+
+
+@pytest.mark.parametrize("added", [False, True])
+@pytest.mark.parametrize("table", TABLES)
+@pytest.mark.parametrize("texts", [B, N])  # as many as tokens: then it has a padding's shape
+def test_a_table_of_queries_and_keys_is_no_padding(texts, table, added):
+    ids, allowed = IDS[:1].expand(texts, N).clone(), TABLES[table]
+    given = torch.zeros(N, N).masked_fill(~allowed, -math.inf) if added else allowed
+    with heedful.record(model := Words()) as recording:
+        model(ids, attention_mask=given)
+    same(recording, expected(model.embed(ids), allowed), torch.ones(texts, N, dtype=torch.bool))
+
+
+@pytest.mark.parametrize("side", KEEP)
+def test_padding_that_is_added_to_scores(side):
+    keep = KEEP[side]
+    with heedful.record(model := Words()) as recording:
+        model(IDS, torch.zeros(B, N).masked_fill(~keep, -math.inf))
+    same(recording, expected(model.embed(IDS), keep[:, None, None]), keep)
+
+
+@pytest.mark.parametrize("side", KEEP)
+@pytest.mark.parametrize("flat", [False, True])
+def test_padding_that_the_attention_does_not_heed_is_not_cut_away(flat, side):
+    with heedful.record(model := Words(flat, heeds=False)) as recording:
+        model(IDS, KEEP[side])
+    same(recording, expected(model.embed(IDS), torch.ones(N, N)), torch.ones_like(KEEP[side]))
+    for ids, [call] in zip(IDS, recording.sequences, strict=True):
+        assert torch.equal(call.ids, ids)
+
+
+@pytest.mark.parametrize("side", KEEP)
+@pytest.mark.parametrize("flat", [False, True])
+@pytest.mark.parametrize("named", [False, True])
+def test_padding_by_position_and_by_name_and_heads_of_all_texts_in_one_axis(named, flat, side):
+    keep = KEEP[side]
+    with heedful.record(model := Words(flat)) as recording:
+        model(IDS, attention_mask=keep) if named else model(IDS, keep)
+    same(recording, expected(model.embed(IDS), keep[:, None, None]), keep)
+    for ids, real, [call] in zip(IDS, keep, recording.sequences, strict=True):
+        assert torch.equal(call.ids, ids[real])
+
+
+class Vectors(Words):
+    """The same of vectors: positions first where `first`, and one text where there is one axis."""
+
+    def __init__(self, first=False):
+        super().__init__()
+        self.first = first
+
+    def forward(self, x):
+        if not self.first:
+            return scaled_dot_product_attention(*split(x))
+        # (N, texts · heads, width) turned round, as torch's own attention does it
+        parts = (part.flatten(0, 1) for part in split(x.transpose(0, 1)))
+        return scaled_dot_product_attention(*parts)
+
+
+def test_positions_that_come_first():
+    x = torch.randn(N, B, H * D)
+    with heedful.record(model := Vectors(first=True)) as recording:
+        model(x)
+    everything = torch.ones(B, N, dtype=torch.bool)
+    same(recording, expected(x.transpose(0, 1), torch.ones(N, N)), everything)
+
+
+@pytest.mark.parametrize("length", [2, H, N])
+def test_one_text_without_an_axis_for_it(length):
+    x = torch.randn(length, H * D)
+    with heedful.record(model := Vectors()) as recording:
+        model(x)
+    same(recording, [expected(x, torch.ones(()))], [torch.ones(length, dtype=torch.bool)])
+
+
+def test_one_text_of_ids_without_an_axis_for_it():
+    with heedful.record(model := Words()) as recording:
+        model(IDS[0])
+    same(recording, [expected(model.embed(IDS[0]), torch.ones(()))], [KEEP["right"][0]])
+
+
+@pytest.mark.parametrize("need_weights", [True, False])
+@pytest.mark.parametrize("batch_first", [True, False])
+@pytest.mark.parametrize("options", [{"add_bias_kv": True}, {"add_zero_attn": True}])
+def test_multi_head_attention_to_itself_with_keys_of_its_own(options, batch_first, need_weights):
+    layer = nn.MultiheadAttention(12, 3, batch_first=batch_first, **options).eval()
+    x = torch.randn(B, N, 12)
+    x, padding = x if batch_first else x.transpose(0, 1), ~KEEP["left"]
+    _, maps = layer(x, x, x, key_padding_mask=padding, average_attn_weights=False)
+    with heedful.record(layer) as recording:
+        layer(x, x, x, key_padding_mask=padding, need_weights=need_weights)
+    for b, [call] in enumerate(recording.sequences):
+        real = ~padding[b]
+        own = torch.ones(maps.shape[-1] - N, dtype=torch.bool)  # stand after the text's
+        whole = maps[b][:, real][..., torch.cat([real, own])]
+        torch.testing.assert_close(call.weights(), whole, atol=2e-6, rtol=0)
+        assert call.check.passed
+
+
+@pytest.fixture(scope="module")
+def pairs():
+    """An encoder with a decoder of transformers, and one of our own, with as long texts of each."""
+    config = transformers.T5Config(
+        d_model=16, d_kv=4, num_heads=2, num_layers=1, d_ff=24, vocab_size=20, pad_token_id=0,
+        decoder_start_token_id=1,
+    )  # fmt: skip
+    t5 = transformers.T5Model._from_config(config, attn_implementation="sdpa").eval()
+    return t5, Seq2Seq(Seq2SeqConfig(vocabulary=20, width=16, layers=1, heads=2)).eval()
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_a_decoder_has_its_own_ids_and_never_those_of_the_encoder(pairs, which):
+    written = (IDS + 5) % 17 + 3
+    names = [("input_ids", "decoder_input_ids"), ("source", "target")][which]
+    with heedful.record(model := pairs[which]) as recording:
+        model(**dict(zip(names, (IDS, written), strict=True)))
+    for b, sequence in enumerate(recording.sequences):
+        assert [call.kind for call in sequence] == ["self", "causal", "cross"]
+        assert torch.equal(sequence[0].ids, IDS[b])
+        assert torch.equal(sequence[1].ids, written[b])
+        assert sequence[2].ids is None
+
+
+def test_vectors_in_the_place_of_a_decoders_ids_have_none(pairs):
+    t5, _ = pairs
+    with heedful.record(t5) as recording:
+        t5(input_ids=IDS, decoder_inputs_embeds=torch.randn(B, N, 16))
+    assert torch.equal(recording[0].ids, IDS[0])
+    assert recording[1].ids is None
+
+
+class Marked(Words):
+    """Vectors with whole numbers beside them that are no tokens."""
+
+    def forward(self, inputs_embeds, **marks):
+        return self.attend(inputs_embeds, None)
+
+
+@pytest.mark.parametrize(
+    "name", ["token_type_ids", "segment_ids", "position_ids", "labels", "attention_mask"]
+)
+def test_whole_numbers_of_other_names_are_no_ids(name):
+    with heedful.record(model := Marked()) as recording:
+        model(torch.randn(B, N, H * D), **{name: torch.ones(B, N, dtype=torch.long)})
+    assert recording[0].ids is None
+    with heedful.record(model) as recording:
+        model(torch.randn(B, N, H * D), **{name: IDS * 0, "words": IDS})
+    assert torch.equal(recording[0].ids, IDS[0])
