@@ -14,7 +14,7 @@ from heedful.ops.arguments import Arguments, check
 from heedful.ops.blocks import Block
 from heedful.ops.causes import Causes
 from heedful.ops.fused import four_axes, fused
-from heedful.ops.masks import ALL, Combined, Dense, Mask, Padding
+from heedful.ops.masks import ALL, Combined, Dense, Mask, Padding, Runs
 from heedful.ops.statistics import (
     Diagonal,
     Distance,
@@ -134,10 +134,15 @@ def _parts(arguments: Arguments) -> tuple[list[Mask], list[Tensor]]:
     tables = [
         part.crop(shape, slice(0, 1) if isinstance(part, Padding) else ALL)
         for part in parts
-        if part.device is not None
+        if not _is_structure(part)
     ]
-    structures = [part for part in parts if part.device is None]
+    structures = [part for part in parts if _is_structure(part)]
     return structures, [four_axes(table, shape[:-2]) for table in tables]
+
+
+def _is_structure(part: Mask) -> bool:
+    """Whether it has no axis of sequences or heads, and no table."""
+    return part.device is None or isinstance(part, Runs)
 
 
 def _first_seen(tables: list[Dense]) -> int:

@@ -17,7 +17,15 @@ from heedful.recorder.seen import See, Seen, Texts, of_weights
 
 SOFTMAX = {F.softmax, torch.softmax, Tensor.softmax}
 DROPOUT = {F.dropout, torch.dropout}
-PRODUCT = {torch.matmul, torch.bmm, Tensor.matmul, Tensor.bmm, Tensor.__matmul__}
+PRODUCT = {
+    torch.matmul,
+    torch.bmm,
+    torch.mm,
+    Tensor.matmul,
+    Tensor.bmm,
+    Tensor.mm,
+    Tensor.__matmul__,
+}
 AT_ONCE = 2  # softmaxes whose products are still to come, as where two sides see each other
 DOOR = "softmax and a product (weights alone)"
 
@@ -47,24 +55,26 @@ class ByHand:
             if isinstance(output, Tensor) and output.ndim > 1 and _is_last(arguments, keywords):
                 self._followed = [*self._followed[1 - AT_ONCE :], [Form(output, output)]]
             return
-        found = self._given(arguments) if self._followed else None
+        if not self._followed:
+            return
+        operands = _operands(arguments, keywords)
+        found = self._given(operands)
         if found is None:
             return
         forms, form = found
         if function in PRODUCT or function is torch.einsum:
             self._followed = [other for other in self._followed if other is not forms]
-            self.see(translated, self.texts, form, arguments)
+            self.see(translated, self.texts, form, forms[0].tensor, operands)
         elif _goes_on(output, form.tensor):
             forms.append(Form(output, _before_dropout(function, arguments, keywords, output, form)))
 
-    def _given(self, arguments: tuple) -> tuple[list[Form], Form] | None:
-        """The form of the weights that is among the arguments, and all of its softmax."""
-        given = _operands(arguments)
+    def _given(self, operands: list[Any]) -> tuple[list[Form], Form] | None:
+        """The form of the weights that is among the operands, and all of its softmax."""
         return next(
             (
                 (forms, form)
                 for forms in self._followed
-                for one in given
+                for one in operands
                 for form in reversed(forms)
                 if one is form.tensor
             ),
@@ -72,13 +82,16 @@ class ByHand:
         )
 
 
-def translated(texts: Texts, form: Form, arguments: tuple) -> Seen:
-    """The weights of a product as all doors tell a call."""
-    left = _operands(arguments)[0]
-    if isinstance(arguments[0], str):
-        weights = _spelled(arguments[0].replace(" ", ""), form, left is form.tensor)
+def translated(texts: Texts, form: Form, made: Tensor, operands: list[Any]) -> Seen:
+    """The weights of a product as all doors tell a call; `made` is what the softmax gave."""
+    spelled = operands.pop(0).replace(" ", "") if isinstance(operands[0], str) else None
+    is_left = operands[0] is form.tensor
+    if spelled is not None:
+        weights = _spelled(spelled, form, is_left)
     else:
-        weights = form.weights if left is form.tensor else form.weights.mT
+        weights = form.weights if is_left else form.weights.mT
+    if weights.ndim < made.ndim and _is_flat(weights, made):
+        weights = weights.reshape(made.shape)  # heads that were put among the queries
     if weights.ndim == 3:
         parts = texts(len(weights), weights.shape[1:])
         weights = weights.unflatten(0, (parts, -1))
@@ -99,14 +112,18 @@ def _spelled(equation: str, form: Form, is_left: bool) -> Tensor:
     return form.weights.permute([own.index(axis) for axis in (*lead, *queries, *keys)])
 
 
-def _operands(arguments: tuple) -> list[Any]:
+def _operands(arguments: tuple, keywords: dict) -> list[Any]:
+    """All that a function was given, in its order; lists opened, as an einsum may have one."""
+    given = [*arguments, *(keywords[name] for name in sorted(keywords))]  # input, mat2 or other
     lists = (tuple, list)
-    return [
-        part
-        for one in arguments
-        for part in (one if isinstance(one, lists) else (one,))
-        if not isinstance(part, str)
-    ]
+    return [part for one in given for part in (one if isinstance(one, lists) else (one,))]
+
+
+def _is_flat(weights: Tensor, made: Tensor) -> bool:
+    """Whether weights are those of a softmax, in order, with fewer axes and other rows."""
+    same = weights.shape[-1] == made.shape[-1] and weights.numel() == made.numel()
+    rows = weights.shape[-2] != made.shape[-2]
+    return same and rows and torch.equal(weights.reshape(made.shape), made)
 
 
 def _goes_on(output: Any, form: Tensor) -> bool:

@@ -132,6 +132,7 @@ class Call:
             raise RunError(
                 f"no values of {self.name} in this recording",
                 expected="record(model, values=True)",
+                cause=None if self.check.rows else "a call of which only the weights can be seen",
             )
         group = self.shape[0] // len(self.value)
         norms = self.value.float().norm(dim=-1).repeat_interleave(group, dim=0)

@@ -123,7 +123,7 @@ def captured(
 
 def crosses(seen: Seen, name: str) -> bool:
     """Whether keys are of another sequence than queries: as a door says, or the module's name."""
-    end = ".".join(name.lower().split(".")[-2:])
+    end = ".".join(name.lower().split(".")[-2:]).replace("cross_encoder", "")
     return any(part in end for part in CROSSING) if seen.cross is None else seen.cross
 
 

@@ -93,8 +93,13 @@ class _Recorder:
         self.recording, self.running, self.choices = recording, running, choices
         self.names: dict[str, int] = {}
         self.claimed = False
-        self._masks = Masks()
         self._lengths: dict[str, tuple[int, int]] = {}  # keys, and pass, of a module's last call
+        self._forget()
+
+    def _forget(self) -> None:
+        """What layers of one pass share is held while it runs, and no longer."""
+        self._forward = self.running.forward
+        self._masks = Masks()
         self._known: list[tuple] = []
         self._copied: list[tuple] = []
 
@@ -126,6 +131,8 @@ class _Recorder:
         if not self.is_wanted():
             return
         name = self.running.name
+        if self.running.forward != self._forward:
+            self._forget()
         try:
             seen = self._split(build(*told, **named), name)
         except Exception as error:
@@ -147,7 +154,7 @@ class _Recorder:
             raise TypeError("nested tensors, whose sequences have no common shape")
         if torch._C._functorch.maybe_get_level(seen.query) > 0:
             raise TypeError("a call inside torch.func, whose tensors are of its own")
-        seen = self._masks.split(seen, self.running.forward)
+        seen = self._masks.split(seen)
         return replace(seen, bias=self._own(seen.bias), cross=crosses(seen, name))
 
     def _kept(self, seen: Seen, name: str, layer: int) -> Capture:
@@ -158,7 +165,7 @@ class _Recorder:
             layer=layer,
             forward=running.forward,
             layouts=layouts,
-            ids=running.inputs.ids(seen, running.writes),
+            ids=running.inputs.ids(seen, running.writes) if running.reads_text else None,
             kind=self._kind(seen, name, layouts),
             heads=self.choices.heads,
             values=self.choices.values,
@@ -184,9 +191,9 @@ class _Recorder:
         """Those of the call; looked for once where the layers of a pass share a mask."""
         running = self.running
         real = running.inputs.real(seen, running.writes)
-        # `is`, and not ==, for these are tensors; another pass may have changed them in place
-        same = (seen.mask, real.keys, real.queries)
-        size = (running.forward, *seen.shape, seen.cross)
+        # `is`, and not ==, for these are tensors
+        same = (seen.mask, seen.bias, real.keys, real.queries)
+        size = (*seen.shape, seen.cross)
         for known, shape, layouts in self._known:
             if shape == size and all(a is b for a, b in zip(same, known, strict=True)):
                 return layouts

@@ -38,6 +38,7 @@ class Inputs:
         self.given = _named(module, arguments, keywords or {})
         self.tensors = {name: one for name, one in self.given.items() if isinstance(one, Tensor)}
         self._kept: dict[str, Tensor] = {}
+        self._padded: dict[tuple[str, int], Tensor] = {}
 
     def real(self, seen: Seen, writes: bool) -> Real:
         """What of a call was told to be no padding; `writes`: by a decoder beside an encoder."""
@@ -46,8 +47,11 @@ class Inputs:
             return seen.real
         if seen.cross:
             return Real(self._told(READ, M), self._told(WRITTEN, N))
-        keys = self._told(WRITTEN if writes else READ, M)
-        return Real(None if keys is None or _is_table(keys, seen) else keys)
+        names = WRITTEN if writes else READ
+        keys = self._told(names, M)
+        if keys is not None:
+            return Real(None if _is_table(keys, seen) else keys)
+        return self._so_far(names, N, M)
 
     def ids(self, seen: Seen, writes: bool) -> Tensor | None:
         """(texts, M), the tokens of the keys, where the model was given as many ids.
@@ -86,6 +90,20 @@ class Inputs:
                 return self._keep(name, mask)
         return None
 
+    def _so_far(self, names: tuple[str, ...], N: int, M: int) -> Real:
+        """Of a cache that is longer than the tokens so far, which end with the queries."""
+        first = next((one for one in self.tensors.values() if one.ndim), None)
+        for name in names:
+            mask = self.tensors.get(name)
+            if first is None or mask is None or mask.ndim != 2 or len(mask) != len(first):
+                continue
+            length = mask.shape[1]
+            if N <= length < M:
+                kept = self._keep(name, mask)
+                keys = torch.nn.functional.pad(kept, (0, M - length), value=True)
+                return Real(self._padded.setdefault((name, M), keys), kept[:, length - N :])
+        return Real()
+
     def _keep(self, name: str, mask: Tensor) -> Tensor:
         """True for real tokens; one tensor for all layers."""
         if name not in self._kept:
@@ -97,7 +115,7 @@ class Inputs:
 def _texts(given: Tensor, lengths: Collection[int]) -> int:
     if given.ndim == 1 or (given.ndim == 2 and not _are_ids(given) and len(given) in lengths):
         return 1  # one text, of ids or of vectors
-    if given.ndim == 3 and len(given) in lengths and given.shape[1] not in lengths:
+    if given.ndim in (2, 3) and len(given) in lengths and given.shape[1] not in lengths:
         return given.shape[1]  # positions come first
     return len(given)
 

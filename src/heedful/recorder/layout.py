@@ -64,7 +64,33 @@ def _layout(seen: Seen, sequence: int, real: Real) -> Layout:
     if len(real_keys) == M or _hides(seen, sequence, real_queries, real_keys):
         queries, keys = real_queries, real_keys
     mask = _mask_of(seen, sequence, queries, keys)
+    end = _end(mask, (H, len(queries), len(keys)), seen.query.device)
+    if not seen.cross and len(queries) <= end < len(keys):
+        keys = keys[:end]  # the last query stands at the last key again, as statistics have it
+        mask = _mask_of(seen, sequence, queries, keys)
+    if mask is None and _looks_back(seen, sequence, queries, keys):
+        mask = Causal()
     return Layout(queries, keys, recognise(mask, (H, len(queries), len(keys))))
+
+
+def _end(mask: Mask | None, shape: tuple[int, int, int], device: torch.device) -> int:
+    """Up to which key some query sees one: after it, a cache is empty."""
+    _, N, M = shape
+    if mask is None or N >= M or not N:
+        return M
+    if not isinstance(mask, Dense):
+        return mask.span(range(N), shape).stop
+    seen = mask.crop(shape, device=device).flatten(0, -2).any(dim=0).nonzero()
+    return int(seen.max()) + 1 if len(seen) else M
+
+
+def _looks_back(seen: Seen, sequence: int, queries: Tensor, keys: Tensor) -> bool:
+    """Whether the bias alone hides what comes later; weights by themselves have their zeros so."""
+    N, M = len(queries), len(keys)
+    if seen.bias is None or N < 2 or seen.bias.shape[-1] == 1 or seen.bias.shape[-2] == 1:
+        return False
+    bias = take(take(of_sequence(seen.bias, sequence), queries).mT, keys).mT
+    return not bool((bias > HIDDEN).triu(1 + M - N).any())
 
 
 def _real(seen: Seen, sequence: int, real: Real) -> tuple[Tensor, Tensor]:

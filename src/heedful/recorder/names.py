@@ -2,29 +2,42 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Collection
-from types import TracebackType
-from typing import Any
+from types import FrameType, TracebackType
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
 
 from heedful.recorder.inputs import Inputs
 
+SENSES = ("vision", "visual", "image", "audio", "speech")  # in the names of modules
+
+
+class Frame(NamedTuple):
+    """A module that is running, and how many calls of Python were open as it began."""
+
+    name: str
+    module: nn.Module
+    depth: int
+
 
 class Running:
     """While entered, knows the innermost running module of a model, and the number of the pass.
 
-    A pass begins when a module of the model is called from outside. Calls in other threads, and
-    those that gradient checkpointing repeats in the backward pass, are not of any pass.
+    A pass begins when the model is called from outside, or a part of it that the pass has had
+    already: who generates may call parts one after the other. Calls in other threads, and those
+    that gradient checkpointing repeats in the backward pass, are not of any pass.
     """
 
     def __init__(self, model: nn.Module) -> None:
         self.model = model
-        self.stack: list[tuple[str, nn.Module]] = []
+        self.stack: list[Frame] = []
         self.forward = -1
         self.inputs = Inputs(model)
+        self._outer: set[str] = set()  # names of what was called from outside in this pass
         self._handles: list[Any] = []
         self._thread = threading.get_ident()
 
@@ -63,7 +76,7 @@ class Running:
     @property
     def name(self) -> str:
         """The name of the innermost running module; that of its class where it is the model."""
-        name, module = self.stack[-1]
+        name, module, _ = self.stack[-1]
         if name in ("", "_orig_mod"):
             return type(getattr(module, "_orig_mod", module)).__name__
         return ".".join(part for part in name.split(".") if part != "_orig_mod")
@@ -71,7 +84,13 @@ class Running:
     @property
     def writes(self) -> bool:
         """Whether what runs is of the decoder, in a model that has an encoder too."""
-        return self._has_encoder and "decoder" in self.stack[-1][0].split(".")
+        return self._has_encoder and "decoder" in self.stack[-1].name.split(".")
+
+    @property
+    def reads_text(self) -> bool:
+        """Whether what runs is not of a part that sees or hears."""
+        parts = self.stack[-1].name.lower().split(".")
+        return not any(sense in part for part in parts for sense in SENSES)
 
     def texts(self, rows: int, lengths: Collection[int]) -> int:
         """Of how many texts so many tables (N, M) of a call are, as the pass was given them."""
@@ -81,19 +100,35 @@ class Running:
         def enter(module: nn.Module, arguments: tuple, keywords: dict) -> None:
             if threading.get_ident() != self._thread:
                 return
-            if module is self.model:
-                self.stack.clear()  # Ctrl-C leaves a module without a word
+            depth = _depth()
+            while self.stack and self.stack[-1].depth >= depth:
+                self.stack.pop()  # which Ctrl-C has ended without a word
             if not self.stack and torch._C._current_graph_task_id() == -1:
-                self.forward += 1
-                self.inputs = Inputs(module, arguments, keywords)
-            self.stack.append((name, module))
+                self._begin(name, module, arguments, keywords)
+            self.stack.append(Frame(name, module, depth))
 
         return enter
+
+    def _begin(self, name: str, module: nn.Module, arguments: tuple, keywords: dict) -> None:
+        if not self._outer or module is self.model or self._outer & {"", name}:
+            self.forward += 1
+            self.inputs = Inputs(module, arguments, keywords)
+            self._outer = set()
+        self._outer.add(name)
 
     def _leave(self, module: nn.Module, arguments: tuple, output: Any) -> None:
         if threading.get_ident() != self._thread:
             return
         # a hook of somebody else may have raised before this module was pushed
-        if any(one is module for _, one in self.stack):
-            while self.stack.pop()[1] is not module:
+        if any(frame.module is module for frame in self.stack):
+            while self.stack.pop().module is not module:
                 pass
+
+
+def _depth() -> int:
+    """How many calls of Python are open."""
+    frame: FrameType | None = sys._getframe(1)
+    number = 0
+    while frame is not None:
+        frame, number = frame.f_back, number + 1
+    return number

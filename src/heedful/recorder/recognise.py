@@ -29,7 +29,7 @@ def recognise(mask: Mask | None, shape: tuple[int, int, int]) -> Mask | None:
     table = mask.table
     while table.ndim > 2:
         if len(table) > 1 and not bool((table == table[:1]).all()):
-            return Packed.of(mask.table)
+            return _if_causal(Packed.of(mask.table), mask.table)
         table = table[0]
     table = table.expand(*shape[-2:])
     if bool(table.all()):
@@ -45,11 +45,17 @@ def is_causal(mask: Mask | None) -> bool:
 
 def _any(table: Tensor) -> Mask:
     """What no guess fits: runs, else bits; and causal, where nothing is seen ahead."""
-    N, M = table.shape
+    M = table.shape[1]
     count, first = table.sum(dim=1), table.int().argmax(dim=1)
     last = M - 1 - table.flip(1).int().argmax(dim=1)
     is_run = bool(((count == 0) | (last - first + 1 == count)).all())
     found = Runs(first, first + count) if is_run else Packed.of(table)
+    return _if_causal(found, table)
+
+
+def _if_causal(found: Mask, table: Tensor) -> Mask:
+    """With what is known besides, where nothing is seen ahead: it is skipped then."""
+    N, M = table.shape[-2:]
     has_later = N == 1 or bool(table.triu(1 + M - N).any())
     return found if has_later else Causal(M - N) & found
 
@@ -107,23 +113,18 @@ class _Known(NamedTuple):
 class Masks:
     """Masks as they arrive, boolean, added or of blocks, as what may attend and what is added.
 
-    The layers of a pass mostly share one, so what was made of the last few is remembered: the N × M
-    entries are looked at once, and what comes of them is one tensor, too.
+    For one pass, whose layers mostly share a mask: what was made of the last few is remembered, so
+    that the N × M entries are looked at once, and what comes of them is one tensor, too.
     """
 
     def __init__(self) -> None:
         self._known: list[_Known] = []
 
-    def split(self, seen: Seen, forward: int) -> Seen:
-        """The same call, its mask one of ours or boolean, what it added now part of the bias.
-
-        Args:
-            seen: a call.
-            forward: the number of its pass; what a function of a mask reads may change with it.
-        """
+    def split(self, seen: Seen) -> Seen:
+        """The same call, its mask one of ours or boolean, what it added now part of the bias."""
         if seen.mask is None or isinstance(seen.mask, Mask):
             return seen
-        place = (forward, *place_of(seen.mask), *seen.shape)
+        place = (*place_of(seen.mask), *seen.shape)
         same = (one for one in self._known if one.place == place and one.is_still(seen.mask))
         known = next(same, None)
         if known is None:
@@ -157,12 +158,20 @@ def _parts(mask: Any, seen: Seen) -> tuple[Tensor | None, Tensor | None]:
         from torch.nn.attention.flex_attention import create_mask
 
         return create_mask(mask.mask_mod, B, H, N, M, device=seen.query.device), None
-    mask = mask[..., :M]
+    mask = _once(mask[..., :M])
     if mask.dtype == torch.bool:
         return mask, None
     allowed = mask > (FAINT if _is_faint(mask) else torch.finfo(mask.dtype).min / 2)
     added = mask.masked_fill(~allowed, 0.0)
     return (None if bool(allowed.all()) else allowed), (added if bool(added.any()) else None)
+
+
+def _once(mask: Tensor) -> Tensor:
+    """Without the repetitions of an axis that was expanded, such as that of heads."""
+    for axis, (size, stride) in enumerate(zip(mask.shape[:-1], mask.stride(), strict=False)):
+        if size > 1 and stride == 0:
+            mask = mask.narrow(axis, 0, 1)
+    return mask
 
 
 def _is_faint(mask: Tensor) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, overload
 
@@ -66,9 +67,20 @@ class Sequence:
 
     def _with_texts(self, call: Call) -> Call:
         texts = self.texts
-        if texts is not None and call.kind != "cross" and len(texts) == call.shape[-1]:
+        if texts is None or call.kind == "cross" or len(texts) != call.shape[-1]:
+            return call
+        if self._are_of_the_text(call):
             call.tokens = texts
         return call
+
+    def _are_of_the_text(self, call: Call) -> bool:
+        """Whether a call's keys are the text: the first that has ids, where any has."""
+        known = (one for one in self._captures if one.ids is not None)
+        first = next(known, None)
+        if first is None or self._index >= len(first.layouts):
+            return True
+        ids = first.tokens(self._index)
+        return ids is None or (call.ids is not None and torch.equal(call.ids, ids))
 
     @property
     def texts(self) -> list[str] | None:
@@ -101,7 +113,7 @@ class Sequence:
             raise RunError(
                 "nothing was recorded",
                 expected="a forward pass inside the `with` block",
-                cause="a model whose attention no door sees, or no call at all",
+                cause="no call, one in another thread, or a model whose attention no door sees",
             )
         together: dict[str, Tensor | list] = {
             name: pad_sequence([summary[name] for summary in summaries], True, torch.nan)
@@ -142,7 +154,8 @@ class Recording(Sequence):
         if name not in self.missed:
             reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
             self.missed[name] = reason
-            warnings.warn(f"attention of {name} was not recorded: {reason}", stacklevel=2)
+            with suppress(UserWarning):  # where warnings are errors, the model still goes on
+                warnings.warn(f"attention of {name} was not recorded: {reason}", stacklevel=2)
 
     def save(self, path: str | Path) -> Path:
         """Write it as one file, which `heedful.load` opens; it appears whole or not at all.

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from heedful.errors import ArgumentError
-from heedful.ops.masks import Causal, Mask
+from heedful.ops.masks import Mask
 
 # How a door tells of a call: a function that makes a Seen, and its arguments. What goes wrong in it
 # must not end the forward pass that is watched.
@@ -91,8 +91,7 @@ class Seen:
 def of_weights(weights: Tensor, door: str) -> Seen:
     """A call of which only the weights (B, H, N, M) are known; a row may sum to less than one.
 
-    What a row lacks is the share of a sink of its own. A map with nothing above its diagonal is
-    taken for causal.
+    What a row lacks is the share of a sink of its own.
 
     Raises:
         ArgumentError: weights below 0, or rows that sum to more than one.
@@ -110,14 +109,12 @@ def of_weights(weights: Tensor, door: str) -> Seen:
     # softmax(log W) is W: the map itself is the bias, of queries and keys that say nothing
     nothing = weights.new_zeros(())
     rest = torch.where((total < 1 - room) & (total > 0), 1 - total, 0.0)
-    is_causal = N > 1 and not bool(weights.triu(1 + M - N).any())
     return Seen(
         nothing.expand(B, H, N, 1),
         nothing.expand(B, H, M, 1),
         None,
         None,
         1.0,
-        mask=Causal() if is_causal else None,
         bias=weights.log(),
         sinks=rest.log() if bool(rest.any()) else None,
         door=door,
