@@ -6,10 +6,12 @@ import sys
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from torch import nn
 
 import heedful
-from heedful.cli.foreign import Foreign, is_foreign
+from heedful.cli.foreign import Foreign, is_foreign, telling
 from heedful.cli.main import run
+from heedful.errors import RunError, TextError
 
 transformers = pytest.importorskip("transformers")
 tokenizers = pytest.importorskip("tokenizers")
@@ -185,6 +187,20 @@ def test_what_is_wrong_is_one_line(llama, said, tmp_path, monkeypatch):
     assert status == 1
     assert "transformers is not installed" in error
     assert "pip install 'transformers>=5.0'" in error
+
+
+def test_what_goes_wrong_in_a_model_of_the_library_is_one_line():
+    with pytest.raises(RunError, match="cannot run a Identity on this text: KeyError: 'pixels'"):
+        fail(Foreign(nn.Identity(), None), KeyError("pixels"))
+    with pytest.raises(TextError, match="an empty text"):
+        fail(Foreign(nn.Identity(), None), TextError("an empty text"))
+    with pytest.raises(KeyError):  # in one of ours it is our fault
+        fail(nn.Identity(), KeyError("pixels"))
+
+
+def fail(opened, error):
+    with telling(opened):
+        raise error
 
 
 def test_a_model_without_attention(said, tmp_path):

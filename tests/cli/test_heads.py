@@ -94,6 +94,9 @@ def test_what_is_wrong_is_one_line(trained, said, tmp_path):
         assert error.count("\n") == 1
     assert said("heads", trained)[0] == 2
     assert said("record", trained, TEXT, "--out", tmp_path / "x", "--heads", "one")[0] == 2
+    status, _, error = said("record", trained, TEXT, "--out", tmp_path / "x", "--budget", "nan")
+    assert (status, error.count("\n")) == (1, 1)
+    assert "budget=nan" in error
     assert not torch.is_inference_mode_enabled()
 
 

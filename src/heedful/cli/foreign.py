@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 from torch import nn
 
-from heedful.errors import RunError, TextError
+from heedful.errors import HeedfulError, RunError, TextError
 from heedful.files import read_json
 from heedful.models.pretrained import ARCHITECTURES
 from heedful.text.tokenizer import SIGNS
@@ -98,7 +99,7 @@ def open_foreign(directory: Path, device: str = "auto", *, allow_pickle: bool = 
             output_loading_info=True,
         )
     except Exception as error:  # of many kinds: its own, the hub's, safetensors', json's, torch's
-        raise _refused(directory, error) from error
+        raise _refused(f"open {directory}", error) from error
     _check_whole(about, directory)
     model.config.get_text_config().use_cache = False
     # without its head a model computes the same attention, and no logits of a whole vocabulary
@@ -127,11 +128,28 @@ def _class(library: Any, config: Any) -> Any:
     return getattr(library, str((config.architectures or [None])[0]), library.AutoModel)
 
 
-def _refused(directory: Path, error: Exception) -> RunError:
+@contextmanager
+def telling(opened: object) -> Iterator[None]:
+    """What goes wrong in a model of the library, as one line; of another, as it is.
+
+    Raises:
+        RunError: with what the library said.
+    """
+    try:
+        yield
+    except HeedfulError:
+        raise
+    except Exception as error:
+        if not isinstance(opened, Foreign):
+            raise
+        raise _refused(f"run a {type(opened.model).__name__} on this text", error) from error
+
+
+def _refused(what: str, error: Exception) -> RunError:
     said = " ".join(str(error).split())
     said = said if len(said) <= MOST else said[:MOST].rsplit(" ", 1)[0] + " …"
     return RunError(
-        f"transformers cannot open {directory}: {type(error).__name__}: {said}",
+        f"transformers cannot {what}: {type(error).__name__}: {said}",
         expected="a language model with its tokenizer, in safetensors",
         remedy="open it in Python, and put heedful.record(model) around it",
     )

@@ -11,7 +11,7 @@ import click
 import torch
 
 from heedful import recorder
-from heedful.cli.foreign import Foreign, is_foreign, open_foreign
+from heedful.cli.foreign import Foreign, is_foreign, open_foreign, telling
 from heedful.cli.opening import BertRun, Run, Seq2SeqRun, open_reader
 from heedful.cli.options import (
     checkpoint_option,
@@ -101,13 +101,20 @@ def record(
     """
     words = read_text(text, file)
     opened = open_any(model, checkpoint, device, revision, allow_pickle)
-    memory = None if budget is None else int(budget * 1e9)
+    memory = _bytes(budget)
     keep = {"layers": layers, "heads": heads, "values": values, "budget": memory}
     recording = record_text(opened, words, second, **keep)
     recording.save(out)
     screen = console()
     screen.print(facts(_about(recording, out)))
     screen.print(f"\nNext: {program()} heads {out}", style="dim", soft_wrap=True)
+
+
+def _bytes(gigabytes: float | None) -> float | None:
+    """Whole bytes; what is no number is for `record` to refuse."""
+    if gigabytes is None or not math.isfinite(gigabytes):
+        return gigabytes
+    return round(gigabytes * 1e9)
 
 
 def _about(recording: Recording, out: Path) -> list[tuple[str, str]]:
@@ -194,7 +201,7 @@ def record_text(opened: Opened, text: str, second: str | None = None, **keep: An
         ArgumentError: a second text for a model that reads one.
         RunError: a model without attention.
     """
-    with torch.inference_mode(), share_done("recording"):
+    with torch.inference_mode(), share_done("recording"), telling(opened):
         given = _pass(opened, text, second)
         with recorder.record(opened.model, **keep) as recording:
             opened.model(*given.arguments, **given.keywords)
