@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 
@@ -15,6 +15,7 @@ from heedful.text import MARKS, Tokenizer, WordPieceTokenizer, load_tokenizer
 from heedful.train import choose_device
 from heedful.translate import translate
 
+R = TypeVar("R")
 END = "∎"  # how the end of a source or target is shown
 
 
@@ -163,13 +164,7 @@ def open_run(
         ArgumentError: a model that does not continue texts, such as BERT.
     """
     opened = open_reader(name, checkpoint, device, revision=revision, allow_pickle=allow_pickle)
-    if not isinstance(opened, Run):
-        raise ArgumentError(
-            f"{name} holds a {type(opened.model).__name__}",
-            expected="a GPT, which continues texts",
-            remedy=opened.purpose,
-        )
-    return opened
+    return _only(Run, opened, name, "a GPT, which continues texts")
 
 
 def open_bert(
@@ -182,22 +177,20 @@ def open_bert(
 ) -> BertRun:
     """The BERT and tokenizer of a directory or a hub name; errors as `open_run`."""
     opened = open_reader(name, checkpoint, device, revision=revision, allow_pickle=allow_pickle)
-    if not isinstance(opened, BertRun):
-        raise ArgumentError(
-            f"{name} holds a {type(opened.model).__name__}",
-            expected="a BERT, which guesses words from both sides",
-            remedy=opened.purpose,
-        )
-    return opened
+    return _only(BertRun, opened, name, "a BERT, which guesses words from both sides")
 
 
 def open_seq2seq(name: Path, checkpoint: str = "best", device: str = "auto") -> Seq2SeqRun:
     """The encoder–decoder and tokenizer of a run directory; errors as `open_run`."""
     opened = open_reader(name, checkpoint, device)
-    if not isinstance(opened, Seq2SeqRun):
+    return _only(Seq2SeqRun, opened, name, "an encoder–decoder, made by `heedful train --pairs`")
+
+
+def _only(kind: type[R], opened: Run | BertRun | Seq2SeqRun, name: Path, expected: str) -> R:
+    if not isinstance(opened, kind):
         raise ArgumentError(
             f"{name} holds a {type(opened.model).__name__}",
-            expected="an encoder–decoder, made by `heedful train --pairs`",
+            expected=expected,
             remedy=opened.purpose,
         )
     return opened
