@@ -7,7 +7,9 @@ from hypothesis import strategies as st
 
 import heedful
 from heedful.errors import ArgumentError
-from heedful.ops.masks import Causal, Padding, Window
+from heedful.ops import statistics, streaming
+from heedful.ops.arguments import check
+from heedful.ops.masks import Causal, Padding, Runs, Window
 from heedful.ops.streaming import STATISTICS, streaming_attention
 
 
@@ -96,3 +98,59 @@ def test_an_unknown_statistic_is_one_line():
     query = torch.randn(3, 4)
     with pytest.raises(ArgumentError, match="statistic 'entropie'; expected received, entropy"):
         streaming_attention(query, query, query, statistics=["entropie"])
+
+
+def documents(lengths, N, is_causal):
+    """Packed documents as runs, and as a table by loops."""
+    table = torch.block_diag(*(torch.ones(length, length) for length in lengths)).bool()
+    runs = Runs.from_lengths(lengths)
+    assert len(table) == N
+    return (runs & Causal(), table.tril()) if is_causal else (runs, table)
+
+
+@pytest.mark.parametrize("is_causal", [False, True])
+@pytest.mark.parametrize("lead", [(), (3,), (2, 4)])
+def test_runs_are_those_of_their_table(lead, is_causal):
+    N = 23
+    mask, table = documents([7, 1, 11, 4], N, is_causal)
+    query, key, value = torch.randn(3, *lead, N, 5, dtype=torch.float64)
+    statistics = [name for name in STATISTICS if name != "sink"]
+    found = streaming_attention(query, key, value, mask=mask, statistics=statistics)
+    torch.testing.assert_close(found.output, heedful.attention(query, key, value, mask=mask))
+    weights = heedful.steps(query, key, value, mask=table).weights
+    torch.testing.assert_close(found.output, weights @ value)
+    apart = (torch.arange(N)[:, None] - torch.arange(N)).abs()
+    own = weights.diagonal(dim1=-2, dim2=-1)
+    expected = {
+        "received": weights.sum(-2).float(),
+        "entropy": torch.special.entr(weights).sum(-1),
+        "largest": weights.amax(-1),
+        "distance": (weights * apart).sum(-1),
+        "self": own,
+    }
+    for name, value in expected.items():
+        torch.testing.assert_close(
+            found.statistics[name].double(), value.double(), atol=1e-6, rtol=1e-6
+        )
+
+
+@pytest.mark.parametrize("is_causal", [False, True])
+def test_of_runs_no_table_is_made(is_causal, monkeypatch):
+    """Of 3,000 tokens in documents of 100, nobody asks for more than a few rows at once."""
+    N, asked, allowed = 3000, [], Runs.allowed
+
+    def counted(self, query, key, shape):
+        asked.append(query.numel() * key.numel())
+        return allowed(self, query, key, shape)
+
+    runs = Runs.from_lengths([100] * 30)
+    query, key, value = torch.randn(3, 2, 2, N, 4)
+    arguments = check(
+        query, key, value, mask=runs & Causal() if is_causal else runs, bias=None, causal=False,
+        scale=None, dropout=0.0,
+    )  # fmt: skip
+    monkeypatch.setattr(Runs, "allowed", counted)
+    for causes, _ in streaming._causes(arguments):  # what the statistics are gathered from
+        statistics.gather(causes, statistics.Entropy())
+    assert asked
+    assert max(asked) <= N * N // 4

@@ -216,3 +216,128 @@ def test_whole_numbers_of_other_names_are_no_ids(name):
     with heedful.record(model) as recording:
         model(torch.randn(B, N, H * D), **{name: IDS * 0, "words": IDS})
     assert torch.equal(recording[0].ids, IDS[0])
+
+
+class TwoWays(nn.Module):
+    """Two layers by hand with as many scores, of which the first alone heeds the padding."""
+
+    def __init__(self, heeding):
+        super().__init__()
+        self.embed, self.heeding = nn.Embedding(20, H * D), heeding
+
+    def forward(self, ids, attention_mask):
+        query, key, value = split(self.embed(ids))
+        found = []
+        for heeds in self.heeding:
+            scores = query @ key.mT / D**0.5
+            if heeds:
+                scores = scores.masked_fill(~attention_mask[:, None, None], -math.inf)
+            found.append(scores.softmax(-1) @ value)
+        return found
+
+
+@pytest.mark.parametrize("heeding", [(True, False), (False, True), (False, True, False)])
+@pytest.mark.parametrize("side", KEEP)
+def test_what_one_layer_hides_another_may_show(side, heeding):
+    keep = KEEP[side]
+    with heedful.record(model := TwoWays(heeding)) as recording:
+        model(IDS, keep)
+    x = model.embed(IDS)
+    for b, sequence in enumerate(recording.sequences):
+        for call, heeds in zip(sequence, heeding, strict=True):
+            real = keep[b] if heeds else torch.ones(N, dtype=torch.bool)
+            whole = expected(x[b], real)[:, real][..., real]
+            torch.testing.assert_close(call.weights(), whole, atol=2e-6, rtol=0)
+            assert call.ids.tolist() == IDS[b, real].tolist()
+
+
+class PositionsFirst(nn.Module):
+    """Ids (T, B), and heads of all texts in one axis, as fairseq has them; or batch first."""
+
+    def __init__(self, first=True, by_hand=False):
+        super().__init__()
+        self.embed, self.first, self.by_hand = nn.Embedding(20, H * D), first, by_hand
+
+    def forward(self, tokens):
+        x = self.embed(tokens.mT if self.first else tokens)
+        query, key, value = (part.flatten(0, 1) for part in split(x))
+        if self.by_hand:
+            return torch.bmm((query @ key.mT / D**0.5).softmax(-1), value)
+        return scaled_dot_product_attention(query, key, value)
+
+
+@pytest.mark.parametrize("by_hand", [False, True])
+@pytest.mark.parametrize("texts", [2, 3, 5])
+def test_ids_whose_positions_come_first(texts, by_hand):
+    ids = torch.randint(3, 20, (texts, N))
+    with heedful.record(model := PositionsFirst(by_hand=by_hand)) as recording:
+        model(ids.mT)
+    maps = expected(model.embed(ids), torch.ones(()))
+    assert len(recording.sequences) == texts
+    for [call], map_ in zip(recording.sequences, maps, strict=True):
+        torch.testing.assert_close(call.weights(), map_, atol=2e-6, rtol=0)
+        assert call.ids is None  # better than those of other tokens
+
+
+@pytest.mark.parametrize("by_hand", [False, True])
+def test_as_many_texts_as_tokens_are_batch_first(by_hand):
+    ids = torch.randint(3, 20, (N, N))
+    with heedful.record(model := PositionsFirst(False, by_hand)) as recording:
+        model(ids)
+    maps = expected(model.embed(ids), torch.ones(()))
+    for [call], map_, text in zip(recording.sequences, maps, ids, strict=True):
+        torch.testing.assert_close(call.weights(), map_, atol=2e-6, rtol=0)
+        assert call.ids.tolist() == text.tolist()
+
+
+class Attends(nn.Module):
+    def forward(self, x):
+        return scaled_dot_product_attention(*split(x)).transpose(1, 2).flatten(2)
+
+
+SENSES = ["vision_tower", "visual", "image_encoder", "audio_tower", "speech"]
+
+
+class Seeing(nn.Module):
+    """A part that sees as many patches as there are tokens, and one that reads."""
+
+    def __init__(self, sense):
+        super().__init__()
+        self.add_module(sense, nn.Sequential(Attends()))
+        self.language, self.sense = nn.Sequential(Attends()), sense
+        self.embed = nn.Embedding(20, H * D)
+
+    def forward(self, input_ids, pixels):
+        return self.language(self.embed(input_ids)), self.get_submodule(self.sense)(pixels)
+
+
+@pytest.mark.parametrize("sense", SENSES)
+def test_a_part_that_sees_or_hears_has_neither_ids_nor_the_text(sense, tmp_path):
+    with heedful.record(model := Seeing(sense)) as recording:
+        model(IDS, torch.randn(B, N, H * D))
+    words = [[f"{token}" for token in text.tolist()] for text in IDS]
+    recording.tokens = words
+    for one in (recording, heedful.load(recording.save(tmp_path / "r"))):
+        for b, (read, saw) in enumerate(one.sequences):
+            assert (read.name, saw.name) == ("language.0", f"{sense}.0")
+            assert (read.ids.tolist(), read.tokens) == (IDS[b].tolist(), words[b])
+            assert (saw.ids, saw.tokens) == (None, None)
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_the_text_is_the_encoders_and_not_as_long_a_one_of_the_decoder(pairs, which):
+    written = (IDS + 5) % 17 + 3
+    names = [("input_ids", "decoder_input_ids"), ("source", "target")][which]
+    with heedful.record(model := pairs[which]) as recording:
+        model(**dict(zip(names, (IDS, written), strict=True)))
+    recording.tokens = words = [[f"{token}" for token in text.tolist()] for text in IDS]
+    for text, sequence in zip(words, recording.sequences, strict=True):
+        assert [call.tokens for call in sequence] == [text, None, None]
+
+
+def test_without_ids_a_text_goes_wherever_it_fits():
+    with heedful.record(model := Vectors()) as recording:
+        model(torch.randn(B, N, H * D))
+    recording.tokens = [list("abcdefg"), list("abc")]
+    first, second = recording.sequences
+    assert (first[0].tokens, second[0].tokens) == (list("abcdefg"), None)

@@ -388,6 +388,17 @@ PRODUCTS = {
     "on the right": lambda weights, value: (value.mT @ weights.mT).mT,
     "transposed": lambda weights, value: (value.mT @ weights.transpose(-2, -1)).mT,
     "flat": lambda weights, value: torch.bmm(weights.flatten(0, 1), value.flatten(0, 1)),
+    "keywords": lambda weights, value: torch.matmul(input=weights, other=value),
+    "a keyword": lambda weights, value: torch.matmul(weights, other=value),
+    "keywords, turned round": lambda weights, value: torch.matmul(other=weights.mT, input=value.mT),
+    "flat, keywords": lambda weights, value: torch.bmm(
+        mat2=value.flatten(0, 1), input=weights.flatten(0, 1)
+    ),
+    "einsum": lambda weights, value: torch.einsum("bhqk,bhkd->bhqd", weights, value),
+    "a list": lambda weights, value: torch.einsum("bhqk,bhkd->bhqd", [weights, value]),
+    "a list, on the right": lambda weights, value: torch.einsum(
+        "bhkd,bhqk->bqhd", [value, weights]
+    ),
 }
 
 
@@ -431,3 +442,68 @@ def test_chosen_heads_of_gated_weights_and_a_record_on_the_disk(tmp_path):
     recording = looked_at(Then(GATED["product"]), query, key, heads=[2, 0], budget=0)
     for one in (recording, heedful.load(recording.save(tmp_path / "r"))):
         shows(one, (weighed(query, key) * GATE)[:, [2, 0]])
+
+
+TWO_AXES = {
+    "mm": lambda weights, value: torch.mm(weights, value),
+    "method": lambda weights, value: weights.mm(value),
+    "keywords": lambda weights, value: torch.mm(mat2=value, input=weights),
+    "on the right": lambda weights, value: value.mT.mm(weights.mT).mT,
+    "a list": lambda weights, value: torch.einsum("qk,kd->qd", [weights, value]),
+}
+
+
+@pytest.mark.parametrize("way", TWO_AXES)
+def test_products_of_tables_without_heads(way):
+    class Plain(nn.Module):
+        def forward(self, x, y):
+            return TWO_AXES[way](torch.mm(x, y.mT).softmax(-1), y)
+
+    x, y = torch.randn(5, 4), torch.randn(7, 4)
+    shows(looked_at(Plain(), x, y), weighed(x[None, None], y[None, None]))
+
+
+@pytest.mark.parametrize("way", ["rows", "softmax", "turned round", "dropout"])
+@pytest.mark.parametrize("texts", [1, 2])
+def test_heads_that_share_keys_and_stand_among_the_queries(texts, way):
+    """Multi-query attention as GPTBigCode had it: (B, H · N, d) times one key head."""
+
+    class Shared(nn.Module):
+        def forward(self, query, key):
+            B, H, N, _ = query.shape
+            scores = (query.flatten(1, 2) @ key.mT).unflatten(1, (H, N))
+            if way == "softmax":  # which knows nothing of heads
+                weights = scores.flatten(1, 2).softmax(-1).unflatten(1, (H, N)).flatten(1, 2)
+            else:
+                weights = scores.softmax(-1)
+                weights = nn.functional.dropout(weights, 0.4) if way == "dropout" else weights
+                weights = weights.reshape(B, H * N, -1)
+            if way == "turned round":
+                return (key.mT @ weights.mT).mT.unflatten(1, (H, N))
+            return (weights @ key).unflatten(1, (H, N))
+
+    query, key = torch.randn(texts, 3, 5, 4), torch.randn(texts, 7, 4)
+    found = looked_at(Shared(), query, key)
+    map_ = weighed(query, key[:, None].expand(texts, 3, 7, 4))
+    shows(found, map_)
+
+
+def test_multi_head_attention_of_a_norm_called_twice_is_of_itself():
+    class Twice(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.norm = nn.LayerNorm(12)
+            self.attend = nn.MultiheadAttention(12, 3, batch_first=True)
+
+        def forward(self, x, y):
+            return self.attend(self.norm(x), self.norm(y), self.norm(y))[0]
+
+    model, x = Twice().eval(), torch.randn(2, 5, 12)
+    with heedful.record(model) as recording:
+        model(x, x)
+        model(x, x.flip(1))  # as large, with other numbers
+        model(x[:, :3], x)
+    assert [call.kind for call in recording] == ["self", "cross", "cross"]
+    normed = model.norm(x)
+    _, maps = model.attend(normed, normed, normed, average_attn_weights=False)
+    torch.testing.assert_close(recording[0].weights(), maps[0], atol=2e-6, rtol=0)

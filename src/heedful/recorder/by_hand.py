@@ -31,10 +31,14 @@ DOOR = "softmax and a product (weights alone)"
 
 
 class Form(NamedTuple):
-    """A tensor that the model has made of a softmax's result, and the same before any dropout."""
+    """A tensor that the model has made of a softmax's result, and the same before any dropout.
+
+    `folded` is the shape that it had before heads were put among the queries; None where none were.
+    """
 
     tensor: Tensor
     weights: Tensor
+    folded: torch.Size | None = None
 
 
 class ByHand:
@@ -64,9 +68,10 @@ class ByHand:
         forms, form = found
         if function in PRODUCT or function is torch.einsum:
             self._followed = [other for other in self._followed if other is not forms]
-            self.see(translated, self.texts, form, forms[0].tensor, operands)
+            self.see(translated, self.texts, form, operands)
         elif _goes_on(output, form.tensor):
-            forms.append(Form(output, _before_dropout(function, arguments, keywords, output, form)))
+            weights = _before_dropout(function, arguments, keywords, output, form)
+            forms.append(Form(output, weights, _folded(output, form)))
 
     def _given(self, operands: list[Any]) -> tuple[list[Form], Form] | None:
         """The form of the weights that is among the operands, and all of its softmax."""
@@ -82,16 +87,16 @@ class ByHand:
         )
 
 
-def translated(texts: Texts, form: Form, made: Tensor, operands: list[Any]) -> Seen:
-    """The weights of a product as all doors tell a call; `made` is what the softmax gave."""
+def translated(texts: Texts, form: Form, operands: list[Any]) -> Seen:
+    """The weights of a product as all doors tell a call."""
     spelled = operands.pop(0).replace(" ", "") if isinstance(operands[0], str) else None
     is_left = operands[0] is form.tensor
     if spelled is not None:
         weights = _spelled(spelled, form, is_left)
     else:
         weights = form.weights if is_left else form.weights.mT
-    if weights.ndim < made.ndim and _is_flat(weights, made):
-        weights = weights.reshape(made.shape)  # heads that were put among the queries
+    if form.folded is not None and weights.shape[-1] == form.folded[-1]:
+        weights = weights.reshape(form.folded)
     if weights.ndim == 3:
         parts = texts(len(weights), weights.shape[1:])
         weights = weights.unflatten(0, (parts, -1))
@@ -119,11 +124,15 @@ def _operands(arguments: tuple, keywords: dict) -> list[Any]:
     return [part for one in given for part in (one if isinstance(one, lists) else (one,))]
 
 
-def _is_flat(weights: Tensor, made: Tensor) -> bool:
-    """Whether weights are those of a softmax, in order, with fewer axes and other rows."""
-    same = weights.shape[-1] == made.shape[-1] and weights.numel() == made.numel()
-    rows = weights.shape[-2] != made.shape[-2]
-    return same and rows and torch.equal(weights.reshape(made.shape), made)
+def _folded(output: Tensor, form: Form) -> torch.Size | None:
+    """The shape before heads and queries became one axis, if they did now or before."""
+    before = form.tensor
+    if output.ndim == before.ndim:
+        return form.folded
+    fewer = output.ndim < before.ndim and output.shape[-1] == before.shape[-1]
+    if not fewer or output.shape[-2] == before.shape[-2]:
+        return None
+    return before.shape if torch.equal(output.reshape(before.shape), before) else None
 
 
 def _goes_on(output: Any, form: Tensor) -> bool:

@@ -67,12 +67,19 @@ class Capture:
 
     def tokens(self, sequence: int) -> Tensor | None:
         """(M,), the ids of the keys without padding, where they are known."""
-        if self.ids is None or self.ids.shape[1] != self.key.shape[2]:
+        if self.ids is None or not self._are_of_keys(self.ids):
             return None  # or of the queries alone, where a cache has the keys before
         row = row_of(sequence, len(self.ids), len(self.query))
         if row is None:
             return None
         return self.ids[row][self.layouts[sequence].keys]
+
+    def _are_of_keys(self, ids: Tensor) -> bool:
+        """Whether each key has its own, also where a cache has room for more after a prompt."""
+        length, N = ids.shape[1], self.query.shape[2]
+        begins = self.kind == "causal" and length == N
+        last = max((int(one.keys[-1]) for one in self.layouts if len(one.keys)), default=0)
+        return length == self.key.shape[2] or (begins and last < N)
 
     def values(self, sequence: int) -> Tensor | None:
         """(G, M, v) without padding, where values were kept."""

@@ -1,0 +1,239 @@
+"""Where one pass ends and the next begins, and what of a pass is let go after it."""
+
+import gc
+import warnings
+import weakref
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.functional import scaled_dot_product_attention
+
+import heedful
+from heedful.generate import Sampling, generate
+from heedful.models import GPT, GPTConfig
+from heedful.recorder import recognise
+
+B, H, N, D = 2, 3, 7, 4
+
+
+def attend(x, mask=None):
+    return scaled_dot_product_attention(x.sin(), x.cos(), x, attn_mask=mask)
+
+
+def by_definition(x, added=0.0):
+    scores = torch.einsum("...nd,...md->...nm", x.sin().double(), x.cos().double()) / D**0.5
+    return (scores + added).softmax(-1).float()
+
+
+def told(recording):
+    return [(call.name, call.forward) for call in recording]
+
+
+class Again(nn.Module):
+    """Calls itself so many times before it attends, and attends again after."""
+
+    def forward(self, x, times):
+        if times:
+            x = self(x, times - 1)
+        self.seen.append(x)
+        return attend(x)
+
+
+@pytest.mark.parametrize("is_part", [False, True])
+@pytest.mark.parametrize("times", [1, 3])
+def test_a_module_that_calls_itself_is_recorded_each_time(times, is_part):
+    inner = Again()
+    inner.seen = []
+    model = Holds(inner) if is_part else inner
+    with heedful.record(model) as recording:
+        for _ in range(2):
+            model(torch.randn(B, H, N, D), times)
+    name = "part" if is_part else "Again"
+    assert told(recording) == [(name, forward) for forward in (0, 1) for _ in range(times + 1)]
+    for call, x in zip(recording, inner.seen, strict=True):
+        torch.testing.assert_close(call.weights(), by_definition(x)[0], atol=2e-6, rtol=0)
+
+
+class Holds(nn.Module):
+    def __init__(self, part):
+        super().__init__()
+        self.part = part
+
+    def forward(self, *given):
+        return self.part(*given)
+
+
+class Interrupted(nn.Module):
+    """Ctrl-C after the attention, as long as it is told so; kept by no hook."""
+
+    def __init__(self):
+        super().__init__()
+        self.stops = True
+
+    def forward(self, x):
+        x = attend(x)
+        if self.stops:
+            raise KeyboardInterrupt
+        return x
+
+
+@pytest.mark.parametrize("outside", ["model", "part", "another part"])
+def test_after_ctrl_c_the_next_pass_has_its_own_name_and_number(outside):
+    model = nn.Sequential(Interrupted(), Holds(Interrupted()))
+    model[1].part.stops = False
+    called = {"model": model, "part": model[0], "another part": model[1]}[outside]
+    x = torch.randn(B, H, N, D)
+    with heedful.record(model) as recording:
+        with pytest.raises(KeyboardInterrupt):
+            model(x)
+        model[0].stops = False
+        called(x)
+        model(x)
+    names = {"model": ["0", "1.part"], "part": ["0"], "another part": ["1.part"]}[outside]
+    expected = [("0", 0), *((name, 1) for name in names), ("0", 2), ("1.part", 2)]
+    assert told(recording) == expected
+
+
+def test_a_part_that_ctrl_c_has_ended_inside_is_no_longer_running():
+    class Catches(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.odd, self.even = Holds(Interrupted()), Again()
+            self.even.seen = []
+
+        def forward(self, x):
+            try:
+                self.odd(x)
+            except KeyboardInterrupt:
+                self.even(x, 0)
+                return attend(x)
+
+    with heedful.record(model := Catches()) as recording:
+        model(torch.randn(B, H, N, D))
+        model(torch.randn(B, H, N, D))
+    names = ["odd.part", "even", "Catches"]
+    assert told(recording) == [(name, forward) for forward in (0, 1) for name in names]
+
+
+@pytest.fixture(scope="module")
+def gpt():
+    return GPT(GPTConfig(vocabulary=30, context=64, width=24, layers=2, heads=3)).eval()
+
+
+PROMPT, STEPS = [1, 2, 3, 4], 6
+
+
+def generated(model, cache, **options):
+    """A recorded generation, and the whole text but for its last token."""
+    with heedful.record(model, **options) as recording:
+        asked = {"tokens": STEPS, "sampling": Sampling(temperature=0), "cache": cache}
+        made = [int(token) for token in generate(model, PROMPT, **asked)]
+    return recording, PROMPT + made[:-1]
+
+
+@pytest.mark.parametrize("every", [1, 2, 4])
+@pytest.mark.parametrize("cache", [True, False])
+def test_our_own_generation_is_one_pass_a_step(gpt, cache, every):
+    recording, text = generated(gpt, cache, every=every)
+    passes = range(0, STEPS, every)
+    names = ["blocks.0.attend", "blocks.1.attend"]
+    assert told(recording) == [(name, forward) for forward in passes for name in names]
+    whole = [steps.weights[0] for steps in gpt.steps(torch.tensor([text]))]
+    for call in recording:
+        end = len(PROMPT) + call.forward
+        start = end - 1 if cache and call.forward else 0
+        expected = whole[call.layer][:, start:end, :end]
+        torch.testing.assert_close(call.weights(), expected, atol=2e-6, rtol=0)
+        if start == 0:
+            assert call.ids.tolist() == text[:end]
+    if cache and every == 1:
+        assert [call.ids.tolist() for call in recording.stitched()] == [text] * 2
+
+
+class Stages(nn.Module):
+    """Parts that are called one after the other by who generates; `forward` is never called."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed, self.first, self.second = nn.Embedding(20, H * D), Again(), Again()
+        self.first.seen = self.second.seen = []
+
+    def step(self, ids):
+        x = self.embed(ids).unflatten(-1, (H, D)).transpose(1, 2)
+        return self.second(self.first(x, 0), 0)
+
+
+@pytest.mark.parametrize("every", [1, 2])
+def test_parts_that_are_called_in_turn_are_one_pass(every):
+    model = Stages()
+    with heedful.record(model, every=every) as recording:
+        for length in range(3, 7):
+            model.step(torch.arange(length).expand(B, length))
+    passes = range(0, 4, every)
+    assert told(recording) == [(name, step) for step in passes for name in ("first", "second")]
+    assert [call.shape[-1] for call in recording[::2]] == [3 + step for step in passes]
+
+
+class Masked(nn.Module):
+    """Two calls with a mask that all heads share, which is expanded over them or not."""
+
+    def forward(self, x, mask):
+        return attend(attend(x, mask), mask)
+
+
+def table():
+    mask = torch.randn(B, 1, N, N)
+    return mask.masked_fill(torch.rand(B, 1, N, N) < 0.3, -torch.inf).diagonal_scatter(
+        torch.zeros(B, 1, N), 0, -2, -1
+    )
+
+
+def test_a_mask_expanded_over_heads_is_looked_at_once(monkeypatch):
+    """Of a stride of 0 one is looked at, and kept."""
+    sizes, faint = [], recognise._is_faint
+    monkeypatch.setattr(
+        recognise, "_is_faint", lambda mask: sizes.append(mask.numel()) or faint(mask)
+    )
+    x, mask = torch.randn(B, H, N, D), table()
+    with heedful.record(model := Masked()) as recording:
+        model(x, mask.expand(B, H, N, N))
+    assert sizes == [B * N * N]
+    assert [one.bias.shape for one in recording._captures] == [(B, 1, N, N)] * 2
+    for b, sequence in enumerate(recording.sequences):
+        expected = by_definition(x, mask)[b]
+        torch.testing.assert_close(sequence[0].weights(), expected, atol=2e-6, rtol=0)
+
+
+@pytest.mark.parametrize("kind", ["added", "boolean"])
+def test_a_mask_is_let_go_when_the_next_pass_comes(kind):
+    model, seen = Masked(), []
+    with heedful.record(model) as recording:
+        for _ in range(3):
+            mask = table()
+            mask = mask if kind == "added" else mask == mask.clamp(min=-99)
+            seen.append(weakref.ref(mask))
+            model(torch.randn(B, H, N, D), mask)
+            del mask
+            gc.collect()
+            assert [one() is None for one in seen[:-1]] == [True] * (len(seen) - 1)
+    assert len(recording) == 6
+
+
+class TooMuch(nn.Module):
+    """Weights that sum to 3, which no door understands, and a call that is understood."""
+
+    def forward(self, x):
+        return attend(3 * (x @ x.mT).softmax(-1) @ x)
+
+
+def test_where_warnings_are_errors_a_missed_call_ends_nothing():
+    model, x = TooMuch(), torch.randn(B, H, N, D)
+    before = model(x)
+    with warnings.catch_warnings(), heedful.record(model) as recording:
+        warnings.simplefilter("error")
+        during = [model(x) for _ in range(2)]
+    assert all(torch.equal(one, before) for one in during)
+    assert list(recording.missed) == ["TooMuch"]
+    assert "rows that sum to 3;" in recording.missed["TooMuch"]
+    assert told(recording) == [("TooMuch", 0), ("TooMuch", 1)]
