@@ -25,7 +25,7 @@ class Block(NamedTuple):
     weights: (h, n, m); zero in rows that may attend to nothing.
     scores: (h, n, m), masked; finite, and `HIDDEN` where hidden.
     highest, largest: (h, n), the highest score and the largest weight of each row.
-    total: (h, n), the log-sum-exp of each row, sink included; −inf where nothing is seen.
+    excess: (h, n), how far the row's log-sum-exp, sink included, is above its highest score.
     empty: (h, n), rows that may attend to nothing; None where there is none.
     allowed: (h or 1, n, m), what may attend; None where all may.
     heads, queries, keys: where it stands in the map.
@@ -37,7 +37,7 @@ class Block(NamedTuple):
     scores: Tensor
     highest: Tensor
     largest: Tensor
-    total: Tensor
+    excess: Tensor
     empty: Tensor | None
     allowed: Allowed
     heads: slice
@@ -45,6 +45,12 @@ class Block(NamedTuple):
     keys: range
     shape: tuple[int, int, int]
     has_sink: bool
+
+    @property
+    def total(self) -> Tensor:
+        """(h, n), the log-sum-exp of each row, sink included; −inf where nothing is seen."""
+        total = self.highest + self.excess
+        return total if self.empty is None else total.masked_fill(self.empty, -torch.inf)
 
     @property
     def rows(self) -> slice:
@@ -115,6 +121,7 @@ def blocks(
         queries: how many rows of a head. Both are larger on an accelerator by default.
     """
     of = causes.in_precision()
+    of = of._replace(query=of.query * of.scale)  # N × d numbers, where the scores are N × M
     H, N, M = of.shape
     group = H // of.key.shape[0]
     entries = entries or entries_of(of.query)
@@ -129,7 +136,8 @@ def blocks(
         run = range(start, min(start + rows, N))
         allowed = _allowed(of, run)
         fit = entries // max(1, len(run) * len(allowed.keys)) // group
-        step = min(H, max(1, fit) * group)
+        pieces = -(-H // (max(1, fit) * group))
+        step = -(-H // (pieces * group)) * group  # of one size: threads share a block's heads
         for first in range(0, H, step):
             yield _block(of, slice(first, min(first + step, H)), run, allowed, buffers)
 
@@ -176,14 +184,15 @@ def _block(
     scores, weights = (buffer[: shape[0] * shape[1] * shape[2]].view(shape) for buffer in buffers)
     _fill_scores(scores, of, heads, queries, allowed)
     sinks = None if of.sinks is None else sinks_of(of.sinks[heads], _slice(queries))
-    highest, largest, total, empty = _normalise(scores, weights, sinks)
+    sees = of.bias is None and (of.mask is None or of.mask.leaves_every_row(of.shape))
+    highest, largest, excess, empty = _normalise(scores, weights, sinks, sees)
     has_sink = of.sinks is not None
     return Block(
         weights,
         scores,
         highest,
         largest,
-        total,
+        excess,
         empty,
         allowed,
         heads,
@@ -200,11 +209,14 @@ def _fill_scores(
     rows, columns = slice(queries.start, queries.stop), _slice(allowed.keys)
     group = of.shape[0] // of.key.shape[0]
     sharing = slice(heads.start // group, heads.stop // group)
-    # Heads that share a key head are rows of one product; scaling n × d is cheaper than n × m
+    # Heads that share a key head are rows of one product
     key = of.key[sharing, columns].transpose(1, 2)
     together = (len(key), group * len(queries), of.query.shape[-1])
-    query = (of.query[heads, rows] * of.scale).reshape(together)
-    torch.bmm(query, key, out=scores.view(*together[:2], len(allowed.keys)))
+    torch.bmm(
+        of.query[heads, rows].reshape(together),
+        key,
+        out=scores.view(*together[:2], len(allowed.keys)),
+    )
     if of.cap is not None:
         scores.div_(of.cap).tanh_().mul_(of.cap)
     if of.bias is not None:
@@ -212,31 +224,33 @@ def _fill_scores(
         bias = bias[heads] if bias.ndim == 3 and len(bias) > 1 else bias
         scores += bias if bias.shape[-1] == 1 else bias[..., columns]
         scores.clamp_(min=HIDDEN)
-    hidden = scores.new_tensor(HIDDEN)
+    hidden = scores.new_full((), HIDDEN)
     for where, table in allowed.parts:  # torch.where is three times as fast as masked_fill_
         part = scores[:, :, where]
         torch.where(table, part, hidden, out=part)
 
 
 def _normalise(
-    scores: Tensor, weights: Tensor, sinks: Tensor | None
+    scores: Tensor, weights: Tensor, sinks: Tensor | None, sees: bool
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-    """Write the weights; of each row the highest, the largest, the log-sum-exp; which are empty."""
+    """Write the weights; of each row the highest, the largest, the excess; which are empty.
+
+    `sees`: whether every row is known to see a key.
+    """
     if not scores.numel():
-        total = scores.new_full(scores.shape[:2], -torch.inf)
-        return total, torch.zeros_like(total), total, torch.ones_like(total, dtype=torch.bool)
+        none = scores.new_zeros(scores.shape[:2])
+        return none, none, none, torch.ones_like(none, dtype=torch.bool)
     torch.softmax(scores, dim=-1, out=weights)
     highest, largest = scores.amax(dim=-1), weights.amax(dim=-1)
-    total = highest - largest.log()  # a pass over the weights, and no exponents
+    excess = 0.0 - largest.log()  # a pass over the weights, no exponents, and no −0
     if sinks is not None:
-        total = add_sink(weights, total, sinks)
-        largest = (highest - total).exp()
-    if bool(highest.min() > HIDDEN / 2):
-        return highest, largest, total, None
+        excess = add_sink(weights, excess, sinks.to(scores) - highest)
+        largest = (-excess).exp()
+    if sees or bool(highest.min() > HIDDEN / 2):
+        return highest, largest, excess, None
     empty = highest <= HIDDEN / 2
     weights.masked_fill_(empty[..., None], 0.0)
-    total = total.masked_fill(empty, -torch.inf)
-    return highest, largest.masked_fill(empty, 0.0), total, empty
+    return highest, largest.masked_fill(empty, 0.0), excess, empty
 
 
 def _slice(these: range) -> slice:

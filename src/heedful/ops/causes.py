@@ -14,9 +14,9 @@ from torch import Tensor
 from heedful.ops.masks import ALL, Index, Mask, indices
 
 HIDDEN = -1e30  # a score that no exponent survives, and that, unlike −inf, times a weight of 0 is 0
-# Scores computed at once: on a CPU 8 MB, for less starts more operations and more fits no cache;
+# Scores computed at once: on a CPU 16 MB, for less starts more operations and more fits no cache;
 # elsewhere 256 MB, so that an accelerator has enough to do
-ENTRIES, ELSEWHERE = 1 << 21, 1 << 26
+ENTRIES, ELSEWHERE = 1 << 22, 1 << 26
 
 
 class Causes(NamedTuple):

@@ -97,13 +97,12 @@ class Entropy(RowStatistic):
     """−Σₘ W log W, in nats: 0 where one key has all, log(n) where n keys have the same."""
 
     def of(self, block: Block) -> Tensor:
-        """From log W = (score − highest) + log(largest): no logarithm of each weight is needed.
+        """From log W = (score − highest) − excess: no logarithm of each weight is needed.
 
         Both parts are small, however large the scores, and so are their rounding errors.
         """
         below = _products(block.weights, block.scores, block.highest)
-        largest = block.largest.log().clamp(min=HIDDEN)  # finite, where a sink takes all
-        return (0.0 - largest * _row_sums(block) - below).clamp(min=0)  # and no −0
+        return (_of_sums(block, block.excess) - below).clamp(min=0)
 
 
 class LargestWeight(RowStatistic):
@@ -128,8 +127,8 @@ class Distance(RowStatistic):
         # counted from the block's own positions: small numbers have small rounding errors
         keys = torch.arange(-first, m - first, dtype=weights.dtype, device=weights.device)
         own = torch.arange(n, dtype=weights.dtype, device=weights.device)
-        moment = weights @ keys
-        found = own * _row_sums(block) - moment
+        moment = (weights.flatten(0, 1) @ keys[:, None]).view(weights.shape[:2])
+        found = _of_sums(block, own) - moment
         start = min(max(first, 0), m)
         if block.allowed.ahead:
             later = (keys[start:] - own[:, None]).clamp(min=0)
@@ -171,7 +170,7 @@ class Sink(RowStatistic):
     def of(self, block: Block) -> Tensor:
         """(h, n)."""
         if self.first not in block.keys:
-            return torch.zeros_like(block.total)
+            return torch.zeros_like(block.highest)
         return block.weights[:, :, self.first - block.keys.start]
 
 
@@ -240,7 +239,7 @@ class Dropped(RowStatistic):
 
     def of(self, block: Block) -> Tensor:
         """(h, n); nothing but for a sink, whatever rounding leaves of a row."""
-        return 1 - block.weights.sum(dim=-1) if block.has_sink else torch.zeros_like(block.total)
+        return 1 - block.weights.sum(dim=-1) if block.has_sink else torch.zeros_like(block.highest)
 
 
 class Received(Statistic):
@@ -258,7 +257,7 @@ class Received(Statistic):
             # float64: a key may be seen by very many queries
             self.sums = block.weights.new_zeros(H, M, dtype=torch.float64)
             self.counts = torch.zeros(H, M)
-        self.sums[block.heads, block.columns] += block.weights.sum(dim=1)
+        self.sums[block.heads, block.columns].add_(block.weights.sum(dim=1))
         if self.mean:
             self.counts[block.heads, block.columns] += block.allowed.seen_by(len(block.queries))
 
@@ -463,9 +462,9 @@ def _products(weights: Tensor, scores: Tensor, less: Tensor) -> Tensor:
     return found.view(less.shape)
 
 
-def _row_sums(block: Block) -> Tensor | float:
-    """1 but for a sink, which takes its share."""
-    return block.weights.sum(dim=-1) if block.has_sink else 1.0
+def _of_sums(block: Block, values: Tensor) -> Tensor:
+    """Values (h or none, n) times the sum of each row: 1 but for a sink, which takes its share."""
+    return values * block.weights.sum(dim=-1) if block.has_sink else values
 
 
 def _meeting(one: range, other: range) -> range:
