@@ -9,8 +9,9 @@ from torch import nn
 
 import heedful
 from heedful.errors import RunError
+from heedful.ops.causes import weights
 from heedful.ops.masks import Causal, Runs
-from heedful.recorder import capture, layout
+from heedful.recorder import capture, certificate, layout
 from heedful.recorder.recognise import recognise
 from heedful.recorder.seen import Seen
 
@@ -187,3 +188,32 @@ def test_where_no_query_sees_anything_nothing_is_proved():
     assert (check.rows, check.passed, check.why) == (0, False, "no query sees anything")
     assert math.isnan(check.worst)
     assert not recording[0].weights().any()
+
+
+@pytest.fixture
+def precision():
+    yield torch.set_float32_matmul_precision
+    torch.set_float32_matmul_precision("highest")
+    torch.backends.cuda.matmul.fp32_precision = "none"
+
+
+def test_products_that_torch_may_round_are_not_taken_for_a_wrong_record(monkeypatch, precision):
+    def rounded(*arguments, **options):
+        """With ten bits, as TF32 has."""
+        return weights(*arguments, **options).half().float()
+
+    monkeypatch.setattr(certificate, "weights", rounded)
+    [call] = kept(*tensors())
+    assert call.check.tolerance == 2e-5
+    assert not call.check.passed
+    for name, tolerance in (("high", 1e-2), ("medium", 5e-2)):
+        precision(name)
+        [call] = kept(*tensors())
+        assert call.check.passed
+        assert call.check.worst > 2e-5
+        assert call.check.tolerance == tolerance
+    precision("highest")
+    torch.backends.cuda.matmul.fp32_precision = "tf32"  # the new setting, for one device
+    [call] = kept(*tensors())
+    assert call.check.passed
+    assert call.check.tolerance == 1e-2

@@ -25,6 +25,9 @@ TOLERANCE = {
     torch.float16: 1e-2,
     torch.bfloat16: 5e-2,
 }
+# What torch.set_float32_matmul_precision lets products of float32 round to: "high" is TF32, whose
+# numbers have as many bits as float16's
+NARROWED = {"highest": torch.float32, "high": torch.float16, "medium": torch.bfloat16}
 
 
 @dataclass
@@ -57,7 +60,7 @@ def certify(capture: Capture, seen: Seen) -> Check:
     """
     value, output = seen.value, seen.output
     used = {one.dtype for one in (seen.query, output, capture.query) if one is not None}
-    tolerance = max(TOLERANCE.get(kind, 1e-2) for kind in used)  # autocast narrows inside
+    tolerance = max(_tolerance(kind) for kind in used)  # autocast narrows inside
     if seen.dropout:
         return Check(math.nan, tolerance, 0, "weights were dropped at random")
     if value is None or output is None:
@@ -69,6 +72,15 @@ def certify(capture: Capture, seen: Seen) -> Check:
     if not rows:
         return Check(math.nan, tolerance, 0, "no query sees anything")
     return Check(worst / size, tolerance, rows)
+
+
+def _tolerance(kind: torch.dtype) -> float:
+    if kind == torch.float32:
+        try:
+            kind = NARROWED[torch.get_float32_matmul_precision()]
+        except RuntimeError:  # it refuses where some backends are narrowed and others are not
+            kind = NARROWED["high"]
+    return TOLERANCE.get(kind, 1e-2)
 
 
 def _compared(
