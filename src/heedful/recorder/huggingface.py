@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from heedful.errors import HeedfulError
 from heedful.ops.masks import Causal
+from heedful.recorder import flash
 from heedful.recorder.seen import See, Seen
 from heedful.recorder.shared import Shared
 
@@ -105,7 +106,9 @@ def translated(
     given = dict(zip(names, tensors, strict=False)) | keywords
     query, scale = given["query"], given.get("scaling")
     mask, causal = given.get("attention_mask"), _is_causal(module, given)
-    if mask is None and causal and implementation != "eager" and query.shape[2] > 1:
+    if flash.is_meant(implementation):
+        mask = flash.mask_of(given, causal)
+    elif mask is None and causal and implementation != "eager" and query.shape[2] > 1:
         mask = Causal(0)  # torch aligns its own to the top left; eager applies what it is given
     return Seen(
         query,

@@ -1,0 +1,201 @@
+"""transformers' own code of flash attention, with its kernels' meaning written out for a CPU."""
+
+import copy
+import inspect
+
+import pytest
+import torch
+import transformers
+from torch import nn
+from transformers import modeling_flash_attention_utils as utils
+
+import heedful
+from heedful.errors import RunError
+from heedful.ops.masks import Causal, Combined, Runs, Window
+from heedful.recorder import flash
+
+transformers.logging.set_verbosity_error()
+SMALL = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 4, "head_dim": 8,
+         "num_key_value_heads": 2, "vocab_size": 30, "intermediate_size": 24, "pad_token_id": 0,
+         "bos_token_id": 1, "eos_token_id": None}  # fmt: skip
+IDS = torch.randint(3, 30, (3, 9), generator=torch.Generator().manual_seed(0))
+
+
+def attend(query, key, value, scale, causal, window, cap, sinks):
+    """One sequence, (tokens, heads, width): the last query stands at the last key."""
+    N, M, group = len(query), len(key), query.shape[1] // key.shape[1]
+    scores = torch.einsum("nhd,mhd->hnm", query, key.repeat_interleave(group, 1)) * scale
+    scores = scores if cap is None else cap * (scores / cap).tanh()
+    away = torch.arange(N)[:, None] + M - N - torch.arange(M)
+    hidden = torch.zeros(N, M, dtype=torch.bool)
+    if causal:
+        hidden |= away < 0
+    left, right = window
+    hidden |= (away > left) & (left >= 0) | (-away > right) & (right >= 0)
+    scores = scores.masked_fill(hidden, -torch.inf)
+    if sinks is not None:
+        scores = torch.cat([scores, sinks[:, None, None].expand(-1, N, 1)], -1)
+    weights = scores.softmax(-1)[..., :M]
+    return torch.einsum("hnm,mhd->nhd", weights, value.repeat_interleave(group, 1))
+
+
+def kernel(q, k, v, dropout_p=0.0, softmax_scale=None, causal=False, window_size=(-1, -1),
+           softcap=None, s_aux=None):  # fmt: skip
+    rows = zip(q, k, v, strict=True)
+    return torch.stack(
+        [attend(*row, softmax_scale, causal, window_size, softcap, s_aux) for row in rows]
+    )
+
+
+def varlen(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, dropout_p=0.0,
+           softmax_scale=None, causal=False, window_size=(-1, -1), softcap=None,
+           s_aux=None):  # fmt: skip
+    out = torch.empty(*q.shape[:-1], v.shape[-1])
+    queries, keys = cu_seqlens_q.tolist(), cu_seqlens_k.tolist()
+    for a, b, c, d in zip(queries, queries[1:], keys, keys[1:], strict=False):
+        out[a:b] = attend(q[a:b], k[c:d], v[c:d], softmax_scale, causal, window_size, softcap,
+                          s_aux)  # fmt: skip
+    return out
+
+
+@pytest.fixture(autouse=True)
+def kernels(monkeypatch):
+    functions = kernel, varlen, None, utils._pad_input, utils._unpad_input
+    process = utils._lazy_define_process_function(varlen)
+    monkeypatch.setattr(
+        utils, "lazy_import_flash_attention", lambda *_, **__: (functions, (process, dict))
+    )
+
+
+def pair(name, **options):
+    """A model with flash attention, and the same with eager attention."""
+    config = getattr(transformers, f"{name}Config")(**SMALL | options)
+    model = getattr(transformers, f"{name}ForCausalLM")
+    torch.manual_seed(1)
+    eager = model._from_config(config, attn_implementation="eager").eval()
+    for parameter in eager.parameters():
+        nn.init.normal_(parameter, std=0.3)
+    fast = model._from_config(copy.deepcopy(config), attn_implementation="eager").eval()
+    fast.load_state_dict(eager.state_dict())
+    fast.config._attn_implementation = "flash_attention_2"
+    return fast, eager
+
+
+MODELS = {
+    "Llama": {},
+    "Mistral": {"sliding_window": 4},
+    "Gemma2": {"sliding_window": 4, "attn_logit_softcapping": 2.0, "query_pre_attn_scalar": 8},
+    "GptOss": {"sliding_window": 4, "num_local_experts": 2, "num_experts_per_tok": 1},
+}
+
+
+def padded(side):
+    real = torch.ones(3, 9, dtype=torch.long)
+    for row, length in enumerate([9, 4, 6]):
+        if side == "left":
+            real[row, : 9 - length] = 0
+        elif side == "right":
+            real[row, length:] = 0
+    return real
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("side", ["left", "right", "no"])
+def test_weights_are_those_of_eager_attention(name, side):
+    fast, eager = pair(name, **MODELS[name])
+    real = padded(side)
+    wanted = eager(IDS, attention_mask=real, output_attentions=True)
+    with heedful.record(fast) as recording:
+        found = fast(IDS, attention_mask=real)
+    kept = real.bool()
+    torch.testing.assert_close(found.logits[kept], wanted.logits[kept], rtol=1e-4, atol=1e-5)
+    assert len(recording) == 2
+    for b, sequence in enumerate(recording.sequences):
+        here = kept[b].nonzero()[:, 0]
+        for call, map_ in zip(sequence, wanted.attentions, strict=True):
+            assert call.check.passed, call.check
+            expected = map_[b][:, here][:, :, here]
+            torch.testing.assert_close(call.weights(), expected, rtol=0, atol=3e-6)
+            assert call.ids.tolist() == IDS[b, here].tolist()
+
+
+@pytest.mark.parametrize("cache", ["dynamic", "static"])
+@pytest.mark.parametrize("name", MODELS)
+def test_a_generation_is_one_pass_of_eager_attention(name, cache):
+    fast, eager = pair(name, **MODELS[name])
+    real = padded("left")
+    options = {"max_new_tokens": 6, "do_sample": False, "cache_implementation": cache}
+    if cache == "dynamic":
+        del options["cache_implementation"]
+    with heedful.record(fast) as recording:
+        text = fast.generate(IDS, attention_mask=real, **options)
+    assert not recording.missed
+    whole = torch.cat([real, torch.ones(3, 5, dtype=torch.long)], 1)
+    wanted = eager(text[:, :-1], attention_mask=whole, output_attentions=True).attentions
+    for b in range(3):
+        here = whole[b].nonzero()[:, 0]
+        for call, map_ in zip(recording.stitched(b), wanted, strict=True):
+            expected = map_[b][:, here][:, :, here]
+            torch.testing.assert_close(call.weights(), expected, rtol=0, atol=3e-6)
+
+
+@pytest.mark.parametrize("told", ["positions", "lengths"])
+def test_packed_texts_see_themselves_alone(told):
+    fast, eager = pair("Llama")
+    lengths = [4, 2, 3]
+    positions = torch.cat([torch.arange(length) for length in lengths])[None]
+    options = {"position_ids": positions}
+    if told == "lengths":
+        starts = torch.tensor([0, 4, 6, 9], dtype=torch.int32)
+        options |= {"cu_seq_lens_q": starts, "cu_seq_lens_k": starts, "max_length_q": 4,
+                    "max_length_k": 4}  # fmt: skip
+    with heedful.record(fast) as recording:
+        fast(IDS[:1], use_cache=False, **options)
+    start = 0
+    for length in lengths:
+        part = slice(start, start + length)
+        wanted = eager(IDS[:1, part], output_attentions=True).attentions
+        for call, map_ in zip(recording, wanted, strict=True):
+            assert call.check.passed
+            weights = call.weights(queries=part)
+            torch.testing.assert_close(weights[:, :, part], map_[0], rtol=0, atol=3e-6)
+            assert float(weights.sum()) == pytest.approx(4 * length, abs=1e-4)
+        start += length
+
+
+def given(N, M, **others):
+    return {"query": torch.zeros(1, 2, N, 4), "key": torch.zeros(1, 2, M, 4)} | others
+
+
+def test_what_hides_nothing_is_no_mask():
+    assert flash.mask_of(given(5, 5), causal=False) is None
+    assert flash.mask_of(given(1, 7, sliding_window=7), causal=True) is None
+    assert flash.mask_of(given(1, 8, sliding_window=7), causal=True) == Window(7, 7)
+    assert flash.mask_of(given(3, 7), causal=True) == Causal(4)
+    found = flash.mask_of(given(6, 6, sliding_window=2), causal=False)
+    assert found == Window(2, 0)
+
+
+@pytest.mark.parametrize(
+    "told",
+    [{"position_ids": torch.tensor([[0, 1, 0, 1, 2]])}, {"cu_seq_lens_q": torch.tensor([0, 2, 5])}],
+)
+def test_structures_stay_structures(told):
+    found = flash.mask_of(given(5, 5, **told), causal=True)
+    assert isinstance(found, Combined)
+    assert [type(part) for part in found.parts] == [Runs, Causal]
+    assert found.parts[0].end.tolist() == [2, 2, 5, 5, 5]
+
+
+@pytest.mark.parametrize(
+    "others", [{"cache": object()}, {"position_ids": torch.tensor([[5, 0, 1]])}]
+)
+def test_what_cannot_be_told_is_missed(others):
+    with pytest.raises(RunError, match=r"pages|packed"):
+        flash.mask_of(given(3, 8, **others), causal=True)
+
+
+def test_kernels_are_called_as_the_installed_transformers_calls_them():
+    assert {"cu_seqlens_q", "causal", "window_size"} <= set(inspect.signature(varlen).parameters)
+    assert flash.is_meant("kernels-community/flash-attn2")
+    assert not any(flash.is_meant(name) for name in ("eager", "sdpa", "flex_attention"))
