@@ -1,11 +1,14 @@
 # `make demo` trains a small GPT and shows where its heads look; `make test` runs the suite.
-# Both create .venv and install what is needed, under the tested versions of constraints.txt.
+# Both create .venv and install what they need, under the tested versions of constraints.txt: the
+# demo heedful alone, all others also what develops, documents and compares it.
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip --disable-pip-version-check
+# Marker files make the second call quick: nothing is asked of an index.
 READY := $(VENV)/.installed
+ALL := $(VENV)/.installed-all
+INSTALL := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 
 .PHONY: demo test lint format bench docs lessons dist clean help
 
@@ -22,31 +25,31 @@ help:
 demo: $(READY)
 	@$(BIN)/heedful demo
 
-test: $(READY)
+test: $(ALL)
 	$(BIN)/python -m pytest -n 2
 
-lint: $(READY)
+lint: $(ALL)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-format: $(READY)
+format: $(ALL)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(READY)
+bench: $(ALL)
 	$(BIN)/python benchmarks/attention.py
 	$(BIN)/python benchmarks/generate.py
 	$(BIN)/python benchmarks/corpus.py
 	$(if $(TEXT),$(BIN)/python benchmarks/zero_to_hero.py $(TEXT))
 
-docs: $(READY)
+docs: $(ALL)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
-lessons: $(READY)
+lessons: $(ALL)
 	$(BIN)/python tests/lessons.py $(LESSONS)
 
-dist: $(READY)
+dist: $(ALL)
 	rm -rf dist build/installed
 	$(BIN)/python -m build --installer pip --outdir dist .
 	$(BIN)/python -m pip install --quiet --no-deps --target build/installed dist/*.whl
@@ -56,10 +59,13 @@ dist: $(READY)
 clean:
 	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
-# The marker file makes the second call quick: nothing is asked of an index.
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "heedful needs Python 3.11 or newer; name one with: make PYTHON=python3.12"; exit 1; }
 	@test -x $(BIN)/pip || $(PYTHON) -m venv --clear $(VENV)
-	$(PIP) install --quiet --constraint constraints.txt --editable '.[dev,docs,pretrained]'
+	$(INSTALL) --editable .
+	@touch $@
+
+$(ALL): $(READY)
+	$(INSTALL) --editable '.[dev,docs,pretrained]'
 	@touch $@

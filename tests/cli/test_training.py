@@ -1,11 +1,14 @@
 """What `heedful train` says at its end: commands that can be typed as they stand."""
 
+import re
 import shlex
 
 import pytest
 
 from heedful.cli.main import run
 from heedful.cli.training import quoted
+from heedful.train import read_metrics
+from heedful.views import plots
 
 PROSE = "".join(
     f"Some grey cats sat down slowly on old mats. In {i} they slept.\n" for i in range(80)
@@ -56,6 +59,54 @@ def test_pairs_are_tried_on_the_last_source(tmp_path, capsys):
     assert first == ["translate", str(tmp_path / "run"), "b $c"]
     assert second == ["plot", *first[1:]]
     assert run(first) == 0
+
+
+@pytest.fixture
+def figures(monkeypatch):
+    """The figures that are saved, by the names of their files."""
+    saved, save = {}, plots.save
+
+    def keep(figure, path):
+        saved[path.name] = figure
+        return save(figure, path)
+
+    monkeypatch.setattr(plots, "save", keep)
+    return saved
+
+
+def test_the_training_loss_is_one_number_in_terminal_picture_and_metrics(tmp_path, capsys, figures):
+    source, out = tmp_path / "text.txt", tmp_path / "run"
+    source.write_text(PROSE)
+    options = [*KINDS["characters"], *SMALL, "--label-smoothing", "0.2", "--save-every", "31"]
+    assert run(["train", str(source), "--out", str(out), *options, "--steps", "31"]) == 0
+    assert run(["train", "--out", str(out), "--resume", "--steps", "37"]) == 0
+    said = capsys.readouterr().out
+    assert "against labels smoothed by 0.2" in said.replace("\n        ", " ")
+    losses = [line for line in read_metrics(out / "metrics.jsonl") if "loss" in line]
+    for step, mean in re.findall(r"step (\d+)/\d+  training loss (\S+)", said):
+        assert mean == f"{losses[int(step) - 1]['mean_loss']:.3f}"
+    last = sum(line["loss"] for line in losses[-4:]) / 4
+    assert f"step 37/37  training loss {last:.3f}" in said
+    notes = [text.get_text() for text in figures["loss.png"].axes[0].texts]
+    assert f"training {last:.3f}" in notes
+    assert notes[0].endswith("\nin training, labels are smoothed by 0.2")
+
+
+@pytest.mark.parametrize(
+    ("positions", "columns", "title"),
+    [("rotary", "pair of dimensions", "rotary"), ("learned", "dimension", "learned")],
+)
+def test_a_picture_of_positions_says_what_its_columns_are(
+    positions, columns, title, tmp_path, capsys, figures
+):
+    source, out = tmp_path / "text.txt", tmp_path / "run"
+    source.write_text(PROSE)
+    options = [*KINDS["characters"], *SMALL, "--positions", positions]
+    assert run(["train", str(source), "--out", str(out), *options]) == 0
+    assert run(["plot", str(out), "--only", "positions"]) == 0
+    ax = figures["positions.png"].axes[0]
+    assert ax.get_xlabel().partition(",")[0] == columns
+    assert figures["positions.png"].get_suptitle() == f"{title} positions"
 
 
 @pytest.mark.parametrize("text", ["plain words", 'a "b"', "it's", "$a `b` \\c !d", "", "é 火"])

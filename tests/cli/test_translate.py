@@ -149,8 +149,8 @@ def test_plot_draws_the_cross_attention_of_the_translation(trained, said, tmp_pa
     ids = tokenizer.encode(source)
     target = translate(model, [ids])[0][0].ids
     (maps, rows), named = drawn[0]
-    assert named["key_tokens"] == [*"12·plus·5", "∎"]
-    assert rows == [*tokenizer.pieces(target), "∎"][:16]
+    assert named["key_tokens"] == [*"12·plus·5", "■"]
+    assert rows == [*tokenizer.pieces(target), "■"][:16]
     assert named["titles"][-1] == "layer 1, head 1"
     begun = torch.tensor([[model.config.begin, *target]])[:, :16]
     layers = model.cross_steps(torch.tensor([[*ids, model.config.end]]), begun)

@@ -188,7 +188,7 @@ def test_a_full_disk_while_saving_keeps_the_last_checkpoint(tmp_path):
             break
     before = {path: path.read_bytes() for path in tmp_path.rglob("*.safetensors")}
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (2000, hard))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4000, hard))
     try:
         with pytest.raises(SaveError, match=r"cannot write .*safetensors") as caught:
             list(events)
@@ -198,6 +198,23 @@ def test_a_full_disk_while_saving_keeps_the_last_checkpoint(tmp_path):
     assert before
     assert {path: path.read_bytes() for path in tmp_path.rglob("*.safetensors")} == before
     assert not list(tmp_path.rglob("*.part"))
+
+
+@pytest.mark.parametrize("stops", [[], [1], [37, 90], [499, 500]])
+def test_the_mean_loss_is_that_of_the_latest_tenth_also_when_resumed(tmp_path, stops):
+    path, losses = tmp_path / "metrics.jsonl", np.random.default_rng(0).random(600).tolist()
+    said, done = [], 0
+    for stop in (*stops, len(losses)):
+        metrics = Metrics(path, done)
+        for step in range(done, stop):
+            said.append(metrics.write_step(step + 1, losses[step], 0.1))
+        metrics.write(step=stop, validation_loss=1.0)
+        metrics.close()
+        done = stop
+    lines = [line for line in read_metrics(path) if "loss" in line]
+    assert [line["mean_loss"] for line in lines] == said
+    for number, mean in enumerate(said, start=1):
+        assert mean == pytest.approx(np.mean(losses[:number][-min(50, math.ceil(number / 10)) :]))
 
 
 def test_metrics_cut_short_are_mended(tmp_path):

@@ -1,5 +1,7 @@
 """The loss curve: its lines are the losses, the best is marked."""
 
+import math
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -55,20 +57,19 @@ def test_many_losses_get_a_running_mean_that_the_label_follows():
     figure = loss_curve(range(400), losses, [], [])
     raw, trend, _ = figure.axes[0].lines
     np.testing.assert_array_equal(raw.get_ydata(), losses)
-    assert np.ptp(trend.get_ydata()) < 0.5 * np.ptp(losses)
+    assert np.ptp(trend.get_ydata()[20:]) < 0.5 * np.ptp(losses)
     legend, last = notes(figure)
-    assert legend == "training: pale, each step; dark, the mean of 11 steps"
+    assert legend == "training: pale, each step; dark, mean of the latest tenth, at most 50"
     assert last == f"training {trend.get_ydata()[-1]:.3f}"
+    assert trend.get_ydata()[-1] == pytest.approx(losses[-40:].mean())
 
 
-@given(
-    st.lists(st.floats(-5, 5) | st.just(np.nan), min_size=7, max_size=30),
-    st.integers(0, 3).map(lambda half: 2 * half + 1),
-)
-def test_the_running_mean_is_the_mean_of_what_is_near(values, window):
-    for i, mean in enumerate(running_mean(np.array(values), window)):
-        near = values[max(0, i - window // 2) : i + window // 2 + 1]
-        finite = [value for value in near if not np.isnan(value)]
+@given(st.lists(st.floats(-5, 5) | st.just(np.nan), max_size=30), st.integers(1, 25))
+def test_the_running_mean_is_that_of_the_latest_tenth_and_at_most_50(values, times):
+    values = values * times
+    for i, mean in enumerate(running_mean(np.array(values))):
+        latest = values[: i + 1][-min(50, math.ceil((i + 1) / 10)) :]
+        finite = [value for value in latest if not np.isnan(value)]
         np.testing.assert_allclose(mean, np.mean(finite) if finite else np.nan, atol=1e-12)
 
 

@@ -51,6 +51,17 @@ def test_the_arrays_drawn_are_the_arrays_given(count, rows, cols):
         assert ax.images[0].get_clim() == (0, max(map(np.max, weights)))
 
 
+@pytest.mark.parametrize(
+    ("largest", "end"), [(0.4, 0.4), (0.95, 1), (1, 1), (1.0000002, 1), (3, 3)]
+)
+def test_the_bar_of_nearly_whole_weights_ends_at_1(largest, end):
+    weights = np.zeros((11, 3))
+    weights[7, 2] = largest
+    figure = drawn(heatmaps([weights], list("abcdefghijk"), key_tokens=list("xyz"), titles=["h"]))
+    assert maps_of(figure)[0].images[0].get_clim() == (0, end)
+    assert ("1.0" in ticks(figure.axes[-1].yaxis)) == (end >= 1)
+
+
 def test_rows_are_queries_from_the_top_and_columns_keys_from_the_left():
     weights = np.zeros((3, 5))
     weights[2, 1] = 1

@@ -1,4 +1,5 @@
 import io
+import re
 
 import numpy as np
 import pytest
@@ -8,11 +9,11 @@ from heedful.train import Step, Validation
 from heedful.views.progress import LiveTraining, PlainTraining, training_view
 from heedful.views.terminal import console, facts, heatmap, side_by_side, table
 
-STEP = Step(step=51, loss=2.5, rate=0.1, tokens=100, seconds=0.05)
+STEP = Step(step=51, loss=1.5, mean=2.5, rate=0.1, tokens=100, seconds=0.05)
 
 
-def screen(terminal, **options):
-    return Console(file=io.StringIO(), force_terminal=terminal, width=120, **options)
+def screen(terminal, width=120, **options):
+    return Console(file=io.StringIO(), force_terminal=terminal, width=width, **options)
 
 
 def test_a_terminal_gets_a_live_view_and_a_pipe_plain_lines():
@@ -31,6 +32,23 @@ def test_what_happens_is_shown(terminal):
         assert words in shown.replace("\x1b[1m", "").replace("\x1b[0m", "")
     assert "0.000" not in shown
     assert ("\x1b" in shown) == terminal
+
+
+@pytest.mark.parametrize(("width", "least"), [(60, 6), (80, 20), (100, 20), (160, 40)])
+@pytest.mark.parametrize("steps", [60, 2000])
+def test_the_bar_has_room_and_the_loss_is_never_cut(width, least, steps):
+    target = screen(True, width, color_system="standard")
+    with training_view(target, steps, 0) as view:
+        view.show(Validation(0, 13.25, True))
+        view.show(STEP)
+    shown = re.sub(r"\x1b\[[\d;?]*[a-zA-Z]", "", target.file.getvalue())
+    last = next(line for line in re.split(r"[\r\n]+", shown)[::-1] if "/" in line)
+    assert len(last) <= width
+    assert sum(last.count(sign) for sign in "━╸╺") >= (least if steps < 1000 else least - 5)
+    assert ("tokens/s" in last) == (width >= 100)
+    assert "training 2.500  validation 13.250" in last
+    if width >= 80:
+        assert last.rstrip().endswith("left")
 
 
 def test_no_color_is_honoured(monkeypatch):

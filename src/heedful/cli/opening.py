@@ -16,7 +16,7 @@ from heedful.train import choose_device
 from heedful.translate import translate
 
 R = TypeVar("R")
-END = "∎"  # how the end of a source or target is shown
+END = "■"  # how the end of a source or target is shown
 
 
 class Reading(NamedTuple):

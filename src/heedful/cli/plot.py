@@ -80,7 +80,7 @@ def plot(
 
     RUN is a directory made by `heedful train`, a GPT-2 or BERT in Hugging Face format, or its hub
     name. One trained on pairs translates TEXT: rows are the target's tokens as they are written,
-    columns the source's; ∎ is the end.
+    columns the source's; ■ is the end.
     """
     opened = open_reader(run, checkpoint, device, revision=revision, allow_pickle=allow_pickle)
     unmasked = isinstance(opened, Seq2SeqRun)  # before and after the mask its scores are the same
@@ -203,7 +203,14 @@ def draw_positions(model: GPT | Bert | Seq2Seq, path: Path) -> Path:
     kind = "learned" if isinstance(model, Bert) else "sinusoidal"
     if isinstance(model, GPT):
         kind = model.config.positions
-    table = model.cosines if isinstance(model, GPT) and kind == "rotary" else model.positions
-    title = "rotary positions: cosines" if kind == "rotary" else f"{kind} positions"
-    figure = plots.positions(table.detach().float().cpu().numpy(), title=title)
+    title = f"{kind} positions"
+    if isinstance(model, GPT) and kind == "rotary":
+        figure = plots.positions(
+            model.cosines,
+            title=title,
+            columns="pair of dimensions, the same in each head",
+            meaning="cosine of the angle by which the pair is turned",
+        )
+    else:
+        figure = plots.positions(model.positions, title=title)
     return plots.save(figure, path)

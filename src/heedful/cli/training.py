@@ -16,8 +16,9 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
 
 from heedful.models import BertConfig, GPTConfig, Seq2SeqConfig
 from heedful.text import LICENCE, TITLE, BPETokenizer, PairFile, Tokenizer, WordPieceTokenizer
-from heedful.train import Ended, Plan, Prepared, Training, read_metrics
-from heedful.train.filling import FRAME
+from heedful.train import Ended, Plan, Prepared, Training, has_plan, read_metrics, read_plan
+from heedful.train.checkpoint import MOST_AVERAGED
+from heedful.train.filling import ASKED, FRAME
 from heedful.train.run import METRICS
 from heedful.views.progress import training_view
 from heedful.views.terminal import count, facts, many
@@ -52,7 +53,8 @@ def describe(plan: Plan, prepared: Prepared, training: Training) -> list[tuple[s
     """The text, the tokens and the model of a run, before it is trained."""
     tokens, config, batch = prepared.tokens, prepared.config, plan.recipe.train.batch
     number = sum(parameter.numel() for parameter in training.parameters)
-    logits = batch * config.context * config.vocabulary
+    asked = ASKED if isinstance(config, BertConfig) else 1.0  # a BERT makes those of its gaps
+    logits = asked * batch * config.context * config.vocabulary
     licence = [("", LICENCE)] if plan.title == TITLE else []
     kind = getattr(prepared.tokenizer, "name", prepared.tokenizer.kind)
     return [
@@ -70,11 +72,23 @@ def describe(plan: Plan, prepared: Prepared, training: Training) -> list[tuple[s
         ),
         (
             "memory",
-            f"{16 * number / 1e6:,.0f} MB for weights, gradients and AdamW's two means, "
-            f"{12 * logits / 1e6:,.0f} MB for a batch's logits, and activations; on "
-            f"{training.device}",
+            f"{16 * number / 1e6:,.0f} MB for weights, gradients and AdamW's two means, up to "
+            f"{12 * logits / 1e6:,.0f} MB for a batch's logits; what the blocks keep of a batch "
+            "comes on top",
+        ),
+        ("device", str(training.device)),
+        (
+            "loss",
+            "mean, in nats per token: of training over the latest tenth of the steps, at most "
+            f"{MOST_AVERAGED}{_smoothed(plan)}; of validation over its whole split",
         ),
     ]
+
+
+def _smoothed(plan: Plan) -> str:
+    """What makes the training loss higher than the other, which is taken without it."""
+    share = plan.recipe.train.label_smoothing
+    return f", against labels smoothed by {share:g}" if share else ""
 
 
 def _blocks(config: GPTConfig | BertConfig | Seq2SeqConfig) -> str:
@@ -158,8 +172,15 @@ def draw_losses(directory: Path, path: Path) -> Path | None:
         [loss for _, loss in steps],
         [step for step, _ in checks],
         [loss for _, loss in checks],
+        note=_smoothing(directory),
     )
     return plots.save(figure, path)
+
+
+def _smoothing(directory: Path) -> str | None:
+    """What makes the training loss higher than the other, where its labels are smoothed."""
+    share = read_plan(directory).recipe.train.label_smoothing if has_plan(directory) else 0.0
+    return f"in training, labels are smoothed by {share:g}" if share else None
 
 
 @contextmanager

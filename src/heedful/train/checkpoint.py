@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections import deque
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -66,16 +67,42 @@ def restore(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> P
         ) from error
 
 
+MOST_AVERAGED = 50  # steps
+
+
+def averaged(step: int) -> int:
+    """Over how many steps, up to this one, the mean training loss goes that is shown.
+
+    It is the latest tenth of them, so that it follows the early fall, and at most 50.
+
+    >>> averaged(3), averaged(100), averaged(5000)
+    (1, 10, 50)
+    """
+    return min(MOST_AVERAGED, -(-step // 10))
+
+
 class Metrics:
-    """`metrics.jsonl`: one JSON object a line, for every step and every validation."""
+    """`metrics.jsonl`: one JSON object a line, for every step and every validation.
+
+    A step's `loss` is that of its own batch, its `mean_loss` the one that is shown (`averaged`).
+    """
 
     def __init__(self, path: Path, step: int) -> None:
         """Open it to go on after `step`; lines of later steps, or cut short, are dropped."""
         kept = [line for line in read_metrics(path) if line["step"] <= step] if step else []
         with replacing(path) as temporary:
             temporary.write_text("".join(json.dumps(line) + "\n" for line in kept), "utf-8")
+        self._losses = deque((line["loss"] for line in kept if "loss" in line), MOST_AVERAGED)
         self._path = path
         self._file = path.open("a", encoding="utf-8", buffering=1)
+
+    def write_step(self, step: int, loss: float, rate: float) -> float:
+        """Add the line of a step; its mean loss."""
+        self._losses.append(loss)
+        latest = list(self._losses)[-averaged(step) :]
+        mean = sum(latest) / len(latest)
+        self.write(step=step, loss=loss, mean_loss=mean, rate=rate)
+        return mean
 
     def write(self, **values: Any) -> None:
         """Add a line; a `SaveError` where the disk is full."""

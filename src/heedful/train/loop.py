@@ -31,10 +31,14 @@ VALIDATION_LOGITS = 1 << 23  # 32 MB in one forward pass, where a training batch
 
 @dataclasses.dataclass(frozen=True)
 class Step:
-    """A step was taken: its training loss in nats per token, its targets, and how long it took."""
+    """A step was taken: its training loss in nats per token, its targets, and how long it took.
+
+    `loss` is that of its own batch, `mean` goes over the latest tenth of the steps, at most 50.
+    """
 
     step: int
     loss: float
+    mean: float
     rate: float
     tokens: int
     seconds: float
@@ -157,15 +161,15 @@ class Training:
         for parameter in self.parameters:
             parameter.grad = None
         parts = [self._backward(step, part) for part in range(settings.accumulation)]
-        mean = sum(loss for loss, _ in parts)
-        self._check_finite("training loss is", mean)
+        loss = sum(loss for loss, _ in parts)
+        self._check_finite("training loss is", loss)
         if settings.clip:
             nn.utils.clip_grad_norm_(self.parameters, settings.clip)
         self.optimizer.step()
         self.progress.step += 1
-        metrics.write(step=step + 1, loss=mean, rate=rate)
+        mean = metrics.write_step(step + 1, loss, rate)
         tokens = sum(targets for _, targets in parts)
-        return Step(step + 1, mean, rate, tokens, time.perf_counter() - began)
+        return Step(step + 1, loss, mean, rate, tokens, time.perf_counter() - began)
 
     def _check_finite(self, what: str, value: float) -> None:
         """Refuse what would spoil the weights, before it does and before they are saved."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -10,10 +11,10 @@ from matplotlib.figure import Figure
 from matplotlib.patheffects import withStroke
 
 from heedful.errors import ArgumentError
+from heedful.train.checkpoint import MOST_AVERAGED, averaged
 from heedful.views import style
 
 TRAINING, VALIDATION = "#0072b2", "#d55e00"  # Okabe and Ito (2008): told apart by everyone
-NOISY = 40  # losses: from here on a running mean is drawn over them
 NOTE = 130  # points: the width of the best loss's note, about
 HEIGHTS = (34, -46, 64, 94)  # points from the best loss at which its note may stand
 CROWD = 60  # validation losses: beyond it dots would hide the line
@@ -27,16 +28,19 @@ def loss_curve(
     best: int | None = None,
     *,
     title: str | None = None,
+    note: str | None = None,
 ) -> Figure:
     """Training and validation loss by step; a loss that is not a number leaves a gap.
 
     Args:
         steps: the steps at which the training loss was taken.
-        train_losses: in nats per token; from 40 on, a running mean is drawn over them.
+        train_losses: in nats per token; where there are more than ten, the mean of the latest
+            tenth, at most 50, is drawn over them: the number that the terminal shows.
         validation_steps: the steps at which the validation loss was taken; may be empty.
         validation_losses: in nats per token.
         best: the validation step to mark; default: that of the lowest loss.
         title: over all.
+        note: a line in the corner, below the one that says what is drawn.
 
     Raises:
         ArgumentError: steps and losses that differ in number, none at all, or a `best` that is
@@ -52,6 +56,8 @@ def loss_curve(
         raise ArgumentError("no losses", expected="at least one step", remedy="train first")
     figure = Figure(figsize=(8, 4.2), layout="constrained", facecolor="white")
     ax = figure.add_subplot()
+    shown = f"training: pale, each step; dark, mean of the latest tenth, at most {MOST_AVERAGED}"
+    _notes(ax, shown if averaged(len(steps)) > 1 else None, note)
     train = _training(ax, *train)
     dots = "o" if len(validation[0]) <= CROWD else ""
     ax.plot(*validation, color=VALIDATION, linewidth=1.6, marker=dots, markersize=4, zorder=3)
@@ -67,17 +73,23 @@ def loss_curve(
     return figure
 
 
-def running_mean(values: np.ndarray, window: int) -> np.ndarray:
-    """The mean of `window` values around each, fewer at the ends, without those not finite.
+def running_mean(values: np.ndarray) -> np.ndarray:
+    """Of each value and those before it the mean, over the latest tenth and at most 50.
 
-    >>> running_mean(np.array([1.0, 2.0, np.nan, 4.0]), 3).tolist()
-    [1.5, 1.5, 3.0, 4.0]
+    Values that are not finite are left out; where none is finite the mean is NaN.
+
+    >>> running_mean(np.arange(20.0))[[3, 9, 10, 19]].tolist()
+    [3.0, 9.0, 9.5, 18.5]
     """
+    number = np.arange(1, len(values) + 1)
+    start = np.array([n - averaged(n) for n in number.tolist()], dtype=int)
     finite = np.isfinite(values)
-    kernel = np.ones(window)
-    total = np.convolve(np.where(finite, values, 0), kernel, "same")
-    count = np.convolve(finite, kernel, "same")
-    return np.divide(total, count, out=np.full(len(values), np.nan), where=count > 0.5)
+    total, count = (
+        np.concatenate([[0], np.cumsum(each)]) for each in (np.where(finite, values, 0), finite)
+    )
+    count = count[number] - count[start]
+    total = total[number] - total[start]
+    return np.divide(total, count, out=np.full(len(values), np.nan), where=count > 0)
 
 
 def _points(
@@ -94,27 +106,21 @@ def _points(
 
 def _training(ax: Axes, steps: np.ndarray, losses: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Draws the training loss; gives the points of the line that a reader follows."""
-    if len(losses) < NOISY:
+    if averaged(len(losses)) <= 1:
         ax.plot(steps, losses, color=TRAINING, linewidth=1.6, marker="o", markersize=2.5)
         return steps, losses
-    # Odd, so that the mean is centred; about a fortieth of the run keeps the early fall steep.
-    window = 2 * (len(losses) // 80) + 1
-    trend = running_mean(losses, window)
+    trend = running_mean(losses)
     ax.plot(steps, losses, color=TRAINING, linewidth=0.8, alpha=0.25)
-    if window > 1:
-        note = f"training: pale, each step; dark, the mean of {window} steps"
-        ax.text(
-            0.99,
-            0.98,
-            note,
-            transform=ax.transAxes,
-            ha="right",
-            va="top",
-            fontsize=8,
-            color=style.QUIET,
-        )
     ax.plot(steps, trend, color=TRAINING, linewidth=1.8)
     return steps, trend
+
+
+def _notes(ax: Axes, *lines: str | None) -> None:
+    """Quiet lines in the upper right corner."""
+    text = "\n".join(line for line in lines if line)
+    quiet: dict[str, Any] = {"fontsize": 8, "color": style.QUIET, "linespacing": 1.5}
+    if text:
+        ax.text(0.99, 0.98, text, transform=ax.transAxes, ha="right", va="top", **quiet)
 
 
 def _best(

@@ -36,6 +36,8 @@ def heatmaps(
 ) -> Figure:
     """Attention weights as heat maps side by side, all on one scale from 0 to the largest.
 
+    The scale ends at 1 where the largest is nearly that.
+
     Args:
         weights: arrays (N, M), one a head; rows are queries, columns keys.
         tokens: the N queries' tokens.
@@ -77,7 +79,7 @@ def heatmaps(
         titles=titles,
         title=title,
         colours=style.colours("viridis"),
-        norm=PowerNorm(1 if small else 0.5, 0, _largest(drawn)),
+        norm=PowerNorm(1 if small else 0.5, 0, _end(_largest(drawn))),
         meaning="attention weight" if small else "weight, square-root scale",
     )
 
@@ -126,12 +128,20 @@ def scores(
     )
 
 
-def positions(table: Array, *, title: str | None = None) -> Figure:
+def positions(
+    table: Array,
+    *,
+    title: str | None = None,
+    columns: str = "dimension",
+    meaning: str = "value",
+) -> Figure:
     """The positional table: rows are positions, columns the dimensions of the model.
 
     Args:
         table: (N, width); the scale is symmetric about 0, so −1 to 1 for sines and cosines.
         title: over all.
+        columns: what a column is; for rotary positions a pair of dimensions.
+        meaning: what the colour bar says it shows.
 
     Raises:
         ArgumentError: not a table of numbers.
@@ -147,8 +157,8 @@ def positions(table: Array, *, title: str | None = None) -> Figure:
         values, cmap=style.colours("viridis"), norm=Normalize(-limit, limit), aspect="auto"
     )
     ax.spines[:].set_visible(False)
-    style.whole_numbers(ax, "dimension", "position")
-    style.bar(figure, image, [ax], "value")
+    style.whole_numbers(ax, columns, "position")
+    style.bar(figure, image, [ax], meaning)
     style.head(figure, title)
     style.literal(figure)
     return figure
@@ -191,6 +201,11 @@ def _check_shape(
             expected=f"{(len(queries), len(keys))}, a row for each query and a column for each key",
             remedy="give key_tokens where queries and keys differ" if shared else None,
         )
+
+
+def _end(largest: float) -> float:
+    """Where a scale of weights ends: 1 for nearly 1, so that its bar has that number."""
+    return 1.0 if 0.9 < largest < 1.001 else largest
 
 
 def _largest(maps: Sequence[np.ma.MaskedArray]) -> float:

@@ -15,11 +15,15 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 from heedful.train import Event, Step, Validation
 from heedful.views.terminal import console, duration
 
-SMOOTHED = 50  # steps over which loss and speed are averaged
+SMOOTHED = 50  # steps over which the speed is averaged
+LEAST, MOST = 16, 40  # cells of the bar
+# What stands beside the bar at its widest, without the steps; the speed only where it has room
+TEXT = len(" /  training 0.000  validation 0.000  59 min 59 s left")
+SPEED = len("  100,000 tokens/s")
 
 
 class Meter:
-    """Mean loss and tokens per second of the last steps, and the time left."""
+    """The training loss, the tokens per second of the last steps, and the time left."""
 
     def __init__(self, steps: int, start: int) -> None:
         self.steps, self.step = steps, start
@@ -32,9 +36,8 @@ class Meter:
 
     @property
     def loss(self) -> str:
-        """Mean training loss, nats per token."""
-        losses = [step.loss for step, _ in self._recent]
-        return f"{sum(losses) / len(losses):.3f}" if losses else "–"
+        """Mean training loss of the latest steps, nats per token."""
+        return f"{self._recent[-1][0].mean:.3f}" if self._recent else "–"
 
     @property
     def speed(self) -> str:
@@ -59,8 +62,9 @@ class LiveTraining:
     def __init__(self, console: Console, steps: int, start: int) -> None:
         self._meter = Meter(steps, start)
         self._validation = "–"
+        self._bar = BarColumn()
         self._progress = Progress(
-            BarColumn(bar_width=28),
+            self._bar,
             TextColumn("{task.fields[line]}"),
             console=console,
             refresh_per_second=8,
@@ -85,11 +89,14 @@ class LiveTraining:
             self._meter.add(event)
         elif isinstance(event, Validation):
             self._validation = f"{event.loss:.3f}"
-        meter = self._meter
+        meter, steps = self._meter, f"{self._meter.steps:,}"
+        room = self._progress.console.width - TEXT - 2 * len(steps)
+        has_speed = room >= LEAST + SPEED
+        self._bar.bar_width = min(max(room - has_speed * SPEED, LEAST // 2), MOST)
+        speed = f"{meter.speed:>7} tokens/s  " if has_speed else ""
         line = (
-            f"step [bold]{meter.step:,}[/]/{meter.steps:,}  loss [bold]{meter.loss}[/]  "
-            f"validation [bold]{self._validation}[/]  [dim]{meter.speed} tokens/s  "
-            f"{meter.left} left[/]"
+            f"[bold]{meter.step:>{len(steps)},}[/]/{steps}  training [bold]{meter.loss:>5}[/]  "
+            f"validation [bold]{self._validation:>5}[/]  [dim]{speed}{meter.left} left[/]"
         )
         self._progress.update(self._task, completed=meter.step, line=line)
 
@@ -119,7 +126,7 @@ class PlainTraining:
             meter.add(event)
             if event.step % self._every == 0:
                 self._console.print(
-                    f"step {event.step:,}/{meter.steps:,}  loss {meter.loss}  "
+                    f"step {event.step:,}/{meter.steps:,}  training loss {meter.loss}  "
                     f"{meter.speed} tokens/s  {meter.left} left"
                 )
         elif isinstance(event, Validation):
