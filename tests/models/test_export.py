@@ -7,7 +7,9 @@ import torch
 from safetensors import safe_open
 
 from heedful.errors import ArgumentError
+from heedful.generate import Sampling, generate
 from heedful.models import GPT, GPTConfig, export_model, load_model, weights_of
+from heedful.models.export import WRITTEN
 
 transformers = pytest.importorskip("transformers")
 
@@ -77,23 +79,96 @@ def test_it_comes_back_as_it_was(dtype, tmp_path):
         assert file.metadata()["format"] == "pt"
 
 
-def test_settings_that_no_gpt2_has_are_all_named(tmp_path):
-    model = GPT(GPTConfig(vocabulary=7, width=8, heads=4, key_heads=2, layers=1, logit_bias=True))
-    with pytest.raises(ArgumentError) as caught:
+MODERN = {"vocabulary": 37, "context": 70, "width": 24, "layers": 3, "heads": 6}
+BIASED = {"bias": True, "attention_bias": True, "qk_norm": False}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"tied": False, "key_heads": 2, "rotary_base": 500.0},
+        {"activation": "swiglu", "hidden": 40, "key_heads": 3},
+        {"qk_norm": False},
+        {"activation": "swiglu", "key_heads": 1, "tied": False, **BIASED},
+        {"norm_epsilon": 0.1, "dropout": 0.3, **BIASED},
+        {"norm_epsilon": 0.1},
+    ],
+    ids=str,
+)
+def test_rotary_models_are_llamas_or_qwens(changes, tmp_path):
+    ours = GPT(config := GPTConfig(**MODERN | changes)).eval()
+    with torch.no_grad():
+        for name, parameter in ours.named_parameters():
+            parameter.normal_(float("norm.weight" in name), 0.2)
+    export_model(ours, tmp_path)
+    theirs, report = transformers.AutoModelForCausalLM.from_pretrained(
+        tmp_path, output_loading_info=True
+    )
+    theirs.eval()
+    assert not any(report[kind] for kind in ("missing_keys", "unexpected_keys", "mismatched_keys"))
+    assert type(theirs).__name__ == ("Qwen3" if config.qk_norm else "Llama") + "ForCausalLM"
+    ids = torch.randint(37, (2, 6))
+    with torch.inference_mode():
+        for real in (None, torch.tensor([[1] * 6, [0, 0, 1, 1, 1, 1]])):
+            keep = None if real is None else real.bool()
+            mine = ours(ids, keep=keep)
+            place = None if real is None else (real.cumsum(-1) - 1).clamp(min=0)
+            his = theirs(ids, attention_mask=real, position_ids=place, output_hidden_states=True)
+            seen = torch.ones(2, 6, dtype=torch.bool) if keep is None else keep
+            torch.testing.assert_close(his.logits[seen], mine.logits[seen], rtol=1e-5, atol=1e-5)
+            for a, b in zip(mine.hidden_states, his.hidden_states, strict=True):
+                torch.testing.assert_close(a[seen], b[seen], rtol=1e-5, atol=1e-5)
+        text = theirs.generate(ids[:1], attention_mask=torch.ones(1, 6), max_new_tokens=64,
+                               do_sample=False, pad_token_id=0)  # fmt: skip
+    assert text[0, 6:].tolist() == [
+        int(token)
+        for token in generate(ours, ids[0].tolist(), tokens=64, sampling=Sampling(temperature=0.0))
+    ]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_ungated_feed_forward_layer_is_a_gate_that_equals_its_projection(dtype, tmp_path):
+    ours = GPT(GPTConfig(**MODERN)).to(dtype)
+    export_model(ours, tmp_path)
+    theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path)
+    assert theirs.dtype == dtype
+    for mine, his in zip(ours.blocks, theirs.model.layers, strict=True):
+        assert torch.equal(mine.feed.enter.weight, his.mlp.gate_proj.weight)
+        assert torch.equal(mine.feed.enter.weight, his.mlp.up_proj.weight)
+
+
+def test_settings_that_nobody_has_are_all_named(tmp_path):
+    odd = {"bias": True, "positions": "learned", "activation": "relu", "logit_bias": True,
+           "key_heads": 2}  # fmt: skip
+    model = GPT(GPTConfig(vocabulary=7, width=8, heads=4, layers=1, **odd))
+    with pytest.raises(ArgumentError, match="nearest is") as caught:
         export_model(model, tmp_path / "out")
-    for words in (
-        "positions = 'rotary'",
-        "norm = 'rms'",
-        "qk_norm = True",
-        "bias = False",
-        "attention_bias = False",
-        "logit_bias = True",
-        "activation = 'relu2'",
-        "key_heads = 2",
-    ):
-        assert words in str(caught.value)
+    assert "logit_bias = True" in str(caught.value)
     assert "norm_order" not in str(caught.value)
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes", "wrong"),
+    [
+        ("qwen3", {}, []),
+        ("qwen3", {"bias": True}, ["bias = True"]),
+        ("qwen3", {"attention_bias": True, "qk_norm": False},
+         ["qk_norm = False", "attention_bias = True"]),
+        ("llama", {"qk_norm": False}, []),
+        ("llama", {"qk_norm": False, "bias": True}, ["attention_bias = False"]),
+        ("llama", {"activation": "gelu", "norm": "layer", "norm_order": "post",
+                   "logit_bias": True, "positions": "sinusoidal"},
+         ["positions = 'sinusoidal'", "norm = 'layer'", "norm_order = 'post'", "logit_bias = True",
+          "qk_norm = True", "activation = 'gelu'"]),
+        ("gpt2", {"key_heads": 3},
+         ["positions = 'rotary'", "norm = 'rms'", "qk_norm = True", "bias = False",
+          "attention_bias = False", "activation = 'relu2'", "key_heads = 3"]),
+    ],
+)  # fmt: skip
+def test_what_does_not_fit_is_named(kind, changes, wrong):
+    assert WRITTEN[kind].unlike(GPTConfig(**MODERN | changes)) == wrong
 
 
 def test_a_model_that_transformers_does_not_have(tmp_path):

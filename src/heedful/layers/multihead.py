@@ -39,6 +39,7 @@ class MultiHeadAttention(nn.Module):
         bias: whether the projections to query, key and value have one.
         output_bias: whether the projection of the joined heads has one; default `bias`.
         qk_norm: RMSNorm on each query and key.
+        norm_epsilon: added to the mean square in these norms.
         dropout: on the weights, while training.
 
     Raises:
@@ -60,6 +61,7 @@ class MultiHeadAttention(nn.Module):
         bias: bool = False,
         output_bias: bool | None = None,
         qk_norm: bool = False,
+        norm_epsilon: float = 1e-5,
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
@@ -73,8 +75,10 @@ class MultiHeadAttention(nn.Module):
         self.output = nn.Linear(
             heads * self.head_width, width, bias=bias if output_bias is None else output_bias
         )
-        self.query_norm = RMSNorm(self.head_width) if qk_norm else nn.Identity()
-        self.key_norm = RMSNorm(self.head_width) if qk_norm else nn.Identity()
+        self.query_norm, self.key_norm = (
+            RMSNorm(self.head_width, eps=norm_epsilon) if qk_norm else nn.Identity()
+            for _ in range(2)
+        )
 
     def forward(
         self,

@@ -279,6 +279,7 @@ def _block(config: GPTConfig) -> PreNormBlock:
         bias=config.attention_bias,
         output_bias=config.bias,
         qk_norm=config.qk_norm,
+        norm_epsilon=config.norm_epsilon,
         dropout=config.dropout,
     )
     feed = feed_forward(

@@ -130,6 +130,30 @@ GPT2 = Names(
     shared={"lm_head.weight": "transformer.wte.weight"},
 )
 
+_LLAMA_LAYER = "model.layers.N"
+LLAMA = Names(  # and Qwen3, which has norms of queries and keys
+    prefix="model.",
+    table={
+        "tokens.weight": same("model.embed_tokens.weight"),
+        "blocks.N.attend_norm.weight": same(f"{_LLAMA_LAYER}.input_layernorm.weight"),
+        "blocks.N.feed_norm.weight": same(f"{_LLAMA_LAYER}.post_attention_layernorm.weight"),
+        "blocks.N.attend.query_norm.weight": same(f"{_LLAMA_LAYER}.self_attn.q_norm.weight"),
+        "blocks.N.attend.key_norm.weight": same(f"{_LLAMA_LAYER}.self_attn.k_norm.weight"),
+        **{
+            f"blocks.N.{ours}.{part}": same(*(f"{_LLAMA_LAYER}.{name}.{part}" for name in theirs))
+            for part in ("weight", "bias")
+            for ours, theirs in (
+                ("attend.projection", [f"self_attn.{name}_proj" for name in "qkv"]),
+                ("attend.output", ["self_attn.o_proj"]),
+                ("feed.enter", ["mlp.gate_proj", "mlp.up_proj"]),
+                ("feed.output", ["mlp.down_proj"]),
+            )
+        },
+        "norm.weight": same("model.norm.weight"),
+        "head.weight": same("lm_head.weight"),
+    },
+)
+
 _BERT_LAYER = "bert.encoder.layer.N"
 BERT = Names(
     prefix="bert.",
