@@ -13,8 +13,8 @@ from heedful.errors import SaveError
 
 EXAMPLE = """\b
 Examples:
-  heedful export runs/first --to runs/first-gpt2
-  heedful export runs/first --to runs/first-gpt2 --checkpoint last --no-tokenizer
+  heedful export runs/first --to runs/first-hf
+  heedful export runs/first --to runs/first-hf --checkpoint last --no-tokenizer
 """
 
 
@@ -41,6 +41,7 @@ def export(
 ) -> None:
     """Write the model RUN for transformers: the same logits, tokenizer included.
 
+    It becomes a Qwen3 or a Llama (rotary positions), a GPT-2 or a BERT, as its settings ask.
     `AutoModelForCausalLM.from_pretrained(DIR)` and `AutoTokenizer.from_pretrained(DIR)` open it.
     """
     from heedful.models import equal_of, export_model, load_model, model_directory

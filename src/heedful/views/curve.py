@@ -61,8 +61,8 @@ def loss_curve(
     train = _training(ax, *train)
     dots = "o" if len(validation[0]) <= CROWD else ""
     ax.plot(*validation, color=VALIDATION, linewidth=1.6, marker=dots, markersize=4, zorder=3)
-    _best(ax, *validation, best, train)
-    _names(ax, train, validation)
+    is_last = _best(ax, *validation, best, train)
+    _names(ax, train, validation, ", the best" if is_last else "")
     ax.spines[["top", "left", "right"]].set_visible(False)
     ax.spines["bottom"].set_color("#d0d7de")
     ax.grid(axis="y", color="#eaeef2", linewidth=0.8)
@@ -129,10 +129,11 @@ def _best(
     losses: np.ndarray,
     best: int | None,
     train: tuple[np.ndarray, np.ndarray],
-) -> None:
+) -> bool:
+    """Marks the best loss; where it is the last, which has a name already, it says so."""
     if best is None:
         if np.isnan(losses).all():
-            return
+            return False
         place = int(np.nanargmin(losses))
     else:
         if best not in steps:
@@ -142,6 +143,8 @@ def _best(
         place = int(np.nonzero(steps == best)[0][-1])
     step, loss = steps[place], losses[place]
     ax.plot(step, loss, "o", markersize=9, mfc="white", mec=VALIDATION, mew=1.8, zorder=4)
+    if np.isnan(losses[place + 1 :]).all():
+        return True
     late = step > (steps.min() + 3 * steps.max()) / 4
     ax.annotate(
         f"best {loss:.3f} at step {step:,.0f}",
@@ -155,6 +158,7 @@ def _best(
         zorder=5,
         path_effects=[withStroke(linewidth=3, foreground="white")],
     )
+    return False
 
 
 def _free_height(
@@ -175,19 +179,21 @@ def _free_height(
     return HEIGHTS[0]
 
 
-def _names(ax: Axes, train: tuple[np.ndarray, ...], validation: tuple[np.ndarray, ...]) -> None:
+def _names(
+    ax: Axes, train: tuple[np.ndarray, ...], validation: tuple[np.ndarray, ...], more: str
+) -> None:
     """Each curve's name and last loss at its end; the higher one stands above the lower."""
     ends = [
-        (losses[np.isfinite(losses)][-1], steps[np.isfinite(losses)][-1], name, colour)
-        for (steps, losses), name, colour in (
-            (train, "training", TRAINING),
-            (validation, "validation", VALIDATION),
+        (losses[np.isfinite(losses)][-1], steps[np.isfinite(losses)][-1], name, more, colour)
+        for (steps, losses), name, more, colour in (
+            (train, "training", "", TRAINING),
+            (validation, "validation", more, VALIDATION),
         )
         if np.isfinite(losses).any()
     ]
-    for rank, (loss, step, name, colour) in enumerate(sorted(ends)):
+    for rank, (loss, step, name, more, colour) in enumerate(sorted(ends)):
         ax.annotate(
-            f"{name} {loss:.3f}",
+            f"{name} {loss:.3f}{more}",
             (step, loss),
             xytext=(10, 3 if rank else -3),
             textcoords="offset points",
