@@ -187,5 +187,7 @@ def _ignoring_os_errors() -> Iterator[None]:
 def damaged(path: Path, error: Exception, remedy: str = "restore it, or train again") -> RunError:
     """The error for a file that cannot be read."""
     return RunError(
-        f"cannot read {path}: {error}", cause="a damaged or truncated file", remedy=remedy
+        f"cannot read {path}: {error}",
+        cause="a damaged or truncated file, or one of another kind",
+        remedy=remedy,
     )

@@ -269,7 +269,8 @@ def test_probabilities_are_the_softmax_of_the_logits(trained, said):
         assert [n["probability"] for n in row["next"]] == pytest.approx(values.tolist(), abs=1e-6)
     refused(said("generate", trained, "Bottle " * 30, "--probabilities", "2"), "context of 16")
     table = said("generate", trained, "Bottle 7 of", "--probabilities", "2")[1]
-    assert f"{100 * found[0]['next'][0]['probability']:.1f}%" in table
+    likeliest = found[0]["next"][0]
+    assert f"“{likeliest['piece']}” {100 * likeliest['probability']:.1f}%" in table
 
 
 def test_plot_writes_what_is_asked(trained, said, tmp_path):

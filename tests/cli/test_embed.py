@@ -119,7 +119,7 @@ def test_rows_without_a_token_never_answer(said, monkeypatch):
 
     model = SimpleNamespace(tokens=SimpleNamespace(weight=torch.nn.Parameter(torch.eye(5, 5) + 1)))
     opened = SimpleNamespace(model=model, tokenizer=Tokenizer())
-    monkeypatch.setattr("heedful.cli.embed.open_run", lambda *given, **named: opened)
+    monkeypatch.setattr("heedful.cli.embed.open_reader", lambda *given, **named: opened)
     status, output, _ = said("embed", "owner/name", "--similar", "a", "--json")
     assert status == 0
     assert [answer["word"] for answer in json.loads(output)["similar"]] == ["·b"]

@@ -191,7 +191,7 @@ def test_plot_draws_the_twelve_maps_of_a_layer(checkpoint, said, tmp_path, monke
     )
     assert status == 0
     assert [path.rpartition("/")[2] for path in output.split()] == [
-        "heads.png", "scores.png", "positions.png",
+        "heads.png", "positions.png",
     ]  # fmt: skip
     for path in output.split():
         with Image.open(path) as image:
@@ -228,6 +228,16 @@ def test_a_gpt_still_has_its_empty_upper_half(said, tmp_path, monkeypatch):
     tokenizer.save(tmp_path)
     assert said("plot", tmp_path, "abcd", "--only", "heads")[0] == 0
     assert torch.equal(drawn[0], torch.ones(4, 4).tril().bool())
+
+
+def test_the_tokens_of_a_bert_have_vectors(checkpoint, said):
+    folder, model, tokenizer = checkpoint
+    first, second = (tokenizer.convert_ids_to_tokens(id) for id in (20, 30))
+    status, output, _ = said("embed", folder, "--between", first, second, "--json")
+    assert status == 0
+    rows = model.bert.embeddings.word_embeddings.weight[[20, 30]]
+    expected = torch.nn.functional.cosine_similarity(*rows, dim=0).item()
+    assert json.loads(output)["between"]["similarity"] == pytest.approx(expected, abs=1e-5)
 
 
 def test_export_comes_back_through_transformers(checkpoint, said, tmp_path):

@@ -117,6 +117,20 @@ def test_some_layers_and_heads_keep_the_numbers_of_the_model(trained, said, tmp_
     assert [line.split()[0] for line in lines[1:3]] == ["1.2", "1.0"]
 
 
+def test_layers_and_heads_are_lists_with_runs(trained, said, tmp_path):
+    out = tmp_path / "some.safetensors"
+    chosen = ["--layers", "0-1", "--heads", "2,0-1"]
+    assert said("record", trained, TEXT, "--out", out, *chosen)[0] == 0
+    rows = json.loads(said("heads", out, "--json")[1])
+    assert [(row["layer"], row["head"]) for row in rows] == [
+        (layer, head) for layer in (0, 1) for head in (2, 0, 1)
+    ]
+    for wrong in ("1-0", "a", "0-", "-1", "", "0-99999999999"):
+        status, _, error = said("record", trained, TEXT, "--out", out, "--layers", wrong)
+        assert status == 2
+        assert "no list such as 0,2 or 0-3" in error
+
+
 def test_what_has_no_heads_is_one_line(said, tmp_path):
     path = from_attentions([]).save(tmp_path / "empty.safetensors")
     status, output, error = said("heads", path)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import click
 import torch
 
-from heedful.cli.opening import open_run
+from heedful.cli.opening import Seq2SeqRun, open_reader
 from heedful.cli.options import checkpoint_option, json_option, pickle_option, revision_option
 from heedful.cli.plot import tell_of_fonts
 from heedful.errors import ArgumentError, TextError
@@ -81,9 +81,9 @@ def embed(
 ) -> None:
     """How alike words are, by the vectors of SOURCE.
 
-    SOURCE is a model (a run directory, a GPT-2 in Hugging Face format, or its hub name), whose
-    tokens are the words, or a table in a CSV or JSON file; without it, the four words of document
-    001.
+    SOURCE is a model (a run directory, a GPT-2 or BERT in Hugging Face format, or its hub name),
+    whose tokens are the words, or a table in a CSV or JSON file; without it, the four words of
+    document 001.
     """
     if keep_given and not given:
         raise click.UsageError("--keep-given goes with --analogy.")
@@ -107,7 +107,12 @@ def _vectors(
         return WordVectors(list(FAMILY), list(FAMILY.values()))
     if source.is_file() or (source.suffix.lower() in TABLES and not source.is_dir()):
         return read_vectors(source)
-    run = open_run(source, checkpoint, "cpu", revision=revision, allow_pickle=allow_pickle)
+    run = open_reader(source, checkpoint, "cpu", revision=revision, allow_pickle=allow_pickle)
+    if isinstance(run, Seq2SeqRun):
+        raise ArgumentError(
+            f"{source} holds a {type(run.model).__name__}",
+            expected="a GPT or a BERT, which has one table of tokens",
+        )
     pieces = run.tokenizer.pieces(range(run.tokenizer.size))
     # a model's table may have more rows than its tokenizer has tokens
     return WordVectors(pieces, run.model.tokens.weight[: len(pieces)].detach().float().numpy())

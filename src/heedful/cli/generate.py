@@ -158,7 +158,7 @@ def _show_probabilities(run: Run, text: str, most: int, as_json: bool) -> None:
         (
             str(row["position"]),
             str(row["piece"]),
-            "  ".join(f"{n['piece']} {100 * n['probability']:.1f}%" for n in row["next"]),
+            "  ".join(f"“{n['piece']}” {100 * n['probability']:.1f}%" for n in row["next"]),
         )
         for row in found
     ]

@@ -83,7 +83,7 @@ def plot(
     columns the source's; ■ is the end.
     """
     opened = open_reader(run, checkpoint, device, revision=revision, allow_pickle=allow_pickle)
-    unmasked = isinstance(opened, Seq2SeqRun)  # before and after the mask its scores are the same
+    unmasked = not isinstance(opened, Run)  # before and after the mask its scores are the same
     kinds = only or tuple(kind for kind in KINDS if not (unmasked and kind == "scores"))
     needs_text = bool({"heads", "scores"} & set(kinds))
     folder = out or (run if run.is_dir() else Path()) / "pictures"

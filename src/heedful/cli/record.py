@@ -39,24 +39,30 @@ Examples:
 
 Architectures that are not ours need the transformers library: pip install 'transformers>=5.0'
 """
+MOST = 10_000  # numbers in a run of them: more layers or heads than any model has
 Opened = Run | BertRun | Seq2SeqRun | Foreign
 
 
 class Numbers(click.ParamType):
-    """Whole numbers with commas between them."""
+    """Whole numbers and runs of them, with commas between."""
 
     name = "numbers"
 
     def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
         """As --help shows it."""
-        return "N,N,…"
+        return "LIST"
 
     def convert(self, value: Any, param: Any, ctx: Any) -> list[int]:
         """The numbers."""
-        try:
-            return [int(part) for part in str(value).split(",")]
-        except ValueError:
-            self.fail(f"{value!r} is not of whole numbers with commas between them.", param, ctx)
+        numbers: list[int] = []
+        for part in str(value).split(","):
+            first, dash, last = part.strip().partition("-")
+            last = last if dash else first
+            are_numbers = first.isdecimal() and last.isdecimal()
+            if not (are_numbers and int(first) <= int(last) < int(first) + MOST):
+                self.fail(f"{value!r} is no list such as 0,2 or 0-3.", param, ctx)
+            numbers += range(int(first), int(last) + 1)
+        return numbers
 
 
 @click.command(epilog=EXAMPLE)
@@ -65,8 +71,8 @@ class Numbers(click.ParamType):
 @file_option
 @second_option
 @click.option("--out", type=click.Path(path_type=Path), required=True, help="The file to write.")
-@click.option("--layers", type=Numbers(), help="Only these layers, by number from 0: 0,2,5.")
-@click.option("--heads", type=Numbers(), help="Only these heads of each layer: 3,1.")
+@click.option("--layers", type=Numbers(), help="Only these layers, from 0: 0,3 or 0-2.")
+@click.option("--heads", type=Numbers(), help="Only these heads of each layer: 3,1 or 0-3.")
 @click.option("--values", is_flag=True, help="Keep the values too.")
 @click.option(
     "--budget",

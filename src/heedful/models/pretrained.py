@@ -102,7 +102,8 @@ def _architecture(description: Any, directory: Path) -> Architecture:
         raise RunError(
             f"{directory} holds a model of the architecture {found or kind}",
             expected=f"one of ours: {ours}",
-            remedy="open it with `transformers`, and see its attention with heedful.record(model)",
+            remedy="open it with `transformers`, and see its attention with heedful.record(model), "
+            "or with `heedful heads` and `heedful record`",
         )
     return architecture
 
