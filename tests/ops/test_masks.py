@@ -133,6 +133,13 @@ def test_a_run_that_sees_nothing():
     assert not Runs(torch.tensor([0, 4]), torch.tensor([1, 5])).leaves_every_row((2, 3))
 
 
+def test_where_there_are_no_keys_no_row_sees_one():
+    assert Causal(2).leaves_every_row((3, 1))
+    for mask in (Causal(2), Runs.from_lengths([3])):
+        assert not mask.leaves_every_row((3, 0))
+        assert list(mask.span(range(3), (3, 0))) == list(mask.certain(range(3), (3, 0))) == []
+
+
 def test_spans_are_tight_where_the_structure_says_so():
     shape = (1, 1, 100, 120)
     assert Causal().span(range(10, 20), shape) == range(40)

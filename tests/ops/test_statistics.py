@@ -301,6 +301,24 @@ def test_entropy_is_exact_however_large_the_scores():
     np.testing.assert_allclose(gather(of, Entropy())[0], expected, atol=5e-7)
 
 
+@settings(max_examples=60, deadline=None)
+@given(made=causes(), sizes=st.fixed_dictionaries(SIZES))
+def test_all_that_a_block_tells_of_its_rows_is_that_of_the_map(made, sizes):
+    of, (map_, seen) = made
+    off = {"atol": 4 * rounding(of)}
+    for block in blocks(of, **sizes):
+        whole, sees = (part[block.heads, block.rows] for part in (map_, seen))
+        own = whole[..., block.columns]
+        np.testing.assert_allclose(block.weights, own, **off)
+        np.testing.assert_allclose(own.sum(-1), whole.sum(-1), **off)  # others are hidden
+        np.testing.assert_allclose(block.largest, whole.max(-1), **off)
+        blind = np.zeros_like(sees) if block.empty is None else block.empty.numpy()
+        np.testing.assert_array_equal(blind, ~sees)
+        assert (block.total.numpy()[blind] == -math.inf).all()
+        shares = (block.scores.double() - block.total.double()[..., None]).exp().numpy()
+        np.testing.assert_allclose(shares[sees], own[sees], **off)
+
+
 def test_no_block_is_larger_than_asked():
     query = torch.randn(4, 500, 8)
     of = Causes(query, query, 1.0, Causal() & Window(30))

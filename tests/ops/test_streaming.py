@@ -9,7 +9,7 @@ import heedful
 from heedful.errors import ArgumentError
 from heedful.ops import statistics, streaming
 from heedful.ops.arguments import check
-from heedful.ops.masks import Causal, Padding, Runs, Window
+from heedful.ops.masks import Causal, Dense, Padding, Runs, Window
 from heedful.ops.streaming import STATISTICS, streaming_attention
 
 
@@ -66,11 +66,15 @@ def test_statistics_are_those_of_the_weights(lead, N, M, key_heads, kind):
     torch.testing.assert_close(found.log_sum_exp, totals, atol=1e-9, rtol=1e-9, equal_nan=True)
 
 
-@pytest.mark.parametrize("as_table", [False, True])
-def test_with_padding_on_the_left_the_sink_is_the_first_real_key(as_table):
+@pytest.mark.parametrize("form", ["padding", "table", "both"])
+def test_with_padding_on_the_left_the_sink_is_the_first_real_key(form):
     query, key, value = torch.randn(3, 2, 4, 6, 5)
     padding = Padding.from_lengths([6, 2], 6, side="left")
-    mask = padding.keep[:, None, None] if as_table else padding
+    mask = {
+        "padding": padding,
+        "table": padding.keep[:, None, None],
+        "both": padding & Dense(torch.ones(6, 6).bool()),
+    }[form]
     found = streaming_attention(query, key, value, mask=mask, causal=True, statistics=["sink"])
     cut = [tensor[1:, :, 4:] for tensor in (query, key, value)]
     alone = streaming_attention(*cut, causal=True, statistics=["sink"])
@@ -154,3 +158,15 @@ def test_of_runs_no_table_is_made(is_causal, monkeypatch):
         statistics.gather(causes, statistics.Entropy())
     assert asked
     assert max(asked) <= N * N // 4
+
+
+@pytest.mark.parametrize("lead", [(), (3,), (3, 2)])
+def test_of_padding_one_row_is_looked_at(lead):
+    query = torch.randn(*lead, 9, 4)
+    padding = Padding(torch.rand(*lead[:1], 9) < 0.7)
+    arguments = check(
+        query, query, query, mask=padding & Causal(), bias=None, causal=False, scale=None,
+        dropout=0.0,
+    )  # fmt: skip
+    _, [table] = streaming._parts(arguments)
+    assert table.numel() == padding.keep.numel()

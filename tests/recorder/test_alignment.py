@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn.functional import scaled_dot_product_attention
 
 import heedful
-from heedful.ops.masks import Causal, Combined, Packed
+from heedful.ops.masks import Causal, Combined, Packed, Padding, Window
 from heedful.recorder import from_attentions, kinds
 
 transformers.logging.set_verbosity_error()
@@ -183,6 +183,46 @@ def test_of_another_sequence_no_key_is_left_out_though_nobody_sees_it():
         layer(query, memory, memory, attn_mask=unseen.expand(3, N))
     assert [call.shape for [call] in recording.sequences] == [(3, 3, N)] * B
     assert recording[0].kind == "cross"
+
+
+class Ours(nn.Module):
+    """Our own attention, whose mask is a value; `keep` tells of the padding that is in it."""
+
+    def forward(self, query, key, mask, keep=None):
+        return heedful.attention(query, key, key, mask=mask)
+
+
+# By how many tokens a query stands after a key that it sees; an offset counts from the top left
+OURS = {
+    "causal": (Causal(), lambda apart, span: apart >= 0),
+    "last three": (Causal() & Window(3), lambda apart, span: 0 <= apart < 3),
+    "around": (Window(2), lambda apart, span: abs(apart) < 2),
+    "two ahead": (Causal(2), lambda apart, span: apart >= span - 2),
+    "around the next": (Window(2, 1), lambda apart, span: abs(apart - span + 1) < 2),
+}
+
+
+@pytest.mark.parametrize("told", [True, False])
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("name", OURS)
+@pytest.mark.parametrize("n", [N, N - 2])
+def test_a_structure_moves_with_the_padding_that_is_cut_away(n, name, side, told):
+    mask, sees = OURS[name]
+    query, key = torch.randn(B, H, n, D), torch.randn(B, H, N, D)
+    padding = Padding.from_lengths([N, N - 3], N, side)
+    with heedful.record(model := Ours()) as recording:
+        model(query, key, mask & padding, padding.keep if told else None)
+    span = N - n
+    table = [[sees(row + span - m, span) for m in range(N)] for row in range(n)]
+    for b, [call] in enumerate(recording.sequences):
+        real = padding.keep[b]
+        added = hidden(torch.tensor(table) & real)
+        expected = by_definition(query[b], key[b], added).nan_to_num(0.0)[:, real[span:]][..., real]
+        assert not told or call.shape == expected.shape
+        rows, columns = expected.shape[1:]  # what nobody tells to be padding may stay
+        left = (..., slice(-rows, None), slice(-columns, None))
+        found = call.weights()[left if side == "left" else (..., slice(rows), slice(columns))]
+        torch.testing.assert_close(found, expected, atol=2e-6, rtol=0)
 
 
 @pytest.fixture(scope="module")

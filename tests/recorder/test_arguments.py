@@ -12,7 +12,7 @@ from torch import nn
 import heedful
 from heedful.errors import ArgumentError, RunError
 from heedful.models import GPT, GPTConfig
-from heedful.ops.masks import indices
+from heedful.ops.tables import indices
 from heedful.recorder import from_attentions
 
 AS_A_USER = pytest.mark.usefixtures("as_a_user")  # and not as beartype says it

@@ -91,7 +91,8 @@ def wrong_rows(monkeypatch):
 
 
 def wrong_heads_of_a_mask(monkeypatch):
-    monkeypatch.setattr(capture, "of_heads", lambda mask, heads: layout.of_heads(mask, [0, 1]))
+    original = layout.Layout.of_heads
+    monkeypatch.setattr(layout.Layout, "of_heads", lambda one, heads: original(one, [0, 1]))
     return kept(*tensors(), PER_HEAD, heads=[3, 1])
 
 

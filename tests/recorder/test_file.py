@@ -11,7 +11,8 @@ import heedful
 from heedful.errors import ArgumentError, RunError, SaveError
 from heedful.files import load_tensors, save_tensors
 from heedful.models import GPT, GPTConfig
-from heedful.recorder import from_attentions
+from heedful.ops.masks import Causal, Runs, Window
+from heedful.recorder import file, from_attentions
 
 IDS = torch.arange(2 * 11).view(2, 11) % 23
 
@@ -69,6 +70,37 @@ def test_a_mask_without_structure_costs_bits_and_a_shared_bias_is_kept_once(tmp_
     names = json.loads(header[8 : 8 + length])
     assert "0.bias" in names
     assert "1.bias" not in names
+
+
+class Masked(torch.nn.Module):
+    def forward(self, x, mask):
+        return heedful.attention(x, x, x, mask=mask)
+
+
+@pytest.mark.parametrize(
+    "mask",
+    [
+        Causal(2),
+        Causal(-2),
+        Window(2, 1),
+        Causal(1) & Window(3, 1),
+        Runs(torch.tensor([0, 0, 1, 4, 4, 2, 6]), torch.tensor([2, 4, 3, 7, 5, 4, 7])),
+    ],
+    ids=["ahead", "behind", "window", "window ahead", "runs"],
+)
+def test_a_structure_comes_back_with_all_its_numbers(mask, tmp_path):
+    with heedful.record(model := Masked()) as recording:
+        model(torch.randn(2, 3, 7, 4), mask)
+    same(recording, again := heedful.load(recording.save(tmp_path / "r")))
+    assert torch.equal(again[0].causes.mask.crop((3, 7, 7)), mask.crop((7, 7)))
+
+
+def test_tensors_are_kept_once_only_where_they_are_the_same():
+    x = torch.rand(3, 3)
+    others = {"turned": x.mT, "row": x[:1], "read": x.view(torch.int32), "copy": x.clone()}
+    empty = {"no rows": x[:0], "no columns": torch.empty(0, 3)}
+    found = file._shared({"first": x, **others, "again": x.view(3, 3), **empty})
+    assert found == {"again": "first"}
 
 
 def test_a_failed_write_leaves_the_old_file(recording, tmp_path, monkeypatch):

@@ -290,12 +290,58 @@ def test_as_many_texts_as_tokens_are_batch_first(by_hand):
         assert call.ids.tolist() == text.tolist()
 
 
+class LastAlone(nn.Module):
+    """The last tokens, with the keys of those before; heads of all texts in one axis."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed = nn.Embedding(20, H * D)
+
+    def forward(self, tokens, before):
+        x = self.embed(torch.cat([before, tokens], dim=1))
+        query, key, value = (part.flatten(0, 1) for part in split(x))
+        return scaled_dot_product_attention(query[:, -tokens.shape[1] :], key, value)
+
+
+@pytest.mark.parametrize("last", [1, 2])
+def test_as_many_texts_as_keys_of_a_cache_are_batch_first(last):
+    ids = torch.randint(3, 20, (N, N))
+    with heedful.record(model := LastAlone()) as recording:
+        model(ids[:, -last:], ids[:, :-last])
+    maps = expected(model.embed(ids), torch.ones(()))[:, :, -last:]
+    assert len(recording.sequences) == N
+    for [call], map_ in zip(recording.sequences, maps, strict=True):
+        torch.testing.assert_close(call.weights(), map_, atol=2e-6, rtol=0)
+
+
+class TwoViews(Words):
+    """Each text twice, one after the other, as an image has its windows."""
+
+    def forward(self, ids, attention_mask):
+        return self.attend(self.views(ids), attention_mask.repeat_interleave(2, 0))
+
+    def views(self, ids):
+        x = self.embed(ids)
+        return torch.stack([x, x.flip(-1)], dim=1).flatten(0, 1)
+
+
+@pytest.mark.parametrize("side", KEEP)
+def test_parts_of_a_text_have_its_padding_and_its_ids(side):
+    keep = KEEP[side]
+    with heedful.record(model := TwoViews()) as recording:
+        model(IDS, keep)
+    twice = keep.repeat_interleave(2, 0)
+    same(recording, expected(model.views(IDS), twice[:, None, None]), twice)
+    for i, [call] in enumerate(recording.sequences):
+        assert call.ids.tolist() == IDS[i // 2, keep[i // 2]].tolist()
+
+
 class Attends(nn.Module):
     def forward(self, x):
         return scaled_dot_product_attention(*split(x)).transpose(1, 2).flatten(2)
 
 
-SENSES = ["vision_tower", "visual", "image_encoder", "audio_tower", "speech"]
+SENSES = ["vision_tower", "visual", "image_encoder", "audio_tower", "speech", "preVision"]
 
 
 class Seeing(nn.Module):

@@ -116,6 +116,21 @@ def test_a_part_that_ctrl_c_has_ended_inside_is_no_longer_running():
     assert told(recording) == [(name, forward) for forward in (0, 1) for name in names]
 
 
+def test_after_an_error_what_runs_outside_the_model_is_not_recorded():
+    class Fails(nn.Module):
+        def forward(self, x):
+            attend(x)
+            raise ZeroDivisionError
+
+    x = torch.randn(B, H, N, D)
+    with heedful.record(model := nn.Sequential(Fails())) as recording:
+        with pytest.raises(ZeroDivisionError):
+            model(x)
+        attend(x)
+        heedful.attention(x, x, x)
+    assert told(recording) == [("0", 0)]
+
+
 @pytest.fixture(scope="module")
 def gpt():
     return GPT(GPTConfig(vocabulary=30, context=64, width=24, layers=2, heads=3)).eval()

@@ -6,14 +6,16 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.nn.functional import scaled_dot_product_attention
 
 import heedful
 from heedful.errors import ArgumentError, RunError
 from heedful.layers import CrossAttention, MultiHeadAttention
 from heedful.models import GPT, GPTConfig
+from heedful.ops.masks import Causal, Dense, Window
 from heedful.recorder import capture
 from heedful.recorder.layout import layouts_of
-from heedful.recorder.recognise import recognise
+from heedful.recorder.recognise import Masks, recognise
 from heedful.recorder.seen import Seen
 
 
@@ -213,8 +215,6 @@ def test_layouts_that_no_map_can_show_are_refused_by_name():
 
 @pytest.mark.parametrize("seed", range(20))
 def test_masks_are_recognised_as_what_they_are(seed):
-    from heedful.ops.masks import Causal, Dense, Window
-
     draw = np.random.default_rng(seed)
     N, M = (int(n) for n in draw.integers(1, 12, 2))
     offset, size = int(draw.integers(-2, 4)), int(draw.integers(1, 6))
@@ -226,6 +226,14 @@ def test_masks_are_recognised_as_what_they_are(seed):
         assert torch.equal(found.expand_as(table), table)
     long = Causal() & Window(3)
     assert not isinstance(recognise(Dense(long.crop((1, 9, 9))), (1, 9, 9)), Dense)
+
+
+@pytest.mark.parametrize("row", [0, 255, 256, 511, 599])
+def test_one_row_of_a_long_mask_that_is_unlike_the_others_is_seen(row):
+    table = torch.ones(600, 600).tril().bool()
+    table[row, : row + 1] = torch.arange(row + 1) == row // 2
+    again = recognise(Dense(table), (1, 600, 600))
+    assert torch.equal(again.crop((1, 600, 600)), table)
 
 
 def _fail(_):
@@ -252,6 +260,24 @@ def test_progress_is_told_and_an_exception_ends_it(model):
     with pytest.raises(KeyboardInterrupt):
         third.summary(interrupt)
     torch.testing.assert_close(third.summary()["entropy"], summary["entropy"])
+
+
+@pytest.mark.parametrize(
+    ("kernel", "dropout"),
+    [(heedful.attention, "dropout"), (scaled_dot_product_attention, "dropout_p")],
+)
+def test_of_weights_dropped_at_random_nothing_is_proved(kernel, dropout):
+    class Drops(nn.Module):
+        def forward(self, x):
+            return kernel(x, x, x, **{dropout: 0.4})
+
+    x = torch.randn(2, 3, 5, 4)
+    with heedful.record(model := Drops()) as recording:
+        model(x)
+    [(_, check)] = recording.certificate()
+    assert (check.rows, check.passed, check.why) == (0, False, "weights were dropped at random")
+    expected = heedful.steps(x, x, x).weights  # those before dropout
+    torch.testing.assert_close(recording[0].weights(), expected[0], atol=2e-6, rtol=0)
 
 
 class Given(nn.Module):
@@ -287,6 +313,14 @@ def test_an_output_that_is_not_a_number_is_no_proof():
 def check_of(seen):
     kept = capture.captured(seen, name="", layer=0, forward=0, layouts=layouts_of(seen))
     return kept.check
+
+
+def test_what_a_mask_adds_comes_on_top_of_a_bias():
+    x, bias, added = torch.randn(2, 3, 5, 4), torch.randn(1, 3, 5, 5), torch.randn(2, 1, 5, 5)
+    mask = added.masked_fill(torch.ones(5, 5).triu(1).bool(), -torch.inf)
+    map_ = (x @ x.mT / 2 + bias + mask).softmax(-1)
+    seen = Masks().split(Seen(x, x, x, map_ @ x, 0.5, mask=mask, bias=bias))
+    assert check_of(seen).passed
 
 
 def test_a_claim_of_another_thread_hides_nothing():

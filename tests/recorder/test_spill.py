@@ -2,6 +2,7 @@
 
 import gc
 import tempfile
+import weakref
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import torch
 import heedful
 from heedful.errors import ArgumentError, SaveError
 from heedful.models import GPT, GPTConfig
+from heedful.recorder.spill import Spill
 
 IDS = torch.arange(2 * 11).view(2, 11) % 23
 CALL = 2 * (2 * 4 * 11 * 6) * 4 + IDS.nbytes  # query and key in float32, and the ids
@@ -43,6 +45,18 @@ def test_what_is_spilled_is_the_same(model, temporary, budget, files):
             assert torch.equal(a.ids, b.ids)
     again = heedful.load(recording.save(temporary / "all.safetensors"))
     assert torch.equal(again[2].weights(), whole[2].weights())
+
+
+def test_what_is_spilled_is_no_longer_held(model, temporary):
+    with heedful.record(model) as recording:
+        model(IDS)
+    capture = recording._captures[1]
+    again, held = Spill(0).keep(capture), weakref.ref(capture.query)
+    expected = capture.query.tolist()
+    del capture, recording
+    gc.collect()
+    assert held() is None
+    assert again.query.tolist() == expected
 
 
 def test_files_go_with_the_recording(model, temporary):

@@ -1,5 +1,9 @@
 """A generation recorded pass by pass, beside eager attention over the whole text."""
 
+import math
+from dataclasses import replace
+from itertools import pairwise
+
 import pytest
 import torch
 import transformers
@@ -166,6 +170,39 @@ def test_a_bias_that_begins_with_the_second_token():
         torch.testing.assert_close(call.weights(), map_[0].detach(), atol=2e-6, rtol=0)
 
 
+class Falling(torch.nn.Module):
+    """What is added falls with the distance, so that a first token alone has nothing added."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed = torch.nn.Embedding(20, 3 * 4)
+
+    def forward(self, ids, before):
+        """Of new ids, whose keys come after those of the ids before."""
+        x = self.embed(torch.cat([before, ids], dim=1)).unflatten(-1, (3, 4)).transpose(1, 2)
+        new = slice(before.shape[1], None)
+        mask = self.added(x.shape[2])[new]
+        query, key = x.sin()[:, :, new], x.cos()
+        return torch.nn.functional.scaled_dot_product_attention(query, key, x, attn_mask=mask)
+
+    def added(self, total):
+        apart = torch.arange(total)[:, None] - torch.arange(total)
+        return (-0.4 * apart).masked_fill(apart < 0, -torch.inf)
+
+
+def test_a_bias_that_the_first_pass_has_not():
+    ids, ends = torch.randint(0, 20, (2, 6)), [0, 1, 2, 4, 6]
+    with heedful.record(model := Falling()) as recording:
+        for start, end in pairwise(ends):
+            model(ids[:, start:end], ids[:, :start])
+    assert recording._captures[0].bias is None
+    x = model.embed(ids).unflatten(-1, (3, 4)).transpose(1, 2)
+    scores = torch.einsum("bhnd,bhmd->bhnm", x.sin(), x.cos()) / 4**0.5 + model.added(6)
+    for sequence, map_ in enumerate(scores.softmax(-1)):
+        [call] = recording.stitched(sequence)
+        torch.testing.assert_close(call.weights(), map_, atol=2e-6, rtol=0)
+
+
 def test_some_heads_with_values_from_a_file(llama, tmp_path):
     with heedful.record(llama, heads=[3, 1], values=True) as recording:
         llama.generate(PROMPT, max_new_tokens=4, do_sample=False)
@@ -179,12 +216,25 @@ def test_some_heads_with_values_from_a_file(llama, tmp_path):
     assert len(call.ids) == 7
 
 
-def test_what_changes_from_pass_to_pass_is_refused(llama):
+@pytest.mark.parametrize("factor", [2, math.nan])
+def test_what_changes_from_pass_to_pass_is_refused(factor, llama):
     with heedful.record(llama) as recording:
         llama.generate(PROMPT, max_new_tokens=4, do_sample=False)
-    recording._captures[-1].scale *= 2
+    recording._captures[-1].scale *= factor
     with pytest.raises(RunError, match="put together truthfully: rows of the whole"):
         recording.stitched()
+
+
+@pytest.mark.parametrize("worst", [1e-5, 0.5, math.nan])
+@pytest.mark.parametrize("number", [0, 1, -1])
+def test_the_check_is_that_of_the_worst_pass(number, worst, llama):
+    with heedful.record(llama) as recording:
+        llama.generate(PROMPT, max_new_tokens=4, do_sample=False)
+    of_layer = [capture for capture in recording._captures if capture.layer == 1]
+    check = of_layer[number].check = replace(of_layer[number].check, worst=worst)
+    first, second = recording.stitched()
+    assert second.check is check
+    assert first.check.passed
 
 
 def test_a_cache_that_was_filled_before_is_refused(llama):

@@ -2,6 +2,7 @@
 
 import math
 import operator
+import weakref
 
 import pytest
 import torch
@@ -225,6 +226,21 @@ def test_two_softmaxes_before_their_products_and_a_batch_of_another_size():
     assert [len(sequence) for sequence in recording.sequences] == [3, 2]
     found = recording.sequences[1][1].weights()
     torch.testing.assert_close(found, (x @ y.mT)[1].mT.softmax(-1), atol=2e-6, rtol=0)
+
+
+def test_what_no_product_takes_is_let_go():
+    class Chooses(nn.Module):
+        """Experts, say: a softmax and no product, five times."""
+
+        def forward(self, x):
+            chosen = [weakref.ref(x.softmax(-1)) for _ in range(5)]
+            self.held = sum(one() is not None for one in chosen)
+            return (x @ x.mT).softmax(-1) @ x
+
+    with heedful.record(model := Chooses()) as recording:
+        model(torch.randn(2, 3, 5, 4))
+    assert model.held <= 2
+    assert len(recording) == 1
 
 
 def test_a_compiled_model_and_inference_mode():

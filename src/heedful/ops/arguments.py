@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from heedful.errors import ArgumentError
-from heedful.ops.masks import Causal, Dense, Mask, check_broadcast
+from heedful.ops.masks import Causal, Dense, Mask
+from heedful.ops.tables import check_broadcast
 
 TYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 

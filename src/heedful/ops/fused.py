@@ -16,6 +16,7 @@ from typing import TypeAlias
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch._C import _functorch as functorch
 
 from heedful.ops import stepping
 from heedful.ops.arguments import Arguments
@@ -26,7 +27,7 @@ BLOCK = (
     512  # queries a block; smaller blocks skip more of a window, larger ones start fewer kernels
 )
 WHOLE = 1 << 20  # a mask of up to so many entries (1 MB) is made whole, in one kernel call
-
+MAPPED = (functorch.TransformType.Vmap, functorch.TransformType.Jvp)
 
 Listener: TypeAlias = Callable[[Arguments, Tensor], None]
 _thread = threading.local()
@@ -64,12 +65,25 @@ def is_running() -> bool:
 
 
 def _attend(arguments: Arguments) -> Tensor:
-    if arguments.dropout and arguments.query.is_cpu:
+    if not arguments.query.is_cpu:
+        return _attend_fused(arguments)
+    if arguments.dropout:
         return dropped(arguments)
-    context = _attend_fused(arguments)
-    if context.is_cpu and _hides_nan(context, arguments):
-        return stepping.context(stepping.weights(arguments), arguments)
-    return context
+    if not _is_mapped():
+        context = _attend_fused(arguments)
+        if not _hides_nan(context, arguments):
+            return context
+    return stepping.context(stepping.weights(arguments), arguments)
+
+
+def _is_mapped() -> bool:
+    """Whether `torch.func.vmap` runs, or forward differentiation: torch's kernel for CPUs has none.
+
+    It would be called for one element after the other, and what it gives could not be looked at.
+    """
+    if torch.compiler.is_compiling() or functorch.peek_interpreter_stack() is None:
+        return False
+    return any(one.key() in MAPPED for one in functorch.get_interpreter_stack())
 
 
 def _hides_nan(context: Tensor, arguments: Arguments) -> bool:

@@ -18,20 +18,24 @@ tensor([[True, True]])
 
 from __future__ import annotations
 
-import reprlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
 
 import torch
 from jaxtyping import Bool
 from torch import Tensor
 
 from heedful.errors import ArgumentError
-
-Index: TypeAlias = slice | Sequence[int] | Tensor
-Shape: TypeAlias = Sequence[int]
-ALL = slice(None)
+from heedful.ops.tables import (
+    ALL,
+    Index,
+    Shape,
+    check_boolean,
+    check_broadcast,
+    check_whole,
+    indices,
+    of_heads,
+)
 
 
 class Mask:
@@ -67,7 +71,7 @@ class Mask:
         """Keys that every query of a run is known to see, so that nobody need look at the mask."""
         return range(0)
 
-    def of_heads(self, heads: slice) -> Mask:
+    def of_heads(self, heads: Index) -> Mask:
         """The mask for some of the heads; only a table can have one for each."""
         return self
 
@@ -116,7 +120,7 @@ class Causal(Mask):
     offset: int | None = None
 
     def __post_init__(self) -> None:
-        _check_whole("Causal", offset=self.offset)
+        check_whole("Causal", offset=self.offset)
 
     def allowed(self, query: Tensor, key: Tensor, shape: Shape) -> Tensor:
         """Keys up to the query's own position."""
@@ -147,7 +151,7 @@ class Window(Mask):
     offset: int | None = None
 
     def __post_init__(self) -> None:
-        _check_whole("Window", size=self.size, offset=self.offset)
+        check_whole("Window", size=self.size, offset=self.offset)
         if self.size < 1:
             raise ArgumentError(
                 f"Window(size={self.size})",
@@ -184,7 +188,7 @@ class Padding(Mask):
     keep: Tensor
 
     def __post_init__(self) -> None:
-        _check_boolean("Padding", self.keep)
+        check_boolean("Padding", self.keep)
 
     @classmethod
     def from_lengths(cls, lengths: Sequence[int], total: int, side: str = "right") -> Padding:
@@ -310,18 +314,16 @@ class Dense(Mask):
     table: Tensor
 
     def __post_init__(self) -> None:
-        _check_boolean("Dense", self.table)
+        check_boolean("Dense", self.table)
 
     @property
     def device(self) -> torch.device:  # type: ignore[override]
         """Where the mask is."""
         return self.table.device
 
-    def of_heads(self, heads: slice) -> Mask:
+    def of_heads(self, heads: Index) -> Mask:
         """Its own rows of heads, where it has any."""
-        if self.table.ndim < 3 or self.table.shape[-3] == 1:
-            return self
-        return Dense(self.table[..., heads, :, :])
+        return Dense(of_heads(self.table, heads))
 
     def check(self, shape: Shape) -> None:
         """It broadcasts."""
@@ -350,7 +352,7 @@ class Packed(Mask):
     @classmethod
     def of(cls, table: Tensor) -> Packed:
         """Of a boolean table (..., N, M)."""
-        _check_boolean("Packed", table)
+        check_boolean("Packed", table)
         M = table.shape[-1]
         eights = torch.nn.functional.pad(table.to(torch.uint8), (0, -M % 8)).unflatten(-1, (-1, 8))
         places = 2 ** torch.arange(8, dtype=torch.uint8, device=table.device)
@@ -361,11 +363,9 @@ class Packed(Mask):
         """Where the bits are."""
         return self.bits.device
 
-    def of_heads(self, heads: slice) -> Mask:
+    def of_heads(self, heads: Index) -> Mask:
         """Its own rows of heads, where it has any."""
-        if self.bits.ndim < 3 or self.bits.shape[-3] == 1:
-            return self
-        return Packed(self.bits[..., heads, :, :], self.keys)
+        return Packed(of_heads(self.bits, heads), self.keys)
 
     def check(self, shape: Shape) -> None:
         """It broadcasts."""
@@ -408,7 +408,7 @@ class Combined(Mask):
         """What is certain for all parts."""
         return _meeting([part.certain(queries, shape) for part in self.parts])
 
-    def of_heads(self, heads: slice) -> Mask:
+    def of_heads(self, heads: Index) -> Mask:
         """Each part for some of the heads."""
         return Combined(tuple(part.of_heads(heads) for part in self.parts))
 
@@ -436,72 +436,3 @@ def _parts(mask: Mask) -> tuple[Mask, ...]:
 
 def _offset(offset: int | None, shape: Shape) -> int:
     return shape[-1] - shape[-2] if offset is None else offset
-
-
-def indices(index: Index, size: int, what: str) -> Tensor:
-    """A slice, a list or what is True of an axis as indices from 0.
-
-    Raises:
-        ArgumentError: an index that is not there, or is none.
-
-    >>> indices([True, False, True], 3, "key"), indices([-1, 0], 3, "key")
-    (tensor([0, 2]), tensor([2, 0]))
-    """
-    try:
-        if isinstance(index, slice):
-            these = range(size)[index]
-            return torch.arange(len(these)) * these.step + these.start
-        chosen = torch.atleast_1d(torch.as_tensor(index))
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise _no_indices(index, size, what) from error
-    is_boolean = chosen.dtype == torch.bool
-    is_whole = torch.can_cast(chosen.dtype, torch.long) or not len(chosen)
-    if chosen.ndim > 1 or not is_whole or (is_boolean and len(chosen) != size):
-        raise _no_indices(index, size, what)
-    if is_boolean:
-        return chosen.nonzero()[:, 0]
-    chosen = chosen.long()
-    outside = chosen[(chosen < -size) | (chosen >= size)]
-    if len(outside):
-        raise ArgumentError(
-            f"{what} index {int(outside[0])}", expected=f"one of the {size} in the score table"
-        )
-    return chosen % size if size else chosen
-
-
-def _no_indices(index: object, size: int, what: str) -> ArgumentError:
-    return ArgumentError(
-        f"{what} indices {reprlib.repr(index)}",
-        expected=f"a list of whole numbers, a boolean for each of the {size}, or a slice",
-    )
-
-
-def _check_whole(name: str, **numbers: object) -> None:
-    for argument, number in numbers.items():
-        if number is not None and not isinstance(number, int):
-            raise ArgumentError(f"{name}({argument}={number!r})", expected="a whole number")
-
-
-def _check_boolean(name: str, tensor: Tensor) -> None:
-    if not isinstance(tensor, Tensor) or tensor.dtype != torch.bool or tensor.ndim == 0:
-        raise ArgumentError(
-            f"{name} mask of type {getattr(tensor, 'dtype', type(tensor).__name__)}",
-            expected="a torch.bool tensor, True = may attend",
-            cause="an additive mask",
-            remedy="pass additive values as bias=, or mask != 0 where 1 means attend",
-        )
-
-
-def check_broadcast(what: str, table: Tensor, shape: Shape) -> None:
-    """Refuse a table that does not broadcast to the shape (..., N, M) of the scores."""
-    fits = table.ndim <= len(shape) and all(
-        have in (1, want)
-        for have, want in zip(reversed(table.shape), reversed(shape), strict=False)
-    )
-    if not fits:
-        raise ArgumentError(
-            f"{what} of shape {tuple(table.shape)}",
-            expected=f"one that broadcasts to the scores (..., queries, keys) = {tuple(shape)}",
-            cause="axes in another order, or a (batch, keys) padding mask",
-            remedy="put axes of size 1 where it is the same, or use heedful.masks.Padding",
-        )

@@ -10,7 +10,7 @@ from torch import Tensor
 from heedful.errors import ArgumentError, RunError
 from heedful.ops import statistics as of
 from heedful.ops.causes import Causes, weights
-from heedful.ops.masks import ALL, Index, indices
+from heedful.ops.tables import ALL, Index, indices
 from heedful.recorder.certificate import Check
 from heedful.recorder.choices import is_whole, region, whole
 from heedful.recorder.progress import Tell, Told

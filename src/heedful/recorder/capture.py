@@ -13,7 +13,7 @@ from torch import Tensor
 
 from heedful.ops.causes import Causes
 from heedful.recorder.certificate import Check, certify
-from heedful.recorder.layout import Layout, of_heads, row_of, take
+from heedful.recorder.layout import Layout, row_of, take
 from heedful.recorder.recognise import is_causal
 from heedful.recorder.seen import Seen, of_sequence
 
@@ -105,7 +105,7 @@ def captured(
     chosen = None if heads is None else list(heads)
     if chosen is not None:
         seen = seen.of_heads(chosen)
-        layouts = [one._replace(mask=of_heads(one.mask, chosen)) for one in layouts]
+        layouts = [one.of_heads(chosen) for one in layouts]
     capture = Capture(
         name,
         layer,

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from heedful.errors import ArgumentError
-from heedful.ops.masks import ALL
+from heedful.ops.tables import ALL
 
 KEPT = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 

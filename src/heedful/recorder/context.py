@@ -17,6 +17,7 @@ from heedful.recorder.capture import Capture, captured, crosses, kind_of
 from heedful.recorder.choices import Choices
 from heedful.recorder.layout import Layout, layouts_of
 from heedful.recorder.names import Running
+from heedful.recorder.padding import Before, so_far
 from heedful.recorder.recognise import Masks, place_of
 from heedful.recorder.recording import Recording
 from heedful.recorder.seen import Seen
@@ -94,6 +95,7 @@ class _Recorder:
         self.names: dict[str, int] = {}
         self.claimed = False
         self._lengths: dict[str, tuple[int, int]] = {}  # keys, and pass, of a module's last call
+        self._before: dict[str, Before | None] = {}  # and what it told of padding
         self._forget()
 
     def _forget(self) -> None:
@@ -158,7 +160,7 @@ class _Recorder:
         return replace(seen, bias=self._own(seen.bias), cross=crosses(seen, name))
 
     def _kept(self, seen: Seen, name: str, layer: int) -> Capture:
-        running, layouts = self.running, self._layouts(seen)
+        running, layouts = self.running, self._layouts(seen, name)
         return captured(
             seen,
             name=name,
@@ -187,18 +189,24 @@ class _Recorder:
         if wrong:
             raise ArgumentError(f"head {wrong[0]} of {name}", expected=f"heads from 0 to {H - 1}")
 
-    def _layouts(self, seen: Seen) -> list[Layout]:
+    def _layouts(self, seen: Seen, name: str) -> list[Layout]:
         """Those of the call; looked for once where the layers of a pass share a mask."""
-        running = self.running
+        running, before = self.running, self._before.get(name)
         real = running.inputs.real(seen, running.writes)
         # `is`, and not ==, for these are tensors
         same = (seen.mask, seen.bias, real.keys, real.queries)
         size = (*seen.shape, seen.cross)
-        for known, shape, layouts in self._known:
-            if shape == size and all(a is b for a, b in zip(same, known, strict=True)):
-                return layouts
-        layouts = layouts_of(seen, real)
-        self._known = [*self._known[-7:], (same, size, layouts)]
+        found = (
+            kept
+            for known, shape, kept in self._known
+            if shape == size and all(a is b for a, b in zip(same, known, strict=True))
+        )
+        kept = next(found, None)
+        if kept is None:
+            real, now = so_far(seen, real, before, running.forward)
+            kept = layouts_of(seen, real), now
+            self._known = [*self._known[-7:], (same, size, kept)]
+        layouts, self._before[name] = kept
         return layouts
 
     def _own(self, bias: Tensor | None) -> Tensor | None:

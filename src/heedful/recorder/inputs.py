@@ -91,7 +91,7 @@ class Inputs:
         return None
 
     def _so_far(self, names: tuple[str, ...], N: int, M: int) -> Real:
-        """Of a cache that is longer than the tokens so far, which end with the queries."""
+        """Of a cache that is longer than the tokens so far, or has forgotten the first."""
         first = next((one for one in self.tensors.values() if one.ndim), None)
         for name in names:
             mask = self.tensors.get(name)
@@ -102,7 +102,16 @@ class Inputs:
                 kept = self._keep(name, mask)
                 keys = torch.nn.functional.pad(kept, (0, M - length), value=True)
                 return Real(self._padded.setdefault((name, M), keys), kept[:, length - N :])
+            if N < M < length and self._has_cache():
+                keys = self._keep(name, mask)[:, length - M :]
+                return Real(self._padded.setdefault((name, M), keys))
         return Real()
+
+    def _has_cache(self) -> bool:
+        return any(
+            ("past" in name or "cache" in name) and not isinstance(one, bool | Tensor | None)
+            for name, one in self.given.items()
+        )
 
     def _keep(self, name: str, mask: Tensor) -> Tensor:
         """True for real tokens; one tensor for all layers."""

@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from heedful.ops.causes import HIDDEN, rows_of
-from heedful.ops.masks import Causal, Combined, Dense, Mask, Packed, Padding, Window
+from heedful.ops.masks import Causal, Combined, Dense, Mask, Padding, Window
+from heedful.ops.tables import Index
 from heedful.recorder.recognise import recognise
 from heedful.recorder.seen import Real, Seen, of_sequence
 
@@ -28,6 +29,10 @@ class Layout(NamedTuple):
     queries: Tensor
     keys: Tensor
     mask: Mask | None
+
+    def of_heads(self, heads: Index) -> Layout:
+        """The same, its mask for some of the heads."""
+        return self if self.mask is None else self._replace(mask=self.mask.of_heads(heads))
 
 
 def layouts_of(seen: Seen, real: Real | None = None) -> list[Layout]:
@@ -166,12 +171,3 @@ def _stands_together(indices: Tensor) -> bool:
 
 def _table(mask: Mask, seen: Seen, sequence: int, queries: Tensor, keys: Tensor) -> Dense:
     return Dense(of_sequence(mask.crop(seen.shape, queries, keys, seen.query.device), sequence))
-
-
-def of_heads(mask: Mask | None, heads: list[int]) -> Mask | None:
-    """A mask for chosen heads; only bits can have rows for each."""
-    if isinstance(mask, Combined):
-        return Combined(tuple(one for part in mask.parts if (one := of_heads(part, heads))))
-    if isinstance(mask, Packed) and mask.bits.ndim > 2 and mask.bits.shape[-3] > 1:
-        return Packed(mask.bits[..., heads, :, :], mask.keys)
-    return mask

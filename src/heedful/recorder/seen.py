@@ -14,6 +14,7 @@ from torch import Tensor
 
 from heedful.errors import ArgumentError
 from heedful.ops.masks import Mask
+from heedful.ops.tables import of_heads
 
 # How a door tells of a call: a function that makes a Seen, and its arguments. What goes wrong in it
 # must not end the forward pass that is watched.
@@ -70,20 +71,14 @@ class Seen:
         """Some of the heads, each with a key head of its own."""
         wanted = torch.tensor(heads)
         shared = wanted // (self.query.shape[1] // self.key.shape[1])
-
-        def cut(table: Tensor | None) -> Tensor | None:
-            if table is None or table.ndim < 3 or table.shape[-3] == 1:
-                return table
-            return table[..., wanted, :, :]
-
         return replace(
             self,
             query=self.query[:, wanted],
             key=self.key[:, shared],
             value=None if self.value is None else self.value[:, shared],
             output=None if self.output is None else self.output[:, wanted],
-            mask=cut(self.mask) if isinstance(self.mask, Tensor) else self.mask,
-            bias=cut(self.bias),
+            mask=_mask_of(self.mask, wanted),
+            bias=None if self.bias is None else of_heads(self.bias, wanted),
             sinks=None if self.sinks is None else _heads_of(self.sinks, wanted),
         )
 
@@ -120,6 +115,12 @@ def of_weights(weights: Tensor, door: str) -> Seen:
         door=door,
         why="only the weights are known",
     )
+
+
+def _mask_of(mask: Mask | Tensor | None, wanted: Tensor) -> Mask | Tensor | None:
+    if mask is None:
+        return None
+    return of_heads(mask, wanted) if isinstance(mask, Tensor) else mask.of_heads(wanted)
 
 
 def _heads_of(sinks: Tensor, wanted: Tensor) -> Tensor:

@@ -7,7 +7,8 @@ from numbers import Real
 import torch
 from torch import Tensor
 
-from heedful.ops.masks import Combined, Mask, Packed, check_broadcast
+from heedful.ops.masks import Combined, Mask, Packed
+from heedful.ops.tables import check_broadcast
 from heedful.recorder.capture import Capture
 from heedful.recorder.choices import is_whole
 from heedful.recorder.layout import Layout

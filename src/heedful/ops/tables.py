@@ -1,0 +1,92 @@
+"""Tables of scores (..., N, M): which part of one is meant, and what fits it."""
+
+from __future__ import annotations
+
+import reprlib
+from collections.abc import Sequence
+from typing import TypeAlias
+
+import torch
+from torch import Tensor
+
+from heedful.errors import ArgumentError
+
+Index: TypeAlias = slice | Sequence[int] | Tensor
+Shape: TypeAlias = Sequence[int]
+ALL = slice(None)
+
+
+def indices(index: Index, size: int, what: str) -> Tensor:
+    """A slice, a list or what is True of an axis as indices from 0.
+
+    Raises:
+        ArgumentError: an index that is not there, or is none.
+
+    >>> indices([True, False, True], 3, "key"), indices([-1, 0], 3, "key")
+    (tensor([0, 2]), tensor([2, 0]))
+    """
+    try:
+        if isinstance(index, slice):
+            these = range(size)[index]
+            return torch.arange(len(these)) * these.step + these.start
+        chosen = torch.atleast_1d(torch.as_tensor(index))
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise _no_indices(index, size, what) from error
+    is_boolean = chosen.dtype == torch.bool
+    is_whole = torch.can_cast(chosen.dtype, torch.long) or not len(chosen)
+    if chosen.ndim > 1 or not is_whole or (is_boolean and len(chosen) != size):
+        raise _no_indices(index, size, what)
+    if is_boolean:
+        return chosen.nonzero()[:, 0]
+    chosen = chosen.long()
+    outside = chosen[(chosen < -size) | (chosen >= size)]
+    if len(outside):
+        raise ArgumentError(
+            f"{what} index {int(outside[0])}", expected=f"one of the {size} in the score table"
+        )
+    return chosen % size if size else chosen
+
+
+def of_heads(table: Tensor, heads: Index) -> Tensor:
+    """The rows of some heads of a table that broadcasts to (..., H, N, M), where it has such."""
+    return table if table.ndim < 3 or table.shape[-3] == 1 else table[..., heads, :, :]
+
+
+def check_broadcast(what: str, table: Tensor, shape: Shape) -> None:
+    """Refuse a table that does not broadcast to the shape (..., N, M) of the scores."""
+    fits = table.ndim <= len(shape) and all(
+        have in (1, want)
+        for have, want in zip(reversed(table.shape), reversed(shape), strict=False)
+    )
+    if not fits:
+        raise ArgumentError(
+            f"{what} of shape {tuple(table.shape)}",
+            expected=f"one that broadcasts to the scores (..., queries, keys) = {tuple(shape)}",
+            cause="axes in another order, or a (batch, keys) padding mask",
+            remedy="put axes of size 1 where it is the same, or use heedful.masks.Padding",
+        )
+
+
+def check_boolean(name: str, tensor: Tensor) -> None:
+    """Refuse what is no boolean tensor."""
+    if not isinstance(tensor, Tensor) or tensor.dtype != torch.bool or tensor.ndim == 0:
+        raise ArgumentError(
+            f"{name} mask of type {getattr(tensor, 'dtype', type(tensor).__name__)}",
+            expected="a torch.bool tensor, True = may attend",
+            cause="an additive mask",
+            remedy="pass additive values as bias=, or mask != 0 where 1 means attend",
+        )
+
+
+def check_whole(name: str, **numbers: object) -> None:
+    """Refuse an argument that is neither a whole number nor None."""
+    for argument, number in numbers.items():
+        if number is not None and not isinstance(number, int):
+            raise ArgumentError(f"{name}({argument}={number!r})", expected="a whole number")
+
+
+def _no_indices(index: object, size: int, what: str) -> ArgumentError:
+    return ArgumentError(
+        f"{what} indices {reprlib.repr(index)}",
+        expected=f"a list of whole numbers, a boolean for each of the {size}, or a slice",
+    )
