@@ -82,7 +82,7 @@ def test_what_is_no_name_is_not_looked_for(name, cache, monkeypatch):
 def test_a_file_is_no_directory(cache, monkeypatch):
     (cache.parent / "weights").write_text("")
     monkeypatch.setattr(huggingface_hub, "snapshot_download", pytest.fail)
-    with pytest.raises(RunError, match="no directory 'weights'"):
+    with pytest.raises(RunError, match="weights is a file"):
         load_model("weights")
 
 

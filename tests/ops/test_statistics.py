@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from heedful.errors import ArgumentError
 from heedful.ops.blocks import blocks
 from heedful.ops.causes import Causes, weights
+from heedful.ops.heat import Heatmap
 from heedful.ops.masks import Causal, Dense, Padding, Window
 from heedful.ops.statistics import (
     Diagonal,
@@ -19,16 +20,14 @@ from heedful.ops.statistics import (
     Dropped,
     Entropy,
     Evenness,
-    Heatmap,
     LargestWeight,
     Matching,
     Nearby,
     Received,
     Sink,
-    TopKeys,
     gather,
-    largest,
 )
+from heedful.ops.top import TopKeys, largest
 
 TYPES = [torch.float64, torch.float32, torch.float16, torch.bfloat16]
 

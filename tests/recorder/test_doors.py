@@ -356,3 +356,13 @@ def test_what_cannot_be_understood_is_told_once_and_ends_nothing(what, words):
     assert list(recording.missed) == ["odd"]
     assert [call.name for call in recording] == ["plain"] * 3
     assert all(call.check.passed for call in recording)
+
+
+def test_a_model_without_attention_is_told_so():
+    layer = nn.Linear(3, 3)
+    with pytest.warns(UserWarning, match="attention of Linear"), heedful.record(layer) as recording:
+        layer(torch.zeros(2, 3))
+    assert list(recording.missed) == ["Linear"]
+    with heedful.record(layer) as recording:  # which has not run
+        pass
+    assert not recording.missed

@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from pathlib import Path
 from typing import Any, NamedTuple
+from warnings import catch_warnings, simplefilter
 
 import click
 import torch
@@ -207,7 +208,8 @@ def record_text(opened: Opened, text: str, second: str | None = None, **keep: An
         ArgumentError: a second text for a model that reads one.
         RunError: a model without attention.
     """
-    with torch.inference_mode(), share_done("recording"), telling(opened):
+    with torch.inference_mode(), share_done("recording"), telling(opened), catch_warnings():
+        simplefilter("ignore", UserWarning)  # what is missed is told below
         given = _pass(opened, text, second)
         with recorder.record(opened.model, **keep) as recording:
             opened.model(*given.arguments, **given.keywords)
@@ -217,6 +219,8 @@ def record_text(opened: Opened, text: str, second: str | None = None, **keep: An
             expected="a model that attends, in a form that a door of the recorder sees",
             remedy="`heedful record` and `heedful heads` have nothing to show of it",
         )
+    for name, reason in recording.missed.items():
+        click.echo(f"attention of {name} was not recorded: {reason}", err=True)
     if given.tokens is not None:
         recording.tokens = [given.tokens]
     return recording

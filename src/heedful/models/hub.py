@@ -40,9 +40,11 @@ def model_directory(
     name = path.as_posix()
     if path.exists() or not NAME.fullmatch(name):
         raise RunError(
-            f"no directory {str(path_or_name)!r}",
+            f"{path} is a file" if path.is_file() else f"no directory {str(path_or_name)!r}",
             expected="one made by `heedful train`, one in Hugging Face format, or a hub name",
-            remedy="check the path, or make one with `heedful train --out DIR`",
+            remedy="give the directory that it is in; a recording is for `heedful heads`"
+            if path.is_file()
+            else "check the path, or make one with `heedful train --out DIR`",
         )
     directory = _fetched(name, revision, (*DESCRIPTIONS, *_weights(SAFE)))
     if allow_pickle and not any(directory.glob("*.safetensors")):

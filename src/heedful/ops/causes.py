@@ -11,7 +11,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from heedful.ops.masks import ALL, Index, Mask, indices
+from heedful.ops.masks import Mask
+from heedful.ops.tables import ALL, Index, indices
 
 HIDDEN = -1e30  # a score that no exponent survives, and that, unlike −inf, times a weight of 0 is 0
 # Scores computed at once: on a CPU 16 MB, for less starts more operations and more fits no cache;

@@ -19,16 +19,14 @@ tensor([[1.4809, 0.9430, 0.5761]])
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
-from heedful.errors import ArgumentError, HeedfulError
+from heedful.errors import HeedfulError
 from heedful.ops.blocks import Block, blocks
-from heedful.ops.causes import HIDDEN, Causes
-from heedful.ops.masks import ALL
+from heedful.ops.causes import Causes
 
 T = TypeVar("T")
 
@@ -62,6 +60,12 @@ class Statistic:
         """What was found."""
         raise NotImplementedError
 
+    def seen(self, found: T | None) -> T:
+        """What was found, where a block was seen at all."""
+        if found is None:
+            raise HeedfulError("a statistic of no block", expected="update(block) before result()")
+        return found
+
 
 class RowStatistic(Statistic):
     """A number for each query, (H, N), NaN where it sees nothing; defines `of`."""
@@ -90,7 +94,7 @@ class RowStatistic(Statistic):
 
     def result(self) -> Tensor:
         """(H, N)."""
-        return _given(self.values)
+        return self.seen(self.values)
 
 
 class Entropy(RowStatistic):
@@ -270,174 +274,8 @@ class Received(Statistic):
 
     def result(self) -> Tensor:
         """(H, M); as a mean, NaN for a key that no query may see."""
-        sums = _given(self.sums)
-        return (sums / _given(self.counts).to(sums) if self.mean else sums).float()
-
-
-class Top(NamedTuple):
-    """The largest weights of each row, descending, and their keys, (H, N, k) each.
-
-    Where a row sees fewer than k keys, the rest is 0 with key −1.
-    """
-
-    weights: Tensor
-    keys: Tensor
-
-
-class TopKeys(Statistic):
-    """The k largest weights of each row with their keys; of equal ones the lower key is first."""
-
-    def __init__(self, k: int) -> None:
-        self.k = k
-        self.top: Top | None = None
-
-    def update(self, block: Block) -> None:
-        """Write the block's rows."""
-        H, N, _ = block.shape
-        if self.top is None:
-            values = block.weights.new_full((H, N, self.k), torch.nan)
-            self.top = Top(values, values.new_full(values.shape, -1, dtype=torch.long))
-        k = min(self.k, len(block.keys))
-        scores, keys = largest(block.scores, k)
-        weights, hidden = block.weights.gather(-1, keys), scores <= HIDDEN / 2
-        found = Top(
-            weights.masked_fill(hidden, 0.0), (keys + block.keys.start).masked_fill(hidden, -1)
-        )
-        for values, new, nothing in zip(self.top, found, (0.0, -1), strict=True):
-            here = values[block.heads, block.rows]
-            here[..., :k], here[..., k:] = new, nothing
-        if block.empty is not None:
-            self.top.weights[block.heads, block.rows].masked_fill_(
-                block.empty[..., None], torch.nan
-            )
-
-    def merge(self, other: TopKeys) -> None:
-        """Rows that only the other has seen are its own."""
-        if self.top is None:
-            self.top = other.top
-        elif other.top is not None:
-            missing = self.top.weights.isnan()
-            self.top = Top(
-                torch.where(missing, other.top.weights, self.top.weights),
-                torch.where(missing, other.top.keys, self.top.keys),
-            )
-
-    def result(self) -> Top:
-        """Weights and keys, (H, N, k)."""
-        return _given(self.top)
-
-
-class Heatmap(Statistic):
-    """A region of the map pooled to at most size × size cells, (H, rows, columns).
-
-    A cell is the mean, or the largest, of the weights in it; hidden ones count as 0. All cells
-    have the same size but the last ones, which may be smaller.
-
-    Args:
-        size: how many rows and columns of cells there may be.
-        reduce: "mean" or "max".
-        queries, keys: the region, slices without a step; default all.
-    """
-
-    def __init__(
-        self,
-        size: int = 256,
-        reduce: str = "mean",
-        queries: slice = ALL,
-        keys: slice = ALL,
-    ) -> None:
-        if reduce not in ("mean", "max"):
-            raise ArgumentError(f"reduce={reduce!r}", expected="'mean' or 'max'")
-        if size < 1:
-            raise ArgumentError(f"size={size}", expected="at least 1 cell")
-        if {queries.step, keys.step} - {None, 1}:
-            raise ArgumentError(
-                "a heat map of every few rows or columns",
-                expected="slices without a step",
-                remedy="weights(queries=…, keys=…) takes any indices",
-            )
-        self.size, self.reduce = size, reduce
-        self.queries, self.keys = queries, keys
-        self.cells: Tensor | None = None
-
-    def update(self, block: Block) -> None:
-        """Pool the columns of the block, then add its rows to theirs."""
-        H, N, M = block.shape
-        rows, columns = range(N)[self.queries], range(M)[self.keys]
-        if self.cells is None:
-            self.heights, self.widths = (_cells(len(part), self.size) for part in (rows, columns))
-            self.cells = block.weights.new_zeros(H, len(self.heights), len(self.widths))
-        own, seen = _meeting(block.queries, rows), _meeting(block.keys, columns)
-        if not len(own) or not len(seen):
-            return
-        part = block.weights[:, _from(own, block.queries), _from(seen, block.keys)]
-        pooled = self._columns(part, _from(seen, columns))
-        first = (seen.start - columns.start) // int(self.widths[0])
-        here = self.cells[block.heads, :, first : first + pooled.shape[-1]]
-        row = torch.arange(own.start - rows.start, own.stop - rows.start, device=part.device)
-        row //= int(self.heights[0])
-        if self.reduce == "mean":
-            here.index_add_(1, row, pooled)
-        else:
-            here.scatter_reduce_(1, row[:, None].expand(pooled.shape), pooled, "amax")
-
-    def merge(self, other: Heatmap) -> None:
-        """Add up, or take the larger."""
-        if self.cells is None:
-            self.__dict__.update(other.__dict__)
-        elif other.cells is not None:
-            join = torch.add if self.reduce == "mean" else torch.maximum
-            self.cells = join(self.cells, other.cells)
-
-    def result(self) -> Tensor:
-        """(H, rows, columns)."""
-        cells = _given(self.cells)
-        if self.reduce == "max":
-            return cells
-        return cells / (self.heights[:, None] * self.widths).to(cells)
-
-    def _columns(self, part: Tensor, columns: slice) -> Tensor:
-        """(h, n, columns of cells that the part touches)."""
-        width = int(self.widths[0])
-        before, after = columns.start % width, -columns.stop % width
-        cells = F.pad(part, (before, after)).unflatten(-1, (-1, width))
-        return cells.sum(dim=-1) if self.reduce == "mean" else cells.amax(dim=-1)
-
-
-def largest(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """The k largest of each row, descending, and where they are; of equal ones the first.
-
-    Hidden ones are in any order. torch.topk takes any of equal ones, in any order, so where there
-    are some it is asked for one more: only if that equals the last are others of that size left.
-    """
-    more, where = scores.topk(min(k + 1, scores.shape[-1]), dim=-1)
-    values, places = more[..., :k], where[..., :k]
-    equal = (more[..., 1:] == more[..., :-1]) & (more[..., 1:] > HIDDEN / 2)
-    if not bool(equal.any()):
-        return values, places
-    places, order = places.sort(dim=-1)
-    values, order = values.gather(-1, order).sort(dim=-1, descending=True, stable=True)
-    places = places.gather(-1, order)
-    if 0 < k < scores.shape[-1]:
-        unsure = equal[..., -1]
-        places[unsure] = _first_of_the_last(scores[unsure], values[unsure], places[unsure])
-    return values, places
-
-
-def _first_of_the_last(scores: Tensor, values: Tensor, places: Tensor) -> Tensor:
-    """Where the largest are (rows, k), with the first of all those that equal the last."""
-    k, last = values.shape[-1], values[:, -1:]
-    keys = torch.arange(scores.shape[-1], device=scores.device)
-    first = keys.where(scores == last, len(keys)).topk(k, dim=-1, largest=False).values
-    larger = values > last
-    rank = torch.arange(k, device=scores.device) - larger.sum(dim=-1, keepdim=True)
-    return places.where(larger, first.gather(-1, rank.clamp(min=0)))
-
-
-def _given(found: T | None) -> T:
-    if found is None:
-        raise HeedfulError("a statistic of no block", expected="update(block) before result()")
-    return found
+        sums = self.seen(self.sums)
+        return (sums / self.seen(self.counts).to(sums) if self.mean else sums).float()
 
 
 def mean(values: Tensor) -> Tensor:
@@ -465,20 +303,3 @@ def _products(weights: Tensor, scores: Tensor, less: Tensor) -> Tensor:
 def _of_sums(block: Block, values: Tensor) -> Tensor:
     """Values (h or none, n) times the sum of each row: 1 but for a sink, which takes its share."""
     return values * block.weights.sum(dim=-1) if block.has_sink else values
-
-
-def _meeting(one: range, other: range) -> range:
-    start = max(one.start, other.start)
-    return range(start, max(start, min(one.stop, other.stop)))
-
-
-def _from(part: range, whole: range) -> slice:
-    """Where a part stands in the whole."""
-    return slice(part.start - whole.start, part.stop - whole.start)
-
-
-def _cells(total: int, size: int) -> Tensor:
-    """How long each of at most `size` pieces is: equal ones, and the last what is left."""
-    step = max(1, -(-total // size))
-    starts = torch.arange(0, total, step)
-    return (total - starts).clamp(max=step)

@@ -14,7 +14,7 @@ from heedful.ops.arguments import Arguments, check
 from heedful.ops.blocks import Block
 from heedful.ops.causes import Causes
 from heedful.ops.fused import four_axes, fused
-from heedful.ops.masks import ALL, Combined, Dense, Mask, Padding, Runs
+from heedful.ops.masks import Combined, Dense, Mask, Padding, Runs
 from heedful.ops.statistics import (
     Diagonal,
     Distance,
@@ -26,6 +26,7 @@ from heedful.ops.statistics import (
     Statistic,
     gather,
 )
+from heedful.ops.tables import ALL
 
 
 class LogSumExp(RowStatistic):

@@ -10,7 +10,9 @@ from torch import Tensor
 from heedful.errors import ArgumentError, RunError
 from heedful.ops import statistics as of
 from heedful.ops.causes import Causes, weights
+from heedful.ops.heat import Heatmap
 from heedful.ops.tables import ALL, Index, indices
+from heedful.ops.top import Top, TopKeys
 from heedful.recorder.certificate import Check
 from heedful.recorder.choices import is_whole, region, whole
 from heedful.recorder.progress import Tell, Told
@@ -82,14 +84,14 @@ class Call:
         """−Σₘ W log W of each query, in nats."""
         return self._gathered(head, of.Entropy)
 
-    def largest(self, head: int | None = None) -> of.Top:
+    def largest(self, head: int | None = None) -> Top:
         """The largest weight of each query and its key."""
         top = self.top(1, head)
-        return of.Top(top.weights[..., 0], top.keys[..., 0])
+        return Top(top.weights[..., 0], top.keys[..., 0])
 
-    def top(self, k: int, head: int | None = None) -> of.Top:
+    def top(self, k: int, head: int | None = None) -> Top:
         """The k largest weights of each query with their keys, descending."""
-        return self._gathered(head, of.TopKeys, whole("top", k, least=1))
+        return self._gathered(head, TopKeys, whole("top", k, least=1))
 
     def distance(self, head: int | None = None) -> Tensor:
         """Σₘ W · |p(n) − m| of each query, in tokens."""
@@ -119,7 +121,7 @@ class Call:
         """A region pooled to at most size × size cells: (H, rows, columns), or of one head."""
         cells = whole("size", size, least=1)
         rows, columns = region("queries", queries), region("keys", keys)
-        return self._gathered(head, of.Heatmap, cells, reduce, rows, columns)
+        return self._gathered(head, Heatmap, cells, reduce, rows, columns)
 
     def value_norm(
         self, head: int | None = None, queries: Index | None = None, keys: Index | None = None
@@ -171,7 +173,7 @@ class Call:
         [found] = of.gather(causes, statistic(*arguments))
         if head is None:
             return found
-        return of.Top(*(part[0] for part in found)) if isinstance(found, of.Top) else found[0]
+        return Top(*(part[0] for part in found)) if isinstance(found, Top) else found[0]
 
     def _heads(self, head: int | None) -> slice:
         H = self.shape[0]

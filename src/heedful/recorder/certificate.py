@@ -60,7 +60,7 @@ def certify(capture: Capture, seen: Seen) -> Check:
     """
     value, output = seen.value, seen.output
     used = {one.dtype for one in (seen.query, output, capture.query) if one is not None}
-    tolerance = max(_tolerance(kind) for kind in used)  # autocast narrows inside
+    tolerance = max(tolerance_of(kind) for kind in used)  # autocast narrows inside
     if seen.dropout:
         return Check(math.nan, tolerance, 0, "weights were dropped at random")
     if value is None or output is None:
@@ -74,7 +74,8 @@ def certify(capture: Capture, seen: Seen) -> Check:
     return Check(worst / size, tolerance, rows)
 
 
-def _tolerance(kind: torch.dtype) -> float:
+def tolerance_of(kind: torch.dtype) -> float:
+    """The worst difference that rounding explains, as torch is set to round products now."""
     if kind == torch.float32:
         try:
             kind = NARROWED[torch.get_float32_matmul_precision()]

@@ -80,6 +80,8 @@ def record(
                 torch_functions.watch(recorder.see, recorder.is_wanted, running.texts)
             )
         yield recording
+    if running.forward >= 0 and not (recorder.names or recording.missed):
+        recording.miss(type(model).__name__, LookupError("it has none that a door sees"))
     choices.check_layers(recorder.names.values())
 
 

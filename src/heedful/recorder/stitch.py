@@ -25,7 +25,7 @@ from heedful.ops.causes import Causes, weights
 from heedful.ops.masks import Causal, Mask, Packed, Window
 from heedful.recorder.call import Call
 from heedful.recorder.capture import Capture
-from heedful.recorder.certificate import SAMPLED, TOLERANCE, Check
+from heedful.recorder.certificate import SAMPLED, Check, tolerance_of
 from heedful.recorder.layout import row_of, take
 
 ROWS = 256  # of a mask that are looked at at once
@@ -254,11 +254,11 @@ def _compare(together: Causes, causes: list[Causes], plan: Plan, name: str) -> N
         made = weights(together, queries=part.queries[here])
         made[:, :, part.keys] -= weights(one, queries=part.rows[here])[:, :, part.columns]
         worst = float(made.abs().nan_to_num(nan=math.inf).max())
-        if worst > TOLERANCE[torch.float32]:
+        if worst > (most := tolerance_of(torch.float32)):
             raise RunError(
                 f"{name} was not put together truthfully: rows of the whole are {worst:.1e} away "
                 "from those of their passes",
-                expected=f"at most {TOLERANCE[torch.float32]:.0e}",
+                expected=f"at most {most:.0e}",
                 cause="a scale, a cap or a sink that changes from pass to pass",
                 remedy="look at the passes one by one: `for call in recording`",
             )
