@@ -12,7 +12,7 @@ from heedful.errors import ArgumentError, RunError, SaveError
 from heedful.files import load_tensors, save_tensors
 from heedful.models import GPT, GPTConfig
 from heedful.ops.masks import Causal, Runs, Window
-from heedful.recorder import file, from_attentions
+from heedful.recorder import file, from_attentions, sums
 
 IDS = torch.arange(2 * 11).view(2, 11) % 23
 
@@ -229,6 +229,60 @@ def test_a_damaged_tensor_is_one_line(recording, tmp_path):
         save_tensors(tmp_path / "changed", changed, about)
         with pytest.raises(RunError, match=r"cannot read .*record again"):
             heedful.load(tmp_path / "changed")
+
+
+def flipped(path, name):
+    """One bit of a tensor, in the file."""
+    whole = bytearray(path.read_bytes())
+    size = int.from_bytes(whole[:8], "little")
+    [start, end] = json.loads(whole[8 : 8 + size])[name]["data_offsets"]
+    whole[8 + size + (start + end) // 2] ^= 4
+    path.write_bytes(whole)
+
+
+def test_a_flipped_bit_is_seen_where_its_call_is_looked_at(tmp_path):
+    whole = foreign().save(tmp_path / "whole.safetensors")
+    names = sorted(load_tensors(whole)[0])
+    assert {"0.bias", "0.query", "1.key"} <= set(names)
+    assert any("mask" in name for name in names)
+    for name in names:
+        path = tmp_path / "r.safetensors"
+        path.write_bytes(whole.read_bytes())
+        flipped(path, name)
+        again = heedful.load(path)
+        damaged, message = int(name[0]), f"r.safetensors is damaged: {name} is not what was"
+        for ask in (again[damaged].weights, again[damaged].summary, again[damaged].top, again.save):
+            with pytest.raises(RunError, match=message):
+                ask(*{"top": (1,), "save": (tmp_path / "s",)}.get(ask.__name__, ()))
+        if name == "0.bias":  # which both share
+            with pytest.raises(RunError, match=message):
+                again[1].weights()
+        else:
+            again[1 - damaged].summary()
+    assert not (tmp_path / "s").exists()
+
+
+def test_a_tensor_is_compared_once_and_only_where_it_is_asked_for(recording, tmp_path, monkeypatch):
+    compared = []
+    monkeypatch.setattr(sums, "sum_of", lambda tensor: compared.append(tensor.shape) or 0)
+    path = recording.save(tmp_path / "r.safetensors")
+    tensors, about = load_tensors(path)
+    save_tensors(path, tensors, about | {"sums": dict.fromkeys(tensors, 0)})
+    again = heedful.load(path)
+    assert not compared
+    again[0].weights()
+    first = list(compared)
+    assert first
+    again[0].summary()
+    assert compared == first
+
+
+def test_a_file_without_sums_is_read(recording, tmp_path):
+    path = recording.save(tmp_path / "r.safetensors")
+    tensors, about = load_tensors(path)
+    assert set(about.pop("sums")) == set(tensors)
+    save_tensors(tmp_path / "old", tensors, about)
+    torch.testing.assert_close(heedful.load(tmp_path / "old")[0].weights(), recording[0].weights())
 
 
 def test_a_file_from_before_heads_had_numbers_is_read(recording, tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -40,6 +41,7 @@ class Call:
     tokens: list[str] | None = None
     door: str = ""
     chosen: list[int] | None = None
+    intact: Callable[[], None] | None = field(default=None, repr=False)
     _kept: dict[Any, Any] = field(default_factory=dict, repr=False)
 
     def __repr__(self) -> str:
@@ -192,7 +194,13 @@ class Call:
         return slice(at, at + 1)
 
     def checked(self) -> Causes:
-        """The causes, unless they were shown not to be those of the output."""
+        """The causes, unless they were shown not to be those of the output.
+
+        Raises:
+            RunError: the record of the call does not pass its check, or its file is damaged.
+        """
+        if self.intact is not None:
+            self.intact()
         if self.check.worst > self.check.tolerance:
             raise RunError(
                 f"{self.name} was not recorded truthfully: its weights times its values are "

@@ -5,7 +5,7 @@ B batch, H query heads, G key heads, N queries, M keys.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 import torch
@@ -20,12 +20,17 @@ from heedful.recorder.seen import Seen, of_sequence
 CROSSING = ("cross", "encoder_attn", "encdec")  # in the names of modules
 
 
+def _nothing() -> None:
+    """What is in memory was never in a file."""
+
+
 @dataclass
 class Capture:
     """A call as it is kept: copies, which nothing that runs later can change.
 
     `layouts` has one for each sequence of the batch; `check` says how the call proved itself;
-    `heads` are the model's numbers of those that were kept, None where all were.
+    `heads` are the model's numbers of those that were kept, None where all were. `intact()` raises
+    where the file that it was read from is damaged.
     """
 
     name: str
@@ -44,6 +49,7 @@ class Capture:
     sinks: Tensor | None = None
     ids: Tensor | None = None
     heads: list[int] | None = None
+    intact: Callable[[], None] = _nothing
 
     def causes(self, sequence: int) -> Causes:
         """What the weights of one sequence, without its padding, are a function of."""

@@ -7,6 +7,7 @@ once; the file appears whole or not at all.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from heedful.recorder.capture import Capture
 from heedful.recorder.certificate import Check
 from heedful.recorder.choices import is_whole, texts_of
 from heedful.recorder.layout import Layout
+from heedful.recorder.sums import Sums, sum_of
 
 VERSION = 1
 TENSORS = ("query", "key", "value", "bias", "sinks", "ids")
@@ -33,11 +35,14 @@ DAMAGE = (KeyError, TypeError, ValueError, AttributeError, IndexError, RuntimeEr
 def save(captures: list[Capture], path: Path, tokens: list[list[str]] | None) -> None:
     """Write calls; errors as `save_tensors`."""
     tensors: dict[str, Tensor] = {}
+    for capture in captures:
+        capture.intact()  # what is damaged gets no new checksum
     described = [_describe(capture, str(i), tensors) for i, capture in enumerate(captures)]
     same = _shared(tensors)
     about = {"format": "recording", "version": VERSION, "calls": described, "tokens": tokens}
     once = {name: tensor for name, tensor in tensors.items() if name not in same}
-    save_tensors(path, once, {**about, "same": same})
+    sums = {name: sum_of(tensor) for name, tensor in once.items()}
+    save_tensors(path, once, {**about, "same": same, "sums": sums})
 
 
 def size(capture: Capture) -> int:
@@ -70,8 +75,14 @@ def load(path: Path) -> tuple[list[Capture], list[list[str]] | None]:
         )
     tensors, about = _opened(path)
     try:
-        tensors |= {name: tensors[first] for name, first in about["same"].items()}
+        sums, same = Sums(path, dict(tensors), about.get("sums", {})), about["same"]
+        tensors |= {name: tensors[first] for name, first in same.items()}
         captures = [_restore(one, str(i), tensors) for i, one in enumerate(about["calls"])]
+        names: dict[str, list[str]] = {str(i): [] for i in range(len(captures))}
+        for name in tensors:
+            names[name.split(".")[0]].append(same.get(name, name))
+        for i, capture in enumerate(captures):
+            capture.intact = functools.partial(sums.check, names[str(i)])
         return captures, texts_of(about["tokens"])
     except DAMAGE as error:
         raise damaged(path, _reason(error), AGAIN) from error

@@ -211,6 +211,7 @@ def call_of(capture: Capture, index: int) -> Call:
         capture.tokens(index),
         door=capture.door,
         chosen=capture.heads,
+        intact=capture.intact,
     )
 
 

@@ -163,6 +163,8 @@ def _mask(passes: list[Capture], parts: list[Part], total: int, sequence: int) -
 
 
 def _layer(passes: list[Capture], plan: Plan, sequence: int) -> Call:
+    for capture in passes:
+        capture.intact()
     first, causes = passes[0], [capture.causes(sequence) for capture in passes]
     values = [value for one in passes if (value := one.values(sequence)) is not None]
     rows = zip(causes, plan.parts, strict=True)
