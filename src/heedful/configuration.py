@@ -91,6 +91,17 @@ def nearest(name: str, known: typing.Iterable[str]) -> str:
     return " or ".join(near) if near else "one of " + ", ".join(names)
 
 
+def all_of(name: str, known: typing.Iterable[str]) -> str:
+    """All names, those that were probably meant first, for an error.
+
+    >>> all_of("tee", ["milk", "tea", "coffee"])
+    'one of tea, milk, coffee'
+    """
+    names = [str(word) for word in known]
+    near = difflib.get_close_matches(name, names, n=3, cutoff=0.6)
+    return "one of " + ", ".join(dict.fromkeys([*near, *names]))
+
+
 def allowed_types(hint: Any) -> tuple[type, ...]:
     """The types that an annotation allows: `int | None` gives (int, NoneType)."""
     if isinstance(hint, types.UnionType):
@@ -107,7 +118,7 @@ def _checked(field: dataclasses.Field, hint: Any, value: Any) -> Any:
         names = " or ".join("nothing" if t is type(None) else t.__name__ for t in allowed)
         raise _refusal(field, value, f"a value of type {names}")
     if metadata["choices"] and value is not None and value not in metadata["choices"]:
-        raise _refusal(field, value, nearest(str(value), metadata["choices"]))
+        raise _refusal(field, value, all_of(str(value), metadata["choices"]))
     if isinstance(value, int | float) and not _in_range(value, metadata["low"], metadata["high"]):
         raise _refusal(field, value, _range(metadata["low"], metadata["high"]))
     return value

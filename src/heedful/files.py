@@ -26,9 +26,12 @@ CAUSES = {
     errno.EDQUOT: "a quota that is used up",
     errno.EROFS: "a read-only disk",
     errno.EACCES: "a directory that is another user's",
-    errno.ENOENT: "a directory that is missing",
+    errno.ENOENT: "there is no directory {directory}",
     errno.ENOTDIR: "a file where a directory was meant",
+    errno.EEXIST: "a file where a directory was meant",
 }
+WRONG_PLACES = (errno.ENOENT, errno.ENOTDIR, errno.EEXIST)  # in which nothing was saved before
+LONGEST_HEADER = 100_000_000  # bytes, as safetensors itself allows
 
 
 @contextmanager
@@ -48,6 +51,7 @@ def replacing(path: Path) -> Iterator[Path]:
     temporary = path.with_name(f".{path.name}.part")  # one name, so a killed run leaves one at most
     try:
         with saving(path):
+            temporary.touch()  # a place that cannot be written is told before the work is done
             yield temporary
             _flush(temporary)
             os.replace(temporary, path)
@@ -65,10 +69,13 @@ def saving(path: Path) -> Iterator[None]:
     except SaveError:
         raise
     except OSError as error:
+        lost = error.errno in WRONG_PLACES
         raise SaveError(
             f"cannot write {path}: {error.strerror or error}",
-            cause=CAUSES.get(error.errno or 0, ""),
-            remedy="free space or choose another directory; what was saved before is still there",
+            cause=CAUSES.get(error.errno or 0, "").format(directory=path.parent),
+            remedy="check the path, or choose another directory"
+            if lost
+            else "free space or choose another directory; what was saved before is still there",
         ) from error
 
 
@@ -164,6 +171,25 @@ def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
             return {name: file.get_tensor(name) for name in file.keys()}, about  # noqa: SIM118
     except (SafetensorError, ValueError, OSError) as error:
         raise damaged(path, error) from error
+
+
+def description(path: Path) -> dict[str, Any] | None:
+    """What `save_tensors` was told about its tensors, whether these are whole or cut.
+
+    Empty where another program wrote the tensors, or the header itself is cut; None where the file
+    does not begin as safetensors do.
+    """
+    with path.open("rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        begin = file.read(1)
+        if begin != b"{" or length > LONGEST_HEADER:
+            return None
+        header = begin + file.read(length - 1)
+    try:
+        about = json.loads(json.loads(header)["__metadata__"]["heedful"])
+    except (ValueError, LookupError, TypeError):
+        return {}
+    return about if isinstance(about, dict) else {}
 
 
 def _flush(path: Path) -> None:

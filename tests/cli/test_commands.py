@@ -291,6 +291,8 @@ def test_plot_writes_what_is_asked(trained, said, tmp_path):
     ]
     assert said("plot", trained, *arguments)[0] == 0
     assert {path.name for path in (tmp_path / "q").iterdir()} == {"positions.svg", "loss.svg"}
+    (tmp_path / "p.png").touch()
+    refused(said("plot", tmp_path / "none", "Bottle", "--out", tmp_path / "p.png"), "a folder")
     refused(said("plot", trained, "Bottle", "--layers", "2"), "layers from 0 to 1")
     for heads in ("first", "²", "1-", "", "1-0"):
         refused(said("plot", trained, "Bottle", "--heads", heads), "expected")
@@ -312,6 +314,11 @@ def test_tokenize(said, trained, tmp_path):
     (tmp_path / "t.txt").write_text(text)
     from_file = json.loads(said("tokenize", "--file", tmp_path / "t.txt", "--json")[1])
     assert from_file["ids"] == about["ids"]
+
+
+def test_a_tokenizer_that_is_none_is_told_of_all_that_are(said):
+    wrong = said("tokenize", "a", "--tokenizer", "runs/none")
+    refused(wrong, "bpe, wordpiece, characters, gpt2", "cl100k_base", "a run directory that exists")
 
 
 def test_document_004_sentence(said, data, monkeypatch):
@@ -399,7 +406,8 @@ def test_wrong_texts_are_one_clear_line(said, tmp_path):
 
 def test_wrong_settings_are_one_clear_line(said, text_file, tmp_path):
     out = ["--out", tmp_path / "r", "--device", "cpu"]
-    refused(said("train", text_file, *out, "--preset", "quik"), "quick")
+    refused(said("train", text_file, *out, "--preset", "quik"), "one of quick, zero-to-hero, gpt2")
+    refused(said("train", text_file, *out, "--preset", "gpt3"), "one of gpt2, quick, zero-to-hero")
     refused(said("train", text_file, *out, "--heads", "7"), "divides the width")
     refused(said("train", text_file, *out, "--dropout", "2"), "dropout = 2.0")
     characters = ["--tokenizer", "characters"]

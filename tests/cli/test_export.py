@@ -212,4 +212,4 @@ def test_wrong_models_are_one_clear_line(copied, hugging_face, said, tmp_path):
     config = json.loads((copied / "config.json").read_text())
     config |= {"model_type": "bloom", "architectures": ["BloomForCausalLM"]}
     (copied / "config.json").write_text(json.dumps(config))
-    refused(said("generate", copied, "x"), "BloomForCausalLM", "heedful.record")
+    refused(said("generate", copied, "x"), "BloomForCausalLM", "`heedful heads`")

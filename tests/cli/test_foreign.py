@@ -189,6 +189,25 @@ def test_what_is_wrong_is_one_line(llama, said, tmp_path, monkeypatch):
     assert "pip install 'transformers>=5.0'" in error
 
 
+@pytest.mark.parametrize(
+    ("command", "expected"),
+    [
+        (["generate"], "expected a GPT of `heedful train` or a GPT-2"),
+        (["explain", "--model"], "expected a GPT of `heedful train` or a GPT-2"),
+        (["fill"], "expected a BERT"),
+        (["translate"], "expected an encoder–decoder"),
+        (["plot"], "expected a model of `heedful train`, a GPT-2 or a BERT"),
+    ],
+)
+def test_a_command_that_does_not_take_it_says_what_it_takes(command, expected, llama, said):
+    status, _, error = said(*command, llama, TEXT)
+    assert (status, error.count("\n")) == (1, 1)
+    assert f"{llama} holds a model of the architecture LlamaForCausalLM" in error
+    assert expected in error
+    assert "`heedful heads`" in error
+    assert ("BERT" in expected) == ("BERT" in error)
+
+
 def test_what_goes_wrong_in_a_model_of_the_library_is_one_line():
     with pytest.raises(RunError, match="cannot run a Identity on this text: KeyError: 'pixels'"):
         fail(Foreign(nn.Identity(), None), KeyError("pixels"))

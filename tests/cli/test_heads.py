@@ -11,6 +11,7 @@ import heedful
 from heedful.cli.heads import rows_of
 from heedful.cli.main import run
 from heedful.cli.record import _heads, certified
+from heedful.errors import SaveError
 from heedful.recorder import from_attentions, kinds
 from heedful.views import progress
 
@@ -79,8 +80,8 @@ def test_help_defines_each_score_and_names_its_source(said):
 def test_what_is_wrong_is_one_line(trained, said, tmp_path):
     for arguments, words in [
         (["record", trained, "day " * 200, "--out", tmp_path / "x"], "context of 32"),
-        (["record", trained, TEXT, "--out", tmp_path / "no" / "x"], "cannot write"),
-        (["heads", trained / "config.json"], "cannot read"),
+        (["heads", trained / "config.json"], "is no recording"),
+        (["heads", trained.parent / "text.txt"], "heedful record"),
         (["heads", trained / "model.safetensors"], "is no recording"),
         (["heads", tmp_path / "nothing", TEXT], "nothing"),
         (["heads", tmp_path / "nothing.safetensors"], "no file"),
@@ -98,6 +99,56 @@ def test_what_is_wrong_is_one_line(trained, said, tmp_path):
     assert (status, error.count("\n")) == (1, 1)
     assert "budget=nan" in error
     assert not torch.is_inference_mode_enabled()
+
+
+@pytest.fixture
+def unopened(monkeypatch):
+    """A model that fails when it is opened."""
+
+    def fail(*_):
+        raise AssertionError("the model was opened")
+
+    monkeypatch.setattr("heedful.cli.record.open_any", fail)
+
+
+@pytest.mark.parametrize("there", ["model.safetensors", "tokenizer.json", "", "empty"])
+def test_nothing_but_a_recording_is_replaced(there, trained, said, unopened):
+    (trained / "empty").touch()
+    before = {path: path.read_bytes() for path in trained.rglob("*") if path.is_file()}
+    status, _, error = said("record", trained, TEXT, "--out", trained / there)
+    assert (status, error.count("\n")) == (1, 1)
+    assert f"{trained / there} is there, and is no recording" in error
+    assert "choose another --out" in error
+    assert {path: path.read_bytes() for path in trained.rglob("*") if path.is_file()} == before
+
+
+@pytest.mark.parametrize("end", [None, -20])
+def test_a_recording_is_replaced_also_a_cut_one(end, trained, said, tmp_path):
+    path = from_attentions([torch.eye(3).expand(1, 2, 3, 3)]).save(tmp_path / "r")
+    path.write_bytes(path.read_bytes()[:end])
+    status, _, error = said("record", trained, TEXT, "--out", path)
+    assert (status, error) == (0, "")
+    assert len(heedful.load(path)) == 2
+
+
+def test_a_place_that_cannot_be_written_is_told_before_the_model_runs(
+    trained, said, tmp_path, unopened
+):
+    (tmp_path / "file").touch()
+    for folder, cause in [("no", f"no directory {tmp_path / 'no'};"), ("file", "a file where")]:
+        out = tmp_path / folder / "x.safetensors"
+        status, _, error = said("record", trained, TEXT, "--out", out)
+        assert (status, error.count("\n")) == (1, 1)
+        assert f"cannot write {out}" in error
+        assert cause in error
+        assert "free space" not in error
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_saving_names_the_folder_that_is_missing(tmp_path):
+    recording = from_attentions([torch.eye(3).expand(1, 2, 3, 3)])
+    with pytest.raises(SaveError, match=f"no directory {tmp_path / 'no'};"):
+        recording.save(tmp_path / "no" / "x.safetensors")
 
 
 def test_some_layers_and_heads_keep_the_numbers_of_the_model(trained, said, tmp_path):

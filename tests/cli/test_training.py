@@ -112,3 +112,10 @@ def test_a_picture_of_positions_says_what_its_columns_are(
 @pytest.mark.parametrize("text", ["plain words", 'a "b"', "it's", "$a `b` \\c !d", "", "é 火"])
 def test_a_shell_reads_a_quoted_text_as_it_is(text):
     assert shlex.split(quoted(text)) == [text]
+
+
+def test_a_number_of_tokens_has_its_comma(tmp_path, capsys):
+    (tmp_path / "text.txt").write_text(PROSE)
+    options = [*SMALL, "--tokenizer", "characters", "--context", "1100", "--steps", "0"]
+    assert run(["train", str(tmp_path / "text.txt"), "--out", str(tmp_path / "run"), *options]) == 0
+    assert "context 1,100 tokens" in " ".join(capsys.readouterr().out.split())

@@ -173,6 +173,7 @@ def test_texts_that_cannot_be_translated_are_one_clear_line(trained, said):
 
 def test_a_model_of_another_kind_says_what_it_is_for(trained, said, tmp_path):
     refused(said("generate", trained, "12"), "holds a Seq2Seq", "heedful translate")
+    refused(said("explain", "12", "--model", trained), "holds a Seq2Seq", "heedful plot")
     refused(said("embed", trained), "holds a Seq2Seq", "one table of tokens")
     (tmp_path / "text.txt").write_text(LINES)
     gpt = tmp_path / "gpt"

@@ -239,3 +239,12 @@ def test_a_mask_of_ones_own(as_a_user):
 
     crop = (Even() & Causal()).crop((3, 3))
     assert crop.int().tolist() == [[1, 0, 0], [1, 0, 0], [1, 0, 1]]
+
+
+def test_runs_are_where_their_lengths_are():
+    lengths = torch.tensor([2, 3], device="meta")
+    with pytest.raises(RuntimeError, match="meta tensor"):  # of which nobody knows the length
+        Runs.from_lengths(lengths)
+    found = Runs.from_lengths(torch.tensor([2, 3], dtype=torch.int32))
+    assert found.end.tolist() == Runs.from_lengths([2, 3]).end.tolist() == [2, 2, 5, 5, 5]
+    assert found.end.dtype == torch.long

@@ -193,28 +193,57 @@ def test_where_no_query_sees_anything_nothing_is_proved():
 
 @pytest.fixture
 def precision():
-    yield torch.set_float32_matmul_precision
-    torch.set_float32_matmul_precision("highest")
-    torch.backends.cuda.matmul.fp32_precision = "none"
+    """Of products of float32, on a CPU and a GPU."""
+
+    def put(cpu, cuda="none"):
+        torch.backends.mkldnn.matmul.fp32_precision = cpu
+        torch.backends.cuda.matmul.fp32_precision = cuda
+
+    yield put
+    put("none")
 
 
 def test_products_that_torch_may_round_are_not_taken_for_a_wrong_record(monkeypatch, precision):
     def rounded(*arguments, **options):
-        """With ten bits, as TF32 has."""
-        return weights(*arguments, **options).half().float()
+        """With seven bits, as bfloat16 has."""
+        return weights(*arguments, **options).bfloat16().float()
 
     monkeypatch.setattr(certificate, "weights", rounded)
     [call] = kept(*tensors())
     assert call.check.tolerance == 2e-5
     assert not call.check.passed
-    for name, tolerance in (("high", 1e-2), ("medium", 5e-2)):
-        precision(name)
-        [call] = kept(*tensors())
-        assert call.check.passed
-        assert call.check.worst > 2e-5
-        assert call.check.tolerance == tolerance
-    precision("highest")
-    torch.backends.cuda.matmul.fp32_precision = "tf32"  # the new setting, for one device
+    precision("bf16")
     [call] = kept(*tensors())
     assert call.check.passed
-    assert call.check.tolerance == 1e-2
+    assert call.check.worst > 2e-4
+    assert call.check.tolerance == 5e-2
+
+
+def test_the_tolerance_is_that_of_the_device(precision):
+    def both():
+        return [certificate.tolerance_of(torch.float32, torch.device(d)) for d in ("cpu", "cuda")]
+
+    assert both() == [2e-5, 2e-5]
+    precision("tf32", "tf32")  # in which no CPU computes
+    assert both() == [2e-5, 1e-2]
+    precision("bf16", "ieee")
+    assert both() == [5e-2, 2e-5]
+    assert certificate.tolerance_of(torch.float64, torch.device("cuda")) == 1e-10
+    precision("none")
+    torch.set_float32_matmul_precision("high")
+    try:
+        assert both() == [2e-5, 1e-2]
+    finally:
+        torch.set_float32_matmul_precision("highest")
+
+
+def test_inside_autocast_nothing_that_is_computed_is_rounded():
+    query, key = tensors(40, 40)
+    with torch.autocast("cpu", torch.bfloat16):
+        [call] = kept(query, key)
+        found = call.weights(), call.distance(), call.entropy()
+    exact = (query[0].double() @ key[0].double().mT / 8**0.5).softmax(-1)
+    away = (torch.arange(40)[:, None] - torch.arange(40)).abs()
+    expected = exact, (exact * away).sum(-1), -(exact * exact.log()).sum(-1)
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one.double(), other, rtol=1e-5, atol=2e-6)

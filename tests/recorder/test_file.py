@@ -128,8 +128,9 @@ def test_what_is_no_recording_is_one_line(recording, tmp_path):
         assert "\n" not in str(raised.value)
 
     refused(whole[: len(whole) // 2], "cannot read .*record again")
-    refused(b"", "cannot read .*record again")
-    refused(b"not a file of tensors" * 9, "cannot read .*record again")
+    refused(whole[:99], "cannot read .*damaged or truncated.*record again")  # within the header
+    refused(b"", "r.safetensors is no recording; .*an empty file")
+    refused(b"not a file of tensors" * 9, "r.safetensors is no recording; .*a text")
     refused(whole.replace(b'version\\": 1', b'version\\": 9'), "of version 9 .* newer heedful")
     refused(whole.replace(b"0.query", b"0.queri"), "damaged")
     save_file({"weight": torch.ones(2)}, path)

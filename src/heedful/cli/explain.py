@@ -116,7 +116,8 @@ def _of_model(
 ) -> Explanation:
     from heedful.cli.opening import open_run
 
-    run = open_run(directory, checkpoint, device)
+    remedy = "see where it looks with `heedful plot`, and its heads with `heedful heads`"
+    run = open_run(directory, checkpoint, device, remedy=remedy)
     ids = run.ids(text)
     pieces = run.tokenizer.pieces(ids[0].tolist())
     return explain_model(run.model, ids, pieces, layer=layer, head=head)

@@ -68,16 +68,25 @@ def is_foreign(directory: Path) -> bool:
     """Whether a directory holds a model in Hugging Face format that is not one of ours.
 
     Raises:
+        RunError: as `foreign_name`.
+    """
+    return foreign_name(directory) is not None
+
+
+def foreign_name(directory: Path) -> str | None:
+    """The architecture of a model in Hugging Face format that is not one of ours; None of ours.
+
+    Raises:
         RunError: no `config.json`, or one that cannot be read.
     """
     description = read_json(directory / "config.json")
     if not isinstance(description, Mapping):
-        return False  # a damaged one, which is refused where it is read
+        return None  # a damaged one, which is refused where it is read
     kind = str(description.get("model_type", "heedful-"))
     known = ARCHITECTURES.get(kind)
     named = (description.get("architectures") or [None])[0]
     ours = known is not None and named in (None, *known.classes)
-    return not ours and not kind.startswith("heedful-")
+    return None if ours or kind.startswith("heedful-") else str(named or kind)
 
 
 def open_foreign(directory: Path, device: str = "auto", *, allow_pickle: bool = False) -> Foreign:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import torch
 
+from heedful.cli.foreign import foreign_name
 from heedful.errors import ArgumentError, RunError, TextError
 from heedful.models import GPT, Bert, Seq2Seq, load_model, model_directory
 from heedful.ops import Steps
@@ -16,6 +17,9 @@ from heedful.train import choose_device
 from heedful.translate import translate
 
 R = TypeVar("R")
+A_GPT = "a GPT of `heedful train` or a GPT-2, which continues texts"
+A_BERT = "a BERT, which guesses words from both sides"
+A_SEQ2SEQ = "an encoder–decoder, made by `heedful train --pairs`"
 END = "■"  # how the end of a source or target is shown
 
 
@@ -156,15 +160,20 @@ def open_run(
     *,
     revision: str | None = None,
     allow_pickle: bool = False,
+    remedy: str | None = None,
 ) -> Run:
     """The GPT and tokenizer of a run directory, a directory of Hugging Face, or a hub name.
+
+    `remedy` is what to do with a model of another kind; default what it is for.
 
     Raises:
         RunError: no such model, or a tokenizer that is another model's.
         ArgumentError: a model that does not continue texts, such as BERT.
     """
-    opened = open_reader(name, checkpoint, device, revision=revision, allow_pickle=allow_pickle)
-    return _only(Run, opened, name, "a GPT, which continues texts")
+    opened = open_reader(
+        name, checkpoint, device, revision=revision, allow_pickle=allow_pickle, expected=A_GPT
+    )
+    return _only(Run, opened, name, A_GPT, remedy)
 
 
 def open_bert(
@@ -176,22 +185,30 @@ def open_bert(
     allow_pickle: bool = False,
 ) -> BertRun:
     """The BERT and tokenizer of a directory or a hub name; errors as `open_run`."""
-    opened = open_reader(name, checkpoint, device, revision=revision, allow_pickle=allow_pickle)
-    return _only(BertRun, opened, name, "a BERT, which guesses words from both sides")
+    opened = open_reader(
+        name, checkpoint, device, revision=revision, allow_pickle=allow_pickle, expected=A_BERT
+    )
+    return _only(BertRun, opened, name, A_BERT)
 
 
 def open_seq2seq(name: Path, checkpoint: str = "best", device: str = "auto") -> Seq2SeqRun:
     """The encoder–decoder and tokenizer of a run directory; errors as `open_run`."""
-    opened = open_reader(name, checkpoint, device)
-    return _only(Seq2SeqRun, opened, name, "an encoder–decoder, made by `heedful train --pairs`")
+    opened = open_reader(name, checkpoint, device, expected=A_SEQ2SEQ)
+    return _only(Seq2SeqRun, opened, name, A_SEQ2SEQ)
 
 
-def _only(kind: type[R], opened: Run | BertRun | Seq2SeqRun, name: Path, expected: str) -> R:
+def _only(
+    kind: type[R],
+    opened: Run | BertRun | Seq2SeqRun,
+    name: Path,
+    expected: str,
+    remedy: str | None = None,
+) -> R:
     if not isinstance(opened, kind):
         raise ArgumentError(
             f"{name} holds a {type(opened.model).__name__}",
             expected=expected,
-            remedy=opened.purpose,
+            remedy=remedy or opened.purpose,
         )
     return opened
 
@@ -203,10 +220,21 @@ def open_reader(
     *,
     revision: str | None = None,
     allow_pickle: bool = False,
+    expected: str = "a model of `heedful train`, a GPT-2 or a BERT",
 ) -> Run | BertRun | Seq2SeqRun:
-    """The model and tokenizer of a directory or a hub name; errors as `open_run`."""
+    """The model and tokenizer of a directory or a hub name; errors as `open_run`.
+
+    `expected` is what a model of another architecture is told that was wanted.
+    """
     where = choose_device(device)
     directory = model_directory(name, revision=revision, allow_pickle=allow_pickle)
+    foreign = foreign_name(directory)
+    if foreign is not None:
+        raise RunError(
+            f"{name} holds a model of the architecture {foreign}",
+            expected=expected,
+            remedy="see its attention with `heedful heads` or `heedful record`",
+        )
     # CPUs compute in single precision; half would be slower there, and no smaller on the way
     dtype = torch.float32 if where.type == "cpu" else None
     model: Any = load_model(

@@ -82,8 +82,21 @@ def plot(
     name. One trained on pairs translates TEXT: rows are the target's tokens as they are written,
     columns the source's; ■ is the end.
     """
+    if out is not None and out.is_file():
+        raise ArgumentError(
+            f"--out {out}, a file",
+            expected="a folder; the pictures' names in it are given",
+            remedy="choose another --out, or leave it out",
+        )
     opened = open_reader(run, checkpoint, device, revision=revision, allow_pickle=allow_pickle)
     unmasked = not isinstance(opened, Run)  # before and after the mask its scores are the same
+    if unmasked and "scores" in only:
+        raise ArgumentError(
+            f"--only scores of a {type(opened.model).__name__}",
+            expected="a GPT",
+            cause="no token is hidden from another here: before and after the mask all is the same",
+            remedy="draw the weights with --only heads",
+        )
     kinds = only or tuple(kind for kind in KINDS if not (unmasked and kind == "scores"))
     needs_text = bool({"heads", "scores"} & set(kinds))
     folder = out or (run if run.is_dir() else Path()) / "pictures"

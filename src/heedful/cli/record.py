@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any, NamedTuple
 from warnings import catch_warnings, simplefilter
 
@@ -24,7 +25,8 @@ from heedful.cli.options import (
     revision_option,
     second_option,
 )
-from heedful.errors import ArgumentError, RunError, TextError
+from heedful.errors import ArgumentError, RunError, SaveError, TextError
+from heedful.files import description, saving
 from heedful.models import model_directory
 from heedful.recorder import Recording
 from heedful.translate import translate
@@ -71,7 +73,12 @@ class Numbers(click.ParamType):
 @click.argument("text", required=False)
 @file_option
 @second_option
-@click.option("--out", type=click.Path(path_type=Path), required=True, help="The file to write.")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    required=True,
+    help="The file to write; a recording that is there is replaced, and nothing else.",
+)
 @click.option("--layers", type=Numbers(), help="Only these layers, from 0: 0,3 or 0-2.")
 @click.option("--heads", type=Numbers(), help="Only these heads of each layer: 3,1 or 0-3.")
 @click.option("--values", is_flag=True, help="Keep the values too.")
@@ -107,6 +114,7 @@ def record(
     the heads of the file, and `heedful.load` opens it in Python.
     """
     words = read_text(text, file)
+    _check_place(out)
     opened = open_any(model, checkpoint, device, revision, allow_pickle)
     memory = _bytes(budget)
     keep = {"layers": layers, "heads": heads, "values": values, "budget": memory}
@@ -115,6 +123,27 @@ def record(
     screen = console()
     screen.print(facts(_about(recording, out)))
     screen.print(f"\nNext: {program()} heads {out}", style="dim", soft_wrap=True)
+
+
+def _check_place(out: Path) -> None:
+    """Refuse, before the model runs, a place that cannot be written or where something is lost.
+
+    Raises:
+        SaveError: no folder that can be written, or something there that is no recording.
+    """
+    with saving(out):
+        if out.exists() and not (out.is_file() and _is_recording(out)):
+            raise SaveError(
+                f"{out} is there, and is no recording",
+                expected="the name of a new file, or a recording, which is replaced",
+                remedy="choose another --out",
+            )
+        with TemporaryFile(dir=out.parent):
+            return
+
+
+def _is_recording(path: Path) -> bool:
+    return (description(path) or {}).get("format") == "recording"
 
 
 def _bytes(gigabytes: float | None) -> float | None:

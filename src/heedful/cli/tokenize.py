@@ -15,6 +15,7 @@ from heedful.text import (
     StringSource,
     TiktokenTokenizer,
     Tokenizer,
+    TokenizerChoice,
     WordPieceTokenizer,
     load_tokenizer,
     open_encoding,
@@ -83,7 +84,7 @@ def _tokenizer(name: str, vocabulary: int, text: str) -> Tokenizer:
     if Path(name).exists():
         return load_tokenizer(name)
     try:
-        return TiktokenTokenizer.whole(open_encoding(name))
+        return TiktokenTokenizer.whole(open_encoding(TokenizerChoice(name).name))
     except ArgumentError as error:
         raise ArgumentError(str(error), remedy="or name a run directory that exists") from error
 

@@ -68,7 +68,7 @@ def describe(plan: Plan, prepared: Prepared, training: Training) -> list[tuple[s
         (
             "model",
             f"{count(number)} parameters: {_blocks(config)} of {many(config.heads, 'head')}, width "
-            f"{config.width}, context {config.context} tokens",
+            f"{config.width}, context {config.context:,} tokens",
         ),
         (
             "memory",

@@ -30,8 +30,8 @@ class LayerCache:
         capacity = self.keys.shape[-2]
         if end > capacity:
             raise ArgumentError(
-                f"{end} tokens in a cache",
-                expected=f"at most its capacity of {capacity}",
+                f"{end:,} tokens in a cache",
+                expected=f"at most its capacity of {capacity:,}",
                 remedy="make a longer cache, or clear it and read the last tokens again",
             )
         self.keys[:, :, self.length : end] = key

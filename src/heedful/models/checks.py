@@ -29,8 +29,8 @@ def check_ids(ids: Tensor, rows: int, context: int, *, start: int = 0, name: str
         )
     if start + ids.shape[1] > context:
         raise ArgumentError(
-            f"a {name} of {start + ids.shape[1]} tokens",
-            expected=f"at most the model's context of {context}",
+            f"a {name} of {start + ids.shape[1]:,} tokens",
+            expected=f"at most the model's context of {context:,}",
             remedy="give fewer at once, or train with a longer context",
         )
     check_rows(f"{name} ids", ids, rows, "ids of another tokenizer")

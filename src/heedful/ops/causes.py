@@ -93,13 +93,19 @@ def weights(causes: Causes, heads: slice = ALL, queries: Index = ALL, keys: Inde
     shown = of.query.new_empty(H, len(rows), len(columns))
     step = max(1, entries_of(of.query) // max(1, H * M))
     for start in range(0, len(rows), step):
-        part = scores(of, rows[start : start + step])
+        with unrounded(of.query):
+            part = scores(of, rows[start : start + step])
         whole, total = part.softmax(dim=-1), part.logsumexp(dim=-1)
         if of.sinks is not None:
             add_sink(whole, total, sinks_of(of.sinks, rows[start : start + step]))
         whole.masked_fill_(part.amax(dim=-1, keepdim=True) <= HIDDEN / 2, 0.0)
         shown[:, start : start + step] = whole[:, :, columns]
     return shown
+
+
+def unrounded(tensor: Tensor) -> torch.autocast:
+    """A context in which autocast rounds no product where a tensor is."""
+    return torch.autocast(tensor.device.type, enabled=False)
 
 
 def entries_of(tensor: Tensor) -> int:

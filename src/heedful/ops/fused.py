@@ -77,7 +77,7 @@ def _attend(arguments: Arguments) -> Tensor:
 
 
 def _is_mapped() -> bool:
-    """Whether `torch.func.vmap` runs, or forward differentiation: torch's kernel for CPUs has none.
+    """Whether `torch.func.vmap` or `jvp` runs: torch's kernel for CPUs has no rule for them.
 
     It would be called for one element after the other, and what it gives could not be looked at.
     """

@@ -263,9 +263,12 @@ class Runs(Mask):
                 )
 
     @classmethod
-    def from_lengths(cls, lengths: Sequence[int]) -> Runs:
-        """Documents of these lengths, one after the other, each of which sees itself."""
-        length = torch.as_tensor(list(lengths), dtype=torch.long)
+    def from_lengths(cls, lengths: Sequence[int] | Tensor) -> Runs:
+        """Documents of these lengths, one after the other, each of which sees itself.
+
+        Where the lengths are a tensor, the runs are where that is.
+        """
+        length = torch.as_tensor(lengths, dtype=torch.long)
         end = length.cumsum(0)
         return cls((end - length).repeat_interleave(length), end.repeat_interleave(length))
 

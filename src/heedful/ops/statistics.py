@@ -26,7 +26,7 @@ from torch import Tensor
 
 from heedful.errors import HeedfulError
 from heedful.ops.blocks import Block, blocks
-from heedful.ops.causes import Causes
+from heedful.ops.causes import Causes, unrounded
 
 T = TypeVar("T")
 
@@ -39,9 +39,10 @@ def gather(causes: Causes, *statistics: Statistic, **sizes: int) -> list[Any]:
         statistics: fresh ones.
         sizes: `entries` and `queries` of a block, see `blocks`.
     """
-    for block in blocks(causes, **sizes):
-        for statistic in statistics:
-            statistic.update(block)
+    with unrounded(causes.query):
+        for block in blocks(causes, **sizes):
+            for statistic in statistics:
+                statistic.update(block)
     return [statistic.result() for statistic in statistics]
 
 

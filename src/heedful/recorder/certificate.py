@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from heedful.ops.causes import weights
+from heedful.ops.causes import unrounded, weights
 from heedful.recorder.layout import take
 from heedful.recorder.seen import Seen
 
@@ -25,9 +25,12 @@ TOLERANCE = {
     torch.float16: 1e-2,
     torch.bfloat16: 5e-2,
 }
-# What torch.set_float32_matmul_precision lets products of float32 round to: "high" is TF32, whose
-# numbers have as many bits as float16's
-NARROWED = {"highest": torch.float32, "high": torch.float16, "medium": torch.bfloat16}
+# What torch may be set to round products of float32 to; TF32 has as many bits as float16, and no
+# CPU computes in it
+NARROWED = {
+    "cuda": {"tf32": torch.float16},
+    "cpu": {"bf16": torch.bfloat16},
+}
 
 
 @dataclass
@@ -60,27 +63,30 @@ def certify(capture: Capture, seen: Seen) -> Check:
     """
     value, output = seen.value, seen.output
     used = {one.dtype for one in (seen.query, output, capture.query) if one is not None}
-    tolerance = max(tolerance_of(kind) for kind in used)  # autocast narrows inside
+    device = seen.query.device
+    tolerance = max(tolerance_of(kind, device) for kind in used)  # autocast narrows inside
     if seen.dropout:
         return Check(math.nan, tolerance, 0, "weights were dropped at random")
     if value is None or output is None:
         return Check(math.nan, tolerance, 0, seen.why)
     worst, size, rows = 0.0, 1e-30, 0
     for sequence in range(len(seen.query)):
-        found = _compared(capture, sequence, value[sequence], output[sequence])
+        with unrounded(seen.query):
+            found = _compared(capture, sequence, value[sequence], output[sequence])
         worst, size, rows = max(worst, found[0]), max(size, found[1]), rows + found[2]
     if not rows:
         return Check(math.nan, tolerance, 0, "no query sees anything")
     return Check(worst / size, tolerance, rows)
 
 
-def tolerance_of(kind: torch.dtype) -> float:
+def tolerance_of(kind: torch.dtype, device: torch.device) -> float:
     """The worst difference that rounding explains, as torch is set to round products now."""
-    if kind == torch.float32:
-        try:
-            kind = NARROWED[torch.get_float32_matmul_precision()]
-        except RuntimeError:  # it refuses where some backends are narrowed and others are not
-            kind = NARROWED["high"]
+    if kind == torch.float32 and device.type in NARROWED:
+        backend = torch.backends.cuda if device.type == "cuda" else torch.backends.mkldnn
+        precision = getattr(backend.matmul, "fp32_precision", None)  # of torch 2.9 and newer
+        if precision is None and device.type == "cuda" and torch.backends.cuda.matmul.allow_tf32:
+            precision = "tf32"
+        kind = NARROWED[device.type].get(str(precision), kind)
     return TOLERANCE.get(kind, 1e-2)
 
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from heedful.errors import RunError
-from heedful.files import damaged, load_tensors, save_tensors
+from heedful.files import damaged, description, load_tensors, save_tensors
 from heedful.ops.masks import Causal, Combined, Mask, Packed, Runs, Window
 from heedful.recorder import sound
 from heedful.recorder.capture import Capture
@@ -94,6 +94,15 @@ def _opened(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         tensors, about = load_tensors(path)
     except RunError as error:  # whose remedy is that of a model
         reason = error.__cause__
+        if not isinstance(reason, OSError) and description(path) is None:
+            raise RunError(
+                f"{path} is no recording",
+                expected="a file written by recording.save",
+                cause="a text, or a file of another kind"
+                if path.stat().st_size
+                else "an empty file",
+                remedy="`heedful record` makes one of a model and a text",
+            ) from error
         raise damaged(path, reason if isinstance(reason, Exception) else error, AGAIN) from error
     if not isinstance(about, dict) or about.get("format") != "recording":
         raise RunError(

@@ -2,6 +2,9 @@
 
 Its kernels take no mask of queries × keys. They are given a row of real tokens for each sequence,
 a window, or where texts packed one after another begin, and put the last query at the last key.
+In cross-attention transformers takes the rows of the queries from the mask of the keys: where these
+are padded its own output is wrong, and the certificate refuses it. So it does with a window over
+padding amid a text, which the kernel leaves out before it counts.
 Source: transformers, `modeling_flash_attention_utils.py` (5.x); Dao 2023, arXiv:2307.08691.
 """
 
@@ -17,6 +20,9 @@ from torch import Tensor
 
 from heedful.errors import RunError
 from heedful.ops.masks import Causal, Mask, Padding, Runs, Window
+from heedful.recorder.seen import Real
+
+LENGTHS = ("cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k")  # all, or none
 
 
 def is_meant(implementation: str) -> bool:
@@ -53,7 +59,7 @@ def mask_of(given: dict[str, Any], causal: bool) -> Mask | None:
                 f"queries and {M} keys",
                 expected="each text whole, in one sequence",
             )
-        parts.append(Runs.from_lengths(lengths.tolist()))
+        parts.append(Runs.from_lengths(lengths))
     window = given.get("sliding_window")
     if window is not None and window < M:
         parts.append(Window(int(window), end - N))
@@ -62,16 +68,23 @@ def mask_of(given: dict[str, Any], causal: bool) -> Mask | None:
     return functools.reduce(operator.and_, parts) if parts else None
 
 
+def real_of(given: dict[str, Any], cross: bool | None) -> Real | None:
+    """What the call itself tells to be no padding; a model may derive it from another mask."""
+    real, N, M = given.get("attention_mask"), given["query"].shape[2], given["key"].shape[2]
+    if real is None or cross or not N == M == real.shape[-1]:
+        return None
+    return Real(real.bool())
+
+
 def _packed(given: dict[str, Any], sequences: int) -> Tensor | None:
     """How long each of the texts is that stand one after another; None where it is one text."""
-    starts = given.get("cu_seq_lens_q")
-    if starts is not None:
-        return starts.diff().long()
+    if all(given.get(name) is not None for name in LENGTHS):
+        return given["cu_seq_lens_q"].diff().long()
     position = given.get("position_ids")
     if position is None or sequences != 1 or position.shape[-1] < 2:
         return None
     position = position.reshape(-1)
     if bool((position.diff() == 1).all()):
         return None
-    starts = (position == 0).nonzero()[:, 0]
+    starts = (position == position.min()).nonzero()[:, 0]
     return torch.cat([starts, starts.new_tensor([len(position)])]).diff()

@@ -106,8 +106,9 @@ def translated(
     given = dict(zip(names, tensors, strict=False)) | keywords
     query, scale = given["query"], given.get("scaling")
     mask, causal = given.get("attention_mask"), _is_causal(module, given)
+    cross, real = getattr(module, "is_cross_attention", None) or None, None
     if flash.is_meant(implementation):
-        mask = flash.mask_of(given, causal)
+        mask, real = flash.mask_of(given, causal), flash.real_of(given, cross)
     elif mask is None and causal and implementation != "eager" and query.shape[2] > 1:
         mask = Causal(0)  # torch aligns its own to the top left; eager applies what it is given
     return Seen(
@@ -122,8 +123,9 @@ def translated(
         sinks=_sinks(given),
         dropout=given.get("dropout") or 0.0,
         door=f"transformers, {implementation}",
-        cross=getattr(module, "is_cross_attention", None) or None,
+        cross=cross,
         causal=causal,
+        real=real,
     )
 
 

@@ -256,7 +256,7 @@ def _compare(together: Causes, causes: list[Causes], plan: Plan, name: str) -> N
         made = weights(together, queries=part.queries[here])
         made[:, :, part.keys] -= weights(one, queries=part.rows[here])[:, :, part.columns]
         worst = float(made.abs().nan_to_num(nan=math.inf).max())
-        if worst > (most := tolerance_of(torch.float32)):
+        if worst > (most := tolerance_of(torch.float32, together.query.device)):
             raise RunError(
                 f"{name} was not put together truthfully: rows of the whole are {worst:.1e} away "
                 "from those of their passes",

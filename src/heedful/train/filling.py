@@ -60,7 +60,7 @@ class Filling:
     ) -> None:
         if context <= FRAME:
             raise ArgumentError(
-                f"a context of {context}",
+                f"a context of {context:,}",
                 expected=f"more than {FRAME}",
                 cause="[CLS] and [SEP] stand around each part of a text",
             )

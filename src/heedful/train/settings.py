@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from heedful.configuration import Configuration, nearest, setting
+from heedful.configuration import Configuration, all_of, setting
 from heedful.errors import ArgumentError
 from heedful.models import BertConfig, GPTConfig, Seq2SeqConfig
 
@@ -273,9 +273,9 @@ PRESETS = {
 
 
 def preset(name: str) -> Recipe:
-    """The recipe of a name; an `ArgumentError` names the nearest where there is none."""
+    """The recipe of a name; an `ArgumentError` names all, the nearest first, where it is none."""
     if name not in PRESETS:
-        raise ArgumentError(f"preset {name!r}", expected=nearest(name, PRESETS))
+        raise ArgumentError(f"preset {name!r}", expected=all_of(name, PRESETS))
     return PRESETS[name]
 
 

@@ -169,8 +169,8 @@ def check_length(train: np.ndarray, validation: np.ndarray, context: int) -> Non
     """Refuse a text that has not one window to train on, or one pair to validate on."""
     if len(train) <= context:
         raise TextError(
-            f"{len(train)} tokens to train on",
-            expected=f"more than one context of {context}",
+            f"{len(train):,} tokens to train on",
+            expected=f"more than one context of {context:,}",
             cause="a text that is too short",
             remedy="give more text"
             + (f", or --context {len(train) // 4}" if len(train) >= 4 else ""),
