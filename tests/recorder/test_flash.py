@@ -1,18 +1,17 @@
 """transformers' own code of flash attention, with its kernels' meaning written out for a CPU."""
 
-import copy
 import inspect
 
 import pytest
 import torch
 import transformers
-from torch import nn
+from peaked import pair
 from transformers import modeling_flash_attention_utils as utils
 
 import heedful
 from heedful.errors import RunError
 from heedful.ops.masks import Causal, Combined, Runs, Window
-from heedful.recorder import flash
+from heedful.recorder import flash, layout
 
 transformers.logging.set_verbosity_error()
 SMALL = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 4, "head_dim": 8,
@@ -67,16 +66,10 @@ def kernels(monkeypatch):
     )
 
 
-def pair(name, **options):
+def both(name, **options):
     """A model with flash attention, and the same with eager attention."""
     config = getattr(transformers, f"{name}Config")(**SMALL | options)
-    model = getattr(transformers, f"{name}ForCausalLM")
-    torch.manual_seed(1)
-    eager = model._from_config(config, attn_implementation="eager").eval()
-    for parameter in eager.parameters():
-        nn.init.normal_(parameter, std=0.3)
-    fast = model._from_config(copy.deepcopy(config), attn_implementation="eager").eval()
-    fast.load_state_dict(eager.state_dict())
+    fast, eager = pair(f"{name}ForCausalLM", config, "eager")
     fast.config._attn_implementation = "flash_attention_2"
     return fast, eager
 
@@ -102,7 +95,7 @@ def padded(side):
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("side", ["left", "right", "no"])
 def test_weights_are_those_of_eager_attention(name, side):
-    fast, eager = pair(name, **MODELS[name])
+    fast, eager = both(name, **MODELS[name])
     real = padded(side)
     wanted = eager(IDS, attention_mask=real, output_attentions=True)
     with heedful.record(fast) as recording:
@@ -122,7 +115,7 @@ def test_weights_are_those_of_eager_attention(name, side):
 @pytest.mark.parametrize("cache", ["dynamic", "static"])
 @pytest.mark.parametrize("name", MODELS)
 def test_a_generation_is_one_pass_of_eager_attention(name, cache):
-    fast, eager = pair(name, **MODELS[name])
+    fast, eager = both(name, **MODELS[name])
     real = padded("left")
     options = {"max_new_tokens": 6, "do_sample": False, "cache_implementation": cache}
     if cache == "dynamic":
@@ -141,7 +134,7 @@ def test_a_generation_is_one_pass_of_eager_attention(name, cache):
 
 @pytest.mark.parametrize("told", ["positions", "lengths"])
 def test_packed_texts_see_themselves_alone(told):
-    fast, eager = pair("Llama")
+    fast, eager = both("Llama")
     lengths = [4, 2, 3]
     positions = torch.cat([torch.arange(length) for length in lengths])[None]
     options = {"position_ids": positions}
@@ -212,6 +205,20 @@ def test_structures_stay_structures(told):
     assert isinstance(found, Combined)
     assert [type(part) for part in found.parts] == [Runs, Causal]
     assert found.parts[0].end.tolist() == [2, 2, 5, 5, 5]
+
+
+def test_a_structure_costs_no_table(monkeypatch):
+    fast, _ = both("Llama")
+
+    def table(*_):
+        raise AssertionError("N × M entries were made")
+
+    monkeypatch.setattr(layout, "_table", table)
+    with heedful.record(fast) as recording:
+        fast(IDS[:1], use_cache=False, position_ids=torch.tensor([[0, 1, 2, 3, 0, 1, 0, 1, 2]]))
+    assert not recording.missed
+    runs, causal = recording[0].causes.mask.parts
+    assert (type(runs), type(causal)) == (Runs, Causal)
 
 
 @pytest.mark.parametrize(

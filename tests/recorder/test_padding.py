@@ -5,6 +5,7 @@ import torch
 import transformers
 from hypothesis import given
 from hypothesis import strategies as some
+from peaked import pair
 from torch import nn
 from torch.nn.functional import scaled_dot_product_attention
 
@@ -31,16 +32,8 @@ MODELS = {
 LENGTHS, TOTAL, NEW = [4, 2, 7], 7, 5
 
 
-def both(name, implementation="sdpa"):
-    """A model with peaked attention, and the same one with eager attention."""
-    kind, generator = getattr(transformers, name), torch.Generator().manual_seed(3)
-    model = kind._from_config(MODELS[name], attn_implementation=implementation).eval()
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.normal_(std=0.3, generator=generator)
-    eager = kind._from_config(MODELS[name], attn_implementation="eager").eval()
-    eager.load_state_dict(model.state_dict())
-    return model, eager
+def both(name):
+    return pair(name, MODELS[name])
 
 
 def prompts(lengths=LENGTHS):

@@ -7,6 +7,7 @@ from itertools import pairwise
 import pytest
 import torch
 import transformers
+from peaked import pair
 
 import heedful
 from heedful.errors import RunError
@@ -48,15 +49,7 @@ def test_our_own_generation():
 
 
 def made_of(name, implementation="sdpa"):
-    """A model with peaked attention, and the same one with eager attention."""
-    kind, generator = getattr(transformers, name), torch.Generator().manual_seed(5)
-    model = kind._from_config(MODELS[name], attn_implementation=implementation).eval()
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.normal_(std=0.3, generator=generator)
-    eager = kind._from_config(MODELS[name], attn_implementation="eager").eval()
-    eager.load_state_dict(model.state_dict())
-    return model, eager
+    return pair(name, MODELS[name], implementation, seed=5)
 
 
 def prompts_of(lengths, side="left"):

@@ -104,6 +104,22 @@ def read_text(text: str | None, file: Path | None, what: str = "text") -> str:
     return str(text)
 
 
+def runs(text: str) -> list[range] | None:
+    """The runs of numbers in a list such as 0,2-4; None where it is no such list.
+
+    >>> runs("0,2-4"), runs("4-2")
+    ([range(0, 1), range(2, 5)], None)
+    """
+    found = []
+    for part in text.split(","):
+        first, dash, last = part.strip().partition("-")
+        last = last if dash else first
+        if not (first.isdecimal() and last.isdecimal() and int(first) <= int(last)):
+            return None
+        found.append(range(int(first), int(last) + 1))
+    return found
+
+
 file_option = click.option(
     "--file",
     type=click.Path(path_type=Path),

@@ -16,6 +16,7 @@ from heedful.cli.options import (
     pickle_option,
     read_text,
     revision_option,
+    runs,
     second_option,
 )
 from heedful.cli.training import draw_losses
@@ -134,16 +135,12 @@ def parse(text: str | None, size: int, what: str) -> list[int]:
     """
     if text is None:
         return list(range(size))
-    numbers: list[int] = []
-    for part in text.split(","):
-        first, dash, last = part.strip().partition("-")
-        last = last if dash else first
-        if not (first.isdecimal() and last.isdecimal()):
-            raise ArgumentError(f"{what}s {text!r}", expected="a list such as 0,2 or 0-3")
-        if not int(first) <= int(last) < size:
-            raise ArgumentError(f"{what}s {text!r}", expected=f"{what}s from 0 to {size - 1}")
-        numbers += range(int(first), int(last) + 1)
-    return numbers
+    found = runs(text)
+    if found is None:
+        raise ArgumentError(f"{what}s {text!r}", expected="a list such as 0,2 or 0-3")
+    if any(run.stop > size for run in found):
+        raise ArgumentError(f"{what}s {text!r}", expected=f"{what}s from 0 to {size - 1}")
+    return [number for run in found for number in run]
 
 
 class Attention(NamedTuple):

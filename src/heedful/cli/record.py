@@ -23,6 +23,7 @@ from heedful.cli.options import (
     program,
     read_text,
     revision_option,
+    runs,
     second_option,
 )
 from heedful.errors import ArgumentError, RunError, SaveError, TextError
@@ -57,15 +58,10 @@ class Numbers(click.ParamType):
 
     def convert(self, value: Any, param: Any, ctx: Any) -> list[int]:
         """The numbers."""
-        numbers: list[int] = []
-        for part in str(value).split(","):
-            first, dash, last = part.strip().partition("-")
-            last = last if dash else first
-            are_numbers = first.isdecimal() and last.isdecimal()
-            if not (are_numbers and int(first) <= int(last) < int(first) + MOST):
-                self.fail(f"{value!r} is no list such as 0,2 or 0-3.", param, ctx)
-            numbers += range(int(first), int(last) + 1)
-        return numbers
+        found = runs(str(value))
+        if found is None or any(len(run) > MOST for run in found):
+            self.fail(f"{value!r} is no list such as 0,2 or 0-3.", param, ctx)
+        return [number for run in found for number in run]
 
 
 @click.command(epilog=EXAMPLE)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from heedful.ops.causes import HIDDEN, rows_of
-from heedful.ops.masks import Causal, Combined, Dense, Mask, Padding, Window
+from heedful.ops.masks import Causal, Combined, Dense, Mask, Padding, Runs, Window
 from heedful.ops.tables import Index
 from heedful.recorder.recognise import recognise
 from heedful.recorder.seen import Real, Seen, of_sequence
@@ -148,12 +148,14 @@ def _mask_of(seen: Seen, sequence: int, queries: Tensor, keys: Tensor) -> Mask |
 
 def _part(part: Mask, seen: Seen, sequence: int, queries: Tensor, keys: Tensor) -> Mask | None:
     N, M = seen.shape[2:]
-    if isinstance(part, Causal | Window):
-        if len(queries) == N and len(keys) == M:
+    if len(queries) == N and len(keys) == M:
+        if isinstance(part, Causal | Window):
             return part
-        if _stands_together(queries) and _stands_together(keys):
-            offset = M - N if part.offset is None else part.offset
-            return replace(part, offset=offset + int(queries[0]) - int(keys[0]))
+        if isinstance(part, Runs):  # copies, which nobody can change later
+            return Runs(part.first.clone(), part.end.clone())
+    elif isinstance(part, Causal | Window) and _stands_together(queries) and _stands_together(keys):
+        offset = M - N if part.offset is None else part.offset
+        return replace(part, offset=offset + int(queries[0]) - int(keys[0]))
     if isinstance(part, Padding) and bool(_padding(part, sequence)[keys].all()):
         return None
     return _table(part, seen, sequence, queries, keys)
