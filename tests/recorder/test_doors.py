@@ -366,3 +366,19 @@ def test_a_model_without_attention_is_told_so():
     with heedful.record(layer) as recording:  # which has not run
         pass
     assert not recording.missed
+
+
+def test_runs_that_are_changed_later_are_not_those_of_the_call():
+    runs, x = Runs.from_lengths([3, 2]), torch.randn(1, 2, 5, 4)
+
+    class Packs(nn.Module):
+        def forward(self, x):
+            return heedful.attention(x, x, x, mask=runs)
+
+    with heedful.record(model := Packs()) as recording:
+        model(x)
+    before = recording[0].weights()
+    runs.first.zero_()
+    runs.end.fill_(5)
+    assert torch.equal(recording[0].weights(), before)
+    assert not before[:, :3, 3:].any()
