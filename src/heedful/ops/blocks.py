@@ -121,7 +121,6 @@ def blocks(
         queries: how many rows of a head. Both are larger on an accelerator by default.
     """
     of = causes.in_precision()
-    of = of._replace(query=of.query * of.scale)  # N × d numbers, where the scores are N × M
     H, N, M = of.shape
     group = H // of.key.shape[0]
     entries = entries or entries_of(of.query)
@@ -209,14 +208,11 @@ def _fill_scores(
     rows, columns = slice(queries.start, queries.stop), _slice(allowed.keys)
     group = of.shape[0] // of.key.shape[0]
     sharing = slice(heads.start // group, heads.stop // group)
-    # Heads that share a key head are rows of one product
-    key = of.key[sharing, columns].transpose(1, 2)
-    together = (len(key), group * len(queries), of.query.shape[-1])
-    torch.bmm(
-        of.query[heads, rows].reshape(together),
-        key,
-        out=scores.view(*together[:2], len(allowed.keys)),
-    )
+    # Heads that share a key head are rows of one product, which scales as it goes
+    key = of.key[sharing, columns]
+    query = of.query[heads, rows].reshape(len(key), -1, key.shape[-1])
+    out = scores.view(*query.shape[:2], len(allowed.keys))
+    torch.baddbmm(out, query, key.mT, beta=0, alpha=of.scale, out=out)
     if of.cap is not None:
         scores.div_(of.cap).tanh_().mul_(of.cap)
     if of.bias is not None:

@@ -15,9 +15,9 @@ from heedful.ops.masks import Mask
 from heedful.ops.tables import ALL, Index, indices
 
 HIDDEN = -1e30  # a score that no exponent survives, and that, unlike −inf, times a weight of 0 is 0
-# Scores computed at once: on a CPU 16 MB, for less starts more operations and more fits no cache;
+# Scores computed at once: on a CPU 8 MB, for less starts more operations and more fits no cache;
 # elsewhere 256 MB, so that an accelerator has enough to do
-ENTRIES, ELSEWHERE = 1 << 22, 1 << 26
+ENTRIES, ELSEWHERE = 1 << 21, 1 << 26
 
 
 class Causes(NamedTuple):
@@ -93,14 +93,26 @@ def weights(causes: Causes, heads: slice = ALL, queries: Index = ALL, keys: Inde
     shown = of.query.new_empty(H, len(rows), len(columns))
     step = max(1, entries_of(of.query) // max(1, H * M))
     for start in range(0, len(rows), step):
-        with unrounded(of.query):
-            part = scores(of, rows[start : start + step])
-        whole, total = part.softmax(dim=-1), part.logsumexp(dim=-1)
-        if of.sinks is not None:
-            add_sink(whole, total, sinks_of(of.sinks, rows[start : start + step]))
-        whole.masked_fill_(part.amax(dim=-1, keepdim=True) <= HIDDEN / 2, 0.0)
-        shown[:, start : start + step] = whole[:, :, columns]
+        shown[:, start : start + step] = _rows(of, rows[start : start + step])[:, :, _run(columns)]
     return shown
+
+
+def _rows(of: Causes, rows: Tensor) -> Tensor:
+    """The whole weights of some queries, (H, n, M)."""
+    with unrounded(of.query):
+        part = scores(of, rows)
+    whole = part.softmax(dim=-1)
+    if of.sinks is not None:
+        add_sink(whole, part.logsumexp(dim=-1), sinks_of(of.sinks, rows))
+    empty = part.amax(dim=-1, keepdim=True) <= HIDDEN / 2
+    return whole.masked_fill_(empty, 0.0) if bool(empty.any()) else whole
+
+
+def _run(indices: Tensor) -> slice | Tensor:
+    """Indices in a row as a slice, of which torch makes no copy."""
+    first = int(indices[0]) if len(indices) else 0
+    end = first + len(indices)
+    return slice(first, end) if torch.equal(indices, torch.arange(first, end)) else indices
 
 
 def unrounded(tensor: Tensor) -> torch.autocast:
@@ -123,7 +135,7 @@ def scores(of: Causes, rows: Tensor) -> Tensor:
         out.clamp_(min=HIDDEN)  # so that an infinite bias is a hidden score
     if of.mask is not None:
         allowed = of.mask.crop(of.shape, rows, device=out.device)
-        out.masked_fill_(~allowed, HIDDEN)
+        torch.where(allowed, out, out.new_full((), HIDDEN), out=out)
     return out
 
 

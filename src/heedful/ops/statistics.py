@@ -132,7 +132,8 @@ class Distance(RowStatistic):
         # counted from the block's own positions: small numbers have small rounding errors
         keys = torch.arange(-first, m - first, dtype=weights.dtype, device=weights.device)
         own = torch.arange(n, dtype=weights.dtype, device=weights.device)
-        moment = (weights.flatten(0, 1) @ keys[:, None]).view(weights.shape[:2])
+        # a product for each head, which threads share, where they leave one of all rows to one
+        moment = torch.bmm(keys.expand(len(weights), 1, m), weights.mT)[:, 0]
         found = _of_sums(block, own) - moment
         start = min(max(first, 0), m)
         if block.allowed.ahead:

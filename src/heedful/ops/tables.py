@@ -28,7 +28,7 @@ def indices(index: Index, size: int, what: str) -> Tensor:
     try:
         if isinstance(index, slice):
             these = range(size)[index]
-            return torch.arange(len(these)) * these.step + these.start
+            return torch.arange(these.start, these.start + len(these) * these.step, these.step)
         chosen = torch.atleast_1d(torch.as_tensor(index))
     except (TypeError, ValueError, RuntimeError) as error:
         raise _no_indices(index, size, what) from error
