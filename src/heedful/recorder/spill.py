@@ -15,8 +15,10 @@ from heedful.recorder.capture import Capture
 class Spill:
     """Keeps calls in memory up to a budget, and those after it in files of their own.
 
-    The files are read again where somebody asks for a part of them. They stand in a directory that
-    goes when the spill does, with its recording or with the program.
+    The files are read again where somebody asks for a part of them. A file has no name as soon as
+    its tensors are mapped: it takes its place on the disk until nothing holds them, and goes with
+    the program, however that ends. Where files that are mapped keep their names, as on Windows,
+    they go when the spill does.
 
     Args:
         budget: bytes of memory; None is no limit.
@@ -25,8 +27,6 @@ class Spill:
     def __init__(self, budget: int | None = None) -> None:
         self.budget = budget
         self.held = 0
-        self.spilled = 0
-        self._directory: Path | None = None
 
     def keep(self, capture: Capture) -> Capture:
         """The same call, from memory or from the disk.
@@ -40,15 +40,13 @@ class Spill:
         if self.held + size <= self.budget:
             self.held += size
             return capture
-        path = self._place() / f"{self.spilled}.safetensors"
-        file.save([capture], path, None)
-        self.spilled += 1
-        [again], _ = file.load(path)
+        with saving(Path(tempfile.gettempdir())):
+            directory = Path(tempfile.mkdtemp(prefix="heedful-"))
+        try:
+            file.save([capture], directory / "call.safetensors", None)
+            [again], _ = file.load(directory / "call.safetensors")
+        finally:
+            shutil.rmtree(directory, ignore_errors=True)
+            if directory.exists():
+                weakref.finalize(self, shutil.rmtree, directory, ignore_errors=True)
         return again
-
-    def _place(self) -> Path:
-        if self._directory is None:
-            with saving(Path(tempfile.gettempdir())):
-                self._directory = Path(tempfile.mkdtemp(prefix="heedful-"))
-            weakref.finalize(self, shutil.rmtree, self._directory, ignore_errors=True)
-        return self._directory
