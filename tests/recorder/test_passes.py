@@ -95,7 +95,8 @@ def test_after_ctrl_c_the_next_pass_has_its_own_name_and_number(outside):
     assert told(recording) == expected
 
 
-def test_a_part_that_ctrl_c_has_ended_inside_is_no_longer_running():
+@pytest.mark.parametrize("at_once", [False, True])
+def test_a_part_that_ctrl_c_has_ended_inside_is_no_longer_running(at_once):
     class Catches(nn.Module):
         def __init__(self):
             super().__init__()
@@ -106,25 +107,25 @@ def test_a_part_that_ctrl_c_has_ended_inside_is_no_longer_running():
             try:
                 self.odd(x)
             except KeyboardInterrupt:
-                self.even(x, 0)
-                return attend(x)
+                return attend(x if at_once else self.even(x, 0))
 
     with heedful.record(model := Catches()) as recording:
         model(torch.randn(B, H, N, D))
         model(torch.randn(B, H, N, D))
-    names = ["odd.part", "even", "Catches"]
+    names = ["odd.part", *([] if at_once else ["even"]), "Catches"]
     assert told(recording) == [(name, forward) for forward in (0, 1) for name in names]
 
 
-def test_after_an_error_what_runs_outside_the_model_is_not_recorded():
+@pytest.mark.parametrize("error", [ZeroDivisionError, KeyboardInterrupt])
+def test_after_an_error_what_runs_outside_the_model_is_not_recorded(error):
     class Fails(nn.Module):
         def forward(self, x):
             attend(x)
-            raise ZeroDivisionError
+            raise error
 
     x = torch.randn(B, H, N, D)
     with heedful.record(model := nn.Sequential(Fails())) as recording:
-        with pytest.raises(ZeroDivisionError):
+        with pytest.raises(error):
             model(x)
         attend(x)
         heedful.attention(x, x, x)

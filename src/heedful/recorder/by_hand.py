@@ -7,6 +7,7 @@ things than values looks the same, so what this door sees carries its name.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -46,24 +47,26 @@ class ByHand:
 
     Args:
         see: is told of what was followed.
+        here: whether what runs now is to be told; asked only where something could be.
         texts: of how many texts so many tables of some lengths are, to part (B · H, N, M) by.
     """
 
-    def __init__(self, see: See, texts: Texts) -> None:
-        self.see, self.texts = see, texts
+    def __init__(self, see: See, here: Callable[[], bool], texts: Texts) -> None:
+        self.see, self.here, self.texts = see, here, texts
         self._followed: list[list[Form]] = []  # a list for each softmax
 
     def follow(self, function: Any, arguments: tuple, keywords: dict, output: Any) -> None:
         """Take in what a function of torch was given and gave."""
         if function in SOFTMAX:
-            if isinstance(output, Tensor) and output.ndim > 1 and _is_last(arguments, keywords):
+            is_map = isinstance(output, Tensor) and output.ndim > 1
+            if is_map and _is_last(arguments, keywords) and self.here():
                 self._followed = [*self._followed[1 - AT_ONCE :], [Form(output, output)]]
             return
         if not self._followed:
             return
         operands = _operands(arguments, keywords)
         found = self._given(operands)
-        if found is None:
+        if found is None or not self.here():
             return
         forms, form = found
         if function in PRODUCT or function is torch.einsum:

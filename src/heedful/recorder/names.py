@@ -17,11 +17,11 @@ SENSES = ("vision", "visual", "image", "audio", "speech")  # in the names of mod
 
 
 class Frame(NamedTuple):
-    """A module that is running, and how many calls of Python were open as it began."""
+    """A module that is running, and the call of Python that runs it."""
 
     name: str
     module: nn.Module
-    depth: int
+    call: FrameType
 
 
 class Running:
@@ -67,11 +67,10 @@ class Running:
     @property
     def here(self) -> bool:
         """Whether the model is in a pass, in this thread, and not in the backward pass."""
-        return (
-            bool(self.stack)
-            and threading.get_ident() == self._thread
-            and torch._C._current_graph_task_id() == -1
-        )
+        if not self.stack or threading.get_ident() != self._thread:
+            return False
+        self._drop_ended()
+        return bool(self.stack) and torch._C._current_graph_task_id() == -1
 
     @property
     def name(self) -> str:
@@ -100,14 +99,17 @@ class Running:
         def enter(module: nn.Module, arguments: tuple, keywords: dict) -> None:
             if threading.get_ident() != self._thread:
                 return
-            depth = _depth()
-            while self.stack and self.stack[-1].depth >= depth:
-                self.stack.pop()  # which Ctrl-C has ended without a word
+            self._drop_ended()
             if not self.stack and torch._C._current_graph_task_id() == -1:
                 self._begin(name, module, arguments, keywords)
-            self.stack.append(Frame(name, module, depth))
+            self.stack.append(Frame(name, module, sys._getframe(1)))
 
         return enter
+
+    def _drop_ended(self) -> None:
+        """Forget modules that Ctrl-C has ended, which no hook is told."""
+        while self.stack and not _is_open(self.stack[-1].call):
+            self.stack.pop()
 
     def _begin(self, name: str, module: nn.Module, arguments: tuple, keywords: dict) -> None:
         if not self._outer or module is self.model or self._outer & {"", name}:
@@ -125,10 +127,9 @@ class Running:
                 pass
 
 
-def _depth() -> int:
-    """How many calls of Python are open."""
+def _is_open(call: FrameType) -> bool:
+    """Whether a call of Python is one of those that are open; mostly it is a few steps away."""
     frame: FrameType | None = sys._getframe(1)
-    number = 0
-    while frame is not None:
-        frame, number = frame.f_back, number + 1
-    return number
+    while frame is not None and frame is not call:
+        frame = frame.f_back
+    return frame is call

@@ -55,7 +55,7 @@ class _Mode(TorchFunctionMode):
     def __init__(self, see: See, here: Callable[[], bool], texts: Texts) -> None:
         super().__init__()
         self.see, self.here, self.texts = see, here, texts
-        self.by_hand = ByHand(see, texts)
+        self.by_hand = ByHand(see, here, texts)
 
     def __torch_function__(
         self, function: Any, types: Any, arguments: tuple = (), keywords: dict | None = None
@@ -72,7 +72,7 @@ class _Mode(TorchFunctionMode):
         elif function is flex_attention:
             if self.here():
                 self.see(flexed, output, *arguments)
-        elif self.here():
+        else:
             self.by_hand.follow(function, arguments, keywords, output)
         return output
 
