@@ -10,6 +10,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 import heedful
 from heedful.models import Seq2Seq, Seq2SeqConfig
+from heedful.recorder import kinds
 
 B, H, N, D = 2, 3, 7, 4
 IDS = torch.randint(3, 20, (B, N), generator=torch.Generator().manual_seed(2))
@@ -274,9 +275,41 @@ def test_ids_whose_positions_come_first(texts, by_hand):
         model(ids.mT)
     maps = expected(model.embed(ids), torch.ones(()))
     assert len(recording.sequences) == texts
-    for [call], map_ in zip(recording.sequences, maps, strict=True):
+    for [call], map_, text in zip(recording.sequences, maps, ids, strict=True):
         torch.testing.assert_close(call.weights(), map_, atol=2e-6, rtol=0)
-        assert call.ids is None  # better than those of other tokens
+        assert call.ids.tolist() == text.tolist()
+
+
+class TorchsOwn(nn.Module):
+    """A layer of torch as it is by default, positions first; or four of one text, in codes."""
+
+    def __init__(self, codes=False):
+        super().__init__()
+        self.embed, self.codes = nn.Embedding(20, 12), codes
+        self.layer = nn.TransformerEncoderLayer(12, 3, 16)
+
+    def forward(self, tokens, *hidden):
+        x = self.embed(tokens)
+        return self.layer(x.sum(1, keepdim=True).repeat(1, 4, 1) if self.codes else x, *hidden)
+
+
+def test_ids_of_torchs_own_layer_go_into_a_file_and_into_scores(tmp_path):
+    ids = torch.randint(3, 6, (3, N))  # every token comes again
+    with heedful.record(model := TorchsOwn()) as recording:
+        model(ids.mT, nn.Transformer.generate_square_subsequent_mask(N))
+    recording = heedful.load(recording.save(tmp_path / "r"))
+    for [call], text in zip(recording.sequences, ids, strict=True):
+        assert call.ids.tolist() == text.tolist()
+        map_, before = call.weights().double(), text[:, None] == text
+        has_one = before.tril(-1).any(1)
+        duplicate = (map_ * before.tril(-1)).sum(-1)[:, has_one].mean(-1)
+        torch.testing.assert_close(kinds.scores(call)["duplicate"].double(), duplicate)
+
+
+def test_ids_of_another_number_of_texts_than_the_call_has_are_not_its_own():
+    with heedful.record(model := TorchsOwn(codes=True)) as recording:
+        model(torch.randint(3, 20, (N, 2)))  # each position is of two codes
+    assert [one[0].ids for one in recording.sequences] == [None] * 4
 
 
 @pytest.mark.parametrize("by_hand", [False, True])

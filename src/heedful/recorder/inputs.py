@@ -56,7 +56,8 @@ class Inputs:
     def ids(self, seen: Seen, writes: bool) -> Tensor | None:
         """(texts, M), the tokens of the keys, where the model was given as many ids.
 
-        A pass with a cache is given those of its queries alone, (texts, N).
+        A pass with a cache is given those of its queries alone, (texts, N). Where positions come
+        first, (M, texts), as torch itself has them, that is known from the texts of the call.
         """
         if seen.cross:
             return None
@@ -65,9 +66,14 @@ class Inputs:
         if not found and not writes:
             found = [one for name, one in self.tensors.items() if not _is_other(name)]
         found = [one for one in found if _are_ids(one)]
-        if len(found) != 1 or found[0].shape[1] not in seen.shape[-2:]:
+        if len(found) != 1:
             return None
-        return found[0].detach().cpu().clone()
+        [ids], lengths = found, seen.shape[-2:]
+        if ids.shape[1] not in lengths:
+            if len(ids) not in lengths or ids.shape[1] != len(seen.query):
+                return None
+            ids = ids.mT
+        return ids.detach().cpu().clone()
 
     def texts(self, rows: int, lengths: Collection[int] = ()) -> int:
         """Of how many texts so many tables (N, M) of a call are; each of its own if none is told.
