@@ -119,6 +119,13 @@ def test_a_decoder_of_another_family(llama, said, tmp_path):
     )
 
 
+def followed(map_, ids):
+    """Of each head, weight on what came after earlier occurrences of the query's token."""
+    places = [[m for m in range(1, n) if ids[m - 1] == ids[n]] for n in range(len(ids))]
+    rows = [map_[:, n, keys].sum(-1) for n, keys in enumerate(places) if keys]
+    return torch.stack(rows).mean(0).tolist() if rows else [None] * len(map_)
+
+
 def test_an_encoder_decoder_is_recorded_over_a_text_and_its_translation(t5, said, tmp_path):
     status, output, _ = said("record", t5, TEXT, "--out", tmp_path / "r")
     assert status == 0
@@ -142,13 +149,18 @@ def test_an_encoder_decoder_is_recorded_over_a_text_and_its_translation(t5, said
     assert (status, error) == (0, "")
     header, *lines = output.splitlines()
     assert header.split()[:3] == ["head", "map", "kind"]
-    assert "induct" not in header
     assert [line.split()[1] for line in lines] == [c.kind for c in calls for _ in range(3)]
     rows = json.loads(said("heads", tmp_path / "r", "--json")[1])
+    for name, maps, tokens in zip(("self", "causal"), parts[:2], (ids, target), strict=True):
+        wanted = [score for map_ in maps for score in followed(map_[0], tokens[0])]
+        assert [row["induction"] for row in rows if row["attention"] == name] == [
+            one and pytest.approx(one, abs=1e-5) for one in wanted
+        ]
     crossing = [row for row in rows if row["attention"] == "cross"]
     assert len(crossing) == 6
     for row in crossing:
         assert row["previous"] is row["local"] is row["self"] is row["distance"] is None
+        assert row["induction"] is row["duplicate"] is None
         assert row["kind"] in ("sink", "broad", "-")
 
 

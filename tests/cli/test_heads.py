@@ -6,9 +6,10 @@ import json
 import pytest
 import torch
 from rich.console import Console
+from torch import nn
 
 import heedful
-from heedful.cli.heads import rows_of
+from heedful.cli.heads import NUMBERS, _listed, rows_of
 from heedful.cli.main import run
 from heedful.cli.record import _heads, certified
 from heedful.errors import SaveError
@@ -254,3 +255,49 @@ def test_a_bar_only_on_a_terminal(trained, said, monkeypatch):
     with progress.share_done("reading the maps") as tell:
         tell(0.5)
     assert "reading the maps" in shown.file.getvalue()
+
+
+class TwoTexts(nn.Module):
+    """A side that reads and a side that writes, as long texts of both, under any names."""
+
+    def __init__(self, reads, writes):
+        super().__init__()
+        self.embed, self.names = nn.Embedding(9, 12), (reads, writes)
+        self.add_module(reads, nn.TransformerEncoderLayer(12, 3, 16, batch_first=True))
+        self.add_module(writes, nn.TransformerDecoderLayer(12, 3, 16, batch_first=True))
+
+    def forward(self, source, target):
+        read, write = (self.get_submodule(name) for name in self.names)
+        return write(self.embed(target), read(self.embed(source)))
+
+
+@pytest.mark.parametrize(
+    ("reads", "writes", "is_sure"),
+    [
+        ("encoder", "decoder", [True, True, False]),
+        ("enc", "decoder", [False] * 3),
+        ("encoder", "dec", [True, False, False]),
+    ],
+)
+def test_each_side_of_an_encoder_decoder_has_its_own_tokens(reads, writes, is_sure):
+    source, target = torch.tensor([[1, 2, 1, 2, 3, 1]]), torch.tensor([[4, 5, 6, 6, 7, 5]])
+    with heedful.record(model := TwoTexts(reads, writes).eval()) as recording:
+        model(source, target)
+    rows = rows_of(recording)[::3]
+    for row, call, ids, sure in zip(rows, recording, (source, target, None), is_sure, strict=True):
+        wanted = None
+        if sure:
+            call.ids = ids[0]
+            wanted = kinds.scores(call)["duplicate"][0].item()
+        assert row["duplicate"] == (wanted and pytest.approx(wanted))
+        assert (row["induction"] is not None) == sure
+
+
+def test_all_columns_of_an_encoder_decoder_fit_into_80_cells():
+    row = {"call": 0, "forward": 0, "attention": "causal", "layer": 11, "head": 11}
+    row |= {"kind": "duplicate"} | dict.fromkeys(NUMBERS, 0.5) | {"distance": 12.34}
+    shown = Console(file=io.StringIO(), width=80)
+    shown.print(_listed([row, row | {"attention": "cross", "head": 10}], None))
+    header, *lines = shown.file.getvalue().splitlines()
+    assert header.split()[-4:] == ["induct", "dupl", "entropy", "dist"]
+    assert len(lines) == 2

@@ -192,12 +192,16 @@ def test_a_decoder_has_its_own_ids_and_never_those_of_the_encoder(pairs, which):
         assert sequence[2].ids is None
 
 
-def test_vectors_in_the_place_of_a_decoders_ids_have_none(pairs):
+def test_vectors_in_the_place_of_ids_have_none(pairs):
     t5, _ = pairs
     with heedful.record(t5) as recording:
         t5(input_ids=IDS, decoder_inputs_embeds=torch.randn(B, N, 16))
     assert torch.equal(recording[0].ids, IDS[0])
     assert recording[1].ids is None
+    with heedful.record(t5) as recording:
+        t5(inputs_embeds=torch.randn(B, N, 16), decoder_input_ids=IDS)
+    assert recording[0].ids is None
+    assert torch.equal(recording[1].ids, IDS[0])
 
 
 class Marked(Words):

@@ -59,7 +59,8 @@ Scores, from 0 to 1, each the mean over the queries that have a choice:
 \b
 A head is called by its highest score where that is 0.4 or more; "local" and "broad" only where no
 other reaches it, and "–" where none does. As a number, "–" is one that says nothing here, such as
-previous in cross-attention; one that says nothing of any head has no column. Where a layer ran
+previous in cross-attention; one that says nothing of any head has no column. In an encoder–decoder
+induction and duplicate are of each side's own tokens. Where a layer ran
 more than once in a pass, call is the place in the recording. Architectures that are not ours need
 transformers.
 """
@@ -130,14 +131,24 @@ def rows_of(
 
     `progress` is told of the share that is done, 0 to 1.
     """
-    # An encoder–decoder reads two texts; which one's tokens a call's keys are is not known for sure
-    translates = any(call.kind == "cross" for call in recording)
     rows = []
-    for i, call in enumerate(recording):
-        known = replace(call, ids=None) if translates else call
+    for i, call in enumerate(_with_sure_ids(recording)):
         part = _part(progress, i, len(recording))
-        rows += [{"call": i, **row} for row in _rows(known, part)]
+        rows += [{"call": i, **row} for row in _rows(call, part)]
     return rows
+
+
+def _with_sure_ids(recording: Recording) -> list[Call]:
+    """The calls; of two texts, with the tokens of the one that their module's name says."""
+    calls = list(recording)
+    if not any(call.kind == "cross" for call in calls):
+        return calls
+    sides = [{"encoder", "decoder"} & set(call.name.split(".")) for call in calls]
+    has_encoder = any("encoder" in side for side in sides)  # else the ids are those it would have
+    return [
+        call if side and has_encoder else replace(call, ids=None)
+        for call, side in zip(calls, sides, strict=True)
+    ]
 
 
 def _rows(call: Call, progress: Callable[[float], None]) -> list[dict[str, Any]]:
@@ -172,6 +183,8 @@ def _listed(rows: list[dict[str, Any]], count: int | None) -> Table:
     columns = ["head", *(SHORT.get(name, name) for name in (*where, "kind", *names))]
     words = ("head", "map", "kind")
     made = table(columns, [], [i for i, name in enumerate(columns) if name not in words])
+    if where:  # 80 cells have room for all
+        made.padding = (0, 1, 0, 0)
     for row in rows[:count]:
         cells = [Text(f"{row['layer']}.{row['head']}"), *(Text(str(row[name])) for name in where)]
         cells.append(Text("–" if row["kind"] == "-" else row["kind"]))

@@ -64,7 +64,8 @@ class Inputs:
         names = WRITTEN_IDS if writes else READ_IDS
         found = [self.tensors[name] for name in names if name in self.tensors][:1]
         if not found and not writes:
-            found = [one for name, one in self.tensors.items() if not _is_other(name)]
+            others = (name for name in self.tensors if name not in WRITTEN_IDS)
+            found = [self.tensors[name] for name in others if not _is_other(name)]
         found = [one for one in found if _are_ids(one)]
         if len(found) != 1:
             return None
