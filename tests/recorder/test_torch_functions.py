@@ -191,7 +191,19 @@ SPELLED = {
     "method": lambda scores: scores.softmax(-1),
     "positive": lambda scores: torch.softmax(scores, scores.ndim - 1),
     "module": nn.Softmax(dim=-1),
+    "a logarithm, raised": lambda scores: nn.functional.log_softmax(scores, -1).exp(),
+    "in place": lambda scores: torch.exp_(scores.log_softmax(dim=-1)),
+    "by definition": lambda scores: torch.exp(scores) / torch.exp(scores).sum(-1, keepdim=True),
+    "raised, and its sum": lambda scores: over_its_sum((scores - scores.amax(-1, True)).exp()),
+    "its sum, unsqueezed": lambda scores: (raised := scores.exp()).div(raised.sum(-1)[..., None]),
+    "divided in place": lambda scores: (raised := scores.exp()).div_(raised.sum(-1, True)),
+    "more than nothing": lambda scores: (raised := scores.exp()) / (raised.sum(-1, True) + 1e-9),
+    "hidden": lambda scores: over_its_sum(scores.exp() * (scores.abs() > 0)),
 }
+
+
+def over_its_sum(raised):
+    return raised / raised.sum(-1, keepdim=True)
 
 
 @pytest.mark.parametrize("flat", [True, False])
@@ -411,6 +423,10 @@ PRODUCTS = {
         mat2=value.flatten(0, 1), input=weights.flatten(0, 1)
     ),
     "einsum": lambda weights, value: torch.einsum("bhqk,bhkd->bhqd", weights, value),
+    "times, and a sum": lambda weights, value: (weights[..., None] * value.unsqueeze(-3)).sum(-2),
+    "times, on the right": lambda weights, value: torch.sum(
+        value[:, :, None] * weights.unsqueeze(-1), dim=3
+    ),
     "a list": lambda weights, value: torch.einsum("bhqk,bhkd->bhqd", [weights, value]),
     "a list, on the right": lambda weights, value: torch.einsum(
         "bhkd,bhqk->bqhd", [value, weights]
@@ -442,6 +458,48 @@ def test_one_text_by_hand_without_an_axis_for_it(lead):
     shows(looked_at(Unbatched(), x), weighed(heads, heads))
 
 
+NONE = {
+    "exp alone": lambda scores, x: (-scores.abs()).exp() @ x,
+    "a gate": lambda scores, x: (scores.exp() / (1 + scores.exp())) @ x,
+    "another norm": lambda scores, x: (e := scores.exp()) / e.norm(dim=-1, keepdim=True) @ x,
+    "another axis": lambda scores, x: (e := scores.exp()) / e.sum(-2, keepdim=True) @ x,
+    "another axis of logarithms": lambda scores, x: scores.log_softmax(-2).exp() @ x,
+    "logarithms": lambda scores, x: scores.log_softmax(-1) @ x,
+    "no sum": lambda scores, x: (scores.softmax(-1)[..., None] * x[:, :, None]).amax(-2),
+    "another sum": lambda scores, x: (scores.softmax(-1)[..., None] * x[:, :, None]).sum(-3),
+    "values of each query": lambda scores, x: (
+        scores.softmax(-1)[..., None] * x[:, :, :, None].expand(2, 3, 5, 5, 4)
+    ).sum(-2),
+    "pooling": lambda scores, x: (scores[:, 0, 0].softmax(-1)[..., None] * x[:, 0]).sum(-2),
+    "in torch.func": lambda scores, x: torch.func.vmap(
+        lambda scores, x: scores.log_softmax(-1).exp() @ x
+    )(scores, x),
+}
+
+
+@pytest.mark.parametrize("way", NONE)
+def test_what_looks_alike_and_is_no_attention(way):
+    class Other(nn.Module):
+        def forward(self, x):
+            found = NONE[way](x @ x.mT, x)
+            return found.sum() + nn.functional.scaled_dot_product_attention(x, x, x)
+
+    recording = looked_at(Other(), torch.randn(2, 3, 5, 4))
+    assert [call.door for call in recording] == ["scaled_dot_product_attention"]
+
+
+def test_halves_of_a_softmax_are_held_by_nobody_else():
+    class Chooses(nn.Module):
+        def forward(self, x):
+            halves = [weakref.ref(x.exp()), weakref.ref(x.log_softmax(-1))]
+            self.held = sum(one() is not None for one in halves)
+            return over_its_sum((x @ x.mT).exp()) @ x
+
+    with heedful.record(model := Chooses()) as recording:
+        model(torch.randn(2, 3, 5, 4))
+    assert (model.held, len(recording)) == (0, 1)
+
+
 def test_heads_of_all_texts_in_one_axis_by_hand():
     class Flat(nn.Module):
         def forward(self, x):
@@ -466,6 +524,7 @@ TWO_AXES = {
     "keywords": lambda weights, value: torch.mm(mat2=value, input=weights),
     "on the right": lambda weights, value: value.mT.mm(weights.mT).mT,
     "a list": lambda weights, value: torch.einsum("qk,kd->qd", [weights, value]),
+    "times, and a sum": lambda weights, value: (weights[..., None] * value).sum(dim=-2),
 }
 
 

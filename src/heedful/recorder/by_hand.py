@@ -15,8 +15,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from heedful.recorder.seen import See, Seen, Texts, of_weights
+from heedful.recorder.softmax import Softmaxes
 
-SOFTMAX = {F.softmax, torch.softmax, Tensor.softmax}
 DROPOUT = {F.dropout, torch.dropout}
 PRODUCT = {
     torch.matmul,
@@ -27,6 +27,7 @@ PRODUCT = {
     Tensor.mm,
     Tensor.__matmul__,
 }
+TIMES, SUM = {torch.mul, Tensor.mul}, {torch.sum, Tensor.sum}
 AT_ONCE = 2  # softmaxes whose products are still to come, as where two sides see each other
 DOOR = "softmax and a product (weights alone)"
 
@@ -41,6 +42,11 @@ class Form(NamedTuple):
     weights: Tensor
     folded: torch.Size | None = None
 
+    @property
+    def is_moved(self) -> bool:
+        """Whether it is each value times its weight, (…, N, M, d), whose sum is to come."""
+        return self.tensor.ndim > self.weights.ndim
+
 
 class ByHand:
     """Follows what a softmax gave, through casts, gates and dropout, up to a product.
@@ -53,13 +59,13 @@ class ByHand:
 
     def __init__(self, see: See, here: Callable[[], bool], texts: Texts) -> None:
         self.see, self.here, self.texts = see, here, texts
+        self._softmaxes = Softmaxes()
         self._followed: list[list[Form]] = []  # a list for each softmax
 
     def follow(self, function: Any, arguments: tuple, keywords: dict, output: Any) -> None:
         """Take in what a function of torch was given and gave."""
-        if function in SOFTMAX:
-            is_map = isinstance(output, Tensor) and output.ndim > 1
-            if is_map and _is_last(arguments, keywords) and self.here():
+        if self._softmaxes.is_one(function, arguments, keywords, output):
+            if self.here():
                 self._followed = [*self._followed[1 - AT_ONCE :], [Form(output, output)]]
             return
         if not self._followed:
@@ -70,11 +76,19 @@ class ByHand:
             return
         forms, form = found
         if function in PRODUCT or function is torch.einsum:
-            self._followed = [other for other in self._followed if other is not forms]
-            self.see(translated, self.texts, form, operands)
+            self._tell(forms, form, operands)
+        elif form.is_moved:
+            if function in SUM and _is_of_keys(arguments, keywords, form.tensor):
+                self._tell(forms, form, [form.tensor])
+        elif function in TIMES and _moves(form.tensor, operands):
+            forms.append(Form(output, form.weights.squeeze(-1)))
         elif _goes_on(output, form.tensor):
             weights = _before_dropout(function, arguments, keywords, output, form)
             forms.append(Form(output, weights, _folded(output, form)))
+
+    def _tell(self, forms: list[Form], form: Form, operands: list[Any]) -> None:
+        self._followed = [other for other in self._followed if other is not forms]
+        self.see(translated, self.texts, form, operands)
 
     def _given(self, operands: list[Any]) -> tuple[list[Form], Form] | None:
         """The form of the weights that is among the operands, and all of its softmax."""
@@ -158,8 +172,17 @@ def _before_dropout(
         return function(*instead, **keywords)  # which may draw, and the model must not notice
 
 
-def _is_last(arguments: tuple, keywords: dict) -> bool:
-    """Whether a softmax goes over the last axis."""
+def _moves(weights: Tensor, operands: list[Any]) -> bool:
+    """Whether weights (…, N, M, 1) are multiplied with values (…, 1, M, d)."""
+    _, other = operands if operands[0] is weights else reversed(operands)
+    if not isinstance(other, Tensor) or other.ndim < 2 or weights.ndim < 3:
+        return False
+    is_of_keys = other.ndim == 2 or other.shape[-3] == 1  # the same for all queries
+    fits = weights.shape[-2:] == (other.shape[-2], 1)
+    return is_of_keys and fits and other.shape[-1] > 1
+
+
+def _is_of_keys(arguments: tuple, keywords: dict, moved: Tensor) -> bool:
+    """Whether a sum goes over the axis of the keys."""
     dim = keywords.get("dim", arguments[1] if len(arguments) > 1 else None)
-    scores = arguments[0] if arguments else keywords.get("input")
-    return isinstance(scores, Tensor) and dim in (-1, scores.ndim - 1)
+    return dim in (-2, moved.ndim - 2)
