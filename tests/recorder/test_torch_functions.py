@@ -199,6 +199,9 @@ SPELLED = {
     "divided in place": lambda scores: (raised := scores.exp()).div_(raised.sum(-1, True)),
     "more than nothing": lambda scores: (raised := scores.exp()) / (raised.sum(-1, True) + 1e-9),
     "hidden": lambda scores: over_its_sum(scores.exp() * (scores.abs() > 0)),
+    "a row that sees nothing": lambda scores: (
+        (raised := scores.exp() * (torch.arange(5) < 4)[:, None]) / (raised.sum(-1, True) + 1e-9)
+    ),
 }
 
 

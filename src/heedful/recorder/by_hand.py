@@ -175,7 +175,7 @@ def _before_dropout(
 def _moves(weights: Tensor, operands: list[Any]) -> bool:
     """Whether weights (…, N, M, 1) are multiplied with values (…, 1, M, d)."""
     _, other = operands if operands[0] is weights else reversed(operands)
-    if not isinstance(other, Tensor) or other.ndim < 2 or weights.ndim < 3:
+    if not isinstance(other, Tensor) or other.ndim < 2:
         return False
     is_of_keys = other.ndim == 2 or other.shape[-3] == 1  # the same for all queries
     fits = weights.shape[-2:] == (other.shape[-2], 1)
