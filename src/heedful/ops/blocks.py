@@ -30,6 +30,7 @@ class Block(NamedTuple):
     allowed: (h or 1, n, m), what may attend; None where all may.
     heads, queries, keys: where it stands in the map.
     shape: (H, N, M) of the map.
+    offset: the position of its first query, see `Causes`.
     has_sink: whether a learned sink takes a share of each row.
     """
 
@@ -44,6 +45,7 @@ class Block(NamedTuple):
     queries: range
     keys: range
     shape: tuple[int, int, int]
+    offset: int
     has_sink: bool
 
     @property
@@ -65,8 +67,7 @@ class Block(NamedTuple):
     @property
     def position(self) -> int:
         """p(n) of the first query, counted from the block's first key."""
-        _, N, M = self.shape
-        return self.queries.start + M - N - self.keys.start
+        return self.queries.start + self.offset - self.keys.start
 
 
 class Allowed(NamedTuple):
@@ -142,8 +143,7 @@ def blocks(
 
 
 def _allowed(of: Causes, queries: range) -> Allowed:
-    _, N, M = of.shape
-    own = queries.start + M - N
+    own, M = queries.start + of.offset, of.shape[-1]
     if of.mask is None:
         return Allowed(range(M), [], ahead=own + 1 < M)
     keys = of.mask.span(queries, of.shape)
@@ -198,6 +198,7 @@ def _block(
         queries,
         allowed.keys,
         of.shape,
+        of.offset,
         has_sink,
     )
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from heedful.ops.masks import Mask
+from heedful.ops.masks import Causal, Combined, Mask, Window
 from heedful.ops.tables import ALL, Index, indices
 
 HIDDEN = -1e30  # a score that no exponent survives, and that, unlike −inf, times a weight of 0 is 0
@@ -53,6 +53,19 @@ class Causes(NamedTuple):
     def shape(self) -> tuple[int, int, int]:
         """(H, N, M)."""
         return self.query.shape[0], self.query.shape[1], self.key.shape[1]
+
+    @property
+    def offset(self) -> int:
+        """At which key the first query stands: p(n) = n + offset.
+
+        The last query stands at the last key, as caches have it; where there are more queries than
+        keys, as a mask with an offset says (that of torch's `is_causal` is 0, the top left).
+        """
+        _, N, M = self.shape
+        parts = self.mask.parts if isinstance(self.mask, Combined) else (self.mask,)
+        offsets = [one.offset for one in parts if isinstance(one, Causal | Window)]
+        told = [offset for offset in offsets if offset is not None]
+        return told[0] if N > M and told else M - N
 
     def in_precision(self) -> Causes:
         """The same in float32 at the least, as scores are computed in fused kernels."""

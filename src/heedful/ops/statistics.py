@@ -1,7 +1,8 @@
 """What one asks of a map, gathered block by block: its definitions, once.
 
 W is the map of one head; rows are queries n (N of them), columns keys m (M). Query n stands at
-position p(n) = n + M − N. A query that may attend to nothing has NaN in every statistic of a row,
+position p(n) = n + M − N; where there are more queries than keys and a mask with an offset,
+n + offset. A query that may attend to nothing has NaN in every statistic of a row,
 and is left out of means.
 
 Each statistic is updated with the blocks of a map, in any order, and can be merged with one that
@@ -214,7 +215,7 @@ class Matching(RowStatistic):
     came after them. NaN for a query that has no such key.
 
     Args:
-        ids: (M,), the token of each key; queries are the last N of them.
+        ids: (M,), the token of each key, and of the query that stands there.
         shift: 0 or more.
     """
 
@@ -228,15 +229,15 @@ class Matching(RowStatistic):
 
     def of(self, block: Block) -> Tensor:
         """(h, n)."""
-        _, N, M = block.shape
-        ids = self.ids.to(block.weights.device)
-        places = torch.arange(M, device=ids.device)
-        own = places[block.rows] + M - N if M >= N else places[block.rows]
-        keys = places[block.columns]
+        ids, M = self.ids.to(block.weights.device), block.shape[-1]
+        stands = torch.arange(len(block.queries), device=ids.device) + block.position
+        own = (stands + block.keys.start).clamp(0, M - 1)
+        keys = torch.arange(M, device=ids.device)[block.columns]
         tokens = ids[(keys - self.shift).clamp(min=0)]
         matches = (tokens == ids[own][:, None]) & (keys >= self.shift) & (keys < own[:, None])
         found = (block.weights * matches.to(block.weights)).sum(dim=-1)
-        has_one = self.first.to(own.device)[own] + self.shift < own
+        is_key = stands + block.keys.start == own  # outside the map, a query has no token
+        has_one = is_key & (self.first.to(own.device)[own] + self.shift < own)
         return torch.where(has_one, found, torch.nan)
 
 

@@ -118,8 +118,7 @@ def _with_a_choice(name: str, values: Tensor, call: Call) -> Tensor:
     least = {"sink": 1, "self": 1, "local": REACH + 1}.get(name, 0)
     if call.kind != "causal":
         return values
-    _, N, M = call.shape
-    position = torch.arange(N, device=values.device) + M - N
+    position = torch.arange(call.shape[1], device=values.device) + call.causes.offset
     return values.masked_fill(position < least, torch.nan)
 
 
