@@ -16,6 +16,7 @@ from torch import Tensor
 
 from heedful.recorder.seen import See, Seen, Texts, of_weights
 from heedful.recorder.softmax import Softmaxes
+from heedful.recorder.spelled import Letters
 
 DROPOUT = {F.dropout, torch.dropout}
 PRODUCT = {
@@ -28,6 +29,7 @@ PRODUCT = {
     Tensor.__matmul__,
 }
 TIMES, SUM = {torch.mul, Tensor.mul}, {torch.sum, Tensor.sum}
+MOVES = {"transpose", "permute", "swapaxes", "swapdims", "movedim", "moveaxis", "t", "__get__"}
 AT_ONCE = 2  # softmaxes whose products are still to come, as where two sides see each other
 DOOR = "softmax and a product (weights alone)"
 
@@ -35,11 +37,15 @@ DOOR = "softmax and a product (weights alone)"
 class Form(NamedTuple):
     """A tensor that the model has made of a softmax's result, and the same before any dropout.
 
-    `folded` is the shape that it had before heads were put among the queries; None where none were.
+    axis: that of the softmax; None where it may have moved.
+    glimpse: a row of what the softmax took, by which others of the same scores are known.
+    folded: the shape that it had before heads were put among the queries; None where none were.
     """
 
     tensor: Tensor
     weights: Tensor
+    axis: int | None
+    glimpse: Tensor | None = None
     folded: torch.Size | None = None
 
     @property
@@ -64,9 +70,12 @@ class ByHand:
 
     def follow(self, function: Any, arguments: tuple, keywords: dict, output: Any) -> None:
         """Take in what a function of torch was given and gave."""
-        if self._softmaxes.is_one(function, arguments, keywords, output):
+        axis = self._softmaxes.axis_of(function, arguments, keywords, output)
+        if axis is not None:
             if self.here():
-                self._followed = [*self._followed[1 - AT_ONCE :], [Form(output, output)]]
+                operands = _operands(arguments, keywords)
+                form = Form(output, output, axis, _glimpse(operands[0]))
+                self._followed = [*self._followed[1 - AT_ONCE :], [form]]
             return
         if not self._followed:
             return
@@ -75,20 +84,36 @@ class ByHand:
         if found is None or not self.here():
             return
         forms, form = found
-        if function in PRODUCT or function is torch.einsum:
-            self._tell(forms, form, operands)
+        if self._is_product(function, operands, form, output):
+            self._tell(forms, form, operands, output)
         elif form.is_moved:
             if function in SUM and _is_of_keys(arguments, keywords, form.tensor):
-                self._tell(forms, form, [form.tensor])
+                self._tell(forms, form, [form.tensor], output)
         elif function in TIMES and _moves(form.tensor, operands):
-            forms.append(Form(output, form.weights.squeeze(-1)))
+            forms.append(Form(output, form.weights.squeeze(-1), None))
         elif _goes_on(output, form.tensor):
             weights = _before_dropout(function, arguments, keywords, output, form)
-            forms.append(Form(output, weights, _folded(output, form)))
+            axis = _axis_after(function, output, form)
+            forms.append(Form(output, weights, axis, folded=_folded(output, form)))
 
-    def _tell(self, forms: list[Form], form: Form, operands: list[Any]) -> None:
-        self._followed = [other for other in self._followed if other is not forms]
-        self.see(translated, self.texts, form, operands)
+    def _tell(self, forms: list[Form], form: Form, operands: list[Any], output: Tensor) -> None:
+        others = [other for other in self._followed if other is not forms]
+        if any(_are_factors(forms[0], other[0]) for other in others):
+            self._followed = []
+            self.see(_of_factors)
+        else:
+            self._followed = others
+            self.see(translated, self.texts, form, operands, output)
+
+    def _is_product(self, function: Any, operands: list[Any], form: Form, output: Tensor) -> bool:
+        """Whether weights are multiplied with values, and added up over the softmax's axis."""
+        if function in PRODUCT:
+            axis = form.tensor.ndim - (1 if operands[0] is form.tensor else 2)
+            return form.axis in (axis, None)
+        if function is not torch.einsum:
+            return False
+        letters = Letters.of(operands, form.tensor, output)
+        return letters is None or letters.is_sum_over(form.axis, form.tensor, self.texts)
 
     def _given(self, operands: list[Any]) -> tuple[list[Form], Form] | None:
         """The form of the weights that is among the operands, and all of its softmax."""
@@ -104,14 +129,17 @@ class ByHand:
         )
 
 
-def translated(texts: Texts, form: Form, operands: list[Any]) -> Seen:
+def translated(texts: Texts, form: Form, operands: list[Any], output: Tensor) -> Seen:
     """The weights of a product as all doors tell a call."""
-    spelled = operands.pop(0).replace(" ", "") if isinstance(operands[0], str) else None
-    is_left = operands[0] is form.tensor
-    if spelled is not None:
-        weights = _spelled(spelled, form, is_left)
+    letters = Letters.of(operands, form.tensor, output)
+    if letters is not None:
+        weights = letters.in_order(form.weights, texts)
+    elif operands[0] is form.tensor:
+        weights = _of_groups(form.weights, operands[1:])
+    elif isinstance(operands[0], str):
+        weights = form.weights
     else:
-        weights = form.weights if is_left else form.weights.mT
+        weights = _of_groups(form.weights.mT, operands[:1])
     if form.folded is not None and weights.shape[-1] == form.folded[-1]:
         weights = weights.reshape(form.folded)
     if weights.ndim == 3:
@@ -122,16 +150,37 @@ def translated(texts: Texts, form: Form, operands: list[Any]) -> Seen:
     return of_weights(weights[(None,) * (4 - weights.ndim)], DOOR)
 
 
-def _spelled(equation: str, form: Form, is_left: bool) -> Tensor:
-    """The weights with their axes in order, (…, N, M), as the letters of an einsum say."""
-    given, _, made = equation.partition("->")
-    own, other = given.split(",") if is_left else reversed(given.split(","))
-    keys = [axis for axis in own if axis in other and axis not in made]
-    queries = [axis for axis in own if axis in made and axis not in other]
-    if "." in equation or len(keys) != 1 or len(queries) != 1:
-        return form.weights
-    lead = [axis for axis in own if axis not in (*keys, *queries)]
-    return form.weights.permute([own.index(axis) for axis in (*lead, *queries, *keys)])
+def _glimpse(scores: Any) -> Tensor | None:
+    """The first row of scores."""
+    if not isinstance(scores, Tensor) or not scores.numel():
+        return None
+    return scores.detach()[(0,) * (scores.ndim - 1)].clone()
+
+
+def _are_factors(one: Form, other: Form) -> bool:
+    """Whether two softmaxes are those of linear attention: of queries, and of keys over all places.
+
+    Two of the same scores, one for each side of a cross-attention, are not.
+    """
+    first, second = one.tensor.shape, other.tensor.shape
+    if one.glimpse is None or other.glimpse is None or first[:-2] != second[:-2]:
+        return False
+    is_over_both = {one.axis, other.axis} == {len(first) - 2, len(first) - 1}
+    if not is_over_both or not {*first[-2:]} & {*second[-2:]}:
+        return False
+    return first != second or not bool((one.glimpse == other.glimpse).any())
+
+
+def _of_factors() -> Seen:
+    raise TypeError("linear attention: a softmax of queries, one of keys, and no map of the two")
+
+
+def _of_groups(weights: Tensor, others: list[Any]) -> Tensor:
+    """Heads that share values as one axis with the key heads before it."""
+    if weights.ndim != 5 or weights.shape[2] == 1 or not others or others[0].ndim != 5:
+        return weights
+    is_shared = others[0].shape[2] == 1 or others[0].stride(2) == 0
+    return weights.flatten(1, 2) if is_shared else weights
 
 
 def _operands(arguments: tuple, keywords: dict) -> list[Any]:
@@ -152,11 +201,23 @@ def _folded(output: Tensor, form: Form) -> torch.Size | None:
     return before.shape if torch.equal(output.reshape(before.shape), before) else None
 
 
+def _axis_after(function: Any, output: Tensor, form: Form) -> int | None:
+    """That of the softmax after one more function; None where it may have moved."""
+    before = form.tensor
+    if form.axis is None or getattr(function, "__name__", "") in MOVES:
+        return None
+    if output.ndim == before.ndim and output.shape[form.axis] == before.shape[form.axis]:
+        return form.axis
+    is_last = form.axis == before.ndim - 1 and output.shape[-1] == before.shape[-1]
+    return output.ndim - 1 if is_last else None
+
+
 def _goes_on(output: Any, form: Tensor) -> bool:
     """Whether weights are still weights: as many, or without the last keys, such as a sink's."""
     if not isinstance(output, Tensor) or not output.is_floating_point():
         return False
-    return output.numel() == form.numel() or output.shape[:-1] == form.shape[:-1]
+    is_part = output.shape[:-1] == form.shape[:-1] and output.shape[-1] < form.shape[-1]
+    return output.numel() == form.numel() or is_part
 
 
 def _before_dropout(

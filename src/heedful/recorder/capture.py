@@ -17,7 +17,8 @@ from heedful.recorder.layout import Layout, row_of, take
 from heedful.recorder.recognise import is_causal
 from heedful.recorder.seen import Seen, of_sequence
 
-CROSSING = ("cross", "encoder_attn", "encdec")  # in the names of modules
+# In the names of modules
+CROSSING = ("cross", "encoder_attn", "encdec", "enc_dec", "enc_attn", "src_attn")
 
 
 def _nothing() -> None:

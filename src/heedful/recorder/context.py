@@ -23,6 +23,11 @@ from heedful.recorder.recording import Recording
 from heedful.recorder.seen import Seen
 from heedful.recorder.shared import Shared
 
+NOTHING = (
+    "no scaled_dot_product_attention, no nn.MultiheadAttention, no softmax and product after it; "
+    "linear and graph attention and state spaces have no map of queries × keys"
+)
+
 
 @contextmanager
 def record(
@@ -81,7 +86,7 @@ def record(
             )
         yield recording
     if running.forward >= 0 and not (recorder.names or recording.missed):
-        recording.miss(type(model).__name__, LookupError("it has none that a door sees"))
+        recording.miss(type(model).__name__, LookupError(NOTHING))
     choices.check_layers(recorder.names.values())
 
 
@@ -178,7 +183,8 @@ class _Recorder:
 
     def _kind(self, seen: Seen, name: str, layouts: list[Layout]) -> str:
         """As the call says; keys that have grown by the queries since the last call are a cache."""
-        *_, N, M = seen.shape
+        N = seen.shape[2]
+        M = max((len(one.keys) for one in layouts), default=0)  # a cache may have room for more
         forward, kind = self.running.forward, kind_of(seen, name, layouts)
         before, last = self._lengths.get(name, (M, forward))
         self._lengths[name] = M, forward

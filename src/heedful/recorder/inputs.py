@@ -17,11 +17,13 @@ from heedful.recorder.seen import Real, Seen
 
 # Which of the keys there are, or of the side that reads, are real ...
 READ = ("attention_mask", "keep", "source_keep", "encoder_attention_mask", "memory_keep")
+# ... or may tell so, where the call hides the others from every query
+GUESSED = ("mask", "src_mask", "padding_mask", "src_key_padding_mask", "key_padding_mask")
 # ... and of the side that writes, in an encoder–decoder
 WRITTEN = ("decoder_attention_mask", "target_keep", "keep")
 READ_IDS, WRITTEN_IDS = (
-    ("input_ids", "ids", "source", "idx", "tokens"),
-    ("decoder_input_ids", "target"),
+    ("input_ids", "ids", "source", "src", "idx", "tokens"),
+    ("decoder_input_ids", "target", "tgt", "trg"),
 )
 NO_IDS = ("mask", "type", "segment", "position", "label", "target", "keep")  # parts of other names
 
@@ -45,13 +47,19 @@ class Inputs:
         _, _, N, M = seen.shape
         if seen.real is not None:
             return seen.real
-        if seen.cross:
-            return Real(self._told(READ, M), self._told(WRITTEN, N))
-        names = WRITTEN if writes else READ
+        names = WRITTEN if writes and not seen.cross else READ
         keys = self._told(names, M)
-        if keys is not None:
-            return Real(None if _is_table(keys, seen) else keys)
-        return self._so_far(names, N, M)
+        is_guess = keys is None and names is READ
+        if is_guess:
+            keys = self._told(GUESSED, M)
+        if seen.cross:
+            return Real(keys, self._told(WRITTEN, N), is_guess)
+        if keys is None:
+            return self._so_far(names, N, M)
+        if _is_table(keys, seen):
+            return Real()
+        all_of_another = keys.new_ones(len(keys), N) if self._crosses(N, M) else None
+        return Real(keys, all_of_another, is_guess)
 
     def ids(self, seen: Seen, writes: bool) -> Tensor | None:
         """(texts, M), the tokens of the keys, where the model was given as many ids.
@@ -86,15 +94,17 @@ class Inputs:
         first = next((one for one in self.tensors.values() if one.ndim), None)
         if first is None:
             return rows
-        texts = _texts(first, lengths)
+        texts = texts_of(first, lengths)
         return texts if texts and rows % texts == 0 else rows
 
     def _told(self, names: tuple[str, ...], length: int) -> Tensor | None:
         texts = self.texts(0)
         for name in names:
             mask = self.tensors.get(name)
-            if mask is not None and mask.shape == (texts, length):
-                return self._keep(name, mask)
+            if mask is None or mask.ndim not in (2, 3) or mask.numel() != texts * length:
+                continue
+            if (len(mask), mask.shape[-1]) == (texts, length):  # with axes of one between, or not
+                return self._keep(name, mask.reshape(texts, length))
         return None
 
     def _so_far(self, names: tuple[str, ...], N: int, M: int) -> Real:
@@ -114,6 +124,13 @@ class Inputs:
                 return Real(self._padded.setdefault((name, M), keys))
         return Real()
 
+    def _crosses(self, N: int, M: int) -> bool:
+        """Whether keys are a text of their own: queries that follow a cache are fewer, and the pass
+        is given them alone."""
+        masks = (*READ, *WRITTEN, *GUESSED)
+        given = [one for name, one in self.tensors.items() if name not in masks and one.ndim > 1]
+        return N > M or (N < M and any(one.shape[1] == M for one in given))
+
     def _has_cache(self) -> bool:
         return any(
             ("past" in name or "cache" in name) and not isinstance(one, bool | Tensor | None)
@@ -124,11 +141,12 @@ class Inputs:
         """True for real tokens; one tensor for all layers."""
         if name not in self._kept:
             is_added = mask.is_floating_point() and bool((mask < 0).any())
-            self._kept[name] = mask == 0 if is_added else mask.bool()
+            self._kept[name] = mask == 0 if is_added or "padding" in name else mask.bool()
         return self._kept[name]
 
 
-def _texts(given: Tensor, lengths: Collection[int]) -> int:
+def texts_of(given: Tensor, lengths: Collection[int]) -> int:
+    """Of how many texts a tensor is, which stand before, or after as many positions."""
     if given.ndim == 1 or (given.ndim == 2 and not _are_ids(given) and len(given) in lengths):
         return 1  # one text, of ids or of vectors
     if given.ndim in (2, 3) and len(given) in lengths and given.shape[1] not in lengths:

@@ -66,7 +66,8 @@ def _layout(seen: Seen, sequence: int, real: Real) -> Layout:
     _, H, N, M = seen.shape
     queries, keys = torch.arange(N), torch.arange(M)
     real_queries, real_keys = _real(seen, sequence, real)
-    if len(real_keys) == M or _hides(seen, sequence, real_queries, real_keys):
+    asking = queries if real.is_guess else real_queries
+    if len(real_keys) == M or _hides(seen, sequence, asking, real_keys):
         queries, keys = real_queries, real_keys
     mask = _mask_of(seen, sequence, queries, keys)
     end = _end(mask, (H, len(queries), len(keys)), seen.query.device)

@@ -9,9 +9,9 @@ from types import FrameType, TracebackType
 from typing import Any, NamedTuple
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from heedful.recorder.inputs import Inputs
+from heedful.recorder.inputs import Inputs, texts_of
 
 SENSES = ("vision", "visual", "image", "audio", "speech")  # in the names of modules
 
@@ -22,6 +22,7 @@ class Frame(NamedTuple):
     name: str
     module: nn.Module
     call: FrameType
+    given: Tensor | None  # the first of its arguments that is a tensor
 
 
 class Running:
@@ -75,7 +76,7 @@ class Running:
     @property
     def name(self) -> str:
         """The name of the innermost running module; that of its class where it is the model."""
-        name, module, _ = self.stack[-1]
+        name, module, *_ = self.stack[-1]
         if name in ("", "_orig_mod"):
             return type(getattr(module, "_orig_mod", module)).__name__
         return ".".join(part for part in name.split(".") if part != "_orig_mod")
@@ -93,7 +94,13 @@ class Running:
 
     def texts(self, rows: int, lengths: Collection[int]) -> int:
         """Of how many texts so many tables (N, M) of a call are, as the pass was given them."""
-        return self.inputs.texts(rows, lengths)
+        texts = self.inputs.texts(rows, lengths)
+        for frame in reversed(self.stack):  # which may part them: windows ride in the batch
+            if frame.given is not None and frame.given.ndim > 2:
+                inner = texts_of(frame.given, lengths)
+                if inner < rows:
+                    return inner if inner % texts == 0 and rows % inner == 0 else texts
+        return texts
 
     def _entering(self, name: str):
         def enter(module: nn.Module, arguments: tuple, keywords: dict) -> None:
@@ -102,7 +109,8 @@ class Running:
             self._drop_ended()
             if not self.stack and torch._C._current_graph_task_id() == -1:
                 self._begin(name, module, arguments, keywords)
-            self.stack.append(Frame(name, module, sys._getframe(1)))
+            given = next((one for one in arguments if isinstance(one, Tensor)), None)
+            self.stack.append(Frame(name, module, sys._getframe(1), given))
 
         return enter
 

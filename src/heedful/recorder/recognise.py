@@ -56,8 +56,12 @@ def _any(table: Tensor) -> Mask:
 def _if_causal(found: Mask, table: Tensor) -> Mask:
     """With what is known besides, where nothing is seen ahead: it is skipped then."""
     N, M = table.shape[-2:]
-    has_later = N == 1 or bool(table.triu(1 + M - N).any())
-    return found if has_later else Causal(M - N) & found
+    if N == 1 or bool(table.triu(1 + M - N).any()):
+        return found
+    if N < M:  # a few queries before many keys may be a pool's, which stand at no place among them
+        sees_itself = table.diagonal(M - N, -2, -1) | ~table.any(dim=-1)
+        return Causal(M - N) & found if bool(sees_itself.all()) else found
+    return Causal(M - N) & found
 
 
 def _guesses(table: Tensor) -> list[Mask]:

@@ -27,11 +27,13 @@ class Real(NamedTuple):
     """True for real tokens: keys (R, M) and queries (R, N); None where nothing was told.
 
     A row is of as many sequences of the call as there are for it. In self-attention the queries
-    follow from the keys, at whose positions they stand.
+    follow from the keys, at whose positions they stand. `is_guess`: only if the others are seen by
+    no query at all.
     """
 
     keys: Tensor | None = None
     queries: Tensor | None = None
+    is_guess: bool = False
 
 
 @dataclass

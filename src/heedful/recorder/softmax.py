@@ -1,4 +1,4 @@
-"""A softmax over the last axis: torch's own, and other spellings, known by what they come to."""
+"""A softmax over some axis: torch's own, and other spellings, known by what they come to."""
 
 from __future__ import annotations
 
@@ -28,26 +28,23 @@ class Softmaxes:
     def __init__(self) -> None:
         self._halves: list[weakref.ref[Tensor]] = []
 
-    def is_one(self, function: Any, arguments: tuple, keywords: dict, output: Any) -> bool:
-        """Whether what a function gave are weights."""
+    def axis_of(self, function: Any, arguments: tuple, keywords: dict, output: Any) -> int | None:
+        """The axis of the softmax that a function has made, None where it made none.
+
+        Of other spellings those over the last axis are known.
+        """
         if function not in ANY or not isinstance(output, Tensor) or output.ndim < 2:
-            return False
+            return None
         if function in SOFTMAX:
-            return _is_last(arguments, keywords)
+            dim = keywords.get("dim", arguments[1] if len(arguments) > 1 else None)
+            return dim % output.ndim if isinstance(dim, int) else None
         given = (*arguments, *keywords.values())
         is_of_half = any(half() is one for half in self._halves for one in given)
         if is_of_half and function in WHOLE and _sums_to_one(output):
-            return True
+            return output.ndim - 1
         if is_of_half or function in HALF:
             self._halves = [*self._halves[1 - AT_ONCE :], weakref.ref(output)]
-        return False
-
-
-def _is_last(arguments: tuple, keywords: dict) -> bool:
-    """Whether a softmax goes over the last axis."""
-    dim = keywords.get("dim", arguments[1] if len(arguments) > 1 else None)
-    scores = arguments[0] if arguments else keywords.get("input")
-    return isinstance(scores, Tensor) and dim in (-1, scores.ndim - 1)
+        return None
 
 
 def _sums_to_one(weights: Tensor) -> bool:
