@@ -221,7 +221,7 @@ def recording_alone(tokens: int, rounds: int) -> None:
             raise SystemExit("a recorded model gives another output")
 
     plain()
-    turns = Turns({"plain sdpa": plain, "recorded": recording}, rounds + 2)
+    turns = Turns({"plain sdpa": plain, "recorded": recording}, 2 * rounds + 1)
     print("\nthe forward pass alone; the recorded one gave the same output, bit for bit")
     for name in turns.seconds:
         print(f"{name:44}{turns.median(name):9.2f} s")
