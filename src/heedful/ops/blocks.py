@@ -211,7 +211,7 @@ def _fill_scores(
     sharing = slice(heads.start // group, heads.stop // group)
     # Heads that share a key head are rows of one product, which scales as it goes
     key = of.key[sharing, columns]
-    query = of.query[heads, rows].reshape(len(key), -1, key.shape[-1])
+    query = of.query[heads, rows].reshape(len(key), group * len(queries), key.shape[-1])
     out = scores.view(*query.shape[:2], len(allowed.keys))
     torch.baddbmm(out, query, key.mT, beta=0, alpha=of.scale, out=out)
     if of.cap is not None:

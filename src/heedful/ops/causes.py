@@ -125,7 +125,8 @@ def _run(indices: Tensor) -> slice | Tensor:
     """Indices in a row as a slice, of which torch makes no copy."""
     first = int(indices[0]) if len(indices) else 0
     end = first + len(indices)
-    return slice(first, end) if torch.equal(indices, torch.arange(first, end)) else indices
+    run = torch.arange(first, end, device=indices.device)
+    return slice(first, end) if torch.equal(indices, run) else indices
 
 
 def unrounded(tensor: Tensor) -> torch.autocast:

@@ -30,6 +30,10 @@ PRODUCT = {
 }
 TIMES, SUM = {torch.mul, Tensor.mul}, {torch.sum, Tensor.sum}
 MOVES = {"transpose", "permute", "swapaxes", "swapdims", "movedim", "moveaxis", "t", "__get__"}
+MOVES |= {"div", "div_", "true_divide"}  # by sums over another axis, as of slots
+# What makes no weights of weights, costs much, or changes its module
+ONCE = {F.linear, F.conv1d, F.conv2d, F.conv3d, F.batch_norm, F.instance_norm}
+STEPS = 8  # of a softmax's result that are held: what is long followed is no attention
 AT_ONCE = 2  # softmaxes whose products are still to come, as where two sides see each other
 DOOR = "softmax and a product (weights alone)"
 
@@ -69,7 +73,14 @@ class ByHand:
         self._followed: list[list[Form]] = []  # a list for each softmax
 
     def follow(self, function: Any, arguments: tuple, keywords: dict, output: Any) -> None:
-        """Take in what a function of torch was given and gave."""
+        """Take in what a function of torch was given and gave; never ends the pass it watches."""
+        try:
+            self._follow(function, arguments, keywords, output)
+        except Exception as error:
+            self._followed = []
+            self.see(_failed, error)
+
+    def _follow(self, function: Any, arguments: tuple, keywords: dict, output: Any) -> None:
         axis = self._softmaxes.axis_of(function, arguments, keywords, output)
         if axis is not None:
             if self.here():
@@ -95,6 +106,7 @@ class ByHand:
             weights = _before_dropout(function, arguments, keywords, output, form)
             axis = _axis_after(function, output, form)
             forms.append(Form(output, weights, axis, folded=_folded(output, form)))
+            del forms[1:-STEPS]
 
     def _tell(self, forms: list[Form], form: Form, operands: list[Any], output: Tensor) -> None:
         others = [other for other in self._followed if other is not forms]
@@ -120,7 +132,7 @@ class ByHand:
         return next(
             (
                 (forms, form)
-                for forms in self._followed
+                for forms in reversed(self._followed)
                 for one in operands
                 for form in reversed(forms)
                 if one is form.tensor
@@ -151,24 +163,30 @@ def translated(texts: Texts, form: Form, operands: list[Any], output: Tensor) ->
 
 
 def _glimpse(scores: Any) -> Tensor | None:
-    """The first row of scores."""
+    """The first and the last row of scores, of which padding may hide one."""
     if not isinstance(scores, Tensor) or not scores.numel():
         return None
-    return scores.detach()[(0,) * (scores.ndim - 1)].clone()
+    return scores.detach()[(0,) * (scores.ndim - 2)][[0, -1]]
 
 
-def _are_factors(one: Form, other: Form) -> bool:
-    """Whether two softmaxes are those of linear attention: of queries, and of keys over all places.
+def _are_factors(keys: Form, queries: Form) -> bool:
+    """Whether two softmaxes are those of linear attention: of keys over all places, and of queries.
 
-    Two of the same scores, one for each side of a cross-attention, are not.
+    Two of the same scores, one for each side of a cross-attention, are not: rows of them are equal
+    but for a mask, where those of others are so by chance, or where they are 0.
     """
-    first, second = one.tensor.shape, other.tensor.shape
-    if one.glimpse is None or other.glimpse is None or first[:-2] != second[:-2]:
+    one, other = keys.tensor.shape, queries.tensor.shape
+    if keys.glimpse is None or queries.glimpse is None or keys.axis in (None, queries.axis):
         return False
-    is_over_both = {one.axis, other.axis} == {len(first) - 2, len(first) - 1}
-    if not is_over_both or not {*first[-2:]} & {*second[-2:]}:
+    unequal = [axis for axis, size in enumerate(one) if [size] != [*other[axis : axis + 1]]]
+    if len(one) != len(other) or unequal not in ([], [keys.axis]) or other[keys.axis] == 1:
         return False
-    return first != second or not bool((one.glimpse == other.glimpse).any())
+    same = (keys.glimpse == queries.glimpse) & (keys.glimpse != 0) if not unequal else None
+    return same is None or int(same.sum()) <= same.numel() // 8
+
+
+def _failed(error: Exception) -> Seen:
+    raise error
 
 
 def _of_factors() -> Seen:
@@ -225,7 +243,7 @@ def _before_dropout(
 ) -> Tensor:
     if function in DROPOUT:
         return form.weights
-    if form.weights is form.tensor:
+    if form.weights is form.tensor or function in ONCE:
         return output
     weights = form.weights.clone() if output is form.tensor else form.weights
     instead = (weights if one is form.tensor else one for one in arguments)

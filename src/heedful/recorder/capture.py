@@ -18,7 +18,7 @@ from heedful.recorder.recognise import is_causal
 from heedful.recorder.seen import Seen, of_sequence
 
 # In the names of modules
-CROSSING = ("cross", "encoder_attn", "encdec", "enc_dec", "enc_attn", "src_attn")
+CROSSING = ("cross", "encoder_attn", "encdec", "enc_dec", "src_attn")
 
 
 def _nothing() -> None:

@@ -58,8 +58,10 @@ class Inputs:
             return self._so_far(names, N, M)
         if _is_table(keys, seen):
             return Real()
-        all_of_another = keys.new_ones(len(keys), N) if self._crosses(N, M) else None
-        return Real(keys, all_of_another, is_guess)
+        if not self._crosses(N, M):
+            return Real(keys, None, is_guess)
+        every = keys.new_ones(len(keys), N)  # one for all layers, which share what is made of it
+        return Real(keys, self._padded.setdefault(("", N), every), is_guess)
 
     def ids(self, seen: Seen, writes: bool) -> Tensor | None:
         """(texts, M), the tokens of the keys, where the model was given as many ids.
@@ -72,8 +74,9 @@ class Inputs:
         names = WRITTEN_IDS if writes else READ_IDS
         found = [self.tensors[name] for name in names if name in self.tensors][:1]
         if not found and not writes:
-            others = (name for name in self.tensors if name not in WRITTEN_IDS)
-            found = [self.tensors[name] for name in others if not _is_other(name)]
+            given = [name for name in self.tensors if not _is_other(name)]
+            read = [name for name in given if name not in WRITTEN_IDS] or given
+            found = [self.tensors[name] for name in read]
         found = [one for one in found if _are_ids(one)]
         if len(found) != 1:
             return None
@@ -94,7 +97,7 @@ class Inputs:
         first = next((one for one in self.tensors.values() if one.ndim), None)
         if first is None:
             return rows
-        texts = texts_of(first, lengths)
+        texts = texts_in(first, lengths)
         return texts if texts and rows % texts == 0 else rows
 
     def _told(self, names: tuple[str, ...], length: int) -> Tensor | None:
@@ -145,7 +148,7 @@ class Inputs:
         return self._kept[name]
 
 
-def texts_of(given: Tensor, lengths: Collection[int]) -> int:
+def texts_in(given: Tensor, lengths: Collection[int]) -> int:
     """Of how many texts a tensor is, which stand before, or after as many positions."""
     if given.ndim == 1 or (given.ndim == 2 and not _are_ids(given) and len(given) in lengths):
         return 1  # one text, of ids or of vectors

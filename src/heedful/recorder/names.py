@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from heedful.recorder.inputs import Inputs, texts_of
+from heedful.recorder.inputs import Inputs, texts_in
 
 SENSES = ("vision", "visual", "image", "audio", "speech")  # in the names of modules
 
@@ -97,9 +97,10 @@ class Running:
         texts = self.inputs.texts(rows, lengths)
         for frame in reversed(self.stack):  # which may part them: windows ride in the batch
             if frame.given is not None and frame.given.ndim > 2:
-                inner = texts_of(frame.given, lengths)
+                inner = texts_in(frame.given, lengths)
                 if inner < rows:
-                    return inner if inner % texts == 0 and rows % inner == 0 else texts
+                    fits = inner % texts == 0 or not self.inputs.tensors  # a dictionary, say
+                    return inner if fits and rows % inner == 0 else texts
         return texts
 
     def _entering(self, name: str):

@@ -16,7 +16,7 @@ HALF = {F.log_softmax, torch.log_softmax, Tensor.log_softmax, *EXP}
 HIDING = {torch.mul, Tensor.mul, torch.where, torch.masked_fill, Tensor.masked_fill}
 WHOLE = {torch.div, Tensor.div, Tensor.div_, torch.true_divide, Tensor.true_divide, *EXP}
 ANY = SOFTMAX | HALF | HIDING | WHOLE
-AT_ONCE = 4  # halves that are remembered, where the model itself still has them
+REMEMBERED = 4  # halves that are remembered, where the model itself still has them
 
 
 class Softmaxes:
@@ -38,12 +38,12 @@ class Softmaxes:
         if function in SOFTMAX:
             dim = keywords.get("dim", arguments[1] if len(arguments) > 1 else None)
             return dim % output.ndim if isinstance(dim, int) else None
-        given = (*arguments, *keywords.values())
+        given = [one for one in (*arguments, *keywords.values()) if one is not None]
         is_of_half = any(half() is one for half in self._halves for one in given)
         if is_of_half and function in WHOLE and _sums_to_one(output):
             return output.ndim - 1
         if is_of_half or function in HALF:
-            self._halves = [*self._halves[1 - AT_ONCE :], weakref.ref(output)]
+            self._halves = [*self._halves[1 - REMEMBERED :], weakref.ref(output)]
         return None
 
 

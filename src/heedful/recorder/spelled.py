@@ -9,7 +9,7 @@ from torch import Tensor
 
 from heedful.recorder.seen import Texts
 
-DOTS = "ABCDEFGH"  # letters for what stands for "...", the last ones first
+DOTS = "01234567"  # for what stands for "...", the last ones first
 
 
 class Letters(NamedTuple):
@@ -53,34 +53,56 @@ class Letters(NamedTuple):
         place = self.own.index(self.keys[0])
         rows = weights.numel() // max(1, weights.shape[place])
         is_of_texts = bool(self.queries) or texts(rows, ()) == rows
-        return axis in (place, None) and is_of_texts
+        is_of_pairs = self._query(weights) is not None  # with values of each query's own
+        return axis in (place, None) and (is_of_texts or is_of_pairs)
+
+    def _query(self, weights: Tensor) -> str | None:
+        """The axis of the queries: that of the weights alone.
+
+        Where there are several, or none, as values of each query's own leave it, one that is as
+        long as the keys, and is not the first, or has one query; the others are of heads.
+        """
+        size = dict(zip(self.own, weights.shape, strict=True))
+        own, M = self.queries, size[self.keys[0]]
+        if len(own) == 1:
+            return own[0]
+        alike = [axis for axis in self.own if axis in self.made and size[axis] == M]
+        later = [axis for axis in alike if axis != self.own[0]]
+        likely = later or [axis for axis in own if axis in alike or size[axis] == 1] or own
+        return likely[-1] if likely else None
 
     def in_order(self, weights: Tensor, texts: Texts) -> Tensor:
         """The weights as (…, N, M).
 
-        Axes that stand after the queries in what comes out are of heads, and so are all where no
-        axis is as long as there are texts.
+        Of the other axes, those that come to as many as there are texts are of texts; else those
+        that stand before the queries in what comes out, and where all do, all but the last.
         """
-        own, made, keys = self.own, self.made, self.keys
-        queries = self.queries[-1:]  # the others are of heads that share values
-        size = dict(zip(own, weights.shape, strict=True))
-        lead = [axis for axis in own if axis not in (*keys, *queries)]
-        ordered = weights.permute([own.index(axis) for axis in (*lead, *queries, *keys)])
-        if not queries:
-            return ordered.reshape(-1, 1, 1, size[keys[0]])
-        place = made.index(queries[0])
-        if any(axis not in made for axis in lead) or all(made.index(axis) < place for axis in lead):
-            return ordered
-        lead.sort(key=made.index)
-        batch = [axis for axis in lead if made.index(axis) < place]
-        if not batch:
-            N, M = size[queries[0]], size[keys[0]]
-            B = texts(weights.numel() // max(1, N * M), (N, M))
-            batch = next((lead[: i + 1] for i, axis in enumerate(lead[:-1]) if size[axis] == B), [])
+        own, [key], query = self.own, self.keys, self._query(weights)
+        if query is None:
+            return weights.movedim(own.index(key), -1).reshape(
+                -1, 1, 1, weights.shape[own.index(key)]
+            )
+        lead = sorted((axis for axis in own if axis not in (key, query)), key=self.made.find)
+        if len(lead) < 2:  # of texts, of heads, or of both in one
+            return weights.permute([own.index(axis) for axis in (*lead, query, key)])
+        batch = self._batch(lead, query, weights, texts)
         heads = [axis for axis in lead if axis not in batch]
-        ordered = weights.permute([own.index(axis) for axis in (*batch, *heads, *queries, *keys)])
-        count = math.prod(size[axis] for axis in batch)
-        return ordered.reshape(count, -1, *ordered.shape[-2:])
+        ordered = weights.permute([own.index(axis) for axis in (*batch, *heads, query, key)])
+        return ordered.reshape(math.prod(ordered.shape[: len(batch)]), -1, *ordered.shape[-2:])
+
+    def _batch(self, lead: list[str], query: str, weights: Tensor, texts: Texts) -> list[str]:
+        """Which of the axes that are neither of queries nor of keys are of texts."""
+        size = dict(zip(self.own, weights.shape, strict=True))
+        is_grouped = len(lead) > 2 and any(axis in self.queries for axis in lead)
+        before = [axis for axis in lead if self.made.find(axis) < self.made.index(query)]
+        batch = before[:-1] if before == lead else before
+        if len(lead) > 2 and not is_grouped and batch:
+            return batch
+        rows = math.prod(size[axis] for axis in lead)
+        count = texts(rows, (size[query], size[self.keys[0]]))
+        some = [lead[:i] for i in range(1, len(lead))] + [[axis] for axis in lead]
+        fits = (one for one in some if math.prod(size[axis] for axis in one) == count)
+        return next(fits, batch)
 
 
 def _opened(part: str, axes: int) -> str:
