@@ -192,6 +192,28 @@ def test_a_decoder_has_its_own_ids_and_never_those_of_the_encoder(pairs, which):
         assert sequence[2].ids is None
 
 
+class Translates(nn.Module):
+    """An encoder and a decoder that attend each to its own text."""
+
+    def __init__(self, names):
+        super().__init__()
+        self.encoder, self.decoder = Words(), Words()
+        self.names = names
+
+    def forward(self, **texts):
+        read, written = self.names
+        return self.encoder(texts[read]), self.decoder(texts[written])
+
+
+@pytest.mark.parametrize("names", [("src", "tgt"), ("src", "trg"), ("source", "target")])
+def test_ids_of_both_sides_by_the_names_that_they_have(names):
+    written = (IDS + 5) % 17 + 3
+    with heedful.record(model := Translates(names)) as recording:
+        model(languages=IDS * 0, **dict(zip(names, (IDS, written), strict=True)))
+    for b, (read, wrote) in enumerate(recording.sequences):
+        assert (read.ids.tolist(), wrote.ids.tolist()) == (IDS[b].tolist(), written[b].tolist())
+
+
 def test_vectors_in_the_place_of_ids_have_none(pairs):
     t5, _ = pairs
     with heedful.record(t5) as recording:

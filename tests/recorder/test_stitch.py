@@ -8,6 +8,7 @@ import pytest
 import torch
 import transformers
 from peaked import pair
+from torch import nn
 
 import heedful
 from heedful.errors import RunError
@@ -302,3 +303,47 @@ def test_under_autocast_the_tolerance_is_that_of_the_narrow_type(llama):
     assert check.tolerance == 0.05
     assert repr(recording[0]) == "<Call 'model.layers.0.self_attn': causal, 4 heads, 4 × 4, pass 0>"
     assert repr(recording) == "<Recording of 2 calls>"
+
+
+class Cached(nn.Module):
+    """A cache as many write it: places for all tokens, or those of a window, which roll."""
+
+    def __init__(self, places, by_hand, rolls):
+        super().__init__()
+        self.places, self.by_hand, self.rolls = places, by_hand, rolls
+        self.keys, self.at = torch.zeros(2, 0 if rolls else places, 4), 0
+
+    def forward(self, x):
+        N, at = x.shape[1], self.at
+        if self.rolls:
+            keys = torch.cat([self.keys, x], dim=1)
+            behind = torch.arange(N)[:, None] + keys.shape[1] - N - torch.arange(keys.shape[1])
+            self.keys = keys[:, 1 - self.places :]
+        else:
+            keys = self.keys
+            keys[:, at : at + N] = x
+            behind = torch.arange(at, at + N)[:, None] - torch.arange(self.places)
+        self.at += N
+        allowed = (behind >= 0) & (behind < self.places)
+        if self.by_hand:
+            return (x @ keys.mT).masked_fill(~allowed, -math.inf).softmax(-1) @ keys
+        parts = (part[:, None] for part in (x, keys, keys))
+        return nn.functional.scaled_dot_product_attention(*parts, allowed, scale=1.0)
+
+
+@pytest.mark.parametrize("prompt", [2, 5])
+@pytest.mark.parametrize(
+    ("rolls", "places", "by_hand"), [(False, 11, False), (True, 4, False), (True, 4, True)]
+)
+def test_caches_by_hand(rolls, places, by_hand, prompt):
+    x = torch.randn(2, 8, 4)
+    with heedful.record(model := Cached(places, by_hand, rolls)) as recording:
+        for part in x.split([prompt] + [1] * (8 - prompt), dim=1):
+            model(part)
+    behind = torch.arange(8)[:, None] - torch.arange(8)
+    raised = (x.double() @ x.double().mT).exp() * ((behind >= 0) & (behind < places))
+    expected = (raised / raised.sum(-1, keepdim=True)).float()
+    for b, sequence in enumerate(recording.sequences):
+        [whole] = recording.stitched(b)
+        torch.testing.assert_close(whole.weights()[0], expected[b], atol=2e-6, rtol=0)
+        assert rolls or [call.kind for call in sequence] == ["causal"] * len(sequence)

@@ -6,6 +6,7 @@ import weakref
 
 import pytest
 import torch
+from looked import looked_at, shows, weighed
 from torch import nn
 
 import heedful
@@ -272,33 +273,6 @@ def test_a_compiled_model_and_inference_mode():
 
 
 QUERIES, KEYS = "bhqd", "bhkd"
-
-
-def weighed(query, key):
-    """Weights by their definition, in float64; axes b, h, q, k."""
-    scores = torch.einsum(f"{QUERIES},{KEYS}->bhqk", query.double(), key.double())
-    raised = scores.exp()
-    return (raised / raised.sum(-1, keepdim=True)).float()
-
-
-def looked_at(model, *given, **options):
-    """What was recorded of a model whose output is what it was."""
-    torch.manual_seed(8)
-    before = model(*given)
-    after = torch.rand(3)
-    torch.manual_seed(8)
-    with heedful.record(model, **options) as recording:
-        assert torch.equal(model(*given), before)
-    assert torch.equal(torch.rand(3), after)  # nothing was drawn for the record
-    assert recording.missed == {}
-    return recording
-
-
-def shows(recording, expected, door=by_hand.DOOR):
-    assert len(recording.sequences) == len(expected)
-    for [call], map_ in zip(recording.sequences, expected, strict=True):
-        assert call.door == door
-        torch.testing.assert_close(call.weights(), map_, atol=2e-6, rtol=1e-5)
 
 
 class Spelled(nn.Module):

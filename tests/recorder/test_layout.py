@@ -1,0 +1,185 @@
+"""Which rows and columns of a call are of a text, where neither door nor name tells it plainly."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.functional import scaled_dot_product_attention
+
+import heedful
+from heedful.recorder.recognise import is_causal
+
+B, H, D = 2, 3, 4
+
+
+def heads(x, turn):
+    """(B, H, N, D) of vectors; unlike for queries and keys."""
+    return (x @ turn).unflatten(-1, (H, D)).transpose(-3, -2)
+
+
+class Attend(nn.Module):
+    """Queries and keys of two sequences, and what may attend as it is told."""
+
+    def __init__(self, by_hand=False):
+        super().__init__()
+        self.by_hand = by_hand
+        self.register_buffer("turns", torch.randn(2, H * D, H * D))
+
+    def forward(self, x, y, allowed):
+        query, key = heads(x, self.turns[0]) / D, heads(y, self.turns[1])
+        if not self.by_hand:
+            return scaled_dot_product_attention(query, key, key, allowed)
+        scores = query @ key.mT / D**0.5
+        return scores.masked_fill(~allowed, -math.inf).softmax(-1) @ key
+
+    def expected(self, x, y, allowed):
+        """The maps by their definition, in float64."""
+        turns = self.turns.double()
+        query, key = heads(x.double(), turns[0]), heads(y.double(), turns[1])
+        raised = (torch.einsum("bhnd,bhmd->bhnm", query, key) / D**1.5).exp() * allowed
+        return (raised / raised.sum(-1, keepdim=True)).float()
+
+
+def padded(length, real, side):
+    """(2, length), True for real ones; the first text has no padding."""
+    keep = torch.arange(length) < torch.tensor([[length], [real]])
+    return keep if side == "right" else keep.flip(1)
+
+
+class Layer(nn.Module):
+    """One that attends under a name of its own, and is told of padding under another."""
+
+    def __init__(self, name, by_hand=False):
+        super().__init__()
+        self.name = name
+        self.add_module(name, Attend(by_hand))
+
+    def forward(self, x, y, allowed, **told):
+        return self.get_submodule(self.name)(x, y, allowed)
+
+
+def recorded(model, *given, **told):
+    before = model(*given, **told)
+    with heedful.record(model) as recording:
+        assert torch.equal(model(*given, **told), before)
+    assert recording.missed == {}
+    return recording
+
+
+def shows(recording, maps, queries, keys):
+    """Each sequence is its map of some queries and keys."""
+    assert len(recording.sequences) == len(maps)
+    for [call], map_, rows, columns in zip(recording.sequences, maps, queries, keys, strict=True):
+        expected = map_[:, rows][..., columns]
+        torch.testing.assert_close(call.weights(), expected, atol=2e-6, rtol=0)
+
+
+TOLD = ("attention_mask", "encoder_attention_mask", "mask", "src_mask")
+
+
+@pytest.mark.parametrize("by_hand", [False, True])
+@pytest.mark.parametrize("told", TOLD)
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize(("N", "M"), [(16, 7), (5, 11)])
+def test_rows_of_cross_attention_that_is_not_called_so(N, M, side, told, by_hand):
+    keep, model = padded(M, 4, side), Layer("attn2", by_hand)
+    x, y, allowed = torch.randn(B, N, H * D), torch.randn(B, M, H * D), keep[:, None, None]
+    found = recorded(model, x, y, allowed, **{told: keep})
+    every = torch.ones(B, N, dtype=torch.bool)
+    shows(found, model.attn2.expected(x, y, allowed), every, keep)
+    assert found[0].kind == "cross"
+
+
+@pytest.mark.parametrize("name", ["src_attn", "enc_attn", "enc_dec_attention", "cross", "encdec"])
+def test_names_that_tell_of_cross_attention_of_equal_lengths(name):
+    keep, model = padded(7, 4, "right"), Layer(name)
+    x, y = torch.randn(2, B, 7, H * D)
+    found = recorded(model, x, y, keep[:, None, None], attention_mask=keep)
+    every = torch.ones_like(keep)
+    shows(found, model.get_submodule(name).expected(x, y, keep[:, None, None]), every, keep)
+    assert found[0].kind == "cross"
+
+
+def test_equal_lengths_without_such_a_name_are_taken_for_self_attention():
+    """A limit that docs/how-to/record.md tells of: what is shown is right, some rows are not."""
+    keep, model = padded(7, 4, "right"), Layer("attn2")
+    x, y = torch.randn(2, B, 7, H * D)
+    found = recorded(model, x, y, keep[:, None, None], attention_mask=keep)
+    shows(found, model.attn2.expected(x, y, keep[:, None, None]), keep, keep)
+    assert found[0].kind == "self"
+
+
+NAMED = {
+    "attention_mask": lambda keep: keep,
+    "mask": lambda keep: keep,
+    "src_mask": lambda keep: keep[:, None],  # (B, 1, M)
+    "src_mask as numbers": lambda keep: keep.long(),
+    "mask added": lambda keep: torch.zeros(keep.shape).masked_fill(~keep, -math.inf),
+    "padding_mask": lambda keep: ~keep,
+    "key_padding_mask": lambda keep: ~keep,
+    "src_key_padding_mask": lambda keep: ~keep,
+    "src_key_padding_mask added": lambda keep: torch.zeros(keep.shape).masked_fill(~keep, -1e9),
+}
+
+
+@pytest.mark.parametrize("by_hand", [False, True])
+@pytest.mark.parametrize("way", NAMED)
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_padding_by_the_names_that_it_has(side, way, by_hand):
+    keep, model, x = padded(7, 4, side), Layer("attend", by_hand), torch.randn(B, 7, H * D)
+    allowed = keep[:, None, None]
+    found = recorded(model, x, x, allowed, **{way.split()[0]: NAMED[way](keep)})
+    shows(found, model.attend.expected(x, x, allowed), keep, keep)
+
+
+BEGINS, ENDS = torch.arange(7) < torch.tensor([[7], [4]]), torch.arange(7) >= 4
+OTHERS = {
+    "a part that counts for the loss": {"mask": BEGINS},
+    "none counts": {"mask": torch.zeros(2, 7, dtype=torch.bool)},
+    "the end": {"src_mask": torch.stack([ENDS, ENDS])},
+    "True for padding": {"padding_mask": ~BEGINS},
+    "True for real ones": {"padding_mask": BEGINS},
+    "queries and keys": {"mask": torch.ones(7, 7).tril().bool()},
+    "of each text": {"mask": torch.ones(2, 7, 7).tril().bool()},
+}
+
+
+@pytest.mark.parametrize("by_hand", [False, True])
+@pytest.mark.parametrize("way", OTHERS)
+def test_a_mask_that_is_no_padding_cuts_nothing(way, by_hand):
+    allowed, every = torch.ones(7, 7).tril().bool(), torch.ones(B, 7, dtype=torch.bool)
+    model, x = Layer("attend", by_hand), torch.randn(B, 7, H * D)
+    found = recorded(model, x, x, allowed, **OTHERS[way])
+    shows(found, model.attend.expected(x, x, allowed), every, every)
+    assert found[0].kind == "causal"
+
+
+POOLS = {
+    "two images in one row": [range(8), range(8, 12)],
+    "three, and padding": [range(4), range(4, 6), range(6, 11)],
+}
+
+
+@pytest.mark.parametrize("way", POOLS)
+def test_a_pool_of_packed_parts_is_not_causal(way):
+    runs = POOLS[way]
+    allowed = torch.tensor([[m in run for m in range(16)] for run in runs])
+    x, y, model = torch.randn(1, len(runs), H * D), torch.randn(1, 16, H * D), Layer("pool")
+    found = recorded(model, x, y, allowed)
+    assert (found[0].kind, is_causal(found[0].causes.mask)) == ("cross", False)
+    end = found[0].shape[-1]  # keys after the last that anybody sees are empty places
+    expected = model.pool.expected(x, y, allowed)[0, ..., :end]
+    torch.testing.assert_close(found[0].weights(), expected, atol=2e-6, rtol=0)
+
+
+@pytest.mark.parametrize("start", [0, 3, 9])
+def test_a_few_queries_after_many_keys_are_still_causal(start):
+    """Left padding that the pass was not told of hides even a query's own place."""
+    allowed = torch.ones(5, 12).tril(7).bool() & (torch.arange(12) >= start)
+    x, y, model = torch.randn(1, 5, H * D), torch.randn(1, 12, H * D), Layer("attend")
+    seen = allowed.any(-1)
+    found = recorded(model, x, y, allowed)
+    assert (found[0].kind, is_causal(found[0].causes.mask)) == ("causal", True)
+    expected = model.attend.expected(x, y, allowed)[0][:, seen]
+    torch.testing.assert_close(found[0].weights()[:, seen], expected, atol=2e-6, rtol=0)
