@@ -104,6 +104,20 @@ def test_both_sides_with_heads():
     of_each(looked_at(Given(both), x, y), weighed(x, y), weighed(y, x))
 
 
+def test_softmaxes_inside_torch_func_do_not_end_the_pass():
+    def both(x, y):
+        scores = x @ y.mT
+        of_x, of_y = scores.softmax(-1), scores.softmax(-2)
+        return of_x @ y, of_y.mT @ x
+
+    model, given = Given(torch.func.vmap(both)), (torch.randn(B, N, D), torch.randn(B, M, D))
+    before = model(*given)
+    with heedful.record(model) as recording:
+        during = model(*given)
+    assert all(torch.equal(one, other) for one, other in zip(before, during, strict=True))
+    assert (list(recording), list(recording.missed)) == ([], ["Given"])
+
+
 def linear(query, key, value):
     """Axes b, h, n, d."""
     query, key = query.softmax(-1) * D**-0.5, key.softmax(-2)
@@ -186,6 +200,34 @@ def test_windows_of_an_image_are_texts_and_no_heads():
     found = looked_at(model := Windows(), torch.randn(B, 6, 12, H * D) / 2)
     assert len(found.sequences) == B * 8
     shows(found, weighed(model.heads, model.heads))
+
+
+class Core(nn.Module):
+    """As Megatron has it: positions first, and for the product texts and heads in one axis."""
+
+    def forward(self, query, key):
+        _, B, H, _ = query.shape
+        query, key = (one.flatten(1, 2).transpose(0, 1) for one in (query, key))
+        weights = torch.bmm(query, key.mT).unflatten(0, (B, H)).softmax(-1)
+        return torch.bmm(weights.flatten(0, 1), key)
+
+
+class Around(nn.Module):
+    """Is given texts first."""
+
+    def __init__(self):
+        super().__init__()
+        self.core = Core()
+
+    def forward(self, x, y):
+        return self.core(*(one.unflatten(-1, (-1, D)).transpose(0, 1) for one in (x, y)))
+
+
+@pytest.mark.parametrize(("texts", "length"), [(1, 3), (1, 4), (2, 4), (3, 4), (2, 12), (2, 24)])
+def test_heads_after_positions_that_come_first(texts, length):
+    x, y = torch.randn(texts, length, 12 * D), torch.randn(texts, length + 1, 12 * D)
+    query, key = (one.unflatten(-1, (12, D)).transpose(1, 2) for one in (x, y))
+    shows(looked_at(Around(), x, y), weighed(query, key))
 
 
 def test_heads_before_their_text_in_one_axis():

@@ -2,12 +2,69 @@
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as some
 from looked import looked_at, shows, weighed
 from torch import nn
 
 import heedful
 
 B, H, G, N, M, D = 2, 3, 4, 5, 7, 6
+
+
+class Spelled(nn.Module):
+    """Attention in two einsums, whose weights, values and output have their axes in some order."""
+
+    def __init__(self, of_query, of_key, orders, is_left=True):
+        super().__init__()
+        self.given, self.is_left = (of_query, of_key), is_left
+        self.own, self.other, self.out = ("".join(order) for order in orders)
+
+    def forward(self, query, key):
+        scores = torch.einsum(f"{','.join(self.given)}->{self.own}", query, key)
+        weights = scores.softmax(self.own.index("j"))
+        value = key.permute([self.given[1].index(axis) for axis in self.other])
+        if self.is_left:
+            return torch.einsum(f"{self.own},{self.other}->{self.out}", weights, value)
+        return torch.einsum(f"{self.other}, {self.own} -> {self.out}", value, weights)
+
+
+def orders(*axes):
+    return some.tuples(*(some.permutations(of_one) for of_one in axes))
+
+
+@settings(max_examples=50, deadline=None)
+@given(orders("bhij", "bhjd", "bhid"), some.booleans())
+def test_letters_in_any_order(axes, is_left):
+    query, key = torch.randn(B, H, N, D), torch.randn(B, H, M, D)
+    found = looked_at(Spelled("bhid", "bhjd", axes, is_left), query, key)
+    shows(found, weighed(query, key))
+
+
+@settings(max_examples=50, deadline=None)
+@given(orders("bhgij", "bhjd", "bhgid"), some.booleans())
+def test_heads_that_share_values_in_any_order(axes, is_left):
+    """Of a text that attends to itself; heads come in the order that they have in the output."""
+    query, key = torch.randn(B, H, G, N, D), torch.randn(B, H, N, D)
+    map_ = weighed(query, key[:, :, None].expand_as(query))
+    map_ = map_ if axes[2].index("h") < axes[2].index("g") else map_.transpose(1, 2)
+    found = looked_at(Spelled("bhgid", "bhjd", axes, is_left), query, key)
+    shows(found, map_.flatten(1, 2))
+
+
+@settings(max_examples=20, deadline=None)
+@given(orders("bgij", "bjd", "bgid"))
+def test_heads_that_share_all_values_in_any_order(axes):
+    query, key = torch.randn(B, G, N, D), torch.randn(B, N, D)
+    found = looked_at(Spelled("bgid", "bjd", axes), query, key)
+    shows(found, weighed(query, key[:, None].expand_as(query)))
+
+
+@pytest.mark.parametrize("orders", [("bhgij", "bhjd", "bhgid"), ("bhgij", "bhjd", "bihgd")])
+def test_heads_that_share_values_beside_a_cache(orders):
+    query, key = torch.randn(B, H, G, 1, D), torch.randn(B, H, M, D)
+    found = looked_at(Spelled("bhgid", "bhjd", orders), query, key)
+    shows(found, weighed(query, key[:, :, None].expand(-1, -1, G, -1, -1)).flatten(1, 2))
 
 
 @pytest.mark.parametrize("is_left", [True, False])
