@@ -91,7 +91,7 @@ def test_rows_of_cross_attention_that_is_not_called_so(N, M, side, told, by_hand
     assert found[0].kind == "cross"
 
 
-@pytest.mark.parametrize("name", ["src_attn", "enc_attn", "enc_dec_attention", "cross", "encdec"])
+@pytest.mark.parametrize("name", ["src_attn", "enc_dec_attention", "cross", "encdec"])
 def test_names_that_tell_of_cross_attention_of_equal_lengths(name):
     keep, model = padded(7, 4, "right"), Layer(name)
     x, y = torch.randn(2, B, 7, H * D)
