@@ -248,3 +248,19 @@ def test_what_has_no_softmax_is_told_what_was_looked_for(does):
         model(torch.randn(B, N, D))
     assert list(recording.missed) == ["Given"]
     assert "no softmax and product after it" in recording.missed["Given"]
+
+
+@pytest.mark.parametrize("share", [1e-5, 5e-6, 2e-6])
+def test_a_sink_that_takes_little_takes_it(share):
+    x, y = torch.randn(B, H, N, D), torch.randn(B, H, M, D)
+    total = (x.double() @ y.double().mT).logsumexp(-1, keepdim=True)
+    sink = total + torch.tensor(share / (1 - share)).double().log()  # of which it is that share
+
+    def attend(x, y, sink):
+        return torch.cat([x @ y.mT, sink], -1).softmax(-1)[..., :-1] @ y
+
+    found = looked_at(Given(attend), x, y, sink.float())
+    for [call], map_ in zip(found.sequences, weighed(x, y) * (1 - share), strict=True):
+        expected = torch.full((H, N), share)
+        torch.testing.assert_close(call.dropped(), expected, atol=5e-7, rtol=0.02)
+        torch.testing.assert_close(call.weights(), map_, atol=1e-6, rtol=1e-6)

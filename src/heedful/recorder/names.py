@@ -96,11 +96,13 @@ class Running:
         """Of how many texts so many tables (N, M) of a call are, as the pass was given them."""
         texts = self.inputs.texts(rows, lengths)
         for frame in reversed(self.stack):  # which may part them: windows ride in the batch
-            if frame.given is not None and frame.given.ndim > 2:
-                inner = texts_in(frame.given, lengths)
-                if inner < rows:
-                    fits = inner % texts == 0 or not self.inputs.tensors  # a dictionary, say
-                    return inner if fits and rows % inner == 0 else texts
+            given = frame.given
+            if given is None or given.ndim < 3 or (given.ndim > 3 and len(given) in lengths):
+                continue  # which says nothing, or may have its positions first
+            inner = texts_in(given, lengths)
+            if inner < rows:
+                fits = inner % texts == 0 or not self.inputs.tensors  # a dictionary, say
+                return inner if fits and rows % inner == 0 else texts
         return texts
 
     def _entering(self, name: str):

@@ -94,7 +94,7 @@ def of_weights(weights: Tensor, door: str) -> Seen:
         ArgumentError: weights below 0, or rows that sum to more than one.
     """
     B, H, N, M = weights.shape
-    room = 1e-5 if weights.dtype.itemsize > 2 else 2e-2  # for the rounding of a sum
+    room, share = (1e-5, 1e-6) if weights.dtype.itemsize > 2 else (2e-2, 2e-2)  # to be rounding
     weights = weights.detach().float()
     total = weights.sum(dim=-1)
     if not bool((weights >= 0).all() and (total <= 1 + room).all()):
@@ -105,7 +105,7 @@ def of_weights(weights: Tensor, door: str) -> Seen:
         )
     # softmax(log W) is W: the map itself is the bias, of queries and keys that say nothing
     nothing = weights.new_zeros(())
-    rest = torch.where((total < 1 - room) & (total > 0), 1 - total, 0.0)
+    rest = torch.where((total < 1 - share) & (total > 0), 1 - total, 0.0)
     return Seen(
         nothing.expand(B, H, N, 1),
         nothing.expand(B, H, M, 1),

@@ -100,8 +100,10 @@ class Letters(NamedTuple):
             return batch
         rows = math.prod(size[axis] for axis in lead)
         count = texts(rows, (size[query], size[self.keys[0]]))
-        some = [lead[:i] for i in range(1, len(lead))] + [[axis] for axis in lead]
-        fits = (one for one in some if math.prod(size[axis] for axis in one) == count)
+        firsts = [lead[:i] for i in range(1, len(lead))]
+        ends = [] if is_grouped else [(one, one[-1:]) for one in firsts]  # after others of texts
+        some = [(one, one) for one in firsts] + ends + [([axis], [axis]) for axis in lead]
+        fits = (one for one, part in some if math.prod(size[axis] for axis in part) == count)
         return next(fits, batch)
 
 
