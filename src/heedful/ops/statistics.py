@@ -20,6 +20,7 @@ tensor([[1.4809, 0.9430, 0.5761]])
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Any, TypeVar
 
 import torch
@@ -47,20 +48,20 @@ def gather(causes: Causes, *statistics: Statistic, **sizes: int) -> list[Any]:
     return [statistic.result() for statistic in statistics]
 
 
-class Statistic:
+class Statistic(ABC):
     """Something that is gathered over the blocks of a map."""
 
+    @abstractmethod
     def update(self, block: Block) -> None:
         """Take a block in."""
-        raise NotImplementedError
 
+    @abstractmethod
     def merge(self, other: Any) -> None:
         """Take in what another one of the same kind has seen of the same map."""
-        raise NotImplementedError
 
+    @abstractmethod
     def result(self) -> Any:
         """What was found."""
-        raise NotImplementedError
 
     def seen(self, found: T | None) -> T:
         """What was found, where a block was seen at all."""
@@ -74,9 +75,9 @@ class RowStatistic(Statistic):
 
     values: Tensor | None = None
 
+    @abstractmethod
     def of(self, block: Block) -> Tensor:
         """(h, n) of a block."""
-        raise NotImplementedError
 
     def update(self, block: Block) -> None:
         """Write the block's rows."""

@@ -29,8 +29,9 @@ PRODUCT = {
     Tensor.__matmul__,
 }
 TIMES, SUM = {torch.mul, Tensor.mul}, {torch.sum, Tensor.sum}
+# After which the axis of a softmax is not known: it has moved, or, as of slots, is divided by sums
 MOVES = {"transpose", "permute", "swapaxes", "swapdims", "movedim", "moveaxis", "t", "__get__"}
-MOVES |= {"div", "div_", "true_divide"}  # by sums over another axis, as of slots
+DIVIDES = {"div", "div_", "true_divide"}
 # What makes no weights of weights, costs much, or changes its module
 ONCE = {F.linear, F.conv1d, F.conv2d, F.conv3d, F.batch_norm, F.instance_norm}
 STEPS = 8  # of a softmax's result that are held: what is long followed is no attention
@@ -42,7 +43,7 @@ class Form(NamedTuple):
     """A tensor that the model has made of a softmax's result, and the same before any dropout.
 
     axis: that of the softmax; None where it may have moved.
-    glimpse: a row of what the softmax took, by which others of the same scores are known.
+    glimpse: two rows of what the softmax took, by which others of the same scores are known.
     folded: the shape that it had before heads were put among the queries; None where none were.
     """
 
@@ -222,7 +223,7 @@ def _folded(output: Tensor, form: Form) -> torch.Size | None:
 def _axis_after(function: Any, output: Tensor, form: Form) -> int | None:
     """That of the softmax after one more function; None where it may have moved."""
     before = form.tensor
-    if form.axis is None or getattr(function, "__name__", "") in MOVES:
+    if form.axis is None or getattr(function, "__name__", "") in MOVES | DIVIDES:
         return None
     if output.ndim == before.ndim and output.shape[form.axis] == before.shape[form.axis]:
         return form.axis

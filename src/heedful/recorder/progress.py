@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from heedful.ops.blocks import Block
 from heedful.ops.statistics import Statistic
@@ -23,6 +23,9 @@ class Told(Statistic):
         H, N, _ = block.shape
         self.rows += (block.heads.stop - block.heads.start) * len(block.queries)
         self.tell(self.rows / (H * N) if N else 1.0)
+
+    def merge(self, other: Any) -> None:
+        """What was told stays told."""
 
     def result(self) -> None:
         """Nothing."""

@@ -85,6 +85,11 @@ class Seen:
         )
 
 
+def rounding(weights: Tensor) -> float:
+    """How far from one the sum of a row of weights may be."""
+    return 1e-5 if weights.dtype.itemsize > 2 else 2e-2
+
+
 def of_weights(weights: Tensor, door: str) -> Seen:
     """A call of which only the weights (B, H, N, M) are known; a row may sum to less than one.
 
@@ -94,7 +99,8 @@ def of_weights(weights: Tensor, door: str) -> Seen:
         ArgumentError: weights below 0, or rows that sum to more than one.
     """
     B, H, N, M = weights.shape
-    room, share = (1e-5, 1e-6) if weights.dtype.itemsize > 2 else (2e-2, 2e-2)  # to be rounding
+    room = rounding(weights)
+    share = room / 10 if room < 1e-2 else room  # that is a sink's, and no rounding
     weights = weights.detach().float()
     total = weights.sum(dim=-1)
     if not bool((weights >= 0).all() and (total <= 1 + room).all()):

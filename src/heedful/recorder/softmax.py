@@ -9,6 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from heedful.recorder.seen import rounding
+
 SOFTMAX = {F.softmax, torch.softmax, Tensor.softmax}
 EXP = {torch.exp, torch.exp_, Tensor.exp, Tensor.exp_}
 # What gives one half of a softmax, what hides some of it, and what makes it whole
@@ -49,10 +51,9 @@ class Softmaxes:
 
 def _sums_to_one(weights: Tensor) -> bool:
     """Whether the rows do, but for those that see nothing."""
-    room = 1e-5 if weights.dtype.itemsize > 2 else 2e-2  # for the rounding of a sum
     try:
         total = weights.detach().sum(dim=-1, dtype=torch.float32)
-        is_one = (total - 1).abs() <= room
+        is_one = (total - 1).abs() <= rounding(weights)
         return bool(is_one.any() and (is_one | ~(total > 0)).all())
     except RuntimeError:  # inside torch.func, and without storage, there are no numbers to look at
         return False
