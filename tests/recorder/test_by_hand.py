@@ -1,11 +1,15 @@
 """A softmax and a product by hand: other axes, other sides, windows, and what has no map at all."""
 
+import weakref
+from contextlib import nullcontext
+
 import pytest
 import torch
 from looked import looked_at, shows, weighed
 from torch import nn
 
 import heedful
+from heedful.recorder import by_hand
 
 B, H, N, M, D = 2, 3, 5, 7, 4
 
@@ -264,3 +268,45 @@ def test_a_sink_that_takes_little_takes_it(share):
         expected = torch.full((H, N), share)
         torch.testing.assert_close(call.dropped(), expected, atol=5e-7, rtol=0.02)
         torch.testing.assert_close(call.weights(), map_, atol=1e-6, rtol=1e-6)
+
+
+def test_values_that_came_through_a_gate_are_no_weights():
+    x, y = torch.randn(B, N, D), torch.randn(B, M, D)
+
+    def attend(x, y):
+        gated = y * y.softmax(-1)
+        return (x @ y.mT).softmax(-1) @ gated
+
+    shows(looked_at(Given(attend), x, y), weighed(x, y)[:, None])
+
+
+def test_a_module_after_a_gate_runs_once():
+    norms = [nn.BatchNorm1d(N) for _ in range(2)]
+    x = torch.randn(B, N, D)
+    for i, norm in enumerate(norms):
+        model = Given(lambda x, norm=norm: norm(nn.functional.dropout(x * x.softmax(1), 0.5)))
+        model.norm = norm
+        torch.manual_seed(3)
+        # nothing is recorded, which is told
+        told = pytest.warns(UserWarning, match="not recorded") if i else nullcontext()
+        with told, heedful.record(model) if i else nullcontext():
+            model(x)
+    torch.testing.assert_close(norms[1].running_mean, norms[0].running_mean, atol=0, rtol=0)
+
+
+def test_what_is_long_followed_is_let_go():
+    alive = []
+
+    def gate(x):
+        made = x * x.softmax(1)
+        seen = []
+        for _ in range(30):
+            made = made + 1
+            seen.append(weakref.ref(made))
+        alive[:] = [one() is not None for one in seen]
+        return made
+
+    model = Given(gate)
+    with torch.no_grad(), pytest.warns(UserWarning, match="not recorded"), heedful.record(model):
+        model(torch.randn(B, N, D))
+    assert sum(alive) <= by_hand.STEPS
