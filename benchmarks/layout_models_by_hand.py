@@ -1,0 +1,3 @@
+"""Layouts written by hand."""
+
+LAYOUTS: dict = {}

@@ -1,0 +1,3 @@
+"""What is hardly attention."""
+
+LAYOUTS: dict = {}

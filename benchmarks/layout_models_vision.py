@@ -1,0 +1,3 @@
+"""Layouts of vision models."""
+
+LAYOUTS: dict = {}

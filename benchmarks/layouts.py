@@ -1,0 +1,284 @@
+"""Layouts of attention as public code writes them: what the recorder shows beside their true maps.
+
+    python benchmarks/layouts.py [--only NAME …] [--json]
+
+Each is a small model of its own (`layout_models_*.py`) that also computes its maps by their
+definition, in float64, text by text and head by head. Those are first held beside the model's own
+output, so that they are certain. Then the model is recorded. The verdicts:
+
+    right and proved, assumed, unproved    every map is equal, to 1e-5, in its place
+    untrue and unproved                    a map differs, and the call did not say it was proved
+    refused                                left out by the name of its module, or refused by error
+    LOST                                   a map is neither shown nor refused
+    ASSUMED AND WRONG, PROVED AND WRONG    a map differs, and the call said otherwise
+
+CHANGED is a model whose output, gradients, buffers, random state or number of forward passes are
+not those of a run without the recorder, bit for bit. Where `recording.verify` exists, the last
+column says what the verdict is after it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import inspect
+import json
+import math
+import sys
+import warnings
+from collections import Counter
+from typing import Any, NamedTuple
+
+import layout_models_by_hand
+import layout_models_exotic
+import layout_models_positions
+import layout_models_text
+import layout_models_vision
+import torch
+from layout_runs import built, changed, flat, ran
+from layout_truth import Layout, Maps, Truth, attends, truth_of
+from torch import Tensor, nn
+
+import heedful
+from heedful.errors import HeedfulError
+
+FILES = (
+    layout_models_text,
+    layout_models_positions,
+    layout_models_vision,
+    layout_models_by_hand,
+    layout_models_exotic,
+)
+LAYOUTS: dict[str, Layout] = {name: one for file in FILES for name, one in file.LAYOUTS.items()}
+TOLERANCE, CERTAIN, SHOWN = 1e-5, 1e-5, 30
+WORST_LAST = (
+    "right and proved",
+    "right and assumed",
+    "right and unproved",
+    "refused",
+    "untrue and unproved",
+    "LOST",
+    "ASSUMED AND WRONG",
+    "PROVED AND WRONG",
+)
+BAD = {"proved": "PROVED AND WRONG", "assumed": "ASSUMED AND WRONG"}
+
+
+class Row(NamedTuple):
+    """One line of the table."""
+
+    name: str
+    verdict: str
+    right: int = 0  # maps of a sequence that are right
+    maps: int = 0  # those that there are
+    worst: float = 0.0
+    changed: str = ""
+    verified: str = ""
+    why: str = ""
+
+
+class Found(NamedTuple):
+    """What a recording is, beside one of the truths."""
+
+    verdict: str
+    right: int
+    maps: int
+    worst: float
+    why: str
+
+
+def main() -> None:
+    arguments = _arguments()
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore")
+    rows = []
+    for name in arguments.only or LAYOUTS:
+        rows.append(tried(name))
+        if not arguments.json:
+            print(line(rows[-1]), flush=True)
+    missed = [] if arguments.only else bars(rows)
+    if arguments.json:
+        print(json.dumps([row._asdict() for row in rows], indent=1))
+    else:
+        print(totals(rows), *missed, sep="\n")
+    sys.exit(bool(missed))
+
+
+def line(row: Row) -> str:
+    worst = f"{row.worst:8.1e}" if row.right else " " * 8
+    told = f"CHANGED: {row.changed}; {row.why}" if row.changed else row.why
+    counted = f"{row.right} of {row.maps}"
+    return f"{row.name:30}{row.verdict:22}{counted:>9} {worst}  {row.verified:22}{told}"[:200]
+
+
+def totals(rows: list[Row]) -> str:
+    verdicts = Counter(row.verdict for row in rows)
+    told = ", ".join(f"{verdicts[one]} {one}" for one in WORST_LAST if verdicts[one])
+    after = Counter(row.verified for row in rows if row.verified)
+    changed = sum(bool(row.changed) for row in rows)
+    verified = "; verified: " + ", ".join(f"{n} {one}" for one, n in after.items()) if after else ""
+    return f"{len(rows)} layouts: {told}; {changed} changed{verified}"
+
+
+def bars(rows: list[Row]) -> list[str]:
+    """Those that are missed, in words."""
+    verdicts = Counter(row.verdict for row in rows) + Counter(row.verified for row in rows)
+    right = sum(row.verdict.startswith("right") for row in rows)
+    none = {
+        "proved and wrong": verdicts["PROVED AND WRONG"],
+        "lost": sum(row.verdict == "LOST" for row in rows),
+        "changed": sum(bool(row.changed) for row in rows),
+    }
+    missed = [f"BAR MISSED: {count} {what}, not 0" for what, count in none.items() if count]
+    if right < SHOWN:
+        missed.append(f"BAR MISSED: {right} shown right, not {SHOWN}")
+    return missed
+
+
+def tried(name: str) -> Row:
+    """The verdict on one layout, after its own truth is known to be certain."""
+    layout = LAYOUTS[name]
+    model, given = built(layout)
+    truth = certain(name, model, given)
+    recording: Any = None
+    try:
+        recording = recorded(model, given, layout)
+        found = judged(recording, truth, attends(model))
+    except HeedfulError as error:
+        found = Found("refused", 0, _count(truth), 0.0, str(error))
+    after = verified(recording, model, given, truth)
+    return Row(name, *found[:4], changed=changed(layout), verified=after, why=found.why)
+
+
+def _count(truth: Truth) -> int:
+    return sum(len(call) for call in truth.calls or ())
+
+
+@torch.no_grad()
+def recorded(model: nn.Module, given: tuple, layout: Layout) -> Any:
+    takes = "axes" in inspect.signature(heedful.record).parameters
+    options = {"axes": layout.axes} if layout.axes and takes else {}
+    with heedful.record(model, **options) as recording:
+        ran(model, given)
+    return recording
+
+
+@torch.no_grad()
+def certain(name: str, model: nn.Module, given: tuple) -> Truth:
+    """The truth, whose output is the model's, and whose maps are not all alike.
+
+    That the maps explain the output is all that makes them certain, so a layout whose truth does
+    not is a fault of this benchmark.
+    """
+    truth = truth_of(copy.deepcopy(model).double(), in_double(given))
+    real, told = (list(flat(output)) for output in (ran(model, given), truth.output))
+    for one, other in zip(real, told, strict=True):
+        far = float((one - other).abs().max() / other.abs().max())
+        if one.shape != other.shape or not far <= CERTAIN:
+            raise AssertionError(f"{name}: its truth is not what it computes, by {far:.1e}")
+    for call in truth.calls or ():
+        if not _is_telling(call):
+            raise AssertionError(f"{name}: maps that are too much alike to tell them apart")
+    return truth
+
+
+def _is_telling(call: list[Tensor]) -> bool:
+    """Whether maps of sequences differ from each other, those of heads, and rows from even ones."""
+    maps = [one for each in call for one in each if one.shape[-1] > 1]
+    pairs = [
+        float((one - other).abs().max())
+        for i, one in enumerate(maps)
+        for other in maps[:i]
+        if one.shape == other.shape
+    ]
+    peaks = [float((one.amax(-1) * one.shape[-1]).amax()) for one in maps]
+    return min(pairs, default=1.0) > 0.02 and min(peaks, default=2.0) > 1.2
+
+
+def in_double(given: Any) -> Any:
+    if isinstance(given, Tensor):
+        return given.double() if given.is_floating_point() else given
+    if isinstance(given, dict):
+        return {name: in_double(one) for name, one in given.items()}
+    return type(given)(in_double(one) for one in given)
+
+
+def judged(recording: Any, truth: Truth, names: set[str]) -> Found:
+    """Beside the truth, or that of its alternatives which is nearest."""
+    options = [truth.calls or [], *truth.others]
+    return min(
+        (against(recording, calls, names) for calls in options),
+        key=lambda found: WORST_LAST.index(found.verdict),
+    )
+
+
+def against(recording: Any, calls: Maps, names: set[str]) -> Found:
+    """Each call of each sequence is looked for among the true maps of that sequence."""
+    verdicts, why, worst = Counter(), "", 0.0
+    missed = {name: said for name, said in recording.missed.items() if name in names}
+    for b in range(max([len(recording.sequences), *map(len, calls)])):
+        shown = list(recording.sequences[b]) if b < len(recording.sequences) else []
+        free, wrong = [call[b] for call in calls if b < len(call)], []
+        is_refused = bool(missed)
+        for call in shown:
+            off, at = nearest(call, free)
+            if off is None:
+                is_refused = True
+            elif off <= TOLERANCE:
+                worst = max(worst, off)
+                verdicts[f"right and {proof_of(call)}"] += 1
+                del free[at]
+            else:
+                wrong.append(BAD.get(proof_of(call), "untrue and unproved"))
+                why = why or f"{call.name} {tuple(call.shape)}: off by {off:.2g}"
+        verdicts.update(wrong)
+        left = len(free) - len(wrong)
+        if left > 0:
+            verdicts["refused" if is_refused else "LOST"] += left
+    if not verdicts:
+        verdicts["refused" if missed or len(recording) else "LOST"] += 1
+    right = sum(count for verdict, count in verdicts.items() if verdict.startswith("right"))
+    why = why or "; ".join(f"{name}: {said}" for name, said in recording.missed.items())
+    return Found(max(verdicts, key=WORST_LAST.index), right, sum(map(len, calls)), worst, why)
+
+
+def nearest(call: Any, maps: list[Tensor]) -> tuple[float | None, int]:
+    """How far the nearest of the maps is, and its place; None where the call is refused."""
+    try:
+        map_ = call.weights()
+    except HeedfulError:
+        return None, -1
+    found = [
+        float((map_ - one).abs().max()) if map_.shape == one.shape else math.inf for one in maps
+    ]
+    off = min(found, default=math.inf)
+    return (off, found.index(off)) if found else (off, -1)
+
+
+def proof_of(call: Any) -> str:
+    """As the call says; before calls said so, as its own check does."""
+    checked = not math.isnan(call.check.worst) and call.check.passed
+    return getattr(call, "proof", "proved" if checked else "unproved")
+
+
+def verified(recording: Any, model: nn.Module, given: tuple, truth: Truth) -> str:
+    """The verdict after the recorder has asked the model again, where it can."""
+    if recording is None or not hasattr(recording, "verify") or not len(recording):
+        return ""
+    try:
+        after = recording.verify(model, given)
+        after = after if hasattr(after, "sequences") else recording
+        return judged(after, truth, attends(model)).verdict
+    except HeedfulError as error:
+        return f"refused: {error}"[:21]
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--only", nargs="+", metavar="NAME", choices=list(LAYOUTS))
+    parser.add_argument("--json", action="store_true")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()
