@@ -33,7 +33,9 @@ import layout_models_by_hand
 import layout_models_exotic
 import layout_models_positions
 import layout_models_text
+import layout_models_torch
 import layout_models_vision
+import layout_models_windows
 import torch
 from layout_runs import built, changed, flat, ran
 from layout_truth import Layout, Maps, Truth, attends, truth_of
@@ -46,7 +48,9 @@ FILES = (
     layout_models_text,
     layout_models_positions,
     layout_models_vision,
+    layout_models_windows,
     layout_models_by_hand,
+    layout_models_torch,
     layout_models_exotic,
 )
 LAYOUTS: dict[str, Layout] = {name: one for file in FILES for name, one in file.LAYOUTS.items()}
@@ -183,8 +187,11 @@ def certain(name: str, model: nn.Module, given: tuple) -> Truth:
 
 
 def _is_telling(call: list[Tensor]) -> bool:
-    """Whether maps of sequences differ from each other, those of heads, and rows from even ones."""
-    maps = [one for each in call for one in each if one.shape[-1] > 1]
+    """Whether maps of sequences and heads differ from each other, and rows from even ones.
+
+    Where a mask leaves each query one key, no map can differ.
+    """
+    maps = [one for each in call for one in each if (one.amax(-1) < 1).any()]
     pairs = [
         float((one - other).abs().max())
         for i, one in enumerate(maps)
@@ -214,32 +221,29 @@ def judged(recording: Any, truth: Truth, names: set[str]) -> Found:
 
 def against(recording: Any, calls: Maps, names: set[str]) -> Found:
     """Each call of each sequence is looked for among the true maps of that sequence."""
-    verdicts, why, worst = Counter(), "", 0.0
-    missed = {name: said for name, said in recording.missed.items() if name in names}
-    for b in range(max([len(recording.sequences), *map(len, calls)])):
-        shown = list(recording.sequences[b]) if b < len(recording.sequences) else []
-        free, wrong = [call[b] for call in calls if b < len(call)], []
-        is_refused = bool(missed)
-        for call in shown:
+    found, why, worst = Counter(), "", 0.0
+    cells = sum(one.numel() for call in calls for one in call)  # that are not yet shown
+    is_refused = any(name in names for name in recording.missed)
+    for b, sequence in enumerate(recording.sequences):
+        free = [call[b] for call in calls if b < len(call)]
+        for call in sequence:
+            cells -= math.prod(call.shape)
             off, at = nearest(call, free)
             if off is None:
                 is_refused = True
+                cells += math.prod(call.shape)
             elif off <= TOLERANCE:
+                found[f"right and {proof_of(call)}"] += 1
                 worst = max(worst, off)
-                verdicts[f"right and {proof_of(call)}"] += 1
                 del free[at]
             else:
-                wrong.append(BAD.get(proof_of(call), "untrue and unproved"))
+                found[BAD.get(proof_of(call), "untrue and unproved")] += 1
                 why = why or f"{call.name} {tuple(call.shape)}: off by {off:.2g}"
-        verdicts.update(wrong)
-        left = len(free) - len(wrong)
-        if left > 0:
-            verdicts["refused" if is_refused else "LOST"] += left
-    if not verdicts:
-        verdicts["refused" if missed or len(recording) else "LOST"] += 1
-    right = sum(count for verdict, count in verdicts.items() if verdict.startswith("right"))
+    if cells > 0 or not found:
+        found["refused" if is_refused else "LOST"] += 1
+    right = sum(count for verdict, count in found.items() if verdict.startswith("right"))
     why = why or "; ".join(f"{name}: {said}" for name, said in recording.missed.items())
-    return Found(max(verdicts, key=WORST_LAST.index), right, sum(map(len, calls)), worst, why)
+    return Found(max(found, key=WORST_LAST.index), right, sum(map(len, calls)), worst, why)
 
 
 def nearest(call: Any, maps: list[Tensor]) -> tuple[float | None, int]:
