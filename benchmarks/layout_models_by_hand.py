@@ -307,6 +307,7 @@ PADDING = torch.tensor([[False] * M, [False] * N + [True] * 2])
 
 LAYOUTS = {
     "GPTBigCode, heads in queries": Layout(lambda: TextModel(Packed), lambda: (ids(2, N),)),
+    "GPTBigCode, one text": Layout(lambda: TextModel(Packed), lambda: (ids(1, N),)),
     "one key head, heads · queries": Layout(lambda: TextModel(PackedHeads), lambda: (ids(2, N),)),
     "grouped, by einsum": Layout(lambda: TextModel(Grouped), lambda: (ids(3, N),)),
     "grouped, expanded, SDPA": Layout(lambda: TextModel(Expanded, 2), lambda: (ids(3, N),)),

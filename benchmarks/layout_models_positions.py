@@ -268,5 +268,6 @@ LAYOUTS = {
     "BLOOM": Layout(lambda: TextModel(Bloom), lambda: (ids(3, N),)),
     "T5, padded": Layout(T5, lambda: (ids(2, M), torch.tensor([[1] * M, [1] * N + [0] * 2]))),
     "DeBERTa": Layout(lambda: TextModel(Deberta), lambda: (ids(2, M),)),
+    "Transformer-XL, one text": Layout(TransformerXL, lambda: (ids(M, 1),)),
     "Transformer-XL": Layout(TransformerXL, lambda: (ids(N, 3),)),
 }

@@ -12,10 +12,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 
-def encoder_layer(**options: bool) -> nn.TransformerEncoderLayer:
-    return nn.TransformerEncoderLayer(C, H, 16, **options)
-
-
 def layer_told(
     layer: nn.TransformerEncoderLayer, x: Tensor, bias: Tensor | float = 0.0
 ) -> tuple[Tensor, Tensor]:
@@ -28,10 +24,14 @@ def layer_told(
 class Encoder(nn.Module):
     """Torch's encoder: in eval and without gradients it takes a path of its own."""
 
+    HEADS = 2  # of an odd number it does not
+
     def __init__(self) -> None:
         super().__init__()
         self.embed = nn.Embedding(WORDS, C)
-        self.encoder = nn.TransformerEncoder(encoder_layer(batch_first=True), 2)
+        self.encoder = nn.TransformerEncoder(
+            nn.TransformerEncoderLayer(C, self.HEADS, 16, batch_first=True), 2
+        )
         for layer in self.encoder.layers:  # they begin as copies of one
             nn.init.normal_(layer.linear1.weight)
 
@@ -69,7 +69,7 @@ class PositionsFirst(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.embed, self.layer = nn.Embedding(WORDS, C), encoder_layer()
+        self.embed, self.layer = nn.Embedding(WORDS, C), nn.TransformerEncoderLayer(C, H, 16)
 
     def forward(self, tokens: Tensor) -> Tensor:
         mask = nn.Transformer.generate_square_subsequent_mask(len(tokens))
@@ -190,6 +190,9 @@ LAYOUTS = {
     ),
     "SDPA, heads · texts": Layout(
         HeadsFirst, lambda: (2 * torch.randn(2, N, C), *2 * torch.randn(2, 2, M, C))
+    ),
+    "SDPA, heads · texts, one text": Layout(
+        HeadsFirst, lambda: (2 * torch.randn(1, N, C), *2 * torch.randn(2, 1, M, C))
     ),
     "SDPA, heads · texts, told": Layout(
         HeadsFirst,

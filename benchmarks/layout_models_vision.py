@@ -144,7 +144,8 @@ def multi_head(
     """One text through torch's module, by its parameters."""
     weights, biases = module.in_proj_weight.chunk(3), module.in_proj_bias.chunk(3)
     given = zip((query, key, value), weights, biases, strict=True)
-    maps, y = one(*(heads(x @ weight.T + bias_) for x, weight, bias_ in given), bias)
+    count = module.num_heads
+    maps, y = one(*(heads(x @ weight.T + bias_, count) for x, weight, bias_ in given), bias)
     return maps, module.out_proj(y)
 
 
@@ -287,6 +288,7 @@ LAYOUTS = {
     "guided-diffusion": Layout(ChannelsFirst, lambda: image(2, 2, 3, C)),
     "axial, an image": Layout(Axial, lambda: image(2, 3, 5, C)),
     "TimeSformer, a video": Layout(Video, lambda: (torch.randn(2, 3, 5, C),)),
+    "guided-diffusion, one image": Layout(ChannelsFirst, lambda: image(1, 2, 3, C)),
     "AlphaFold, rows": Layout(
         Alignment, lambda: (torch.randn(2, 4, 5, C), torch.randn(2, 5, 5, 6))
     ),

@@ -268,6 +268,7 @@ class Scunet(nn.Module):
 LAYOUTS = {
     "SAM, windows": Layout(Sam, lambda: image(2, 8, 12)),
     "Swin": Layout(lambda: Shifted(Swin), lambda: image(2, 8, 12)),
+    "Swin, one image": Layout(lambda: Shifted(Swin), lambda: image(1, 8, 12)),
     "SwinV2": Layout(lambda: Shifted(SwinV2), lambda: image(2, 8, 12)),
     "SCUNet, heads first": Layout(Scunet, lambda: image(2, 4, 6, C)),
     "SCUNet, one image": Layout(Scunet, lambda: image(1, 4, 6, C)),

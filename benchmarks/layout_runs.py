@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 from collections import Counter
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -26,6 +28,15 @@ def ran(model: nn.Module, given: tuple) -> Any:
     return model(*given)
 
 
+def can_be_told() -> bool:
+    """Whether the recorder takes `axes`."""
+    return "axes" in inspect.signature(heedful.record).parameters
+
+
+def options(layout: Layout) -> dict[str, Any]:
+    return {"axes": layout.axes} if layout.axes else {}
+
+
 def flat(value: Any):
     if isinstance(value, Tensor):
         yield value
@@ -44,6 +55,8 @@ def changed(layout: Layout) -> str:
             during = left(layout, grad, is_recorded=True)
         except HeedfulError:
             continue
+        except Exception as error:  # of the recorder: the model alone has just run
+            return f"{type(error).__name__}: {error}"
         for what, bits in plain.items():
             if bits != during[what]:
                 return what if grad else f"{what}, without gradients"
@@ -53,17 +66,20 @@ def changed(layout: Layout) -> str:
 def left(layout: Layout, grad: bool, is_recorded: bool) -> dict[str, Any]:
     """All that a run of a fresh model leaves, in bits."""
     model, given = built(layout)
-    calls = counted(model)
+    calls, floats = counted(model), [one for one in flat(given) if one.is_floating_point()]
+    for one in floats:
+        one.requires_grad_(grad)
     with torch.set_grad_enabled(grad):
         if is_recorded:
-            with heedful.record(model):
+            with heedful.record(model, **options(layout)):
                 output = ran(model, given)
         else:
             output = ran(model, given)
     state = torch.get_rng_state()
     if grad:
-        sum(one.sum() for one in flat(output) if one.requires_grad).backward()
-    grads = [one.grad for one in model.parameters()]
+        with suppress(RuntimeError):  # a cache that is written into has none
+            sum(one.sum() for one in flat(output) if one.requires_grad).backward()
+    grads = [one.grad for one in (*model.parameters(), *floats)]
     return {
         "output": bits(output),
         "gradients": [bits(one) if one is not None else None for one in grads],

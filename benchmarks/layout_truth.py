@@ -48,10 +48,9 @@ def truth_of(model: nn.Module, given: tuple) -> Truth:
 
 
 def attends(model: nn.Module) -> set[str]:
-    """Names of the modules that attend."""
-    root = type(model).__name__
-    told = {name or root for name, part in model.named_modules() if hasattr(part, "told")}
-    return told or {root}
+    """Names of the modules that attend, and of the model, of which all that it lacks is told."""
+    told = {name for name, part in model.named_modules() if name and hasattr(part, "told")}
+    return told | {type(model).__name__}
 
 
 def texts(told: Callable, *given: Tensor, axis: int = 0) -> tuple[list[Tensor], Tensor]:
