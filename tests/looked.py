@@ -3,7 +3,7 @@
 import torch
 
 import heedful
-from heedful.recorder import by_hand
+from heedful.recorder import softmax_matmul
 
 
 def weighed(query, key):
@@ -25,7 +25,7 @@ def looked_at(model, *given, **options):
     return recording
 
 
-def shows(recording, expected, door=by_hand.DOOR):
+def shows(recording, expected, door=softmax_matmul.ALONE):
     """Each sequence is one call, whose weights are these."""
     assert len(recording.sequences) == len(expected)
     for [call], map_ in zip(recording.sequences, expected, strict=True):

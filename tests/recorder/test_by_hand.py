@@ -9,7 +9,7 @@ from looked import looked_at, shows, weighed
 from torch import nn
 
 import heedful
-from heedful.recorder import by_hand
+from heedful.recorder import softmax_matmul
 
 B, H, N, M, D = 2, 3, 5, 7, 4
 

@@ -12,7 +12,7 @@ from torch import nn
 import heedful
 from heedful.errors import RunError
 from heedful.ops.masks import Causal
-from heedful.recorder import by_hand
+from heedful.recorder import softmax_matmul
 
 PADDING = torch.tensor([[False] * 7, [False] * 5 + [True] * 2])
 
@@ -219,7 +219,7 @@ def test_attention_by_hand_is_seen_by_its_softmax(spelled, flat):
     maps = model.map.view(2, 3, 5, 5)
     for sequence, map_ in zip(recording.sequences, maps, strict=True):
         [call] = sequence
-        assert call.door == by_hand.DOOR
+        assert call.door == softmax_matmul.ALONE
         torch.testing.assert_close(call.weights(), map_, atol=2e-6, rtol=0)
         assert math.isnan(call.check.worst)
         assert call.check.why == "only the weights are known"

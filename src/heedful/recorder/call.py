@@ -15,27 +15,31 @@ from heedful.ops.heat import Heatmap
 from heedful.ops.tables import ALL, Index, indices
 from heedful.ops.top import Top, TopKeys
 from heedful.recorder.certificate import Check
-from heedful.recorder.choices import is_whole, region, whole
+from heedful.recorder.options import is_whole, region, whole
 from heedful.recorder.progress import Tell, Told
+from heedful.recorder.proof import proof_of
 
 
 @dataclass
 class Call:
     """What a head of attention looked at, from what it was computed from; H heads, N × M.
 
-    `name` is that of the module, `layer` its number, `forward` the number of the forward pass,
-    `kind` "self", "causal" or "cross", `ids` (M,) the tokens of the keys and `tokens` their text,
+    `name` is that of the module, `layer` the number of its block as the name has it (else None),
+    `index` that of the call, `forward` the number of the forward pass, `kind` "self", "causal" or "cross", `ids` (M,) the tokens of the keys and `tokens` their text,
     where they are known. `chosen` are the model's numbers of the heads where `record` was told
-    which to keep. Every statistic is defined in `heedful.ops.statistics`; with `head`, the model's
+    which to keep. `proof` says how much of it is certain, and `why` what is not. Every statistic is defined in `heedful.ops.statistics`; with `head`, the model's
     number of one, it is that head's alone, without it all heads' (H, …).
     """
 
     name: str
-    layer: int
+    layer: int | None
     forward: int
     kind: str
     causes: Causes
     check: Check
+    index: int = 0
+    inferred: dict[str, str] = field(default_factory=dict)
+    against: str = ""
     value: Tensor | None = None
     ids: Tensor | None = None
     tokens: list[str] | None = None
@@ -49,7 +53,19 @@ class Call:
         heads = f"{H} head{'' if H == 1 else 's'}"
         if self.chosen is not None:
             heads = f"head{'' if H == 1 else 's'} {_listed(self.chosen)}"
-        return f"<Call {self.name!r}: {self.kind}, {heads}, {N} × {M}, pass {self.forward}>"
+        return (
+            f"<Call {self.name!r}: {self.kind}, {heads}, {N} × {M}, pass {self.forward}, {self.proof}>"
+        )
+
+    @property
+    def proof(self) -> str:
+        """ "proved", "assumed", "unproved" or "refuted"; see `heedful.recorder.proof`."""
+        return proof_of(self.check, self.inferred, self.against).word
+
+    @property
+    def why(self) -> str:
+        """What is missing to a proof, in words; empty where nothing is."""
+        return proof_of(self.check, self.inferred, self.against).why
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -201,13 +217,12 @@ class Call:
         """
         if self.intact is not None:
             self.intact()
-        if self.check.worst > self.check.tolerance:
+        if self.proof == "refuted":
             raise RunError(
-                f"{self.name} was not recorded truthfully: its weights times its values are "
-                f"{self.check.worst:.1e} away from the output that the model used",
-                expected=f"at most {self.check.tolerance:.0e}",
-                cause="attention of a form that the recorder does not know",
-                remedy="look at another layer, and please report the model",
+                f"{self.name} was not recorded truthfully: {self.why}",
+                cause="attention of a form, or with axes, that the recorder does not know",
+                remedy='tell the axes, as record(model, axes={"*attn": "b h n d"}), or look at '
+                "another layer, and please report the model",
             )
         return self.causes
 

@@ -6,7 +6,7 @@ B batch, H query heads, G key heads, N queries, M keys.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -14,12 +14,8 @@ from torch import Tensor
 from heedful.ops.causes import Causes
 from heedful.recorder.certificate import Check, certify
 from heedful.recorder.layout import Layout, row_of, take
-from heedful.recorder.recognise import is_causal
+from heedful.recorder.kind import kind_of
 from heedful.recorder.seen import Seen, of_sequence
-
-# In the names of modules
-CROSSING = ("cross", "encoder_attn", "encdec", "enc_dec", "src_attn")
-
 
 def _nothing() -> None:
     """What is in memory was never in a file."""
@@ -30,12 +26,14 @@ class Capture:
     """A call as it is kept: copies, which nothing that runs later can change.
 
     `layouts` has one for each sequence of the batch; `check` says how the call proved itself;
-    `heads` are the model's numbers of those that were kept, None where all were. `intact()` raises
-    where the file that it was read from is damaged.
+    `layer` is the model's own number of the block, `index` that of the call; `heads` are the model's
+    numbers of those that were kept, None where all were. `inferred` is what of its axes is a guess,
+    and how it was made, `against` what `verify` found to be wrong with a sequence. `intact()`
+    raises where the file that it was read from is damaged.
     """
 
     name: str
-    layer: int
+    layer: int | None
     forward: int
     kind: str
     door: str
@@ -50,6 +48,9 @@ class Capture:
     sinks: Tensor | None = None
     ids: Tensor | None = None
     heads: list[int] | None = None
+    index: int = 0
+    inferred: dict[str, str] = field(default_factory=dict)
+    against: dict[int, str] = field(default_factory=dict)
     intact: Callable[[], None] = _nothing
 
     def causes(self, sequence: int) -> Causes:
@@ -99,9 +100,10 @@ def captured(
     seen: Seen,
     *,
     name: str,
-    layer: int,
+    layer: int | None,
     forward: int,
     layouts: list[Layout],
+    index: int = 0,
     heads: Collection[int] | None = None,
     values: bool = False,
     dtype: torch.dtype | None = None,
@@ -130,25 +132,11 @@ def captured(
         None if seen.sinks is None else seen.sinks.detach().clone(),
         ids,
         chosen,
+        index,
+        dict(seen.inferred),
     )
     capture.check = certify(capture, seen)
     return capture
-
-
-def crosses(seen: Seen, name: str) -> bool:
-    """Whether keys are of another sequence than queries: as a door says, or the module's name."""
-    end = ".".join(name.lower().split(".")[-2:]).replace("cross_encoder", "")
-    return any(part in end for part in CROSSING) if seen.cross is None else seen.cross
-
-
-def kind_of(seen: Seen, name: str, layouts: list[Layout]) -> str:
-    """Self, causal or cross, as far as the call itself can tell."""
-    _, _, N, M = seen.shape
-    if crosses(seen, name):
-        return "cross"
-    if any(is_causal(layout.mask) for layout in layouts) or (seen.causal and N == 1):
-        return "causal"
-    return "self" if N == M else "cross"
 
 
 def _copy(tensor: Tensor, dtype: torch.dtype | None) -> Tensor:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 SAMPLED = 8  # rows of each sequence on which a call is checked
 
-# The worst difference that rounding explains, in units of the largest output
+# The worst difference that rounding explains, in units of what a head's values let it differ by
 TOLERANCE = {
     torch.float64: 1e-10,
     torch.float32: 2e-5,
@@ -33,18 +33,24 @@ NARROWED = {
 }
 
 
+# Bits of a number, as a share of it: what is left of the mean of all values after rounding
+STEPS = 4
+
+
 @dataclass
 class Check:
     """How far weights @ values was from the output that the model used, on sampled rows.
 
-    `worst` is in units of the largest output; NaN where it cannot be told, and `why` says why.
-    `rows` is the number of rows that were compared, of all sequences.
+    `worst` is that of the worst head of any sequence, in units of that head's own output: of how
+    much its values differ; NaN where it cannot be told, and `why` says why. `rows` is the number of
+    rows that were compared, of all sequences, and `where` says which head and sequence is worst.
     """
 
     worst: float
     tolerance: float
     rows: int
     why: str = ""
+    where: str = ""
 
     @property
     def passed(self) -> bool:
@@ -69,14 +75,20 @@ def certify(capture: Capture, seen: Seen) -> Check:
         return Check(math.nan, tolerance, 0, "weights were dropped at random")
     if value is None or output is None:
         return Check(math.nan, tolerance, 0, seen.why)
-    worst, size, rows = 0.0, 1e-30, 0
+    worst, rows, where = 0.0, 0, ""
+    step = max(torch.finfo(kind).eps for kind in used) * STEPS / tolerance
     for sequence in range(len(seen.query)):
         with unrounded(seen.query):
-            found = _compared(capture, sequence, value[sequence], output[sequence])
-        worst, size, rows = max(worst, found[0]), max(size, found[1]), rows + found[2]
+            found = _compared(capture, seen, sequence, step)
+        if found is None:
+            continue
+        off, count = found
+        rows += count
+        if not float(off.max()) <= worst:
+            worst, where = float(off.max()), f"head {int(off.argmax())} of sequence {sequence}"
     if not rows:
         return Check(math.nan, tolerance, 0, "no query sees anything")
-    return Check(worst / size, tolerance, rows)
+    return Check(worst, tolerance, rows, where=where)
 
 
 def tolerance_of(kind: torch.dtype, device: torch.device) -> float:
@@ -91,22 +103,39 @@ def tolerance_of(kind: torch.dtype, device: torch.device) -> float:
 
 
 def _compared(
-    capture: Capture, sequence: int, value: Tensor, output: Tensor
-) -> tuple[float, float, int]:
-    """Of sampled rows that see something: how far off, the largest output, how many they are."""
+    capture: Capture, seen: Seen, sequence: int, step: float
+) -> tuple[Tensor, int] | None:
+    """How far off each head is on sampled rows that see something, and how many rows they are.
+
+    Where the output of all heads together is what can be seen, that is one for all of them.
+    """
     queries, keys, _ = capture.layouts[sequence]
     rows = torch.linspace(0, len(queries) - 1, min(len(queries), SAMPLED)).long().unique()
-    if not (len(rows) and len(keys)):
-        return 0.0, 0.0, 0
+    if not (len(rows) and len(keys)) or seen.value is None or seen.output is None:
+        return None
     map_ = weights(capture.causes(sequence), queries=rows)
-    value, used = take(value, keys).to(map_), output[:, queries[rows]].to(map_)
-    # heads that share a value are rows of one product, so that no value is repeated
-    made = (map_.reshape(len(value), -1, map_.shape[-1]) @ value).reshape(used.shape)
+    value = take(seen.value[sequence], keys).to(map_)
+    used = seen.output[sequence][:, queries[rows]].to(map_)
     # what a row that sees nothing holds differs from kernel to kernel, and is no attention
     blind = (map_ == 0).all(dim=-1, keepdim=True)
     if bool(blind.all()):
-        return 0.0, 0.0, 0
+        return None
+    made = _weighed(map_, value)
+    if seen.finish is None:
+        size = _weighed(map_, (value - value.mean(dim=1, keepdim=True)).abs())
+        size += step * _weighed(map_, value.abs())
+    else:
+        joined = made.transpose(0, 1).flatten(1).to(seen.query.dtype)
+        made = seen.finish(joined, (sequence, queries[rows]))[None].to(map_)
+        blind = blind.any(dim=0, keepdim=True)
+        size = used.abs()
     same = blind | (made.isnan() & used.isnan())
-    difference = (made - used).abs().masked_fill(same, 0.0).nan_to_num(nan=math.inf)
-    largest = used.abs().masked_fill(same, 0.0).max()
-    return float(difference.max()), float(largest), int((~blind[..., 0]).any(dim=0).sum())
+    off = (made - used).abs().masked_fill(same, 0.0).nan_to_num(nan=math.inf)
+    largest = size.nan_to_num().masked_fill(blind, 0.0).amax(dim=(1, 2)).clamp(min=1e-30)
+    return off.amax(dim=(1, 2)) / largest, int((~blind[..., 0]).any(dim=0).sum())
+
+
+def _weighed(map_: Tensor, value: Tensor) -> Tensor:
+    """Heads that share a value are rows of one product, so that no value is repeated."""
+    made = map_.reshape(len(value), -1, map_.shape[-1]) @ value
+    return made.reshape(len(map_), -1, value.shape[-1])

@@ -20,7 +20,7 @@ from heedful.ops.masks import Causal, Combined, Mask, Packed, Runs, Window
 from heedful.recorder import sound
 from heedful.recorder.capture import Capture
 from heedful.recorder.certificate import Check
-from heedful.recorder.choices import is_whole, texts_of
+from heedful.recorder.options import is_whole, texts_of
 from heedful.recorder.layout import Layout
 from heedful.recorder.sums import Sums, sum_of
 

@@ -1,18 +1,21 @@
 """What a pass was given: which of its tokens are no padding, their ids, how many texts there are.
 
-Known by the names of arguments, as models of transformers, our own and many others have them.
+Tensors are found wherever they stand in the inputs. What they are is known by the names of
+arguments, as models of transformers, our own and many others have them.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
-from collections.abc import Collection
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from heedful.ops.masks import Mask
+from heedful.recorder.owners import Batch
 from heedful.recorder.seen import Real, Seen
 
 # Which of the keys there are, or of the side that reads, are real ...
@@ -38,9 +41,31 @@ class Inputs:
 
     def __init__(self, module: nn.Module, arguments: tuple = (), keywords: dict | None = None):
         self.given = _named(module, arguments, keywords or {})
-        self.tensors = {name: one for name, one in self.given.items() if isinstance(one, Tensor)}
+        self.tensors = dict(_tensors(self.given))
+        self.all = list(self.tensors.values())
         self._kept: dict[str, Tensor] = {}
         self._padded: dict[tuple[str, int], Tensor] = {}
+
+    def batch(self, places: list[tuple[int, int]] = []) -> Batch:  # noqa: B006 (not changed)
+        """How many texts there are.
+
+        Args:
+            places: the numbers of inputs and their axes along which the queries of a call stand.
+                Texts are along another axis of that input, so that it is known from the call
+                whether positions come first.
+        """
+        for number, dim in places:
+            sizes = self.all[number].shape
+            if len(sizes) == 1 or (len(sizes) == 2 and not are_ids(self.all[number])):
+                return Batch(1 if dim == 0 else sizes[0])
+            return Batch(sizes[1 if dim == 0 else 0])
+        several = [one for one in self.all if one.ndim > 1]
+        first = next((one for one in several if are_ids(one)), (several or [None])[0])
+        if first is None:
+            return Batch(1 if self.all and self.all[0].ndim == 1 else None, False)
+        is_flat = first.ndim == 2 and not are_ids(first)
+        alike = all(len(one) == len(first) for one in several if one.ndim > 2 or are_ids(one))
+        return Batch(len(first), alike and not is_flat)
 
     def real(self, seen: Seen, writes: bool) -> Real:
         """What of a call was told to be no padding; `writes`: by a decoder beside an encoder."""
@@ -66,8 +91,7 @@ class Inputs:
     def ids(self, seen: Seen, writes: bool) -> Tensor | None:
         """(texts, M), the tokens of the keys, where the model was given as many ids.
 
-        A pass with a cache is given those of its queries alone, (texts, N). Where positions come
-        first, (M, texts), as torch itself has them, that is known from the texts of the call.
+        A pass with a cache is given those of its queries alone, (texts, N).
         """
         if seen.cross:
             return None
@@ -77,31 +101,13 @@ class Inputs:
             given = [name for name in self.tensors if not _is_other(name)]
             read = [name for name in given if name not in WRITTEN_IDS] or given
             found = [self.tensors[name] for name in read]
-        found = [one for one in found if _are_ids(one)]
-        if len(found) != 1:
+        found = [one for one in found if are_ids(one)]
+        if len(found) != 1 or found[0].shape[1] not in seen.shape[-2:]:
             return None
-        [ids], lengths = found, seen.shape[-2:]
-        if ids.shape[1] not in lengths:
-            if len(ids) not in lengths or ids.shape[1] != len(seen.query):
-                return None
-            ids = ids.mT
-        return ids.detach().cpu().clone()
-
-    def texts(self, rows: int, lengths: Collection[int] = ()) -> int:
-        """Of how many texts so many tables (N, M) of a call are; each of its own if none is told.
-
-        Args:
-            rows: the tables, heads of all texts one after the other.
-            lengths: N and M.
-        """
-        first = next((one for one in self.tensors.values() if one.ndim), None)
-        if first is None:
-            return rows
-        texts = texts_in(first, lengths)
-        return texts if texts and rows % texts == 0 else rows
+        return found[0].detach().cpu().clone()
 
     def _told(self, names: tuple[str, ...], length: int) -> Tensor | None:
-        texts = self.texts(0)
+        texts = self.batch().texts or 0
         for name in names:
             mask = self.tensors.get(name)
             if mask is None or mask.ndim not in (2, 3) or mask.numel() != texts * length:
@@ -112,7 +118,7 @@ class Inputs:
 
     def _so_far(self, names: tuple[str, ...], N: int, M: int) -> Real:
         """Of a cache that is longer than the tokens so far, or has forgotten the first."""
-        first = next((one for one in self.tensors.values() if one.ndim), None)
+        first = next((one for one in self.all if one.ndim), None)
         for name in names:
             mask = self.tensors.get(name)
             if first is None or mask is None or mask.ndim != 2 or len(mask) != len(first):
@@ -148,15 +154,6 @@ class Inputs:
         return self._kept[name]
 
 
-def texts_in(given: Tensor, lengths: Collection[int]) -> int:
-    """Of how many texts a tensor is, which stand before, or after as many positions."""
-    if given.ndim == 1 or (given.ndim == 2 and not _are_ids(given) and len(given) in lengths):
-        return 1  # one text, of ids or of vectors
-    if given.ndim in (2, 3) and len(given) in lengths and given.shape[1] not in lengths:
-        return given.shape[1]  # positions come first
-    return len(given)
-
-
 def _is_table(keep: Tensor, seen: Seen) -> bool:
     """Whether it is of queries and keys, and there are as many texts: the call's own mask."""
     if keep.shape != seen.shape[2:] or seen.mask is None:
@@ -169,7 +166,8 @@ def _is_other(name: str) -> bool:
     return any(part in name for part in NO_IDS)
 
 
-def _are_ids(tensor: Tensor) -> bool:
+def are_ids(tensor: Tensor) -> bool:
+    """Whether it is a table of whole numbers."""
     whole = not (tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool)
     return tensor.ndim == 2 and whole
 
@@ -187,3 +185,21 @@ def _named(module: nn.Module, arguments: tuple, keywords: dict) -> dict[str, Any
         elif parameter.kind is parameter.VAR_POSITIONAL:
             named |= {f"{name}[{i}]": one for i, one in enumerate(named.pop(name, ()))}
     return named
+
+
+def _tensors(given: Mapping[str, Any], depth: int = 4) -> Iterator[tuple[str, Tensor]]:
+    """Every tensor, by its own name where it has one; first those that stand at the top."""
+    inner: list[Mapping[str, Any]] = []
+    for name, one in given.items():
+        if isinstance(one, Tensor):
+            yield name, one
+        elif isinstance(one, Mapping):
+            inner.append({str(key): value for key, value in one.items()})
+        elif isinstance(one, list | tuple) and not ("past" in name or "cache" in name):
+            inner.append({f"{name}[{i}]": value for i, value in enumerate(one)})
+        elif dataclasses.is_dataclass(one) and not isinstance(one, type):
+            names = (field.name for field in dataclasses.fields(one))
+            inner.append({name: getattr(one, name, None) for name in names})
+    if depth:
+        for one in inner:
+            yield from _tensors(one, depth - 1)

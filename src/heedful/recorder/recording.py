@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Any, overload
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
 from heedful.errors import ArgumentError, RunError
@@ -17,11 +17,13 @@ from heedful.recorder import file, stitch
 from heedful.recorder.call import Call
 from heedful.recorder.capture import Capture, captured
 from heedful.recorder.certificate import Check
-from heedful.recorder.choices import path_of, texts_of
+from heedful.recorder.options import path_of, texts_of
 from heedful.recorder.layout import layouts_of
 from heedful.recorder.progress import Tell
+from heedful.recorder.proof import WORDS, proof_of
 from heedful.recorder.seen import of_weights
 from heedful.recorder.spill import Spill
+from heedful.recorder.verify import verify
 
 
 class Sequence:
@@ -133,6 +135,8 @@ class Recording(Sequence):
         super().__init__([] if captures is None else captures, 0)
         self._spill = Spill(budget)
         self.missed: dict[str, str] = {}  # modules whose attention was not understood, and why
+        # how it was recorded, for `verify`; `record` says it
+        self.recorder: Callable[[nn.Module], AbstractContextManager[Recording]] = _no_recorder
 
     @property
     def tokens(self) -> list[list[str]] | None:
@@ -193,9 +197,48 @@ class Recording(Sequence):
         of_text = Sequence(self._captures, sequence, self._texts)
         return [of_text._with_texts(call) for call in stitch.stitched(self._captures, sequence)]
 
+    def verify(self, model: nn.Module, inputs: Any) -> dict[str, int]:
+        """Run each text of the batch alone, and settle whose rows are whose, and what is padding.
+
+        In evaluation mode, without gradients; modes, buffers and random states of the model are put
+        back. A call whose sequences are not those of the texts is refuted: its weights raise. Of
+        several passes the first is verified.
+
+        Args:
+            model: that was recorded.
+            inputs: what it was given: a dictionary of keywords, a list of arguments, or a tensor.
+
+        Returns:
+            how many calls are now "proved", "assumed", "unproved" and "refuted".
+
+        Raises:
+            ArgumentError: inputs with no batch in them, or that the model does not take.
+            RunError: nothing was recorded.
+        """
+        if not self._captures:
+            raise RunError("nothing was recorded", expected="a pass inside the `with` block")
+        verify(self._captures, model, inputs, lambda *given: self._again(model, *given))
+        self._calls.clear()
+        words = [proof_of(one.check, one.inferred, one.against.get(0, "")).word
+                 for one in self._captures]  # fmt: skip
+        return {word: words.count(word) for word in WORDS if word in words}
+
+    def _again(self, model: nn.Module, arguments: tuple, keywords: dict) -> list[Capture]:
+        with warnings.catch_warnings(), self.recorder(model) as alone:
+            warnings.simplefilter("ignore")
+            model(*arguments, **keywords)
+        return alone._captures
+
     def certificate(self) -> list[tuple[str, Check]]:
         """How far recomputed rows were from the model's own output, for each call."""
         return [(capture.name, capture.check) for capture in self._captures]
+
+
+def _no_recorder(model: nn.Module) -> AbstractContextManager[Recording]:
+    raise RunError(
+        "a recording from a file or of given maps",
+        expected="one that `heedful.record` has just made, to be verified",
+    )
 
 
 def call_of(capture: Capture, index: int) -> Call:
@@ -207,8 +250,11 @@ def call_of(capture: Capture, index: int) -> Call:
         capture.kind,
         capture.causes(index),
         capture.check,
-        capture.values(index),
-        capture.tokens(index),
+        index=capture.index,
+        inferred=capture.inferred,
+        against=capture.against.get(index, ""),
+        value=capture.values(index),
+        ids=capture.tokens(index),
         door=capture.door,
         chosen=capture.heads,
         intact=capture.intact,

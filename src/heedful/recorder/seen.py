@@ -5,8 +5,8 @@ B batch, H query heads, G key heads, N queries, M keys.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, TypeAlias
 
 import torch
@@ -15,12 +15,15 @@ from torch import Tensor
 from heedful.errors import ArgumentError
 from heedful.ops.masks import Mask
 from heedful.ops.tables import of_heads
+from heedful.recorder.owners import Batch
 
 # How a door tells of a call: a function that makes a Seen, and its arguments. What goes wrong in it
 # must not end the forward pass that is watched.
 See: TypeAlias = Callable[..., None]
-# Of how many texts so many tables of some lengths (N, M) are
-Texts: TypeAlias = Callable[[int, Collection[int]], int]
+
+
+# From heads joined (n, H · v), and (sequence, rows) of what was read, to the output (n, D)
+Finish: TypeAlias = Callable[[Tensor, Any], Tensor]
 
 
 class Real(NamedTuple):
@@ -44,8 +47,11 @@ class Seen:
     it. `mask` is one of ours, boolean with True = may attend, added to the scores, or flex
     attention's; `bias` is added too. All broadcast to (B, H, N, M). `cross` and `causal` say what
     the door knows of the kind, `real` what of the batch the call itself was told to be no padding,
-    and `why` why no output can be compared, where none can. `sinks` are (H,), or (B, H, N) where
-    each query has its own.
+    `inferred` what of its axes is a guess, and how it was made, and `why` why no output can be
+    compared, where none can. `sinks` are (H,), or (B, H, N) where each query has its own. `finish`
+    is what a kernel did to its context before the output (B, 1, N, D) that can be seen; `batch` is
+    how many texts there are, where it was followed from the inputs, and `part` which part of the
+    module that runs attends, where a kernel computes the module as a whole.
     """
 
     query: Tensor
@@ -63,6 +69,10 @@ class Seen:
     causal: bool | None = None
     real: Real | None = None
     why: str = ""
+    inferred: dict[str, str] = field(default_factory=dict)
+    finish: Finish | None = None
+    batch: Batch | None = None
+    part: str = ""
 
     @property
     def shape(self) -> tuple[int, int, int, int]:

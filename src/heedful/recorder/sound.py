@@ -10,7 +10,7 @@ from torch import Tensor
 from heedful.ops.masks import Combined, Mask, Packed
 from heedful.ops.tables import check_broadcast
 from heedful.recorder.capture import Capture
-from heedful.recorder.choices import is_whole
+from heedful.recorder.options import is_whole
 from heedful.recorder.layout import Layout
 
 KINDS = ("self", "causal", "cross")

@@ -4,25 +4,56 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Collection
+from collections.abc import Callable
 from types import FrameType, TracebackType
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from heedful.recorder.inputs import Inputs, texts_in
+from heedful.recorder.inputs import Inputs
 
 SENSES = ("vision", "visual", "image", "audio", "speech")  # in the names of modules
 
 
+def layer_of(name: str) -> int | None:
+    """The model's own number of the block that a module is in: the first one in its name.
+
+    >>> layer_of("decoder.block.2.layer.1.EncDecAttention"), layer_of("pool")
+    (2, None)
+    """
+    return next((int(part) for part in name.split(".") if part.isdecimal()), None)
+
+
 class Frame(NamedTuple):
-    """A module that is running, and the call of Python that runs it."""
+    """A module that is running, the call of Python that runs it, and what it was called with."""
 
     name: str
     module: nn.Module
     call: FrameType
-    given: Tensor | None  # the first of its arguments that is a tensor
+    arguments: tuple
+    keywords: dict[str, Any]
+
+
+class _Hook:
+    """A hook that a copy of a module shares with it: what is being recorded is not copied."""
+
+    def __init__(self, call: Callable[..., None]) -> None:
+        self.call = call
+
+    def __call__(self, *arguments: Any) -> None:
+        self.call(*arguments)
+
+    def __deepcopy__(self, memo: dict) -> _Hook:
+        return self
+
+    def __reduce__(self) -> Any:
+        return _nothing, ()
+
+
+def _nothing() -> Callable[..., None]:
+    """What is left of a hook in a module that was pickled."""
+    return _Hook(lambda *arguments: None)
 
 
 class Running:
@@ -38,6 +69,7 @@ class Running:
         self.stack: list[Frame] = []
         self.forward = -1
         self.inputs = Inputs(model)
+        self.ran: set[str] = set()  # names of modules that have run
         self._outer: set[str] = set()  # names of what was called from outside in this pass
         self._handles: list[Any] = []
         self._thread = threading.get_ident()
@@ -49,8 +81,8 @@ class Running:
         for name, module in self.model.named_modules():
             if isinstance(module, torch.jit.ScriptModule):
                 continue  # takes no hooks of this kind, and what it calls is not seen either
-            enter = module.register_forward_pre_hook(self._entering(name), with_kwargs=True)
-            leave = module.register_forward_hook(self._leave, always_call=True)
+            enter = module.register_forward_pre_hook(_Hook(self._entering(name)), with_kwargs=True)
+            leave = module.register_forward_hook(_Hook(self._leave), always_call=True)
             self._handles += [enter, leave]
         return self
 
@@ -87,23 +119,26 @@ class Running:
         return self._has_encoder and "decoder" in self.stack[-1].name.split(".")
 
     @property
+    def is_known(self) -> bool:
+        """Whether the model is ours or of transformers, whose arguments have known meanings."""
+        model = getattr(self.model, "_orig_mod", self.model)
+        return type(model).__module__.split(".")[0] in ("heedful", "transformers")
+
+    @property
     def reads_text(self) -> bool:
         """Whether what runs is not of a part that sees or hears."""
         parts = self.stack[-1].name.lower().split(".")
         return not any(sense in part for part in parts for sense in SENSES)
 
-    def texts(self, rows: int, lengths: Collection[int]) -> int:
-        """Of how many texts so many tables (N, M) of a call are, as the pass was given them."""
-        texts = self.inputs.texts(rows, lengths)
-        for frame in reversed(self.stack):  # which may part them: windows ride in the batch
-            given = frame.given
-            if given is None or given.ndim < 3 or (given.ndim > 3 and len(given) in lengths):
-                continue  # which says nothing, or may have its positions first
-            inner = texts_in(given, lengths)
-            if inner < rows:
-                fits = inner % texts == 0 or not self.inputs.tensors  # a dictionary, say
-                return inner if fits and rows % inner == 0 else texts
-        return texts
+    @property
+    def runs(self) -> bool:
+        """Whether some module does, in a pass and not in what follows backward."""
+        return bool(self.stack) and torch._C._current_graph_task_id() == -1
+
+    @property
+    def innermost(self) -> Frame:
+        """The module that runs, and its call."""
+        return self.stack[-1]
 
     def _entering(self, name: str):
         def enter(module: nn.Module, arguments: tuple, keywords: dict) -> None:
@@ -112,8 +147,8 @@ class Running:
             self._drop_ended()
             if not self.stack and torch._C._current_graph_task_id() == -1:
                 self._begin(name, module, arguments, keywords)
-            given = next((one for one in arguments if isinstance(one, Tensor)), None)
-            self.stack.append(Frame(name, module, sys._getframe(1), given))
+            self.stack.append(Frame(name, module, sys._getframe(2), arguments, keywords))
+            self.ran.add(name)
 
         return enter
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+import functools
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import Any
@@ -12,27 +13,35 @@ from torch import Tensor, nn
 
 from heedful.errors import ArgumentError
 from heedful.ops import fused
-from heedful.recorder import huggingface, own, refused, torch_functions
-from heedful.recorder.capture import Capture, captured, crosses, kind_of
-from heedful.recorder.choices import Choices
+from heedful.recorder import holding, huggingface, multihead_attention, own, refused, torch_doors
+from heedful.recorder.capture import Capture, captured
+from heedful.recorder.kind import crosses, kind_of
 from heedful.recorder.layout import Layout, layouts_of
-from heedful.recorder.names import Running
+from heedful.recorder.options import Options
+from heedful.recorder.owners import beside_told
 from heedful.recorder.padding import Before, so_far
 from heedful.recorder.recognise import Masks, place_of
 from heedful.recorder.recording import Recording
+from heedful.recorder.running import Running, layer_of
+from heedful.recorder.scores import Weights
 from heedful.recorder.seen import Seen
 from heedful.recorder.shared import Shared
+from heedful.recorder.softmax_matmul import Owning
+from heedful.recorder.told_axes import told_of
 
 NOTHING = (
     "no scaled_dot_product_attention, no nn.MultiheadAttention, no softmax and product after it; "
     "linear and graph attention and state spaces have no map of queries × keys"
 )
 
+PADDING = "what is padding, by the name of an argument; the call's mask hides it"
+
 
 @contextmanager
 def record(
     model: nn.Module,
     *,
+    axes: Mapping[str, str] | None = None,
     layers: Collection[int] | None = None,
     heads: Collection[int] | None = None,
     values: bool = False,
@@ -48,7 +57,11 @@ def record(
 
     Args:
         model: any module; nothing of it is modified.
-        layers: numbers of the layers to record; default all.
+        axes: what the axes of the queries are, by names of modules with the letters of einops:
+            `{"encoder.*.attn": "(h b) n d"}` has b texts, h heads, n queries of width d; g are
+            groups of heads that share a key, other letters parts of a text. Default: it is
+            followed, or guessed, which `call.proof` says.
+        layers: numbers of the layers to record, as the modules' names have them; default all.
         heads: the heads to record, with the keys that they share; default all.
         values: keep the values too, for `value_norm`.
         dtype: in which queries and keys are kept; default their own.
@@ -70,24 +83,24 @@ def record(
     >>> [call.name for call in recording], recording[0].weights(head=0, queries=[0])
     (['blocks.0.attend', 'blocks.1.attend'], tensor([[1., 0., 0., 0.]]))
     """
-    choices = Choices.of(layers, heads, values, dtype, every, budget)
+    options = Options.of(axes, layers, heads, values, dtype, every, budget)
     _check(model)
-    recording = Recording(budget=choices.budget)
+    recording = Recording(budget=options.budget)
+    recording.recorder = functools.partial(
+        record, axes=axes, layers=layers, heads=heads, dtype=dtype
+    )
     with ExitStack() as stack:
         running = stack.enter_context(Running(model))
-        recorder = _Recorder(recording, running, choices)
+        recorder = _Recorder(recording, running, options)
         stack.enter_context(_eager.entered())
         stack.enter_context(own.watch(recorder.see))
         if huggingface.is_loaded():
             stack.enter_context(huggingface.watch(recorder.see, recorder.claim))
-        if torch_functions.is_needed(model):
-            stack.enter_context(
-                torch_functions.watch(recorder.see, recorder.is_wanted, running.texts)
-            )
+        if holding.is_to_be_watched(model):
+            stack.enter_context(torch_doors.watch(model, recorder.see, recorder.passing()))
         yield recording
-    if running.forward >= 0 and not (recorder.names or recording.missed):
-        recording.miss(type(model).__name__, LookupError(NOTHING))
-    choices.check_layers(recorder.names.values())
+    recorder.end(model)
+    options.check_layers(recorder.names)
 
 
 # What torch has compiled runs as it was written, so that doors see it, and nothing compiles anew
@@ -97,10 +110,12 @@ _eager = Shared(lambda: torch.compiler.set_stance("force_eager"))
 class _Recorder:
     """Gives what the doors see its name, layer and pass, and keeps what is wanted."""
 
-    def __init__(self, recording: Recording, running: Running, choices: Choices) -> None:
-        self.recording, self.running, self.choices = recording, running, choices
-        self.names: dict[str, int] = {}
+    def __init__(self, recording: Recording, running: Running, options: Options) -> None:
+        self.recording, self.running, self.options = recording, running, options
+        self.names: dict[str, int | None] = {}  # of what told a call, with its layer
         self.claimed = False
+        self._calls = 0
+        self._softmaxes: list[tuple[str, Weights]] = []
         self._lengths: dict[str, tuple[int, int]] = {}  # keys, and pass, of a module's last call
         self._before: dict[str, Before | None] = {}  # and what it told of padding
         self._forget()
@@ -112,9 +127,45 @@ class _Recorder:
         self._known: list[tuple] = []
         self._copied: list[tuple] = []
 
+    def passing(self) -> torch_doors.Pass:
+        """What the door to torch's operations has to know of the pass that runs."""
+        return torch_doors.Pass(
+            lambda: self.running.runs and not self.claimed and not fused.is_running(),
+            lambda: self.running.inputs.all,
+            self.owning,
+            self._begun,
+            self.miss,
+        )
+
+    def owning(self) -> Owning:
+        """What tells whose the axes are of the call that runs."""
+        inputs, name = self.running.inputs, self.running.name
+        return Owning(inputs.batch, told_of(self.options.axes, name, inputs.batch().texts))
+
+    def miss(self, reason: str) -> None:
+        """What runs had something like attention in it, and no map."""
+        if self.is_wanted():
+            self.recording.miss(self.running.name, TypeError(reason))
+
+    def _begun(self, weights: Weights) -> None:
+        """A softmax of queries and keys, whose weights meet values later."""
+        if weights.scores.product is not None and self.is_wanted():
+            self._softmaxes.append((self.running.name, weights))
+
+    def end(self, model: nn.Module) -> None:
+        """Say what ran and was not recorded."""
+        for name, weights in self._softmaxes:
+            if not weights.met:
+                self.recording.miss(name, LookupError("weights of a softmax that met no values"))
+        missed = self.recording.missed
+        for name, why in holding.silent(model, self.running.ran, {*self.names, *missed}):
+            self.recording.miss(name, LookupError(why))
+        if self.running.forward >= 0 and not (self.names or missed):
+            self.recording.miss(type(model).__name__, LookupError(NOTHING))
+
     def is_wanted(self) -> bool:
         """Whether what runs now is to be recorded, and no other door sees it already."""
-        wanted = self.running.here and self.running.forward % self.choices.every == 0
+        wanted = self.running.here and self.running.forward % self.options.every == 0
         return wanted and not self.claimed and not fused.is_running()
 
     @contextmanager
@@ -147,12 +198,14 @@ class _Recorder:
         except Exception as error:
             self.recording.miss(name, error)
             return
-        layer = self.names.setdefault(name, len(self.names))
-        if self.choices.layers is not None and layer not in self.choices.layers:
+        name = f"{name}.{seen.part}" if seen.part else name
+        layer = self.names.setdefault(name, layer_of(name))
+        index, self._calls = self._calls, self._calls + 1
+        if self.options.layers is not None and layer not in self.options.layers:
             return
         self._check_heads(seen, name)
         try:
-            capture = self._kept(seen, name, layer)
+            capture = self._kept(seen, name, layer, index)
         except Exception as error:
             self.recording.miss(name, error)
             return
@@ -163,23 +216,46 @@ class _Recorder:
             raise TypeError("nested tensors, whose sequences have no common shape")
         if torch._C._functorch.maybe_get_level(seen.query) > 0:
             raise TypeError("a call inside torch.func, whose tensors are of its own")
+        frame = self.running.innermost
+        if multihead_attention.is_one(frame.module):
+            seen = multihead_attention.named(seen, frame)
+        if "texts" not in seen.inferred:
+            batch = seen.batch or self.running.inputs.batch()
+            told = beside_told(len(seen.query), batch, self._is_told(seen))
+            seen.inferred = {**seen.inferred, **told}
         seen = self._masks.split(seen)
         return replace(seen, bias=self._own(seen.bias), cross=crosses(seen, name))
 
-    def _kept(self, seen: Seen, name: str, layer: int) -> Capture:
+    def _is_told(self, seen: Seen) -> bool:
+        """Whether the door itself knows that the first axis is that of the texts."""
+        return seen.door.startswith(("heedful", "transformers", "nn.", "flex"))
+
+    def _kept(self, seen: Seen, name: str, layer: int | None, index: int) -> Capture:
         running, layouts = self.running, self._layouts(seen, name)
+        M = seen.shape[-1]
+        is_cut = any(len(one.keys) < M for one in layouts)
+        if is_cut and seen.real is None and not running.is_known:
+            seen.inferred = {**seen.inferred, "padding": PADDING}
         return captured(
             seen,
             name=name,
             layer=layer,
+            index=index,
             forward=running.forward,
             layouts=layouts,
-            ids=running.inputs.ids(seen, running.writes) if running.reads_text else None,
+            ids=running.inputs.ids(seen, running.writes) if self._reads(seen) else None,
             kind=self._kind(seen, name, layouts),
-            heads=self.choices.heads,
-            values=self.choices.values,
-            dtype=self.choices.dtype,
+            heads=self.options.heads,
+            values=self.options.values,
+            dtype=self.options.dtype,
         )
+
+    def _reads(self, seen: Seen) -> bool:
+        """Whether the keys are the tokens that the model was given, as models that we know have it.
+
+        That sizes are equal proves nothing.
+        """
+        return self.running.is_known and self.running.reads_text and not seen.cross
 
     def _kind(self, seen: Seen, name: str, layouts: list[Layout]) -> str:
         """As the call says; keys that have grown by the queries since the last call are a cache."""
@@ -193,7 +269,7 @@ class _Recorder:
 
     def _check_heads(self, seen: Seen, name: str) -> None:
         H = seen.shape[1]
-        wrong = [head for head in self.choices.heads or () if head >= H]
+        wrong = [head for head in self.options.heads or () if head >= H]
         if wrong:
             raise ArgumentError(f"head {wrong[0]} of {name}", expected=f"heads from 0 to {H - 1}")
 

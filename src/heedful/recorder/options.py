@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from numbers import Integral
 from os import PathLike
 from pathlib import Path
@@ -14,13 +14,15 @@ from torch import Tensor
 
 from heedful.errors import ArgumentError
 from heedful.ops.tables import ALL
+from heedful.recorder.told_axes import Told, parsed
 
 KEPT = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
-class Choices(NamedTuple):
+class Options(NamedTuple):
     """The arguments of `record`, as lists and whole numbers; None is all, or no limit."""
 
+    axes: Mapping[str, Told] = {}
     layers: list[int] | None = None
     heads: list[int] | None = None
     values: bool = False
@@ -31,13 +33,14 @@ class Choices(NamedTuple):
     @classmethod
     def of(
         cls,
+        axes: Any = None,
         layers: Collection[int] | None = None,
         heads: Collection[int] | None = None,
         values: bool = False,
         dtype: torch.dtype | None = None,
         every: int = 1,
         budget: int | None = None,
-    ) -> Choices:
+    ) -> Options:
         """From what was asked for.
 
         Raises:
@@ -48,6 +51,7 @@ class Choices(NamedTuple):
                 f"dtype={dtype!r}", expected="torch.float16, bfloat16, float32 or float64, or None"
             )
         return cls(
+            parsed(axes),
             _numbers("layers", layers),
             _numbers("heads", heads),
             values,
@@ -56,21 +60,26 @@ class Choices(NamedTuple):
             _bytes(budget),
         )
 
-    def check_layers(self, seen: Collection[int]) -> None:
+    def check_layers(self, seen: Mapping[str, int | None]) -> None:
         """Once the model has run: that every layer that was asked for is there.
 
         Args:
-            seen: numbers of the layers that were; none where the model did not run.
+            seen: names of the modules that were, with their layers; none where no model ran.
 
         Raises:
             ArgumentError: a layer that was not.
         """
-        missing = [layer for layer in self.layers or () if layer not in seen]
-        if seen and missing:
-            raise ArgumentError(
-                f"layers={self.layers}, and no layer {missing[0]} was seen",
-                expected=f"numbers from 0 to {max(seen)} of this model",
-            )
+        missing = [layer for layer in self.layers or () if layer not in seen.values()]
+        if not seen or not missing:
+            return
+        numbers = sorted({layer for layer in seen.values() if layer is not None})
+        named = ", ".join(list(seen)[:3])
+        raise ArgumentError(
+            f"layers={self.layers}, and no layer {missing[0]} was seen",
+            expected=f"numbers from {numbers[0]} to {numbers[-1]}, as in the names of this model"
+            if numbers
+            else f"no layers: the names of what attends here have no number, such as {named}",
+        )
 
 
 def _numbers(name: str, asked: Any) -> list[int] | None:

@@ -1,0 +1,96 @@
+"""Which modules hold attention: where it is to be watched for, and what ran without telling any."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Collection, Iterator
+from types import CodeType
+from typing import Any
+
+from torch import nn
+
+NAMED = re.compile(r"att(entio)?n(?!.*(Output|Norm|Mask|Embed|Pool|Config|Bias|Dropout))", re.I)
+# Names of children or parameters that queries and keys are made with
+PROJECTIONS = (
+    {"q_proj", "k_proj"}, {"query", "key"}, {"to_q", "to_k"}, {"to_q", "to_kv"}, {"wq", "wk"},
+    {"w_q", "w_k"}, {"q", "k"}, {"q", "kv"}, {"q_lin", "k_lin"}, {"linear_q", "linear_k"},
+    {"q_net", "kv_net"}, {"query_projection", "key_projection"}, {"in_proj_weight"}, {"qkv"},
+    {"to_qkv"}, {"c_attn"}, {"wqkv"}, {"qkv_proj"}, {"query_key_value"}, {"w_qs", "w_ks"},
+)  # fmt: skip
+INTERFACE = "ALL_ATTENTION_FUNCTIONS"
+# What attention that no interface sees is made of
+MADE_OF = {
+    "softmax", "log_softmax", "scaled_dot_product_attention", "MultiheadAttention", "logsumexp",
+    "multi_head_attention_forward", "flex_attention", "softmin",
+}  # fmt: skip
+
+
+def is_to_be_watched(model: nn.Module) -> bool:
+    """Whether some of the model's attention may be seen by torch's operations alone."""
+    model = getattr(model, "_orig_mod", model)
+    home = type(model).__module__.split(".")[0]
+    if home == "heedful":
+        return False
+    if home != "transformers" or not getattr(model, "_supports_attention_backend", False):
+        return True
+    return any(_attends_by_itself(type(part)) for part in model.modules())
+
+
+@functools.cache
+def _attends_by_itself(kind: type) -> bool:
+    """Whether the code of a class computes attention otherwise than through the interface."""
+    if kind.__module__.startswith("torch.nn.") and kind is not nn.MultiheadAttention:
+        return False
+    if kind is nn.MultiheadAttention or not kind.__module__.startswith(("transformers", "torch")):
+        return True
+    methods = [one for one in vars(kind).values() if hasattr(one, "__code__")]
+    for parent in kind.__mro__[1:]:
+        if parent.__module__ == kind.__module__:
+            methods += [one for one in vars(parent).values() if hasattr(one, "__code__")]
+    names = {name for one in methods for name in _names(one.__code__)}
+    return INTERFACE not in names and bool(names & MADE_OF)
+
+
+def _names(code: CodeType) -> Iterator[str]:
+    yield from code.co_names
+    for inner in code.co_consts:
+        if isinstance(inner, CodeType):
+            yield from _names(inner)
+
+
+def silent(
+    model: nn.Module, ran: Collection[str], told: Collection[str]
+) -> Iterator[tuple[str, str]]:
+    """Modules that hold attention and ran, and told no call: their names, and why they were judged.
+
+    Args:
+        model: that ran.
+        ran: names of the modules that did, also where another method than `forward` was called.
+        told: names of those that told something.
+    """
+    model = getattr(model, "_orig_mod", model)
+    ran = {name.replace("_orig_mod.", "") for name in ran}
+    holders = {name: why for name, part in model.named_modules() if (why := _why(part))}
+    for name, why in holders.items():
+        if any(other != name and _is_in(other, name) for other in holders):
+            continue  # the innermost says it
+        did_run = any(_is_in(one, name) for one in ran)
+        has_told = any(_is_in(one, name) or _is_in(name, one) for one in told)
+        if did_run and not has_told:
+            yield name or type(model).__name__, f"{why}, and no attention was seen in it"
+
+
+def _is_in(name: str, outer: str) -> bool:
+    return not outer or name == outer or name.startswith(f"{outer}.")
+
+
+def _why(part: Any) -> str:
+    kind = type(part).__name__
+    if kind.startswith(("ModuleList", "Sequential", "ModuleDict")):
+        return ""
+    own = {name.lower() for name, _ in part.named_children()}
+    own |= {name.lower() for name, _ in part.named_parameters(recurse=False)}
+    if any(names <= own for names in PROJECTIONS):
+        return f"a {kind} with projections to queries and keys"
+    return f"a {kind}" if NAMED.search(kind) else ""

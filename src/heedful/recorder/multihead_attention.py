@@ -1,0 +1,47 @@
+"""What torch's `nn.MultiheadAttention` tells of a call that runs in it: its axes and its padding."""
+
+from __future__ import annotations
+
+import inspect
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from heedful.recorder.running import Frame
+from heedful.recorder.seen import Real, Seen
+
+SIGNATURE = inspect.signature(nn.MultiheadAttention.forward)
+
+
+def is_one(module: nn.Module) -> bool:
+    """Whether a module is one, and runs torch's own code."""
+    forward = getattr(type(module), "forward", None)
+    return isinstance(module, nn.MultiheadAttention) and forward is nn.MultiheadAttention.forward
+
+
+def named(seen: Seen, frame: Frame) -> Seen:
+    """The same call, with what the module that runs knows of it."""
+    given = SIGNATURE.bind(frame.module, *frame.arguments, **frame.keywords).arguments
+    heads = frame.module.num_heads
+    if seen.query.shape[1] == heads:  # as the module has them
+        seen.inferred = {}
+    seen.door = "nn.MultiheadAttention"
+    seen.cross = not _is_same(given["query"], given["key"])
+    padding = given.get("key_padding_mask")
+    if padding is not None and seen.real is None:
+        keep = torch.atleast_2d(~padding if padding.dtype == torch.bool else padding == 0)
+        # keys of the module's own, such as add_bias_kv's, stand after those of the text
+        keys = F.pad(keep, (0, seen.shape[-1] - keep.shape[1]), value=True)
+        seen.real = Real(keys, None if seen.cross else keep)
+    return seen
+
+
+def _is_same(one: Tensor, other: Tensor) -> bool:
+    """Whether two are one tensor, or the same numbers, as where a norm was called twice."""
+    if one is other:
+        return True
+    if one.is_nested or other.is_nested or one.shape != other.shape:
+        return False
+    places = [(tensor.data_ptr(), tensor.stride()) for tensor in (one, other)]
+    return places[0] == places[1] or torch.equal(one, other)

@@ -1,0 +1,190 @@
+"""Whose the axes of a call are: texts, parts of a text, heads, queries and keys.
+
+What a product with parameters made for each token is of heads; what stood beside it is of texts, or
+of parts of one, such as windows. Both are followed. Which of several texts comes first is not to be
+followed, nor is anything of tensors that came from no product: there is a guess, which says so.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from heedful.recorder.arrange import Atom, Order
+from heedful.recorder.axes import Axis, Part, Parts
+
+Origins = dict[Axis, tuple[Part | None, Part | None]]
+
+
+class Batch(NamedTuple):
+    """How many texts the model was given, None where no input tells; and whether that is sure."""
+
+    texts: int | None
+    is_sure: bool = True
+
+
+@dataclass
+class Groups:
+    """The atoms of each axis of a call, and what of them is a guess, by what it is of."""
+
+    sequences: list[Atom]
+    heads: list[Atom]
+    queries: list[Atom]
+    keys: list[Atom]
+    inferred: dict[str, str] = field(default_factory=dict)
+    batch: Batch | None = None
+
+    @property
+    def all(self) -> list[list[Atom]]:
+        """In the order of a map."""
+        return [self.sequences, self.heads, self.queries, self.keys]
+
+
+class Sides(NamedTuple):
+    """Atoms of a call before they have owners.
+
+    shared: of both sides; asking: of the queries alone; answering: of the keys alone, in which
+    softmax did not run; keys: in which it did.
+    """
+
+    shared: list[Atom]
+    asking: list[Atom]
+    answering: list[Atom]
+    keys: list[Atom]
+
+
+def owned(sides: Sides, order: Order, origins: Origins, batch: Batch, last: list[Atom]) -> Groups:
+    """Give each atom its owner.
+
+    Args:
+        sides: the atoms.
+        order: of the call.
+        origins: what they were before the product.
+        batch: the texts.
+        last: the atoms of the axis beside the keys, as the softmax had them: queries, if anything.
+    """
+    queries, packed = _asking(sides, order, last)
+    beside = [*sides.shared, *sides.answering]
+    heads = [atom for atom in beside if order.flag(atom) is True]
+    sequences = [atom for atom in beside if order.flag(atom) is False]
+    unknown = [atom for atom in beside if order.flag(atom) is None]
+    inferred = {}
+    if unknown or any(order.flag(atom) is None for atom in (*packed, *_several(queries))):
+        sizes = " × ".join(str(atom.size) for atom in (*unknown, *packed, *_several(queries)))
+        inferred["heads"] = (
+            f"which of the axes {sizes} are heads, by their places: no product with parameters "
+            "was seen that made them"
+        )
+        more, left = _guessed(unknown, sequences, order, origins, batch)
+        sequences, heads = sequences + more, left + heads
+    heads = _by_number([*heads, *packed], origins)
+    sequences, sure = _texts_first(sequences, origins, batch)
+    total = math.prod(atom.size for atom in sequences)
+    if total > 1 and not sure:
+        inferred["texts"] = _how(total, batch)
+    return Groups(sequences, heads, queries, sides.keys, inferred, batch)
+
+
+def beside_told(sequences: int, batch: Batch, is_told: bool) -> dict[str, str]:
+    """What is a guess of sequences that a door has told, beside the texts of the pass.
+
+    Args:
+        sequences: how many there are.
+        batch: the texts.
+        is_told: whether the door knows that the first axis is that of the texts.
+    """
+    if sequences == 1 or (is_told and sequences == batch.texts):
+        return {}
+    if batch.texts == 1 and batch.is_sure:
+        return {}
+    return {} if not is_told else {"texts": _how(sequences, batch)}
+
+
+def _several(queries: list[Atom]) -> list[Atom]:
+    return queries if len(queries) > 1 else []
+
+
+def _asking(sides: Sides, order: Order, last: list[Atom]) -> tuple[list[Atom], list[Atom]]:
+    """Queries, and heads that stand among them."""
+    asking = sides.asking
+    features = [atom for atom in asking if order.flag(atom) is True]
+    if len(features) == len(asking):  # channels, where keys are features, too; else packed heads
+        are_channels = all(order.flag(atom) is True for atom in sides.keys)
+        return (asking, []) if are_channels else ([], asking)
+    unknown = [atom for atom in asking if order.flag(atom) is None]
+    if len(unknown) < 2 and not (unknown and len(asking) - len(features) > 1):
+        return [atom for atom in asking if atom not in features], features
+    beside = [atom for atom in asking if atom in last and atom not in features]
+    if not beside:
+        return [atom for atom in asking if atom not in features], features
+    return beside, [atom for atom in asking if atom not in beside]
+
+
+def _guessed(
+    unknown: list[Atom], sequences: list[Atom], order: Order, origins: Origins, batch: Batch
+) -> tuple[list[Atom], list[Atom]]:
+    """Of atoms of which nothing is known those of texts, by their sizes, and those of heads."""
+    given = [atom for atom in unknown if _place(atom, origins) is not None]
+    texts = batch.texts
+    if texts is None:
+        return unknown[:1], unknown[1:]
+    done = math.prod(atom.size for atom in sequences)
+    if texts == 1 or (done > 1 and done % texts == 0):
+        return [], unknown
+    for end in range(1, len(unknown) + 1):
+        if math.prod(atom.size for atom in unknown[:end]) == texts:
+            return unknown[:end], unknown[end:]
+    alike = [atom for atom in unknown if atom.size == texts]
+    if alike:
+        return alike[:1], [atom for atom in unknown if atom is not alike[0]]
+    return (given or unknown)[:1], [atom for atom in unknown if atom not in (given or unknown)[:1]]
+
+
+def _by_number(heads: list[Atom], origins: Origins) -> list[Atom]:
+    """As the features of one projection count them."""
+    sources = [next((part for part in origins.get(atom.axis, ()) if part), None) for atom in heads]
+    known = [part for part in sources if part is not None]
+    if len(known) < len(heads) or len({part.axis for part in known}) > 1:
+        return heads
+    steps = {
+        atom: part.step * atom.step for atom, part in zip(heads, known, strict=True)
+    }
+    return sorted(heads, key=lambda atom: -steps[atom])
+
+
+def _texts_first(
+    sequences: list[Atom], origins: Origins, batch: Batch
+) -> tuple[list[Atom], bool]:
+    """The axis of the texts before those of their parts; and whether that is settled."""
+    given = [atom for atom in sequences if _place(atom, origins) is not None]
+    if given:
+        given.sort(key=lambda atom: _place(atom, origins) or (0, 0))
+        return [*given, *(atom for atom in sequences if atom not in given)], False
+    if batch.texts is None:
+        return sequences, False
+    if batch.texts == 1:
+        return sequences, batch.is_sure
+    first = next((atom for atom in sequences if atom.size == batch.texts), None)
+    if first is not None:
+        return [first, *(atom for atom in sequences if atom is not first)], False
+    return sequences, False
+
+
+def _place(atom: Atom, origins: Origins) -> tuple[int, int] | None:
+    """Of which input it is an axis, and of which place there."""
+    for part in origins.get(atom.axis, ()):
+        if part is not None and part.axis.given is not None:
+            return part.axis.given
+    return None
+
+
+def _how(total: int, batch: Batch) -> str:
+    if batch.texts is None:
+        return f"which of the {total} sequences is which text: no input told how many there are"
+    if batch.texts == 1:
+        return f"whether the {total} sequences are parts of one text, as it is the only one told"
+    return (
+        f"which of the {total} sequences is which of the {batch.texts} texts, by the order of the "
+        "axes"
+    )
