@@ -28,8 +28,8 @@ class Capture:
     `layouts` has one for each sequence of the batch; `check` says how the call proved itself;
     `layer` is the model's own number of the block, `index` that of the call; `heads` are the model's
     numbers of those that were kept, None where all were. `inferred` is what of its axes is a guess,
-    and how it was made, `against` what `verify` found to be wrong with a sequence. `intact()`
-    raises where the file that it was read from is damaged.
+    and how it was made, `against` what `verify` found to be wrong with a sequence, `texts` how many
+    the pass had. `intact()` raises where the file that it was read from is damaged.
     """
 
     name: str
@@ -51,6 +51,7 @@ class Capture:
     index: int = 0
     inferred: dict[str, str] = field(default_factory=dict)
     against: dict[int, str] = field(default_factory=dict)
+    texts: int | None = None
     intact: Callable[[], None] = _nothing
 
     def causes(self, sequence: int) -> Causes:
@@ -134,6 +135,7 @@ def captured(
         chosen,
         index,
         dict(seen.inferred),
+        texts=None if seen.batch is None else seen.batch.texts,
     )
     capture.check = certify(capture, seen)
     return capture

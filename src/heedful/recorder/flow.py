@@ -24,6 +24,11 @@ SAME = {
     "_native_batch_norm_legit_no_training", "native_group_norm", "cumsum", "tril", "triu",
     "_conj_physical", "layer_norm", "rms_norm",
 }  # fmt: skip
+MOVED = {
+    "roll", "flip", "index_select", "gather", "constant_pad_nd", "slice_scatter", "select_scatter",
+    "sort", "avg_pool1d", "avg_pool2d", "max_pool2d_with_indices", "upsample_nearest2d",
+    "upsample_bilinear2d", "_adaptive_avg_pool2d", "reflection_pad2d", "scatter", "index_put",
+}  # fmt: skip
 REDUCE = {"sum", "mean", "amax", "amin", "var", "std", "logsumexp", "linalg_vector_norm", "prod"}
 
 
@@ -188,6 +193,35 @@ def _is_alike(one: Parts, other: Parts | None) -> bool:
     )
 
 
+def _stack(views: list[View], sizes: tuple[int, ...], told: dict[str, Any]) -> Axes:
+    dim = told["dim"] % len(sizes)
+    beside = (*sizes[:dim], *sizes[dim + 1 :])
+    made = broadcast(views, beside, told)
+    new: Parts = (Part(Axis(sizes[dim]), 1, sizes[dim]),) if sizes[dim] > 1 else ()
+    return [*made[:dim], told["steps"] or new, *made[dim:]]
+
+
+def _moved(views: list[View], sizes: tuple[int, ...], told: dict[str, Any]) -> Axes:
+    """Numbers in another order, or others of the same axes: what these are is known, not which."""
+    made: Axes = []
+    for parts, size in zip(views[0].axes(), sizes, strict=True):
+        flags = {part.feature for part in parts or ()}
+        flag = flags.pop() if len(flags) == 1 and parts is not None else None
+        made.append((Part(Axis(size), 1, size, flag),) if size > 1 else ())
+    return made
+
+
+def _repeat(views: list[View], sizes: tuple[int, ...], told: dict[str, Any]) -> Axes:
+    times = told["repeats"]
+    axes: Axes = [(), *()] * (len(sizes) - len(views[0].sizes)) + views[0].axes()
+    return [
+        parts
+        if parts is None or count == 1
+        else ((Part(Axis(count, is_copy=True), 1, count)), *parts)
+        for parts, count in zip(axes, times, strict=True)
+    ]
+
+
 def _reduce(views: list[View], sizes: tuple[int, ...], told: dict[str, Any]) -> Axes:
     axes = views[0].axes()
     gone = told["dims"]
@@ -201,6 +235,9 @@ OTHERS: dict[str, Rule] = {
     "convolution": _convolution,
     "embedding": _embedding,
     "cat": _cat,
+    "stack": _stack,
+    "repeat": _repeat,
+    **dict.fromkeys(MOVED, _moved),
     "_scaled_dot_product_flash_attention_for_cpu": _attended,
     "_scaled_dot_product_flash_attention": _attended,
     "_scaled_dot_product_efficient_attention": _attended,
@@ -218,7 +255,9 @@ def told_of(name: str, given_by_name: dict[str, Any]) -> dict[str, Any]:
         name: of the operation.
         given_by_name: its arguments.
     """
-    if name == "cat":
+    if name == "repeat":
+        return {"repeats": given_by_name["repeats"]}
+    if name in ("cat", "stack"):
         pieces, dim = given_by_name["tensors"], given_by_name.get("dim", 0)
         return {"dim": dim, "steps": None, "pieces": pieces}
     if name in REDUCE:

@@ -46,6 +46,11 @@ class Inputs:
         self._kept: dict[str, Tensor] = {}
         self._padded: dict[tuple[str, int], Tensor] = {}
 
+    @property
+    def texts(self) -> int | None:
+        """How many texts there are, as far as sizes alone tell."""
+        return self.batch().texts
+
     def batch(self, places: list[tuple[int, int]] = []) -> Batch:  # noqa: B006 (not changed)
         """How many texts there are.
 
@@ -55,17 +60,19 @@ class Inputs:
                 whether positions come first.
         """
         for number, dim in places:
-            sizes = self.all[number].shape
-            if len(sizes) == 1 or (len(sizes) == 2 and not are_ids(self.all[number])):
+            sizes, is_whole = self.all[number].shape, are_ids(self.all[number])
+            if len(sizes) == 1 or (len(sizes) == 2 and not is_whole and dim == 0):
                 return Batch(1 if dim == 0 else sizes[0])
-            return Batch(sizes[1 if dim == 0 else 0])
+            axis = 1 if dim == 0 else 0
+            return Batch(sizes[axis], True, (number, axis))
         several = [one for one in self.all if one.ndim > 1]
         first = next((one for one in several if are_ids(one)), (several or [None])[0])
         if first is None:
             return Batch(1 if self.all and self.all[0].ndim == 1 else None, False)
         is_flat = first.ndim == 2 and not are_ids(first)
         alike = all(len(one) == len(first) for one in several if one.ndim > 2 or are_ids(one))
-        return Batch(len(first), alike and not is_flat)
+        number = next(n for n, one in enumerate(self.all) if one is first)
+        return Batch(len(first), alike and not is_flat, (number, 0))
 
     def real(self, seen: Seen, writes: bool) -> Real:
         """What of a call was told to be no padding; `writes`: by a decoder beside an encoder."""

@@ -18,10 +18,15 @@ Origins = dict[Axis, tuple[Part | None, Part | None]]
 
 
 class Batch(NamedTuple):
-    """How many texts the model was given, None where no input tells; and whether that is sure."""
+    """How many texts the model was given, None where no input tells.
+
+    is_sure: whether there can be no doubt.
+    place: the number of the input that has them, and along which of its axes.
+    """
 
     texts: int | None
     is_sure: bool = True
+    place: tuple[int, int] | None = None
 
 
 @dataclass
@@ -157,18 +162,13 @@ def _texts_first(
     sequences: list[Atom], origins: Origins, batch: Batch
 ) -> tuple[list[Atom], bool]:
     """The axis of the texts before those of their parts; and whether that is settled."""
-    given = [atom for atom in sequences if _place(atom, origins) is not None]
-    if given:
-        given.sort(key=lambda atom: _place(atom, origins) or (0, 0))
-        return [*given, *(atom for atom in sequences if atom not in given)], False
     if batch.texts is None:
         return sequences, False
-    if batch.texts == 1:
+    texts = [atom for atom in sequences if _place(atom, origins) == batch.place is not None]
+    if not texts and batch.texts == 1:
         return sequences, batch.is_sure
-    first = next((atom for atom in sequences if atom.size == batch.texts), None)
-    if first is not None:
-        return [first, *(atom for atom in sequences if atom is not first)], False
-    return sequences, False
+    texts = texts or [atom for atom in sequences if atom.size == batch.texts][:1]
+    return [*texts, *(atom for atom in sequences if atom not in texts)], False
 
 
 def _place(atom: Atom, origins: Origins) -> tuple[int, int] | None:

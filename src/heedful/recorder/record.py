@@ -220,8 +220,8 @@ class _Recorder:
         if multihead_attention.is_one(frame.module):
             seen = multihead_attention.named(seen, frame)
         if "texts" not in seen.inferred:
-            batch = seen.batch or self.running.inputs.batch()
-            told = beside_told(len(seen.query), batch, self._is_told(seen))
+            seen.batch = seen.batch or self.running.inputs.batch()
+            told = beside_told(len(seen.query), seen.batch, self._is_told(seen))
             seen.inferred = {**seen.inferred, **told}
         seen = self._masks.split(seen)
         return replace(seen, bias=self._own(seen.bias), cross=crosses(seen, name))

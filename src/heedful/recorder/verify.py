@@ -6,6 +6,7 @@ a padding that is none, cannot agree.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -38,20 +39,20 @@ def verify(captures: list[Capture], model: nn.Module, inputs: Any, run: Run) -> 
         ArgumentError: inputs of which no batch is known, or which the model does not take.
     """
     arguments, keywords = _called(inputs)
-    batch = Inputs(model, arguments, keywords).batch().texts
+    first = [one for one in captures if one.forward == min(one.forward for one in captures)]
+    told = [one.texts for one in first if one.texts] + [Inputs(model, arguments, keywords).texts]
+    batch = next((texts for texts in told if texts), None)
     if batch is None:
         raise ArgumentError(
             f"inputs of type {type(inputs).__name__} with no batch in them",
             expected="what the model was called with: keywords in a dictionary, or a list",
         )
-    first = [one for one in captures if one.forward == min(one.forward for one in captures)]
+    given = arguments, keywords
     with undisturbed(model), torch.no_grad():
-        found = _alone(batch, arguments, keywords, run, first)
-        for place, capture in enumerate(first):
-            _settle(capture, [one[place] if one else None for one in found])
+        dim = _settle(first, batch, given, run)
         for capture in first:
             if "padding" in capture.inferred and "texts" not in capture.inferred:
-                _unpad(capture, batch, arguments, keywords, run)
+                _unpad(capture, batch, given, dim, run)
 
 
 def _called(inputs: Any) -> tuple[tuple, dict[str, Any]]:
@@ -85,79 +86,90 @@ def undisturbed(model: nn.Module) -> Iterator[None]:
             generator.set_state(state)
 
 
-def _alone(
-    batch: int, arguments: tuple, keywords: dict, run: Run, captures: list[Capture]
-) -> list[list[Capture] | None]:
-    """The calls of each text alone, matched with those of the batch; None where others came.
+def _settle(captures: list[Capture], batch: int, given: Any, run: Run) -> int:
+    """Compare all calls with those of each text alone; along which axis of inputs the texts are.
 
-    Texts stand along the first axis of what has so many, or along the second, where positions
-    come first.
+    That is the first, or where positions come first the second; where both have as many, the one
+    by which most calls come back decides.
     """
-    for dim in (0, 1):
+    sizes = {dim: _has(given, batch, dim) for dim in (0, 1)}
+    tried: list[tuple[int, int, list[str]]] = []
+    for dim in [dim for dim, has in sizes.items() if has] or [0]:
         try:
-            found = [
-                _matched(run(*_parts((arguments, keywords), batch, b, dim)), captures)
-                for b in range(batch)
-            ]
+            alone = [_matched(run(*_parts(given, batch, b, dim)), captures) for b in range(batch)]
         except HeedfulError:
             raise
         except Exception as error:
-            if dim:
-                raise ArgumentError(
-                    f"one text alone ends in {type(error).__name__}: {error}",
-                    expected="inputs with one row for each text",
-                ) from error
+            failed = error
             continue
-        if any(one is not None for one in found) or dim:
-            return found
-    return []
+        differ = [_differ(one, [each[i] for each in alone]) for i, one in enumerate(captures)]
+        tried.append((sum(map(bool, differ)), dim, differ))
+    if not tried:
+        raise ArgumentError(
+            f"one text alone ends in {type(failed).__name__}: {failed}",
+            expected="inputs with one row for each text",
+        ) from failed
+    _, dim, differ = min(tried)
+    for capture, why in zip(captures, differ, strict=True):
+        if not why:
+            capture.inferred.pop("texts", None)
+        elif why is OTHERS:
+            capture.inferred["texts"] = OTHERS
+        else:
+            capture.against.update(dict.fromkeys(range(len(capture.query)), why))
+    return dim
+
+
+OTHERS = "which sequence is of which text: a text alone makes other calls"
+
+
+def _has(value: Any, batch: int, dim: int) -> bool:
+    """Whether some tensor has an axis of so many texts there."""
+    if isinstance(value, Tensor):
+        return value.ndim > dim and value.shape[dim] == batch
+    inner = value.values() if isinstance(value, dict) else value
+    return isinstance(value, dict | list | tuple) and any(_has(one, batch, dim) for one in inner)
 
 
 def _parts(value: Any, batch: int, b: int, dim: int) -> Any:
     """The part of one text of everything that has one for each."""
+    return mapped(value, lambda one: one.narrow(dim, b, 1) if _has(one, batch, dim) else one)
+
+
+def mapped(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
+    """Inputs with every tensor in them changed."""
     if isinstance(value, Tensor):
-        has_texts = value.ndim > dim and value.shape[dim] == batch
-        return value.narrow(dim, b, 1) if has_texts else value
+        return change(value)
     if isinstance(value, dict):
-        return {key: _parts(one, batch, b, dim) for key, one in value.items()}
+        return {key: mapped(one, change) for key, one in value.items()}
     if isinstance(value, list | tuple) and not hasattr(value, "_fields"):
-        return type(value)(_parts(one, batch, b, dim) for one in value)
+        return type(value)(mapped(one, change) for one in value)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        fields = {one.name: getattr(value, one.name) for one in dataclasses.fields(value)}
+        return dataclasses.replace(value, **{key: mapped(one, change) for key, one in fields.items()})
     return value
 
 
-def _matched(alone: list[Capture], captures: list[Capture]) -> list[Capture] | None:
+def _matched(alone: list[Capture], captures: list[Capture]) -> list[Capture | None]:
     """The same calls in the same order, by the names of their modules."""
     left: dict[str, list[Capture]] = {}
     for one in alone:
         left.setdefault(one.name, []).append(one)
-    try:
-        return [left[one.name].pop(0) for one in captures]
-    except (KeyError, IndexError):
-        return None
+    return [left[one.name].pop(0) if left.get(one.name) else None for one in captures]
 
 
-def _settle(capture: Capture, alone: list[Capture | None]) -> None:
-    if any(one is None for one in alone):
-        capture.inferred["texts"] = "which sequence is of which text: alone, one makes other calls"
-        return
+def _differ(capture: Capture, alone: list[Capture | None]) -> str:
+    """What shows that the sequences of a call are not those of the texts; nothing if none does."""
     parts = [one for one in alone if one is not None]
-    rows = [(one, p) for one in parts for p in range(len(one.query))]
+    if len(parts) < len(alone):
+        return OTHERS
+    rows = [(b, one, p) for b, one in enumerate(parts) for p in range(len(one.query))]
     if len(rows) != len(capture.query):
-        _against(capture, 0, f"the texts alone are {len(rows)} sequences, not {len(capture.query)}")
-        return
-    texts = [b for b, one in enumerate(parts) for _ in range(len(one.query))]
-    for sequence, (one, p) in enumerate(rows):
+        return f"the texts alone are {len(rows)} sequences, and not {len(capture.query)}"
+    for sequence, (b, one, p) in enumerate(rows):
         if not _agree(capture, sequence, one, p):
-            _against(capture, sequence, f"text {texts[sequence]} alone has other queries and keys")
-    if not capture.against:
-        capture.inferred.pop("texts", None)
-
-
-def _against(capture: Capture, sequence: int, why: str) -> None:
-    """One sequence that is another's shows that the order is wrong, and so all are refuted."""
-    for every in range(len(capture.query)):
-        capture.against.setdefault(every, f"its sequences are not the texts: {why}")
-    capture.against[sequence] = f"its sequences are not the texts: {why}"
+            return f"sequence {sequence} is not of text {b}, which alone has other queries and keys"
+    return ""
 
 
 def _agree(capture: Capture, sequence: int, alone: Capture, part: int) -> bool:
@@ -180,38 +192,31 @@ def _is_near(one: Tensor, other: Tensor, near: float) -> bool:
     return not one.numel() or bool((one - other).abs().amax() <= near * size)
 
 
-def _unpad(
-    capture: Capture, batch: int, arguments: tuple, keywords: dict, run: Run
-) -> None:
+def _unpad(capture: Capture, batch: int, given: Any, dim: int, run: Run) -> None:
     """Run each text without what was taken for its padding."""
-    parts = len(capture.query) // batch
     M = capture.key.shape[2]
-    for b in range(batch if parts == 1 else 0):
+    for b in range(batch):
         keys = capture.layouts[b].keys
-        given = _parts((arguments, keywords), batch, b, 0)
         try:
-            calls = run(*_trimmed(given, M, keys))
-            [alone] = [one for one in calls if one.name == capture.name][:1]
-        except Exception:
+            calls = run(*_trimmed(_parts(given, batch, b, dim), M, keys, dim))
+        except Exception:  # of the model's own, which wants all of its inputs
             break
-        if not _agree(capture, b, alone, 0):
+        alone = next((one for one in calls if one.name == capture.name), None)
+        if alone is None or len(capture.query) != batch or not _agree(capture, b, alone, 0):
             break
     else:
-        if parts == 1:
-            capture.inferred.pop("padding", None)
-            return
+        capture.inferred.pop("padding", None)
+        return
     capture.inferred["padding"] += "; without it a text alone has other queries and keys"
 
 
-def _trimmed(value: Any, length: int, keys: Tensor) -> Any:
-    """Everything with an axis of so many tokens, without its padding."""
-    if isinstance(value, Tensor):
-        for dim in range(1, value.ndim):
-            if value.shape[dim] == length:
-                value = value.index_select(dim, keys.to(value.device))
-        return value
-    if isinstance(value, dict):
-        return {key: _trimmed(one, length, keys) for key, one in value.items()}
-    if isinstance(value, list | tuple) and not hasattr(value, "_fields"):
-        return type(value)(_trimmed(one, length, keys) for one in value)
-    return value
+def _trimmed(value: Any, length: int, keys: Tensor, texts: int) -> Any:
+    """Inputs without padding: everything with an axis of so many tokens."""
+
+    def trim(tensor: Tensor) -> Tensor:
+        for dim in range(tensor.ndim):
+            if dim != texts and tensor.shape[dim] == length:
+                tensor = tensor.index_select(dim, keys.to(tensor.device))
+        return tensor
+
+    return mapped(value, trim)
