@@ -111,7 +111,11 @@ def test_a_text_that_is_too_long_is_one_line_that_names_the_limit_and_the_option
     assert said("heads", bert[0], TEXT, "--cut")[2] == ""  # it is short enough
 
 
-@pytest.mark.parametrize("texts", [(LONG,), (LONG, TEXT), ("the cat", LONG), (LONG, LONG)], ids=str)
+@pytest.mark.parametrize(
+    "texts",
+    [(LONG,), (LONG, TEXT), ("the cat", LONG), (LONG, LONG)],
+    ids=["alone", "first", "second", "both"],
+)
 def test_what_is_cut_is_that_of_transformers_with_its_special_tokens(texts, bert, said):
     directory, tokenizer, _ = bert
     second = ["--second", texts[1]] if len(texts) > 1 else []
@@ -194,6 +198,7 @@ def test_where_there_is_nothing_to_cut(gpt, said):
         (["  \n"], "an empty text"),
         (["\u200d\u00ad"], "an empty text"),
         (["the cat", "--second", ""], "an empty second text"),
+        (["the cat", "--second", " "], "an empty second text"),
         (["the \udcff cat"], "UTF-8"),
         (["the cat", "--second", "a \udcff"], "UTF-8"),
     ],

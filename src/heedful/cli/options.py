@@ -106,7 +106,7 @@ def read_text(text: str | None, file: Path | None, what: str = "text") -> str:
 
 def _not_empty(ctx: click.Context, option: click.Parameter, text: str | None) -> str | None:
     """A second text as it is; an empty one is refused as the first is."""
-    if text == "":
+    if text is not None and not text.strip():
         raise ArgumentError("an empty second text", expected="at least one character")
     return text
 
