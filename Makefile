@@ -67,5 +67,5 @@ $(READY): pyproject.toml constraints.txt
 	@touch $@
 
 $(ALL): $(READY)
-	$(INSTALL) --editable '.[dev,docs,pretrained]'
+	$(INSTALL) --editable '.[dev,docs,pretrained,trained]'
 	@touch $@

@@ -41,7 +41,6 @@ class Tokenizer(Protocol):
         """One printable label for each token."""
 
 
-@torch.inference_mode()
 def fill(
     model: Bert, tokenizer: Tokenizer, text: str, second: str | None = None, *, count: int = 5
 ) -> list[Gap]:
@@ -62,15 +61,24 @@ def fill(
         ArgumentError: a model without the head, a tokenizer without the token, or more tokens than
             the model's context.
     """
+    _mask(model, tokenizer)  # a tokenizer without it need not know how to frame a text
+    return fill_inputs(model, tokenizer, tokenizer.inputs(text, second), count=count)
+
+
+@torch.inference_mode()
+def fill_inputs(
+    model: Bert, tokenizer: Tokenizer, inputs: tuple[list[int], list[int]], *, count: int = 5
+) -> list[Gap]:
+    """As `fill`, for a text that the tokenizer has framed: its ids and segments."""
     mask = _mask(model, tokenizer)
-    ids, segments = tokenizer.inputs(text, second)
+    ids, segments = inputs
     positions = [n for n, token in enumerate(ids) if token == mask]
     if not positions:
         [word] = tokenizer.pieces([mask])
         raise TextError(
             f"no {word} in the text",
             expected="one or more, where a word is to be found",
-            remedy=f"write it in capitals: The capital of France is {word}.",
+            remedy=f"write it just so: The capital of France is {word}.",
         )
     device = model.positions.device
     states = model.hidden_states(

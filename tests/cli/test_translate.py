@@ -161,10 +161,17 @@ def test_plot_draws_the_cross_attention_of_the_translation(trained, said, tmp_pa
     refused(said("plot", trained, source, "--layers", "2"), "layers from 0 to 1")
 
 
+def test_the_beginning_of_a_source_is_read(trained, said):
+    status, output, error = said("translate", trained, "1" * 19, "--cut")
+    assert status == 0
+    assert output == said("translate", trained, "1" * 15)[1]
+    assert error == "the text is cut: 15 of its 19 tokens are read\n"
+
+
 def test_texts_that_cannot_be_translated_are_one_clear_line(trained, said):
     refused(said("translate", trained, "12 × 5"), "'×' (U+00D7) at position 3", "one of the")
     refused(said("translate", trained, "1 plus 2\n1 ÷ 2"), "line 2:", "'÷'")
-    refused(said("translate", trained, "1" * 16), "16 tokens", "at most 15", "shorter")
+    refused(said("translate", trained, "1" * 16), "16 tokens", "at most 15", "shorter", "--cut")
     refused(said("translate", trained, ""), "empty")
     refused(said("translate", trained, "1\n\n2"), "line 2: an empty text")
     refused(said("translate", trained, "1", "--beams", "0"), "beams = 0")

@@ -13,6 +13,7 @@ from rich.text import Text
 
 from heedful.cli.options import (
     checkpoint_option,
+    cut_option,
     device_option,
     file_option,
     json_option,
@@ -38,6 +39,7 @@ Examples:
 @click.command(epilog=EXAMPLE)
 @click.argument("text", required=False)
 @file_option
+@cut_option
 @click.option(
     "--variant", type=click.Choice(list(VARIANTS)), help="The kind of attention [simple]."
 )
@@ -65,6 +67,7 @@ Examples:
 def explain(
     text: str | None,
     file: Path | None,
+    cut: bool,
     model: Path | None,
     layer: int | None,
     head: int,
@@ -80,10 +83,10 @@ def explain(
     and numbers are those of a trained model.
     """
     given = {name: value for name, value in options.items() if value not in (None, False)}
-    _check_usage(model, layer, given)
+    _check_usage(model, layer, cut, given)
     words = read_text(text, file)
     if model is not None:
-        explanation = _of_model(model, words, layer or 0, head, checkpoint, device)
+        explanation = _of_model(model, words, cut, layer or 0, head, checkpoint, device)
     else:
         explanation = explain_text(words, head=head, **given)
     places = None if query is None else explanation.places(query)
@@ -98,13 +101,15 @@ def explain(
         follow(screen, explanation, places)
 
 
-def _check_usage(model: Path | None, layer: int | None, given: dict[str, Any]) -> None:
+def _check_usage(model: Path | None, layer: int | None, cut: bool, given: dict[str, Any]) -> None:
     variant = given.get("variant", "simple")
     if model is not None and given:
         name = next(iter(given)).replace("_", "-")
         raise click.UsageError(f"--model has its own numbers: --{name} is for the variants.")
     if model is None and layer is not None:
         raise click.UsageError("--layer is for --model; a variant is one layer.")
+    if model is None and cut:
+        raise click.UsageError("--cut is for --model; a variant reads a text of any length.")
     if variant == "cross" and "memory" not in given:
         raise click.UsageError("--variant cross looks at a second text: give it with --memory.")
     if variant != "cross" and "memory" in given:
@@ -112,13 +117,13 @@ def _check_usage(model: Path | None, layer: int | None, given: dict[str, Any]) -
 
 
 def _of_model(
-    directory: Path, text: str, layer: int, head: int, checkpoint: str, device: str
+    directory: Path, text: str, cut: bool, layer: int, head: int, checkpoint: str, device: str
 ) -> Explanation:
     from heedful.cli.opening import open_run
 
     remedy = "see where it looks with `heedful plot`, and its heads with `heedful heads`"
     run = open_run(directory, checkpoint, device, remedy=remedy)
-    ids = run.ids(text)
+    ids = run.fitting(text, cut)
     pieces = run.tokenizer.pieces(ids[0].tolist())
     return explain_model(run.model, ids, pieces, layer=layer, head=head)
 

@@ -10,6 +10,7 @@ import click
 from heedful.cli.opening import BertRun, open_bert
 from heedful.cli.options import (
     checkpoint_option,
+    cut_option,
     device_option,
     file_option,
     json_option,
@@ -18,8 +19,9 @@ from heedful.cli.options import (
     revision_option,
     second_option,
 )
-from heedful.fill import Gap
-from heedful.fill import fill as guesses
+from heedful.errors import TextError
+from heedful.fill import Gap, fill_inputs
+from heedful.text import Inputs
 from heedful.views.terminal import console, table
 
 EXAMPLE = """\b
@@ -35,6 +37,7 @@ Examples:
 @click.argument("text", required=False)
 @file_option
 @second_option
+@cut_option
 @click.option(
     "--count", type=click.IntRange(1), default=5, show_default=True, help="Words for each [MASK]."
 )
@@ -48,6 +51,7 @@ def fill(
     text: str | None,
     file: Path | None,
     second: str | None,
+    cut: bool,
     count: int,
     as_json: bool,
     checkpoint: str,
@@ -61,7 +65,9 @@ def fill(
     """
     text = read_text(text, file)
     opened = open_bert(model, checkpoint, device, revision=revision, allow_pickle=allow_pickle)
-    gaps = guesses(opened.model, opened.tokenizer, text, second, count=count)
+    inputs = opened.inputs(text, second, cut)
+    _check_no_gap_is_cut(opened, text, second, inputs)
+    gaps = fill_inputs(opened.model, opened.tokenizer, inputs, count=count)
     texts = [text] if second is None else [text, second]
     filled = _filled(opened, texts, gaps)
     if as_json:
@@ -83,16 +89,32 @@ def fill(
         click.echo(line)
 
 
+def _check_no_gap_is_cut(opened: BertRun, text: str, second: str | None, read: Inputs) -> None:
+    """Refuse a gap in a part of the text that the model does not read.
+
+    Raises:
+        TextError: one is there.
+    """
+    mask = opened.tokenizer.special.get("mask", -1)
+    gaps = opened.tokenizer.inputs(text, second).ids.count(mask)
+    lost = gaps - read.ids.count(mask)
+    if lost:
+        [name] = opened.tokenizer.pieces([mask])
+        raise TextError(
+            f"{lost:,} of {gaps:,} {name} in what is cut",
+            expected=f"each within the model's context of {opened.model.config.context:,} tokens",
+            remedy="give the text around it alone",
+        )
+
+
 def _filled(opened: BertRun, texts: list[str], gaps: list[Gap]) -> list[str]:
     """The texts with the likeliest word in each gap."""
-    [mask] = opened.tokenizer.pieces([opened.tokenizer.special["mask"]])
+    mask = opened.tokenizer.decode([opened.tokenizer.special["mask"]])
     words = iter(gaps)
     found = []
     for text in texts:
         line, *rest = text.split(mask)
         for part in rest:
-            word = next(words).guesses[0].word
-            goes_on = word.startswith("##")  # a piece within a word: it joins the one before
-            line = (line.rstrip() if goes_on else line) + word.removeprefix("##") + part
+            line = opened.tokenizer.joined(line, next(words).guesses[0].id) + part
         found.append(line)
     return found

@@ -10,10 +10,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
-from heedful.errors import HeedfulError, RunError, TextError
+from heedful.cli.fitting import check_not_empty, must_cut
+from heedful.errors import HeedfulError, RunError
 from heedful.files import read_json
 from heedful.models.pretrained import ARCHITECTURES
-from heedful.text.tokenizer import SIGNS
+from heedful.text.tokenizer import SIGNS, whole_characters
 from heedful.train import choose_device
 
 SPACES = "Ġ▁"  # how byte-level BPE and SentencePiece write the space before a word
@@ -27,22 +28,20 @@ class Foreign(NamedTuple):
     model: nn.Module
     tokenizer: Any
 
-    def inputs(self, text: str, second: str | None = None) -> dict[str, torch.Tensor]:
+    def inputs(
+        self, text: str, second: str | None = None, cut: bool = False
+    ) -> dict[str, torch.Tensor]:
         """What the model takes for a text, or a pair: its own names to tensors, a batch of one.
 
         Raises:
-            TextError: an empty text, or one that is longer than the model's context.
+            TextError: an empty text, or one that is longer than the model's context without `cut`.
         """
-        found = self.tokenizer(text, second, return_tensors="pt")
+        texts = [whole_characters(part) for part in (text, second) if part is not None]
+        found = self.tokenizer(*texts, return_tensors="pt", padding=False, truncation=False)
         length, context = found["input_ids"].shape[1], _context(self)
-        if not length:
-            raise TextError("an empty text", expected="at least one token")
-        if context is not None and length > context:
-            raise TextError(
-                f"{length:,} tokens",
-                expected=f"at most the model's context of {context:,}",
-                remedy="give a shorter text",
-            )
+        check_not_empty(length - len(self.tokenizer("")["input_ids"]))
+        if must_cut(length, context, cut):
+            found = self.tokenizer(*texts, return_tensors="pt", truncation=True, max_length=context)
         device = next(self.model.parameters()).device
         inputs = {name: tensor.to(device) for name, tensor in found.items()}
         return inputs | self._target(inputs)
@@ -110,6 +109,7 @@ def open_foreign(directory: Path, device: str = "auto", *, allow_pickle: bool = 
     except Exception as error:  # of many kinds: its own, the hub's, safetensors', json's, torch's
         raise _refused(f"open {directory}", error) from error
     _check_whole(about, directory)
+    _as_they_are(tokenizer)
     model.config.get_text_config().use_cache = False
     # without its head a model computes the same attention, and no logits of a whole vocabulary
     bare = model if config.is_encoder_decoder else model.base_model
@@ -176,14 +176,36 @@ def _check_whole(about: Mapping[str, Any], directory: Path) -> None:
         )
 
 
+def _as_they_are(tokenizer: Any) -> None:
+    """Let a tokenizer give a text's own tokens, all of them, and cut no beginning.
+
+    Its files may ask for padding and a length, for the batches that its model was trained on.
+    """
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is not None:
+        backend.no_padding()
+        backend.no_truncation()
+    tokenizer.truncation_side = "right"
+
+
 def _context(opened: Foreign) -> int | None:
+    """The most tokens that the model reads; None where nothing says so."""
     config: Any = opened.model.config
     limits = (
         getattr(config.get_text_config(), "max_position_embeddings", None),
         opened.tokenizer.model_max_length,  # 10³⁰ where its files do not say
+        *_positions(opened.model),
     )
     known = [limit for limit in limits if limit and limit < 10**9]
     return min(known, default=None)
+
+
+def _positions(model: nn.Module) -> Iterator[int]:
+    """The places of tables that begin after that of padding, as RoBERTa's do."""
+    for name, module in model.named_modules():
+        if name.endswith("position_embeddings") and isinstance(module, nn.Embedding):
+            first = 0 if module.padding_idx is None else module.padding_idx + 1
+            yield module.num_embeddings - first
 
 
 def _piece(tokenizer: Any, token: int) -> str:

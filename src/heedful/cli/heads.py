@@ -15,6 +15,7 @@ from rich.text import Text
 
 from heedful.cli.options import (
     checkpoint_option,
+    cut_option,
     device_option,
     file_option,
     json_option,
@@ -71,6 +72,7 @@ transformers.
 @click.argument("text", required=False)
 @file_option
 @second_option
+@cut_option
 @click.option(
     "--sort",
     type=click.Choice(NUMBERS),
@@ -87,6 +89,7 @@ def heads(
     text: str | None,
     file: Path | None,
     second: str | None,
+    cut: bool,
     sort: str | None,
     count: int | None,
     checkpoint: str,
@@ -101,13 +104,13 @@ def heads(
     format, a hub name), whose attention on TEXT is then recorded first.
     """
     if source.is_file() or (source.suffix == SUFFIX and not source.is_dir()):
-        if text is not None or file is not None or second is not None:
-            raise click.UsageError("A recording has its text already: give no other.")
+        if cut or text is not None or file is not None or second is not None:
+            raise click.UsageError("A recording has its text already: give no other, nor --cut.")
         recording = load(source)
     else:
         words = read_text(text, file)
         opened = open_any(source, checkpoint, device, revision, allow_pickle)
-        recording = record_text(opened, words, second)
+        recording = record_text(opened, words, second, cut)
     with share_done("reading the maps") as tell:
         rows = rows_of(recording, tell)
     if not rows:

@@ -8,11 +8,20 @@ from typing import Any, NamedTuple, TypeVar
 
 import torch
 
+from heedful.cli.fitting import check_not_empty, must_cut
 from heedful.cli.foreign import foreign_name
-from heedful.errors import ArgumentError, RunError, TextError
+from heedful.errors import ArgumentError, RunError
 from heedful.models import GPT, Bert, Seq2Seq, load_model, model_directory
 from heedful.ops import Steps
-from heedful.text import MARKS, Tokenizer, WordPieceTokenizer, load_tokenizer
+from heedful.text import (
+    MARKS,
+    BPETokenizer,
+    FramedTokenizer,
+    Inputs,
+    Tokenizer,
+    WordPieceTokenizer,
+    load_tokenizer,
+)
 from heedful.train import choose_device
 from heedful.translate import translate
 
@@ -52,19 +61,23 @@ class Run(NamedTuple):
     def ids(self, text: str) -> torch.Tensor:
         """The ids of a text as a batch of one, (1, N), on the model's device."""
         ids = self.tokenizer.encode(text)
-        if not ids:
-            raise TextError("an empty text", expected="at least one token")
+        check_not_empty(len(ids))
         return torch.tensor([ids], device=next(self.model.parameters()).device)
+
+    def fitting(self, text: str, cut: bool = False) -> torch.Tensor:
+        """As `ids`, for a text that is read at once; errors as `must_cut`."""
+        ids, context = self.ids(text), self.model.config.context
+        return ids[:, :context] if must_cut(ids.shape[1], context, cut) else ids
 
     @property
     def layers(self) -> int:
         """Its layers of attention."""
         return self.model.config.layers
 
-    def steps(self, text: str, second: str | None = None) -> Reading:
+    def steps(self, text: str, second: str | None = None, cut: bool = False) -> Reading:
         """How the tokens of a text see each other."""
         _refuse_second(second, "a GPT")
-        ids = self.ids(text)
+        ids = self.fitting(text, cut)
         labels = self.tokenizer.pieces(ids[0].tolist())
         return Reading(labels, labels, self.model.steps(ids))
 
@@ -73,7 +86,7 @@ class BertRun(NamedTuple):
     """A BERT with its tokenizer, and the directory that has them."""
 
     model: Bert
-    tokenizer: WordPieceTokenizer
+    tokenizer: WordPieceTokenizer | FramedTokenizer
     directory: Path
 
     @property
@@ -86,9 +99,20 @@ class BertRun(NamedTuple):
         """Its layers of attention."""
         return self.model.config.layers
 
-    def steps(self, text: str, second: str | None = None) -> Reading:
+    def inputs(self, text: str, second: str | None = None, cut: bool = False) -> Inputs:
+        """A text or a pair, framed as the model reads it; errors as `must_cut`.
+
+        A special token stays where it stands: what is cut are the texts within.
+        """
+        framed, context = self.tokenizer.inputs(text, second), self.model.config.context
+        check_not_empty(len(framed.ids) - len(self.tokenizer.inputs("").ids))
+        if must_cut(len(framed.ids), context, cut):
+            return self.tokenizer.inputs(text, second, most=context)
+        return framed
+
+    def steps(self, text: str, second: str | None = None, cut: bool = False) -> Reading:
         """How the tokens of a text or a pair, framed, see each other."""
-        inputs = self.tokenizer.inputs(text, second)
+        inputs = self.inputs(text, second, cut)
         device = self.model.positions.device
         ids, segments = (torch.tensor([numbers], device=device) for numbers in inputs)
         labels = self.tokenizer.pieces(inputs.ids)
@@ -112,26 +136,19 @@ class Seq2SeqRun(NamedTuple):
         """Its layers of cross-attention."""
         return len(self.model.decoder)
 
-    def source(self, text: str) -> list[int]:
-        """The ids of a source, without its end; refused where the model cannot read it.
+    def source(self, text: str, cut: bool = False) -> list[int]:
+        """The ids of a source, without its end, which takes a place too; errors as `must_cut`.
 
         White space around it is left out, as it was of the pairs that the model learned.
         """
         ids, context = self.tokenizer.encode(text.strip()), self.model.config.context
-        if not ids:
-            raise TextError("an empty text", expected="at least one token")
-        if len(ids) >= context:
-            raise TextError(
-                f"a text of {len(ids):,} tokens",
-                expected=f"at most {context - 1:,}: the model's context of {context:,}, and an end",
-                remedy="give a shorter text, a line for each part, or train with more --context",
-            )
-        return ids
+        check_not_empty(len(ids))
+        return ids[: context - 1] if must_cut(len(ids), context, cut, ends=1) else ids
 
-    def steps(self, text: str, second: str | None = None) -> Reading:
+    def steps(self, text: str, second: str | None = None, cut: bool = False) -> Reading:
         """How the tokens of a text's translation look at it, each while it is written."""
         _refuse_second(second, "an encoder–decoder")
-        ids, config = self.source(text), self.model.config
+        ids, config = self.source(text, cut), self.model.config
         target = translate(self.model, [ids])[0][0].ids
         device = self.model.positions.device
         source, begun = (
@@ -247,13 +264,20 @@ def open_reader(
         return Seq2SeqRun(model.to(where), tokenizer, directory)
     if isinstance(model, GPT):
         return Run(model.to(where), tokenizer, directory)
-    if not isinstance(tokenizer, WordPieceTokenizer):
-        raise RunError(
-            f"{directory} has a BERT with a tokenizer of the kind {tokenizer.kind}",
-            expected="WordPiece",
-            cause="the tokenizer of another model",
-        )
-    return BertRun(model.to(where), tokenizer, directory)
+    return BertRun(model.to(where), _framing(tokenizer, directory), directory)
+
+
+def _framing(tokenizer: Tokenizer, directory: Path) -> WordPieceTokenizer | FramedTokenizer:
+    """A tokenizer that frames a text, as a BERT reads it."""
+    if isinstance(tokenizer, WordPieceTokenizer):
+        return tokenizer
+    if isinstance(tokenizer, BPETokenizer):
+        return FramedTokenizer(tokenizer)
+    raise RunError(
+        f"{directory} has a BERT with a tokenizer of the kind {tokenizer.kind}",
+        expected="WordPiece or byte-level BPE",
+        cause="the tokenizer of another model",
+    )
 
 
 def check_tokenizer(tokenizer: Tokenizer, vocabulary: int, directory: Path) -> None:

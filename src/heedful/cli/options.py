@@ -104,6 +104,13 @@ def read_text(text: str | None, file: Path | None, what: str = "text") -> str:
     return str(text)
 
 
+def _not_empty(ctx: click.Context, option: click.Parameter, text: str | None) -> str | None:
+    """A second text as it is; an empty one is refused as the first is."""
+    if text is not None and not text.strip():
+        raise ArgumentError("an empty second text", expected="at least one character")
+    return text
+
+
 def runs(text: str) -> list[range] | None:
     """The runs of numbers in a list such as 0,2-4; None where it is no such list.
 
@@ -126,7 +133,15 @@ file_option = click.option(
     help="Read the text from a file; - is standard input.",
 )
 second_option = click.option(
-    "--second", metavar="TEXT", help="A second text: a BERT reads the two as a pair."
+    "--second",
+    metavar="TEXT",
+    callback=_not_empty,
+    help="A second text: a BERT reads the two as a pair.",
+)
+cut_option = click.option(
+    "--cut",
+    is_flag=True,
+    help="Of a text that is longer than the model's context, read the beginning alone.",
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 checkpoint_option = click.option(

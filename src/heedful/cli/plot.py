@@ -11,6 +11,7 @@ import torch
 from heedful.cli.opening import BertRun, Run, Seq2SeqRun, open_reader
 from heedful.cli.options import (
     checkpoint_option,
+    cut_option,
     device_option,
     file_option,
     pickle_option,
@@ -43,6 +44,7 @@ Examples:
 @click.argument("text", required=False)
 @file_option
 @second_option
+@cut_option
 @click.option("--layers", metavar="LIST", help="Layers to draw, from 0: 0,3 or 0-2.")
 @click.option("--heads", metavar="LIST", help="Heads to draw, from 0: 1,4 or 0-3.")
 @click.option(
@@ -67,6 +69,7 @@ def plot(
     text: str | None,
     file: Path | None,
     second: str | None,
+    cut: bool,
     layers: str | None,
     heads: str | None,
     only: tuple[str, ...],
@@ -105,7 +108,7 @@ def plot(
     if needs_text:
         words = read_text(text, file)
         chosen = choose_heads(opened, layers, heads)
-        attention = attention_of(opened, words, chosen, second)
+        attention = attention_of(opened, words, chosen, second, cut)
         for path in draw_attention(attention, kinds, folder, suffix):
             click.echo(path)
         tell_of_fonts([*attention.labels, *attention.keys])
@@ -156,9 +159,10 @@ def attention_of(
     text: str,
     chosen: list[tuple[int, int]],
     second: str | None = None,
+    cut: bool = False,
 ) -> Attention:
     """What chosen heads do on a text, or a pair; a layer's other heads are let go at once."""
-    reading = run.steps(text, second)
+    reading = run.steps(text, second, cut)
     heads = {}
     with torch.inference_mode():
         for layer, steps in enumerate(reading.layers):

@@ -17,6 +17,7 @@ from heedful.cli.foreign import Foreign, is_foreign, open_foreign, telling
 from heedful.cli.opening import BertRun, Run, Seq2SeqRun, open_reader
 from heedful.cli.options import (
     checkpoint_option,
+    cut_option,
     device_option,
     file_option,
     pickle_option,
@@ -26,7 +27,7 @@ from heedful.cli.options import (
     runs,
     second_option,
 )
-from heedful.errors import ArgumentError, RunError, SaveError, TextError
+from heedful.errors import ArgumentError, RunError, SaveError
 from heedful.files import description, saving
 from heedful.models import model_directory
 from heedful.recorder import Recording
@@ -69,6 +70,7 @@ class Numbers(click.ParamType):
 @click.argument("text", required=False)
 @file_option
 @second_option
+@cut_option
 @click.option(
     "--out",
     type=click.Path(path_type=Path),
@@ -93,6 +95,7 @@ def record(
     text: str | None,
     file: Path | None,
     second: str | None,
+    cut: bool,
     out: Path,
     layers: list[int] | None,
     heads: list[int] | None,
@@ -114,7 +117,7 @@ def record(
     opened = open_any(model, checkpoint, device, revision, allow_pickle)
     memory = _bytes(budget)
     keep = {"layers": layers, "heads": heads, "values": values, "budget": memory}
-    recording = record_text(opened, words, second, **keep)
+    recording = record_text(opened, words, second, cut, **keep)
     recording.save(out)
     screen = console()
     screen.print(facts(_about(recording, out)))
@@ -225,17 +228,19 @@ class Pass(NamedTuple):
     tokens: list[str] | None
 
 
-def record_text(opened: Opened, text: str, second: str | None = None, **keep: Any) -> Recording:
+def record_text(
+    opened: Opened, text: str, second: str | None = None, cut: bool = False, **keep: Any
+) -> Recording:
     """One pass over a text or a pair, recorded, with its pieces; `keep` is what `record` is told.
 
     Raises:
-        TextError: a text that is empty, or longer than the model's context.
+        TextError: a text that is empty, or longer than the model's context without `cut`.
         ArgumentError: a second text for a model that reads one.
         RunError: a model without attention.
     """
     with torch.inference_mode(), share_done("recording"), telling(opened), catch_warnings():
         simplefilter("ignore", UserWarning)  # what is missed is told below
-        given = _pass(opened, text, second)
+        given = _pass(opened, text, second, cut)
         with recorder.record(opened.model, **keep) as recording:
             opened.model(*given.arguments, **given.keywords)
     if not len(recording):
@@ -251,13 +256,13 @@ def record_text(opened: Opened, text: str, second: str | None = None, **keep: An
     return recording
 
 
-def _pass(opened: Opened, text: str, second: str | None) -> Pass:
+def _pass(opened: Opened, text: str, second: str | None, cut: bool) -> Pass:
     if isinstance(opened, Foreign):
-        inputs: dict[str, Any] = opened.inputs(text, second)
+        inputs: dict[str, Any] = opened.inputs(text, second, cut)
         pieces = opened.pieces(inputs["input_ids"][0].tolist())
         return Pass((), inputs, None if "decoder_input_ids" in inputs else pieces)
     if isinstance(opened, BertRun):
-        ids, segments = opened.tokenizer.inputs(text, second)
+        ids, segments = opened.inputs(text, second, cut)
         rows = [
             torch.tensor([row], device=opened.model.positions.device) for row in (ids, segments)
         ]
@@ -265,22 +270,15 @@ def _pass(opened: Opened, text: str, second: str | None) -> Pass:
     if second is not None:
         raise ArgumentError("a second text", expected="one text", cause="no BERT; it reads pairs")
     if isinstance(opened, Seq2SeqRun):
-        return _translation(opened, text)
-    ids_ = opened.ids(text)
-    context = opened.model.config.context
-    if ids_.shape[1] > context:
-        raise TextError(
-            f"{ids_.shape[1]:,} tokens",
-            expected=f"at most the model's context of {context:,}",
-            remedy="give a shorter text",
-        )
+        return _translation(opened, text, cut)
+    ids_ = opened.fitting(text, cut)
     return Pass((ids_,), {}, opened.tokenizer.pieces(ids_[0].tolist()))
 
 
-def _translation(opened: Seq2SeqRun, text: str) -> Pass:
+def _translation(opened: Seq2SeqRun, text: str, cut: bool) -> Pass:
     """The source and the target that the model finds, as it reads them while it writes."""
     config, device = opened.model.config, opened.model.positions.device
-    source = opened.source(text)
+    source = opened.source(text, cut)
     target = translate(opened.model, [source])[0][0].ids
     rows = ([*source, config.end], [config.begin, *target][: config.context])
     return Pass(tuple(torch.tensor([row], device=device) for row in rows), {}, None)

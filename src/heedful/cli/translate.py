@@ -12,6 +12,7 @@ from heedful.cli.opening import Seq2SeqRun, open_seq2seq
 from heedful.cli.options import (
     SectionedCommand,
     checkpoint_option,
+    cut_option,
     device_option,
     file_option,
     given,
@@ -38,6 +39,7 @@ Examples:
 @click.argument("run", type=click.Path(path_type=Path))
 @click.argument("text", required=False)
 @file_option
+@cut_option
 @click.option("--all", "every", is_flag=True, help="Show all targets found, with their scores.")
 @checkpoint_option
 @device_option
@@ -47,6 +49,7 @@ def translate(
     run: Path,
     text: str | None,
     file: Path | None,
+    cut: bool,
     every: bool,
     checkpoint: str,
     device: str,
@@ -60,7 +63,7 @@ def translate(
     lines = [line.strip() for line in read_text(text, file).removesuffix("\n").split("\n")]
     search = Search(**given(Search, options))
     opened = open_seq2seq(run, checkpoint, device)
-    sources = [_ids(opened, line, n + 1, len(lines)) for n, line in enumerate(lines)]
+    sources = [_ids(opened, line, cut, n + 1, len(lines)) for n, line in enumerate(lines)]
     for start in range(0, len(lines), BATCH):
         found = translations(opened.model, sources[start : start + BATCH], search)
         for line, targets in zip(lines[start:], found, strict=False):
@@ -72,10 +75,10 @@ def translate(
                 click.echo(opened.tokenizer.decode(targets[0].ids))
 
 
-def _ids(opened: Seq2SeqRun, line: str, number: int, lines: int) -> list[int]:
+def _ids(opened: Seq2SeqRun, line: str, cut: bool, number: int, lines: int) -> list[int]:
     """The ids of a line; where there are several, an error says which."""
     try:
-        return opened.source(line)
+        return opened.source(line, cut)
     except TextError as error:
         if lines == 1:
             raise

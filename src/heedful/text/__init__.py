@@ -4,6 +4,8 @@ from heedful.text.bpe import BPETokenizer
 from heedful.text.characters import CharacterTokenizer
 from heedful.text.choice import TokenizerChoice
 from heedful.text.dates import date_pairs, unseen_date_pairs
+from heedful.text.framed import FramedTokenizer
+from heedful.text.framing import Inputs
 from heedful.text.loading import load_tokenizer
 from heedful.text.pairs import MARKS, Pair, PairFile, Pairs, prepare_pairs, read_pairs
 from heedful.text.preparation import prepare
@@ -13,12 +15,13 @@ from heedful.text.sources import FileSource, Source, StringSource, open_source
 from heedful.text.tiktoken_encoding import TiktokenTokenizer, open_encoding
 from heedful.text.tokenizer import Tokenizer
 from heedful.text.tokens import TokenFile
-from heedful.text.wordpiece import Inputs, WordPieceTokenizer
+from heedful.text.wordpiece import WordPieceTokenizer
 
 __all__ = [
     "BPETokenizer",
     "CharacterTokenizer",
     "FileSource",
+    "FramedTokenizer",
     "Inputs",
     "LICENCE",
     "MARKS",

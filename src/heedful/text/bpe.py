@@ -58,6 +58,8 @@ class BPETokenizer(Tokenizer):
                 remedy="train one with `heedful train`",
             )
         library.encode_special_tokens = True
+        library.no_padding()  # a file may ask for both, for batches of one length
+        library.no_truncation()
         super().__init__(_table(library))
         self._library = library
         self._fast = _fast(library, self._table)

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from heedful.errors import ArgumentError, TextError
+from heedful.text.framing import Inputs, kept
 from heedful.text.tokenizer import Tokenizer, whole_characters
 
 if TYPE_CHECKING:
@@ -21,13 +22,6 @@ if TYPE_CHECKING:
 # In the order of the ids that a trained vocabulary gives them.
 NAMES = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
 NEEDED = ("unk", "cls", "sep")
-
-
-class Inputs(NamedTuple):
-    """What BERT reads of a text or a pair: ids, and for each 0 or 1, the text that it is of."""
-
-    ids: list[int]
-    segments: list[int]
 
 
 class WordPieceTokenizer(Tokenizer):
@@ -78,6 +72,8 @@ class WordPieceTokenizer(Tokenizer):
             )
         self.special = {role: id for role, id in ids.items() if id is not None}
         library.add_special_tokens([named[role] for role in self.special])
+        library.no_padding()  # a file may ask for both, for batches of one length
+        library.no_truncation()
         names_of = {id: name for name, id in library.get_vocab().items()}
         super().__init__([names_of.get(id, "").encode() for id in range(max(names_of) + 1)])
         self._library = library
@@ -128,12 +124,34 @@ class WordPieceTokenizer(Tokenizer):
         )
         return np.array(encoding.ids, np.uint32)
 
-    def inputs(self, text: str, second: str | None = None) -> Inputs:
-        """[CLS] text [SEP], or [CLS] text [SEP] second [SEP], as BERT reads them."""
+    def inputs(self, text: str, second: str | None = None, *, most: int | None = None) -> Inputs:
+        """[CLS] text [SEP], or [CLS] text [SEP] second [SEP], as BERT reads them.
+
+        Args:
+            text: the text.
+            second: a second text, for a pair.
+            most: the most tokens, the frame included; a longer text is cut at its end, of a pair
+                the longer one first.
+
+        Raises:
+            ArgumentError: `most` has no room for a token of each text in its frame.
+        """
         sep = self.special["sep"]
-        first = [self.special["cls"], *self.encode(text), sep]
-        rest = [] if second is None else [*self.encode(second), sep]
-        return Inputs(first + rest, [0] * len(first) + [1] * len(rest))
+        parts = [self.encode(part) for part in (text, second) if part is not None]
+        if most is not None:
+            lengths = kept([len(part) for part in parts], most - 1 - len(parts))
+            parts = [part[:length] for part, length in zip(parts, lengths, strict=True)]
+        ids, segments = [self.special["cls"]], [0]
+        for segment, part in enumerate(parts):
+            ids += [*part, sep]
+            segments += [segment] * (len(part) + 1)
+        return Inputs(ids, segments)
+
+    def joined(self, before: str, token: int) -> str:
+        """A text with one more token after it, in the place of a [MASK]."""
+        word = self.token_bytes(token).decode("utf-8", "replace")
+        goes_on = word.startswith("##")  # a piece within a word: it joins the one before
+        return (before.rstrip() if goes_on else before) + word.removeprefix("##")
 
     def decode_bytes(self, ids: Iterable[int]) -> bytes:
         """The words of the tokens, with spaces between them; errors as `token_bytes`."""

@@ -1,0 +1,42 @@
+"""A text that has no tokens, or more than a model reads: refused, or cut where the user asks."""
+
+from __future__ import annotations
+
+import click
+
+from heedful.errors import TextError
+
+
+def check_not_empty(tokens: int) -> None:
+    """Refuse a text of which no token is left.
+
+    Raises:
+        TextError: it is empty.
+    """
+    if not tokens:
+        raise TextError("an empty text", expected="at least one token")
+
+
+def must_cut(tokens: int, context: int | None, cut: bool, ends: int = 0) -> bool:
+    """Whether a text has to be cut, which is told on standard error.
+
+    Args:
+        tokens: how many it has, with what the tokenizer puts around it.
+        context: the most that the model reads; none where it has no limit.
+        cut: whether the user gave --cut.
+        ends: how many places of the context the model fills itself.
+
+    Raises:
+        TextError: too many, and no --cut.
+    """
+    if context is None or tokens <= context - ends:
+        return False
+    room, limit = context - ends, f"the model's context of {context:,}"
+    if not cut:
+        raise TextError(
+            f"a text of {tokens:,} tokens",
+            expected=f"at most {room:,}: {limit}, and an end" if ends else f"at most {limit}",
+            remedy="give a shorter text, or --cut to read its beginning alone",
+        )
+    click.echo(f"the text is cut: {room:,} of its {tokens:,} tokens are read", err=True)
+    return True

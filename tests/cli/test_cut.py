@@ -1,0 +1,211 @@
+"""Texts longer than a model reads: refused, or cut with --cut; padding of a file is not read."""
+
+import json
+
+import pytest
+import torch
+
+import heedful
+from heedful.cli.main import run
+from heedful.cli.opening import open_reader
+from heedful.text import WordPieceTokenizer
+
+transformers = pytest.importorskip("transformers")
+tokenizers = pytest.importorskip("tokenizers")
+
+TEXT = "the cat sat on the mat, and the dog ran to the cat."
+LONG = TEXT * 4
+CONTEXT = 32
+WORDS = WordPieceTokenizer.train([TEXT], 120)
+SMALL = {
+    "vocab_size": WORDS.size,
+    "intermediate_size": 40,
+    "hidden_size": 24,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 3,
+}
+READERS = (["heads", "--json"], ["record", "--out"], ["plot", "--only", "heads", "--out"])
+
+
+@pytest.fixture
+def said(capsys):
+    def call(*arguments):
+        status = run([str(argument) for argument in arguments])
+        captured = capsys.readouterr()
+        return status, captured.out, captured.err
+
+    return call
+
+
+def saved(model, folder):
+    """A checkpoint whose tokenizer.json asks to pad to 16 tokens and to cut at 16."""
+    words = [WORDS.token_bytes(id).decode() for id in range(WORDS.size)]
+    (folder / "vocab.txt").write_text("\n".join(words) + "\n", "utf-8")
+    tokenizer = transformers.BertTokenizer.from_pretrained(folder)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.normal_(std=0.3)
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    library = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
+    library.enable_padding(length=16, pad_token="[PAD]", pad_id=0)
+    library.enable_truncation(16)
+    library.save(str(folder / "tokenizer.json"))
+    return folder, tokenizer
+
+
+@pytest.fixture(scope="module", params=["ours", "of transformers"])
+def bert(request, tmp_path_factory):
+    """A BERT that is read by our own model, or by that of transformers."""
+    config = transformers.BertConfig(**SMALL, max_position_embeddings=CONTEXT)
+    ours = request.param == "ours"
+    kind = transformers.BertForMaskedLM if ours else transformers.BertForTokenClassification
+    return *saved(kind(config), tmp_path_factory.mktemp("bert")), ours
+
+
+def readers(bert, tmp_path):
+    """The commands that read a text with this model; `plot` draws those that are ours."""
+    for command, *rest in READERS[: 3 if bert[2] else 2]:
+        place = [tmp_path / command] if "--out" in rest else []
+        yield command, [*rest, *place]
+
+
+def recorded(said, model, *arguments):
+    place = model.parent / "recorded.safetensors"
+    status, _, error = said("record", model, *arguments, "--out", place)
+    assert status == 0
+    return heedful.load(place)[0], error
+
+
+@pytest.mark.parametrize("texts", [(TEXT,), ("the cat",), ("the cat", "the dog")], ids=" ".join)
+def test_every_token_of_a_text_is_read_and_no_padding(texts, bert, said):
+    directory, tokenizer, ours = bert
+    second = ["--second", texts[1]] if len(texts) > 1 else []
+    wanted = tokenizer.convert_ids_to_tokens(
+        tokenizer(*texts, padding=False, truncation=False).input_ids
+    )
+    assert len(wanted) != 16
+    call, error = recorded(said, directory, texts[0], *second)
+    assert (call.tokens, error) == (wanted, "")
+    assert call.shape[1:] == (len(wanted), len(wanted))
+    rows = json.loads(said("heads", directory, texts[0], *second, "--json")[1])
+    entropy = call.entropy().nanmean(-1).tolist()
+    assert [row["entropy"] for row in rows[:3]] == pytest.approx(entropy, abs=1e-5)
+    if ours:
+        assert open_reader(directory).steps(*texts).queries == wanted
+
+
+def test_a_text_that_is_too_long_is_one_line_that_names_the_limit_and_the_option(
+    bert, said, tmp_path
+):
+    tokens = len(bert[1](LONG, truncation=False).input_ids)
+    for command, rest in readers(bert, tmp_path):
+        status, output, error = said(command, bert[0], LONG, *rest)
+        assert (status, output, error.count("\n")) == (1, "", 1)
+        assert f"a text of {tokens} tokens; expected at most the model's context of 32" in error
+        assert "--cut" in error
+        status, output, error = said(command, bert[0], LONG, *rest, "--cut")
+        assert status == 0
+        assert output
+        assert error == f"the text is cut: 32 of its {tokens} tokens are read\n"
+    assert said("heads", bert[0], TEXT, "--cut")[2] == ""  # it is short enough
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [(LONG,), (LONG, TEXT), ("the cat", LONG), (LONG, LONG)],
+    ids=["alone", "first", "second", "both"],
+)
+def test_what_is_cut_is_that_of_transformers_with_its_special_tokens(texts, bert, said):
+    directory, tokenizer, _ = bert
+    second = ["--second", texts[1]] if len(texts) > 1 else []
+    wanted = tokenizer(*texts, truncation=True, max_length=CONTEXT).input_ids
+    call, _ = recorded(said, directory, texts[0], *second, "--cut")
+    assert call.tokens == tokenizer.convert_ids_to_tokens(wanted)
+    assert (call.tokens[0], call.tokens[-1]) == ("[CLS]", "[SEP]")
+    assert call.tokens.count("[SEP]") == len(texts)
+
+
+def test_positions_that_begin_after_that_of_padding(said, tmp_path):
+    """RoBERTa's table of 22 rows has places for 20 tokens, and nothing else says so."""
+    config = transformers.RobertaConfig(**SMALL, max_position_embeddings=22, pad_token_id=1)
+    directory, tokenizer = saved(transformers.RobertaForMaskedLM(config), tmp_path)
+    status, _, error = said("heads", directory, LONG)
+    assert (status, error.count("\n")) == (1, 1)
+    assert "at most the model's context of 20;" in error
+    call, _ = recorded(said, directory, LONG, "--cut")
+    assert call.shape[1] == 20
+    wanted = tokenizer(LONG, truncation=True, max_length=20).input_ids
+    assert call.tokens == tokenizer.convert_ids_to_tokens(wanted)
+
+
+@pytest.mark.parametrize("bert", ["ours"], indirect=True)
+def test_a_gap_in_what_is_cut_is_not_filled(bert, said):
+    directory = bert[0]
+    status, output, error = said("fill", directory, "the [MASK] sat." + LONG, "--cut", "--json")
+    assert status == 0
+    assert len(json.loads(output)["masks"]) == 1
+    assert error.startswith("the text is cut: 32 of its ")
+    status, _, error = said("fill", directory, f"the [MASK] sat. {LONG} a [MASK]", "--cut")
+    assert status == 1
+    assert "1 of 2 [MASK] in what is cut; expected each within the model's context of 32" in error
+    status, _, error = said("fill", directory, "the [MASK] sat." + LONG)
+    assert status == 1
+    assert "--cut" in error
+
+
+@pytest.fixture(scope="module")
+def gpt(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("gpt")
+    (folder / "text.txt").write_text(TEXT * 60)
+    sizes = ["--context", "16", "--width", "24", "--layers", "2", "--heads", "3", "--batch", "2"]
+    rest = ["--steps", "2", "--device", "cpu", "--tokenizer", "characters"]
+    assert (
+        run(["train", str(folder / "text.txt"), "--out", str(folder / "run"), *sizes, *rest]) == 0
+    )
+    return folder / "run"
+
+
+def test_of_a_gpt_the_first_tokens_are_read(gpt, said, tmp_path):
+    told = f"the text is cut: 16 of its {len(TEXT)} tokens are read\n"
+    call, error = recorded(said, gpt, TEXT, "--cut")
+    assert error == told
+    assert "".join(call.tokens).replace("·", " ") == TEXT[:16]
+    options = ["--model", gpt, "--json"]
+    status, output, error = said("explain", TEXT, *options, "--cut")
+    assert (status, error) == (0, told)
+    assert json.loads(output)["tokens"] == call.tokens
+    for command in (["explain", TEXT, *options], ["plot", gpt, TEXT, "--out", tmp_path]):
+        status, _, error = said(*command)
+        assert (status, error.count("\n")) == (1, 1)
+        assert "context of 16" in error
+        assert "--cut" in error
+
+
+def test_where_there_is_nothing_to_cut(gpt, said):
+    recorded(said, gpt, "the cat")
+    status, _, error = said("heads", gpt.parent / "recorded.safetensors", "--cut")
+    assert status == 2
+    assert "has its text already" in error
+    status, _, error = said("explain", TEXT, "--cut")
+    assert status == 2
+    assert "--cut is for --model" in error
+
+
+@pytest.mark.parametrize(
+    ("texts", "words"),
+    [
+        (["  \n"], "an empty text"),
+        (["\u200d\u00ad"], "an empty text"),
+        (["the cat", "--second", ""], "an empty second text"),
+        (["the cat", "--second", " "], "an empty second text"),
+        (["the \udcff cat"], "UTF-8"),
+        (["the cat", "--second", "a \udcff"], "UTF-8"),
+    ],
+    ids=repr,
+)
+def test_texts_of_which_nothing_can_be_read_are_one_line(texts, words, bert, said):
+    status, output, error = said("heads", bert[0], *texts)
+    assert (status, output, error.count("\n")) == (1, "", 1)
+    assert words in error
+    assert "unexpected" not in error

