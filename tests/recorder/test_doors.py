@@ -13,7 +13,7 @@ import heedful
 from heedful.ops import statistics
 from heedful.ops.blocks import blocks
 from heedful.ops.masks import Causal, Combined, Packed, Runs
-from heedful.recorder import record as context, from_attentions, recognise
+from heedful.recorder import from_attentions, recognise
 
 B, H, N, D = 2, 3, 7, 4
 CAUSAL = torch.ones(N, N).tril().bool()

@@ -106,12 +106,12 @@ def weights(causes: Causes, heads: slice = ALL, queries: Index = ALL, keys: Inde
     shown = of.query.new_empty(H, len(rows), len(columns))
     step = max(1, entries_of(of.query) // max(1, H * M))
     for start in range(0, len(rows), step):
-        shown[:, start : start + step] = _rows(of, rows[start : start + step])[:, :, _run(columns)]
+        shown[:, start : start + step] = whole_rows(of, rows[start : start + step])[:, :, _run(columns)]
     return shown
 
 
-def _rows(of: Causes, rows: Tensor) -> Tensor:
-    """The whole weights of some queries, (H, n, M)."""
+def whole_rows(of: Causes, rows: Tensor) -> Tensor:
+    """The whole weights of some queries at once, (H, n, M), of causes in their precision."""
     with unrounded(of.query):
         part = scores(of, rows)
     whole = part.softmax(dim=-1)

@@ -96,7 +96,7 @@ def aligned(
     for group in groups:
         ordered += [present.index(atom) for atom in group if atom in present]
         sizes.append([atom.size if atom in present else 1 for atom in group])
-    split = split.permute(*ordered, *rest)
+    split = split.permute([*ordered, *rest])
     split = split.reshape(*(size for group in sizes for size in group), *split.shape[len(ordered) :])
     full = [
         [atom.size for atom in group] if any(size > 1 for size in have) else have

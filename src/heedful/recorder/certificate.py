@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -9,7 +10,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from heedful.ops.causes import unrounded, weights
+from heedful.ops.causes import unrounded, whole_rows
+from heedful.ops.tables import ALL
 from heedful.recorder.layout import take
 from heedful.recorder.seen import Seen
 
@@ -110,21 +112,19 @@ def _compared(
     Where the output of all heads together is what can be seen, that is one for all of them.
     """
     queries, keys, _ = capture.layouts[sequence]
-    rows = torch.linspace(0, len(queries) - 1, min(len(queries), SAMPLED)).long().unique()
-    if not (len(rows) and len(keys)) or seen.value is None or seen.output is None:
+    if not (len(queries) and len(keys)) or seen.value is None or seen.output is None:
         return None
-    map_ = weights(capture.causes(sequence), queries=rows)
+    rows = sampled(len(queries))
+    map_ = whole_rows(capture.causes(sequence).of_heads(ALL).in_precision(), rows)
     value = take(seen.value[sequence], keys).to(map_)
     used = seen.output[sequence][:, queries[rows]].to(map_)
     # what a row that sees nothing holds differs from kernel to kernel, and is no attention
     blind = (map_ == 0).all(dim=-1, keepdim=True)
     if bool(blind.all()):
         return None
-    made = _weighed(map_, value)
-    if seen.finish is None:
-        size = _weighed(map_, (value - value.mean(dim=1, keepdim=True)).abs())
-        size += step * _weighed(map_, value.abs())
-    else:
+    differing = (value - value.mean(dim=1, keepdim=True)).abs().add_(value.abs(), alpha=step)
+    made, size = _weighed(map_, torch.cat([value, differing], -1)).chunk(2, dim=-1)
+    if seen.finish is not None:
         joined = made.transpose(0, 1).flatten(1).to(seen.query.dtype)
         made = seen.finish(joined, (sequence, queries[rows]))[None].to(map_)
         blind = blind.any(dim=0, keepdim=True)
@@ -133,6 +133,12 @@ def _compared(
     off = (made - used).abs().masked_fill(same, 0.0).nan_to_num(nan=math.inf)
     largest = size.nan_to_num().masked_fill(blind, 0.0).amax(dim=(1, 2)).clamp(min=1e-30)
     return off.amax(dim=(1, 2)) / largest, int((~blind[..., 0]).any(dim=0).sum())
+
+
+@functools.lru_cache(maxsize=64)
+def sampled(rows: int) -> Tensor:
+    """Which of so many rows are compared, evenly chosen."""
+    return torch.linspace(0, rows - 1, min(rows, SAMPLED)).long().unique()
 
 
 def _weighed(map_: Tensor, value: Tensor) -> Tensor:

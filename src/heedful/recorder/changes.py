@@ -87,7 +87,7 @@ def _changed(role: Scores, step: Operation) -> Scores | Weights | None:
         return _added(role, step, other)
     if name in FILLS:
         hidden = _hidden(step)
-        return None if hidden is None else role.then("hide", hidden, step.axes)
+        return None if hidden is None else role.then("hide", *hidden)
     if name == "tanh":
         return role.then("cap", 1.0, step.axes)
     if name == "exp":
@@ -144,7 +144,8 @@ def _added(role: Scores, step: Operation, other: Any) -> Scores | Weights | None
         value = value if sign_other == 1.0 else value * sign_other
     else:
         value = float(other) * sign_other
-    return role.then("add", value, step.axes)
+    source = other if isinstance(other, Tensor) and sign_other == 1.0 else None
+    return role.then("add", value, step.axes, source)
 
 
 def _total_of(role: Scores, other: Any, step: Operation) -> Total | None:
@@ -154,8 +155,8 @@ def _total_of(role: Scores, other: Any, step: Operation) -> Total | None:
     return total if total is not None and total.of is role else None
 
 
-def _hidden(step: Operation) -> Tensor | None:
-    """True where an operation that fills in hides; None where it does something else."""
+def _hidden(step: Operation) -> tuple[Tensor, list[Parts], Tensor] | None:
+    """True where an operation that fills in hides, and its mask; None where it does not hide."""
     if step.name == "masked_fill":
         mask, value = step.arguments[1:3]
         place = 0
@@ -164,8 +165,8 @@ def _hidden(step: Operation) -> Tensor | None:
         place, value = (1, other) if step.place == 1 else (2, one)
     if not _hides(value):
         return None
-    mask = mask.detach().bool()
-    return ~mask if place == 1 else mask
+    hidden = mask.detach().bool()
+    return ~hidden if place == 1 else hidden, step.axes, mask
 
 
 def _hides(value: Any) -> bool:

@@ -24,9 +24,11 @@ from heedful.recorder.options import is_whole, texts_of
 from heedful.recorder.layout import Layout
 from heedful.recorder.sums import Sums, sum_of
 
-VERSION = 1
+VERSION = 2  # 1 has nothing of owners
 TENSORS = ("query", "key", "value", "bias", "sinks", "ids")
 PLAIN = ("name", "layer", "forward", "kind", "door", "scale", "cap")
+PROOF = ("index", "inferred", "texts")
+OLDER = {"owners": "texts and heads, of a recording by a version that did not follow them"}
 AGAIN = "record again"
 # What reading a header may run into that somebody or something has changed
 DAMAGE = (KeyError, TypeError, ValueError, AttributeError, IndexError, RuntimeError, OverflowError)
@@ -142,7 +144,8 @@ def _describe(capture: Capture, prefix: str, tensors: dict[str, Tensor]) -> dict
                 "mask": _mask_as_data(layout.mask, f"{place}.mask", tensors),
             }
         )
-    plain = {name: getattr(capture, name) for name in PLAIN}
+    plain = {name: getattr(capture, name) for name in (*PLAIN, *PROOF)}
+    plain["against"] = {str(sequence): why for sequence, why in capture.against.items()}
     if capture.heads is not None:
         plain["heads"] = capture.heads
     return {**plain, "check": dataclasses.asdict(capture.check), "layouts": layouts}
@@ -159,6 +162,11 @@ def _restore(described: dict[str, Any], prefix: str, tensors: dict[str, Tensor])
         for one in described["layouts"]
     ]
     plain = {name: described[name] for name in PLAIN} | {"heads": described.get("heads")}
+    if "inferred" in described:
+        plain |= {name: described[name] for name in PROOF}
+        plain["against"] = {int(at): str(why) for at, why in described["against"].items()}
+    else:
+        plain |= {"index": int(prefix), "inferred": dict(OLDER)}
     check = Check(**described["check"])
     capture = Capture(**plain, **given, layouts=layouts, check=check)  # type: ignore[arg-type]
     sound.check(capture)

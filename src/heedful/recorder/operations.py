@@ -19,6 +19,8 @@ from heedful.recorder.axes import Axis, Part, Parts, Storage, View, fresh, place
 from heedful.recorder.scores import Product, Scores, Weights, based, product_of
 from heedful.recorder.softmax_matmul import Meeting
 
+SOFTMAXES = changes.SOFTMAX | changes.LOG_SOFTMAX
+HAND_ON = changes.HANDS_ON | SOFTMAXES | {"cat", "sum", "logsumexp", "native_dropout"}
 COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
 WHOLE = {"linear", "layer_norm", "rms_norm"}  # composites that need not be taken apart
 VIEWS = {"_unsafe_view", "_reshape_alias"}
@@ -71,8 +73,10 @@ class Operations(TorchDispatchMode):
         here: whether a pass of the model runs, of which this is to be followed.
         fused: operations that are attention as a whole, by name, and who is told of them.
         met: is told of weights that met values: what it was, weights, values and the result.
-        missed: is told why what looked like attention was none that can be shown.
-        parameters: storages of the model's parameters.
+        missed: is told of an error.
+        softmax: is told of each softmax of scores.
+        chained: is told of a product of two tensors that meets a third one through no softmax.
+        parameters: storages of the model's parameters and buffers.
     """
 
     supports_higher_order_operators = True
@@ -84,13 +88,13 @@ class Operations(TorchDispatchMode):
         met: Callable[[Meeting], None],
         missed: Callable[[str], None],
         softmax: Callable[[Weights], None],
+        chained: Callable[[], None],
         parameters: set[int],
     ) -> None:
         super().__init__()
         self.here, self.fused, self.met, self.missed = here, fused, met, missed
-        self.softmax, self.parameters = softmax, parameters
+        self.softmax, self.chained, self.parameters = softmax, chained, parameters
         self._kept: dict[int, Kept] = {}
-        self._kinds: dict[Any, Kind] = {}
         self._count = 0
 
     def __torch_dispatch__(
@@ -99,7 +103,7 @@ class Operations(TorchDispatchMode):
         keywords = keywords or {}
         if not self.here():
             return function(*arguments, **keywords)
-        kind = self._kinds.get(function) or self._learn(function)
+        kind = _KINDS.get(function) or _learn(function)
         if kind.is_composite:  # inference mode hands them on whole
             with self:
                 return function._op_dk(COMPOSITE, *arguments, **keywords)
@@ -111,6 +115,11 @@ class Operations(TorchDispatchMode):
         except Exception as error:  # which must not end the pass of somebody else
             self.missed(f"{type(error).__name__}: {error}")
         return made
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Nothing is compiled while it watches, so that there is nothing to be kept from it."""
+        return False
 
     def begin(self, given: list[Tensor]) -> None:
         """A new pass, with its inputs."""
@@ -135,24 +144,6 @@ class Operations(TorchDispatchMode):
         """Let go of everything."""
         self._kept.clear()
 
-    def _learn(self, function: Any) -> Kind:
-        if not isinstance(function, torch._ops.OpOverload):
-            kind = Kind(str(function), False, False, False, None, False, FLEX)
-            self._kinds[function] = kind
-            return kind
-        name = function._schema.name.split("::")[-1]
-        writes = [one.alias_info for one in function._schema.returns if one.alias_info is not None]
-        in_place = any(one.is_write for one in writes)
-        is_composite = function.has_kernel_for_dispatch_key(COMPOSITE) and name not in WHOLE
-        is_pointwise = torch.Tag.pointwise in function.tags
-        base = name[:-1] if in_place and name.endswith("_") else name
-        is_view = (bool(writes) and not in_place) or name in VIEWS
-        rule = flow.rule_of(base, is_pointwise)
-        parameters = tuple(one.name for one in function._schema.arguments)
-        kind = Kind(base, is_view, in_place, is_composite, rule, is_pointwise, parameters)
-        self._kinds[function] = kind
-        return kind
-
     def _follow(self, kind: Kind, arguments: tuple, keywords: dict, made: Any) -> None:
         self._count += 1
         if self._count % SWEEP == 0:
@@ -161,18 +152,26 @@ class Operations(TorchDispatchMode):
             self.fused[kind.name](made, kind.named(arguments) | keywords)
         result = made[0] if isinstance(made, tuple | list) and made else made
         if not flow.is_tensor(result):
+            if kind.name in changes.SOFTMAX and isinstance(result, Tensor):
+                self.missed(f"a softmax of {_unlike(result)}, whose axes cannot be followed")
             return
-        opened = _opened(arguments)
-        given = [one for one in opened if flow.is_tensor(one)]
         if kind.is_in_place:
             self._in_place(kind, arguments, keywords, result)
             return
-        views = [self.view(one) for one in given]
+        opened = _opened(arguments)
+        held = [self._of(one) if flow.is_tensor(one) else None for one in opened]
+        views = [
+            View(kept.storage, *place(one))
+            for one, kept in zip(opened, held, strict=True)
+            if kept is not None
+        ]
         if kind.name in flow.PRODUCTS:
             self._product(kind, arguments, keywords, views, result)
             return
-        kept = self._keep(result, self._storage(kind, arguments, keywords, views, result))
-        self._roles(kind, arguments, keywords, opened, result, kept)
+        storage = self._storage(kind, arguments, keywords, views, result)
+        kept = self._keep(result, storage)
+        if kind.name in SOFTMAXES or any(one is not None and one.role is not None for one in held):
+            self._roles(kind, arguments, keywords, opened, result, kept)
 
     def _storage(
         self, kind: Kind, arguments: tuple, keywords: dict, views: list[View], result: Tensor
@@ -187,11 +186,16 @@ class Operations(TorchDispatchMode):
         is_made = is_made and not is_parameter
         if kind.rule is None or not views:
             return Storage(fresh(result), is_parameter=is_parameter, is_made=is_made)
+        sizes, strides = place(result)
+        if kind.rule is flow.broadcast and views[0][1:] == (sizes, strides):
+            first = views[0].storage  # whose axes stand as they did
+            if (first.is_parameter, first.is_made) == (is_parameter, is_made):
+                return first
         told = flow.told_of(kind.name, kind.named(arguments) | keywords)
         pieces = told.pop("pieces", None)
         if pieces is not None:
             told["steps"] = flow.steps_between(pieces, views[0])
-        (sizes, strides), rule = place(result), kind.rule
+        rule = kind.rule
         depth = 1 + max(view.storage.depth for view in views)
 
         def make() -> list[tuple[Part, int]]:
@@ -283,10 +287,7 @@ class Operations(TorchDispatchMode):
             self._keep(result, storage)
             return
         if any(isinstance(role, Scores) and role.total is None for role in roles):
-            self.missed(
-                "a product of queries and keys meets values through no softmax, as in linear "
-                "attention"
-            )
+            self.chained()
         product = product_of(left, right, *flow.factors(*views[-2:]))
         sizes, strides = place(result)
         items = written(product.axes, sizes, strides)
@@ -341,7 +342,7 @@ class Operations(TorchDispatchMode):
             for place, one in enumerate(opened)
             if self._role(one) is not None
         ]
-        if kind.name in changes.SOFTMAX | changes.LOG_SOFTMAX and not carried:
+        if kind.name in SOFTMAXES and not carried:
             kept.role = self._alone(arguments, keywords, kind, result, kept)
             return
         for place_, one in carried:
@@ -356,11 +357,7 @@ class Operations(TorchDispatchMode):
                 if flow.is_tensor(other):
                     kept.role = self._weighed(role, one, axes, other, result, kept)
                 return
-            is_kept = kind.is_pointwise or kind.name in (
-                changes.HANDS_ON | changes.SOFTMAX | changes.LOG_SOFTMAX
-                | {"cat", "sum", "logsumexp", "native_dropout"}
-            )  # fmt: skip
-            if not is_kept:
+            if not kind.is_pointwise and kind.name not in HAND_ON:
                 continue
             made = self._after(role, kind, arguments, keywords, place_, axes, one, result)
             if made is None:
@@ -476,6 +473,32 @@ def _once(value: Tensor, axes: list[Any]) -> tuple[Tensor, list[Any]]:
 def _are_same(parts: Parts, over: Parts) -> bool:
     """Whether an axis is that of a softmax, or all of it but a sink's column."""
     return [part.axis for part in parts] == [part.axis for part in over]
+
+
+_KINDS: dict[Any, Kind] = {}  # of every operation that was met
+
+
+def _learn(function: Any) -> Kind:
+    if not isinstance(function, torch._ops.OpOverload):
+        kind = Kind(str(function), False, False, False, None, False, FLEX)
+        _KINDS[function] = kind
+        return kind
+    name = function._schema.name.split("::")[-1]
+    writes = [one.alias_info for one in function._schema.returns if one.alias_info is not None]
+    in_place = any(one.is_write for one in writes)
+    is_composite = function.has_kernel_for_dispatch_key(COMPOSITE) and name not in WHOLE
+    is_pointwise = torch.Tag.pointwise in function.tags
+    base = name[:-1] if in_place and name.endswith("_") else name
+    is_view = (bool(writes) and not in_place) or name in VIEWS
+    rule = flow.rule_of(base, is_pointwise)
+    parameters = tuple(one.name for one in function._schema.arguments)
+    kind = Kind(base, is_view, in_place, is_composite, rule, is_pointwise, parameters)
+    _KINDS[function] = kind
+    return kind
+
+
+def _unlike(tensor: Tensor) -> str:
+    return "nested tensors" if tensor.is_nested else f"a {type(tensor).__name__}"
 
 
 def _opened(arguments: tuple) -> list[Any]:

@@ -11,6 +11,7 @@ from torch import Tensor
 from heedful.ops.masks import Causal, Combined, Dense, Mask, Packed, Runs, Window
 from heedful.recorder.seen import Seen
 
+COMPARED = 1 << 22  # entries of a mask
 FAINT = -9e3  # added to a score, it leaves nothing of a weight: −10,000, with a bias or without
 
 
@@ -101,13 +102,16 @@ def _is(guess: Mask, table: Tensor) -> bool:
 class _Known(NamedTuple):
     """A mask that came, held so that its place stays its own, and what was made of it.
 
-    `copy` is of a mask that counts no changes.
+    `copy` is of a mask that counts no changes, `fixed` of one that is small enough to be compared
+    with those that later layers make anew.
     """
 
     place: tuple
     mask: Any
     copy: Tensor | None
     parts: tuple[Mask | Tensor | None, Tensor | None]
+
+    fixed: Tensor | None = None
 
     def is_still(self, mask: Any) -> bool:
         """Whether a mask at the same place is what it was."""
@@ -128,17 +132,36 @@ class Masks:
         """The same call, its mask one of ours or boolean, what it added now part of the bias."""
         if seen.mask is None or isinstance(seen.mask, Mask):
             return seen
-        place = (*place_of(seen.mask), *seen.shape)
-        same = (one for one in self._known if one.place == place and one.is_still(seen.mask))
-        known = next(same, None)
+        source = seen.mask if seen.source is None else seen.source
+        place = (*place_of(source), *seen.shape)
+        same = (one for one in self._known if one.place == place and one.is_still(source))
+        known = next(same, None) or self._equal(seen)
         if known is None:
-            copy = seen.mask.clone() if _is_unversioned(seen.mask) else None
-            parts = _parts(seen.mask if copy is None else copy, seen)
-            known = _Known(place, seen.mask, copy, parts)
+            copy = source.clone() if _is_unversioned(source) else None
+            parts = _parts(seen.mask if copy is None or seen.source is not None else copy, seen)
+            known = _Known(place, source, copy, parts, _fixed(seen.mask))
             self._known = [*self._known[-3:], known]
         allowed, added = known.parts
         bias = added if seen.bias is None else seen.bias if added is None else seen.bias + added
         return replace(seen, mask=allowed, bias=bias)
+
+    def _equal(self, seen: Seen) -> _Known | None:
+        """One with the same numbers, where each layer makes its mask anew."""
+        if not isinstance(seen.mask, Tensor):
+            return None
+        fits = (one for one in reversed(self._known) if _are_equal(one.fixed, seen.mask))
+        return next(fits, None)
+
+
+def _fixed(mask: Any) -> Tensor | None:
+    is_small = isinstance(mask, Tensor) and mask.numel() <= COMPARED
+    return mask.clone() if is_small else None
+
+
+def _are_equal(one: Tensor | None, other: Tensor) -> bool:
+    if one is None or one.shape != other.shape or one.dtype != other.dtype:
+        return False
+    return one.device == other.device and torch.equal(one, other)
 
 
 def place_of(mask: Any) -> tuple:

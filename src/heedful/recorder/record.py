@@ -34,6 +34,7 @@ NOTHING = (
     "linear and graph attention and state spaces have no map of queries × keys"
 )
 
+CHAINED = "queries and keys meet values through no softmax, as in linear attention"
 PADDING = "what is padding, by the name of an argument; the call's mask hides it"
 
 
@@ -115,7 +116,8 @@ class _Recorder:
         self.names: dict[str, int | None] = {}  # of what told a call, with its layer
         self.claimed = False
         self._calls = 0
-        self._softmaxes: list[tuple[str, Weights]] = []
+        self._softmaxes: list[tuple[str, list[bool]]] = []
+        self._chained: set[str] = set()
         self._lengths: dict[str, tuple[int, int]] = {}  # keys, and pass, of a module's last call
         self._before: dict[str, Before | None] = {}  # and what it told of padding
         self._forget()
@@ -135,6 +137,7 @@ class _Recorder:
             self.owning,
             self._begun,
             self.miss,
+            self._chained_here,
         )
 
     def owning(self) -> Owning:
@@ -150,13 +153,19 @@ class _Recorder:
     def _begun(self, weights: Weights) -> None:
         """A softmax of queries and keys, whose weights meet values later."""
         if weights.scores.product is not None and self.is_wanted():
-            self._softmaxes.append((self.running.name, weights))
+            self._softmaxes.append((self.running.name, weights.met))
+
+    def _chained_here(self) -> None:
+        if self.is_wanted():
+            self._chained.add(self.running.name)
 
     def end(self, model: nn.Module) -> None:
         """Say what ran and was not recorded."""
-        for name, weights in self._softmaxes:
-            if not weights.met:
+        for name, met in self._softmaxes:
+            if not met:
                 self.recording.miss(name, LookupError("weights of a softmax that met no values"))
+        for name in sorted(self._chained - set(self.names)):
+            self.recording.miss(name, LookupError(CHAINED))
         missed = self.recording.missed
         for name, why in holding.silent(model, self.running.ran, {*self.names, *missed}):
             self.recording.miss(name, LookupError(why))
@@ -224,7 +233,7 @@ class _Recorder:
             told = beside_told(len(seen.query), seen.batch, self._is_told(seen))
             seen.inferred = {**seen.inferred, **told}
         seen = self._masks.split(seen)
-        return replace(seen, bias=self._own(seen.bias), cross=crosses(seen, name))
+        return replace(seen, bias=self._own(seen.bias, seen.source), cross=crosses(seen, name))
 
     def _is_told(self, seen: Seen) -> bool:
         """Whether the door itself knows that the first axis is that of the texts."""
@@ -293,16 +302,17 @@ class _Recorder:
         layouts, self._before[name] = kept
         return layouts
 
-    def _own(self, bias: Tensor | None) -> Tensor | None:
+    def _own(self, bias: Tensor | None, source: Any) -> Tensor | None:
         """A copy that nothing can change later; one for all layers that share a bias."""
         if bias is None:
             return None
-        place = place_of(bias)
+        held = bias if source is None else source
+        place = (*place_of(held), *bias.shape)
         for known, _, copy in self._copied:
-            if known == place and (not bias.is_inference() or torch.equal(copy, bias)):
+            if known == place and (not held.is_inference() or torch.equal(copy, bias)):
                 return copy
         copy = bias.detach().clone()
-        self._copied = [*self._copied[-3:], (place, bias, copy)]  # held, so its place stays its own
+        self._copied = [*self._copied[-3:], (place, held, copy)]  # held, so its place stays its own
         return copy
 
 

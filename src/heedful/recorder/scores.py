@@ -76,11 +76,13 @@ class Change(NamedTuple):
 
     value: a number, or a tensor that broadcasts to the scores as they were viewed then.
     axes: the parts of that view.
+    source: the model's own tensor that the value is of, if it is of one as it is.
     """
 
     kind: str
     value: Any
     axes: list[Parts]
+    source: Tensor | None = None
 
 
 @dataclass(eq=False, frozen=True)
@@ -102,9 +104,11 @@ class Scores:
     total: Total | None = None
     sink: Sink | None = None
 
-    def then(self, kind: str, value: Any, axes: list[Parts]) -> Scores:
+    def then(
+        self, kind: str, value: Any, axes: list[Parts], source: Tensor | None = None
+    ) -> Scores:
         """The same after one more change."""
-        return replace(self, changes=(*self.changes, Change(kind, value, axes)))
+        return replace(self, changes=(*self.changes, Change(kind, value, axes, source)))
 
 
 class Total(NamedTuple):

@@ -51,7 +51,8 @@ class Seen:
     compared, where none can. `sinks` are (H,), or (B, H, N) where each query has its own. `finish`
     is what a kernel did to its context before the output (B, 1, N, D) that can be seen; `batch` is
     how many texts there are, where it was followed from the inputs, and `part` which part of the
-    module that runs attends, where a kernel computes the module as a whole.
+    module that runs attends, where a kernel computes the module as a whole. `source` is the model's
+    own tensor where mask or bias were made of one alone, so that layers that share it are known.
     """
 
     query: Tensor
@@ -73,6 +74,7 @@ class Seen:
     finish: Finish | None = None
     batch: Batch | None = None
     part: str = ""
+    source: Any = None
 
     @property
     def shape(self) -> tuple[int, int, int, int]:

@@ -162,6 +162,7 @@ def _by_causes(
         seen.query = seen.query * changed.factor
     seen.scale, seen.cap = changed.scale, changed.cap
     seen.mask, seen.bias = changed.mask, changed.bias
+    seen.source = changed.source
     seen.sinks = _sinks(scores, order, groups)
     seen.dropout = 0.5 if role.dropped else 0.0  # how much is not known
     return seen
@@ -177,24 +178,32 @@ def _seen(query: Tensor, key: Tensor, groups: Groups, order: Order, meeting: Mee
     output = aligned(meeting.output, meeting.output_axes, order, groups.all[:3])
     S, H = output.shape[:2]
     key, value = key.expand(S, -1, -1, -1), value[:, :, 0].expand(S, -1, -1, -1)
-    key, value = _shared(key, value, H)
+    key, value = _shared(key, value, H, _may_repeat(meeting, groups))
     return Seen(
         query.expand(S, H, -1, -1), key, value, output, 1.0, door=DOOR, inferred=groups.inferred,
         batch=groups.batch,
     )  # fmt: skip
 
 
-def _shared(key: Tensor, value: Tensor, H: int) -> tuple[Tensor, Tensor]:
+def _shared(key: Tensor, value: Tensor, H: int, may_repeat: bool) -> tuple[Tensor, Tensor]:
     """Both with as many heads as the keys are of: once for a group of heads that share them."""
     size = max(key.shape[1], value.shape[1])
     key, value = key.expand(-1, size, -1, -1), value.expand(-1, size, -1, -1)
-    if size == 1 or size < H:
+    if size < H or not may_repeat:
         return key, value
     for group in (G for G in range(H, 1, -1) if H % G == 0):
         one, other = key.unflatten(1, (-1, group)), value.unflatten(1, (-1, group))
         if _is_repeated(one) and _is_repeated(other):
             return one[:, :, 0], other[:, :, 0]
     return key, value
+
+
+def _may_repeat(meeting: Meeting, groups: Groups) -> bool:
+    """Whether keys may be one for several heads: where an axis was followed to its repetition."""
+    product = meeting.role.scores.product
+    origins = {} if product is None else product.origins
+    parts = [part for atom in groups.heads for part in origins.get(atom.axis, (None, None))]
+    return any(part is None or part.axis.is_copy for part in parts)
 
 
 def _is_repeated(groups: Tensor) -> bool:
@@ -215,6 +224,7 @@ class _Changed(NamedTuple):
     cap: float | None
     mask: Any
     bias: Tensor | None
+    source: Tensor | None
 
 
 def _changed(scores: Scores, order: Order, groups: Groups) -> _Changed | None:
@@ -223,11 +233,12 @@ def _changed(scores: Scores, order: Order, groups: Groups) -> _Changed | None:
     mask: Tensor | None = None
     bias: Tensor | None = None
     zeroed: Tensor | None = None
+    tables = [one for one in scores.changes if one.kind in ("add", "hide", "keep")]
 
     def table(value: Tensor, axes: list[Parts]) -> Tensor:
         return aligned(value, axes, order, groups.all)[..., 0]
 
-    for number, (kind, value, axes) in enumerate(scores.changes):
+    for number, (kind, value, axes, _) in enumerate(scores.changes):
         is_after = scores.sink is not None and number >= scores.sink.after
         if isinstance(value, Tensor) and not value.ndim:
             value = bool(value) if value.dtype == torch.bool else float(value)
@@ -237,7 +248,8 @@ def _changed(scores: Scores, order: Order, groups: Groups) -> _Changed | None:
         if is_after and not (kind == "add" and is_of_rows):
             return None
         if kind == "scale":
-            bias = None if bias is None else bias * value
+            if bias is not None:
+                bias, tables = bias * value, []
             if not isinstance(value, Tensor):
                 scale, cap = (scale, cap * value) if cap and bias is None else (scale * value, cap)
             elif value.shape[-1] == 1 and cap is None:
@@ -264,7 +276,8 @@ def _changed(scores: Scores, order: Order, groups: Groups) -> _Changed | None:
         bias = bias.masked_fill(zeroed, 0.0)
     if mask is None:
         mask, bias = bias, None
-    return _Changed(scale * (cap or 1.0), factor, cap, mask, bias)
+    source = tables[0].source if len(tables) == 1 else None
+    return _Changed(scale * (cap or 1.0), factor, cap, mask, bias, source)
 
 
 def _sinks(scores: Scores, order: Order, groups: Groups) -> Tensor | None:
@@ -375,6 +388,7 @@ def _arranged(
         aligned(output, asking, order, of_queries),
         scale,
         mask=None if mask is None else aligned(mask, product.axes, order, groups.all)[..., 0],
+        source=mask,
         inferred=groups.inferred,
         batch=groups.batch,
     )

@@ -25,7 +25,11 @@ def check(capture: Capture) -> None:
     of = f"of call {capture.name!r}"
     query, key, value = capture.query, capture.key, capture.value
     _hold(isinstance(capture.name, str) and isinstance(capture.door, str), f"the name {of}")
-    _hold(is_whole(capture.layer) and is_whole(capture.forward), f"the layer or pass {of}")
+    numbered = (capture.layer is None or is_whole(capture.layer), is_whole(capture.index))
+    _hold(all(numbered) and is_whole(capture.forward), f"the layer, number or pass {of}")
+    inferred = capture.inferred
+    told = isinstance(inferred, dict) and all(isinstance(how, str) for how in inferred.values())
+    _hold(told and all(map(is_whole, capture.against)), f"what proves {of}")
     _hold(capture.kind in KINDS, f"the kind {capture.kind!r} {of}")
     _hold(_is_number(capture.scale), f"the scale {of}")
     _hold(capture.cap is None or _is_number(capture.cap), f"the cap {of}")

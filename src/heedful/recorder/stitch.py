@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from itertools import groupby
 from typing import NamedTuple
 
 import torch
@@ -53,7 +52,7 @@ class Plan(NamedTuple):
 
 
 def stitched(captures: list[Capture], sequence: int) -> list[Call]:
-    """One call for each layer, in the order of the layers.
+    """One call for each module that attends, in the order in which they ran.
 
     Cross-attention is left out, and what sees both ways, as an encoder's layers do.
 
@@ -61,8 +60,10 @@ def stitched(captures: list[Capture], sequence: int) -> list[Call]:
         RunError: nothing that was generated, passes that do not follow each other, or a map whose
             rows are not those of its passes.
     """
-    ordered = sorted(captures, key=lambda capture: (capture.layer, capture.forward))
-    layers = [list(passes) for _, passes in groupby(ordered, key=lambda capture: capture.layer)]
+    modules: dict[str, list[Capture]] = {}
+    for capture in captures:
+        modules.setdefault(capture.name, []).append(capture)
+    layers = list(modules.values())
     plans: dict[tuple, Plan] = {}
     found = []
     for passes in layers:
@@ -178,15 +179,20 @@ def _layer(passes: list[Capture], plan: Plan, sequence: int) -> Call:
         _sinks(causes, plan),
     )
     _compare(together, causes, plan, first.name)
+    worst = max((capture.check for capture in passes), key=_worst)
+    against = next((one.against[sequence] for one in passes if sequence in one.against), "")
     return Call(
         first.name,
         first.layer,
         first.forward,
         "causal",
         together,
-        max((capture.check for capture in passes), key=_worst),
-        _keys(values, passes, plan, sequence) if values else None,
-        _ids(passes, plan, sequence),
+        worst,
+        index=first.index,
+        inferred={name: how for one in passes for name, how in one.inferred.items()},
+        against=against,
+        value=_keys(values, passes, plan, sequence) if values else None,
+        ids=_ids(passes, plan, sequence),
         door=first.door,
         chosen=first.heads,
     )

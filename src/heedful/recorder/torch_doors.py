@@ -13,11 +13,15 @@ from typing import Any, NamedTuple
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.attention.bias import CausalBias
+from torch.utils._python_dispatch import _disable_current_modes
 
 from heedful.recorder import softmax_matmul
+from heedful.recorder.flow import is_tensor
 from heedful.recorder.operations import Operations
 from heedful.recorder.scores import Weights
 from heedful.recorder.seen import Real, See, Seen
+from heedful.recorder.shared import Shared
 from heedful.recorder.softmax_matmul import Meeting, Owning
 
 KERNELS = (
@@ -36,7 +40,8 @@ class Pass(NamedTuple):
     inputs: its tensors; they have changed where a new pass began.
     owning: what tells whose the axes of a call are.
     unmet: is told of a softmax of queries and keys, whose weights then meet values or do not.
-    missed: is told why what looked like attention has no map.
+    missed: is told what went wrong.
+    chained: is told of a product of two tensors that met a third one through no softmax.
     """
 
     runs: Callable[[], bool]
@@ -44,6 +49,7 @@ class Pass(NamedTuple):
     owning: Callable[[], Owning]
     unmet: Callable[[Weights], None]
     missed: Callable[[str], None]
+    chained: Callable[[], None]
 
 
 @contextmanager
@@ -56,15 +62,38 @@ def watch(model: nn.Module, see: See, told: Pass) -> Iterator[None]:
         told: of the pass that runs.
     """
     door = _Door(model, see, told)
-    with door.operations:
+    with _biases.entered(), door.operations:
         yield
     door.operations.forget()
+
+
+@contextmanager
+def _making_biases() -> Iterator[None]:
+    """Let torch's `CausalBias` be made, whose constructor no mode of Python may see."""
+    before = CausalBias.__dict__.get("__new__")
+
+    def new(kind: type, *arguments: Any, **keywords: Any) -> Any:
+        with _disable_current_modes():
+            return Tensor.__new__(kind, *arguments, **keywords)
+
+    CausalBias.__new__ = new  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        if before is None:
+            del CausalBias.__new__
+        else:
+            CausalBias.__new__ = before  # type: ignore[method-assign]
+
+
+_biases = Shared(_making_biases)
 
 
 class _Door:
     def __init__(self, model: nn.Module, see: See, told: Pass) -> None:
         self.see, self.told = see, told
-        parameters = {one.untyped_storage()._cdata for one in model.parameters()}
+        fixed = (*model.parameters(), *model.buffers())
+        parameters = {one.untyped_storage()._cdata for one in fixed if is_tensor(one)}
         self._given: list[Tensor] | None = None
         self.operations = Operations(
             self._runs,
@@ -77,6 +106,7 @@ class _Door:
             self._met,
             told.missed,
             told.unmet,
+            told.chained,
             parameters,
         )
 
