@@ -14,7 +14,7 @@ from transformers.modeling_utils import AttentionInterface
 
 import heedful
 from heedful.errors import ArgumentError, HeedfulError
-from heedful.recorder import capture, huggingface, refused
+from heedful.recorder import huggingface, kind, refused
 from heedful.recorder.seen import Seen
 
 transformers.logging.set_verbosity_error()
@@ -114,8 +114,8 @@ def test_no_mask_is_causal_where_the_module_or_the_call_says_so(length):
 def test_the_name_of_a_module_tells_cross_attention(name, crosses):
     query = torch.zeros(1, 2, 3, 4)
     seen = Seen(query, query, query, None, 1.0)
-    assert capture.crosses(seen, name) is crosses
-    assert capture.crosses(replace(seen, cross=True), name)
+    assert kind.crosses(seen, name) is crosses
+    assert kind.crosses(replace(seen, cross=True), name)
 
 
 def stance():

@@ -15,6 +15,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from heedful.recorder import changes, flow
+from heedful.recorder.aside import computing
 from heedful.recorder.axes import Axis, Part, Parts, Storage, View, fresh, place, written
 from heedful.recorder.scores import Product, Scores, Weights, based, product_of
 from heedful.recorder.softmax_matmul import Meeting
@@ -111,7 +112,8 @@ class Operations(TorchDispatchMode):
             return function(*arguments, **keywords)
         made = function(*arguments, **keywords)
         try:
-            self._follow(kind, arguments, keywords, made)
+            with computing():
+                self._follow(kind, arguments, keywords, made)
         except Exception as error:  # which must not end the pass of somebody else
             self.missed(f"{type(error).__name__}: {error}")
         return made
@@ -318,7 +320,6 @@ class Operations(TorchDispatchMode):
         if axes is None or not _are_same(axes[-1], role.over):
             return
         *batch, rows, columns = axes
-        role.met.append(True)
         self.met(
             Meeting(
                 role, weights, axes, value, [*batch, columns, None], result, [*batch, rows, None]
@@ -453,7 +454,6 @@ class Operations(TorchDispatchMode):
         left = [parts for dim, parts in enumerate(axes) if dim not in dims]
         output = result.reshape([size for dim, size in enumerate(role.value.shape) if dim not in dims])
         value, value_axes = _once(role.value, known(role.axes))
-        role.weights.met.append(True)
         self.met(
             Meeting(
                 role.weights, role.table, role.table_axes, value, value_axes, output, known(left)

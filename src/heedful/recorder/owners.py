@@ -75,11 +75,12 @@ def owned(sides: Sides, order: Order, origins: Origins, batch: Batch, last: list
     sequences = [atom for atom in beside if order.flag(atom) is False]
     unknown = [atom for atom in beside if order.flag(atom) is None]
     inferred = {}
-    if unknown or any(order.flag(atom) is None for atom in (*packed, *_several(queries))):
-        sizes = " × ".join(str(atom.size) for atom in (*unknown, *packed, *_several(queries)))
+    doubtful = [atom for atom in (*unknown, *packed, *queries) if order.flag(atom) is None]
+    if doubtful:
+        sizes = " × ".join(str(atom.size) for atom in doubtful)
         inferred["heads"] = (
-            f"which of the axes {sizes} are heads, by their places: no product with parameters "
-            "was seen that made them"
+            f"whether {sizes} are heads, queries or texts, by their places and sizes: no product "
+            "with parameters was seen that made them"
         )
         more, left = _guessed(unknown, sequences, order, origins, batch)
         sequences, heads = sequences + more, left + heads
@@ -106,10 +107,6 @@ def beside_told(sequences: int, batch: Batch, is_told: bool) -> dict[str, str]:
     return {} if not is_told else {"texts": _how(sequences, batch)}
 
 
-def _several(queries: list[Atom]) -> list[Atom]:
-    return queries if len(queries) > 1 else []
-
-
 def _asking(sides: Sides, order: Order, last: list[Atom]) -> tuple[list[Atom], list[Atom]]:
     """Queries, and heads that stand among them."""
     asking = sides.asking
@@ -120,7 +117,10 @@ def _asking(sides: Sides, order: Order, last: list[Atom]) -> tuple[list[Atom], l
     unknown = [atom for atom in asking if order.flag(atom) is None]
     if len(unknown) < 2 and not (unknown and len(asking) - len(features) > 1):
         return [atom for atom in asking if atom not in features], features
+    M = math.prod(atom.size for atom in sides.keys)
+    alike = [atom for atom in unknown if atom.size == M]
     beside = [atom for atom in asking if atom in last and atom not in features]
+    beside = alike if len(alike) == 1 else beside
     if not beside:
         return [atom for atom in asking if atom not in features], features
     return beside, [atom for atom in asking if atom not in beside]

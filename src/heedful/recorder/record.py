@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from heedful.errors import ArgumentError
 from heedful.ops import fused
 from heedful.recorder import holding, huggingface, multihead_attention, own, refused, torch_doors
+from heedful.recorder.aside import computing, is_computing
 from heedful.recorder.capture import Capture, captured
 from heedful.recorder.kind import crosses, kind_of
 from heedful.recorder.layout import Layout, layouts_of
@@ -116,7 +117,7 @@ class _Recorder:
         self.names: dict[str, int | None] = {}  # of what told a call, with its layer
         self.claimed = False
         self._calls = 0
-        self._softmaxes: list[tuple[str, list[bool]]] = []
+        self._softmaxes: list[tuple[str, list[str]]] = []
         self._chained: set[str] = set()
         self._lengths: dict[str, tuple[int, int]] = {}  # keys, and pass, of a module's last call
         self._before: dict[str, Before | None] = {}  # and what it told of padding
@@ -132,13 +133,19 @@ class _Recorder:
     def passing(self) -> torch_doors.Pass:
         """What the door to torch's operations has to know of the pass that runs."""
         return torch_doors.Pass(
-            lambda: self.running.runs and not self.claimed and not fused.is_running(),
+            lambda: not is_computing() and self.running.runs and not self._is_elsewhere,
+            lambda: self.running.name,
             lambda: self.running.inputs.all,
             self.owning,
             self._begun,
             self.miss,
             self._chained_here,
         )
+
+    @property
+    def _is_elsewhere(self) -> bool:
+        """Whether another door sees what runs."""
+        return self.claimed or fused.is_running()
 
     def owning(self) -> Owning:
         """What tells whose the axes are of the call that runs."""
@@ -175,7 +182,7 @@ class _Recorder:
     def is_wanted(self) -> bool:
         """Whether what runs now is to be recorded, and no other door sees it already."""
         wanted = self.running.here and self.running.forward % self.options.every == 0
-        return wanted and not self.claimed and not fused.is_running()
+        return wanted and not self._is_elsewhere
 
     @contextmanager
     def claim(self) -> Iterator[bool]:
@@ -199,26 +206,31 @@ class _Recorder:
         """
         if not self.is_wanted():
             return
-        name = self.running.name
+        with computing():
+            capture = self._seen(self.running.name, build, *told, **named)
+        if capture is not None:
+            self.recording.add(capture)
+
+    def _seen(self, name: str, build: Callable[..., Seen], *told: Any, **named: Any) -> Any:
+        """The call as it is kept; None where it is not wanted, or not understood."""
         if self.running.forward != self._forward:
             self._forget()
         try:
             seen = self._split(build(*told, **named), name)
         except Exception as error:
             self.recording.miss(name, error)
-            return
+            return None
         name = f"{name}.{seen.part}" if seen.part else name
         layer = self.names.setdefault(name, layer_of(name))
         index, self._calls = self._calls, self._calls + 1
         if self.options.layers is not None and layer not in self.options.layers:
-            return
+            return None
         self._check_heads(seen, name)
         try:
-            capture = self._kept(seen, name, layer, index)
+            return self._kept(seen, name, layer, index)
         except Exception as error:
             self.recording.miss(name, error)
-            return
-        self.recording.add(capture)
+            return None
 
     def _split(self, seen: Seen, name: str) -> Seen:
         if seen.query.is_nested:

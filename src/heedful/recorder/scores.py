@@ -136,6 +136,7 @@ class Weights:
     scores: of what.
     axes: of the softmax's own tensor; dim: along which of them it went.
     dropped: whether some were dropped at random since.
+    met: names of modules in which it met values.
     altered: what else changed them since; then they are no softmax of the scores.
     is_logarithm: whether it is their logarithm still.
     """
@@ -143,12 +144,11 @@ class Weights:
     scores: Scores
     axes: list[Parts]
     dim: int
-    module: str = ""
     dropped: bool = False
     altered: str = ""
     is_logarithm: bool = False
     origins: dict[Axis, tuple[Part | None, Part | None]] = field(default_factory=dict)
-    met: list[bool] = field(default_factory=list)  # shared by all forms of one softmax
+    met: list[str] = field(default_factory=list)  # by modules; shared by all forms of a softmax
 
     @property
     def over(self) -> Parts:

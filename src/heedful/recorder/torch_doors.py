@@ -37,6 +37,7 @@ class Pass(NamedTuple):
     """What the recorder tells this door of the pass that runs.
 
     runs: whether one does, of which operations are followed.
+    name: of the module that runs.
     inputs: its tensors; they have changed where a new pass began.
     owning: what tells whose the axes of a call are.
     unmet: is told of a softmax of queries and keys, whose weights then meet values or do not.
@@ -45,6 +46,7 @@ class Pass(NamedTuple):
     """
 
     runs: Callable[[], bool]
+    name: Callable[[], str]
     inputs: Callable[[], list[Tensor]]
     owning: Callable[[], Owning]
     unmet: Callable[[Weights], None]
@@ -120,6 +122,10 @@ class _Door:
         return True
 
     def _met(self, meeting: Meeting) -> None:
+        name = self.told.name()
+        if name in meeting.role.met:  # the same map again, of other values
+            return
+        meeting.role.met.append(name)
         self.see(softmax_matmul.observed, meeting, self.told.owning())
 
     def _kernel(self, made: Any, given: dict[str, Any]) -> None:

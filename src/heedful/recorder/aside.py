@@ -1,0 +1,25 @@
+"""What the recorder computes itself, while a model runs, is no attention of the model's."""
+
+from __future__ import annotations
+
+import threading
+
+_thread = threading.local()
+
+
+class computing:  # noqa: N801 (a context, read as a word)
+    """A context in which no recorder of this thread looks at what runs."""
+
+    __slots__ = ("before",)
+
+    def __enter__(self) -> None:
+        self.before = is_computing()
+        _thread.is_on = True
+
+    def __exit__(self, *told: object) -> None:
+        _thread.is_on = self.before
+
+
+def is_computing() -> bool:
+    """Whether what runs in this thread is a recorder's own."""
+    return getattr(_thread, "is_on", False)
