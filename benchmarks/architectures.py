@@ -13,6 +13,9 @@ five calls, of which the model returned no more. The verdicts:
     not comparable  the model could not be built small, or returns no maps
     WRONG           a map differs, or was not recorded
 
+Beside "exact" stands what proves the calls: "proved" where all are, or would be after
+`recording.verify` ("verified", for batches whose texts no door tells); else how many are not.
+
 `eager*` is a model that computes something else under sdpa, as its outputs show and the recording's
 own check confirms; then the recording of eager attention is compared.
 """
@@ -43,7 +46,7 @@ import heedful
 from heedful.errors import HeedfulError
 from heedful.ops.causes import weights
 from heedful.recorder.capture import Capture
-from heedful.recorder.recording import call_of
+from heedful.recorder.recording import Recording, call_of
 
 DRAWS = (1.2, 0.8)  # the spread of parameters, in units that keep the size of activations
 LIMIT = 20.0  # seconds for an architecture
@@ -61,6 +64,7 @@ class Row(NamedTuple):
     worst: float = 0.0
     under: str = ""
     why: str = ""
+    proof: str = ""
 
 
 def main() -> None:
@@ -81,7 +85,11 @@ def main() -> None:
 def line(row: Row) -> str:
     worst = f"{row.worst:8.1e}" if row.maps else " " * 8
     matched = f"{row.maps} of {row.calls}" if row.maps else ""
-    return f"{row.name:34}{row.verdict:16}{matched:>8} {worst}  {row.under:6} {row.why}"[:180]
+    return (
+        f"{row.name:34}{row.verdict:16}{matched:>8} {worst}  {row.proof:9} {row.under:6} {row.why}"[
+            :190
+        ]
+    )
 
 
 def totals(rows: list[Row]) -> str:
@@ -89,7 +97,12 @@ def totals(rows: list[Row]) -> str:
     comparable = len(rows) - count["not comparable"]
     share = count["exact"] / comparable if comparable else 0.0
     told = ", ".join(f"{number} {verdict}" for verdict, number in count.most_common())
-    return f"{len(rows)} architectures: {told}; of the comparable ones {share:.0%} are exact"
+    exact = Counter(row.proof for row in rows if row.verdict == "exact")
+    proofs = ", ".join(f"{number} {proof}" for proof, number in exact.most_common())
+    return (
+        f"{len(rows)} architectures: {told}; of the comparable ones {share:.0%} are exact\n"
+        f"of the exact ones {proofs}"
+    )
 
 
 def apart(names: list[str], workers: int):
@@ -235,20 +248,38 @@ def compared(
     except ValueError:
         under, model = "eager", eager
     model.load_state_dict(eager.state_dict())
-    captures = recorded(model, given)
+    recording = recorded(model, given)
+    captures = recording._captures
     worst, why = matched(name, captures, references, limit)
     proven = under == "sdpa" and all(capture.check.passed for capture in captures)
     if why and proven and differs(run(model, given), run(eager, given)):
-        under = "eager*"
-        captures = recorded(eager, given)
+        under, model = "eager*", eager
+        recording = recorded(eager, given)
+        captures = recording._captures
         worst, why = matched(name, captures, references, limit)
-    return Row(name, "WRONG" if why else "exact", count, len(captures), worst, under, why)
+    verdict = "WRONG" if why else "exact"
+    proof = proven_by(recording, model, given) if not why else ""
+    return Row(name, verdict, count, len(captures), worst, under, why, proof)
 
 
-def recorded(model: torch.nn.Module, given: dict) -> list[Capture]:
+def proven_by(recording: Recording, model: torch.nn.Module, given: dict) -> str:
+    """What proves all calls of a recording."""
+    words = Counter(call.proof for call in recording)
+    if words["assumed"]:
+        try:
+            words = Counter(recording.verify(model, given))
+        except HeedfulError:
+            return f"{words['assumed']} assumed (cannot be verified)"
+        if set(words) == {"proved"}:
+            return "verified"
+    left = ", ".join(f"{number} {word}" for word, number in words.items() if word != "proved")
+    return left or "proved"
+
+
+def recorded(model: torch.nn.Module, given: dict) -> Recording:
     with heedful.record(model, values=True) as recording:
         run(model, given)
-    return recording._captures
+    return recording
 
 
 def differs(one: Any, other: Any) -> bool:

@@ -67,7 +67,7 @@ def test_heads_of_a_model_sorted(trained, said):
     assert len(scores) == 4
     status, output, _ = said("heads", trained, TEXT)
     assert status == 0
-    assert output.count("\n") == 7
+    assert output.splitlines()[7:] == ["", "proof: proved"]
     assert {"prev", "sink", "induct", "entropy"} <= set(output.split("\n")[0].split())
 
 
@@ -196,7 +196,7 @@ def test_what_has_no_heads_is_one_line(said, tmp_path):
 
 def test_what_cannot_be_compared_is_said(trained, said, tmp_path):
     recording = from_attentions([torch.eye(3).expand(1, 2, 3, 3)] * 3)
-    assert certified(recording) == "nothing: only the weights are known"
+    assert certified(recording) == "nothing: not compared: only the weights are known"
     with heedful.record(HALF) as half:
         HALF(torch.randn(1, 2, 5, 4))
     assert "1 of 2 not" in certified(half)
@@ -220,12 +220,13 @@ def test_a_layer_that_runs_twice_is_one_whose_calls_are_told_apart(said, tmp_pat
         HALF(torch.randn(1, 2, 5, 4))
     recording.save(path)
     assert _heads(recording) == "2 calls of 1 layer of 2 heads"
+    assert recording[0].layer is None
     header, *lines = said("heads", path, "--sort", "entropy", "--count", "1")[1].splitlines()
-    assert header.split()[:3] == ["head", "call", "kind"]
+    assert header.split()[:4] == ["head", "call", "proof", "kind"]
     rows = json.loads(said("heads", path, "--json")[1])
     assert [row["call"] for row in rows] == [0, 0, 1, 1]
     highest = max(rows, key=lambda row: row["entropy"])
-    assert lines[0].split()[:2] == [f"0.{highest['head']}", str(highest["call"])]
+    assert lines[0].split()[:2] == [f"–.{highest['head']}", str(highest["call"])]
 
 
 def test_a_head_of_no_kind_has_a_dash(said, tmp_path):
@@ -259,6 +260,8 @@ def test_a_bar_only_on_a_terminal(trained, said, monkeypatch):
 
 class TwoTexts(nn.Module):
     """A side that reads and a side that writes, as long texts of both, under any names."""
+
+    __module__ = "transformers.models.none"  # whose models' inputs are known by their names
 
     def __init__(self, reads, writes):
         super().__init__()
@@ -295,7 +298,7 @@ def test_each_side_of_an_encoder_decoder_has_its_own_tokens(reads, writes, is_su
 
 def test_all_columns_of_an_encoder_decoder_fit_into_80_cells():
     row = {"call": 0, "forward": 0, "attention": "causal", "layer": 11, "head": 11}
-    row |= {"kind": "duplicate"} | dict.fromkeys(NUMBERS, 0.5) | {"distance": 12.34}
+    row |= {"kind": "duplicate", "proof": "proved"} | dict.fromkeys(NUMBERS, 0.5) | {"distance": 12.34}
     shown = Console(file=io.StringIO(), width=80)
     shown.print(_listed([row, row | {"attention": "cross", "head": 10}], None))
     header, *lines = shown.file.getvalue().splitlines()

@@ -260,7 +260,9 @@ def test_maps_beside_a_padded_text_are_causal_each_for_itself(name, bloom):
         for call, other in zip(sequence, alone, strict=True):
             assert call.kind == other.kind == "causal"
             assert isinstance(call.causes.mask, Causal)
-            assert call.ids.tolist() == text[0].tolist()
+            known = text[0].tolist() if name == "bloom" else None  # of no model that we know
+            assert (call.ids if call.ids is None else call.ids.tolist()) == known
+            assert call.proof == "assumed"  # neither is seen in an interface
             torch.testing.assert_close(call.weights(), other.weights(), atol=3e-6, rtol=0)
             torch.testing.assert_close(kinds.scores(call), kinds.scores(other), **NEAR)
 

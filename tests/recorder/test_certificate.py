@@ -9,7 +9,7 @@ from torch import nn
 
 import heedful
 from heedful.errors import RunError
-from heedful.ops.causes import weights
+from heedful.ops.causes import whole_rows
 from heedful.ops.masks import Causal, Runs
 from heedful.recorder import capture, certificate, layout
 from heedful.recorder.recognise import recognise
@@ -144,13 +144,64 @@ def test_the_certificate_measures_what_a_narrower_type_costs(dtype):
     [call] = kept(query, key, dtype=dtype).sequences[1]
     narrow = torch.einsum("bhnd,bhmd->bhnm", query.to(dtype).float(), key.to(dtype).float())
     used = nn.functional.scaled_dot_product_attention(query, key, key.cos())
-    made = (narrow / 8**0.5).softmax(-1) @ key.cos()
+    map_, value = (narrow / 8**0.5).softmax(-1), key.cos()
     rows = torch.linspace(0, 11, 8).long()  # those that are sampled
-    difference, largest = (made - used)[:, :, rows].abs().max(), used[:, :, rows].abs().max()
-    assert call.check.worst == pytest.approx(float(difference / largest), rel=0.01)
+    differing = (value - value.mean(2, keepdim=True)).abs()  # and a share of what is rounded away
+    differing += value.abs() * torch.finfo(dtype).eps * 4 / call.check.tolerance
+    off, size = ((map_ @ value - used)[:, :, rows].abs(), (map_ @ differing)[:, :, rows])
+    each = off.amax((2, 3)) / size.amax((2, 3))
+    assert call.check.worst == pytest.approx(float(each.max()), rel=1e-3)
+    sequence, head = divmod(int(each.argmax()), 4)
+    assert call.check.where == f"head {head} of sequence {sequence}"
     assert 1e-4 < call.check.worst < call.check.tolerance
     assert call.check.tolerance == {torch.float16: 1e-2, torch.bfloat16: 5e-2}[dtype]
     assert kept(query, key)[0].check.worst < 2e-6
+
+
+def of_values(values, monkeypatch, wrong=1.0):
+    """A call with these values, and a record whose head 2 of sequence 1 has wrong queries."""
+
+    class Weighs(nn.Module):
+        def forward(self, query, key):
+            return nn.functional.scaled_dot_product_attention(query, key, values(key))
+
+    original = capture.Capture.causes
+
+    def causes(self, b):
+        found = original(self, b)
+        factor = torch.ones(4, 1, 1)
+        factor[2] = wrong if b == 1 else 1
+        return found._replace(query=found.query * factor)
+
+    monkeypatch.setattr(capture.Capture, "causes", causes)
+    with heedful.record(weighs := Weighs()) as recording:
+        used = weighs(*tensors())
+    monkeypatch.undo()
+    return recording, used
+
+
+def small_head(key):
+    """Of which the third is a millionth of the others."""
+    return key.cos() * torch.tensor([1.0, 1.0, 1e-6, 1.0])[:, None, None]
+
+
+def large_mean(key):
+    return key.cos() + 50
+
+
+@pytest.mark.parametrize("values", [small_head, large_mean])
+def test_each_head_is_measured_by_what_its_own_values_differ(values, monkeypatch):
+    recording, _ = of_values(values, monkeypatch)
+    assert recording[0].check.passed
+    recording, used = of_values(values, monkeypatch, wrong=1.002)
+    for call in (first := recording[0], second := recording.sequences[1][0]):
+        assert (call.check.passed, call.proof) == (False, "refuted")
+        assert call.check.where == "head 2 of sequence 1"
+        assert call.why.startswith("weights times values of head 2 of sequence 1 are ")
+    made = torch.stack([one.causes.query @ one.causes.key.mT for one in (first, second)])
+    made[1, 2] *= 1.002
+    off = (made / 8**0.5).softmax(-1) @ values(tensors()[1]) - used
+    assert off.abs().max() < 2e-5 * used.abs().max()  # so little of the output as a whole
 
 
 def blind_but(seen):
@@ -172,8 +223,12 @@ def blind_but(seen):
     ],
 )
 def test_rows_are_those_that_were_compared(length, mask, rows):
-    [(_, check)] = kept(*tensors(length, 9), mask).certificate()
+    recording = kept(*tensors(length, 9), mask)
+    check = recording[0].check
     assert (check.rows, check.passed, check.why) == (rows, True, "")
+    [(name, told)] = recording.certificate()  # which says what else is missing
+    assert (name, told.rows, told.worst) == ("Kernel", rows, check.worst)
+    assert (told.proof, told.why) == ("assumed", recording[0].why)
 
 
 def test_heads_that_are_blind_in_other_rows_leave_rows_to_compare():
@@ -206,9 +261,9 @@ def precision():
 def test_products_that_torch_may_round_are_not_taken_for_a_wrong_record(monkeypatch, precision):
     def rounded(*arguments, **options):
         """With seven bits, as bfloat16 has."""
-        return weights(*arguments, **options).bfloat16().float()
+        return whole_rows(*arguments, **options).bfloat16().float()
 
-    monkeypatch.setattr(certificate, "weights", rounded)
+    monkeypatch.setattr(certificate, "whole_rows", rounded)
     [call] = kept(*tensors())
     assert call.check.tolerance == 2e-5
     assert not call.check.passed
@@ -242,7 +297,8 @@ def test_inside_autocast_nothing_that_is_computed_is_rounded():
     with torch.autocast("cpu", torch.bfloat16):
         [call] = kept(query, key)
         found = call.weights(), call.distance(), call.entropy()
-    exact = (query[0].double() @ key[0].double().mT / 8**0.5).softmax(-1)
+    query, key = query.bfloat16().double(), key.bfloat16().double()  # as autocast gave them
+    exact = (query[0] @ key[0].mT / 8**0.5).softmax(-1)
     away = (torch.arange(40)[:, None] - torch.arange(40)).abs()
     expected = exact, (exact * away).sum(-1), -(exact * exact.log()).sum(-1)
     for one, other in zip(found, expected, strict=True):

@@ -56,7 +56,7 @@ def test_rows_below_one_come_out_as_they_came_in_from_a_file_too(tmp_path):
 
 
 class Gated(nn.Module):
-    """Attention by hand that gives out given maps, of which softmax makes no more than a start."""
+    """Attention by hand whose weights are given maps, of which softmax makes no more than a start."""
 
     def __init__(self, maps):
         super().__init__()
@@ -67,13 +67,30 @@ class Gated(nn.Module):
         return (self.scores.nan_to_num(neginf=-1e4).softmax(-1) * self.share) @ value
 
 
+@pytest.mark.filterwarnings("ignore:attention of Gated")
+def test_weights_that_were_changed_after_their_softmax_are_missed_and_no_sink():
+    gated, value = Gated(below_one()), torch.randn(2, 1, 7, 4)
+    before = gated(value)
+    with heedful.record(gated) as recording:
+        assert torch.equal(gated(value), before)
+    assert len(recording) == 0
+    said = "TypeError: weights that were changed after their softmax (mul)"
+    assert recording.missed == {"Gated": said}
+
+
 @pytest.mark.parametrize("budget", [None, 0])
-def test_rows_below_one_of_a_model_come_out_as_it_had_them(budget):
-    maps = below_one()
+def test_weights_of_no_product_come_out_as_the_model_had_them(budget):
+    maps = torch.rand(2, 3, 5, 7, generator=torch.Generator().manual_seed(4)).softmax(-1)
+    maps[0, 1, 2, 3:] = 0
+    maps /= maps.sum(-1, keepdim=True)
     with heedful.record(gated := Gated(maps), budget=budget) as recording:
+        gated.share = torch.ones(())
         gated(torch.randn(2, 1, 7, 4))
-    for sequence, map_ in zip(recording.sequences, maps, strict=True):
-        as_it_came(sequence[0], map_)
+    for [call], map_ in zip(recording.sequences, maps, strict=True):
+        as_it_came(call, map_)
+        assert call.door == "softmax and a product (weights alone)"
+        assert call.proof == "unproved"
+        assert call.why.startswith("not compared: only the weights are known")
 
 
 @pytest.mark.parametrize("entries", [1, 20, 1 << 20])

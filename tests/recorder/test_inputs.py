@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn.functional import scaled_dot_product_attention
 
 import heedful
-from heedful.models import Seq2Seq, Seq2SeqConfig
+from heedful.models import GPT, GPTConfig, Seq2Seq, Seq2SeqConfig
 from heedful.recorder import kinds
 
 B, H, N, D = 2, 3, 7, 4
@@ -18,6 +18,10 @@ KEEP = {
     "right": torch.tensor([[True] * N, [True] * 4 + [False] * 3]),
     "left": torch.tensor([[False] * 2 + [True] * 5, [True] * N]),
 }
+
+TEXTS = "inferred: which of the 2 sequences is which of the 2 texts"  # of what is followed
+RAW = "whether 2 × 3 × 7 are heads, queries or texts"  # of what is not
+PADDED = "inferred: what is padding, by the name of an argument"
 
 
 def split(x):
@@ -35,7 +39,10 @@ def expected(x, allowed):
 
 
 class Words(nn.Module):
-    """Ids and a mask, of which the heads stand each in an axis, or all texts' in one."""
+    """Ids and a mask, of which the heads stand each in an axis, or all texts' in one.
+
+    It is no model that the recorder knows, so that its ids are never taken for those of the keys.
+    """
 
     def __init__(self, flat=False, heeds=True):
         super().__init__()
@@ -61,6 +68,8 @@ def same(recording, maps, keep):
     assert len(recording.sequences) == len(maps)
     for [call], map_, real in zip(recording.sequences, maps, keep, strict=True):
         assert call.check.passed
+        assert call.ids is None
+        assert call.proof == ("proved" if len(maps) == 1 else "assumed")
         whole = map_[..., real, :][..., real]
         torch.testing.assert_close(call.weights(), whole, atol=2e-6, rtol=0)
 
@@ -97,8 +106,7 @@ def test_padding_that_the_attention_does_not_heed_is_not_cut_away(flat, side):
     with heedful.record(model := Words(flat, heeds=False)) as recording:
         model(IDS, KEEP[side])
     same(recording, expected(model.embed(IDS), torch.ones(N, N)), torch.ones_like(KEEP[side]))
-    for ids, [call] in zip(IDS, recording.sequences, strict=True):
-        assert torch.equal(call.ids, ids)
+    assert all(TEXTS in call.why and PADDED not in call.why for call in recording)
 
 
 @pytest.mark.parametrize("side", KEEP)
@@ -109,8 +117,7 @@ def test_padding_by_position_and_by_name_and_heads_of_all_texts_in_one_axis(name
     with heedful.record(model := Words(flat)) as recording:
         model(IDS, attention_mask=keep) if named else model(IDS, keep)
     same(recording, expected(model.embed(IDS), keep[:, None, None]), keep)
-    for ids, real, [call] in zip(IDS, keep, recording.sequences, strict=True):
-        assert torch.equal(call.ids, ids[real])
+    assert all(TEXTS in call.why and PADDED in call.why for [call] in recording.sequences)
 
 
 class Vectors(Words):
@@ -134,6 +141,7 @@ def test_positions_that_come_first():
         model(x)
     everything = torch.ones(B, N, dtype=torch.bool)
     same(recording, expected(x.transpose(0, 1), torch.ones(N, N)), everything)
+    assert RAW in recording[0].why
 
 
 @pytest.mark.parametrize("length", [2, H, N])
@@ -141,7 +149,10 @@ def test_one_text_without_an_axis_for_it(length):
     x = torch.randn(length, H * D)
     with heedful.record(model := Vectors()) as recording:
         model(x)
-    same(recording, [expected(x, torch.ones(()))], [torch.ones(length, dtype=torch.bool)])
+    [call] = recording
+    torch.testing.assert_close(call.weights(), expected(x, torch.ones(())), atol=2e-6, rtol=0)
+    assert (len(recording.sequences), call.check.passed, call.proof) == (1, True, "assumed")
+    assert f"whether 3 × {length} are heads" in call.why
 
 
 def test_one_text_of_ids_without_an_axis_for_it():
@@ -179,17 +190,39 @@ def pairs():
     return t5, Seq2Seq(Seq2SeqConfig(vocabulary=20, width=16, layers=1, heads=2)).eval()
 
 
+NAMES = [
+    ("input_ids", "decoder_input_ids", "attention_mask", "decoder_attention_mask"),
+    ("source", "target", "source_keep", "target_keep"),
+]
+WRITTEN = (IDS + 5) % 17 + 3
+
+
 @pytest.mark.parametrize("which", [0, 1])
 def test_a_decoder_has_its_own_ids_and_never_those_of_the_encoder(pairs, which):
-    written = (IDS + 5) % 17 + 3
-    names = [("input_ids", "decoder_input_ids"), ("source", "target")][which]
     with heedful.record(model := pairs[which]) as recording:
-        model(**dict(zip(names, (IDS, written), strict=True)))
+        model(**dict(zip(NAMES[which][:2], (IDS, WRITTEN), strict=True)))
     for b, sequence in enumerate(recording.sequences):
         assert [call.kind for call in sequence] == ["self", "causal", "cross"]
+        assert [call.proof for call in sequence] == ["proved"] * 3
         assert torch.equal(sequence[0].ids, IDS[b])
-        assert torch.equal(sequence[1].ids, written[b])
+        assert torch.equal(sequence[1].ids, WRITTEN[b])
         assert sequence[2].ids is None
+
+
+@pytest.mark.parametrize("side", KEEP)
+@pytest.mark.parametrize("which", [0, 1])
+def test_padding_is_cut_from_the_ids_as_from_the_map(pairs, which, side):
+    read, write = KEEP[side], KEEP[side].flip(0)
+    given = dict(zip(NAMES[which], (IDS, WRITTEN, read, write), strict=True))
+    with heedful.record(model := pairs[which]) as recording:
+        model(**given)
+    for b, (reads, writes, crosses) in enumerate(recording.sequences):
+        assert reads.ids.tolist() == IDS[b, read[b]].tolist()
+        assert writes.ids.tolist() == WRITTEN[b, write[b]].tolist()
+        assert crosses.ids is None
+        n, m = len(writes.ids), len(reads.ids)
+        assert [one.shape for one in (reads, writes, crosses)] == [(2, m, m), (2, n, n), (2, n, m)]
+        assert {one.proof for one in (reads, writes, crosses)} == {"proved"}
 
 
 class Translates(nn.Module):
@@ -205,13 +238,15 @@ class Translates(nn.Module):
         return self.encoder(texts[read]), self.decoder(texts[written])
 
 
-@pytest.mark.parametrize("names", [("src", "tgt"), ("src", "trg"), ("source", "target")])
-def test_ids_of_both_sides_by_the_names_that_they_have(names):
-    written = (IDS + 5) % 17 + 3
+@pytest.mark.parametrize("names", [("src", "tgt"), ("input_ids", "decoder_input_ids")])
+def test_names_and_sizes_alone_prove_no_ids(names):
     with heedful.record(model := Translates(names)) as recording:
-        model(languages=IDS * 0, **dict(zip(names, (IDS, written), strict=True)))
-    for b, (read, wrote) in enumerate(recording.sequences):
-        assert (read.ids.tolist(), wrote.ids.tolist()) == (IDS[b].tolist(), written[b].tolist())
+        model(languages=IDS * 0, **dict(zip(names, (IDS, WRITTEN), strict=True)))
+    for b, sequence in enumerate(recording.sequences):
+        for call, part, ids in zip(sequence, model.children(), (IDS, WRITTEN), strict=True):
+            assert call.ids is None
+            map_ = expected(part.embed(ids[b]), torch.ones(()))
+            torch.testing.assert_close(call.weights(), map_, atol=2e-6, rtol=0)
 
 
 def test_vectors_in_the_place_of_ids_have_none(pairs):
@@ -226,23 +261,19 @@ def test_vectors_in_the_place_of_ids_have_none(pairs):
     assert torch.equal(recording[1].ids, IDS[0])
 
 
-class Marked(Words):
-    """Vectors with whole numbers beside them that are no tokens."""
-
-    def forward(self, inputs_embeds, **marks):
-        return self.attend(inputs_embeds, None)
-
-
-@pytest.mark.parametrize(
-    "name", ["token_type_ids", "segment_ids", "position_ids", "labels", "attention_mask"]
-)
+@pytest.mark.parametrize("name", ["token_type_ids", "position_ids", "labels", "attention_mask"])
 def test_whole_numbers_of_other_names_are_no_ids(name):
-    with heedful.record(model := Marked()) as recording:
-        model(torch.randn(B, N, H * D), **{name: torch.ones(B, N, dtype=torch.long)})
-    assert recording[0].ids is None
+    config = transformers.BertConfig(
+        hidden_size=12, num_hidden_layers=1, num_attention_heads=3, intermediate_size=16,
+        vocab_size=20, max_position_embeddings=9,
+    )  # fmt: skip
+    model, marks = transformers.BertForTokenClassification(config).eval(), torch.ones_like(IDS)
     with heedful.record(model) as recording:
-        model(torch.randn(B, N, H * D), **{name: IDS * 0, "words": IDS})
-    assert torch.equal(recording[0].ids, IDS[0])
+        model(inputs_embeds=torch.randn(B, N, 12), **{name: marks})
+    assert (recording[0].ids, recording[0].shape) == (None, (3, N, N))
+    with heedful.record(model) as recording:
+        model(**{name: marks, "input_ids": IDS})
+    assert [call.ids.tolist() for [call] in recording.sequences] == IDS.tolist()
 
 
 class TwoWays(nn.Module):
@@ -275,7 +306,8 @@ def test_what_one_layer_hides_another_may_show(side, heeding):
             real = keep[b] if heeds else torch.ones(N, dtype=torch.bool)
             whole = expected(x[b], real)[:, real][..., real]
             torch.testing.assert_close(call.weights(), whole, atol=2e-6, rtol=0)
-            assert call.ids.tolist() == IDS[b, real].tolist()
+            assert (call.ids, call.proof) == (None, "assumed")
+            assert (PADDED in call.why) == heeds
 
 
 class PositionsFirst(nn.Module):
@@ -295,15 +327,12 @@ class PositionsFirst(nn.Module):
 
 @pytest.mark.parametrize("by_hand", [False, True])
 @pytest.mark.parametrize("texts", [2, 3, 5])
-def test_ids_whose_positions_come_first(texts, by_hand):
+def test_texts_whose_positions_come_first(texts, by_hand):
     ids = torch.randint(3, 20, (texts, N))
     with heedful.record(model := PositionsFirst(by_hand=by_hand)) as recording:
         model(ids.mT)
     maps = expected(model.embed(ids), torch.ones(()))
-    assert len(recording.sequences) == texts
-    for [call], map_, text in zip(recording.sequences, maps, ids, strict=True):
-        torch.testing.assert_close(call.weights(), map_, atol=2e-6, rtol=0)
-        assert call.ids.tolist() == text.tolist()
+    same(recording, maps, torch.ones(texts, N, dtype=torch.bool))
 
 
 class TorchsOwn(nn.Module):
@@ -312,17 +341,34 @@ class TorchsOwn(nn.Module):
     def __init__(self, codes=False):
         super().__init__()
         self.embed, self.codes = nn.Embedding(20, 12), codes
-        self.layer = nn.TransformerEncoderLayer(12, 3, 16)
+        self.layer = nn.TransformerEncoderLayer(12, 3, 16, dropout=0.0)
 
-    def forward(self, tokens, *hidden):
+    def forward(self, tokens):
+        return self.layer(self.states(tokens))
+
+    def states(self, tokens):
         x = self.embed(tokens)
-        return self.layer(x.sum(1, keepdim=True).repeat(1, 4, 1) if self.codes else x, *hidden)
+        return x.sum(1, keepdim=True).repeat(1, 4, 1) * torch.ones(4, 1) if self.codes else x
 
 
-def test_ids_of_torchs_own_layer_go_into_a_file_and_into_scores(tmp_path):
+@pytest.mark.parametrize(("codes", "texts"), [(False, 3), (True, 4)])
+def test_torchs_own_layer_has_as_many_heads_and_texts_as_it_says(codes, texts):
+    ids = torch.randint(3, 20, (N, 2 if codes else texts))  # or each position is of two codes
+    with heedful.record(model := TorchsOwn(codes)) as recording:
+        model(ids)
+    x = model.states(ids)
+    _, maps = model.layer.self_attn(x, x, x, average_attn_weights=False)
+    assert len(recording.sequences) == texts
+    for [call], map_ in zip(recording.sequences, maps, strict=True):
+        torch.testing.assert_close(call.weights(), map_, atol=2e-6, rtol=0)
+        assert call.ids is None
+
+
+def test_ids_go_into_a_file_and_into_scores(tmp_path):
+    model = GPT(GPTConfig(vocabulary=9, context=N, width=12, layers=1, heads=3)).eval()
     ids = torch.randint(3, 6, (3, N))  # every token comes again
-    with heedful.record(model := TorchsOwn()) as recording:
-        model(ids.mT, nn.Transformer.generate_square_subsequent_mask(N))
+    with heedful.record(model) as recording:
+        model(ids)
     recording = heedful.load(recording.save(tmp_path / "r"))
     for [call], text in zip(recording.sequences, ids, strict=True):
         assert call.ids.tolist() == text.tolist()
@@ -332,21 +378,12 @@ def test_ids_of_torchs_own_layer_go_into_a_file_and_into_scores(tmp_path):
         torch.testing.assert_close(kinds.scores(call)["duplicate"].double(), duplicate)
 
 
-def test_ids_of_another_number_of_texts_than_the_call_has_are_not_its_own():
-    with heedful.record(model := TorchsOwn(codes=True)) as recording:
-        model(torch.randint(3, 20, (N, 2)))  # each position is of two codes
-    assert [one[0].ids for one in recording.sequences] == [None] * 4
-
-
 @pytest.mark.parametrize("by_hand", [False, True])
 def test_as_many_texts_as_tokens_are_batch_first(by_hand):
     ids = torch.randint(3, 20, (N, N))
     with heedful.record(model := PositionsFirst(False, by_hand)) as recording:
         model(ids)
-    maps = expected(model.embed(ids), torch.ones(()))
-    for [call], map_, text in zip(recording.sequences, maps, ids, strict=True):
-        torch.testing.assert_close(call.weights(), map_, atol=2e-6, rtol=0)
-        assert call.ids.tolist() == text.tolist()
+    same(recording, expected(model.embed(ids), torch.ones(())), torch.ones_like(ids).bool())
 
 
 class LastAlone(nn.Module):
@@ -376,65 +413,62 @@ def test_as_many_texts_as_keys_of_a_cache_are_batch_first(last):
 class TwoViews(Words):
     """Each text twice, one after the other, as an image has its windows."""
 
+    def __init__(self):
+        super().__init__()
+        self.project = nn.Linear(H * D, H * D)
+
     def forward(self, ids, attention_mask):
         return self.attend(self.views(ids), attention_mask.repeat_interleave(2, 0))
 
     def views(self, ids):
         x = self.embed(ids)
-        return torch.stack([x, x.flip(-1)], dim=1).flatten(0, 1)
+        return self.project(torch.stack([x, x.flip(-1)], dim=1).flatten(0, 1))
 
 
 @pytest.mark.parametrize("side", KEEP)
-def test_parts_of_a_text_have_its_padding_and_its_ids(side):
+def test_parts_of_a_text_have_its_padding(side):
     keep = KEEP[side]
     with heedful.record(model := TwoViews()) as recording:
         model(IDS, keep)
     twice = keep.repeat_interleave(2, 0)
     same(recording, expected(model.views(IDS), twice[:, None, None]), twice)
-    for i, [call] in enumerate(recording.sequences):
-        assert call.ids.tolist() == IDS[i // 2, keep[i // 2]].tolist()
-
-
-class Attends(nn.Module):
-    def forward(self, x):
-        return scaled_dot_product_attention(*split(x)).transpose(1, 2).flatten(2)
+    assert "which of the 4 sequences is which of the 2 texts" in recording[0].why
 
 
 SENSES = ["vision_tower", "visual", "image_encoder", "audio_tower", "speech", "preVision"]
 
 
-class Seeing(nn.Module):
-    """A part that sees as many patches as there are tokens, and one that reads."""
-
-    def __init__(self, sense):
-        super().__init__()
-        self.add_module(sense, nn.Sequential(Attends()))
-        self.language, self.sense = nn.Sequential(Attends()), sense
-        self.embed = nn.Embedding(20, H * D)
-
-    def forward(self, input_ids, pixels):
-        return self.language(self.embed(input_ids)), self.get_submodule(self.sense)(pixels)
+@pytest.fixture(scope="module")
+def clip():
+    """A model of transformers that sees as many patches as there are tokens."""
+    part = dict(hidden_size=16, intermediate_size=24, num_hidden_layers=1, num_attention_heads=2)
+    text = part | dict(vocab_size=20, max_position_embeddings=9, eos_token_id=2, pad_token_id=0)
+    sight = part | dict(image_size=4, patch_size=2)
+    config = transformers.CLIPConfig(text_config=text, vision_config=sight, projection_dim=8)
+    return transformers.CLIPModel._from_config(config, attn_implementation="sdpa").eval()
 
 
 @pytest.mark.parametrize("sense", SENSES)
-def test_a_part_that_sees_or_hears_has_neither_ids_nor_the_text(sense, tmp_path):
-    with heedful.record(model := Seeing(sense)) as recording:
-        model(IDS, torch.randn(B, N, H * D))
-    words = [[f"{token}" for token in text.tolist()] for text in IDS]
+def test_a_part_that_sees_or_hears_has_neither_ids_nor_the_text(sense, clip, tmp_path, monkeypatch):
+    monkeypatch.setattr(clip, "_modules", {sense: clip.vision_model, **clip._modules})
+    ids = IDS[:, :5]
+    with heedful.record(clip) as recording:
+        clip(input_ids=ids, pixel_values=torch.randn(B, 3, 4, 4))
+    words = [[f"{token}" for token in text.tolist()] for text in ids]
     recording.tokens = words
     for one in (recording, heedful.load(recording.save(tmp_path / "r"))):
-        for b, (read, saw) in enumerate(one.sequences):
-            assert (read.name, saw.name) == ("language.0", f"{sense}.0")
-            assert (read.ids.tolist(), read.tokens) == (IDS[b].tolist(), words[b])
+        for b, calls in enumerate(one.sequences):
+            saw, read = sorted(calls, key=lambda call: call.name.startswith("text_model"))
+            assert saw.name == f"{sense}.encoder.layers.0.self_attn"
+            assert saw.shape == read.shape == (2, 5, 5)
+            assert (read.ids.tolist(), read.tokens) == (ids[b].tolist(), words[b])
             assert (saw.ids, saw.tokens) == (None, None)
 
 
 @pytest.mark.parametrize("which", [0, 1])
 def test_the_text_is_the_encoders_and_not_as_long_a_one_of_the_decoder(pairs, which):
-    written = (IDS + 5) % 17 + 3
-    names = [("input_ids", "decoder_input_ids"), ("source", "target")][which]
     with heedful.record(model := pairs[which]) as recording:
-        model(**dict(zip(names, (IDS, written), strict=True)))
+        model(**dict(zip(NAMES[which][:2], (IDS, WRITTEN), strict=True)))
     recording.tokens = words = [[f"{token}" for token in text.tolist()] for text in IDS]
     for text, sequence in zip(words, recording.sequences, strict=True):
         assert [call.tokens for call in sequence] == [text, None, None]

@@ -13,6 +13,7 @@ import torch
 from rich.table import Table
 from rich.text import Text
 
+from heedful.cli import proofs
 from heedful.cli.options import (
     checkpoint_option,
     cut_option,
@@ -56,6 +57,10 @@ Examples:
 Scores, from 0 to 1, each the mean over the queries that have a choice:
 {DEFINITIONS}
   entropy: in nats; distance: in tokens; both means over the queries.
+
+\b
+Beneath the table stands what is not proved: "assumed" are right numbers whose texts or heads are a
+guess, "unproved" numbers that could not be compared, "refuted" calls that show none.
 
 \b
 A head is called by its highest score where that is 0.4 or more; "local" and "broad" only where no
@@ -125,6 +130,9 @@ def heads(
         click.echo(json.dumps(rows[:count]))
         return
     console().print(_listed(rows, count))
+    console().print(f"\nproof: {proofs.told(recording)}", style="dim", highlight=False)
+    for reason in proofs.reasons(recording):
+        console().print(reason, style="dim", highlight=False)
 
 
 def rows_of(
@@ -155,7 +163,8 @@ def _with_sure_ids(recording: Recording) -> list[Call]:
 
 
 def _rows(call: Call, progress: Callable[[float], None]) -> list[dict[str, Any]]:
-    numbers = kinds.scores(call, progress)
+    is_refuted = call.proof == "refuted"  # it keeps its place, and shows no number
+    numbers = _nothing(call) if is_refuted else kinds.scores(call, progress)
     if call.kind == "cross":
         nothing = torch.full((call.shape[0],), torch.nan)
         numbers = {name: numbers[name] if name in PLACELESS else nothing for name in numbers}
@@ -164,8 +173,12 @@ def _rows(call: Call, progress: Callable[[float], None]) -> list[dict[str, Any]]
         found = {name: _number(numbers[name][i]) if name in numbers else None for name in NUMBERS}
         where = {"forward": call.forward, "attention": call.kind}
         head = {"layer": call.layer, "head": call.heads[i], "kind": kind}
-        rows.append({**where, **head, **found})
+        rows.append({**where, **head, "proof": call.proof, "why": call.why, **found})
     return rows
+
+
+def _nothing(call: Call) -> dict[str, torch.Tensor]:
+    return {name: torch.full((call.shape[0],), torch.nan) for name in NUMBERS}
 
 
 def _part(progress: Callable[[float], None], before: int, parts: int) -> Callable[[float], None]:
@@ -179,17 +192,23 @@ def _number(value: Any) -> float | None:
 
 def _listed(rows: list[dict[str, Any]], count: int | None) -> Table:
     """The first rows as a table; what is the same in all, or known in none, has no column."""
-    where = [name for name in ("forward", "attention") if len({row[name] for row in rows}) > 1]
-    if len({(row["forward"], row["layer"], row["head"]) for row in rows}) < len(rows):
+    where = [
+        name for name in ("forward", "attention", "proof") if len({row[name] for row in rows}) > 1
+    ]
+    places = {
+        tuple(row[name] for name in ("forward", "attention", "layer", "head")) for row in rows
+    }
+    if len(places) < len(rows):
         where.insert(0, "call")
     names = [name for name in NUMBERS if any(row[name] is not None for row in rows)]
     columns = ["head", *(SHORT.get(name, name) for name in (*where, "kind", *names))]
-    words = ("head", "map", "kind")
+    words = ("head", "map", "kind", "proof")
     made = table(columns, [], [i for i, name in enumerate(columns) if name not in words])
     if where:  # 80 cells have room for all
         made.padding = (0, 1, 0, 0)
     for row in rows[:count]:
-        cells = [Text(f"{row['layer']}.{row['head']}"), *(Text(str(row[name])) for name in where)]
+        layer = "–" if row["layer"] is None else row["layer"]
+        cells = [Text(f"{layer}.{row['head']}"), *(Text(str(row[name])) for name in where)]
         cells.append(Text("–" if row["kind"] == "-" else row["kind"]))
         for name in names:
             shown = "–" if row[name] is None else f"{row[name]:.2f}"

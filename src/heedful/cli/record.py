@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections import Counter
 from pathlib import Path
@@ -13,6 +14,7 @@ import click
 import torch
 
 from heedful import recorder
+from heedful.cli import proofs
 from heedful.cli.foreign import Foreign, is_foreign, open_foreign, telling
 from heedful.cli.opening import BertRun, Run, Seq2SeqRun, open_reader
 from heedful.cli.options import (
@@ -20,6 +22,7 @@ from heedful.cli.options import (
     cut_option,
     device_option,
     file_option,
+    json_option,
     pickle_option,
     program,
     read_text,
@@ -90,6 +93,7 @@ class Numbers(click.ParamType):
 @device_option
 @revision_option
 @pickle_option
+@json_option
 def record(
     model: Path,
     text: str | None,
@@ -105,6 +109,7 @@ def record(
     device: str,
     revision: str | None,
     allow_pickle: bool,
+    as_json: bool,
 ) -> None:
     """Record what MODEL attends to on TEXT: the causes of every map, in one file.
 
@@ -119,8 +124,14 @@ def record(
     keep = {"layers": layers, "heads": heads, "values": values, "budget": memory}
     recording = record_text(opened, words, second, cut, **keep)
     recording.save(out)
+    if as_json:
+        about = {"file": str(out), "bytes": out.stat().st_size, "missed": recording.missed}
+        click.echo(json.dumps({**about, "calls": proofs.as_data(recording)}))
+        return
     screen = console()
     screen.print(facts(_about(recording, out)))
+    for reason in proofs.reasons(recording):
+        screen.print(reason, style="dim", highlight=False)
     screen.print(f"\nNext: {program()} heads {out}", style="dim", soft_wrap=True)
 
 
@@ -162,6 +173,7 @@ def _about(recording: Recording, out: Path) -> list[tuple[str, str]]:
         what = [("recorded", _heads(recording)), ("tokens", f"{read:,} read, {written:,} written")]
     return [
         *what,
+        ("proof", proofs.told(recording)),
         ("checked", certified(recording)),
         ("file", f"{out}, {_size(out.stat().st_size)}"),
     ]
@@ -185,7 +197,7 @@ def _layers(recording: Recording) -> str:
     kinds = Counter(call.kind for call in recording)
     if "cross" in kinds:
         return f"{calls} ({', '.join(f'{number} {kind}' for kind, number in kinds.items())})"
-    number = len({call.layer for call in recording})
+    number = len({call.name if call.layer is None else call.layer for call in recording})
     layers = many(number, "layer")
     return f"{calls} of {layers}" if number < len(recording) else layers
 

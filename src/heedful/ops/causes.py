@@ -106,7 +106,9 @@ def weights(causes: Causes, heads: slice = ALL, queries: Index = ALL, keys: Inde
     shown = of.query.new_empty(H, len(rows), len(columns))
     step = max(1, entries_of(of.query) // max(1, H * M))
     for start in range(0, len(rows), step):
-        shown[:, start : start + step] = whole_rows(of, rows[start : start + step])[:, :, _run(columns)]
+        shown[:, start : start + step] = whole_rows(of, rows[start : start + step])[
+            :, :, _run(columns)
+        ]
     return shown
 
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from heedful.recorder.axes import Axis, Part, Parts
+from heedful.recorder.axes import Axis, Parts
 
 
 class Atom(NamedTuple):
@@ -97,7 +97,9 @@ def aligned(
         ordered += [present.index(atom) for atom in group if atom in present]
         sizes.append([atom.size if atom in present else 1 for atom in group])
     split = split.permute([*ordered, *rest])
-    split = split.reshape(*(size for group in sizes for size in group), *split.shape[len(ordered) :])
+    split = split.reshape(
+        *(size for group in sizes for size in group), *split.shape[len(ordered) :]
+    )
     full = [
         [atom.size for atom in group] if any(size > 1 for size in have) else have
         for group, have in zip(groups, sizes, strict=True)

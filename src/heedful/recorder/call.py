@@ -53,8 +53,9 @@ class Call:
         heads = f"{H} head{'' if H == 1 else 's'}"
         if self.chosen is not None:
             heads = f"head{'' if H == 1 else 's'} {_listed(self.chosen)}"
+        proof = f"{self.proof} ({self.why})" if self.why else self.proof
         return (
-            f"<Call {self.name!r}: {self.kind}, {heads}, {N} × {M}, pass {self.forward}, {self.proof}>"
+            f"<Call {self.name!r}: {self.kind}, {heads}, {N} × {M}, pass {self.forward}, {proof}>"
         )
 
     @property

@@ -13,9 +13,10 @@ from torch import Tensor
 
 from heedful.ops.causes import Causes
 from heedful.recorder.certificate import Check, certify
-from heedful.recorder.layout import Layout, row_of, take
 from heedful.recorder.kind import kind_of
+from heedful.recorder.layout import Layout, row_of, take
 from heedful.recorder.seen import Seen, of_sequence
+
 
 def _nothing() -> None:
     """What is in memory was never in a file."""

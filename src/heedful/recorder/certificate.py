@@ -46,6 +46,7 @@ class Check:
     `worst` is that of the worst head of any sequence, in units of that head's own output: of how
     much its values differ; NaN where it cannot be told, and `why` says why. `rows` is the number of
     rows that were compared, of all sequences, and `where` says which head and sequence is worst.
+    In `recording.certificate()` `proof` is the word for the call, and `why` all that is missing.
     """
 
     worst: float
@@ -53,6 +54,7 @@ class Check:
     rows: int
     why: str = ""
     where: str = ""
+    proof: str = ""
 
     @property
     def passed(self) -> bool:

@@ -178,9 +178,7 @@ def _hides(value: Any) -> bool:
 
 def _softmaxed(role: Scores, step: Operation) -> Weights:
     dim = step.arguments[1] if len(step.arguments) > 1 else step.keywords["dim"]
-    return Weights(
-        role, step.axes, dim % len(step.axes), is_logarithm=step.name in LOG_SOFTMAX
-    )
+    return Weights(role, step.axes, dim % len(step.axes), is_logarithm=step.name in LOG_SOFTMAX)
 
 
 def _beside(role: Scores, step: Operation) -> Scores | None:

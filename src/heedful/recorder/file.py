@@ -20,8 +20,8 @@ from heedful.ops.masks import Causal, Combined, Mask, Packed, Runs, Window
 from heedful.recorder import sound
 from heedful.recorder.capture import Capture
 from heedful.recorder.certificate import Check
-from heedful.recorder.options import is_whole, texts_of
 from heedful.recorder.layout import Layout
+from heedful.recorder.options import is_whole, texts_of
 from heedful.recorder.sums import Sums, sum_of
 
 VERSION = 2  # 1 has nothing of owners

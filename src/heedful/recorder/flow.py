@@ -281,7 +281,7 @@ def steps_between(pieces: Sequence[Tensor], view: View) -> Parts | None:
     )
     if len(pieces) < 2 or len(distances) != 1 or not alike or min(distances) <= 0:
         return None
-    return View(view.storage, (len(pieces),), (distances.pop(),)).axes()[0]
+    return View(view.storage, (len(pieces),), (int(distances.pop()),)).axes()[0]
 
 
 def is_tensor(value: Any) -> bool:

@@ -38,7 +38,7 @@ def is_to_be_watched(model: nn.Module) -> bool:
 
 
 @functools.cache
-def _attends_by_itself(kind: type) -> bool:
+def _attends_by_itself(kind: Any) -> bool:
     """Whether the code of a class computes attention otherwise than through the interface."""
     if kind.__module__.startswith("torch.nn.") and kind is not nn.MultiheadAttention:
         return False

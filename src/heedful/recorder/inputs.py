@@ -66,7 +66,7 @@ class Inputs:
             axis = 1 if dim == 0 else 0
             return Batch(sizes[axis], True, (number, axis))
         several = [one for one in self.all if one.ndim > 1]
-        first = next((one for one in several if are_ids(one)), (several or [None])[0])
+        first = next(iter([one for one in several if are_ids(one)] + several), None)
         if first is None:
             return Batch(1 if self.all and self.all[0].ndim == 1 else None, False)
         is_flat = first.ndim == 2 and not are_ids(first)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from heedful.recorder.arrange import Atom, Order
-from heedful.recorder.axes import Axis, Part, Parts
+from heedful.recorder.axes import Axis, Part
 
 Origins = dict[Axis, tuple[Part | None, Part | None]]
 
@@ -92,19 +92,15 @@ def owned(sides: Sides, order: Order, origins: Origins, batch: Batch, last: list
     return Groups(sequences, heads, queries, sides.keys, inferred, batch)
 
 
-def beside_told(sequences: int, batch: Batch, is_told: bool) -> dict[str, str]:
+def beside_told(sequences: int, batch: Batch) -> dict[str, str]:
     """What is a guess of sequences that a door has told, beside the texts of the pass.
 
     Args:
         sequences: how many there are.
         batch: the texts.
-        is_told: whether the door knows that the first axis is that of the texts.
     """
-    if sequences == 1 or (is_told and sequences == batch.texts):
-        return {}
-    if batch.texts == 1 and batch.is_sure:
-        return {}
-    return {} if not is_told else {"texts": _how(sequences, batch)}
+    is_sure = batch.texts == sequences or (batch.texts == 1 and batch.is_sure)
+    return {} if sequences == 1 or is_sure else {"texts": _how(sequences, batch)}
 
 
 def _asking(sides: Sides, order: Order, last: list[Atom]) -> tuple[list[Atom], list[Atom]]:
@@ -152,15 +148,11 @@ def _by_number(heads: list[Atom], origins: Origins) -> list[Atom]:
     known = [part for part in sources if part is not None]
     if len(known) < len(heads) or len({part.axis for part in known}) > 1:
         return heads
-    steps = {
-        atom: part.step * atom.step for atom, part in zip(heads, known, strict=True)
-    }
+    steps = {atom: part.step * atom.step for atom, part in zip(heads, known, strict=True)}
     return sorted(heads, key=lambda atom: -steps[atom])
 
 
-def _texts_first(
-    sequences: list[Atom], origins: Origins, batch: Batch
-) -> tuple[list[Atom], bool]:
+def _texts_first(sequences: list[Atom], origins: Origins, batch: Batch) -> tuple[list[Atom], bool]:
     """The axis of the texts before those of their parts; and whether that is settled."""
     if batch.texts is None:
         return sequences, False

@@ -240,10 +240,10 @@ class _Recorder:
         frame = self.running.innermost
         if multihead_attention.is_one(frame.module):
             seen = multihead_attention.named(seen, frame)
-        if "texts" not in seen.inferred:
-            seen.batch = seen.batch or self.running.inputs.batch()
-            told = beside_told(len(seen.query), seen.batch, self._is_told(seen))
-            seen.inferred = {**seen.inferred, **told}
+        is_told = seen.batch is None or self._is_told(seen)
+        seen.batch = seen.batch or self.running.inputs.batch()
+        if is_told:
+            seen.inferred = {**seen.inferred, **beside_told(len(seen.query), seen.batch)}
         seen = self._masks.split(seen)
         return replace(seen, bias=self._own(seen.bias, seen.source), cross=crosses(seen, name))
 

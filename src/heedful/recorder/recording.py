@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, overload
 
@@ -17,8 +18,8 @@ from heedful.recorder import file, stitch
 from heedful.recorder.call import Call
 from heedful.recorder.capture import Capture, captured
 from heedful.recorder.certificate import Check
-from heedful.recorder.options import path_of, texts_of
 from heedful.recorder.layout import layouts_of
+from heedful.recorder.options import path_of, texts_of
 from heedful.recorder.progress import Tell
 from heedful.recorder.proof import WORDS, proof_of
 from heedful.recorder.seen import of_weights
@@ -219,8 +220,7 @@ class Recording(Sequence):
             raise RunError("nothing was recorded", expected="a pass inside the `with` block")
         verify(self._captures, model, inputs, lambda *given: self._again(model, *given))
         self._calls.clear()
-        words = [proof_of(one.check, one.inferred, one.against.get(0, "")).word
-                 for one in self._captures]  # fmt: skip
+        words = [check.proof for _, check in self.certificate()]
         return {word: words.count(word) for word in WORDS if word in words}
 
     def _again(self, model: nn.Module, arguments: tuple, keywords: dict) -> list[Capture]:
@@ -230,8 +230,17 @@ class Recording(Sequence):
         return alone._captures
 
     def certificate(self) -> list[tuple[str, Check]]:
-        """How far recomputed rows were from the model's own output, for each call."""
-        return [(capture.name, capture.check) for capture in self._captures]
+        """How far recomputed rows were from the model's own output, and what is proved, for each call.
+
+        Of a batch of which some sequence is refuted, the call is.
+        """
+        return [(one.name, _certified(one)) for one in self._captures]
+
+
+def _certified(capture: Capture) -> Check:
+    against = next(iter(capture.against.values()), "")
+    word, why = proof_of(capture.check, capture.inferred, against)
+    return replace(capture.check, proof=word, why=why)
 
 
 def _no_recorder(model: nn.Module) -> AbstractContextManager[Recording]:

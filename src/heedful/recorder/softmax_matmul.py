@@ -154,9 +154,7 @@ def _by_causes(
     if changed is None:
         return None
     of_query = aligned(query, [*product.batch, asking, None], order, groups.all[:3])
-    of_key = aligned(
-        key, [*product.batch, answering, None], order, [*groups.all[:2], groups.keys]
-    )
+    of_key = aligned(key, [*product.batch, answering, None], order, [*groups.all[:2], groups.keys])
     seen = _seen(of_query, of_key, groups, order, meeting)
     if changed.factor is not None:
         seen.query = seen.query * changed.factor
@@ -170,7 +168,9 @@ def _by_causes(
 
 def _seen(query: Tensor, key: Tensor, groups: Groups, order: Order, meeting: Meeting) -> Seen:
     sequences, heads, _, keys = groups.all
-    value = aligned(meeting.value, meeting.value_axes, order, [sequences, heads, groups.queries, keys])
+    value = aligned(
+        meeting.value, meeting.value_axes, order, [sequences, heads, groups.queries, keys]
+    )
     if value.shape[2] > 1:
         if value.stride(2):
             raise TypeError("values of each query's own")
@@ -290,9 +290,7 @@ def _sinks(scores: Scores, order: Order, groups: Groups) -> Tensor | None:
     return column.expand(S, H, N)
 
 
-def _alone(
-    meeting: Meeting, order: Order, keys: Parts, axes: list[Parts], owning: Owning
-) -> Seen:
+def _alone(meeting: Meeting, order: Order, keys: Parts, axes: list[Parts], owning: Owning) -> Seen:
     """The weights themselves, as they met their values."""
     role = meeting.role
     if role.altered.startswith("another softmax"):
@@ -320,7 +318,10 @@ def _alone(
     weights = weights.expand(sizes)
     if role.scores.sink is None and not role.dropped:
         total = weights.detach().float().sum(dim=-1)
-        if bool(((total - 1).abs().amax(dim=-1) > 1e-2).any() and ((total > 0) & ((total - 1).abs() > 1e-2)).any()):
+        if bool(
+            ((total - 1).abs().amax(dim=-1) > 1e-2).any()
+            and ((total > 0) & ((total - 1).abs() > 1e-2)).any()
+        ):
             raise TypeError(f"weights that were changed after their softmax ({role.altered})")
     if role.dropped:
         raise TypeError("weights of no product that were dropped at random")
@@ -380,7 +381,10 @@ def _arranged(
 
     groups = owning.groups(sides, order, product.origins, product.axes)
     of_queries, of_keys = groups.all[:3], [*groups.all[:2], groups.keys]
-    asking, answering = [*product.batch, product.rows, None], [*product.batch, product.columns, None]
+    asking, answering = (
+        [*product.batch, product.rows, None],
+        [*product.batch, product.columns, None],
+    )
     return Seen(
         aligned(query, asking, order, of_queries),
         aligned(key, answering, order, of_keys),

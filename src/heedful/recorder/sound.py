@@ -10,8 +10,8 @@ from torch import Tensor
 from heedful.ops.masks import Combined, Mask, Packed
 from heedful.ops.tables import check_broadcast
 from heedful.recorder.capture import Capture
-from heedful.recorder.options import is_whole
 from heedful.recorder.layout import Layout
+from heedful.recorder.options import is_whole
 
 KINDS = ("self", "causal", "cross")
 

@@ -135,7 +135,7 @@ def _sizes(told: Told, letters: list[str], size: int) -> dict[str, int]:
             expected="sizes of all letters but one that are known",
             remedy="split the axis in the model, or record one text at a time",
         )
-    return {**known, open_[0]: size // done}  # type: ignore[dict-item]
+    return {**known, open_[0]: size // done}
 
 
 def _borders(told: Told, letters: list[str], size: int) -> list[int]:

@@ -19,6 +19,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from heedful.recorder import softmax_matmul
 from heedful.recorder.flow import is_tensor
 from heedful.recorder.operations import Operations
+from heedful.recorder.roles import Told
 from heedful.recorder.scores import Weights
 from heedful.recorder.seen import Real, See, Seen
 from heedful.recorder.shared import Shared
@@ -66,7 +67,7 @@ def watch(model: nn.Module, see: See, told: Pass) -> Iterator[None]:
     door = _Door(model, see, told)
     with _biases.entered(), door.operations:
         yield
-    door.operations.forget()
+    door.operations.traced.clear()
 
 
 @contextmanager
@@ -78,7 +79,7 @@ def _making_biases() -> Iterator[None]:
         with _disable_current_modes():
             return Tensor.__new__(kind, *arguments, **keywords)
 
-    CausalBias.__new__ = new  # type: ignore[method-assign]
+    CausalBias.__new__ = new  # type: ignore[assignment, method-assign]
     try:
         yield
     finally:
@@ -105,10 +106,8 @@ class _Door:
                 "_transformer_encoder_layer_fwd": lambda made, given: see(layer, made, given),
                 "_native_multi_head_attention": lambda made, given: see(native, made, given),
             },
-            self._met,
+            Told(self._met, told.unmet, told.chained),
             told.missed,
-            told.unmet,
-            told.chained,
             parameters,
         )
 
@@ -118,7 +117,7 @@ class _Door:
         given = self.told.inputs()
         if given is not self._given:
             self._given = given
-            self.operations.begin(given)
+            self.operations.traced.begin(given)
         return True
 
     def _met(self, meeting: Meeting) -> None:
@@ -141,8 +140,8 @@ def kernel(operations: Operations, output: Tensor, given: dict[str, Any], owning
         key,
         value,
         output,
-        operations.view(query).axes(),
-        operations.view(key).axes(),
+        operations.traced.view(query).axes(),
+        operations.traced.view(key).axes(),
         given.get("attn_mask", given.get("attn_bias")),
         bool(given.get("is_causal", False)),
         query.shape[-1] ** -0.5 if scale is None else float(scale),
@@ -167,8 +166,8 @@ def flexed(made: tuple, given: dict[str, Any]) -> Seen:
     if given["score_mod"].__name__ != "_identity":
         raise TypeError("flex attention with a score_mod, whose weights are of another form")
     mask = FlexMask(given["block_mask"][-1])
-    tensors = (given[name] for name in ("query", "key", "value"))
-    return Seen(*tensors, made[0], given["scale"], mask=mask, door="flex_attention")
+    query, key, value = (given[name] for name in ("query", "key", "value"))
+    return Seen(query, key, value, made[0], given["scale"], mask=mask, door="flex_attention")
 
 
 def native(made: tuple, given: dict[str, Any]) -> Seen:

@@ -145,8 +145,9 @@ def mapped(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
     if isinstance(value, list | tuple) and not hasattr(value, "_fields"):
         return type(value)(mapped(one, change) for one in value)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        fields = {one.name: getattr(value, one.name) for one in dataclasses.fields(value)}
-        return dataclasses.replace(value, **{key: mapped(one, change) for key, one in fields.items()})
+        names = [one.name for one in dataclasses.fields(value) if one.init]
+        changed = {name: mapped(getattr(value, name), change) for name in names}
+        return dataclasses.replace(value, **changed)
     return value
 
 
@@ -176,7 +177,7 @@ def _agree(capture: Capture, sequence: int, alone: Capture, part: int) -> bool:
     ours, theirs = capture.causes(sequence), alone.causes(part)
     if ours.shape != theirs.shape:
         return False
-    _, N, M = ours.shape
+    N = ours.shape[1]
     near = NEAR.get(capture.query.dtype, 1e-3)
     if ours.query.shape[-1] == 1:  # weights alone
         rows = torch.linspace(0, N - 1, min(N, ROWS)).long()

@@ -1,0 +1,53 @@
+"""What proves a recording, as commands tell it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from heedful.recorder import Recording
+from heedful.views.terminal import many
+
+
+def told(recording: Recording) -> str:
+    """How many calls are proved, assumed and so on, in one line.
+
+    >>> import torch
+    >>> from heedful.recorder import from_attentions
+    >>> told(from_attentions([torch.eye(3).expand(1, 2, 3, 3)]))
+    'unproved'
+    """
+    words = Counter(check.proof for _, check in recording.certificate())
+    if len(words) == 1:
+        return next(iter(words))
+    return ", ".join(f"{many(number, 'call')} {word}" for word, number in words.items())
+
+
+def reasons(recording: Recording) -> list[str]:
+    """What is missing to a proof, each reason once, with how many calls it is missing in."""
+    calls = recording.certificate()
+    whys = Counter((check.proof, check.why) for _, check in calls if check.why)
+    return [
+        f"{word}: {why}" + ("" if number == len(calls) else f" ({many(number, 'call')})")
+        for (word, why), number in whys.items()
+    ]
+
+
+def as_data(recording: Recording) -> list[dict[str, Any]]:
+    """A call each: its name, layer, kind and shape, and what proves it; None where unknown."""
+    return [
+        {
+            "call": i,
+            "name": call.name,
+            "layer": call.layer,
+            "forward": call.forward,
+            "attention": call.kind,
+            "shape": list(call.shape),
+            "door": call.door,
+            "proof": check.proof,
+            "why": check.why,
+            "worst": None if check.worst != check.worst else check.worst,
+            "tolerance": check.tolerance,
+        }
+        for i, (call, (_, check)) in enumerate(zip(recording, recording.certificate(), strict=True))
+    ]

@@ -1,0 +1,262 @@
+"""Who plays which part in attention: scores, weights, weights times values, handed from one
+tensor to the next until weights meet values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from heedful.recorder import changes, flow
+from heedful.recorder.axes import Axis, Part, Parts, View
+from heedful.recorder.scores import Scores, Weights, based, product_of
+from heedful.recorder.softmax_matmul import Meeting
+from heedful.recorder.traced import NOISE, Kept, Kind, Traced, stored
+
+SOFTMAXES = changes.SOFTMAX | changes.LOG_SOFTMAX
+HAND_ON = changes.HANDS_ON | SOFTMAXES | {"cat", "sum", "logsumexp", "native_dropout"}
+
+
+class Weighing(NamedTuple):
+    """Each value times its weight, whose sum is to come.
+
+    table: the weights, of `table_axes`; value: as it was multiplied, of `axes`; mine: the axes
+    that are of the weights.
+    """
+
+    weights: Weights
+    table: Tensor
+    table_axes: list[Parts]
+    value: Tensor
+    axes: list[Parts]
+    mine: set[Axis]
+
+
+class Told(NamedTuple):
+    """Whom the roles tell.
+
+    met: of weights that met values.
+    softmax: of each softmax of scores.
+    chained: of a product of two tensors that meets a third one through no softmax.
+    """
+
+    met: Callable[[Meeting], None]
+    softmax: Callable[[Weights], None]
+    chained: Callable[[], None]
+
+
+class Done(NamedTuple):
+    """An operation that was done: what it was given, and what it made."""
+
+    kind: Kind
+    arguments: tuple
+    keywords: dict[str, Any]
+    made: Tensor
+
+    @property
+    def by_name(self) -> dict[str, Any]:
+        """Its arguments."""
+        return self.kind.named(self.arguments) | self.keywords
+
+
+class Roles:
+    """Gives each result its role.
+
+    Args:
+        traced: the storages.
+        told: who is told.
+    """
+
+    def __init__(self, traced: Traced, told: Told) -> None:
+        self.traced, self.told = traced, told
+
+    def in_place(self, done: Done) -> None:
+        """An operation that changes its operand."""
+        kept, kind = self.traced.of(done.made), done.kind
+        if kind.name in NOISE:
+            kept.is_noise = True
+        elif kind.name == "copy":
+            kept.role = None
+            self.traced.copied(done.made, done.arguments[1])
+        elif kept.role is not None:
+            axes, nbytes = self.traced.axes(done.made), done.made.untyped_storage().nbytes()
+            is_whole = done.made.numel() * done.made.element_size() == nbytes
+            hands_on = kind.is_pointwise or kind.name in HAND_ON
+            if axes is None or not is_whole or not hands_on:
+                kept.role = None
+            else:
+                kept.role = self._after(kept.role, done, 0, axes, None)
+
+    def product(self, done: Done, views: list[View]) -> None:
+        """Of queries and keys, of weights and values, or of something else."""
+        at = flow.PRODUCTS[done.kind.name]
+        left, right = done.arguments[at : at + 2]
+        roles = [self.traced.role(one) for one in (left, right)]
+        storage = self.traced.result(done.kind, done.arguments, done.keywords, views, done.made)
+        kept = self.traced.keep(done.made, storage)
+        if any(isinstance(role, Weights) and not role.is_logarithm for role in roles):
+            self._meet(roles, left, right, done.made)
+        elif not any(view.storage.is_parameter for view in views[-2:]):
+            if any(isinstance(role, Scores) and role.total is None for role in roles):
+                self.told.chained()
+            product = product_of(left, right, *flow.factors(*views[-2:]))
+            kept.storage = stored(product.axes, done.made)
+            kept.role = _added_to(Scores(product), done) if at else Scores(product)
+
+    def hand_on(self, done: Done, opened: list[Any], kept: Kept) -> None:
+        """Give the result the role that an operand hands on.
+
+        Args:
+            done: the operation.
+            opened: all operands, lists of them opened.
+            kept: of the result.
+        """
+        operands = opened[:1] if done.kind.name == "native_dropout" else opened
+        carried = [(i, one) for i, one in enumerate(operands) if self.traced.role(one) is not None]
+        if done.kind.name in SOFTMAXES and not carried:
+            kept.role = self._alone(done, kept)
+        for i, one in carried:
+            role, axes = self.traced.role(one), self.traced.axes(one)
+            if axes is None:
+                continue
+            if isinstance(role, Weighing):
+                self._summed(role, done, axes)
+            elif _is_widened(role, done, one):
+                kept.role = self._weighed(role, one, axes, done, i, kept)
+                return
+            elif done.kind.is_pointwise or done.kind.name in HAND_ON:
+                kept.role = self._after(role, done, i, axes, one)
+                if kept.role is not None:
+                    self._placed(kept, axes, one, done.made)
+                    return
+
+    def _placed(self, kept: Kept, axes: list[Parts], one: Tensor, made: Tensor) -> None:
+        """The result's axes, which are those of what had the role before, but for a sink's."""
+        if made.shape == one.shape:
+            kept.storage = stored(axes, made)
+        elif isinstance(kept.role, Scores) and kept.role.total is None:
+            wider = [
+                parts if _length(parts) == size else (Part(Axis(size), 1, size),)
+                for parts, size in zip(axes, made.shape, strict=True)
+            ]
+            kept.storage = stored(wider, made)
+
+    def _after(self, role: Any, done: Done, at: int, axes: list[Parts], given: Any) -> Any:
+        if isinstance(role, Weighing):
+            return None
+        step = changes.Operation(
+            done.kind.name,
+            done.arguments,
+            done.keywords,
+            at,
+            axes,
+            given,
+            done.made,
+            self.traced.is_noise,
+            self.traced.role,
+        )
+        if isinstance(role, Weights):
+            return changes.after_weights(role, step)
+        made = changes.after_scores(role, step)
+        if isinstance(made, Weights):
+            self.told.softmax(made)
+        return made
+
+    def _alone(self, done: Done, kept: Kept) -> Weights | None:
+        """A softmax of what is no product of two tensors."""
+        made, given = done.made, done.by_name
+        if made.ndim < 2 or not made.is_floating_point():
+            return None
+        axes, origins = based(self.traced.view(given["self"]).axes(), tuple(made.shape))
+        kept.storage = stored(axes, made)
+        is_logarithm = done.kind.name in changes.LOG_SOFTMAX
+        return Weights(
+            Scores(None), axes, given["dim"] % made.ndim, False, "", is_logarithm, origins
+        )
+
+    def _meet(self, roles: list[Any], left: Tensor, right: Tensor, made: Tensor) -> None:
+        """Weights in a product: with values, if it adds up along their softmax."""
+        if isinstance(roles[0], Weights):
+            role, weights, value = roles[0], left, right
+        else:
+            role, weights, value, made = roles[1], right.mT, left.mT, made.mT
+        axes = self.traced.axes(weights)
+        if axes is not None and _are_same(axes[-1], role.over):
+            *batch, rows, columns = axes
+            of_value: list[Parts | None] = [*batch, columns, None]
+            self.told.met(Meeting(role, weights, axes, value, of_value, made, [*batch, rows, None]))
+
+    def _weighed(
+        self, role: Weights, weights: Tensor, axes: list[Parts], done: Done, at: int, kept: Kept
+    ) -> Weighing | None:
+        """Weights times values, before they are added up: axes of the weights, then widths."""
+        value, made = done.arguments[1 - at], done.made
+        if not flow.is_tensor(value):
+            return None
+        own = [()] * (made.ndim - len(axes)) + list(axes)
+        wider: list[Parts] = [
+            parts if parts or size == 1 else (Part(Axis(size), 1, size),)
+            for parts, size in zip(own, made.shape, strict=True)
+        ]
+        kept.storage = stored(wider, made)
+        mine = {part.axis for parts in axes for part in parts}
+        value = value.detach().expand(made.shape)
+        return Weighing(role, weights.detach(), axes, value, wider, mine)
+
+    def _summed(self, role: Weighing, done: Done, axes: list[Parts]) -> None:
+        """Each value times its weight, added up: over the keys, it is a product."""
+        if done.kind.name != "sum" or role.axes != axes:
+            return
+        [gone, *more] = flow.told_of("sum", done.by_name)["dims"]
+        if more or not _are_same(axes[gone], role.weights.over):
+            return
+
+        def known(several: list[Parts]) -> list[Parts | None]:
+            mine = [all(part.axis in role.mine for part in parts) for parts in several]
+            return [parts if own else None for parts, own in zip(several, mine, strict=True)]
+
+        left = [dim for dim in range(len(axes)) if dim != gone]
+        output = done.made.reshape([role.value.shape[dim] for dim in left])
+        of_output = known([axes[dim] for dim in left])
+        value, of_value = _once(role.value, known(role.axes))
+        self.told.met(
+            Meeting(role.weights, role.table, role.table_axes, value, of_value, output, of_output)
+        )
+
+
+def _is_widened(role: Any, done: Done, one: Tensor) -> bool:
+    """Whether weights were multiplied with something that has more axes."""
+    is_product = isinstance(role, Weights) and done.kind.name == "mul"
+    return is_product and done.made.numel() > one.numel()
+
+
+def _added_to(role: Scores, done: Done) -> Scores:
+    """Of `baddbmm`: beta · added + alpha · left @ right."""
+    alpha, beta = (float(done.keywords.get(name, 1)) for name in ("alpha", "beta"))
+    added, axes = done.arguments[0], role.product.axes if role.product else []
+    if alpha != 1:
+        role = role.then("scale", alpha, axes)
+    if not beta:
+        return role
+    value = added.detach() if beta == 1 else added.detach() * beta
+    return role.then("add", value, axes, added if beta == 1 else None)
+
+
+def _once(value: Tensor, axes: list[Parts | None]) -> tuple[Tensor, list[Parts | None]]:
+    """Without the repetitions of axes along which it was expanded."""
+    axes = list(axes)
+    for dim, (size, stride) in enumerate(zip(value.shape, value.stride(), strict=True)):
+        if size > 1 and stride == 0:
+            value, axes[dim] = value.narrow(dim, 0, 1), ()
+    return value, axes
+
+
+def _are_same(parts: Parts, over: Parts) -> bool:
+    """Whether an axis is that of a softmax, or all of it but a sink's column."""
+    return [part.axis for part in parts] == [part.axis for part in over]
+
+
+def _length(parts: Parts) -> int:
+    return int(torch.Size(part.size for part in parts).numel())

@@ -1,0 +1,344 @@
+"""Texts, parts of texts, heads, queries: which axis is which, followed, told or assumed."""
+
+import math
+
+import pytest
+import torch
+from looked import (
+    WIDTH,
+    B,
+    D,
+    Given,
+    H,
+    Heads,
+    M,
+    N,
+    follows,
+    looked_at,
+    of_heads,
+    shows,
+    weighed,
+)  # fmt: skip
+from torch import nn
+
+import heedful
+
+G = 4
+
+
+class Groups(Heads):
+    """Queries (B, H, G, N, d), and keys (B, H, M, d) for each group."""
+
+    def __init__(self, does, shared=lambda key: key[:, :, None]):
+        super().__init__(does)
+        self.query, self.shared = nn.Linear(WIDTH, H * G * D), shared
+
+    def heads(self, x, y=None):
+        query, key = self.query(x), self.key(x if y is None else y)
+        query = query.unflatten(-1, (H, G, D)).permute(0, 2, 3, 1, 4)
+        return query, key.unflatten(-1, (H, D)).transpose(1, 2)
+
+
+SHARED = {
+    "one for each group": lambda key: key[:, :, None],
+    "expanded": lambda key: key[:, :, None].expand(-1, -1, G, -1, -1),
+    "repeated": lambda key: key[:, :, None].repeat(1, 1, G, 1, 1),
+    "interleaved": lambda key: key.repeat_interleave(G, dim=1).unflatten(1, (H, G)),
+}
+
+
+@pytest.mark.parametrize("way", SHARED)
+def test_heads_that_share_values_as_an_axis_of_their_own(way):
+    def grouped(query, key):
+        key = SHARED[way](key)
+        return (query @ key.mT).softmax(-1) @ key
+
+    def maps(query, key):
+        return weighed(query, key[:, :, None].expand(-1, -1, G, -1, -1)).flatten(1, 2)
+
+    of_heads(grouped, N, M, maps=maps, model=Groups)
+
+
+class Windows(nn.Module):
+    """As SAM's image encoder has them: in the batch, and heads with them in one axis."""
+
+    def __init__(self):
+        super().__init__()
+        self.project = nn.Linear(WIDTH, H * D)
+        self.attend = Given(self.attended)
+
+    def heads(self, image):
+        """(windows, H, 9, D)."""
+        x = self.project(image).unflatten(1, (2, 3)).unflatten(3, (4, 3)).transpose(2, 3)
+        return x.flatten(0, 2).flatten(1, 2).unflatten(-1, (H, D)).transpose(1, 2)
+
+    def attended(self, heads):
+        flat = heads.flatten(0, 1)
+        return (flat @ flat.mT).softmax(-1) @ flat
+
+    def forward(self, image):
+        return self.attend(self.heads(image))
+
+
+@pytest.mark.parametrize("texts", [1, 2])
+def test_windows_of_an_image_are_parts_of_texts_and_no_heads(texts):
+    image = torch.randn(texts, 6, 12, WIDTH)
+    heads = (model := Windows()).heads(image)
+    found = follows(model, (image,), weighed(heads, heads))
+    assert len(found.sequences) == texts * 8
+
+
+class Core(nn.Module):
+    """As Megatron has it: positions first, and for the product texts and heads in one axis."""
+
+    def forward(self, query, key):
+        _, B, H, _ = query.shape
+        query, key = (one.flatten(1, 2).transpose(0, 1) for one in (query, key))
+        weights = torch.bmm(query, key.mT).unflatten(0, (B, H)).softmax(-1)
+        return torch.bmm(weights.flatten(0, 1), key)
+
+
+class Around(nn.Module):
+    """Is given texts first."""
+
+    def __init__(self):
+        super().__init__()
+        self.query, self.key = nn.Linear(WIDTH, 12 * D), nn.Linear(WIDTH, 12 * D)
+        self.core = Core()
+
+    def heads(self, x, y):
+        pairs = ((self.query, x), (self.key, y))
+        return [layer(one).unflatten(-1, (12, D)).transpose(1, 2) for layer, one in pairs]
+
+    def forward(self, x, y):
+        return self.core(*(one.permute(2, 0, 1, 3) for one in self.heads(x, y)))
+
+
+@pytest.mark.parametrize(("texts", "length"), [(1, 3), (1, 4), (2, 4), (3, 4), (2, 12), (2, 24)])
+def test_heads_after_positions_that_come_first(texts, length):
+    x, y = torch.randn(texts, length, WIDTH), torch.randn(texts, length + 1, WIDTH)
+    model = Around()
+    follows(model, (x, y), weighed(*model.heads(x, y)))
+
+
+@pytest.mark.parametrize("texts", [1, 2, 3])
+def test_heads_before_their_text_in_one_axis(texts):
+    """As the Set Transformer has them, also where there are as many heads as texts."""
+
+    def folded(query, key):
+        flat = [one.transpose(1, 2).flatten(2) for one in (query, key)]
+        query, key = (torch.cat(one.split(D, dim=2), dim=0) for one in flat)
+        moved = (query @ key.mT).softmax(2) @ key
+        return torch.cat(moved.split(len(flat[0]), dim=0), dim=2)
+
+    of_heads(folded, N, M, texts=[texts])
+
+
+def test_heads_of_all_texts_in_one_axis():
+    def flat(query, key):
+        query, key = query.flatten(0, 1), key.flatten(0, 1)
+        return torch.bmm(torch.bmm(query, key.mT).softmax(-1), key)
+
+    of_heads(flat, N, M, texts=[1, 2, 3])
+
+
+class OneKey(Heads):
+    """Heads of queries that share one of keys, as GPTBigCode had them."""
+
+    def __init__(self, does):
+        super().__init__(does)
+        self.key = nn.Linear(WIDTH, D)
+
+    def heads(self, x, y=None):
+        query = self.query(x).unflatten(-1, self.sizes).transpose(1, 2)
+        return query, self.key(x if y is None else y)
+
+
+@pytest.mark.parametrize("way", ["rows", "softmax", "turned round", "dropout"])
+def test_heads_that_share_keys_and_stand_among_the_queries(way):
+    """Multi-query attention: (B, H · N, d) times one key head."""
+
+    def shared(query, key):
+        B, H, N, _ = query.shape
+        scores = (query.flatten(1, 2) @ key.mT).unflatten(1, (H, N))
+        if way == "softmax":  # which knows nothing of heads
+            weights = scores.flatten(1, 2).softmax(-1)
+        else:
+            weights = scores.softmax(-1)
+            weights = nn.functional.dropout(weights, 0.0) if way == "dropout" else weights
+            weights = weights.reshape(B, H * N, -1)
+        if way == "turned round":
+            return (key.mT @ weights.mT).mT.unflatten(1, (H, N))
+        return (weights @ key).unflatten(1, (H, N))
+
+    def maps(query, key):
+        return weighed(query, key[:, None].expand(-1, H, -1, -1))
+
+    of_heads(shared, N, M, maps=maps, model=OneKey)
+
+
+def test_one_text_without_an_axis_for_it():
+    """(N, width), of which the model makes heads."""
+
+    class Unbatched(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.project = nn.Linear(WIDTH, H * D)
+
+        def heads(self, x):
+            return self.project(x).unflatten(-1, (H, D)).transpose(0, 1)
+
+        def forward(self, x):
+            x = self.heads(x)
+            return (x @ x.mT).softmax(-1) @ x
+
+    model, x = Unbatched(), torch.randn(N, WIDTH)
+    heads = model.heads(x)[None]
+    shows(looked_at(model, x), weighed(heads, heads), proof="proved")
+
+
+def test_one_text_whose_heads_have_two_axes():
+    """As gpt-oss has it: queries (N, heads, group, d), and keys (M, heads, d) for each group."""
+
+    class Grouped(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.query, self.key = nn.Linear(WIDTH, H * G * D), nn.Linear(WIDTH, H * D)
+
+        def heads(self, x, y):
+            return self.query(x).unflatten(-1, (H, G, D)), self.key(y).unflatten(-1, (H, D))
+
+        def forward(self, x, y):
+            query, key = self.heads(x, y)
+            key = key[:, :, None].expand(-1, -1, G, -1)
+            weights = torch.einsum("qhmd,khmd->hmqk", query, key).softmax(-1)
+            return torch.einsum("hmqk,khmd->qhmd", weights, key)
+
+    model, given = Grouped(), (torch.randn(N, WIDTH), torch.randn(M, WIDTH))
+    query, key = model.heads(*given)
+    shared = key.transpose(0, 1)[:, None].expand(-1, G, -1, -1)
+    map_ = weighed(query.permute(1, 2, 0, 3), shared).flatten(0, 1)[None]
+    shows(looked_at(model, *given), map_, proof="proved")
+
+
+class Columns(nn.Module):
+    """As ESM-MSA has it: ids (B, rows, columns), and rows attend to each other in each column."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed, self.project = nn.Embedding(20, WIDTH), nn.Linear(WIDTH, H * D)
+
+    def heads(self, ids):
+        """(rows, columns, B, heads, width)."""
+        return self.project(self.embed(ids)).permute(1, 2, 0, 3).unflatten(-1, (H, D))
+
+    def forward(self, ids):
+        x = self.heads(ids)
+        weights = torch.einsum("icnhd,jcnhd->hcnij", x, x).softmax(-1)
+        return torch.einsum("hcnij,jcnhd->icnhd", weights, x)
+
+
+@pytest.mark.parametrize("texts", [1, 2, 6])
+def test_columns_of_an_alignment_are_parts_of_texts_and_no_heads(texts):
+    """Each text's columns one after another, though the model has columns first."""
+    ids = torch.randint(20, (texts, N, 6))
+    x = (model := Columns()).heads(ids).permute(2, 1, 3, 0, 4).flatten(0, 1)
+    follows(model, (ids,), weighed(x, x))
+
+
+class PositionsFirst(nn.Module):
+    """As Transformer-XL has it: ids (T, B), and a softmax over the second of four axes."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed = nn.Embedding(20, H * D)
+
+    def heads(self, tokens):
+        return self.embed(tokens).unflatten(-1, (H, D))
+
+    def forward(self, tokens):
+        x = self.heads(tokens)
+        weights = torch.einsum("ibnd,jbnd->ijbn", x / D, x).softmax(dim=1)
+        return torch.einsum("ijbn,jbnd->ibnd", weights, x)
+
+
+@pytest.mark.parametrize(("length", "texts"), [(N, 2), (2, N), (N, N)])
+def test_a_softmax_over_the_second_axis_of_positions_that_come_first(length, texts):
+    ids = torch.randint(20, (length, texts))
+    found = looked_at(model := PositionsFirst(), ids)
+    x = model.heads(ids).permute(1, 2, 0, 3)
+    shows(found, weighed(x / D, x), proof="assumed")
+    found.verify(model, [ids])
+    shows(found, weighed(x / D, x), proof="proved")
+
+
+@pytest.mark.parametrize("texts", [1, 2])
+def test_what_runs_in_torch_func_is_shown_and_assumed(texts):
+    def both(x, y):
+        return torch.func.vmap(lambda x, y: (x @ y.mT).softmax(-1) @ y)(x, y)
+
+    given = torch.randn(texts, N, D), torch.randn(texts, M, D)
+    shows(looked_at(Given(both), *given), weighed(*given)[:, None], proof="assumed")
+
+
+def attend(query, key):
+    return (query @ key.mT).softmax(-1) @ key
+
+
+RAW = [(2, 3), (3, 2), (1, 3), (3, 1), (2, 2), (6,), (1,), (2, 3, 4), ()]
+
+
+@pytest.mark.parametrize("lead", RAW, ids=str)
+def test_of_raw_tensors_all_maps_are_there_and_none_is_proved(lead):
+    query, key = torch.randn(*lead, N, D), torch.randn(*lead, M, D)
+    recording = looked_at(Given(attend), query, key)
+    expected = weighed(query, key).reshape(-1, N, M)
+    found = torch.cat([sequence[0].weights() for sequence in recording.sequences])
+    left = list(range(len(expected)))
+    for map_ in found:
+        near = [one for one in left if torch.allclose(expected[one], map_, atol=2e-6, rtol=1e-5)]
+        assert len(near) == 1
+        left.remove(near[0])
+    assert not left
+    assert {sequence[0].proof for sequence in recording.sequences} == {"assumed"}
+
+
+TOLD = {
+    "b h n d": lambda one: one,
+    "h b n d": lambda one: one.transpose(0, 1),
+    "(b h) n d": lambda one: one.flatten(0, 1),
+    "(h b) n d": lambda one: one.transpose(0, 1).flatten(0, 1),
+}
+
+
+@pytest.mark.parametrize("pattern", TOLD)
+def test_axes_that_are_told(pattern):
+    """Of raw tensors; how many texts there are is known from another input."""
+
+    def turned(query, key, _):
+        return attend(TOLD[pattern](query), TOLD[pattern](key))
+
+    query, key, ids = torch.randn(B, H, N, D), torch.randn(B, H, M, D), torch.zeros(B, N).long()
+    found = looked_at(Given(turned), query, key, ids, axes={"Given": pattern})
+    shows(found, weighed(query, key))
+    assert "heads" not in found[0].inferred
+
+
+def test_windows_that_are_told():
+    query, key = torch.randn(B, 4, H, N, D), torch.randn(B, 4, H, M, D)
+
+    def windows(query, key):
+        return attend(query.transpose(1, 2), key.transpose(1, 2))
+
+    found = looked_at(Given(windows), query, key, axes={"Given": "b h w n d"})
+    shows(found, weighed(query, key).flatten(0, 1))
+
+
+def test_a_wrong_word_of_the_user_is_refuted_by_texts_alone():
+    model = Given(attend)
+    query, key = torch.randn(B, H, N, D), torch.randn(B, H, M, D)
+    with heedful.record(model, axes={"Given": "h b n d"}) as recording:
+        model(query, key)
+    recording.verify(model, [query, key])
+    assert {call.proof for call in recording} == {"refuted"}
+    assert math.prod(recording[0].shape) == B * N * M
