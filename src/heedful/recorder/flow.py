@@ -67,8 +67,17 @@ def _knowledge(parts: Parts | None) -> tuple[bool, ...]:
 
 
 def as_rows(parts: Parts | None) -> Parts | None:
-    """What stands beside the features of a product with parameters."""
-    return None if parts is None else tuple(part._replace(feature=False) for part in parts)
+    """What stands beside the features of a product with parameters.
+
+    What was a feature before may be heads, each with a product of its own; that is not known.
+    """
+    if parts is None:
+        return None
+    return tuple(map(_as_row, parts))
+
+
+def _as_row(part: Part) -> Part:
+    return part._replace(feature=None) if part.feature else part
 
 
 def feature(size: int) -> Parts:
@@ -121,8 +130,7 @@ def _beside(
             if of_parameters is not None and not of_parameters.axis.is_copy:
                 made.append((given or of_parameters)._replace(feature=True))
                 continue
-            first, second = given, None if given is None else given._replace(feature=False)
-            first = second or first
+            first, second = None if given is None else _as_row(given), None
         known = [part for part in (first, second) if part is not None]
         if not known:
             return None
@@ -137,7 +145,8 @@ def _linear(views: list[View], sizes: tuple[int, ...], told: dict[str, Any]) -> 
 def _convolution(views: list[View], sizes: tuple[int, ...], told: dict[str, Any]) -> Axes:
     given = views[0].axes()
     space: Axes = [(Part(Axis(size), 1, size, False),) if size > 1 else () for size in sizes[2:]]
-    return [as_rows(given[0]), feature(sizes[1]), *space]
+    texts = tuple(part._replace(feature=False) for part in given[0] or ())
+    return [texts if given[0] is not None else None, feature(sizes[1]), *space]
 
 
 def _embedding(views: list[View], sizes: tuple[int, ...], told: dict[str, Any]) -> Axes:
@@ -177,6 +186,8 @@ def _joined(several: list[Parts | None], size: int, outer: Parts | None) -> Part
     if outer is not None and first is not None and all(one is not None for one in several):
         return (*outer, *first)
     flags = {part.feature for parts in several for part in parts or ()}
+    if first and flags == {False} and all(parts == first for parts in several):
+        return (Part(Axis(len(several)), 1, len(several), False), *first)  # the same again
     if first and len(first) == 1 and all(_is_alike(first, parts) for parts in several):
         return (first[0]._replace(size=size),)
     flag = flags.pop() if len(flags) == 1 and None not in several else None

@@ -34,7 +34,8 @@ def is_to_be_watched(model: nn.Module) -> bool:
         return False
     if home != "transformers" or not getattr(model, "_supports_attention_backend", False):
         return True
-    return any(_attends_by_itself(type(part)) for part in model.modules())
+    kinds: set[Any] = {type(part) for part in model.modules()}
+    return any(map(_attends_by_itself, kinds))
 
 
 @functools.cache

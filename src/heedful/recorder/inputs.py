@@ -64,7 +64,7 @@ class Inputs:
             if len(sizes) == 1 or (len(sizes) == 2 and not is_whole and dim == 0):
                 return Batch(1 if dim == 0 else sizes[0])
             axis = 1 if dim == 0 else 0
-            return Batch(sizes[axis], True, (number, axis))
+            return Batch(sizes[axis], True, (number, axis), True)
         several = [one for one in self.all if one.ndim > 1]
         first = next(iter([one for one in several if are_ids(one)] + several), None)
         if first is None:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from heedful.recorder.running import Frame
 from heedful.recorder.seen import Real, Seen
 
+DOOR = "nn.MultiheadAttention"
 SIGNATURE = inspect.signature(nn.MultiheadAttention.forward)
 
 
@@ -26,7 +27,7 @@ def named(seen: Seen, frame: Frame) -> Seen:
     heads = frame.module.num_heads
     if seen.query.shape[1] == heads:  # as the module has them
         seen.inferred = {}
-    seen.door = "nn.MultiheadAttention"
+    seen.door = DOOR
     seen.cross = not _is_same(given["query"], given["key"])
     padding = given.get("key_padding_mask")
     if padding is not None and seen.real is None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -63,7 +64,7 @@ class Operations(TorchDispatchMode):
         if kind.is_composite:  # which comes apart above us, but for inference mode
             with self:
                 return function._op_dk(COMPOSITE, *arguments, **keywords)
-        made = function(*arguments, **keywords)
+        made = _as_without_a_mode(kind, function, arguments, keywords)
         if kind.is_view:
             return made
         try:
@@ -100,6 +101,20 @@ class Operations(TorchDispatchMode):
         )
         if kind.name in SOFTMAXES or any(one is not None and one.role is not None for one in held):
             self.roles.hand_on(done, opened, kept)
+
+
+def _as_without_a_mode(kind: Kind, function: Any, arguments: tuple, keywords: dict) -> Any:
+    """What an operation makes, bit for bit.
+
+    In inference mode a linear layer asks whether a view of its weight needs a gradient, and adds up
+    in another order where that is lost, as below a mode.
+    """
+    if kind.name != "linear" or not torch.is_inference_mode_enabled():
+        return function(*arguments, **keywords)
+    excluded = torch._C._dispatch_tls_local_exclude_set()
+    excluded = excluded.remove(torch._C.DispatchKey.ADInplaceOrView)
+    with torch._C._ForceDispatchKeyGuard(torch._C._dispatch_tls_local_include_set(), excluded):
+        return function(*arguments, **keywords)
 
 
 def _unlike(tensor: Tensor) -> str:

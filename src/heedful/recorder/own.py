@@ -12,6 +12,8 @@ from heedful.ops.fused import four_axes
 from heedful.ops.masks import Mask
 from heedful.recorder.seen import See, Seen
 
+THREE = "whether the axes before queries and widths are of texts or of heads"
+
 
 def watch(see: See) -> AbstractContextManager[None]:
     """Tell of every call of `heedful.attention` in this thread."""
@@ -40,4 +42,5 @@ def translated(arguments: Arguments, context: Tensor) -> Seen:
         bias=bias,
         dropout=arguments.dropout,
         door="heedful",
+        inferred={} if len(shape) == 4 else {"heads": THREE},
     )

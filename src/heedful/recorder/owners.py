@@ -22,16 +22,21 @@ class Batch(NamedTuple):
 
     is_sure: whether there can be no doubt.
     place: the number of the input that has them, and along which of its axes.
+    is_followed: whether that is the axis beside the one that queries stand along.
     """
 
     texts: int | None
     is_sure: bool = True
     place: tuple[int, int] | None = None
+    is_followed: bool = False
 
 
 @dataclass
 class Groups:
-    """The atoms of each axis of a call, and what of them is a guess, by what it is of."""
+    """The atoms of each axis of a call, and what of them is a guess, by what it is of.
+
+    follows: whether sequences were followed to the axis of the texts, in the inputs.
+    """
 
     sequences: list[Atom]
     heads: list[Atom]
@@ -39,6 +44,7 @@ class Groups:
     keys: list[Atom]
     inferred: dict[str, str] = field(default_factory=dict)
     batch: Batch | None = None
+    follows: bool = False
 
     @property
     def all(self) -> list[list[Atom]]:
@@ -69,13 +75,22 @@ def owned(sides: Sides, order: Order, origins: Origins, batch: Batch, last: list
         batch: the texts.
         last: the atoms of the axis beside the keys, as the softmax had them: queries, if anything.
     """
-    queries, packed = _asking(sides, order, last)
+    queries, packed, is_guess = _asking(sides, order, last)
     beside = [*sides.shared, *sides.answering]
-    heads = [atom for atom in beside if order.flag(atom) is True]
-    sequences = [atom for atom in beside if order.flag(atom) is False]
-    unknown = [atom for atom in beside if order.flag(atom) is None]
+    flags = {atom: order.flag(atom) for atom in (*beside, *sides.asking)}
+    positions = _axes_of(queries, origins)
+    for atom in beside:  # windows are parts of the axis that queries are a part of
+        if flags[atom] is None and positions & _axes_of([atom], origins):
+            flags[atom] = False
+    heads = [atom for atom in beside if flags[atom] is True]
+    if heads:  # beside them, axes that the inputs have are of images, rows of an alignment, frames
+        flags |= {
+            atom: False for atom in (*beside, *sides.asking) if _is_given(atom, flags, origins)
+        }
+    sequences = [atom for atom in beside if flags[atom] is False]
+    unknown = [atom for atom in beside if flags[atom] is None]
     inferred = {}
-    doubtful = [atom for atom in (*unknown, *packed, *queries) if order.flag(atom) is None]
+    doubtful = [*unknown, *(atom for atom in sides.asking if flags[atom] is None or is_guess)]
     if doubtful:
         sizes = " × ".join(str(atom.size) for atom in doubtful)
         inferred["heads"] = (
@@ -87,39 +102,56 @@ def owned(sides: Sides, order: Order, origins: Origins, batch: Batch, last: list
     heads = _by_number([*heads, *packed], origins)
     sequences, sure = _texts_first(sequences, origins, batch)
     total = math.prod(atom.size for atom in sequences)
-    if total > 1 and not sure:
+    if batch.texts != 1 if total == 1 else not sure:
         inferred["texts"] = _how(total, batch)
-    return Groups(sequences, heads, queries, sides.keys, inferred, batch)
+    follows = bool(sequences) and all(_is_of_texts(atom, origins, batch) for atom in sequences)
+    return Groups(sequences, heads, queries, sides.keys, inferred, batch, follows)
 
 
-def beside_told(sequences: int, batch: Batch) -> dict[str, str]:
+def _axes_of(atoms: list[Atom], origins: Origins) -> set[Axis]:
+    """Which axes atoms are parts of, where that was followed."""
+    return {part.axis for atom in atoms for part in origins.get(atom.axis, ()) if part is not None}
+
+
+def _is_given(atom: Atom, flags: dict[Atom, bool | None], origins: Origins) -> bool:
+    """Whether nothing is known of an atom but that the inputs have its axis."""
+    parts = [part for part in origins.get(atom.axis, ()) if part is not None]
+    return flags[atom] is None and bool(parts) and all(part.axis.given for part in parts)
+
+
+def _is_of_texts(atom: Atom, origins: Origins, batch: Batch) -> bool:
+    return batch.place is not None and _place(atom, origins) == batch.place
+
+
+def beside_told(sequences: int, batch: Batch, is_known: bool) -> dict[str, str]:
     """What is a guess of sequences that a door has told, beside the texts of the pass.
 
     Args:
         sequences: how many there are.
         batch: the texts.
+        is_known: whether as many sequences as texts are the texts, in their order.
     """
-    is_sure = batch.texts == sequences or (batch.texts == 1 and batch.is_sure)
-    return {} if sequences == 1 or is_sure else {"texts": _how(sequences, batch)}
+    is_sure = sequences == batch.texts == 1 or (sequences == batch.texts and is_known)
+    is_part = batch.texts == 1 and batch.is_sure
+    return {} if is_sure or is_part else {"texts": _how(sequences, batch)}
 
 
-def _asking(sides: Sides, order: Order, last: list[Atom]) -> tuple[list[Atom], list[Atom]]:
-    """Queries, and heads that stand among them."""
+def _asking(sides: Sides, order: Order, last: list[Atom]) -> tuple[list[Atom], list[Atom], bool]:
+    """Queries, heads that stand among them, and whether that is a guess."""
     asking = sides.asking
     features = [atom for atom in asking if order.flag(atom) is True]
-    if len(features) == len(asking):  # channels, where keys are features, too; else packed heads
+    if asking and len(features) == len(asking):  # channels, where keys are features, too
         are_channels = all(order.flag(atom) is True for atom in sides.keys)
-        return (asking, []) if are_channels else ([], asking)
-    unknown = [atom for atom in asking if order.flag(atom) is None]
-    if len(unknown) < 2 and not (unknown and len(asking) - len(features) > 1):
-        return [atom for atom in asking if atom not in features], features
+        return (asking, [], False) if are_channels else ([], asking, True)
+    rows = [atom for atom in asking if order.flag(atom) is False]
+    if len(rows) + len(features) == len(asking) or len(asking) == 1:
+        return [atom for atom in asking if atom not in features], features, False
     M = math.prod(atom.size for atom in sides.keys)
+    unknown = [atom for atom in asking if order.flag(atom) is None]
     alike = [atom for atom in unknown if atom.size == M]
     beside = [atom for atom in asking if atom in last and atom not in features]
-    beside = alike if len(alike) == 1 else beside
-    if not beside:
-        return [atom for atom in asking if atom not in features], features
-    return beside, [atom for atom in asking if atom not in beside]
+    queries = rows or (alike if len(alike) == 1 else beside) or unknown
+    return queries, [atom for atom in asking if atom not in queries], True
 
 
 def _guessed(
@@ -172,6 +204,9 @@ def _place(atom: Atom, origins: Origins) -> tuple[int, int] | None:
 
 
 def _how(total: int, batch: Batch) -> str:
+    if total == 1:
+        texts = batch.texts or "unknown"
+        return f"of which text the one sequence is: the number of texts is {texts}"
     if batch.texts is None:
         return f"which of the {total} sequences is which text: no input told how many there are"
     if batch.texts == 1:

@@ -24,7 +24,7 @@ from heedful.recorder.padding import Before, so_far
 from heedful.recorder.recognise import Masks, place_of
 from heedful.recorder.recording import Recording
 from heedful.recorder.running import Running, layer_of
-from heedful.recorder.scores import Weights
+from heedful.recorder.scores import Product, Weights
 from heedful.recorder.seen import Seen
 from heedful.recorder.shared import Shared
 from heedful.recorder.softmax_matmul import Owning
@@ -117,8 +117,8 @@ class _Recorder:
         self.names: dict[str, int | None] = {}  # of what told a call, with its layer
         self.claimed = False
         self._calls = 0
-        self._softmaxes: list[tuple[str, list[str]]] = []
-        self._chained: set[str] = set()
+        self._softmaxes: list[tuple[str, list[tuple]]] = []
+        self._chained: dict[Product, str] = {}
         self._lengths: dict[str, tuple[int, int]] = {}  # keys, and pass, of a module's last call
         self._before: dict[str, Before | None] = {}  # and what it told of padding
         self._forget()
@@ -159,19 +159,23 @@ class _Recorder:
 
     def _begun(self, weights: Weights) -> None:
         """A softmax of queries and keys, whose weights meet values later."""
-        if weights.scores.product is not None and self.is_wanted():
+        product = weights.scores.product
+        if product is not None:
+            self._chained.pop(product, None)
+        if product is not None and self.is_wanted():
             self._softmaxes.append((self.running.name, weights.met))
 
-    def _chained_here(self) -> None:
+    def _chained_here(self, product: Product) -> None:
+        """A product of a product, which is attention if a softmax follows, and has no map else."""
         if self.is_wanted():
-            self._chained.add(self.running.name)
+            self._chained[product] = self.running.name
 
     def end(self, model: nn.Module) -> None:
         """Say what ran and was not recorded."""
         for name, met in self._softmaxes:
             if not met:
                 self.recording.miss(name, LookupError("weights of a softmax that met no values"))
-        for name in sorted(self._chained - set(self.names)):
+        for name in dict.fromkeys(self._chained.values()):
             self.recording.miss(name, LookupError(CHAINED))
         missed = self.recording.missed
         for name, why in holding.silent(model, self.running.ran, {*self.names, *missed}):
@@ -240,16 +244,13 @@ class _Recorder:
         frame = self.running.innermost
         if multihead_attention.is_one(frame.module):
             seen = multihead_attention.named(seen, frame)
-        is_told = seen.batch is None or self._is_told(seen)
-        seen.batch = seen.batch or self.running.inputs.batch()
-        if is_told:
-            seen.inferred = {**seen.inferred, **beside_told(len(seen.query), seen.batch)}
+        if seen.batch is None or seen.door == multihead_attention.DOOR:
+            seen.batch = seen.batch or self.running.inputs.batch()
+            is_known = self.running.is_known or seen.follows
+            told = beside_told(len(seen.query), seen.batch, is_known)
+            seen.inferred = {**seen.inferred, **told}
         seen = self._masks.split(seen)
         return replace(seen, bias=self._own(seen.bias, seen.source), cross=crosses(seen, name))
-
-    def _is_told(self, seen: Seen) -> bool:
-        """Whether the door itself knows that the first axis is that of the texts."""
-        return seen.door.startswith(("heedful", "transformers", "nn.", "flex"))
 
     def _kept(self, seen: Seen, name: str, layer: int | None, index: int) -> Capture:
         running, layouts = self.running, self._layouts(seen, name)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from heedful.recorder import changes, flow
 from heedful.recorder.axes import Axis, Part, Parts, View
-from heedful.recorder.scores import Scores, Weights, based, product_of
+from heedful.recorder.scores import Product, Scores, Weights, based, product_of
 from heedful.recorder.softmax_matmul import Meeting
 from heedful.recorder.traced import NOISE, Kept, Kind, Traced, stored
 
@@ -44,7 +44,7 @@ class Told(NamedTuple):
 
     met: Callable[[Meeting], None]
     softmax: Callable[[Weights], None]
-    chained: Callable[[], None]
+    chained: Callable[[Product], None]
 
 
 class Done(NamedTuple):
@@ -96,12 +96,14 @@ class Roles:
         roles = [self.traced.role(one) for one in (left, right)]
         storage = self.traced.result(done.kind, done.arguments, done.keywords, views, done.made)
         kept = self.traced.keep(done.made, storage)
-        if any(isinstance(role, Weights) and not role.is_logarithm for role in roles):
-            self._meet(roles, left, right, done.made)
+        are_weights = [isinstance(role, Weights) and not role.is_logarithm for role in roles]
+        if any(are_weights):
+            if not all(are_weights):  # weights of weights are no map of one softmax
+                self._meet(roles, left, right, done.made)
         elif not any(view.storage.is_parameter for view in views[-2:]):
-            if any(isinstance(role, Scores) and role.total is None for role in roles):
-                self.told.chained()
             product = product_of(left, right, *flow.factors(*views[-2:]))
+            if any(isinstance(role, Scores) and role.total is None for role in roles):
+                self.told.chained(product)
             kept.storage = stored(product.axes, done.made)
             kept.role = _added_to(Scores(product), done) if at else Scores(product)
 
@@ -156,6 +158,7 @@ class Roles:
             done.made,
             self.traced.is_noise,
             self.traced.role,
+            lambda tensor: self.traced.of(tensor).storage.is_parameter,
         )
         if isinstance(role, Weights):
             return changes.after_weights(role, step)

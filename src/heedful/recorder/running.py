@@ -40,6 +40,7 @@ class _Hook:
 
     def __init__(self, call: Callable[..., None]) -> None:
         self.call = call
+        self.__name__ = "heedful"  # as those who take functions apart expect
 
     def __call__(self, *arguments: Any) -> None:
         self.call(*arguments)

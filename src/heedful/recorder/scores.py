@@ -14,6 +14,30 @@ import torch
 from torch import Tensor
 
 from heedful.recorder.axes import Axis, Part, Parts, common
+from heedful.recorder.recognise import COMPARED
+
+
+class Held:
+    """Tensors that are read later: whether they are still what they were.
+
+    Those of inference mode do not count their changes; they are compared with copies.
+    """
+
+    __slots__ = ("_copies", "_tensors", "_versions")
+
+    def __init__(self, *tensors: Tensor) -> None:
+        self._tensors = tensors
+        counted = not any(one.is_inference() for one in tensors)
+        self._versions = [one._version for one in tensors] if counted else []
+        self._copies = [] if counted else [one.clone() for one in tensors]
+
+    @property
+    def has_changed(self) -> bool:
+        """Whether one of them was changed in place."""
+        if self._versions:
+            return self._versions != [one._version for one in self._tensors]
+        pairs = zip(self._tensors, self._copies, strict=True)
+        return not all(torch.equal(one, copy) for one, copy in pairs)
 
 
 @dataclass(eq=False)
@@ -31,6 +55,7 @@ class Product:
     rows: Parts
     columns: Parts
     origins: dict[Axis, tuple[Part | None, Part | None]]
+    held: Held
 
     @property
     def axes(self) -> list[Parts]:
@@ -62,6 +87,7 @@ def product_of(
         own(left.shape[-2], of_left[-2], None, False),
         own(right.shape[-1], None, of_right[-1], False),
         origins,
+        Held(left, right),
     )
 
 
@@ -83,6 +109,7 @@ class Change(NamedTuple):
     value: Any
     axes: list[Parts]
     source: Tensor | None = None
+    held: Held | None = None
 
 
 @dataclass(eq=False, frozen=True)
@@ -108,7 +135,12 @@ class Scores:
         self, kind: str, value: Any, axes: list[Parts], source: Tensor | None = None
     ) -> Scores:
         """The same after one more change."""
-        return replace(self, changes=(*self.changes, Change(kind, value, axes, source)))
+        is_small = isinstance(source, Tensor) and source.numel() <= COMPARED
+        held = (
+            Held(source) if source is not None and (is_small or not source.is_inference()) else None
+        )
+        made = Change(kind, value, axes, source, held)
+        return replace(self, changes=(*self.changes, made))
 
 
 class Total(NamedTuple):
@@ -136,7 +168,7 @@ class Weights:
     scores: of what.
     axes: of the softmax's own tensor; dim: along which of them it went.
     dropped: whether some were dropped at random since.
-    met: names of modules in which it met values.
+    met: the modules, and the tables, by which it met values.
     altered: what else changed them since; then they are no softmax of the scores.
     is_logarithm: whether it is their logarithm still.
     """
@@ -148,7 +180,7 @@ class Weights:
     altered: str = ""
     is_logarithm: bool = False
     origins: dict[Axis, tuple[Part | None, Part | None]] = field(default_factory=dict)
-    met: list[str] = field(default_factory=list)  # by modules; shared by all forms of a softmax
+    met: list[tuple] = field(default_factory=list)  # shared by all forms of a softmax
 
     @property
     def over(self) -> Parts:

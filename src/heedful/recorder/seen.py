@@ -50,7 +50,8 @@ class Seen:
     `inferred` what of its axes is a guess, and how it was made, and `why` why no output can be
     compared, where none can. `sinks` are (H,), or (B, H, N) where each query has its own. `finish`
     is what a kernel did to its context before the output (B, 1, N, D) that can be seen; `batch` is
-    how many texts there are, where it was followed from the inputs, and `part` which part of the
+    how many texts there are, where it was followed from the inputs, `follows` whether sequences
+    were followed to them, and `part` which part of the
     module that runs attends, where a kernel computes the module as a whole. `source` is the model's
     own tensor where mask or bias were made of one alone, so that layers that share it are known.
     """
@@ -73,6 +74,7 @@ class Seen:
     inferred: dict[str, str] = field(default_factory=dict)
     finish: Finish | None = None
     batch: Batch | None = None
+    follows: bool = False
     part: str = ""
     source: Any = None
 

@@ -13,12 +13,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from heedful.ops.masks import Causal
 from heedful.recorder.arrange import Atom, Order, aligned
 from heedful.recorder.axes import Parts
 from heedful.recorder.owners import Batch, Groups, Sides, owned
 from heedful.recorder.recognise import FAINT
-from heedful.recorder.scores import Product, Scores, Weights, product_of
+from heedful.recorder.scores import Product, Scores, Weights
 from heedful.recorder.seen import Seen, of_weights
 from heedful.recorder.told_axes import Told, grouped
 
@@ -149,6 +148,7 @@ def _by_causes(
         shared = [atom for parts in product.batch for atom in order.atoms(parts)]
         return Sides(shared, order.atoms(asking), beside, of_keys)
 
+    _check_whole(meeting, product, order)
     groups = owning.groups(sides, order, product.origins, axes)
     changed = _changed(scores, order, groups)
     if changed is None:
@@ -166,6 +166,21 @@ def _by_causes(
     return seen
 
 
+def _check_whole(meeting: Meeting, product: Product, order: Order) -> None:
+    """Refuse a part of a call, and tensors that were changed before the weights met values.
+
+    Raises:
+        TypeError: with what it is.
+    """
+    met = {atom for parts in meeting.weights_axes for atom in order.atoms(parts)}
+    made = {atom for parts in product.axes for atom in order.atoms(parts)}
+    if made - met:
+        raise TypeError("some of the scores alone meet these values")
+    held = [product.held, *(change.held for change in meeting.role.scores.changes)]
+    if any(one is not None and one.has_changed for one in held):
+        raise TypeError("queries, keys or a mask that were changed in place before their values")
+
+
 def _seen(query: Tensor, key: Tensor, groups: Groups, order: Order, meeting: Meeting) -> Seen:
     sequences, heads, _, keys = groups.all
     value = aligned(
@@ -178,14 +193,15 @@ def _seen(query: Tensor, key: Tensor, groups: Groups, order: Order, meeting: Mee
     output = aligned(meeting.output, meeting.output_axes, order, groups.all[:3])
     S, H = output.shape[:2]
     key, value = key.expand(S, -1, -1, -1), value[:, :, 0].expand(S, -1, -1, -1)
-    key, value = _shared(key, value, H, _may_repeat(meeting, groups))
+    key, value = shared_heads(key, value, H, _may_repeat(meeting, groups))
     return Seen(
         query.expand(S, H, -1, -1), key, value, output, 1.0, door=DOOR, inferred=groups.inferred,
         batch=groups.batch,
+        follows=groups.follows,
     )  # fmt: skip
 
 
-def _shared(key: Tensor, value: Tensor, H: int, may_repeat: bool) -> tuple[Tensor, Tensor]:
+def shared_heads(key: Tensor, value: Tensor, H: int, may_repeat: bool) -> tuple[Tensor, Tensor]:
     """Both with as many heads as the keys are of: once for a group of heads that share them."""
     size = max(key.shape[1], value.shape[1])
     key, value = key.expand(-1, size, -1, -1), value.expand(-1, size, -1, -1)
@@ -238,7 +254,7 @@ def _changed(scores: Scores, order: Order, groups: Groups) -> _Changed | None:
     def table(value: Tensor, axes: list[Parts]) -> Tensor:
         return aligned(value, axes, order, groups.all)[..., 0]
 
-    for number, (kind, value, axes, _) in enumerate(scores.changes):
+    for number, (kind, value, axes, *_) in enumerate(scores.changes):
         is_after = scores.sink is not None and number >= scores.sink.after
         if isinstance(value, Tensor) and not value.ndim:
             value = bool(value) if value.dtype == torch.bool else float(value)
@@ -327,6 +343,7 @@ def _alone(meeting: Meeting, order: Order, keys: Parts, axes: list[Parts], ownin
         raise TypeError("weights of no product that were dropped at random")
     seen = of_weights(weights, ALONE)
     seen.inferred, seen.batch = groups.inferred, groups.batch
+    seen.follows = groups.follows
     return seen
 
 
@@ -342,57 +359,3 @@ def _check_rows(sides: Sides, order: Order, axes: list[Parts]) -> None:
         raise TypeError("a softmax over keys for each feature, as of linear attention")
     if not sides.asking:
         raise TypeError("no queries: values are pooled by weights of their own")
-
-
-def fused(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    output: Tensor,
-    of_query: list[Parts | None],
-    of_key: list[Parts | None],
-    mask: Tensor | None,
-    is_causal: bool,
-    scale: float,
-    owning: Owning,
-) -> Seen:
-    """A call of a fused kernel, (…, …, N, d), whose leading axes may be of anything."""
-    if query.shape[1] != key.shape[1]:  # which the kernel takes for heads
-        made = Seen(query, key, value, output, scale)
-    else:
-        product = product_of(query, key.mT, of_query, [*of_key[:2], of_key[3], of_key[2]])
-        made = _arranged(product, query, key, value, output, mask, scale, owning)
-        mask = made.mask
-    made.mask = Causal(0) if is_causal else mask
-    made.causal = is_causal or None
-    made.door = "scaled_dot_product_attention"
-    return made
-
-
-def _arranged(
-    product: Product, query: Tensor, key: Tensor, value: Tensor, output: Tensor,
-    mask: Tensor | None, scale: float, owning: Owning,
-) -> Seen:  # fmt: skip
-    order = Order([product.axes])
-
-    def sides() -> Sides:
-        shared = [atom for parts in product.batch for atom in order.atoms(parts)]
-        return Sides(shared, order.atoms(product.rows), [], order.atoms(product.columns))
-
-    groups = owning.groups(sides, order, product.origins, product.axes)
-    of_queries, of_keys = groups.all[:3], [*groups.all[:2], groups.keys]
-    asking, answering = (
-        [*product.batch, product.rows, None],
-        [*product.batch, product.columns, None],
-    )
-    return Seen(
-        aligned(query, asking, order, of_queries),
-        aligned(key, answering, order, of_keys),
-        aligned(value, answering, order, of_keys),
-        aligned(output, asking, order, of_queries),
-        scale,
-        mask=None if mask is None else aligned(mask, product.axes, order, groups.all)[..., 0],
-        source=mask,
-        inferred=groups.inferred,
-        batch=groups.batch,
-    )

@@ -16,11 +16,11 @@ from torch import Tensor, nn
 from torch.nn.attention.bias import CausalBias
 from torch.utils._python_dispatch import _disable_current_modes
 
-from heedful.recorder import softmax_matmul
+from heedful.recorder import fused_kernels, multihead_attention, softmax_matmul
 from heedful.recorder.flow import is_tensor
 from heedful.recorder.operations import Operations
 from heedful.recorder.roles import Told
-from heedful.recorder.scores import Weights
+from heedful.recorder.scores import Product, Weights
 from heedful.recorder.seen import Real, See, Seen
 from heedful.recorder.shared import Shared
 from heedful.recorder.softmax_matmul import Meeting, Owning
@@ -52,7 +52,7 @@ class Pass(NamedTuple):
     owning: Callable[[], Owning]
     unmet: Callable[[Weights], None]
     missed: Callable[[str], None]
-    chained: Callable[[], None]
+    chained: Callable[[Product], None]
 
 
 @contextmanager
@@ -121,10 +121,11 @@ class _Door:
         return True
 
     def _met(self, meeting: Meeting) -> None:
-        name = self.told.name()
-        if name in meeting.role.met:  # the same map again, of other values
+        table = meeting.weights
+        this = (self.told.name(), table.data_ptr(), tuple(table.shape), table.stride())
+        if this in meeting.role.met:  # the same map again, of other values
             return
-        meeting.role.met.append(name)
+        meeting.role.met.append(this)
         self.see(softmax_matmul.observed, meeting, self.told.owning())
 
     def _kernel(self, made: Any, given: dict[str, Any]) -> None:
@@ -135,7 +136,7 @@ def kernel(operations: Operations, output: Tensor, given: dict[str, Any], owning
     """A call of one of SDPA's kernels."""
     query, key, value = given["query"], given["key"], given["value"]
     scale = given.get("scale")
-    seen = softmax_matmul.fused(
+    seen = fused_kernels.fused(
         query,
         key,
         value,
@@ -227,4 +228,4 @@ def _projected(x: Tensor, given: dict[str, Any], heads: int) -> Seen:
             hidden = hidden.view(B, 1, 1, N)
         mask = ~hidden
     scale = query.shape[-1] ** -0.5
-    return Seen(query, key, value, None, scale, mask=mask, door="nn.MultiheadAttention")
+    return Seen(query, key, value, None, scale, mask=mask, door=multihead_attention.DOOR)

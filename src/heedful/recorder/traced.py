@@ -53,11 +53,13 @@ _KINDS: dict[Any, Kind] = {}
 def _learned(function: Any) -> Kind:
     if not isinstance(function, torch._ops.OpOverload):
         return Kind(str(function))
-    name = function._schema.name.split("::")[-1]
+    home, name = function._schema.name.split("::")
+    if home != "aten":
+        return Kind(name, parameters=tuple(one.name for one in function._schema.arguments))
     told = [one.alias_info for one in function._schema.returns if one.alias_info is not None]
     in_place = any(one.is_write for one in told)
     base = name[:-1] if in_place and name.endswith("_") else name
-    is_pointwise = torch.Tag.pointwise in function.tags
+    is_pointwise = torch.Tag.pointwise in function.tags or base == "masked_fill"
     return Kind(
         base,
         is_view=(bool(told) and not in_place) or name in VIEWS,
@@ -103,10 +105,12 @@ class Traced:
         for number, tensor in enumerate(given):
             if flow.is_tensor(tensor) and tensor.numel():
                 sizes, _ = place(tensor)
-                axes = [
-                    (Part(Axis(size, (number, dim)), 1, size),) if size > 1 else ()
-                    for dim, size in enumerate(sizes)
-                ]
+                beside = tensor.ndim if not tensor.is_floating_point() else tensor.ndim - 1
+                axes: list[Parts] = []
+                for dim, size in enumerate(sizes):
+                    flag = False if tensor.ndim <= 3 and dim < beside else None
+                    axis = Axis(size, (number, dim))
+                    axes.append((Part(axis, 1, size, flag),) if size > 1 else ())
                 self.keep(tensor, stored(axes, tensor))
 
     def clear(self) -> None:

@@ -89,10 +89,12 @@ def undisturbed(model: nn.Module) -> Iterator[None]:
 def _settle(captures: list[Capture], batch: int, given: Any, run: Run) -> int:
     """Compare all calls with those of each text alone; along which axis of inputs the texts are.
 
-    That is the first, or where positions come first the second; where both have as many, the one
-    by which most calls come back decides.
+    That is the first, or where positions come first the second. Where both have as many, and it was
+    not followed which it is, an agreement settles nothing.
     """
-    sizes = {dim: _has(given, batch, dim) for dim in (0, 1)}
+    told = {one.texts_dim for one in captures} - {None}
+    dims = tuple(told) if len(told) == 1 else (0, 1)
+    sizes = {dim: _has(given, batch, dim) for dim in dims if dim is not None}
     tried: list[tuple[int, int, list[str]]] = []
     for dim in [dim for dim, has in sizes.items() if has] or [0]:
         try:
@@ -111,16 +113,14 @@ def _settle(captures: list[Capture], batch: int, given: Any, run: Run) -> int:
         ) from failed
     _, dim, differ = min(tried)
     for capture, why in zip(captures, differ, strict=True):
-        if not why:
+        if not why and len(tried) == 1:
             capture.inferred.pop("texts", None)
-        elif why is OTHERS:
-            capture.inferred["texts"] = OTHERS
-        else:
+        elif why:
             capture.against.update(dict.fromkeys(range(len(capture.query)), why))
     return dim
 
 
-OTHERS = "which sequence is of which text: a text alone makes other calls"
+OTHERS = "a text alone makes other calls of this module"
 
 
 def _has(value: Any, batch: int, dim: int) -> bool:

@@ -1,0 +1,143 @@
+"""`record(axes=…)`: what the user tells of the axes of a module's queries holds, or is one line."""
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.functional import scaled_dot_product_attention
+
+import heedful
+from heedful.errors import ArgumentError
+
+B, H, W, N, D = 5, 3, 2, 4, 6
+
+
+def unseen(tensor):
+    """The same numbers, of which nothing can be followed."""
+    return torch.tensor(tensor.numpy().copy())
+
+
+class Raw(nn.Module):
+    """Attention of queries that stand in some order, made of x (B, W, H, N, D)."""
+
+    def __init__(self, order, by_hand=False):
+        super().__init__()
+        self.order, self.by_hand = order, by_hand
+
+    def forward(self, x):
+        made = unseen(self.order(x))
+        if self.by_hand:
+            return (made @ made.cos().mT / D**0.5).softmax(-1) @ made.sin()
+        return scaled_dot_product_attention(made, made.cos(), made.sin())
+
+
+ORDERS = {
+    "b w h n d": lambda x: x,
+    "b h w n d": lambda x: x.transpose(1, 2),
+    "h w b n d": lambda x: x.transpose(0, 2),
+    "(b w) h n d": lambda x: x.flatten(0, 1),
+    "(w b) h n d": lambda x: x.transpose(0, 1).flatten(0, 1),
+    "h (b w) n d": lambda x: x.flatten(0, 1).transpose(0, 1),
+    "(b h) w n d": lambda x: x.transpose(1, 2).flatten(0, 1),
+}
+
+
+@pytest.mark.parametrize("by_hand", [False, True])
+@pytest.mark.parametrize("told", ORDERS)
+def test_windows_and_heads_stand_where_they_are_told(told, by_hand):
+    model, x = Raw(ORDERS[told], by_hand), torch.randn(B, W, H, N, D)
+    before = model(x)
+    with heedful.record(model, axes={"Raw": told}) as recording:
+        assert torch.equal(model(x), before)
+    assert not recording.missed
+    maps = (x @ x.cos().mT / D**0.5).softmax(-1).flatten(0, 1)  # of each text its windows
+    assert len(recording.sequences) == B * W
+    for [call], map_ in zip(recording.sequences, maps, strict=True):
+        torch.testing.assert_close(call.weights(), map_, atol=2e-6, rtol=0)
+        assert (call.proof, call.why) == ("proved", "")
+    assert recording.verify(model, x) == {"proved": 1}
+
+
+@pytest.mark.parametrize("by_hand", [False, True])
+@pytest.mark.parametrize(
+    ("told", "order"),
+    [
+        ("(h b) n d", lambda x: x.transpose(0, 1).flatten(0, 1)),
+        ("(b h) n d", lambda x: x.flatten(0, 1)),
+        ("h b n d", lambda x: x.transpose(0, 1)),
+        ("b h n d", lambda x: x),
+    ],
+)
+def test_heads_and_texts_in_one_axis_are_exact_and_proved(told, order, by_hand):
+    model, x = Raw(order, by_hand), torch.randn(B, H, N, D)
+    with heedful.record(model, axes={"*": told}) as recording:
+        model(x)
+    maps = (x @ x.cos().mT / D**0.5).softmax(-1)
+    assert len(recording.sequences) == B
+    for [call], map_ in zip(recording.sequences, maps, strict=True):
+        torch.testing.assert_close(call.weights(), map_, atol=2e-6, rtol=0)
+        assert (call.proof, call.why) == ("proved", "")
+
+
+def test_a_wrong_word_of_the_user_is_refuted():
+    model, x = Raw(lambda x: x.transpose(0, 1).flatten(0, 1)), torch.randn(B, H, N, D)
+    with heedful.record(model, axes={"*": "(b h) n d"}) as recording:
+        model(x)
+    assert recording.verify(model, x) == {"refuted": 1}
+
+
+def test_the_first_pattern_that_a_name_fits_tells():
+    model = nn.ModuleDict({"one": Raw(ORDERS["h (b w) n d"]), "two": Raw(ORDERS["(w b) h n d"])})
+    model.forward = lambda x: [part(x) for part in model.values()]
+    x = torch.randn(B, W, H, N, D)
+    told = {"o?e": "h (b w) n d", "*": "(w b) h n d", "two": "n d"}
+    with heedful.record(model, axes=told) as recording:
+        model(x)
+    maps = (x @ x.cos().mT / D**0.5).softmax(-1).flatten(0, 1)
+    assert [call.name for call in recording] == ["one", "two"]
+    for sequence, map_ in zip(recording.sequences, maps, strict=True):
+        for call in sequence:
+            torch.testing.assert_close(call.weights(), map_, atol=2e-6, rtol=0)
+
+
+WRONG = [
+    "", "b h n", "b h d", "b h n n d", "(b h n d", "b h) n d", "b h n d e!", "b h (n d)", "B h n d",
+    "() n d", "b h 1 n d", "b ((h w) n) d", "b ... n d", "bh n d", 3, None, ["b", "h", "n", "d"],
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("told", WRONG)
+def test_a_notation_that_says_nothing_is_one_line(told):
+    with pytest.raises(ArgumentError) as raised, heedful.record(nn.Linear(2, 2), axes={"*": told}):
+        pass
+    said = str(raised.value)
+    assert said.startswith(f"axes {str(told)!r}; expected each axis of the queries by its letter")
+    assert "\n" not in said
+
+
+@pytest.mark.parametrize("axes", ["b h n d", ["b h n d"], 3, {"b h n d"}])
+def test_what_is_no_mapping_of_names_is_one_line(axes):
+    with pytest.raises(ArgumentError) as raised, heedful.record(nn.Linear(2, 2), axes=axes):
+        pass
+    said = f"axes of type {type(axes).__name__}; expected names of modules and the axes"
+    assert str(raised.value).startswith(said)
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.filterwarnings("ignore:attention of Raw")
+@pytest.mark.parametrize(
+    ("told", "words"),
+    [
+        ("(h b) n d", "for scores of 4 axes; expected 4 axes, those of the scores"),
+        ("(h w) b n d", "for an axis of 5, of 5 texts"),
+        ("b (h w) n d", "for an axis of 3, of 5 texts"),
+        ("h (b w) n d", "for an axis of 3, of 5 texts"),
+    ],
+)
+def test_what_does_not_fit_the_scores_is_missed_and_ends_nothing(told, words):
+    model, x = Raw(lambda x: x), torch.randn(B, H, N, D)
+    before = model(x)
+    with heedful.record(model, axes={"*": told}) as recording:
+        assert torch.equal(model(x), before)
+    assert len(recording) == 0
+    assert recording.missed["Raw"].startswith(f"ArgumentError: axes {told!r} for")
+    assert words in recording.missed["Raw"] or "(h b)" not in told

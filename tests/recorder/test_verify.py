@@ -1,0 +1,304 @@
+"""`recording.verify`: each text of a batch alone settles whose rows are whose, and what is padding."""
+
+import dataclasses
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.functional import scaled_dot_product_attention
+
+import heedful
+from heedful.errors import ArgumentError, RunError
+from heedful.recorder import from_attentions
+
+B, H, N, D = 4, 3, 7, 4
+TEXTS = "inferred: which of the 4 sequences is which of the 4 texts, by the order of the axes"
+PADDED = "inferred: what is padding, by the name of an argument; the call's mask hides it"
+
+
+def heads_of(x):
+    return x.unflatten(-1, (H, D)).transpose(-3, -2)
+
+
+class Attention(nn.Module):
+    """Causal, with projections, by torch's kernel or by hand."""
+
+    def __init__(self, by_hand):
+        super().__init__()
+        self.q, self.k, self.v, self.out = (nn.Linear(H * D, H * D) for _ in range(4))
+        self.by_hand = by_hand
+
+    def forward(self, x, keep=None):
+        query, key, value = (heads_of(made(x)) for made in (self.q, self.k, self.v))
+        allowed = torch.ones(x.shape[1], x.shape[1]).tril().bool()
+        allowed = allowed if keep is None else allowed & keep[:, None, None]
+        if self.by_hand:
+            scores = (query @ key.mT / D**0.5).masked_fill(~allowed, -torch.inf)
+            heads = scores.softmax(-1).nan_to_num() @ value
+        else:
+            heads = scaled_dot_product_attention(query, key, value, allowed)
+        return self.out(heads.transpose(1, 2).flatten(2))
+
+
+class Model(nn.Module):
+    """Two blocks over ids, with places of the tokens where `places`."""
+
+    def __init__(self, by_hand=False, places=True):
+        super().__init__()
+        self.embed, self.places = nn.Embedding(20, H * D), nn.Embedding(N, H * D)
+        self.blocks = nn.ModuleList(Attention(by_hand) for _ in range(2))
+        self.has_places = places
+
+    def forward(self, ids, mask=None):
+        x = self.embed(ids)
+        if self.has_places:
+            x = x + self.places.weight[: ids.shape[1]]
+        for block in self.blocks:
+            x = x + block(x, mask)
+        return x
+
+
+def ids(texts=B, length=N):
+    return torch.randint(20, (texts, length), generator=torch.Generator().manual_seed(3))
+
+
+def recorded(model, *given, **options):
+    with heedful.record(model, **options) as recording:
+        model(*given)
+    return recording
+
+
+def same(recording, alone):
+    """Each sequence of the batch has the maps of its text alone."""
+    assert len(recording.sequences) == len(alone)
+    for sequence, one in zip(recording.sequences, alone, strict=True):
+        for call, other in zip(sequence, one, strict=True):
+            torch.testing.assert_close(call.weights(), other.weights(), atol=2e-6, rtol=0)
+
+
+@pytest.mark.parametrize("options", [{}, {"budget": 0}, {"heads": [2, 0]}, {"layers": [1]}])
+@pytest.mark.parametrize("by_hand", [False, True])
+def test_texts_in_their_right_order_become_proved(by_hand, options):
+    model = Model(by_hand)
+    recording = recorded(model, ids(), **options)
+    assert [(call.proof, call.why) for call in recording] == [("assumed", TEXTS)] * len(recording)
+    assert recording.verify(model, [ids()]) == {"proved": len(recording)}
+    assert {call.proof for one in recording.sequences for call in one} == {"proved"}
+    assert {call.why for one in recording.sequences for call in one} == {""}
+    assert {check.proof for _, check in recording.certificate()} == {"proved"}
+    same(recording, [recorded(model, text[None], **options) for text in ids()])
+
+
+def test_inputs_are_a_tensor_or_as_the_call_had_them():
+    model = Model()
+    for given in (ids(), [ids()], (ids(), None), {"ids": ids()}):
+        assert recorded(model, ids()).verify(model, given) == {"proved": 2}
+
+
+@dataclasses.dataclass
+class Batch:
+    """Inputs as some models have them."""
+
+    ids: torch.Tensor
+    more: Any = None
+
+
+class Wrapped(Model):
+    """Inputs inside of one argument."""
+
+    def __init__(self, read):
+        super().__init__()
+        self.read = read
+
+    def forward(self, batch):
+        return super().forward(self.read(batch))
+
+
+@pytest.mark.parametrize(
+    ("batch", "read"),
+    [
+        ({"ids": ids(), "name": "x"}, lambda batch: batch["ids"]),
+        ([ids(), 3], lambda batch: batch[0]),
+        ((3, {"deep": [ids()]}), lambda batch: batch[1]["deep"][0]),
+        (Batch(ids(), "x"), lambda batch: batch.ids),
+    ],
+)
+def test_inputs_inside_of_others_are_taken_apart_too(batch, read):
+    recording = recorded(model := Wrapped(read), batch)
+    assert [call.why for call in recording] == [TEXTS] * 2
+    assert recording.verify(model, [batch]) == {"proved": 2}
+    model.read = lambda batch: batch
+    same(recording, [recorded(model, text[None]) for text in ids()])
+
+
+class PositionsFirst(Model):
+    """Ids (N, texts)."""
+
+    def forward(self, ids):
+        return super().forward(ids.mT).transpose(0, 1)
+
+
+@pytest.mark.parametrize("texts", [2, N])  # as many as positions: either may be the texts
+@pytest.mark.parametrize("by_hand", [False, True])
+def test_positions_that_come_first_are_settled_too(by_hand, texts):
+    model, given = PositionsFirst(by_hand), ids(texts).mT
+    recording = recorded(model, given)
+    assert recording.verify(model, [given]) == {"proved": 2}
+    same(recording, [recorded(model, given[:, b : b + 1]) for b in range(texts)])
+
+
+class HeadsFirst(nn.Module):
+    """Raw heads (H · B, N, D), of whose making nothing can be seen."""
+
+    def __init__(self, by_hand=False):
+        super().__init__()
+        self.by_hand = by_hand
+
+    def forward(self, x):
+        made = heads_of(x).transpose(0, 1).flatten(0, 1)
+        made = torch.tensor(made.numpy().copy())
+        if self.by_hand:
+            return (made @ made.cos().mT / D**0.5).softmax(-1) @ made
+        return scaled_dot_product_attention(made, made.cos(), made)
+
+
+@pytest.mark.parametrize("by_hand", [False, True])
+def test_a_guess_that_is_wrong_is_refuted_and_shows_no_weights(by_hand):
+    model, x = HeadsFirst(by_hand), torch.randn(B, N, H * D)
+    recording = recorded(model, x)
+    assert recording[0].proof == "assumed"
+    assert recording.verify(model, x) == {"refuted": 1}
+    for [call] in recording.sequences:
+        assert call.proof == "refuted"
+        assert call.check.passed  # the numbers agree, in whatever order
+        with pytest.raises(RunError, match=r"not recorded truthfully.*axes=") as raised:
+            call.weights()
+        assert "\n" not in str(raised.value)
+    recording = recorded(model, x, axes={"*": "(h b) n d"})
+    assert recording.verify(model, x) == {"proved": 1}
+    for [call], one in zip(recording.sequences, heads_of(x), strict=True):
+        expected = (one @ one.cos().mT / D**0.5).softmax(-1)
+        torch.testing.assert_close(call.weights(), expected, atol=2e-6, rtol=0)
+
+
+def kept():
+    keep = torch.ones(B, N).bool()
+    keep[1, 5:] = False
+    keep[2, :2] = False
+    return keep
+
+
+@pytest.mark.parametrize("by_hand", [False, True])
+def test_padding_is_settled_by_texts_without_it(by_hand):
+    model = Model(by_hand, places=False)
+    recording = recorded(model, ids(), kept())
+    assert recording[0].why == f"{TEXTS}; {PADDED}"
+    assert recording.verify(model, {"ids": ids(), "mask": kept()}) == {"proved": 2}
+    alone = [recorded(model, text[real][None]) for text, real in zip(ids(), kept(), strict=True)]
+    same(recording, alone)
+
+
+class NeedsAll(Model):
+    """A model that takes texts of one length alone."""
+
+    def forward(self, ids, mask):
+        if ids.shape[1] != N:
+            raise ValueError(f"expected {N} tokens")
+        return super().forward(ids, mask)
+
+
+@pytest.mark.parametrize("model", [NeedsAll(places=False), Model()])  # or places move on
+def test_padding_that_a_model_needs_stays_a_guess(model):
+    recording = recorded(model, ids(), kept())
+    assert recording.verify(model, [ids(), kept()]) == {"assumed": 2}
+    said = f"{PADDED}; without it a text alone has other queries and keys"
+    assert [call.why for call in recording] == [said] * 2
+
+
+class Restless(Model):
+    """Everything that a pass may change: modes, buffers, and what is drawn."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm, self.drop = nn.BatchNorm1d(H * D), nn.Dropout(0.5)
+        self.register_buffer("count", torch.zeros(()))
+        self.generator = torch.Generator().manual_seed(5)
+
+    def forward(self, ids):
+        self.count += 1
+        torch.rand(3)
+        torch.rand(3, generator=self.generator)
+        made = super().forward(ids)
+        return self.drop(self.norm(made.mT))
+
+
+def test_everything_is_put_back_as_it_was():
+    model = Restless().eval()
+    recording = recorded(model, ids())
+    model.train()
+    model.blocks[0].eval()
+    model(ids())
+    state = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    modes = [module.training for module in model.modules()]
+    drawn = torch.get_rng_state(), model.generator.get_state()
+    assert recording.verify(model, ids()) == {"proved": 2}
+    assert [module.training for module in model.modules()] == modes
+    assert all(torch.equal(state[name], tensor) for name, tensor in model.state_dict().items())
+    assert torch.equal(torch.get_rng_state(), drawn[0])
+    assert torch.equal(model.generator.get_state(), drawn[1])
+    assert torch.is_grad_enabled()
+    assert all(parameter.grad is None for parameter in model.parameters())
+
+
+def test_after_an_error_everything_is_put_back_too():
+    model = Restless().eval()
+    recording = recorded(model, ids())
+    model.train()
+    count = model.count.clone()
+    with pytest.raises(ArgumentError):
+        recording.verify(model, ids().float())
+    assert model.training
+    assert torch.equal(model.count, count)
+    assert [call.why for call in recording] == [TEXTS] * 2
+
+
+def one_line(error, *words):
+    said = str(error.value)
+    assert all(word in said for word in (*words, "expected")), said
+    assert "\n" not in said
+
+
+def test_what_cannot_be_verified_is_one_line(tmp_path):
+    model = Model()
+    recording = recorded(model, ids())
+    loaded = heedful.load(recording.save(tmp_path / "r"))
+    for one in (loaded, from_attentions([torch.eye(N).expand(B, 1, N, N)])):
+        with pytest.raises(RunError) as error:
+            one.verify(model, ids())
+        one_line(error, "from a file or of given maps")
+    with heedful.record(model) as empty:
+        pass
+    with pytest.raises(RunError) as error:
+        empty.verify(model, ids())
+    one_line(error, "nothing was recorded")
+    for given in ([3], {"ids": "text"}, [], [ids().float()]):
+        with pytest.raises(ArgumentError) as error:
+            recording.verify(model, given)
+        one_line(error)
+    assert [call.why for call in recording] == [TEXTS] * 2
+
+
+def test_what_was_verified_goes_into_a_file(tmp_path):
+    model, x = HeadsFirst(), torch.randn(B, N, H * D)
+    wrong = recorded(model, x)
+    wrong.verify(model, x)
+    right = recorded(other := Model(), ids())
+    right.verify(other, ids())
+    for recording in (wrong, right):
+        again = heedful.load(recording.save(tmp_path / "r"))
+        for one, two in zip(recording.sequences, again.sequences, strict=True):
+            assert [repr(call) for call in one] == [repr(call) for call in two]
+    again = heedful.load(wrong.save(tmp_path / "r"))
+    with pytest.raises(RunError, match="not recorded truthfully"):
+        again.sequences[2][0].weights()
