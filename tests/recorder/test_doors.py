@@ -125,7 +125,10 @@ def counting(function, counts):
 @pytest.mark.parametrize("has_bias", [False, True])
 def test_a_mask_that_layers_share_is_looked_at_once_and_kept_once(is_view, has_bias, monkeypatch):
     counts = {}
-    for place, name in ((recognise, "_parts"), (importlib.import_module("heedful.recorder.record"), "layouts_of")):
+    for place, name in (
+        (recognise, "_parts"),
+        (importlib.import_module("heedful.recorder.record"), "layouts_of"),
+    ):
         monkeypatch.setattr(place, name, counting(getattr(place, name), counts))
     mask = added(torch.rand(B, 1, N, N + 2) < 0.6)
     mask[..., 1] = 0.0

@@ -187,7 +187,6 @@ def put(place, value):
         *(put("calls.0.index", one) for one in ("x", None, 0.5)),
         *(put("calls.0.inferred", one) for one in (3, None, ["texts"], {"texts": 3})),
         *(put("calls.0.against", one) for one in (3, None, ["0"], {"x": "wrong"})),
-        put("calls.0.check.where", 3),
         *(put("calls.0.kind", one) for one in ("other", 3)),
         *(put("calls.0.scale", one) for one in ("x", None)),
         *(put("calls.0.cap", one) for one in ("x", [])),

@@ -91,7 +91,7 @@ def _changed(role: Scores, step: Operation) -> Scores | Weights | None:
         return _added(role, step, other)
     if name in FILLS:
         hidden = _hidden(step)
-        return None if hidden is None else role.then("hide", *hidden)
+        return None if hidden is None else role.then(*hidden)
     if name == "tanh":
         return role.then("cap", 1.0, step.axes)
     if name == "exp":
@@ -159,7 +159,7 @@ def _total_of(role: Scores, other: Any, step: Operation) -> Total | None:
     return total if total is not None and total.of is role else None
 
 
-def _hidden(step: Operation) -> tuple[Tensor, list[Parts], Tensor] | None:
+def _hidden(step: Operation) -> tuple[str, Tensor, list[Parts], Tensor] | None:
     """True where an operation that fills in hides, and its mask; None where it does not hide."""
     if step.name == "masked_fill":
         mask, value = step.arguments[1:3]
@@ -170,7 +170,12 @@ def _hidden(step: Operation) -> tuple[Tensor, list[Parts], Tensor] | None:
     if not _hides(value):
         return None
     hidden = mask.detach().bool()
-    return ~hidden if place == 1 else hidden, step.axes, mask
+    kind = "fill" if _is_finite(value) else "hide"
+    return kind, ~hidden if place == 1 else hidden, step.axes, mask
+
+
+def _is_finite(value: Any) -> bool:
+    return bool(torch.as_tensor(value).isfinite().all())
 
 
 def _hides(value: Any) -> bool:

@@ -7,6 +7,7 @@ import math
 from torch import Tensor
 
 from heedful.ops.masks import Causal
+from heedful.recorder import even_rows
 from heedful.recorder.arrange import Order, aligned
 from heedful.recorder.axes import Axis, Part, Parts
 from heedful.recorder.owners import Sides
@@ -34,6 +35,10 @@ def fused(
         of_key = [of_key[0], None if of_key[1] is None else (*of_key[1], shared), *of_key[2:]]
     product = product_of(query, key.mT, of_query, [*of_key[:2], of_key[3], of_key[2]])
     made = _arranged(product, query, key, value, output, mask, scale, owning, group)
+    if made.mask is not None and made.mask.is_floating_point():
+        before = made.mask
+        made.query, made.mask = even_rows.added(made.query, made.mask)
+        made.source = made.source if made.mask is before else None
     made.mask = Causal(0) if is_causal else made.mask
     made.causal = is_causal or None
     made.door = "scaled_dot_product_attention"

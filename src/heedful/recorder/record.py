@@ -36,7 +36,7 @@ NOTHING = (
 )
 
 CHAINED = "queries and keys meet values through no softmax, as in linear attention"
-PADDING = "what is padding, by the name of an argument; the call's mask hides it"
+PADDING = "what is padding, by the name of an argument, or as no query sees it"
 
 
 @contextmanager

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable
 from types import FrameType, TracebackType
 from typing import Any, NamedTuple
 
@@ -35,28 +34,6 @@ class Frame(NamedTuple):
     keywords: dict[str, Any]
 
 
-class _Hook:
-    """A hook that a copy of a module shares with it: what is being recorded is not copied."""
-
-    def __init__(self, call: Callable[..., None]) -> None:
-        self.call = call
-        self.__name__ = "heedful"  # as those who take functions apart expect
-
-    def __call__(self, *arguments: Any) -> None:
-        self.call(*arguments)
-
-    def __deepcopy__(self, memo: dict) -> _Hook:
-        return self
-
-    def __reduce__(self) -> Any:
-        return _nothing, ()
-
-
-def _nothing() -> Callable[..., None]:
-    """What is left of a hook in a module that was pickled."""
-    return _Hook(lambda *arguments: None)
-
-
 class Running:
     """While entered, knows the innermost running module of a model, and the number of the pass.
 
@@ -82,8 +59,8 @@ class Running:
         for name, module in self.model.named_modules():
             if isinstance(module, torch.jit.ScriptModule):
                 continue  # takes no hooks of this kind, and what it calls is not seen either
-            enter = module.register_forward_pre_hook(_Hook(self._entering(name)), with_kwargs=True)
-            leave = module.register_forward_hook(_Hook(self._leave), always_call=True)
+            enter = module.register_forward_pre_hook(self._entering(name), with_kwargs=True)
+            leave = module.register_forward_hook(self._leaving(), always_call=True)
             self._handles += [enter, leave]
         return self
 
@@ -148,7 +125,7 @@ class Running:
             self._drop_ended()
             if not self.stack and torch._C._current_graph_task_id() == -1:
                 self._begin(name, module, arguments, keywords)
-            self.stack.append(Frame(name, module, sys._getframe(2), arguments, keywords))
+            self.stack.append(Frame(name, module, sys._getframe(1), arguments, keywords))
             self.ran.add(name)
 
         return enter
@@ -165,13 +142,17 @@ class Running:
             self._outer = set()
         self._outer.add(name)
 
-    def _leave(self, module: nn.Module, arguments: tuple, output: Any) -> None:
-        if threading.get_ident() != self._thread:
-            return
-        # a hook of somebody else may have raised before this module was pushed
-        if any(frame.module is module for frame in self.stack):
-            while self.stack.pop().module is not module:
-                pass
+    def _leaving(self):
+        # functions, for a model may copy a part of itself: these are shared, and methods copied
+        def leave(module: nn.Module, arguments: tuple, output: Any) -> None:
+            if threading.get_ident() != self._thread:
+                return
+            # a hook of somebody else may have raised before this module was pushed
+            if any(frame.module is module for frame in self.stack):
+                while self.stack.pop().module is not module:
+                    pass
+
+        return leave
 
 
 def _is_open(call: FrameType) -> bool:

@@ -98,7 +98,8 @@ def _flag(*parts: Part | None) -> bool | None:
 
 
 class Change(NamedTuple):
-    """What was done to scores: "scale", "add", "hide" (True = hidden), "keep" (0 hides), "cap".
+    """What was done to scores: "scale", "add", "hide" (True = hidden), "fill" (hidden by
+    a number that is finite), "keep" (0 hides), "cap".
 
     value: a number, or a tensor that broadcasts to the scores as they were viewed then.
     axes: the parts of that view.

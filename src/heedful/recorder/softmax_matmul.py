@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from heedful.recorder import even_rows
 from heedful.recorder.arrange import Atom, Order, aligned
 from heedful.recorder.axes import Parts
 from heedful.recorder.owners import Batch, Groups, Sides, owned
@@ -161,9 +162,21 @@ def _by_causes(
     seen.scale, seen.cap = changed.scale, changed.cap
     seen.mask, seen.bias = changed.mask, changed.bias
     seen.source = changed.source
+    if changed.is_finite:
+        _make_even(seen)
     seen.sinks = _sinks(scores, order, groups)
     seen.dropout = 0.5 if role.dropped else 0.0  # how much is not known
     return seen
+
+
+def _make_even(seen: Seen) -> None:
+    """Rows from which all keys are hidden by a number, as the model weighs them."""
+    before = seen.mask
+    if seen.mask.dtype == torch.bool:
+        seen.query, seen.mask, seen.bias = even_rows.filled(seen.query, seen.mask, seen.bias)
+    else:
+        seen.query, seen.mask = even_rows.added(seen.query, seen.mask)
+    seen.source = seen.source if seen.mask is before else None
 
 
 def _check_whole(meeting: Meeting, product: Product, order: Order) -> None:
@@ -241,15 +254,17 @@ class _Changed(NamedTuple):
     mask: Any
     bias: Tensor | None
     source: Tensor | None
+    is_finite: bool
 
 
 def _changed(scores: Scores, order: Order, groups: Groups) -> _Changed | None:
     """None where there is no place for it in `Causes`."""
     scale, factor, cap = 1.0, None, None
+    is_finite = False
     mask: Tensor | None = None
     bias: Tensor | None = None
     zeroed: Tensor | None = None
-    tables = [one for one in scores.changes if one.kind in ("add", "hide", "keep")]
+    tables = [one for one in scores.changes if one.kind in ("add", "hide", "fill", "keep")]
 
     def table(value: Tensor, axes: list[Parts]) -> Tensor:
         return aligned(value, axes, order, groups.all)[..., 0]
@@ -281,7 +296,8 @@ def _changed(scores: Scores, order: Order, groups: Groups) -> _Changed | None:
                 continue  # the same for all keys, which a softmax does not see
             value = value if isinstance(value, Tensor) else torch.full((1, 1, 1, 1), float(value))
             bias = value if bias is None else bias + value
-        elif kind == "hide":
+        elif kind in ("hide", "fill"):
+            is_finite = is_finite or kind == "fill"
             mask = ~value if mask is None else mask & ~value
         elif kind == "keep":
             zeroed = value == 0 if zeroed is None else zeroed | (value == 0)
@@ -291,9 +307,9 @@ def _changed(scores: Scores, order: Order, groups: Groups) -> _Changed | None:
         mask = ~zeroed if mask is None else mask & ~zeroed
         bias = bias.masked_fill(zeroed, 0.0)
     if mask is None:
-        mask, bias = bias, None
+        mask, bias, is_finite = bias, None, bias is not None
     source = tables[0].source if len(tables) == 1 else None
-    return _Changed(scale * (cap or 1.0), factor, cap, mask, bias, source)
+    return _Changed(scale * (cap or 1.0), factor, cap, mask, bias, source, is_finite)
 
 
 def _sinks(scores: Scores, order: Order, groups: Groups) -> Tensor | None:

@@ -1,0 +1,145 @@
+"""Tokens of the keys: those of the models that we know, each side its own, without padding."""
+
+import pytest
+import torch
+import transformers
+
+import heedful
+from heedful.models import GPT, GPTConfig, Seq2Seq, Seq2SeqConfig
+from heedful.recorder import kinds
+
+B, N = 2, 7
+IDS = torch.randint(3, 20, (B, N), generator=torch.Generator().manual_seed(2))
+KEEP = {
+    "right": torch.tensor([[True] * N, [True] * 4 + [False] * 3]),
+    "left": torch.tensor([[False] * 2 + [True] * 5, [True] * N]),
+}
+
+
+@pytest.fixture(scope="module")
+def pairs():
+    """An encoder with a decoder of transformers, and one of our own, with as long texts of each."""
+    config = transformers.T5Config(
+        d_model=16, d_kv=4, num_heads=2, num_layers=1, d_ff=24, vocab_size=20, pad_token_id=0,
+        decoder_start_token_id=1,
+    )  # fmt: skip
+    t5 = transformers.T5Model._from_config(config, attn_implementation="sdpa").eval()
+    return t5, Seq2Seq(Seq2SeqConfig(vocabulary=20, width=16, layers=1, heads=2)).eval()
+
+
+NAMES = [
+    ("input_ids", "decoder_input_ids", "attention_mask", "decoder_attention_mask"),
+    ("source", "target", "source_keep", "target_keep"),
+]
+WRITTEN = (IDS + 5) % 17 + 3
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_a_decoder_has_its_own_ids_and_never_those_of_the_encoder(pairs, which):
+    with heedful.record(model := pairs[which]) as recording:
+        model(**dict(zip(NAMES[which][:2], (IDS, WRITTEN), strict=True)))
+    for b, sequence in enumerate(recording.sequences):
+        assert [call.kind for call in sequence] == ["self", "causal", "cross"]
+        assert [call.proof for call in sequence] == ["proved"] * 3
+        assert torch.equal(sequence[0].ids, IDS[b])
+        assert torch.equal(sequence[1].ids, WRITTEN[b])
+        assert sequence[2].ids is None
+
+
+@pytest.mark.parametrize("side", KEEP)
+@pytest.mark.parametrize("which", [0, 1])
+def test_padding_is_cut_from_the_ids_as_from_the_map(pairs, which, side):
+    read, write = KEEP[side], KEEP[side].flip(0)
+    given = dict(zip(NAMES[which], (IDS, WRITTEN, read, write), strict=True))
+    with heedful.record(model := pairs[which]) as recording:
+        model(**given)
+    for b, (reads, writes, crosses) in enumerate(recording.sequences):
+        assert reads.ids.tolist() == IDS[b, read[b]].tolist()
+        assert writes.ids.tolist() == WRITTEN[b, write[b]].tolist()
+        assert crosses.ids is None
+        n, m = len(writes.ids), len(reads.ids)
+        assert [one.shape for one in (reads, writes, crosses)] == [(2, m, m), (2, n, n), (2, n, m)]
+        assert {one.proof for one in (reads, writes, crosses)} == {"proved"}
+
+
+def test_vectors_in_the_place_of_ids_have_none(pairs):
+    t5, _ = pairs
+    with heedful.record(t5) as recording:
+        t5(input_ids=IDS, decoder_inputs_embeds=torch.randn(B, N, 16))
+    assert torch.equal(recording[0].ids, IDS[0])
+    assert recording[1].ids is None
+    with heedful.record(t5) as recording:
+        t5(inputs_embeds=torch.randn(B, N, 16), decoder_input_ids=IDS)
+    assert recording[0].ids is None
+    assert torch.equal(recording[1].ids, IDS[0])
+
+
+@pytest.mark.parametrize("name", ["token_type_ids", "position_ids", "labels", "attention_mask"])
+def test_whole_numbers_of_other_names_are_no_ids(name):
+    config = transformers.BertConfig(
+        hidden_size=12, num_hidden_layers=1, num_attention_heads=3, intermediate_size=16,
+        vocab_size=20, max_position_embeddings=9,
+    )  # fmt: skip
+    model, marks = transformers.BertForTokenClassification(config).eval(), torch.ones_like(IDS)
+    with heedful.record(model) as recording:
+        model(inputs_embeds=torch.randn(B, N, 12), **{name: marks})
+    assert (recording[0].ids, recording[0].shape) == (None, (3, N, N))
+    with heedful.record(model) as recording:
+        model(**{name: marks, "input_ids": IDS})
+    assert [call.ids.tolist() for [call] in recording.sequences] == IDS.tolist()
+
+
+def test_ids_go_into_a_file_and_into_scores(tmp_path):
+    model = GPT(GPTConfig(vocabulary=9, context=N, width=12, layers=1, heads=3)).eval()
+    ids = torch.randint(3, 6, (3, N))  # every token comes again
+    with heedful.record(model) as recording:
+        model(ids)
+    recording = heedful.load(recording.save(tmp_path / "r"))
+    for [call], text in zip(recording.sequences, ids, strict=True):
+        assert call.ids.tolist() == text.tolist()
+        map_, before = call.weights().double(), text[:, None] == text
+        has_one = before.tril(-1).any(1)
+        duplicate = (map_ * before.tril(-1)).sum(-1)[:, has_one].mean(-1)
+        torch.testing.assert_close(kinds.scores(call)["duplicate"].double(), duplicate)
+
+
+SENSES = ["vision_tower", "visual", "image_encoder", "audio_tower", "speech", "preVision"]
+
+
+@pytest.fixture(scope="module")
+def clip():
+    """A model of transformers that sees as many patches as there are tokens."""
+    part = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 1}
+    part["num_attention_heads"] = 2
+    text = {"vocab_size": 20, "max_position_embeddings": 9, "eos_token_id": 2, "pad_token_id": 0}
+    sight = {"image_size": 4, "patch_size": 2}
+    config = transformers.CLIPConfig(
+        text_config=part | text, vision_config=part | sight, projection_dim=8
+    )
+    return transformers.CLIPModel._from_config(config, attn_implementation="sdpa").eval()
+
+
+@pytest.mark.parametrize("sense", SENSES)
+def test_a_part_that_sees_or_hears_has_neither_ids_nor_the_text(sense, clip, tmp_path, monkeypatch):
+    monkeypatch.setattr(clip, "_modules", {sense: clip.vision_model, **clip._modules})
+    ids = IDS[:, :5]
+    with heedful.record(clip) as recording:
+        clip(input_ids=ids, pixel_values=torch.randn(B, 3, 4, 4))
+    words = [[f"{token}" for token in text.tolist()] for text in ids]
+    recording.tokens = words
+    for one in (recording, heedful.load(recording.save(tmp_path / "r"))):
+        for b, calls in enumerate(one.sequences):
+            saw, read = sorted(calls, key=lambda call: call.name.startswith("text_model"))
+            assert saw.name == f"{sense}.encoder.layers.0.self_attn"
+            assert saw.shape == read.shape == (2, 5, 5)
+            assert (read.ids.tolist(), read.tokens) == (ids[b].tolist(), words[b])
+            assert (saw.ids, saw.tokens) == (None, None)
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_the_text_is_the_encoders_and_not_as_long_a_one_of_the_decoder(pairs, which):
+    with heedful.record(model := pairs[which]) as recording:
+        model(**dict(zip(NAMES[which][:2], (IDS, WRITTEN), strict=True)))
+    recording.tokens = words = [[f"{token}" for token in text.tolist()] for text in IDS]
+    for text, sequence in zip(words, recording.sequences, strict=True):
+        assert [call.tokens for call in sequence] == [text, None, None]
