@@ -56,7 +56,7 @@ def test_rows_below_one_come_out_as_they_came_in_from_a_file_too(tmp_path):
 
 
 class Gated(nn.Module):
-    """Attention by hand whose weights are given maps, of which softmax makes no more than a start."""
+    """Attention by hand whose weights are given maps, of which softmax makes the start."""
 
     def __init__(self, maps):
         super().__init__()

@@ -1,4 +1,4 @@
-"""`recording.verify`: each text of a batch alone settles whose rows are whose, and what is padding."""
+"""`recording.verify`: each text alone settles whose rows are whose, and what is padding."""
 
 import dataclasses
 from typing import Any
@@ -11,10 +11,11 @@ from torch.nn.functional import scaled_dot_product_attention
 import heedful
 from heedful.errors import ArgumentError, RunError
 from heedful.recorder import from_attentions
+from heedful.recorder.record import PADDING
 
 B, H, N, D = 4, 3, 7, 4
 TEXTS = "inferred: which of the 4 sequences is which of the 4 texts, by the order of the axes"
-PADDED = "inferred: what is padding, by the name of an argument; the call's mask hides it"
+PADDED = f"inferred: {PADDING}"
 
 
 def heads_of(x):

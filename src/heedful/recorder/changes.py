@@ -20,6 +20,7 @@ from heedful.recorder.scores import Scores, Sink, Total, Weights, is_same, lowes
 HANDS_ON = {"clone", "_to_copy", "copy", "view_as_real", "lift_fresh", "alias", "detach"}
 SOFTMAX = {"_softmax", "_safe_softmax", "softmax", "special_softmax"}
 LOG_SOFTMAX = {"_log_softmax", "log_softmax"}
+ROUNDING = 1e-4  # of the sum of a row that was divided by its sum
 FILLS = {"masked_fill", "where"}
 
 
@@ -56,6 +57,8 @@ class Operation(NamedTuple):
 def after_scores(role: Scores, step: Operation) -> Any:
     """The role of what an operation made of scores."""
     name = step.name
+    if not step.made.is_floating_point():
+        return None
     if name in HANDS_ON:
         return role
     if name in SOFTMAX | LOG_SOFTMAX:
@@ -197,9 +200,10 @@ def _beside(role: Scores, step: Operation) -> Scores | None:
     if len(pieces) != 2 or role.sink is not None or role.is_raised:
         return None
     column = pieces[1 - step.place]
-    if column.shape[dim] != 1 or column.ndim != len(step.axes) or not step.is_parameter(column):
-        return None
-    return replace(role, sink=Sink(column.detach(), step.axes, len(role.changes)))
+    if column.shape[dim] != 1 or column.ndim != len(step.axes) or step.role_of(column) is not None:
+        return None  # that of another key, it may be
+    is_sure = step.is_parameter(column)
+    return replace(role, sink=Sink(column.detach(), step.axes, len(role.changes), is_sure))
 
 
 def _total(role: Scores, step: Operation) -> Scores | None:
@@ -214,16 +218,28 @@ def _total(role: Scores, step: Operation) -> Scores | None:
 def _raised(role: Scores, step: Operation) -> Any:
     """e to the power of scores: hidden, or divided by the sum of its row."""
     other = step.other
-    if step.name == "div" and step.place == 0:
-        total = _total_of(role, other, step)
-        return None if total is None else Weights(role, step.axes, total.dim)
-    if step.name == "mul" and isinstance(other, Tensor) and not step.is_noise(other):
-        return role.then("hide", other.detach() == 0, step.axes) if _is_of_bits(other) else None
-    if step.name == "masked_fill" and _number(step.arguments[2]) == 0:
-        return role.then("hide", step.arguments[1].detach().bool(), step.axes)
     if step.given is not None and is_same(step.given, step.made):
         return role
+    if step.name in ("mul", "div") and isinstance(other, Tensor) and not step.is_noise(other):
+        if other.ndim and _is_of_bits(other):
+            return role.then("hide", other.detach() == 0, step.axes)
+        return _divided(role, step)
+    if step.name == "masked_fill" and _number(step.arguments[2]) == 0:
+        return role.then("hide", step.arguments[1].detach().bool(), step.axes)
     return replace(role, lost=role.lost or step.name)
+
+
+def _divided(role: Scores, step: Operation) -> Weights | None:
+    """Weights, where rows sum to one now, whatever they were divided by."""
+    dims = [dim for dim, parts in enumerate(step.axes) if parts]
+    for dim in reversed(dims):
+        total = step.made.detach().sum(dim=dim, dtype=torch.float32)
+        is_one = (total - 1).abs() <= ROUNDING
+        if bool(is_one.any()) and bool((is_one | ~(total > 0)).all()):
+            return Weights(
+                role if not role.is_raised else replace(role, is_raised=False), step.axes, dim
+            )
+    return None
 
 
 def _number(value: Any) -> float | None:
@@ -237,6 +253,8 @@ def after_weights(role: Weights, step: Operation) -> Weights | None:
     name, other = step.name, step.other
     if name in HANDS_ON:
         return role
+    if not step.made.is_floating_point():
+        return None
     if step.made.shape != torch.Size(_size(parts) for parts in step.axes):
         return None
     if role.is_logarithm:

@@ -9,8 +9,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from heedful.recorder.recognise import FAINT
-
 SWALLOWS = -1e8  # added to a score of ordinary size, nothing is left of the score in float32
 
 
@@ -37,13 +35,12 @@ def filled(
 def added(query: Tensor, table: Tensor) -> tuple[Tensor, Tensor]:
     """Where the same large number was added to all scores of a row; as `filled`.
 
-    A number that is not so large leaves the scores as they were.
+    A number that is not so large leaves the scores as they were, but for rounding: it is a bias.
     """
-    hidden = (table <= FAINT).all(dim=-1, keepdim=True) & table.isfinite().all(dim=-1, keepdim=True)
-    if not bool(hidden.any()):
+    even = (table <= SWALLOWS).all(dim=-1, keepdim=True) & table.isfinite().all(-1, keepdim=True)
+    if not bool(even.any()):
         return query, table
-    even = hidden & (table <= SWALLOWS).all(dim=-1, keepdim=True)
-    return _without(query, even), table.masked_fill(hidden, 0.0)
+    return _without(query, even), table.masked_fill(even, 0.0)
 
 
 def _without(query: Tensor, rows: Tensor) -> Tensor:

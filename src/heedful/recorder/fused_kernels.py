@@ -35,9 +35,9 @@ def fused(
         of_key = [of_key[0], None if of_key[1] is None else (*of_key[1], shared), *of_key[2:]]
     product = product_of(query, key.mT, of_query, [*of_key[:2], of_key[3], of_key[2]])
     made = _arranged(product, query, key, value, output, mask, scale, owning, group)
-    if made.mask is not None and made.mask.is_floating_point():
-        before = made.mask
-        made.query, made.mask = even_rows.added(made.query, made.mask)
+    before = made.mask
+    if isinstance(before, Tensor) and before.is_floating_point():
+        made.query, made.mask = even_rows.added(made.query, before)
         made.source = made.source if made.mask is before else None
     made.mask = Causal(0) if is_causal else made.mask
     made.causal = is_causal or None

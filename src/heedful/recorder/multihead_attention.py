@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -10,6 +11,7 @@ from torch import Tensor, nn
 
 from heedful.recorder.running import Frame
 from heedful.recorder.seen import Real, Seen
+from heedful.recorder.told_axes import Told
 
 DOOR = "nn.MultiheadAttention"
 SIGNATURE = inspect.signature(nn.MultiheadAttention.forward)
@@ -21,12 +23,24 @@ def is_one(module: nn.Module) -> bool:
     return isinstance(module, nn.MultiheadAttention) and forward is nn.MultiheadAttention.forward
 
 
+def told(frame: Frame, axes: int) -> Told | None:
+    """What the module that runs knows of scores of so many axes: texts before heads."""
+    query = _given(frame)["query"]
+    if axes not in (3, 4) or query.is_nested or query.ndim not in (2, 3):
+        return None
+    texts = 1 if query.ndim == 2 else query.shape[0 if frame.module.batch_first else 1]
+    letters = [["b"], ["h"], ["n"], ["d"]] if axes == 4 else [["b", "h"], ["n"], ["d"]]
+    return Told("as nn.MultiheadAttention has them", letters, texts)
+
+
+def _given(frame: Frame) -> dict[str, Any]:
+    return SIGNATURE.bind(frame.module, *frame.arguments, **frame.keywords).arguments
+
+
 def named(seen: Seen, frame: Frame) -> Seen:
     """The same call, with what the module that runs knows of it."""
-    given = SIGNATURE.bind(frame.module, *frame.arguments, **frame.keywords).arguments
-    heads = frame.module.num_heads
-    if seen.query.shape[1] == heads:  # as the module has them
-        seen.inferred = {}
+    given = _given(frame)
+    seen.inferred = {}
     seen.door = DOOR
     seen.cross = not _is_same(given["query"], given["key"])
     padding = given.get("key_padding_mask")

@@ -66,6 +66,8 @@ class Operations(TorchDispatchMode):
                 return function._op_dk(COMPOSITE, *arguments, **keywords)
         made = _as_without_a_mode(kind, function, arguments, keywords)
         if kind.is_view:
+            if arguments and isinstance(arguments[0], torch.nn.Parameter):
+                self.traced.of(arguments[0])  # which may be no parameter of this model
             return made
         try:
             with computing():

@@ -75,18 +75,16 @@ def owned(sides: Sides, order: Order, origins: Origins, batch: Batch, last: list
         batch: the texts.
         last: the atoms of the axis beside the keys, as the softmax had them: queries, if anything.
     """
-    queries, packed, is_guess = _asking(sides, order, last)
     beside = [*sides.shared, *sides.answering]
     flags = {atom: order.flag(atom) for atom in (*beside, *sides.asking)}
+    heads = [atom for atom in beside if flags[atom] is True]
+    if heads:  # beside them, axes that the inputs have are of images, rows of an alignment, frames
+        flags |= {atom: False for atom in flags if _is_given(atom, flags, origins)}
+    queries, packed, is_guess = _asking(sides, order, flags, last)
     positions = _axes_of(queries, origins)
     for atom in beside:  # windows are parts of the axis that queries are a part of
         if flags[atom] is None and positions & _axes_of([atom], origins):
             flags[atom] = False
-    heads = [atom for atom in beside if flags[atom] is True]
-    if heads:  # beside them, axes that the inputs have are of images, rows of an alignment, frames
-        flags |= {
-            atom: False for atom in (*beside, *sides.asking) if _is_given(atom, flags, origins)
-        }
     sequences = [atom for atom in beside if flags[atom] is False]
     unknown = [atom for atom in beside if flags[atom] is None]
     inferred = {}
@@ -97,14 +95,14 @@ def owned(sides: Sides, order: Order, origins: Origins, batch: Batch, last: list
             f"whether {sizes} are heads, queries or texts, by their places and sizes: no product "
             "with parameters was seen that made them"
         )
-        more, left = _guessed(unknown, sequences, order, origins, batch)
+        more, left = (unknown, []) if heads else _guessed(unknown, sequences, origins, batch)
         sequences, heads = sequences + more, left + heads
     heads = _by_number([*heads, *packed], origins)
     sequences, sure = _texts_first(sequences, origins, batch)
     total = math.prod(atom.size for atom in sequences)
     if batch.texts != 1 if total == 1 else not sure:
         inferred["texts"] = _how(total, batch)
-    follows = bool(sequences) and all(_is_of_texts(atom, origins, batch) for atom in sequences)
+    follows = bool(sequences) and all(is_of_texts(atom, origins, batch) for atom in sequences)
     return Groups(sequences, heads, queries, sides.keys, inferred, batch, follows)
 
 
@@ -119,7 +117,8 @@ def _is_given(atom: Atom, flags: dict[Atom, bool | None], origins: Origins) -> b
     return flags[atom] is None and bool(parts) and all(part.axis.given for part in parts)
 
 
-def _is_of_texts(atom: Atom, origins: Origins, batch: Batch) -> bool:
+def is_of_texts(atom: Atom, origins: Origins, batch: Batch) -> bool:
+    """Whether an axis was followed to that of the texts, in the inputs."""
     return batch.place is not None and _place(atom, origins) == batch.place
 
 
@@ -136,18 +135,20 @@ def beside_told(sequences: int, batch: Batch, is_known: bool) -> dict[str, str]:
     return {} if is_sure or is_part else {"texts": _how(sequences, batch)}
 
 
-def _asking(sides: Sides, order: Order, last: list[Atom]) -> tuple[list[Atom], list[Atom], bool]:
+def _asking(
+    sides: Sides, order: Order, flags: dict[Atom, bool | None], last: list[Atom]
+) -> tuple[list[Atom], list[Atom], bool]:
     """Queries, heads that stand among them, and whether that is a guess."""
     asking = sides.asking
-    features = [atom for atom in asking if order.flag(atom) is True]
+    features = [atom for atom in asking if flags[atom] is True]
     if asking and len(features) == len(asking):  # channels, where keys are features, too
         are_channels = all(order.flag(atom) is True for atom in sides.keys)
         return (asking, [], False) if are_channels else ([], asking, True)
-    rows = [atom for atom in asking if order.flag(atom) is False]
+    rows = [atom for atom in asking if flags[atom] is False]
     if len(rows) + len(features) == len(asking) or len(asking) == 1:
         return [atom for atom in asking if atom not in features], features, False
     M = math.prod(atom.size for atom in sides.keys)
-    unknown = [atom for atom in asking if order.flag(atom) is None]
+    unknown = [atom for atom in asking if flags[atom] is None]
     alike = [atom for atom in unknown if atom.size == M]
     beside = [atom for atom in asking if atom in last and atom not in features]
     queries = rows or (alike if len(alike) == 1 else beside) or unknown
@@ -155,7 +156,7 @@ def _asking(sides: Sides, order: Order, last: list[Atom]) -> tuple[list[Atom], l
 
 
 def _guessed(
-    unknown: list[Atom], sequences: list[Atom], order: Order, origins: Origins, batch: Batch
+    unknown: list[Atom], sequences: list[Atom], origins: Origins, batch: Batch
 ) -> tuple[list[Atom], list[Atom]]:
     """Of atoms of which nothing is known those of texts, by their sizes, and those of heads."""
     given = [atom for atom in unknown if _place(atom, origins) is not None]

@@ -149,8 +149,11 @@ class _Recorder:
 
     def owning(self) -> Owning:
         """What tells whose the axes are of the call that runs."""
-        inputs, name = self.running.inputs, self.running.name
-        return Owning(inputs.batch, told_of(self.options.axes, name, inputs.batch().texts))
+        inputs, name, frame = self.running.inputs, self.running.name, self.running.innermost
+        told = told_of(self.options.axes, name, inputs.batch().texts)
+        if told is None and multihead_attention.is_one(frame.module):
+            return Owning(inputs.batch, lambda axes: multihead_attention.told(frame, axes))
+        return Owning(inputs.batch, lambda axes: told)
 
     def miss(self, reason: str) -> None:
         """What runs had something like attention in it, and no map."""

@@ -96,9 +96,8 @@ class Roles:
         roles = [self.traced.role(one) for one in (left, right)]
         storage = self.traced.result(done.kind, done.arguments, done.keywords, views, done.made)
         kept = self.traced.keep(done.made, storage)
-        are_weights = [isinstance(role, Weights) and not role.is_logarithm for role in roles]
-        if any(are_weights):
-            if not all(are_weights):  # weights of weights are no map of one softmax
+        if any(isinstance(role, Weights) and not role.is_logarithm for role in roles):
+            if not all(map(_is_map, roles)):  # a map of a map is no map of one softmax
                 self._meet(roles, left, right, done.made)
         elif not any(view.storage.is_parameter for view in views[-2:]):
             product = product_of(left, right, *flow.factors(*views[-2:]))
@@ -165,6 +164,8 @@ class Roles:
         made = changes.after_scores(role, step)
         if isinstance(made, Weights):
             self.told.softmax(made)
+        elif isinstance(made, Scores) and made.is_raised and not role.is_raised and made.product:
+            self.told.chained(made.product)  # until it is divided by its sum
         return made
 
     def _alone(self, done: Done, kept: Kept) -> Weights | None:
@@ -181,15 +182,17 @@ class Roles:
 
     def _meet(self, roles: list[Any], left: Tensor, right: Tensor, made: Tensor) -> None:
         """Weights in a product: with values, if it adds up along their softmax."""
-        if isinstance(roles[0], Weights):
-            role, weights, value = roles[0], left, right
-        else:
-            role, weights, value, made = roles[1], right.mT, left.mT, made.mT
-        axes = self.traced.axes(weights)
-        if axes is not None and _are_same(axes[-1], role.over):
-            *batch, rows, columns = axes
-            of_value: list[Parts | None] = [*batch, columns, None]
-            self.told.met(Meeting(role, weights, axes, value, of_value, made, [*batch, rows, None]))
+        sides = ((roles[0], left, right, made), (roles[1], right.mT, left.mT, made.mT))
+        for role, weights, value, output in sides:
+            if not isinstance(role, Weights) or role.is_logarithm:
+                continue
+            axes = self.traced.axes(weights)
+            if axes is not None and _are_same(axes[-1], role.over):
+                *batch, rows, columns = axes
+                of_value: list[Parts | None] = [*batch, columns, None]
+                of_output: list[Parts | None] = [*batch, rows, None]
+                self.told.met(Meeting(role, weights, axes, value, of_value, output, of_output))
+                return
 
     def _weighed(
         self, role: Weights, weights: Tensor, axes: list[Parts], done: Done, at: int, kept: Kept
@@ -206,7 +209,10 @@ class Roles:
         kept.storage = stored(wider, made)
         mine = {part.axis for parts in axes for part in parts}
         value = value.detach().expand(made.shape)
-        return Weighing(role, weights.detach(), axes, value, wider, mine)
+        found = Weighing(role, weights.detach(), axes, value, wider, mine)
+        if not role.over:  # of one key there is nothing to add up
+            self._met_in(found, made, wider)
+        return found
 
     def _summed(self, role: Weighing, done: Done, axes: list[Parts]) -> None:
         """Each value times its weight, added up: over the keys, it is a product."""
@@ -216,17 +222,23 @@ class Roles:
         if more or not _are_same(axes[gone], role.weights.over):
             return
 
+        left = [dim for dim in range(len(axes)) if dim != gone]
+        output = done.made.reshape([role.value.shape[dim] for dim in left])
+        self._met_in(role, output, [axes[dim] for dim in left])
+
+    def _met_in(self, role: Weighing, output: Tensor, axes: list[Parts]) -> None:
         def known(several: list[Parts]) -> list[Parts | None]:
             mine = [all(part.axis in role.mine for part in parts) for parts in several]
             return [parts if own else None for parts, own in zip(several, mine, strict=True)]
 
-        left = [dim for dim in range(len(axes)) if dim != gone]
-        output = done.made.reshape([role.value.shape[dim] for dim in left])
-        of_output = known([axes[dim] for dim in left])
         value, of_value = _once(role.value, known(role.axes))
         self.told.met(
-            Meeting(role.weights, role.table, role.table_axes, value, of_value, output, of_output)
+            Meeting(role.weights, role.table, role.table_axes, value, of_value, output, known(axes))
         )
+
+
+def _is_map(role: Any) -> bool:
+    return isinstance(role, Weights) and role.scores.product is not None and not role.altered
 
 
 def _is_widened(role: Any, done: Done, one: Tensor) -> bool:

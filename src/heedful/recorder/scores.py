@@ -155,11 +155,13 @@ class Sink(NamedTuple):
     """A column beside the scores: its tensor (…, n, 1), and the axes of the view it was put to.
 
     after: how many changes the scores had before.
+    is_sure: whether it is a parameter, and no score of a key whose value is added apart.
     """
 
     value: Tensor
     axes: list[Parts]
     after: int
+    is_sure: bool
 
 
 @dataclass(eq=False)

@@ -7,7 +7,8 @@ by its causes and checked like any other. Where they are not, the weights themse
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import torch
@@ -16,12 +17,13 @@ from torch import Tensor
 from heedful.recorder import even_rows
 from heedful.recorder.arrange import Atom, Order, aligned
 from heedful.recorder.axes import Parts
-from heedful.recorder.owners import Batch, Groups, Sides, owned
+from heedful.recorder.owners import Batch, Groups, Sides, is_of_texts, owned
 from heedful.recorder.recognise import FAINT
 from heedful.recorder.scores import Product, Scores, Weights
 from heedful.recorder.seen import Seen, of_weights
 from heedful.recorder.told_axes import Told, grouped
 
+SINK = "that the column beside the keys is of no key: it is no parameter of the model's"
 DOOR, ALONE = "softmax and a product", "softmax and a product (weights alone)"
 
 
@@ -39,16 +41,18 @@ class Meeting(NamedTuple):
 
 @dataclass
 class Owning:
-    """What tells whose the axes of a call are: the texts of the pass, and the user's own word."""
+    """What tells whose the axes of a call are: the texts of the pass, and the user's own word.
 
-    texts: Any  # from the places of the queries in the inputs to a Batch
-    told: Told | None = None
+    texts: of the pass, by the places of the queries in the inputs.
+    told: what is told of scores of so many axes.
+    """
+
+    texts: Callable[[list[tuple[int, int]]], Batch]
+    told: Callable[[int], Told | None]
 
     def groups(self, sides_of: Any, order: Order, origins: dict, axes: list[Parts]) -> Groups:
         """The owners of all atoms of a call, whose softmax had these axes."""
         sides = sides_of()
-        if self.told is not None:
-            return grouped(self.told, sides, order, axes)
         batch = self.texts(
             [
                 part.axis.given
@@ -57,6 +61,11 @@ class Owning:
                 if part is not None and part.axis.given is not None
             ]
         )
+        told = self.told(len(axes))
+        if told is not None:
+            groups = grouped(told, sides, order, axes)
+            follows = all(is_of_texts(atom, origins, batch) for atom in groups.sequences)
+            return replace(groups, batch=batch, follows=follows and bool(groups.sequences))
         if _split_unknown(sides, order, batch):
             sides = sides_of()
         return owned(sides, order, origins, batch, _last(sides, order, axes))
@@ -165,17 +174,19 @@ def _by_causes(
     if changed.is_finite:
         _make_even(seen)
     seen.sinks = _sinks(scores, order, groups)
+    if scores.sink is not None and not scores.sink.is_sure:
+        seen.inferred = {**seen.inferred, "sinks": SINK}
     seen.dropout = 0.5 if role.dropped else 0.0  # how much is not known
     return seen
 
 
 def _make_even(seen: Seen) -> None:
     """Rows from which all keys are hidden by a number, as the model weighs them."""
-    before = seen.mask
-    if seen.mask.dtype == torch.bool:
-        seen.query, seen.mask, seen.bias = even_rows.filled(seen.query, seen.mask, seen.bias)
+    before: Any = seen.mask
+    if before.dtype == torch.bool:
+        seen.query, seen.mask, seen.bias = even_rows.filled(seen.query, before, seen.bias)
     else:
-        seen.query, seen.mask = even_rows.added(seen.query, seen.mask)
+        seen.query, seen.mask = even_rows.added(seen.query, before)
     seen.source = seen.source if seen.mask is before else None
 
 

@@ -57,7 +57,15 @@ def _parsed(pattern: str) -> Told:
     rest = re.sub(r"\([a-z ]+\)|[a-z]|\s", "", pattern)
     is_split = all(len(letter) == 1 for letter in flat)
     once = len(set(flat)) == len(flat)
-    if rest or not is_split or not once or not {"n", "d"} <= set(flat) or ["d"] not in letters:
+    is_spaced = re.fullmatch(r"(\([a-z ]+\)|[a-z])( (\([a-z ]+\)|[a-z]))*", pattern.strip())
+    if (
+        rest
+        or not is_spaced
+        or not is_split
+        or not once
+        or not {"n", "d"} <= set(flat)
+        or ["d"] not in letters
+    ):
         raise ArgumentError(
             f"axes {pattern!r}",
             expected="each axis of the queries by its letter, each letter once, with n and d, "

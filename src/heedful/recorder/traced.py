@@ -11,6 +11,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from heedful.recorder import flow
 from heedful.recorder.axes import Axis, Part, Parts, Storage, View, fresh, place, written
 
+has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
 COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
 WHOLE = {"linear", "layer_norm", "rms_norm"}  # composites that need not be taken apart
 VIEWS = {"_unsafe_view", "_reshape_alias"}
@@ -64,7 +65,8 @@ def _learned(function: Any) -> Kind:
         base,
         is_view=(bool(told) and not in_place) or name in VIEWS,
         is_in_place=in_place,
-        is_composite=function.has_kernel_for_dispatch_key(COMPOSITE) and name not in WHOLE,
+        # and not one of Python alone, which is no kernel of torch's and may draw otherwise
+        is_composite=has_kernel(function.name(), COMPOSITE) and name not in WHOLE,
         is_pointwise=is_pointwise,
         rule=flow.rule_of(base, is_pointwise),
         parameters=tuple(one.name for one in function._schema.arguments),
@@ -122,7 +124,7 @@ class Traced:
         key = tensor.untyped_storage()._cdata
         kept = self._kept.get(key)
         if kept is None:
-            is_parameter = key in self.parameters
+            is_parameter = key in self.parameters or isinstance(tensor, torch.nn.Parameter)
             kept = self.keep(tensor, Storage(fresh(tensor), is_parameter=is_parameter))
         return kept
 
