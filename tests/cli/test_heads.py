@@ -298,7 +298,9 @@ def test_each_side_of_an_encoder_decoder_has_its_own_tokens(reads, writes, is_su
 
 def test_all_columns_of_an_encoder_decoder_fit_into_80_cells():
     row = {"call": 0, "forward": 0, "attention": "causal", "layer": 11, "head": 11}
-    row |= {"kind": "duplicate", "proof": "proved"} | dict.fromkeys(NUMBERS, 0.5) | {"distance": 12.34}
+    row |= (
+        {"kind": "duplicate", "proof": "proved"} | dict.fromkeys(NUMBERS, 0.5) | {"distance": 12.34}
+    )
     shown = Console(file=io.StringIO(), width=80)
     shown.print(_listed([row, row | {"attention": "cross", "head": 10}], None))
     header, *lines = shown.file.getvalue().splitlines()

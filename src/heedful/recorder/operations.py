@@ -61,7 +61,8 @@ class Operations(TorchDispatchMode):
         if not self.here():
             return function(*arguments, **keywords)
         kind = kind_of(function)
-        if kind.is_composite:  # which comes apart above us, but for inference mode
+        # which comes apart above us, but for inference mode; tensors of other kinds do it themselves
+        if kind.is_composite and torch.is_inference_mode_enabled() and not types:
             with self:
                 return function._op_dk(COMPOSITE, *arguments, **keywords)
         made = _as_without_a_mode(kind, function, arguments, keywords)

@@ -75,6 +75,7 @@ def owned(sides: Sides, order: Order, origins: Origins, batch: Batch, last: list
         batch: the texts.
         last: the atoms of the axis beside the keys, as the softmax had them: queries, if anything.
     """
+    sides = _with_queries(sides, order, origins, batch)
     beside = [*sides.shared, *sides.answering]
     flags = {atom: order.flag(atom) for atom in (*beside, *sides.asking)}
     heads = [atom for atom in beside if flags[atom] is True]
@@ -104,6 +105,20 @@ def owned(sides: Sides, order: Order, origins: Origins, batch: Batch, last: list
         inferred["texts"] = _how(total, batch)
     follows = bool(sequences) and all(is_of_texts(atom, origins, batch) for atom in sequences)
     return Groups(sequences, heads, queries, sides.keys, inferred, batch, follows)
+
+
+def _with_queries(sides: Sides, order: Order, origins: Origins, batch: Batch) -> Sides:
+    """Of one text, an axis along which keys are only repeated is of queries, if nothing else is."""
+    if sides.asking or batch.texts != 1:
+        return sides
+    repeated = [
+        atom
+        for atom in sides.shared
+        if order.flag(atom) is not True
+        and {part.axis.is_copy for part in origins.get(atom.axis, ()) if part} == {True, False}
+    ]
+    shared = [atom for atom in sides.shared if atom not in repeated]
+    return sides._replace(shared=shared, asking=repeated)
 
 
 def _axes_of(atoms: list[Atom], origins: Origins) -> set[Axis]:

@@ -336,6 +336,8 @@ def _sinks(scores: Scores, order: Order, groups: Groups) -> Tensor | None:
 def _alone(meeting: Meeting, order: Order, keys: Parts, axes: list[Parts], owning: Owning) -> Seen:
     """The weights themselves, as they met their values."""
     role = meeting.role
+    if not keys:
+        raise TypeError("one key alone, whose weight is 1")
     if role.altered.startswith("another softmax"):
         raise TypeError(f"{role.altered} before it meets values: no map of one softmax")
     origins = role.origins if role.scores.product is None else role.scores.product.origins

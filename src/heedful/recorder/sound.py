@@ -29,7 +29,10 @@ def check(capture: Capture) -> None:
     _hold(all(numbered) and is_whole(capture.forward), f"the layer, number or pass {of}")
     inferred = capture.inferred
     told = isinstance(inferred, dict) and all(isinstance(how, str) for how in inferred.values())
-    _hold(told and all(map(is_whole, capture.against)), f"what proves {of}")
+    inside = all(is_whole(at) and 0 <= at < len(capture.layouts) for at in capture.against)
+    counted = all(one is None or is_whole(one) for one in (capture.texts, capture.texts_dim))
+    _hold(told and inside and counted, f"what proves {of}")
+    _hold(isinstance(capture.check.where, str), f"the certificate {of}")
     _hold(capture.kind in KINDS, f"the kind {capture.kind!r} {of}")
     _hold(_is_number(capture.scale), f"the scale {of}")
     _hold(capture.cap is None or _is_number(capture.cap), f"the cap {of}")

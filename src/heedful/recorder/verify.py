@@ -39,6 +39,11 @@ def verify(captures: list[Capture], model: nn.Module, inputs: Any, run: Run) -> 
         ArgumentError: inputs of which no batch is known, or which the model does not take.
     """
     arguments, keywords = _called(inputs)
+    if not any(isinstance(one, Tensor) and one.ndim for one in _leaves((arguments, keywords))):
+        raise ArgumentError(
+            f"inputs of type {type(inputs).__name__} with no tensor in them",
+            expected="what the model was called with: keywords in a dictionary, or a list",
+        )
     first = [one for one in captures if one.forward == min(one.forward for one in captures)]
     told = [one.texts for one in first if one.texts] + [Inputs(model, arguments, keywords).texts]
     batch = next((texts for texts in told if texts), None)
@@ -49,6 +54,7 @@ def verify(captures: list[Capture], model: nn.Module, inputs: Any, run: Run) -> 
         )
     given = arguments, keywords
     with undisturbed(model), torch.no_grad():
+        _check_repeated(first, given, run)
         dim = _settle(first, batch, given, run)
         for capture in first:
             if "padding" in capture.inferred and "texts" not in capture.inferred:
@@ -65,7 +71,11 @@ def _called(inputs: Any) -> tuple[tuple, dict[str, Any]]:
 def undisturbed(model: nn.Module) -> Iterator[None]:
     """In evaluation mode, after which everything is as it was: modes, buffers, random states."""
     modes = {module: module.training for module in model.modules()}
-    buffers = [(one, one.detach().clone()) for one in model.buffers()]
+    buffers = [
+        (module, name, one, None if one is None else one.detach().clone())
+        for module in model.modules()
+        for name, one in module._buffers.items()
+    ]
     drawn = [
         (one, one.get_state())
         for module in model.modules()
@@ -79,11 +89,51 @@ def undisturbed(model: nn.Module) -> Iterator[None]:
     finally:
         for module, mode in modes.items():
             module.training = mode
-        for buffer, before in buffers:
-            with torch.no_grad():
-                buffer.copy_(before)
+        for module, name, buffer, before in buffers:
+            module._buffers[name] = buffer  # a pass may have put another one in its place
+            if buffer is not None and before is not None:
+                with torch.no_grad():
+                    buffer.copy_(before)
         for generator, state in drawn:
             generator.set_state(state)
+
+
+def _ran(run: Run, given: Any) -> list[Capture]:
+    """The calls of a pass.
+
+    Raises:
+        ArgumentError: inputs that the model does not take.
+    """
+    try:
+        return run(*given)
+    except HeedfulError:
+        raise
+    except Exception as error:
+        raise ArgumentError(
+            f"inputs with which the model ends in {type(error).__name__}: {error}",
+            expected="what it was called with, with one row for each text",
+        ) from error
+
+
+def _check_repeated(captures: list[Capture], given: Any, run: Run) -> None:
+    """Refuse inputs with which the model does not do what was recorded.
+
+    Raises:
+        ArgumentError: other inputs, or a pass that was not in evaluation mode.
+    """
+    again = _matched(_ran(run, given), captures)
+    for capture, one in zip(captures, again, strict=True):
+        same = one is not None and len(one.query) == len(capture.query)
+        if (
+            one is None
+            or not same
+            or not all(_agree(capture, at, one, at) for at in range(len(capture.query)))
+        ):
+            raise ArgumentError(
+                f"inputs with which {capture.name} does something else than was recorded",
+                expected="the inputs of the pass that was recorded",
+                cause="other inputs, or a pass in training mode, whose dropout is not repeated",
+            )
 
 
 def _settle(captures: list[Capture], batch: int, given: Any, run: Run) -> int:
@@ -96,21 +146,23 @@ def _settle(captures: list[Capture], batch: int, given: Any, run: Run) -> int:
     dims = tuple(told) if len(told) == 1 else (0, 1)
     sizes = {dim: _has(given, batch, dim) for dim in dims if dim is not None}
     tried: list[tuple[int, int, list[str]]] = []
-    for dim in [dim for dim, has in sizes.items() if has] or [0]:
+    if not any(sizes.values()):
+        raise ArgumentError(
+            f"inputs in which no tensor has {batch} rows",
+            expected=f"the inputs of the pass that was recorded, of {batch} texts",
+        )
+    for dim in [dim for dim, has in sizes.items() if has]:
         try:
-            alone = [_matched(run(*_parts(given, batch, b, dim)), captures) for b in range(batch)]
-        except HeedfulError:
-            raise
-        except Exception as error:
+            alone = [
+                _matched(_ran(run, _parts(given, batch, b, dim)), captures) for b in range(batch)
+            ]
+        except ArgumentError as error:
             failed = error
             continue
         differ = [_differ(one, [each[i] for each in alone]) for i, one in enumerate(captures)]
         tried.append((sum(map(bool, differ)), dim, differ))
     if not tried:
-        raise ArgumentError(
-            f"one text alone ends in {type(failed).__name__}: {failed}",
-            expected="inputs with one row for each text",
-        ) from failed
+        raise failed
     _, dim, differ = min(tried)
     for capture, why in zip(captures, differ, strict=True):
         if not why and len(tried) == 1:
@@ -127,8 +179,14 @@ def _has(value: Any, batch: int, dim: int) -> bool:
     """Whether some tensor has an axis of so many texts there."""
     if isinstance(value, Tensor):
         return value.ndim > dim and value.shape[dim] == batch
-    inner = value.values() if isinstance(value, dict) else value
-    return isinstance(value, dict | list | tuple) and any(_has(one, batch, dim) for one in inner)
+    return any(isinstance(one, Tensor) and _has(one, batch, dim) for one in _leaves(value))
+
+
+def _leaves(value: Any) -> list[Any]:
+    """Everything in the inputs, however deep."""
+    found: list[Any] = []
+    mapped(value, lambda one: found.append(one) or one)  # type: ignore[func-returns-value]
+    return found
 
 
 def _parts(value: Any, batch: int, b: int, dim: int) -> Any:
@@ -199,8 +257,8 @@ def _unpad(capture: Capture, batch: int, given: Any, dim: int, run: Run) -> None
     for b in range(batch):
         keys = capture.layouts[b].keys
         try:
-            calls = run(*_trimmed(_parts(given, batch, b, dim), M, keys, dim))
-        except Exception:  # of the model's own, which wants all of its inputs
+            calls = _ran(run, _trimmed(_parts(given, batch, b, dim), M, keys, dim))
+        except ArgumentError:  # of a model that wants all of its inputs
             break
         alone = next((one for one in calls if one.name == capture.name), None)
         if alone is None or len(capture.query) != batch or not _agree(capture, b, alone, 0):
