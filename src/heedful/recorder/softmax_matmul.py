@@ -141,11 +141,12 @@ def _by_causes(
     if product is None or scores.lost or role.altered:
         return None
     wanted = {part.axis for part in keys}
-    if wanted <= {part.axis for part in product.columns}:
+    # one key has no axis: then it is the side that has none
+    if wanted <= {part.axis for part in product.columns} and (wanted or not product.columns):
         asking, answering, query, key = (
             product.rows, product.columns, product.left, product.right.mT,
         )  # fmt: skip
-    elif wanted <= {part.axis for part in product.rows}:
+    elif wanted <= {part.axis for part in product.rows} and (wanted or not product.rows):
         asking, answering, query, key = (
             product.columns, product.rows, product.right.mT, product.left,
         )  # fmt: skip
