@@ -79,8 +79,8 @@ def owned(sides: Sides, order: Order, origins: Origins, batch: Batch, last: list
     beside = [*sides.shared, *sides.answering]
     flags = {atom: order.flag(atom) for atom in (*beside, *sides.asking)}
     heads = [atom for atom in beside if flags[atom] is True]
-    if heads:  # beside them, axes that the inputs have are of images, rows of an alignment, frames
-        flags |= {atom: False for atom in flags if _is_given(atom, flags, origins)}
+    if heads:  # of the last product: whatever else there is stood beside it
+        flags = {atom: bool(flag) for atom, flag in flags.items()}
     queries, packed, is_guess = _asking(sides, order, flags, last)
     positions = _axes_of(queries, origins)
     for atom in beside:  # windows are parts of the axis that queries are a part of
@@ -96,7 +96,7 @@ def owned(sides: Sides, order: Order, origins: Origins, batch: Batch, last: list
             f"whether {sizes} are heads, queries or texts, by their places and sizes: no product "
             "with parameters was seen that made them"
         )
-        more, left = (unknown, []) if heads else _guessed(unknown, sequences, origins, batch)
+        more, left = _guessed(unknown, sequences, origins, batch)
         sequences, heads = sequences + more, left + heads
     heads = _by_number([*heads, *packed], origins)
     sequences, sure = _texts_first(sequences, origins, batch)
@@ -124,12 +124,6 @@ def _with_queries(sides: Sides, order: Order, origins: Origins, batch: Batch) ->
 def _axes_of(atoms: list[Atom], origins: Origins) -> set[Axis]:
     """Which axes atoms are parts of, where that was followed."""
     return {part.axis for atom in atoms for part in origins.get(atom.axis, ()) if part is not None}
-
-
-def _is_given(atom: Atom, flags: dict[Atom, bool | None], origins: Origins) -> bool:
-    """Whether nothing is known of an atom but that the inputs have its axis."""
-    parts = [part for part in origins.get(atom.axis, ()) if part is not None]
-    return flags[atom] is None and bool(parts) and all(part.axis.given for part in parts)
 
 
 def is_of_texts(atom: Atom, origins: Origins, batch: Batch) -> bool:
