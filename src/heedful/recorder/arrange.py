@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
@@ -50,11 +51,11 @@ class Order:
         for part in parts:
             first, end = part.step, part.step * part.size
             chain = sorted(e for e in self._ends[part.axis] if first <= e <= end)
-            if any(outer % inner for inner, outer in zip(chain, chain[1:], strict=False)):
+            if any(outer % inner for inner, outer in itertools.pairwise(chain)):
                 raise TypeError("views that take an axis apart in ways that do not fit")
             made += [
                 Atom(part.axis, inner, outer // inner)
-                for inner, outer in reversed(list(zip(chain, chain[1:], strict=False)))
+                for inner, outer in reversed(list(itertools.pairwise(chain)))
             ]
         return made
 
@@ -68,8 +69,8 @@ def aligned(
 ) -> Tensor:
     """A tensor with an axis for each group of atoms, 1 where it has none of them, and one more.
 
-    That is of axes of which None is told, such as the width. The tensor may have fewer axes than told, or some
-    of size 1, where it broadcasts. A view, where its strides allow.
+    That is of axes of which None is told, such as the width. The tensor may have fewer axes than
+    told, or some of size 1, where it broadcasts. A view, where its strides allow.
     """
     axes = axes[len(axes) - tensor.ndim :]
     present: list[Atom | None] = []

@@ -8,6 +8,7 @@ type (complex numbers, say) have other units.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -171,11 +172,11 @@ def common(size: int, several: Sequence[Parts | None]) -> list[Atom]:
             end *= part.size
             ends.add(end)
     chain = sorted(ends)
-    if any(outer % inner for inner, outer in zip(chain, chain[1:], strict=False)):
+    if any(outer % inner for inner, outer in itertools.pairwise(chain)):
         return [Atom(size, (None,) * len(several))]
     atoms = [
         Atom(outer // inner, tuple(_digits(parts, inner, outer) for parts in several))
-        for inner, outer in zip(chain, chain[1:], strict=False)
+        for inner, outer in itertools.pairwise(chain)
     ]
     return atoms[::-1]
 

@@ -25,10 +25,12 @@ class Call:
     """What a head of attention looked at, from what it was computed from; H heads, N × M.
 
     `name` is that of the module, `layer` the number of its block as the name has it (else None),
-    `index` that of the call, `forward` the number of the forward pass, `kind` "self", "causal" or "cross", `ids` (M,) the tokens of the keys and `tokens` their text,
-    where they are known. `chosen` are the model's numbers of the heads where `record` was told
-    which to keep. `proof` says how much of it is certain, and `why` what is not. Every statistic is defined in `heedful.ops.statistics`; with `head`, the model's
-    number of one, it is that head's alone, without it all heads' (H, …).
+    `index` that of the call, `forward` the number of the forward pass, `kind` "self", "causal" or
+    "cross", `ids` (M,) the tokens of the keys and `tokens` their text, where they are known.
+    `chosen` are the model's numbers of the heads where `record` was told which to keep. `proof`
+    says how much of it is certain, and `why` what is not. Every statistic is defined in
+    `heedful.ops.statistics`; with `head`, the model's number of one, it is that head's alone,
+    without it all heads' (H, …).
     """
 
     name: str

@@ -28,10 +28,11 @@ class Capture:
     """A call as it is kept: copies, which nothing that runs later can change.
 
     `layouts` has one for each sequence of the batch; `check` says how the call proved itself;
-    `layer` is the model's own number of the block, `index` that of the call; `heads` are the model's
-    numbers of those that were kept, None where all were. `inferred` is what of its axes is a guess,
-    and how it was made, `against` what `verify` found to be wrong with a sequence, `texts` how many
-    the pass had, and `texts_dim` along which axis of its inputs. `intact()` raises where the file that it was read from is damaged.
+    `layer` is the model's own number of the block, `index` that of the call; `heads` are the
+    model's numbers of those that were kept, None where all were. `inferred` is what of its axes is
+    a guess, and how it was made, `against` what `verify` found to be wrong with a sequence, `texts`
+    how many the pass had, and `texts_dim` along which axis of its inputs. `intact()` raises where
+    the file that it was read from is damaged.
     """
 
     name: str

@@ -5,6 +5,7 @@ Views need no rule (see `axes`). Where there is no rule here, the result's axes 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
@@ -282,7 +283,7 @@ def steps_between(pieces: Sequence[Tensor], view: View) -> Parts | None:
     """What tells pieces apart that are one storage at equal distances, as `split` gives them."""
     first = pieces[0]
     offsets = [piece.storage_offset() * piece.element_size() for piece in pieces]
-    distances = {after - before for before, after in zip(offsets, offsets[1:], strict=False)}
+    distances = {after - before for before, after in itertools.pairwise(offsets)}
     one = first.untyped_storage()._cdata
     alike = all(
         piece.shape == first.shape

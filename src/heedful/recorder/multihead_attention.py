@@ -1,4 +1,4 @@
-"""What torch's `nn.MultiheadAttention` tells of a call that runs in it: its axes and its padding."""
+"""What `nn.MultiheadAttention` tells of a call that runs in it: its axes and its padding."""
 
 from __future__ import annotations
 

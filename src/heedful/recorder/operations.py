@@ -61,7 +61,7 @@ class Operations(TorchDispatchMode):
         if not self.here():
             return function(*arguments, **keywords)
         kind = kind_of(function)
-        # which comes apart above us, but for inference mode; tensors of other kinds do it themselves
+        # it comes apart above us, but for inference mode; tensors of other kinds do that themselves
         if kind.is_composite and torch.is_inference_mode_enabled() and not types:
             with self:
                 return function._op_dk(COMPOSITE, *arguments, **keywords)

@@ -230,7 +230,7 @@ class Recording(Sequence):
         return alone._captures
 
     def certificate(self) -> list[tuple[str, Check]]:
-        """How far recomputed rows were from the model's own output, and what is proved, for each call.
+        """For each call, how far recomputed rows were from the model's own, and what is proved.
 
         Of a batch of which some sequence is refuted, the call is.
         """

@@ -1,4 +1,4 @@
-"""Whose rows are whose, shown by running each text of a batch alone: its queries and keys come back.
+"""Whose rows are whose: each text of a batch runs alone, and its queries and keys come back.
 
 A text alone has its own rows and no others', so that an order of axes that was guessed wrongly, or
 a padding that is none, cannot agree.

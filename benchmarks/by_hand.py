@@ -1,0 +1,131 @@
+"""What it costs to record a model that writes its attention by hand.
+
+    python benchmarks/by_hand.py [--rounds 9]
+
+A GPT of six blocks, width 256, eight heads, whose weights are masked_fill, softmax and two products
+in Python, on 512 tokens: plain and recorded in turns. Then one layer on 4,096 tokens: the peak of
+memory of a pass, plain and recorded, each in a process of its own; the record itself has no N × M.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import resource
+import statistics
+import time
+
+import torch
+from torch import Tensor, nn
+
+import heedful
+
+WIDTH, HEADS = 256, 8
+
+
+class Attention(nn.Module):
+    """As nanoGPT has it without a fused kernel."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.qkv, self.out = nn.Linear(WIDTH, 3 * WIDTH), nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, N, width), causal."""
+        B, N, _ = x.shape
+        q, k, v = (t.view(B, N, HEADS, -1).transpose(1, 2) for t in self.qkv(x).split(WIDTH, 2))
+        scores = (q @ k.transpose(-2, -1)) * (WIDTH // HEADS) ** -0.5
+        hidden = torch.tril(torch.ones(N, N)) == 0
+        weights = scores.masked_fill(hidden, float("-inf")).softmax(-1)
+        return self.out((weights @ v).transpose(1, 2).contiguous().view(B, N, WIDTH))
+
+
+class Block(nn.Module):
+    """Attention and a feed-forward layer, each after its norm."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.attend, self.first, self.second = Attention(), nn.LayerNorm(WIDTH), nn.LayerNorm(WIDTH)
+        self.forth = nn.Sequential(
+            nn.Linear(WIDTH, 4 * WIDTH), nn.GELU(), nn.Linear(4 * WIDTH, WIDTH)
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, N, width)."""
+        x = x + self.attend(self.first(x))
+        return x + self.forth(self.second(x))
+
+
+def model(layers: int) -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(*(Block() for _ in range(layers))).eval()
+
+
+@torch.no_grad()
+def costs(texts: int, rounds: int) -> float:
+    gpt, x = model(6), torch.randn(texts, 512, WIDTH)
+    seconds: dict[str, list[float]] = {"plain": [], "recorded": []}
+    expected = gpt(x)
+    for _ in range(rounds):
+        began = time.perf_counter()
+        gpt(x)
+        seconds["plain"].append(time.perf_counter() - began)
+        began = time.perf_counter()
+        with heedful.record(gpt) as recording:
+            output = gpt(x)
+        seconds["recorded"].append(time.perf_counter() - began)
+    if not torch.equal(output, expected) or len(recording) != 6:
+        raise SystemExit("a recorded model gives another output, or not all calls")
+    plain, recorded = (statistics.median(found) for found in seconds.values())
+    print(f"{texts} × 512 tokens: plain {1e3 * plain:6.0f} ms, recorded {1e3 * recorded:6.0f} ms")
+    return recorded / plain
+
+
+@torch.no_grad()
+def _pass(is_recorded: bool, pipe) -> None:
+    gpt, x = model(1), torch.randn(1, 4096, WIDTH)
+    gpt(x[:, :64])
+    if is_recorded:
+        with heedful.record(gpt) as recording:
+            gpt(x)
+        call = recording[0]
+        pipe.send((_peak(), call.causes.query.nbytes + call.causes.key.nbytes))
+    else:
+        gpt(x)
+        pipe.send((_peak(), 0))
+
+
+def _peak() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def peak(is_recorded: bool) -> tuple[int, int]:
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    process = context.Process(target=_pass, args=(is_recorded, theirs))
+    process.start()
+    found = ours.recv()
+    process.join()
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=9)
+    rounds = parser.parse_args().rounds
+    for texts in (4, 1):
+        verdict(f"recorded / plain, {texts} × 512 tokens", costs(texts, rounds), 1.3)
+    (plain, _), (recorded, kept) = peak(False), peak(True)
+    map_ = HEADS * 4096**2 * 4
+    peaks = f"{plain / 1e6:,.0f} MB plain, {recorded / 1e6:,.0f} MB recorded"
+    print(f"4,096 tokens, one layer: peak {peaks}")
+    print(f"the record: {kept / 1e6:.1f} MB; the maps of all heads would be {map_ / 1e6:,.0f} MB")
+    verdict("memory beyond its own, in maps of all heads", (recorded - plain) / map_, 0.25)
+
+
+def verdict(name: str, figure: float, bar: float) -> None:
+    print(f"{name:48}{figure:9.3f}    bar {bar:g}: {'met' if figure <= bar else 'missed'}")
+
+
+if __name__ == "__main__":
+    main()
