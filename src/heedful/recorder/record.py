@@ -118,7 +118,7 @@ class _Recorder:
         self.claimed = False
         self._calls = 0
         self._softmaxes: list[tuple[str, list[tuple]]] = []
-        self._chained: dict[Product, str] = {}
+        self._chained: dict[object, str] = {}
         self._lengths: dict[str, tuple[int, int]] = {}  # keys, and pass, of a module's last call
         self._before: dict[str, Before | None] = {}  # and what it told of padding
         self._forget()
@@ -164,14 +164,14 @@ class _Recorder:
         """A softmax of queries and keys, whose weights meet values later."""
         product = weights.scores.product
         if product is not None:
-            self._chained.pop(product, None)
+            self._chained.pop(product.token, None)
         if product is not None and self.is_wanted():
             self._softmaxes.append((self.running.name, weights.met))
 
     def _chained_here(self, product: Product) -> None:
         """A product of a product, which is attention if a softmax follows, and has no map else."""
         if self.is_wanted():
-            self._chained[product] = self.running.name
+            self._chained[product.token] = self.running.name
 
     def end(self, model: nn.Module) -> None:
         """Say what ran and was not recorded."""

@@ -56,6 +56,7 @@ class Product:
     columns: Parts
     origins: dict[Axis, tuple[Part | None, Part | None]]
     held: Held
+    token: object = field(default_factory=object)  # by which it is known when it is gone
 
     @property
     def axes(self) -> list[Parts]:
