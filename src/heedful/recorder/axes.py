@@ -25,11 +25,14 @@ class Axis:
 
     given: the number of the model's input that has it, and its place there.
     is_copy: the same numbers over and over, as `expand` makes them.
+    is_doubtful: made by a product, or of pieces put beside each other; where nothing more is known
+        of it, it may be of heads.
     """
 
     size: int
     given: tuple[int, int] | None = None
     is_copy: bool = False
+    is_doubtful: bool = False
 
 
 class Part(NamedTuple):

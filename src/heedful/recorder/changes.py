@@ -234,7 +234,7 @@ def _divided(role: Scores, step: Operation) -> Weights | None:
     dims = [dim for dim, parts in enumerate(step.axes) if parts]
     for dim in reversed(dims):
         total = step.made.detach().sum(dim=dim, dtype=torch.float32)
-        is_one = (total - 1).abs() <= ROUNDING
+        is_one = (total - 1).abs() <= (ROUNDING if step.made.dtype.itemsize > 2 else 2e-2)
         if bool(is_one.any()) and bool((is_one | ~(total > 0)).all()):
             return Weights(
                 role if not role.is_raised else replace(role, is_raised=False), step.axes, dim

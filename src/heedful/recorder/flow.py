@@ -83,7 +83,7 @@ def _as_row(part: Part) -> Part:
 
 def feature(size: int) -> Parts:
     """A new axis of numbers that parameters make."""
-    return (Part(Axis(size), 1, size, True),) if size > 1 else ()
+    return (Part(Axis(size, is_doubtful=True), 1, size, True),) if size > 1 else ()
 
 
 def product(views: list[View], sizes: tuple[int, ...], told: dict[str, Any]) -> Axes:
@@ -159,10 +159,6 @@ def _attended(views: list[View], sizes: tuple[int, ...], told: dict[str, Any]) -
     return [*query.axes()[:-1], value.axes()[-1]]
 
 
-def _layer(views: list[View], sizes: tuple[int, ...], told: dict[str, Any]) -> Axes:
-    return [*map(as_rows, views[0].axes()[:-1]), feature(sizes[-1])]
-
-
 def _cat(views: list[View], sizes: tuple[int, ...], told: dict[str, Any]) -> Axes:
     dim = told["dim"] % len(sizes)
     pieces = [view for view in views if len(view.sizes) == len(sizes)]
@@ -192,7 +188,7 @@ def _joined(several: list[Parts | None], size: int, outer: Parts | None) -> Part
     if first and len(first) == 1 and all(_is_alike(first, parts) for parts in several):
         return (first[0]._replace(size=size),)
     flag = flags.pop() if len(flags) == 1 and None not in several else None
-    return (Part(Axis(size), 1, size, flag),)
+    return (Part(Axis(size, is_doubtful=flag is None), 1, size, flag),)
 
 
 def _is_alike(one: Parts, other: Parts | None) -> bool:
@@ -209,12 +205,13 @@ def _stack(views: list[View], sizes: tuple[int, ...], told: dict[str, Any]) -> A
     dim = told["dim"] % len(sizes)
     beside = (*sizes[:dim], *sizes[dim + 1 :])
     made = broadcast(views, beside, told)
-    new: Parts = (Part(Axis(sizes[dim]), 1, sizes[dim]),) if sizes[dim] > 1 else ()
+    axis = Axis(sizes[dim], is_doubtful=True)
+    new: Parts = (Part(axis, 1, sizes[dim]),) if sizes[dim] > 1 else ()
     return [*made[:dim], told["steps"] or new, *made[dim:]]
 
 
 def _moved(views: list[View], sizes: tuple[int, ...], told: dict[str, Any]) -> Axes:
-    """Numbers in another order, or others of the same axes: what these are is known, not which."""
+    """Numbers in another order: whether an axis is of features stays known, what stands where not."""
     made: Axes = []
     for parts, size in zip(views[0].axes(), sizes, strict=True):
         flags = {part.feature for part in parts or ()}
@@ -225,7 +222,7 @@ def _moved(views: list[View], sizes: tuple[int, ...], told: dict[str, Any]) -> A
 
 def _repeat(views: list[View], sizes: tuple[int, ...], told: dict[str, Any]) -> Axes:
     times = told["repeats"]
-    axes: Axes = [(), *()] * (len(sizes) - len(views[0].sizes)) + views[0].axes()
+    axes: Axes = [()] * (len(sizes) - len(views[0].sizes)) + views[0].axes()
     return [
         parts
         if parts is None or count == 1
@@ -254,8 +251,8 @@ OTHERS: dict[str, Rule] = {
     "_scaled_dot_product_flash_attention": _attended,
     "_scaled_dot_product_efficient_attention": _attended,
     "_scaled_dot_product_cudnn_attention": _attended,
-    "_transformer_encoder_layer_fwd": _layer,
-    "_native_multi_head_attention": _layer,
+    "_transformer_encoder_layer_fwd": _linear,
+    "_native_multi_head_attention": _linear,
     **dict.fromkeys(REDUCE, _reduce),
 }
 

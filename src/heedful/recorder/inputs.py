@@ -181,10 +181,10 @@ def are_ids(tensor: Tensor) -> bool:
 
 def _named(module: nn.Module, arguments: tuple, keywords: dict) -> dict[str, Any]:
     module = getattr(module, "_orig_mod", module)  # what torch.compile wraps has the names
-    signature = inspect.signature(module.forward)
     try:
+        signature = inspect.signature(module.forward)
         named = dict(signature.bind_partial(*arguments, **keywords).arguments)
-    except TypeError:  # which the call itself will raise
+    except (TypeError, ValueError):  # which the call will raise, or a function that tells no names
         return dict(keywords)
     for name, parameter in signature.parameters.items():
         if parameter.kind is parameter.VAR_KEYWORD:

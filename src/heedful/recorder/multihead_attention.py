@@ -30,7 +30,7 @@ def told(frame: Frame, axes: int) -> Told | None:
         return None
     texts = 1 if query.ndim == 2 else query.shape[0 if frame.module.batch_first else 1]
     letters = [["b"], ["h"], ["n"], ["d"]] if axes == 4 else [["b", "h"], ["n"], ["d"]]
-    return Told("as nn.MultiheadAttention has them", letters, texts)
+    return Told("as nn.MultiheadAttention has them", letters, texts, {})
 
 
 def _given(frame: Frame) -> dict[str, Any]:

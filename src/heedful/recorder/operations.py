@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from heedful.errors import HeedfulError
 from heedful.recorder import changes, flow
 from heedful.recorder.aside import computing
 from heedful.recorder.axes import View, place
@@ -73,6 +74,8 @@ class Operations(TorchDispatchMode):
         try:
             with computing():
                 self._follow(kind, arguments, keywords, made)
+        except HeedfulError:  # what `record` promises to raise
+            raise
         except Exception as error:  # which must not end the pass of somebody else
             self.missed(f"{type(error).__name__}: {error}")
         return made

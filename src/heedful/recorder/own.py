@@ -12,6 +12,7 @@ from heedful.ops.fused import four_axes
 from heedful.ops.masks import Mask
 from heedful.recorder.seen import See, Seen
 
+DOOR = "heedful"
 THREE = "whether the axes before queries and widths are of texts or of heads"
 
 
@@ -41,6 +42,6 @@ def translated(arguments: Arguments, context: Tensor) -> Seen:
         mask=mask,
         bias=bias,
         dropout=arguments.dropout,
-        door="heedful",
-        inferred={} if len(shape) == 4 else {"heads": THREE},
+        door=DOOR,
+        inferred={} if len(shape) in (2, 4) else {"heads": THREE},
     )

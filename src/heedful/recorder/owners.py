@@ -79,8 +79,11 @@ def owned(sides: Sides, order: Order, origins: Origins, batch: Batch, last: list
     beside = [*sides.shared, *sides.answering]
     flags = {atom: order.flag(atom) for atom in (*beside, *sides.asking)}
     heads = [atom for atom in beside if flags[atom] is True]
-    if heads:  # of the last product: whatever else there is stood beside it
-        flags = {atom: bool(flag) for atom, flag in flags.items()}
+    if heads:  # of the last product: what was not put together after it stood beside it
+        flags = {
+            atom: flag if _is_doubtful(atom, origins) else bool(flag)
+            for atom, flag in flags.items()
+        }
     queries, packed, is_guess = _asking(sides, order, flags, last)
     positions = _axes_of(queries, origins)
     for atom in beside:  # windows are parts of the axis that queries are a part of
@@ -101,10 +104,15 @@ def owned(sides: Sides, order: Order, origins: Origins, batch: Batch, last: list
     heads = _by_number([*heads, *packed], origins)
     sequences, sure = _texts_first(sequences, origins, batch)
     total = math.prod(atom.size for atom in sequences)
-    if batch.texts != 1 if total == 1 else not sure:
+    is_settled = batch.texts == 1 if total == 1 else sure
+    if not is_settled:
         inferred["texts"] = _how(total, batch)
     follows = bool(sequences) and all(is_of_texts(atom, origins, batch) for atom in sequences)
     return Groups(sequences, heads, queries, sides.keys, inferred, batch, follows)
+
+
+def _is_doubtful(atom: Atom, origins: Origins) -> bool:
+    return any(axis.is_doubtful for axis in _axes_of([atom], origins))
 
 
 def _with_queries(sides: Sides, order: Order, origins: Origins, batch: Batch) -> Sides:
@@ -168,7 +176,6 @@ def _guessed(
     unknown: list[Atom], sequences: list[Atom], origins: Origins, batch: Batch
 ) -> tuple[list[Atom], list[Atom]]:
     """Of atoms of which nothing is known those of texts, by their sizes, and those of heads."""
-    given = [atom for atom in unknown if _place(atom, origins) is not None]
     texts = batch.texts
     if texts is None:
         return unknown[:1], unknown[1:]
@@ -181,7 +188,9 @@ def _guessed(
     alike = [atom for atom in unknown if atom.size == texts]
     if alike:
         return alike[:1], [atom for atom in unknown if atom is not alike[0]]
-    return (given or unknown)[:1], [atom for atom in unknown if atom not in (given or unknown)[:1]]
+    given = [atom for atom in unknown if _place(atom, origins) is not None]
+    first = (given or unknown)[:1]
+    return first, [atom for atom in unknown if atom not in first]
 
 
 def _by_number(heads: list[Atom], origins: Origins) -> list[Atom]:

@@ -247,6 +247,8 @@ class _Recorder:
         frame = self.running.innermost
         if multihead_attention.is_one(frame.module):
             seen = multihead_attention.named(seen, frame)
+        if self.running.is_known and seen.door == own.DOOR:
+            seen.inferred = {}  # our own layers have texts first
         if seen.batch is None or seen.door == multihead_attention.DOOR:
             seen.batch = seen.batch or self.running.inputs.batch()
             is_known = self.running.is_known or seen.follows

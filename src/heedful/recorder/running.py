@@ -74,6 +74,8 @@ class Running:
             handle.remove()
         self._handles.clear()
         self.stack.clear()
+        self._thread = -1  # hooks on copies of the model's parts are done, too
+        self.inputs = Inputs(self.model)
 
     @property
     def here(self) -> bool:
@@ -110,7 +112,7 @@ class Running:
 
     @property
     def runs(self) -> bool:
-        """Whether some module does, in a pass and not in what follows backward."""
+        """As `here`, but cheap: after Ctrl-C it may still say so, which `here` settles."""
         return bool(self.stack) and torch._C._current_graph_task_id() == -1
 
     @property

@@ -88,7 +88,7 @@ def product_of(
         own(left.shape[-2], of_left[-2], None, False),
         own(right.shape[-1], None, of_right[-1], False),
         origins,
-        Held(left, right),
+        Held(left, right),  # what is detached below Python counts changes of its own
     )
 
 

@@ -65,10 +65,18 @@ class Owning:
         if told is not None:
             groups = grouped(told, sides, order, axes)
             follows = all(is_of_texts(atom, origins, batch) for atom in groups.sequences)
+            _doubt(groups, told, batch)
             return replace(groups, batch=batch, follows=follows and bool(groups.sequences))
         if _split_unknown(sides, order, batch):
             sides = sides_of()
         return owned(sides, order, origins, batch, _last(sides, order, axes))
+
+
+def _doubt(groups: Groups, told: Told, batch: Batch) -> None:
+    """Where the inputs have another number of texts than was told, say so."""
+    texts = told.sizes.get("b", 1)
+    if batch.is_sure and batch.texts is not None and texts not in (1, batch.texts):
+        groups.inferred["texts"] = f"{texts} texts, as told; the inputs have {batch.texts}"
 
 
 def _last(sides: Sides, order: Order, axes: list[Parts]) -> list[Atom]:

@@ -24,11 +24,13 @@ class Told(NamedTuple):
     pattern: as it was given.
     axes: the letters of each axis of its queries, outer ones first.
     texts: how many texts the pass has.
+    sizes: of each letter, once a call has shown them.
     """
 
     pattern: str
     axes: list[list[str]]
-    texts: int | None = None
+    texts: int | None
+    sizes: dict[str, int]
 
 
 def parsed(axes: Any) -> dict[str, Told]:
@@ -71,14 +73,14 @@ def _parsed(pattern: str) -> Told:
             expected="each axis of the queries by its letter, each letter once, with n and d, "
             "such as 'b h n d' or '(h b) n d'",
         )
-    return Told(pattern, letters)
+    return Told(pattern, letters, None, {})
 
 
 def told_of(axes: Mapping[str, Told], name: str, texts: int | None) -> Told | None:
     """What is told of a module, by the first pattern that its name fits."""
     for pattern, told in axes.items():
         if fnmatchcase(name, pattern):
-            return told._replace(texts=texts)
+            return told._replace(texts=texts, sizes={})
     return None
 
 
@@ -103,8 +105,10 @@ def grouped(told: Told, sides: Sides, order: Order, axes: list[Parts]) -> Groups
         for inner in _borders(told, letters, _size(parts)):
             _split(order, parts, inner)
     owners: dict[str, list[Atom]] = {}
+    told.sizes.clear()
     for letters, parts in zip(told.axes, axes, strict=True):
         sizes = _sizes(told, letters, _size(parts))
+        told.sizes.update(sizes)
         atoms = order.atoms(parts)
         for letter in letters:
             mine = owners.setdefault(letter, [])

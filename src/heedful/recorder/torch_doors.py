@@ -65,9 +65,11 @@ def watch(model: nn.Module, see: See, told: Pass) -> Iterator[None]:
         told: of the pass that runs.
     """
     door = _Door(model, see, told)
-    with _biases.entered(), door.operations:
-        yield
-    door.operations.traced.clear()
+    try:
+        with _biases.entered(), door.operations:
+            yield
+    finally:
+        door.forget()
 
 
 @contextmanager
@@ -98,6 +100,7 @@ class _Door:
         fixed = (*model.parameters(), *model.buffers())
         parameters = {one.untyped_storage()._cdata for one in fixed if is_tensor(one)}
         self._given: list[Tensor] | None = None
+        self._is_inside = False
         self.operations = Operations(
             self._runs,
             {
@@ -117,8 +120,15 @@ class _Door:
         given = self.told.inputs()
         if given is not self._given:
             self._given = given
-            self.operations.traced.begin(given)
-        return True
+            # inside torch.func no shape shows how many texts there are
+            self._is_inside = any(torch._C._functorch.maybe_get_level(one) > 0 for one in given)
+            self.operations.traced.begin([] if self._is_inside else given)
+        return not self._is_inside
+
+    def forget(self) -> None:
+        """Let go of what the passes held."""
+        self.operations.traced.clear()
+        self._given = None
 
     def _met(self, meeting: Meeting) -> None:
         table = meeting.weights

@@ -91,7 +91,7 @@ def undisturbed(model: nn.Module) -> Iterator[None]:
             module.training = mode
         for module, name, buffer, before in buffers:
             module._buffers[name] = buffer  # a pass may have put another one in its place
-            if buffer is not None and before is not None:
+            if buffer is not None and before is not None and not torch.equal(buffer, before):
                 with torch.no_grad():
                     buffer.copy_(before)
         for generator, state in drawn:
@@ -172,7 +172,7 @@ def _settle(captures: list[Capture], batch: int, given: Any, run: Run) -> int:
     return dim
 
 
-OTHERS = "a text alone makes other calls of this module"
+OTHER_CALLS = "a text alone makes other calls of this module"
 
 
 def _has(value: Any, batch: int, dim: int) -> bool:
@@ -221,7 +221,7 @@ def _differ(capture: Capture, alone: list[Capture | None]) -> str:
     """What shows that the sequences of a call are not those of the texts; nothing if none does."""
     parts = [one for one in alone if one is not None]
     if len(parts) < len(alone):
-        return OTHERS
+        return OTHER_CALLS
     rows = [(b, one, p) for b, one in enumerate(parts) for p in range(len(one.query))]
     if len(rows) != len(capture.query):
         return f"the texts alone are {len(rows)} sequences, and not {len(capture.query)}"
