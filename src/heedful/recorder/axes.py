@@ -27,12 +27,14 @@ class Axis:
     is_copy: the same numbers over and over, as `expand` makes them.
     is_doubtful: made by a product, or of pieces put beside each other; where nothing more is known
         of it, it may be of heads.
+    stood_beside: whether a product with parameters left it as it was, as it does texts.
     """
 
     size: int
     given: tuple[int, int] | None = None
     is_copy: bool = False
     is_doubtful: bool = False
+    stood_beside: bool = False
 
 
 class Part(NamedTuple):

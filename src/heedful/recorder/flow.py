@@ -78,6 +78,8 @@ def as_rows(parts: Parts | None) -> Parts | None:
 
 
 def _as_row(part: Part) -> Part:
+    if part.feature is None and part.axis.is_doubtful and not part.axis.stood_beside:
+        return part._replace(axis=Axis(part.axis.size, is_doubtful=True, stood_beside=True))
     return part._replace(feature=None) if part.feature else part
 
 
@@ -211,7 +213,7 @@ def _stack(views: list[View], sizes: tuple[int, ...], told: dict[str, Any]) -> A
 
 
 def _moved(views: list[View], sizes: tuple[int, ...], told: dict[str, Any]) -> Axes:
-    """Numbers in another order: whether an axis is of features stays known, what stands where not."""
+    """Numbers in another order: that an axis is of features stays known, what stands where not."""
     made: Axes = []
     for parts, size in zip(views[0].axes(), sizes, strict=True):
         flags = {part.feature for part in parts or ()}

@@ -176,8 +176,14 @@ def _guessed(
     unknown: list[Atom], sequences: list[Atom], origins: Origins, batch: Batch
 ) -> tuple[list[Atom], list[Atom]]:
     """Of atoms of which nothing is known those of texts, by their sizes, and those of heads."""
+    beside = [atom for atom in unknown if any(a.stood_beside for a in _axes_of([atom], origins))]
+    if beside:
+        more, left = _guessed(
+            [atom for atom in unknown if atom not in beside], [*sequences, *beside], origins, batch
+        )
+        return [*beside, *more], left
     texts = batch.texts
-    if texts is None:
+    if texts is None or not unknown:
         return unknown[:1], unknown[1:]
     done = math.prod(atom.size for atom in sequences)
     if texts == 1 or (done > 1 and done % texts == 0):

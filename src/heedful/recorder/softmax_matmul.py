@@ -75,7 +75,8 @@ class Owning:
 def _doubt(groups: Groups, told: Told, batch: Batch) -> None:
     """Where the inputs have another number of texts than was told, say so."""
     texts = told.sizes.get("b", 1)
-    if batch.is_sure and batch.texts is not None and texts not in (1, batch.texts):
+    is_own = ["b"] in told.axes  # of an axis that it shares, the inputs told the size
+    if is_own and batch.is_sure and batch.texts is not None and texts not in (1, batch.texts):
         groups.inferred["texts"] = f"{texts} texts, as told; the inputs have {batch.texts}"
 
 
