@@ -171,3 +171,48 @@ def test_a_bias_that_nobody_saw_is_found_on_a_head_whose_values_are_small():
     with pytest.raises(RunError, match="head 1 of sequence"):
         recording[0].weights()
     assert len(recording) == 1
+
+
+def test_heads_that_are_put_together_after_their_products_are_no_windows():
+    made = nn.ModuleList(nn.Linear(H * D, 2 * D) for _ in range(6))
+
+    def attend(x):
+        q, k, v = (
+            torch.stack([one(x), other(x)], 1).unflatten(-1, (2, D)).transpose(2, 3).flatten(1, 2)
+            for one, other in zip(made[::2], made[1::2], strict=True)
+        )
+        weights = (q @ k.mT).softmax(-1)
+        return weights @ v, weights
+
+    model, x = Given(attend), torch.randn(1, N, H * D)
+    model.made = made
+    with heedful.record(model) as recording:
+        _, weights = model(x)
+    assert recording[0].proof == "assumed"
+    torch.testing.assert_close(recording[0].weights(), weights[0].detach(), atol=2e-6, rtol=0)
+
+
+def test_what_is_asked_for_in_vain_is_an_error_of_every_door():
+    model = Given(lambda x: (x @ x.mT).softmax(-1) @ x)
+    with (
+        pytest.raises(heedful.errors.ArgumentError, match="head 99"),
+        heedful.record(model, heads=[99]),
+    ):
+        model(torch.randn(1, H, N, D))
+
+
+def test_a_verified_pass_can_still_go_backward():
+    class Normed(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.norm, self.project = nn.BatchNorm1d(N), nn.Linear(H * D, H * D)
+
+        def forward(self, x):
+            return attends(self.project(self.norm(x)).unflatten(-1, (H, D)).transpose(1, 2))
+
+    model, x = Normed().eval(), torch.randn(B, N, H * D)
+    with heedful.record(model) as recording:
+        loss = model(x).sum()
+    assert recording.verify(model, x) == {"proved": 1}
+    loss.backward()
+    assert model.project.weight.grad.abs().sum() > 0
