@@ -61,6 +61,16 @@ class Part(NamedTuple):
 Parts: TypeAlias = tuple[Part, ...]  # of one axis, the outer ones first
 
 
+def length(parts: Parts) -> int:
+    """How long an axis of these parts is."""
+    return math.prod(part.size for part in parts)
+
+
+def are_of_one(parts: Parts, others: Parts) -> bool:
+    """Whether two are of the same axes: the one may be a run of the other."""
+    return [part.axis for part in parts] == [part.axis for part in others]
+
+
 class Storage:
     """The parts that stand in a storage, each with its stride; made when somebody first asks.
 
@@ -117,7 +127,7 @@ def written(
     """The parts of a storage, from those of the axes of a tensor that fills it."""
     items = []
     for parts, size, stride in zip(axes, sizes, strides, strict=True):
-        if parts is None or math.prod(part.size for part in parts) != size:
+        if parts is None or length(parts) != size:
             parts = (Part(Axis(size), 1, size),) if size > 1 else ()
         for part in reversed(parts):
             items.append((part, stride))

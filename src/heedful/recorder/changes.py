@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from heedful.recorder.axes import Parts
+from heedful.recorder.axes import Parts, length
 from heedful.recorder.recognise import FAINT
 from heedful.recorder.scores import Scores, Sink, Total, Weights, is_same, lowest
 
@@ -67,7 +67,7 @@ def after_scores(role: Scores, step: Operation) -> Any:
         return _beside(role, step)
     if name in ("sum", "logsumexp"):
         return _total(role, step)
-    if step.made.shape != torch.Size(_size(parts) for parts in step.axes):
+    if step.made.shape != torch.Size(length(parts) for parts in step.axes):
         return None
     if role.total is not None:
         return None
@@ -75,13 +75,6 @@ def after_scores(role: Scores, step: Operation) -> Any:
         return _raised(role, step)
     made = _changed(role, step)
     return made if made is not None else _or_lost(role, step)
-
-
-def _size(parts: Parts) -> int:
-    size = 1
-    for part in parts:
-        size *= part.size
-    return size
 
 
 def _changed(role: Scores, step: Operation) -> Scores | Weights | None:
@@ -255,7 +248,7 @@ def after_weights(role: Weights, step: Operation) -> Weights | None:
         return role
     if not step.made.is_floating_point():
         return None
-    if step.made.shape != torch.Size(_size(parts) for parts in step.axes):
+    if step.made.shape != torch.Size(length(parts) for parts in step.axes):
         return None
     if role.is_logarithm:
         return replace(role, is_logarithm=False) if name == "exp" else None

@@ -6,11 +6,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import torch
 from torch import Tensor
 
 from heedful.recorder import changes, flow
-from heedful.recorder.axes import Axis, Part, Parts, View
+from heedful.recorder.axes import Axis, Part, Parts, View, are_of_one, length
 from heedful.recorder.scores import Product, Scores, Weights, based, product_of
 from heedful.recorder.softmax_matmul import Meeting
 from heedful.recorder.traced import NOISE, Kept, Kind, Traced, stored
@@ -139,7 +138,7 @@ class Roles:
             kept.storage = stored(axes, made)
         elif isinstance(kept.role, Scores) and kept.role.total is None:
             wider = [
-                parts if _length(parts) == size else (Part(Axis(size), 1, size),)
+                parts if length(parts) == size else (Part(Axis(size), 1, size),)
                 for parts, size in zip(axes, made.shape, strict=True)
             ]
             kept.storage = stored(wider, made)
@@ -187,7 +186,7 @@ class Roles:
             if not isinstance(role, Weights) or role.is_logarithm:
                 continue
             axes = self.traced.axes(weights)
-            if axes is not None and _are_same(axes[-1], role.over):
+            if axes is not None and are_of_one(axes[-1], role.over):
                 *batch, rows, columns = axes
                 of_value: list[Parts | None] = [*batch, columns, None]
                 of_output: list[Parts | None] = [*batch, rows, None]
@@ -219,7 +218,7 @@ class Roles:
         if done.kind.name != "sum" or role.axes != axes:
             return
         [gone, *more] = flow.told_of("sum", done.by_name)["dims"]
-        if more or not _are_same(axes[gone], role.weights.over):
+        if more or not are_of_one(axes[gone], role.weights.over):
             return
 
         left = [dim for dim in range(len(axes)) if dim != gone]
@@ -266,12 +265,3 @@ def _once(value: Tensor, axes: list[Parts | None]) -> tuple[Tensor, list[Parts |
         if size > 1 and stride == 0:
             value, axes[dim] = value.narrow(dim, 0, 1), ()
     return value, axes
-
-
-def _are_same(parts: Parts, over: Parts) -> bool:
-    """Whether an axis is that of a softmax, or all of it but a sink's column."""
-    return [part.axis for part in parts] == [part.axis for part in over]
-
-
-def _length(parts: Parts) -> int:
-    return int(torch.Size(part.size for part in parts).numel())

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from heedful.recorder import even_rows
 from heedful.recorder.arrange import Atom, Order, aligned
-from heedful.recorder.axes import Parts
+from heedful.recorder.axes import Parts, are_of_one, length
 from heedful.recorder.owners import Batch, Groups, Sides, is_of_texts, owned
 from heedful.recorder.recognise import FAINT
 from heedful.recorder.scores import Product, Scores, Weights
@@ -123,10 +123,8 @@ def _without_column(meeting: Meeting, over: Parts, keys: Parts) -> Meeting:
     """The keys as they were before a sink stood beside them."""
     if not over:  # one key alone
         return meeting
-    found = [parts for parts in meeting.weights_axes if _are_of(parts, over)]
-    if len(found) != 1 or math.prod(part.size for part in found[0]) != math.prod(
-        part.size for part in keys
-    ):
+    found = [parts for parts in meeting.weights_axes if are_of_one(parts, over)]
+    if len(found) != 1 or length(found[0]) != length(keys):
         raise TypeError("values that do not meet all keys of the softmax")
 
     def named(axes: list[Any]) -> list[Any]:
@@ -135,10 +133,6 @@ def _without_column(meeting: Meeting, over: Parts, keys: Parts) -> Meeting:
     return meeting._replace(
         weights_axes=named(meeting.weights_axes), value_axes=named(meeting.value_axes)
     )
-
-
-def _are_of(parts: Parts, over: Parts) -> bool:
-    return [part.axis for part in parts] == [part.axis for part in over]
 
 
 def _by_causes(

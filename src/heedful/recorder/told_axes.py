@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from heedful.errors import ArgumentError
 from heedful.recorder.arrange import Atom, Order
-from heedful.recorder.axes import Parts
+from heedful.recorder.axes import Parts, length
 from heedful.recorder.owners import Groups, Sides
 
 
@@ -102,12 +102,12 @@ def grouped(told: Told, sides: Sides, order: Order, axes: list[Parts]) -> Groups
             expected=f"{len(axes)} axes, those of the scores, with d for the keys",
         )
     for letters, parts in zip(told.axes, axes, strict=True):
-        for inner in _borders(told, letters, _size(parts)):
+        for inner in _borders(told, letters, length(parts)):
             _split(order, parts, inner)
     owners: dict[str, list[Atom]] = {}
     told.sizes.clear()
     for letters, parts in zip(told.axes, axes, strict=True):
-        sizes = _sizes(told, letters, _size(parts))
+        sizes = _sizes(told, letters, length(parts))
         told.sizes.update(sizes)
         atoms = order.atoms(parts)
         for letter in letters:
@@ -125,13 +125,6 @@ def grouped(told: Told, sides: Sides, order: Order, axes: list[Parts]) -> Groups
         owners["n"],
         keys,
     )
-
-
-def _size(parts: Parts) -> int:
-    size = 1
-    for part in parts:
-        size *= part.size
-    return size
 
 
 def _sizes(told: Told, letters: list[str], size: int) -> dict[str, int]:
