@@ -216,3 +216,20 @@ def test_a_verified_pass_can_still_go_backward():
     assert recording.verify(model, x) == {"proved": 1}
     loss.backward()
     assert model.project.weight.grad.abs().sum() > 0
+
+
+def test_heads_that_share_a_product_after_their_split_are_no_windows():
+    """As some tutorials have it: one layer for the width of a head."""
+    first, shared = nn.Linear(H * D, H * D), nn.Linear(D, D)
+
+    def attend(x):
+        q = shared(first(x).unflatten(-1, (H, D))).transpose(1, 2)
+        weights = (q @ q.mT).softmax(-1)
+        return weights @ q, weights
+
+    model, x = Given(attend), torch.randn(1, N, H * D)
+    model.first, model.shared = first, shared
+    with heedful.record(model) as recording:
+        _, weights = model(x)
+    assert recording[0].proof == "assumed"
+    torch.testing.assert_close(recording[0].weights(), weights[0].detach(), atol=2e-6, rtol=0)
