@@ -75,6 +75,8 @@ class Causes(NamedTuple):
     def of_heads(self, heads: slice) -> Causes:
         """The same for some of the heads, with a key for each of them."""
         H, group = len(self.query), len(self.query) // len(self.key)
+        if heads == ALL and group == 1:
+            return self
         wanted = torch.arange(H)[heads]
         bias = self.bias
         return self._replace(
@@ -150,8 +152,7 @@ def scores(of: Causes, rows: Tensor) -> Tensor:
         out += rows_of(of.bias, rows)
         out.clamp_(min=HIDDEN)  # so that an infinite bias is a hidden score
     if of.mask is not None:
-        allowed = of.mask.crop(of.shape, rows, device=out.device)
-        torch.where(allowed, out, out.new_full((), HIDDEN), out=out)
+        out.masked_fill_(~of.mask.rows(of.shape, rows, out.device), HIDDEN)
     return out
 
 

@@ -104,6 +104,13 @@ class Mask:
         device = device or self.device
         query = indices(queries, shape[-2], "query").to(device)
         key = indices(keys, shape[-1], "key").to(device)
+        return self._between(query, key, shape)
+
+    def rows(self, shape: Shape, rows: Tensor, device: torch.device) -> Bool[Tensor, "*lead n M"]:
+        """As `crop`, of all keys and of rows that are known to be there: nothing is checked."""
+        return self._between(rows.to(device), torch.arange(shape[-1], device=device), shape)
+
+    def _between(self, query: Tensor, key: Tensor, shape: Shape) -> Tensor:
         allowed = self.allowed(query[:, None], key[None, :], shape)
         return allowed.expand(*allowed.shape[:-2], len(query), len(key))
 

@@ -121,7 +121,7 @@ def _compared(
     value = take(seen.value[sequence], keys).to(map_)
     used = seen.output[sequence][:, queries[rows]].to(map_)
     # what a row that sees nothing holds differs from kernel to kernel, and is no attention
-    blind = (map_ == 0).all(dim=-1, keepdim=True)
+    blind = map_.amax(dim=-1, keepdim=True) == 0
     if bool(blind.all()):
         return None
     differing = (value - value.mean(dim=1, keepdim=True)).abs().add_(value.abs(), alpha=step)

@@ -90,8 +90,8 @@ def _why(part: Any) -> str:
     kind = type(part).__name__
     if kind.startswith(("ModuleList", "Sequential", "ModuleDict")):
         return ""
-    own = {name.lower() for name, _ in part.named_children()}
-    own |= {name.lower() for name, _ in part.named_parameters(recurse=False)}
+    members = (*part._modules.items(), *part._parameters.items())  # quicker than to ask by methods
+    own = {name.lower() for name, one in members if one is not None}
     if any(names <= own for names in PROJECTIONS):
         return f"a {kind} with projections to queries and keys"
     return f"a {kind}" if NAMED.search(kind) else ""

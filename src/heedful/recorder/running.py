@@ -54,9 +54,9 @@ class Running:
 
     def __enter__(self) -> Running:
         self._thread = threading.get_ident()
-        names = [name.split(".") for name, _ in self.model.named_modules()]
-        self._has_encoder = any("encoder" in part for name in names for part in name)
-        for name, module in self.model.named_modules():
+        modules = list(self.model.named_modules())
+        self._has_encoder = any("encoder" in name for name, _ in modules)
+        for name, module in modules:
             if isinstance(module, torch.jit.ScriptModule):
                 continue  # takes no hooks of this kind, and what it calls is not seen either
             enter = module.register_forward_pre_hook(self._entering(name), with_kwargs=True)
