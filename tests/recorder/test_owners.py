@@ -197,6 +197,26 @@ def test_one_text_without_an_axis_for_it():
     shows(looked_at(model, x), weighed(heads, heads), proof="proved")
 
 
+@pytest.mark.parametrize("texts", [1, 2])
+def test_tokens_that_were_put_together(texts):
+    """An axis of pieces may be of heads; where heads were followed it is of queries."""
+
+    class Together(Heads):
+        def forward(self, x):
+            return super().forward(self.pieces(x))
+
+        def pieces(self, x):
+            return torch.stack([x.mean(1), x.amax(1), x[:, 0]], dim=1)
+
+    model = Together(lambda query, key: (query @ key.mT).softmax(-1) @ key)
+    x = torch.randn(texts, N, WIDTH)
+    expected = weighed(*model.heads(model.pieces(x)))
+    recording = looked_at(model, x)
+    shows(recording, expected, proof="proved" if texts == 1 else "assumed")
+    recording.verify(model, x)
+    shows(recording, expected, proof="proved")
+
+
 def test_one_text_whose_heads_have_two_axes():
     """As gpt-oss has it: queries (N, heads, group, d), and keys (M, heads, d) for each group."""
 

@@ -92,7 +92,9 @@ def owned(sides: Sides, order: Order, origins: Origins, batch: Batch, last: list
     sequences = [atom for atom in beside if flags[atom] is False]
     unknown = [atom for atom in beside if flags[atom] is None]
     inferred = {}
-    doubtful = [*unknown, *(atom for atom in sides.asking if flags[atom] is None or is_guess)]
+    are_clear = len(sides.asking) == 1 and bool(heads)  # without it there would be no queries
+    asking = [atom for atom in sides.asking if is_guess or (flags[atom] is None and not are_clear)]
+    doubtful = [*unknown, *asking]
     if doubtful:
         sizes = " × ".join(str(atom.size) for atom in doubtful)
         inferred["heads"] = (
