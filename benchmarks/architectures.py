@@ -45,8 +45,8 @@ from transformers.models.auto.modeling_auto import MODEL_MAPPING
 import heedful
 from heedful.errors import HeedfulError
 from heedful.ops.causes import weights
-from heedful.recorder.capture import Capture
-from heedful.recorder.recording import Recording, call_of
+from heedful.recorder.kept.capture import Capture
+from heedful.recorder.kept.recording import Recording, call_of
 
 DRAWS = (1.2, 0.8)  # the spread of parameters, in units that keep the size of activations
 LIMIT = 20.0  # seconds for an architecture

@@ -11,7 +11,7 @@ from torch import nn
 from torch.utils import _pytree
 
 import heedful
-from heedful.recorder import softmax_matmul
+from heedful.recorder.doors import softmax_matmul
 
 B, H, N, M, D = 2, 3, 5, 7, 4
 WIDTH = 11  # of what a model is given

@@ -71,14 +71,83 @@ def test_imports_only_go_down(path):
             )
 
 
+# Rooms of the recorder, from the ground up; those of one floor do not know each other
+RECORDER = (
+    ("checks", "observed", "own_work", "running"),
+    ("following",),
+    ("sequences",),
+    ("doors", "kept", "options"),
+    ("record",),
+)
+STORIES = {name: floor for floor, rooms in enumerate(RECORDER) for name in rooms}
+IN_RECORDER = sorted((SOURCE / "recorder").rglob("*.py"))
+
+
+def imported_parts(path):
+    """The rooms of the recorder that one of its modules imports, also inside functions."""
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+        else:
+            continue
+        inside = [name.split(".") for name in names if name.startswith("heedful.recorder.")]
+        yield from (name[2] for name in inside)
+
+
+def test_every_room_of_the_recorder_has_a_floor():
+    parts = {path.relative_to(SOURCE / "recorder").parts[0] for path in IN_RECORDER}
+    assert {part.removesuffix(".py") for part in parts} == {*STORIES, "__init__"}
+
+
+@pytest.mark.parametrize("path", IN_RECORDER, ids=lambda path: path.stem)
+def test_imports_of_the_recorder_only_go_down(path):
+    here = path.relative_to(SOURCE / "recorder").parts[0].removesuffix(".py")
+    for there in imported_parts(path):
+        if here not in ("__init__", there):
+            assert STORIES[there] < STORIES[here], f"{here} imports {there}"
+
+
+def name_of(path):
+    """A module's own name."""
+    parts = path.relative_to(SOURCE.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def imported_modules(path, known):
+    """The modules that one imports when it is imported itself."""
+    for node in ast.parse(path.read_text("utf-8")).body:
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            full = {f"{node.module}.{alias.name}" for alias in node.names}
+            yield from full & known
+            if not full <= known:
+                yield node.module
+
+
+def test_no_two_modules_import_each_other():
+    known = {name_of(path) for path in modules()}
+    left = {name_of(path): {*imported_modules(path, known)} & known for path in modules()}
+    while leaves := {name for name, imported in left.items() if not imported}:
+        left = {name: rest - leaves for name, rest in left.items() if name not in leaves}
+    assert not left, f"in a circle: {sorted(left)}"
+
+
 def test_contributing_shows_the_floors_as_they_are():
-    table = re.findall(r"^\| (\d) \| (.*?) \|", (ROOT / "CONTRIBUTING.md").read_text(), re.M)
-    shown = {
+    of_all, of_recorder = (ROOT / "CONTRIBUTING.md").read_text().split("Inside `recorder/`")
+    assert floors_in(of_all) == FLOORS
+    assert floors_in(of_recorder) == {name: floor + 1 for name, floor in STORIES.items()}
+
+
+def floors_in(text):
+    """Rooms with their floors, of a table."""
+    return {
         name.removesuffix("/").removesuffix(".py"): int(floor)
-        for floor, rooms in table
+        for floor, rooms in re.findall(r"^\| (\d) \| (.*?) \|", text, re.M)
         for name in re.findall(r"`(.*?)`", rooms)
     }
-    assert shown == FLOORS
 
 
 def test_a_floor_that_is_broken_would_be_seen(tmp_path):

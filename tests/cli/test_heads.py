@@ -13,7 +13,8 @@ from heedful.cli.heads import NUMBERS, _listed, rows_of
 from heedful.cli.main import run
 from heedful.cli.record import _heads, certified
 from heedful.errors import SaveError
-from heedful.recorder import from_attentions, kinds
+from heedful.recorder import from_attentions
+from heedful.recorder.kept import head_types
 from heedful.views import progress
 
 SMALL = ["--context", "32", "--width", "24", "--layers", "2", "--heads", "3", "--steps", "2",
@@ -55,7 +56,7 @@ def test_a_recording_is_written_and_its_heads_are_listed(trained, said, tmp_path
     ]
     entropy = recording[1].entropy().nanmean(-1)
     assert [row["entropy"] for row in rows[3:]] == pytest.approx(entropy.tolist(), abs=1e-5)
-    induction = kinds.scores(recording[0])["induction"]
+    induction = head_types.scores(recording[0])["induction"]
     assert [row["induction"] for row in rows[:3]] == pytest.approx(induction.tolist(), abs=1e-5)
 
 
@@ -73,7 +74,7 @@ def test_heads_of_a_model_sorted(trained, said):
 
 def test_help_defines_each_score_and_names_its_source(said):
     output = " ".join(said("heads", "--help")[1].split())
-    for name, kind in kinds.KINDS.items():
+    for name, kind in head_types.KINDS.items():
         assert f"{name}: {kind.definition}" in output
         assert kind.source in output
 
@@ -291,7 +292,7 @@ def test_each_side_of_an_encoder_decoder_has_its_own_tokens(reads, writes, is_su
         wanted = None
         if sure:
             call.ids = ids[0]
-            wanted = kinds.scores(call)["duplicate"][0].item()
+            wanted = head_types.scores(call)["duplicate"][0].item()
         assert row["duplicate"] == (wanted and pytest.approx(wanted))
         assert (row["induction"] is not None) == sure
 

@@ -11,7 +11,8 @@ from torch.nn.functional import scaled_dot_product_attention
 
 import heedful
 from heedful.ops.masks import Causal, Combined, Packed, Padding, Window
-from heedful.recorder import from_attentions, kinds
+from heedful.recorder import from_attentions
+from heedful.recorder.kept import head_types
 
 transformers.logging.set_verbosity_error()
 SMALL = {"vocab_size": 50, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": None}
@@ -124,7 +125,7 @@ def test_a_static_cache_has_the_kinds_of_a_dynamic_one(llama):
     found = []
     for cache in CACHES:
         recording = continued(llama[0], cache, KEEP)
-        found.append([kinds.scores(call) for one in recording.sequences for call in one])
+        found.append([head_types.scores(call) for one in recording.sequences for call in one])
     for one, other in zip(*found, strict=True):
         assert set(one) == set(other)
         torch.testing.assert_close(one, other, **NEAR)
@@ -159,7 +160,9 @@ def test_torchs_kernel_with_room_behind_the_last_query(room):
     for map_, [call] in zip(expected, recording.sequences, strict=True):
         stands_right(call, map_)
         assert (call.kind, call.causes.mask) == ("causal", Causal(0))
-        assert set(kinds.scores(call)) == set(kinds.scores(from_attentions([map_[None]])[0]))
+        assert set(head_types.scores(call)) == set(
+            head_types.scores(from_attentions([map_[None]])[0])
+        )
 
 
 @pytest.mark.parametrize("form", ["boolean", "added"])
@@ -264,7 +267,7 @@ def test_maps_beside_a_padded_text_are_causal_each_for_itself(name, bloom):
             assert (call.ids if call.ids is None else call.ids.tolist()) == known
             assert call.proof == "assumed"  # neither is seen in an interface
             torch.testing.assert_close(call.weights(), other.weights(), atol=3e-6, rtol=0)
-            torch.testing.assert_close(kinds.scores(call), kinds.scores(other), **NEAR)
+            torch.testing.assert_close(head_types.scores(call), head_types.scores(other), **NEAR)
 
 
 def test_one_map_that_looks_ahead_leaves_the_other_causal():

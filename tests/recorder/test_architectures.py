@@ -10,7 +10,7 @@ import transformers
 
 import heedful
 from heedful.ops.masks import Causal, Combined
-from heedful.recorder.recording import call_of
+from heedful.recorder.kept.recording import call_of
 
 transformers.logging.set_verbosity_error()
 SMALL = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 50,

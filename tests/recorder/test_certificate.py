@@ -11,9 +11,10 @@ import heedful
 from heedful.errors import RunError
 from heedful.ops.causes import whole_rows
 from heedful.ops.masks import Causal, Runs
-from heedful.recorder import capture, certificate, layout
-from heedful.recorder.recognise import recognise
-from heedful.recorder.seen import Seen
+from heedful.recorder.kept import capture, certificate
+from heedful.recorder.observed import Seen
+from heedful.recorder.sequences import layout
+from heedful.recorder.sequences.mask_structure import recognise
 
 
 class Kernel(nn.Module):

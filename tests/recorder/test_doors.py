@@ -14,7 +14,8 @@ import heedful
 from heedful.ops import statistics
 from heedful.ops.blocks import blocks
 from heedful.ops.masks import Causal, Combined, Packed, Runs
-from heedful.recorder import from_attentions, recognise
+from heedful.recorder import from_attentions
+from heedful.recorder.sequences import mask_structure
 
 B, H, N, D = 2, 3, 7, 4
 CAUSAL = torch.ones(N, N).tril().bool()
@@ -126,7 +127,7 @@ def counting(function, counts):
 def test_a_mask_that_layers_share_is_looked_at_once_and_kept_once(is_view, has_bias, monkeypatch):
     counts = {}
     for place, name in (
-        (recognise, "_parts"),
+        (mask_structure, "_parts"),
         (importlib.import_module("heedful.recorder.record"), "layouts_of"),
     ):
         monkeypatch.setattr(place, name, counting(getattr(place, name), counts))

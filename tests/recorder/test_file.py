@@ -12,7 +12,8 @@ from heedful.errors import ArgumentError, RunError, SaveError
 from heedful.files import load_tensors, save_tensors
 from heedful.models import GPT, GPTConfig
 from heedful.ops.masks import Causal, Runs, Window
-from heedful.recorder import Recording, file, from_attentions, sums
+from heedful.recorder import Recording, from_attentions
+from heedful.recorder.kept import checksums, file
 
 IDS = torch.arange(2 * 11).view(2, 11) % 23
 
@@ -270,7 +271,7 @@ def test_a_flipped_bit_is_seen_where_its_call_is_looked_at(tmp_path):
 
 def test_a_tensor_is_compared_once_and_only_where_it_is_asked_for(recording, tmp_path, monkeypatch):
     compared = []
-    monkeypatch.setattr(sums, "sum_of", lambda tensor: compared.append(tensor.shape) or 0)
+    monkeypatch.setattr(checksums, "sum_of", lambda tensor: compared.append(tensor.shape) or 0)
     path = recording.save(tmp_path / "r.safetensors")
     tensors, about = load_tensors(path)
     save_tensors(path, tensors, about | {"sums": dict.fromkeys(tensors, 0)})

@@ -11,7 +11,8 @@ from transformers import modeling_flash_attention_utils as utils
 import heedful
 from heedful.errors import RunError
 from heedful.ops.masks import Causal, Combined, Runs, Window
-from heedful.recorder import flash, layout
+from heedful.recorder.doors import flash_attention
+from heedful.recorder.sequences import layout
 
 transformers.logging.set_verbosity_error()
 SMALL = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 4, "head_dim": 8,
@@ -180,15 +181,15 @@ def test_padding_that_a_model_derives_itself_is_left_out():
 
 def test_lengths_that_the_kernel_does_not_heed_are_not_heeded():
     lengths = {"cu_seq_lens_q": torch.tensor([0, 2, 5])}
-    assert flash.mask_of(given(5, 5, **lengths), causal=False) is None
+    assert flash_attention.mask_of(given(5, 5, **lengths), causal=False) is None
 
 
 def test_what_hides_nothing_is_no_mask():
-    assert flash.mask_of(given(5, 5), causal=False) is None
-    assert flash.mask_of(given(1, 7, sliding_window=7), causal=True) is None
-    assert flash.mask_of(given(1, 8, sliding_window=7), causal=True) == Window(7, 7)
-    assert flash.mask_of(given(3, 7), causal=True) == Causal(4)
-    found = flash.mask_of(given(6, 6, sliding_window=2), causal=False)
+    assert flash_attention.mask_of(given(5, 5), causal=False) is None
+    assert flash_attention.mask_of(given(1, 7, sliding_window=7), causal=True) is None
+    assert flash_attention.mask_of(given(1, 8, sliding_window=7), causal=True) == Window(7, 7)
+    assert flash_attention.mask_of(given(3, 7), causal=True) == Causal(4)
+    found = flash_attention.mask_of(given(6, 6, sliding_window=2), causal=False)
     assert found == Window(2, 0)
 
 
@@ -197,11 +198,11 @@ def test_what_hides_nothing_is_no_mask():
     [
         {"position_ids": torch.tensor([[0, 1, 0, 1, 2]])},
         {"position_ids": torch.tensor([[2, 3, 2, 3, 4]])},  # as RoBERTa counts
-        dict.fromkeys(flash.LENGTHS, torch.tensor([0, 2, 5])),
+        dict.fromkeys(flash_attention.LENGTHS, torch.tensor([0, 2, 5])),
     ],
 )
 def test_structures_stay_structures(told):
-    found = flash.mask_of(given(5, 5, **told), causal=True)
+    found = flash_attention.mask_of(given(5, 5, **told), causal=True)
     assert isinstance(found, Combined)
     assert [type(part) for part in found.parts] == [Runs, Causal]
     assert found.parts[0].end.tolist() == [2, 2, 5, 5, 5]
@@ -226,10 +227,10 @@ def test_a_structure_costs_no_table(monkeypatch):
 )
 def test_what_cannot_be_told_is_missed(others):
     with pytest.raises(RunError, match=r"pages|packed"):
-        flash.mask_of(given(3, 8, **others), causal=True)
+        flash_attention.mask_of(given(3, 8, **others), causal=True)
 
 
 def test_kernels_are_called_as_the_installed_transformers_calls_them():
     assert {"cu_seqlens_q", "causal", "window_size"} <= set(inspect.signature(varlen).parameters)
-    assert flash.is_meant("kernels-community/flash-attn2")
-    assert not any(flash.is_meant(name) for name in ("eager", "sdpa", "flex_attention"))
+    assert flash_attention.is_meant("kernels-community/flash-attn2")
+    assert not any(flash_attention.is_meant(name) for name in ("eager", "sdpa", "flex_attention"))

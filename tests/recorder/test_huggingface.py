@@ -14,8 +14,9 @@ from transformers.modeling_utils import AttentionInterface
 
 import heedful
 from heedful.errors import ArgumentError, HeedfulError
-from heedful.recorder import huggingface, kind, refused
-from heedful.recorder.seen import Seen
+from heedful.recorder.doors import transformers_interface, unsupported
+from heedful.recorder.observed import Seen
+from heedful.recorder.sequences import kind
 
 transformers.logging.set_verbosity_error()
 SMALL = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "vocab_size": 20,
@@ -90,7 +91,9 @@ def test_no_mask_is_causal_where_the_module_or_the_call_says_so(length):
 
     def causal(implementation, **given):
         output = query.transpose(1, 2)
-        seen = huggingface.translated(implementation, module, (*tensors, None), given, output)
+        seen = transformers_interface.translated(
+            implementation, module, (*tensors, None), given, output
+        )
         return seen.mask is not None
 
     assert causal("sdpa") == (length > 1)
@@ -158,7 +161,7 @@ def test_two_threads_that_leave_in_any_order_leave_nothing_patched(model, first_
     assert not errors
     assert AttentionInterface.get_interface is original
     assert stance() == before
-    assert huggingface._listeners == []
+    assert transformers_interface._listeners == []
     for me, recording in found.items():
         assert len(recording) == (2 if me == first_out else 4)
         assert {call.shape for call in recording} == {(2, 5 + me, 5 + me)}
@@ -312,11 +315,11 @@ def test_longformer_is_refused_by_name():
         pass
 
 
-@pytest.mark.parametrize("name", refused.LAYOUTS)
+@pytest.mark.parametrize("name", unsupported.LAYOUTS)
 def test_each_refused_layout_is_named_and_nothing_is_hooked(name):
     part = nn.Sequential(type(name, (nn.Module,), {})())
     with pytest.raises(ArgumentError, match=f"^0 is a {name}, which attends by "):
-        refused.check(part)
+        unsupported.check(part)
     with pytest.raises(ArgumentError), heedful.record(part):
         pass
     assert not any(module._forward_hooks for module in part.modules())
@@ -325,4 +328,4 @@ def test_each_refused_layout_is_named_and_nothing_is_hooked(name):
 def test_every_refused_layout_is_a_class_of_transformers():
     folder = Path(transformers.__path__[0])
     code = "".join(file.read_text() for file in folder.glob("models/*/modeling_*.py"))
-    assert [name for name in refused.LAYOUTS if f"class {name}(" not in code] == []
+    assert [name for name in unsupported.LAYOUTS if f"class {name}(" not in code] == []

@@ -7,7 +7,8 @@ import torch
 import heedful
 from heedful.models import GPT, GPTConfig
 from heedful.ops import statistics as of
-from heedful.recorder import from_attentions, kinds
+from heedful.recorder import from_attentions
+from heedful.recorder.kept import head_types
 
 # Five tokens, twice, with others between: every second occurrence has a token before it
 IDS = torch.tensor([5, 6, 7, 8, 9, 3, 5, 6, 7, 8, 9, 4, 5, 6])
@@ -57,15 +58,15 @@ def call_of(map_):
     return call
 
 
-@pytest.mark.parametrize("kind", kinds.KINDS)
+@pytest.mark.parametrize("kind", head_types.KINDS)
 def test_a_head_that_is_the_kind_scores_1_and_one_that_is_not_0(kind):
-    assert float(kinds.scores(call_of(HEADS[kind]))[kind]) == pytest.approx(1, abs=1e-5)
-    assert float(kinds.scores(call_of(NOT[kind]))[kind]) == pytest.approx(0, abs=1e-5)
+    assert float(head_types.scores(call_of(HEADS[kind]))[kind]) == pytest.approx(1, abs=1e-5)
+    assert float(head_types.scores(call_of(NOT[kind]))[kind]) == pytest.approx(0, abs=1e-5)
 
 
-@pytest.mark.parametrize("kind", kinds.KINDS)
+@pytest.mark.parametrize("kind", head_types.KINDS)
 def test_it_is_called_by_its_name(kind):
-    assert kinds.names(kinds.scores(call_of(HEADS[kind]))) == [kind]
+    assert head_types.names(head_types.scores(call_of(HEADS[kind]))) == [kind]
 
 
 def test_scores_of_a_model_are_those_of_its_maps_by_loops():
@@ -74,7 +75,7 @@ def test_scores_of_a_model_are_those_of_its_maps_by_loops():
     with heedful.record(model) as recording:
         model(IDS[None])
     call = recording[0]
-    found, map_ = kinds.scores(call), call.weights().double().numpy()
+    found, map_ = head_types.scores(call), call.weights().double().numpy()
     queries = range(N)
     again = [n for n in queries if any(IDS[m] == IDS[n] for m in range(n))]
     follows = [n for n in queries if any(IDS[m - 1] == IDS[n] for m in range(1, n))]
@@ -97,15 +98,15 @@ def test_scores_of_a_model_are_those_of_its_maps_by_loops():
 
 def test_without_tokens_two_kinds_are_left_out():
     recording = from_attentions([torch.eye(4).expand(1, 2, 4, 4)])
-    found = kinds.scores(recording[0])
-    assert set(found) == {*kinds.KINDS, *kinds.MEANS} - {"induction", "duplicate"}
-    assert kinds.names(found) == ["self", "self"]
+    found = head_types.scores(recording[0])
+    assert set(found) == {*head_types.KINDS, *head_types.MEANS} - {"induction", "duplicate"}
+    assert head_types.names(found) == ["self", "self"]
 
 
 def test_the_means_beside_the_scores_are_those_of_the_summary():
     call = from_attentions([torch.rand(1, 3, 7, 7).softmax(-1)])[0]
-    found, summary = kinds.scores(call), call.summary()
-    for name in kinds.MEANS:
+    found, summary = head_types.scores(call), call.summary()
+    for name in head_types.MEANS:
         torch.testing.assert_close(found[name], summary[name])
 
 
@@ -113,7 +114,7 @@ def test_all_is_one_pass_whose_share_is_told(monkeypatch):
     passes, shares = [], []
     blocks = of.blocks
     monkeypatch.setattr(of, "blocks", lambda *a, **k: passes.append(1) or blocks(*a, **k))
-    kinds.scores(call_of(HEADS["broad"]), shares.append)
+    head_types.scores(call_of(HEADS["broad"]), shares.append)
     assert len(passes) == 1
     assert shares == sorted(shares)
     assert shares[-1] == 1.0

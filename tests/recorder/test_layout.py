@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn.functional import scaled_dot_product_attention
 
 import heedful
-from heedful.recorder.recognise import is_causal
+from heedful.recorder.sequences.mask_structure import is_causal
 
 B, H, D = 2, 3, 4
 

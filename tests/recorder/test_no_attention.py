@@ -8,7 +8,7 @@ from looked import WIDTH, B, D, Given, H, Heads, M, N, looked_at, shows, weighed
 from torch import nn
 from torch.nn.functional import dropout, scaled_dot_product_attention
 
-from heedful.recorder.softmax_matmul import ALONE
+from heedful.recorder.doors.softmax_matmul import ALONE
 
 CHAINED = "queries and keys meet values through no softmax, as in linear attention"
 

@@ -11,9 +11,9 @@ from torch.nn.functional import scaled_dot_product_attention
 
 import heedful
 from heedful.ops.masks import Causal, Padding, Window
-from heedful.recorder import padding
-from heedful.recorder.padding import so_far
-from heedful.recorder.seen import Real, Seen
+from heedful.recorder.observed import Real, Seen
+from heedful.recorder.sequences import padding
+from heedful.recorder.sequences.padding import so_far
 
 transformers.logging.set_verbosity_error()
 SIZE = {"vocab_size": 50, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": None,

@@ -12,7 +12,7 @@ from torch.nn.functional import scaled_dot_product_attention
 import heedful
 from heedful.generate import Sampling, generate
 from heedful.models import GPT, GPTConfig
-from heedful.recorder import recognise
+from heedful.recorder.sequences import mask_structure
 
 B, H, N, D = 2, 3, 7, 4
 
@@ -207,9 +207,9 @@ def table():
 
 def test_a_mask_expanded_over_heads_is_looked_at_once(monkeypatch):
     """Of a stride of 0 one is looked at, and kept."""
-    sizes, faint = [], recognise._is_faint
+    sizes, faint = [], mask_structure._is_faint
     monkeypatch.setattr(
-        recognise, "_is_faint", lambda mask: sizes.append(mask.numel()) or faint(mask)
+        mask_structure, "_is_faint", lambda mask: sizes.append(mask.numel()) or faint(mask)
     )
     x, mask = torch.randn(B, H, N, D), table()
     with heedful.record(model := Masked()) as recording:

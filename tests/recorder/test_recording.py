@@ -13,10 +13,10 @@ from heedful.errors import ArgumentError, RunError
 from heedful.layers import CrossAttention, MultiHeadAttention
 from heedful.models import GPT, GPTConfig
 from heedful.ops.masks import Causal, Dense, Window
-from heedful.recorder import capture
-from heedful.recorder.layout import layouts_of
-from heedful.recorder.recognise import Masks, recognise
-from heedful.recorder.seen import Seen
+from heedful.recorder.kept import capture
+from heedful.recorder.observed import Seen
+from heedful.recorder.sequences.layout import layouts_of
+from heedful.recorder.sequences.mask_structure import Masks, recognise
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ import torch
 import heedful
 from heedful.errors import ArgumentError, SaveError
 from heedful.models import GPT, GPTConfig
-from heedful.recorder import file
-from heedful.recorder.spill import Spill
+from heedful.recorder.kept import file
+from heedful.recorder.kept.spill import Spill
 
 IDS = torch.arange(2 * 11).view(2, 11) % 23
 CALL = 2 * (2 * 4 * 11 * 6) * 4 + IDS.nbytes  # query and key in float32, and the ids

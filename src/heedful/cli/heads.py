@@ -27,7 +27,8 @@ from heedful.cli.options import (
 )
 from heedful.cli.record import open_any, record_text
 from heedful.errors import RunError
-from heedful.recorder import Call, Recording, kinds, load
+from heedful.recorder import Call, Recording, load
+from heedful.recorder.kept import head_types
 from heedful.views.progress import share_done
 from heedful.views.terminal import console, table
 
@@ -41,10 +42,10 @@ SHORT = {
     "forward": "pass",
     "attention": "map",
 }
-NUMBERS = (*kinds.KINDS, *kinds.MEANS)
+NUMBERS = (*head_types.KINDS, *head_types.MEANS)
 PLACELESS = ("sink", "broad", "entropy")  # numbers that need no common places of queries and keys
 DEFINITIONS = "\n".join(
-    f"  {name}: {kind.definition};\n      {kind.source}" for name, kind in kinds.KINDS.items()
+    f"  {name}: {kind.definition};\n      {kind.source}" for name, kind in head_types.KINDS.items()
 )
 EXAMPLE = f"""\b
 Examples:
@@ -164,12 +165,12 @@ def _with_sure_ids(recording: Recording) -> list[Call]:
 
 def _rows(call: Call, progress: Callable[[float], None]) -> list[dict[str, Any]]:
     is_refuted = call.proof == "refuted"  # it keeps its place, and shows no number
-    numbers = _nothing(call) if is_refuted else kinds.scores(call, progress)
+    numbers = _nothing(call) if is_refuted else head_types.scores(call, progress)
     if call.kind == "cross":
         nothing = torch.full((call.shape[0],), torch.nan)
         numbers = {name: numbers[name] if name in PLACELESS else nothing for name in numbers}
     rows = []
-    for i, kind in enumerate(kinds.names(numbers)):
+    for i, kind in enumerate(head_types.names(numbers)):
         found = {name: _number(numbers[name][i]) if name in numbers else None for name in NUMBERS}
         where = {"forward": call.forward, "attention": call.kind}
         head = {"layer": call.layer, "head": call.heads[i], "kind": kind}

@@ -13,22 +13,30 @@ from torch import Tensor, nn
 
 from heedful.errors import ArgumentError
 from heedful.ops import fused
-from heedful.recorder import holding, huggingface, multihead_attention, own, refused, torch_doors
-from heedful.recorder.aside import computing, is_computing
-from heedful.recorder.capture import Capture, captured
-from heedful.recorder.kind import crosses, kind_of
-from heedful.recorder.layout import Layout, layouts_of
+from heedful.recorder.doors import (
+    heedful_attention,
+    holders,
+    multihead_attention,
+    torch_operations,
+    transformers_interface,
+    unsupported,
+)
+from heedful.recorder.doors.process_wide import Shared
+from heedful.recorder.following.scores import Product, Weights
+from heedful.recorder.kept.capture import Capture, captured
+from heedful.recorder.kept.recording import Recording
+from heedful.recorder.observed import Seen
 from heedful.recorder.options import Options
-from heedful.recorder.owners import beside_told
-from heedful.recorder.padding import Before, so_far
-from heedful.recorder.recognise import Masks, place_of
-from heedful.recorder.recording import Recording
+from heedful.recorder.own_work import computing, is_computing
 from heedful.recorder.running import Running, layer_of
-from heedful.recorder.scores import Product, Weights
-from heedful.recorder.seen import Seen
-from heedful.recorder.shared import Shared
-from heedful.recorder.softmax_matmul import Owning
-from heedful.recorder.told_axes import told_of
+from heedful.recorder.sequences.inputs import Inputs
+from heedful.recorder.sequences.kind import crosses, kind_of
+from heedful.recorder.sequences.layout import Layout, layouts_of
+from heedful.recorder.sequences.mask_structure import Masks, place_of
+from heedful.recorder.sequences.owners import beside_told
+from heedful.recorder.sequences.owning import Owning
+from heedful.recorder.sequences.padding import Before, so_far
+from heedful.recorder.sequences.told_axes import told_of
 
 NOTHING = (
     "no scaled_dot_product_attention, no nn.MultiheadAttention, no softmax and product after it; "
@@ -95,11 +103,11 @@ def record(
         running = stack.enter_context(Running(model))
         recorder = _Recorder(recording, running, options)
         stack.enter_context(_eager.entered())
-        stack.enter_context(own.watch(recorder.see))
-        if huggingface.is_loaded():
-            stack.enter_context(huggingface.watch(recorder.see, recorder.claim))
-        if holding.is_to_be_watched(model):
-            stack.enter_context(torch_doors.watch(model, recorder.see, recorder.passing()))
+        stack.enter_context(heedful_attention.watch(recorder.see))
+        if transformers_interface.is_loaded():
+            stack.enter_context(transformers_interface.watch(recorder.see, recorder.claim))
+        if holders.is_to_be_watched(model):
+            stack.enter_context(torch_operations.watch(model, recorder.see, recorder.passing()))
         yield recording
     recorder.end(model)
     options.check_layers(recorder.names)
@@ -116,6 +124,7 @@ class _Recorder:
         self.recording, self.running, self.options = recording, running, options
         self.names: dict[str, int | None] = {}  # of what told a call, with its layer
         self.claimed = False
+        self._given: tuple | None = None
         self._calls = 0
         self._softmaxes: list[tuple[str, list[tuple]]] = []
         self._chained: dict[object, str] = {}
@@ -130,17 +139,25 @@ class _Recorder:
         self._known: list[tuple] = []
         self._copied: list[tuple] = []
 
-    def passing(self) -> torch_doors.Pass:
+    def passing(self) -> torch_operations.Pass:
         """What the door to torch's operations has to know of the pass that runs."""
-        return torch_doors.Pass(
+        return torch_operations.Pass(
             lambda: not is_computing() and self.running.runs and not self._is_elsewhere,
             lambda: self.running.name,
-            lambda: self.running.inputs.all,
+            lambda: self.inputs.all,
             self.owning,
             self._begun,
             self.miss,
             self._chained_here,
         )
+
+    @property
+    def inputs(self) -> Inputs:
+        """Those of the pass that runs."""
+        if self._given is not self.running.given:
+            self._given = self.running.given
+            self._inputs = Inputs(*self._given)
+        return self._inputs
 
     @property
     def _is_elsewhere(self) -> bool:
@@ -149,7 +166,7 @@ class _Recorder:
 
     def owning(self) -> Owning:
         """What tells whose the axes are of the call that runs."""
-        inputs, name, frame = self.running.inputs, self.running.name, self.running.innermost
+        inputs, name, frame = self.inputs, self.running.name, self.running.innermost
         told = told_of(self.options.axes, name, inputs.batch().texts)
         if told is None and multihead_attention.is_one(frame.module):
             return Owning(inputs.batch, lambda axes: multihead_attention.told(frame, axes))
@@ -181,7 +198,7 @@ class _Recorder:
         for name in dict.fromkeys(self._chained.values()):
             self.recording.miss(name, LookupError(CHAINED))
         missed = self.recording.missed
-        for name, why in holding.silent(model, self.running.ran, {*self.names, *missed}):
+        for name, why in holders.silent(model, self.running.ran, {*self.names, *missed}):
             self.recording.miss(name, LookupError(why))
         if self.running.forward >= 0 and not (self.names or missed):
             self.recording.miss(type(model).__name__, LookupError(NOTHING))
@@ -247,10 +264,10 @@ class _Recorder:
         frame = self.running.innermost
         if multihead_attention.is_one(frame.module):
             seen = multihead_attention.named(seen, frame)
-        if self.running.is_known and seen.door == own.DOOR:
+        if self.running.is_known and seen.door == heedful_attention.DOOR:
             seen.inferred = {}  # our own layers have texts first
         if seen.batch is None or seen.door == multihead_attention.DOOR:
-            seen.batch = seen.batch or self.running.inputs.batch()
+            seen.batch = seen.batch or self.inputs.batch()
             is_known = self.running.is_known or seen.follows
             told = beside_told(len(seen.query), seen.batch, is_known)
             seen.inferred = {**seen.inferred, **told}
@@ -270,7 +287,7 @@ class _Recorder:
             index=index,
             forward=running.forward,
             layouts=layouts,
-            ids=running.inputs.ids(seen, running.writes) if self._reads(seen) else None,
+            ids=self.inputs.ids(seen, running.writes) if self._reads(seen) else None,
             kind=self._kind(seen, name, layouts),
             heads=self.options.heads,
             values=self.options.values,
@@ -303,7 +320,7 @@ class _Recorder:
     def _layouts(self, seen: Seen, name: str) -> list[Layout]:
         """Those of the call; looked for once where the layers of a pass share a mask."""
         running, before = self.running, self._before.get(name)
-        real = running.inputs.real(seen, running.writes)
+        real = self.inputs.real(seen, running.writes)
         # `is`, and not ==, for these are tensors
         same = (seen.mask, seen.bias, real.keys, real.queries)
         size = (*seen.shape, seen.cross)
@@ -341,4 +358,4 @@ def _check(model: nn.Module) -> None:
             expected="a torch module",
             remedy="record(model): for a pipeline, give its .model",
         )
-    refused.check(model)
+    unsupported.check(model)

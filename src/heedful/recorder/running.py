@@ -10,8 +10,6 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
-from heedful.recorder.inputs import Inputs
-
 SENSES = ("vision", "visual", "image", "audio", "speech")  # in the names of modules
 
 
@@ -46,7 +44,7 @@ class Running:
         self.model = model
         self.stack: list[Frame] = []
         self.forward = -1
-        self.inputs = Inputs(model)
+        self.given: tuple[nn.Module, tuple, dict[str, Any]] = (model, (), {})  # to the pass
         self.ran: set[str] = set()  # names of modules that have run
         self._outer: set[str] = set()  # names of what was called from outside in this pass
         self._handles: list[Any] = []
@@ -75,7 +73,7 @@ class Running:
         self._handles.clear()
         self.stack.clear()
         self._thread = -1  # hooks on copies of the model's parts are done, too
-        self.inputs = Inputs(self.model)
+        self.given = (self.model, (), {})
 
     @property
     def here(self) -> bool:
@@ -140,7 +138,7 @@ class Running:
     def _begin(self, name: str, module: nn.Module, arguments: tuple, keywords: dict) -> None:
         if not self._outer or module is self.model or self._outer & {"", name}:
             self.forward += 1
-            self.inputs = Inputs(module, arguments, keywords)
+            self.given = (module, arguments, keywords)
             self._outer = set()
         self._outer.add(name)
 

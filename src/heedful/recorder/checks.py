@@ -1,0 +1,89 @@
+"""What is asked of a recording, checked before anything is computed."""
+
+from __future__ import annotations
+
+import reprlib
+from collections.abc import Iterable
+from numbers import Integral
+from os import PathLike
+from pathlib import Path
+from typing import Any, TypeGuard
+
+import torch
+from torch import Tensor
+
+from heedful.errors import ArgumentError
+from heedful.ops.tables import ALL
+
+
+def is_whole(number: Any) -> TypeGuard[int]:
+    """Whether it is one whole number, of Python, NumPy or torch; True and False are none here."""
+    if isinstance(number, Tensor):
+        is_integer = number.dtype != torch.bool and torch.can_cast(number.dtype, torch.long)
+        return number.ndim == 0 and is_integer
+    return isinstance(number, Integral) and not isinstance(number, bool)
+
+
+def whole(what: str, number: Any, least: int | None = None) -> int:
+    """A whole number.
+
+    Raises:
+        ArgumentError: anything else, or less than `least`.
+    """
+    if not is_whole(number) or (least is not None and number < least):
+        raise ArgumentError(
+            f"{what}={reprlib.repr(number)}",
+            expected="a whole number" + ("" if least is None else f" of {least} or more"),
+        )
+    return int(number)
+
+
+def region(what: str, part: Any) -> slice:
+    """A slice of whole numbers; None is all.
+
+    Raises:
+        ArgumentError: anything else.
+    """
+    if part is None:
+        return ALL
+    ends = (part.start, part.stop, part.step) if isinstance(part, slice) else ("none",)
+    if not all(end is None or is_whole(end) for end in ends):
+        raise ArgumentError(
+            f"{what}={reprlib.repr(part)}",
+            expected="a slice, such as slice(0, 100)",
+            remedy="weights(queries=…, keys=…) takes any indices",
+        )
+    return part
+
+
+def texts_of(tokens: Any) -> list[list[str]] | None:
+    """The text of each token of each sequence.
+
+    Raises:
+        ArgumentError: anything but lists of strings in a list, or None.
+    """
+    if tokens is None:
+        return None
+    rows = list(tokens) if isinstance(tokens, Iterable) else [tokens]
+    wrong = [row for row in rows if isinstance(row, str) or not isinstance(row, Iterable)]
+    found = [list(row) for row in rows if not wrong]
+    if wrong or not all(isinstance(text, str) for row in found for text in row):
+        raise ArgumentError(
+            f"tokens={reprlib.repr(tokens)}",
+            expected="a list of strings for each sequence, in a list",
+            remedy="one sequence is [['the', 'cat']]",
+        )
+    return found
+
+
+def path_of(path: Any) -> Path:
+    """A path to a file.
+
+    Raises:
+        ArgumentError: anything but a string or a path.
+    """
+    if not isinstance(path, str | PathLike):
+        raise ArgumentError(
+            f"a file of type {type(path).__name__}", expected="its path, a string or a Path"
+        )
+    return Path(path)

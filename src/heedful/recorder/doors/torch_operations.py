@@ -1,0 +1,241 @@
+"""The third door: torch's own kernels, and attention by hand, as operations below Python show them.
+
+A mode that sees every operation taxes each by some microseconds, so it is only entered where some
+attention may be seen by no other door.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.nn.attention.bias import CausalBias
+from torch.utils._python_dispatch import _disable_current_modes
+
+from heedful.recorder.doors import multihead_attention, sdpa, softmax_matmul
+from heedful.recorder.doors.process_wide import Shared
+from heedful.recorder.following.axis_rules import is_tensor
+from heedful.recorder.following.operations import Operations
+from heedful.recorder.following.roles import Told
+from heedful.recorder.following.scores import Meeting, Product, Weights
+from heedful.recorder.observed import Real, See, Seen
+from heedful.recorder.sequences.owning import Owning
+
+KERNELS = (
+    "_scaled_dot_product_flash_attention_for_cpu",
+    "_scaled_dot_product_flash_attention",
+    "_scaled_dot_product_efficient_attention",
+    "_scaled_dot_product_cudnn_attention",
+    "_scaled_dot_product_fused_attention_overrideable",
+)
+
+
+class Pass(NamedTuple):
+    """What the recorder tells this door of the pass that runs.
+
+    runs: whether one does, of which operations are followed.
+    name: of the module that runs.
+    inputs: its tensors; they have changed where a new pass began.
+    owning: what tells whose the axes of a call are.
+    unmet: is told of a softmax of queries and keys, whose weights then meet values or do not.
+    missed: is told what went wrong.
+    chained: is told of a product of two tensors that met a third one through no softmax.
+    """
+
+    runs: Callable[[], bool]
+    name: Callable[[], str]
+    inputs: Callable[[], list[Tensor]]
+    owning: Callable[[], Owning]
+    unmet: Callable[[Weights], None]
+    missed: Callable[[str], None]
+    chained: Callable[[Product], None]
+
+
+@contextmanager
+def watch(model: nn.Module, see: See, told: Pass) -> Iterator[None]:
+    """Tell of attention in what torch runs.
+
+    Args:
+        model: whose parameters make features of tokens.
+        see: is told of each call.
+        told: of the pass that runs.
+    """
+    door = _Door(model, see, told)
+    try:
+        with _biases.entered(), door.operations:
+            yield
+    finally:
+        door.forget()
+
+
+@contextmanager
+def _making_biases() -> Iterator[None]:
+    """Let torch's `CausalBias` be made, whose constructor no mode of Python may see."""
+    before = CausalBias.__dict__.get("__new__")
+
+    def new(kind: type, *arguments: Any, **keywords: Any) -> Any:
+        with _disable_current_modes():
+            return Tensor.__new__(kind, *arguments, **keywords)
+
+    CausalBias.__new__ = new  # type: ignore[assignment, method-assign]
+    try:
+        yield
+    finally:
+        if before is None:
+            del CausalBias.__new__
+        else:
+            CausalBias.__new__ = before  # type: ignore[method-assign]
+
+
+_biases = Shared(_making_biases)
+
+
+class _Door:
+    def __init__(self, model: nn.Module, see: See, told: Pass) -> None:
+        self.see, self.told = see, told
+        fixed = (*model.parameters(), *model.buffers())
+        parameters = {one.untyped_storage()._cdata for one in fixed if is_tensor(one)}
+        self._given: list[Tensor] | None = None
+        self._is_inside = False
+        self.operations = Operations(
+            self._runs,
+            {
+                **dict.fromkeys(KERNELS, self._kernel),
+                "flex_attention": lambda made, given: see(flexed, made, given),
+                "_transformer_encoder_layer_fwd": lambda made, given: see(layer, made, given),
+                "_native_multi_head_attention": lambda made, given: see(native, made, given),
+            },
+            Told(self._met, told.unmet, told.chained),
+            told.missed,
+            parameters,
+        )
+
+    def _runs(self) -> bool:
+        if not self.told.runs():
+            return False
+        given = self.told.inputs()
+        if given is not self._given:
+            self._given = given
+            # inside torch.func no shape shows how many texts there are
+            self._is_inside = any(torch._C._functorch.maybe_get_level(one) > 0 for one in given)
+            self.operations.traced.begin([] if self._is_inside else given)
+        return not self._is_inside
+
+    def forget(self) -> None:
+        """Let go of what the passes held."""
+        self.operations.traced.clear()
+        self._given = None
+
+    def _met(self, meeting: Meeting) -> None:
+        table = meeting.weights
+        this = (self.told.name(), table.data_ptr(), tuple(table.shape), table.stride())
+        if this in meeting.role.met:  # the same map again, of other values
+            return
+        meeting.role.met.append(this)
+        self.see(softmax_matmul.observed, meeting, self.told.owning())
+
+    def _kernel(self, made: Any, given: dict[str, Any]) -> None:
+        self.see(kernel, self.operations, made[0], given, self.told.owning())
+
+
+def kernel(operations: Operations, output: Tensor, given: dict[str, Any], owning: Owning) -> Seen:
+    """A call of one of SDPA's kernels."""
+    query, key, value = given["query"], given["key"], given["value"]
+    scale = given.get("scale")
+    seen = sdpa.fused(
+        query,
+        key,
+        value,
+        output,
+        operations.traced.view(query).axes(),
+        operations.traced.view(key).axes(),
+        given.get("attn_mask", given.get("attn_bias")),
+        bool(given.get("is_causal", False)),
+        query.shape[-1] ** -0.5 if scale is None else float(scale),
+        owning,
+    )
+    seen.dropout = given.get("dropout_p") or 0.0
+    return seen
+
+
+class FlexMask(NamedTuple):
+    """The mask of flex attention as its kernel has it: a function of batch, head, query and key."""
+
+    mask_mod: Callable
+
+
+def flexed(made: tuple, given: dict[str, Any]) -> Seen:
+    """A call of flex attention, which has changed no score but by its mask.
+
+    Raises:
+        TypeError: one that has.
+    """
+    if given["score_mod"].__name__ != "_identity":
+        raise TypeError("flex attention with a score_mod, whose weights are of another form")
+    mask = FlexMask(given["block_mask"][-1])
+    query, key, value = (given[name] for name in ("query", "key", "value"))
+    return Seen(query, key, value, made[0], given["scale"], mask=mask, door="flex_attention")
+
+
+def native(made: tuple, given: dict[str, Any]) -> Seen:
+    """A call of nn.MultiheadAttention's own kernel, whose output is projected already."""
+    query = given["query"]
+    seen = _projected(_padded(query), given, given["num_head"])
+    if query.is_nested:
+        seen = _without_padding(seen, query)
+    seen.finish = lambda context, rows: F.linear(context, given["proj_weight"], given["proj_bias"])
+    seen.output = _padded(made[0])[:, None]
+    return seen
+
+
+def layer(made: Tensor, given: dict[str, Any]) -> Seen:
+    """A call of nn.TransformerEncoderLayer's own kernel, which computes the whole layer."""
+    source, eps, is_first = _padded(given["src"]), given["eps"], given["norm_first"]
+
+    def norm(x: Tensor, number: int) -> Tensor:
+        weight, bias = given[f"norm_weight_{number}"], given[f"norm_bias_{number}"]
+        return F.layer_norm(x, x.shape[-1:], weight, bias, eps)
+
+    def finish(context: Tensor, rows: Tensor) -> Tensor:
+        x = source[rows] + F.linear(context, given["proj_weight"], given["proj_bias"])
+        x = x if is_first else norm(x, 1)
+        inner = F.linear(norm(x, 2) if is_first else x, given["ffn_weight_1"], given["ffn_bias_1"])
+        inner = F.gelu(inner) if given["use_gelu"] else F.relu(inner)
+        x = x + F.linear(inner, given["ffn_weight_2"], given["ffn_bias_2"])
+        return x if is_first else norm(x, 2)
+
+    seen = _projected(norm(source, 1) if is_first else source, given, given["num_heads"])
+    if given["src"].is_nested:
+        seen = _without_padding(seen, given["src"])
+    seen.finish, seen.output, seen.part = finish, _padded(made)[:, None], "self_attn"
+    return seen
+
+
+def _without_padding(seen: Seen, source: Tensor) -> Seen:
+    """Texts of unequal lengths, as a nested tensor has them."""
+    lengths = torch.tensor([len(one) for one in source.unbind()])
+    keep = torch.arange(seen.shape[-1]) < lengths[:, None]
+    seen.mask, seen.real = keep[:, None, None].to(seen.query.device), Real(keep)
+    return seen
+
+
+def _padded(tensor: Tensor) -> Tensor:
+    return tensor.to_padded_tensor(0.0) if tensor.is_nested else tensor
+
+
+def _projected(x: Tensor, given: dict[str, Any], heads: int) -> Seen:
+    """Queries, keys and values of tokens (B, N, D), as these kernels make them."""
+    made = F.linear(x, given["qkv_weight"], given["qkv_bias"]).unflatten(-1, (3, heads, -1))
+    query, key, value = (one.transpose(1, 2) for one in made.unbind(2))
+    mask = given.get("mask")
+    if mask is not None:
+        (B, _, N, _), hidden = query.shape, mask.bool()
+        if given.get("mask_type") == 1:
+            hidden = hidden.view(B, 1, 1, N)
+        mask = ~hidden
+    scale = query.shape[-1] ** -0.5
+    return Seen(query, key, value, None, scale, mask=mask, door=multihead_attention.DOOR)

@@ -1,0 +1,140 @@
+"""The second door: the interface through which transformers' models call attention.
+
+Whatever implementation a model uses (eager, sdpa, flex) is called as before; its query, key, mask
+and keywords are seen on the way. Registering an implementation of our own would be worse: without
+a mask function of its name, padding and causality would vanish in silence.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from typing import Any, TypeAlias
+
+from torch import Tensor, nn
+
+from heedful.errors import HeedfulError
+from heedful.ops.masks import Causal
+from heedful.recorder.doors import flash_attention
+from heedful.recorder.doors.process_wide import Shared
+from heedful.recorder.observed import See, Seen
+
+# A context in which what runs is one call, which one door sees; it says whether it is wanted
+Claim: TypeAlias = Callable[[], AbstractContextManager[bool]]
+
+
+def is_loaded() -> bool:
+    """Whether the process has models of transformers at all; only then is it touched."""
+    return "transformers.modeling_utils" in sys.modules
+
+
+@contextmanager
+def watch(see: See, claim: Claim) -> Iterator[None]:
+    """Tell of every call of attention by a model of transformers, where `claim()` says so."""
+    if _interface() is None:  # what runs is none of its models, or `check` would have refused it
+        yield
+        return
+    listener = see, claim
+    with _patched.entered():
+        _listeners.append(listener)
+        try:
+            yield
+        finally:
+            _listeners.remove(listener)
+
+
+_listeners: list[tuple[See, Claim]] = []  # of all threads; each says whether it is meant
+
+
+@contextmanager
+def _patch() -> Iterator[None]:
+    interface = _interface()
+    original = interface.get_interface
+
+    def get_interface(self: Any, implementation: str, default: Callable) -> Callable:
+        function = original(self, implementation, default)
+
+        def call(module: nn.Module, *tensors: Any, **keywords: Any) -> Any:
+            with ExitStack() as stack:
+                wanted = [see for see, claim in tuple(_listeners) if stack.enter_context(claim())]
+                result = function(module, *tensors, **keywords)
+            for see in wanted:
+                see(translated, implementation, module, tensors, keywords, result[0])
+            return result
+
+        return call
+
+    interface.get_interface = get_interface
+    try:
+        yield
+    finally:
+        interface.get_interface = original
+
+
+_patched = Shared(_patch)
+
+
+def check(model: nn.Module) -> None:
+    """Raise for a model of a transformers that is too old to be seen.
+
+    Raises:
+        HeedfulError: with the version that is needed.
+    """
+    if not is_loaded() or _interface() is not None:
+        return
+    if any(type(part).__module__.startswith("transformers") for part in model.modules()):
+        raise HeedfulError(
+            f"transformers {sys.modules['transformers'].__version__}",
+            expected="version 5 or newer, whose attention can be seen",
+            remedy="pip install --upgrade transformers",
+        )
+
+
+def _interface() -> Any:
+    """The class that all models of transformers ask for their attention; older ones have none."""
+    modeling = sys.modules["transformers.modeling_utils"]
+    interface = getattr(modeling, "AttentionInterface", None)
+    return interface if hasattr(interface, "get_interface") else None
+
+
+def translated(
+    implementation: str, module: nn.Module, tensors: tuple, keywords: dict, output: Tensor
+) -> Seen:
+    """A call as all doors tell it."""
+    names = ("query", "key", "value", "attention_mask", "dropout", "scaling")
+    given = dict(zip(names, tensors, strict=False)) | keywords
+    query, scale = given["query"], given.get("scaling")
+    mask, causal = given.get("attention_mask"), _is_causal(module, given)
+    cross, real = getattr(module, "is_cross_attention", None) or None, None
+    if flash_attention.is_meant(implementation):
+        mask, real = flash_attention.mask_of(given, causal), flash_attention.real_of(given, cross)
+    elif mask is None and causal and implementation != "eager" and query.shape[2] > 1:
+        mask = Causal(0)  # torch aligns its own to the top left; eager applies what it is given
+    return Seen(
+        query,
+        given["key"],
+        given["value"],
+        output.transpose(1, 2),
+        query.shape[-1] ** -0.5 if scale is None else float(scale),
+        mask=mask,
+        bias=given.get("position_bias"),
+        cap=given.get("softcap"),
+        sinks=_sinks(given),
+        dropout=given.get("dropout") or 0.0,
+        door=f"transformers, {implementation}",
+        cross=cross,
+        causal=causal,
+        real=real,
+    )
+
+
+def _sinks(given: dict) -> Tensor | None:
+    """One for each head, or (Inkling 2) for each query of each."""
+    sinks = given.get("s_aux", given.get("sinks"))
+    return sinks[..., 0] if sinks is not None and sinks.ndim == 4 else sinks
+
+
+def _is_causal(module: nn.Module, given: dict) -> bool:
+    asked = given.get("is_causal")
+    return bool(getattr(module, "is_causal", True) if asked is None else asked)

@@ -1,0 +1,45 @@
+"""Attention that no map of queries × keys can show truthfully, refused by name."""
+
+from __future__ import annotations
+
+from torch import nn
+
+from heedful.errors import ArgumentError
+from heedful.recorder.doors import transformers_interface
+
+BAND = "a band of neighbours and a few global tokens"
+BLOCKS = "blocks of neighbours"
+LAYOUTS = {  # classes of modules, and how they attend
+    "AutoformerAttention": "delays of the whole series",
+    "BigBirdBlockSparseAttention": "blocks and random blocks",
+    "BigBirdPegasusBlockSparseAttention": "blocks and random blocks",
+    "InformerProbSparseAttention": "a few chosen queries, the others take a mean",
+    "LEDEncoderSelfAttention": BAND,
+    "LongformerSelfAttention": BAND,
+    "LongT5LocalAttention": BLOCKS,
+    "LongT5TransientGlobalAttention": f"{BLOCKS} and a summary of each",
+    "MraSelfAttention": "blocks at two resolutions",
+    "NeighborhoodAttention": "a neighbourhood around each query",
+    "NystromformerSelfAttention": "landmarks in the place of keys",
+    "PegasusXGlobalLocalAttention": f"{BLOCKS} and a few global tokens",
+    "ReformerAttention": "buckets of hashed tokens",
+    "YosoSelfAttention": "hashed tokens, with no softmax",
+}
+
+
+def check(model: nn.Module) -> None:
+    """Raise where a part of the model has such a layout, or is seen by no door.
+
+    Raises:
+        ArgumentError: with the name of the module and its layout.
+        HeedfulError: a model of an older transformers.
+    """
+    transformers_interface.check(model)
+    for name, module in model.named_modules():
+        layout = LAYOUTS.get(type(module).__name__)
+        if layout:
+            raise ArgumentError(
+                f"{name} is a {type(module).__name__}, which attends by {layout}",
+                expected="attention whose weights are a map of queries × keys",
+                remedy="record another model; its maps would not be what it computed",
+            )

@@ -1,0 +1,303 @@
+"""Which axes the result of an operation has, from those of its operands.
+
+Views need no rule (see `axes`). Where there is no rule here, the result's axes are new ones.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor
+
+from heedful.recorder.following.strides import Axis, Part, Parts, View, common
+
+Axes: TypeAlias = list[Parts | None]
+Rule: TypeAlias = Callable[[list[View], tuple[int, ...], dict[str, Any]], Axes]
+
+PRODUCTS = {"mm": 0, "bmm": 0, "addmm": 1, "baddbmm": 1}  # the place of their first factor
+# What gives as many numbers in the same order, each from its own row or channel
+SAME = {
+    "_softmax", "_log_softmax", "_safe_softmax", "clone", "_to_copy", "native_layer_norm",
+    "_fused_rms_norm", "native_dropout", "native_batch_norm", "_native_batch_norm_legit",
+    "_native_batch_norm_legit_no_training", "native_group_norm", "cumsum", "tril", "triu",
+    "_conj_physical", "layer_norm", "rms_norm",
+}  # fmt: skip
+MOVED = {
+    "roll", "flip", "index_select", "gather", "constant_pad_nd", "slice_scatter", "select_scatter",
+    "sort", "avg_pool1d", "avg_pool2d", "max_pool2d_with_indices", "upsample_nearest2d",
+    "upsample_bilinear2d", "_adaptive_avg_pool2d", "reflection_pad2d", "scatter", "index_put",
+}  # fmt: skip
+REDUCE = {"sum", "mean", "amax", "amin", "var", "std", "logsumexp", "linalg_vector_norm", "prod"}
+
+
+def rule_of(name: str, is_pointwise: bool) -> Rule | None:
+    """The rule of an operation, by its name; None where there is none."""
+    if name in PRODUCTS:
+        return product
+    if is_pointwise or name in SAME:
+        return broadcast
+    return OTHERS.get(name)
+
+
+def broadcast(views: list[View], sizes: tuple[int, ...], told: dict[str, Any]) -> Axes:
+    """Of operands that broadcast: for each axis the one that tells most of it."""
+    read = [(view, view.axes()) for view in views if len(view.sizes) <= len(sizes)]
+    made: Axes = []
+    for back in range(len(sizes), 0, -1):
+        size = sizes[-back]
+        told_of = [
+            axes[-back]
+            for view, axes in read
+            if back <= len(axes) and view.sizes[-back] == size and axes[-back] is not None
+        ]
+        made.append(max(told_of, key=_knowledge, default=None))
+    return made
+
+
+def _knowledge(parts: Parts | None) -> tuple[bool, ...]:
+    """More is better: an axis of its own, of which it is known what it is."""
+    known = parts or ()
+    return (
+        all(not part.axis.is_copy for part in known),
+        any(part.feature is not None for part in known),
+        any(part.axis.given is not None for part in known),
+    )
+
+
+def as_rows(parts: Parts | None) -> Parts | None:
+    """What stands beside the features of a product with parameters.
+
+    What was a feature before may be heads, each with a product of its own; that is not known.
+    """
+    if parts is None:
+        return None
+    return tuple(map(_as_row, parts))
+
+
+def _as_row(part: Part) -> Part:
+    if part.feature is None and part.axis.is_doubtful and not part.axis.stood_beside:
+        return part._replace(axis=Axis(part.axis.size, is_doubtful=True, stood_beside=True))
+    return part._replace(feature=None) if part.feature else part
+
+
+def feature(size: int) -> Parts:
+    """A new axis of numbers that parameters make."""
+    return (Part(Axis(size, is_doubtful=True), 1, size, True),) if size > 1 else ()
+
+
+def product(views: list[View], sizes: tuple[int, ...], told: dict[str, Any]) -> Axes:
+    """Of (…, n, k) × (…, k, m); of the factors one may be of parameters."""
+    left, right = views[-2:]
+    of_left, of_right = factors(left, right)
+    batch = [
+        _beside(size, one, other, left.storage.is_parameter, right.storage.is_parameter)
+        for size, one, other in zip(sizes[:-2], of_left, of_right, strict=False)
+    ]
+    if left.storage.is_parameter and not right.storage.is_parameter:
+        return [*batch, feature(sizes[-2]), as_rows(of_right[-1])]
+    if right.storage.is_parameter and not left.storage.is_parameter:
+        return [*batch, as_rows(of_left[-2]), feature(sizes[-1])]
+    return [*batch, of_left[-2], of_right[-1]]
+
+
+def factors(left: View, right: View) -> tuple[Axes, Axes]:
+    """The axes of both; of what parameters alone have made it is not known what they are.
+
+    Queries that were learned are rows, and a matrix that was put together is features.
+    """
+    return _of_factor(left), _of_factor(right)
+
+
+def _of_factor(view: View) -> Axes:
+    axes = view.axes()
+    if not view.storage.is_made:
+        return axes
+    return [
+        None if parts is None else tuple(part._replace(feature=None) for part in parts)
+        for parts in axes
+    ]
+
+
+def _beside(
+    size: int, one: Parts | None, other: Parts | None, is_left: bool, is_right: bool
+) -> Parts | None:
+    """An axis that both factors have: parameters of their own make a feature of it."""
+    made = []
+    for atom in common(size, [one, other]):
+        first, second = atom.parts
+        if is_left != is_right:
+            of_parameters, given = (first, second) if is_left else (second, first)
+            if of_parameters is not None and not of_parameters.axis.is_copy:
+                made.append((given or of_parameters)._replace(feature=True))
+                continue
+            first, second = None if given is None else _as_row(given), None
+        known = [part for part in (first, second) if part is not None]
+        if not known:
+            return None
+        made.append(next((part for part in known if not part.axis.is_copy), known[0]))
+    return tuple(made)
+
+
+def _linear(views: list[View], sizes: tuple[int, ...], told: dict[str, Any]) -> Axes:
+    return [*map(as_rows, views[0].axes()[:-1]), feature(sizes[-1])]
+
+
+def _convolution(views: list[View], sizes: tuple[int, ...], told: dict[str, Any]) -> Axes:
+    given = views[0].axes()
+    space: Axes = [(Part(Axis(size), 1, size, False),) if size > 1 else () for size in sizes[2:]]
+    texts = tuple(part._replace(feature=False) for part in given[0] or ())
+    return [texts if given[0] is not None else None, feature(sizes[1]), *space]
+
+
+def _embedding(views: list[View], sizes: tuple[int, ...], told: dict[str, Any]) -> Axes:
+    return [*map(as_rows, views[1].axes()), feature(sizes[-1])]
+
+
+def _attended(views: list[View], sizes: tuple[int, ...], told: dict[str, Any]) -> Axes:
+    query, _, value = views[:3]
+    return [*query.axes()[:-1], value.axes()[-1]]
+
+
+def _cat(views: list[View], sizes: tuple[int, ...], told: dict[str, Any]) -> Axes:
+    dim = told["dim"] % len(sizes)
+    pieces = [view for view in views if len(view.sizes) == len(sizes)]
+    read = [view.axes() for view in pieces]
+    made: Axes = []
+    for axis in range(len(sizes)):
+        several = [axes[axis] for axes in read]
+        made.append(
+            _joined(several, sizes[dim], told["steps"])
+            if axis == dim
+            else max((one for one in several if one is not None), key=_knowledge, default=None)
+        )
+    return made
+
+
+def _joined(several: list[Parts | None], size: int, outer: Parts | None) -> Parts | None:
+    """Pieces put one after another along an axis.
+
+    outer: what tells one piece from the next, where they are of one storage at equal distances.
+    """
+    first = several[0]
+    if outer is not None and first is not None and all(one is not None for one in several):
+        return (*outer, *first)
+    flags = {part.feature for parts in several for part in parts or ()}
+    if first and flags == {False} and all(parts == first for parts in several):
+        return (Part(Axis(len(several)), 1, len(several), False), *first)  # the same again
+    if first and len(first) == 1 and all(_is_alike(first, parts) for parts in several):
+        return (first[0]._replace(size=size),)
+    flag = flags.pop() if len(flags) == 1 and None not in several else None
+    return (Part(Axis(size, is_doubtful=flag is None), 1, size, flag),)
+
+
+def _is_alike(one: Parts, other: Parts | None) -> bool:
+    """Whether two are of one axis, as halves that a rotation turns are."""
+    return (
+        other is not None
+        and len(other) == 1
+        and (one[0].axis, one[0].step, one[0].feature)
+        == (other[0].axis, other[0].step, other[0].feature)
+    )
+
+
+def _stack(views: list[View], sizes: tuple[int, ...], told: dict[str, Any]) -> Axes:
+    dim = told["dim"] % len(sizes)
+    beside = (*sizes[:dim], *sizes[dim + 1 :])
+    made = broadcast(views, beside, told)
+    axis = Axis(sizes[dim], is_doubtful=True)
+    new: Parts = (Part(axis, 1, sizes[dim]),) if sizes[dim] > 1 else ()
+    return [*made[:dim], told["steps"] or new, *made[dim:]]
+
+
+def _moved(views: list[View], sizes: tuple[int, ...], told: dict[str, Any]) -> Axes:
+    """Numbers in another order: that an axis is of features stays known, what stands where not."""
+    made: Axes = []
+    for parts, size in zip(views[0].axes(), sizes, strict=True):
+        flags = {part.feature for part in parts or ()}
+        flag = flags.pop() if len(flags) == 1 and parts is not None else None
+        made.append((Part(Axis(size), 1, size, flag),) if size > 1 else ())
+    return made
+
+
+def _repeat(views: list[View], sizes: tuple[int, ...], told: dict[str, Any]) -> Axes:
+    times = told["repeats"]
+    axes: Axes = [()] * (len(sizes) - len(views[0].sizes)) + views[0].axes()
+    return [
+        parts
+        if parts is None or count == 1
+        else ((Part(Axis(count, is_copy=True), 1, count)), *parts)
+        for parts, count in zip(axes, times, strict=True)
+    ]
+
+
+def _reduce(views: list[View], sizes: tuple[int, ...], told: dict[str, Any]) -> Axes:
+    axes = views[0].axes()
+    gone = told["dims"]
+    if len(sizes) == len(axes):
+        return [() if axis in gone else parts for axis, parts in enumerate(axes)]
+    return [parts for axis, parts in enumerate(axes) if axis not in gone]
+
+
+OTHERS: dict[str, Rule] = {
+    "linear": _linear,
+    "convolution": _convolution,
+    "embedding": _embedding,
+    "cat": _cat,
+    "stack": _stack,
+    "repeat": _repeat,
+    **dict.fromkeys(MOVED, _moved),
+    "_scaled_dot_product_flash_attention_for_cpu": _attended,
+    "_scaled_dot_product_flash_attention": _attended,
+    "_scaled_dot_product_efficient_attention": _attended,
+    "_scaled_dot_product_cudnn_attention": _attended,
+    "_transformer_encoder_layer_fwd": _linear,
+    "_native_multi_head_attention": _linear,
+    **dict.fromkeys(REDUCE, _reduce),
+}
+
+
+def told_of(name: str, given_by_name: dict[str, Any]) -> dict[str, Any]:
+    """What a rule needs beside the axes of the operands.
+
+    Args:
+        name: of the operation.
+        given_by_name: its arguments.
+    """
+    if name == "repeat":
+        return {"repeats": given_by_name["repeats"]}
+    if name in ("cat", "stack"):
+        pieces, dim = given_by_name["tensors"], given_by_name.get("dim", 0)
+        return {"dim": dim, "steps": None, "pieces": pieces}
+    if name in REDUCE:
+        given, dims = given_by_name["self"], given_by_name.get("dim")
+        dims = range(given.ndim) if dims is None else [dims] if isinstance(dims, int) else dims
+        return {"dims": {dim % max(1, given.ndim) for dim in dims}}
+    return {}
+
+
+def steps_between(pieces: Sequence[Tensor], view: View) -> Parts | None:
+    """What tells pieces apart that are one storage at equal distances, as `split` gives them."""
+    first = pieces[0]
+    offsets = [piece.storage_offset() * piece.element_size() for piece in pieces]
+    distances = {after - before for before, after in itertools.pairwise(offsets)}
+    one = first.untyped_storage()._cdata
+    alike = all(
+        piece.shape == first.shape
+        and piece.stride() == first.stride()
+        and piece.untyped_storage()._cdata == one
+        for piece in pieces
+    )
+    if len(pieces) < 2 or len(distances) != 1 or not alike or min(distances) <= 0:
+        return None
+    return View(view.storage, (len(pieces),), (int(distances.pop()),)).axes()[0]
+
+
+def is_tensor(value: Any) -> bool:
+    """Whether it is a dense tensor with strides, of which all of this can be said."""
+    return type(value) in KINDS and value.layout == torch.strided and not value.is_nested
+
+
+KINDS = (Tensor, torch.nn.Parameter)

@@ -1,0 +1,135 @@
+"""Every operation of torch below Python, while a model runs: what attention can be made out in.
+
+A mode that sees what einsum, matmul and `@` come to: views, which cost nothing here, and products.
+No function of the model's is run again, and nothing is drawn at random.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from heedful.errors import HeedfulError
+from heedful.recorder.following import axis_rules, score_changes
+from heedful.recorder.following.roles import SOFTMAXES, Done, Roles, Told
+from heedful.recorder.following.storages import COMPOSITE, Kind, Traced, kind_of
+from heedful.recorder.following.strides import View, place
+from heedful.recorder.own_work import computing
+
+Fused = Callable[[Any, dict[str, Any]], None]
+
+
+class Operations(TorchDispatchMode):
+    """Follows scores from their product to the values that they weigh.
+
+    Args:
+        here: whether a pass of the model runs, of which operations are to be followed.
+        fused: who is told of operations that are attention as a whole, by their names: of the
+            result, and the arguments by name.
+        told: who is told of what roles meet.
+        missed: is told of an error.
+        parameters: storages of the model's parameters and buffers.
+    """
+
+    supports_higher_order_operators = True
+
+    def __init__(
+        self,
+        here: Callable[[], bool],
+        fused: dict[str, Fused],
+        told: Told,
+        missed: Callable[[str], None],
+        parameters: set[int],
+    ) -> None:
+        super().__init__()
+        self.here, self.fused, self.missed = here, fused, missed
+        self.traced = Traced(parameters)
+        self.roles = Roles(self.traced, told)
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Nothing is compiled while it watches, so that there is nothing to be kept from it."""
+        return False
+
+    def __torch_dispatch__(
+        self, function: Any, types: Any, arguments: tuple = (), keywords: dict | None = None
+    ) -> Any:
+        keywords = keywords or {}
+        if not self.here():
+            return function(*arguments, **keywords)
+        kind = kind_of(function)
+        # it comes apart above us, but for inference mode; tensors of other kinds do that themselves
+        if kind.is_composite and torch.is_inference_mode_enabled() and not types:
+            with self:
+                return function._op_dk(COMPOSITE, *arguments, **keywords)
+        made = _as_without_a_mode(kind, function, arguments, keywords)
+        if kind.is_view:
+            if arguments and isinstance(arguments[0], torch.nn.Parameter):
+                self.traced.of(arguments[0])  # which may be no parameter of this model
+            return made
+        try:
+            with computing():
+                self._follow(kind, arguments, keywords, made)
+        except HeedfulError:  # what `record` promises to raise
+            raise
+        except Exception as error:  # which must not end the pass of somebody else
+            self.missed(f"{type(error).__name__}: {error}")
+        return made
+
+    def _follow(self, kind: Kind, arguments: tuple, keywords: dict, made: Any) -> None:
+        if kind.name in self.fused:
+            self.fused[kind.name](made, kind.named(arguments) | keywords)
+        result = made[0] if isinstance(made, tuple | list) and made else made
+        if not axis_rules.is_tensor(result):
+            if kind.name in score_changes.SOFTMAX and isinstance(result, Tensor):
+                self.missed(f"a softmax of {_unlike(result)}, whose axes cannot be followed")
+            return
+        done = Done(kind, arguments, keywords, result)
+        if kind.is_in_place:
+            self.roles.in_place(done)
+            return
+        opened = _opened(arguments)
+        held = [self.traced.of(one) if axis_rules.is_tensor(one) else None for one in opened]
+        views = [
+            View(kept.storage, *place(one))
+            for one, kept in zip(opened, held, strict=True)
+            if kept is not None
+        ]
+        if kind.name in axis_rules.PRODUCTS:
+            self.roles.product(done, views)
+            return
+        kept = self.traced.keep(
+            result, self.traced.result(kind, arguments, keywords, views, result)
+        )
+        if kind.name in SOFTMAXES or any(one is not None and one.role is not None for one in held):
+            self.roles.hand_on(done, opened, kept)
+
+
+def _as_without_a_mode(kind: Kind, function: Any, arguments: tuple, keywords: dict) -> Any:
+    """What an operation makes, bit for bit.
+
+    In inference mode a linear layer asks whether a view of its weight needs a gradient, and adds up
+    in another order where that is lost, as below a mode.
+    """
+    if kind.name != "linear" or not torch.is_inference_mode_enabled():
+        return function(*arguments, **keywords)
+    excluded = torch._C._dispatch_tls_local_exclude_set()
+    excluded = excluded.remove(torch._C.DispatchKey.ADInplaceOrView)
+    with torch._C._ForceDispatchKeyGuard(torch._C._dispatch_tls_local_include_set(), excluded):
+        return function(*arguments, **keywords)
+
+
+def _unlike(tensor: Tensor) -> str:
+    return "nested tensors" if tensor.is_nested else f"a {type(tensor).__name__}"
+
+
+def _opened(arguments: tuple) -> list[Any]:
+    """All operands, lists of them opened."""
+    found: list[Any] = []
+    for one in arguments:
+        found.extend(one if isinstance(one, list | tuple) else (one,))
+    return found

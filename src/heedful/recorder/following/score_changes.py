@@ -1,0 +1,276 @@
+"""What an operation makes of scores and of weights: the steps from a product to its softmax.
+
+Each function takes a role (`Scores` or `Weights`), the axes of the tensor that has it, and what the
+operation was given and gave; it returns the result's role, None where it has none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from heedful.recorder.following.scores import FAINT, Scores, Sink, Total, Weights, is_same, lowest
+from heedful.recorder.following.strides import Parts, length
+
+HANDS_ON = {"clone", "_to_copy", "copy", "view_as_real", "lift_fresh", "alias", "detach"}
+SOFTMAX = {"_softmax", "_safe_softmax", "softmax", "special_softmax"}
+LOG_SOFTMAX = {"_log_softmax", "log_softmax"}
+ROUNDING = 1e-4  # of the sum of a row that was divided by its sum
+FILLS = {"masked_fill", "where"}
+
+
+class Operation(NamedTuple):
+    """One operation of torch.
+
+    name: as in `aten`, without the sign of what changes its operand in place.
+    arguments, keywords: what it was given.
+    place: which of the arguments has the role.
+    axes: the parts of that argument.
+    given, made: that argument as it was, where it is not changed in place, and the result.
+    is_noise: whether a tensor was drawn at random.
+    role_of: what a tensor is in attention.
+    is_parameter: whether a tensor is of the model's parameters.
+    """
+
+    name: str
+    arguments: tuple
+    keywords: dict[str, Any]
+    place: int
+    axes: list[Parts]
+    given: Tensor | None
+    made: Tensor
+    is_noise: Callable[[Tensor], bool]
+    role_of: Callable[[Any], Any]
+    is_parameter: Callable[[Tensor], bool]
+
+    @property
+    def other(self) -> Any:
+        """The other one of two operands."""
+        return self.arguments[1 - self.place] if len(self.arguments) > 1 else None
+
+
+def after_scores(role: Scores, step: Operation) -> Any:
+    """The role of what an operation made of scores."""
+    name = step.name
+    if not step.made.is_floating_point():
+        return None
+    if name in HANDS_ON:
+        return role
+    if name in SOFTMAX | LOG_SOFTMAX:
+        return _softmaxed(role, step)
+    if name == "cat":
+        return _beside(role, step)
+    if name in ("sum", "logsumexp"):
+        return _total(role, step)
+    if step.made.shape != torch.Size(length(parts) for parts in step.axes):
+        return None
+    if role.total is not None:
+        return None
+    if role.is_raised:
+        return _raised(role, step)
+    made = _changed(role, step)
+    return made if made is not None else _or_lost(role, step)
+
+
+def _changed(role: Scores, step: Operation) -> Scores | Weights | None:
+    name, other = step.name, step.other
+    if name in ("mul", "div"):
+        return _scaled(role, step, other)
+    if name == "neg":
+        return role.then("scale", -1.0, step.axes)
+    if name in ("add", "sub", "rsub"):
+        return _added(role, step, other)
+    if name in FILLS:
+        hidden = _hidden(step)
+        return None if hidden is None else role.then(*hidden)
+    if name == "tanh":
+        return role.then("cap", 1.0, step.axes)
+    if name == "exp":
+        return replace(role, is_raised=True)
+    return None
+
+
+def _or_lost(role: Scores, step: Operation) -> Scores:
+    """The same where nothing has changed, as of a clamp that nothing reaches."""
+    if step.given is not None and is_same(step.given, step.made):
+        return role
+    return replace(role, lost=role.lost or step.name)
+
+
+def _scaled(role: Scores, step: Operation, other: Any) -> Scores | None:
+    if step.name == "div" and (step.place == 1 or step.keywords.get("rounding_mode")):
+        return None
+    if not isinstance(other, Tensor):
+        number = float(other)
+        return role.then("scale", 1 / number if step.name == "div" else number, step.axes)
+    if step.is_noise(other):
+        return None
+    if step.name == "div":
+        return role.then("scale", other.detach().reciprocal(), step.axes)
+    if other.ndim and _is_of_bits(other):
+        return role.then("keep", other.detach(), step.axes)
+    return role.then("scale", other.detach(), step.axes)
+
+
+def _is_of_bits(table: Tensor) -> bool:
+    return bool(((table == 0) | (table == 1)).all()) and bool((table == 0).any())
+
+
+def _added(role: Scores, step: Operation, other: Any) -> Scores | Weights | None:
+    factor = float(step.keywords.get("alpha", 1))
+    sign_own, sign_other = 1.0, factor
+    if step.name == "sub":
+        sign_other = -factor
+        if step.place == 1:
+            sign_own, sign_other = -factor, 1.0
+    elif step.name == "rsub":
+        sign_own, sign_other = -factor, 1.0
+    elif step.place == 1:
+        sign_own, sign_other = factor, 1.0
+    total = _total_of(role, other, step)
+    if total is not None:
+        own = Weights(role, step.axes, total.dim, is_logarithm=True)
+        return own if (sign_own, sign_other) == (1.0, -1.0) else None
+    if sign_own != 1.0:
+        role = role.then("scale", sign_own, step.axes)
+    if isinstance(other, Tensor):
+        value: Any = other.detach()
+        # a table of the model's own is not copied
+        value = value if sign_other == 1.0 else value * sign_other
+    else:
+        value = float(other) * sign_other
+    source = other if isinstance(other, Tensor) and sign_other == 1.0 else None
+    return role.then("add", value, step.axes, source)
+
+
+def _total_of(role: Scores, other: Any, step: Operation) -> Total | None:
+    """Of these very scores, where the other operand is sums of their rows."""
+    found = step.role_of(other)
+    total = found.total if isinstance(found, Scores) else None
+    return total if total is not None and total.of is role else None
+
+
+def _hidden(step: Operation) -> tuple[str, Tensor, list[Parts], Tensor] | None:
+    """True where an operation that fills in hides, and its mask; None where it does not hide."""
+    if step.name == "masked_fill":
+        mask, value = step.arguments[1:3]
+        place = 0
+    else:
+        mask, one, other = step.arguments[:3]
+        place, value = (1, other) if step.place == 1 else (2, one)
+    if not _hides(value):
+        return None
+    hidden = mask.detach().bool()
+    kind = "fill" if _is_finite(value) else "hide"
+    return kind, ~hidden if place == 1 else hidden, step.axes, mask
+
+
+def _is_finite(value: Any) -> bool:
+    return bool(torch.as_tensor(value).isfinite().all())
+
+
+def _hides(value: Any) -> bool:
+    if isinstance(value, Tensor):
+        least = lowest(value.dtype) if value.is_floating_point() else FAINT
+        return bool((value <= max(FAINT, least)).all())
+    return float(value) <= FAINT
+
+
+def _softmaxed(role: Scores, step: Operation) -> Weights:
+    dim = step.arguments[1] if len(step.arguments) > 1 else step.keywords["dim"]
+    return Weights(role, step.axes, dim % len(step.axes), is_logarithm=step.name in LOG_SOFTMAX)
+
+
+def _beside(role: Scores, step: Operation) -> Scores | None:
+    """Scores with one more column, that of a sink."""
+    pieces = step.arguments[0]
+    dim = step.arguments[1] if len(step.arguments) > 1 else step.keywords.get("dim", 0)
+    if len(pieces) != 2 or role.sink is not None or role.is_raised:
+        return None
+    column = pieces[1 - step.place]
+    if column.shape[dim] != 1 or column.ndim != len(step.axes) or step.role_of(column) is not None:
+        return None  # that of another key, it may be
+    is_sure = step.is_parameter(column)
+    return replace(role, sink=Sink(column.detach(), step.axes, len(role.changes), is_sure))
+
+
+def _total(role: Scores, step: Operation) -> Scores | None:
+    """The sums of rows, or their logarithms."""
+    dims = step.arguments[1] if len(step.arguments) > 1 else step.keywords.get("dim")
+    dims = [dims] if isinstance(dims, int) else dims
+    if not dims or len(dims) != 1 or role.is_raised != (step.name == "sum"):
+        return None
+    return replace(role, total=Total(role, dims[0] % len(step.axes)))
+
+
+def _raised(role: Scores, step: Operation) -> Any:
+    """e to the power of scores: hidden, or divided by the sum of its row."""
+    other = step.other
+    if step.given is not None and is_same(step.given, step.made):
+        return role
+    if step.name in ("mul", "div") and isinstance(other, Tensor) and not step.is_noise(other):
+        if other.ndim and _is_of_bits(other):
+            return role.then("hide", other.detach() == 0, step.axes)
+        return _divided(role, step)
+    if step.name == "masked_fill" and _number(step.arguments[2]) == 0:
+        return role.then("hide", step.arguments[1].detach().bool(), step.axes)
+    return replace(role, lost=role.lost or step.name)
+
+
+def _divided(role: Scores, step: Operation) -> Weights | None:
+    """Weights, where rows sum to one now, whatever they were divided by."""
+    dims = [dim for dim, parts in enumerate(step.axes) if parts]
+    for dim in reversed(dims):
+        total = step.made.detach().sum(dim=dim, dtype=torch.float32)
+        is_one = (total - 1).abs() <= (ROUNDING if step.made.dtype.itemsize > 2 else 2e-2)
+        if bool(is_one.any()) and bool((is_one | ~(total > 0)).all()):
+            return Weights(
+                role if not role.is_raised else replace(role, is_raised=False), step.axes, dim
+            )
+    return None
+
+
+def _number(value: Any) -> float | None:
+    if isinstance(value, Tensor):
+        return float(value) if value.numel() == 1 else None
+    return float(value)
+
+
+def after_weights(role: Weights, step: Operation) -> Weights | None:
+    """The role of what an operation made of weights."""
+    name, other = step.name, step.other
+    if name in HANDS_ON:
+        return role
+    if not step.made.is_floating_point():
+        return None
+    if step.made.shape != torch.Size(length(parts) for parts in step.axes):
+        return None
+    if role.is_logarithm:
+        return replace(role, is_logarithm=False) if name == "exp" else None
+    is_random = isinstance(other, Tensor) and step.is_noise(other)
+    if name == "native_dropout" or (name == "mul" and is_random):
+        return replace(role, dropped=True)
+    if isinstance(step.role_of(other), Weights):
+        return replace(role, altered="another softmax is added to it or taken from it")
+    if step.given is None:
+        return replace(role, altered=role.altered or name)
+    if is_same(step.given, step.made):
+        return role
+    emptied = _emptied(step) if role.axes[-1] == role.over else None
+    if emptied is not None:
+        return replace(role, scores=role.scores.then("hide", emptied, step.axes))
+    return replace(role, altered=role.altered or name)
+
+
+def _emptied(step: Operation) -> Tensor | None:
+    """The rows that were set to zero, where nothing else has changed."""
+    given, made = step.given, step.made
+    if given is None or not made.is_floating_point():
+        return None
+    changed = (given != made).any(dim=-1, keepdim=True)
+    is_empty = ~made.any(dim=-1, keepdim=True)
+    return changed if bool((is_empty | ~changed).all()) else None

@@ -1,0 +1,218 @@
+"""What is known of the storages that a model's tensors stand in: their axes, and their roles."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.multiprocessing.reductions import StorageWeakRef
+
+from heedful.recorder.following import axis_rules
+from heedful.recorder.following.strides import (
+    Axis,
+    Part,
+    Parts,
+    Storage,
+    View,
+    fresh,
+    place,
+    written,
+)
+
+has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
+COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
+WHOLE = {"linear", "layer_norm", "rms_norm"}  # composites that need not be taken apart
+VIEWS = {"_unsafe_view", "_reshape_alias"}
+FLEX = ("query", "key", "value", "score_mod", "block_mask", "scale")
+SWEEP = 64  # storages that are made before what has gone is forgotten
+NOISE = {"bernoulli", "random", "uniform", "normal"}
+
+
+class Kind(NamedTuple):
+    """What is known of an operation by itself.
+
+    name: as in `aten`, without the sign of what changes its operand in place.
+    is_composite: whether it comes apart into others, which inference mode leaves to us.
+    """
+
+    name: str
+    is_view: bool = False
+    is_in_place: bool = False
+    is_composite: bool = False
+    is_pointwise: bool = False
+    rule: axis_rules.Rule | None = None
+    parameters: tuple[str, ...] = FLEX
+
+    def named(self, arguments: tuple) -> dict[str, Any]:
+        """Arguments by their names."""
+        return dict(zip(self.parameters, arguments, strict=False))
+
+
+def kind_of(function: Any) -> Kind:
+    """The kind of an operation; each is looked at once."""
+    kind = _KINDS.get(function)
+    if kind is None:
+        kind = _KINDS[function] = _learned(function)
+    return kind
+
+
+_KINDS: dict[Any, Kind] = {}
+
+
+def _learned(function: Any) -> Kind:
+    if not isinstance(function, torch._ops.OpOverload):
+        return Kind(str(function))
+    home, name = function._schema.name.split("::")
+    if home != "aten":
+        return Kind(name, parameters=tuple(one.name for one in function._schema.arguments))
+    told = [one.alias_info for one in function._schema.returns if one.alias_info is not None]
+    in_place = any(one.is_write for one in told)
+    base = name[:-1] if in_place and name.endswith("_") else name
+    is_pointwise = torch.Tag.pointwise in function.tags or base == "masked_fill"
+    return Kind(
+        base,
+        is_view=(bool(told) and not in_place) or name in VIEWS,
+        is_in_place=in_place,
+        # and not one of Python alone, which is no kernel of torch's and may draw otherwise
+        is_composite=has_kernel(function.name(), COMPOSITE) and name not in WHOLE,
+        is_pointwise=is_pointwise,
+        rule=axis_rules.rule_of(base, is_pointwise),
+        parameters=tuple(one.name for one in function._schema.arguments),
+    )
+
+
+class Kept:
+    """What is known of a storage while it lives; while this is held, no other takes its place.
+
+    role: what it is in attention: `Scores`, `Weights` or `Weighing`, if anything.
+    is_noise: whether its numbers were drawn at random.
+    """
+
+    __slots__ = ("alive", "is_noise", "role", "storage")
+
+    def __init__(self, tensor: Tensor, storage: Storage) -> None:
+        self.alive = StorageWeakRef(tensor.untyped_storage())
+        self.storage = storage
+        self.role: Any = None
+        self.is_noise = False
+
+
+class Traced:
+    """The storages of a pass.
+
+    Args:
+        parameters: those of the model's parameters and buffers.
+    """
+
+    def __init__(self, parameters: set[int]) -> None:
+        self.parameters = parameters
+        self._kept: dict[int, Kept] = {}
+        self._made = 0
+
+    def begin(self, given: list[Tensor]) -> None:
+        """A new pass, with its inputs."""
+        self._kept.clear()
+        for number, tensor in enumerate(given):
+            if axis_rules.is_tensor(tensor) and tensor.numel():
+                sizes, _ = place(tensor)
+                beside = tensor.ndim if not tensor.is_floating_point() else tensor.ndim - 1
+                axes: list[Parts] = []
+                for dim, size in enumerate(sizes):
+                    flag = False if tensor.ndim <= 3 and dim < beside else None
+                    axis = Axis(size, (number, dim))
+                    axes.append((Part(axis, 1, size, flag),) if size > 1 else ())
+                self.keep(tensor, stored(axes, tensor))
+
+    def clear(self) -> None:
+        """Let go of everything."""
+        self._kept.clear()
+
+    def of(self, tensor: Tensor) -> Kept:
+        """What is known of a tensor's storage."""
+        key = tensor.untyped_storage()._cdata
+        kept = self._kept.get(key)
+        if kept is None:
+            is_parameter = key in self.parameters or isinstance(tensor, torch.nn.Parameter)
+            kept = self.keep(tensor, Storage(fresh(tensor), is_parameter=is_parameter))
+        return kept
+
+    def keep(self, tensor: Tensor, storage: Storage) -> Kept:
+        """A new tensor."""
+        self._made += 1
+        if self._made % SWEEP == 0:
+            for key in [key for key, kept in self._kept.items() if kept.alive.expired()]:
+                del self._kept[key]
+        kept = self._kept[tensor.untyped_storage()._cdata] = Kept(tensor, storage)
+        return kept
+
+    def view(self, tensor: Tensor) -> View:
+        """A tensor as what is known of its storage."""
+        return View(self.of(tensor).storage, *place(tensor))
+
+    def axes(self, tensor: Tensor) -> list[Parts] | None:
+        """Those of a tensor that has a role; None where they cannot be read off its strides."""
+        axes = self.view(tensor).axes()
+        return None if None in axes else axes  # type: ignore[return-value]
+
+    def role(self, tensor: Any) -> Any:
+        """What a tensor is in attention, if anything."""
+        if not axis_rules.is_tensor(tensor):
+            return None
+        kept = self._kept.get(tensor.untyped_storage()._cdata)
+        return None if kept is None else kept.role
+
+    def is_noise(self, tensor: Tensor) -> bool:
+        """Whether its numbers were drawn at random, as those of a dropout's mask."""
+        kept = self._kept.get(tensor.untyped_storage()._cdata)
+        return kept is not None and kept.is_noise
+
+    def result(
+        self, kind: Kind, arguments: tuple, keywords: dict, views: list[View], made: Tensor
+    ) -> Storage:
+        """The storage of an operation's result, whose axes are read when somebody asks for them."""
+        is_product = kind.name in axis_rules.PRODUCTS or kind.name == "linear"
+        are_parameters = bool(views) and all(view.storage.is_parameter for view in views)
+        is_made = bool(views) and all(
+            view.storage.is_parameter or view.storage.is_made for view in views
+        )
+        flags = (are_parameters and not is_product, is_made and (is_product or not are_parameters))
+        rule, (sizes, strides) = kind.rule, place(made)
+        if rule is None or not views:
+            return Storage(fresh(made), 0, *flags)
+        first = views[0]
+        if rule is axis_rules.broadcast and (first.sizes, first.strides) == (sizes, strides):
+            own = (first.storage.is_parameter, first.storage.is_made)
+            if own == flags:
+                return first.storage  # whose axes stand as they did
+        told = axis_rules.told_of(kind.name, kind.named(arguments) | keywords)
+        pieces = told.pop("pieces", None)
+        if pieces is not None:
+            told["steps"] = axis_rules.steps_between(pieces, first)
+        depth = 1 + max(view.storage.depth for view in views)
+        return Storage(lambda: written(rule(views, sizes, told), sizes, strides), depth, *flags)
+
+    def copied(self, target: Tensor, source: Any) -> None:
+        """What is written into a storage, such as a cache, says of what its axes are."""
+        if not axis_rules.is_tensor(source):
+            return
+        kept = self.of(target)
+        flags: dict[Axis, bool | None] = {}
+        sides = zip(
+            reversed(self.view(target).axes()), reversed(self.view(source).axes()), strict=False
+        )
+        for own, other in sides:
+            told = {part.feature for part in other or ()}
+            if len(told) == 1:
+                flags |= {part.axis: next(iter(told)) for part in own or () if part.feature is None}
+        items = [
+            (part._replace(feature=flags.get(part.axis, part.feature)), stride)
+            for part, stride in kept.storage.items()
+        ]
+        kept.storage = Storage(lambda: items)
+
+
+def stored(axes: list[Parts], tensor: Tensor) -> Storage:
+    """A storage that a tensor of these axes fills."""
+    items = written(axes, *place(tensor))
+    return Storage(lambda: items)

@@ -1,0 +1,1 @@
+"""A call as it is kept, proved, asked, saved and opened again."""

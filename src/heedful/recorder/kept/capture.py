@@ -1,0 +1,156 @@
+"""One call of attention as it is kept, for a whole batch.
+
+B batch, H query heads, G key heads, N queries, M keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from heedful.ops.causes import Causes
+from heedful.recorder.kept.certificate import Check, certify
+from heedful.recorder.observed import Batch, Seen, of_sequence
+from heedful.recorder.sequences.kind import kind_of
+from heedful.recorder.sequences.layout import Layout, row_of, take
+
+
+def _nothing() -> None:
+    """What is in memory was never in a file."""
+
+
+@dataclass
+class Capture:
+    """A call as it is kept: copies, which nothing that runs later can change.
+
+    `layouts` has one for each sequence of the batch; `check` says how the call proved itself;
+    `layer` is the model's own number of the block, `index` that of the call; `heads` are the
+    model's numbers of those that were kept, None where all were. `inferred` is what of its axes is
+    a guess, and how it was made, `against` what `verify` found to be wrong with a sequence, `texts`
+    how many the pass had, and `texts_dim` along which axis of its inputs. `intact()` raises where
+    the file that it was read from is damaged.
+    """
+
+    name: str
+    layer: int | None
+    forward: int
+    kind: str
+    door: str
+    query: Tensor
+    key: Tensor
+    value: Tensor | None
+    scale: float
+    layouts: list[Layout]
+    check: Check
+    bias: Tensor | None = None
+    cap: float | None = None
+    sinks: Tensor | None = None
+    ids: Tensor | None = None
+    heads: list[int] | None = None
+    index: int = 0
+    inferred: dict[str, str] = field(default_factory=dict)
+    against: dict[int, str] = field(default_factory=dict)
+    texts: int | None = None
+    texts_dim: int | None = None
+    intact: Callable[[], None] = _nothing
+
+    def causes(self, sequence: int) -> Causes:
+        """What the weights of one sequence, without its padding, are a function of."""
+        queries, keys, mask = self.layouts[sequence]
+        bias = None if self.bias is None else of_sequence(self.bias, sequence)
+        if bias is not None:
+            bias = bias if bias.shape[-2] == 1 else take(bias, queries)
+            bias = bias if bias.shape[-1] == 1 else take(bias.mT, keys).mT
+        sinks = self.sinks
+        if sinks is not None and sinks.ndim > 1:
+            sinks = sinks[sequence][:, queries]
+        return Causes(
+            take(self.query[sequence], queries),
+            take(self.key[sequence], keys),
+            self.scale,
+            mask,
+            bias,
+            self.cap,
+            sinks,
+        )
+
+    def tokens(self, sequence: int) -> Tensor | None:
+        """(M,), the ids of the keys without padding, where they are known."""
+        if self.ids is None or not self._are_of_keys(self.ids):
+            return None  # or of the queries alone, where a cache has the keys before
+        row = row_of(sequence, len(self.ids), len(self.query))
+        if row is None:
+            return None
+        return self.ids[row][self.layouts[sequence].keys]
+
+    def _are_of_keys(self, ids: Tensor) -> bool:
+        """Whether each key has its own, also where a cache has room for more after a prompt."""
+        length, N = ids.shape[1], self.query.shape[2]
+        begins = self.kind == "causal" and length == N
+        last = max((int(one.keys[-1]) for one in self.layouts if len(one.keys)), default=0)
+        return length == self.key.shape[2] or (begins and last < N)
+
+    def values(self, sequence: int) -> Tensor | None:
+        """(G, M, v) without padding, where values were kept."""
+        if self.value is None:
+            return None
+        return take(self.value[sequence], self.layouts[sequence].keys)
+
+
+def captured(
+    seen: Seen,
+    *,
+    name: str,
+    layer: int | None,
+    forward: int,
+    layouts: list[Layout],
+    index: int = 0,
+    heads: Collection[int] | None = None,
+    values: bool = False,
+    dtype: torch.dtype | None = None,
+    ids: Tensor | None = None,
+    kind: str | None = None,
+) -> Capture:
+    """Copy what is to be kept of a call, and check it against the output that the model used."""
+    chosen = None if heads is None else list(heads)
+    if chosen is not None:
+        seen = seen.of_heads(chosen)
+        layouts = [one.of_heads(chosen) for one in layouts]
+    capture = Capture(
+        name,
+        layer,
+        forward,
+        kind or kind_of(seen, name, layouts),
+        seen.door,
+        _copy(seen.query, dtype),
+        _copy(seen.key, dtype),
+        _copy(seen.value, dtype) if values and seen.value is not None else None,
+        seen.scale,
+        layouts,
+        Check(0.0, 0.0, 0),
+        None if seen.bias is None else seen.bias.detach(),
+        seen.cap,
+        None if seen.sinks is None else seen.sinks.detach().clone(),
+        ids,
+        chosen,
+        index,
+        dict(seen.inferred),
+        texts=None if seen.batch is None else seen.batch.texts,
+        texts_dim=_dim_of(seen.batch),
+    )
+    causes = (capture.causes(sequence) for sequence in range(len(layouts)))
+    capture.check = certify(causes, layouts, capture.query.dtype, seen)
+    return capture
+
+
+def _dim_of(batch: Batch | None) -> int | None:
+    """Along which axis of the inputs texts stand, where that was followed."""
+    return batch.place[1] if batch is not None and batch.is_followed and batch.place else None
+
+
+def _copy(tensor: Tensor, dtype: torch.dtype | None) -> Tensor:
+    kept = tensor.new_empty(tensor.shape, dtype=dtype or tensor.dtype)  # each head's rows together
+    return kept.copy_(tensor)

@@ -1,0 +1,221 @@
+"""A recording as one file: safetensors, whose header says what the tensors are.
+
+The tensors are read from the disk when somebody asks for them, so that a large recording opens at
+once; the file appears whole or not at all.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from heedful.errors import RunError
+from heedful.files import damaged, description, load_tensors, save_tensors
+from heedful.ops.masks import Causal, Combined, Mask, Packed, Runs, Window
+from heedful.recorder.checks import is_whole, texts_of
+from heedful.recorder.kept import file_validation
+from heedful.recorder.kept.capture import Capture
+from heedful.recorder.kept.certificate import Check
+from heedful.recorder.kept.checksums import Sums, sum_of
+from heedful.recorder.sequences.layout import Layout
+
+VERSION = 2  # 1 has nothing of owners
+TENSORS = ("query", "key", "value", "bias", "sinks", "ids")
+PLAIN = ("name", "layer", "forward", "kind", "door", "scale", "cap")
+PROOF = ("index", "inferred", "texts", "texts_dim")
+OLDER = {"owners": "texts and heads, of a recording by a version that did not follow them"}
+AGAIN = "record again"
+# What reading a header may run into that somebody or something has changed
+DAMAGE = (KeyError, TypeError, ValueError, AttributeError, IndexError, RuntimeError, OverflowError)
+
+
+def save(captures: list[Capture], path: Path, tokens: list[list[str]] | None) -> None:
+    """Write calls; errors as `save_tensors`."""
+    tensors: dict[str, Tensor] = {}
+    for capture in captures:
+        capture.intact()  # what is damaged gets no new checksum
+    described = [_describe(capture, str(i), tensors) for i, capture in enumerate(captures)]
+    same = _shared(tensors)
+    about = {"format": "recording", "version": VERSION, "calls": described, "tokens": tokens}
+    once = {name: tensor for name, tensor in tensors.items() if name not in same}
+    sums = {name: sum_of(tensor) for name, tensor in once.items()}
+    save_tensors(path, once, {**about, "same": same, "sums": sums})
+
+
+def size(capture: Capture) -> int:
+    """Bytes of a call's tensors."""
+    tensors: dict[str, Tensor] = {}
+    _describe(capture, "", tensors)
+    return sum(tensor.nbytes for tensor in tensors.values())
+
+
+def _shared(tensors: dict[str, Tensor]) -> dict[str, str]:
+    """Names of tensors that are another one, such as a bias that all layers share."""
+    first: dict[tuple, str] = {}
+    same = {}
+    for name, tensor in tensors.items():
+        place = (tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype)
+        if tensor.numel() and first.setdefault(place, name) != name:
+            same[name] = first[place]
+    return same
+
+
+def load(path: Path) -> tuple[list[Capture], list[list[str]] | None]:
+    """Read what `save` wrote.
+
+    Raises:
+        RunError: a file that is missing, damaged, newer than this version, or no recording.
+    """
+    if not path.is_file():
+        raise RunError(
+            f"no file {path}", expected="one written by recording.save", remedy="check the path"
+        )
+    tensors, about = _opened(path)
+    try:
+        sums, same = Sums(path, dict(tensors), about.get("sums", {})), about["same"]
+        tensors |= {name: tensors[first] for name, first in same.items()}
+        captures = [_restore(one, str(i), tensors) for i, one in enumerate(about["calls"])]
+        names: dict[str, list[str]] = {str(i): [] for i in range(len(captures))}
+        for name in tensors:
+            names[name.split(".")[0]].append(same.get(name, name))
+        for i, capture in enumerate(captures):
+            capture.intact = functools.partial(sums.check, names[str(i)])
+        return captures, texts_of(about["tokens"])
+    except DAMAGE as error:
+        raise damaged(path, _reason(error), AGAIN) from error
+
+
+def _opened(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """The tensors and the header of a file that is a recording of a version that we know."""
+    try:
+        tensors, about = load_tensors(path)
+    except RunError as error:  # whose remedy is that of a model
+        reason = error.__cause__
+        if not isinstance(reason, OSError) and description(path) is None:
+            raise RunError(
+                f"{path} is no recording",
+                expected="a file written by recording.save",
+                cause="a text, or a file of another kind"
+                if path.stat().st_size
+                else "an empty file",
+                remedy="`heedful record` makes one of a model and a text",
+            ) from error
+        raise damaged(path, reason if isinstance(reason, Exception) else error, AGAIN) from error
+    if not isinstance(about, dict) or about.get("format") != "recording":
+        raise RunError(
+            f"{path} is no recording",
+            expected="a file written by recording.save",
+            cause="weights of a model",
+        )
+    version = about.get("version")
+    if not is_whole(version) or version < 1:
+        raise damaged(path, ValueError(f"version {version!r} of the format"), AGAIN)
+    if version > VERSION:
+        raise RunError(
+            f"{path} is of version {version} of the format",
+            expected=f"version {VERSION} or older",
+            remedy="install a newer heedful",
+        )
+    return tensors, about
+
+
+def _reason(error: Exception) -> Exception:
+    """As people read it: what is not there, and else the error's own words."""
+    return ValueError(f"no {error} in it") if isinstance(error, KeyError) else error
+
+
+def _describe(capture: Capture, prefix: str, tensors: dict[str, Tensor]) -> dict[str, Any]:
+    for name in TENSORS:
+        tensor = getattr(capture, name)
+        if tensor is not None:
+            tensors[f"{prefix}.{name}"] = tensor
+    layouts = []
+    for b, layout in enumerate(capture.layouts):
+        place = f"{prefix}.{b}"
+        layouts.append(
+            {
+                "queries": _ends(layout.queries, f"{place}.queries", tensors),
+                "keys": _ends(layout.keys, f"{place}.keys", tensors),
+                "mask": _mask_as_data(layout.mask, f"{place}.mask", tensors),
+            }
+        )
+    plain = {name: getattr(capture, name) for name in (*PLAIN, *PROOF)}
+    plain["against"] = {str(sequence): why for sequence, why in capture.against.items()}
+    if capture.heads is not None:
+        plain["heads"] = capture.heads
+    return {**plain, "check": dataclasses.asdict(capture.check), "layouts": layouts}
+
+
+def _restore(described: dict[str, Any], prefix: str, tensors: dict[str, Tensor]) -> Capture:
+    given = {name: tensors.get(f"{prefix}.{name}") for name in TENSORS}
+    layouts = [
+        Layout(
+            _indices(one["queries"], tensors),
+            _indices(one["keys"], tensors),
+            _mask_from_data(one["mask"], tensors),
+        )
+        for one in described["layouts"]
+    ]
+    plain = {name: described[name] for name in PLAIN} | {"heads": described.get("heads")}
+    if "inferred" in described:
+        plain |= {name: described[name] for name in PROOF}
+        plain["against"] = {int(at): str(why) for at, why in described["against"].items()}
+    else:
+        plain |= {"index": int(prefix), "inferred": dict(OLDER)}
+    check = Check(**described["check"])
+    capture = Capture(**plain, **given, layouts=layouts, check=check)  # type: ignore[arg-type]
+    file_validation.check(capture)
+    return capture
+
+
+def _ends(indices: Tensor, name: str, tensors: dict[str, Tensor]) -> list[int] | str:
+    """Indices in a row as their two ends; others as a tensor of that name."""
+    first = int(indices[0]) if len(indices) else 0
+    if torch.equal(indices, torch.arange(first, first + len(indices))):
+        return [first, first + len(indices)]
+    tensors[name] = indices
+    return name
+
+
+def _indices(data: list[int] | str, tensors: dict[str, Tensor]) -> Tensor:
+    if isinstance(data, str):
+        return tensors[data]
+    first, end = data
+    return torch.arange(first, end)
+
+
+def _mask_as_data(mask: Mask | None, name: str, tensors: dict[str, Tensor]) -> Any:
+    if mask is None:
+        return None
+    if isinstance(mask, Combined):
+        return [_mask_as_data(part, f"{name}.{i}", tensors) for i, part in enumerate(mask.parts)]
+    if isinstance(mask, Causal):
+        return {"causal": mask.offset}
+    if isinstance(mask, Window):
+        return {"window": mask.size, "offset": mask.offset}
+    if isinstance(mask, Runs):
+        tensors[name] = torch.stack([mask.first, mask.end])
+        return {"runs": name}
+    packed = mask if isinstance(mask, Packed) else Packed.of(mask.table)  # type: ignore[attr-defined]
+    tensors[name] = packed.bits
+    return {"bits": name, "keys": packed.keys}
+
+
+def _mask_from_data(data: Any, tensors: dict[str, Tensor]) -> Mask | None:
+    if data is None:
+        return None
+    if isinstance(data, list):
+        parts = [_mask_from_data(part, tensors) for part in data]
+        return Combined(tuple(part for part in parts if part is not None))
+    if "causal" in data:
+        return Causal(data["causal"])
+    if "window" in data:
+        return Window(data["window"], data["offset"])
+    if "runs" in data:
+        return Runs(*tensors[data["runs"]])
+    return Packed(tensors[data["bits"]], data["keys"])

@@ -1,0 +1,102 @@
+"""Whether what a file says of a call fits together: else it fails here, and not when one looks."""
+
+from __future__ import annotations
+
+from numbers import Real
+
+import torch
+from torch import Tensor
+
+from heedful.ops.masks import Combined, Mask, Packed
+from heedful.ops.tables import check_broadcast
+from heedful.recorder.checks import is_whole
+from heedful.recorder.kept.capture import Capture
+from heedful.recorder.sequences.layout import Layout
+
+KINDS = ("self", "causal", "cross")
+
+
+def check(capture: Capture) -> None:
+    """No tensor is read for it but the indices of what is real.
+
+    Raises:
+        ValueError: with what does not fit.
+    """
+    of = f"of call {capture.name!r}"
+    query, key, value = capture.query, capture.key, capture.value
+    _hold(isinstance(capture.name, str) and isinstance(capture.door, str), f"the name {of}")
+    numbered = (capture.layer is None or is_whole(capture.layer), is_whole(capture.index))
+    _hold(all(numbered) and is_whole(capture.forward), f"the layer, number or pass {of}")
+    inferred = capture.inferred
+    told = isinstance(inferred, dict) and all(isinstance(how, str) for how in inferred.values())
+    inside = all(is_whole(at) and 0 <= at < len(capture.layouts) for at in capture.against)
+    counted = all(one is None or is_whole(one) for one in (capture.texts, capture.texts_dim))
+    _hold(told and inside and counted, f"what proves {of}")
+    _hold(isinstance(capture.check.where, str), f"the certificate {of}")
+    _hold(capture.kind in KINDS, f"the kind {capture.kind!r} {of}")
+    _hold(_is_number(capture.scale), f"the scale {of}")
+    _hold(capture.cap is None or _is_number(capture.cap), f"the cap {of}")
+    numbers = (capture.check.worst, capture.check.tolerance, capture.check.rows)
+    _hold(all(map(_is_number, numbers)), f"the certificate {of}")
+    _hold(_is_table(query) and _is_table(key), f"the query or key {of}")
+    B, H, N, d = query.shape
+    G, M = key.shape[1:3]
+    _hold(key.shape == (B, G, M, d) and G > 0 and H % G == 0, f"the key {of}")
+    _hold(value is None or value.shape[:-1] == key.shape[:-1], f"the values {of}")
+    sinks, ids = capture.sinks, capture.ids
+    _hold(sinks is None or sinks.shape in ((H,), (B, H, N)), f"the sinks {of}")
+    _hold(ids is None or (ids.ndim == 2 and ids.shape[1] in (N, M)), f"the ids {of}")
+    if capture.bias is not None:
+        check_broadcast("bias", capture.bias, (B, H, N, M))
+    _hold(_are_heads(capture.heads, H), f"the heads {capture.heads} {of}")
+    _hold(len(capture.layouts) == B, f"the {len(capture.layouts)} layouts {of}, a batch of {B}")
+    for layout in capture.layouts:
+        _check_layout(layout, (H, N, M), of)
+
+
+def _check_layout(layout: Layout, shape: tuple[int, int, int], of: str) -> None:
+    H, N, M = shape
+    queries, keys, mask = layout
+    for indices, size in ((queries, N), (keys, M)):
+        _hold(indices.ndim == 1 and indices.dtype == torch.long, f"the real tokens {of}")
+        inside = not len(indices) or (int(indices.min()) >= 0 and int(indices.max()) < size)
+        _hold(inside, f"the real tokens {of}, of {size}")
+    if mask is not None:
+        mask.check((H, len(queries), len(keys)))
+        _hold(all(map(_are_bits, _parts(mask))), f"the mask {of}")
+
+
+def _hold(fits: bool, what: str) -> None:
+    if not fits:
+        raise ValueError(f"cannot use {what}")
+
+
+def _is_number(number: object) -> bool:
+    return isinstance(number, Real) and not isinstance(number, bool)
+
+
+def _is_table(tensor: Tensor | None) -> bool:
+    return tensor is not None and tensor.ndim == 4 and tensor.is_floating_point()
+
+
+def _are_heads(heads: object, H: int) -> bool:
+    if heads is None:
+        return True
+    return (
+        isinstance(heads, list)
+        and all(is_whole(head) and head >= 0 for head in heads)
+        and len(set(heads)) == len(heads) == H
+    )
+
+
+def _parts(mask: Mask) -> tuple[Mask, ...]:
+    if not isinstance(mask, Combined):
+        return (mask,)
+    _hold(len(mask.parts) > 0, "a mask of no parts")
+    return tuple(one for part in mask.parts for one in _parts(part))
+
+
+def _are_bits(mask: Mask) -> bool:
+    if not isinstance(mask, Packed):
+        return True
+    return mask.bits.dtype == torch.uint8 and mask.bits.shape[-1] == -(-mask.keys // 8)

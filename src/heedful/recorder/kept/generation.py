@@ -1,0 +1,287 @@
+"""A generation as one picture: every token × all keys up to it, for each layer.
+
+A model that generates calls attention once for the prompt and once for each new token, with a
+cache that holds the keys so far. The keys of all passes are put in their places again, whether the
+cache grew with them, was made at full length beforehand (static) or forgot old ones (sliding).
+A token that no query may see is padding, and is left out. Rows of what is put together are
+compared with the same rows of their own passes. Only a bias of positions (T5), and a mask that is
+neither causal nor a window, are put together as a whole map.
+
+T tokens in all, H query heads.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from heedful.errors import RunError
+from heedful.ops.causes import Causes, weights
+from heedful.ops.masks import Causal, Mask, Packed, Window
+from heedful.recorder.kept.call import Call
+from heedful.recorder.kept.capture import Capture
+from heedful.recorder.kept.certificate import SAMPLED, Check, tolerance_of
+from heedful.recorder.sequences.layout import row_of, take
+
+ROWS = 256  # of a mask that are looked at at once
+
+
+class Part(NamedTuple):
+    """Where a pass stands in the whole, without padding.
+
+    rows, columns: its own queries and keys that are real, as its layout counts them.
+    queries, keys: their places among the T tokens.
+    """
+
+    rows: Tensor
+    columns: Tensor
+    queries: Tensor
+    keys: Tensor
+
+
+class Plan(NamedTuple):
+    """How passes go together: layers whose passes have the same layouts share one."""
+
+    parts: list[Part]
+    mask: Mask
+    total: int
+
+
+def stitched(captures: list[Capture], sequence: int) -> list[Call]:
+    """One call for each module that attends, in the order in which they ran.
+
+    Cross-attention is left out, and what sees both ways, as an encoder's layers do.
+
+    Raises:
+        RunError: nothing that was generated, passes that do not follow each other, or a map whose
+            rows are not those of its passes.
+    """
+    modules: dict[str, list[Capture]] = {}
+    for capture in captures:
+        modules.setdefault(capture.name, []).append(capture)
+    layers = list(modules.values())
+    plans: dict[tuple, Plan] = {}
+    found = []
+    for passes in layers:
+        if not any(map(_generates, passes)):
+            continue
+        alike = tuple((id(one.layouts), one.query.shape[2], one.key.shape[2]) for one in passes)
+        if alike not in plans:
+            plans[alike] = _plan(passes, sequence)
+        found.append(_layer(passes, plans[alike], sequence))
+    if not found:
+        raise RunError(
+            "no pass of causal self-attention was recorded",
+            expected="a generation inside the `with` block",
+        )
+    return found
+
+
+def _generates(capture: Capture) -> bool:
+    return capture.kind == "causal" or (capture.kind == "self" and capture.query.shape[2] == 1)
+
+
+def _plan(passes: list[Capture], sequence: int) -> Plan:
+    slots, layouts = _slots(passes), [capture.layouts[sequence] for capture in passes]
+    seen = torch.zeros(max(keys.stop for _, keys in slots), dtype=torch.bool)
+    for capture, layout, (queries, keys) in zip(passes, layouts, slots, strict=True):
+        for _, allowed in _allowed(capture, sequence):
+            seen[keys.start + layout.keys] |= allowed.any(dim=(0, 1)).cpu()
+        # the last key that is seen is that of a query: what a cache has after it is empty
+        last = int(seen.nonzero().max()) if bool(seen.any()) else queries.start
+        begins_anew = queries.start > 0 and len(keys) <= len(queries)
+        real = int(seen[queries.start : queries.stop].sum())
+        asked = int(seen[queries.start + layout.queries].sum())
+        if begins_anew or last not in queries or asked != real:
+            raise _broken(capture, sequence)
+    places = seen.cumsum(0) - 1
+    parts = []
+    for layout, (queries, keys) in zip(layouts, slots, strict=True):
+        own, others = queries.start + layout.queries, keys.start + layout.keys
+        rows, columns = seen[own].nonzero()[:, 0], seen[others].nonzero()[:, 0]
+        parts.append(Part(rows, columns, places[own[rows]], places[others[columns]]))
+    total = int(seen.sum())
+    return Plan(parts, _mask(passes, parts, total, sequence), total)
+
+
+def _slots(passes: list[Capture]) -> list[tuple[range, range]]:
+    """The tokens of each pass, padding among them, and those that its keys stand for."""
+    slots, done = [], 0
+    for capture in passes:
+        before, held = done, capture.key.shape[2]
+        done += capture.query.shape[2]
+        start = max(0, done - held)  # above 0 where a cache forgets: it holds the last keys
+        slots.append((range(before, done), range(start, start + held)))
+    return slots
+
+
+def _allowed(capture: Capture, sequence: int) -> Iterator[tuple[slice, Tensor]]:
+    """Which keys of its layout some rows of a pass may see, (1 or H, n, m), in runs of rows."""
+    queries, keys, mask = capture.layouts[sequence]
+    shape = (capture.query.shape[1], len(queries), len(keys))
+    device = capture.query.device
+    for start in range(0, len(queries), ROWS):
+        rows = slice(start, min(start + ROWS, len(queries)))
+        if mask is None:
+            allowed = torch.ones(rows.stop - start, len(keys), dtype=torch.bool, device=device)
+        else:
+            allowed = mask.crop(shape, rows, device=device)
+        yield rows, allowed if allowed.ndim == 3 else allowed[None]
+
+
+def _mask(passes: list[Capture], parts: list[Part], total: int, sequence: int) -> Mask:
+    """Causal, or of a window, where every row of every pass says so; else bits."""
+
+    def tables() -> Iterator[tuple[Tensor, Tensor]]:
+        for capture, part in zip(passes, parts, strict=True):
+            for rows, allowed in _allowed(capture, sequence):
+                here = (part.rows >= rows.start) & (part.rows < rows.stop)
+                own = part.rows[here] - rows.start
+                table = allowed.new_zeros(len(allowed), len(own), total)
+                table[:, :, part.keys] = allowed[:, own][:, :, part.columns]
+                yield part.queries[here], table
+
+    def is_it(guess: Mask) -> bool:
+        return all(
+            bool((guess.crop((total, total), queries, device=table.device) == table).all())
+            for queries, table in tables()
+        )
+
+    guesses: list[Mask] = [Causal()]
+    if total:
+        *_, (_, last) = tables()
+        guesses.append(Causal() & Window(total - int(last[0, -1].int().argmax())))
+    for guess in guesses:
+        if is_it(guess):
+            return guess
+    bits = [Packed.of(table).bits for _, table in tables()]
+    heads = max(map(len, bits))
+    return Packed(torch.cat([one.expand(heads, -1, -1) for one in bits], dim=1), total)
+
+
+def _layer(passes: list[Capture], plan: Plan, sequence: int) -> Call:
+    for capture in passes:
+        capture.intact()
+    first, causes = passes[0], [capture.causes(sequence) for capture in passes]
+    values = [value for one in passes if (value := one.values(sequence)) is not None]
+    rows = zip(causes, plan.parts, strict=True)
+    together = Causes(
+        torch.cat([take(one.query, part.rows) for one, part in rows], dim=1),
+        _keys([one.key for one in causes], passes, plan, sequence),
+        causes[0].scale,
+        plan.mask,
+        _bias(causes, plan),
+        causes[0].cap,
+        _sinks(causes, plan),
+    )
+    _compare(together, causes, plan, first.name)
+    worst = max((capture.check for capture in passes), key=_worst)
+    against = next((one.against[sequence] for one in passes if sequence in one.against), "")
+    return Call(
+        first.name,
+        first.layer,
+        first.forward,
+        "causal",
+        together,
+        worst,
+        index=first.index,
+        inferred={name: how for one in passes for name, how in one.inferred.items()},
+        against=against,
+        value=_keys(values, passes, plan, sequence) if values else None,
+        ids=_ids(passes, plan, sequence),
+        door=first.door,
+        chosen=first.heads,
+    )
+
+
+def _keys(tables: list[Tensor], passes: list[Capture], plan: Plan, sequence: int) -> Tensor:
+    """(G, T, d), keys or values of all passes, each of which has those of the passes before."""
+    whole = tables[0].new_zeros(len(tables[0]), plan.total, tables[0].shape[2])
+    done = 0
+    for capture, table, part in zip(passes, tables, plan.parts, strict=True):
+        held, known = take(table, part.columns), int((part.keys < done).sum())
+        if not torch.equal(held[:, :known], take(whole, part.keys[:known])):
+            raise _broken(capture, sequence)
+        whole[:, part.keys[known:]] = held[:, known:]
+        done += len(part.queries)
+    return whole
+
+
+def _bias(causes: list[Causes], plan: Plan) -> Tensor | None:
+    """(H, T, T), where some pass has one."""
+    given = [one.bias for one in causes if one.bias is not None]
+    if not given:
+        return None
+    whole = given[0].new_zeros(causes[0].shape[0], plan.total, plan.total)
+    for one, part in zip(causes, plan.parts, strict=True):
+        if one.bias is not None:
+            bias = one.bias.expand(one.shape)[:, part.rows][:, :, part.columns]
+            whole[:, part.queries[:, None], part.keys] = bias
+    return whole
+
+
+def _sinks(causes: list[Causes], plan: Plan) -> Tensor | None:
+    """(H,), or (H, T) where each query has its own."""
+    given = [one.sinks for one in causes if one.sinks is not None]
+    if not given or given[0].ndim == 1:
+        return given[0] if given else None
+    whole = given[0].new_full((causes[0].shape[0], plan.total), -torch.inf)
+    for one, part in zip(causes, plan.parts, strict=True):
+        if one.sinks is not None:
+            whole[:, part.queries] = one.sinks[:, part.rows]
+    return whole
+
+
+def _ids(passes: list[Capture], plan: Plan, sequence: int) -> Tensor | None:
+    """(T,), where each pass was given the ids of its own tokens."""
+    found = []
+    for capture, part in zip(passes, plan.parts, strict=True):
+        B, _, N, _ = capture.query.shape
+        row = None if capture.ids is None else row_of(sequence, len(capture.ids), B)
+        if capture.ids is None or row is None or capture.ids.shape[1] != N:
+            return None
+        found.append(capture.ids[row][capture.layouts[sequence].queries[part.rows]])
+    return torch.cat(found)
+
+
+def _compare(together: Causes, causes: list[Causes], plan: Plan, name: str) -> None:
+    """The certificate of what was put together: some rows, beside those of their own passes.
+
+    Raises:
+        RunError: where they differ by more than rounding.
+    """
+    sampled = torch.linspace(0, plan.total - 1, min(plan.total, SAMPLED)).long().unique()
+    for one, part in zip(causes, plan.parts, strict=True):
+        here = torch.isin(part.queries, sampled)
+        if not bool(here.any()):
+            continue
+        made = weights(together, queries=part.queries[here])
+        made[:, :, part.keys] -= weights(one, queries=part.rows[here])[:, :, part.columns]
+        worst = float(made.abs().nan_to_num(nan=math.inf).max())
+        if worst > (most := tolerance_of(torch.float32, together.query.device)):
+            raise RunError(
+                f"{name} was not put together truthfully: rows of the whole are {worst:.1e} away "
+                "from those of their passes",
+                expected=f"at most {most:.0e}",
+                cause="a scale, a cap or a sink that changes from pass to pass",
+                remedy="look at the passes one by one: `for call in recording`",
+            )
+
+
+def _broken(capture: Capture, sequence: int) -> RunError:
+    return RunError(
+        f"pass {capture.forward} of {capture.name} does not go on from the one before it, in "
+        f"sequence {sequence}",
+        expected="all passes of one generation, each with the keys of those before",
+        cause="two generations in one recording, every n-th pass only, a cache that was filled "
+        "before, or beam search, which goes on from another beam",
+        remedy="record one generation, greedy or sampled, in a `with` block of its own",
+    )
+
+
+def _worst(check: Check) -> float:
+    return math.inf if math.isnan(check.worst) else check.worst

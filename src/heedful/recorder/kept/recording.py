@@ -1,0 +1,319 @@
+"""What was recorded: calls in order, for each sequence of the batch without its padding."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, overload
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
+
+from heedful.errors import ArgumentError, RunError
+from heedful.recorder.checks import path_of, texts_of
+from heedful.recorder.kept import file, generation
+from heedful.recorder.kept.call import Call
+from heedful.recorder.kept.capture import Capture, captured
+from heedful.recorder.kept.certificate import Check
+from heedful.recorder.kept.progress import Tell
+from heedful.recorder.kept.proof import WORDS, proof_of
+from heedful.recorder.kept.spill import Spill
+from heedful.recorder.kept.verification import verify
+from heedful.recorder.observed import of_weights
+from heedful.recorder.sequences.layout import layouts_of
+
+
+class Sequence:
+    """The calls of one sequence, in the order in which they happened."""
+
+    def __init__(
+        self, captures: list[Capture], index: int, texts: list[list[str]] | None = None
+    ) -> None:
+        self._captures, self._index, self._texts = captures, index, texts
+        self._calls: dict[int, Call] = {}
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {len(self)} calls>"
+
+    def __len__(self) -> int:
+        return len(self._captures)
+
+    def __iter__(self) -> Iterator[Call]:
+        return (self[i] for i in range(len(self)))
+
+    @overload
+    def __getitem__(self, index: int) -> Call: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Call]: ...
+    def __getitem__(self, index: int | slice) -> Call | list[Call]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(len(self))[index]]
+        if not -len(self) <= index < len(self):
+            raise IndexError(f"call {index} of {len(self)}")
+        at = index % len(self)
+        if at not in self._calls:
+            self._calls[at] = self._call(at)
+        return self._calls[at]
+
+    def _call(self, at: int) -> Call:
+        if self._index >= len(self._captures[at].layouts):
+            raise RunError(
+                f"no sequence in {self._captures[at].name}, pass {self._captures[at].forward}",
+                expected="a batch of at least one",
+                cause="a model that was given an empty batch",
+            )
+        return self._with_texts(call_of(self._captures[at], self._index))
+
+    def _with_texts(self, call: Call) -> Call:
+        texts = self.texts
+        if texts is None or call.kind == "cross" or len(texts) != call.shape[-1]:
+            return call
+        if self._are_of_the_text(call):
+            call.tokens = texts
+        return call
+
+    def _are_of_the_text(self, call: Call) -> bool:
+        """Whether a call's keys are the text: the first that has ids, where any has."""
+        known = (one for one in self._captures if one.ids is not None)
+        first = next(known, None)
+        if first is None or self._index >= len(first.layouts):
+            return True
+        ids = first.tokens(self._index)
+        if ids is None or call.ids is None:
+            return ids is None
+        return torch.equal(call.ids[: len(ids)], ids)  # a generation goes on from them
+
+    @property
+    def texts(self) -> list[str] | None:
+        """The text of each token, where it is known."""
+        if self._texts is None or self._index >= len(self._texts):
+            return None
+        return self._texts[self._index]
+
+    def summary(self, progress: Tell | None = None) -> dict[str, Tensor | list]:
+        """The statistics of every head of every call, (calls, heads), and `received` of each.
+
+        Where calls have more heads than others, those have NaN in their place: `len(call.heads)`
+        says how many a call has, and `call.heads` which. Without a real token all is NaN.
+
+        Args:
+            progress: is told of the share that is done, 0 to 1, as the pass goes on; an exception
+                such as Ctrl-C ends it between two blocks.
+
+        Raises:
+            RunError: nothing was recorded, or a call that does not pass its own check.
+        """
+
+        def summary_of(i: int, call: Call) -> dict[str, Tensor]:
+            if progress is None:
+                return call.summary()
+            return call.summary(lambda share: progress((i + share) / len(self)))
+
+        summaries = [summary_of(i, call) for i, call in enumerate(self)]
+        if not summaries:
+            raise RunError(
+                "nothing was recorded",
+                expected="a forward pass inside the `with` block",
+                cause="no call, one in another thread, or a model whose attention no door sees",
+            )
+        together: dict[str, Tensor | list] = {
+            name: pad_sequence([summary[name] for summary in summaries], True, torch.nan)
+            for name in summaries[0]
+            if name != "received"
+        }
+        together["received"] = [summary["received"] for summary in summaries]
+        return together
+
+
+class Recording(Sequence):
+    """What `heedful.record` yields; iterated, it is its first sequence."""
+
+    def __init__(self, captures: list[Capture] | None = None, *, budget: int | None = None) -> None:
+        super().__init__([] if captures is None else captures, 0)
+        self._spill = Spill(budget)
+        self.missed: dict[str, str] = {}  # modules whose attention was not understood, and why
+        # how it was recorded, for `verify`; `record` says it
+        self.recorder: Callable[[nn.Module], AbstractContextManager[Recording]] = _no_recorder
+
+    @property
+    def tokens(self) -> list[list[str]] | None:
+        """The text of each token of each sequence; set it where a tokenizer is at hand.
+
+        A sequence beyond the texts has none, nor a call with other keys than the text has tokens.
+        """
+        return self._texts
+
+    @tokens.setter
+    def tokens(self, texts: list[list[str]] | None) -> None:
+        self._texts = texts_of(texts)
+        self._calls.clear()
+
+    def add(self, capture: Capture) -> None:
+        """Keep one more call, in memory or past the budget on the disk."""
+        self._captures.append(self._spill.keep(capture))
+
+    def miss(self, name: str, error: Exception) -> None:
+        """Note that attention of a module was not recorded, and warn once."""
+        if name not in self.missed:
+            reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
+            self.missed[name] = reason
+            with suppress(UserWarning):  # where warnings are errors, the model still goes on
+                warnings.warn(f"attention of {name} was not recorded: {reason}", stacklevel=2)
+
+    def save(self, path: str | Path) -> Path:
+        """Write it as one file, which `heedful.load` opens; it appears whole or not at all.
+
+        Raises:
+            SaveError: a full disk, a directory that is missing or may not be written.
+            ArgumentError: what is no path.
+        """
+        file.save(self._captures, path_of(path), self.tokens)
+        return path_of(path)
+
+    @property
+    def sequences(self) -> list[Sequence]:
+        """One for each sequence of the batch, without its padding.
+
+        Windows that a model puts into the batch (Swin) count as sequences; one that not all calls
+        have has the calls that do.
+        """
+        rows = max((len(capture.query) for capture in self._captures), default=0)
+        return [
+            Sequence([one for one in self._captures if len(one.query) > b], b, self._texts)
+            for b in range(rows)
+        ]
+
+    def stitched(self, sequence: int = 0) -> list[Call]:
+        """A generation as one: for each layer, all tokens × all keys up to each.
+
+        For any cache of transformers (dynamic, sliding, static) and for our own.
+
+        Raises:
+            RunError: no pass of self-attention was recorded.
+        """
+        of_text = Sequence(self._captures, sequence, self._texts)
+        return [of_text._with_texts(call) for call in generation.stitched(self._captures, sequence)]
+
+    def verify(self, model: nn.Module, inputs: Any) -> dict[str, int]:
+        """Run each text of the batch alone, and settle whose rows are whose, and what is padding.
+
+        In evaluation mode, without gradients; modes, buffers and random states of the model are put
+        back. A call whose sequences are not those of the texts is refuted: its weights raise. Of
+        several passes the first is verified.
+
+        Args:
+            model: that was recorded.
+            inputs: what it was given: a dictionary of keywords, a list of arguments, or a tensor.
+
+        Returns:
+            how many calls are now "proved", "assumed", "unproved" and "refuted".
+
+        Raises:
+            ArgumentError: inputs with no batch in them, or that the model does not take.
+            RunError: nothing was recorded.
+        """
+        if not self._captures:
+            raise RunError("nothing was recorded", expected="a pass inside the `with` block")
+        verify(self._captures, model, inputs, lambda *given: self._again(model, *given))
+        self._calls.clear()
+        words = [check.proof for _, check in self.certificate()]
+        return {word: words.count(word) for word in WORDS if word in words}
+
+    def _again(self, model: nn.Module, arguments: tuple, keywords: dict) -> list[Capture]:
+        with warnings.catch_warnings(), self.recorder(model) as alone:
+            warnings.simplefilter("ignore")
+            model(*arguments, **keywords)
+        return alone._captures
+
+    def certificate(self) -> list[tuple[str, Check]]:
+        """For each call, how far recomputed rows were from the model's own, and what is proved.
+
+        Of a batch of which some sequence is refuted, the call is.
+        """
+        return [(one.name, _certified(one)) for one in self._captures]
+
+
+def _certified(capture: Capture) -> Check:
+    against = next(iter(capture.against.values()), "")
+    word, why = proof_of(capture.check, capture.inferred, against)
+    return replace(capture.check, proof=word, why=why)
+
+
+def _no_recorder(model: nn.Module) -> AbstractContextManager[Recording]:
+    raise RunError(
+        "a recording from a file or of given maps",
+        expected="one that `heedful.record` has just made, to be verified",
+    )
+
+
+def call_of(capture: Capture, index: int) -> Call:
+    """One sequence of a call, without its padding."""
+    return Call(
+        capture.name,
+        capture.layer,
+        capture.forward,
+        capture.kind,
+        capture.causes(index),
+        capture.check,
+        index=capture.index,
+        inferred=capture.inferred,
+        against=capture.against.get(index, ""),
+        value=capture.values(index),
+        ids=capture.tokens(index),
+        door=capture.door,
+        chosen=capture.heads,
+        intact=capture.intact,
+    )
+
+
+def load(path: str | Path) -> Recording:
+    """Open a recording that `save` wrote; its tensors are read when somebody asks for them.
+
+    Raises:
+        RunError: a file that is missing, damaged, of a newer version, or no recording.
+        ArgumentError: what is no path.
+    """
+    captures, tokens = file.load(path_of(path))
+    recording = Recording(captures)
+    recording.tokens = tokens
+    return recording
+
+
+def from_attentions(attentions: Iterable[Tensor]) -> Recording:
+    """The maps that a model returned, as a recording, so that everything works on them too.
+
+    Args:
+        attentions: a map (B, H, N, M) for each layer, such as `output.attentions` of transformers;
+            rows sum to one, to less where a sink takes the rest, or to zero where a query sees
+            nothing.
+
+    Raises:
+        ArgumentError: tensors of another shape, weights below 0, rows that sum to more than one.
+
+    >>> recording = from_attentions([torch.eye(3).expand(1, 2, 3, 3)])
+    >>> recording[0].diagonal(0)
+    tensor([1., 1.])
+    """
+    if not isinstance(attentions, Iterable):
+        raise _no_map(attentions, "of all layers")
+    return Recording([_of_map(map_, layer) for layer, map_ in enumerate(attentions)])
+
+
+def _of_map(map_: Tensor, layer: int) -> Capture:
+    if not isinstance(map_, Tensor) or map_.ndim != 4:
+        raise _no_map(map_, f"of layer {layer}")
+    seen = of_weights(map_, "given maps")
+    return captured(seen, name=f"layer {layer}", layer=layer, forward=0, layouts=layouts_of(seen))
+
+
+def _no_map(came: Any, of: str) -> ArgumentError:
+    shape = f" {tuple(came.shape)}" if isinstance(came, Tensor) else ""
+    return ArgumentError(
+        f"attentions {of}: {type(came).__name__}{shape}",
+        expected="for each layer a tensor (batch, heads, queries, keys)",
+        cause="sdpa, which returns no weights, or a model without output_attentions=True",
+    )

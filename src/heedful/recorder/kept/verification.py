@@ -1,0 +1,281 @@
+"""Whose rows are whose: each text of a batch runs alone, and its queries and keys come back.
+
+A text alone has its own rows and no others', so that an order of axes that was guessed wrongly, or
+a padding that is none, cannot agree.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from heedful.errors import ArgumentError, HeedfulError
+from heedful.ops.causes import weights
+from heedful.recorder.kept.capture import Capture
+from heedful.recorder.sequences.inputs import Inputs
+
+# How far numbers of a text alone may be from those in a batch, whose kernels round otherwise, in
+# units of the largest of them
+NEAR = {torch.float64: 1e-8, torch.float32: 1e-3, torch.float16: 5e-2, torch.bfloat16: 2e-1}
+ROWS = 8  # of each sequence that are compared
+Run = Callable[[tuple, dict[str, Any]], list[Capture]]
+
+
+def verify(captures: list[Capture], model: nn.Module, inputs: Any, run: Run) -> None:
+    """Compare every sequence of the first pass with its text alone, and note what came out.
+
+    Args:
+        captures: of a recording; what is settled is no longer inferred, what differs is refuted.
+        model: that was recorded.
+        inputs: that it was given: a mapping of keywords, a list of arguments, or one tensor.
+        run: records a pass of the model.
+
+    Raises:
+        ArgumentError: inputs of which no batch is known, or which the model does not take.
+    """
+    arguments, keywords = _called(inputs)
+    if not any(isinstance(one, Tensor) and one.ndim for one in _leaves((arguments, keywords))):
+        raise ArgumentError(
+            f"inputs of type {type(inputs).__name__} with no tensor in them",
+            expected="what the model was called with: keywords in a dictionary, or a list",
+        )
+    first = [one for one in captures if one.forward == min(one.forward for one in captures)]
+    told = [one.texts for one in first if one.texts] + [Inputs(model, arguments, keywords).texts]
+    batch = next((texts for texts in told if texts), None)
+    if batch is None:
+        raise ArgumentError(
+            f"inputs of type {type(inputs).__name__} with no batch in them",
+            expected="what the model was called with: keywords in a dictionary, or a list",
+        )
+    given = arguments, keywords
+    with undisturbed(model), torch.no_grad():
+        _check_repeated(first, given, run)
+        dim = _settle(first, batch, given, run)
+        for capture in first:
+            if "padding" in capture.inferred and "texts" not in capture.inferred:
+                _unpad(capture, batch, given, dim, run)
+
+
+def _called(inputs: Any) -> tuple[tuple, dict[str, Any]]:
+    if isinstance(inputs, Mapping):
+        return (), dict(inputs)
+    return (tuple(inputs), {}) if isinstance(inputs, list | tuple) else ((inputs,), {})
+
+
+@contextmanager
+def undisturbed(model: nn.Module) -> Iterator[None]:
+    """In evaluation mode, after which everything is as it was: modes, buffers, random states."""
+    modes = {module: module.training for module in model.modules()}
+    buffers = [
+        (module, name, one, None if one is None else one.detach().clone())
+        for module in model.modules()
+        for name, one in module._buffers.items()
+    ]
+    drawn = [
+        (one, one.get_state())
+        for module in model.modules()
+        for one in vars(module).values()
+        if isinstance(one, torch.Generator)
+    ]
+    try:
+        with torch.random.fork_rng():
+            model.eval()
+            yield
+    finally:
+        for module, mode in modes.items():
+            module.training = mode
+        for module, name, buffer, before in buffers:
+            module._buffers[name] = buffer  # a pass may have put another one in its place
+            if buffer is not None and before is not None and not torch.equal(buffer, before):
+                with torch.no_grad():
+                    buffer.copy_(before)
+        for generator, state in drawn:
+            generator.set_state(state)
+
+
+def _ran(run: Run, given: Any) -> list[Capture]:
+    """The calls of a pass.
+
+    Raises:
+        ArgumentError: inputs that the model does not take.
+    """
+    try:
+        return run(*given)
+    except HeedfulError:
+        raise
+    except Exception as error:
+        raise ArgumentError(
+            f"inputs with which the model ends in {type(error).__name__}: {error}",
+            expected="what it was called with, with one row for each text",
+        ) from error
+
+
+def _check_repeated(captures: list[Capture], given: Any, run: Run) -> None:
+    """Refuse inputs with which the model does not do what was recorded.
+
+    Raises:
+        ArgumentError: other inputs, or a pass that was not in evaluation mode.
+    """
+    again = _matched(_ran(run, given), captures)
+    for capture, one in zip(captures, again, strict=True):
+        same = one is not None and len(one.query) == len(capture.query)
+        if (
+            one is None
+            or not same
+            or not all(_agree(capture, at, one, at) for at in range(len(capture.query)))
+        ):
+            raise ArgumentError(
+                f"inputs with which {capture.name} does something else than was recorded",
+                expected="the inputs of the pass that was recorded",
+                cause="other inputs, or a pass in training mode, whose dropout is not repeated",
+            )
+
+
+def _settle(captures: list[Capture], batch: int, given: Any, run: Run) -> int:
+    """Compare all calls with those of each text alone; along which axis of inputs the texts are.
+
+    That is the first, or where positions come first the second. Where both have as many, and it was
+    not followed which it is, an agreement settles nothing.
+    """
+    told = {one.texts_dim for one in captures} - {None}
+    dims = tuple(told) if len(told) == 1 else (0, 1)
+    sizes = {dim: _has(given, batch, dim) for dim in dims if dim is not None}
+    tried: list[tuple[int, int, list[str]]] = []
+    if not any(sizes.values()):
+        raise ArgumentError(
+            f"inputs in which no tensor has {batch} rows",
+            expected=f"the inputs of the pass that was recorded, of {batch} texts",
+        )
+    for dim in [dim for dim, has in sizes.items() if has]:
+        try:
+            alone = [
+                _matched(_ran(run, _parts(given, batch, b, dim)), captures) for b in range(batch)
+            ]
+        except ArgumentError as error:
+            failed = error
+            continue
+        differ = [_differ(one, [each[i] for each in alone]) for i, one in enumerate(captures)]
+        tried.append((sum(map(bool, differ)), dim, differ))
+    if not tried:
+        raise failed
+    _, dim, differ = min(tried)
+    for capture, why in zip(captures, differ, strict=True):
+        if not why and len(tried) == 1:
+            capture.inferred.pop("texts", None)
+        elif why:
+            capture.against.update(dict.fromkeys(range(len(capture.query)), why))
+    return dim
+
+
+OTHER_CALLS = "a text alone makes other calls of this module"
+
+
+def _has(value: Any, batch: int, dim: int) -> bool:
+    """Whether some tensor has an axis of so many texts there."""
+    if isinstance(value, Tensor):
+        return value.ndim > dim and value.shape[dim] == batch
+    return any(isinstance(one, Tensor) and _has(one, batch, dim) for one in _leaves(value))
+
+
+def _leaves(value: Any) -> list[Any]:
+    """Everything in the inputs, however deep."""
+    found: list[Any] = []
+    mapped(value, lambda one: found.append(one) or one)  # type: ignore[func-returns-value]
+    return found
+
+
+def _parts(value: Any, batch: int, b: int, dim: int) -> Any:
+    """The part of one text of everything that has one for each."""
+    return mapped(value, lambda one: one.narrow(dim, b, 1) if _has(one, batch, dim) else one)
+
+
+def mapped(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
+    """Inputs with every tensor in them changed."""
+    if isinstance(value, Tensor):
+        return change(value)
+    if isinstance(value, dict):
+        return {key: mapped(one, change) for key, one in value.items()}
+    if isinstance(value, list | tuple) and not hasattr(value, "_fields"):
+        return type(value)(mapped(one, change) for one in value)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        names = [one.name for one in dataclasses.fields(value) if one.init]
+        changed = {name: mapped(getattr(value, name), change) for name in names}
+        return dataclasses.replace(value, **changed)
+    return value
+
+
+def _matched(alone: list[Capture], captures: list[Capture]) -> list[Capture | None]:
+    """The same calls in the same order, by the names of their modules."""
+    left: dict[str, list[Capture]] = {}
+    for one in alone:
+        left.setdefault(one.name, []).append(one)
+    return [left[one.name].pop(0) if left.get(one.name) else None for one in captures]
+
+
+def _differ(capture: Capture, alone: list[Capture | None]) -> str:
+    """What shows that the sequences of a call are not those of the texts; nothing if none does."""
+    parts = [one for one in alone if one is not None]
+    if len(parts) < len(alone):
+        return OTHER_CALLS
+    rows = [(b, one, p) for b, one in enumerate(parts) for p in range(len(one.query))]
+    if len(rows) != len(capture.query):
+        return f"the texts alone are {len(rows)} sequences, and not {len(capture.query)}"
+    for sequence, (b, one, p) in enumerate(rows):
+        if not _agree(capture, sequence, one, p):
+            return f"sequence {sequence} is not of text {b}, which alone has other queries and keys"
+    return ""
+
+
+def _agree(capture: Capture, sequence: int, alone: Capture, part: int) -> bool:
+    ours, theirs = capture.causes(sequence), alone.causes(part)
+    if ours.shape != theirs.shape:
+        return False
+    N = ours.shape[1]
+    near = NEAR.get(capture.query.dtype, 1e-3)
+    if ours.query.shape[-1] == 1:  # weights alone
+        rows = torch.linspace(0, N - 1, min(N, ROWS)).long()
+        one, other = weights(ours, queries=rows), weights(theirs, queries=rows)
+        return bool((one - other).abs().max() <= near / 10)
+    return _is_near(ours.query, theirs.query, near) and _is_near(ours.key, theirs.key, near)
+
+
+def _is_near(one: Tensor, other: Tensor, near: float) -> bool:
+    if one.shape != other.shape:
+        return False
+    size = other.abs().amax().clamp(min=1e-30)
+    return not one.numel() or bool((one - other).abs().amax() <= near * size)
+
+
+def _unpad(capture: Capture, batch: int, given: Any, dim: int, run: Run) -> None:
+    """Run each text without what was taken for its padding."""
+    M = capture.key.shape[2]
+    for b in range(batch):
+        keys = capture.layouts[b].keys
+        try:
+            calls = _ran(run, _trimmed(_parts(given, batch, b, dim), M, keys, dim))
+        except ArgumentError:  # of a model that wants all of its inputs
+            break
+        alone = next((one for one in calls if one.name == capture.name), None)
+        if alone is None or len(capture.query) != batch or not _agree(capture, b, alone, 0):
+            break
+    else:
+        capture.inferred.pop("padding", None)
+        return
+    capture.inferred["padding"] += "; without it a text alone has other queries and keys"
+
+
+def _trimmed(value: Any, length: int, keys: Tensor, texts: int) -> Any:
+    """Inputs without padding: everything with an axis of so many tokens."""
+
+    def trim(tensor: Tensor) -> Tensor:
+        for dim in range(tensor.ndim):
+            if dim != texts and tensor.shape[dim] == length:
+                tensor = tensor.index_select(dim, keys.to(tensor.device))
+        return tensor
+
+    return mapped(value, trim)

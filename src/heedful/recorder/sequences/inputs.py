@@ -1,0 +1,211 @@
+"""What a pass was given: which of its tokens are no padding, their ids, how many texts there are.
+
+Tensors are found wherever they stand in the inputs. What they are is known by the names of
+arguments, as models of transformers, our own and many others have them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from heedful.ops.masks import Mask
+from heedful.recorder.observed import Batch, Real, Seen
+
+# Which of the keys there are, or of the side that reads, are real ...
+READ = ("attention_mask", "keep", "source_keep", "encoder_attention_mask", "memory_keep")
+# ... or may tell so, where the call hides the others from every query
+GUESSED = ("mask", "src_mask", "padding_mask", "src_key_padding_mask", "key_padding_mask")
+# ... and of the side that writes, in an encoder–decoder
+WRITTEN = ("decoder_attention_mask", "target_keep", "keep")
+READ_IDS, WRITTEN_IDS = (
+    ("input_ids", "ids", "source", "src", "idx", "tokens"),
+    ("decoder_input_ids", "target", "tgt", "trg"),
+)
+NO_IDS = ("mask", "type", "segment", "position", "label", "target", "keep")  # parts of other names
+
+
+class Inputs:
+    """The arguments of a pass by their names.
+
+    Args:
+        module: that is called.
+        arguments, keywords: what it is called with.
+    """
+
+    def __init__(self, module: nn.Module, arguments: tuple = (), keywords: dict | None = None):
+        self.given = _named(module, arguments, keywords or {})
+        self.tensors = dict(_tensors(self.given))
+        self.all = list(self.tensors.values())
+        self._kept: dict[str, Tensor] = {}
+        self._padded: dict[tuple[str, int], Tensor] = {}
+
+    @property
+    def texts(self) -> int | None:
+        """How many texts there are, as far as sizes alone tell."""
+        return self.batch().texts
+
+    def batch(self, places: list[tuple[int, int]] = []) -> Batch:  # noqa: B006 (not changed)
+        """How many texts there are.
+
+        Args:
+            places: the numbers of inputs and their axes along which the queries of a call stand.
+                Texts are along another axis of that input, so that it is known from the call
+                whether positions come first.
+        """
+        for number, dim in places:
+            sizes, is_whole = self.all[number].shape, are_ids(self.all[number])
+            if len(sizes) == 1 or (len(sizes) == 2 and not is_whole and dim == 0):
+                return Batch(1 if dim == 0 else sizes[0])
+            axis = 1 if dim == 0 else 0
+            return Batch(sizes[axis], True, (number, axis), True)
+        several = [one for one in self.all if one.ndim > 1]
+        first = next(iter([one for one in several if are_ids(one)] + several), None)
+        if first is None:
+            return Batch(1 if self.all and self.all[0].ndim == 1 else None, False)
+        is_flat = first.ndim == 2 and not are_ids(first)
+        alike = all(len(one) == len(first) for one in several if one.ndim > 2 or are_ids(one))
+        number = next(n for n, one in enumerate(self.all) if one is first)
+        return Batch(len(first), alike and not is_flat, (number, 0))
+
+    def real(self, seen: Seen, writes: bool) -> Real:
+        """What of a call was told to be no padding; `writes`: by a decoder beside an encoder."""
+        _, _, N, M = seen.shape
+        if seen.real is not None:
+            return seen.real
+        names = WRITTEN if writes and not seen.cross else READ
+        keys = self._told(names, M)
+        is_guess = keys is None and names is READ
+        if is_guess:
+            keys = self._told(GUESSED, M)
+        if seen.cross:
+            return Real(keys, self._told(WRITTEN, N), is_guess)
+        if keys is None:
+            return self._so_far(names, N, M)
+        if _is_table(keys, seen):
+            return Real()
+        if not self._crosses(N, M):
+            return Real(keys, None, is_guess)
+        every = keys.new_ones(len(keys), N)  # one for all layers, which share what is made of it
+        return Real(keys, self._padded.setdefault(("", N), every), is_guess)
+
+    def ids(self, seen: Seen, writes: bool) -> Tensor | None:
+        """(texts, M), the tokens of the keys, where the model was given as many ids.
+
+        A pass with a cache is given those of its queries alone, (texts, N).
+        """
+        if seen.cross:
+            return None
+        names = WRITTEN_IDS if writes else READ_IDS
+        found = [self.tensors[name] for name in names if name in self.tensors][:1]
+        if not found and not writes:
+            given = [name for name in self.tensors if not _is_other(name)]
+            read = [name for name in given if name not in WRITTEN_IDS] or given
+            found = [self.tensors[name] for name in read]
+        found = [one for one in found if are_ids(one)]
+        if len(found) != 1 or found[0].shape[1] not in seen.shape[-2:]:
+            return None
+        return found[0].detach().cpu().clone()
+
+    def _told(self, names: tuple[str, ...], length: int) -> Tensor | None:
+        texts = self.batch().texts or 0
+        for name in names:
+            mask = self.tensors.get(name)
+            if mask is None or mask.ndim not in (2, 3) or mask.numel() != texts * length:
+                continue
+            if (len(mask), mask.shape[-1]) == (texts, length):  # with axes of one between, or not
+                return self._keep(name, mask.reshape(texts, length))
+        return None
+
+    def _so_far(self, names: tuple[str, ...], N: int, M: int) -> Real:
+        """Of a cache that is longer than the tokens so far, or has forgotten the first."""
+        first = next((one for one in self.all if one.ndim), None)
+        for name in names:
+            mask = self.tensors.get(name)
+            if first is None or mask is None or mask.ndim != 2 or len(mask) != len(first):
+                continue
+            length = mask.shape[1]
+            if N <= length < M:
+                kept = self._keep(name, mask)
+                keys = torch.nn.functional.pad(kept, (0, M - length), value=True)
+                return Real(self._padded.setdefault((name, M), keys), kept[:, length - N :])
+            if N < M < length and self._has_cache():
+                keys = self._keep(name, mask)[:, length - M :]
+                return Real(self._padded.setdefault((name, M), keys))
+        return Real()
+
+    def _crosses(self, N: int, M: int) -> bool:
+        """Whether keys are a text of their own: queries that follow a cache are fewer, and the pass
+        is given them alone."""
+        masks = (*READ, *WRITTEN, *GUESSED)
+        given = [one for name, one in self.tensors.items() if name not in masks and one.ndim > 1]
+        return N > M or (N < M and any(one.shape[1] == M for one in given))
+
+    def _has_cache(self) -> bool:
+        return any(
+            ("past" in name or "cache" in name) and not isinstance(one, bool | Tensor | None)
+            for name, one in self.given.items()
+        )
+
+    def _keep(self, name: str, mask: Tensor) -> Tensor:
+        """True for real tokens; one tensor for all layers."""
+        if name not in self._kept:
+            is_added = mask.is_floating_point() and bool((mask < 0).any())
+            self._kept[name] = mask == 0 if is_added or "padding" in name else mask.bool()
+        return self._kept[name]
+
+
+def _is_table(keep: Tensor, seen: Seen) -> bool:
+    """Whether it is of queries and keys, and there are as many texts: the call's own mask."""
+    if keep.shape != seen.shape[2:] or seen.mask is None:
+        return False
+    mask = seen.mask.crop(seen.shape) if isinstance(seen.mask, Mask) else seen.mask
+    return bool((mask == keep.to(mask.device)).all())
+
+
+def _is_other(name: str) -> bool:
+    return any(part in name for part in NO_IDS)
+
+
+def are_ids(tensor: Tensor) -> bool:
+    """Whether it is a table of whole numbers."""
+    whole = not (tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool)
+    return tensor.ndim == 2 and whole
+
+
+def _named(module: nn.Module, arguments: tuple, keywords: dict) -> dict[str, Any]:
+    module = getattr(module, "_orig_mod", module)  # what torch.compile wraps has the names
+    try:
+        signature = inspect.signature(module.forward)
+        named = dict(signature.bind_partial(*arguments, **keywords).arguments)
+    except (TypeError, ValueError):  # which the call will raise, or a function that tells no names
+        return dict(keywords)
+    for name, parameter in signature.parameters.items():
+        if parameter.kind is parameter.VAR_KEYWORD:
+            named |= named.pop(name, {})
+        elif parameter.kind is parameter.VAR_POSITIONAL:
+            named |= {f"{name}[{i}]": one for i, one in enumerate(named.pop(name, ()))}
+    return named
+
+
+def _tensors(given: Mapping[str, Any], depth: int = 4) -> Iterator[tuple[str, Tensor]]:
+    """Every tensor, by its own name where it has one; first those that stand at the top."""
+    inner: list[Mapping[str, Any]] = []
+    for name, one in given.items():
+        if isinstance(one, Tensor):
+            yield name, one
+        elif isinstance(one, Mapping):
+            inner.append({str(key): value for key, value in one.items()})
+        elif isinstance(one, list | tuple) and not ("past" in name or "cache" in name):
+            inner.append({f"{name}[{i}]": value for i, value in enumerate(one)})
+        elif dataclasses.is_dataclass(one) and not isinstance(one, type):
+            names = (field.name for field in dataclasses.fields(one))
+            inner.append({name: getattr(one, name, None) for name in names})
+    if depth:
+        for one in inner:
+            yield from _tensors(one, depth - 1)

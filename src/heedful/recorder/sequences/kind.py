@@ -1,0 +1,26 @@
+"""Of which kind a call is: self-attention, causal, or across to another text."""
+
+from __future__ import annotations
+
+from heedful.recorder.observed import Seen
+from heedful.recorder.sequences.layout import Layout
+from heedful.recorder.sequences.mask_structure import is_causal
+
+# In the names of modules
+CROSSING = ("cross", "encoder_attn", "encdec", "enc_dec", "src_attn")
+
+
+def crosses(seen: Seen, name: str) -> bool:
+    """Whether keys are of another sequence than queries: as a door says, or the module's name."""
+    end = ".".join(name.lower().split(".")[-2:]).replace("cross_encoder", "")
+    return any(part in end for part in CROSSING) if seen.cross is None else seen.cross
+
+
+def kind_of(seen: Seen, name: str, layouts: list[Layout]) -> str:
+    """Self, causal or cross, as far as the call itself can tell."""
+    _, _, N, M = seen.shape
+    if crosses(seen, name):
+        return "cross"
+    if any(is_causal(layout.mask) for layout in layouts) or (seen.causal and N == 1):
+        return "causal"
+    return "self" if N == M else "cross"

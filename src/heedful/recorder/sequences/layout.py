@@ -1,0 +1,181 @@
+"""What of each sequence of a call is no padding, and its mask as a structure.
+
+Padding is left out where the call's own mask hides it. A model may be told of padding that its
+attention does not heed, or take something else under the same name: then the map has it, too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from heedful.ops.causes import HIDDEN, rows_of
+from heedful.ops.masks import Causal, Combined, Dense, Mask, Padding, Runs, Window
+from heedful.ops.tables import Index
+from heedful.recorder.observed import Real, Seen, of_sequence
+from heedful.recorder.sequences.mask_structure import recognise
+
+
+class Layout(NamedTuple):
+    """Of one sequence.
+
+    queries, keys: indices of the real ones.
+    mask: over them, None where all may attend.
+    """
+
+    queries: Tensor
+    keys: Tensor
+    mask: Mask | None
+
+    def of_heads(self, heads: Index) -> Layout:
+        """The same, its mask for some of the heads."""
+        return self if self.mask is None else self._replace(mask=self.mask.of_heads(heads))
+
+
+def layouts_of(seen: Seen, real: Real | None = None) -> list[Layout]:
+    """One layout for each sequence of a call, whose mask has been split from its bias.
+
+    Args:
+        seen: the call.
+        real: which tokens are told to be no padding; default all.
+    """
+    return [_layout(seen, sequence, real or Real()) for sequence in range(len(seen.query))]
+
+
+def row_of(sequence: int, rows: int, sequences: int) -> int | None:
+    """Which of so many rows, of texts say, a sequence of a call is of; None where none fits.
+
+    A call has more sequences than there are texts where it parts them (the windows of Swin).
+    """
+    if not rows or sequences % rows:
+        return None
+    return sequence // (sequences // rows)
+
+
+def take(tensor: Tensor, rows: Tensor) -> Tensor:
+    """Rows of a tensor (…, N, d): a view where they stand together, as all real tokens do."""
+    if not _stands_together(rows):
+        return tensor[..., rows, :]
+    return tensor[..., int(rows[0]) : int(rows[-1]) + 1, :]
+
+
+def _layout(seen: Seen, sequence: int, real: Real) -> Layout:
+    _, H, N, M = seen.shape
+    queries, keys = torch.arange(N), torch.arange(M)
+    real_queries, real_keys = _real(seen, sequence, real)
+    asking = queries if real.is_guess else real_queries
+    if len(real_keys) == M or _hides(seen, sequence, asking, real_keys):
+        queries, keys = real_queries, real_keys
+    mask = _mask_of(seen, sequence, queries, keys)
+    end = _end(mask, (H, len(queries), len(keys)), seen.query.device)
+    if not seen.cross and len(queries) <= end < len(keys):
+        keys = keys[:end]  # the last query stands at the last key again, as statistics have it
+        mask = _mask_of(seen, sequence, queries, keys)
+    if mask is None and _looks_back(seen, sequence, queries, keys):
+        mask = Causal()
+    return Layout(queries, keys, recognise(mask, (H, len(queries), len(keys))))
+
+
+def _end(mask: Mask | None, shape: tuple[int, int, int], device: torch.device) -> int:
+    """Up to which key some query sees one: after it, a cache is empty."""
+    _, N, M = shape
+    if mask is None or N >= M or not N:
+        return M
+    if not isinstance(mask, Dense):
+        return mask.span(range(N), shape).stop
+    seen = mask.crop(shape, device=device).flatten(0, -2).any(dim=0).nonzero()
+    return int(seen.max()) + 1 if len(seen) else M
+
+
+def _looks_back(seen: Seen, sequence: int, queries: Tensor, keys: Tensor) -> bool:
+    """Whether the bias alone hides what comes later; weights by themselves have their zeros so."""
+    N, M = len(queries), len(keys)
+    if seen.bias is None or N < 2 or seen.bias.shape[-1] == 1 or seen.bias.shape[-2] == 1:
+        return False
+    bias = take(take(of_sequence(seen.bias, sequence), queries).mT, keys).mT
+    return not bool((bias > HIDDEN).triu(1 + M - N).any())
+
+
+def _real(seen: Seen, sequence: int, real: Real) -> tuple[Tensor, Tensor]:
+    """The queries and keys that were told to be no padding."""
+    B, _, N, M = seen.shape
+    queries, keys = torch.arange(N), torch.arange(M)
+    if real.keys is not None:
+        row = row_of(sequence, len(real.keys), B)
+        keys = keys if row is None else real.keys[row].bool().nonzero()[:, 0].cpu()
+    if real.queries is not None:
+        row = row_of(sequence, len(real.queries), B)
+        queries = queries if row is None else real.queries[row].bool().nonzero()[:, 0].cpu()
+    elif real.keys is not None and not seen.cross:
+        queries = keys - (M - N)  # a query stands at the position of its key
+        queries = queries[queries >= 0]
+    return queries, keys
+
+
+def _hides(seen: Seen, sequence: int, queries: Tensor, keys: Tensor) -> bool:
+    """Whether no query looks at what is not among the keys, as far as the call itself says."""
+    others = torch.ones(seen.shape[-1], dtype=torch.bool)
+    others[keys] = False
+    dropped = others.nonzero()[:, 0]
+    seen_by_some = torch.ones((), dtype=torch.bool, device=seen.query.device)
+    if seen.mask is not None:
+        mask = seen.mask if isinstance(seen.mask, Mask) else Dense(seen.mask)
+        seen_by_some = of_sequence(
+            mask.crop(seen.shape, queries, dropped, seen.query.device), sequence
+        )
+    if seen.bias is not None and seen.bias.shape[-1] > 1:
+        bias = rows_of(of_sequence(seen.bias, sequence), queries)[..., dropped]
+        seen_by_some = seen_by_some & (bias > HIDDEN)  # weights alone have their zeros here
+    return not bool(seen_by_some.any())
+
+
+def _mask_of(seen: Seen, sequence: int, queries: Tensor, keys: Tensor) -> Mask | None:
+    """The mask over some queries and keys; the structure that it has already is not lost."""
+    if seen.mask is None:
+        return None
+    if isinstance(seen.mask, Tensor):
+        return _table(Dense(seen.mask), seen, sequence, queries, keys)
+    parts = seen.mask.parts if isinstance(seen.mask, Combined) else (seen.mask,)
+    kept = [_part(part, seen, sequence, queries, keys) for part in parts]
+    left = [part for part in kept if part is not None]
+    if any(isinstance(part, Dense) for part in left):
+        shape = (seen.shape[1], len(queries), len(keys))
+        return Dense(Combined(tuple(left)).crop(shape, device=seen.query.device))
+    return Combined(tuple(left)) if len(left) > 1 else left[0] if left else None
+
+
+def _part(part: Mask, seen: Seen, sequence: int, queries: Tensor, keys: Tensor) -> Mask | None:
+    N, M = seen.shape[2:]
+    if len(queries) == N and len(keys) == M:
+        if isinstance(part, Causal | Window):
+            return part
+        if isinstance(part, Runs):  # copies, which nobody can change later
+            return Runs(part.first.clone(), part.end.clone())
+    elif isinstance(part, Causal | Window) and _stands_together(queries) and _stands_together(keys):
+        offset = M - N if part.offset is None else part.offset
+        return replace(part, offset=offset + int(queries[0]) - int(keys[0]))
+    if isinstance(part, Padding) and bool(_padding(part, sequence)[keys].all()):
+        return None
+    return _table(part, seen, sequence, queries, keys)
+
+
+def _padding(part: Padding, sequence: int) -> Tensor:
+    """(M,)"""
+    rows = part.keep.reshape(-1, part.keep.shape[-1])
+    return rows[sequence if len(rows) > 1 else 0]
+
+
+def _stands_together(indices: Tensor) -> bool:
+    return len(indices) > 0 and int(indices[-1]) - int(indices[0]) + 1 == len(indices)
+
+
+def _table(mask: Mask, seen: Seen, sequence: int, queries: Tensor, keys: Tensor) -> Dense:
+    """A copy, which nobody can change later."""
+    whole = tuple(mask.table.shape[-2:]) == seen.shape[-2:] if isinstance(mask, Dense) else False
+    if whole and isinstance(mask, Dense):
+        table = of_sequence(mask.table, sequence).to(seen.query.device)
+        return Dense(take(take(table, queries).mT, keys).mT.clone())
+    return Dense(of_sequence(mask.crop(seen.shape, queries, keys, seen.query.device), sequence))

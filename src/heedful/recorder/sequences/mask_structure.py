@@ -1,0 +1,209 @@
+"""A mask of a model as the structure that it is, so that it costs nothing; else as bits."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from heedful.ops.masks import Causal, Combined, Dense, Mask, Packed, Runs, Window
+from heedful.recorder.following.scores import COMPARED, FAINT
+from heedful.recorder.observed import Seen
+
+
+def recognise(mask: Mask | None, shape: tuple[int, int, int]) -> Mask | None:
+    """The same mask, as the structure that its table is exactly; None where all may.
+
+    Causal, of a window, or with one run of keys for each query, as packed documents have; any other
+    table is kept as bits.
+
+    >>> table = (Causal() & Window(2)).crop((1, 4, 6))
+    >>> recognise(Dense(table), (1, 4, 6))
+    Combined(parts=(Causal(offset=2), Window(size=2, offset=2)))
+    """
+    if not isinstance(mask, Dense):
+        return mask
+    table = mask.table
+    while table.ndim > 2:
+        if len(table) > 1 and not bool((table == table[:1]).all()):
+            return _if_causal(Packed.of(mask.table), mask.table)
+        table = table[0]
+    table = table.expand(*shape[-2:])
+    if bool(table.all()):
+        return None
+    return next((guess for guess in _guesses(table) if _is(guess, table)), None) or _any(table)
+
+
+def is_causal(mask: Mask | None) -> bool:
+    """Whether no query sees a key after its own position."""
+    parts = mask.parts if isinstance(mask, Combined) else (mask,)
+    return any(isinstance(part, Causal) for part in parts)
+
+
+def _any(table: Tensor) -> Mask:
+    """What no guess fits: runs, else bits; and causal, where nothing is seen ahead."""
+    M = table.shape[1]
+    count, first = table.sum(dim=1), table.int().argmax(dim=1)
+    last = M - 1 - table.flip(1).int().argmax(dim=1)
+    is_run = bool(((count == 0) | (last - first + 1 == count)).all())
+    found = Runs(first, first + count) if is_run else Packed.of(table)
+    return _if_causal(found, table)
+
+
+def _if_causal(found: Mask, table: Tensor) -> Mask:
+    """With what is known besides, where nothing is seen ahead: it is skipped then."""
+    N, M = table.shape[-2:]
+    if N == 1 or bool(table.triu(1 + M - N).any()):
+        return found
+    if N < M:  # a few queries before many keys may be a pool's, which stand at no place among them
+        sees_itself = table.diagonal(M - N, -2, -1) | ~table.any(dim=-1)
+        return Causal(M - N) & found if bool(sees_itself.all()) else found
+    return Causal(M - N) & found
+
+
+def _guesses(table: Tensor) -> list[Mask]:
+    """What the first and the last key of a few rows suggest."""
+    N, M = table.shape
+    seen = table.any(dim=1)
+    if not bool(seen.any()):
+        return []
+    rows = seen.nonzero()[:, 0]
+    first = table.int().argmax(dim=1)[rows]
+    last = M - 1 - table.flip(1).int().argmax(dim=1)[rows]
+    inside = last < M - 1  # a last key that is the map's end says nothing about the offset
+    offsets = (last - rows)[inside]
+    offset = int(offsets[0]) if len(offsets) else M - N
+    begins = first > 0
+    sizes = (rows + offset - first)[begins] + 1
+    size = int(sizes[0]) if len(sizes) else 0
+    guesses: list[Mask] = [Causal(offset)]
+    if size > 0:
+        guesses.append(Causal(offset) & Window(size, offset))
+    span = M - N
+    both = (rows + span - first)[begins] + 1
+    if len(both) and int(both[0]) > 0:
+        guesses.append(Window(int(both[0]), span))
+    return guesses
+
+
+def _is(guess: Mask, table: Tensor) -> bool:
+    """Whether the guess is the table, compared in runs of rows."""
+    for start in range(0, len(table), 256):
+        rows = slice(start, start + 256)
+        if not torch.equal(guess.crop(table.shape, rows, device=table.device), table[rows]):
+            return False
+    return True
+
+
+class _Known(NamedTuple):
+    """A mask that came, held so that its place stays its own, and what was made of it.
+
+    `copy` is of a mask that counts no changes, `fixed` of one that is small enough to be compared
+    with those that later layers make anew.
+    """
+
+    place: tuple
+    mask: Any
+    copy: Tensor | None
+    parts: tuple[Mask | Tensor | None, Tensor | None]
+
+    fixed: Tensor | None = None
+
+    def is_still(self, mask: Any) -> bool:
+        """Whether a mask at the same place is what it was."""
+        return self.copy is None or torch.equal(self.copy, mask)
+
+
+class Masks:
+    """Masks as they arrive, boolean, added or of blocks, as what may attend and what is added.
+
+    For one pass, whose layers mostly share a mask: what was made of the last few is remembered, so
+    that the N × M entries are looked at once, and what comes of them is one tensor, too.
+    """
+
+    def __init__(self) -> None:
+        self._known: list[_Known] = []
+
+    def split(self, seen: Seen) -> Seen:
+        """The same call, its mask one of ours or boolean, what it added now part of the bias."""
+        if seen.mask is None or isinstance(seen.mask, Mask):
+            return seen
+        source = seen.mask if seen.source is None else seen.source
+        place = (*place_of(source), *seen.shape)
+        same = (one for one in self._known if one.place == place and one.is_still(source))
+        known = next(same, None) or self._equal(seen)
+        if known is None:
+            copy = source.clone() if _is_unversioned(source) else None
+            parts = _parts(seen.mask if copy is None or seen.source is not None else copy, seen)
+            known = _Known(place, source, copy, parts, _fixed(seen.mask))
+            self._known = [*self._known[-3:], known]
+        allowed, added = known.parts
+        bias = added if seen.bias is None else seen.bias if added is None else seen.bias + added
+        return replace(seen, mask=allowed, bias=bias)
+
+    def _equal(self, seen: Seen) -> _Known | None:
+        """One with the same numbers, where each layer makes its mask anew."""
+        if not isinstance(seen.mask, Tensor):
+            return None
+        fits = (one for one in reversed(self._known) if _are_equal(one.fixed, seen.mask))
+        return next(fits, None)
+
+
+def _fixed(mask: Any) -> Tensor | None:
+    is_small = isinstance(mask, Tensor) and mask.numel() <= COMPARED
+    return mask.clone() if is_small else None
+
+
+def _are_equal(one: Tensor | None, other: Tensor) -> bool:
+    if one is None or one.shape != other.shape or one.dtype != other.dtype:
+        return False
+    return one.device == other.device and torch.equal(one, other)
+
+
+def place_of(mask: Any) -> tuple:
+    """What tells one mask from another, and from itself after a change in place.
+
+    Tensors of inference mode do not count their changes: those have to be compared.
+    """
+    if not isinstance(mask, Tensor):
+        return (id(mask.mask_mod),)
+    version = 0 if mask.is_inference() else mask._version
+    return mask.data_ptr(), mask.shape, mask.stride(), mask.dtype, version
+
+
+def _is_unversioned(mask: Any) -> bool:
+    return isinstance(mask, Tensor) and mask.is_inference()
+
+
+def _parts(mask: Any, seen: Seen) -> tuple[Tensor | None, Tensor | None]:
+    B, H, N, M = seen.shape
+    if not isinstance(mask, Tensor):  # flex attention's
+        from torch.nn.attention.flex_attention import create_mask
+
+        return create_mask(mask.mask_mod, B, H, N, M, device=seen.query.device), None
+    mask = _once(mask[..., :M])
+    if mask.dtype == torch.bool:
+        return mask, None
+    allowed = mask > (FAINT if _is_faint(mask) else torch.finfo(mask.dtype).min / 2)
+    added = mask.masked_fill(~allowed, 0.0)
+    return (None if bool(allowed.all()) else allowed), (added if bool(added.any()) else None)
+
+
+def _once(mask: Tensor) -> Tensor:
+    """Without the repetitions of an axis that was expanded, such as that of heads."""
+    for axis, (size, stride) in enumerate(zip(mask.shape[:-1], mask.stride(), strict=False)):
+        if size > 1 and stride == 0:
+            mask = mask.narrow(axis, 0, 1)
+    return mask
+
+
+def _is_faint(mask: Tensor) -> bool:
+    """Whether some of what is added is far below all else, so that no weight is left of it.
+
+    Many write −10,000 or −1e9 for what may not attend. It is no bias that goes on falling, and a
+    row of nothing else would have weights.
+    """
+    between = (mask > FAINT) & (mask < FAINT / 10)
+    return not bool(between.any()) and bool((mask.amax(dim=-1) > FAINT / 10).all())

@@ -1,0 +1,125 @@
+"""Padding before a text that only the mask of queries and keys tells, from pass to pass.
+
+A model of transformers that generates with a static cache is given such a mask, and none of tokens
+any more. A key that nobody sees, not even the query that stands at it, is padding: windows, blocks
+and documents all let a token see itself. Of keys whose queries came in passes before, a mask by
+itself cannot tell padding from what a window has left behind: those passes have told it.
+
+What no mask tells is left as it is: padding of a pass that was not recorded, or in which nobody
+sees anything; padding whose own queries look at the text, for as many may be another text's; and
+in cross-attention what some queries see and others do not.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from heedful.ops.masks import Dense, Mask
+from heedful.ops.tables import ALL
+from heedful.recorder.observed import Real, Seen
+
+ENTRIES = 1 << 22  # of a mask that are looked at at once
+
+
+class Before(NamedTuple):
+    """What the passes of a module so far have told.
+
+    done: tokens so far, padding among them.
+    padding: how many of them are padding before each text, (B,).
+    forward: the number of the last pass.
+    """
+
+    done: int
+    padding: Tensor
+    forward: int
+
+
+class _Visible(NamedTuple):
+    """Of each sequence, the keys that some query sees (B, M), and the queries that see any (B, N).
+
+    alike: whether all queries of a sequence see the same keys.
+    """
+
+    keys: Tensor
+    queries: Tensor
+    alike: bool
+
+
+def so_far(
+    seen: Seen, real: Real, before: Before | None, forward: int
+) -> tuple[Real, Before | None]:
+    """What of a call is no padding, where nobody told it, and what the next pass is to know.
+
+    Args:
+        seen: the call, whose mask has been split from its bias.
+        real: what was told, which holds.
+        before: what came of the last pass of the same module; None where that had no padding.
+        forward: the number of the pass.
+    """
+    if real.keys is not None or seen.mask is None or 0 in seen.shape:
+        return real, None
+    if before is None and bool(_visible(seen, slice(1)).keys.all()):
+        return real, None
+    visible = _visible(seen)
+    if not bool(visible.keys.any()):
+        return real, None
+    if seen.cross:
+        return _of_cross(visible, real), None
+    return _of_self(visible, real, before, forward)
+
+
+def _of_cross(visible: _Visible, real: Real) -> Real:
+    N, M = visible.queries.shape[1], visible.keys.shape[1]
+    if N == 1 or not visible.alike:  # a window may have moved on
+        return real
+    return Real(torch.arange(M) >= _first(visible.keys)[:, None])
+
+
+def _of_self(
+    visible: _Visible, real: Real, before: Before | None, forward: int
+) -> tuple[Real, Before | None]:
+    (B, N), M = visible.queries.shape, visible.keys.shape[1]
+    end = 1 + int(visible.keys.any(dim=0).nonzero().max())
+    if end <= N < M or N == M:  # a text begins, in a cache with room for more
+        before = Before(0, torch.zeros(B, dtype=torch.long), forward - 1)
+    if before is None or len(before.padding) != B:
+        return real, None
+    done = before.done + N * (forward - before.forward)
+    start, gone = done - N, max(0, done - M)  # `gone`: from a cache that forgets
+    if start and end != done - gone:  # of another text
+        return real, None
+    hidden = torch.minimum(gone + _first(visible.keys), start + _first(visible.queries))
+    told = hidden.where(before.padding == start, hidden.minimum(before.padding))
+    if not bool((told > gone).any()):
+        return real, None
+    keys, queries = torch.arange(gone, gone + M), torch.arange(start, done)
+    is_real = told[:, None] <= keys
+    is_real[:, done - gone :] = False  # still empty
+    return Real(is_real, told[:, None] <= queries), Before(done, told, forward)
+
+
+def _visible(seen: Seen, keys: slice = ALL) -> _Visible:
+    B, H, N, M = seen.shape
+    mask = seen.mask if isinstance(seen.mask, Mask) else Dense(seen.mask)
+    rows = max(1, ENTRIES // (B * H * len(range(M)[keys])))
+    some, every, seeing = [], [], []
+    for start in range(0, N, rows):
+        table = mask.crop(seen.shape, slice(start, start + rows), keys, seen.query.device)
+        table = table.reshape(*[1] * (4 - table.ndim), *table.shape)
+        some.append(table.any(dim=1).any(dim=1))
+        every.append(table.all(dim=1).all(dim=1))
+        seeing.append(table.any(dim=1).any(dim=2))
+    seen_by_some, seen_by_all = torch.stack(some).any(dim=0), torch.stack(every).all(dim=0)
+    return _Visible(
+        seen_by_some.expand(B, -1).cpu(),
+        torch.cat(seeing, dim=1).expand(B, -1).cpu(),
+        torch.equal(seen_by_some, seen_by_all),
+    )
+
+
+def _first(table: Tensor) -> Tensor:
+    """Of each row the place of the first True, its length where there is none: (B,)."""
+    return torch.where(table.any(dim=1), table.int().argmax(dim=1), table.shape[1])

@@ -1,0 +1,161 @@
+"""What a user tells of the axes of a module's queries, in the notation of einops.
+
+`record(model, axes={"encoder.*.attn": "(h b) n d"})`: b texts, h heads, g groups of heads that
+share a key, n queries, d the width; any other letter is a part of a text, such as a window.
+Source: Rogozhnikov 2022, *Einops* (ICLR).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from fnmatch import fnmatchcase
+from typing import Any, NamedTuple
+
+from heedful.errors import ArgumentError
+from heedful.recorder.following.alignment import Atom, Order
+from heedful.recorder.following.strides import Parts, length
+from heedful.recorder.sequences.owners import Groups, Sides
+
+
+class Told(NamedTuple):
+    """Of one module.
+
+    pattern: as it was given.
+    axes: the letters of each axis of its queries, outer ones first.
+    texts: how many texts the pass has.
+    sizes: of each letter, once a call has shown them.
+    """
+
+    pattern: str
+    axes: list[list[str]]
+    texts: int | None
+    sizes: dict[str, int]
+
+
+def parsed(axes: Any) -> dict[str, Told]:
+    """Patterns of names to what is told of modules that fit.
+
+    Raises:
+        ArgumentError: anything but such a mapping, or a notation without n and d.
+
+    >>> parsed({"blocks.*": "(b h) n d"})["blocks.*"].axes
+    [['b', 'h'], ['n'], ['d']]
+    """
+    if axes is None:
+        return {}
+    if not isinstance(axes, Mapping):
+        raise ArgumentError(
+            f"axes of type {type(axes).__name__}",
+            expected='names of modules and the axes of their queries, {"*.attn": "b h n d"}',
+        )
+    return {str(name): _parsed(str(pattern)) for name, pattern in axes.items()}
+
+
+def _parsed(pattern: str) -> Told:
+    found = re.findall(r"\(([a-z ]+)\)|([a-z])", pattern)
+    letters = [joined.split() if joined else [single] for joined, single in found]
+    flat = [letter for axis in letters for letter in axis]
+    rest = re.sub(r"\([a-z ]+\)|[a-z]|\s", "", pattern)
+    is_split = all(len(letter) == 1 for letter in flat)
+    once = len(set(flat)) == len(flat)
+    is_spaced = re.fullmatch(r"(\([a-z ]+\)|[a-z])( (\([a-z ]+\)|[a-z]))*", pattern.strip())
+    if (
+        rest
+        or not is_spaced
+        or not is_split
+        or not once
+        or not {"n", "d"} <= set(flat)
+        or ["d"] not in letters
+    ):
+        raise ArgumentError(
+            f"axes {pattern!r}",
+            expected="each axis of the queries by its letter, each letter once, with n and d, "
+            "such as 'b h n d' or '(h b) n d'",
+        )
+    return Told(pattern, letters, None, {})
+
+
+def told_of(axes: Mapping[str, Told], name: str, texts: int | None) -> Told | None:
+    """What is told of a module, by the first pattern that its name fits."""
+    for pattern, told in axes.items():
+        if fnmatchcase(name, pattern):
+            return told._replace(texts=texts, sizes={})
+    return None
+
+
+def grouped(told: Told, sides: Sides, order: Order, axes: list[Parts]) -> Groups:
+    """The owners that were told.
+
+    Args:
+        told: of the queries, whose width is where the scores have the keys.
+        sides: the atoms.
+        order: of the call; it learns where axes are to be taken apart.
+        axes: of the scores, as their softmax had them.
+
+    Raises:
+        ArgumentError: another number of axes, or sizes that do not fit.
+    """
+    if len(told.axes) != len(axes):
+        raise ArgumentError(
+            f"axes {told.pattern!r} for scores of {len(axes)} axes",
+            expected=f"{len(axes)} axes, those of the scores, with d for the keys",
+        )
+    for letters, parts in zip(told.axes, axes, strict=True):
+        for inner in _borders(told, letters, length(parts)):
+            _split(order, parts, inner)
+    owners: dict[str, list[Atom]] = {}
+    told.sizes.clear()
+    for letters, parts in zip(told.axes, axes, strict=True):
+        sizes = _sizes(told, letters, length(parts))
+        told.sizes.update(sizes)
+        atoms = order.atoms(parts)
+        for letter in letters:
+            mine = owners.setdefault(letter, [])
+            done = 1
+            while atoms and done < sizes[letter]:
+                atom = atoms.pop(0)
+                mine.append(atom)
+                done *= atom.size
+    keys = owners.pop("d")
+    parts_of_texts = [atom for letter in owners if letter not in "bghn" for atom in owners[letter]]
+    return Groups(
+        [*owners.get("b", []), *parts_of_texts],
+        [*owners.get("g", []), *owners.get("h", [])],
+        owners["n"],
+        keys,
+    )
+
+
+def _sizes(told: Told, letters: list[str], size: int) -> dict[str, int]:
+    """Of each letter of an axis; one of them may follow from the others."""
+    if len(letters) == 1:
+        return {letters[0]: size}
+    known = {"b": told.texts} if "b" in letters and told.texts else {}
+    open_ = [letter for letter in letters if letter not in known]
+    done = known.get("b") or 1
+    if len(open_) != 1 or size % done:
+        raise ArgumentError(
+            f"axes {told.pattern!r} for an axis of {size}, of {told.texts or 'unknown'} texts",
+            expected="sizes of all letters but one that are known",
+            remedy="split the axis in the model, or record one text at a time",
+        )
+    return {**known, open_[0]: size // done}
+
+
+def _borders(told: Told, letters: list[str], size: int) -> list[int]:
+    sizes = _sizes(told, letters, size)
+    borders, inner = [], 1
+    for letter in reversed(letters[1:]):
+        inner *= sizes[letter]
+        borders.append(inner)
+    return borders
+
+
+def _split(order: Order, parts: Parts, inner: int) -> None:
+    """Take the part apart in which a border lies."""
+    done = 1
+    for part in reversed(parts):
+        if done < inner < done * part.size:
+            order.split(part.axis, part.step * (inner // done))
+        done *= part.size
