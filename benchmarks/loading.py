@@ -23,7 +23,7 @@ import torch
 from memory import apart, risen
 from safetensors.torch import load_file, save_file
 
-from heedful.models import GPT, export_model, load_model, weights_of, write_description
+from heedful.models import GPT, export_model, load_model, parameters_of, write_description
 from heedful.train import PRESETS
 
 BAR = 1.3
@@ -61,7 +61,7 @@ def write(model: GPT, folder: Path) -> dict[str, Path]:
     split(whole, shards)
     run.mkdir()
     write_description(run, model.config)
-    save_file(weights_of(model), run / "model.safetensors")
+    save_file(parameters_of(model), run / "model.safetensors")
     export_model(model.half(), half)
     return {"whole": whole, "shards": shards, "half": half, "run": run}
 

@@ -181,7 +181,7 @@ def test_ten_thousand_words_need_no_table_of_pairs():
 @pytest.mark.parametrize("norm_order", ["pre", "post"])
 def test_a_models_own_numbers(positions, norm_order):
     config = GPTConfig(
-        vocabulary=17, context=16, width=24, heads=4, key_heads=2, layers=3,
+        vocabulary=17, context_length=16, width=24, heads=4, kv_heads=2, layers=3,
         positions=positions, norm_order=norm_order, attention_bias=norm_order == "post",
     )  # fmt: skip
     model = GPT(config).eval()

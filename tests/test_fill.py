@@ -18,7 +18,7 @@ def tokenizer():
 
 def bert(tokenizer, **parts):
     torch.manual_seed(11)
-    shape = {"context": 16, "width": 24, "layers": 2, "heads": 3}
+    shape = {"context_length": 16, "width": 24, "layers": 2, "heads": 3}
     model = Bert(BertConfig(vocabulary=tokenizer.size, **shape, **parts)).eval()
     with torch.no_grad():
         for parameter in model.parameters():

@@ -12,7 +12,7 @@ GREEDY = Sampling(temperature=0.0)
 
 
 def tiny(**changes):
-    shape = {"vocabulary": 29, "context": 8, "width": 12, "layers": 2, "heads": 3}
+    shape = {"vocabulary": 29, "context_length": 8, "width": 12, "layers": 2, "heads": 3}
     torch.manual_seed(5)
     return GPT(GPTConfig(**{**shape, **changes})).eval()
 
@@ -21,7 +21,7 @@ def tiny(**changes):
 @pytest.mark.parametrize("context", [1, 2, 7, 8])
 def test_with_the_cache_and_without_it_greedy_tokens_are_the_same(positions, context):
     """40 tokens, far past the context: the window slides in both in the same way."""
-    model = tiny(positions=positions, context=context)
+    model = tiny(positions=positions, context_length=context)
     prompt = [3, 1, 4, 1, 5]
     cached = [int(t) for t in generate(model, prompt, tokens=40, sampling=GREEDY)]
     plain = [int(t) for t in generate(model, prompt, tokens=40, sampling=GREEDY, cache=False)]

@@ -15,11 +15,13 @@ from heedful.translate import Search, translate
 SOURCES = [[1, 2, 0, 1], [2], [0, 0, 1]]
 
 
-def model_of(seed, tokens=3, context=9):
+def model_of(seed, tokens=3, context_length=9):
     """A model with weights so large that its choices differ, of a vocabulary so small that all
     sequences can be tried."""
     torch.manual_seed(seed)
-    config = Seq2SeqConfig(vocabulary=tokens + 2, context=context, width=8, layers=1, heads=2)
+    config = Seq2SeqConfig(
+        vocabulary=tokens + 2, context_length=context_length, width=8, layers=1, heads=2
+    )
     model = Seq2Seq(config).eval()
     with torch.no_grad():
         for parameter in model.parameters():

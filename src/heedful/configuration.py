@@ -16,6 +16,9 @@ from typing import Any, Self
 
 from heedful.errors import ArgumentError
 
+# Names that runs of older versions have for settings
+FORMERLY = {"context": "context_length", "key_heads": "kv_heads"}
+
 
 def setting(
     default: Any,
@@ -71,7 +74,11 @@ class Configuration:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """Make one from a dictionary; a name that it does not have is refused, with the nearest."""
+        """Make one from a dictionary; a name that it does not have is refused, with the nearest.
+
+        Names that older versions had are taken for those of today.
+        """
+        values = {FORMERLY.get(name, name): value for name, value in values.items()}
         known = [field.name for field in dataclasses.fields(cls)]
         for name in values:
             if name not in known:

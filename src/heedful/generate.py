@@ -140,13 +140,13 @@ class Reader:
 
     def __init__(self, model: GPT, batch: int, cached: bool = True) -> None:
         self.model = model
-        self.context = model.config.context
+        self.context_length = model.config.context_length
         self.cache = model.new_cache(batch) if cached else None
         self.start = 0
 
     def logits(self, ids: Tensor) -> Tensor:
         """The logits (B, V) after ids (B, N), which begin with the ids of the call before."""
-        start = window_start(ids.shape[1], self.context)
+        start = window_start(ids.shape[1], self.context_length)
         if self.cache is None:
             unread = ids[:, start:]
         else:
@@ -158,14 +158,14 @@ class Reader:
         return self.model.head(states[-1][:, -1])
 
 
-def window_start(length: int, context: int) -> int:
+def window_start(length: int, context_length: int) -> int:
     """The first token that is still seen of `length`: 0, then half a context further each time.
 
-    >>> [window_start(length, context=4) for length in range(1, 10)]
+    >>> [window_start(length, context_length=4) for length in range(1, 10)]
     [0, 0, 0, 0, 2, 2, 4, 4, 6]
     """
-    hop = max(1, context // 2)
-    return max(0, -(-(length - context) // hop)) * hop
+    hop = max(1, context_length // 2)
+    return max(0, -(-(length - context_length) // hop)) * hop
 
 
 class Tokenizer(Protocol):

@@ -97,7 +97,7 @@ class _Beams:
     ) -> None:
         config = model.config
         self.model, self.search, self.count = model, search, len(sources)
-        self.longest = min(search.longest or config.context, config.context)
+        self.longest = min(search.longest or config.context_length, config.context_length)
         device = next(model.parameters()).device
         lengths = torch.tensor([len(source) + 1 for source in sources])
         keep = torch.arange(int(lengths.max())) < lengths[:, None]

@@ -18,8 +18,8 @@ from heedful.text import load_tokenizer
 from heedful.train import read_metrics
 
 TEXT = "".join(f"Bottle {i} of {i * i}: naïve café, 火, 🙂.\n" for i in range(200))
-SIZES = ["--context", "16", "--width", "24", "--layers", "2", "--heads", "2", "--steps", "12",
-         "--batch", "4", "--evaluate-every", "6", "--save-every", "6",
+SIZES = ["--context-length", "16", "--width", "24", "--layers", "2", "--heads", "2",
+         "--steps", "12", "--batch", "4", "--evaluate-every", "6", "--save-every", "6",
          "--device", "cpu"]  # fmt: skip
 SMALL = [*SIZES, "--vocabulary", "300"]
 

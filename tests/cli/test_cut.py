@@ -158,7 +158,18 @@ def test_a_gap_in_what_is_cut_is_not_filled(bert, said):
 def gpt(tmp_path_factory):
     folder = tmp_path_factory.mktemp("gpt")
     (folder / "text.txt").write_text(TEXT * 60)
-    sizes = ["--context", "16", "--width", "24", "--layers", "2", "--heads", "3", "--batch", "2"]
+    sizes = [
+        "--context-length",
+        "16",
+        "--width",
+        "24",
+        "--layers",
+        "2",
+        "--heads",
+        "3",
+        "--batch",
+        "2",
+    ]
     rest = ["--steps", "2", "--device", "cpu", "--tokenizer", "characters"]
     assert (
         run(["train", str(folder / "text.txt"), "--out", str(folder / "run"), *sizes, *rest]) == 0

@@ -11,7 +11,7 @@ from heedful.models import load_model
 from heedful.text import load_tokenizer
 from heedful.views import space
 
-SMALL = ["--context", "8", "--width", "12", "--layers", "1", "--heads", "2", "--steps", "2",
+SMALL = ["--context-length", "8", "--width", "12", "--layers", "1", "--heads", "2", "--steps", "2",
          "--batch", "2", "--device", "cpu", "--vocabulary", "300"]  # fmt: skip
 
 

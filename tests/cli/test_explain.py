@@ -8,7 +8,7 @@ from safetensors.torch import save_file
 
 from heedful.cli.main import run
 from heedful.models import GPT, GPTConfig, load_model
-from heedful.models.directory import weights_of, write_description
+from heedful.models.directory import parameters_of, write_description
 from heedful.text import CharacterTokenizer
 
 SENTENCE = "Your journey starts with one step"
@@ -28,9 +28,9 @@ def said(capsys):
 def model(tmp_path):
     """A run directory with a small model that knows the letters of a sentence."""
     tokenizer = CharacterTokenizer.train([SENTENCE])
-    config = GPTConfig(vocabulary=tokenizer.size, context=40, width=24, layers=2, heads=4)
+    config = GPTConfig(vocabulary=tokenizer.size, context_length=40, width=24, layers=2, heads=4)
     write_description(tmp_path, config)
-    save_file(weights_of(GPT(config)), tmp_path / "model.safetensors")
+    save_file(parameters_of(GPT(config)), tmp_path / "model.safetensors")
     tokenizer.save(tmp_path)
     return tmp_path
 

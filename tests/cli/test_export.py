@@ -14,11 +14,11 @@ from heedful.text import BPETokenizer, load_tokenizer
 transformers = pytest.importorskip("transformers")
 
 TEXT = "".join(f"Bottle {i} of {i * i}: naïve café, 火, 🙂.\n" for i in range(99))
-GPT2 = ["--context", "24", "--width", "24", "--layers", "2", "--heads", "3", "--positions",
+GPT2 = ["--context-length", "24", "--width", "24", "--layers", "2", "--heads", "3", "--positions",
         "learned", "--activation", "gelu_tanh", "--norm", "layer", "--no-qk-norm", "--bias",
         "--attention-bias", "--steps", "6", "--batch", "4", "--device", "cpu"]  # fmt: skip
 
-SMALL = ["--steps", "1", "--batch", "1", "--context", "8", "--width", "16", "--layers", "1",
+SMALL = ["--steps", "1", "--batch", "1", "--context-length", "8", "--width", "16", "--layers", "1",
          "--device", "cpu"]  # fmt: skip
 
 

@@ -128,7 +128,7 @@ def test_either_form_of_the_tokenizer(form, checkpoint, copied, said):
 
 def test_a_directory_of_our_own(said, tmp_path):
     tokenizer = WordPieceTokenizer.train([TEXT], 120)
-    config = BertConfig(vocabulary=tokenizer.size, context=16, width=12, layers=1, heads=2)
+    config = BertConfig(vocabulary=tokenizer.size, context_length=16, width=12, layers=1, heads=2)
     write_description(tmp_path, config)
     save_file(dict(Bert(config).named_parameters()), tmp_path / "model.safetensors")
     tokenizer.save(tmp_path)
@@ -156,7 +156,7 @@ def test_wrong_input_is_one_clear_line(checkpoint, copied, said, tmp_path):
 
 def test_a_model_that_is_no_bert(said, tmp_path):
     tokenizer = BPETokenizer.train([TEXT], 300)
-    config = GPTConfig(vocabulary=tokenizer.size, context=16, width=12, layers=1, heads=2)
+    config = GPTConfig(vocabulary=tokenizer.size, context_length=16, width=12, layers=1, heads=2)
     write_description(tmp_path, config)
     save_file(dict(GPT(config).named_parameters()), tmp_path / "model.safetensors")
     tokenizer.save(tmp_path)
@@ -227,7 +227,7 @@ def test_a_gpt_still_has_its_empty_upper_half(said, tmp_path, monkeypatch):
         ),
     )  # fmt: skip
     tokenizer = BPETokenizer.train(["abcd"], 256)
-    config = GPTConfig(vocabulary=256, context=16, width=12, layers=1, heads=2)
+    config = GPTConfig(vocabulary=256, context_length=16, width=12, layers=1, heads=2)
     write_description(tmp_path, config)
     save_file(dict(GPT(config).named_parameters()), tmp_path / "model.safetensors")
     tokenizer.save(tmp_path)
@@ -275,7 +275,7 @@ def test_a_bert_of_ones_own_text_needs_no_network(said, tmp_path):
     """Trained, continued, filled, and opened by transformers with the same guesses."""
     (tmp_path / "text.txt").write_text(TEXT * 3)
     out = tmp_path / "run"
-    small = ["--vocabulary", "256", "--context", "16", "--width", "16", "--layers", "1",
+    small = ["--vocabulary", "256", "--context-length", "16", "--width", "16", "--layers", "1",
              "--heads", "2", "--batch", "4", "--device", "cpu"]  # fmt: skip
     options = ["--preset", "bert", "--attention-dropout", "0.2", *small]
     status, output, _ = said("train", tmp_path / "text.txt", "--out", out, "--steps", "3", *options)

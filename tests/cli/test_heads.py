@@ -17,7 +17,7 @@ from heedful.recorder import from_attentions
 from heedful.recorder.kept import head_types
 from heedful.views import progress
 
-SMALL = ["--context", "32", "--width", "24", "--layers", "2", "--heads", "3", "--steps", "2",
+SMALL = ["--context-length", "32", "--width", "24", "--layers", "2", "--heads", "3", "--steps", "2",
          "--batch", "2", "--device", "cpu", "--vocabulary", "300"]  # fmt: skip
 TEXT = "day and night, day and night"
 
@@ -74,7 +74,7 @@ def test_heads_of_a_model_sorted(trained, said):
 
 def test_help_defines_each_score_and_names_its_source(said):
     output = " ".join(said("heads", "--help")[1].split())
-    for name, kind in head_types.KINDS.items():
+    for name, kind in head_types.HEAD_TYPES.items():
         assert f"{name}: {kind.definition}" in output
         assert kind.source in output
 
@@ -298,7 +298,7 @@ def test_each_side_of_an_encoder_decoder_has_its_own_tokens(reads, writes, is_su
 
 
 def test_all_columns_of_an_encoder_decoder_fit_into_80_cells():
-    row = {"call": 0, "forward": 0, "attention": "causal", "layer": 11, "head": 11}
+    row = {"call": 0, "pass_index": 0, "attention": "causal", "layer": 11, "head": 11}
     row |= (
         {"kind": "duplicate", "proof": "proved"} | dict.fromkeys(NUMBERS, 0.5) | {"distance": 12.34}
     )

@@ -16,7 +16,7 @@ PROSE = "".join(
 BROKEN = '火 水 木 $HOME `x` "y" it\'s! \\ 🙂 ' * 90
 UNBROKEN = "火水木金土，这里没有空格🙂" * 60
 SMALL = ["--width", "8", "--layers", "1", "--heads", "2", "--batch", "2", "--steps", "1",
-         "--context", "16", "--device", "cpu"]  # fmt: skip
+         "--context-length", "16", "--device", "cpu"]  # fmt: skip
 KINDS = {
     "generate": ["--vocabulary", "300"],
     "fill": ["--preset", "bert", "--vocabulary", "300"],
@@ -116,6 +116,6 @@ def test_a_shell_reads_a_quoted_text_as_it_is(text):
 
 def test_a_number_of_tokens_has_its_comma(tmp_path, capsys):
     (tmp_path / "text.txt").write_text(PROSE)
-    options = [*SMALL, "--tokenizer", "characters", "--context", "1100", "--steps", "0"]
+    options = [*SMALL, "--tokenizer", "characters", "--context-length", "1100", "--steps", "0"]
     assert run(["train", str(tmp_path / "text.txt"), "--out", str(tmp_path / "run"), *options]) == 0
     assert "context 1,100 tokens" in " ".join(capsys.readouterr().out.split())

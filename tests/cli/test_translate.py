@@ -13,9 +13,9 @@ from heedful.train import read_metrics, read_plan
 from heedful.translate import Search, translate
 
 LINES = "".join(f"{n} plus {n % 7}\t{n + n % 7}\n" for n in range(10, 90))
-SMALL = ["--context", "16", "--width", "16", "--layers", "1", "--heads", "2", "--steps", "12",
-         "--batch", "8", "--evaluate-every", "6", "--save-every", "6", "--device", "cpu",
-         "--tokenizer", "characters"]  # fmt: skip
+SMALL = ["--context-length", "16", "--width", "16", "--layers", "1", "--heads", "2",
+         "--steps", "12", "--batch", "8", "--evaluate-every", "6", "--save-every", "6",
+         "--device", "cpu", "--tokenizer", "characters"]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +59,7 @@ def refused(result, *words):
 def test_train_writes_a_run_of_the_family(trained):
     assert json.loads((trained / "config.json").read_text())["model_type"] == "heedful-seq2seq"
     config = load_model(trained).config
-    assert (config.context, config.layers, config.decoder_layers, config.shared) == (
+    assert (config.context_length, config.layers, config.decoder_layers, config.shared) == (
         16,
         1,
         2,
@@ -200,7 +200,7 @@ def test_wrong_pairs_and_settings_are_one_clear_line(said, tsv, tmp_path):
     (tmp_path / "bad.tsv").write_text("a\tb\nno tab\n")
     refused(train("--pairs", tmp_path / "bad.tsv"), "line 2 of", "no tab")
     (tmp_path / "long.tsv").write_text("a\tb\n" + "a" * 30 + "\tb\n")
-    refused(train("--pairs", tmp_path / "long.tsv"), "line 2 has 31 tokens", "--context 31")
+    refused(train("--pairs", tmp_path / "long.tsv"), "line 2 has 31 tokens", "--context-length 31")
     refused(train("--pairs", tmp_path / "none.tsv"), "none.tsv")
     refused(train("--pairs", tmp_path), "one TSV file")
     refused(train("--pairs", tsv, "--preset", "quick"), "preset 'quick' with --pairs", "pairs")

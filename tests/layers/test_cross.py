@@ -61,7 +61,7 @@ def test_it_equals_torchs_own(heads, head_width, memory_width, tokens, others):
 
 def cache_for(layer, batch, capacity):
     return KeyValueCache(
-        layers=1, batch=batch, key_heads=layer.heads, capacity=capacity,
+        layers=1, batch=batch, kv_heads=layer.heads, capacity=capacity,
         head_width=layer.head_width,
     )[0]  # fmt: skip
 

@@ -43,7 +43,7 @@ def test_steps_hold_what_torchs_own_weights_are():
 
 
 def test_grouped_keys_equal_repeated_keys():
-    grouped = MultiHeadAttention(20, 4, key_heads=2, head_width=6)
+    grouped = MultiHeadAttention(20, 4, kv_heads=2, head_width=6)
     whole = MultiHeadAttention(20, 4, head_width=6)
     query, key, value = grouped.projection.weight.unflatten(0, (-1, 6)).split([4, 2, 2])
     repeated = [query, *(t.repeat_interleave(2, dim=0) for t in (key, value))]
@@ -64,11 +64,11 @@ def test_normalised_queries_and_keys_have_the_size_of_their_width():
 
 @pytest.mark.parametrize("mask", [None, Window(3), Padding.from_lengths([4, 9], 9)])
 def test_a_cache_read_piece_by_piece_equals_reading_at_once(mask):
-    layer = MultiHeadAttention(16, 4, key_heads=2, qk_norm=True).eval()
+    layer = MultiHeadAttention(16, 4, kv_heads=2, qk_norm=True).eval()
     x = torch.randn(2, 9, 16)
     angles = rotary(torch.arange(9), 4)
     whole = layer(x, causal=True, rotary=angles, mask=mask)
-    cache = KeyValueCache(layers=1, batch=2, key_heads=2, capacity=9, head_width=4)[0]
+    cache = KeyValueCache(layers=1, batch=2, kv_heads=2, capacity=9, head_width=4)[0]
     pieces = []
     for start, stop in [(0, 4), (4, 5), (5, 9)]:
         part = mask if not isinstance(mask, Padding) else Padding(mask.keep[:, :stop])
@@ -78,7 +78,7 @@ def test_a_cache_read_piece_by_piece_equals_reading_at_once(mask):
 
 
 def test_a_full_cache_says_so():
-    cache = KeyValueCache(layers=1, batch=1, key_heads=1, capacity=2, head_width=4)
+    cache = KeyValueCache(layers=1, batch=1, kv_heads=1, capacity=2, head_width=4)
     with pytest.raises(ArgumentError, match="capacity of 2"):
         cache[0].append(torch.zeros(1, 1, 3, 4), torch.zeros(1, 1, 3, 4))
 
@@ -95,10 +95,10 @@ def test_dropout_is_for_training_only():
     ("arguments", "words"),
     [
         ({"width": 64, "heads": 12}, "try 8 heads|try 16 heads"),
-        ({"width": 64, "heads": 8, "key_heads": 3}, "3 key heads for 8 heads"),
+        ({"width": 64, "heads": 8, "kv_heads": 3}, "3 key heads for 8 heads"),
         ({"width": 64, "heads": 0}, "at least 1"),
         ({"width": 64, "heads": -4}, "at least 1"),
-        ({"width": 64, "heads": 4, "key_heads": 0}, "at least 1"),
+        ({"width": 64, "heads": 4, "kv_heads": 0}, "at least 1"),
         ({"width": 64, "heads": 4, "head_width": 0}, "at least 1"),
     ],
 )

@@ -72,7 +72,7 @@ def test_masks_of_a_batch():
     torch.testing.assert_close(*outputs, atol=1e-6, rtol=1e-5)
 
 
-@pytest.mark.parametrize("options", [{"key_heads": 2}, {"qk_norm": True}])
+@pytest.mark.parametrize("options", [{"kv_heads": 2}, {"qk_norm": True}])
 def test_what_the_plain_form_has_not_is_refused(options):
     with pytest.raises(ArgumentError, match="a key head for each head, and no norm"):
         StackedHeads.from_product(MultiHeadAttention(12, 4, **options))

@@ -15,7 +15,7 @@ from heedful.models import (
     export_model,
     load_model,
     loss,
-    weights_of,
+    parameters_of,
     write_description,
 )
 from heedful.models.names import BERT
@@ -25,7 +25,7 @@ transformers = pytest.importorskip("transformers")
 VOCABULARY, CONTEXT = 101, 40
 # layers and heads of the two sizes, at widths that are quick to compute
 SIZES = {"base": (12, 12), "large": (24, 16)}
-TINY = {"vocabulary": 37, "context": 19, "width": 20, "layers": 3, "heads": 5, "hidden": 33}
+TINY = {"vocabulary": 37, "context_length": 19, "width": 20, "layers": 3, "heads": 5, "hidden": 33}
 
 
 def redrawn(model, deviation=0.2):
@@ -253,14 +253,14 @@ def test_transformers_opens_what_is_exported(parts, kind, tmp_path):
     same_everywhere(ours, theirs.eval(), ids, torch.randint(2, ids.shape))
     again = load_model(tmp_path)
     assert again.config == ours.config
-    for name, parameter in weights_of(ours).items():
-        assert torch.equal(weights_of(again)[name], parameter)
+    for name, parameter in parameters_of(ours).items():
+        assert torch.equal(parameters_of(again)[name], parameter)
 
 
 def test_a_run_directory_of_our_own(tmp_path):
     ours = redrawn(Bert(BertConfig(**TINY)))
     write_description(tmp_path, ours.config)
-    save_file(weights_of(ours), tmp_path / "model.safetensors")
+    save_file(parameters_of(ours), tmp_path / "model.safetensors")
     again = load_model(tmp_path)
     ids = torch.randint(37, (2, 7))
     assert isinstance(again, Bert)

@@ -14,7 +14,9 @@ def ids(tokens, rows=2):
 
 @pytest.mark.parametrize("positions", ["learned", "rotary", "sinusoidal"])
 def test_a_cache_and_new_tokens_beyond_the_context(positions):
-    model = GPT(GPTConfig(vocabulary=7, context=9, width=8, heads=2, positions=positions)).eval()
+    model = GPT(
+        GPTConfig(vocabulary=7, context_length=9, width=8, heads=2, positions=positions)
+    ).eval()
     cache = model.new_cache(2, capacity=20)
     model(ids(6), cache=cache)
     with pytest.raises(ArgumentError, match=r"a text of 10 tokens; expected at most .* 9"):
@@ -23,7 +25,7 @@ def test_a_cache_and_new_tokens_beyond_the_context(positions):
 
 
 def test_a_target_beyond_the_context():
-    model = Seq2Seq(Seq2SeqConfig(vocabulary=7, context=9, width=8, heads=2)).eval()
+    model = Seq2Seq(Seq2SeqConfig(vocabulary=7, context_length=9, width=8, heads=2)).eval()
     memory, cache = model.encode(ids(5)), model.new_cache(2, source=5, capacity=20)
     model.decode(ids(6), memory, cache=cache)
     with pytest.raises(ArgumentError, match=r"a target of 10 tokens; expected at most .* 9"):
@@ -41,9 +43,9 @@ def test_a_keep_covers_the_cache_too():
 
 
 def test_ids_are_named_by_what_they_are_of():
-    check_ids(ids(0), rows=1, context=0)  # nothing is no mistake
+    check_ids(ids(0), rows=1, context_length=0)  # nothing is no mistake
     with pytest.raises(ArgumentError, match=r"source ids \(3,\).* batch of one"):
-        check_ids(torch.arange(3), rows=3, context=3, name="source")
+        check_ids(torch.arange(3), rows=3, context_length=3, name="source")
     with pytest.raises(ArgumentError, match="source ids from -1 to 2; expected 0 to 2") as caught:
-        check_ids(torch.tensor([[2, -1]]), rows=3, context=3, name="source")
+        check_ids(torch.tensor([[2, -1]]), rows=3, context_length=3, name="source")
     assert "\n" not in str(caught.value)

@@ -8,14 +8,14 @@ from safetensors import safe_open
 
 from heedful.errors import ArgumentError
 from heedful.generate import Sampling, generate
-from heedful.models import GPT, GPTConfig, export_model, load_model, weights_of
+from heedful.models import GPT, GPTConfig, export_model, load_model, parameters_of
 from heedful.models.export import WRITTEN
 
 transformers = pytest.importorskip("transformers")
 
 GPT2 = {
     "vocabulary": 37,
-    "context": 19,
+    "context_length": 19,
     "width": 20,
     "layers": 3,
     "heads": 5,
@@ -43,7 +43,7 @@ def redrawn(**changes):
         {"tied": False},
         {"hidden": 33, "activation": "relu"},
         {"activation": "gelu", "norm_epsilon": 1e-3},
-        {"key_heads": 5, "dropout": 0.3, "embedding_dropout": 0.2},
+        {"kv_heads": 5, "dropout": 0.3, "embedding_dropout": 0.2},
     ],
     ids=str,
 )
@@ -71,15 +71,15 @@ def test_it_comes_back_as_it_was(dtype, tmp_path):
     export_model(ours, tmp_path)
     again = load_model(tmp_path)
     assert again.config == GPTConfig(**GPT2)
-    for name, parameter in weights_of(ours).items():
-        assert torch.equal(weights_of(again)[name], parameter)
-        assert weights_of(again)[name].dtype == dtype
+    for name, parameter in parameters_of(ours).items():
+        assert torch.equal(parameters_of(again)[name], parameter)
+        assert parameters_of(again)[name].dtype == dtype
     assert json.loads((tmp_path / "config.json").read_text())["dtype"] in str(dtype)
     with safe_open(tmp_path / "model.safetensors", "pt") as file:
         assert file.metadata()["format"] == "pt"
 
 
-MODERN = {"vocabulary": 37, "context": 70, "width": 24, "layers": 3, "heads": 6}
+MODERN = {"vocabulary": 37, "context_length": 70, "width": 24, "layers": 3, "heads": 6}
 BIASED = {"bias": True, "attention_bias": True, "qk_norm": False}
 
 
@@ -87,10 +87,10 @@ BIASED = {"bias": True, "attention_bias": True, "qk_norm": False}
     "changes",
     [
         {},
-        {"tied": False, "key_heads": 2, "rotary_base": 500.0},
-        {"activation": "swiglu", "hidden": 40, "key_heads": 3},
+        {"tied": False, "kv_heads": 2, "rotary_base": 500.0},
+        {"activation": "swiglu", "hidden": 40, "kv_heads": 3},
         {"qk_norm": False},
-        {"activation": "swiglu", "key_heads": 1, "tied": False, **BIASED},
+        {"activation": "swiglu", "kv_heads": 1, "tied": False, **BIASED},
         {"norm_epsilon": 0.1, "dropout": 0.3, **BIASED},
         {"norm_epsilon": 0.1},
     ],
@@ -140,7 +140,7 @@ def test_a_ungated_feed_forward_layer_is_a_gate_that_equals_its_projection(dtype
 
 def test_settings_that_nobody_has_are_all_named(tmp_path):
     odd = {"bias": True, "positions": "learned", "activation": "relu", "logit_bias": True,
-           "key_heads": 2}  # fmt: skip
+           "kv_heads": 2}  # fmt: skip
     model = GPT(GPTConfig(vocabulary=7, width=8, heads=4, layers=1, **odd))
     with pytest.raises(ArgumentError, match="nearest is") as caught:
         export_model(model, tmp_path / "out")
@@ -162,9 +162,9 @@ def test_settings_that_nobody_has_are_all_named(tmp_path):
                    "logit_bias": True, "positions": "sinusoidal"},
          ["positions = 'sinusoidal'", "norm = 'layer'", "norm_order = 'post'", "logit_bias = True",
           "qk_norm = True", "activation = 'gelu'"]),
-        ("gpt2", {"key_heads": 3},
+        ("gpt2", {"kv_heads": 3},
          ["positions = 'rotary'", "norm = 'rms'", "qk_norm = True", "bias = False",
-          "attention_bias = False", "activation = 'relu2'", "key_heads = 3"]),
+          "attention_bias = False", "activation = 'relu2'", "kv_heads = 3"]),
     ],
 )  # fmt: skip
 def test_what_does_not_fit_is_named(kind, changes, wrong):

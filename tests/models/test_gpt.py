@@ -12,7 +12,7 @@ from heedful.models import GPT, GPTConfig, loss, parameters
 from heedful.ops.positions import sinusoidal
 from heedful.train import PRESETS
 
-SMALL = {"vocabulary": 23, "context": 11, "width": 12, "layers": 2, "heads": 3}
+SMALL = {"vocabulary": 23, "context_length": 11, "width": 12, "layers": 2, "heads": 3}
 VARIANTS = [
     {},
     {
@@ -23,7 +23,7 @@ VARIANTS = [
         "tied": False,
     },
     {"positions": "learned", "activation": "gelu_tanh", "norm": "layer", "attention_bias": True},
-    {"key_heads": 1, "activation": "swiglu", "hidden": 17, "qk_norm": False},
+    {"kv_heads": 1, "activation": "swiglu", "hidden": 17, "qk_norm": False},
     {"norm_order": "post", "norm": "layer", "heads": 2, "activation": "gelu"},
 ]
 
@@ -172,10 +172,10 @@ def test_a_configuration_survives_a_dictionary(variant):
     ("changes", "words"),
     [
         ({"heads": 5}, "divides the width"),
-        ({"key_heads": 2}, "key heads"),
+        ({"kv_heads": 2}, "key heads"),
         ({"positions": "sinusodial"}, "sinusoidal"),
         ({"dropout": 1.5}, "at most 0.9"),
-        ({"context": 0}, "at least 1"),
+        ({"context_length": 0}, "at least 1"),
         ({"layers": 2.5}, "of type int"),
         ({"tied": "yes"}, "of type bool"),
         ({"width": 9}, "even width"),
@@ -190,7 +190,7 @@ def test_fields_out_of_range_are_refused_in_one_line(changes, words):
 
 
 def test_names_that_do_not_exist_are_refused_with_the_nearest():
-    with pytest.raises(ArgumentError, match="key_heads"):
+    with pytest.raises(ArgumentError, match="kv_heads"):
         GPTConfig.from_dict({**SMALL, "keyheads": 1})
     with pytest.raises(ArgumentError, match="'vocabulary'"):
         GPTConfig.from_dict({"width": 12})

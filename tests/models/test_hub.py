@@ -19,7 +19,7 @@ NAME, COMMIT = "somebody/tiny-gpt2", "0123456789abcdef0123456789abcdef01234567"
 def model():
     config = GPTConfig(
         vocabulary=11,
-        context=8,
+        context_length=8,
         width=12,
         heads=2,
         layers=1,

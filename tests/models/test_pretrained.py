@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 
 from heedful.errors import ArgumentError, RunError
 from heedful.generate import Sampling, generate
-from heedful.models import GPT, GPTConfig, load_model, loss, weights_of, write_description
+from heedful.models import GPT, GPTConfig, load_model, loss, parameters_of, write_description
 from heedful.models.names import GPT2, Names, same
 
 transformers = pytest.importorskip("transformers")
@@ -183,7 +183,7 @@ def test_greedy_tokens_of_the_deepest_size(tmp_path):
 def test_prompts_of_unequal_length_continue_as_each_alone(positions, cached, lively):
     """Together, left-padded, with the cache or without; learned ones also as transformers does."""
     theirs, directory = lively
-    config = GPTConfig(vocabulary=VOCABULARY, context=CONTEXT, width=24, layers=3, heads=4)
+    config = GPTConfig(vocabulary=VOCABULARY, context_length=CONTEXT, width=24, layers=3, heads=4)
     model = load_model(directory)
     if positions != "learned":
         changed = {**config.to_dict(), "positions": positions}
@@ -294,8 +294,8 @@ def sharded(saved, tmp_path):
 
 def test_shards(saved, sharded):
     whole, parts = load_model(saved[1]), load_model(sharded)
-    for name, parameter in weights_of(whole).items():
-        assert torch.equal(parameter, weights_of(parts)[name])
+    for name, parameter in parameters_of(whole).items():
+        assert torch.equal(parameter, parameters_of(parts)[name])
 
 
 def test_a_missing_shard_is_named(sharded):
@@ -331,9 +331,9 @@ def test_the_weights_have_memory_of_their_own(spoiled):
 
 
 def test_nothing_is_drawn_while_a_model_is_opened(saved, tmp_path):
-    model = GPT(GPTConfig(vocabulary=11, context=8, width=12, heads=2, layers=2))
+    model = GPT(GPTConfig(vocabulary=11, context_length=8, width=12, heads=2, layers=2))
     write_description(tmp_path, model.config)
-    save_file(weights_of(model), tmp_path / "model.safetensors")
+    save_file(parameters_of(model), tmp_path / "model.safetensors")
     state = torch.get_rng_state()
     load_model(saved[1])
     reopened = load_model(tmp_path)

@@ -13,10 +13,17 @@ import heedful
 from heedful.errors import ArgumentError
 from heedful.models import Seq2Seq, Seq2SeqConfig, load_model, loss, write_description
 from heedful.models.directory import FAMILIES
-from heedful.models.weights import weights_of
+from heedful.models.named_parameters import parameters_of
 from heedful.ops.positions import sinusoidal
 
-SMALL = {"vocabulary": 23, "context": 13, "width": 12, "layers": 2, "decoder_layers": 3, "heads": 3}
+SMALL = {
+    "vocabulary": 23,
+    "context_length": 13,
+    "width": 12,
+    "layers": 2,
+    "decoder_layers": 3,
+    "heads": 3,
+}
 VARIANTS = [
     {},
     {"norm_order": "post", "activation": "gelu", "hidden": 17},
@@ -244,7 +251,7 @@ def test_every_parameter_learns(variant):
 def test_tables_are_shared_as_asked():
     shared, separate = tiny(), tiny(shared=False, tied=False)
     assert shared.source_tokens.weight is shared.head.weight is shared.target_tokens.weight
-    names = set(weights_of(separate)) - set(weights_of(shared))
+    names = set(parameters_of(separate)) - set(parameters_of(shared))
     assert names == {"target_tokens.weight", "head.weight"}
 
 
@@ -274,7 +281,7 @@ def test_a_run_directory_gives_the_same_model_back(tmp_path):
     assert FAMILIES["heedful-seq2seq"] == (Seq2SeqConfig, Seq2Seq)
     model = tiny(shared=False, norm_order="post")
     write_description(tmp_path, model.config)
-    save_tensors(tmp_path / "model.safetensors", weights_of(model), {})
+    save_tensors(tmp_path / "model.safetensors", parameters_of(model), {})
     loaded = load_model(tmp_path)
     source, target = torch.randint(21, (2, 7)), torch.randint(21, (2, 5))
     assert loaded.config == model.config

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 import heedful
 from heedful.errors import ArgumentError
-from heedful.ops import fused, reference
+from heedful.ops import reference, sdpa
 from heedful.ops.masks import Causal, Dense, Padding, Window
 
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 3e-6, torch.float16: 4e-3, torch.bfloat16: 3e-2}
@@ -21,8 +21,8 @@ def tensors(lead, heads, groups, N, M, d, v, dtype=torch.float64, seed=0):
         axes = (*lead, heads, *shape) if heads else (*lead, *shape)
         return torch.randn(axes, generator=generator, dtype=torch.float64).to(dtype)
 
-    key_heads = heads // groups if heads else heads
-    return make(heads, N, d), make(key_heads, M, d), make(key_heads, M, v)
+    kv_heads = heads // groups if heads else heads
+    return make(heads, N, d), make(kv_heads, M, d), make(kv_heads, M, v)
 
 
 @st.composite
@@ -52,14 +52,14 @@ def structured(draw, shape):
 def calls(draw, tokens=13, width=7):
     """Tensors of random shape and type, with arguments, and the allowed pairs as a table."""
     axes = draw(st.sampled_from([(), (3,), (2, 3)]))
-    key_heads = draw(st.integers(1, 3)) if axes else 0
+    kv_heads = draw(st.integers(1, 3)) if axes else 0
     groups = draw(st.integers(1, 3)) if axes else 1
     N, M = draw(st.integers(1, tokens)), draw(st.integers(1, tokens))
     dtype = draw(st.sampled_from(list(TOLERANCE)))
     lead = axes[:-1] if axes else draw(st.sampled_from([(), (5,)]))
     query, key, value = tensors(
         (*lead, 2) if axes else lead,
-        key_heads * groups,
+        kv_heads * groups,
         groups,
         N,
         M,
@@ -257,8 +257,8 @@ def test_blocks_of_a_structured_mask_equal_the_whole(mask, monkeypatch):
     bias = torch.randn(29, 37, dtype=torch.float64)
     whole = heedful.attention(*inputs, mask=mask, bias=bias)
     gradients = torch.autograd.grad(whole.sum(), inputs)
-    monkeypatch.setattr(fused, "WHOLE", 0)
-    monkeypatch.setattr(fused, "BLOCK", 7)
+    monkeypatch.setattr(sdpa, "WHOLE", 0)
+    monkeypatch.setattr(sdpa, "BLOCK", 7)
     blocks = heedful.attention(*inputs, mask=mask, bias=bias)
     torch.testing.assert_close(blocks, whole, atol=1e-12, rtol=0)
     for a, b in zip(torch.autograd.grad(blocks.sum(), inputs), gradients, strict=True):
@@ -306,13 +306,13 @@ def test_the_door_gives_every_argument_on(mask, whole, monkeypatch):
     """On a GPU torch itself drops weights: tensors that are nowhere show what it would be given."""
     seen = []
 
-    def sdpa(query, key, value, **arguments):
+    def told(query, key, value, **arguments):
         seen.append(arguments)
         return query
 
-    monkeypatch.setattr(fused.F, "scaled_dot_product_attention", sdpa)
-    monkeypatch.setattr(fused, "WHOLE", whole)
-    monkeypatch.setattr(fused, "BLOCK", 4)
+    monkeypatch.setattr(sdpa.F, "scaled_dot_product_attention", told)
+    monkeypatch.setattr(sdpa, "WHOLE", whole)
+    monkeypatch.setattr(sdpa, "BLOCK", 4)
     query, key = torch.empty(2, 6, 9, 8, device="meta"), torch.empty(2, 2, 11, 8, device="meta")
     heedful.attention(query, key, key, mask=mask, scale=0.3, dropout=0.25)
     for arguments in seen:

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import heedful
-from heedful.ops import dropped
+from heedful.ops import dropping_out
 from heedful.ops.masks import Causal, Padding, Window
 
 KEEP = torch.tensor([[True] * 7, [True, False, True, True, False, False, True]])
@@ -29,19 +29,19 @@ def nothing_dropped(monkeypatch):
         calls.append(probability)
         return weights
 
-    monkeypatch.setattr(dropped.F, "dropout", keep)
+    monkeypatch.setattr(dropping_out.F, "dropout", keep)
     return calls
 
 
-@pytest.mark.parametrize("key_heads", [4, 2])
+@pytest.mark.parametrize("kv_heads", [4, 2])
 @pytest.mark.parametrize("case", CASES)
-def test_with_nothing_dropped_it_is_attention(nothing_dropped, case, key_heads):
+def test_with_nothing_dropped_it_is_attention(nothing_dropped, case, kv_heads):
     generator = torch.Generator().manual_seed(4)
 
     def make(heads, *shape):
         return torch.randn(2, heads, *shape, generator=generator, dtype=torch.float64)
 
-    tensors = make(4, 5, 6), make(key_heads, 7, 6), make(key_heads, 7, 3)
+    tensors = make(4, 5, 6), make(kv_heads, 7, 6), make(kv_heads, 7, 3)
     direction = make(4, 5, 3)
     found = []
     for dropout in (0.0, 0.25):
@@ -74,7 +74,7 @@ def test_a_gradient_reaches_the_bias():
 
 
 def test_a_mask_made_in_inference_mode_serves_in_training():
-    dropped._causal.cache_clear()
+    dropping_out._causal.cache_clear()
     query = torch.randn(5, 4)
     with torch.inference_mode():
         heedful.attention(query, query, query, causal=True, dropout=0.5)

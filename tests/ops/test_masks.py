@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heedful.errors import ArgumentError
-from heedful.ops.masks import Causal, Dense, Mask, Packed, Padding, Runs, Window
+from heedful.ops.masks import Causal, Dense, KeyRanges, Mask, Packed, Padding, Window
 
 
 @st.composite
@@ -42,7 +42,7 @@ def _part(draw, kind, shape):
         return Padding(torch.from_numpy(keep)), lambda b, h, n, m: keep[b, m]
     if kind == "r":
         first, end = random.integers(-1, M + 2, (2, N))
-        runs = Runs(torch.from_numpy(first), torch.from_numpy(end))
+        runs = KeyRanges(torch.from_numpy(first), torch.from_numpy(end))
         return runs, lambda b, h, n, m: first[n] <= m < end[n]
     dense = random.random((batch, 1, N, M)) < 0.6
     if kind == "b":
@@ -102,7 +102,7 @@ def test_all_is_allowed_that_is_certain(case, data):
 @given(st.lists(st.integers(0, 5), min_size=1, max_size=6), st.data())
 @settings(max_examples=100, deadline=None)
 def test_runs_from_lengths_are_documents_that_see_themselves(lengths, data):
-    mask, total = Runs.from_lengths(lengths), sum(lengths)
+    mask, total = KeyRanges.from_lengths(lengths), sum(lengths)
     document = [d for d, length in enumerate(lengths) for _ in range(length)]
     table = np.array([[a == b for b in document] for a in document], bool).reshape(total, total)
     np.testing.assert_array_equal(mask.crop((total, total)).numpy(), table)
@@ -123,19 +123,19 @@ def test_runs_from_lengths_are_documents_that_see_themselves(lengths, data):
 
 def test_a_run_that_sees_nothing():
     """One that ends before it begins, one past the keys, and one between."""
-    runs = Runs(torch.tensor([3, 9, 1]), torch.tensor([2, 11, 3]))
+    runs = KeyRanges(torch.tensor([3, 9, 1]), torch.tensor([2, 11, 3]))
     shape = (3, 5)
     assert runs.crop(shape).int().tolist() == [[0] * 5, [0] * 5, [0, 1, 1, 0, 0]]
     assert not runs.leaves_every_row(shape)
     assert [list(runs.span(range(n, n + 1), shape)) for n in range(3)] == [[], [], [1, 2]]
     assert list(runs.span(range(1), shape)) == list(runs.certain(range(3), shape)) == []
-    assert Runs(torch.tensor([0, 2]), torch.tensor([1, 5])).leaves_every_row((2, 3))
-    assert not Runs(torch.tensor([0, 4]), torch.tensor([1, 5])).leaves_every_row((2, 3))
+    assert KeyRanges(torch.tensor([0, 2]), torch.tensor([1, 5])).leaves_every_row((2, 3))
+    assert not KeyRanges(torch.tensor([0, 4]), torch.tensor([1, 5])).leaves_every_row((2, 3))
 
 
 def test_where_there_are_no_keys_no_row_sees_one():
     assert Causal(2).leaves_every_row((3, 1))
-    for mask in (Causal(2), Runs.from_lengths([3])):
+    for mask in (Causal(2), KeyRanges.from_lengths([3])):
         assert not mask.leaves_every_row((3, 0))
         assert list(mask.span(range(3), (3, 0))) == list(mask.certain(range(3), (3, 0))) == []
 
@@ -209,11 +209,11 @@ def test_padding_sides():
         (lambda: Padding([True]), "torch.bool"),
         (lambda: Causal(1.5), "whole number"),
         (lambda: Window(2.5), "whole number"),
-        (lambda: Runs(torch.zeros(3), torch.ones(3)), "torch.float32"),
-        (lambda: Runs(torch.zeros(3).long(), torch.ones(4).long()), "as many whole numbers"),
-        (lambda: Runs(torch.zeros(1, 3).long(), torch.ones(1, 3).long()), r"\(1, 3\)"),
-        (lambda: Runs([0], [1]), "list"),
-        (lambda: Runs.from_lengths([2, 1]).crop((4, 3)), "runs of 3 queries; expected 4"),
+        (lambda: KeyRanges(torch.zeros(3), torch.ones(3)), "torch.float32"),
+        (lambda: KeyRanges(torch.zeros(3).long(), torch.ones(4).long()), "as many whole numbers"),
+        (lambda: KeyRanges(torch.zeros(1, 3).long(), torch.ones(1, 3).long()), r"\(1, 3\)"),
+        (lambda: KeyRanges([0], [1]), "list"),
+        (lambda: KeyRanges.from_lengths([2, 1]).crop((4, 3)), "runs of 3 queries; expected 4"),
         (lambda: Causal().crop((3, 4), queries=[3]), "query index 3"),
         (lambda: Causal().crop((3, 4), keys=[-5]), "key index -5"),
     ],
@@ -244,7 +244,7 @@ def test_a_mask_of_ones_own(as_a_user):
 def test_runs_are_where_their_lengths_are():
     lengths = torch.tensor([2, 3], device="meta")
     with pytest.raises(RuntimeError, match="meta tensor"):  # of which nobody knows the length
-        Runs.from_lengths(lengths)
-    found = Runs.from_lengths(torch.tensor([2, 3], dtype=torch.int32))
-    assert found.end.tolist() == Runs.from_lengths([2, 3]).end.tolist() == [2, 2, 5, 5, 5]
+        KeyRanges.from_lengths(lengths)
+    found = KeyRanges.from_lengths(torch.tensor([2, 3], dtype=torch.int32))
+    assert found.end.tolist() == KeyRanges.from_lengths([2, 3]).end.tolist() == [2, 2, 5, 5, 5]
     assert found.end.dtype == torch.long

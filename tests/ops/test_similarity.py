@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from scipy.spatial.distance import cosine as distance
 
 from heedful.errors import ArgumentError
-from heedful.ops.similarity import analogy, cosine, nearest, principal_plane
 from heedful.text.examples import FAMILY
+from heedful.text.similarity import analogy, cosine, nearest, principal_plane
 
 WORDS = {word: torch.tensor(vector) for word, vector in FAMILY.items()}
 

@@ -12,17 +12,17 @@ from hypothesis import strategies as st
 from heedful.errors import ArgumentError
 from heedful.ops.blocks import blocks
 from heedful.ops.causes import Causes, weights
-from heedful.ops.heat import Heatmap
+from heedful.ops.heatmap import Heatmap
 from heedful.ops.masks import Causal, Dense, Padding, Window
 from heedful.ops.statistics import (
     Diagonal,
     Distance,
-    Dropped,
     Entropy,
-    Evenness,
     LargestWeight,
+    LearnedSink,
     Matching,
     Nearby,
+    NormalizedEntropy,
     Received,
     Sink,
     gather,
@@ -60,19 +60,19 @@ def causes(draw):
     bias = draw(st.sampled_from([None, random(N, M), random(G * r, 1, M), random(G * r, N, M)]))
     if bias is not None and draw(st.booleans()):
         bias[..., 0] = -math.inf
-    cap = draw(st.sampled_from([None, 1.5]))
+    softcap = draw(st.sampled_from([None, 1.5]))
     sinks = draw(st.sampled_from([None, random(G * r)]))
-    made = Causes(query, key, 0.7, mask, bias, cap, sinks)
+    made = Causes(query, key, 0.7, mask, bias, softcap, sinks)
     return made, whole_map(made)
 
 
 def whole_map(of):
-    """The map in NumPy: scale, cap, bias, mask, sink, softmax, the sink's column goes."""
+    """The map in NumPy: scale, softcap, bias, mask, sink, softmax, the sink's column goes."""
     H, N, M = of.shape
     key = np.repeat(oracle.numpy(of.key), H // len(of.key), axis=0)
     scores = of.scale * oracle.numpy(of.query) @ key.transpose(0, 2, 1)
-    if of.cap:
-        scores = of.cap * np.tanh(scores / of.cap)
+    if of.softcap:
+        scores = of.softcap * np.tanh(scores / of.softcap)
     if of.bias is not None:
         scores = scores + oracle.numpy(of.bias)
     if of.mask is not None:
@@ -141,7 +141,7 @@ def by_definition(of, map_, seen):
         "previous": diagonal(1),
         "next": diagonal(-1),
         "sink": rows(map_[:, :, 0]),
-        "dropped": rows(1 - map_.sum(-1)),
+        "learned_sink": rows(1 - map_.sum(-1)),
         "received": map_.sum(1),
     }
 
@@ -151,7 +151,7 @@ def fresh(of):
     among = {f"match {shift}": Matching(IDS[:M], shift) for shift in (0, 1)}
     return {
         "entropy": Entropy(),
-        "evenness": Evenness(),
+        "evenness": NormalizedEntropy(),
         "nearby": Nearby(2),
         **among,
         "largest": LargestWeight(),
@@ -160,7 +160,7 @@ def fresh(of):
         "previous": Diagonal(1),
         "next": Diagonal(-1),
         "sink": Sink(),
-        "dropped": Dropped(),
+        "learned_sink": LearnedSink(),
         "received": Received(),
     }
 

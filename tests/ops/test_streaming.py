@@ -9,7 +9,7 @@ import heedful
 from heedful.errors import ArgumentError
 from heedful.ops import statistics, streaming
 from heedful.ops.arguments import check
-from heedful.ops.masks import Causal, Dense, Padding, Runs, Window
+from heedful.ops.masks import Causal, Dense, KeyRanges, Padding, Window
 from heedful.ops.streaming import STATISTICS, streaming_attention
 
 
@@ -18,11 +18,11 @@ from heedful.ops.streaming import STATISTICS, streaming_attention
     lead=st.sampled_from([(), (3,), (2, 4), (2, 1, 4)]),
     N=st.integers(1, 9),
     M=st.integers(1, 9),
-    key_heads=st.sampled_from([1, 2, 4]),
+    kv_heads=st.sampled_from([1, 2, 4]),
     kind=st.sampled_from(["none", "causal", "padding", "table", "bias", "window"]),
 )
-def test_statistics_are_those_of_the_weights(lead, N, M, key_heads, kind):
-    key_lead = (*lead[:-1], key_heads) if len(lead) > 1 else lead
+def test_statistics_are_those_of_the_weights(lead, N, M, kv_heads, kind):
+    key_lead = (*lead[:-1], kv_heads) if len(lead) > 1 else lead
     query = torch.randn(*lead, N, 5, dtype=torch.float64)
     key, value = (torch.randn(*key_lead, M, d, dtype=torch.float64) for d in (5, 3))
     batch = lead[:-1] if len(lead) > 1 else lead
@@ -107,7 +107,7 @@ def test_an_unknown_statistic_is_one_line():
 def documents(lengths, N, is_causal):
     """Packed documents as runs, and as a table by loops."""
     table = torch.block_diag(*(torch.ones(length, length) for length in lengths)).bool()
-    runs = Runs.from_lengths(lengths)
+    runs = KeyRanges.from_lengths(lengths)
     assert len(table) == N
     return (runs & Causal(), table.tril()) if is_causal else (runs, table)
 
@@ -141,19 +141,19 @@ def test_runs_are_those_of_their_table(lead, is_causal):
 @pytest.mark.parametrize("is_causal", [False, True])
 def test_of_runs_no_table_is_made(is_causal, monkeypatch):
     """Of 3,000 tokens in documents of 100, nobody asks for more than a few rows at once."""
-    N, asked, allowed = 3000, [], Runs.allowed
+    N, asked, allowed = 3000, [], KeyRanges.allowed
 
     def counted(self, query, key, shape):
         asked.append(query.numel() * key.numel())
         return allowed(self, query, key, shape)
 
-    runs = Runs.from_lengths([100] * 30)
+    runs = KeyRanges.from_lengths([100] * 30)
     query, key, value = torch.randn(3, 2, 2, N, 4)
     arguments = check(
         query, key, value, mask=runs & Causal() if is_causal else runs, bias=None, causal=False,
         scale=None, dropout=0.0,
     )  # fmt: skip
-    monkeypatch.setattr(Runs, "allowed", counted)
+    monkeypatch.setattr(KeyRanges, "allowed", counted)
     for causes, _ in streaming._causes(arguments):  # what the statistics are gathered from
         statistics.gather(causes, statistics.Entropy())
     assert asked

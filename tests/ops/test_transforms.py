@@ -8,7 +8,7 @@ import torch
 from torch.func import grad, hessian, jacfwd, jacrev, jvp, vmap
 
 import heedful
-from heedful.ops.masks import Causal, Dense, Padding, Runs, Window
+from heedful.ops.masks import Causal, Dense, KeyRanges, Padding, Window
 
 B, H, G, N, M, D = 5, 4, 2, 3, 7, 6
 WAYS = {
@@ -16,7 +16,7 @@ WAYS = {
     "causal": {"causal": True},
     "window": {"mask": Causal() & Window(2)},
     "padding": {"mask": Padding(torch.tensor([[True] * 5 + [False] * 2]))},
-    "runs": {"mask": Runs(torch.tensor([0, 1, 7]), torch.tensor([3, 7, 7]))},
+    "runs": {"mask": KeyRanges(torch.tensor([0, 1, 7]), torch.tensor([3, 7, 7]))},
     "bias": {"bias": torch.arange(21.0).view(3, 7).sin(), "scale": 0.3},
 }  # fmt: skip
 SLOW = "ignore:There is a performance drop:UserWarning"  # torch's own, of its backward kernel

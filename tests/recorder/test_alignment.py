@@ -113,7 +113,7 @@ def test_every_pass_stands_where_the_text_alone_has_it(llama, cache, padded):
     for b, sequence in enumerate(recording.sequences):
         maps, place = rows_of(eager, b, keep)
         for call in sequence:
-            start, end = PASSES[call.forward]
+            start, end = PASSES[call.pass_index]
             first, last = int(keep[b, :start].sum()), int(place[end - 1]) + 1
             stands_right(call, maps[call.layer][:, first:last, :last])
             assert call.kind == "causal"

@@ -12,7 +12,7 @@ from torch import nn
 import heedful
 from heedful.errors import ArgumentError, RunError
 from heedful.models import GPT, GPTConfig
-from heedful.ops.tables import indices
+from heedful.ops.score_tables import indices
 from heedful.recorder import from_attentions
 
 AS_A_USER = pytest.mark.usefixtures("as_a_user")  # and not as beartype says it
@@ -21,7 +21,7 @@ IDS = torch.arange(2 * 11).view(2, 11) % 23
 
 @pytest.fixture(scope="module")
 def model():
-    return GPT(GPTConfig(vocabulary=23, context=32, width=24, layers=3, heads=4)).eval()
+    return GPT(GPTConfig(vocabulary=23, context_length=32, width=24, layers=3, heads=4)).eval()
 
 
 @pytest.fixture(scope="module")
@@ -287,14 +287,14 @@ def test_rows_that_sum_to_less_come_out_as_they_came():
     map_ = of_rows([0.2, 0.3, 0.0], [0.0, 0.0, 0.0], [0.1, 0.2, 0.7])
     [call] = from_attentions([map_])
     torch.testing.assert_close(call.weights(), map_[0])
-    dropped = call.dropped(0)
+    dropped = call.learned_sink(0)
     torch.testing.assert_close(dropped[[0, 2]], torch.tensor([0.5, 0.0]), atol=1e-6, rtol=0)
     assert dropped[1].isnan()
     random = torch.rand(2, 3, 5, 7).softmax(-1) * torch.rand(2, 3, 5, 1)
     recording = from_attentions([random])
     for b, sequence in enumerate(recording.sequences):
         torch.testing.assert_close(sequence[0].weights(), random[b])
-        torch.testing.assert_close(sequence[0].dropped(), 1 - random[b].sum(-1))
+        torch.testing.assert_close(sequence[0].learned_sink(), 1 - random[b].sum(-1))
         whole = sequence[0].heatmap(16)
         torch.testing.assert_close(whole, random[b])
 

@@ -345,7 +345,7 @@ def test_a_sink_that_takes_little_takes_it(share):
     found = looked_at(Given(attend), x, y, sink.float())
     for [call], map_ in zip(found.sequences, weighed(x, y) * (1 - share), strict=True):
         expected = torch.full((H, N), share)
-        torch.testing.assert_close(call.dropped(), expected, atol=5e-7, rtol=0.02)
+        torch.testing.assert_close(call.learned_sink(), expected, atol=5e-7, rtol=0.02)
         torch.testing.assert_close(call.weights(), map_, atol=1e-6, rtol=1e-6)
 
 

@@ -10,9 +10,9 @@ from torch import nn
 import heedful
 from heedful.errors import RunError
 from heedful.ops.causes import whole_rows
-from heedful.ops.masks import Causal, Runs
+from heedful.ops.masks import Causal, KeyRanges
 from heedful.recorder.kept import capture, certificate
-from heedful.recorder.observed import Seen
+from heedful.recorder.observed import Observed
 from heedful.recorder.sequences import layout
 from heedful.recorder.sequences.mask_structure import recognise
 
@@ -65,7 +65,7 @@ def wrong_runs(monkeypatch):
 
     def recognised(mask, shape):
         found = recognise(mask, shape)
-        return Runs(found.first.clamp(max=3), found.end)
+        return KeyRanges(found.first.clamp(max=3), found.end)
 
     monkeypatch.setattr(layout, "recognise", recognised)
     return kept(*tensors(), documents)
@@ -99,12 +99,12 @@ def wrong_heads_of_a_mask(monkeypatch):
 
 def wrong_key_heads(monkeypatch):
     """Keys of the heads before, as where h % G is taken for h // (H // G)."""
-    original = Seen.of_heads
+    original = Observed.of_heads
 
     def of_heads(seen, heads):
         return replace(original(seen, heads), key=original(seen, [h - 1 for h in heads]).key)
 
-    monkeypatch.setattr(Seen, "of_heads", of_heads)
+    monkeypatch.setattr(Observed, "of_heads", of_heads)
     return kept(*tensors(), heads=[3, 1])
 
 

@@ -13,7 +13,7 @@ from torch.nn.functional import scaled_dot_product_attention
 import heedful
 from heedful.ops import statistics
 from heedful.ops.blocks import blocks
-from heedful.ops.masks import Causal, Combined, Packed, Runs
+from heedful.ops.masks import Causal, Combined, KeyRanges, Packed
 from heedful.recorder import from_attentions
 from heedful.recorder.sequences import mask_structure
 
@@ -195,8 +195,8 @@ def test_a_mask_changed_in_place_between_two_layers_is_recorded_as_it_was(kind, 
 DOCUMENTS = [200, 3, 150, 247]
 TABLES = {
     "packed": (Combined, "causal", [200, 3, 150, 247], True),
-    "prefix": (Runs, "self", None, False),
-    "documents": (Runs, "self", [3, 97, 11], False),
+    "prefix": (KeyRanges, "self", None, False),
+    "documents": (KeyRanges, "self", [3, 97, 11], False),
 }
 
 
@@ -229,7 +229,7 @@ def test_one_run_of_keys_for_each_query_is_known(name, given, tmp_path):
         assert torch.equal(call.causes.mask.crop(call.shape), table)
         torch.testing.assert_close(call.received(), expected[0].sum(1), atol=2e-4, rtol=0)
     if structure is Combined:
-        assert {type(part) for part in kept[0].causes.mask.parts} == {Causal, Runs}
+        assert {type(part) for part in kept[0].causes.mask.parts} == {Causal, KeyRanges}
 
 
 def test_of_packed_documents_few_scores_are_computed():
@@ -390,7 +390,7 @@ def test_a_model_without_attention_is_told_so():
 
 
 def test_runs_that_are_changed_later_are_not_those_of_the_call():
-    runs, x = Runs.from_lengths([3, 2]), torch.randn(1, 2, 5, 4)
+    runs, x = KeyRanges.from_lengths([3, 2]), torch.randn(1, 2, 5, 4)
 
     class Packs(nn.Module):
         def forward(self, x):

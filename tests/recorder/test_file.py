@@ -11,7 +11,7 @@ import heedful
 from heedful.errors import ArgumentError, RunError, SaveError
 from heedful.files import load_tensors, save_tensors
 from heedful.models import GPT, GPTConfig
-from heedful.ops.masks import Causal, Runs, Window
+from heedful.ops.masks import Causal, KeyRanges, Window
 from heedful.recorder import Recording, from_attentions
 from heedful.recorder.kept import checksums, file
 
@@ -20,7 +20,7 @@ IDS = torch.arange(2 * 11).view(2, 11) % 23
 
 @pytest.fixture
 def recording():
-    model = GPT(GPTConfig(vocabulary=23, context=32, width=24, layers=2, heads=4)).eval()
+    model = GPT(GPTConfig(vocabulary=23, context_length=32, width=24, layers=2, heads=4)).eval()
     with heedful.record(model, values=True) as recording:
         model(IDS)
     return recording
@@ -87,7 +87,7 @@ class Masked(torch.nn.Module):
         Causal(-2),
         Window(2, 1),
         Causal(1) & Window(3, 1),
-        Runs(torch.tensor([0, 0, 1, 4, 4, 2, 6]), torch.tensor([2, 4, 3, 7, 5, 4, 7])),
+        KeyRanges(torch.tensor([0, 0, 1, 4, 4, 2, 6]), torch.tensor([2, 4, 3, 7, 5, 4, 7])),
     ],
     ids=["ahead", "behind", "window", "window ahead", "runs"],
 )
@@ -271,7 +271,7 @@ def test_a_flipped_bit_is_seen_where_its_call_is_looked_at(tmp_path):
 
 def test_a_tensor_is_compared_once_and_only_where_it_is_asked_for(recording, tmp_path, monkeypatch):
     compared = []
-    monkeypatch.setattr(checksums, "sum_of", lambda tensor: compared.append(tensor.shape) or 0)
+    monkeypatch.setattr(checksums, "checksum_of", lambda tensor: compared.append(tensor.shape) or 0)
     path = recording.save(tmp_path / "r.safetensors")
     tensors, about = load_tensors(path)
     save_tensors(path, tensors, about | {"sums": dict.fromkeys(tensors, 0)})

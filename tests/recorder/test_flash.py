@@ -10,7 +10,7 @@ from transformers import modeling_flash_attention_utils as utils
 
 import heedful
 from heedful.errors import RunError
-from heedful.ops.masks import Causal, Combined, Runs, Window
+from heedful.ops.masks import Causal, Combined, KeyRanges, Window
 from heedful.recorder.doors import flash_attention
 from heedful.recorder.sequences import layout
 
@@ -21,11 +21,11 @@ SMALL = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 4, "h
 IDS = torch.randint(3, 30, (3, 9), generator=torch.Generator().manual_seed(0))
 
 
-def attend(query, key, value, scale, causal, window, cap, sinks):
+def attend(query, key, value, scale, causal, window, softcap, sinks):
     """One sequence, (tokens, heads, width): the last query stands at the last key."""
     N, M, group = len(query), len(key), query.shape[1] // key.shape[1]
     scores = torch.einsum("nhd,mhd->hnm", query, key.repeat_interleave(group, 1)) * scale
-    scores = scores if cap is None else cap * (scores / cap).tanh()
+    scores = scores if softcap is None else softcap * (scores / softcap).tanh()
     away = torch.arange(N)[:, None] + M - N - torch.arange(M)
     hidden = torch.zeros(N, M, dtype=torch.bool)
     if causal:
@@ -204,7 +204,7 @@ def test_what_hides_nothing_is_no_mask():
 def test_structures_stay_structures(told):
     found = flash_attention.mask_of(given(5, 5, **told), causal=True)
     assert isinstance(found, Combined)
-    assert [type(part) for part in found.parts] == [Runs, Causal]
+    assert [type(part) for part in found.parts] == [KeyRanges, Causal]
     assert found.parts[0].end.tolist() == [2, 2, 5, 5, 5]
 
 
@@ -219,7 +219,7 @@ def test_a_structure_costs_no_table(monkeypatch):
         fast(IDS[:1], use_cache=False, position_ids=torch.tensor([[0, 1, 2, 3, 0, 1, 0, 1, 2]]))
     assert not recording.missed
     runs, causal = recording[0].causes.mask.parts
-    assert (type(runs), type(causal)) == (Runs, Causal)
+    assert (type(runs), type(causal)) == (KeyRanges, Causal)
 
 
 @pytest.mark.parametrize(

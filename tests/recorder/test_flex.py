@@ -6,7 +6,7 @@ from torch import nn
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
 import heedful
-from heedful.ops.masks import Causal, Combined, Runs
+from heedful.ops.masks import Causal, Combined, KeyRanges
 
 pytestmark = pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
 DOCUMENTS = torch.tensor([0] * 4 + [1] * 6)
@@ -39,7 +39,7 @@ def test_packed_documents(call):
         [found] = sequence
         assert (found.kind, found.door) == ("causal", "flex_attention")
         assert isinstance(found.causes.mask, Combined)
-        assert [type(part) for part in found.causes.mask.parts] == [Causal, Runs]
+        assert [type(part) for part in found.causes.mask.parts] == [Causal, KeyRanges]
         torch.testing.assert_close(found.weights(), map_, atol=2e-6, rtol=0)
         assert found.check.passed
 

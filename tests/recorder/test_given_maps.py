@@ -35,7 +35,7 @@ def as_it_came(call, map_):
 
     equal(call.entropy(), rows(-torch.special.xlogy(exact, exact).sum(-1)))
     equal(call.received(), exact.sum(1))
-    equal(call.dropped(), rows(1 - exact.sum(-1)))
+    equal(call.learned_sink(), rows(1 - exact.sum(-1)))
     equal(call.largest().weights, rows(exact.amax(-1)))
     distance = (torch.arange(5)[:, None] + 2 - torch.arange(7)).abs()
     equal(call.distance(), rows((exact * distance).sum(-1)))
@@ -101,7 +101,11 @@ def test_sinks_of_each_query_do_not_depend_on_the_blocks(entries, monkeypatch):
     assert causes.sinks.shape == (3, 5)
     for queries in (1, 2, 5):
         found = statistics.gather(
-            causes, statistics.Dropped(), statistics.Received(), entries=entries, queries=queries
+            causes,
+            statistics.LearnedSink(),
+            statistics.Received(),
+            entries=entries,
+            queries=queries,
         )
         exact = maps[1].double()
         expected = (1 - exact.sum(-1)).masked_fill(exact.sum(-1) == 0, math.nan), exact.sum(1)

@@ -15,7 +15,7 @@ from transformers.modeling_utils import AttentionInterface
 import heedful
 from heedful.errors import ArgumentError, HeedfulError
 from heedful.recorder.doors import transformers_interface, unsupported
-from heedful.recorder.observed import Seen
+from heedful.recorder.observed import Observed
 from heedful.recorder.sequences import kind
 
 transformers.logging.set_verbosity_error()
@@ -116,7 +116,7 @@ def test_no_mask_is_causal_where_the_module_or_the_call_says_so(length):
 )
 def test_the_name_of_a_module_tells_cross_attention(name, crosses):
     query = torch.zeros(1, 2, 3, 4)
-    seen = Seen(query, query, query, None, 1.0)
+    seen = Observed(query, query, query, None, 1.0)
     assert kind.crosses(seen, name) is crosses
     assert kind.crosses(replace(seen, cross=True), name)
 
@@ -192,7 +192,7 @@ def test_nested_recordings_and_one_in_another_thread_inside(model):
     assert AttentionInterface.get_interface is original
     assert [call.name for call in inner] == ["self_attn"]
     assert [call.name for call in outer] == ["layers.0.self_attn", "layers.1.self_attn"] * 2
-    assert [call.forward for call in outer] == [0, 0, 1, 1]
+    assert [call.pass_index for call in outer] == [0, 0, 1, 1]
     assert torch.equal(inner[0].weights(), outer[1].weights())
 
 
@@ -245,7 +245,7 @@ def test_after_a_pass_that_ended_early_the_next_has_right_names(model, end, plac
         model(IDS)
         model(IDS)
     assert [call.name for call in recording] == names[:done] + names * 2
-    passes = [call.forward for call in recording][done:]
+    passes = [call.pass_index for call in recording][done:]
     assert passes == [passes[0]] * 2 + [passes[0] + 1] * 2
     assert passes[0] == (1 if done else passes[0])
 
@@ -264,7 +264,7 @@ def test_after_a_layer_that_was_interrupted_the_next_pass_has_right_names(model,
             model(IDS)
         model(IDS)
     assert [call.name for call in recording] == ["layers.0.self_attn", "layers.1.self_attn"] * 2
-    assert [call.forward for call in recording] == [0, 0, 1, 1]
+    assert [call.pass_index for call in recording] == [0, 0, 1, 1]
     assert torch.equal(recording[0].weights(), recording[2].weights())
 
 
@@ -302,7 +302,7 @@ def test_a_model_that_catches_what_a_part_raises_keeps_its_names(end, error):
     with heedful.record(last := Last()) as recording:
         last(torch.randn(1, 2, 3, 4))
     assert [call.name for call in recording][1:] == ["inner.1", "Last"]
-    assert [call.forward for call in recording] == [0, 0, 0]
+    assert [call.pass_index for call in recording] == [0, 0, 0]
 
 
 def test_longformer_is_refused_by_name():

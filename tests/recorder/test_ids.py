@@ -90,7 +90,7 @@ def test_whole_numbers_of_other_names_are_no_ids(name):
 
 
 def test_ids_go_into_a_file_and_into_scores(tmp_path):
-    model = GPT(GPTConfig(vocabulary=9, context=N, width=12, layers=1, heads=3)).eval()
+    model = GPT(GPTConfig(vocabulary=9, context_length=N, width=12, layers=1, heads=3)).eval()
     ids = torch.randint(3, 6, (3, N))  # every token comes again
     with heedful.record(model) as recording:
         model(ids)

@@ -58,20 +58,20 @@ def call_of(map_):
     return call
 
 
-@pytest.mark.parametrize("kind", head_types.KINDS)
+@pytest.mark.parametrize("kind", head_types.HEAD_TYPES)
 def test_a_head_that_is_the_kind_scores_1_and_one_that_is_not_0(kind):
     assert float(head_types.scores(call_of(HEADS[kind]))[kind]) == pytest.approx(1, abs=1e-5)
     assert float(head_types.scores(call_of(NOT[kind]))[kind]) == pytest.approx(0, abs=1e-5)
 
 
-@pytest.mark.parametrize("kind", head_types.KINDS)
+@pytest.mark.parametrize("kind", head_types.HEAD_TYPES)
 def test_it_is_called_by_its_name(kind):
     assert head_types.names(head_types.scores(call_of(HEADS[kind]))) == [kind]
 
 
 def test_scores_of_a_model_are_those_of_its_maps_by_loops():
     torch.manual_seed(1)
-    model = GPT(GPTConfig(vocabulary=12, context=32, width=24, layers=1, heads=3)).eval()
+    model = GPT(GPTConfig(vocabulary=12, context_length=32, width=24, layers=1, heads=3)).eval()
     with heedful.record(model) as recording:
         model(IDS[None])
     call = recording[0]
@@ -99,7 +99,7 @@ def test_scores_of_a_model_are_those_of_its_maps_by_loops():
 def test_without_tokens_two_kinds_are_left_out():
     recording = from_attentions([torch.eye(4).expand(1, 2, 4, 4)])
     found = head_types.scores(recording[0])
-    assert set(found) == {*head_types.KINDS, *head_types.MEANS} - {"induction", "duplicate"}
+    assert set(found) == {*head_types.HEAD_TYPES, *head_types.MEANS} - {"induction", "duplicate"}
     assert head_types.names(found) == ["self", "self"]
 
 

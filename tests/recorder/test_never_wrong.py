@@ -9,7 +9,7 @@ from torch.nn.functional import scaled_dot_product_attention
 import heedful
 from heedful.errors import RunError
 from heedful.recorder.kept import certificate
-from heedful.recorder.observed import Seen
+from heedful.recorder.observed import Observed
 
 B, H, N, D = 2, 3, 5, 4
 
@@ -163,7 +163,7 @@ def test_a_bias_that_nobody_saw_is_found_on_a_head_whose_values_are_small():
     capture.bias = None  # as if it had not been seen
     output = scaled_dot_product_attention(q, k, v, bias.to(q.dtype))
     causes = [capture.causes(sequence) for sequence in range(B)]
-    seen = Seen(q, k, v, output, 8**-0.5)
+    seen = Observed(q, k, v, output, 8**-0.5)
     check = certificate.certify(causes, capture.layouts, q.dtype, seen)
     assert not check.passed
     assert "head 1" in check.where

@@ -274,7 +274,7 @@ def test_differential_attention_is_never_a_sink(way, rate):
     else:
         assert (len(recording), list(recording.missed)) == (0, ["Heads"])
     for call in recording:
-        assert call.dropped().abs().max() < 1e-5
+        assert call.learned_sink().abs().max() < 1e-5
 
 
 class Pools(nn.Module):

@@ -11,7 +11,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 import heedful
 from heedful.ops.masks import Causal, Padding, Window
-from heedful.recorder.observed import Real, Seen
+from heedful.recorder.observed import Observed, Real
 from heedful.recorder.sequences import padding
 from heedful.recorder.sequences.padding import so_far
 
@@ -102,7 +102,9 @@ def test_of_two_generations_what_recorded_passes_tell(every):
             ids, keep = prompts(lengths)
             asked = {"max_new_tokens": NEW, "do_sample": False, "cache_implementation": "static"}
             model.generate(ids, attention_mask=keep.long(), **asked)
-    found = {call.forward: [len(one.keys) for one in call.layouts] for call in recording._captures}
+    found = {
+        call.pass_index: [len(one.keys) for one in call.layouts] for call in recording._captures
+    }
     first = [[length + step for length in (4, 2, 7)] for step in range(NEW)]
     second = [[length + step for length in (6, 7, 3)] for step in range(NEW)]
     if every > 1:
@@ -138,7 +140,7 @@ def test_what_cannot_be_told_is_left_as_it_is():
 
 def seen(mask, N, M, B=2, *, cross=False):
     empty = torch.zeros(())
-    return Seen(empty.expand(B, 3, N, 4), empty.expand(B, 3, M, 4), None, None, 1.0, mask=mask,
+    return Observed(empty.expand(B, 3, N, 4), empty.expand(B, 3, M, 4), None, None, 1.0, mask=mask,
                 cross=cross)  # fmt: skip
 
 

@@ -27,7 +27,7 @@ def by_definition(x, added=0.0):
 
 
 def told(recording):
-    return [(call.name, call.forward) for call in recording]
+    return [(call.name, call.pass_index) for call in recording]
 
 
 class Again(nn.Module):
@@ -134,7 +134,7 @@ def test_after_an_error_what_runs_outside_the_model_is_not_recorded(error):
 
 @pytest.fixture(scope="module")
 def gpt():
-    return GPT(GPTConfig(vocabulary=30, context=64, width=24, layers=2, heads=3)).eval()
+    return GPT(GPTConfig(vocabulary=30, context_length=64, width=24, layers=2, heads=3)).eval()
 
 
 PROMPT, STEPS = [1, 2, 3, 4], 6
@@ -157,8 +157,8 @@ def test_our_own_generation_is_one_pass_a_step(gpt, cache, every):
     assert told(recording) == [(name, forward) for forward in passes for name in names]
     whole = [steps.weights[0] for steps in gpt.steps(torch.tensor([text]))]
     for call in recording:
-        end = len(PROMPT) + call.forward
-        start = end - 1 if cache and call.forward else 0
+        end = len(PROMPT) + call.pass_index
+        start = end - 1 if cache and call.pass_index else 0
         expected = whole[call.layer][:, start:end, :end]
         torch.testing.assert_close(call.weights(), expected, atol=2e-6, rtol=0)
         if start == 0:

@@ -14,14 +14,14 @@ from heedful.layers import CrossAttention, MultiHeadAttention
 from heedful.models import GPT, GPTConfig
 from heedful.ops.masks import Causal, Dense, Window
 from heedful.recorder.kept import capture
-from heedful.recorder.observed import Seen
+from heedful.recorder.observed import Observed
 from heedful.recorder.sequences.layout import layouts_of
 from heedful.recorder.sequences.mask_structure import Masks, recognise
 
 
 @pytest.fixture
 def model():
-    config = GPTConfig(vocabulary=23, context=32, width=24, layers=3, heads=4, key_heads=2)
+    config = GPTConfig(vocabulary=23, context_length=32, width=24, layers=3, heads=4, kv_heads=2)
     return GPT(config).eval()
 
 
@@ -32,7 +32,7 @@ def test_our_own_models(model):
     with heedful.record(model, values=True) as recording:
         model(IDS)
     assert [call.name for call in recording] == [f"blocks.{i}.attend" for i in range(3)]
-    assert [(call.layer, call.forward, call.kind) for call in recording] == [
+    assert [(call.layer, call.pass_index, call.kind) for call in recording] == [
         (i, 0, "causal") for i in range(3)
     ]
     for b, sequence in enumerate(recording.sequences):
@@ -99,7 +99,7 @@ def test_layers_heads_and_every_nth_pass(model):
     with heedful.record(model, layers=[1], heads=[3, 1], every=2) as recording:
         for _ in range(5):
             model(IDS)
-    assert [call.forward for call in recording] == [0, 2, 4]
+    assert [call.pass_index for call in recording] == [0, 2, 4]
     assert {call.layer for call in recording} == {1}
     whole = list(model.steps(IDS))[1].weights[0]
     torch.testing.assert_close(recording[0].weights(), whole[[3, 1]], atol=1e-6, rtol=1e-5)
@@ -309,7 +309,7 @@ def test_what_is_changed_in_place_afterwards_is_recorded_as_it_was():
 
 def test_an_output_that_is_not_a_number_is_no_proof():
     x = torch.randn(1, 1, 5, 4)
-    seen = Seen(x, x, x, torch.full_like(x, torch.nan), 0.5)
+    seen = Observed(x, x, x, torch.full_like(x, torch.nan), 0.5)
     assert not check_of(seen).passed
     seen.output = heedful.attention(x, x, x, scale=0.5)
     assert check_of(seen).passed
@@ -318,7 +318,7 @@ def test_an_output_that_is_not_a_number_is_no_proof():
 
 
 def check_of(seen):
-    kept = capture.captured(seen, name="", layer=0, forward=0, layouts=layouts_of(seen))
+    kept = capture.captured(seen, name="", layer=0, pass_index=0, layouts=layouts_of(seen))
     return kept.check
 
 
@@ -326,7 +326,7 @@ def test_what_a_mask_adds_comes_on_top_of_a_bias():
     x, bias, added = torch.randn(2, 3, 5, 4), torch.randn(1, 3, 5, 5), torch.randn(2, 1, 5, 5)
     mask = added.masked_fill(torch.ones(5, 5).triu(1).bool(), -torch.inf)
     map_ = (x @ x.mT / 2 + bias + mask).softmax(-1)
-    seen = Masks().split(Seen(x, x, x, map_ @ x, 0.5, mask=mask, bias=bias))
+    seen = Masks().split(Observed(x, x, x, map_ @ x, 0.5, mask=mask, bias=bias))
     assert check_of(seen).passed
 
 

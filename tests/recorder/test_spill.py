@@ -21,7 +21,7 @@ CALL = 2 * (2 * 4 * 11 * 6) * 4 + IDS.nbytes  # query and key in float32, and th
 
 @pytest.fixture
 def model():
-    return GPT(GPTConfig(vocabulary=23, context=32, width=24, layers=3, heads=4)).eval()
+    return GPT(GPTConfig(vocabulary=23, context_length=32, width=24, layers=3, heads=4)).eval()
 
 
 @pytest.fixture

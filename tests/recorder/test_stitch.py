@@ -39,7 +39,7 @@ EAGER = ("Gemma2ForCausalLM", "GptOssForCausalLM")  # sdpa has no caps, and no s
 
 def test_our_own_generation():
     torch.manual_seed(2)
-    config = GPTConfig(vocabulary=30, context=64, width=24, layers=2, heads=3)
+    config = GPTConfig(vocabulary=30, context_length=64, width=24, layers=2, heads=3)
     model, prompt = GPT(config).eval(), [1, 2, 3, 4]
     with heedful.record(model) as recording:
         made = [int(t) for t in generate(model, prompt, tokens=8, sampling=Sampling(temperature=0))]

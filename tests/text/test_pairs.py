@@ -93,10 +93,10 @@ def test_any_pairs_are_kept_in_order_and_split_once(pairs, validation):
 
 
 def test_a_text_that_is_too_long_is_refused_with_its_line(tmp_path):
-    with pytest.raises(TextError, match=r"source of line 1 has 11 tokens.*--context 11"):
+    with pytest.raises(TextError, match=r"source of line 1 has 11 tokens.*--context-length 11"):
         prepare_pairs(PAIRS, CHARACTERS, tmp_path / "p.npy", longest=10)
     pairs = [Pair("ab", "cd"), Pair("a", "b" * 5), Pair("a" * 9, "b")]
-    with pytest.raises(TextError, match=r"target of line 2 has 6 tokens.*--context 10"):
+    with pytest.raises(TextError, match=r"target of line 2 has 6 tokens.*--context-length 10"):
         prepare_pairs(pairs, CHARACTERS, tmp_path / "p.npy", longest=5)
     assert not list(tmp_path.iterdir())
     prepare_pairs(pairs, CHARACTERS, tmp_path / "p.npy", longest=10)

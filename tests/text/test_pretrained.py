@@ -97,7 +97,7 @@ def test_half_of_the_files_is_no_tokenizer(files, tmp_path):
     ids=lambda tokenizer: tokenizer.kind,
 )
 def test_transformers_opens_ours(ours, tmp_path):
-    export_tokenizer(ours, tmp_path / "new", context=19)
+    export_tokenizer(ours, tmp_path / "new", context_length=19)
     theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / "new")
     ids = ours.encode(TEXT)
     assert theirs(TEXT).input_ids == ids
@@ -112,7 +112,7 @@ def test_transformers_opens_ours(ours, tmp_path):
 
 
 def test_words_are_no_characters(tmp_path):
-    export_tokenizer(CharacterTokenizer.train([TEXT]), tmp_path, context=19)
+    export_tokenizer(CharacterTokenizer.train([TEXT]), tmp_path, context_length=19)
     path = tmp_path / "tokenizer.json"
     content = json.loads(path.read_text("utf-8"))
     for change in ({"pre_tokenizer": None}, {"normalizer": {"type": "Lowercase"}}):
@@ -123,7 +123,7 @@ def test_words_are_no_characters(tmp_path):
 
 def test_special_tokens_keep_their_roles(theirs, tmp_path):
     theirs.save_pretrained(tmp_path / "theirs")
-    export_tokenizer(load_tokenizer(tmp_path / "theirs"), tmp_path / "ours", context=19)
+    export_tokenizer(load_tokenizer(tmp_path / "theirs"), tmp_path / "ours", context_length=19)
     again = transformers.AutoTokenizer.from_pretrained(tmp_path / "ours")
     assert again.eos_token_id == theirs.eos_token_id
     assert load_tokenizer(tmp_path / "ours").special["eos"] == theirs.eos_token_id
@@ -131,5 +131,5 @@ def test_special_tokens_keep_their_roles(theirs, tmp_path):
 
 def test_a_tiktoken_encoding_is_refused(tiny, tmp_path):
     with pytest.raises(ArgumentError, match="--no-tokenizer"):
-        export_tokenizer(TiktokenTokenizer.whole(tiny), tmp_path / "out", context=8)
+        export_tokenizer(TiktokenTokenizer.whole(tiny), tmp_path / "out", context_length=8)
     assert not (tmp_path / "out").exists()

@@ -94,7 +94,7 @@ def test_each_form_of_file(form, pair, tmp_path):
     if form == "tokenizer.json":
         theirs.save_pretrained(tmp_path)
     elif form == "exported":
-        export_tokenizer(ours, tmp_path, context=64)
+        export_tokenizer(ours, tmp_path, context_length=64)
     else:
         ours.save(tmp_path)
     again = load_tokenizer(tmp_path)

@@ -16,7 +16,7 @@ from heedful.text import WordPieceTokenizer, load_tokenizer
 from heedful.train import (
     PRESETS,
     Ended,
-    Filling,
+    MaskedWords,
     Step,
     Validation,
     begin,
@@ -33,9 +33,9 @@ NUMBERS = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine
 TEXT = " ".join(NUMBERS * 90)
 
 
-def task(tokens=700, context=22):
+def task(tokens=700, context_length=22):
     ids = np.random.default_rng(5).integers(5, VOCABULARY, tokens).astype(np.uint16)
-    return Filling(ids[:-60], ids[-60:], context, SPECIAL, VOCABULARY)
+    return MaskedWords(ids[:-60], ids[-60:], context_length, SPECIAL, VOCABULARY)
 
 
 def recipe(**train):
@@ -43,7 +43,7 @@ def recipe(**train):
     return start.changed(
         {
             "text": {"vocabulary": 256},
-            "model": {"context": 12, "width": 32, "layers": 2, "heads": 2, "dropout": 0.0,
+            "model": {"context_length": 12, "width": 32, "layers": 2, "heads": 2, "dropout": 0.0,
                       "attention_dropout": 0.0},
             "train": {"steps": 12, "batch": 4, "warmup": 2, "evaluate_every": 4, "save_every": 3,
                       "device": "cpu", **train},
@@ -65,21 +65,21 @@ def restored(batch):
 
 @given(st.integers(1, 5), st.integers(3, 30), st.integers(0, 10_000))
 @settings(max_examples=30, deadline=None)
-def test_a_draw_is_framed_parts_of_the_text_with_gaps(batch, context, seed):
-    drawn = task(context=context).draw(batch, (seed, 0))
+def test_a_draw_is_framed_parts_of_the_text_with_gaps(batch, context_length, seed):
+    drawn = task(context_length=context_length).draw(batch, (seed, 0))
     length = drawn.ids.shape[1] - 2
     assert drawn.ids.shape == drawn.places.shape == (batch, length + 2)
     assert drawn.places.sum(1).tolist() == [max(1, round(0.15 * length))] * batch
     assert (drawn.ids[:, 0] == 2).all()
     assert (drawn.ids[:, -1] == 3).all()
     assert not drawn.places[:, [0, -1]].any()
-    text = task(context=context).train.tolist()
+    text = task(context_length=context_length).train.tolist()
     runs = {tuple(text[i : i + length]) for i in range(len(text))}
     assert all(tuple(row) in runs for row in restored(drawn)[:, 1:-1].tolist())
 
 
 def test_of_what_is_asked_most_is_hidden_some_is_another_word_and_some_stays():
-    filling = task(context=202, tokens=80_060)
+    filling = task(context_length=202, tokens=80_060)
     [drawn] = filling.every(filling.train, 400)
     shown = drawn.ids[drawn.places]
     hidden, same = shown == 4, shown == drawn.words
@@ -126,7 +126,7 @@ def test_a_split_is_read_whole_with_the_same_gaps_each_time(batch):
 
 def test_the_loss_is_that_of_the_models_own_logits_at_the_gaps():
     filling = task()
-    config = BertConfig(vocabulary=VOCABULARY, context=22, width=12, layers=2, heads=3)
+    config = BertConfig(vocabulary=VOCABULARY, context_length=22, width=12, layers=2, heads=3)
     model = Bert(config).eval()
     batch = filling.draw(5, (3, 1))
     labels = torch.full_like(batch.ids, -100).masked_scatter(batch.places, batch.words)
@@ -199,7 +199,7 @@ def test_what_cannot_be_trained_is_one_clear_line(tmp_path):
         (lambda: plan(preset="quick", text={"tokenizer": "wordpiece"}), ArgumentError, "spaces"),
         (lambda: plan(model={"masked_words": False}), ArgumentError, "masked_words = False"),
         (lambda: plan(model={"pooler": True, "next_sentence": True}), ArgumentError, "pooler"),
-        (lambda: begin(plan(model={"context": 2})), ArgumentError, "a context of 2"),
+        (lambda: begin(plan(model={"context_length": 2})), ArgumentError, "a context of 2"),
         (lambda: begin(plan("short.txt")), TextError, "tokens to train on"),
     ):
         with pytest.raises(error, match=words) as caught:

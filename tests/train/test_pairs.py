@@ -40,13 +40,13 @@ def pairs_of(sides):
 
 
 def task():
-    return Translating(pairs_of(SIDES), pairs_of(SIDES[:2]), context=8, begin=5)
+    return Translating(pairs_of(SIDES), pairs_of(SIDES[:2]), context_length=8, begin=5)
 
 
 def recipe(**changes):
     start = PRESETS["dates"]
     model = dataclasses.replace(
-        start.model, context=16, width=24, layers=1, decoder_layers=2, heads=2, dropout=0.2
+        start.model, context_length=16, width=24, layers=1, decoder_layers=2, heads=2, dropout=0.2
     )
     train = dataclasses.replace(
         start.train, steps=24, batch=3, accumulation=2, evaluate_every=6, save_every=4,
@@ -136,7 +136,7 @@ def test_draws_are_pairs_that_a_key_decides():
 @pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.5])
 def test_the_loss_is_the_mean_over_real_targets_with_smoothed_labels(smoothing):
     """Written out in float64, a pair at a time without padding; and torch's own."""
-    model = Seq2Seq(Seq2SeqConfig(vocabulary=7, context=8, width=8, heads=2)).eval()
+    model = Seq2Seq(Seq2SeqConfig(vocabulary=7, context_length=8, width=8, heads=2)).eval()
     pairs = pairs_of(SIDES)
     total, count = 0.0, 0
     for i in range(len(pairs)):

@@ -27,7 +27,13 @@ TEXT = "".join(f"{i} green bottles hanging on the wall, {i * i} of them\n" for i
 def recipe(**changes):
     quick = PRESETS["quick"]
     model = dataclasses.replace(
-        quick.model, context=16, width=24, layers=2, heads=2, dropout=0.2, embedding_dropout=0.1
+        quick.model,
+        context_length=16,
+        width=24,
+        layers=2,
+        heads=2,
+        dropout=0.2,
+        embedding_dropout=0.1,
     )
     train = dataclasses.replace(
         quick.train, steps=24, batch=3, accumulation=2, evaluate_every=6, save_every=4, device="cpu"

@@ -16,7 +16,7 @@ from heedful.train.batches import draw, every_window
 from heedful.train.checkpoint import Metrics, read_metrics
 from heedful.train.optimizers import adamw, learning_rate
 from heedful.train.settings import PRESETS, read_toml
-from heedful.train.tasks import Continuing
+from heedful.train.tasks import NextToken
 
 TOKENS = np.tile(np.arange(11, dtype=np.uint16), 60)
 SETTINGS = TrainSettings(steps=30, batch=4, evaluate_every=10, save_every=10, warmup=3)
@@ -24,9 +24,9 @@ SETTINGS = TrainSettings(steps=30, batch=4, evaluate_every=10, save_every=10, wa
 
 def training(directory, tokens=TOKENS, **changes):
     (directory / "state").mkdir(exist_ok=True)
-    model = GPT(GPTConfig(vocabulary=11, context=7, width=12, layers=1, heads=2))
+    model = GPT(GPTConfig(vocabulary=11, context_length=7, width=12, layers=1, heads=2))
     settings = dataclasses.replace(SETTINGS, **changes)
-    return Training(directory, model, Continuing(tokens[:500], tokens[500:], 7), settings)
+    return Training(directory, model, NextToken(tokens[:500], tokens[500:], 7), settings)
 
 
 def test_it_learns_what_repeats(tmp_path):
@@ -117,13 +117,13 @@ def test_early_stop(tmp_path):
 def test_no_validation_saves_the_last_weights(tmp_path):
     (tmp_path / "state").mkdir()
     run = training(tmp_path)
-    run = Training(tmp_path, run.model, Continuing(TOKENS, TOKENS[:0], 7), SETTINGS)
+    run = Training(tmp_path, run.model, NextToken(TOKENS, TOKENS[:0], 7), SETTINGS)
     assert not any(isinstance(event, Validation) for event in run.events())
     assert (tmp_path / "model.safetensors").is_file()
 
 
 def test_only_matrices_are_decayed():
-    model = GPT(GPTConfig(vocabulary=5, width=4, heads=2, context=3, bias=True))
+    model = GPT(GPTConfig(vocabulary=5, width=4, heads=2, context_length=3, bias=True))
     groups = adamw(model, SETTINGS).param_groups
     assert {p.ndim for p in groups[0]["params"]} == {2}
     assert {p.ndim for p in groups[1]["params"]} == {1}
@@ -261,7 +261,7 @@ def test_devices():
 
 def test_presets_and_files_of_settings(tmp_path):
     hero = preset("zero-to-hero")
-    assert (hero.model.context, hero.train.batch, hero.model.width) == (16, 4, 64)
+    assert (hero.model.context_length, hero.train.batch, hero.model.width) == (16, 4, 64)
     assert (hero.model.heads, hero.model.layers, hero.model.dropout) == (4, 8, 0.1)
     assert (hero.train.steps, hero.train.learning_rate) == (5000, 1e-3)
     assert hero.text.tokenizer == "cl100k_base"

@@ -14,8 +14,8 @@ from heedful.cli.opening import Seq2SeqRun, open_reader
 from heedful.cli.options import checkpoint_option, json_option, pickle_option, revision_option
 from heedful.cli.plot import tell_of_fonts
 from heedful.errors import ArgumentError, TextError
-from heedful.ops.similarity import Nearest, analogy, cosine, nearest, principal_plane
 from heedful.text.examples import FAMILY
+from heedful.text.similarity import Nearest, analogy, cosine, nearest, principal_plane
 from heedful.text.vectors import WordVectors, read_vectors
 from heedful.views.terminal import console, facts, many, table
 

@@ -60,6 +60,6 @@ def export(
         tokenizer = load_tokenizer(source)
         check_tokenizer(tokenizer, model.config.vocabulary, source)
         check_exportable(tokenizer)
-        export_tokenizer(tokenizer, directory, model.config.context)
+        export_tokenizer(tokenizer, directory, model.config.context_length)
     export_model(model, directory)
     click.echo(directory)

@@ -100,9 +100,10 @@ def _check_no_gap_is_cut(opened: BertRun, text: str, second: str | None, read: I
     lost = gaps - read.ids.count(mask)
     if lost:
         [name] = opened.tokenizer.pieces([mask])
+        most = opened.model.config.context_length
         raise TextError(
             f"{lost:,} of {gaps:,} {name} in what is cut",
-            expected=f"each within the model's context of {opened.model.config.context:,} tokens",
+            expected=f"each within the model's context of {most:,} tokens",
             remedy="give the text around it alone",
         )
 

@@ -17,21 +17,21 @@ def check_not_empty(tokens: int) -> None:
         raise TextError("an empty text", expected="at least one token")
 
 
-def must_cut(tokens: int, context: int | None, cut: bool, ends: int = 0) -> bool:
+def must_cut(tokens: int, context_length: int | None, cut: bool, ends: int = 0) -> bool:
     """Whether a text has to be cut, which is told on standard error.
 
     Args:
         tokens: how many it has, with what the tokenizer puts around it.
-        context: the most that the model reads; none where it has no limit.
+        context_length: the most that the model reads; none where it has no limit.
         cut: whether the user gave --cut.
         ends: how many places of the context the model fills itself.
 
     Raises:
         TextError: too many, and no --cut.
     """
-    if context is None or tokens <= context - ends:
+    if context_length is None or tokens <= context_length - ends:
         return False
-    room, limit = context - ends, f"the model's context of {context:,}"
+    room, limit = context_length - ends, f"the model's context of {context_length:,}"
     if not cut:
         raise TextError(
             f"a text of {tokens:,} tokens",

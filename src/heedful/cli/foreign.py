@@ -38,10 +38,12 @@ class Foreign(NamedTuple):
         """
         texts = [whole_characters(part) for part in (text, second) if part is not None]
         found = self.tokenizer(*texts, return_tensors="pt", padding=False, truncation=False)
-        length, context = found["input_ids"].shape[1], _context(self)
+        length, context_length = found["input_ids"].shape[1], _context(self)
         check_not_empty(length - len(self.tokenizer("")["input_ids"]))
-        if must_cut(length, context, cut):
-            found = self.tokenizer(*texts, return_tensors="pt", truncation=True, max_length=context)
+        if must_cut(length, context_length, cut):
+            found = self.tokenizer(
+                *texts, return_tensors="pt", truncation=True, max_length=context_length
+            )
         device = next(self.model.parameters()).device
         inputs = {name: tensor.to(device) for name, tensor in found.items()}
         return inputs | self._target(inputs)

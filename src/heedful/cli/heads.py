@@ -29,6 +29,7 @@ from heedful.cli.record import open_any, record_text
 from heedful.errors import RunError
 from heedful.recorder import Call, Recording, load
 from heedful.recorder.kept import head_types
+from heedful.recorder.kept.head_types import HEAD_TYPES
 from heedful.views.progress import share_done
 from heedful.views.terminal import console, table
 
@@ -39,13 +40,13 @@ SHORT = {
     "induction": "induct",
     "duplicate": "dupl",
     "distance": "dist",
-    "forward": "pass",
+    "pass_index": "pass",
     "attention": "map",
 }
-NUMBERS = (*head_types.KINDS, *head_types.MEANS)
+NUMBERS = (*HEAD_TYPES, *head_types.MEANS)
 PLACELESS = ("sink", "broad", "entropy")  # numbers that need no common places of queries and keys
 DEFINITIONS = "\n".join(
-    f"  {name}: {kind.definition};\n      {kind.source}" for name, kind in head_types.KINDS.items()
+    f"  {name}: {kind.definition};\n      {kind.source}" for name, kind in HEAD_TYPES.items()
 )
 EXAMPLE = f"""\b
 Examples:
@@ -172,7 +173,7 @@ def _rows(call: Call, progress: Callable[[float], None]) -> list[dict[str, Any]]
     rows = []
     for i, kind in enumerate(head_types.names(numbers)):
         found = {name: _number(numbers[name][i]) if name in numbers else None for name in NUMBERS}
-        where = {"forward": call.forward, "attention": call.kind}
+        where = {"pass_index": call.pass_index, "attention": call.kind}
         head = {"layer": call.layer, "head": call.heads[i], "kind": kind}
         rows.append({**where, **head, "proof": call.proof, "why": call.why, **found})
     return rows
@@ -194,10 +195,12 @@ def _number(value: Any) -> float | None:
 def _listed(rows: list[dict[str, Any]], count: int | None) -> Table:
     """The first rows as a table; what is the same in all, or known in none, has no column."""
     where = [
-        name for name in ("forward", "attention", "proof") if len({row[name] for row in rows}) > 1
+        name
+        for name in ("pass_index", "attention", "proof")
+        if len({row[name] for row in rows}) > 1
     ]
     places = {
-        tuple(row[name] for name in ("forward", "attention", "layer", "head")) for row in rows
+        tuple(row[name] for name in ("pass_index", "attention", "layer", "head")) for row in rows
     }
     if len(places) < len(rows):
         where.insert(0, "call")

@@ -66,8 +66,8 @@ class Run(NamedTuple):
 
     def fitting(self, text: str, cut: bool = False) -> torch.Tensor:
         """As `ids`, for a text that is read at once; errors as `must_cut`."""
-        ids, context = self.ids(text), self.model.config.context
-        return ids[:, :context] if must_cut(ids.shape[1], context, cut) else ids
+        ids, context_length = self.ids(text), self.model.config.context_length
+        return ids[:, :context_length] if must_cut(ids.shape[1], context_length, cut) else ids
 
     @property
     def layers(self) -> int:
@@ -104,10 +104,13 @@ class BertRun(NamedTuple):
 
         A special token stays where it stands: what is cut are the texts within.
         """
-        framed, context = self.tokenizer.inputs(text, second), self.model.config.context
+        framed, context_length = (
+            self.tokenizer.inputs(text, second),
+            self.model.config.context_length,
+        )
         check_not_empty(len(framed.ids) - len(self.tokenizer.inputs("").ids))
-        if must_cut(len(framed.ids), context, cut):
-            return self.tokenizer.inputs(text, second, most=context)
+        if must_cut(len(framed.ids), context_length, cut):
+            return self.tokenizer.inputs(text, second, most=context_length)
         return framed
 
     def steps(self, text: str, second: str | None = None, cut: bool = False) -> Reading:
@@ -141,9 +144,9 @@ class Seq2SeqRun(NamedTuple):
 
         White space around it is left out, as it was of the pairs that the model learned.
         """
-        ids, context = self.tokenizer.encode(text.strip()), self.model.config.context
+        ids, context_length = self.tokenizer.encode(text.strip()), self.model.config.context_length
         check_not_empty(len(ids))
-        return ids[: context - 1] if must_cut(len(ids), context, cut, ends=1) else ids
+        return ids[: context_length - 1] if must_cut(len(ids), context_length, cut, ends=1) else ids
 
     def steps(self, text: str, second: str | None = None, cut: bool = False) -> Reading:
         """How the tokens of a text's translation look at it, each while it is written."""
@@ -155,7 +158,7 @@ class Seq2SeqRun(NamedTuple):
             torch.tensor([row], device=device)
             for row in ([*ids, config.end], [config.begin, *target])
         )
-        begun = begun[:, : config.context]
+        begun = begun[:, : config.context_length]
         return Reading(
             [*self.tokenizer.pieces(target), END][: begun.shape[1]],
             [*self.tokenizer.pieces(ids), END],

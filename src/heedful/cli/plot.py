@@ -26,7 +26,7 @@ from heedful.files import make_directory
 from heedful.models import GPT, Bert, Seq2Seq
 from heedful.ops import Steps
 
-KINDS = ("heads", "scores", "positions", "loss")
+PICTURES = ("heads", "scores", "positions", "loss")
 MOST = 36  # maps that are drawn where no layer and head is chosen
 EXAMPLE = """\b
 Examples:
@@ -49,7 +49,7 @@ Examples:
 @click.option("--heads", metavar="LIST", help="Heads to draw, from 0: 1,4 or 0-3.")
 @click.option(
     "--only",
-    type=click.Choice(KINDS),
+    type=click.Choice(PICTURES),
     multiple=True,
     help="Draw only this; repeatable. heads: heat maps; scores: one head's scores before and "
     "after the mask; positions: the positional table; loss: the loss curve.",
@@ -101,7 +101,7 @@ def plot(
             cause="no token is hidden from another here: before and after the mask all is the same",
             remedy="draw the weights with --only heads",
         )
-    kinds = only or tuple(kind for kind in KINDS if not (unmasked and kind == "scores"))
+    kinds = only or tuple(kind for kind in PICTURES if not (unmasked and kind == "scores"))
     needs_text = bool({"heads", "scores"} & set(kinds))
     folder = out or (run if run.is_dir() else Path()) / "pictures"
     make_directory(folder)

@@ -40,7 +40,7 @@ def as_data(recording: Recording) -> list[dict[str, Any]]:
             "call": i,
             "name": call.name,
             "layer": call.layer,
-            "forward": call.forward,
+            "pass_index": call.pass_index,
             "attention": call.kind,
             "shape": list(call.shape),
             "door": call.door,

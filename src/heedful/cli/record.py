@@ -292,5 +292,5 @@ def _translation(opened: Seq2SeqRun, text: str, cut: bool) -> Pass:
     config, device = opened.model.config, opened.model.positions.device
     source = opened.source(text, cut)
     target = translate(opened.model, [source])[0][0].ids
-    rows = ([*source, config.end], [config.begin, *target][: config.context])
+    rows = ([*source, config.end], [config.begin, *target][: config.context_length])
     return Pass(tuple(torch.tensor([row], device=device) for row in rows), {}, None)

@@ -18,7 +18,7 @@ from heedful.models import BertConfig, GPTConfig, Seq2SeqConfig
 from heedful.text import LICENCE, TITLE, BPETokenizer, PairFile, Tokenizer, WordPieceTokenizer
 from heedful.train import Ended, Plan, Prepared, Training, has_plan, read_metrics, read_plan
 from heedful.train.checkpoint import MOST_AVERAGED
-from heedful.train.filling import ASKED, FRAME
+from heedful.train.masked_words import ASKED, FRAME
 from heedful.train.run import METRICS
 from heedful.views.progress import training_view
 from heedful.views.terminal import count, facts, many
@@ -54,7 +54,7 @@ def describe(plan: Plan, prepared: Prepared, training: Training) -> list[tuple[s
     tokens, config, batch = prepared.tokens, prepared.config, plan.recipe.train.batch
     number = sum(parameter.numel() for parameter in training.parameters)
     asked = ASKED if isinstance(config, BertConfig) else 1.0  # a BERT makes those of its gaps
-    logits = asked * batch * config.context * config.vocabulary
+    logits = asked * batch * config.context_length * config.vocabulary
     licence = [("", LICENCE)] if plan.title == TITLE else []
     kind = getattr(prepared.tokenizer, "name", prepared.tokenizer.kind)
     return [
@@ -68,7 +68,7 @@ def describe(plan: Plan, prepared: Prepared, training: Training) -> list[tuple[s
         (
             "model",
             f"{count(number)} parameters: {_blocks(config)} of {many(config.heads, 'head')}, width "
-            f"{config.width}, context {config.context:,} tokens",
+            f"{config.width}, context {config.context_length:,} tokens",
         ),
         (
             "memory",
@@ -121,8 +121,8 @@ def to_try(prepared: Prepared) -> tuple[str, str]:
     kept = tokens.validation if len(tokens.validation) else tokens.train
     text = tokenizer.decode(kept[:LOOKED_AT])
     if not isinstance(config, BertConfig):
-        return "generate", _part(tokenizer, text, 4, config.context)
-    words = _part(tokenizer, text, 9, config.context - FRAME).split()
+        return "generate", _part(tokenizer, text, 4, config.context_length)
+    words = _part(tokenizer, text, 9, config.context_length - FRAME).split()
     whole = [n for n, word in enumerate(words) if len(tokenizer.encode(word)) == 1]
     hidden = whole[len(whole) // 2] if whole else len(words) // 2
     gap = tokenizer.decode([tokenizer.special["mask"]])

@@ -109,7 +109,7 @@ def _tables(attention: MultiHeadAttention) -> list[Stage]:
         .unflatten(0, (-1, attention.head_width))
         .transpose(1, 2)
     )
-    sizes = [attention.heads, attention.key_heads, attention.key_heads]
+    sizes = [attention.heads, attention.kv_heads, attention.kv_heads]
     return [
         held(f"W_{name}", table, "",
              "The weights that make queries, keys and values, as the model has learned them.",
@@ -130,8 +130,8 @@ def _vectors(name: str, vectors: Tensor, source: Stage, table: Stage, model: GPT
     if name != "value" and config.positions == "rotary":
         made, exact = f"rotate({made})", False
         also.append("turned by the angle of its place")
-    if config.key_heads and config.key_heads != config.heads and name != "query":
-        also.append(f"shared by {config.heads // config.key_heads} heads")
+    if config.kv_heads and config.kv_heads != config.heads and name != "query":
+        also.append(f"shared by {config.heads // config.kv_heads} heads")
     sentence = PURPOSES[name] + (f" It is {' and '.join(also)}." if also else "")
     factors = (source, table) if exact else None
     return held(name, vectors, f"{name} = {made}", sentence, "tokens", factors)

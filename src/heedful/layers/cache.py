@@ -47,7 +47,7 @@ class LayerCache:
 class KeyValueCache:
     """One `LayerCache` for each layer of a model; `length` tokens have been read.
 
-    >>> cache = KeyValueCache(layers=2, batch=1, key_heads=1, capacity=4, head_width=8)
+    >>> cache = KeyValueCache(layers=2, batch=1, kv_heads=1, capacity=4, head_width=8)
     >>> keys, values = cache[0].append(torch.zeros(1, 1, 3, 8), torch.zeros(1, 1, 3, 8))
     >>> keys.shape, cache.length
     (torch.Size([1, 1, 3, 8]), 3)
@@ -58,13 +58,13 @@ class KeyValueCache:
         *,
         layers: int,
         batch: int,
-        key_heads: int,
+        kv_heads: int,
         capacity: int,
         head_width: int,
         dtype: torch.dtype = torch.float32,
         device: torch.device | str = "cpu",
     ) -> None:
-        shape = (batch, key_heads, capacity, head_width)
+        shape = (batch, kv_heads, capacity, head_width)
         self.capacity = capacity
         self.layers = [LayerCache(shape, dtype, torch.device(device)) for _ in range(layers)]
 

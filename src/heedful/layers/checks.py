@@ -29,11 +29,11 @@ def check_tokens(x: Tensor, width: int, *, axes: tuple[int, ...] = (3,), name: s
         )
 
 
-def check_heads(width: int, heads: int, key_heads: int, head_width: int | None) -> None:
+def check_heads(width: int, heads: int, kv_heads: int, head_width: int | None) -> None:
     """Refuse heads that do not divide the width, and key heads that do not divide the heads."""
-    if min(width, heads, key_heads, 1 if head_width is None else head_width) < 1:
+    if min(width, heads, kv_heads, 1 if head_width is None else head_width) < 1:
         raise ArgumentError(
-            f"width {width}, {heads} heads, {key_heads} key heads, head width {head_width}",
+            f"width {width}, {heads} heads, {kv_heads} key heads, head width {head_width}",
             expected="at least 1 of each",
         )
     if head_width is None and width % heads:
@@ -43,8 +43,8 @@ def check_heads(width: int, heads: int, key_heads: int, head_width: int | None) 
             expected="a number of heads that divides the width",
             remedy=f"try {min(divisors, key=lambda n: (abs(n - heads), n))} heads",
         )
-    if heads % key_heads:
+    if heads % kv_heads:
         raise ArgumentError(
-            f"{key_heads} key heads for {heads} heads",
+            f"{kv_heads} key heads for {heads} heads",
             expected="a number of key heads that divides the heads",
         )

@@ -34,7 +34,7 @@ class MultiHeadAttention(nn.Module):
     Args:
         width: the width of the tokens' vectors, in and out.
         heads: query heads, H.
-        key_heads: key and value heads, G, a divisor of H; default H.
+        kv_heads: key and value heads, G, a divisor of H; default H.
         head_width: d; default width / H.
         bias: whether the projections to query, key and value have one.
         output_bias: whether the projection of the joined heads has one; default `bias`.
@@ -56,7 +56,7 @@ class MultiHeadAttention(nn.Module):
         width: int,
         heads: int,
         *,
-        key_heads: int | None = None,
+        kv_heads: int | None = None,
         head_width: int | None = None,
         bias: bool = False,
         output_bias: bool | None = None,
@@ -65,12 +65,12 @@ class MultiHeadAttention(nn.Module):
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
-        self.heads, self.key_heads = heads, heads if key_heads is None else key_heads
-        check_heads(width, heads, self.key_heads, head_width)
+        self.heads, self.kv_heads = heads, heads if kv_heads is None else kv_heads
+        check_heads(width, heads, self.kv_heads, head_width)
         check_dropout(dropout)
         self.head_width = width // heads if head_width is None else head_width
         self.dropout = dropout
-        projected = (heads + 2 * self.key_heads) * self.head_width
+        projected = (heads + 2 * self.kv_heads) * self.head_width
         self.projection = nn.Linear(width, projected, bias=bias)
         self.output = nn.Linear(
             heads * self.head_width, width, bias=bias if output_bias is None else output_bias
@@ -113,7 +113,7 @@ class MultiHeadAttention(nn.Module):
         """The query, key and value that will attend: split into heads, normalised, rotated."""
         check_tokens(x, self.projection.in_features)
         heads = self.projection(x).unflatten(-1, (-1, self.head_width)).transpose(1, 2)
-        query, key, value = heads.split([self.heads, self.key_heads, self.key_heads], dim=1)
+        query, key, value = heads.split([self.heads, self.kv_heads, self.kv_heads], dim=1)
         query, key = self.query_norm(query), self.key_norm(key)
         if rotary is not None:
             query, key = rotate(query, *rotary), rotate(key, *rotary)

@@ -97,9 +97,9 @@ class StackedHeads(nn.Module):
         Raises:
             ArgumentError: grouped keys or normalised queries, which the plain form has not.
         """
-        if product.key_heads != product.heads or not isinstance(product.query_norm, nn.Identity):
+        if product.kv_heads != product.heads or not isinstance(product.query_norm, nn.Identity):
             raise ArgumentError(
-                f"{product.heads} heads with {product.key_heads} key heads and "
+                f"{product.heads} heads with {product.kv_heads} key heads and "
                 f"{type(product.query_norm).__name__} on queries",
                 expected="a key head for each head, and no norm",
                 cause="StackedHeads is the form of document 003",

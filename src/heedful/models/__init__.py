@@ -5,8 +5,8 @@ from heedful.models.directory import load_model, write_description
 from heedful.models.export import equal_of, export_model
 from heedful.models.gpt import GPT, GPTConfig, GPTOutput, loss, parameters
 from heedful.models.hub import model_directory
+from heedful.models.named_parameters import load_parameters, parameters_of
 from heedful.models.seq2seq import Seq2Seq, Seq2SeqConfig, Seq2SeqOutput
-from heedful.models.weights import load_weights, weights_of
 
 __all__ = [
     "Bert",
@@ -21,10 +21,10 @@ __all__ = [
     "equal_of",
     "export_model",
     "load_model",
-    "load_weights",
+    "load_parameters",
     "loss",
     "model_directory",
     "parameters",
-    "weights_of",
+    "parameters_of",
     "write_description",
 ]

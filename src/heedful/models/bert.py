@@ -33,7 +33,7 @@ class BertConfig(Configuration):
 
     >>> print(BertConfig(layers=24, width=1024, heads=16))  # doctest: +ELLIPSIS
     vocabulary           30522    Rows of the token table; the tokenizer's size.
-    context              512      Tokens that the model sees at once.
+    context_length       512      Tokens that the model sees at once.
     segments             2        Rows of the segment table: which text of a pair a token is of.
     width                1024     Numbers in each token's vector (hidden size).
     layers               24       Transformer blocks.
@@ -42,7 +42,7 @@ class BertConfig(Configuration):
     """
 
     vocabulary: int = setting(30522, "Rows of the token table; the tokenizer's size.", low=1)
-    context: int = setting(512, "Tokens that the model sees at once.", low=1)
+    context_length: int = setting(512, "Tokens that the model sees at once.", low=1)
     segments: int = setting(
         2, "Rows of the segment table: which text of a pair a token is of.", low=1
     )
@@ -106,7 +106,8 @@ class Bert(nn.Module):
     Source: Devlin et al. 2018, *BERT: pre-training of deep bidirectional transformers for
     language understanding* (arXiv:1810.04805); document 000.
 
-    >>> model = Bert(BertConfig(vocabulary=11, context=8, width=12, heads=2, layers=3)).eval()
+    >>> config = BertConfig(vocabulary=11, context_length=8, width=12, heads=2, layers=3)
+    >>> model = Bert(config).eval()
     >>> output = model(torch.tensor([[1, 2, 3, 4, 5]]), segments=torch.tensor([[0, 0, 0, 1, 1]]))
     >>> output.logits.shape, output.pooled.shape, len(output.hidden_states)
     (torch.Size([1, 5, 11]), torch.Size([1, 12]), 4)
@@ -117,7 +118,7 @@ class Bert(nn.Module):
         self.config = config
         width = config.width
         self.tokens = nn.Embedding(config.vocabulary, width, padding_idx=config.padding)
-        self.positions = nn.Parameter(torch.zeros(config.context, width))
+        self.positions = nn.Parameter(torch.zeros(config.context_length, width))
         self.segments = nn.Embedding(config.segments, width)
         self.norm = nn.LayerNorm(width, eps=config.norm_epsilon)
         self.dropout = nn.Dropout(config.dropout)
@@ -174,7 +175,7 @@ class Bert(nn.Module):
         self, ids: Tensor, segments: Tensor | None, keep: Tensor | None
     ) -> tuple[Tensor, Padding | None]:
         config = self.config
-        check_ids(ids, config.vocabulary, config.context)
+        check_ids(ids, config.vocabulary, config.context_length)
         if segments is not None:
             _check_segments(segments, ids, config.segments)
         if keep is not None:

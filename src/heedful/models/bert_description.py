@@ -50,7 +50,7 @@ def read_config(description: Mapping[str, Any], names: Collection[str]) -> BertC
     next_sentence = next_sentence or "cls.seq_relationship.weight" in names
     return BertConfig(
         vocabulary=description.get("vocab_size", 30522),
-        context=description.get("max_position_embeddings", 512),
+        context_length=description.get("max_position_embeddings", 512),
         segments=description.get("type_vocab_size", 2),
         width=description.get("hidden_size", 768),
         layers=description.get("num_hidden_layers", 12),
@@ -86,7 +86,7 @@ def write_config(config: BertConfig) -> dict[str, Any]:
         "architectures": [next(name for name, has in HEADS.items() if has == heads)],
         "model_type": "bert",
         "vocab_size": config.vocabulary,
-        "max_position_embeddings": config.context,
+        "max_position_embeddings": config.context_length,
         "type_vocab_size": config.segments,
         "hidden_size": config.width,
         "num_hidden_layers": config.layers,

@@ -8,13 +8,15 @@ from torch import Tensor
 from heedful.errors import ArgumentError
 
 
-def check_ids(ids: Tensor, rows: int, context: int, *, start: int = 0, name: str = "text") -> None:
+def check_ids(
+    ids: Tensor, rows: int, context_length: int, *, start: int = 0, name: str = "text"
+) -> None:
     """Refuse what is not a batch of token ids (B, N) that fits the model.
 
     Args:
         ids: what was given.
         rows: of the token table.
-        context: the most tokens of a text.
+        context_length: the most tokens of a text.
         start: the tokens that a cache holds already.
         name: what the ids are of.
 
@@ -27,10 +29,10 @@ def check_ids(ids: Tensor, rows: int, context: int, *, start: int = 0, name: str
             expected="a tensor of whole numbers (batch, tokens)",
             remedy="torch.tensor([ids]) makes a batch of one",
         )
-    if start + ids.shape[1] > context:
+    if start + ids.shape[1] > context_length:
         raise ArgumentError(
             f"a {name} of {start + ids.shape[1]:,} tokens",
-            expected=f"at most the model's context of {context:,}",
+            expected=f"at most the model's context of {context_length:,}",
             remedy="give fewer at once, or train with a longer context",
         )
     check_rows(f"{name} ids", ids, rows, "ids of another tokenizer")

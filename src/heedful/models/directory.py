@@ -15,9 +15,15 @@ from heedful.files import load_tensors, read_json, write_json
 from heedful.models.bert import Bert, BertConfig
 from heedful.models.gpt import GPT, GPTConfig
 from heedful.models.hub import model_directory
+from heedful.models.named_parameters import (
+    assign,
+    check_fit,
+    parameters_of,
+    shapes_of,
+    without_parameters,
+)
 from heedful.models.pretrained import load_pretrained
 from heedful.models.seq2seq import Seq2Seq, Seq2SeqConfig
-from heedful.models.weights import assign, check_fit, shapes_of, weights_of, without_weights
 
 # A family adds its line here, and to `pretrained.ARCHITECTURES` where others' checkpoints fit it.
 FAMILIES: dict[str, tuple[type[Configuration], Callable[[Any], nn.Module]]] = {
@@ -65,8 +71,8 @@ def load_model(
     if checkpoint == "last":
         prefix = "model."
         tensors = {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
-    model = without_weights(lambda: family(config))
-    check_fit(shapes_of(weights_of(model)), shapes_of(tensors), directory)
+    model = without_parameters(lambda: family(config))
+    check_fit(shapes_of(parameters_of(model)), shapes_of(tensors), directory)
     return assign(model, lambda name: tensors[name].to(dtype, copy=True)).eval()
 
 

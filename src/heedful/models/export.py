@@ -14,9 +14,9 @@ from heedful.files import make_directory, save_tensors, write_json
 from heedful.models import llama
 from heedful.models.checkpoint import SAFE
 from heedful.models.gpt import GPT
+from heedful.models.named_parameters import parameters_of
 from heedful.models.names import Names
 from heedful.models.pretrained import ARCHITECTURES
-from heedful.models.weights import weights_of
 
 
 class Written(NamedTuple):
@@ -38,7 +38,7 @@ class Written(NamedTuple):
 def _renamed(names: Names, model: nn.Module) -> dict[str, Tensor]:
     return {
         name: tensor
-        for ours, parameter in weights_of(model).items()
+        for ours, parameter in parameters_of(model).items()
         for name, tensor in names.of(ours).theirs(parameter).items()
     }
 

@@ -45,11 +45,11 @@ divides the width; try 6 heads
     vocabulary: int = setting(
         dataclasses.MISSING, "Rows of the token table; the tokenizer's size.", low=1
     )
-    context: int = setting(128, "Tokens that the model sees at once.", low=1)
+    context_length: int = setting(128, "Tokens that the model sees at once.", low=1)
     width: int = setting(128, "Numbers in each token's vector (d_model).", low=1)
     layers: int = setting(4, "Transformer blocks.", low=1)
     heads: int = setting(4, "Query heads in each block; they divide the width.", low=1)
-    key_heads: int | None = setting(
+    kv_heads: int | None = setting(
         None, "Key and value heads, shared by groups of query heads; default: as many.", low=1
     )
     hidden: int | None = setting(
@@ -81,7 +81,7 @@ divides the width; try 6 heads
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_heads(self.width, self.heads, self.key_heads or self.heads, None)
+        check_heads(self.width, self.heads, self.kv_heads or self.heads, None)
         if self.positions != "learned":
             self._check_even()
 
@@ -112,7 +112,7 @@ class GPT(nn.Module):
     Sources: document 004; Radford et al. 2019, *Language models are unsupervised multitask
     learners*.
 
-    >>> model = GPT(GPTConfig(vocabulary=11, context=8, width=12, heads=2, layers=3))
+    >>> model = GPT(GPTConfig(vocabulary=11, context_length=8, width=12, heads=2, layers=3))
     >>> output = model(torch.tensor([[1, 2, 3, 4, 5]]))
     >>> output.logits.shape, len(output.hidden_states)
     (torch.Size([1, 5, 11]), 4)
@@ -158,7 +158,7 @@ class GPT(nn.Module):
     ) -> tuple[Tensor, ...]:
         """The hidden states alone: generation needs the logits of the last token only."""
         start = cache.length if cache is not None else 0
-        check_ids(ids, self.config.vocabulary, self.config.context, start=start)
+        check_ids(ids, self.config.vocabulary, self.config.context_length, start=start)
         x, angles = self._embed(ids, self._positions(ids, start, keep))
         mask = None if keep is None else Padding(keep)
         states = [x]
@@ -179,7 +179,7 @@ class GPT(nn.Module):
 
         A layer's are made when they are asked for, so that one who keeps few needs room for few.
         """
-        check_ids(ids, self.config.vocabulary, self.config.context)
+        check_ids(ids, self.config.vocabulary, self.config.context_length)
         x, angles = self._embed(ids, slice(0, ids.shape[1]))
         for block in cast("list[PreNormBlock]", self.blocks):
             yield block.attend.steps(block.attended(x), causal=True, rotary=angles)
@@ -191,8 +191,8 @@ class GPT(nn.Module):
         return KeyValueCache(
             layers=config.layers,
             batch=batch,
-            key_heads=config.key_heads or config.heads,
-            capacity=capacity or config.context,
+            kv_heads=config.kv_heads or config.heads,
+            capacity=capacity or config.context_length,
             head_width=config.width // config.heads,
             dtype=weight.dtype,
             device=weight.device,
@@ -219,13 +219,13 @@ class GPT(nn.Module):
     def _add_positions(self) -> None:
         config = self.config
         if config.positions == "learned":
-            self.positions = nn.Parameter(torch.zeros(config.context, config.width))
+            self.positions = nn.Parameter(torch.zeros(config.context_length, config.width))
         elif config.positions == "sinusoidal":
-            table = sinusoidal(config.context, config.width)
+            table = sinusoidal(config.context_length, config.width)
             self.register_buffer("positions", table, persistent=False)
         else:
             angles = rotary(
-                torch.arange(config.context, device="cpu"),
+                torch.arange(config.context_length, device="cpu"),
                 config.width // config.heads,
                 config.rotary_base,
             )
@@ -275,7 +275,7 @@ def _block(config: GPTConfig) -> PreNormBlock:
     attend = MultiHeadAttention(
         config.width,
         config.heads,
-        key_heads=config.key_heads,
+        kv_heads=config.kv_heads,
         bias=config.attention_bias,
         output_bias=config.bias,
         qk_norm=config.qk_norm,

@@ -53,7 +53,7 @@ def read_config(description: Mapping[str, Any], names: Collection[str]) -> GPTCo
         )
     return GPTConfig(
         vocabulary=description.get("vocab_size", 50257),
-        context=description.get("n_positions", 1024),
+        context_length=description.get("n_positions", 1024),
         width=description.get("n_embd", 768),
         layers=description.get("n_layer", 12),
         heads=description.get("n_head", 12),
@@ -76,8 +76,8 @@ def unlike(config: GPTConfig) -> list[str]:
     ]
     if config.activation not in ACTIVATION_OF.values():
         wrong.append(f"activation = {config.activation!r}")
-    if config.key_heads not in (None, config.heads):
-        wrong.append(f"key_heads = {config.key_heads}")
+    if config.kv_heads not in (None, config.heads):
+        wrong.append(f"kv_heads = {config.kv_heads}")
     return wrong
 
 
@@ -88,7 +88,7 @@ def write_config(config: GPTConfig) -> dict[str, Any]:
         "architectures": ["GPT2LMHeadModel"],
         "model_type": "gpt2",
         "vocab_size": config.vocabulary,
-        "n_positions": config.context,
+        "n_positions": config.context_length,
         "n_embd": config.width,
         "n_layer": config.layers,
         "n_head": config.heads,

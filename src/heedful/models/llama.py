@@ -12,8 +12,8 @@ from typing import Any
 from torch import Tensor
 
 from heedful.models.gpt import GPT, GPTConfig
+from heedful.models.named_parameters import parameters_of
 from heedful.models.names import LLAMA
-from heedful.models.weights import weights_of
 
 GATE_OF = {"swiglu": "silu", "relu2": "relu"}
 # What both are, in our words
@@ -44,11 +44,11 @@ def write_config(config: GPTConfig) -> dict[str, Any]:
         "architectures": [f"{kind}ForCausalLM"],
         "model_type": kind.lower(),
         "vocab_size": config.vocabulary,
-        "max_position_embeddings": config.context,
+        "max_position_embeddings": config.context_length,
         "hidden_size": config.width,
         "num_hidden_layers": config.layers,
         "num_attention_heads": config.heads,
-        "num_key_value_heads": config.key_heads or config.heads,
+        "num_key_value_heads": config.kv_heads or config.heads,
         "head_dim": config.width // config.heads,
         "intermediate_size": config.hidden or 4 * config.width,
         "hidden_act": GATE_OF[config.activation],
@@ -67,8 +67,8 @@ def write_config(config: GPTConfig) -> dict[str, Any]:
 def tensors(model: GPT) -> dict[str, Tensor]:
     """The parameters under their names; query, key and value, gate and up apart."""
     config, found = model.config, dict[str, Tensor]()
-    keys = config.width // config.heads * (config.key_heads or config.heads)
-    for ours, parameter in weights_of(model).items():
+    keys = config.width // config.heads * (config.kv_heads or config.heads)
+    for ours, parameter in parameters_of(model).items():
         names = LLAMA.of(ours).names
         parts = parameter.chunk(len(names))
         if ".attend.projection." in ours:

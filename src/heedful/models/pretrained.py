@@ -20,8 +20,14 @@ from heedful.models import bert_description, gpt2
 from heedful.models.bert import Bert
 from heedful.models.checkpoint import mapped_tensors
 from heedful.models.gpt import GPT
+from heedful.models.named_parameters import (
+    assign,
+    check_fit,
+    parameters_of,
+    shapes_of,
+    without_parameters,
+)
 from heedful.models.names import BERT, GPT2, Names
-from heedful.models.weights import assign, check_fit, shapes_of, weights_of, without_weights
 
 
 class Architecture(NamedTuple):
@@ -87,7 +93,7 @@ def load_pretrained(
         config = architecture.read_config(description, tensors.keys())
     except (ArgumentError, TypeError) as error:
         raise RunError(f"{directory / 'config.json'} does not describe a model: {error}") from error
-    model = without_weights(lambda: architecture.model(config))
+    model = without_parameters(lambda: architecture.model(config))
     _fill(model, architecture.names, tensors, directory, dtype)
     return model.eval()
 
@@ -115,10 +121,10 @@ def _fill(
     directory: Path,
     dtype: torch.dtype | None,
 ) -> None:
-    entries = {ours: names.of(ours) for ours in weights_of(model)}
+    entries = {ours: names.of(ours) for ours in parameters_of(model)}
     wanted = {
         name: shape
-        for ours, parameter in weights_of(model).items()
+        for ours, parameter in parameters_of(model).items()
         for name, shape in entries[ours].shapes(tuple(parameter.shape)).items()
     }
     found = {full: tensors[name] for full, name in names.recognised(tensors.keys(), wanted).items()}

@@ -49,7 +49,9 @@ class Seq2SeqConfig(Configuration):
     vocabulary: int = setting(
         dataclasses.MISSING, "Rows of the token table; the tokenizer's size and two.", low=3
     )
-    context: int = setting(128, "Tokens of a source or a target at most, its end with them.", low=1)
+    context_length: int = setting(
+        128, "Tokens of a source or a target at most, its end with them.", low=1
+    )
     width: int = setting(128, "Numbers in each token's vector (d_model).", low=1)
     layers: int = setting(2, "Blocks of the encoder.", low=1)
     decoder_layers: int | None = setting(
@@ -131,7 +133,7 @@ class Seq2Seq(nn.Module):
     Source: Vaswani et al. 2017, *Attention is all you need* (arXiv:1706.03762); norms before the
     layers, and one more at the end, as in Xiong et al. 2020 (arXiv:2002.04745).
 
-    >>> model = Seq2Seq(Seq2SeqConfig(vocabulary=11, context=8, width=12, heads=2, layers=3))
+    >>> model = Seq2Seq(Seq2SeqConfig(vocabulary=11, context_length=8, width=12, heads=2, layers=3))
     >>> output = model(torch.tensor([[1, 2, 3, 10]]), torch.tensor([[9, 3, 2]]))
     >>> output.logits.shape, len(output.hidden_states), output.encoder_states[-1].shape
     (torch.Size([1, 3, 11]), 4, torch.Size([1, 4, 12]))
@@ -156,7 +158,7 @@ class Seq2Seq(nn.Module):
         if config.tied:
             self.head.weight = self.target_tokens.weight
         self.dropout = nn.Dropout(config.dropout)
-        table = sinusoidal(config.context, width)
+        table = sinusoidal(config.context_length, width)
         self.register_buffer("positions", table, persistent=False)
         self._initialize()
 
@@ -271,20 +273,20 @@ class Seq2Seq(nn.Module):
             return KeyValueCache(
                 layers=len(self.decoder),
                 batch=batch,
-                key_heads=config.heads,
+                kv_heads=config.heads,
                 capacity=tokens,
                 head_width=config.width // config.heads,
                 dtype=weight.dtype,
                 device=weight.device,
             )
 
-        return DecoderCache(empty(capacity or config.context), empty(source))
+        return DecoderCache(empty(capacity or config.context_length), empty(source))
 
     def _embed(
         self, table: nn.Module, ids: Tensor, keep: Tensor | None, start: int, what: str
     ) -> tuple[Tensor, Padding | None]:
         """Scaled embeddings and positions, section 3.4 of the paper, and the mask of padding."""
-        check_ids(ids, self.config.vocabulary, self.config.context, start=start, name=what)
+        check_ids(ids, self.config.vocabulary, self.config.context_length, start=start, name=what)
         if keep is not None:
             check_keep(keep, ids, start=start, name=f"{what}_keep")
         x = math.sqrt(self.config.width) * table(ids)

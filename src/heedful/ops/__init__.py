@@ -2,7 +2,7 @@
 
 from heedful.ops import masks, positions, reference
 from heedful.ops.attention import attention
-from heedful.ops.stepping import Steps, steps
+from heedful.ops.by_definition import Steps, steps
 from heedful.ops.streaming import Streamed, streaming_attention
 
 __all__ = [

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from heedful.errors import ArgumentError
 from heedful.ops.masks import Causal, Dense, Mask
-from heedful.ops.tables import check_broadcast
+from heedful.ops.score_tables import check_broadcast
 
 TYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
@@ -165,8 +165,8 @@ def _score_shape(query: Tensor, key: Tensor, value: Tensor) -> tuple[int, ...]:
 
 
 def _heads(query: Tensor, key: Tensor, value: Tensor, came: str) -> tuple[int]:
-    heads, key_heads, value_heads = query.shape[-3], key.shape[-3], value.shape[-3]
-    if key_heads != value_heads or 0 in (heads, key_heads) or heads % key_heads:
+    heads, kv_heads, value_heads = query.shape[-3], key.shape[-3], value.shape[-3]
+    if kv_heads != value_heads or 0 in (heads, kv_heads) or heads % kv_heads:
         raise ArgumentError(
             came,
             expected="key and value with equal heads (axis −3) that divide the query's heads",

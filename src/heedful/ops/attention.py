@@ -7,11 +7,11 @@ from typing import Literal, overload
 import numpy as np
 from jaxtyping import Float
 
-from heedful.ops import arrays, stepping
+from heedful.ops import arrays, by_definition
 from heedful.ops.arguments import check
 from heedful.ops.arrays import Values
-from heedful.ops.fused import fused
 from heedful.ops.masks import Mask
+from heedful.ops.sdpa import fused
 
 
 @overload
@@ -109,4 +109,4 @@ def attention(
         query, key, value, mask=mask, bias=bias, causal=causal, scale=scale, dropout=dropout
     )
     context = fused(arguments)
-    return (context, stepping.weights(arguments)) if return_weights else context
+    return (context, by_definition.weights(arguments)) if return_weights else context

@@ -25,7 +25,7 @@ class Block(NamedTuple):
     weights: (h, n, m); zero in rows that may attend to nothing.
     scores: (h, n, m), masked; finite, and `HIDDEN` where hidden.
     highest, largest: (h, n), the highest score and the largest weight of each row.
-    excess: (h, n), how far the row's log-sum-exp, sink included, is above its highest score.
+    log_sum: (h, n), how far the row's log-sum-exp, sink included, is above its highest score.
     empty: (h, n), rows that may attend to nothing; None where there is none.
     allowed: (h or 1, n, m), what may attend; None where all may.
     heads, queries, keys: where it stands in the map.
@@ -38,7 +38,7 @@ class Block(NamedTuple):
     scores: Tensor
     highest: Tensor
     largest: Tensor
-    excess: Tensor
+    log_sum: Tensor
     empty: Tensor | None
     allowed: Allowed
     heads: slice
@@ -51,7 +51,7 @@ class Block(NamedTuple):
     @property
     def total(self) -> Tensor:
         """(h, n), the log-sum-exp of each row, sink included; −inf where nothing is seen."""
-        total = self.highest + self.excess
+        total = self.highest + self.log_sum
         return total if self.empty is None else total.masked_fill(self.empty, -torch.inf)
 
     @property
@@ -184,14 +184,14 @@ def _block(
     _fill_scores(scores, of, heads, queries, allowed)
     sinks = None if of.sinks is None else sinks_of(of.sinks[heads], _slice(queries))
     sees = of.bias is None and (of.mask is None or of.mask.leaves_every_row(of.shape))
-    highest, largest, excess, empty = _normalise(scores, weights, sinks, sees)
+    highest, largest, log_sum, empty = _normalise(scores, weights, sinks, sees)
     has_sink = of.sinks is not None
     return Block(
         weights,
         scores,
         highest,
         largest,
-        excess,
+        log_sum,
         empty,
         allowed,
         heads,
@@ -214,8 +214,8 @@ def _fill_scores(
     query = of.query[heads, rows].reshape(len(key), group * len(queries), key.shape[-1])
     out = scores.view(*query.shape[:2], len(allowed.keys))
     torch.baddbmm(out, query, key.mT, beta=0, alpha=of.scale, out=out)
-    if of.cap is not None:
-        scores.div_(of.cap).tanh_().mul_(of.cap)
+    if of.softcap is not None:
+        scores.div_(of.softcap).tanh_().mul_(of.softcap)
     if of.bias is not None:
         bias = rows_of(of.bias, rows)
         bias = bias[heads] if bias.ndim == 3 and len(bias) > 1 else bias
@@ -230,7 +230,7 @@ def _fill_scores(
 def _normalise(
     scores: Tensor, weights: Tensor, sinks: Tensor | None, sees: bool
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-    """Write the weights; of each row the highest, the largest, the excess; which are empty.
+    """Write the weights; of each row the highest, the largest, the log_sum; which are empty.
 
     `sees`: whether every row is known to see a key.
     """
@@ -239,15 +239,15 @@ def _normalise(
         return none, none, none, torch.ones_like(none, dtype=torch.bool)
     torch.softmax(scores, dim=-1, out=weights)
     highest, largest = scores.amax(dim=-1), weights.amax(dim=-1)
-    excess = 0.0 - largest.log()  # a pass over the weights, no exponents, and no −0
+    log_sum = 0.0 - largest.log()  # a pass over the weights, no exponents, and no −0
     if sinks is not None:
-        excess = add_sink(weights, excess, sinks.to(scores) - highest)
-        largest = (-excess).exp()
+        log_sum = add_sink(weights, log_sum, sinks.to(scores) - highest)
+        largest = (-log_sum).exp()
     if sees or bool(highest.min() > HIDDEN / 2):
-        return highest, largest, excess, None
+        return highest, largest, log_sum, None
     empty = highest <= HIDDEN / 2
     weights.masked_fill_(empty[..., None], 0.0)
-    return highest, largest.masked_fill(empty, 0.0), excess, empty
+    return highest, largest.masked_fill(empty, 0.0), log_sum, empty
 
 
 def _slice(these: range) -> slice:

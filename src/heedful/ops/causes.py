@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from heedful.ops.masks import Causal, Combined, Mask, Window
-from heedful.ops.tables import ALL, Index, indices
+from heedful.ops.score_tables import ALL, Index, indices
 
 HIDDEN = -1e30  # a score that no exponent survives, and that, unlike −inf, times a weight of 0 is 0
 # Scores computed at once: on a CPU 8 MB, for less starts more operations and more fits no cache;
@@ -31,7 +31,7 @@ class Causes(NamedTuple):
     scale: what the scores are multiplied by.
     mask: which pairs may attend; None is all.
     bias: added to the scaled scores; broadcasts to (H, N, M).
-    cap: c of the soft cap c · tanh(score / c) (Gemma 2).
+    softcap: c of the soft cap c · tanh(score / c) (Gemma 2).
     sinks: (H,), a score for attending to nothing (gpt-oss), or (H, N), one for each query; rows
         then sum to less than one.
 
@@ -46,7 +46,7 @@ class Causes(NamedTuple):
     scale: float
     mask: Mask | None = None
     bias: Tensor | None = None
-    cap: float | None = None
+    softcap: float | None = None
     sinks: Tensor | None = None
 
     @property
@@ -146,8 +146,8 @@ def entries_of(tensor: Tensor) -> int:
 def scores(of: Causes, rows: Tensor) -> Tensor:
     """Masked scores of some queries with all keys, (H, n, M); `HIDDEN` where none may attend."""
     out = (of.query[:, rows] * of.scale) @ of.key.transpose(1, 2)
-    if of.cap is not None:
-        out = out.div_(of.cap).tanh_().mul_(of.cap)
+    if of.softcap is not None:
+        out = out.div_(of.softcap).tanh_().mul_(of.softcap)
     if of.bias is not None:
         out += rows_of(of.bias, rows)
         out.clamp_(min=HIDDEN)  # so that an infinite bias is a hidden score

@@ -26,7 +26,7 @@ from jaxtyping import Bool
 from torch import Tensor
 
 from heedful.errors import ArgumentError
-from heedful.ops.tables import (
+from heedful.ops.score_tables import (
     ALL,
     Index,
     Shape,
@@ -242,7 +242,7 @@ class Padding(Mask):
 
 
 @dataclass(frozen=True, eq=False)
-class Runs(Mask):
+class KeyRanges(Mask):
     """Query n sees the keys from first[n] up to, and without, end[n].
 
     So do the documents of one row see themselves alone, and a prefix itself both ways; `& Causal()`
@@ -251,7 +251,7 @@ class Runs(Mask):
     Args:
         first, end: whole numbers (N,); a query whose end is not after its first sees nothing.
 
-    >>> (Runs.from_lengths([2, 1]) & Causal()).crop((3, 3)).int()
+    >>> (KeyRanges.from_lengths([2, 1]) & Causal()).crop((3, 3)).int()
     tensor([[1, 0, 0],
             [1, 1, 0],
             [0, 0, 1]], dtype=torch.int32)
@@ -270,7 +270,7 @@ class Runs(Mask):
                 )
 
     @classmethod
-    def from_lengths(cls, lengths: Sequence[int] | Tensor) -> Runs:
+    def from_lengths(cls, lengths: Sequence[int] | Tensor) -> KeyRanges:
         """Documents of these lengths, one after the other, each of which sees itself.
 
         Where the lengths are a tensor, the runs are where that is.

@@ -207,8 +207,8 @@ def attention_in_products(
 
 def heads_in_loops(
     query: Float[Tensor, "batch heads queries width"],
-    key: Float[Tensor, "batch key_heads keys width"],
-    value: Float[Tensor, "batch key_heads keys value_width"],
+    key: Float[Tensor, "batch kv_heads keys width"],
+    value: Float[Tensor, "batch kv_heads keys value_width"],
     *,
     mask: Bool[Tensor, "batch heads queries keys"] | None = None,
     bias: Float[Tensor, "batch heads queries keys"] | None = None,
@@ -241,8 +241,8 @@ def heads_in_loops(
 
 def heads_in_products(
     query: Float[Tensor, "*lead heads queries width"],
-    key: Float[Tensor, "*lead key_heads keys width"],
-    value: Float[Tensor, "*lead key_heads keys value_width"],
+    key: Float[Tensor, "*lead kv_heads keys width"],
+    value: Float[Tensor, "*lead kv_heads keys value_width"],
     *,
     mask: Bool[Tensor, "*#lead #heads #queries #keys"] | None = None,
     bias: Float[Tensor, "*#lead #heads #queries #keys"] | None = None,

@@ -104,12 +104,12 @@ class Entropy(RowStatistic):
     """−Σₘ W log W, in nats: 0 where one key has all, log(n) where n keys have the same."""
 
     def of(self, block: Block) -> Tensor:
-        """From log W = (score − highest) − excess: no logarithm of each weight is needed.
+        """From log W = (score − highest) − log_sum: no logarithm of each weight is needed.
 
         Both parts are small, however large the scores, and so are their rounding errors.
         """
         below = _products(block.weights, block.scores, block.highest)
-        return (_of_sums(block, block.excess) - below).clamp(min=0)
+        return (_of_sums(block, block.log_sum) - below).clamp(min=0)
 
 
 class LargestWeight(RowStatistic):
@@ -196,7 +196,7 @@ class Nearby(RowStatistic):
         return (block.weights * near.to(block.weights)).sum(dim=-1)
 
 
-class Evenness(RowStatistic):
+class NormalizedEntropy(RowStatistic):
     """Entropy divided by log(keys that the query may see): 1 where all get the same.
 
     NaN for a query that may see one key only, which has no choice.
@@ -242,7 +242,7 @@ class Matching(RowStatistic):
         return torch.where(has_one, found, torch.nan)
 
 
-class Dropped(RowStatistic):
+class LearnedSink(RowStatistic):
     """1 − Σₘ W: what a learned sink takes."""
 
     def of(self, block: Block) -> Tensor:

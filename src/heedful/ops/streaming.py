@@ -13,8 +13,9 @@ from heedful.errors import ArgumentError
 from heedful.ops.arguments import Arguments, check
 from heedful.ops.blocks import Block
 from heedful.ops.causes import Causes
-from heedful.ops.fused import four_axes, fused
-from heedful.ops.masks import Combined, Dense, Mask, Padding, Runs
+from heedful.ops.masks import Combined, Dense, KeyRanges, Mask, Padding
+from heedful.ops.score_tables import ALL
+from heedful.ops.sdpa import four_axes, fused
 from heedful.ops.statistics import (
     Diagonal,
     Distance,
@@ -26,7 +27,6 @@ from heedful.ops.statistics import (
     Statistic,
     gather,
 )
-from heedful.ops.tables import ALL
 
 
 class LogSumExp(RowStatistic):
@@ -143,7 +143,7 @@ def _parts(arguments: Arguments) -> tuple[list[Mask], list[Tensor]]:
 
 def _is_structure(part: Mask) -> bool:
     """Whether it has no axis of sequences or heads, and no table."""
-    return part.device is None or isinstance(part, Runs)
+    return part.device is None or isinstance(part, KeyRanges)
 
 
 def _first_seen(tables: list[Dense]) -> int:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from heedful.errors import ArgumentError
-from heedful.ops.tables import ALL
+from heedful.ops.score_tables import ALL
 
 
 def is_whole(number: Any) -> TypeGuard[int]:

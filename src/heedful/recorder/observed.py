@@ -14,11 +14,11 @@ from torch import Tensor
 
 from heedful.errors import ArgumentError
 from heedful.ops.masks import Mask
-from heedful.ops.tables import of_heads
+from heedful.ops.score_tables import of_heads
 
-# How a door tells of a call: a function that makes a Seen, and its arguments. What goes wrong in it
-# must not end the forward pass that is watched.
-See: TypeAlias = Callable[..., None]
+# How a door tells of a call: a function that makes an Observed, and its arguments. What goes wrong
+# in it must not end the forward pass that is watched.
+Tell: TypeAlias = Callable[..., None]
 
 
 # From heads joined (n, H · v), and (sequence, rows) of what was read, to the output (n, D)
@@ -53,7 +53,7 @@ class Batch(NamedTuple):
 
 
 @dataclass
-class Seen:
+class Observed:
     """One call.
 
     query (B, H, N, d), key (B, G, M, d), value (B, G, M, v), output (B, H, N, v) as the model used
@@ -76,7 +76,7 @@ class Seen:
     scale: float
     mask: Mask | Tensor | Any = None
     bias: Tensor | None = None
-    cap: float | None = None
+    softcap: float | None = None
     sinks: Tensor | None = None
     dropout: float = 0.0
     door: str = ""
@@ -96,7 +96,7 @@ class Seen:
         """(B, H, N, M)."""
         return *self.query.shape[:3], self.key.shape[2]
 
-    def of_heads(self, heads: Sequence[int]) -> Seen:
+    def of_heads(self, heads: Sequence[int]) -> Observed:
         """Some of the heads, each with a key head of its own."""
         wanted = torch.tensor(heads)
         shared = wanted // (self.query.shape[1] // self.key.shape[1])
@@ -117,7 +117,7 @@ def rounding(weights: Tensor) -> float:
     return 1e-5 if weights.dtype.itemsize > 2 else 2e-2
 
 
-def of_weights(weights: Tensor, door: str) -> Seen:
+def of_weights(weights: Tensor, door: str) -> Observed:
     """A call of which only the weights (B, H, N, M) are known; a row may sum to less than one.
 
     What a row lacks is the share of a sink of its own.
@@ -139,7 +139,7 @@ def of_weights(weights: Tensor, door: str) -> Seen:
     # softmax(log W) is W: the map itself is the bias, of queries and keys that say nothing
     nothing = weights.new_zeros(())
     rest = torch.where((total < 1 - share) & (total > 0), 1 - total, 0.0)
-    return Seen(
+    return Observed(
         nothing.expand(B, H, N, 1),
         nothing.expand(B, H, M, 1),
         None,

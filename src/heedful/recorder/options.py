@@ -11,7 +11,7 @@ from torch import Tensor
 
 from heedful.errors import ArgumentError
 from heedful.recorder.checks import is_whole, whole
-from heedful.recorder.sequences.told_axes import Told, parsed
+from heedful.recorder.sequences.told_axes import TokenAxes, parsed
 
 KEPT = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
@@ -19,7 +19,7 @@ KEPT = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 class Options(NamedTuple):
     """The arguments of `record`, as lists and whole numbers; None is all, or no limit."""
 
-    axes: Mapping[str, Told] = {}
+    axes: Mapping[str, TokenAxes] = {}
     layers: list[int] | None = None
     heads: list[int] | None = None
     values: bool = False

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from heedful.errors import ArgumentError
-from heedful.ops import fused
+from heedful.ops import sdpa
 from heedful.recorder.doors import (
     heedful_attention,
     holders,
@@ -21,11 +21,11 @@ from heedful.recorder.doors import (
     transformers_interface,
     unsupported,
 )
-from heedful.recorder.doors.process_wide import Shared
+from heedful.recorder.doors.process_wide import ProcessWide
 from heedful.recorder.following.scores import Product, Weights
 from heedful.recorder.kept.capture import Capture, captured
 from heedful.recorder.kept.recording import Recording
-from heedful.recorder.observed import Seen
+from heedful.recorder.observed import Observed
 from heedful.recorder.options import Options
 from heedful.recorder.own_work import computing, is_computing
 from heedful.recorder.running import Running, layer_of
@@ -36,7 +36,7 @@ from heedful.recorder.sequences.mask_structure import Masks, place_of
 from heedful.recorder.sequences.owners import beside_told
 from heedful.recorder.sequences.owning import Owning
 from heedful.recorder.sequences.padding import Before, so_far
-from heedful.recorder.sequences.told_axes import told_of
+from heedful.recorder.sequences.told_axes import axes_told_for
 
 NOTHING = (
     "no scaled_dot_product_attention, no nn.MultiheadAttention, no softmax and product after it; "
@@ -87,7 +87,7 @@ def record(
         SaveError: past the budget, a full disk.
 
     >>> from heedful.models import GPT, GPTConfig
-    >>> model = GPT(GPTConfig(vocabulary=9, context=8, width=12, layers=2, heads=3)).eval()
+    >>> model = GPT(GPTConfig(vocabulary=9, context_length=8, width=12, layers=2, heads=3)).eval()
     >>> with record(model) as recording:
     ...     _ = model(torch.tensor([[1, 2, 3, 4]]))
     >>> [call.name for call in recording], recording[0].weights(head=0, queries=[0])
@@ -114,7 +114,7 @@ def record(
 
 
 # What torch has compiled runs as it was written, so that doors see it, and nothing compiles anew
-_eager = Shared(lambda: torch.compiler.set_stance("force_eager"))
+_eager = ProcessWide(lambda: torch.compiler.set_stance("force_eager"))
 
 
 class _Recorder:
@@ -134,7 +134,7 @@ class _Recorder:
 
     def _forget(self) -> None:
         """What layers of one pass share is held while it runs, and no longer."""
-        self._forward = self.running.forward
+        self._pass = self.running.pass_index
         self._masks = Masks()
         self._known: list[tuple] = []
         self._copied: list[tuple] = []
@@ -162,12 +162,12 @@ class _Recorder:
     @property
     def _is_elsewhere(self) -> bool:
         """Whether another door sees what runs."""
-        return self.claimed or fused.is_running()
+        return self.claimed or sdpa.is_running()
 
     def owning(self) -> Owning:
         """What tells whose the axes are of the call that runs."""
         inputs, name, frame = self.inputs, self.running.name, self.running.innermost
-        told = told_of(self.options.axes, name, inputs.batch().texts)
+        told = axes_told_for(self.options.axes, name, inputs.batch().texts)
         if told is None and multihead_attention.is_one(frame.module):
             return Owning(inputs.batch, lambda axes: multihead_attention.told(frame, axes))
         return Owning(inputs.batch, lambda axes: told)
@@ -200,12 +200,12 @@ class _Recorder:
         missed = self.recording.missed
         for name, why in holders.silent(model, self.running.ran, {*self.names, *missed}):
             self.recording.miss(name, LookupError(why))
-        if self.running.forward >= 0 and not (self.names or missed):
+        if self.running.pass_index >= 0 and not (self.names or missed):
             self.recording.miss(type(model).__name__, LookupError(NOTHING))
 
     def is_wanted(self) -> bool:
         """Whether what runs now is to be recorded, and no other door sees it already."""
-        wanted = self.running.here and self.running.forward % self.options.every == 0
+        wanted = self.running.here and self.running.pass_index % self.options.every == 0
         return wanted and not self._is_elsewhere
 
     @contextmanager
@@ -222,7 +222,7 @@ class _Recorder:
             self.claimed = before
 
     @torch.no_grad()
-    def see(self, build: Callable[..., Seen], *told: Any, **named: Any) -> None:
+    def see(self, build: Callable[..., Observed], *told: Any, **named: Any) -> None:
         """Keep a call; `build` makes it of what a door tells.
 
         What the recorder does not understand must not end the forward pass of somebody else: such
@@ -235,9 +235,9 @@ class _Recorder:
         if capture is not None:
             self.recording.add(capture)
 
-    def _seen(self, name: str, build: Callable[..., Seen], *told: Any, **named: Any) -> Any:
+    def _seen(self, name: str, build: Callable[..., Observed], *told: Any, **named: Any) -> Any:
         """The call as it is kept; None where it is not wanted, or not understood."""
-        if self.running.forward != self._forward:
+        if self.running.pass_index != self._pass:
             self._forget()
         try:
             seen = self._split(build(*told, **named), name)
@@ -256,7 +256,7 @@ class _Recorder:
             self.recording.miss(name, error)
             return None
 
-    def _split(self, seen: Seen, name: str) -> Seen:
+    def _split(self, seen: Observed, name: str) -> Observed:
         if seen.query.is_nested:
             raise TypeError("nested tensors, whose sequences have no common shape")
         if torch._C._functorch.maybe_get_level(seen.query) > 0:
@@ -274,7 +274,7 @@ class _Recorder:
         seen = self._masks.split(seen)
         return replace(seen, bias=self._own(seen.bias, seen.source), cross=crosses(seen, name))
 
-    def _kept(self, seen: Seen, name: str, layer: int | None, index: int) -> Capture:
+    def _kept(self, seen: Observed, name: str, layer: int | None, index: int) -> Capture:
         running, layouts = self.running, self._layouts(seen, name)
         M = seen.shape[-1]
         is_cut = any(len(one.keys) < M for one in layouts)
@@ -285,7 +285,7 @@ class _Recorder:
             name=name,
             layer=layer,
             index=index,
-            forward=running.forward,
+            pass_index=running.pass_index,
             layouts=layouts,
             ids=self.inputs.ids(seen, running.writes) if self._reads(seen) else None,
             kind=self._kind(seen, name, layouts),
@@ -294,30 +294,30 @@ class _Recorder:
             dtype=self.options.dtype,
         )
 
-    def _reads(self, seen: Seen) -> bool:
+    def _reads(self, seen: Observed) -> bool:
         """Whether the keys are the tokens that the model was given, as models that we know have it.
 
         That sizes are equal proves nothing.
         """
         return self.running.is_known and self.running.reads_text and not seen.cross
 
-    def _kind(self, seen: Seen, name: str, layouts: list[Layout]) -> str:
+    def _kind(self, seen: Observed, name: str, layouts: list[Layout]) -> str:
         """As the call says; keys that have grown by the queries since the last call are a cache."""
         N = seen.shape[2]
         M = max((len(one.keys) for one in layouts), default=0)  # a cache may have room for more
-        forward, kind = self.running.forward, kind_of(seen, name, layouts)
-        before, last = self._lengths.get(name, (M, forward))
-        self._lengths[name] = M, forward
-        has_grown = 0 < M - before == N * max(1, forward - last)
+        pass_index, kind = self.running.pass_index, kind_of(seen, name, layouts)
+        before, last = self._lengths.get(name, (M, pass_index))
+        self._lengths[name] = M, pass_index
+        has_grown = 0 < M - before == N * max(1, pass_index - last)
         return "causal" if kind == "cross" and not seen.cross and has_grown else kind
 
-    def _check_heads(self, seen: Seen, name: str) -> None:
+    def _check_heads(self, seen: Observed, name: str) -> None:
         H = seen.shape[1]
         wrong = [head for head in self.options.heads or () if head >= H]
         if wrong:
             raise ArgumentError(f"head {wrong[0]} of {name}", expected=f"heads from 0 to {H - 1}")
 
-    def _layouts(self, seen: Seen, name: str) -> list[Layout]:
+    def _layouts(self, seen: Observed, name: str) -> list[Layout]:
         """Those of the call; looked for once where the layers of a pass share a mask."""
         running, before = self.running, self._before.get(name)
         real = self.inputs.real(seen, running.writes)
@@ -331,7 +331,7 @@ class _Recorder:
         )
         kept = next(found, None)
         if kept is None:
-            real, now = so_far(seen, real, before, running.forward)
+            real, now = so_far(seen, real, before, running.pass_index)
             kept = layouts_of(seen, real), now
             self._known = [*self._known[-7:], (same, size, kept)]
         layouts, self._before[name] = kept

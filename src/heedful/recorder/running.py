@@ -43,7 +43,7 @@ class Running:
     def __init__(self, model: nn.Module) -> None:
         self.model = model
         self.stack: list[Frame] = []
-        self.forward = -1
+        self.pass_index = -1
         self.given: tuple[nn.Module, tuple, dict[str, Any]] = (model, (), {})  # to the pass
         self.ran: set[str] = set()  # names of modules that have run
         self._outer: set[str] = set()  # names of what was called from outside in this pass
@@ -137,7 +137,7 @@ class Running:
 
     def _begin(self, name: str, module: nn.Module, arguments: tuple, keywords: dict) -> None:
         if not self._outer or module is self.model or self._outer & {"", name}:
-            self.forward += 1
+            self.pass_index += 1
             self.given = (module, arguments, keywords)
             self._outer = set()
         self._outer.add(name)

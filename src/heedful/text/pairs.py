@@ -194,5 +194,5 @@ def _check_lengths(sides: Sequence[np.ndarray], longest: int) -> None:
         f"the {('source', 'target')[i % 2]} of line {i // 2 + 1:,} has {lengths[i]} tokens, its "
         "end with them",
         expected=f"at most the model's context of {longest}",
-        remedy=f"leave the line out, or train with --context {max(lengths)}",
+        remedy=f"leave the line out, or train with --context-length {max(lengths)}",
     )

@@ -97,13 +97,13 @@ def _of_words(directory: Path) -> tokenizers.Tokenizer:
     return library
 
 
-def export_tokenizer(tokenizer: Tokenizer, directory: Path, context: int) -> None:
+def export_tokenizer(tokenizer: Tokenizer, directory: Path, context_length: int) -> None:
     """Write a tokenizer of ours so that `transformers.AutoTokenizer` opens it.
 
     Args:
         tokenizer: characters, byte pairs that were trained, or WordPiece.
         directory: it is made where it is missing.
-        context: the model's context.
+        context_length: the model's context.
 
     Raises:
         ArgumentError: a tiktoken encoding.
@@ -120,7 +120,7 @@ def export_tokenizer(tokenizer: Tokenizer, directory: Path, context: int) -> Non
     }
     about: dict[str, Any] = {
         "tokenizer_class": "PreTrainedTokenizerFast",
-        "model_max_length": context,
+        "model_max_length": context_length,
     }
     if isinstance(tokenizer, WordPieceTokenizer):
         about["model_input_names"] = ["input_ids", "token_type_ids", "attention_mask"]

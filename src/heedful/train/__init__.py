@@ -2,8 +2,8 @@
 
 from heedful.train.checkpoint import Progress, read_metrics
 from heedful.train.device import choose_device
-from heedful.train.filling import Filling
 from heedful.train.loop import Ended, Event, Saved, Step, Training, Validation
+from heedful.train.masked_words import MaskedWords
 from heedful.train.run import (
     Plan,
     Prepared,
@@ -25,13 +25,13 @@ from heedful.train.settings import (
     preset,
     read_toml,
 )
-from heedful.train.tasks import Continuing, Task, Translating
+from heedful.train.tasks import NextToken, Task, Translating
 
 __all__ = [
-    "Continuing",
+    "NextToken",
     "Ended",
     "Event",
-    "Filling",
+    "MaskedWords",
     "PRESETS",
     "Plan",
     "Prepared",

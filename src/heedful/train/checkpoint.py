@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from heedful.errors import RunError
 from heedful.files import load_tensors, replacing, save_tensors, saving
-from heedful.models import load_weights, weights_of
+from heedful.models import load_parameters, parameters_of
 
 
 @dataclasses.dataclass
@@ -40,8 +40,8 @@ def save(
     path: Path, model: nn.Module, optimizer: torch.optim.Optimizer, progress: Progress
 ) -> None:
     """Write everything that continuing needs, whole or not at all."""
-    tensors = {f"model.{name}": tensor for name, tensor in weights_of(model).items()}
-    for name, parameter in weights_of(model).items():
+    tensors = {f"model.{name}": tensor for name, tensor in parameters_of(model).items()}
+    for name, parameter in parameters_of(model).items():
         for key, tensor in optimizer.state[parameter].items():
             tensors[f"optimizer.{key}.{name}"] = tensor
     save_tensors(path, tensors, dataclasses.asdict(progress))
@@ -54,8 +54,8 @@ def restore(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> P
     for name, tensor in tensors.items():
         section, _, rest = name.partition(".")
         sections.setdefault(section, {})[rest] = tensor
-    load_weights(model, sections["model"], path)
-    parameters = weights_of(model)
+    load_parameters(model, sections["model"], path)
+    parameters = parameters_of(model)
     for name, tensor in sections["optimizer"].items():
         key, _, parameter = name.partition(".")
         optimizer.state[parameters[parameter]][key] = tensor.to(parameters[parameter].device)

@@ -18,7 +18,7 @@ from torch import nn
 
 from heedful.errors import HeedfulError
 from heedful.files import alone, save_tensors
-from heedful.models import GPT, Bert, Seq2Seq, weights_of
+from heedful.models import GPT, Bert, Seq2Seq, parameters_of
 from heedful.models.directory import CHECKPOINTS
 from heedful.train import checkpoint
 from heedful.train.checkpoint import Metrics, Progress
@@ -143,7 +143,7 @@ class Training:
     def _mean_loss(self, data: Any) -> float | None:
         total, count = 0.0, 0
         rows = self.model.config.vocabulary
-        most = max(self.settings.batch, VALIDATION_LOGITS // rows // self.task.context)
+        most = max(self.settings.batch, VALIDATION_LOGITS // rows // self.task.context_length)
         for batch in self.task.every(data, most):
             if self._stopping:
                 return None
@@ -234,7 +234,7 @@ class Training:
 
     def _save_weights(self) -> None:
         about = {"step": self.progress.step, "validation_loss": self.progress.best}
-        save_tensors(self.directory / CHECKPOINTS["best"], weights_of(self.model), about)
+        save_tensors(self.directory / CHECKPOINTS["best"], parameters_of(self.model), about)
 
 
 def _seed_dropout(seed: int, device: torch.device) -> None:

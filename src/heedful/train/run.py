@@ -48,10 +48,10 @@ from heedful.text import (
 )
 from heedful.text.sources import STANDARD_INPUT
 from heedful.train.device import choose_device
-from heedful.train.filling import Filling
 from heedful.train.loop import Training
+from heedful.train.masked_words import MaskedWords
 from heedful.train.settings import PRESETS, Recipe
-from heedful.train.tasks import Continuing, Translating
+from heedful.train.tasks import NextToken, Translating
 
 RECIPE, TOKENS, METRICS = "state/recipe.json", "state/tokens.npy", "metrics.jsonl"
 MODELS: dict[type, Callable[[Any], Any]] = {
@@ -237,7 +237,7 @@ def _prepare_pairs(plan: Plan, progress: Report | None) -> Prepared:
         read_pairs(plan.sources[0]) if plan.sources else date_pairs(),
         _choice(plan.recipe),
         plan.directory / TOKENS,
-        longest=model.context,
+        longest=model.context_length,
         validation=plan.recipe.text.validation,
     )
     return Prepared(
@@ -245,7 +245,7 @@ def _prepare_pairs(plan: Plan, progress: Report | None) -> Prepared:
     )
 
 
-def task_of(prepared: Prepared) -> Continuing | Filling | Translating:
+def task_of(prepared: Prepared) -> NextToken | MaskedWords | Translating:
     """What a model of this configuration is trained on.
 
     Raises:
@@ -254,11 +254,11 @@ def task_of(prepared: Prepared) -> Continuing | Filling | Translating:
     """
     tokenizer, tokens, config = prepared
     if isinstance(tokens, PairFile):
-        return Translating(tokens.train, tokens.validation, config.context, tokens.begin)
+        return Translating(tokens.train, tokens.validation, config.context_length, tokens.begin)
     split = tokens.train, tokens.validation
     if isinstance(config, BertConfig):
-        return Filling(*split, config.context, tokenizer.special, config.vocabulary)
-    return Continuing(*split, config.context)
+        return MaskedWords(*split, config.context_length, tokenizer.special, config.vocabulary)
+    return NextToken(*split, config.context_length)
 
 
 def open_training(plan: Plan, prepared: Prepared) -> Training:

@@ -74,7 +74,7 @@ class TrainSettings(Configuration):
     )
 
 
-KINDS = {"GPT": GPTConfig, "BERT": BertConfig, "encoder–decoder": Seq2SeqConfig}
+CONFIGURATIONS = {"GPT": GPTConfig, "BERT": BertConfig, "encoder–decoder": Seq2SeqConfig}
 
 
 class Recipe(NamedTuple):
@@ -90,8 +90,8 @@ class Recipe(NamedTuple):
 
     @property
     def kind(self) -> str:
-        """What kind of model it is, a key of `KINDS`."""
-        return next(kind for kind, model in KINDS.items() if type(self.model) is model)
+        """What kind of model it is, a key of `CONFIGURATIONS`."""
+        return next(kind for kind, model in CONFIGURATIONS.items() if type(self.model) is model)
 
     @property
     def on_pairs(self) -> bool:
@@ -134,7 +134,7 @@ PRESETS = {
         TextSettings(tokenizer="cl100k_base"),
         GPTConfig(
             vocabulary=1,
-            context=16,
+            context_length=16,
             width=64,
             layers=8,
             heads=4,
@@ -165,7 +165,7 @@ PRESETS = {
         TextSettings(tokenizer="gpt2", compact=False),
         GPTConfig(
             vocabulary=1,
-            context=1024,
+            context_length=1024,
             width=768,
             layers=12,
             heads=12,
@@ -189,7 +189,7 @@ PRESETS = {
     # A small BERT for one's own text; what it has is what masked words train
     "bert": Recipe(
         TextSettings(tokenizer="wordpiece", vocabulary=2048),
-        BertConfig(vocabulary=1, context=64, width=128, layers=4, heads=4, pooler=False),
+        BertConfig(vocabulary=1, context_length=64, width=128, layers=4, heads=4, pooler=False),
         TrainSettings(
             steps=2000,
             batch=32,
@@ -237,7 +237,7 @@ PRESETS = {
     # The embedded example: dates in many written forms to ISO 8601, a character a token
     "dates": Recipe(
         TextSettings(tokenizer="characters", validation=0.01),
-        Seq2SeqConfig(vocabulary=3, context=40, width=64, heads=4, dropout=0.0),
+        Seq2SeqConfig(vocabulary=3, context_length=40, width=64, heads=4, dropout=0.0),
         TrainSettings(
             steps=1000,
             batch=64,
@@ -253,7 +253,9 @@ PRESETS = {
     # The base model of Vaswani et al. 2017: sections 3 and 5, and table 3
     "transformer-base": Recipe(
         TextSettings(vocabulary=37_000),
-        Seq2SeqConfig(vocabulary=3, context=256, width=512, layers=6, heads=8, norm_order="post"),
+        Seq2SeqConfig(
+            vocabulary=3, context_length=256, width=512, layers=6, heads=8, norm_order="post"
+        ),
         TrainSettings(
             steps=100_000,
             batch=64,

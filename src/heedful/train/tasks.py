@@ -27,7 +27,7 @@ class Task(Protocol):
 
     train: Any
     validation: Any
-    context: int
+    context_length: int
 
     def draw(self, batch: int, key: tuple[int, ...]) -> Any:
         """A batch of `batch` sequences of the training split; the same for the same key."""
@@ -49,28 +49,28 @@ class Windows(NamedTuple):
     targets: Tensor
 
 
-class Continuing:
+class NextToken:
     """The next token of a text.
 
     Args:
         train, validation: ids (T,), memory maps.
-        context: N, tokens of a window.
+        context_length: N, tokens of a window.
 
     Raises:
         TextError: fewer tokens than one window.
     """
 
-    def __init__(self, train: np.ndarray, validation: np.ndarray, context: int) -> None:
-        check_length(train, validation, context)
-        self.train, self.validation, self.context = train, validation, context
+    def __init__(self, train: np.ndarray, validation: np.ndarray, context_length: int) -> None:
+        check_length(train, validation, context_length)
+        self.train, self.validation, self.context_length = train, validation, context_length
 
     def draw(self, batch: int, key: tuple[int, ...]) -> Windows:
         """Random windows."""
-        return Windows(*draw(self.train, self.context, batch, key))
+        return Windows(*draw(self.train, self.context_length, batch, key))
 
     def every(self, data: np.ndarray, batch: int) -> Iterator[Windows]:
         """Windows that do not overlap, so the first tokens of each have little to go by."""
-        return (Windows(*ids) for ids in every_window(data, self.context, batch))
+        return (Windows(*ids) for ids in every_window(data, self.context_length, batch))
 
     def targets(self, batch: Windows) -> int:
         """All of a window's tokens."""
@@ -99,14 +99,14 @@ class Translating:
 
     Args:
         train, validation: pairs of ids, each side closed by the end.
-        context: the most tokens of a side.
+        context_length: the most tokens of a side.
         begin: the id from which a target starts.
 
     Raises:
         TextError: no pair to train on.
     """
 
-    def __init__(self, train: Pairs, validation: Pairs, context: int, begin: int) -> None:
+    def __init__(self, train: Pairs, validation: Pairs, context_length: int, begin: int) -> None:
         if not len(train):
             raise TextError(
                 "no pair to train on",
@@ -114,7 +114,12 @@ class Translating:
                 cause="a file that is too short",
                 remedy="give more pairs, or --validation 0",
             )
-        self.train, self.validation, self.context, self.begin = train, validation, context, begin
+        self.train, self.validation, self.context_length, self.begin = (
+            train,
+            validation,
+            context_length,
+            begin,
+        )
 
     def draw(self, batch: int, key: tuple[int, ...]) -> PaddedPairs:
         """Random pairs."""
@@ -165,15 +170,15 @@ def padded(rows: list[np.ndarray]) -> tuple[Tensor, Tensor]:
     return ids, keep
 
 
-def check_length(train: np.ndarray, validation: np.ndarray, context: int) -> None:
+def check_length(train: np.ndarray, validation: np.ndarray, context_length: int) -> None:
     """Refuse a text that has not one window to train on, or one pair to validate on."""
-    if len(train) <= context:
+    if len(train) <= context_length:
         raise TextError(
             f"{len(train):,} tokens to train on",
-            expected=f"more than one context of {context:,}",
+            expected=f"more than one context of {context_length:,}",
             cause="a text that is too short",
             remedy="give more text"
-            + (f", or --context {len(train) // 4}" if len(train) >= 4 else ""),
+            + (f", or --context-length {len(train) // 4}" if len(train) >= 4 else ""),
         )
     if len(validation) == 1:
         raise TextError(

@@ -32,7 +32,7 @@ LEGIBLE = 5.5  # points: numbers smaller than this are left out
 
 
 @dataclass(frozen=True)
-class Layout:
+class GridLayout:
     """Where things go in a grid of maps, all of one shape."""
 
     rows: int
@@ -45,7 +45,9 @@ class Layout:
     angle: int  # of the labels of keys, in degrees
 
 
-def plan(count: int, shape: tuple[int, int], queries: Sequence[str], keys: Sequence[str]) -> Layout:
+def plan(
+    count: int, shape: tuple[int, int], queries: Sequence[str], keys: Sequence[str]
+) -> GridLayout:
     """Sizes for `count` maps of `shape` (N, M) with these labels.
 
     >>> layout = plan(4, (6, 6), ["the"] * 6, ["the"] * 6)
@@ -60,7 +62,7 @@ def plan(count: int, shape: tuple[int, int], queries: Sequence[str], keys: Seque
 
 def _plan(
     count: int, cols: int, shape: tuple[int, int], queries: Sequence[str], keys: Sequence[str]
-) -> Layout:
+) -> GridLayout:
     rows = math.ceil(count / cols)
     size = 9.0 if cols <= 2 else 8.0
     left = max(map(columns, queries)) * LETTER * size / 72 + 0.45
@@ -74,7 +76,7 @@ def _plan(
     bottom = size * max(letters * math.sin(math.radians(angle)), 1) / 72 + 0.45
     if count % cols:  # the columns that end a row earlier carry their own labels
         bottom *= 2
-    return Layout(
+    return GridLayout(
         rows=rows,
         cols=cols,
         width=width,
@@ -189,7 +191,7 @@ def _columns(count: int, shape: tuple[int, int]) -> int:
 
 
 def _map(
-    ax: Axes, values: np.ma.MaskedArray, layout: Layout, colours: Colormap, norm: Normalize
+    ax: Axes, values: np.ma.MaskedArray, layout: GridLayout, colours: Colormap, norm: Normalize
 ) -> AxesImage:
     image = ax.imshow(values, cmap=colours, norm=norm, aspect="auto")
     ax.set_box_aspect(layout.height / layout.width)
@@ -202,7 +204,7 @@ def _map(
     return image
 
 
-def _numbers(ax: Axes, image: AxesImage, values: np.ma.MaskedArray, layout: Layout) -> None:
+def _numbers(ax: Axes, image: AxesImage, values: np.ma.MaskedArray, layout: GridLayout) -> None:
     cell = min(layout.width / values.shape[1], layout.height / values.shape[0]) * 72
     size = min(9.0, cell * 0.3)
     if size < LEGIBLE:
@@ -229,7 +231,7 @@ def _readable(background: np.ndarray) -> str:
 
 
 def _tokens(
-    ax: Axes, queries: Sequence[str] | None, keys: Sequence[str] | None, layout: Layout
+    ax: Axes, queries: Sequence[str] | None, keys: Sequence[str] | None, layout: GridLayout
 ) -> None:
     for axis, texts, step in zip((ax.yaxis, ax.xaxis), (queries, keys), layout.steps, strict=True):
         axis.set_tick_params(which="both", length=0, pad=4, labelsize=layout.size, labelcolor=INK)

@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from heedful.errors import RunError
-from heedful.ops.masks import Causal, Mask, Padding, Runs, Window
+from heedful.ops.masks import Causal, KeyRanges, Mask, Padding, Window
 from heedful.recorder.observed import Real
 
 LENGTHS = ("cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k")  # all, or none
@@ -59,7 +59,7 @@ def mask_of(given: dict[str, Any], causal: bool) -> Mask | None:
                 f"queries and {M} keys",
                 expected="each text whole, in one sequence",
             )
-        parts.append(Runs.from_lengths(lengths))
+        parts.append(KeyRanges.from_lengths(lengths))
     window = given.get("sliding_window")
     if window is not None and window < M:
         parts.append(Window(int(window), end - N))

@@ -6,26 +6,26 @@ from contextlib import AbstractContextManager
 
 from torch import Tensor
 
-from heedful.ops import fused
+from heedful.ops import sdpa
 from heedful.ops.arguments import Arguments
-from heedful.ops.fused import four_axes
 from heedful.ops.masks import Mask
-from heedful.recorder.observed import See, Seen
+from heedful.ops.sdpa import four_axes
+from heedful.recorder.observed import Observed, Tell
 
 DOOR = "heedful"
 THREE = "whether the axes before queries and widths are of texts or of heads"
 
 
-def watch(see: See) -> AbstractContextManager[None]:
+def watch(see: Tell) -> AbstractContextManager[None]:
     """Tell of every call of `heedful.attention` in this thread."""
 
     def listen(arguments: Arguments, context: Tensor) -> None:
         see(translated, arguments, context)
 
-    return fused.listening(listen)
+    return sdpa.listening(listen)
 
 
-def translated(arguments: Arguments, context: Tensor) -> Seen:
+def translated(arguments: Arguments, context: Tensor) -> Observed:
     """The arguments of a call as a door tells them, with four axes."""
     lead, shape = arguments.shape[:-2], arguments.shape
     query, key, value, output = (four_axes(tensor, lead) for tensor in (*arguments[:3], context))
@@ -33,7 +33,7 @@ def translated(arguments: Arguments, context: Tensor) -> Seen:
     if isinstance(mask, Mask) and len(shape) != 4 and mask.device is not None:  # axes of its own
         mask = four_axes(mask.crop(shape, device=query.device), lead)
     bias = None if arguments.bias is None else four_axes(arguments.bias, lead)
-    return Seen(
+    return Observed(
         query,
         key,
         value,

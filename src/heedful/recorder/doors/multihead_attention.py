@@ -9,9 +9,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from heedful.recorder.observed import Real, Seen
+from heedful.recorder.observed import Observed, Real
 from heedful.recorder.running import Frame
-from heedful.recorder.sequences.told_axes import Told
+from heedful.recorder.sequences.told_axes import TokenAxes
 
 DOOR = "nn.MultiheadAttention"
 SIGNATURE = inspect.signature(nn.MultiheadAttention.forward)
@@ -23,21 +23,21 @@ def is_one(module: nn.Module) -> bool:
     return isinstance(module, nn.MultiheadAttention) and forward is nn.MultiheadAttention.forward
 
 
-def told(frame: Frame, axes: int) -> Told | None:
+def told(frame: Frame, axes: int) -> TokenAxes | None:
     """What the module that runs knows of scores of so many axes: texts before heads."""
     query = _given(frame)["query"]
     if axes not in (3, 4) or query.is_nested or query.ndim not in (2, 3):
         return None
     texts = 1 if query.ndim == 2 else query.shape[0 if frame.module.batch_first else 1]
     letters = [["b"], ["h"], ["n"], ["d"]] if axes == 4 else [["b", "h"], ["n"], ["d"]]
-    return Told("as nn.MultiheadAttention has them", letters, texts, {})
+    return TokenAxes("as nn.MultiheadAttention has them", letters, texts, {})
 
 
 def _given(frame: Frame) -> dict[str, Any]:
     return SIGNATURE.bind(frame.module, *frame.arguments, **frame.keywords).arguments
 
 
-def named(seen: Seen, frame: Frame) -> Seen:
+def named(seen: Observed, frame: Frame) -> Observed:
     """The same call, with what the module that runs knows of it."""
     given = _given(frame)
     seen.inferred = {}

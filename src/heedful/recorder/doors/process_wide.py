@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 
 
-class Shared:
+class ProcessWide:
     """Enters what `make` makes while anybody is inside.
 
     >>> from contextlib import nullcontext
-    >>> inside = Shared(nullcontext)
+    >>> inside = ProcessWide(nullcontext)
     >>> with inside.entered(), inside.entered():
     ...     inside.number
     2

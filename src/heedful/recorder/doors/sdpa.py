@@ -12,7 +12,7 @@ from heedful.recorder.doors.softmax_matmul import shared_heads
 from heedful.recorder.following.alignment import Order, aligned
 from heedful.recorder.following.scores import Product, product_of
 from heedful.recorder.following.strides import Axis, Part, Parts
-from heedful.recorder.observed import Seen
+from heedful.recorder.observed import Observed
 from heedful.recorder.sequences.owners import Sides
 from heedful.recorder.sequences.owning import Owning
 
@@ -28,7 +28,7 @@ def fused(
     is_causal: bool,
     scale: float,
     owning: Owning,
-) -> Seen:
+) -> Observed:
     """A call as all doors tell it, of (…, …, N, d)."""
     group = query.shape[1] // key.shape[1]
     if group > 1:  # which the kernel takes for heads that share a key
@@ -57,7 +57,7 @@ def _outer(parts: Parts, group: int) -> Parts | None:
 def _arranged(
     product: Product, query: Tensor, key: Tensor, value: Tensor, output: Tensor,
     mask: Tensor | None, scale: float, owning: Owning, group: int,
-) -> Seen:  # fmt: skip
+) -> Observed:  # fmt: skip
     order = Order([product.axes])
 
     def sides() -> Sides:
@@ -75,7 +75,7 @@ def _arranged(
     key, value = (aligned(one, answering, order, of_keys) for one in (key, value))
     if group > 1:
         key, value = shared_heads(key, value, math.prod(atom.size for atom in groups.heads), True)
-    return Seen(
+    return Observed(
         aligned(query, asking, order, of_queries),
         key,
         value,

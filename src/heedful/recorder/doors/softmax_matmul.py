@@ -16,7 +16,7 @@ from heedful.recorder.doors import uniform_rows
 from heedful.recorder.following.alignment import Order, aligned
 from heedful.recorder.following.scores import FAINT, Meeting, Product, Scores
 from heedful.recorder.following.strides import Parts, are_of_one, length
-from heedful.recorder.observed import Seen, of_weights
+from heedful.recorder.observed import Observed, of_weights
 from heedful.recorder.sequences.owners import Groups, Sides
 from heedful.recorder.sequences.owning import Owning
 
@@ -24,7 +24,7 @@ SINK = "that the column beside the keys is of no key: it is no parameter of the 
 DOOR, ALONE = "softmax and a product", "softmax and a product (weights alone)"
 
 
-def observed(meeting: Meeting, owning: Owning) -> Seen:
+def observed(meeting: Meeting, owning: Owning) -> Observed:
     """A call as all doors tell it.
 
     Raises:
@@ -58,7 +58,7 @@ def _without_column(meeting: Meeting, over: Parts, keys: Parts) -> Meeting:
 
 def _by_causes(
     meeting: Meeting, order: Order, keys: Parts, axes: list[Parts], owning: Owning
-) -> Seen | None:
+) -> Observed | None:
     """None where the scores are no product of two tensors, or something else was done to them."""
     role, scores = meeting.role, meeting.role.scores
     product = scores.product
@@ -93,7 +93,7 @@ def _by_causes(
     seen = _seen(of_query, of_key, groups, order, meeting)
     if changed.factor is not None:
         seen.query = seen.query * changed.factor
-    seen.scale, seen.cap = changed.scale, changed.cap
+    seen.scale, seen.softcap = changed.scale, changed.softcap
     seen.mask, seen.bias = changed.mask, changed.bias
     seen.source = changed.source
     if changed.is_finite:
@@ -105,7 +105,7 @@ def _by_causes(
     return seen
 
 
-def _make_even(seen: Seen) -> None:
+def _make_even(seen: Observed) -> None:
     """Rows from which all keys are hidden by a number, as the model weighs them."""
     before: Any = seen.mask
     if before.dtype == torch.bool:
@@ -130,7 +130,7 @@ def _check_whole(meeting: Meeting, product: Product, order: Order) -> None:
         raise TypeError("queries, keys or a mask that were changed in place before their values")
 
 
-def _seen(query: Tensor, key: Tensor, groups: Groups, order: Order, meeting: Meeting) -> Seen:
+def _seen(query: Tensor, key: Tensor, groups: Groups, order: Order, meeting: Meeting) -> Observed:
     sequences, heads, _, keys = groups.all
     value = aligned(
         meeting.value, meeting.value_axes, order, [sequences, heads, groups.queries, keys]
@@ -143,7 +143,7 @@ def _seen(query: Tensor, key: Tensor, groups: Groups, order: Order, meeting: Mee
     S, H = output.shape[:2]
     key, value = key.expand(S, -1, -1, -1), value[:, :, 0].expand(S, -1, -1, -1)
     key, value = shared_heads(key, value, H, _may_repeat(meeting, groups))
-    return Seen(
+    return Observed(
         query.expand(S, H, -1, -1), key, value, output, 1.0, door=DOOR, inferred=groups.inferred,
         batch=groups.batch,
         follows=groups.follows,
@@ -175,8 +175,8 @@ def _is_repeated(groups: Tensor) -> bool:
     """Whether heads of a group (B, G, r, M, d) are one; a look at one place tells most apart."""
     if groups.stride(2) == 0:
         return True
-    glimpse = groups[:1, :, :, :1]
-    if not bool((glimpse == glimpse[:, :, :1]).all()):
+    first_keys = groups[:1, :, :, :1]
+    if not bool((first_keys == first_keys[:, :, :1]).all()):
         return False
     return bool((groups == groups[:, :, :1]).all())
 
@@ -186,7 +186,7 @@ class _Changed(NamedTuple):
 
     scale: float
     factor: Tensor | None
-    cap: float | None
+    softcap: float | None
     mask: Any
     bias: Tensor | None
     source: Tensor | None
@@ -195,7 +195,7 @@ class _Changed(NamedTuple):
 
 def _changed(scores: Scores, order: Order, groups: Groups) -> _Changed | None:
     """None where there is no place for it in `Causes`."""
-    scale, factor, cap = 1.0, None, None
+    scale, factor, softcap = 1.0, None, None
     is_finite = False
     mask: Tensor | None = None
     bias: Tensor | None = None
@@ -218,15 +218,18 @@ def _changed(scores: Scores, order: Order, groups: Groups) -> _Changed | None:
             if bias is not None:
                 bias, tables = bias * value, []
             if not isinstance(value, Tensor):
-                scale, cap = (scale, cap * value) if cap and bias is None else (scale * value, cap)
-            elif value.shape[-1] == 1 and cap is None:
+                if softcap and bias is None:
+                    softcap *= value
+                else:
+                    scale *= value
+            elif value.shape[-1] == 1 and softcap is None:
                 factor = value if factor is None else factor * value
             else:
                 return None
-        elif kind == "cap":
-            if bias is not None or mask is not None or cap is not None:
+        elif kind == "softcap":
+            if bias is not None or mask is not None or softcap is not None:
                 return None
-            cap = 1.0
+            softcap = 1.0
         elif kind == "add":
             if is_of_rows and (is_after or scores.sink is None):
                 continue  # the same for all keys, which a softmax does not see
@@ -245,7 +248,7 @@ def _changed(scores: Scores, order: Order, groups: Groups) -> _Changed | None:
     if mask is None:
         mask, bias, is_finite = bias, None, bias is not None
     source = tables[0].source if len(tables) == 1 else None
-    return _Changed(scale * (cap or 1.0), factor, cap, mask, bias, source, is_finite)
+    return _Changed(scale * (softcap or 1.0), factor, softcap, mask, bias, source, is_finite)
 
 
 def _sinks(scores: Scores, order: Order, groups: Groups) -> Tensor | None:
@@ -258,7 +261,9 @@ def _sinks(scores: Scores, order: Order, groups: Groups) -> Tensor | None:
     return column.expand(S, H, N)
 
 
-def _alone(meeting: Meeting, order: Order, keys: Parts, axes: list[Parts], owning: Owning) -> Seen:
+def _alone(
+    meeting: Meeting, order: Order, keys: Parts, axes: list[Parts], owning: Owning
+) -> Observed:
     """The weights themselves, as they met their values."""
     role = meeting.role
     if not keys:

@@ -17,12 +17,12 @@ from torch.nn.attention.bias import CausalBias
 from torch.utils._python_dispatch import _disable_current_modes
 
 from heedful.recorder.doors import multihead_attention, sdpa, softmax_matmul
-from heedful.recorder.doors.process_wide import Shared
+from heedful.recorder.doors.process_wide import ProcessWide
 from heedful.recorder.following.axis_rules import is_tensor
 from heedful.recorder.following.operations import Operations
-from heedful.recorder.following.roles import Told
+from heedful.recorder.following.roles import Listeners
 from heedful.recorder.following.scores import Meeting, Product, Weights
-from heedful.recorder.observed import Real, See, Seen
+from heedful.recorder.observed import Observed, Real, Tell
 from heedful.recorder.sequences.owning import Owning
 
 KERNELS = (
@@ -56,7 +56,7 @@ class Pass(NamedTuple):
 
 
 @contextmanager
-def watch(model: nn.Module, see: See, told: Pass) -> Iterator[None]:
+def watch(model: nn.Module, see: Tell, told: Pass) -> Iterator[None]:
     """Tell of attention in what torch runs.
 
     Args:
@@ -91,11 +91,11 @@ def _making_biases() -> Iterator[None]:
             CausalBias.__new__ = before  # type: ignore[method-assign]
 
 
-_biases = Shared(_making_biases)
+_biases = ProcessWide(_making_biases)
 
 
 class _Door:
-    def __init__(self, model: nn.Module, see: See, told: Pass) -> None:
+    def __init__(self, model: nn.Module, see: Tell, told: Pass) -> None:
         self.see, self.told = see, told
         fixed = (*model.parameters(), *model.buffers())
         parameters = {one.untyped_storage()._cdata for one in fixed if is_tensor(one)}
@@ -109,7 +109,7 @@ class _Door:
                 "_transformer_encoder_layer_fwd": lambda made, given: see(layer, made, given),
                 "_native_multi_head_attention": lambda made, given: see(native, made, given),
             },
-            Told(self._met, told.unmet, told.chained),
+            Listeners(self._met, told.unmet, told.chained),
             told.missed,
             parameters,
         )
@@ -142,7 +142,9 @@ class _Door:
         self.see(kernel, self.operations, made[0], given, self.told.owning())
 
 
-def kernel(operations: Operations, output: Tensor, given: dict[str, Any], owning: Owning) -> Seen:
+def kernel(
+    operations: Operations, output: Tensor, given: dict[str, Any], owning: Owning
+) -> Observed:
     """A call of one of SDPA's kernels."""
     query, key, value = given["query"], given["key"], given["value"]
     scale = given.get("scale")
@@ -168,7 +170,7 @@ class FlexMask(NamedTuple):
     mask_mod: Callable
 
 
-def flexed(made: tuple, given: dict[str, Any]) -> Seen:
+def flexed(made: tuple, given: dict[str, Any]) -> Observed:
     """A call of flex attention, which has changed no score but by its mask.
 
     Raises:
@@ -178,10 +180,10 @@ def flexed(made: tuple, given: dict[str, Any]) -> Seen:
         raise TypeError("flex attention with a score_mod, whose weights are of another form")
     mask = FlexMask(given["block_mask"][-1])
     query, key, value = (given[name] for name in ("query", "key", "value"))
-    return Seen(query, key, value, made[0], given["scale"], mask=mask, door="flex_attention")
+    return Observed(query, key, value, made[0], given["scale"], mask=mask, door="flex_attention")
 
 
-def native(made: tuple, given: dict[str, Any]) -> Seen:
+def native(made: tuple, given: dict[str, Any]) -> Observed:
     """A call of nn.MultiheadAttention's own kernel, whose output is projected already."""
     query = given["query"]
     seen = _projected(_padded(query), given, given["num_head"])
@@ -192,7 +194,7 @@ def native(made: tuple, given: dict[str, Any]) -> Seen:
     return seen
 
 
-def layer(made: Tensor, given: dict[str, Any]) -> Seen:
+def layer(made: Tensor, given: dict[str, Any]) -> Observed:
     """A call of nn.TransformerEncoderLayer's own kernel, which computes the whole layer."""
     source, eps, is_first = _padded(given["src"]), given["eps"], given["norm_first"]
 
@@ -215,7 +217,7 @@ def layer(made: Tensor, given: dict[str, Any]) -> Seen:
     return seen
 
 
-def _without_padding(seen: Seen, source: Tensor) -> Seen:
+def _without_padding(seen: Observed, source: Tensor) -> Observed:
     """Texts of unequal lengths, as a nested tensor has them."""
     lengths = torch.tensor([len(one) for one in source.unbind()])
     keep = torch.arange(seen.shape[-1]) < lengths[:, None]
@@ -227,7 +229,7 @@ def _padded(tensor: Tensor) -> Tensor:
     return tensor.to_padded_tensor(0.0) if tensor.is_nested else tensor
 
 
-def _projected(x: Tensor, given: dict[str, Any], heads: int) -> Seen:
+def _projected(x: Tensor, given: dict[str, Any], heads: int) -> Observed:
     """Queries, keys and values of tokens (B, N, D), as these kernels make them."""
     made = F.linear(x, given["qkv_weight"], given["qkv_bias"]).unflatten(-1, (3, heads, -1))
     query, key, value = (one.transpose(1, 2) for one in made.unbind(2))
@@ -238,4 +240,4 @@ def _projected(x: Tensor, given: dict[str, Any], heads: int) -> Seen:
             hidden = hidden.view(B, 1, 1, N)
         mask = ~hidden
     scale = query.shape[-1] ** -0.5
-    return Seen(query, key, value, None, scale, mask=mask, door=multihead_attention.DOOR)
+    return Observed(query, key, value, None, scale, mask=mask, door=multihead_attention.DOOR)

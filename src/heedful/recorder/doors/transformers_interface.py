@@ -17,8 +17,8 @@ from torch import Tensor, nn
 from heedful.errors import HeedfulError
 from heedful.ops.masks import Causal
 from heedful.recorder.doors import flash_attention
-from heedful.recorder.doors.process_wide import Shared
-from heedful.recorder.observed import See, Seen
+from heedful.recorder.doors.process_wide import ProcessWide
+from heedful.recorder.observed import Observed, Tell
 
 # A context in which what runs is one call, which one door sees; it says whether it is wanted
 Claim: TypeAlias = Callable[[], AbstractContextManager[bool]]
@@ -30,7 +30,7 @@ def is_loaded() -> bool:
 
 
 @contextmanager
-def watch(see: See, claim: Claim) -> Iterator[None]:
+def watch(see: Tell, claim: Claim) -> Iterator[None]:
     """Tell of every call of attention by a model of transformers, where `claim()` says so."""
     if _interface() is None:  # what runs is none of its models, or `check` would have refused it
         yield
@@ -44,7 +44,7 @@ def watch(see: See, claim: Claim) -> Iterator[None]:
             _listeners.remove(listener)
 
 
-_listeners: list[tuple[See, Claim]] = []  # of all threads; each says whether it is meant
+_listeners: list[tuple[Tell, Claim]] = []  # of all threads; each says whether it is meant
 
 
 @contextmanager
@@ -72,7 +72,7 @@ def _patch() -> Iterator[None]:
         interface.get_interface = original
 
 
-_patched = Shared(_patch)
+_patched = ProcessWide(_patch)
 
 
 def check(model: nn.Module) -> None:
@@ -100,7 +100,7 @@ def _interface() -> Any:
 
 def translated(
     implementation: str, module: nn.Module, tensors: tuple, keywords: dict, output: Tensor
-) -> Seen:
+) -> Observed:
     """A call as all doors tell it."""
     names = ("query", "key", "value", "attention_mask", "dropout", "scaling")
     given = dict(zip(names, tensors, strict=False)) | keywords
@@ -111,7 +111,7 @@ def translated(
         mask, real = flash_attention.mask_of(given, causal), flash_attention.real_of(given, cross)
     elif mask is None and causal and implementation != "eager" and query.shape[2] > 1:
         mask = Causal(0)  # torch aligns its own to the top left; eager applies what it is given
-    return Seen(
+    return Observed(
         query,
         given["key"],
         given["value"],
@@ -119,7 +119,7 @@ def translated(
         query.shape[-1] ** -0.5 if scale is None else float(scale),
         mask=mask,
         bias=given.get("position_bias"),
-        cap=given.get("softcap"),
+        softcap=given.get("softcap"),
         sinks=_sinks(given),
         dropout=given.get("dropout") or 0.0,
         door=f"transformers, {implementation}",

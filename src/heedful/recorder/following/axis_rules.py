@@ -259,7 +259,7 @@ OTHERS: dict[str, Rule] = {
 }
 
 
-def told_of(name: str, given_by_name: dict[str, Any]) -> dict[str, Any]:
+def arguments_of_rule(name: str, given_by_name: dict[str, Any]) -> dict[str, Any]:
     """What a rule needs beside the axes of the operands.
 
     Args:
@@ -297,7 +297,7 @@ def steps_between(pieces: Sequence[Tensor], view: View) -> Parts | None:
 
 def is_tensor(value: Any) -> bool:
     """Whether it is a dense tensor with strides, of which all of this can be said."""
-    return type(value) in KINDS and value.layout == torch.strided and not value.is_nested
+    return type(value) in DENSE and value.layout == torch.strided and not value.is_nested
 
 
-KINDS = (Tensor, torch.nn.Parameter)
+DENSE = (Tensor, torch.nn.Parameter)

@@ -15,7 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from heedful.errors import HeedfulError
 from heedful.recorder.following import axis_rules, score_changes
-from heedful.recorder.following.roles import SOFTMAXES, Done, Roles, Told
+from heedful.recorder.following.roles import SOFTMAXES, Done, Listeners, Roles
 from heedful.recorder.following.storages import COMPOSITE, Kind, Traced, kind_of
 from heedful.recorder.following.strides import View, place
 from heedful.recorder.own_work import computing
@@ -41,7 +41,7 @@ class Operations(TorchDispatchMode):
         self,
         here: Callable[[], bool],
         fused: dict[str, Fused],
-        told: Told,
+        told: Listeners,
         missed: Callable[[str], None],
         parameters: set[int],
     ) -> None:

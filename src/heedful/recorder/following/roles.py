@@ -32,7 +32,7 @@ class Weighing(NamedTuple):
     mine: set[Axis]
 
 
-class Told(NamedTuple):
+class Listeners(NamedTuple):
     """Whom the roles tell.
 
     met: of weights that met values.
@@ -67,7 +67,7 @@ class Roles:
         told: who is told.
     """
 
-    def __init__(self, traced: Traced, told: Told) -> None:
+    def __init__(self, traced: Traced, told: Listeners) -> None:
         self.traced, self.told = traced, told
 
     def in_place(self, done: Done) -> None:
@@ -216,7 +216,7 @@ class Roles:
         """Each value times its weight, added up: over the keys, it is a product."""
         if done.kind.name != "sum" or role.axes != axes:
             return
-        [gone, *more] = axis_rules.told_of("sum", done.by_name)["dims"]
+        [gone, *more] = axis_rules.arguments_of_rule("sum", done.by_name)["dims"]
         if more or not are_of_one(axes[gone], role.weights.over):
             return
 

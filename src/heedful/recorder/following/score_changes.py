@@ -88,7 +88,7 @@ def _changed(role: Scores, step: Operation) -> Scores | Weights | None:
         hidden = _hidden(step)
         return None if hidden is None else role.then(*hidden)
     if name == "tanh":
-        return role.then("cap", 1.0, step.axes)
+        return role.then("softcap", 1.0, step.axes)
     if name == "exp":
         return replace(role, is_raised=True)
     return None

@@ -102,7 +102,7 @@ def _flag(*parts: Part | None) -> bool | None:
 
 class Change(NamedTuple):
     """What was done to scores: "scale", "add", "hide" (True = hidden), "fill" (hidden by
-    a number that is finite), "keep" (0 hides), "cap".
+    a number that is finite), "keep" (0 hides), "softcap".
 
     value: a number, or a tensor that broadcasts to the scores as they were viewed then.
     axes: the parts of that view.

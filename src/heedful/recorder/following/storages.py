@@ -185,7 +185,7 @@ class Traced:
             own = (first.storage.is_parameter, first.storage.is_made)
             if own == flags:
                 return first.storage  # whose axes stand as they did
-        told = axis_rules.told_of(kind.name, kind.named(arguments) | keywords)
+        told = axis_rules.arguments_of_rule(kind.name, kind.named(arguments) | keywords)
         pieces = told.pop("pieces", None)
         if pieces is not None:
             told["steps"] = axis_rules.steps_between(pieces, first)

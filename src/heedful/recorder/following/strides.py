@@ -162,14 +162,14 @@ def _read(items: list[tuple[Part, int]], size: int, stride: int) -> Parts | None
     return tuple(reversed(found))
 
 
-class Atom(NamedTuple):
+class CommonPart(NamedTuple):
     """What several axes of one size have in common: its size, and the part of each that it is."""
 
     size: int
     parts: tuple[Part | None, ...]
 
 
-def common(size: int, several: Sequence[Parts | None]) -> list[Atom]:
+def common(size: int, several: Sequence[Parts | None]) -> list[CommonPart]:
     """The coarsest parts of which all are made, outer first.
 
     >>> axis, other = Axis(6), Axis(6)
@@ -188,9 +188,9 @@ def common(size: int, several: Sequence[Parts | None]) -> list[Atom]:
             ends.add(end)
     chain = sorted(ends)
     if any(outer % inner for inner, outer in itertools.pairwise(chain)):
-        return [Atom(size, (None,) * len(several))]
+        return [CommonPart(size, (None,) * len(several))]
     atoms = [
-        Atom(outer // inner, tuple(_digits(parts, inner, outer) for parts in several))
+        CommonPart(outer // inner, tuple(_digits(parts, inner, outer) for parts in several))
         for inner, outer in itertools.pairwise(chain)
     ]
     return atoms[::-1]

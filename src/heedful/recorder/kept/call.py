@@ -11,12 +11,12 @@ from torch import Tensor
 from heedful.errors import ArgumentError, RunError
 from heedful.ops import statistics as of
 from heedful.ops.causes import Causes, weights
-from heedful.ops.heat import Heatmap
-from heedful.ops.tables import ALL, Index, indices
+from heedful.ops.heatmap import Heatmap
+from heedful.ops.score_tables import ALL, Index, indices
 from heedful.ops.top import Top, TopKeys
 from heedful.recorder.checks import is_whole, region, whole
 from heedful.recorder.kept.certificate import Check
-from heedful.recorder.kept.progress import Tell, Told
+from heedful.recorder.kept.progress import Progress, Tell
 from heedful.recorder.kept.proof import proof_of
 
 
@@ -25,8 +25,8 @@ class Call:
     """What a head of attention looked at, from what it was computed from; H heads, N × M.
 
     `name` is that of the module, `layer` the number of its block as the name has it (else None),
-    `index` that of the call, `forward` the number of the forward pass, `kind` "self", "causal" or
-    "cross", `ids` (M,) the tokens of the keys and `tokens` their text, where they are known.
+    `index` that of the call, `pass_index` the number of the forward pass, `kind` "self", "causal"
+    or "cross", `ids` (M,) the tokens of the keys and `tokens` their text, where they are known.
     `chosen` are the model's numbers of the heads where `record` was told which to keep. `proof`
     says how much of it is certain, and `why` what is not. Every statistic is defined in
     `heedful.ops.statistics`; with `head`, the model's number of one, it is that head's alone,
@@ -35,7 +35,7 @@ class Call:
 
     name: str
     layer: int | None
-    forward: int
+    pass_index: int
     kind: str
     causes: Causes
     check: Check
@@ -56,9 +56,8 @@ class Call:
         if self.chosen is not None:
             heads = f"head{'' if H == 1 else 's'} {_listed(self.chosen)}"
         proof = f"{self.proof} ({self.why})" if self.why else self.proof
-        return (
-            f"<Call {self.name!r}: {self.kind}, {heads}, {N} × {M}, pass {self.forward}, {proof}>"
-        )
+        size = f"{heads}, {N} × {M}"
+        return f"<Call {self.name!r}: {self.kind}, {size}, pass {self.pass_index}, {proof}>"
 
     @property
     def proof(self) -> str:
@@ -126,9 +125,9 @@ class Call:
         """Mean over queries of the weight on the first key."""
         return of.mean(self._gathered(head, of.Sink))
 
-    def dropped(self, head: int | None = None) -> Tensor:
+    def learned_sink(self, head: int | None = None) -> Tensor:
         """1 − Σₘ W of each query: what a learned sink takes."""
-        return self._gathered(head, of.Dropped)
+        return self._gathered(head, of.LearnedSink)
 
     def heatmap(
         self,
@@ -179,9 +178,9 @@ class Call:
                 "self": of.Diagonal(0),
                 "previous": of.Diagonal(1),
                 "sink": of.Sink(),
-                "dropped": of.Dropped(),
+                "learned_sink": of.LearnedSink(),
             }
-            told = [] if progress is None else [Told(progress)]
+            told = [] if progress is None else [Progress(progress)]
             *found, received = of.gather(self.checked(), *told, *rows.values(), of.Received())
             means = {name: of.mean(row) for name, row in zip(rows, found[len(told) :], strict=True)}
             self._kept["summary"] = {**means, "received": received}

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from heedful.ops.causes import Causes
 from heedful.recorder.kept.certificate import Check, certify
-from heedful.recorder.observed import Batch, Seen, of_sequence
+from heedful.recorder.observed import Batch, Observed, of_sequence
 from heedful.recorder.sequences.kind import kind_of
 from heedful.recorder.sequences.layout import Layout, row_of, take
 
@@ -36,7 +36,7 @@ class Capture:
 
     name: str
     layer: int | None
-    forward: int
+    pass_index: int
     kind: str
     door: str
     query: Tensor
@@ -46,7 +46,7 @@ class Capture:
     layouts: list[Layout]
     check: Check
     bias: Tensor | None = None
-    cap: float | None = None
+    softcap: float | None = None
     sinks: Tensor | None = None
     ids: Tensor | None = None
     heads: list[int] | None = None
@@ -73,7 +73,7 @@ class Capture:
             self.scale,
             mask,
             bias,
-            self.cap,
+            self.softcap,
             sinks,
         )
 
@@ -101,11 +101,11 @@ class Capture:
 
 
 def captured(
-    seen: Seen,
+    seen: Observed,
     *,
     name: str,
     layer: int | None,
-    forward: int,
+    pass_index: int,
     layouts: list[Layout],
     index: int = 0,
     heads: Collection[int] | None = None,
@@ -122,7 +122,7 @@ def captured(
     capture = Capture(
         name,
         layer,
-        forward,
+        pass_index,
         kind or kind_of(seen, name, layouts),
         seen.door,
         _copy(seen.query, dtype),
@@ -132,7 +132,7 @@ def captured(
         layouts,
         Check(0.0, 0.0, 0),
         None if seen.bias is None else seen.bias.detach(),
-        seen.cap,
+        seen.softcap,
         None if seen.sinks is None else seen.sinks.detach().clone(),
         ids,
         chosen,

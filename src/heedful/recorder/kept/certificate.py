@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from heedful.ops.causes import Causes, unrounded, whole_rows
-from heedful.ops.tables import ALL
-from heedful.recorder.observed import Seen
+from heedful.ops.score_tables import ALL
+from heedful.recorder.observed import Observed
 from heedful.recorder.sequences.layout import Layout, take
 
 SAMPLED = 8  # rows of each sequence on which a call is checked
@@ -61,7 +61,7 @@ class Check:
 
 @torch.no_grad()
 def certify(
-    causes: Iterable[Causes], layouts: Sequence[Layout], kept: torch.dtype, seen: Seen
+    causes: Iterable[Causes], layouts: Sequence[Layout], kept: torch.dtype, seen: Observed
 ) -> Check:
     """Compare rows recomputed from what is kept with the output that the model really used.
 
@@ -108,7 +108,7 @@ def tolerance_of(kind: torch.dtype, device: torch.device) -> float:
 
 
 def _compared(
-    causes: Causes, layout: Layout, seen: Seen, sequence: int, step: float
+    causes: Causes, layout: Layout, seen: Observed, sequence: int, step: float
 ) -> tuple[Tensor, int] | None:
     """How far off each head is on sampled rows that see something, and how many rows they are.
 

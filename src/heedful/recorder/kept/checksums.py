@@ -17,13 +17,13 @@ from torch import Tensor
 from heedful.errors import RunError
 
 
-def sum_of(tensor: Tensor) -> int:
+def checksum_of(tensor: Tensor) -> int:
     """CRC-32 of a tensor's bytes."""
     flat = tensor.detach().cpu().contiguous().reshape(-1)
     return zlib.crc32(flat.view(torch.uint8).numpy().data)
 
 
-class Sums:
+class Checksums:
     """What the tensors of a file were as they were written.
 
     Args:
@@ -42,7 +42,7 @@ class Sums:
             RunError: a tensor that is not what was written.
         """
         for name in names:
-            if name in self.left and sum_of(self.tensors[name]) != self.left[name]:
+            if name in self.left and checksum_of(self.tensors[name]) != self.left[name]:
                 raise RunError(
                     f"{self.path} is damaged: {name} is not what was written",
                     cause="a disk, or a copy of the file, that failed",

@@ -16,17 +16,21 @@ from torch import Tensor
 
 from heedful.errors import RunError
 from heedful.files import damaged, description, load_tensors, save_tensors
-from heedful.ops.masks import Causal, Combined, Mask, Packed, Runs, Window
+from heedful.ops.masks import Causal, Combined, KeyRanges, Mask, Packed, Window
 from heedful.recorder.checks import is_whole, texts_of
 from heedful.recorder.kept import file_validation
 from heedful.recorder.kept.capture import Capture
 from heedful.recorder.kept.certificate import Check
-from heedful.recorder.kept.checksums import Sums, sum_of
+from heedful.recorder.kept.checksums import Checksums, checksum_of
 from heedful.recorder.sequences.layout import Layout
 
 VERSION = 2  # 1 has nothing of owners
 TENSORS = ("query", "key", "value", "bias", "sinks", "ids")
-PLAIN = ("name", "layer", "forward", "kind", "door", "scale", "cap")
+# Fields of a call, by the words that the format has for them
+PLAIN = {
+    "name": "name", "layer": "layer", "forward": "pass_index", "kind": "kind", "door": "door",
+    "scale": "scale", "cap": "softcap",
+}  # fmt: skip
 PROOF = ("index", "inferred", "texts", "texts_dim")
 OLDER = {"owners": "texts and heads, of a recording by a version that did not follow them"}
 AGAIN = "record again"
@@ -43,7 +47,7 @@ def save(captures: list[Capture], path: Path, tokens: list[list[str]] | None) ->
     same = _shared(tensors)
     about = {"format": "recording", "version": VERSION, "calls": described, "tokens": tokens}
     once = {name: tensor for name, tensor in tensors.items() if name not in same}
-    sums = {name: sum_of(tensor) for name, tensor in once.items()}
+    sums = {name: checksum_of(tensor) for name, tensor in once.items()}
     save_tensors(path, once, {**about, "same": same, "sums": sums})
 
 
@@ -77,7 +81,7 @@ def load(path: Path) -> tuple[list[Capture], list[list[str]] | None]:
         )
     tensors, about = _opened(path)
     try:
-        sums, same = Sums(path, dict(tensors), about.get("sums", {})), about["same"]
+        sums, same = Checksums(path, dict(tensors), about.get("sums", {})), about["same"]
         tensors |= {name: tensors[first] for name, first in same.items()}
         captures = [_restore(one, str(i), tensors) for i, one in enumerate(about["calls"])]
         names: dict[str, list[str]] = {str(i): [] for i in range(len(captures))}
@@ -144,7 +148,8 @@ def _describe(capture: Capture, prefix: str, tensors: dict[str, Tensor]) -> dict
                 "mask": _mask_as_data(layout.mask, f"{place}.mask", tensors),
             }
         )
-    plain = {name: getattr(capture, name) for name in (*PLAIN, *PROOF)}
+    plain = {word: getattr(capture, name) for word, name in PLAIN.items()}
+    plain |= {name: getattr(capture, name) for name in PROOF}
     plain["against"] = {str(sequence): why for sequence, why in capture.against.items()}
     if capture.heads is not None:
         plain["heads"] = capture.heads
@@ -161,7 +166,8 @@ def _restore(described: dict[str, Any], prefix: str, tensors: dict[str, Tensor])
         )
         for one in described["layouts"]
     ]
-    plain = {name: described[name] for name in PLAIN} | {"heads": described.get("heads")}
+    plain = {name: described[word] for word, name in PLAIN.items()}
+    plain["heads"] = described.get("heads")
     if "inferred" in described:
         plain |= {name: described[name] for name in PROOF}
         plain["against"] = {int(at): str(why) for at, why in described["against"].items()}
@@ -198,7 +204,7 @@ def _mask_as_data(mask: Mask | None, name: str, tensors: dict[str, Tensor]) -> A
         return {"causal": mask.offset}
     if isinstance(mask, Window):
         return {"window": mask.size, "offset": mask.offset}
-    if isinstance(mask, Runs):
+    if isinstance(mask, KeyRanges):
         tensors[name] = torch.stack([mask.first, mask.end])
         return {"runs": name}
     packed = mask if isinstance(mask, Packed) else Packed.of(mask.table)  # type: ignore[attr-defined]
@@ -217,5 +223,5 @@ def _mask_from_data(data: Any, tensors: dict[str, Tensor]) -> Mask | None:
     if "window" in data:
         return Window(data["window"], data["offset"])
     if "runs" in data:
-        return Runs(*tensors[data["runs"]])
+        return KeyRanges(*tensors[data["runs"]])
     return Packed(tensors[data["bits"]], data["keys"])

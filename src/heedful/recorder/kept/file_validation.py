@@ -8,12 +8,12 @@ import torch
 from torch import Tensor
 
 from heedful.ops.masks import Combined, Mask, Packed
-from heedful.ops.tables import check_broadcast
+from heedful.ops.score_tables import check_broadcast
 from heedful.recorder.checks import is_whole
 from heedful.recorder.kept.capture import Capture
 from heedful.recorder.sequences.layout import Layout
 
-KINDS = ("self", "causal", "cross")
+CALL_KINDS = ("self", "causal", "cross")
 
 
 def check(capture: Capture) -> None:
@@ -26,16 +26,16 @@ def check(capture: Capture) -> None:
     query, key, value = capture.query, capture.key, capture.value
     _hold(isinstance(capture.name, str) and isinstance(capture.door, str), f"the name {of}")
     numbered = (capture.layer is None or is_whole(capture.layer), is_whole(capture.index))
-    _hold(all(numbered) and is_whole(capture.forward), f"the layer, number or pass {of}")
+    _hold(all(numbered) and is_whole(capture.pass_index), f"the layer, number or pass {of}")
     inferred = capture.inferred
     told = isinstance(inferred, dict) and all(isinstance(how, str) for how in inferred.values())
     inside = all(is_whole(at) and 0 <= at < len(capture.layouts) for at in capture.against)
     counted = all(one is None or is_whole(one) for one in (capture.texts, capture.texts_dim))
     _hold(told and inside and counted, f"what proves {of}")
     _hold(isinstance(capture.check.where, str), f"the certificate {of}")
-    _hold(capture.kind in KINDS, f"the kind {capture.kind!r} {of}")
+    _hold(capture.kind in CALL_KINDS, f"the kind {capture.kind!r} {of}")
     _hold(_is_number(capture.scale), f"the scale {of}")
-    _hold(capture.cap is None or _is_number(capture.cap), f"the cap {of}")
+    _hold(capture.softcap is None or _is_number(capture.softcap), f"the softcap {of}")
     numbers = (capture.check.worst, capture.check.tolerance, capture.check.rows)
     _hold(all(map(_is_number, numbers)), f"the certificate {of}")
     _hold(_is_table(query) and _is_table(key), f"the query or key {of}")

@@ -43,7 +43,7 @@ class Part(NamedTuple):
     keys: Tensor
 
 
-class Plan(NamedTuple):
+class Together(NamedTuple):
     """How passes go together: layers whose passes have the same layouts share one."""
 
     parts: list[Part]
@@ -64,7 +64,7 @@ def stitched(captures: list[Capture], sequence: int) -> list[Call]:
     for capture in captures:
         modules.setdefault(capture.name, []).append(capture)
     layers = list(modules.values())
-    plans: dict[tuple, Plan] = {}
+    plans: dict[tuple, Together] = {}
     found = []
     for passes in layers:
         if not any(map(_generates, passes)):
@@ -85,7 +85,7 @@ def _generates(capture: Capture) -> bool:
     return capture.kind == "causal" or (capture.kind == "self" and capture.query.shape[2] == 1)
 
 
-def _plan(passes: list[Capture], sequence: int) -> Plan:
+def _plan(passes: list[Capture], sequence: int) -> Together:
     slots, layouts = _slots(passes), [capture.layouts[sequence] for capture in passes]
     seen = torch.zeros(max(keys.stop for _, keys in slots), dtype=torch.bool)
     for capture, layout, (queries, keys) in zip(passes, layouts, slots, strict=True):
@@ -105,7 +105,7 @@ def _plan(passes: list[Capture], sequence: int) -> Plan:
         rows, columns = seen[own].nonzero()[:, 0], seen[others].nonzero()[:, 0]
         parts.append(Part(rows, columns, places[own[rows]], places[others[columns]]))
     total = int(seen.sum())
-    return Plan(parts, _mask(passes, parts, total, sequence), total)
+    return Together(parts, _mask(passes, parts, total, sequence), total)
 
 
 def _slots(passes: list[Capture]) -> list[tuple[range, range]]:
@@ -163,7 +163,7 @@ def _mask(passes: list[Capture], parts: list[Part], total: int, sequence: int) -
     return Packed(torch.cat([one.expand(heads, -1, -1) for one in bits], dim=1), total)
 
 
-def _layer(passes: list[Capture], plan: Plan, sequence: int) -> Call:
+def _layer(passes: list[Capture], plan: Together, sequence: int) -> Call:
     for capture in passes:
         capture.intact()
     first, causes = passes[0], [capture.causes(sequence) for capture in passes]
@@ -175,7 +175,7 @@ def _layer(passes: list[Capture], plan: Plan, sequence: int) -> Call:
         causes[0].scale,
         plan.mask,
         _bias(causes, plan),
-        causes[0].cap,
+        causes[0].softcap,
         _sinks(causes, plan),
     )
     _compare(together, causes, plan, first.name)
@@ -184,7 +184,7 @@ def _layer(passes: list[Capture], plan: Plan, sequence: int) -> Call:
     return Call(
         first.name,
         first.layer,
-        first.forward,
+        first.pass_index,
         "causal",
         together,
         worst,
@@ -198,7 +198,7 @@ def _layer(passes: list[Capture], plan: Plan, sequence: int) -> Call:
     )
 
 
-def _keys(tables: list[Tensor], passes: list[Capture], plan: Plan, sequence: int) -> Tensor:
+def _keys(tables: list[Tensor], passes: list[Capture], plan: Together, sequence: int) -> Tensor:
     """(G, T, d), keys or values of all passes, each of which has those of the passes before."""
     whole = tables[0].new_zeros(len(tables[0]), plan.total, tables[0].shape[2])
     done = 0
@@ -211,7 +211,7 @@ def _keys(tables: list[Tensor], passes: list[Capture], plan: Plan, sequence: int
     return whole
 
 
-def _bias(causes: list[Causes], plan: Plan) -> Tensor | None:
+def _bias(causes: list[Causes], plan: Together) -> Tensor | None:
     """(H, T, T), where some pass has one."""
     given = [one.bias for one in causes if one.bias is not None]
     if not given:
@@ -224,7 +224,7 @@ def _bias(causes: list[Causes], plan: Plan) -> Tensor | None:
     return whole
 
 
-def _sinks(causes: list[Causes], plan: Plan) -> Tensor | None:
+def _sinks(causes: list[Causes], plan: Together) -> Tensor | None:
     """(H,), or (H, T) where each query has its own."""
     given = [one.sinks for one in causes if one.sinks is not None]
     if not given or given[0].ndim == 1:
@@ -236,7 +236,7 @@ def _sinks(causes: list[Causes], plan: Plan) -> Tensor | None:
     return whole
 
 
-def _ids(passes: list[Capture], plan: Plan, sequence: int) -> Tensor | None:
+def _ids(passes: list[Capture], plan: Together, sequence: int) -> Tensor | None:
     """(T,), where each pass was given the ids of its own tokens."""
     found = []
     for capture, part in zip(passes, plan.parts, strict=True):
@@ -248,7 +248,7 @@ def _ids(passes: list[Capture], plan: Plan, sequence: int) -> Tensor | None:
     return torch.cat(found)
 
 
-def _compare(together: Causes, causes: list[Causes], plan: Plan, name: str) -> None:
+def _compare(together: Causes, causes: list[Causes], plan: Together, name: str) -> None:
     """The certificate of what was put together: some rows, beside those of their own passes.
 
     Raises:
@@ -267,14 +267,14 @@ def _compare(together: Causes, causes: list[Causes], plan: Plan, name: str) -> N
                 f"{name} was not put together truthfully: rows of the whole are {worst:.1e} away "
                 "from those of their passes",
                 expected=f"at most {most:.0e}",
-                cause="a scale, a cap or a sink that changes from pass to pass",
+                cause="a scale, a softcap or a sink that changes from pass to pass",
                 remedy="look at the passes one by one: `for call in recording`",
             )
 
 
 def _broken(capture: Capture, sequence: int) -> RunError:
     return RunError(
-        f"pass {capture.forward} of {capture.name} does not go on from the one before it, in "
+        f"pass {capture.pass_index} of {capture.name} does not go on from the one before it, in "
         f"sequence {sequence}",
         expected="all passes of one generation, each with the keys of those before",
         cause="two generations in one recording, every n-th pass only, a cache that was filled "

@@ -17,7 +17,7 @@ from heedful.errors import RunError
 from heedful.ops import statistics as of
 from heedful.ops.statistics import RowStatistic
 from heedful.recorder.kept.call import Call
-from heedful.recorder.kept.progress import Tell, Told
+from heedful.recorder.kept.progress import Progress, Tell
 
 REACH = 4  # tokens that are near
 
@@ -30,7 +30,7 @@ class Kind(NamedTuple):
     statistic: Callable[[Call], RowStatistic]
 
 
-KINDS = {
+HEAD_TYPES = {
     "previous": Kind(
         "weight on the token before",
         "Voita et al. 2019, arXiv:1905.09418 (positional heads)",
@@ -54,7 +54,7 @@ KINDS = {
     "broad": Kind(
         "entropy divided by the largest that is possible",
         "Clark et al. 2019, arXiv:1906.04341 (heads of high entropy)",
-        lambda call: of.Evenness(),
+        lambda call: of.NormalizedEntropy(),
     ),
     "induction": Kind(
         "weight on tokens that came after earlier occurrences of the query's token",
@@ -69,7 +69,7 @@ KINDS = {
 }
 
 
-# Told beside the scores, each a mean over all queries: in nats, in tokens
+# Progress beside the scores, each a mean over all queries: in nats, in tokens
 MEANS: dict[str, Callable[[], RowStatistic]] = {"entropy": of.Entropy, "distance": of.Distance}
 
 
@@ -85,10 +85,10 @@ def scores(call: Call, progress: Tell = lambda share: None) -> dict[str, Tensor]
     """
     statistics = {
         name: kind.statistic(call)
-        for name, kind in KINDS.items()
+        for name, kind in HEAD_TYPES.items()
         if call.ids is not None or name not in ("induction", "duplicate")
     } | {name: statistic() for name, statistic in MEANS.items()}
-    *rows, _ = of.gather(call.checked(), *statistics.values(), Told(progress))
+    *rows, _ = of.gather(call.checked(), *statistics.values(), Progress(progress))
     return {
         name: of.mean(_with_a_choice(name, values, call))
         for name, values in zip(statistics, rows, strict=True)
@@ -100,7 +100,7 @@ def names(found: dict[str, Tensor], least: float = 0.4) -> list[str]:
 
     A head is called "local" or "broad" only where nothing more definite fits.
     """
-    definite = [name for name in KINDS if name in found and name not in ("local", "broad")]
+    definite = [name for name in HEAD_TYPES if name in found and name not in ("local", "broad")]
     called = []
     for head in range(len(next(iter(found.values())))):
         for group in (definite, ["local", "broad"]):

@@ -11,7 +11,7 @@ from heedful.ops.statistics import Statistic
 Tell: TypeAlias = Callable[[float], None]
 
 
-class Told(Statistic):
+class Progress(Statistic):
     """Gathers nothing; tells which share of the rows is done, 0 to 1, after each block."""
 
     def __init__(self, tell: Tell) -> None:

@@ -62,7 +62,7 @@ class Sequence:
     def _call(self, at: int) -> Call:
         if self._index >= len(self._captures[at].layouts):
             raise RunError(
-                f"no sequence in {self._captures[at].name}, pass {self._captures[at].forward}",
+                f"no sequence in {self._captures[at].name}, pass {self._captures[at].pass_index}",
                 expected="a batch of at least one",
                 cause="a model that was given an empty batch",
             )
@@ -255,7 +255,7 @@ def call_of(capture: Capture, index: int) -> Call:
     return Call(
         capture.name,
         capture.layer,
-        capture.forward,
+        capture.pass_index,
         capture.kind,
         capture.causes(index),
         capture.check,
@@ -307,7 +307,9 @@ def _of_map(map_: Tensor, layer: int) -> Capture:
     if not isinstance(map_, Tensor) or map_.ndim != 4:
         raise _no_map(map_, f"of layer {layer}")
     seen = of_weights(map_, "given maps")
-    return captured(seen, name=f"layer {layer}", layer=layer, forward=0, layouts=layouts_of(seen))
+    return captured(
+        seen, name=f"layer {layer}", layer=layer, pass_index=0, layouts=layouts_of(seen)
+    )
 
 
 def _no_map(came: Any, of: str) -> ArgumentError:

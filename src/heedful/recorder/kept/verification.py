@@ -44,7 +44,7 @@ def verify(captures: list[Capture], model: nn.Module, inputs: Any, run: Run) -> 
             f"inputs of type {type(inputs).__name__} with no tensor in them",
             expected="what the model was called with: keywords in a dictionary, or a list",
         )
-    first = [one for one in captures if one.forward == min(one.forward for one in captures)]
+    first = [one for one in captures if one.pass_index == min(one.pass_index for one in captures)]
     told = [one.texts for one in first if one.texts] + [Inputs(model, arguments, keywords).texts]
     batch = next((texts for texts in told if texts), None)
     if batch is None:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from heedful.ops.masks import Mask
-from heedful.recorder.observed import Batch, Real, Seen
+from heedful.recorder.observed import Batch, Observed, Real
 
 # Which of the keys there are, or of the side that reads, are real ...
 READ = ("attention_mask", "keep", "source_keep", "encoder_attention_mask", "memory_keep")
@@ -73,7 +73,7 @@ class Inputs:
         number = next(n for n, one in enumerate(self.all) if one is first)
         return Batch(len(first), alike and not is_flat, (number, 0))
 
-    def real(self, seen: Seen, writes: bool) -> Real:
+    def real(self, seen: Observed, writes: bool) -> Real:
         """What of a call was told to be no padding; `writes`: by a decoder beside an encoder."""
         _, _, N, M = seen.shape
         if seen.real is not None:
@@ -94,7 +94,7 @@ class Inputs:
         every = keys.new_ones(len(keys), N)  # one for all layers, which share what is made of it
         return Real(keys, self._padded.setdefault(("", N), every), is_guess)
 
-    def ids(self, seen: Seen, writes: bool) -> Tensor | None:
+    def ids(self, seen: Observed, writes: bool) -> Tensor | None:
         """(texts, M), the tokens of the keys, where the model was given as many ids.
 
         A pass with a cache is given those of its queries alone, (texts, N).
@@ -160,7 +160,7 @@ class Inputs:
         return self._kept[name]
 
 
-def _is_table(keep: Tensor, seen: Seen) -> bool:
+def _is_table(keep: Tensor, seen: Observed) -> bool:
     """Whether it is of queries and keys, and there are as many texts: the call's own mask."""
     if keep.shape != seen.shape[2:] or seen.mask is None:
         return False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from heedful.recorder.observed import Seen
+from heedful.recorder.observed import Observed
 from heedful.recorder.sequences.layout import Layout
 from heedful.recorder.sequences.mask_structure import is_causal
 
@@ -10,13 +10,13 @@ from heedful.recorder.sequences.mask_structure import is_causal
 CROSSING = ("cross", "encoder_attn", "encdec", "enc_dec", "src_attn")
 
 
-def crosses(seen: Seen, name: str) -> bool:
+def crosses(seen: Observed, name: str) -> bool:
     """Whether keys are of another sequence than queries: as a door says, or the module's name."""
     end = ".".join(name.lower().split(".")[-2:]).replace("cross_encoder", "")
     return any(part in end for part in CROSSING) if seen.cross is None else seen.cross
 
 
-def kind_of(seen: Seen, name: str, layouts: list[Layout]) -> str:
+def kind_of(seen: Observed, name: str, layouts: list[Layout]) -> str:
     """Self, causal or cross, as far as the call itself can tell."""
     _, _, N, M = seen.shape
     if crosses(seen, name):

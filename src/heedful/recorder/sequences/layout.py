@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 
 from heedful.ops.causes import HIDDEN, rows_of
-from heedful.ops.masks import Causal, Combined, Dense, Mask, Padding, Runs, Window
-from heedful.ops.tables import Index
-from heedful.recorder.observed import Real, Seen, of_sequence
+from heedful.ops.masks import Causal, Combined, Dense, KeyRanges, Mask, Padding, Window
+from heedful.ops.score_tables import Index
+from heedful.recorder.observed import Observed, Real, of_sequence
 from heedful.recorder.sequences.mask_structure import recognise
 
 
@@ -35,7 +35,7 @@ class Layout(NamedTuple):
         return self if self.mask is None else self._replace(mask=self.mask.of_heads(heads))
 
 
-def layouts_of(seen: Seen, real: Real | None = None) -> list[Layout]:
+def layouts_of(seen: Observed, real: Real | None = None) -> list[Layout]:
     """One layout for each sequence of a call, whose mask has been split from its bias.
 
     Args:
@@ -62,7 +62,7 @@ def take(tensor: Tensor, rows: Tensor) -> Tensor:
     return tensor[..., int(rows[0]) : int(rows[-1]) + 1, :]
 
 
-def _layout(seen: Seen, sequence: int, real: Real) -> Layout:
+def _layout(seen: Observed, sequence: int, real: Real) -> Layout:
     _, H, N, M = seen.shape
     queries, keys = torch.arange(N), torch.arange(M)
     real_queries, real_keys = _real(seen, sequence, real)
@@ -90,7 +90,7 @@ def _end(mask: Mask | None, shape: tuple[int, int, int], device: torch.device) -
     return int(seen.max()) + 1 if len(seen) else M
 
 
-def _looks_back(seen: Seen, sequence: int, queries: Tensor, keys: Tensor) -> bool:
+def _looks_back(seen: Observed, sequence: int, queries: Tensor, keys: Tensor) -> bool:
     """Whether the bias alone hides what comes later; weights by themselves have their zeros so."""
     N, M = len(queries), len(keys)
     if seen.bias is None or N < 2 or seen.bias.shape[-1] == 1 or seen.bias.shape[-2] == 1:
@@ -99,7 +99,7 @@ def _looks_back(seen: Seen, sequence: int, queries: Tensor, keys: Tensor) -> boo
     return not bool((bias > HIDDEN).triu(1 + M - N).any())
 
 
-def _real(seen: Seen, sequence: int, real: Real) -> tuple[Tensor, Tensor]:
+def _real(seen: Observed, sequence: int, real: Real) -> tuple[Tensor, Tensor]:
     """The queries and keys that were told to be no padding."""
     B, _, N, M = seen.shape
     queries, keys = torch.arange(N), torch.arange(M)
@@ -115,7 +115,7 @@ def _real(seen: Seen, sequence: int, real: Real) -> tuple[Tensor, Tensor]:
     return queries, keys
 
 
-def _hides(seen: Seen, sequence: int, queries: Tensor, keys: Tensor) -> bool:
+def _hides(seen: Observed, sequence: int, queries: Tensor, keys: Tensor) -> bool:
     """Whether no query looks at what is not among the keys, as far as the call itself says."""
     others = torch.ones(seen.shape[-1], dtype=torch.bool)
     others[keys] = False
@@ -132,7 +132,7 @@ def _hides(seen: Seen, sequence: int, queries: Tensor, keys: Tensor) -> bool:
     return not bool(seen_by_some.any())
 
 
-def _mask_of(seen: Seen, sequence: int, queries: Tensor, keys: Tensor) -> Mask | None:
+def _mask_of(seen: Observed, sequence: int, queries: Tensor, keys: Tensor) -> Mask | None:
     """The mask over some queries and keys; the structure that it has already is not lost."""
     if seen.mask is None:
         return None
@@ -147,13 +147,13 @@ def _mask_of(seen: Seen, sequence: int, queries: Tensor, keys: Tensor) -> Mask |
     return Combined(tuple(left)) if len(left) > 1 else left[0] if left else None
 
 
-def _part(part: Mask, seen: Seen, sequence: int, queries: Tensor, keys: Tensor) -> Mask | None:
+def _part(part: Mask, seen: Observed, sequence: int, queries: Tensor, keys: Tensor) -> Mask | None:
     N, M = seen.shape[2:]
     if len(queries) == N and len(keys) == M:
         if isinstance(part, Causal | Window):
             return part
-        if isinstance(part, Runs):  # copies, which nobody can change later
-            return Runs(part.first.clone(), part.end.clone())
+        if isinstance(part, KeyRanges):  # copies, which nobody can change later
+            return KeyRanges(part.first.clone(), part.end.clone())
     elif isinstance(part, Causal | Window) and _stands_together(queries) and _stands_together(keys):
         offset = M - N if part.offset is None else part.offset
         return replace(part, offset=offset + int(queries[0]) - int(keys[0]))
@@ -172,7 +172,7 @@ def _stands_together(indices: Tensor) -> bool:
     return len(indices) > 0 and int(indices[-1]) - int(indices[0]) + 1 == len(indices)
 
 
-def _table(mask: Mask, seen: Seen, sequence: int, queries: Tensor, keys: Tensor) -> Dense:
+def _table(mask: Mask, seen: Observed, sequence: int, queries: Tensor, keys: Tensor) -> Dense:
     """A copy, which nobody can change later."""
     whole = tuple(mask.table.shape[-2:]) == seen.shape[-2:] if isinstance(mask, Dense) else False
     if whole and isinstance(mask, Dense):

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from heedful.ops.masks import Causal, Combined, Dense, Mask, Packed, Runs, Window
+from heedful.ops.masks import Causal, Combined, Dense, KeyRanges, Mask, Packed, Window
 from heedful.recorder.following.scores import COMPARED, FAINT
-from heedful.recorder.observed import Seen
+from heedful.recorder.observed import Observed
 
 
 def recognise(mask: Mask | None, shape: tuple[int, int, int]) -> Mask | None:
@@ -48,7 +48,7 @@ def _any(table: Tensor) -> Mask:
     count, first = table.sum(dim=1), table.int().argmax(dim=1)
     last = M - 1 - table.flip(1).int().argmax(dim=1)
     is_run = bool(((count == 0) | (last - first + 1 == count)).all())
-    found = Runs(first, first + count) if is_run else Packed.of(table)
+    found = KeyRanges(first, first + count) if is_run else Packed.of(table)
     return _if_causal(found, table)
 
 
@@ -126,7 +126,7 @@ class Masks:
     def __init__(self) -> None:
         self._known: list[_Known] = []
 
-    def split(self, seen: Seen) -> Seen:
+    def split(self, seen: Observed) -> Observed:
         """The same call, its mask one of ours or boolean, what it added now part of the bias."""
         if seen.mask is None or isinstance(seen.mask, Mask):
             return seen
@@ -143,7 +143,7 @@ class Masks:
         bias = added if seen.bias is None else seen.bias if added is None else seen.bias + added
         return replace(seen, mask=allowed, bias=bias)
 
-    def _equal(self, seen: Seen) -> _Known | None:
+    def _equal(self, seen: Observed) -> _Known | None:
         """One with the same numbers, where each layer makes its mask anew."""
         if not isinstance(seen.mask, Tensor):
             return None
@@ -177,7 +177,7 @@ def _is_unversioned(mask: Any) -> bool:
     return isinstance(mask, Tensor) and mask.is_inference()
 
 
-def _parts(mask: Any, seen: Seen) -> tuple[Tensor | None, Tensor | None]:
+def _parts(mask: Any, seen: Observed) -> tuple[Tensor | None, Tensor | None]:
     B, H, N, M = seen.shape
     if not isinstance(mask, Tensor):  # flex attention's
         from torch.nn.attention.flex_attention import create_mask

@@ -10,7 +10,7 @@ from heedful.recorder.following.alignment import Atom, Order
 from heedful.recorder.following.strides import Parts
 from heedful.recorder.observed import Batch
 from heedful.recorder.sequences.owners import Groups, Sides, is_of_texts, owned
-from heedful.recorder.sequences.told_axes import Told, grouped
+from heedful.recorder.sequences.told_axes import TokenAxes, grouped
 
 
 @dataclass
@@ -22,7 +22,7 @@ class Owning:
     """
 
     texts: Callable[[list[tuple[int, int]]], Batch]
-    told: Callable[[int], Told | None]
+    told: Callable[[int], TokenAxes | None]
 
     def groups(self, sides_of: Any, order: Order, origins: dict, axes: list[Parts]) -> Groups:
         """The owners of all atoms of a call, whose softmax had these axes."""
@@ -46,7 +46,7 @@ class Owning:
         return owned(sides, order, origins, batch, _last(sides, order, axes))
 
 
-def _doubt(groups: Groups, told: Told, batch: Batch) -> None:
+def _doubt(groups: Groups, told: TokenAxes, batch: Batch) -> None:
     """Where the inputs have another number of texts than was told, say so."""
     texts = told.sizes.get("b", 1)
     is_own = ["b"] in told.axes  # of an axis that it shares, the inputs told the size

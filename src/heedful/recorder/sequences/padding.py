@@ -18,8 +18,8 @@ import torch
 from torch import Tensor
 
 from heedful.ops.masks import Dense, Mask
-from heedful.ops.tables import ALL
-from heedful.recorder.observed import Real, Seen
+from heedful.ops.score_tables import ALL
+from heedful.recorder.observed import Observed, Real
 
 ENTRIES = 1 << 22  # of a mask that are looked at at once
 
@@ -29,12 +29,12 @@ class Before(NamedTuple):
 
     done: tokens so far, padding among them.
     padding: how many of them are padding before each text, (B,).
-    forward: the number of the last pass.
+    pass_index: the number of the last pass.
     """
 
     done: int
     padding: Tensor
-    forward: int
+    pass_index: int
 
 
 class _Visible(NamedTuple):
@@ -49,7 +49,7 @@ class _Visible(NamedTuple):
 
 
 def so_far(
-    seen: Seen, real: Real, before: Before | None, forward: int
+    seen: Observed, real: Real, before: Before | None, pass_index: int
 ) -> tuple[Real, Before | None]:
     """What of a call is no padding, where nobody told it, and what the next pass is to know.
 
@@ -57,7 +57,7 @@ def so_far(
         seen: the call, whose mask has been split from its bias.
         real: what was told, which holds.
         before: what came of the last pass of the same module; None where that had no padding.
-        forward: the number of the pass.
+        pass_index: the number of the pass.
     """
     if real.keys is not None or seen.mask is None or 0 in seen.shape:
         return real, None
@@ -68,7 +68,7 @@ def so_far(
         return real, None
     if seen.cross:
         return _of_cross(visible, real), None
-    return _of_self(visible, real, before, forward)
+    return _of_self(visible, real, before, pass_index)
 
 
 def _of_cross(visible: _Visible, real: Real) -> Real:
@@ -79,15 +79,15 @@ def _of_cross(visible: _Visible, real: Real) -> Real:
 
 
 def _of_self(
-    visible: _Visible, real: Real, before: Before | None, forward: int
+    visible: _Visible, real: Real, before: Before | None, pass_index: int
 ) -> tuple[Real, Before | None]:
     (B, N), M = visible.queries.shape, visible.keys.shape[1]
     end = 1 + int(visible.keys.any(dim=0).nonzero().max())
     if end <= N < M or N == M:  # a text begins, in a cache with room for more
-        before = Before(0, torch.zeros(B, dtype=torch.long), forward - 1)
+        before = Before(0, torch.zeros(B, dtype=torch.long), pass_index - 1)
     if before is None or len(before.padding) != B:
         return real, None
-    done = before.done + N * (forward - before.forward)
+    done = before.done + N * (pass_index - before.pass_index)
     start, gone = done - N, max(0, done - M)  # `gone`: from a cache that forgets
     if start and end != done - gone:  # of another text
         return real, None
@@ -98,10 +98,10 @@ def _of_self(
     keys, queries = torch.arange(gone, gone + M), torch.arange(start, done)
     is_real = told[:, None] <= keys
     is_real[:, done - gone :] = False  # still empty
-    return Real(is_real, told[:, None] <= queries), Before(done, told, forward)
+    return Real(is_real, told[:, None] <= queries), Before(done, told, pass_index)
 
 
-def _visible(seen: Seen, keys: slice = ALL) -> _Visible:
+def _visible(seen: Observed, keys: slice = ALL) -> _Visible:
     B, H, N, M = seen.shape
     mask = seen.mask if isinstance(seen.mask, Mask) else Dense(seen.mask)
     rows = max(1, ENTRIES // (B * H * len(range(M)[keys])))

@@ -18,7 +18,7 @@ from heedful.recorder.following.strides import Parts, length
 from heedful.recorder.sequences.owners import Groups, Sides
 
 
-class Told(NamedTuple):
+class TokenAxes(NamedTuple):
     """Of one module.
 
     pattern: as it was given.
@@ -33,7 +33,7 @@ class Told(NamedTuple):
     sizes: dict[str, int]
 
 
-def parsed(axes: Any) -> dict[str, Told]:
+def parsed(axes: Any) -> dict[str, TokenAxes]:
     """Patterns of names to what is told of modules that fit.
 
     Raises:
@@ -52,7 +52,7 @@ def parsed(axes: Any) -> dict[str, Told]:
     return {str(name): _parsed(str(pattern)) for name, pattern in axes.items()}
 
 
-def _parsed(pattern: str) -> Told:
+def _parsed(pattern: str) -> TokenAxes:
     found = re.findall(r"\(([a-z ]+)\)|([a-z])", pattern)
     letters = [joined.split() if joined else [single] for joined, single in found]
     flat = [letter for axis in letters for letter in axis]
@@ -73,10 +73,10 @@ def _parsed(pattern: str) -> Told:
             expected="each axis of the queries by its letter, each letter once, with n and d, "
             "such as 'b h n d' or '(h b) n d'",
         )
-    return Told(pattern, letters, None, {})
+    return TokenAxes(pattern, letters, None, {})
 
 
-def told_of(axes: Mapping[str, Told], name: str, texts: int | None) -> Told | None:
+def axes_told_for(axes: Mapping[str, TokenAxes], name: str, texts: int | None) -> TokenAxes | None:
     """What is told of a module, by the first pattern that its name fits."""
     for pattern, told in axes.items():
         if fnmatchcase(name, pattern):
@@ -84,7 +84,7 @@ def told_of(axes: Mapping[str, Told], name: str, texts: int | None) -> Told | No
     return None
 
 
-def grouped(told: Told, sides: Sides, order: Order, axes: list[Parts]) -> Groups:
+def grouped(told: TokenAxes, sides: Sides, order: Order, axes: list[Parts]) -> Groups:
     """The owners that were told.
 
     Args:
@@ -127,7 +127,7 @@ def grouped(told: Told, sides: Sides, order: Order, axes: list[Parts]) -> Groups
     )
 
 
-def _sizes(told: Told, letters: list[str], size: int) -> dict[str, int]:
+def _sizes(told: TokenAxes, letters: list[str], size: int) -> dict[str, int]:
     """Of each letter of an axis; one of them may follow from the others."""
     if len(letters) == 1:
         return {letters[0]: size}
@@ -143,7 +143,7 @@ def _sizes(told: Told, letters: list[str], size: int) -> dict[str, int]:
     return {**known, open_[0]: size // done}
 
 
-def _borders(told: Told, letters: list[str], size: int) -> list[int]:
+def _borders(told: TokenAxes, letters: list[str], size: int) -> list[int]:
     sizes = _sizes(told, letters, size)
     borders, inner = [], 1
     for letter in reversed(letters[1:]):

@@ -8,25 +8,25 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from heedful.ops import stepping
+from heedful.ops import by_definition
 from heedful.ops.arguments import Arguments
 from heedful.ops.masks import Causal
 
 
-def dropped(arguments: Arguments) -> Tensor:
+def with_dropout(arguments: Arguments) -> Tensor:
     """The context (..., N, value width) of checked arguments whose dropout is not 0.
 
     Scale, mask and bias are part of the first product, and all leading axes are one: with small
     tensors it is the number of operations that takes the time.
     """
     lead, query = arguments.shape[:-2], arguments.query
-    key = stepping.per_query_head(arguments.key, arguments.groups)
-    value = stepping.per_query_head(arguments.value, arguments.groups)
-    queries, keys = (_one_axis(stepping.in_precision(t, query), lead) for t in (query, key))
+    key = by_definition.per_query_head(arguments.key, arguments.groups)
+    value = by_definition.per_query_head(arguments.value, arguments.groups)
+    queries, keys = (_one_axis(by_definition.in_precision(t, query), lead) for t in (query, key))
     masked = torch.baddbmm(
         _table(arguments, queries.dtype), queries, keys.transpose(1, 2), alpha=arguments.scale
     )
-    weights = stepping.normalise(masked, arguments).to(query.dtype)
+    weights = by_definition.normalise(masked, arguments).to(query.dtype)
     context = F.dropout(weights, arguments.dropout) @ _one_axis(value, lead)
     return context.reshape(*lead, *context.shape[-2:])
 
@@ -43,7 +43,7 @@ def _table(arguments: Arguments, dtype: torch.dtype) -> Tensor:
     if arguments.bias is None and isinstance(arguments.mask, Causal):
         return _causal(arguments.mask, N, M, dtype)
     nothing = torch.zeros((), dtype=dtype).expand(arguments.shape)
-    return stepping.mask_scores(nothing, arguments).reshape(-1, N, M)
+    return by_definition.mask_scores(nothing, arguments).reshape(-1, N, M)
 
 
 @lru_cache(maxsize=4)

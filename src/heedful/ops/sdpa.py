@@ -18,9 +18,9 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch._C import _functorch as functorch
 
-from heedful.ops import stepping
+from heedful.ops import by_definition
 from heedful.ops.arguments import Arguments
-from heedful.ops.dropped import dropped
+from heedful.ops.dropping_out import with_dropout
 from heedful.ops.masks import Causal, Dense, Mask
 
 BLOCK = (
@@ -68,12 +68,12 @@ def _attend(arguments: Arguments) -> Tensor:
     if not arguments.query.is_cpu:
         return _attend_fused(arguments)
     if arguments.dropout:
-        return dropped(arguments)
+        return with_dropout(arguments)
     if not _is_mapped():
         context = _attend_fused(arguments)
         if not _hides_nan(context, arguments):
             return context
-    return stepping.context(stepping.weights(arguments), arguments)
+    return by_definition.context(by_definition.weights(arguments), arguments)
 
 
 def _is_mapped() -> bool:
@@ -165,7 +165,7 @@ def _table(original: Arguments, queries: slice, keys: slice) -> Tensor | None:
     if original.bias is None:
         table = allowed
     else:
-        bias = stepping.in_precision(_crop(original.bias, queries, keys), original.query)
+        bias = by_definition.in_precision(_crop(original.bias, queries, keys), original.query)
         table = bias if allowed is None else bias.masked_fill(~allowed, float("-inf"))
     return None if table is None else four_axes(table, original.shape[:-2])
 

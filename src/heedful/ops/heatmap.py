@@ -8,8 +8,8 @@ from torch import Tensor
 
 from heedful.errors import ArgumentError
 from heedful.ops.blocks import Block
+from heedful.ops.score_tables import ALL
 from heedful.ops.statistics import Statistic
-from heedful.ops.tables import ALL
 
 
 class Heatmap(Statistic):

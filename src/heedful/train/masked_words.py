@@ -18,7 +18,7 @@ from heedful.models import Bert, loss
 from heedful.train.tasks import check_length
 
 ASKED = 0.15  # the share of a text's tokens that are asked for
-HIDDEN, SWAPPED = 0.8, 0.1  # of these become [MASK], and another word; the others stay
+MASKED, SWAPPED = 0.8, 0.1  # of these become [MASK], and another word; the others stay
 # The share of batches whose texts are shorter than the context. The paper's tenth is enough for
 # its million steps; whoever trains for a thousand, and then asks about a sentence, needs more.
 SHORT = 0.5
@@ -36,12 +36,12 @@ class Gaps(NamedTuple):
     words: Tensor
 
 
-class Filling:
+class MaskedWords:
     """The hidden tokens of a text.
 
     Args:
         train, validation: ids (T,), memory maps.
-        context: N, tokens of a part of the text with its frame.
+        context_length: N, tokens of a part of the text with its frame.
         special: the ids of `cls`, `sep` and `mask`, and others that are no words.
         vocabulary: V, the tokens that there are.
 
@@ -54,19 +54,19 @@ class Filling:
         self,
         train: np.ndarray,
         validation: np.ndarray,
-        context: int,
+        context_length: int,
         special: Mapping[str, int],
         vocabulary: int,
     ) -> None:
-        if context <= FRAME:
+        if context_length <= FRAME:
             raise ArgumentError(
-                f"a context of {context:,}",
+                f"a context of {context_length:,}",
                 expected=f"more than {FRAME}",
                 cause="[CLS] and [SEP] stand around each part of a text",
             )
-        check_length(train, validation, context)
-        self.train, self.validation, self.context = train, validation, context
-        self.special, self.length = special, context - FRAME
+        check_length(train, validation, context_length)
+        self.train, self.validation, self.context_length = train, validation, context_length
+        self.special, self.length = special, context_length - FRAME
         self.words = np.setdiff1d(np.arange(vocabulary), list(special.values()))
 
     def draw(self, batch: int, key: tuple[int, ...]) -> Gaps:
@@ -114,7 +114,7 @@ class Filling:
         shown = np.full((len(texts), size + FRAME), self.special["sep"])
         shown[:, 0] = self.special["cls"]
         shown[:, 1:-1] = np.select(
-            [~places, fate < HIDDEN, fate < HIDDEN + SWAPPED],
+            [~places, fate < MASKED, fate < MASKED + SWAPPED],
             [texts, self.special["mask"], others],
             texts,
         )

@@ -13,7 +13,7 @@ from torch.overrides import TorchFunctionMode
 from heedful.errors import RunError
 
 
-def weights_of(model: nn.Module) -> dict[str, Tensor]:
+def parameters_of(model: nn.Module) -> dict[str, Tensor]:
     """The parameters by name, each once: a shared one (tied embeddings) under its first name."""
     return dict(model.named_parameters())
 
@@ -24,9 +24,9 @@ def shapes_of(tensors: Mapping[str, Tensor]) -> dict[str, tuple[int, ...]]:
 
 
 @torch.no_grad()
-def load_weights(model: nn.Module, tensors: Mapping[str, Tensor], source: Path) -> None:
+def load_parameters(model: nn.Module, tensors: Mapping[str, Tensor], source: Path) -> None:
     """Copy named tensors into a model; one error lists all that are missing or misshapen."""
-    parameters = weights_of(model)
+    parameters = parameters_of(model)
     check_fit(shapes_of(parameters), shapes_of(tensors), source)
     for name, parameter in parameters.items():
         parameter.copy_(tensors[name])
@@ -50,7 +50,7 @@ def check_fit(
         raise RunError(f"weights in {source} do not fit: {', '.join(wrong)}", cause=cause)
 
 
-def without_weights(make: Callable[[], nn.Module]) -> nn.Module:
+def without_parameters(make: Callable[[], nn.Module]) -> nn.Module:
     """A model whose parameters have shapes and no memory; `assign` gives them theirs.
 
     Nothing is drawn, so torch's random state stays as it was. Buffers are real where the model
@@ -73,7 +73,7 @@ class _NothingDrawn(TorchFunctionMode):
 
 
 def assign(model: nn.Module, read: Callable[[str], Tensor]) -> nn.Module:
-    """Give a model from `without_weights` its parameters, one after another.
+    """Give a model from `without_parameters` its parameters, one after another.
 
     Args:
         read: the tensor of a parameter's name, of its shape. A shared parameter is read once.
