@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from looked import WIDTH, Heads
 from torch import nn
 from torch.nn.functional import scaled_dot_product_attention
 
@@ -141,3 +142,18 @@ def test_what_does_not_fit_the_scores_is_missed_and_ends_nothing(told, words):
     assert len(recording) == 0
     assert recording.missed["Raw"].startswith(f"ArgumentError: axes {told!r} for")
     assert words in recording.missed["Raw"] or "(h b)" not in told
+
+
+def test_a_pattern_that_no_module_fits_is_refused_before_anything_runs():
+    model = Heads(lambda query, key: (query @ key.mT).softmax(-1) @ key)
+    said = r"axes for 'Heds', which no module is called; expected a name such as Heads"
+    with pytest.raises(ArgumentError, match=said), heedful.record(model, axes={"Heds": "b h n d"}):
+        raise AssertionError("the block ran")
+
+
+def test_axes_without_one_of_texts_are_doubted_where_the_inputs_have_several():
+    model = Heads(lambda query, key: (query @ key.mT).softmax(-1) @ key)
+    with heedful.record(model, axes={"Heads": "g h n d"}) as recording:
+        model(torch.randn(3, N, WIDTH))
+    assert recording[0].proof == "assumed"
+    assert "1 texts, as told; the inputs have 3" in recording[0].why

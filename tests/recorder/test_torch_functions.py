@@ -1,6 +1,8 @@
 """The doors of torch's own attention: SDPA and nn.MultiheadAttention."""
 
+import copy
 import math
+import pickle
 
 import pytest
 import torch
@@ -111,15 +113,37 @@ def test_torchs_own_transformer_with_gradients():
 
 
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
-def test_a_padded_encoder_gives_real_tokens_what_it_gave():
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+@pytest.mark.parametrize("nested", [True, False])
+@pytest.mark.parametrize("kind", ["none", "padding", "causal"])
+def test_an_encoder_stays_on_its_fused_path(kind, nested, mode):
+    """Bit for bit: it leaves that path where a module has hooks of its own, or a function mode."""
     layer = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
-    encoder, x = nn.TransformerEncoder(layer, 2).eval(), torch.randn(2, 7, 16)
-    with torch.no_grad():  # where torch would take its fused path, which cannot be seen
-        before = encoder(x, src_key_padding_mask=PADDING)
+    encoder = nn.TransformerEncoder(layer, 2, enable_nested_tensor=nested).eval()
+    x = torch.randn(2, 7, 16)
+    causal = nn.Transformer.generate_square_subsequent_mask(7)
+    given = {"padding": {"src_key_padding_mask": PADDING}, "causal": {"mask": causal}}.get(kind, {})
+    with mode():
+        before = encoder(x, **given)
         with heedful.record(encoder) as recording:
-            during = encoder(x, src_key_padding_mask=PADDING)
-    torch.testing.assert_close(before[~PADDING], during[~PADDING])
-    assert [call.shape for call in recording.sequences[1]] == [(2, 5, 5)] * 2
+            during = encoder(x, **given)
+    torch.testing.assert_close(during, before, atol=0, rtol=0)
+    assert [call.name for call in recording] == [f"layers.{i}.self_attn" for i in range(2)]
+    sizes = [(2, 5, 5)] * 2 if kind == "padding" else [(2, 7, 7)] * 2
+    assert [call.shape for call in recording.sequences[1]] == sizes
+    assert all(call.check.passed for call in recording)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of scripting
+def test_a_model_is_copied_pickled_and_scripted_while_it_is_recorded():
+    """Nothing of the recorder is on its modules."""
+    model, x = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True), torch.randn(2, 7, 16)
+    with heedful.record(model) as recording:
+        model(x)
+        pickle.dumps(model)
+        torch.jit.script(model.linear1)
+        copy.deepcopy(model)(x)
+    assert [call.pass_index for call in recording] == [0]
 
 
 class Kernel(nn.Module):

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import torch
+from looked import WIDTH, Heads, weighed
 from torch import nn
 from torch.nn.functional import scaled_dot_product_attention
 
@@ -303,3 +304,50 @@ def test_what_was_verified_goes_into_a_file(tmp_path):
     again = heedful.load(wrong.save(tmp_path / "r"))
     with pytest.raises(RunError, match="not recorded truthfully"):
         again.sequences[2][0].weights()
+
+
+def test_texts_that_run_one_after_the_other_are_left_as_they_are():
+    """A text alone makes one call and not three: that says nothing against the maps."""
+
+    class Loops(Heads):
+        def forward(self, x):
+            return torch.cat([super(Loops, self).forward(text[None]) for text in x])
+
+    model = Loops(lambda query, key: (query @ key.mT).softmax(-1) @ key)
+    x = torch.randn(3, N, WIDTH)
+    with heedful.record(model) as recording:
+        model(x)
+    before = [call.weights() for call in recording]
+    assert recording.verify(model, x) == {"assumed": 3}
+    for text, call in zip(x, recording, strict=True):
+        assert "which texts alone do not settle" in call.why
+        torch.testing.assert_close(
+            call.weights(), weighed(*model.heads(text[None]))[0], atol=2e-6, rtol=1e-5
+        )
+    assert all(
+        torch.equal(one, call.weights()) for one, call in zip(before, recording, strict=True)
+    )
+    why = recording[0].why
+    recording.verify(model, x)
+    assert recording[0].why == why  # it is said once
+
+
+@pytest.mark.filterwarnings("ignore:enable_nested_tensor")
+@pytest.mark.parametrize("shape", ["positions first", "one text"])
+def test_torchs_other_layouts_are_verified(shape):
+    layer = nn.TransformerEncoderLayer(16, 2, 32, batch_first=False)
+    encoder = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False).eval()
+    given = {"src": torch.randn(9, 3, 16)}
+    given["src_key_padding_mask"] = torch.arange(9) >= torch.tensor([[9], [6], [7]])
+    if shape == "one text":
+        given = {"src": torch.randn(9, 16)}
+    with heedful.record(encoder) as recording:
+        encoder(**given)
+    assert recording.verify(encoder, given) == {"proved": 2}
+
+
+def test_only_a_module_is_verified():
+    with heedful.record(model := Heads(lambda query, key: (query @ key.mT).softmax(-1) @ key)) as r:
+        model(torch.randn(2, N, WIDTH))
+    with pytest.raises(ArgumentError, match="a model of type int; expected the module"):
+        r.verify(5, torch.randn(2, N, WIDTH))

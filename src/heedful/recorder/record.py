@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -28,7 +29,7 @@ from heedful.recorder.kept.recording import Recording
 from heedful.recorder.observed import Observed
 from heedful.recorder.options import Options
 from heedful.recorder.own_work import computing, is_computing
-from heedful.recorder.running import Running, layer_of
+from heedful.recorder.running import Frame, Running, layer_of
 from heedful.recorder.sequences.inputs import Inputs
 from heedful.recorder.sequences.kind import crosses, kind_of
 from heedful.recorder.sequences.layout import Layout, layouts_of
@@ -36,7 +37,7 @@ from heedful.recorder.sequences.mask_structure import Masks, place_of
 from heedful.recorder.sequences.owners import beside_told
 from heedful.recorder.sequences.owning import Owning
 from heedful.recorder.sequences.padding import Before, so_far
-from heedful.recorder.sequences.told_axes import axes_told_for
+from heedful.recorder.sequences.told_axes import axes_told_for, check_names
 
 NOTHING = (
     "no scaled_dot_product_attention, no nn.MultiheadAttention, no softmax and product after it; "
@@ -95,6 +96,7 @@ def record(
     """
     options = Options.of(axes, layers, heads, values, dtype, every, budget)
     _check(model)
+    check_names(options.axes, model)
     recording = Recording(budget=options.budget)
     recording.recorder = functools.partial(
         record, axes=axes, layers=layers, heads=heads, dtype=dtype
@@ -113,8 +115,23 @@ def record(
     options.check_layers(recorder.names)
 
 
-# What torch has compiled runs as it was written, so that doors see it, and nothing compiles anew
-_eager = ProcessWide(lambda: torch.compiler.set_stance("force_eager"))
+@contextmanager
+def _uncompiled() -> Iterator[None]:
+    """What torch has compiled runs as it was written: doors see it, and nothing compiles anew.
+
+    That it has hooks for all modules, and why that costs time, is not for the user to be told.
+    """
+    warnings.filterwarnings("ignore", message=r"Using `torch\.compile\(module\)` when there are")
+    quiet = warnings.filters[0]
+    try:
+        with torch.compiler.set_stance("force_eager"):
+            yield
+    finally:
+        if quiet in warnings.filters:
+            warnings.filters.remove(quiet)  # type: ignore[attr-defined]
+
+
+_eager = ProcessWide(_uncompiled)
 
 
 class _Recorder:
@@ -124,7 +141,8 @@ class _Recorder:
         self.recording, self.running, self.options = recording, running, options
         self.names: dict[str, int | None] = {}  # of what told a call, with its layer
         self.claimed = False
-        self._given: tuple | None = None
+        self._outermost: Frame | None = None
+        self._inputs = Inputs(running.model)
         self._calls = 0
         self._softmaxes: list[tuple[str, list[tuple]]] = []
         self._chained: dict[object, str] = {}
@@ -154,9 +172,14 @@ class _Recorder:
     @property
     def inputs(self) -> Inputs:
         """Those of the pass that runs."""
-        if self._given is not self.running.given:
-            self._given = self.running.given
-            self._inputs = Inputs(*self._given)
+        frame = self.running.outermost
+        if frame is not self._outermost:
+            self._outermost = frame
+            self._inputs = (
+                Inputs(self.running.model)
+                if frame is None
+                else Inputs(frame.module, frame.arguments, frame.keywords)
+            )
         return self._inputs
 
     @property
@@ -244,7 +267,7 @@ class _Recorder:
         except Exception as error:
             self.recording.miss(name, error)
             return None
-        name = f"{name}.{seen.part}" if seen.part else name
+        name = self.running.name_of(seen.part) if seen.part else name
         layer = self.names.setdefault(name, layer_of(name))
         index, self._calls = self._calls, self._calls + 1
         if self.options.layers is not None and layer not in self.options.layers:

@@ -1,4 +1,9 @@
-"""Which module is running: a stack of names that the modules of a model push and pop."""
+"""Which module is running: a stack of names that the modules of a model push and pop.
+
+Hooks for all modules of the process tell it, which look away from those that are not the model's.
+Hooks of the modules' own would change what runs: an encoder layer of torch that has any leaves its
+fused path, and one that is copied, pickled or scripted takes them with it.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +14,10 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import nn
+from torch.nn.modules.module import (
+    register_module_forward_hook,
+    register_module_forward_pre_hook,
+)
 
 SENSES = ("vision", "visual", "image", "audio", "speech")  # in the names of modules
 
@@ -23,13 +32,25 @@ def layer_of(name: str) -> int | None:
 
 
 class Frame(NamedTuple):
-    """A module that is running, the call of Python that runs it, and what it was called with."""
+    """A module that is running, and the call of Python that runs it.
+
+    positional: what it was called with, of which `call` knows more.
+    """
 
     name: str
     module: nn.Module
     call: FrameType
-    arguments: tuple
-    keywords: dict[str, Any]
+    positional: tuple
+
+    @property
+    def arguments(self) -> tuple:
+        """What it was called with by place, as other hooks have left it."""
+        return self.call.f_locals.get("args", self.positional)
+
+    @property
+    def keywords(self) -> dict[str, Any]:
+        """What it was called with by name: no hook for all modules is told."""
+        return self.call.f_locals.get("kwargs", {})
 
 
 class Running:
@@ -44,9 +65,10 @@ class Running:
         self.model = model
         self.stack: list[Frame] = []
         self.pass_index = -1
-        self.given: tuple[nn.Module, tuple, dict[str, Any]] = (model, (), {})  # to the pass
+        self.outermost: Frame | None = None  # of the pass
         self.ran: set[str] = set()  # names of modules that have run
         self._outer: set[str] = set()  # names of what was called from outside in this pass
+        self._names: dict[int, str] = {}  # of the model's modules, by their identities
         self._handles: list[Any] = []
         self._thread = threading.get_ident()
 
@@ -54,12 +76,16 @@ class Running:
         self._thread = threading.get_ident()
         modules = list(self.model.named_modules())
         self._has_encoder = any("encoder" in name for name, _ in modules)
-        for name, module in modules:
-            if isinstance(module, torch.jit.ScriptModule):
-                continue  # takes no hooks of this kind, and what it calls is not seen either
-            enter = module.register_forward_pre_hook(self._entering(name), with_kwargs=True)
-            leave = module.register_forward_hook(self._leaving(), always_call=True)
-            self._handles += [enter, leave]
+        # what a scripted module calls is not seen
+        self._names = {
+            id(module): name
+            for name, module in modules
+            if not isinstance(module, torch.jit.ScriptModule)
+        }
+        self._handles = [
+            register_module_forward_pre_hook(self._enter),
+            register_module_forward_hook(self._leave, always_call=True),
+        ]
         return self
 
     def __exit__(
@@ -72,8 +98,7 @@ class Running:
             handle.remove()
         self._handles.clear()
         self.stack.clear()
-        self._thread = -1  # hooks on copies of the model's parts are done, too
-        self.given = (self.model, (), {})
+        self.outermost = None
 
     @property
     def here(self) -> bool:
@@ -86,10 +111,17 @@ class Running:
     @property
     def name(self) -> str:
         """The name of the innermost running module; that of its class where it is the model."""
-        name, module, *_ = self.stack[-1]
-        if name in ("", "_orig_mod"):
-            return type(getattr(module, "_orig_mod", module)).__name__
-        return ".".join(part for part in name.split(".") if part != "_orig_mod")
+        module = self.stack[-1].module
+        return self._name or type(getattr(module, "_orig_mod", module)).__name__
+
+    def name_of(self, part: str) -> str:
+        """The name of a part of the innermost running module."""
+        return f"{self._name}.{part}" if self._name else part
+
+    @property
+    def _name(self) -> str:
+        parts = self.stack[-1].name.split(".")
+        return ".".join(part for part in parts if part not in ("", "_orig_mod"))
 
     @property
     def writes(self) -> bool:
@@ -118,41 +150,37 @@ class Running:
         """The module that runs, and its call."""
         return self.stack[-1]
 
-    def _entering(self, name: str):
-        def enter(module: nn.Module, arguments: tuple, keywords: dict) -> None:
-            if threading.get_ident() != self._thread:
-                return
-            self._drop_ended()
-            if not self.stack and torch._C._current_graph_task_id() == -1:
-                self._begin(name, module, arguments, keywords)
-            self.stack.append(Frame(name, module, sys._getframe(1), arguments, keywords))
-            self.ran.add(name)
+    def _enter(self, module: nn.Module, arguments: tuple) -> None:
+        name = self._names.get(id(module))
+        if name is None or threading.get_ident() != self._thread:
+            return
+        self._drop_ended()
+        frame = Frame(name, module, sys._getframe(1), arguments)
+        if not self.stack and torch._C._current_graph_task_id() == -1:
+            self._begin(frame)
+        self.stack.append(frame)
+        self.ran.add(name)
 
-        return enter
+    def _leave(self, module: nn.Module, arguments: tuple, output: Any) -> None:
+        if id(module) not in self._names or threading.get_ident() != self._thread:
+            return
+        # a hook of somebody else may have raised before this module was pushed
+        if any(frame.module is module for frame in self.stack):
+            while self.stack.pop().module is not module:
+                pass
 
     def _drop_ended(self) -> None:
         """Forget modules that Ctrl-C has ended, which no hook is told."""
         while self.stack and not _is_open(self.stack[-1].call):
             self.stack.pop()
 
-    def _begin(self, name: str, module: nn.Module, arguments: tuple, keywords: dict) -> None:
-        if not self._outer or module is self.model or self._outer & {"", name}:
+    def _begin(self, frame: Frame) -> None:
+        is_model = frame.module is self.model
+        if not self._outer or is_model or self._outer & {"", frame.name}:
             self.pass_index += 1
-            self.given = (module, arguments, keywords)
+            self.outermost = frame
             self._outer = set()
-        self._outer.add(name)
-
-    def _leaving(self):
-        # functions, for a model may copy a part of itself: these are shared, and methods copied
-        def leave(module: nn.Module, arguments: tuple, output: Any) -> None:
-            if threading.get_ident() != self._thread:
-                return
-            # a hook of somebody else may have raised before this module was pushed
-            if any(frame.module is module for frame in self.stack):
-                while self.stack.pop().module is not module:
-                    pass
-
-        return leave
+        self._outer.add(frame.name)
 
 
 def _is_open(call: FrameType) -> bool:

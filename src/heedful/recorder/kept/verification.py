@@ -7,9 +7,10 @@ a padding that is none, cannot agree.
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -38,6 +39,10 @@ def verify(captures: list[Capture], model: nn.Module, inputs: Any, run: Run) -> 
     Raises:
         ArgumentError: inputs of which no batch is known, or which the model does not take.
     """
+    if not isinstance(model, nn.Module):
+        raise ArgumentError(
+            f"a model of type {type(model).__name__}", expected="the module that was recorded"
+        )
     arguments, keywords = _called(inputs)
     if not any(isinstance(one, Tensor) and one.ndim for one in _leaves((arguments, keywords))):
         raise ArgumentError(
@@ -145,7 +150,9 @@ def _settle(captures: list[Capture], batch: int, given: Any, run: Run) -> int:
     told = {one.texts_dim for one in captures} - {None}
     dims = tuple(told) if len(told) == 1 else (0, 1)
     sizes = {dim: _has(given, batch, dim) for dim in dims if dim is not None}
-    tried: list[tuple[int, int, list[str]]] = []
+    if batch == 1:
+        sizes = {0: True}  # all that it was given is of the one text
+    tried: list[tuple[int, int, list[_Difference | None]]] = []
     if not any(sizes.values()):
         raise ArgumentError(
             f"inputs in which no tensor has {batch} rows",
@@ -160,19 +167,30 @@ def _settle(captures: list[Capture], batch: int, given: Any, run: Run) -> int:
             failed = error
             continue
         differ = [_differ(one, [each[i] for each in alone]) for i, one in enumerate(captures)]
-        tried.append((sum(map(bool, differ)), dim, differ))
+        tried.append((sum(one is not None for one in differ), dim, differ))
     if not tried:
         raise failed
-    _, dim, differ = min(tried)
-    for capture, why in zip(captures, differ, strict=True):
-        if not why and len(tried) == 1:
+    _, dim, differ = min(tried, key=lambda one: one[:2])
+    for capture, found in zip(captures, differ, strict=True):
+        if found is None and len(tried) == 1:
             capture.inferred.pop("texts", None)
-        elif why:
-            capture.against.update(dict.fromkeys(range(len(capture.query)), why))
+        elif found is not None and found.refutes:
+            capture.against.update(dict.fromkeys(range(len(capture.query)), found.why))
+        elif found is not None and "texts" in capture.inferred:
+            before = capture.inferred["texts"].split(UNSETTLED)[0]
+            capture.inferred["texts"] = f"{before}{UNSETTLED}{found.why}"
     return dim
 
 
-OTHER_CALLS = "a text alone makes other calls of this module"
+class _Difference(NamedTuple):
+    """Between a call and those of its texts alone; one that only cannot be settled refutes none."""
+
+    why: str
+    refutes: bool = True
+
+
+UNSETTLED = ", which texts alone do not settle: "
+OTHER_CALLS = _Difference("a text alone makes other calls of this module", refutes=False)
 
 
 def _has(value: Any, batch: int, dim: int) -> bool:
@@ -190,8 +208,18 @@ def _leaves(value: Any) -> list[Any]:
 
 
 def _parts(value: Any, batch: int, b: int, dim: int) -> Any:
-    """The part of one text of everything that has one for each."""
-    return mapped(value, lambda one: one.narrow(dim, b, 1) if _has(one, batch, dim) else one)
+    """The part of one text of everything that has one for each.
+
+    A mask of padding has texts first also where tokens have them second.
+    """
+    if batch == 1:
+        return value
+
+    def part(one: Tensor) -> Tensor:
+        axis = next((axis for axis in (dim, 1 - dim) if _has(one, batch, axis)), None)
+        return one if axis is None else one.narrow(axis, b, 1)
+
+    return mapped(value, part)
 
 
 def mapped(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
@@ -217,18 +245,27 @@ def _matched(alone: list[Capture], captures: list[Capture]) -> list[Capture | No
     return [left[one.name].pop(0) if left.get(one.name) else None for one in captures]
 
 
-def _differ(capture: Capture, alone: list[Capture | None]) -> str:
-    """What shows that the sequences of a call are not those of the texts; nothing if none does."""
+def _differ(capture: Capture, alone: list[Capture | None]) -> _Difference | None:
+    """What shows that the sequences of a call are not those of the texts, if anything does."""
     parts = [one for one in alone if one is not None]
     if len(parts) < len(alone):
         return OTHER_CALLS
     rows = [(b, one, p) for b, one in enumerate(parts) for p in range(len(one.query))]
     if len(rows) != len(capture.query):
-        return f"the texts alone are {len(rows)} sequences, and not {len(capture.query)}"
+        why = f"the texts alone are {len(rows)} sequences, and not {len(capture.query)}"
+        # as many numbers in another order were arranged wrongly; others are another call's
+        return _Difference(why, sum(map(_entries, parts)) == _entries(capture))
     for sequence, (b, one, p) in enumerate(rows):
         if not _agree(capture, sequence, one, p):
-            return f"sequence {sequence} is not of text {b}, which alone has other queries and keys"
-    return ""
+            return _Difference(
+                f"sequence {sequence} is not of text {b}, which alone has other queries and keys"
+            )
+    return None
+
+
+def _entries(capture: Capture) -> int:
+    """Weights of all maps of a call."""
+    return math.prod(capture.query.shape[:3]) * capture.key.shape[2]
 
 
 def _agree(capture: Capture, sequence: int, alone: Capture, part: int) -> bool:

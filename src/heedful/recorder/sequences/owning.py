@@ -48,9 +48,13 @@ class Owning:
 
 def _doubt(groups: Groups, told: TokenAxes, batch: Batch) -> None:
     """Where the inputs have another number of texts than was told, say so."""
+    if not batch.is_sure or batch.texts is None:
+        return
+    letters = {letter for axis in told.axes for letter in axis}
     texts = told.sizes.get("b", 1)
-    is_own = ["b"] in told.axes  # of an axis that it shares, the inputs told the size
-    if is_own and batch.is_sure and batch.texts is not None and texts not in (1, batch.texts):
+    # of an axis that it shares, the inputs told the size
+    is_other = ["b"] in told.axes and texts not in (1, batch.texts)
+    if is_other or ("b" not in letters and batch.texts != 1):
         groups.inferred["texts"] = f"{texts} texts, as told; the inputs have {batch.texts}"
 
 

@@ -12,6 +12,9 @@ from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
+from torch import nn
+
+from heedful.configuration import nearest
 from heedful.errors import ArgumentError
 from heedful.recorder.following.alignment import Atom, Order
 from heedful.recorder.following.strides import Parts, length
@@ -50,6 +53,22 @@ def parsed(axes: Any) -> dict[str, TokenAxes]:
             expected='names of modules and the axes of their queries, {"*.attn": "b h n d"}',
         )
     return {str(name): _parsed(str(pattern)) for name, pattern in axes.items()}
+
+
+def check_names(axes: Mapping[str, TokenAxes], model: nn.Module) -> None:
+    """Refuse a pattern that no module's name fits.
+
+    Raises:
+        ArgumentError: with the names that are near.
+    """
+    plain = [name.removeprefix("_orig_mod.") for name, _ in model.named_modules() if name]
+    names = [*plain, type(getattr(model, "_orig_mod", model)).__name__]
+    for pattern in axes:
+        if not any(fnmatchcase(name, pattern) for name in names):
+            raise ArgumentError(
+                f"axes for {pattern!r}, which no module is called",
+                expected=f"a name such as {nearest(pattern, names[:40])}, with * for any part",
+            )
 
 
 def _parsed(pattern: str) -> TokenAxes:
