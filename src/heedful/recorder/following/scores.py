@@ -16,7 +16,7 @@ from torch import Tensor
 from heedful.recorder.following.strides import Axis, Part, Parts, common
 
 COMPARED = 1 << 22  # entries of a mask that is compared with one that came before
-FAINT = -9e3  # added to a score, it leaves nothing of a weight: −10,000, with a bias or without
+FAINT = -9e3  # a score with this added has no weight left; models add −10,000, often beside a bias
 
 
 class Held:

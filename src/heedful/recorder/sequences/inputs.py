@@ -17,11 +17,11 @@ from torch import Tensor, nn
 from heedful.ops.masks import Mask
 from heedful.recorder.observed import Batch, Observed, Real
 
-# Which of the keys there are, or of the side that reads, are real ...
+# Arguments that tell which keys are real; in an encoder–decoder, those of the side that reads
 READ = ("attention_mask", "keep", "source_keep", "encoder_attention_mask", "memory_keep")
-# ... or may tell so, where the call hides the others from every query
+# Arguments that may tell it: they are believed where the call hides all other keys
 GUESSED = ("mask", "src_mask", "padding_mask", "src_key_padding_mask", "key_padding_mask")
-# ... and of the side that writes, in an encoder–decoder
+# Arguments that tell it of the side that writes, in an encoder–decoder
 WRITTEN = ("decoder_attention_mask", "target_keep", "keep")
 READ_IDS, WRITTEN_IDS = (
     ("input_ids", "ids", "source", "src", "idx", "tokens"),

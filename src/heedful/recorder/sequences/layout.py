@@ -80,7 +80,7 @@ def _layout(seen: Observed, sequence: int, real: Real) -> Layout:
 
 
 def _end(mask: Mask | None, shape: tuple[int, int, int], device: torch.device) -> int:
-    """Up to which key some query sees one: after it, a cache is empty."""
+    """The end of the keys that any query sees; the cache is empty after it."""
     _, N, M = shape
     if mask is None or N >= M or not N:
         return M
@@ -91,7 +91,7 @@ def _end(mask: Mask | None, shape: tuple[int, int, int], device: torch.device) -
 
 
 def _looks_back(seen: Observed, sequence: int, queries: Tensor, keys: Tensor) -> bool:
-    """Whether the bias alone hides what comes later; weights by themselves have their zeros so."""
+    """Whether the bias alone hides later keys, as it does where the bias is log of the weights."""
     N, M = len(queries), len(keys)
     if seen.bias is None or N < 2 or seen.bias.shape[-1] == 1 or seen.bias.shape[-2] == 1:
         return False

@@ -200,10 +200,10 @@ def _once(mask: Tensor) -> Tensor:
 
 
 def _is_faint(mask: Tensor) -> bool:
-    """Whether some of what is added is far below all else, so that no weight is left of it.
+    """Whether the table hides some pairs by adding −10,000 or the like, as many models do.
 
-    Many write −10,000 or −1e9 for what may not attend. It is no bias that goes on falling, and a
-    row of nothing else would have weights.
+    Two things tell it from a bias such as ALiBi's: no number lies between the hidden ones and the
+    rest, and every row has a key that is not hidden (else the softmax would weigh the hidden ones).
     """
     between = (mask > FAINT) & (mask < FAINT / 10)
     return not bool(between.any()) and bool((mask.amax(dim=-1) > FAINT / 10).all())

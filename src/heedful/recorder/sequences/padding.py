@@ -5,9 +5,9 @@ any more. A key that nobody sees, not even the query that stands at it, is paddi
 and documents all let a token see itself. Of keys whose queries came in passes before, a mask by
 itself cannot tell padding from what a window has left behind: those passes have told it.
 
-What no mask tells is left as it is: padding of a pass that was not recorded, or in which nobody
-sees anything; padding whose own queries look at the text, for as many may be another text's; and
-in cross-attention what some queries see and others do not.
+What no mask tells is left as it is. That is padding of a pass that was not recorded; padding in a
+pass where no query sees anything; padding whose own queries look at the text, since they may as
+well be queries of another text; and in cross-attention, keys that only some queries see.
 """
 
 from __future__ import annotations
