@@ -1,8 +1,21 @@
-"""Floor 1: pure tensor functions, no modules."""
+"""Floor 1: pure tensor functions, no modules.
+
+The way of a query, file after file; each calls only those below it:
+
+1. `attention.py` and `steps.py`: what people call. Arrays are read as tensors (`arrays.py`).
+2. `sdpa.py`: who listens, and by which of three roads a call goes.
+3. `kernels.py`: torch's fused kernels, whole or by blocks. `dropping_out.py`: dropout on a CPU.
+4. `by_definition.py`: the definition, a function for each step.
+5. `arguments.py`: what is checked first, and the form in which all of them take it.
+6. `masks.py`, `score_tables.py`: what may attend to what.
+
+A map of weights, in parts and without the rest, begins at `causes.py`: then `blocks.py`,
+`statistics.py`, `top.py`, `heatmap.py`, and `streaming.py`, which does both.
+"""
 
 from heedful.ops import masks, positions, reference
 from heedful.ops.attention import attention
-from heedful.ops.by_definition import Steps, steps
+from heedful.ops.steps import Steps, steps
 from heedful.ops.streaming import Streamed, streaming_attention
 
 __all__ = [

@@ -7,11 +7,12 @@ from typing import Literal, overload
 import numpy as np
 from jaxtyping import Float
 
-from heedful.ops import arrays, by_definition
+from heedful.ops import arrays
 from heedful.ops.arguments import check
 from heedful.ops.arrays import Values
+from heedful.ops.by_definition import weights
 from heedful.ops.masks import Mask
-from heedful.ops.sdpa import fused
+from heedful.ops.sdpa import attend
 
 
 @overload
@@ -108,5 +109,5 @@ def attention(
     arguments = check(
         query, key, value, mask=mask, bias=bias, causal=causal, scale=scale, dropout=dropout
     )
-    context = fused(arguments)
-    return (context, by_definition.weights(arguments)) if return_weights else context
+    context = attend(arguments)
+    return (context, weights(arguments)) if return_weights else context

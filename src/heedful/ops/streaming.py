@@ -15,7 +15,7 @@ from heedful.ops.blocks import Block
 from heedful.ops.causes import Causes
 from heedful.ops.masks import Combined, Dense, KeyRanges, Mask, Padding
 from heedful.ops.score_tables import ALL
-from heedful.ops.sdpa import four_axes, fused
+from heedful.ops.sdpa import attend, four_axes
 from heedful.ops.statistics import (
     Diagonal,
     Distance,
@@ -98,7 +98,7 @@ def streaming_attention(
     arguments = check(
         query, key, value, mask=mask, bias=bias, causal=causal, scale=scale, dropout=0.0
     )
-    output = fused(arguments)
+    output = attend(arguments)
     lead = arguments.shape[:-2]
     with torch.no_grad():
         found = [

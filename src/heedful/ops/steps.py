@@ -1,0 +1,81 @@
+"""`heedful.steps`: attention with every intermediate kept, for reading, teaching and testing."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+from torch import Tensor
+
+from heedful.ops import arrays, by_definition
+from heedful.ops.arguments import check
+from heedful.ops.arrays import Values
+from heedful.ops.masks import Mask
+
+
+class Steps(NamedTuple):
+    """Every intermediate of attention, by name.
+
+    `scores`, `scaled` and `masked` (N × M, with the leading axes before them) are float32 where
+    the inputs are float16 or bfloat16, as in fused kernels; `weights` and `context` have the
+    type of the inputs. `masked` has the bias added and −inf where a pair may not attend.
+    `weights` are those before dropout; a row that may attend to nothing is zero. Where arrays
+    were given, these are arrays.
+    """
+
+    scores: Tensor
+    scaled: Tensor
+    masked: Tensor
+    weights: Tensor
+    context: Tensor
+
+
+def steps(
+    query: Float[Values, "*lead queries width"],
+    key: Float[Values, "*key_lead keys width"],
+    value: Float[Values, "*value_lead keys value_width"],
+    *,
+    mask: Values | Mask | None = None,
+    bias: Values | None = None,
+    causal: bool = False,
+    scale: float | None = None,
+    dropout: float = 0.0,
+) -> Steps:
+    """Attention with every intermediate kept; the arguments are those of `heedful.attention`.
+
+    Returns:
+        `Steps(scores, scaled, masked, weights, context)`.
+
+    >>> import torch
+    >>> embeddings = torch.tensor([[0.43, 0.15, 0.89], [0.55, 0.87, 0.66]])
+    >>> steps(embeddings, embeddings, embeddings, causal=True, scale=1.0).weights
+    tensor([[1.0000, 0.0000],
+            [0.3680, 0.6320]])
+    >>> steps(*[embeddings.numpy()] * 3, causal=True, scale=1.0).weights.round(4)
+    array([[1.   , 0.   ],
+           [0.368, 0.632]], dtype=float32)
+    """
+    if isinstance(query, np.ndarray):
+        return Steps(
+            *arrays.through(
+                steps,
+                query,
+                key,
+                value,
+                mask=mask,
+                bias=bias,
+                causal=causal,
+                scale=scale,
+                dropout=dropout,
+            )
+        )
+    arguments = check(
+        query, key, value, mask=mask, bias=bias, causal=causal, scale=scale, dropout=dropout
+    )
+    scores = by_definition.dot_products(arguments)
+    scaled = scores * arguments.scale
+    masked = by_definition.mask_scores(scaled, arguments)
+    weights = by_definition.softmax(masked).to(query.dtype)
+    context = by_definition.context(weights, arguments)
+    return Steps(scores, scaled, masked, weights, context)
