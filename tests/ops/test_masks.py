@@ -213,7 +213,7 @@ def test_padding_sides():
         (lambda: KeyRanges(torch.zeros(3).long(), torch.ones(4).long()), "as many whole numbers"),
         (lambda: KeyRanges(torch.zeros(1, 3).long(), torch.ones(1, 3).long()), r"\(1, 3\)"),
         (lambda: KeyRanges([0], [1]), "list"),
-        (lambda: KeyRanges.from_lengths([2, 1]).crop((4, 3)), "runs of 3 queries; expected 4"),
+        (lambda: KeyRanges.from_lengths([2, 1]).crop((4, 3)), "ranges of 3 queries; expected 4"),
         (lambda: Causal().crop((3, 4), queries=[3]), "query index 3"),
         (lambda: Causal().crop((3, 4), keys=[-5]), "key index -5"),
     ],

@@ -314,8 +314,8 @@ def test_all_that_a_block_tells_of_its_rows_is_that_of_the_map(made, sizes):
         np.testing.assert_allclose(block.largest, whole.max(-1), **off)
         blind = np.zeros_like(sees) if block.empty is None else block.empty.numpy()
         np.testing.assert_array_equal(blind, ~sees)
-        assert (block.total.numpy()[blind] == -math.inf).all()
-        shares = (block.scores.double() - block.total.double()[..., None]).exp().numpy()
+        assert (block.log_sum_exp.numpy()[blind] == -math.inf).all()
+        shares = (block.scores.double() - block.log_sum_exp.double()[..., None]).exp().numpy()
         np.testing.assert_allclose(shares[sees], own[sees], **off)
 
 

@@ -19,9 +19,9 @@ TYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
 class Arguments(NamedTuple):
-    """Checked arguments: the mask is a value, `causal` is part of it, the scale is a number.
+    """Checked arguments: the mask is a value with `causal` in it, the scale a number.
 
-    `shape` is that of the scores, (..., N, M): batch axes broadcast, all query heads.
+    `shape` is that of the scores, (..., N, M), with every text and every query head.
     """
 
     query: Tensor
@@ -80,7 +80,7 @@ def check_dropout(dropout: float) -> None:
 
 
 def _number(name: str, number: Any) -> float:
-    """As a float: Python's, NumPy's, or a tensor of one."""
+    """A number of Python, of NumPy, or in a tensor, as a float."""
     try:
         return float(number)
     except (TypeError, ValueError) as error:

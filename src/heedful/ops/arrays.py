@@ -31,7 +31,7 @@ def through(
     bias: object,
     **others: Any,
 ) -> Any:
-    """What a function of tensors gives for arrays: an array, or a tuple of arrays.
+    """Call a function of tensors with arrays; its result as an array, or as a tuple of arrays.
 
     Raises:
         ArgumentError: a tensor or a list among the arrays, or an array of a type that cannot be
@@ -57,7 +57,7 @@ def _tensor(name: str, given: Any, *types: type[np.generic]) -> Tensor:
 
 
 class _Shown:
-    """A read-only array in a form of which torch does not warn; nothing here writes into it."""
+    """A read-only array shown as writable, so that torch does not warn; nobody writes into it."""
 
     def __init__(self, array: np.ndarray) -> None:
         self.array = array  # keeps the memory

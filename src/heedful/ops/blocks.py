@@ -1,8 +1,8 @@
 """A map of weights in blocks of whole rows, so that nothing grows with N × M.
 
-Each block has some queries of some heads, and the keys that these can see; whole rows need no
-second pass to be normalised. Keys that the mask hides from all queries of a block are skipped,
-and where it shows all of them it is not looked at.
+Each block has some queries of some heads, and all keys that these can see, so that its rows are
+normalised at once. Keys that the mask hides from every query of a block are left out, and the
+mask is made only for keys that some of its queries may see and others not.
 """
 
 from __future__ import annotations
@@ -15,20 +15,22 @@ from torch import Tensor
 
 from heedful.ops.causes import HIDDEN, Causes, add_sink, entries_of, rows_of, sinks_of
 
-# Of a block, where they fit: fewer make slow products, more skip less of the mask
+# Queries of a block, where memory allows: with fewer, products are slow; with more, there are
+# fewer keys that the mask hides from all of them
 QUERIES, ELSEWHERE = 128, 1024
 
 
 class Block(NamedTuple):
-    """Whole rows of some heads; what is not among `keys` is hidden.
+    """Whole rows of some heads; keys that are not among `keys` are hidden from all of them.
 
     weights: (h, n, m); zero in rows that may attend to nothing.
     scores: (h, n, m), masked; finite, and `HIDDEN` where hidden.
     highest, largest: (h, n), the highest score and the largest weight of each row.
-    log_sum: (h, n), how far the row's log-sum-exp, sink included, is above its highest score.
-    empty: (h, n), rows that may attend to nothing; None where there is none.
-    allowed: (h or 1, n, m), what may attend; None where all may.
-    heads, queries, keys: where it stands in the map.
+    log_sum_above_highest: (h, n), log Σₘ exp(score − highest) of each row, its sink among the
+        scores. Added to `highest` it is the row's log-sum-exp; apart, both keep their digits.
+    empty: (h, n), True for rows that may attend to nothing; None where there is no such row.
+    allowed: which of its pairs may attend.
+    heads, queries, keys: which part of the map it is.
     shape: (H, N, M) of the map.
     offset: the position of its first query, see `Causes`.
     has_sink: whether a learned sink takes a share of each row.
@@ -38,7 +40,7 @@ class Block(NamedTuple):
     scores: Tensor
     highest: Tensor
     largest: Tensor
-    log_sum: Tensor
+    log_sum_above_highest: Tensor
     empty: Tensor | None
     allowed: Allowed
     heads: slice
@@ -49,9 +51,9 @@ class Block(NamedTuple):
     has_sink: bool
 
     @property
-    def total(self) -> Tensor:
-        """(h, n), the log-sum-exp of each row, sink included; −inf where nothing is seen."""
-        total = self.highest + self.log_sum
+    def log_sum_exp(self) -> Tensor:
+        """(h, n), log Σₘ exp(score), sink included; −inf in rows that may attend to nothing."""
+        total = self.highest + self.log_sum_above_highest
         return total if self.empty is None else total.masked_fill(self.empty, -torch.inf)
 
     @property
@@ -71,10 +73,11 @@ class Block(NamedTuple):
 
 
 class Allowed(NamedTuple):
-    """What the queries of a run may see of its keys, where that is not certain.
+    """What some neighbouring queries may see.
 
-    keys: those that some query can see.
-    parts: (where among them, boolean (h or 1, n, part)); beside them, all may attend.
+    keys: all that any of them can see.
+    parts: tables of those keys that some queries may see and others not: (which of `keys`, boolean
+        (h or 1, n, keys of the part)). The keys in no part may be seen by every query.
     ahead: whether a query might see a key after itself.
     """
 
@@ -103,7 +106,7 @@ class Allowed(NamedTuple):
         return counts + certain
 
     def of_heads(self, heads: slice) -> Allowed:
-        """For some of the heads, where they differ."""
+        """The same for some of the heads; only tables can differ between them."""
         cut = [(where, part[heads] if len(part) > 1 else part) for where, part in self.parts]
         return self._replace(parts=cut)
 
@@ -117,9 +120,11 @@ def blocks(
 
     Args:
         causes: what the map is a function of.
-        entries: how many weights a block may have; at least one row of the heads that share a
-            key head is computed at once.
-        queries: how many rows of a head. Both are larger on an accelerator by default.
+        entries: how many weights a block may have. It has one row of all heads that share a key
+            head at the least, even where that is more.
+        queries: how many rows of a head it may have.
+
+    By default both are larger on an accelerator.
     """
     of = causes.in_precision()
     H, N, M = of.shape
@@ -137,7 +142,7 @@ def blocks(
         allowed = _allowed(of, run)
         fit = entries // max(1, len(run) * len(allowed.keys)) // group
         pieces = -(-H // (max(1, fit) * group))
-        step = -(-H // (pieces * group)) * group  # of one size: threads share a block's heads
+        step = -(-H // (pieces * group)) * group  # blocks of one size, each with as much to do
         for first in range(0, H, step):
             yield _block(of, slice(first, min(first + step, H)), run, allowed, buffers)
 
@@ -157,7 +162,10 @@ def _allowed(of: Causes, queries: range) -> Allowed:
 
 
 def _ahead(keys: range, parts: list[tuple[slice, Tensor]], own: int) -> bool:
-    """False where keys after the first query's own are all in the last part, and hidden there."""
+    """Whether a query might see a key after itself; `own` is the place of the first query.
+
+    No, where all keys after the first query are in the last table, which hides those ahead.
+    """
     if len(keys) <= own + 1:
         return False
     if not parts or parts[-1][0].stop < len(keys) or parts[-1][0].start > own + 1:
@@ -167,7 +175,7 @@ def _ahead(keys: range, parts: list[tuple[slice, Tensor]], own: int) -> bool:
 
 
 def _beside(keys: range, certain: range) -> list[range]:
-    """What of the keys is not certain: all of them, or what stands left and right."""
+    """Keys that some may see and others not: all, or those before and after the certain ones."""
     if not len(certain):
         return [keys] if len(keys) else []
     left = range(keys.start, max(keys.start, certain.start))
@@ -183,15 +191,15 @@ def _block(
     scores, weights = (buffer[: shape[0] * shape[1] * shape[2]].view(shape) for buffer in buffers)
     _fill_scores(scores, of, heads, queries, allowed)
     sinks = None if of.sinks is None else sinks_of(of.sinks[heads], _slice(queries))
-    sees = of.bias is None and (of.mask is None or of.mask.leaves_every_row(of.shape))
-    highest, largest, log_sum, empty = _normalise(scores, weights, sinks, sees)
+    is_sure = of.bias is None and (of.mask is None or of.mask.leaves_every_row(of.shape))
+    highest, largest, log_sum_above_highest, empty = _normalise(scores, weights, sinks, is_sure)
     has_sink = of.sinks is not None
     return Block(
         weights,
         scores,
         highest,
         largest,
-        log_sum,
+        log_sum_above_highest,
         empty,
         allowed,
         heads,
@@ -209,7 +217,7 @@ def _fill_scores(
     rows, columns = slice(queries.start, queries.stop), _slice(allowed.keys)
     group = of.shape[0] // of.key.shape[0]
     sharing = slice(heads.start // group, heads.stop // group)
-    # Heads that share a key head are rows of one product, which scales as it goes
+    # The heads that share a key head are rows of one product, which multiplies by the scale too
     key = of.key[sharing, columns]
     query = of.query[heads, rows].reshape(len(key), group * len(queries), key.shape[-1])
     out = scores.view(*query.shape[:2], len(allowed.keys))
@@ -228,26 +236,27 @@ def _fill_scores(
 
 
 def _normalise(
-    scores: Tensor, weights: Tensor, sinks: Tensor | None, sees: bool
+    scores: Tensor, weights: Tensor, sinks: Tensor | None, is_sure: bool
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-    """Write the weights; of each row the highest, the largest, the log_sum; which are empty.
+    """Write the weights; `highest`, `largest`, `log_sum_above_highest` and `empty` of a `Block`.
 
-    `sees`: whether every row is known to see a key.
+    `is_sure`: every row is known to see a key, so that none can be empty.
     """
     if not scores.numel():
         none = scores.new_zeros(scores.shape[:2])
         return none, none, none, torch.ones_like(none, dtype=torch.bool)
     torch.softmax(scores, dim=-1, out=weights)
     highest, largest = scores.amax(dim=-1), weights.amax(dim=-1)
-    log_sum = 0.0 - largest.log()  # a pass over the weights, no exponents, and no −0
+    # The largest weight is 1 / Σ exp(score − highest); 0.0 − x where −x would be −0
+    log_sum_above_highest = 0.0 - largest.log()
     if sinks is not None:
-        log_sum = add_sink(weights, log_sum, sinks.to(scores) - highest)
-        largest = (-log_sum).exp()
-    if sees or bool(highest.min() > HIDDEN / 2):
-        return highest, largest, log_sum, None
+        log_sum_above_highest = add_sink(weights, log_sum_above_highest, sinks.to(scores) - highest)
+        largest = (-log_sum_above_highest).exp()
+    if is_sure or bool(highest.min() > HIDDEN / 2):
+        return highest, largest, log_sum_above_highest, None
     empty = highest <= HIDDEN / 2
     weights.masked_fill_(empty[..., None], 0.0)
-    return highest, largest.masked_fill(empty, 0.0), log_sum, empty
+    return highest, largest.masked_fill(empty, 0.0), log_sum_above_highest, empty
 
 
 def _slice(these: range) -> slice:

@@ -15,16 +15,17 @@ from heedful.ops.masks import Causal, Combined, Mask, Window
 from heedful.ops.score_tables import ALL, Index, indices
 
 HIDDEN = -1e30  # a score that no exponent survives, and that, unlike −inf, times a weight of 0 is 0
-# Scores computed at once: on a CPU 8 MB, for less starts more operations and more fits no cache;
-# elsewhere 256 MB, so that an accelerator has enough to do
+# Scores computed at once. On a CPU 8 MB: with less, there are more operations to start; more fits
+# into no cache. Elsewhere 256 MB, so that an accelerator has enough to do
 ENTRIES, ELSEWHERE = 1 << 21, 1 << 26
 
 
 class Causes(NamedTuple):
     """All that decides the weights of one sequence in one call.
 
-    The order is that of the models that have all of them: scale → softcap → bias → mask → a column
-    for the sink → softmax → the sink's column goes. A query that may see nothing has zeros.
+    They are applied in the order of the models that have them: scale → softcap → bias → mask → a
+    column for the sink → softmax → the sink's column is left out. A query that may see nothing has
+    zeros.
 
     query: (H, N, d).
     key: (G, M, d); query head h uses key head h // (H // G).
@@ -56,10 +57,11 @@ class Causes(NamedTuple):
 
     @property
     def offset(self) -> int:
-        """At which key the first query stands: p(n) = n + offset.
+        """The key at which the first query stands: p(n) = n + offset.
 
-        The last query stands at the last key, as caches have it; where there are more queries than
-        keys, as a mask with an offset says (that of torch's `is_causal` is 0, the top left).
+        It is M − N, so that the last query stands at the last key, as caches need. Only where there
+        are more queries than keys does the mask's own offset count, if it has one; 0 is that of
+        torch's `is_causal`.
         """
         _, N, M = self.shape
         parts = self.mask.parts if isinstance(self.mask, Combined) else (self.mask,)
@@ -115,7 +117,7 @@ def weights(causes: Causes, heads: slice = ALL, queries: Index = ALL, keys: Inde
 
 
 def whole_rows(of: Causes, rows: Tensor) -> Tensor:
-    """The whole weights of some queries at once, (H, n, M), of causes in their precision."""
+    """The whole rows of some queries, (H, n, M); `of` is in its precision already."""
     with unrounded(of.query):
         part = scores(of, rows)
     whole = part.softmax(dim=-1)
@@ -126,7 +128,7 @@ def whole_rows(of: Causes, rows: Tensor) -> Tensor:
 
 
 def _run(indices: Tensor) -> slice | Tensor:
-    """Indices in a row as a slice, of which torch makes no copy."""
+    """Indices as a slice where they follow one another: torch then copies nothing."""
     first = int(indices[0]) if len(indices) else 0
     end = first + len(indices)
     run = torch.arange(first, end, device=indices.device)
@@ -150,14 +152,17 @@ def scores(of: Causes, rows: Tensor) -> Tensor:
         out = out.div_(of.softcap).tanh_().mul_(of.softcap)
     if of.bias is not None:
         out += rows_of(of.bias, rows)
-        out.clamp_(min=HIDDEN)  # so that an infinite bias is a hidden score
+        out.clamp_(min=HIDDEN)  # a bias of −inf hides
     if of.mask is not None:
         out.masked_fill_(~of.mask.rows(of.shape, rows, out.device), HIDDEN)
     return out
 
 
 def add_sink(weights: Tensor, total: Tensor, sinks: Tensor) -> Tensor:
-    """Give sinks (H, 1 or n) their share of weights (H, n, m), in place; the new log-sum-exp."""
+    """Give sinks (H, 1 or n) their share of weights (H, n, m), in place.
+
+    `total` is the log-sum-exp of each row; what is returned is the same with the sink.
+    """
     with_sink = torch.logaddexp(total, sinks.to(total))
     weights *= (total - with_sink).exp()[..., None]
     return with_sink

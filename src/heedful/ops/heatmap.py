@@ -15,8 +15,8 @@ from heedful.ops.statistics import Statistic
 class Heatmap(Statistic):
     """A region of the map pooled to at most size × size cells, (H, rows, columns).
 
-    A cell is the mean, or the largest, of the weights in it; hidden ones count as 0. All cells
-    have the same size but the last ones, which may be smaller.
+    A cell is the mean, or the largest, of the weights in it; hidden ones count as 0. All cells are
+    of one size, except that the last row and the last column of cells may be smaller.
 
     Args:
         size: how many rows and columns of cells there may be.
@@ -82,7 +82,7 @@ class Heatmap(Statistic):
         return cells / (self.heights[:, None] * self.widths).to(cells)
 
     def _columns(self, part: Tensor, columns: slice) -> Tensor:
-        """(h, n, columns of cells that the part touches)."""
+        """Each row of a part pooled to the cells that it touches, (h, n, cells)."""
         width = int(self.widths[0])
         before, after = columns.start % width, -columns.stop % width
         cells = F.pad(part, (before, after)).unflatten(-1, (-1, width))

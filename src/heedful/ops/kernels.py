@@ -1,9 +1,9 @@
 """The one door to torch's scaled_dot_product_attention.
 
 Tensors are brought to the form in which torch has a fused kernel: four axes, equal widths. Every
-argument is given on, or converted. A large mask that is known by its structure (causal, window,
-padding) is never made whole: the kernel is called for one block of queries after the other, each
-with the keys alone that some query of the block can see.
+argument is given on as it is, or converted; none is dropped. A large mask that is known by its
+structure (causal, window, padding) is never made whole: the kernel is called for one block of
+queries after the other, and only with the keys that some query of the block can see.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from heedful.ops.by_definition import in_precision
 from heedful.ops.masks import Mask
 from heedful.ops.score_tables import ALL
 
-# Queries of a block: fewer skip more of a window, more start fewer kernels
+# Queries of a block: with fewer, more of a window's hidden keys are skipped; with more, fewer
+# kernels are started
 BLOCK = 512
 
 
@@ -87,9 +88,9 @@ def table(four: Arguments, queries: slice = ALL, keys: slice = ALL) -> Tensor | 
 
 
 def four_axes(tensor: Tensor, lead: tuple[int, ...]) -> Tensor:
-    """A tensor (..., a, b) of scores with `lead` axes before N and M, as (batch, heads, a, b).
+    """A tensor (..., a, b) whose leading axes broadcast to `lead`, as (batch, heads, a, b).
 
-    Up to one leading axis is of texts; where there are more, the last of them is of heads.
+    The last axis of `lead` is of heads where there are two or more; the others are one batch.
     """
     axes = len(lead) + 2
     tensor = tensor.reshape(*[1] * (axes - tensor.ndim), *tensor.shape)

@@ -68,7 +68,7 @@ class Mask:
         return range(shape[-1])
 
     def certain(self, queries: range, shape: Shape) -> range:
-        """Keys that every query of a run is known to see, so that nobody need look at the mask."""
+        """Keys that every query of a run is known to see: there the mask need not be made."""
         return range(0)
 
     def of_heads(self, heads: Index) -> Mask:
@@ -107,7 +107,7 @@ class Mask:
         return self._between(query, key, shape)
 
     def rows(self, shape: Shape, rows: Tensor, device: torch.device) -> Bool[Tensor, "*lead n M"]:
-        """As `crop`, of all keys and of rows that are known to be there: nothing is checked."""
+        """As `crop`, of all keys and of indices from 0 that are known to exist: unchecked."""
         return self._between(rows.to(device), torch.arange(shape[-1], device=device), shape)
 
     def _between(self, query: Tensor, key: Tensor, shape: Shape) -> Tensor:
@@ -171,7 +171,7 @@ class Window(Mask):
         return (query + _offset(self.offset, shape) - key).abs() < self.size
 
     def span(self, queries: range, shape: Shape) -> range:
-        """Keys near the first to near the last query."""
+        """From the first key near the first query to the last key near the last."""
         offset = _offset(self.offset, shape)
         first = min(shape[-1], max(0, queries[0] + offset - self.size + 1))
         return range(first, max(first, min(shape[-1], queries[-1] + offset + self.size)))
@@ -243,10 +243,10 @@ class Padding(Mask):
 
 @dataclass(frozen=True, eq=False)
 class KeyRanges(Mask):
-    """Query n sees the keys from first[n] up to, and without, end[n].
+    """Query n sees the keys from first[n] up to end[n], which it does not see.
 
-    So do the documents of one row see themselves alone, and a prefix itself both ways; `& Causal()`
-    hides what comes later.
+    So several documents in one row see each its own tokens, or a prefix sees itself in both
+    directions. `& Causal()` hides the keys after each query.
 
     Args:
         first, end: whole numbers (N,); a query whose end is not after its first sees nothing.
@@ -265,7 +265,7 @@ class KeyRanges(Mask):
             whole = isinstance(tensor, Tensor) and tensor.dtype == torch.long
             if not whole or tensor.ndim != 1 or len(tensor) != len(self.first):
                 raise ArgumentError(
-                    f"runs from {_told(self.first)} to {_told(self.end)}",
+                    f"ranges from {_told(self.first)} to {_told(self.end)}",
                     expected="two tensors of as many whole numbers, one for each query",
                 )
 
@@ -273,7 +273,7 @@ class KeyRanges(Mask):
     def from_lengths(cls, lengths: Sequence[int] | Tensor) -> KeyRanges:
         """Documents of these lengths, one after the other, each of which sees itself.
 
-        Where the lengths are a tensor, the runs are where that is.
+        Where the lengths are a tensor, the ranges are made on its device.
         """
         length = torch.as_tensor(lengths, dtype=torch.long)
         end = length.cumsum(0)
@@ -285,12 +285,12 @@ class KeyRanges(Mask):
         return self.first.device
 
     def check(self, shape: Shape) -> None:
-        """A run for each query."""
+        """A range for each query."""
         if len(self.first) != shape[-2]:
-            raise ArgumentError(f"runs of {len(self.first)} queries", expected=f"{shape[-2]}")
+            raise ArgumentError(f"ranges of {len(self.first)} queries", expected=f"{shape[-2]}")
 
     def allowed(self, query: Tensor, key: Tensor, shape: Shape) -> Tensor:
-        """Keys of the run."""
+        """Keys in the query's range."""
         return (self.first[query] <= key) & (key < self.end[query])
 
     def span(self, queries: range, shape: Shape) -> range:
@@ -301,18 +301,18 @@ class KeyRanges(Mask):
         return _within(int(first.min()), int(end.max()), shape)
 
     def certain(self, queries: range, shape: Shape) -> range:
-        """Where the runs of all queries meet."""
+        """Keys in the ranges of all queries."""
         first, end = self._seeing(queries)
         if not len(first) or len(first) < len(queries):
             return range(0)
         return _within(int(first.max()), int(end.min()), shape)
 
     def leaves_every_row(self, shape: Shape) -> bool:
-        """Whether no run is empty."""
+        """Whether no range is empty."""
         return bool((self.end.clamp(max=shape[-1]) > self.first.clamp(min=0)).all())
 
     def _seeing(self, queries: range) -> tuple[Tensor, Tensor]:
-        """The runs of those queries that see anything."""
+        """The ranges that are not empty."""
         first, end = (part[queries.start : queries.stop] for part in (self.first, self.end))
         return first[first < end], end[first < end]
 

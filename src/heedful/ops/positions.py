@@ -104,8 +104,9 @@ def alibi_slopes(heads: int) -> Float[Tensor, " heads"]:
 def alibi(heads: int, queries: int, keys: int) -> Float[Tensor, "heads queries keys"]:
     """ALiBi: a penalty for distance, given to `heedful.attention` as its bias.
 
-    Minus the head's slope times the distance in tokens; the last query stands at the last key, as
-    with `causal`. Keys ahead of the query, which the paper masks, lose as much as those behind.
+    It is minus the head's slope times the distance in tokens; the last query stands at the last
+    key, as with `causal`. The paper masks keys ahead of the query; here they lose as much as those
+    at the same distance behind.
 
     Args:
         heads: H.

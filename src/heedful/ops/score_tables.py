@@ -1,4 +1,4 @@
-"""Tables of scores (..., N, M): which part of one is meant, and what fits it."""
+"""Tables of scores (..., N, M): which part of one an index means, and what broadcasts to it."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ ALL = slice(None)
 
 
 def indices(index: Index, size: int, what: str) -> Tensor:
-    """A slice, a list or what is True of an axis as indices from 0.
+    """A slice, a list of indices or a boolean for each place, as indices from 0.
 
     Raises:
-        ArgumentError: an index that is not there, or is none.
+        ArgumentError: an index outside the axis, or something that is no index.
 
     >>> indices([True, False, True], 3, "key"), indices([-1, 0], 3, "key")
     (tensor([0, 2]), tensor([2, 0]))
@@ -48,7 +48,7 @@ def indices(index: Index, size: int, what: str) -> Tensor:
 
 
 def of_heads(table: Tensor, heads: Index) -> Tensor:
-    """The rows of some heads of a table that broadcasts to (..., H, N, M), where it has such."""
+    """Some heads of a table that broadcasts to (..., H, N, M); all of it where heads share it."""
     return table if table.ndim < 3 or table.shape[-3] == 1 else table[..., heads, :, :]
 
 

@@ -62,11 +62,11 @@ def attend(arguments: Arguments) -> Tensor:
 
 
 def _by_its_road(arguments: Arguments) -> Tensor:
-    """The context, by the first road that can be taken."""
+    """The context: by dropout's own road, by the definition, or by one kernel call or several."""
     mask, shape, is_on_cpu = arguments.mask, arguments.shape, arguments.query.is_cpu
-    if is_on_cpu and arguments.dropout:
+    if is_on_cpu and arguments.dropout:  # which torch's kernel for CPUs cannot
         return with_dropout(arguments)
-    if is_on_cpu and _is_mapped():
+    if is_on_cpu and _is_mapped():  # for which it has no rule
         return by_definition.attend(arguments)
 
     four = kernels.in_form(arguments)
@@ -80,7 +80,7 @@ def _by_its_road(arguments: Arguments) -> Tensor:
         context = kernels.by_blocks(four, mask)
     context = kernels.as_asked(context, four, arguments)
 
-    if is_on_cpu and _lost_nan(context, arguments):
+    if is_on_cpu and _lost_nan(context, arguments):  # a model that diverges must show it
         return by_definition.attend(arguments)
     return context
 

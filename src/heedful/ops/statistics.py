@@ -1,9 +1,9 @@
-"""What one asks of a map, gathered block by block: its definitions, once.
+"""What one asks of a map of weights: each definition once, gathered block by block.
 
 W is the map of one head; rows are queries n (N of them), columns keys m (M). Query n stands at
-position p(n) = n + M − N; where there are more queries than keys and a mask with an offset,
-n + offset. A query that may attend to nothing has NaN in every statistic of a row,
-and is left out of means.
+position p(n) = n + M − N; but at n + offset where there are more queries than keys and the mask
+has an offset. A query that may attend to nothing has NaN in every statistic of a row, and is
+left out of means.
 
 Each statistic is updated with the blocks of a map, in any order, and can be merged with one that
 saw other blocks of the same map; what it found is in `result()`.
@@ -104,12 +104,13 @@ class Entropy(RowStatistic):
     """−Σₘ W log W, in nats: 0 where one key has all, log(n) where n keys have the same."""
 
     def of(self, block: Block) -> Tensor:
-        """From log W = (score − highest) − log_sum: no logarithm of each weight is needed.
+        """(h, n), by log W = (score − highest) − log_sum_above_highest.
 
-        Both parts are small, however large the scores, and so are their rounding errors.
+        That spares the logarithm of every weight. Both terms are small, however large the scores
+        are, and so are their rounding errors.
         """
         below = _products(block.weights, block.scores, block.highest)
-        return (_of_sums(block, block.log_sum) - below).clamp(min=0)
+        return (_of_sums(block, block.log_sum_above_highest) - below).clamp(min=0)
 
 
 class LargestWeight(RowStatistic):
@@ -123,18 +124,18 @@ class LargestWeight(RowStatistic):
 class Distance(RowStatistic):
     """Σₘ W · |p(n) − m|: how far a query looks, in tokens.
 
-    Σ W · (p(n) − m) needs one sum for each row; keys after the query, where there are any, are
-    counted twice the other way.
+    Σ W · (p(n) − m) is p(n) − Σ W · m, one product of the map. A key after the query counts there
+    as negative, so twice its distance is added.
     """
 
     def of(self, block: Block) -> Tensor:
         """(h, n)."""
         weights, first = block.weights, block.position
         n, m = weights.shape[1:]
-        # counted from the block's own positions: small numbers have small rounding errors
+        # Positions are counted from the block's first query: small numbers, small rounding errors
         keys = torch.arange(-first, m - first, dtype=weights.dtype, device=weights.device)
         own = torch.arange(n, dtype=weights.dtype, device=weights.device)
-        # a product for each head, which threads share, where they leave one of all rows to one
+        # A product for each head is shared by threads; a single one of all rows is not
         moment = torch.bmm(keys.expand(len(weights), 1, m), weights.mT)[:, 0]
         found = _of_sums(block, own) - moment
         start = min(max(first, 0), m)
@@ -157,13 +158,13 @@ class Diagonal(RowStatistic):
         """(h, n)."""
         n, m = block.weights.shape[1:]
         shift = block.position - self.offset
-        if 0 <= shift <= m - n:  # as most are: every row has its key here
+        if 0 <= shift <= m - n:  # most often: every row has that key in this block
             return block.weights.diagonal(shift, dim1=1, dim2=2)
         found = block.weights.new_zeros(len(block.weights), n)
         first = max(0, -shift)
         line = block.weights.diagonal(shift, dim1=1, dim2=2) if -n < shift < m else found[:, :0]
         found[:, first : first + line.shape[-1]] = line
-        # outside the map, and not only hidden, there is no such key
+        # A key outside the block is hidden and has 0; one outside the map does not exist
         found[:, : max(0, -shift - block.keys.start)] = torch.nan
         found[:, max(0, block.shape[-1] - block.keys.start - shift) :] = torch.nan
         return found
@@ -226,7 +227,7 @@ class Matching(RowStatistic):
         tokens, which = ids.unique(return_inverse=True)
         self.first = places.new_empty(len(tokens)).scatter_reduce(
             0, which, places, "amin", include_self=False
-        )[which]  # of each token: whether there is a key to find is not for a block to say
+        )[which]  # where each token is first: in the whole text, of which a block may lack keys
 
     def of(self, block: Block) -> Tensor:
         """(h, n)."""
@@ -237,7 +238,7 @@ class Matching(RowStatistic):
         tokens = ids[(keys - self.shift).clamp(min=0)]
         matches = (tokens == ids[own][:, None]) & (keys >= self.shift) & (keys < own[:, None])
         found = (block.weights * matches.to(block.weights)).sum(dim=-1)
-        is_key = stands + block.keys.start == own  # outside the map, a query has no token
+        is_key = stands + block.keys.start == own  # a query outside the keys has no token
         has_one = is_key & (self.first.to(own.device)[own] + self.shift < own)
         return torch.where(has_one, found, torch.nan)
 
@@ -246,7 +247,7 @@ class LearnedSink(RowStatistic):
     """1 − Σₘ W: what a learned sink takes."""
 
     def of(self, block: Block) -> Tensor:
-        """(h, n); nothing but for a sink, whatever rounding leaves of a row."""
+        """(h, n); exactly 0 where there is no sink, though rows add up to 1 only nearly."""
         return 1 - block.weights.sum(dim=-1) if block.has_sink else torch.zeros_like(block.highest)
 
 
@@ -262,7 +263,7 @@ class Received(Statistic):
         """Add the columns of the block."""
         H, _, M = block.shape
         if self.sums is None or self.counts is None:
-            # float64: a key may be seen by very many queries
+            # In float64: a key may be seen by very many queries
             self.sums = block.weights.new_zeros(H, M, dtype=torch.float64)
             self.counts = torch.zeros(H, M)
         self.sums[block.heads, block.columns].add_(block.weights.sum(dim=1))
@@ -290,8 +291,9 @@ def mean(values: Tensor) -> Tensor:
 def _products(weights: Tensor, scores: Tensor, less: Tensor) -> Tensor:
     """Σₘ weights · (scores − less) of each row, (h, n).
 
-    On a CPU in one pass and no memory: it is the gradient of batch norm's weight, with a row for a
-    channel. Nothing else in torch multiplies and adds up at once.
+    On a CPU by the gradient of batch norm's weight, which is this sum for each channel; here each
+    row is a channel. Nothing else in torch multiplies and adds up in one pass, with no table of
+    the products between.
     """
     if not weights.is_cpu:
         return (weights * (scores - less[..., None])).sum(dim=-1)
@@ -305,5 +307,5 @@ def _products(weights: Tensor, scores: Tensor, less: Tensor) -> Tensor:
 
 
 def _of_sums(block: Block, values: Tensor) -> Tensor:
-    """Values (h or none, n) times the sum of each row: 1 but for a sink, which takes its share."""
+    """Values (n) or (h, n) of rows, times the sum of their weights: 1 unless there is a sink."""
     return values * block.weights.sum(dim=-1) if block.has_sink else values

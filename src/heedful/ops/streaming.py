@@ -34,10 +34,10 @@ class LogSumExp(RowStatistic):
 
     def of(self, block: Block) -> Tensor:
         """(h, n)."""
-        return block.total
+        return block.log_sum_exp
 
 
-# Each is told which key is the first that is no padding
+# A name, and a statistic made for a sequence whose first key that is no padding is `first`
 STATISTICS: dict[str, Callable[[int], Statistic]] = {
     "received": lambda first: Received(),
     "entropy": lambda first: Entropy(),
@@ -110,7 +110,7 @@ def streaming_attention(
 
 
 def _causes(arguments: Arguments) -> list[tuple[Causes, int]]:
-    """Of each sequence of the batch: what its weights are a function of, and its first real key."""
+    """What the weights are a function of, and the first key that is no padding, per sequence."""
     lead = arguments.shape[:-2]
     query, key = (four_axes(tensor.detach(), lead) for tensor in arguments[:2])
     bias = None if arguments.bias is None else four_axes(arguments.bias.detach(), lead)
@@ -126,9 +126,9 @@ def _causes(arguments: Arguments) -> list[tuple[Causes, int]]:
 
 
 def _parts(arguments: Arguments) -> tuple[list[Mask], list[Tensor]]:
-    """Parts of the mask that are the same for every batch, and tables (B or 1, H or 1, N or 1, M).
+    """The parts of the mask that are the same for every sequence, and tables of the others.
 
-    Padding has a row for each sequence, and no N × M entries.
+    Tables are (B or 1, H or 1, N or 1, M); padding, which is the same for every query, has N = 1.
     """
     mask, shape = arguments.mask, arguments.shape
     parts = mask.parts if isinstance(mask, Combined) else () if mask is None else (mask,)
@@ -142,12 +142,12 @@ def _parts(arguments: Arguments) -> tuple[list[Mask], list[Tensor]]:
 
 
 def _is_structure(part: Mask) -> bool:
-    """Whether it has no axis of sequences or heads, and no table."""
+    """Whether it is the same for every sequence and head, and no table of N × M entries."""
     return part.device is None or isinstance(part, KeyRanges)
 
 
 def _first_seen(tables: list[Dense]) -> int:
-    """The first key that tables do not hide from every query, as they do with padding."""
+    """The first key that is no padding: one that the tables do not hide from every query."""
     seen = [table.table.any(dim=(0, 1)) for table in tables]
     return int(torch.stack(seen).all(dim=0).int().argmax()) if seen else 0
 

@@ -68,8 +68,9 @@ class TopKeys(Statistic):
 def largest(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """The k largest of each row, descending, and where they are; of equal ones the first.
 
-    Hidden ones are in any order. torch.topk takes any of equal ones, in any order, so where there
-    are some it is asked for one more: only if that equals the last are others of that size left.
+    torch.topk takes any of several equal ones, in any order. So it is asked for one more than k:
+    only where that one equals the k-th may it have left out an earlier one. Hidden scores are in
+    any order.
     """
     more, where = scores.topk(min(k + 1, scores.shape[-1]), dim=-1)
     values, places = more[..., :k], where[..., :k]
@@ -86,7 +87,7 @@ def largest(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
 
 
 def _first_of_the_last(scores: Tensor, values: Tensor, places: Tensor) -> Tensor:
-    """Where the largest are (rows, k), with the first of all those that equal the last."""
+    """`places` (rows, k), where those that equal the k-th are the first such keys of the row."""
     k, last = values.shape[-1], values[:, -1:]
     keys = torch.arange(scores.shape[-1], device=scores.device)
     first = keys.where(scores == last, len(keys)).topk(k, dim=-1, largest=False).values
