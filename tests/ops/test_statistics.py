@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heedful.errors import ArgumentError
+from heedful.ops import statistics
 from heedful.ops.blocks import blocks
-from heedful.ops.causes import Causes, weights
+from heedful.ops.causes import HIDDEN, Causes, weights
 from heedful.ops.heatmap import Heatmap
 from heedful.ops.masks import Causal, Dense, Padding, Window
 from heedful.ops.statistics import (
@@ -299,6 +300,39 @@ def test_entropy_is_exact_however_large_the_scores():
     of = Causes(query, key, 1.0, Causal())
     expected = by_definition(of, *whole_map(of))["entropy"]
     np.testing.assert_allclose(gather(of, Entropy())[0], expected, atol=5e-7)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("far", [0.0, -1e4, 1e6])
+@pytest.mark.parametrize(
+    "shape", [(1, 1, 1), (1, 1, 13), (1, 7, 1), (3, 5, 11), (2, 1, 257), (4, 130, 3), (1, 3, 5000)]
+)
+def test_an_operation_of_torch_multiplies_and_adds_up_each_row(shape, far, dtype):
+    """It is batch norm's gradient, which promises to be no such thing: another torch may differ.
+
+    Every row is less a number of its own, so that rows or channels taken for others are seen.
+    """
+    weights, scores = torch.rand(shape, dtype=dtype), torch.randn(shape, dtype=dtype) + far
+    less = far + torch.linspace(-3, 5, shape[0] * shape[1], dtype=dtype).view(shape[:2])
+    given = [one.clone() for one in (weights, scores, less)]
+    found = statistics._products(weights, scores, less)
+    w, s, c = (one.numpy().astype(np.float64) for one in given)
+    products = w * (s - c[..., None])
+    assert found.dtype == dtype
+    assert found.shape == shape[:2]
+    off = (4 + shape[-1] ** 0.5) * torch.finfo(dtype).eps * np.abs(products).sum(-1).max()
+    np.testing.assert_allclose(found.numpy(), products.sum(-1), atol=off, rtol=0)
+    for one, before in zip((weights, scores, less), given, strict=True):
+        assert torch.equal(one, before)
+
+
+def test_what_is_hidden_and_weighs_nothing_adds_nothing():
+    weights, scores = torch.rand(2, 3, 7), torch.randn(2, 3, 7)
+    weights[..., 4:], scores[..., 4:] = 0.0, HIDDEN
+    found = statistics._products(weights, scores, scores.amax(-1))
+    seen = scores[..., :4].double() - scores.amax(-1, keepdim=True).double()
+    expected = (weights[..., :4].double().numpy() * seen.numpy()).sum(-1)
+    np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
 @settings(max_examples=60, deadline=None)
