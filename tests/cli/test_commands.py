@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from typed import refused
 
 from heedful.cli.main import COMMANDS, run
 from heedful.models import load_model
@@ -36,29 +37,6 @@ def trained(tmp_path_factory, text_file):
     out = tmp_path_factory.mktemp("runs") / "small"
     assert run(["train", str(text_file), "--out", str(out), *SMALL]) == 0
     return out
-
-
-@pytest.fixture
-def said(capsys):
-    """Run a command; its exit status, standard output and standard error."""
-
-    def call(*arguments):
-        status = run([str(argument) for argument in arguments])
-        captured = capsys.readouterr()
-        return status, captured.out, captured.err
-
-    return call
-
-
-def refused(result, *words):
-    """One clear line on standard error, and status 1."""
-    status, _, error = result
-    assert status == 1
-    assert error.startswith("heedful: ")
-    assert error.count("\n") == 1
-    for word in words:
-        assert word in error
-    assert not error.startswith("heedful: unexpected")
 
 
 @pytest.mark.parametrize("command", COMMANDS)

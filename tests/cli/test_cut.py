@@ -4,9 +4,9 @@ import json
 
 import pytest
 import torch
+from typed import train
 
 import heedful
-from heedful.cli.main import run
 from heedful.cli.opening import open_reader
 from heedful.text import WordPieceTokenizer
 
@@ -25,16 +25,6 @@ SMALL = {
     "num_attention_heads": 3,
 }
 READERS = (["heads", "--json"], ["record", "--out"], ["plot", "--only", "heads", "--out"])
-
-
-@pytest.fixture
-def said(capsys):
-    def call(*arguments):
-        status = run([str(argument) for argument in arguments])
-        captured = capsys.readouterr()
-        return status, captured.out, captured.err
-
-    return call
 
 
 def saved(model, folder):
@@ -156,25 +146,9 @@ def test_a_gap_in_what_is_cut_is_not_filled(bert, said):
 
 @pytest.fixture(scope="module")
 def gpt(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("gpt")
-    (folder / "text.txt").write_text(TEXT * 60)
-    sizes = [
-        "--context-length",
-        "16",
-        "--width",
-        "24",
-        "--layers",
-        "2",
-        "--heads",
-        "3",
-        "--batch",
-        "2",
-    ]
-    rest = ["--steps", "2", "--device", "cpu", "--tokenizer", "characters"]
-    assert (
-        run(["train", str(folder / "text.txt"), "--out", str(folder / "run"), *sizes, *rest]) == 0
-    )
-    return folder / "run"
+    sizes = ["--context-length", "16", "--width", "24", "--layers", "2", "--heads", "3"]
+    rest = ["--batch", "2", "--steps", "2", "--device", "cpu", "--tokenizer", "characters"]
+    return train(tmp_path_factory.mktemp("gpt"), TEXT * 60, *sizes, *rest)
 
 
 def test_of_a_gpt_the_first_tokens_are_read(gpt, said, tmp_path):

@@ -6,23 +6,12 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from heedful.cli.main import run
 from heedful.models import load_model
 from heedful.text import load_tokenizer
 from heedful.views import space
 
 SMALL = ["--context-length", "8", "--width", "12", "--layers", "1", "--heads", "2", "--steps", "2",
          "--batch", "2", "--device", "cpu", "--vocabulary", "300"]  # fmt: skip
-
-
-@pytest.fixture
-def said(capsys):
-    def call(*arguments):
-        status = run([str(argument) for argument in arguments])
-        captured = capsys.readouterr()
-        return status, captured.out, captured.err
-
-    return call
 
 
 def test_document_001_with_no_source(said, tmp_path):

@@ -1,12 +1,12 @@
 """`heedful explain` as a person types it."""
 
 import json
+from functools import partial
 
 import pytest
 import torch
 from safetensors.torch import save_file
 
-from heedful.cli.main import run
 from heedful.models import GPT, GPTConfig, load_model
 from heedful.models.directory import parameters_of, write_description
 from heedful.text import CharacterTokenizer
@@ -15,13 +15,8 @@ SENTENCE = "Your journey starts with one step"
 
 
 @pytest.fixture
-def said(capsys):
-    def call(*arguments):
-        status = run(["explain", *map(str, arguments)])
-        captured = capsys.readouterr()
-        return status, captured.out, captured.err
-
-    return call
+def said(said):
+    return partial(said, "explain")
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ import shutil
 import pytest
 import torch
 from PIL import Image
+from typed import refused, train
 
-from heedful.cli.main import run
 from heedful.models import load_model
 from heedful.text import BPETokenizer, load_tokenizer
 
@@ -22,32 +22,6 @@ SMALL = ["--steps", "1", "--batch", "1", "--context-length", "8", "--width", "16
          "--device", "cpu"]  # fmt: skip
 
 
-@pytest.fixture
-def said(capsys):
-    def call(*arguments):
-        status = run([str(argument) for argument in arguments])
-        captured = capsys.readouterr()
-        return status, captured.out, captured.err
-
-    return call
-
-
-def refused(result, *words):
-    status, _, error = result
-    assert status == 1
-    assert error.startswith("heedful: ")
-    assert error.count("\n") == 1
-    for word in words:
-        assert word in error
-    assert "unexpected" not in error
-
-
-def train(folder, *settings):
-    (folder / "text.txt").write_text(TEXT, "utf-8")
-    assert run(["train", str(folder / "text.txt"), "--out", str(folder / "run"), *settings]) == 0
-    return folder / "run"
-
-
 @pytest.fixture(
     scope="module",
     params=[("bpe", "--vocabulary", "280"), ("characters",)],
@@ -55,7 +29,7 @@ def train(folder, *settings):
 )
 def trained(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs")
-    return train(folder, *GPT2, "--tokenizer", *request.param)
+    return train(folder, TEXT, *GPT2, "--tokenizer", *request.param)
 
 
 @pytest.fixture(scope="module")
@@ -110,7 +84,7 @@ def test_transformers_continues_as_we_do(trained, said, tmp_path):
 
 @pytest.mark.parametrize("settings", [[], ["--activation", "swiglu", "--no-qk-norm"]], ids=str)
 def test_a_run_with_the_settings_of_everyone_opens_in_transformers(settings, said, tmp_path):
-    trained = train(tmp_path, *SMALL, *settings, "--vocabulary", "270")
+    trained = train(tmp_path, TEXT, *SMALL, *settings, "--vocabulary", "270")
     assert said("export", trained, "--to", tmp_path / "out")[0] == 0
     model = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "out").eval()
     tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "out")
@@ -128,10 +102,10 @@ def test_a_directory_that_holds_a_model_is_left_alone(trained, said):
 
 def test_models_and_tokenizers_that_cannot_be_exported(said, tmp_path, data, monkeypatch):
     monkeypatch.setenv("TIKTOKEN_CACHE_DIR", str(data))
-    sines = train(tmp_path, *SMALL, "--positions", "sinusoidal", "--vocabulary", "260")
+    sines = train(tmp_path, TEXT, *SMALL, "--positions", "sinusoidal", "--vocabulary", "260")
     refused(said("export", sines, "--to", tmp_path / "out"), "'sinusoidal'", "nearest is")
     shutil.rmtree(sines)
-    compact = train(tmp_path, *GPT2, "--tokenizer", "cl100k_base")
+    compact = train(tmp_path, TEXT, *GPT2, "--tokenizer", "cl100k_base")
     refused(said("export", compact, "--to", tmp_path / "out"), "cl100k_base", "--no-tokenizer")
     assert not (tmp_path / "out").exists()
     assert said("export", compact, "--to", tmp_path / "out", "--no-tokenizer")[0] == 0

@@ -7,9 +7,9 @@ import pytest
 import torch
 from PIL import Image
 from safetensors.torch import save_file
+from typed import refused
 
 from heedful.cli import plot
-from heedful.cli.main import run
 from heedful.models import GPT, Bert, BertConfig, GPTConfig, load_model, write_description
 from heedful.text import BPETokenizer, CharacterTokenizer, WordPieceTokenizer, load_tokenizer
 from heedful.views.plots import heatmaps
@@ -17,26 +17,6 @@ from heedful.views.plots import heatmaps
 transformers = pytest.importorskip("transformers")
 
 TEXT = "The capital of France is Paris, of Spain Madrid. Transformers, robots in disguise. " * 9
-
-
-@pytest.fixture
-def said(capsys):
-    def call(*arguments):
-        status = run([str(argument) for argument in arguments])
-        captured = capsys.readouterr()
-        return status, captured.out, captured.err
-
-    return call
-
-
-def refused(result, *words):
-    status, _, error = result
-    assert status == 1
-    assert error.startswith("heedful: ")
-    assert error.count("\n") == 1
-    for word in words:
-        assert word in error
-    assert "unexpected" not in error
 
 
 @pytest.fixture(scope="module")

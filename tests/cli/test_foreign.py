@@ -10,7 +10,6 @@ from torch import nn
 
 import heedful
 from heedful.cli.foreign import Foreign, is_foreign, telling
-from heedful.cli.main import run
 from heedful.errors import RunError, TextError
 
 transformers = pytest.importorskip("transformers")
@@ -18,16 +17,6 @@ tokenizers = pytest.importorskip("tokenizers")
 
 TEXT = "the cat sat on the mat, and the cat ran"
 SMALL = {"vocab_size": 300, "hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 3}
-
-
-@pytest.fixture
-def said(capsys):
-    def call(*arguments):
-        status = run([str(argument) for argument in arguments])
-        captured = capsys.readouterr()
-        return status, captured.out, captured.err
-
-    return call
 
 
 def byte_level():

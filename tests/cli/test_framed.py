@@ -7,23 +7,12 @@ import torch
 
 import heedful
 from heedful.cli import plot
-from heedful.cli.main import run
 from heedful.cli.opening import open_bert
 
 transformers = pytest.importorskip("transformers")
 tokenizers = pytest.importorskip("tokenizers")
 
 TEXT = "The capital of France is Paris, of Spain Madrid; and the cat sat. "
-
-
-@pytest.fixture
-def said(capsys):
-    def call(*arguments):
-        status = run([str(argument) for argument in arguments])
-        captured = capsys.readouterr()
-        return status, captured.out, captured.err
-
-    return call
 
 
 @pytest.fixture(scope="module")

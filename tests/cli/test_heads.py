@@ -7,10 +7,10 @@ import pytest
 import torch
 from rich.console import Console
 from torch import nn
+from typed import train
 
 import heedful
 from heedful.cli.heads import NUMBERS, _listed, rows_of
-from heedful.cli.main import run
 from heedful.cli.record import _heads, certified
 from heedful.errors import SaveError
 from heedful.recorder import from_attentions
@@ -24,20 +24,8 @@ TEXT = "day and night, day and night"
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("heads")
-    (folder / "text.txt").write_text("night and day, day and night. " * 60)
-    assert run(["train", str(folder / "text.txt"), "--out", str(folder / "run"), *SMALL]) == 0
-    return folder / "run"
-
-
-@pytest.fixture
-def said(capsys):
-    def call(*arguments):
-        status = run([str(argument) for argument in arguments])
-        captured = capsys.readouterr()
-        return status, captured.out, captured.err
-
-    return call
+    text = "night and day, day and night. " * 60
+    return train(tmp_path_factory.mktemp("heads"), text, *SMALL)
 
 
 def test_a_recording_is_written_and_its_heads_are_listed(trained, said, tmp_path):

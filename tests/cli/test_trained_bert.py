@@ -24,12 +24,13 @@ SENTENCE = "The tired engineer found the old key under a stone, and quickly open
 
 
 @pytest.fixture
-def said(capsys):
+def said(said):
+    """Output and standard error of a command that is done."""
+
     def call(*arguments):
-        status = run([str(argument) for argument in arguments])
-        captured = capsys.readouterr()
-        assert status == 0, captured.err
-        return captured.out, captured.err
+        status, output, error = said(*arguments)
+        assert status == 0, error
+        return output, error
 
     return call
 

@@ -4,6 +4,7 @@ import re
 import shlex
 
 import pytest
+from typed import train
 
 from heedful.cli.main import run
 from heedful.cli.training import quoted
@@ -115,7 +116,6 @@ def test_a_shell_reads_a_quoted_text_as_it_is(text):
 
 
 def test_a_number_of_tokens_has_its_comma(tmp_path, capsys):
-    (tmp_path / "text.txt").write_text(PROSE)
     options = [*SMALL, "--tokenizer", "characters", "--context-length", "1100", "--steps", "0"]
-    assert run(["train", str(tmp_path / "text.txt"), "--out", str(tmp_path / "run"), *options]) == 0
+    train(tmp_path, PROSE, *options)
     assert "context 1,100 tokens" in " ".join(capsys.readouterr().out.split())

@@ -5,6 +5,7 @@ import re
 
 import pytest
 import torch
+from typed import refused
 
 from heedful.cli.main import run
 from heedful.models import load_model
@@ -31,29 +32,6 @@ def trained(tsv, tmp_path_factory):
     options = [*SMALL, "--decoder-layers", "2", "--no-shared"]
     assert run(["train", "--pairs", str(tsv), "--out", str(out), *options]) == 0
     return out
-
-
-@pytest.fixture
-def said(capsys):
-    """Run a command; its exit status, standard output and standard error."""
-
-    def call(*arguments):
-        status = run([str(argument) for argument in arguments])
-        captured = capsys.readouterr()
-        return status, captured.out, captured.err
-
-    return call
-
-
-def refused(result, *words):
-    """One clear line on standard error, and status 1."""
-    status, _, error = result
-    assert status == 1
-    assert error.startswith("heedful: ")
-    assert error.count("\n") == 1
-    assert "unexpected" not in error
-    for word in words:
-        assert word in error
 
 
 def test_train_writes_a_run_of_the_family(trained):

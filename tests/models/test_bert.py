@@ -5,6 +5,7 @@ import json
 import pytest
 import torch
 import torch.nn.functional as F
+from redrawn import redrawn
 from safetensors.torch import load_file, save_file
 
 import heedful
@@ -26,15 +27,6 @@ VOCABULARY, CONTEXT = 101, 40
 # layers and heads of the two sizes, at widths that are quick to compute
 SIZES = {"base": (12, 12), "large": (24, 16)}
 TINY = {"vocabulary": 37, "context_length": 19, "width": 20, "layers": 3, "heads": 5, "hidden": 33}
-
-
-def redrawn(model, deviation=0.2):
-    """Every parameter drawn anew, biases and norms too."""
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            is_scale = "norm" in name.lower() and name.endswith("weight")
-            parameter.normal_(float(is_scale), deviation)
-    return model.eval()
 
 
 def bert(kind="BertForMaskedLM", **changes):

@@ -7,6 +7,7 @@ import sys
 
 import pytest
 import torch
+from redrawn import redrawn
 from safetensors.torch import load_file, save_file
 
 from heedful.errors import ArgumentError, RunError
@@ -19,15 +20,6 @@ transformers = pytest.importorskip("transformers")
 # layers and heads of the four sizes, at widths that are quick to compute
 SIZES = {"small": (12, 12), "medium": (24, 16), "large": (36, 20), "xl": (48, 25)}
 CONTEXT, VOCABULARY = 80, 101
-
-
-def redrawn(model, deviation=0.1):
-    """Every parameter drawn anew, biases and norms too."""
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            is_scale = "ln_" in name and name.endswith("weight")
-            parameter.normal_(float(is_scale), deviation)
-    return model.eval()
 
 
 def gpt2(kind=None, deviation=0.1, **changes):

@@ -3,6 +3,7 @@
 import pytest
 import torch
 import transformers
+from looked import Given
 from torch import nn
 from torch.nn.functional import scaled_dot_product_attention
 
@@ -12,17 +13,6 @@ from heedful.recorder.kept import certificate
 from heedful.recorder.observed import Observed
 
 B, H, N, D = 2, 3, 5, 4
-
-
-class Given(nn.Module):
-    """Does what it is told."""
-
-    def __init__(self, does):
-        super().__init__()
-        self.does = does
-
-    def forward(self, *given):
-        return self.does(*given)
 
 
 def weighed(query, key, scale=1.0):

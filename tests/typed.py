@@ -1,0 +1,22 @@
+"""What tests of commands share: a run that was trained, and a refusal in one line."""
+
+from heedful.cli.main import run
+
+
+def train(folder, text, *options):
+    """Train on a text that is written into a folder; the directory of the run, beside it."""
+    (folder / "text.txt").write_text(text, "utf-8")
+    source, out = str(folder / "text.txt"), folder / "run"
+    assert run(["train", source, "--out", str(out), *options]) == 0
+    return out
+
+
+def refused(result, *words):
+    """One clear line on standard error, and status 1."""
+    status, _, error = result
+    assert status == 1
+    assert error.startswith("heedful: ")
+    assert error.count("\n") == 1
+    assert not error.startswith("heedful: unexpected")
+    for word in words:
+        assert word in error
