@@ -10,7 +10,6 @@ import transformers
 
 import heedful
 from heedful.ops.masks import Causal, Combined
-from heedful.recorder.kept.recording import call_of
 
 transformers.logging.set_verbosity_error()
 SMALL = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 50,
@@ -112,15 +111,23 @@ def recorded(name, implementation, given):
     return recording, returned
 
 
-def same(captures, maps, queries, keys, limit=2e-6):
+def calls_of(recording):
+    """Each call of the model, as that of each sequence: a list of lists."""
+    found = {}
+    for sequence in recording.sequences:
+        for call in sequence:
+            found.setdefault(call.index, []).append(call)
+    return list(found.values())
+
+
+def same(calls, maps, queries, keys, limit=2e-6):
     """Each call is the map of its layer, on real rows; `queries` and `keys` (B, …) say which."""
     maps = [map_ for map_ in maps if map_ is not None]  # a layer of another kind has none
-    assert len(captures) == len(maps) > 0
-    for layer, (capture, whole) in enumerate(zip(captures, maps, strict=True)):
-        assert len(capture.query) == len(whole)
-        for b in range(len(whole)):
+    assert len(calls) == len(maps) > 0
+    for layer, (of_texts, whole) in enumerate(zip(calls, maps, strict=True)):
+        assert len(of_texts) == len(whole)
+        for b, call in enumerate(of_texts):
             rows, columns = (side[b].nonzero()[:, 0] for side in (queries, keys))
-            call = call_of(capture, b)
             torch.testing.assert_close(
                 call.weights(), whole[b][:, rows][:, :, columns], atol=limit, rtol=0,
                 msg=lambda text, layer=layer, b=b: f"layer {layer}, sequence {b}: {text}",
@@ -133,7 +140,7 @@ def same(captures, maps, queries, keys, limit=2e-6):
 def test_text(name, padding):
     keep = kept(padding)
     recording, returned = recorded(name, "sdpa", {"input_ids": words(), "attention_mask": keep})
-    same(recording._captures, returned.attentions, keep, keep)
+    same(calls_of(recording), returned.attentions, keep, keep)
     layers = [1] if name == "Qwen3NextModel" else range(len(recording))  # 0 is of another kind
     assert [call.layer for call in recording] == list(layers)
     assert [call.index for call in recording] == list(range(len(recording)))
@@ -155,12 +162,13 @@ def test_encoders_with_decoders(name, padding):
     else:
         given |= {"input_ids": words(), "attention_mask": read}
     recording, returned = recorded(name, "sdpa", given)
-    reads = [c for c in recording._captures if c.name.startswith("encoder.")]
-    writes = [c for c in recording._captures if c.name.startswith("decoder.")]
-    crossing = [c for c in writes if c.kind == "cross"]
+    calls = calls_of(recording)
+    reads = [one for one in calls if one[0].name.startswith("encoder.")]
+    writes = [one for one in calls if one[0].name.startswith("decoder.")]
+    crossing = [one for one in writes if one[0].kind == "cross"]
     same(reads, returned.encoder_attentions, read, read, limit=1e-5)
     same(crossing, returned.cross_attentions, written, read, limit=1e-5)
-    writes = [c for c in writes if c.kind == "causal"]
+    writes = [one for one in writes if one[0].kind == "causal"]
     same(writes, returned.decoder_attentions, written, written, limit=1e-5)
     assert len(recording) == len(reads) + len(crossing) + len(writes)
 
@@ -171,16 +179,16 @@ def test_pictures(name):
     recording, returned = recorded(name, "sdpa", {"pixel_values": torch.randn(2, 3, size, size)})
     maps = returned.attentions
     step = len(recording) // len(maps)  # of Swin it is the last map of each stage
-    for capture, map_ in zip(recording._captures[step - 1 :: step], maps, strict=True):
+    for calls, map_ in zip(calls_of(recording)[step - 1 :: step], maps, strict=True):
         every = torch.ones(len(map_), map_.shape[-1])  # windows are rows of the batch
-        same([capture], [map_], every, every)
+        same([calls], [map_], every, every)
 
 
 @pytest.mark.parametrize("name", ["GPT2Model", "LlamaModel", "MistralModel"])
 def test_eager_models(name):
     keep = kept("left")
     recording, returned = recorded(name, "eager", {"input_ids": words(), "attention_mask": keep})
-    same(recording._captures, returned.attentions, keep, keep)
+    same(calls_of(recording), returned.attentions, keep, keep)
     for sequence in recording.sequences:  # what is added to scores is known as a mask
         causes = sequence[1].causes
         assert isinstance(causes.mask, Causal | Combined)
@@ -197,4 +205,4 @@ def test_flex_attention_and_its_block_masks(name, padding):
         given = {"input_ids": words(), "attention_mask": keep}
         recording, returned = recorded(name, "flex_attention", given)
     assert recording[0].door == "transformers, flex_attention"
-    same(recording._captures, returned.attentions, keep, keep)
+    same(calls_of(recording), returned.attentions, keep, keep)

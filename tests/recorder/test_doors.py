@@ -137,13 +137,14 @@ def test_a_mask_that_layers_share_is_looked_at_once_and_kept_once(is_view, has_b
     recording = run(torch.randn(B, H, N, D), mask if is_view else mask[..., :N], times=3,
                     is_view=is_view)  # fmt: skip
     assert counts == {"_parts": 1, "layouts_of": 1}
-    first, *others = recording._captures
-    assert isinstance(first.layouts[1].mask, Packed | Combined)
-    assert len(others) == 2
-    for other in others:
-        assert other.layouts is first.layouts
-        assert not has_bias or other.bias.data_ptr() == first.bias.data_ptr()
-    assert (first.bias is not None) == has_bias
+    for sequence in recording.sequences:
+        first, *others = (call.causes for call in sequence)
+        assert isinstance(first.mask, Packed | Combined)
+        assert len(others) == 2
+        for other in others:
+            assert other.mask is first.mask
+            assert not has_bias or other.bias.data_ptr() == first.bias.data_ptr()
+        assert (first.bias is not None) == has_bias
 
 
 @pytest.mark.parametrize("align", [bias.causal_lower_right, bias.causal_upper_left])

@@ -189,7 +189,7 @@ def test_a_bias_that_the_first_pass_has_not():
     with heedful.record(model := Falling()) as recording:
         for start, end in pairwise(ends):
             model(ids[:, start:end], ids[:, :start])
-    assert recording._captures[0].bias is None
+    assert recording[0].causes.bias is None
     x = model.embed(ids).unflatten(-1, (3, 4)).transpose(1, 2)
     scores = torch.einsum("bhnd,bhmd->bhnm", x.sin(), x.cos()) / 4**0.5 + model.added(6)
     for sequence, map_ in enumerate(scores.softmax(-1)):

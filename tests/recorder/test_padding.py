@@ -103,7 +103,8 @@ def test_of_two_generations_what_recorded_passes_tell(every):
             asked = {"max_new_tokens": NEW, "do_sample": False, "cache_implementation": "static"}
             model.generate(ids, attention_mask=keep.long(), **asked)
     found = {
-        call.pass_index: [len(one.keys) for one in call.layouts] for call in recording._captures
+        calls[0].pass_index: [call.shape[2] for call in calls]
+        for calls in zip(*recording.sequences, strict=True)
     }
     first = [[length + step for length in (4, 2, 7)] for step in range(NEW)]
     second = [[length + step for length in (6, 7, 3)] for step in range(NEW)]

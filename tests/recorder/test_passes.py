@@ -215,8 +215,8 @@ def test_a_mask_expanded_over_heads_is_looked_at_once(monkeypatch):
     with heedful.record(model := Masked()) as recording:
         model(x, mask.expand(B, H, N, N))
     assert sizes == [B * N * N]
-    assert [one.bias.shape for one in recording._captures] == [(B, 1, N, N)] * 2
     for b, sequence in enumerate(recording.sequences):
+        assert [call.causes.bias.shape for call in sequence] == [(1, N, N)] * 2
         expected = by_definition(x, mask)[b]
         torch.testing.assert_close(sequence[0].weights(), expected, atol=2e-6, rtol=0)
 
