@@ -13,6 +13,7 @@ from heedful import errors
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "src" / "heedful"
+OPS = SOURCE / "ops" / "__init__.py"
 FLOORS = {
     "errors": 0,
     "files": 0,
@@ -133,6 +134,18 @@ def test_no_two_modules_import_each_other():
     while leaves := {name for name, imported in left.items() if not imported}:
         left = {name: rest - leaves for name, rest in left.items() if name not in leaves}
     assert not left, f"in a circle: {sorted(left)}"
+
+
+def test_a_query_goes_through_its_files_in_the_order_in_which_they_are_listed():
+    """Each imports only those that `ops/__init__.py` lists after it."""
+    known = {name_of(path) for path in modules()}
+    listed = re.findall(r"^\d\..*", ast.get_docstring(ast.parse(OPS.read_text("utf-8"))), re.M)
+    way = [f"heedful.ops.{name}" for name in re.findall(r"`(\w+)\.py`", "".join(listed))]
+    assert len(way) > 5
+    for place, name in enumerate(way):
+        path = OPS.parent / f"{name.split('.')[-1]}.py"
+        inside = {one for one in imported_modules(path, known) if one.startswith("heedful.ops.")}
+        assert inside <= {*way[place + 1 :]}, name
 
 
 def test_contributing_shows_the_floors_as_they_are():
