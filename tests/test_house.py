@@ -18,6 +18,7 @@ FLOORS = {
     "errors": 0,
     "files": 0,
     "configuration": 0,
+    "device": 0,
     "ops": 1,
     "layers": 2,
     "models": 3,

@@ -1,7 +1,7 @@
 """Floor 4: from a text to a trained model. It writes numbers and files; it draws nothing."""
 
+from heedful.device import choose_device
 from heedful.train.checkpoint import Progress, read_metrics
-from heedful.train.device import choose_device
 from heedful.train.loop import Ended, Event, Saved, Step, Training, Validation
 from heedful.train.masked_words import MaskedWords
 from heedful.train.run import (

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from heedful.device import choose_device
 from heedful.errors import ArgumentError, HeedfulError, RunError
 from heedful.files import alone, make_directory, read_json, saving, write_json
 from heedful.models import (
@@ -47,7 +48,6 @@ from heedful.text import (
     read_pairs,
 )
 from heedful.text.sources import STANDARD_INPUT
-from heedful.train.device import choose_device
 from heedful.train.loop import Training
 from heedful.train.masked_words import MaskedWords
 from heedful.train.settings import PRESETS, Recipe
