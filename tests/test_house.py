@@ -29,6 +29,7 @@ FLOORS = {
     "fill": 4,
     "train": 4,
     "explain": 4,
+    "opened": 4,
     "views": 5,
     "cli": 6,
 }
@@ -180,6 +181,7 @@ def test_public_names():
         "load",
         "load_model",
         "masks",
+        "open",
         "positions",
         "record",
         "steps",

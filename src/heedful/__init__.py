@@ -10,6 +10,7 @@ from heedful import errors
 
 if TYPE_CHECKING:
     from heedful.models import load_model
+    from heedful.opened import open_model as open
     from heedful.ops import attention, masks, positions, steps, streaming_attention
     from heedful.recorder import load, record
 
@@ -21,6 +22,7 @@ __all__ = [
     "load",
     "load_model",
     "masks",
+    "open",
     "positions",
     "record",
     "steps",
@@ -32,6 +34,7 @@ _HOMES = {
     "load": "heedful.recorder",
     "load_model": "heedful.models",
     "masks": "heedful.ops",
+    "open": "heedful.opened",
     "positions": "heedful.ops",
     "record": "heedful.recorder",
     "steps": "heedful.ops",

@@ -1,12 +1,14 @@
 """`heedful embed`, as a person types it."""
 
 import json
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
 
 from heedful.models import load_model
+from heedful.opened import OpenedGPT
 from heedful.text import load_tokenizer
 from heedful.views import space
 
@@ -107,8 +109,8 @@ def test_rows_without_a_token_never_answer(said, monkeypatch):
             return [["a", "·b"][i] for i in ids]
 
     model = SimpleNamespace(tokens=SimpleNamespace(weight=torch.nn.Parameter(torch.eye(5, 5) + 1)))
-    opened = SimpleNamespace(model=model, tokenizer=Tokenizer())
-    monkeypatch.setattr("heedful.cli.embed.open_reader", lambda *given, **named: opened)
+    opened = OpenedGPT(model, Tokenizer(), Path())
+    monkeypatch.setattr("heedful.cli.embed.open_ours", lambda *given, **named: opened)
     status, output, _ = said("embed", "owner/name", "--similar", "a", "--json")
     assert status == 0
     assert [answer["word"] for answer in json.loads(output)["similar"]] == ["·b"]

@@ -11,6 +11,7 @@ from typed import refused
 
 from heedful.cli import plot
 from heedful.models import GPT, Bert, BertConfig, GPTConfig, load_model, write_description
+from heedful.opened import open_ours
 from heedful.text import BPETokenizer, CharacterTokenizer, WordPieceTokenizer, load_tokenizer
 from heedful.views.plots import heatmaps
 
@@ -194,7 +195,7 @@ def test_plot_draws_the_twelve_maps_of_a_layer(checkpoint, said, tmp_path, monke
 
 
 def test_plot_of_a_model_of_many_heads_takes_the_last_layer(checkpoint):
-    opened = plot.open_reader(checkpoint[0], device="cpu")
+    opened = open_ours(checkpoint[0], device="cpu")
     assert plot.choose_heads(opened, None, None) == [(3, head) for head in range(12)]
 
 

@@ -6,11 +6,9 @@ import sys
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from torch import nn
 
 import heedful
-from heedful.cli.foreign import Foreign, is_foreign, telling
-from heedful.errors import RunError, TextError
+from heedful.opened import OpenedTransformers
 
 transformers = pytest.importorskip("transformers")
 tokenizers = pytest.importorskip("tokenizers")
@@ -154,10 +152,10 @@ def test_an_encoder_decoder_is_recorded_over_a_text_and_its_translation(t5, said
 
 
 def test_a_pair_and_both_ways_of_writing_a_space(llama, t5):
-    first = Foreign(None, transformers.AutoTokenizer.from_pretrained(llama))
+    first = OpenedTransformers(None, transformers.AutoTokenizer.from_pretrained(llama), llama)
     ids = first.tokenizer("the cat", "é\n")["input_ids"]
     assert first.pieces(ids) == ["<s>", "the", "·cat", "</s>", "Ã", "©", "↵"]
-    second = Foreign(None, transformers.AutoTokenizer.from_pretrained(t5))
+    second = OpenedTransformers(None, transformers.AutoTokenizer.from_pretrained(t5), t5)
     shown = second.pieces(second.tokenizer("the cat")["input_ids"])
     assert "".join(shown) == "·the·cat</s>"
 
@@ -209,20 +207,6 @@ def test_a_command_that_does_not_take_it_says_what_it_takes(command, expected, l
     assert ("BERT" in expected) == ("BERT" in error)
 
 
-def test_what_goes_wrong_in_a_model_of_the_library_is_one_line():
-    with pytest.raises(RunError, match="cannot run a Identity on this text: KeyError: 'pixels'"):
-        fail(Foreign(nn.Identity(), None), KeyError("pixels"))
-    with pytest.raises(TextError, match="an empty text"):
-        fail(Foreign(nn.Identity(), None), TextError("an empty text"))
-    with pytest.raises(KeyError):  # in one of ours it is our fault
-        fail(nn.Identity(), KeyError("pixels"))
-
-
-def fail(opened, error):
-    with telling(opened):
-        raise error
-
-
 def test_a_model_without_attention(said, tmp_path):
     model = transformers.MambaModel(
         transformers.MambaConfig(vocab_size=300, hidden_size=24, num_hidden_layers=1)
@@ -232,21 +216,3 @@ def test_a_model_without_attention(said, tmp_path):
     assert status == 1
     assert "no attention in a MambaModel" in error
     assert not (tmp_path / "r").exists()
-
-
-@pytest.mark.parametrize(
-    ("config", "foreign"),
-    [
-        ({"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"]}, False),
-        ({"model_type": "bert", "architectures": ["BertForMaskedLM"]}, False),
-        ({"model_type": "bert"}, False),
-        ({"model_type": "heedful-gpt"}, False),
-        ({}, False),
-        ([], False),
-        ({"model_type": "bert", "architectures": ["BertForTokenClassification"]}, True),
-        ({"model_type": "llama", "architectures": ["LlamaForCausalLM"]}, True),
-    ],
-)
-def test_which_models_are_not_ours(config, foreign, tmp_path):
-    (tmp_path / "config.json").write_text(json.dumps(config))
-    assert is_foreign(tmp_path) is foreign

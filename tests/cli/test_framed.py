@@ -7,7 +7,7 @@ import torch
 
 import heedful
 from heedful.cli import plot
-from heedful.cli.opening import open_bert
+from heedful.opened import OpenedBert, open_as
 
 transformers = pytest.importorskip("transformers")
 tokenizers = pytest.importorskip("tokenizers")
@@ -79,7 +79,8 @@ def test_the_maps_of_transformers(texts, checkpoint, said, tmp_path):
     tokens = recording[0].tokens
     assert len(tokens) == len(ids)
     assert (tokens[0], tokens[-1]) == ("<s>", "</s>")
-    drawn = plot.attention_of(open_bert(checkpoint[0]), texts[0], [(1, 2)], *texts[1:])
+    opened = open_as(OpenedBert, checkpoint[0])
+    drawn = plot.attention_of(opened, texts[0], [(1, 2)], *texts[1:])
     assert drawn.labels == tokens
     weights = drawn.heads[1, 2].weights
     torch.testing.assert_close(weights, output.attentions[1][0, 2], atol=2e-6, rtol=0)

@@ -95,10 +95,10 @@ def test_what_is_wrong_is_one_line(trained, said, tmp_path):
 def unopened(monkeypatch):
     """A model that fails when it is opened."""
 
-    def fail(*_):
+    def fail(*_, **__):
         raise AssertionError("the model was opened")
 
-    monkeypatch.setattr("heedful.cli.record.open_any", fail)
+    monkeypatch.setattr("heedful.cli.record.open_model", fail)
 
 
 @pytest.mark.parametrize("there", ["model.safetensors", "tokenizer.json", "", "empty"])

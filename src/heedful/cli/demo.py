@@ -12,7 +12,6 @@ from rich.console import Console
 from rich.text import Text
 
 from heedful.cli import training as terminal
-from heedful.cli.opening import Run, open_run
 from heedful.cli.options import program
 from heedful.cli.plot import (
     Attention,
@@ -24,6 +23,7 @@ from heedful.cli.plot import (
 from heedful.errors import RunError
 from heedful.files import make_directory
 from heedful.generate import Sampling, TextStream, generate
+from heedful.opened import OpenedGPT, open_as
 from heedful.text import TITLE
 from heedful.train import PRESETS, has_run, new_plan, open_training, read_plan, replace
 from heedful.views.terminal import console, duration, heatmap, side_by_side
@@ -59,14 +59,14 @@ def demo(out: Path, keep: bool, steps: int | None) -> int:
             return status
     elif not has_run(out):
         raise RunError(f"no run in {out}", remedy="run `heedful demo` without --keep")
-    run = open_run(out)
+    opened = open_as(OpenedGPT, out)
     _section(screen, "What it writes", "two samples, at temperature 0.7")
     for seed, prompt in enumerate(PROMPTS):
-        _sample(run, prompt, seed, screen)
+        _sample(opened, prompt, seed, screen)
     _section(screen, "Where its heads look", "rows are queries, columns keys; brighter is more")
-    attention = attention_of(run, SENTENCE, every_head(run.model))
+    attention = attention_of(opened, SENTENCE, every_head(opened))
     _heads(attention, screen)
-    pictures = _pictures(run, attention, out)
+    pictures = _pictures(opened, attention, out)
     _section(screen, "Pictures", "")
     for picture in pictures:
         screen.print(f"  {picture}", soft_wrap=True)
@@ -107,12 +107,12 @@ def _section(screen: Console, title: str, hint: str) -> None:
     screen.print()
 
 
-def _sample(run: Run, prompt: str, seed: int, screen: Console) -> None:
+def _sample(opened: OpenedGPT, prompt: str, seed: int, screen: Console) -> None:
     screen.print(Text(f"  {prompt}", style="bold"), end="")
-    stream = TextStream(run.tokenizer, stop=["\n\n\n"])
-    ids = run.tokenizer.encode(prompt)
+    stream = TextStream(opened.tokenizer, stop=["\n\n\n"])
+    ids = opened.tokenizer.encode(prompt)
     sampling = Sampling(temperature=0.7, top_k=40)
-    pieces = generate(run.model, ids, tokens=90, sampling=sampling, seed=seed)
+    pieces = generate(opened.model, ids, tokens=90, sampling=sampling, seed=seed)
     for chosen in pieces:
         screen.print(Text(stream.push(int(chosen)).replace("\n", "\n  ")), end="", soft_wrap=True)
         if stream.stopped:
@@ -170,11 +170,11 @@ def _heads(attention: Attention, screen: Console) -> None:
         )
 
 
-def _pictures(run: Run, attention: Attention, out: Path) -> list[Path]:
+def _pictures(opened: OpenedGPT, attention: Attention, out: Path) -> list[Path]:
     folder = out / "pictures"
     make_directory(folder)
     paths = draw_attention(attention, ("heads", "scores"), folder, "png")
-    paths.append(draw_positions(run.model, folder / "positions.png"))
+    paths.append(draw_positions(opened, folder / "positions.png"))
     curve = terminal.draw_losses(out, folder / "loss.png")
     return [*paths, curve] if curve else paths
 

@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 import click
 import torch
 
-from heedful.cli.opening import Seq2SeqRun, open_reader
 from heedful.cli.options import checkpoint_option, json_option, pickle_option, revision_option
 from heedful.cli.plot import tell_of_fonts
 from heedful.errors import ArgumentError, TextError
+from heedful.opened import open_ours
 from heedful.text.examples import FAMILY
 from heedful.text.similarity import Nearest, analogy, cosine, nearest, principal_plane
 from heedful.text.vectors import WordVectors, read_vectors
@@ -107,15 +107,14 @@ def _vectors(
         return WordVectors(list(FAMILY), list(FAMILY.values()))
     if source.is_file() or (source.suffix.lower() in TABLES and not source.is_dir()):
         return read_vectors(source)
-    run = open_reader(source, checkpoint, "cpu", revision=revision, allow_pickle=allow_pickle)
-    if isinstance(run, Seq2SeqRun):
-        raise ArgumentError(
-            f"{source} holds a {type(run.model).__name__}",
-            expected="a GPT or a BERT, which has one table of tokens",
-        )
-    pieces = run.tokenizer.pieces(range(run.tokenizer.size))
-    # a model's table may have more rows than its tokenizer has tokens
-    return WordVectors(pieces, run.model.tokens.weight[: len(pieces)].detach().float().numpy())
+    opened = open_ours(
+        source,
+        checkpoint=checkpoint,
+        device="cpu",
+        revision=revision,
+        allow_pickle=allow_pickle,
+    )
+    return opened.vectors()
 
 
 def _find(

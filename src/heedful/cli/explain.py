@@ -11,9 +11,9 @@ from typing import Any
 import click
 from rich.text import Text
 
+from heedful.cli.cut import cut_option, cuts_told
 from heedful.cli.options import (
     checkpoint_option,
-    cut_option,
     device_option,
     file_option,
     json_option,
@@ -21,6 +21,7 @@ from heedful.cli.options import (
 )
 from heedful.explain import VARIANTS, Explanation, Stage, explain_model
 from heedful.explain import explain as explain_text
+from heedful.opened import OpenedGPT, open_as
 from heedful.views.terminal import console
 from heedful.views.walk import follow, show
 
@@ -119,13 +120,11 @@ def _check_usage(model: Path | None, layer: int | None, cut: bool, given: dict[s
 def _of_model(
     directory: Path, text: str, cut: bool, layer: int, head: int, checkpoint: str, device: str
 ) -> Explanation:
-    from heedful.cli.opening import open_run
-
     remedy = "see where it looks with `heedful plot`, and its heads with `heedful heads`"
-    run = open_run(directory, checkpoint, device, remedy=remedy)
-    ids = run.fitting(text, cut)
-    pieces = run.tokenizer.pieces(ids[0].tolist())
-    return explain_model(run.model, ids, pieces, layer=layer, head=head)
+    opened = open_as(OpenedGPT, directory, checkpoint=checkpoint, device=device, remedy=remedy)
+    with cuts_told():
+        [ids], _, pieces = opened.read(text, cut=cut)
+    return explain_model(opened.model, ids, pieces or [], layer=layer, head=head)
 
 
 def _as_json(found: Explanation, places: list[int] | None) -> dict[str, Any]:

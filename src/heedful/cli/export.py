@@ -7,7 +7,6 @@ from typing import Any
 
 import click
 
-from heedful.cli.opening import check_tokenizer
 from heedful.cli.options import checkpoint_option, pickle_option, revision_option
 from heedful.errors import SaveError
 
@@ -45,6 +44,7 @@ def export(
     `AutoModelForCausalLM.from_pretrained(DIR)` and `AutoTokenizer.from_pretrained(DIR)` open it.
     """
     from heedful.models import equal_of, export_model, load_model, model_directory
+    from heedful.opened import check_tokenizer
     from heedful.text import check_exportable, export_tokenizer, load_tokenizer
 
     if (directory / "config.json").exists():

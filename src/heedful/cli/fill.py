@@ -7,10 +7,9 @@ from pathlib import Path
 
 import click
 
-from heedful.cli.opening import BertRun, open_bert
+from heedful.cli.cut import cut_option, cuts_told
 from heedful.cli.options import (
     checkpoint_option,
-    cut_option,
     device_option,
     file_option,
     json_option,
@@ -21,6 +20,7 @@ from heedful.cli.options import (
 )
 from heedful.errors import TextError
 from heedful.fill import Gap, fill_inputs
+from heedful.opened import OpenedBert, open_as
 from heedful.text import Inputs
 from heedful.views.terminal import console, table
 
@@ -64,8 +64,16 @@ def fill(
     MODEL is a BERT: its directory, in Hugging Face format or our own, or its hub name.
     """
     text = read_text(text, file)
-    opened = open_bert(model, checkpoint, device, revision=revision, allow_pickle=allow_pickle)
-    inputs = opened.inputs(text, second, cut)
+    opened = open_as(
+        OpenedBert,
+        model,
+        checkpoint=checkpoint,
+        device=device,
+        revision=revision,
+        allow_pickle=allow_pickle,
+    )
+    with cuts_told():
+        inputs = opened.inputs(text, second, cut=cut)
     _check_no_gap_is_cut(opened, text, second, inputs)
     gaps = fill_inputs(opened.model, opened.tokenizer, inputs, count=count)
     texts = [text] if second is None else [text, second]
@@ -89,7 +97,7 @@ def fill(
         click.echo(line)
 
 
-def _check_no_gap_is_cut(opened: BertRun, text: str, second: str | None, read: Inputs) -> None:
+def _check_no_gap_is_cut(opened: OpenedBert, text: str, second: str | None, read: Inputs) -> None:
     """Refuse a gap in a part of the text that the model does not read.
 
     Raises:
@@ -108,7 +116,7 @@ def _check_no_gap_is_cut(opened: BertRun, text: str, second: str | None, read: I
         )
 
 
-def _filled(opened: BertRun, texts: list[str], gaps: list[Gap]) -> list[str]:
+def _filled(opened: OpenedBert, texts: list[str], gaps: list[Gap]) -> list[str]:
     """The texts with the likeliest word in each gap."""
     mask = opened.tokenizer.decode([opened.tokenizer.special["mask"]])
     words = iter(gaps)

@@ -9,7 +9,6 @@ from typing import Any
 import click
 import torch
 
-from heedful.cli.opening import Run, open_run
 from heedful.cli.options import (
     SectionedCommand,
     checkpoint_option,
@@ -24,6 +23,7 @@ from heedful.cli.options import (
 )
 from heedful.generate import Sampling, TextStream
 from heedful.generate import generate as continuations
+from heedful.opened import OpenedGPT, open_as
 from heedful.views.terminal import console, table
 
 EXAMPLE = """\b
@@ -88,7 +88,14 @@ def generate(
         if changes.get("temperature"):
             raise click.UsageError("--greedy is --temperature 0; give one of the two.")
         changes["temperature"] = 0.0
-    opened = open_run(run, checkpoint, device, revision=revision, allow_pickle=allow_pickle)
+    opened = open_as(
+        OpenedGPT,
+        run,
+        checkpoint=checkpoint,
+        device=device,
+        revision=revision,
+        allow_pickle=allow_pickle,
+    )
     if probabilities:
         _show_probabilities(opened, text, probabilities, as_json)
         return
@@ -134,17 +141,17 @@ def _print_samples(prompt: str, texts: list[str]) -> None:
         click.echo(prompt + text)
 
 
-def _show_probabilities(run: Run, text: str, most: int, as_json: bool) -> None:
+def _show_probabilities(opened: OpenedGPT, text: str, most: int, as_json: bool) -> None:
     """Document 004's last step: softmax over the logits of each position."""
-    ids = run.ids(text)
+    ids = opened.ids(text)
     with torch.inference_mode():
-        likely = run.model(ids).logits[0].softmax(-1)
+        likely = opened.model(ids).logits[0].softmax(-1)
     top = likely.topk(min(most, likely.shape[-1]))
     found: list[dict[str, Any]] = [
-        {"position": n, "piece": piece, "next": _nexts(run, tokens, values)}
+        {"position": n, "piece": piece, "next": _nexts(opened, tokens, values)}
         for n, (piece, tokens, values) in enumerate(
             zip(
-                run.tokenizer.pieces(ids[0].tolist()),
+                opened.pieces(ids[0].tolist()),
                 top.indices.tolist(),
                 top.values.tolist(),
                 strict=True,
@@ -165,10 +172,12 @@ def _show_probabilities(run: Run, text: str, most: int, as_json: bool) -> None:
     console().print(table(["position", "token", "likeliest next tokens"], rows, numbers=[0]))
 
 
-def _nexts(run: Run, tokens: list[int], probabilities: list[float]) -> list[dict[str, Any]]:
+def _nexts(
+    opened: OpenedGPT, tokens: list[int], probabilities: list[float]
+) -> list[dict[str, Any]]:
     return [
         {"piece": piece, "id": token, "probability": probability}
         for piece, token, probability in zip(
-            run.tokenizer.pieces(tokens), tokens, probabilities, strict=True
+            opened.pieces(tokens), tokens, probabilities, strict=True
         )
     ]

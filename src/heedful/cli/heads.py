@@ -14,9 +14,9 @@ from rich.table import Table
 from rich.text import Text
 
 from heedful.cli import proofs
+from heedful.cli.cut import cut_option
 from heedful.cli.options import (
     checkpoint_option,
-    cut_option,
     device_option,
     file_option,
     json_option,
@@ -25,8 +25,9 @@ from heedful.cli.options import (
     revision_option,
     second_option,
 )
-from heedful.cli.record import open_any, record_text
+from heedful.cli.record import record_text
 from heedful.errors import RunError
+from heedful.opened import open_model
 from heedful.recorder import Call, Recording, load
 from heedful.recorder.kept import head_types
 from heedful.recorder.kept.head_types import HEAD_TYPES
@@ -116,7 +117,13 @@ def heads(
         recording = load(source)
     else:
         words = read_text(text, file)
-        opened = open_any(source, checkpoint, device, revision, allow_pickle)
+        opened = open_model(
+            source,
+            checkpoint=checkpoint,
+            device=device,
+            revision=revision,
+            allow_pickle=allow_pickle,
+        )
         recording = record_text(opened, words, second, cut)
     with share_done("reading the maps") as tell:
         rows = rows_of(recording, tell)

@@ -138,11 +138,6 @@ second_option = click.option(
     callback=_not_empty,
     help="A second text: a BERT reads the two as a pair.",
 )
-cut_option = click.option(
-    "--cut",
-    is_flag=True,
-    help="Of a text that is longer than the model's context, read the beginning alone.",
-)
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 checkpoint_option = click.option(
     "--checkpoint",

@@ -8,10 +8,9 @@ from typing import NamedTuple
 import click
 import torch
 
-from heedful.cli.opening import BertRun, Run, Seq2SeqRun, open_reader
+from heedful.cli.cut import cut_option, cuts_told
 from heedful.cli.options import (
     checkpoint_option,
-    cut_option,
     device_option,
     file_option,
     pickle_option,
@@ -23,7 +22,7 @@ from heedful.cli.options import (
 from heedful.cli.training import draw_losses
 from heedful.errors import ArgumentError
 from heedful.files import make_directory
-from heedful.models import GPT, Bert, Seq2Seq
+from heedful.opened import OpenedOurs, open_ours
 from heedful.ops import Steps
 
 PICTURES = ("heads", "scores", "positions", "loss")
@@ -92,39 +91,46 @@ def plot(
             expected="a folder; the pictures' names in it are given",
             remedy="choose another --out, or leave it out",
         )
-    opened = open_reader(run, checkpoint, device, revision=revision, allow_pickle=allow_pickle)
-    unmasked = not isinstance(opened, Run)  # before and after the mask its scores are the same
-    if unmasked and "scores" in only:
-        raise ArgumentError(
-            f"--only scores of a {type(opened.model).__name__}",
-            expected="a GPT",
-            cause="no token is hidden from another here: before and after the mask all is the same",
-            remedy="draw the weights with --only heads",
-        )
-    kinds = only or tuple(kind for kind in PICTURES if not (unmasked and kind == "scores"))
+    opened = open_ours(
+        run, checkpoint=checkpoint, device=device, revision=revision, allow_pickle=allow_pickle
+    )
+    kinds = _pictures(opened, only)
     needs_text = bool({"heads", "scores"} & set(kinds))
     folder = out or (run if run.is_dir() else Path()) / "pictures"
     make_directory(folder)
     if needs_text:
         words = read_text(text, file)
         chosen = choose_heads(opened, layers, heads)
-        attention = attention_of(opened, words, chosen, second, cut)
+        with cuts_told():
+            attention = attention_of(opened, words, chosen, second, cut)
         for path in draw_attention(attention, kinds, folder, suffix):
             click.echo(path)
         tell_of_fonts([*attention.labels, *attention.keys])
     if "positions" in kinds:
-        click.echo(draw_positions(opened.model, folder / f"positions.{suffix}"))
+        click.echo(draw_positions(opened, folder / f"positions.{suffix}"))
     if "loss" in kinds:
         curve = draw_losses(opened.directory, folder / f"loss.{suffix}")
         click.echo(curve or f"{run} has no metrics to draw a loss curve from", err=curve is None)
 
 
+def _pictures(opened: OpenedOurs, only: tuple[str, ...]) -> tuple[str, ...]:
+    """Those that were asked for; without a choice all, but no two that are the same."""
+    if not opened.hides and "scores" in only:
+        raise ArgumentError(
+            f"--only scores of a {type(opened.model).__name__}",
+            expected="a GPT",
+            cause="no token is hidden from another here: before and after the mask all is the same",
+            remedy="draw the weights with --only heads",
+        )
+    return only or tuple(kind for kind in PICTURES if opened.hides or kind != "scores")
+
+
 def choose_heads(
-    run: Run | BertRun | Seq2SeqRun, layers: str | None, heads: str | None
+    opened: OpenedOurs, layers: str | None, heads: str | None
 ) -> list[tuple[int, int]]:
     """Pairs (layer, head); without a choice all, or only the last layer's where they are many."""
-    every_layer = parse(layers, run.layers, "layer")
-    every_head = parse(heads, run.model.config.heads, "head")
+    every_layer = parse(layers, opened.layers, "layer")
+    every_head = parse(heads, opened.heads, "head")
     if layers is None and heads is None and len(every_layer) * len(every_head) > MOST:
         every_layer = every_layer[-1:]
     return [(layer, head) for layer in every_layer for head in every_head]
@@ -155,14 +161,14 @@ class Attention(NamedTuple):
 
 
 def attention_of(
-    run: Run | BertRun | Seq2SeqRun,
+    opened: OpenedOurs,
     text: str,
     chosen: list[tuple[int, int]],
     second: str | None = None,
     cut: bool = False,
 ) -> Attention:
     """What chosen heads do on a text, or a pair; a layer's other heads are let go at once."""
-    reading = run.steps(text, second, cut)
+    reading = opened.steps(text, second, cut=cut)
     heads = {}
     with torch.inference_mode():
         for layer, steps in enumerate(reading.layers):
@@ -171,9 +177,9 @@ def attention_of(
     return Attention(heads, reading.queries, reading.keys)
 
 
-def every_head(model: GPT) -> list[tuple[int, int]]:
+def every_head(opened: OpenedOurs) -> list[tuple[int, int]]:
     """All pairs (layer, head) of a model."""
-    return [(i, head) for i in range(model.config.layers) for head in range(model.config.heads)]
+    return [(layer, head) for layer in range(opened.layers) for head in range(opened.heads)]
 
 
 def draw_attention(
@@ -210,21 +216,15 @@ def tell_of_fonts(texts: list[str]) -> None:
         click.echo(missing, err=True)
 
 
-def draw_positions(model: GPT | Bert | Seq2Seq, path: Path) -> Path:
+def draw_positions(opened: OpenedOurs, path: Path) -> Path:
     """The table that tells the model where a token stands; for rotary positions, its cosines."""
     from heedful.views import plots
 
-    kind = "learned" if isinstance(model, Bert) else "sinusoidal"
-    if isinstance(model, GPT):
-        kind = model.config.positions
-    title = f"{kind} positions"
-    if isinstance(model, GPT) and kind == "rotary":
-        figure = plots.positions(
-            model.cosines,
-            title=title,
-            columns="pair of dimensions, the same in each head",
-            meaning="cosine of the angle by which the pair is turned",
-        )
-    else:
-        figure = plots.positions(model.positions, title=title)
-    return plots.save(figure, path)
+    kind, table = opened.positions
+    words = {}
+    if kind == "rotary":
+        words = {
+            "columns": "pair of dimensions, the same in each head",
+            "meaning": "cosine of the angle by which the pair is turned",
+        }
+    return plots.save(plots.positions(table, title=f"{kind} positions", **words), path)

@@ -7,19 +7,15 @@ import math
 from collections import Counter
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import Any, NamedTuple
+from typing import Any
 from warnings import catch_warnings, simplefilter
 
 import click
-import torch
 
-from heedful import recorder
 from heedful.cli import proofs
-from heedful.cli.foreign import Foreign, is_foreign, open_foreign, telling
-from heedful.cli.opening import BertRun, Run, Seq2SeqRun, open_reader
+from heedful.cli.cut import cut_option, cuts_told
 from heedful.cli.options import (
     checkpoint_option,
-    cut_option,
     device_option,
     file_option,
     json_option,
@@ -30,11 +26,10 @@ from heedful.cli.options import (
     runs,
     second_option,
 )
-from heedful.errors import ArgumentError, RunError, SaveError
+from heedful.errors import SaveError
 from heedful.files import description, saving
-from heedful.models import model_directory
+from heedful.opened import Opened, open_model
 from heedful.recorder import Recording
-from heedful.translate import translate
 from heedful.views.progress import share_done
 from heedful.views.terminal import console, facts, many
 
@@ -48,7 +43,6 @@ Examples:
 Architectures that are not ours need the transformers library: pip install 'transformers>=5.0'
 """
 MOST = 10_000  # numbers in a run of them: more layers or heads than any model has
-Opened = Run | BertRun | Seq2SeqRun | Foreign
 
 
 class Numbers(click.ParamType):
@@ -119,10 +113,11 @@ def record(
     """
     words = read_text(text, file)
     _check_place(out)
-    opened = open_any(model, checkpoint, device, revision, allow_pickle)
-    memory = _bytes(budget)
-    keep = {"layers": layers, "heads": heads, "values": values, "budget": memory}
-    recording = record_text(opened, words, second, cut, **keep)
+    opened = open_model(
+        model, checkpoint=checkpoint, device=device, revision=revision, allow_pickle=allow_pickle
+    )
+    options = {"layers": layers, "heads": heads, "values": values, "budget": _bytes(budget)}
+    recording = record_text(opened, words, second, cut, **options)
     recording.save(out)
     if as_json:
         about = {"file": str(out), "bytes": out.stat().st_size, "missed": recording.missed}
@@ -218,79 +213,14 @@ def _size(size: int) -> str:
     return f"{size / 1e6:,.1f} MB" if size >= 10**5 else f"{size / 1e3:,.0f} kB"
 
 
-def open_any(
-    name: Path, checkpoint: str, device: str, revision: str | None, allow_pickle: bool
-) -> Opened:
-    """A model with its tokenizer: one of ours, or through transformers where it is none.
-
-    Raises:
-        RunError: no such model, or one that cannot be opened.
-    """
-    directory = model_directory(name, revision=revision, allow_pickle=allow_pickle)
-    if is_foreign(directory):
-        return open_foreign(directory, device, allow_pickle=allow_pickle)
-    return open_reader(directory, checkpoint, device, allow_pickle=allow_pickle)
-
-
-class Pass(NamedTuple):
-    """What a model is given, and the text of each token where one list tells it."""
-
-    arguments: tuple[torch.Tensor, ...]
-    keywords: dict[str, torch.Tensor]
-    tokens: list[str] | None
-
-
 def record_text(
-    opened: Opened, text: str, second: str | None = None, cut: bool = False, **keep: Any
+    opened: Opened, text: str, second: str | None = None, cut: bool = False, **options: Any
 ) -> Recording:
-    """One pass over a text or a pair, recorded, with its pieces; `keep` is what `record` is told.
-
-    Raises:
-        TextError: a text that is empty, or longer than the model's context without `cut`.
-        ArgumentError: a second text for a model that reads one.
-        RunError: a model without attention.
-    """
-    with torch.inference_mode(), share_done("recording"), telling(opened), catch_warnings():
+    """As `opened.record`, told in a terminal: how far it is, what is cut, and what is missed."""
+    with share_done("recording"), catch_warnings():
         simplefilter("ignore", UserWarning)  # what is missed is told below
-        given = _pass(opened, text, second, cut)
-        with recorder.record(opened.model, **keep) as recording:
-            opened.model(*given.arguments, **given.keywords)
-    if not len(recording):
-        raise RunError(
-            f"no attention in a {type(opened.model).__name__}",
-            expected="a model that attends, in a form that a door of the recorder sees",
-            remedy="`heedful record` and `heedful heads` have nothing to show of it",
-        )
+        with cuts_told():
+            recording = opened.record(text, second, cut=cut, **options)
     for name, reason in recording.missed.items():
         click.echo(f"attention of {name} was not recorded: {reason}", err=True)
-    if given.tokens is not None:
-        recording.tokens = [given.tokens]
     return recording
-
-
-def _pass(opened: Opened, text: str, second: str | None, cut: bool) -> Pass:
-    if isinstance(opened, Foreign):
-        inputs: dict[str, Any] = opened.inputs(text, second, cut)
-        pieces = opened.pieces(inputs["input_ids"][0].tolist())
-        return Pass((), inputs, None if "decoder_input_ids" in inputs else pieces)
-    if isinstance(opened, BertRun):
-        ids, segments = opened.inputs(text, second, cut)
-        rows = [
-            torch.tensor([row], device=opened.model.positions.device) for row in (ids, segments)
-        ]
-        return Pass((rows[0],), {"segments": rows[1]}, opened.tokenizer.pieces(ids))
-    if second is not None:
-        raise ArgumentError("a second text", expected="one text", cause="no BERT; it reads pairs")
-    if isinstance(opened, Seq2SeqRun):
-        return _translation(opened, text, cut)
-    ids_ = opened.fitting(text, cut)
-    return Pass((ids_,), {}, opened.tokenizer.pieces(ids_[0].tolist()))
-
-
-def _translation(opened: Seq2SeqRun, text: str, cut: bool) -> Pass:
-    """The source and the target that the model finds, as it reads them while it writes."""
-    config, device = opened.model.config, opened.model.positions.device
-    source = opened.source(text, cut)
-    target = translate(opened.model, [source])[0][0].ids
-    rows = ([*source, config.end], [config.begin, *target][: config.context_length])
-    return Pass(tuple(torch.tensor([row], device=device) for row in rows), {}, None)

@@ -8,11 +8,10 @@ from typing import Any
 
 import click
 
-from heedful.cli.opening import Seq2SeqRun, open_seq2seq
+from heedful.cli.cut import cut_option, cuts_told
 from heedful.cli.options import (
     SectionedCommand,
     checkpoint_option,
-    cut_option,
     device_option,
     file_option,
     given,
@@ -21,6 +20,7 @@ from heedful.cli.options import (
     settings_of,
 )
 from heedful.errors import TextError
+from heedful.opened import OpenedSeq2Seq, open_as
 from heedful.translate import Search, Translation
 from heedful.translate import translate as translations
 from heedful.views.terminal import console, table
@@ -62,8 +62,9 @@ def translate(
     """
     lines = [line.strip() for line in read_text(text, file).removesuffix("\n").split("\n")]
     search = Search(**given(Search, options))
-    opened = open_seq2seq(run, checkpoint, device)
-    sources = [_ids(opened, line, cut, n + 1, len(lines)) for n, line in enumerate(lines)]
+    opened = open_as(OpenedSeq2Seq, run, checkpoint=checkpoint, device=device)
+    with cuts_told():
+        sources = [_ids(opened, line, cut, n + 1, len(lines)) for n, line in enumerate(lines)]
     for start in range(0, len(lines), BATCH):
         found = translations(opened.model, sources[start : start + BATCH], search)
         for line, targets in zip(lines[start:], found, strict=False):
@@ -75,17 +76,17 @@ def translate(
                 click.echo(opened.tokenizer.decode(targets[0].ids))
 
 
-def _ids(opened: Seq2SeqRun, line: str, cut: bool, number: int, lines: int) -> list[int]:
+def _ids(opened: OpenedSeq2Seq, line: str, cut: bool, number: int, lines: int) -> list[int]:
     """The ids of a line; where there are several, an error says which."""
     try:
-        return opened.source(line, cut)
+        return opened.source(line, cut=cut)
     except TextError as error:
         if lines == 1:
             raise
         raise TextError(f"line {number:,}: {error}") from error
 
 
-def _described(opened: Seq2SeqRun, line: str, targets: list[Translation]) -> dict[str, Any]:
+def _described(opened: OpenedSeq2Seq, line: str, targets: list[Translation]) -> dict[str, Any]:
     return {
         "source": line,
         "targets": [
@@ -100,7 +101,7 @@ def _described(opened: Seq2SeqRun, line: str, targets: list[Translation]) -> dic
     }
 
 
-def _print_all(opened: Seq2SeqRun, targets: list[Translation]) -> None:
+def _print_all(opened: OpenedSeq2Seq, targets: list[Translation]) -> None:
     rows = [
         (f"{target.score:.3f}", f"{target.logarithm:.3f}", opened.tokenizer.decode(target.ids))
         for target in targets

@@ -1,41 +1,66 @@
-"""Models of architectures that are not ours, opened by the transformers library."""
+"""A model of an architecture that is not ours, opened by the transformers library."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from heedful.cli.fitting import check_not_empty, must_cut
 from heedful.errors import HeedfulError, RunError
-from heedful.files import read_json
-from heedful.models.pretrained import ARCHITECTURES
+from heedful.opened.cutting import check_not_empty, must_cut
+from heedful.opened.protocol import Opened, Pass
 from heedful.text.tokenizer import SIGNS, whole_characters
-from heedful.train import choose_device
 
 SPACES = "Ġ▁"  # how byte-level BPE and SentencePiece write the space before a word
 LONGEST = 64  # tokens of a target that an encoder–decoder writes
 MOST = 160  # letters of the library's own words in an error
 
 
-class Foreign(NamedTuple):
+@dataclass(frozen=True)
+class OpenedTransformers(Opened):
     """A model of transformers with its tokenizer."""
 
-    model: nn.Module
-    tokenizer: Any
-
-    def inputs(
-        self, text: str, second: str | None = None, cut: bool = False
-    ) -> dict[str, torch.Tensor]:
-        """What the model takes for a text, or a pair: its own names to tensors, a batch of one.
+    def read(self, text: str, second: str | None = None, *, cut: bool = False) -> Pass:
+        """What the model takes for a text, or a pair, by its own names; errors as `Opened.read`.
 
         Raises:
-            TextError: an empty text, or one that is longer than the model's context without `cut`.
+            RunError: what the library said of a text that it cannot read.
         """
+        with self._telling():
+            inputs = self._inputs(text, second, cut)
+            target = self._target(inputs)
+        ids = inputs["input_ids"][0].tolist()
+        return Pass((), inputs | target, None if target else self.pieces(ids))
+
+    def run(self, given: Pass) -> Any:
+        """The model's output for what `read` made.
+
+        Raises:
+            RunError: what the library said of a pass that failed.
+        """
+        with self._telling():
+            return super().run(given)
+
+    def pieces(self, ids: Iterable[int]) -> list[str]:
+        """One label for each token, as our own tokenizers give them."""
+        return [_piece(self.tokenizer, token) for token in ids]
+
+    @contextmanager
+    def _telling(self) -> Iterator[None]:
+        """What goes wrong in the library, as one line."""
+        try:
+            yield
+        except (HeedfulError, Warning):  # a warning, where Python makes errors of them
+            raise
+        except Exception as error:
+            raise _refused(f"run a {type(self.model).__name__} on this text", error) from error
+
+    def _inputs(self, text: str, second: str | None, cut: bool) -> dict[str, Tensor]:
         texts = [whole_characters(part) for part in (text, second) if part is not None]
         found = self.tokenizer(*texts, return_tensors="pt", padding=False, truncation=False)
         length, context_length = found["input_ids"].shape[1], _context(self)
@@ -45,14 +70,10 @@ class Foreign(NamedTuple):
                 *texts, return_tensors="pt", truncation=True, max_length=context_length
             )
         device = next(self.model.parameters()).device
-        inputs = {name: tensor.to(device) for name, tensor in found.items()}
-        return inputs | self._target(inputs)
+        return {name: tensor.to(device) for name, tensor in found.items()}
 
-    def pieces(self, ids: list[int]) -> list[str]:
-        """One label for each token, as our own tokenizers give them."""
-        return [_piece(self.tokenizer, token) for token in ids]
-
-    def _target(self, inputs: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    @torch.inference_mode()
+    def _target(self, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
         """What an encoder–decoder writes for them, greedily, as its decoder reads it."""
         config: Any = self.model.config
         if not config.is_encoder_decoder:
@@ -65,40 +86,16 @@ class Foreign(NamedTuple):
         return {"decoder_input_ids": ids[:, :-1] if last else ids}
 
 
-def is_foreign(directory: Path) -> bool:
-    """Whether a directory holds a model in Hugging Face format that is not one of ours.
-
-    Raises:
-        RunError: as `foreign_name`.
-    """
-    return foreign_name(directory) is not None
-
-
-def foreign_name(directory: Path) -> str | None:
-    """The architecture of a model in Hugging Face format that is not one of ours; None of ours.
-
-    Raises:
-        RunError: no `config.json`, or one that cannot be read.
-    """
-    description = read_json(directory / "config.json")
-    if not isinstance(description, Mapping):
-        return None  # a damaged one, which is refused where it is read
-    kind = str(description.get("model_type", "heedful-"))
-    known = ARCHITECTURES.get(kind)
-    named = (description.get("architectures") or [None])[0]
-    ours = known is not None and named in (None, *known.classes)
-    return None if ours or kind.startswith("heedful-") else str(named or kind)
-
-
-def open_foreign(directory: Path, device: str = "auto", *, allow_pickle: bool = False) -> Foreign:
+def open_transformers(
+    directory: Path, device: torch.device, *, allow_pickle: bool = False
+) -> OpenedTransformers:
     """The model and tokenizer of a directory, through transformers; its code is never run.
 
     Raises:
         RunError: no transformers here, or a directory that it cannot open whole.
     """
-    where = choose_device(device)
     library = _library(directory)
-    dtype = torch.float32 if where.type == "cpu" else "auto"
+    dtype = torch.float32 if device.type == "cpu" else "auto"
     try:
         config = library.AutoConfig.from_pretrained(directory)
         tokenizer = library.AutoTokenizer.from_pretrained(directory)
@@ -115,7 +112,7 @@ def open_foreign(directory: Path, device: str = "auto", *, allow_pickle: bool = 
     model.config.get_text_config().use_cache = False
     # without its head a model computes the same attention, and no logits of a whole vocabulary
     bare = model if config.is_encoder_decoder else model.base_model
-    return Foreign(bare.to(where).eval(), tokenizer)
+    return OpenedTransformers(bare.to(device).eval(), tokenizer, directory)
 
 
 def _library(directory: Path) -> Any:
@@ -137,23 +134,6 @@ def _class(library: Any, config: Any) -> Any:
     if config.is_encoder_decoder:
         return library.AutoModelForSeq2SeqLM
     return getattr(library, str((config.architectures or [None])[0]), library.AutoModel)
-
-
-@contextmanager
-def telling(opened: object) -> Iterator[None]:
-    """What goes wrong in a model of the library, as one line; of another, as it is.
-
-    Raises:
-        RunError: with what the library said.
-    """
-    try:
-        yield
-    except HeedfulError:
-        raise
-    except Exception as error:
-        if not isinstance(opened, Foreign):
-            raise
-        raise _refused(f"run a {type(opened.model).__name__} on this text", error) from error
 
 
 def _refused(what: str, error: Exception) -> RunError:
@@ -190,7 +170,7 @@ def _as_they_are(tokenizer: Any) -> None:
     tokenizer.truncation_side = "right"
 
 
-def _context(opened: Foreign) -> int | None:
+def _context(opened: OpenedTransformers) -> int | None:
     """The most tokens that the model reads; None where nothing says so."""
     config: Any = opened.model.config
     limits = (

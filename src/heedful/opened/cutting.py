@@ -1,10 +1,14 @@
-"""A text that has no tokens, or more than a model reads: refused, or cut where the user asks."""
+"""A text that has no tokens, or more than a model reads: refused, or cut where that is asked."""
 
 from __future__ import annotations
 
-import click
+import warnings
 
 from heedful.errors import TextError
+
+
+class CutWarning(UserWarning):
+    """A text was longer than the model's context, and its beginning alone is read."""
 
 
 def check_not_empty(tokens: int) -> None:
@@ -18,16 +22,16 @@ def check_not_empty(tokens: int) -> None:
 
 
 def must_cut(tokens: int, context_length: int | None, cut: bool, ends: int = 0) -> bool:
-    """Whether a text has to be cut, which is told on standard error.
+    """Whether a text has to be cut, of which a `CutWarning` tells.
 
     Args:
         tokens: how many it has, with what the tokenizer puts around it.
         context_length: the most that the model reads; none where it has no limit.
-        cut: whether the user gave --cut.
+        cut: whether the user asked for it.
         ends: how many places of the context the model fills itself.
 
     Raises:
-        TextError: too many, and no --cut.
+        TextError: too many, and nobody asked to cut.
     """
     if context_length is None or tokens <= context_length - ends:
         return False
@@ -36,7 +40,8 @@ def must_cut(tokens: int, context_length: int | None, cut: bool, ends: int = 0) 
         raise TextError(
             f"a text of {tokens:,} tokens",
             expected=f"at most {room:,}: {limit}, and an end" if ends else f"at most {limit}",
-            remedy="give a shorter text, or --cut to read its beginning alone",
+            remedy="give a shorter text, or --cut (in Python cut=True) to read its beginning alone",
         )
-    click.echo(f"the text is cut: {room:,} of its {tokens:,} tokens are read", err=True)
+    told = f"the text is cut: {room:,} of its {tokens:,} tokens are read"
+    warnings.warn(told, CutWarning, stacklevel=4)  # where `read` is called, or `steps`
     return True

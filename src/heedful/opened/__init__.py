@@ -1,0 +1,29 @@
+"""Floor 4: a model with its tokenizer as one thing, which reads a text and records it."""
+
+from heedful.opened.bert import OpenedBert
+from heedful.opened.cutting import CutWarning
+from heedful.opened.gpt import OpenedGPT
+from heedful.opened.opening import check_tokenizer, open_as, open_model, open_ours
+from heedful.opened.ours import OpenedOurs, Positions, Reading
+from heedful.opened.protocol import Opened, Pass
+from heedful.opened.seq2seq import OpenedSeq2Seq
+from heedful.opened.transformers_model import OpenedTransformers
+
+open = open_model  # the name that `heedful.open` has; here it would hide Python's own
+
+__all__ = [
+    "CutWarning",
+    "Opened",
+    "OpenedBert",
+    "OpenedGPT",
+    "OpenedOurs",
+    "OpenedSeq2Seq",
+    "OpenedTransformers",
+    "Pass",
+    "Positions",
+    "Reading",
+    "check_tokenizer",
+    "open_as",
+    "open_model",
+    "open_ours",
+]

@@ -1,0 +1,55 @@
+"""A GPT with its tokenizer: it reads one text, and continues it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from heedful.models import GPT
+from heedful.opened.cutting import check_not_empty, must_cut
+from heedful.opened.ours import OpenedOurs, Positions, refuse_second
+from heedful.opened.protocol import Pass
+from heedful.text import Tokenizer
+
+
+@dataclass(frozen=True)
+class OpenedGPT(OpenedOurs):
+    """A GPT of `heedful train`, or a GPT-2, with its tokenizer."""
+
+    model: GPT
+    tokenizer: Tokenizer
+    described = "a GPT of `heedful train` or a GPT-2, which continues texts"
+    purpose = "continue a text with `heedful generate`"
+    hides = True
+
+    @property
+    def endings(self) -> tuple[str, ...]:
+        """The text of the token that ends a document, where the tokenizer has one."""
+        end = self.tokenizer.special.get("eos")
+        return () if end is None else (self.tokenizer.decode([end]),)
+
+    @property
+    def positions(self) -> Positions:
+        """How it knows where a token stands."""
+        kind = self.model.config.positions
+        return Positions(kind, self.model.cosines if kind == "rotary" else self.model.positions)
+
+    def ids(self, text: str) -> Tensor:
+        """The ids of a text of any length as a batch of one, (1, N), on the model's device.
+
+        Raises:
+            TextError: an empty text.
+        """
+        ids = self.tokenizer.encode(text)
+        check_not_empty(len(ids))
+        return torch.tensor([ids], device=next(self.model.parameters()).device)
+
+    def read(self, text: str, second: str | None = None, *, cut: bool = False) -> Pass:
+        """The ids of a text, (1, N); errors as `Opened.read`."""
+        refuse_second(second, "a GPT")
+        ids, context_length = self.ids(text), self.model.config.context_length
+        if must_cut(ids.shape[1], context_length, cut):
+            ids = ids[:, :context_length]
+        return Pass((ids,), {}, self.pieces(ids[0].tolist()))

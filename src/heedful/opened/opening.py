@@ -1,0 +1,205 @@
+"""Opening a model on a device, with its tokenizer: of a run, of Hugging Face, or of the hub."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+
+from heedful.device import choose_device
+from heedful.errors import ArgumentError, RunError
+from heedful.files import read_json
+from heedful.models import GPT, Seq2Seq, load_model, model_directory
+from heedful.models.pretrained import ARCHITECTURES
+from heedful.opened.bert import OpenedBert
+from heedful.opened.gpt import OpenedGPT
+from heedful.opened.ours import SOME, OpenedOurs
+from heedful.opened.protocol import Opened
+from heedful.opened.seq2seq import OpenedSeq2Seq
+from heedful.opened.transformers_model import open_transformers
+from heedful.text import (
+    MARKS,
+    BPETokenizer,
+    FramedTokenizer,
+    Tokenizer,
+    WordPieceTokenizer,
+    load_tokenizer,
+)
+
+O = TypeVar("O", bound=OpenedOurs)  # noqa: E741
+
+
+def open_model(
+    path_or_name: str | Path,
+    *,
+    checkpoint: str = "best",
+    device: str = "auto",
+    revision: str | None = None,
+    allow_pickle: bool = False,
+) -> Opened:
+    """A model of any architecture with its tokenizer: `heedful.open`.
+
+    One of heedful's, a GPT-2 or a BERT is a model of heedful; another is opened by the transformers
+    library, without its head, with its own tokenizer. Code that comes with a model is never run.
+
+    Args:
+        path_or_name: a directory made by `heedful train`, a directory in Hugging Face format, or
+            a name on the hub.
+        checkpoint: of a run, "best", the weights with the lowest validation loss, or "last".
+        device: "cpu", "cuda", "mps"; "auto" takes a GPU where there is one. On a CPU the parameters
+            are float32, elsewhere of the file's type.
+        revision: of a hub name, the branch, tag or commit.
+        allow_pickle: read pickled weights (`.bin`) where there are no safetensors.
+
+    Returns:
+        the model in evaluation mode and its tokenizer; `opened.record(text)` records.
+
+    Raises:
+        RunError: no such directory or name, a file missing or damaged, a tokenizer that is another
+            model's, or an architecture that is not ours where transformers is not installed.
+        ArgumentError: no such checkpoint, or a device that this machine lacks.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> from safetensors.torch import save_file
+    >>> from heedful.models import GPT, GPTConfig, parameters_of, write_description
+    >>> from heedful.text import CharacterTokenizer
+    >>> config = GPTConfig(vocabulary=4, context_length=16, width=8, layers=2, heads=2)
+    >>> with TemporaryDirectory() as folder:  # as `heedful train` would have written it
+    ...     CharacterTokenizer(" adn").save(Path(folder))
+    ...     write_description(Path(folder), config)
+    ...     save_file(parameters_of(GPT(config)), f"{folder}/model.safetensors")
+    ...     opened = open_model(folder, device="cpu")
+    >>> opened.record("a dad")[1].tokens
+    ['a', '·', 'd', 'a', 'd']
+    """
+    where = choose_device(device)
+    directory = model_directory(path_or_name, revision=revision, allow_pickle=allow_pickle)
+    if foreign_name(directory) is not None:
+        return open_transformers(directory, where, allow_pickle=allow_pickle)
+    return _open_ours(directory, checkpoint, where, allow_pickle)
+
+
+def open_ours(
+    path_or_name: str | Path,
+    *,
+    checkpoint: str = "best",
+    device: str = "auto",
+    revision: str | None = None,
+    allow_pickle: bool = False,
+    expected: str = SOME,
+) -> OpenedOurs:
+    """As `open_model`, for a model of heedful, a GPT-2 or a BERT.
+
+    `expected` is what a model of another architecture is told that was wanted.
+
+    Raises:
+        RunError: as `open_model`, or a model of another architecture.
+    """
+    where = choose_device(device)
+    directory = model_directory(path_or_name, revision=revision, allow_pickle=allow_pickle)
+    architecture = foreign_name(directory)
+    if architecture is not None:
+        raise RunError(
+            f"{path_or_name} holds a model of the architecture {architecture}",
+            expected=expected,
+            remedy="see its attention with `heedful heads` or `heedful record`",
+        )
+    return _open_ours(directory, checkpoint, where, allow_pickle)
+
+
+def open_as(
+    kind: type[O],
+    path_or_name: str | Path,
+    *,
+    checkpoint: str = "best",
+    device: str = "auto",
+    revision: str | None = None,
+    allow_pickle: bool = False,
+    remedy: str | None = None,
+) -> O:
+    """As `open_ours`, for a model of one kind, such as `OpenedGPT`.
+
+    `remedy` is what to do with a model of another kind; default what it is for.
+
+    Raises:
+        RunError: as `open_ours`.
+        ArgumentError: a model of another kind.
+    """
+    opened = open_ours(
+        path_or_name,
+        checkpoint=checkpoint,
+        device=device,
+        revision=revision,
+        allow_pickle=allow_pickle,
+        expected=kind.described,
+    )
+    if not isinstance(opened, kind):
+        raise ArgumentError(
+            f"{path_or_name} holds a {type(opened.model).__name__}",
+            expected=kind.described,
+            remedy=remedy or opened.purpose,
+        )
+    return opened
+
+
+def foreign_name(directory: Path) -> str | None:
+    """The architecture of a model in Hugging Face format that is not one of ours; None of ours.
+
+    Raises:
+        RunError: no `config.json`, or one that cannot be read.
+    """
+    description = read_json(directory / "config.json")
+    if not isinstance(description, Mapping):
+        return None  # a damaged one, which is refused where it is read
+    kind = str(description.get("model_type", "heedful-"))
+    known = ARCHITECTURES.get(kind)
+    named = (description.get("architectures") or [None])[0]
+    ours = known is not None and named in (None, *known.classes)
+    return None if ours or kind.startswith("heedful-") else str(named or kind)
+
+
+def _open_ours(
+    directory: Path, checkpoint: str, where: torch.device, allow_pickle: bool
+) -> OpenedOurs:
+    # CPUs compute in single precision; half would be slower there, and no smaller on the way
+    dtype = torch.float32 if where.type == "cpu" else None
+    model: Any = load_model(
+        directory, checkpoint=checkpoint, allow_pickle=allow_pickle, dtype=dtype
+    )
+    tokenizer = load_tokenizer(directory)
+    own = MARKS if isinstance(model, Seq2Seq) else 0
+    check_tokenizer(tokenizer, model.config.vocabulary - own, directory)
+    if isinstance(model, Seq2Seq):
+        return OpenedSeq2Seq(model.to(where), tokenizer, directory)
+    if isinstance(model, GPT):
+        return OpenedGPT(model.to(where), tokenizer, directory)
+    return OpenedBert(model.to(where), _framing(tokenizer, directory), directory)
+
+
+def _framing(tokenizer: Tokenizer, directory: Path) -> WordPieceTokenizer | FramedTokenizer:
+    """A tokenizer that frames a text, as a BERT reads it."""
+    if isinstance(tokenizer, WordPieceTokenizer):
+        return tokenizer
+    if isinstance(tokenizer, BPETokenizer):
+        return FramedTokenizer(tokenizer)
+    raise RunError(
+        f"{directory} has a BERT with a tokenizer of the kind {tokenizer.kind}",
+        expected="WordPiece or byte-level BPE",
+        cause="the tokenizer of another model",
+    )
+
+
+def check_tokenizer(tokenizer: Tokenizer, vocabulary: int, directory: Path) -> None:
+    """Refuse a tokenizer with ids that the model has no row for.
+
+    Raises:
+        RunError: it has more tokens than the `vocabulary` of the model.
+    """
+    if tokenizer.size > vocabulary:
+        raise RunError(
+            f"the tokenizer in {directory} has {tokenizer.size:,} tokens",
+            expected=f"at most {vocabulary:,}, the rows of the model's table",
+            cause="the tokenizer of another model",
+        )

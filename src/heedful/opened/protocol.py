@@ -1,0 +1,100 @@
+"""What every opened model does, whoever wrote it: read a text, run a pass, record it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from heedful.errors import RunError
+from heedful.recorder import Recording, record
+
+
+class Pass(NamedTuple):
+    """What a model is given for one pass over a text or a pair, a batch of one.
+
+    arguments, keywords: tensors on the model's device, ids (1, N) first. tokens: the text of each
+    of the N; None for an encoder–decoder, which reads two sequences.
+    """
+
+    arguments: tuple[Tensor, ...]
+    keywords: dict[str, Tensor]
+    tokens: list[str] | None
+
+
+@dataclass(frozen=True)
+class Opened(ABC):
+    """A model with its tokenizer: what `heedful.open` returns.
+
+    model: a torch module in evaluation mode, on its device. tokenizer: the model's own, of heedful
+    or of transformers. directory: where their files are.
+    """
+
+    model: nn.Module
+    tokenizer: Any
+    directory: Path
+
+    @abstractmethod
+    def read(self, text: str, second: str | None = None, *, cut: bool = False) -> Pass:
+        """What the model is given for a text or a pair, with the names of the tokens.
+
+        Args:
+            text: one token or more.
+            second: a second text, for a model that reads pairs.
+            cut: of a text that is longer than the model's context, read the beginning, and warn
+                (`CutWarning`).
+
+        Raises:
+            TextError: a text that is empty, or longer than the context without `cut`.
+            ArgumentError: a second text for a model that reads one.
+        """
+
+    def pieces(self, ids: Iterable[int]) -> list[str]:
+        """One printable label for each token."""
+        return self.tokenizer.pieces(ids)
+
+    def run(self, given: Pass) -> Any:
+        """The model's output for what `read` made."""
+        return self.model(*given.arguments, **given.keywords)
+
+    def record(
+        self, text: str, second: str | None = None, *, cut: bool = False, **options: Any
+    ) -> Recording:
+        """One pass over a text or a pair, recorded, each token with its text.
+
+        An encoder–decoder first writes what it makes of the text; recorded is one pass over both.
+
+        Args:
+            text: one token or more.
+            second: a second text, for a model that reads pairs.
+            cut: of a text that is longer than the model's context, read the beginning, and warn
+                (`CutWarning`).
+            options: those of `heedful.record`: `axes`, `layers`, `heads`, `values`, `dtype`,
+                `budget`.
+
+        Returns:
+            the finished recording. `recording.tokens` are set where the model reads one sequence.
+
+        Raises:
+            TextError: a text that is empty, or longer than the context without `cut`.
+            ArgumentError: a second text for a model that reads one, or an option that does not fit.
+            RunError: a model in which no attention is seen.
+        """
+        with torch.inference_mode():
+            given = self.read(text, second, cut=cut)
+            with record(self.model, **options) as recording:
+                self.run(given)
+        if not len(recording):
+            raise RunError(
+                f"no attention in a {type(self.model).__name__}",
+                expected="a model that attends, in a form that a door of the recorder sees",
+                remedy="`heedful record` and `heedful heads` have nothing to show of it",
+            )
+        if given.tokens is not None:
+            recording.tokens = [given.tokens]
+        return recording

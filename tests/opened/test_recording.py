@@ -1,0 +1,232 @@
+"""`opened.record(text)` beside `heedful.record` around the model, with inputs made by hand."""
+
+import warnings
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+import heedful
+from heedful.errors import ArgumentError, RunError, TextError
+from heedful.models import GPT, Bert, BertConfig, GPTConfig, Seq2Seq, Seq2SeqConfig
+from heedful.opened import (
+    CutWarning,
+    OpenedBert,
+    OpenedGPT,
+    OpenedSeq2Seq,
+    OpenedTransformers,
+)
+from heedful.text import CharacterTokenizer, WordPieceTokenizer
+from heedful.translate import translate
+
+CONTEXT = 13
+LETTERS = CharacterTokenizer(" abcdefg")
+WORDS = WordPieceTokenizer.train(["the cat sat on the mat"], 60)
+
+
+def drawn(model):
+    """The model with every parameter drawn anew, so that no head is even."""
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.normal_(std=0.5)
+    return model.eval()
+
+
+@pytest.fixture
+def gpt():
+    config = GPTConfig(vocabulary=8, context_length=CONTEXT, width=12, layers=2, heads=3)
+    return OpenedGPT(drawn(GPT(config)), LETTERS, Path())
+
+
+@pytest.fixture
+def bert():
+    config = BertConfig(vocabulary=WORDS.size, context_length=CONTEXT, width=12, layers=2, heads=3)
+    return OpenedBert(drawn(Bert(config)), WORDS, Path())
+
+
+@pytest.fixture
+def seq2seq():
+    config = Seq2SeqConfig(vocabulary=10, context_length=CONTEXT, width=12, layers=2, heads=3)
+    return OpenedSeq2Seq(drawn(Seq2Seq(config)), LETTERS, Path())
+
+
+def equal(recording, model, *arguments, **keywords):
+    """The same calls as those of a pass by hand, with the same maps to the last bit."""
+    with torch.inference_mode(), heedful.record(model) as by_hand:
+        model(*arguments, **keywords)
+    assert len(recording) == len(by_hand) > 0
+    for ours, theirs in zip(recording, by_hand, strict=True):
+        assert (ours.name, ours.kind, ours.proof) == (theirs.name, theirs.kind, theirs.proof)
+        torch.testing.assert_close(ours.weights(), theirs.weights(), atol=0, rtol=0)
+
+
+def test_of_a_gpt(gpt):
+    recording = gpt.record("a bad cab")
+    ids = [" abcdefg".index(letter) for letter in "a bad cab"]
+    equal(recording, gpt.model, torch.tensor([ids]))
+    assert recording.tokens == [[*"a·bad·cab"]]
+    assert recording[0].tokens == recording.tokens[0]
+
+
+@pytest.mark.parametrize("texts", [("the cat",), ("the cat", "sat on")], ids=len)
+def test_of_a_bert(texts, bert):
+    recording = bert.record(*texts)
+    ids, segments = WORDS.inputs(*texts)
+    assert set(segments) == set(range(len(texts)))
+    equal(recording, bert.model, torch.tensor([ids]), segments=torch.tensor([segments]))
+    [tokens] = recording.tokens
+    assert (tokens[0], tokens[-1], tokens.count("[SEP]")) == ("[CLS]", "[SEP]", len(texts))
+
+
+def test_of_an_encoder_decoder_and_what_it_writes(seq2seq):
+    recording = seq2seq.record(" cab ")
+    source, config = [" abcdefg".index(letter) for letter in "cab"], seq2seq.model.config
+    target = translate(seq2seq.model, [source])[0][0].ids
+    begun = [config.begin, *target][:CONTEXT]
+    equal(recording, seq2seq.model, torch.tensor([[*source, config.end]]), torch.tensor([begun]))
+    assert recording.tokens is None
+    assert {call.kind for call in recording} == {"self", "causal", "cross"}
+    reading = seq2seq.steps("cab")
+    crossing = [call for call in recording if call.kind == "cross"]
+    for steps, call in zip(reading.layers, crossing, strict=True):
+        torch.testing.assert_close(steps.weights[0], call.weights(), atol=1e-6, rtol=1e-4)
+    assert (len(reading.queries), len(reading.keys)) == call.shape[1:]
+
+
+def test_the_steps_of_a_text_have_the_weights_of_its_recording(gpt, bert):
+    for opened, text in ((gpt, "a bad cab"), (bert, "the cat sat")):
+        reading, recording = opened.steps(text), opened.record(text)
+        assert reading.queries == reading.keys == recording[0].tokens
+        for steps, call in zip(reading.layers, recording, strict=True):
+            torch.testing.assert_close(steps.weights[0], call.weights(), atol=1e-6, rtol=1e-4)
+        assert (opened.layers, opened.heads) == (2, 3)
+
+
+def test_options_are_those_of_record(gpt):
+    recording = gpt.record("a bad cab", layers=[1], heads=[2, 0], values=True, dtype=torch.float64)
+    assert [(call.layer, call.heads) for call in recording] == [(1, [2, 0])]
+    assert recording[0].value is not None
+    assert recording[0].causes.query.dtype == torch.float64
+    with pytest.raises(ArgumentError, match="no layer 2 was seen"):
+        gpt.record("a", layers=[2])
+    with pytest.raises(TypeError, match="laiers"):
+        gpt.record("a", laiers=[1])
+    assert not torch.is_inference_mode_enabled()
+
+
+def test_a_text_that_is_too_long(gpt, bert, seq2seq):
+    words = "the cat sat on the mat the cat sat on the mat"
+    for opened, text, read in ((gpt, "abc" * 5, 13), (seq2seq, "abc" * 5, 12), (bert, words, 13)):
+        with pytest.raises(TextError, match=r"at most .* context of 13.* cut=True"):
+            opened.record(text)
+        with pytest.warns(CutWarning, match=f"the text is cut: {read} of its 1[45] tokens"):
+            recording = opened.record(text, cut=True)
+        assert recording[0].shape == (3, 13, 13)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        gpt.record("abc", cut=True)
+
+
+def test_texts_that_cannot_be_read(gpt, bert, seq2seq):
+    for opened in (gpt, bert, seq2seq):
+        with pytest.raises(TextError, match="an empty text"):
+            opened.record("")
+    for opened in (gpt, seq2seq):
+        for read in (opened.record, opened.read, opened.steps):
+            with pytest.raises(ArgumentError, match="a second text; expected one text"):
+                read("a", "b")
+    with pytest.raises(TextError, match="'×'"):
+        gpt.record("×")
+
+
+def test_tables(gpt, bert, seq2seq):
+    for opened, tokenizer in ((gpt, LETTERS), (bert, WORDS)):
+        vectors = opened.vectors()
+        assert vectors.words == tokenizer.pieces(range(tokenizer.size))
+        assert (vectors.table == opened.model.tokens.weight.detach().numpy()).all()
+    with pytest.raises(ArgumentError, match="one table of tokens"):
+        seq2seq.vectors()
+    assert bert.positions.kind == "learned"
+    assert bert.positions.table is bert.model.positions
+    assert seq2seq.positions.kind == "sinusoidal"
+
+
+def llama(transformers, tokenizers):
+    """A small Llama, with a token for each of seven words and <s> in front."""
+    words = ["<s>", "the", "cat", "sat", "on", "a", "mat"]
+    library = tokenizers.Tokenizer(
+        tokenizers.models.WordLevel({word: i for i, word in enumerate(words)}, unk_token="<s>")
+    )
+    library.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    library.post_processor = tokenizers.processors.TemplateProcessing(
+        single="<s> $A", special_tokens=[("<s>", 0)]
+    )
+    config = transformers.LlamaConfig(
+        vocab_size=7, hidden_size=24, num_hidden_layers=2, num_attention_heads=3,
+        intermediate_size=20, max_position_embeddings=CONTEXT, bos_token_id=0, eos_token_id=0,
+    )  # fmt: skip
+    tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=library)
+    return drawn(transformers.LlamaForCausalLM(config)), tokenizer
+
+
+def test_of_a_model_of_transformers(tmp_path):
+    transformers = pytest.importorskip("transformers")
+    model, tokenizer = llama(transformers, pytest.importorskip("tokenizers"))
+    model.save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    opened = heedful.open(tmp_path, device="cpu")
+    assert type(opened) is OpenedTransformers
+    recording = opened.record("the cat sat on a mat", layers=[1])
+    assert recording.tokens == [["<s>", "the", "cat", "sat", "on", "a", "mat"]]
+    model.set_attn_implementation("eager")
+    with torch.inference_mode():
+        maps = model(torch.arange(7)[None], output_attentions=True).attentions
+    [call] = recording
+    torch.testing.assert_close(call.weights(), maps[1][0], atol=2e-6, rtol=0)
+    with pytest.warns(CutWarning, match="13 of its 25 tokens"):
+        assert opened.record("cat sat " * 12, cut=True)[0].shape == (3, 13, 13)
+    with pytest.raises(TextError, match="an empty text"):
+        opened.record(" ")
+
+
+class Failing(nn.Module):
+    """A model whose pass ends in an error."""
+
+    def __init__(self, error):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(1))
+        self.config = GPTConfig(vocabulary=8, context_length=CONTEXT, width=12, layers=2, heads=3)
+        self.error = error
+
+    def forward(self, *_, **__):
+        if self.error:
+            raise self.error
+
+
+class Library(OpenedTransformers):
+    def _inputs(self, text, second, cut):
+        return {"input_ids": torch.tensor([[1, 2]])}
+
+    def _target(self, inputs):
+        return {}
+
+    def pieces(self, ids):
+        return [str(id) for id in ids]
+
+
+def test_what_goes_wrong_in_a_model_of_the_library_is_one_line():
+    with pytest.raises(RunError, match="cannot run a Failing on this text: KeyError: 'pixels'"):
+        Library(Failing(KeyError("pixels")), None, Path()).record("a")
+    with pytest.raises(TextError, match="an empty text"):
+        Library(Failing(TextError("an empty text")), None, Path()).record("a")
+    with pytest.raises(KeyError):  # in one of ours it is our fault
+        OpenedGPT(Failing(KeyError("pixels")), LETTERS, Path()).record("a")
+
+
+def test_a_model_that_does_not_attend():
+    with (
+        pytest.warns(UserWarning, match="Failing"),
+        pytest.raises(RunError, match="no attention in a Failing"),
+    ):
+        OpenedGPT(Failing(None), LETTERS, Path()).record("a")
