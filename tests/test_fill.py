@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from heedful.errors import ArgumentError, TextError
-from heedful.fill import fill
+from heedful.fill import fill, fill_texts
 from heedful.models import Bert, BertConfig
 from heedful.text import WordPieceTokenizer
 
@@ -97,3 +97,18 @@ def test_what_cannot_be_filled_is_one_clear_line(tokenizer):
         with pytest.raises(error, match=words) as caught:
             call()
         assert "\n" not in str(caught.value)
+
+
+def test_texts_are_filled_and_no_gap_is_left_unread(tokenizer):
+    model = bert(tokenizer)
+    texts = ["the [MASK] of france", "is [MASK] [MASK]."]
+    inputs = tokenizer.inputs(*texts)
+    gaps, filled = fill_texts(model, tokenizer, texts, inputs, count=2)
+    assert gaps == fill(model, tokenizer, *texts, count=2)
+    first, *rest = (gap.guesses[0].word.removeprefix("##") for gap in gaps)
+    assert "".join(filled[0].split()).startswith(f"the{first}")
+    assert "".join(filled[1].split()) == "is" + "".join(rest) + "."
+    cut = tokenizer.inputs(*texts, most=len(inputs.ids) - 4)
+    assert cut.ids.count(tokenizer.special["mask"]) == 2
+    with pytest.raises(TextError, match=r"1 of 3 \[MASK\] in what is cut; .* context of 16"):
+        fill_texts(model, tokenizer, texts, cut)

@@ -5,7 +5,7 @@ It brings a model and a tokenizer together, and knows of the tokenizer only what
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 import torch
@@ -29,6 +29,13 @@ class Gap(NamedTuple):
     guesses: tuple[Guess, ...]
 
 
+class Filled(NamedTuple):
+    """Gaps with words for them, and the texts with the likeliest word in each."""
+
+    gaps: list[Gap]
+    texts: list[str]
+
+
 class Tokenizer(Protocol):
     """What filling asks of a tokenizer."""
 
@@ -39,6 +46,12 @@ class Tokenizer(Protocol):
 
     def pieces(self, ids: Iterable[int]) -> list[str]:
         """One printable label for each token."""
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of tokens; that of [MASK] alone is how a gap is written."""
+
+    def joined(self, before: str, token: int) -> str:
+        """A text with one more token after it, in the place of a [MASK]."""
 
 
 def fill(
@@ -63,6 +76,32 @@ def fill(
     """
     _mask(model, tokenizer)  # a tokenizer without it need not know how to frame a text
     return fill_inputs(model, tokenizer, tokenizer.inputs(text, second), count=count)
+
+
+def fill_texts(
+    model: Bert,
+    tokenizer: Tokenizer,
+    texts: Sequence[str],
+    inputs: tuple[list[int], list[int]],
+    *,
+    count: int = 5,
+) -> Filled:
+    """As `fill`, with the texts filled in, where the model may read their beginnings alone.
+
+    Args:
+        model: one with a masked-word head, in evaluation mode.
+        tokenizer: the model's.
+        texts: one, or two for a pair.
+        inputs: the ids and segments that are read of them, such as `OpenedBert.inputs` makes.
+        count: words for each gap.
+
+    Raises:
+        TextError: no [MASK] in the texts, or one in a part that is not read.
+        ArgumentError: as `fill`.
+    """
+    _check_no_gap_is_cut(model, tokenizer, texts, inputs)
+    gaps = fill_inputs(model, tokenizer, inputs, count=count)
+    return Filled(gaps, _filled(tokenizer, texts, gaps))
 
 
 @torch.inference_mode()
@@ -93,6 +132,36 @@ def fill_inputs(
             positions, top.indices.tolist(), top.values.tolist(), strict=True
         )
     ]
+
+
+def _check_no_gap_is_cut(
+    model: Bert, tokenizer: Tokenizer, texts: Sequence[str], inputs: tuple[list[int], list[int]]
+) -> None:
+    """Refuse a gap in a part of the texts that the model does not read."""
+    mask = tokenizer.special.get("mask", -1)
+    gaps = tokenizer.inputs(*texts)[0].count(mask)
+    lost = gaps - inputs[0].count(mask)
+    if lost:
+        [name] = tokenizer.pieces([mask])
+        most = model.config.context_length
+        raise TextError(
+            f"{lost:,} of {gaps:,} {name} in what is cut",
+            expected=f"each within the model's context of {most:,} tokens",
+            remedy="give the text around it alone",
+        )
+
+
+def _filled(tokenizer: Tokenizer, texts: Sequence[str], gaps: Sequence[Gap]) -> list[str]:
+    """The texts with the likeliest word in each gap."""
+    mask = tokenizer.decode([tokenizer.special["mask"]])
+    words = iter(gaps)
+    found = []
+    for text in texts:
+        line, *rest = text.split(mask)
+        for part in rest:
+            line = tokenizer.joined(line, next(words).guesses[0].id) + part
+        found.append(line)
+    return found
 
 
 def _mask(model: Bert, tokenizer: Tokenizer) -> int:

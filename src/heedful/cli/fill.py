@@ -18,10 +18,8 @@ from heedful.cli.options import (
     revision_option,
     second_option,
 )
-from heedful.errors import TextError
-from heedful.fill import Gap, fill_inputs
+from heedful.fill import fill_texts
 from heedful.opened import OpenedBert, open_as
-from heedful.text import Inputs
 from heedful.views.terminal import console, table
 
 EXAMPLE = """\b
@@ -74,10 +72,8 @@ def fill(
     )
     with cuts_told():
         inputs = opened.inputs(text, second, cut=cut)
-    _check_no_gap_is_cut(opened, text, second, inputs)
-    gaps = fill_inputs(opened.model, opened.tokenizer, inputs, count=count)
     texts = [text] if second is None else [text, second]
-    filled = _filled(opened, texts, gaps)
+    gaps, filled = fill_texts(opened.model, opened.tokenizer, texts, inputs, count=count)
     if as_json:
         masks = [
             {"position": gap.position, "words": [guess._asdict() for guess in gap.guesses]}
@@ -95,35 +91,3 @@ def fill(
     click.echo()
     for line in filled:
         click.echo(line)
-
-
-def _check_no_gap_is_cut(opened: OpenedBert, text: str, second: str | None, read: Inputs) -> None:
-    """Refuse a gap in a part of the text that the model does not read.
-
-    Raises:
-        TextError: one is there.
-    """
-    mask = opened.tokenizer.special.get("mask", -1)
-    gaps = opened.tokenizer.inputs(text, second).ids.count(mask)
-    lost = gaps - read.ids.count(mask)
-    if lost:
-        [name] = opened.tokenizer.pieces([mask])
-        most = opened.model.config.context_length
-        raise TextError(
-            f"{lost:,} of {gaps:,} {name} in what is cut",
-            expected=f"each within the model's context of {most:,} tokens",
-            remedy="give the text around it alone",
-        )
-
-
-def _filled(opened: OpenedBert, texts: list[str], gaps: list[Gap]) -> list[str]:
-    """The texts with the likeliest word in each gap."""
-    mask = opened.tokenizer.decode([opened.tokenizer.special["mask"]])
-    words = iter(gaps)
-    found = []
-    for text in texts:
-        line, *rest = text.split(mask)
-        for part in rest:
-            line = opened.tokenizer.joined(line, next(words).guesses[0].id) + part
-        found.append(line)
-    return found
