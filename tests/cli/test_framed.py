@@ -6,7 +6,6 @@ import pytest
 import torch
 
 import heedful
-from heedful.cli import plot
 from heedful.opened import OpenedBert, open_as
 
 transformers = pytest.importorskip("transformers")
@@ -80,8 +79,8 @@ def test_the_maps_of_transformers(texts, checkpoint, said, tmp_path):
     assert len(tokens) == len(ids)
     assert (tokens[0], tokens[-1]) == ("<s>", "</s>")
     opened = open_as(OpenedBert, checkpoint[0])
-    drawn = plot.attention_of(opened, texts[0], [(1, 2)], *texts[1:])
-    assert drawn.labels == tokens
+    drawn = opened.attention(texts[0], [(1, 2)], *texts[1:])
+    assert drawn.queries == tokens
     weights = drawn.heads[1, 2].weights
     torch.testing.assert_close(weights, output.attentions[1][0, 2], atol=2e-6, rtol=0)
     rows = json.loads(said("heads", checkpoint[0], texts[0], *second, "--json")[1])

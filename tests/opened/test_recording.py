@@ -101,6 +101,11 @@ def test_the_steps_of_a_text_have_the_weights_of_its_recording(gpt, bert):
         for steps, call in zip(reading.layers, recording, strict=True):
             torch.testing.assert_close(steps.weights[0], call.weights(), atol=1e-6, rtol=1e-4)
         assert (opened.layers, opened.heads) == (2, 3)
+        attention = opened.attention(text, [(1, 2), (0, 1)])
+        assert list(attention.heads) == [(0, 1), (1, 2)]
+        for (layer, head), steps in attention.heads.items():
+            wanted = recording[layer].weights(head=head)
+            torch.testing.assert_close(steps.weights, wanted, atol=1e-6, rtol=1e-4)
 
 
 def test_options_are_those_of_record(gpt):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from itertools import product
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,16 +15,13 @@ from rich.text import Text
 from heedful.cli import training as terminal
 from heedful.cli.options import program
 from heedful.cli.plot import (
-    Attention,
-    attention_of,
     draw_attention,
     draw_positions,
-    every_head,
 )
 from heedful.errors import RunError
 from heedful.files import make_directory
 from heedful.generate import Sampling, TextStream, generate
-from heedful.opened import OpenedGPT, open_as
+from heedful.opened import Attention, OpenedGPT, open_as
 from heedful.text import TITLE
 from heedful.train import PRESETS, has_run, new_plan, open_training, read_plan, replace
 from heedful.views.terminal import console, duration, heatmap, side_by_side
@@ -64,7 +62,8 @@ def demo(out: Path, keep: bool, steps: int | None) -> int:
     for seed, prompt in enumerate(PROMPTS):
         _sample(opened, prompt, seed, screen)
     _section(screen, "Where its heads look", "rows are queries, columns keys; brighter is more")
-    attention = attention_of(opened, SENTENCE, every_head(opened))
+    every_head = list(product(range(opened.layers), range(opened.heads)))
+    attention = opened.attention(SENTENCE, every_head)
     _heads(attention, screen)
     pictures = _pictures(opened, attention, out)
     _section(screen, "Pictures", "")
@@ -159,7 +158,7 @@ def _heads(attention: Attention, screen: Console) -> None:
     weights = {head: steps.weights.numpy() for head, steps in attention.heads.items()}
     looks = most_telling(weights)
     coloured = screen.color_system is not None
-    maps = [heatmap(weights[look.layer, look.head], attention.labels, coloured) for look in looks]
+    maps = [heatmap(weights[look.layer, look.head], attention.queries, coloured) for look in looks]
     titles = [f"layer {look.layer}, head {look.head}" for look in looks]
     screen.print(side_by_side(maps, titles))
     screen.print()

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import NamedTuple
 
 import click
-import torch
 
 from heedful.cli.cut import cut_option, cuts_told
 from heedful.cli.options import (
@@ -22,8 +20,7 @@ from heedful.cli.options import (
 from heedful.cli.training import draw_losses
 from heedful.errors import ArgumentError
 from heedful.files import make_directory
-from heedful.opened import OpenedOurs, open_ours
-from heedful.ops import Steps
+from heedful.opened import Attention, OpenedOurs, open_ours
 
 PICTURES = ("heads", "scores", "positions", "loss")
 MOST = 36  # maps that are drawn where no layer and head is chosen
@@ -102,10 +99,10 @@ def plot(
         words = read_text(text, file)
         chosen = choose_heads(opened, layers, heads)
         with cuts_told():
-            attention = attention_of(opened, words, chosen, second, cut)
+            attention = opened.attention(words, chosen, second, cut=cut)
         for path in draw_attention(attention, kinds, folder, suffix):
             click.echo(path)
-        tell_of_fonts([*attention.labels, *attention.keys])
+        tell_of_fonts([*attention.queries, *attention.keys])
     if "positions" in kinds:
         click.echo(draw_positions(opened, folder / f"positions.{suffix}"))
     if "loss" in kinds:
@@ -152,48 +149,18 @@ def parse(text: str | None, size: int, what: str) -> list[int]:
     return [number for run in found for number in run]
 
 
-class Attention(NamedTuple):
-    """The attention of chosen heads, (layer, head) to steps of (N, M), and the tokens' labels."""
-
-    heads: dict[tuple[int, int], Steps]
-    labels: list[str]
-    keys: list[str]
-
-
-def attention_of(
-    opened: OpenedOurs,
-    text: str,
-    chosen: list[tuple[int, int]],
-    second: str | None = None,
-    cut: bool = False,
-) -> Attention:
-    """What chosen heads do on a text, or a pair; a layer's other heads are let go at once."""
-    reading = opened.steps(text, second, cut=cut)
-    heads = {}
-    with torch.inference_mode():
-        for layer, steps in enumerate(reading.layers):
-            for head in (head for wanted, head in chosen if wanted == layer):
-                heads[layer, head] = Steps(*(t[0, head].float().cpu().clone() for t in steps))
-    return Attention(heads, reading.queries, reading.keys)
-
-
-def every_head(opened: OpenedOurs) -> list[tuple[int, int]]:
-    """All pairs (layer, head) of a model."""
-    return [(layer, head) for layer in range(opened.layers) for head in range(opened.heads)]
-
-
 def draw_attention(
     attention: Attention, kinds: tuple[str, ...], folder: Path, suffix: str
 ) -> list[Path]:
     """The heat maps of the chosen heads, and the scores of the first of them."""
     from heedful.views import plots
 
-    heads, labels, keys = attention
+    heads, queries, keys = attention
     paths = []
     if "heads" in kinds:
         figure = plots.heatmaps(
             [steps.weights for steps in heads.values()],
-            labels,
+            queries,
             key_tokens=keys,
             titles=[f"layer {layer}, head {head}" for layer, head in heads],
             allowed=next(iter(heads.values())).masked.isfinite(),
@@ -202,7 +169,7 @@ def draw_attention(
     if "scores" in kinds:
         (layer, head), steps = next(iter(heads.items()))
         title = f"layer {layer}, head {head}"
-        figure = plots.scores(steps.scaled, steps.masked, labels, key_tokens=keys, title=title)
+        figure = plots.scores(steps.scaled, steps.masked, queries, key_tokens=keys, title=title)
         paths.append(plots.save(figure, folder / f"scores.{suffix}"))
     return paths
 

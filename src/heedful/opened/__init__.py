@@ -4,7 +4,7 @@ from heedful.opened.bert import OpenedBert
 from heedful.opened.cutting import CutWarning
 from heedful.opened.gpt import OpenedGPT
 from heedful.opened.opening import check_tokenizer, open_as, open_model, open_ours
-from heedful.opened.ours import OpenedOurs, Positions, Reading
+from heedful.opened.ours import Attention, OpenedOurs, Positions, Reading
 from heedful.opened.protocol import Opened, Pass
 from heedful.opened.seq2seq import OpenedSeq2Seq
 from heedful.opened.transformers_model import OpenedTransformers
@@ -12,6 +12,7 @@ from heedful.opened.transformers_model import OpenedTransformers
 open = open_model  # the name that `heedful.open` has; here it would hide Python's own
 
 __all__ = [
+    "Attention",
     "CutWarning",
     "Opened",
     "OpenedBert",

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
+import torch
 from torch import Tensor
 
 from heedful.errors import ArgumentError
@@ -23,6 +24,17 @@ class Reading(NamedTuple):
     queries: list[str]
     keys: list[str]
     layers: Iterator[Steps]
+
+
+class Attention(NamedTuple):
+    """What chosen heads do on a text, and the labels of its tokens.
+
+    heads: (layer, head) to steps of (N, M), float32 on the CPU. queries, keys: N and M labels.
+    """
+
+    heads: dict[tuple[int, int], Steps]
+    queries: list[str]
+    keys: list[str]
 
 
 class Positions(NamedTuple):
@@ -67,6 +79,26 @@ class OpenedOurs(Opened):
         given = self.read(text, second, cut=cut)
         names = given.tokens or []
         return Reading(names, names, self.model.steps(*given.arguments, **given.keywords))
+
+    @torch.inference_mode()
+    def attention(
+        self,
+        text: str,
+        heads: Collection[tuple[int, int]],
+        second: str | None = None,
+        *,
+        cut: bool = False,
+    ) -> Attention:
+        """The steps of chosen heads, (layer, head) each; a layer's other heads are let go at once.
+
+        Other arguments and errors as `read`.
+        """
+        reading = self.steps(text, second, cut=cut)
+        kept = {}
+        for layer, steps in enumerate(reading.layers):
+            for head in (head for wanted, head in heads if wanted == layer):
+                kept[layer, head] = Steps(*(t[0, head].float().cpu().clone() for t in steps))
+        return Attention(kept, reading.queries, reading.keys)
 
     def vectors(self) -> WordVectors:
         """Its tokens as words, each with its row of the model's table.
