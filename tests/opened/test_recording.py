@@ -128,6 +128,8 @@ def test_a_text_that_is_too_long(gpt, bert, seq2seq):
         with pytest.warns(CutWarning, match=f"the text is cut: {read} of its 1[45] tokens"):
             recording = opened.record(text, cut=True)
         assert recording[0].shape == (3, 13, 13)
+    with pytest.warns(CutWarning):
+        assert gpt.record("gfedcbagfedcba", cut=True).tokens == [[*"gfedcbagfedcb"]]
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         gpt.record("abc", cut=True)
