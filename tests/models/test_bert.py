@@ -19,7 +19,7 @@ from heedful.models import (
     parameters_of,
     write_description,
 )
-from heedful.models.names import BERT
+from heedful.models.huggingface.parameter_names import BERT
 
 transformers = pytest.importorskip("transformers")
 

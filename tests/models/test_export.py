@@ -10,7 +10,7 @@ from safetensors import safe_open
 from heedful.errors import ArgumentError
 from heedful.generate import Sampling, generate
 from heedful.models import GPT, GPTConfig, export_model, load_model, parameters_of
-from heedful.models.export import WRITTEN
+from heedful.models.huggingface.export import WRITTEN
 
 transformers = pytest.importorskip("transformers")
 

@@ -2,9 +2,9 @@
 
 from heedful.models.bert import Bert, BertConfig, BertOutput
 from heedful.models.directory import load_model, write_description
-from heedful.models.export import equal_of, export_model
 from heedful.models.gpt import GPT, GPTConfig, GPTOutput, loss, parameters
-from heedful.models.hub import model_directory
+from heedful.models.huggingface.export import equal_of, export_model
+from heedful.models.huggingface.hub import model_directory
 from heedful.models.named_parameters import load_parameters, parameters_of
 from heedful.models.seq2seq import Seq2Seq, Seq2SeqConfig, Seq2SeqOutput
 

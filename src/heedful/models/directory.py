@@ -14,7 +14,8 @@ from heedful.errors import ArgumentError, RunError
 from heedful.files import load_tensors, read_json, write_json
 from heedful.models.bert import Bert, BertConfig
 from heedful.models.gpt import GPT, GPTConfig
-from heedful.models.hub import model_directory
+from heedful.models.huggingface.checkpoints import load_pretrained
+from heedful.models.huggingface.hub import model_directory
 from heedful.models.named_parameters import (
     assign,
     check_fit,
@@ -22,7 +23,6 @@ from heedful.models.named_parameters import (
     shapes_of,
     without_parameters,
 )
-from heedful.models.pretrained import load_pretrained
 from heedful.models.seq2seq import Seq2Seq, Seq2SeqConfig
 
 # A family adds its line here, and to `pretrained.ARCHITECTURES` where others' checkpoints fit it.

@@ -12,7 +12,7 @@ from heedful.device import choose_device
 from heedful.errors import ArgumentError, RunError
 from heedful.files import read_json
 from heedful.models import GPT, Seq2Seq, load_model, model_directory
-from heedful.models.pretrained import ARCHITECTURES
+from heedful.models.huggingface.checkpoints import ARCHITECTURES
 from heedful.opened.bert import OpenedBert
 from heedful.opened.gpt import OpenedGPT
 from heedful.opened.ours import SOME, OpenedOurs

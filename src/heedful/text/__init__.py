@@ -6,10 +6,10 @@ from heedful.text.choice import TokenizerChoice
 from heedful.text.dates import date_pairs, unseen_date_pairs
 from heedful.text.framed import FramedTokenizer
 from heedful.text.framing import Inputs
+from heedful.text.huggingface import check_exportable, export_tokenizer
 from heedful.text.loading import load_tokenizer
 from heedful.text.pairs import MARKS, Pair, PairFile, Pairs, prepare_pairs, read_pairs
 from heedful.text.preparation import prepare
-from heedful.text.pretrained import check_exportable, export_tokenizer
 from heedful.text.python_reference import LICENCE, TITLE, python_reference
 from heedful.text.sources import FileSource, Source, StringSource, open_source
 from heedful.text.tiktoken_encoding import TiktokenTokenizer, open_encoding

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from heedful.errors import ArgumentError
-from heedful.text.cutting import cut
+from heedful.text.pieces import cut
 from heedful.text.tokenizer import Tokenizer, whole_characters
 
 if TYPE_CHECKING:

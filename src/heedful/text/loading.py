@@ -11,7 +11,7 @@ from heedful.errors import ArgumentError, RunError, TextError
 from heedful.files import read_json
 from heedful.text.bpe import BPETokenizer
 from heedful.text.characters import CharacterTokenizer
-from heedful.text.pretrained import (
+from heedful.text.huggingface import (
     characters_of,
     normalise_as_named,
     open_library,

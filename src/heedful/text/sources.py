@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import BinaryIO, Protocol
 
 from heedful.errors import TextError
-from heedful.text.cutting import cut
+from heedful.text.pieces import cut
 from heedful.text.python_reference import TITLE, python_reference
 
 STANDARD_INPUT = "-"

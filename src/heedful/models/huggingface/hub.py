@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from heedful.errors import ArgumentError, RunError
-from heedful.models.checkpoint import PICKLED, SAFE
+from heedful.models.huggingface.tensor_files import PICKLED, SAFE
 
 DESCRIPTIONS = (
     "config.json",

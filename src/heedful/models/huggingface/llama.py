@@ -12,8 +12,8 @@ from typing import Any
 from torch import Tensor
 
 from heedful.models.gpt import GPT, GPTConfig
+from heedful.models.huggingface.parameter_names import LLAMA
 from heedful.models.named_parameters import parameters_of
-from heedful.models.names import LLAMA
 
 GATE_OF = {"swiglu": "silu", "relu2": "relu"}
 # What both are, in our words

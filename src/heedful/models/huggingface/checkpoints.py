@@ -16,10 +16,11 @@ from torch import Tensor, nn
 from heedful.configuration import Configuration
 from heedful.errors import ArgumentError, RunError
 from heedful.files import read_json
-from heedful.models import bert_description, gpt2
 from heedful.models.bert import Bert
-from heedful.models.checkpoint import mapped_tensors
 from heedful.models.gpt import GPT
+from heedful.models.huggingface import bert, gpt2
+from heedful.models.huggingface.parameter_names import BERT, GPT2, Names
+from heedful.models.huggingface.tensor_files import mapped_tensors
 from heedful.models.named_parameters import (
     assign,
     check_fit,
@@ -27,7 +28,6 @@ from heedful.models.named_parameters import (
     shapes_of,
     without_parameters,
 )
-from heedful.models.names import BERT, GPT2, Names
 
 
 class Architecture(NamedTuple):
@@ -60,12 +60,12 @@ ARCHITECTURES = {
         gpt2.unlike,
     ),
     "bert": Architecture(
-        tuple(bert_description.HEADS),
+        tuple(bert.HEADS),
         Bert,
         BERT,
-        bert_description.read_config,
-        bert_description.write_config,
-        bert_description.unlike,
+        bert.read_config,
+        bert.write_config,
+        bert.unlike,
     ),
 }
 
@@ -101,7 +101,7 @@ def load_pretrained(
 def _architecture(description: Any, directory: Path) -> Architecture:
     described = description if isinstance(description, Mapping) else {}
     kind = described.get("model_type")
-    found = bert_description.class_of(described)
+    found = bert.class_of(described)
     architecture = ARCHITECTURES.get(str(kind))
     if architecture is None or found not in (None, *architecture.classes):
         ours = ", ".join(name for known in ARCHITECTURES.values() for name in known.classes)

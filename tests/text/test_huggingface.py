@@ -6,7 +6,7 @@ import pytest
 
 from heedful.errors import ArgumentError, RunError
 from heedful.text import BPETokenizer, CharacterTokenizer, TiktokenTokenizer, load_tokenizer
-from heedful.text.pretrained import export_tokenizer
+from heedful.text.huggingface import export_tokenizer
 
 transformers = pytest.importorskip("transformers")
 

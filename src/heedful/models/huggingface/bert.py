@@ -7,7 +7,7 @@ from typing import Any
 
 from heedful.errors import RunError
 from heedful.models.bert import BertConfig
-from heedful.models.gpt2 import ACTIVATION_OF
+from heedful.models.huggingface.gpt2 import ACTIVATION_OF
 
 # Settings that change what the model computes, with the one value that ours computes.
 FIXED = {

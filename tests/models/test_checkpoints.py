@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 from heedful.errors import ArgumentError, RunError
 from heedful.generate import Sampling, generate
 from heedful.models import GPT, GPTConfig, load_model, loss, parameters_of, write_description
-from heedful.models.names import GPT2, Names, same
+from heedful.models.huggingface.parameter_names import GPT2, Names, same
 
 transformers = pytest.importorskip("transformers")
 

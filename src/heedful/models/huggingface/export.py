@@ -11,12 +11,12 @@ from torch import Tensor, nn
 
 from heedful.errors import ArgumentError
 from heedful.files import make_directory, save_tensors, write_json
-from heedful.models import llama
-from heedful.models.checkpoint import SAFE
 from heedful.models.gpt import GPT
+from heedful.models.huggingface import llama
+from heedful.models.huggingface.checkpoints import ARCHITECTURES
+from heedful.models.huggingface.parameter_names import Names
+from heedful.models.huggingface.tensor_files import SAFE
 from heedful.models.named_parameters import parameters_of
-from heedful.models.names import Names
-from heedful.models.pretrained import ARCHITECTURES
 
 
 class Written(NamedTuple):

@@ -1,0 +1,1 @@
+"""What the hub's formats hold, read and written: configurations, parameters, checkpoints."""
