@@ -18,20 +18,12 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from heedful.recorder.doors import multihead_attention, sdpa, softmax_matmul
 from heedful.recorder.doors.process_wide import ProcessWide
-from heedful.recorder.following.axis_rules import is_tensor
+from heedful.recorder.following.axis_rules import SDPA_KERNELS, is_tensor
 from heedful.recorder.following.operations import Operations
 from heedful.recorder.following.roles import Listeners
 from heedful.recorder.following.scores import Meeting, Product, Weights
 from heedful.recorder.observed import Observed, Real, Tell
 from heedful.recorder.sequences.owning import Owning
-
-KERNELS = (
-    "_scaled_dot_product_flash_attention_for_cpu",
-    "_scaled_dot_product_flash_attention",
-    "_scaled_dot_product_efficient_attention",
-    "_scaled_dot_product_cudnn_attention",
-    "_scaled_dot_product_fused_attention_overrideable",
-)
 
 
 class Pass(NamedTuple):
@@ -104,7 +96,7 @@ class _Door:
         self.operations = Operations(
             self._runs,
             {
-                **dict.fromkeys(KERNELS, self._kernel),
+                **dict.fromkeys(SDPA_KERNELS, self._kernel),
                 "flex_attention": lambda made, given: see(flexed, made, given),
                 "_transformer_encoder_layer_fwd": lambda made, given: see(layer, made, given),
                 "_native_multi_head_attention": lambda made, given: see(native, made, given),

@@ -1,6 +1,14 @@
-"""Which axes the result of an operation has, from those of its operands.
+"""Rules that say which axes the result of an operation has, given the axes of its operands.
 
-Views need no rule (see `axes`). Where there is no rule here, the result's axes are new ones.
+Only an operation that makes a new storage needs a rule: a view is read off its strides
+(`strides.py`). Each rule takes the operands as `View`s, the sizes of the result and what
+`arguments_of_rule` says of the call, and returns the `Parts` of each axis of the result, None for
+an axis of which nothing is known. Where an operation has no rule, all axes of its result are new.
+
+An example: `x @ w` of x (batch, tokens, D) and parameters w (D, H · d) keeps batch and tokens,
+which stand beside the features (`as_rows`); its last axis is a new one, of features (`feature`).
+`q.view(B, N, H, d)` then needs no rule: its heads are found to be a part of that axis, and so
+features, while its tokens are not. That is how heads are told from the batch.
 """
 
 from __future__ import annotations
@@ -17,14 +25,23 @@ from heedful.recorder.following.strides import Axis, Part, Parts, View, common
 Axes: TypeAlias = list[Parts | None]
 Rule: TypeAlias = Callable[[list[View], tuple[int, ...], dict[str, Any]], Axes]
 
-PRODUCTS = {"mm": 0, "bmm": 0, "addmm": 1, "baddbmm": 1}  # the place of their first factor
-# What gives as many numbers in the same order, each from its own row or channel
+PRODUCTS = {"mm": 0, "bmm": 0, "addmm": 1, "baddbmm": 1}  # which argument is the left factor
+# Fused kernels of scaled_dot_product_attention
+SDPA_KERNELS = (
+    "_scaled_dot_product_flash_attention_for_cpu",
+    "_scaled_dot_product_flash_attention",
+    "_scaled_dot_product_efficient_attention",
+    "_scaled_dot_product_cudnn_attention",
+    "_scaled_dot_product_fused_attention_overrideable",
+)
+# The result has the axes of its operand: each number is made from its own row or channel
 SAME = {
     "_softmax", "_log_softmax", "_safe_softmax", "clone", "_to_copy", "native_layer_norm",
     "_fused_rms_norm", "native_dropout", "native_batch_norm", "_native_batch_norm_legit",
     "_native_batch_norm_legit_no_training", "native_group_norm", "cumsum", "tril", "triu",
     "_conj_physical", "layer_norm", "rms_norm",
 }  # fmt: skip
+# Numbers come to stand in another order: the axes are new, and those of features stay known
 MOVED = {
     "roll", "flip", "index_select", "gather", "constant_pad_nd", "slice_scatter", "select_scatter",
     "sort", "avg_pool1d", "avg_pool2d", "max_pool2d_with_indices", "upsample_nearest2d",
@@ -34,7 +51,7 @@ REDUCE = {"sum", "mean", "amax", "amin", "var", "std", "logsumexp", "linalg_vect
 
 
 def rule_of(name: str, is_pointwise: bool) -> Rule | None:
-    """The rule of an operation, by its name; None where there is none."""
+    """The rule of an operation of this name; None where it has none."""
     if name in PRODUCTS:
         return product
     if is_pointwise or name in SAME:
@@ -43,7 +60,7 @@ def rule_of(name: str, is_pointwise: bool) -> Rule | None:
 
 
 def broadcast(views: list[View], sizes: tuple[int, ...], told: dict[str, Any]) -> Axes:
-    """Of operands that broadcast: for each axis the one that tells most of it."""
+    """The axes of operands that broadcast: each from the operand that says most about it."""
     read = [(view, view.axes()) for view in views if len(view.sizes) <= len(sizes)]
     made: Axes = []
     for back in range(len(sizes), 0, -1):
@@ -58,7 +75,10 @@ def broadcast(views: list[View], sizes: tuple[int, ...], told: dict[str, Any]) -
 
 
 def _knowledge(parts: Parts | None) -> tuple[bool, ...]:
-    """More is better: an axis of its own, of which it is known what it is."""
+    """How much an operand says about an axis, as a key for `max`.
+
+    No copy (as of `expand`) beats a copy; then known features or rows; then an axis of an input.
+    """
     known = parts or ()
     return (
         all(not part.axis.is_copy for part in known),
@@ -68,9 +88,10 @@ def _knowledge(parts: Parts | None) -> tuple[bool, ...]:
 
 
 def as_rows(parts: Parts | None) -> Parts | None:
-    """What stands beside the features of a product with parameters.
+    """The parts of an axis that a product with parameters left as it was, such as the tokens.
 
-    What was a feature before may be heads, each with a product of its own; that is not known.
+    Where the axis was of features before, they may be heads, each multiplied by itself: then it is
+    not known any more what they are.
     """
     if parts is None:
         return None
@@ -84,12 +105,12 @@ def _as_row(part: Part) -> Part:
 
 
 def feature(size: int) -> Parts:
-    """A new axis of numbers that parameters make."""
+    """A new axis of features, as a product with parameters makes it."""
     return (Part(Axis(size, is_doubtful=True), 1, size, True),) if size > 1 else ()
 
 
 def product(views: list[View], sizes: tuple[int, ...], told: dict[str, Any]) -> Axes:
-    """Of (…, n, k) × (…, k, m); of the factors one may be of parameters."""
+    """The axes of a product (…, n, k) × (…, k, m), one factor of which may be parameters."""
     left, right = views[-2:]
     of_left, of_right = factors(left, right)
     batch = [
@@ -104,9 +125,10 @@ def product(views: list[View], sizes: tuple[int, ...], told: dict[str, Any]) -> 
 
 
 def factors(left: View, right: View) -> tuple[Axes, Axes]:
-    """The axes of both; of what parameters alone have made it is not known what they are.
+    """The axes of both factors of a product.
 
-    Queries that were learned are rows, and a matrix that was put together is features.
+    Whether axes of a factor that parameters alone have made are features is not known: learned
+    queries are rows, and a weight matrix that was put together has features.
     """
     return _of_factor(left), _of_factor(right)
 
@@ -124,10 +146,13 @@ def _of_factor(view: View) -> Axes:
 def _beside(
     size: int, one: Parts | None, other: Parts | None, is_left: bool, is_right: bool
 ) -> Parts | None:
-    """An axis that both factors have: parameters of their own make a feature of it."""
+    """A batch axis of a product, which both factors have.
+
+    Where parameters have it too, as of heads with a weight matrix each, it becomes features.
+    """
     made = []
-    for atom in common(size, [one, other]):
-        first, second = atom.parts
+    for shared in common(size, [one, other]):
+        first, second = shared.parts
         if is_left != is_right:
             of_parameters, given = (first, second) if is_left else (second, first)
             if of_parameters is not None and not of_parameters.axis.is_copy:
@@ -177,9 +202,11 @@ def _cat(views: list[View], sizes: tuple[int, ...], told: dict[str, Any]) -> Axe
 
 
 def _joined(several: list[Parts | None], size: int, outer: Parts | None) -> Parts | None:
-    """Pieces put one after another along an axis.
+    """The axis along which `cat` puts pieces one after another.
 
-    outer: what tells one piece from the next, where they are of one storage at equal distances.
+    several: the parts of that axis in each piece.
+    outer: the part that counts the pieces, where they stand at equal distances in one storage, as
+        `split` leaves them; joined again they are the axis that was split.
     """
     first = several[0]
     if outer is not None and first is not None and all(one is not None for one in several):
@@ -194,7 +221,7 @@ def _joined(several: list[Parts | None], size: int, outer: Parts | None) -> Part
 
 
 def _is_alike(one: Parts, other: Parts | None) -> bool:
-    """Whether two are of one axis, as halves that a rotation turns are."""
+    """Whether both are pieces of one axis, such as the halves that rotary positions swap."""
     return (
         other is not None
         and len(other) == 1
@@ -213,7 +240,7 @@ def _stack(views: list[View], sizes: tuple[int, ...], told: dict[str, Any]) -> A
 
 
 def _moved(views: list[View], sizes: tuple[int, ...], told: dict[str, Any]) -> Axes:
-    """Numbers in another order: that an axis is of features stays known, what stands where not."""
+    """New axes for numbers that stand in another order; axes of features stay known as such."""
     made: Axes = []
     for parts, size in zip(views[0].axes(), sizes, strict=True):
         flags = {part.feature for part in parts or ()}
@@ -249,10 +276,7 @@ OTHERS: dict[str, Rule] = {
     "stack": _stack,
     "repeat": _repeat,
     **dict.fromkeys(MOVED, _moved),
-    "_scaled_dot_product_flash_attention_for_cpu": _attended,
-    "_scaled_dot_product_flash_attention": _attended,
-    "_scaled_dot_product_efficient_attention": _attended,
-    "_scaled_dot_product_cudnn_attention": _attended,
+    **dict.fromkeys(SDPA_KERNELS, _attended),
     "_transformer_encoder_layer_fwd": _linear,
     "_native_multi_head_attention": _linear,
     **dict.fromkeys(REDUCE, _reduce),
@@ -260,10 +284,10 @@ OTHERS: dict[str, Rule] = {
 
 
 def arguments_of_rule(name: str, given_by_name: dict[str, Any]) -> dict[str, Any]:
-    """What a rule needs beside the axes of the operands.
+    """What a rule needs to know of an operation's arguments, such as the `dim` of `cat`.
 
     Args:
-        name: of the operation.
+        name: the operation, as in `aten`.
         given_by_name: its arguments.
     """
     if name == "repeat":
@@ -279,7 +303,11 @@ def arguments_of_rule(name: str, given_by_name: dict[str, Any]) -> dict[str, Any
 
 
 def steps_between(pieces: Sequence[Tensor], view: View) -> Parts | None:
-    """What tells pieces apart that are one storage at equal distances, as `split` gives them."""
+    """The part that counts pieces of one storage at equal distances, as `split` gives them.
+
+    For `q1, q2 = q.split(H * d // 2, dim=-1)` it is the part of the features of step H · d / 2 and
+    size 2. None where the pieces do not stand like that.
+    """
     first = pieces[0]
     offsets = [piece.storage_offset() * piece.element_size() for piece in pieces]
     distances = {after - before for before, after in itertools.pairwise(offsets)}
@@ -296,7 +324,7 @@ def steps_between(pieces: Sequence[Tensor], view: View) -> Parts | None:
 
 
 def is_tensor(value: Any) -> bool:
-    """Whether it is a dense tensor with strides, of which all of this can be said."""
+    """Whether a value is a plain dense tensor, whose axes can be read off its strides."""
     return type(value) in DENSE and value.layout == torch.strided and not value.is_nested
 
 

@@ -1,4 +1,14 @@
-"""What is known of the storages that a model's tensors stand in: their axes, and their roles."""
+"""Holds what is known of each storage while a model runs: its axes, and its role in attention.
+
+Tensors that share a storage share what is known of it, so views cost nothing here. `kind_of` says
+once for each operation of torch what it does (view, in place, pointwise, …); `Traced` holds the
+storages of a pass and makes those of results, by the rules of `axis_rules.py`.
+
+An example: `h = norm(x)` is pointwise, so the storage of h gets the axes of x. `q = linear(h)` gets
+the axes of h but for the last, which is a new one of features. `q.view(B, N, H, d)` makes no entry:
+`Traced.view` reads its axes off q's storage. The axes of a storage are worked out only when asked
+for, since most storages are never part of attention.
+"""
 
 from __future__ import annotations
 
@@ -22,18 +32,19 @@ from heedful.recorder.following.strides import (
 
 has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
 COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
-WHOLE = {"linear", "layer_norm", "rms_norm"}  # composites that need not be taken apart
+WHOLE = {"linear", "layer_norm", "rms_norm"}  # composites that have a rule as a whole
 VIEWS = {"_unsafe_view", "_reshape_alias"}
 FLEX = ("query", "key", "value", "score_mod", "block_mask", "scale")
-SWEEP = 64  # storages that are made before what has gone is forgotten
+SWEEP = 64  # after so many new storages, those that are gone are forgotten
 NOISE = {"bernoulli", "random", "uniform", "normal"}
 
 
 class Kind(NamedTuple):
-    """What is known of an operation by itself.
+    """What an operation of torch does, whatever it is called with.
 
-    name: as in `aten`, without the sign of what changes its operand in place.
-    is_composite: whether it comes apart into others, which inference mode leaves to us.
+    name: as in `aten`, without the final _ of an operation in place ("add" for `add_`).
+    is_composite: whether it consists of other operations; in inference mode we take it apart.
+    parameters: the names of its arguments, in order.
     """
 
     name: str
@@ -45,12 +56,12 @@ class Kind(NamedTuple):
     parameters: tuple[str, ...] = FLEX
 
     def named(self, arguments: tuple) -> dict[str, Any]:
-        """Arguments by their names."""
+        """The arguments of a call by their names."""
         return dict(zip(self.parameters, arguments, strict=False))
 
 
 def kind_of(function: Any) -> Kind:
-    """The kind of an operation; each is looked at once."""
+    """The kind of an operation, remembered so that each is looked at once."""
     kind = _KINDS.get(function)
     if kind is None:
         kind = _KINDS[function] = _learned(function)
@@ -74,7 +85,7 @@ def _learned(function: Any) -> Kind:
         base,
         is_view=(bool(told) and not in_place) or name in VIEWS,
         is_in_place=in_place,
-        # and not one of Python alone, which is no kernel of torch's and may draw otherwise
+        # not one written in Python: it is no kernel of torch's, and may draw other random numbers
         is_composite=has_kernel(function.name(), COMPOSITE) and name not in WHOLE,
         is_pointwise=is_pointwise,
         rule=axis_rules.rule_of(base, is_pointwise),
@@ -83,10 +94,12 @@ def _learned(function: Any) -> Kind:
 
 
 class Kept:
-    """What is known of a storage while it lives; while this is held, no other takes its place.
+    """What is known of a storage while it lives.
 
-    role: what it is in attention: `Scores`, `Weights` or `Weighing`, if anything.
-    is_noise: whether its numbers were drawn at random.
+    Its weak reference keeps the address of the storage from being given to another one.
+
+    role: what the storage holds in attention: `Scores`, `Weights`, `Weighing`, or None.
+    is_noise: whether its numbers were drawn at random, as a dropout mask's are.
     """
 
     __slots__ = ("alive", "is_noise", "role", "storage")
@@ -99,10 +112,10 @@ class Kept:
 
 
 class Traced:
-    """The storages of a pass.
+    """The storages of a forward pass, and what is known of each.
 
     Args:
-        parameters: those of the model's parameters and buffers.
+        parameters: the storages of the model's parameters and buffers, by their addresses.
     """
 
     def __init__(self, parameters: set[int]) -> None:
@@ -111,7 +124,7 @@ class Traced:
         self._made = 0
 
     def begin(self, given: list[Tensor]) -> None:
-        """A new pass, with its inputs."""
+        """Begin a new pass: forget all storages but the inputs, whose axes are the first known."""
         self._kept.clear()
         for number, tensor in enumerate(given):
             if axis_rules.is_tensor(tensor) and tensor.numel():
@@ -125,11 +138,11 @@ class Traced:
                 self.keep(tensor, stored(axes, tensor))
 
     def clear(self) -> None:
-        """Let go of everything."""
+        """Forget all storages."""
         self._kept.clear()
 
     def of(self, tensor: Tensor) -> Kept:
-        """What is known of a tensor's storage."""
+        """What is known of a tensor's storage; one seen for the first time gets new axes."""
         key = tensor.untyped_storage()._cdata
         kept = self._kept.get(key)
         if kept is None:
@@ -138,7 +151,7 @@ class Traced:
         return kept
 
     def keep(self, tensor: Tensor, storage: Storage) -> Kept:
-        """A new tensor."""
+        """Note the storage of a new tensor, and now and then forget those that are gone."""
         self._made += 1
         if self._made % SWEEP == 0:
             for key in [key for key, kept in self._kept.items() if kept.alive.expired()]:
@@ -147,30 +160,30 @@ class Traced:
         return kept
 
     def view(self, tensor: Tensor) -> View:
-        """A tensor as what is known of its storage."""
+        """A tensor as its storage with sizes and strides, off which its axes can be read."""
         return View(self.of(tensor).storage, *place(tensor))
 
     def axes(self, tensor: Tensor) -> list[Parts] | None:
-        """Those of a tensor that has a role; None where they cannot be read off its strides."""
+        """The axes of a tensor; None where one of them cannot be read off its strides."""
         axes = self.view(tensor).axes()
         return None if None in axes else axes  # type: ignore[return-value]
 
     def role(self, tensor: Any) -> Any:
-        """What a tensor is in attention, if anything."""
+        """What a tensor is in attention: `Scores`, `Weights`, `Weighing`, or None."""
         if not axis_rules.is_tensor(tensor):
             return None
         kept = self._kept.get(tensor.untyped_storage()._cdata)
         return None if kept is None else kept.role
 
     def is_noise(self, tensor: Tensor) -> bool:
-        """Whether its numbers were drawn at random, as those of a dropout's mask."""
+        """Whether a tensor's numbers were drawn at random, as a dropout mask's are."""
         kept = self._kept.get(tensor.untyped_storage()._cdata)
         return kept is not None and kept.is_noise
 
     def result(
         self, kind: Kind, arguments: tuple, keywords: dict, views: list[View], made: Tensor
     ) -> Storage:
-        """The storage of an operation's result, whose axes are read when somebody asks for them."""
+        """The storage of an operation's result, whose axes are worked out when asked for."""
         is_product = kind.name in axis_rules.PRODUCTS or kind.name == "linear"
         are_parameters = bool(views) and all(view.storage.is_parameter for view in views)
         is_made = bool(views) and all(
@@ -184,7 +197,7 @@ class Traced:
         if rule is axis_rules.broadcast and (first.sizes, first.strides) == (sizes, strides):
             own = (first.storage.is_parameter, first.storage.is_made)
             if own == flags:
-                return first.storage  # whose axes stand as they did
+                return first.storage  # the same axes stand in it with the same strides
         told = axis_rules.arguments_of_rule(kind.name, kind.named(arguments) | keywords)
         pieces = told.pop("pieces", None)
         if pieces is not None:
@@ -193,7 +206,7 @@ class Traced:
         return Storage(lambda: written(rule(views, sizes, told), sizes, strides), depth, *flags)
 
     def copied(self, target: Tensor, source: Any) -> None:
-        """What is written into a storage, such as a cache, says of what its axes are."""
+        """Learn from what is copied into a storage, such as a cache, which axes are features."""
         if not axis_rules.is_tensor(source):
             return
         kept = self.of(target)
@@ -213,6 +226,6 @@ class Traced:
 
 
 def stored(axes: list[Parts], tensor: Tensor) -> Storage:
-    """A storage that a tensor of these axes fills."""
+    """The storage of a tensor with these axes, which fills it."""
     items = written(axes, *place(tensor))
     return Storage(lambda: items)

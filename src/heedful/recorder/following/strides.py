@@ -1,9 +1,22 @@
-"""Where the axes of a tensor come from, read off its strides.
+"""Reads off the strides of a tensor where each of its axes comes from.
 
 A view is its storage with sizes and strides. So it is enough to know of each storage which axes
 stand in it with which strides: then any view of it (split, joined, permuted, sliced) can be read,
-and only what makes a new storage has to be followed. Strides are in bytes, as views of another
-type (complex numbers, say) have other units.
+and only what makes a new storage has to be followed (`axis_rules.py`). Strides are in bytes, since
+views of another type (complex numbers, say) have other units.
+
+An example: a linear layer makes queries of 5 tokens × 12 features, in float32. One feature is 4
+bytes, one token 12 · 4 = 48. In `q.view(5, 3, 4).transpose(0, 1)` the axis of size 3 has stride 16,
+that is 4 features: it counts the features in steps of 4, so it is the heads. The last axis, of size
+4 and stride 4, counts single features: it is the width of a head.
+
+>>> tokens, features = Axis(5), Axis(12)
+>>> storage = Storage(lambda: [(Part(tokens, 1, 5), 48), (Part(features, 1, 12), 4)])
+>>> heads, queries, width = View(storage, (3, 5, 4), (16, 48, 4)).axes()
+>>> heads == (Part(features, 4, 3),), queries == (Part(tokens, 1, 5),)
+(True, True)
+>>> width == (Part(features, 1, 4),)
+True
 """
 
 from __future__ import annotations
@@ -16,18 +29,18 @@ from typing import NamedTuple, TypeAlias
 
 from torch import Tensor
 
-DEEPEST = 40  # storages that wait for each other; then one is read at once
+DEEPEST = 40  # storages may wait for each other this deep; the next one is read at once
 
 
 @dataclass(eq=False, slots=True)
 class Axis:
-    """An axis that others are made of.
+    """An axis as it first arose, which the axes of later tensors are parts of.
 
-    given: the number of the model's input that has it, and its place there.
-    is_copy: the same numbers over and over, as `expand` makes them.
-    is_doubtful: made by a product, or of pieces put beside each other; where nothing more is known
-        of it, it may be of heads.
-    stood_beside: whether a product with parameters left it as it was, as it does texts.
+    given: where a model's input has this axis: the number of the input, and the dimension there.
+    is_copy: whether it repeats the same numbers, as `expand` makes them.
+    is_doubtful: whether a product made it, or `cat` or `stack`; where nothing more is known of it,
+        it may be the heads.
+    stood_beside: whether a product with parameters left it as it was, as it leaves the batch.
     """
 
     size: int
@@ -38,10 +51,14 @@ class Axis:
 
 
 class Part(NamedTuple):
-    """Some digits of an axis' index: those of value step, 2 · step, …, size of them.
+    """Some digits of an axis' index i: those that i // step % size gives.
 
-    feature: whether it is of the numbers that a product with parameters made for each token, or
-        of what stood beside them; None where no such product was seen.
+    Where 12 features are 3 heads of width 4, the heads are step 4, size 3, and the width is step 1,
+    size 4.
+
+    feature: True where a product with parameters made the axis (as a linear layer makes features),
+        False where the axis stands beside the features (as tokens and the batch do), None where
+        that is not known, since no such product was seen.
     """
 
     axis: Axis
@@ -50,32 +67,33 @@ class Part(NamedTuple):
     feature: bool | None = None
 
     def inner(self, size: int) -> Part:
-        """Its last digits."""
+        """Its last digits, `size` values of them: of 3 × 4 features, the width has size 4."""
         return self._replace(size=size)
 
     def outer(self, size: int) -> Part:
-        """Its first digits, after `size` inner ones."""
+        """Its first digits, which the last ones of `size` values leave: the heads of 3 × 4."""
         return self._replace(step=self.step * size, size=self.size // size)
 
 
-Parts: TypeAlias = tuple[Part, ...]  # of one axis, the outer ones first
+Parts: TypeAlias = tuple[Part, ...]  # what one axis of a tensor is made of, the outer part first
 
 
 def length(parts: Parts) -> int:
-    """How long an axis of these parts is."""
+    """The size of an axis that is made of these parts."""
     return math.prod(part.size for part in parts)
 
 
 def are_of_one(parts: Parts, others: Parts) -> bool:
-    """Whether two are of the same axes: the one may be a run of the other."""
+    """Whether both are parts of the same axes, though one may be only a slice of the other."""
     return [part.axis for part in parts] == [part.axis for part in others]
 
 
 class Storage:
-    """The parts that stand in a storage, each with its stride; made when somebody first asks.
+    """The parts that stand in a storage, each with its stride; worked out when first asked for.
 
+    depth: how many other storages have to be worked out first, one after the other.
     is_parameter: whether it holds parameters, or what was made of them element by element.
-    is_made: whether it is a product of parameters alone.
+    is_made: whether it holds a product of parameters alone, or what was made of one.
     """
 
     __slots__ = ("_items", "_make", "depth", "is_made", "is_parameter")
@@ -96,21 +114,21 @@ class Storage:
             self.items()
 
     def items(self) -> list[tuple[Part, int]]:
-        """Parts with their strides."""
+        """The parts, each with its stride in bytes."""
         if self._make is not None:
             self._items, self._make, self.depth = self._make(), None, 0
         return self._items
 
 
 class View(NamedTuple):
-    """A storage with sizes and strides."""
+    """A tensor as torch has it: a storage, with sizes and strides in bytes."""
 
     storage: Storage
     sizes: tuple[int, ...]
     strides: tuple[int, ...]
 
     def axes(self) -> list[Parts | None]:
-        """The parts of each axis; None where its strides fit none."""
+        """The parts of each axis; None for an axis whose stride fits no part of the storage."""
         items = self.storage.items()
         return [_read(items, *one) for one in zip(self.sizes, self.strides, strict=True)]
 
@@ -124,7 +142,10 @@ def place(tensor: Tensor) -> tuple[tuple[int, ...], tuple[int, ...]]:
 def written(
     axes: Sequence[Parts | None], sizes: Sequence[int], strides: Sequence[int]
 ) -> list[tuple[Part, int]]:
-    """The parts of a storage, from those of the axes of a tensor that fills it."""
+    """The parts of a storage with their strides, given the axes of a tensor that fills it.
+
+    An axis that is None, or of another size than its parts have, becomes a new axis.
+    """
     items = []
     for parts, size, stride in zip(axes, sizes, strides, strict=True):
         if parts is None or length(parts) != size:
@@ -136,12 +157,13 @@ def written(
 
 
 def fresh(tensor: Tensor) -> Callable[[], list[tuple[Part, int]]]:
-    """Of a tensor about whose axes nothing is known."""
+    """A function that makes the parts of a tensor's storage where nothing is known: new axes."""
     sizes, strides = place(tensor)
     return lambda: written([None] * len(sizes), sizes, strides)
 
 
 def _read(items: list[tuple[Part, int]], size: int, stride: int) -> Parts | None:
+    """The parts that an axis of this size and stride runs along, outer first; None if none fit."""
     if size == 1:
         return ()
     if stride == 0:
@@ -163,18 +185,23 @@ def _read(items: list[tuple[Part, int]], size: int, stride: int) -> Parts | None
 
 
 class CommonPart(NamedTuple):
-    """What several axes of one size have in common: its size, and the part of each that it is."""
+    """A part that several axes of one size have in common.
+
+    parts: the part of each axis that it is, None for an axis of which nothing is known.
+    """
 
     size: int
     parts: tuple[Part | None, ...]
 
 
 def common(size: int, several: Sequence[Parts | None]) -> list[CommonPart]:
-    """The coarsest parts of which all are made, outer first.
+    """The coarsest parts that all of several axes of one size can be split into, outer first.
+
+    An axis of 6 and one of 2 × 3 have parts of 2 and 3 in common:
 
     >>> axis, other = Axis(6), Axis(6)
     >>> joined = (Part(other, 3, 2), Part(other, 1, 3))
-    >>> [atom.size for atom in common(6, [(Part(axis, 1, 6),), joined])]
+    >>> [shared.size for shared in common(6, [(Part(axis, 1, 6),), joined])]
     [2, 3]
     """
     if size == 1:
@@ -189,15 +216,15 @@ def common(size: int, several: Sequence[Parts | None]) -> list[CommonPart]:
     chain = sorted(ends)
     if any(outer % inner for inner, outer in itertools.pairwise(chain)):
         return [CommonPart(size, (None,) * len(several))]
-    atoms = [
+    inner_first = [
         CommonPart(outer // inner, tuple(_digits(parts, inner, outer) for parts in several))
         for inner, outer in itertools.pairwise(chain)
     ]
-    return atoms[::-1]
+    return inner_first[::-1]
 
 
 def _digits(parts: Parts | None, inner: int, outer: int) -> Part | None:
-    """The part of an axis whose digits are worth `inner` up to `outer`."""
+    """The part of an axis that counts from steps of `inner` up to steps of `outer`."""
     end = 1
     for part in reversed(parts or ()):
         if end <= inner < end * part.size:
