@@ -1,4 +1,10 @@
-"""Tensors of a call, however their axes stand, as (sequences, heads, queries or keys, width)."""
+"""Puts the tensors of a call in order, however their axes stand: (sequences, heads, N or M, width).
+
+Views of one call may take an axis apart differently: features of 12 are 3 heads × 4 in the queries
+and still 12 in the output. `Order` finds the atoms, the finest pieces that all views agree on (here
+3 and 4). Once each atom has an owner (`sequences/owners.py`), `aligned` splits a tensor into its
+atoms, permutes them and joins those of each owner again.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +19,7 @@ from heedful.recorder.following.strides import Axis, Parts
 
 
 class Atom(NamedTuple):
-    """Digits of an axis that no view of a call takes apart."""
+    """A piece of an axis that no view of a call takes apart: the digits i // step % size."""
 
     axis: Axis
     step: int
@@ -24,7 +30,7 @@ class Order:
     """The atoms of which all axes of a call are made.
 
     Args:
-        views: the axes of each tensor that has to do with the call.
+        views: the axes of each tensor that takes part in the call.
     """
 
     def __init__(self, views: Iterable[Sequence[Parts]]) -> None:
@@ -38,11 +44,11 @@ class Order:
                     self._flags.setdefault(part.axis, part.feature)
 
     def split(self, axis: Axis, inner: int) -> None:
-        """Take an axis apart, so that its last `inner` are a part of their own."""
+        """Take an axis apart in steps of `inner`: an axis of 12 by 4 becomes atoms of 3 and 4."""
         self._ends.setdefault(axis, {1, axis.size}).add(inner)
 
     def atoms(self, parts: Parts) -> list[Atom]:
-        """Of one axis of a tensor, the outer ones first.
+        """The atoms that one axis of a tensor is made of, the outer ones first.
 
         Raises:
             TypeError: views that take an axis apart in ways that do not fit.
@@ -60,19 +66,48 @@ class Order:
         return made
 
     def flag(self, atom: Atom) -> bool | None:
-        """Whether it is of features, of what stands beside them, or not known."""
+        """True for features, False for what stands beside them (as tokens do), None if unknown."""
         return self._flags.get(atom.axis)
 
 
 def aligned(
     tensor: Tensor, axes: Sequence[Parts | None], order: Order, groups: Sequence[Sequence[Atom]]
 ) -> Tensor:
-    """A tensor with an axis for each group of atoms, 1 where it has none of them, and one more.
+    """The tensor with one axis for each group of atoms, and a last one for all axes that are None.
 
-    That is of axes of which None is told, such as the width. The tensor may have fewer axes than
-    told, or some of size 1, where it broadcasts. A view, where its strides allow.
+    With axes [batch, tokens, heads, None] and groups [[batch], [heads], [tokens]], it is
+    `q.permute(0, 2, 1, 3)`. A group of which the tensor has no atom gets size 1. The tensor may
+    have fewer axes than `axes`, or some of size 1, where it broadcasts. It is a view if strides
+    allow.
+
+    Raises:
+        TypeError: an axis of which the tensor has a part only, or one that is of no group.
     """
-    axes = axes[len(axes) - tensor.ndim :]
+    split, present = _split(tensor, axes[len(axes) - tensor.ndim :], order)
+    known = {atom for group in groups for atom in group}
+    if any(atom is not None and atom not in known for atom in present):
+        raise TypeError("an axis that is of neither queries, keys, heads nor texts")
+    rest = [place for place, atom in enumerate(present) if atom is None]
+    ordered = [present.index(atom) for group in groups for atom in group if atom in present]
+    split = split.permute([*ordered, *rest])
+    width = split.shape[len(ordered) :]
+    sizes = [[atom.size if atom in present else 1 for atom in group] for group in groups]
+    full = [  # a group of which some atoms are there gets all: it is repeated along the others
+        [atom.size for atom in group] if any(size > 1 for size in have) else have
+        for group, have in zip(groups, sizes, strict=True)
+    ]
+    split = split.reshape(*itertools.chain(*sizes), *width)
+    split = split.expand(*itertools.chain(*full), *width)
+    return split.reshape(*map(math.prod, full), math.prod(width))
+
+
+def _split(
+    tensor: Tensor, axes: Sequence[Parts | None], order: Order
+) -> tuple[Tensor, list[Atom | None]]:
+    """The tensor with an axis for each of its atoms, and which atom each axis is (None for None).
+
+    Axes of size 1 are left out.
+    """
     present: list[Atom | None] = []
     shape: list[int] = []
     for size, parts in zip(tensor.shape, axes, strict=True):
@@ -87,24 +122,4 @@ def aligned(
             raise TypeError("a part of the keys alone")
         present += atoms
         shape += [atom.size for atom in atoms]
-    split = tensor.reshape(shape)
-    rest = [place for place, atom in enumerate(present) if atom is None]
-    known = {atom for group in groups for atom in group}
-    if any(atom is not None and atom not in known for atom in present):
-        raise TypeError("an axis that is of neither queries, keys, heads nor texts")
-    ordered: list[int] = []
-    sizes: list[list[int]] = []
-    for group in groups:
-        ordered += [present.index(atom) for atom in group if atom in present]
-        sizes.append([atom.size if atom in present else 1 for atom in group])
-    split = split.permute([*ordered, *rest])
-    split = split.reshape(
-        *(size for group in sizes for size in group), *split.shape[len(ordered) :]
-    )
-    full = [
-        [atom.size for atom in group] if any(size > 1 for size in have) else have
-        for group, have in zip(groups, sizes, strict=True)
-    ]
-    width = split.shape[sum(map(len, full)) :]
-    split = split.expand(*(size for group in full for size in group), *width)
-    return split.reshape(*map(math.prod, full), math.prod(width))
+    return tensor.reshape(shape), present

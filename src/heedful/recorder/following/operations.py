@@ -1,7 +1,9 @@
-"""Every operation of torch below Python, while a model runs: what attention can be made out in.
+"""Sees every operation of torch while a model runs, and passes it on to be followed.
 
-A mode that sees what einsum, matmul and `@` come to: views, which cost nothing here, and products.
-No function of the model's is run again, and nothing is drawn at random.
+It is a dispatch mode, below Python: einsum, matmul and `@` arrive as what they come to, views
+(which cost nothing here) and products. Each operation runs as it would without the mode; then
+`Roles` is told of it, or the listener for a kernel that is attention as a whole. No function of the
+model's is run again, and nothing is drawn at random.
 """
 
 from __future__ import annotations
@@ -27,12 +29,12 @@ class Operations(TorchDispatchMode):
     """Follows scores from their product to the values that they weigh.
 
     Args:
-        here: whether a pass of the model runs, of which operations are to be followed.
-        fused: who is told of operations that are attention as a whole, by their names: of the
-            result, and the arguments by name.
-        told: who is told of what roles meet.
-        missed: is told of an error.
-        parameters: storages of the model's parameters and buffers.
+        here: tells whether a pass of the model runs whose operations are to be followed.
+        fused: for the name of each operation that is attention as a whole, a function that is
+            called with the result and with the arguments by name.
+        told: the functions to call with softmaxes and meetings.
+        missed: is called with the text of an error.
+        parameters: the storages of the model's parameters and buffers.
     """
 
     supports_higher_order_operators = True
@@ -52,7 +54,7 @@ class Operations(TorchDispatchMode):
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """Nothing is compiled while it watches, so that there is nothing to be kept from it."""
+        """False: nothing is compiled while it watches, so dynamo need not be kept from it."""
         return False
 
     def __torch_dispatch__(
@@ -62,21 +64,22 @@ class Operations(TorchDispatchMode):
         if not self.here():
             return function(*arguments, **keywords)
         kind = kind_of(function)
-        # it comes apart above us, but for inference mode; tensors of other kinds do that themselves
+        # torch takes composites apart before they come here, except in inference mode; tensors of
+        # other classes do that themselves
         if kind.is_composite and torch.is_inference_mode_enabled() and not types:
             with self:
                 return function._op_dk(COMPOSITE, *arguments, **keywords)
         made = _as_without_a_mode(kind, function, arguments, keywords)
         if kind.is_view:
             if arguments and isinstance(arguments[0], torch.nn.Parameter):
-                self.traced.of(arguments[0])  # which may be no parameter of this model
+                self.traced.of(arguments[0])  # it may be a parameter of another model
             return made
         try:
             with computing():
                 self._follow(kind, arguments, keywords, made)
-        except HeedfulError:  # what `record` promises to raise
+        except HeedfulError:  # `record` promises to raise it
             raise
-        except Exception as error:  # which must not end the pass of somebody else
+        except Exception as error:  # it must not end the model's own forward pass
             self.missed(f"{type(error).__name__}: {error}")
         return made
 
@@ -110,10 +113,10 @@ class Operations(TorchDispatchMode):
 
 
 def _as_without_a_mode(kind: Kind, function: Any, arguments: tuple, keywords: dict) -> Any:
-    """What an operation makes, bit for bit.
+    """The result of an operation, bit for bit what it is without our mode.
 
-    In inference mode a linear layer asks whether a view of its weight needs a gradient, and adds up
-    in another order where that is lost, as below a mode.
+    In inference mode a linear layer asks whether a view of its weight needs a gradient. Below a
+    mode that is lost, and the layer would add up in another order.
     """
     if kind.name != "linear" or not torch.is_inference_mode_enabled():
         return function(*arguments, **keywords)
@@ -128,7 +131,7 @@ def _unlike(tensor: Tensor) -> str:
 
 
 def _opened(arguments: tuple) -> list[Any]:
-    """All operands, lists of them opened."""
+    """The operands of an operation, those in lists (as of `cat`) one by one."""
     found: list[Any] = []
     for one in arguments:
         found.extend(one if isinstance(one, list | tuple) else (one,))

@@ -1,5 +1,13 @@
-"""Who plays which part in attention: scores, weights, weights times values, handed from one
-tensor to the next until weights meet values."""
+"""Gives tensors their role in attention, and hands it on until weights meet values.
+
+A product of two tensors, neither of which is a parameter, may be scores: its storage gets the role
+`Scores`. Each operation on a tensor with a role hands it on to its result (`score_changes.py`):
+scores to scores, through a softmax to `Weights`. A product of weights with anything else, along the
+axis of their softmax, is a `Meeting`: a call of attention, of which `Listeners.met` is told.
+
+For `softmax(q @ k.mT) @ v` these are: `product` (scores), `hand_on` (weights), `product` (meeting).
+`(weights[..., None] * v).sum(-2)` is followed too: the product element by element is a `Weighing`.
+"""
 
 from __future__ import annotations
 
@@ -11,17 +19,26 @@ from torch import Tensor
 from heedful.recorder.following import axis_rules, score_changes
 from heedful.recorder.following.scores import Meeting, Product, Scores, Weights, based, product_of
 from heedful.recorder.following.storages import NOISE, Kept, Kind, Traced, stored
-from heedful.recorder.following.strides import Axis, Part, Parts, View, are_of_one, length
+from heedful.recorder.following.strides import (
+    Axis,
+    Part,
+    Parts,
+    View,
+    are_of_one,
+    length,
+    unexpanded,
+)
 
 SOFTMAXES = score_changes.SOFTMAX | score_changes.LOG_SOFTMAX
 HAND_ON = score_changes.HANDS_ON | SOFTMAXES | {"cat", "sum", "logsumexp", "native_dropout"}
 
 
 class Weighing(NamedTuple):
-    """Each value times its weight, whose sum is to come.
+    """Weights times values, element by element; the sum over the keys is still to come.
 
-    table: the weights, of `table_axes`; value: as it was multiplied, of `axes`; mine: the axes
-    that are of the weights.
+    weights: the role of the weights; table: their tensor, with `table_axes`.
+    value: the values, expanded to the shape of the product, with `axes`.
+    mine: the axes of the weights; other axes of the product are the values' own.
     """
 
     weights: Weights
@@ -33,11 +50,11 @@ class Weighing(NamedTuple):
 
 
 class Listeners(NamedTuple):
-    """Whom the roles tell.
+    """Functions that `Roles` calls with what it finds.
 
-    met: of weights that met values.
-    softmax: of each softmax of scores.
-    chained: of a product of two tensors that meets a third one through no softmax.
+    met: with each meeting of weights and values.
+    softmax: with the weights of each softmax of scores.
+    chained: with scores that meet a third tensor in a product without any softmax.
     """
 
     met: Callable[[Meeting], None]
@@ -46,7 +63,7 @@ class Listeners(NamedTuple):
 
 
 class Done(NamedTuple):
-    """An operation that was done: what it was given, and what it made."""
+    """An operation that has run: what it was called with, and its result."""
 
     kind: Kind
     arguments: tuple
@@ -55,23 +72,23 @@ class Done(NamedTuple):
 
     @property
     def by_name(self) -> dict[str, Any]:
-        """Its arguments."""
+        """All its arguments by their names."""
         return self.kind.named(self.arguments) | self.keywords
 
 
 class Roles:
-    """Gives each result its role.
+    """Gives the result of each operation its role.
 
     Args:
-        traced: the storages.
-        told: who is told.
+        traced: the storages of the pass.
+        told: the functions to call with what is found.
     """
 
     def __init__(self, traced: Traced, told: Listeners) -> None:
         self.traced, self.told = traced, told
 
     def in_place(self, done: Done) -> None:
-        """An operation that changes its operand."""
+        """Update the role of a tensor that an operation has changed in place."""
         kept, kind = self.traced.of(done.made), done.kind
         if kind.name in NOISE:
             kept.is_noise = True
@@ -88,14 +105,14 @@ class Roles:
                 kept.role = self._after(kept.role, done, 0, axes, None)
 
     def product(self, done: Done, views: list[View]) -> None:
-        """Of queries and keys, of weights and values, or of something else."""
+        """Follow a product: of queries and keys, of weights and values, or of something else."""
         at = axis_rules.PRODUCTS[done.kind.name]
         left, right = done.arguments[at : at + 2]
         roles = [self.traced.role(one) for one in (left, right)]
         storage = self.traced.result(done.kind, done.arguments, done.keywords, views, done.made)
         kept = self.traced.keep(done.made, storage)
         if any(isinstance(role, Weights) and not role.is_logarithm for role in roles):
-            if not all(map(_is_map, roles)):  # a map of a map is no map of one softmax
+            if not all(map(_is_map, roles)):  # a product of two maps is no map of one softmax
                 self._meet(roles, left, right, done.made)
         elif not any(view.storage.is_parameter for view in views[-2:]):
             product = product_of(left, right, *axis_rules.factors(*views[-2:]))
@@ -105,12 +122,12 @@ class Roles:
             kept.role = _added_to(Scores(product), done) if at else Scores(product)
 
     def hand_on(self, done: Done, opened: list[Any], kept: Kept) -> None:
-        """Give the result the role that an operand hands on.
+        """Give the result of an operation the role that one of its operands hands on.
 
         Args:
             done: the operation.
-            opened: all operands, lists of them opened.
-            kept: of the result.
+            opened: its operands, those in lists (as of `cat`) one by one.
+            kept: what is known of the result's storage.
         """
         operands = opened[:1] if done.kind.name == "native_dropout" else opened
         carried = [(i, one) for i, one in enumerate(operands) if self.traced.role(one) is not None]
@@ -132,7 +149,7 @@ class Roles:
                     return
 
     def _placed(self, kept: Kept, axes: list[Parts], one: Tensor, made: Tensor) -> None:
-        """The result's axes, which are those of what had the role before, but for a sink's."""
+        """Give the result the axes of the operand that had the role, but for a sink's column."""
         if made.shape == one.shape:
             kept.storage = stored(axes, made)
         elif isinstance(kept.role, Scores) and kept.role.total is None:
@@ -143,6 +160,7 @@ class Roles:
             kept.storage = stored(wider, made)
 
     def _after(self, role: Any, done: Done, at: int, axes: list[Parts], given: Any) -> Any:
+        """The role after an operation whose argument number `at` had it; tells the listeners."""
         if isinstance(role, Weighing):
             return None
         step = score_changes.Operation(
@@ -167,7 +185,7 @@ class Roles:
         return made
 
     def _alone(self, done: Done, kept: Kept) -> Weights | None:
-        """A softmax of what is no product of two tensors."""
+        """The weights of a softmax whose operand no product was seen to make."""
         made, given = done.made, done.by_name
         if made.ndim < 2 or not made.is_floating_point():
             return None
@@ -179,7 +197,7 @@ class Roles:
         )
 
     def _meet(self, roles: list[Any], left: Tensor, right: Tensor, made: Tensor) -> None:
-        """Weights in a product: with values, if it adds up along their softmax."""
+        """Tell of weights in a product, if it sums over the axis of their softmax: with values."""
         sides = ((roles[0], left, right, made), (roles[1], right.mT, left.mT, made.mT))
         for role, weights, value, output in sides:
             if not isinstance(role, Weights) or role.is_logarithm:
@@ -195,7 +213,7 @@ class Roles:
     def _weighed(
         self, role: Weights, weights: Tensor, axes: list[Parts], done: Done, at: int, kept: Kept
     ) -> Weighing | None:
-        """Weights times values, before they are added up: axes of the weights, then widths."""
+        """The role of weights times values element by element, before the sum over the keys."""
         value, made = done.arguments[1 - at], done.made
         if not axis_rules.is_tensor(value):
             return None
@@ -208,12 +226,12 @@ class Roles:
         mine = {part.axis for parts in axes for part in parts}
         value = value.detach().expand(made.shape)
         found = Weighing(role, weights.detach(), axes, value, wider, mine)
-        if not role.over:  # of one key there is nothing to add up
+        if not role.over:  # with one key alone there is no sum to come
             self._met_in(found, made, wider)
         return found
 
     def _summed(self, role: Weighing, done: Done, axes: list[Parts]) -> None:
-        """Each value times its weight, added up: over the keys, it is a product."""
+        """Tell of a `Weighing` that was summed over the keys, which is a product with values."""
         if done.kind.name != "sum" or role.axes != axes:
             return
         [gone, *more] = axis_rules.arguments_of_rule("sum", done.by_name)["dims"]
@@ -225,28 +243,33 @@ class Roles:
         self._met_in(role, output, [axes[dim] for dim in left])
 
     def _met_in(self, role: Weighing, output: Tensor, axes: list[Parts]) -> None:
+        """Tell of the meeting that a `Weighing` is; `axes` are those of the output."""
+
         def known(several: list[Parts]) -> list[Parts | None]:
             mine = [all(part.axis in role.mine for part in parts) for parts in several]
             return [parts if own else None for parts, own in zip(several, mine, strict=True)]
 
-        value, of_value = _once(role.value, known(role.axes))
+        value = unexpanded(role.value, range(role.value.ndim))
+        is_one = [size == 1 for size in value.shape]
+        of_value = [() if one else p for one, p in zip(is_one, known(role.axes), strict=True)]
         self.told.met(
             Meeting(role.weights, role.table, role.table_axes, value, of_value, output, known(axes))
         )
 
 
 def _is_map(role: Any) -> bool:
+    """Whether a role is the weights of queries and keys, as their softmax made them."""
     return isinstance(role, Weights) and role.scores.product is not None and not role.altered
 
 
 def _is_widened(role: Any, done: Done, one: Tensor) -> bool:
-    """Whether weights were multiplied with something that has more axes."""
+    """Whether weights were multiplied with a tensor that has more axes, as values have."""
     is_product = isinstance(role, Weights) and done.kind.name == "mul"
     return is_product and done.made.numel() > one.numel()
 
 
 def _added_to(role: Scores, done: Done) -> Scores:
-    """Of `baddbmm`: beta · added + alpha · left @ right."""
+    """The scores that `addmm` or `baddbmm` makes: beta · added + alpha · left @ right."""
     alpha, beta = (float(done.keywords.get(name, 1)) for name in ("alpha", "beta"))
     added, axes = done.arguments[0], role.product.axes if role.product else []
     if alpha != 1:
@@ -255,12 +278,3 @@ def _added_to(role: Scores, done: Done) -> Scores:
         return role
     value = added.detach() if beta == 1 else added.detach() * beta
     return role.then("add", value, axes, added if beta == 1 else None)
-
-
-def _once(value: Tensor, axes: list[Parts | None]) -> tuple[Tensor, list[Parts | None]]:
-    """Without the repetitions of axes along which it was expanded."""
-    axes = list(axes)
-    for dim, (size, stride) in enumerate(zip(value.shape, value.stride(), strict=True)):
-        if size > 1 and stride == 0:
-            value, axes[dim] = value.narrow(dim, 0, 1), ()
-    return value, axes

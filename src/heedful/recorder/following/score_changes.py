@@ -1,7 +1,10 @@
-"""What an operation makes of scores and of weights: the steps from a product to its softmax.
+"""Decides what an operation makes of scores or of weights.
 
-Each function takes a role (`Scores` or `Weights`), the axes of the tensor that has it, and what the
-operation was given and gave; it returns the result's role, None where it has none.
+Each function takes a role (`Scores` or `Weights`) and an `Operation` on the tensor that has it, and
+returns the role of the result, None where it has none. For example `scores / 8` gives the same
+scores after one more change, ("scale", 1/8); `softmax(scores)` gives `Weights`; an operation that
+`Causes` cannot express, such as `relu(scores)`, gives scores that are lost: of these only the
+weights can be shown.
 """
 
 from __future__ import annotations
@@ -19,21 +22,22 @@ from heedful.recorder.following.strides import Parts, length
 HANDS_ON = {"clone", "_to_copy", "copy", "view_as_real", "lift_fresh", "alias", "detach"}
 SOFTMAX = {"_softmax", "_safe_softmax", "softmax", "special_softmax"}
 LOG_SOFTMAX = {"_log_softmax", "log_softmax"}
-ROUNDING = 1e-4  # of the sum of a row that was divided by its sum
+ROUNDING = 1e-4  # how far from 1 a row may sum after it was divided by its sum
 FILLS = {"masked_fill", "where"}
 
 
 class Operation(NamedTuple):
-    """One operation of torch.
+    """One operation on a tensor that is scores or weights.
 
-    name: as in `aten`, without the sign of what changes its operand in place.
-    arguments, keywords: what it was given.
+    name: as in `aten`, without the final _ of an operation in place.
+    arguments, keywords: what it was called with.
     place: which of the arguments has the role.
     axes: the parts of that argument.
-    given, made: that argument as it was, where it is not changed in place, and the result.
-    is_noise: whether a tensor was drawn at random.
-    role_of: what a tensor is in attention.
-    is_parameter: whether a tensor is of the model's parameters.
+    given: that argument, None where it was changed in place.
+    made: the result.
+    is_noise: tells whether a tensor was drawn at random.
+    role_of: tells what a tensor is in attention.
+    is_parameter: tells whether a tensor is one of the model's parameters.
     """
 
     name: str
@@ -49,12 +53,12 @@ class Operation(NamedTuple):
 
     @property
     def other(self) -> Any:
-        """The other one of two operands."""
+        """The other one of two operands; None where there is one only."""
         return self.arguments[1 - self.place] if len(self.arguments) > 1 else None
 
 
 def after_scores(role: Scores, step: Operation) -> Any:
-    """The role of what an operation made of scores."""
+    """The role of the result of an operation on scores."""
     name = step.name
     if not step.made.is_floating_point():
         return None
@@ -63,7 +67,7 @@ def after_scores(role: Scores, step: Operation) -> Any:
     if name in SOFTMAX | LOG_SOFTMAX:
         return _softmaxed(role, step)
     if name == "cat":
-        return _beside(role, step)
+        return _with_sink(role, step)
     if name in ("sum", "logsumexp"):
         return _total(role, step)
     if step.made.shape != torch.Size(length(parts) for parts in step.axes):
@@ -72,11 +76,12 @@ def after_scores(role: Scores, step: Operation) -> Any:
         return None
     if role.is_raised:
         return _raised(role, step)
-    made = _changed(role, step)
-    return made if made is not None else _or_lost(role, step)
+    made = _after_known(role, step)
+    return made if made is not None else _unchanged_or_lost(role, step)
 
 
-def _changed(role: Scores, step: Operation) -> Scores | Weights | None:
+def _after_known(role: Scores, step: Operation) -> Scores | Weights | None:
+    """The role after an operation that `Causes` can express; None for any other."""
     name, other = step.name, step.other
     if name in ("mul", "div"):
         return _scaled(role, step, other)
@@ -94,14 +99,15 @@ def _changed(role: Scores, step: Operation) -> Scores | Weights | None:
     return None
 
 
-def _or_lost(role: Scores, step: Operation) -> Scores:
-    """The same where nothing has changed, as of a clamp that nothing reaches."""
+def _unchanged_or_lost(role: Scores, step: Operation) -> Scores:
+    """The same scores if the operation changed no number (an idle clamp), else lost ones."""
     if step.given is not None and is_same(step.given, step.made):
         return role
     return replace(role, lost=role.lost or step.name)
 
 
 def _scaled(role: Scores, step: Operation, other: Any) -> Scores | None:
+    """The scores after `mul` or `div`; a table of 0 and 1 is taken for a mask that keeps."""
     if step.name == "div" and (step.place == 1 or step.keywords.get("rounding_mode")):
         return None
     if not isinstance(other, Tensor):
@@ -117,20 +123,13 @@ def _scaled(role: Scores, step: Operation, other: Any) -> Scores | None:
 
 
 def _is_of_bits(table: Tensor) -> bool:
+    """Whether a table has zeros, and else only ones."""
     return bool(((table == 0) | (table == 1)).all()) and bool((table == 0).any())
 
 
 def _added(role: Scores, step: Operation, other: Any) -> Scores | Weights | None:
-    factor = float(step.keywords.get("alpha", 1))
-    sign_own, sign_other = 1.0, factor
-    if step.name == "sub":
-        sign_other = -factor
-        if step.place == 1:
-            sign_own, sign_other = -factor, 1.0
-    elif step.name == "rsub":
-        sign_own, sign_other = -factor, 1.0
-    elif step.place == 1:
-        sign_own, sign_other = factor, 1.0
+    """The scores after `add`, `sub` or `rsub`; log-weights if it subtracts their own logsumexp."""
+    sign_own, sign_other = _signs(step)
     total = _total_of(role, other, step)
     if total is not None:
         own = Weights(role, step.axes, total.dim, is_logarithm=True)
@@ -147,15 +146,24 @@ def _added(role: Scores, step: Operation, other: Any) -> Scores | Weights | None
     return role.then("add", value, step.axes, source)
 
 
+def _signs(step: Operation) -> tuple[float, float]:
+    """By what `add`, `sub` and `rsub` multiply the scores and the other operand."""
+    alpha = float(step.keywords.get("alpha", 1))
+    if step.name == "rsub":
+        return -alpha, 1.0
+    second = -alpha if step.name == "sub" else alpha
+    return (second, 1.0) if step.place == 1 else (1.0, second)
+
+
 def _total_of(role: Scores, other: Any, step: Operation) -> Total | None:
-    """Of these very scores, where the other operand is sums of their rows."""
+    """The total that the other operand is, where it is the total of these very scores."""
     found = step.role_of(other)
     total = found.total if isinstance(found, Scores) else None
     return total if total is not None and total.of is role else None
 
 
 def _hidden(step: Operation) -> tuple[str, Tensor, list[Parts], Tensor] | None:
-    """True where an operation that fills in hides, and its mask; None where it does not hide."""
+    """The change that `masked_fill` or `where` makes, and its mask; None where it hides no key."""
     if step.name == "masked_fill":
         mask, value = step.arguments[1:3]
         place = 0
@@ -174,6 +182,7 @@ def _is_finite(value: Any) -> bool:
 
 
 def _hides(value: Any) -> bool:
+    """Whether a score of this value is so low that its key is hidden."""
     if isinstance(value, Tensor):
         least = lowest(value.dtype) if value.is_floating_point() else FAINT
         return bool((value <= max(FAINT, least)).all())
@@ -185,21 +194,21 @@ def _softmaxed(role: Scores, step: Operation) -> Weights:
     return Weights(role, step.axes, dim % len(step.axes), is_logarithm=step.name in LOG_SOFTMAX)
 
 
-def _beside(role: Scores, step: Operation) -> Scores | None:
-    """Scores with one more column, that of a sink."""
+def _with_sink(role: Scores, step: Operation) -> Scores | None:
+    """The scores after `cat` put one more column beside them: that of a learned sink."""
     pieces = step.arguments[0]
     dim = step.arguments[1] if len(step.arguments) > 1 else step.keywords.get("dim", 0)
     if len(pieces) != 2 or role.sink is not None or role.is_raised:
         return None
     column = pieces[1 - step.place]
     if column.shape[dim] != 1 or column.ndim != len(step.axes) or step.role_of(column) is not None:
-        return None  # that of another key, it may be
+        return None  # it may be the score of another key
     is_sure = step.is_parameter(column)
     return replace(role, sink=Sink(column.detach(), step.axes, len(role.changes), is_sure))
 
 
 def _total(role: Scores, step: Operation) -> Scores | None:
-    """The sums of rows, or their logarithms."""
+    """The role of `sum` of exp(scores), or of `logsumexp` of scores, along one axis."""
     dims = step.arguments[1] if len(step.arguments) > 1 else step.keywords.get("dim")
     dims = [dims] if isinstance(dims, int) else dims
     if not dims or len(dims) != 1 or role.is_raised != (step.name == "sum"):
@@ -208,7 +217,7 @@ def _total(role: Scores, step: Operation) -> Scores | None:
 
 
 def _raised(role: Scores, step: Operation) -> Any:
-    """e to the power of scores: hidden, or divided by the sum of its row."""
+    """The role after an operation on exp(scores): a mask hides keys, a division makes weights."""
     other = step.other
     if step.given is not None and is_same(step.given, step.made):
         return role
@@ -222,7 +231,7 @@ def _raised(role: Scores, step: Operation) -> Any:
 
 
 def _divided(role: Scores, step: Operation) -> Weights | None:
-    """Weights, where rows sum to one now, whatever they were divided by."""
+    """The weights, if rows sum to one now, whatever they were divided by; else None."""
     dims = [dim for dim, parts in enumerate(step.axes) if parts]
     for dim in reversed(dims):
         total = step.made.detach().sum(dim=dim, dtype=torch.float32)
@@ -235,13 +244,14 @@ def _divided(role: Scores, step: Operation) -> Weights | None:
 
 
 def _number(value: Any) -> float | None:
+    """A number, also one in a tensor; None for a tensor of several."""
     if isinstance(value, Tensor):
         return float(value) if value.numel() == 1 else None
     return float(value)
 
 
 def after_weights(role: Weights, step: Operation) -> Weights | None:
-    """The role of what an operation made of weights."""
+    """The role of the result of an operation on weights."""
     name, other = step.name, step.other
     if name in HANDS_ON:
         return role
@@ -267,7 +277,7 @@ def after_weights(role: Weights, step: Operation) -> Weights | None:
 
 
 def _emptied(step: Operation) -> Tensor | None:
-    """The rows that were set to zero, where nothing else has changed."""
+    """Which rows were set to zero, (…, 1); None where something else has changed too."""
     given, made = step.given, step.made
     if given is None or not made.is_floating_point():
         return None

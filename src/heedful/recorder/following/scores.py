@@ -1,7 +1,10 @@
-"""What happens to scores between the product that makes them and the values that they weigh.
+"""What is known of scores on their way from q · kᵀ through a softmax to the values.
 
-`Scores` carries what was done to q · kᵀ; `Weights` what its softmax gave. Nothing of N × M is kept
-here but what the model itself added or hid.
+A tensor that holds scores has `Scores` as its role: the product that made them, and the changes
+since. For `softmax(q @ k.mT / 8 + bias) @ v` they are a `Product` of q and kᵀ, then the changes
+("scale", 1/8) and ("add", bias). The softmax makes them `Weights`, and these in a product with
+values a `Meeting`, which is a whole call. No table of N × M is kept here but what the model itself
+added or hid. How an operation leads from one to the next is in `score_changes.py`.
 """
 
 from __future__ import annotations
@@ -15,14 +18,14 @@ from torch import Tensor
 
 from heedful.recorder.following.strides import Axis, Part, Parts, common
 
-COMPARED = 1 << 22  # entries of a mask that is compared with one that came before
-FAINT = -9e3  # a score with this added has no weight left; models add −10,000, often beside a bias
+COMPARED = 1 << 22  # a mask of at most so many entries is compared with those that came before
+FAINT = -9e3  # a key whose score is this low has no weight; models add −10,000, often plus a bias
 
 
 class Held:
-    """Tensors that are read later: whether they are still what they were.
+    """Tells of tensors that are read later whether they still have the same numbers.
 
-    Those of inference mode do not count their changes; they are compared with copies.
+    Tensors of inference mode do not count their changes, so they are compared with copies.
     """
 
     __slots__ = ("_copies", "_tensors", "_versions")
@@ -44,11 +47,12 @@ class Held:
 
 @dataclass(eq=False)
 class Product:
-    """Two tensors whose product are scores: left (…, n, d) and right (…, d, m).
+    """Two tensors whose product is scores: left (…, n, d) and right (…, d, m).
 
-    batch, rows, columns: the parts of the product's axes, which are its own, so that queries and
-    keys of one text are told apart.
-    origins: of which parts of left and right each of them is, by its axis.
+    batch, rows, columns: the parts of the product's axes. They are new axes, so that queries and
+        keys are told apart where both come from one axis of tokens.
+    origins: for each new axis, the parts of left and right that it was made from.
+    token: stands for the product where its tensors are not to be kept alive.
     """
 
     left: Tensor
@@ -58,28 +62,28 @@ class Product:
     columns: Parts
     origins: dict[Axis, tuple[Part | None, Part | None]]
     held: Held
-    token: object = field(default_factory=object)  # by which it is known when it is gone
+    token: object = field(default_factory=object)
 
     @property
     def axes(self) -> list[Parts]:
-        """Of the product."""
+        """The parts of all axes of the product."""
         return [*self.batch, self.rows, self.columns]
 
 
 def product_of(
     left: Tensor, right: Tensor, of_left: list[Parts | None], of_right: list[Parts | None]
 ) -> Product:
-    """A product of (…, n, d) and (…, d, m), of whose axes this is known."""
+    """A product of (…, n, d) and (…, d, m), given the axes of both."""
     origins: dict[Axis, tuple[Part | None, Part | None]] = {}
 
     def own(size: int, one: Parts | None, other: Parts | None, is_shared: bool = True) -> Parts:
         given = [one, other] if is_shared else [one or other]
         made = []
-        for atom in common(size, given):
-            axis = Axis(atom.size)
-            first, second = atom.parts if is_shared else (atom.parts[0], None)
+        for shared in common(size, given):
+            axis = Axis(shared.size)
+            first, second = shared.parts if is_shared else (shared.parts[0], None)
             origins[axis] = (first, second) if one is not None or is_shared else (None, first)
-            made.append(Part(axis, 1, atom.size, _flag(first, second)))
+            made.append(Part(axis, 1, shared.size, _flag(first, second)))
         return tuple(made)
 
     leads = zip(left.shape[:-2], of_left, of_right, strict=False)
@@ -95,18 +99,20 @@ def product_of(
 
 
 def _flag(*parts: Part | None) -> bool | None:
-    """What the parts agree on."""
+    """Whether the parts are features, where they agree; copies and None have no say."""
     told = {part.feature for part in parts if part is not None and not part.axis.is_copy} - {None}
     return told.pop() if len(told) == 1 else None
 
 
 class Change(NamedTuple):
-    """What was done to scores: "scale", "add", "hide" (True = hidden), "fill" (hidden by
-    a number that is finite), "keep" (0 hides), "softcap".
+    """One step that changed scores.
 
+    kind: "scale", "add", "softcap" (tanh), "hide" (True is hidden), "fill" (the same, hidden by a
+        finite number) or "keep" (0 is hidden).
     value: a number, or a tensor that broadcasts to the scores as they were viewed then.
     axes: the parts of that view.
-    source: the model's own tensor that the value is of, if it is of one as it is.
+    source: the model's own tensor, where the value is that tensor unchanged.
+    held: tells whether the source has changed since.
     """
 
     kind: str
@@ -120,12 +126,12 @@ class Change(NamedTuple):
 class Scores:
     """Scores on their way to a softmax.
 
-    product: what they were made by; None where they are no product of two tensors.
-    changes: what was done since.
-    lost: what was done that has no place in `Causes`; then only their weights can be shown.
-    is_raised: whether e was raised to their power, as where a softmax is written out.
-    total: where these are sums of rows of other scores, or their logarithms.
-    sink: a column beside them.
+    product: the product that made them; None where they are no product of two tensors.
+    changes: the steps since.
+    lost: the name of an operation that `Causes` cannot express; then only the weights can be shown.
+    is_raised: whether these are exp(scores), as where a softmax is written out.
+    total: set where these are the sums (or logsumexp) of the rows of other scores.
+    sink: a column that was put beside them.
     """
 
     product: Product | None
@@ -138,7 +144,7 @@ class Scores:
     def then(
         self, kind: str, value: Any, axes: list[Parts], source: Tensor | None = None
     ) -> Scores:
-        """The same after one more change."""
+        """The same scores after one more change."""
         is_small = isinstance(source, Tensor) and source.numel() <= COMPARED
         held = (
             Held(source) if source is not None and (is_small or not source.is_inference()) else None
@@ -148,17 +154,20 @@ class Scores:
 
 
 class Total(NamedTuple):
-    """Of which scores sums of rows are, and along which of their axes."""
+    """Which scores were summed, and along which of their axes."""
 
     of: Scores
     dim: int
 
 
 class Sink(NamedTuple):
-    """A column beside the scores: its tensor (…, n, 1), and the axes of the view it was put to.
+    """A column that was put beside the scores, as a learned sink is.
 
-    after: how many changes the scores had before.
-    is_sure: whether it is a parameter, and no score of a key whose value is added apart.
+    value: its tensor, (…, n, 1).
+    axes: the axes of the scores without it.
+    after: how many changes the scores had gone through before.
+    is_sure: whether it is a parameter; else it may be the score of a key whose value is added
+        apart.
     """
 
     value: Tensor
@@ -169,14 +178,15 @@ class Sink(NamedTuple):
 
 @dataclass(eq=False)
 class Weights:
-    """What a softmax gave.
+    """The weights that a softmax made.
 
-    scores: of what.
-    axes: of the softmax's own tensor; dim: along which of them it went.
-    dropped: whether some were dropped at random since.
-    met: the modules, and the tables, by which it met values.
-    altered: what else changed them since; then they are no softmax of the scores.
-    is_logarithm: whether it is their logarithm still.
+    scores: what it was taken of.
+    axes: the axes of the softmax's own tensor; dim: the one along which it was taken.
+    dropped: whether dropout was applied since.
+    altered: the name of what else changed them since; then they are no softmax of the scores.
+    is_logarithm: whether these are the logarithms of the weights (log_softmax), without exp yet.
+    origins: for each axis of scores that no product made, the part that it was before.
+    met: the module and the table of each meeting with values; all forms of a softmax share it.
     """
 
     scores: Scores
@@ -186,16 +196,19 @@ class Weights:
     altered: str = ""
     is_logarithm: bool = False
     origins: dict[Axis, tuple[Part | None, Part | None]] = field(default_factory=dict)
-    met: list[tuple] = field(default_factory=list)  # shared by all forms of a softmax
+    met: list[tuple] = field(default_factory=list)
 
     @property
     def over(self) -> Parts:
-        """The parts of the keys."""
+        """The parts of the axis along which the softmax was taken: the keys."""
         return self.axes[self.dim]
 
 
 class Meeting(NamedTuple):
-    """Weights that met values. Axes of value and output that the weights do not have are None."""
+    """Weights in a product with values.
+
+    Axes of value and output that the weights do not have, such as the width, are None.
+    """
 
     role: Weights
     weights: Tensor
@@ -207,25 +220,25 @@ class Meeting(NamedTuple):
 
 
 def based(axes: list[Parts | None], sizes: tuple[int, ...]) -> tuple[list[Parts], dict]:
-    """Axes of its own for a tensor of scores that no product made, and what they were before."""
+    """New axes for scores that no product made, and for each the part that it was before."""
     origins: dict[Axis, tuple[Part | None, Part | None]] = {}
     made = []
     for parts, size in zip(axes, sizes, strict=True):
         own = []
-        for atom in common(size, [parts]):
-            axis = Axis(atom.size)
-            origins[axis] = (atom.parts[0], None)
-            own.append(Part(axis, 1, atom.size, _flag(atom.parts[0])))
+        for shared in common(size, [parts]):
+            axis = Axis(shared.size)
+            origins[axis] = (shared.parts[0], None)
+            own.append(Part(axis, 1, shared.size, _flag(shared.parts[0])))
         made.append(tuple(own))
     return made, origins
 
 
 def is_same(one: Tensor, other: Tensor) -> bool:
-    """Whether an operation has changed nothing, as a clamp that nothing reaches."""
+    """Whether an operation changed no number, as a clamp whose bounds no number reaches."""
     return one.shape == other.shape and bool(torch.equal(one, other.to(one.dtype)))
 
 
 @functools.lru_cache(maxsize=32)
 def lowest(dtype: torch.dtype) -> float:
-    """Half the least number of a type: what many add in order to hide."""
+    """Half the lowest number of a type: a score below it is hidden, as many models hide keys."""
     return torch.finfo(dtype).min / 2

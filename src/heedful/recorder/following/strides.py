@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
@@ -137,6 +137,14 @@ def place(tensor: Tensor) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """The sizes of a tensor and its strides in bytes."""
     unit = tensor.element_size()
     return tuple(tensor.shape), tuple(unit * stride for stride in tensor.stride())
+
+
+def unexpanded(tensor: Tensor, dims: Iterable[int]) -> Tensor:
+    """The tensor with size 1 along each of `dims` that `expand` only repeats (stride 0)."""
+    for dim in dims:
+        if tensor.shape[dim] > 1 and tensor.stride(dim) == 0:
+            tensor = tensor.narrow(dim, 0, 1)
+    return tensor
 
 
 def written(

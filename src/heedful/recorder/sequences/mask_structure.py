@@ -1,4 +1,9 @@
-"""A mask of a model as the structure that it is, so that it costs nothing; else as bits."""
+"""Recognises a model's mask as the structure that it is, so that it costs nothing to keep.
+
+A mask comes in as a table that is boolean (True = may attend) or added to the scores. `Masks`
+splits it into what may attend and what is added; `recognise` turns the first into causal, windowed
+or a run of keys for each query where it is exactly that, else into bits.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +15,15 @@ from torch import Tensor
 
 from heedful.ops.masks import Causal, Combined, Dense, KeyRanges, Mask, Packed, Window
 from heedful.recorder.following.scores import COMPARED, FAINT
+from heedful.recorder.following.strides import unexpanded
 from heedful.recorder.observed import Observed
 
 
 def recognise(mask: Mask | None, shape: tuple[int, int, int]) -> Mask | None:
-    """The same mask, as the structure that its table is exactly; None where all may.
+    """The same mask as a structure; None where every query may attend to every key.
 
-    Causal, of a window, or with one run of keys for each query, as packed documents have; any other
-    table is kept as bits.
+    A table that is exactly causal, or of a window, or has one run of keys for each query (as packed
+    documents have) becomes that; any other table is kept as bits.
 
     >>> table = (Causal() & Window(2)).crop((1, 4, 6))
     >>> recognise(Dense(table), (1, 4, 6))
@@ -37,13 +43,13 @@ def recognise(mask: Mask | None, shape: tuple[int, int, int]) -> Mask | None:
 
 
 def is_causal(mask: Mask | None) -> bool:
-    """Whether no query sees a key after its own position."""
+    """Whether a mask is known to be causal: no query sees a key after its own position."""
     parts = mask.parts if isinstance(mask, Combined) else (mask,)
     return any(isinstance(part, Causal) for part in parts)
 
 
 def _any(table: Tensor) -> Mask:
-    """What no guess fits: runs, else bits; and causal, where nothing is seen ahead."""
+    """A table that no guess fits, as runs of keys or else bits; and causal where it is that too."""
     M = table.shape[1]
     count, first = table.sum(dim=1), table.int().argmax(dim=1)
     last = M - 1 - table.flip(1).int().argmax(dim=1)
@@ -53,18 +59,18 @@ def _any(table: Tensor) -> Mask:
 
 
 def _if_causal(found: Mask, table: Tensor) -> Mask:
-    """With what is known besides, where nothing is seen ahead: it is skipped then."""
+    """The mask combined with `Causal` where no key ahead is seen, so that those are skipped."""
     N, M = table.shape[-2:]
     if N == 1 or bool(table.triu(1 + M - N).any()):
         return found
-    if N < M:  # a few queries before many keys may be a pool's, which stand at no place among them
+    if N < M:  # fewer queries than keys may pool them (Perceiver), and then have no position
         sees_itself = table.diagonal(M - N, -2, -1) | ~table.any(dim=-1)
         return Causal(M - N) & found if bool(sees_itself.all()) else found
     return Causal(M - N) & found
 
 
 def _guesses(table: Tensor) -> list[Mask]:
-    """What the first and the last key of a few rows suggest."""
+    """Structures that the first and the last visible key of a few rows suggest."""
     N, M = table.shape
     seen = table.any(dim=1)
     if not bool(seen.any()):
@@ -72,7 +78,7 @@ def _guesses(table: Tensor) -> list[Mask]:
     rows = seen.nonzero()[:, 0]
     first = table.int().argmax(dim=1)[rows]
     last = M - 1 - table.flip(1).int().argmax(dim=1)[rows]
-    inside = last < M - 1  # a last key that is the map's end says nothing about the offset
+    inside = last < M - 1  # a row that sees the last key of all says nothing about the offset
     offsets = (last - rows)[inside]
     offset = int(offsets[0]) if len(offsets) else M - N
     begins = first > 0
@@ -89,7 +95,7 @@ def _guesses(table: Tensor) -> list[Mask]:
 
 
 def _is(guess: Mask, table: Tensor) -> bool:
-    """Whether the guess is the table, compared in runs of rows."""
+    """Whether the guess equals the table, compared 256 rows at a time."""
     for start in range(0, len(table), 256):
         rows = slice(start, start + 256)
         if not torch.equal(guess.crop(table.shape, rows, device=table.device), table[rows]):
@@ -98,36 +104,38 @@ def _is(guess: Mask, table: Tensor) -> bool:
 
 
 class _Known(NamedTuple):
-    """A mask that came, held so that its place stays its own, and what was made of it.
+    """A mask that came, and what was made of it.
 
-    `copy` is of a mask that counts no changes, `fixed` of one that is small enough to be compared
-    with those that later layers make anew.
+    place: its address, shape and version, by which it is known again.
+    mask: the mask itself, held so that nothing else gets its address.
+    copy: its copy, where it is of inference mode and so counts no changes.
+    parts: what may attend, and what is added.
+    fixed: its copy, where it is small enough to be compared with masks that later layers make anew.
     """
 
     place: tuple
     mask: Any
     copy: Tensor | None
     parts: tuple[Mask | Tensor | None, Tensor | None]
-
     fixed: Tensor | None = None
 
     def is_still(self, mask: Any) -> bool:
-        """Whether a mask at the same place is what it was."""
+        """Whether a mask at the same address still has the same numbers."""
         return self.copy is None or torch.equal(self.copy, mask)
 
 
 class Masks:
-    """Masks as they arrive, boolean, added or of blocks, as what may attend and what is added.
+    """Splits masks (boolean, added, or flex attention's) into what may attend and what is added.
 
-    For one pass, whose layers mostly share a mask: what was made of the last few is remembered, so
-    that the N × M entries are looked at once, and what comes of them is one tensor, too.
+    One of these serves one pass, whose layers mostly share a mask: what was made of the last few is
+    remembered, so that the N × M entries are looked at once and the layers share the result too.
     """
 
     def __init__(self) -> None:
         self._known: list[_Known] = []
 
     def split(self, seen: Observed) -> Observed:
-        """The same call, its mask one of ours or boolean, what it added now part of the bias."""
+        """The same call with a mask that only hides; what it added is now part of the bias."""
         if seen.mask is None or isinstance(seen.mask, Mask):
             return seen
         source = seen.mask if seen.source is None else seen.source
@@ -144,7 +152,7 @@ class Masks:
         return replace(seen, mask=allowed, bias=bias)
 
     def _equal(self, seen: Observed) -> _Known | None:
-        """One with the same numbers, where each layer makes its mask anew."""
+        """A known mask with the same numbers, for models in which each layer makes its own."""
         if not isinstance(seen.mask, Tensor):
             return None
         fits = (one for one in reversed(self._known) if _are_equal(one.fixed, seen.mask))
@@ -163,7 +171,7 @@ def _are_equal(one: Tensor | None, other: Tensor) -> bool:
 
 
 def place_of(mask: Any) -> tuple:
-    """What tells one mask from another, and from itself after a change in place.
+    """What tells a mask from others, and from itself after a change in place: address, version, ….
 
     Tensors of inference mode do not count their changes: those have to be compared.
     """
@@ -178,25 +186,19 @@ def _is_unversioned(mask: Any) -> bool:
 
 
 def _parts(mask: Any, seen: Observed) -> tuple[Tensor | None, Tensor | None]:
+    """What may attend (boolean) and what is added to the scores; None for what there is not."""
     B, H, N, M = seen.shape
     if not isinstance(mask, Tensor):  # flex attention's
         from torch.nn.attention.flex_attention import create_mask
 
         return create_mask(mask.mask_mod, B, H, N, M, device=seen.query.device), None
-    mask = _once(mask[..., :M])
+    # heads that share a mask are one; the axis of the keys stays
+    mask = unexpanded(mask[..., :M], range(mask.ndim - 1))
     if mask.dtype == torch.bool:
         return mask, None
     allowed = mask > (FAINT if _is_faint(mask) else torch.finfo(mask.dtype).min / 2)
     added = mask.masked_fill(~allowed, 0.0)
     return (None if bool(allowed.all()) else allowed), (added if bool(added.any()) else None)
-
-
-def _once(mask: Tensor) -> Tensor:
-    """Without the repetitions of an axis that was expanded, such as that of heads."""
-    for axis, (size, stride) in enumerate(zip(mask.shape[:-1], mask.stride(), strict=False)):
-        if size > 1 and stride == 0:
-            mask = mask.narrow(axis, 0, 1)
-    return mask
 
 
 def _is_faint(mask: Tensor) -> bool:
