@@ -1,4 +1,4 @@
-"""What is asked of a recording, checked before anything is computed."""
+"""Checks the arguments that a recording is asked with, before anything is computed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from heedful.ops.score_tables import ALL
 
 
 def is_whole(number: Any) -> TypeGuard[int]:
-    """Whether it is one whole number, of Python, NumPy or torch; True and False are none here."""
+    """Whether it is one whole number, of Python, NumPy or torch; True and False do not count."""
     if isinstance(number, Tensor):
         is_integer = number.dtype != torch.bool and torch.can_cast(number.dtype, torch.long)
         return number.ndim == 0 and is_integer
@@ -25,10 +25,10 @@ def is_whole(number: Any) -> TypeGuard[int]:
 
 
 def whole(what: str, number: Any, least: int | None = None) -> int:
-    """A whole number.
+    """The number as an int.
 
     Raises:
-        ArgumentError: anything else, or less than `least`.
+        ArgumentError: it is no whole number, or less than `least`.
     """
     if not is_whole(number) or (least is not None and number < least):
         raise ArgumentError(
@@ -39,10 +39,10 @@ def whole(what: str, number: Any, least: int | None = None) -> int:
 
 
 def region(what: str, part: Any) -> slice:
-    """A slice of whole numbers; None is all.
+    """The slice that was asked for; None is all.
 
     Raises:
-        ArgumentError: anything else.
+        ArgumentError: it is no slice of whole numbers.
     """
     if part is None:
         return ALL
@@ -60,7 +60,7 @@ def texts_of(tokens: Any) -> list[list[str]] | None:
     """The text of each token of each sequence.
 
     Raises:
-        ArgumentError: anything but lists of strings in a list, or None.
+        ArgumentError: it is neither a list of lists of strings, nor None.
     """
     if tokens is None:
         return None
@@ -77,10 +77,10 @@ def texts_of(tokens: Any) -> list[list[str]] | None:
 
 
 def path_of(path: Any) -> Path:
-    """A path to a file.
+    """The path to a file as a `Path`.
 
     Raises:
-        ArgumentError: anything but a string or a path.
+        ArgumentError: it is neither a string nor a path.
     """
     if not isinstance(path, str | PathLike):
         raise ArgumentError(

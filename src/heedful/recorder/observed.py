@@ -1,4 +1,4 @@
-"""What a door saw of one call of attention, for a whole batch, in the words that all doors share.
+"""The form in which every door describes one call of attention, for a whole batch: `Observed`.
 
 B batch, H query heads, G key heads, N queries, M keys.
 """
@@ -16,21 +16,22 @@ from heedful.errors import ArgumentError
 from heedful.ops.masks import Mask
 from heedful.ops.score_tables import of_heads
 
-# How a door tells of a call: a function that makes an Observed, and its arguments. What goes wrong
-# in it must not end the forward pass that is watched.
+# How a door tells of a call: it gives a function that makes an Observed, and its arguments, so that
+# an error in that function does not end the forward pass that is watched.
 Tell: TypeAlias = Callable[..., None]
 
 
-# From heads joined (n, H · v), and (sequence, rows) of what was read, to the output (n, D)
+# What a kernel does after attention: from joined heads (n, H · v), and the index (sequence, rows)
+# of these rows in its input, to the output (n, D)
 Finish: TypeAlias = Callable[[Tensor, Any], Tensor]
 
 
 class Real(NamedTuple):
-    """True for real tokens: keys (R, M) and queries (R, N); None where nothing was told.
+    """Which tokens are real, and no padding: keys (R, M) and queries (R, N), None if not told.
 
-    A row is of as many sequences of the call as there are for it. In self-attention the queries
-    follow from the keys, at whose positions they stand. `is_guess`: only if the others are seen by
-    no query at all.
+    The R rows are texts; a call with more sequences has equally many of each text. In
+    self-attention the queries follow from the keys, at whose positions they stand.
+    is_guess: whether it holds only if no query at all sees the other tokens.
     """
 
     keys: Tensor | None = None
@@ -39,11 +40,11 @@ class Real(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """How many texts the model was given, None where no input tells.
+    """How many texts the model was given; None where no input tells.
 
-    is_sure: whether there can be no doubt.
-    place: the number of the input that has them, and along which of its axes.
-    is_followed: whether that is the axis beside the one that queries stand along.
+    is_sure: whether the inputs leave no doubt about it.
+    place: the number of the input that has the texts, and the dimension along which they are.
+    is_followed: whether that is the dimension beside one to which the queries were followed.
     """
 
     texts: int | None
@@ -54,19 +55,23 @@ class Batch(NamedTuple):
 
 @dataclass
 class Observed:
-    """One call.
+    """One call of attention as a door saw it.
 
-    query (B, H, N, d), key (B, G, M, d), value (B, G, M, v), output (B, H, N, v) as the model used
-    it. `mask` is one of ours, boolean with True = may attend, added to the scores, or flex
-    attention's; `bias` is added too. All broadcast to (B, H, N, M). `cross` and `causal` say what
-    the door knows of the kind, `real` what of the batch the call itself was told to be no padding,
-    `inferred` what of its axes is a guess, and how it was made, and `why` why no output can be
-    compared, where none can. `sinks` are (H,), or (B, H, N) where each query has its own. `finish`
-    is what a kernel did to its context before the output (B, 1, N, D) that can be seen; `batch` is
-    how many texts there are, where it was followed from the inputs, `follows` whether sequences
-    were followed to them, and `part` which part of the
-    module that runs attends, where a kernel computes the module as a whole. `source` is the model's
-    own tensor where mask or bias were made of one alone, so that layers that share it are known.
+    query (B, H, N, d), key (B, G, M, d), value (B, G, M, v), output (B, H, N, v): as the model used
+        them.
+    mask: one of `ops.masks`, or boolean with True = may attend, or added to the scores, or flex
+        attention's; bias: is added too. They broadcast to (B, H, N, M).
+    sinks: (H,), or (B, H, N) where each query has its own.
+    cross, causal: what the door knows of the kind of the call.
+    real: which tokens are no padding, where the call itself was told.
+    why: why no output can be compared, where none can.
+    inferred: what of the call's axes is a guess, and how it was made.
+    finish: what a kernel did after attention to give the output, then (B, 1, N, D).
+    batch: how many texts there are, where that was followed from the inputs.
+    follows: whether the sequences were followed to those texts.
+    part: the part of the running module that attends, where a kernel computes all of the module.
+    source: the model's own tensor, where mask or bias were made of one alone; by it, layers that
+        share a mask are known.
     """
 
     query: Tensor
@@ -97,7 +102,7 @@ class Observed:
         return *self.query.shape[:3], self.key.shape[2]
 
     def of_heads(self, heads: Sequence[int]) -> Observed:
-        """Some of the heads, each with a key head of its own."""
+        """The same call for some of its heads, each with a key head of its own."""
         wanted = torch.tensor(heads)
         shared = wanted // (self.query.shape[1] // self.key.shape[1])
         return replace(
@@ -113,21 +118,21 @@ class Observed:
 
 
 def rounding(weights: Tensor) -> float:
-    """How far from one the sum of a row of weights may be."""
+    """How far the sum of a row of weights may be from 1, given their type."""
     return 1e-5 if weights.dtype.itemsize > 2 else 2e-2
 
 
 def of_weights(weights: Tensor, door: str) -> Observed:
-    """A call of which only the weights (B, H, N, M) are known; a row may sum to less than one.
+    """A call of which only the weights (B, H, N, M) are known.
 
-    What a row lacks is the share of a sink of its own.
+    A row may sum to less than one: what it lacks is the weight of a sink of its own.
 
     Raises:
         ArgumentError: weights below 0, or rows that sum to more than one.
     """
     B, H, N, M = weights.shape
     room = rounding(weights)
-    share = room / 10 if room < 1e-2 else room  # that is a sink's, and no rounding
+    share = room / 10 if room < 1e-2 else room  # a row that lacks more than this has a sink
     weights = weights.detach().float()
     total = weights.sum(dim=-1)
     if not bool((weights >= 0).all() and (total <= 1 + room).all()):
@@ -136,7 +141,7 @@ def of_weights(weights: Tensor, door: str) -> Observed:
             expected="weights of 0 or more, rows that sum to at most 1",
             cause="scores from before the softmax, or weights that dropout or a gate has changed",
         )
-    # softmax(log W) is W: the map itself is the bias, of queries and keys that say nothing
+    # softmax(log W) is W: log W becomes the bias, and queries and keys are zero
     nothing = weights.new_zeros(())
     rest = torch.where((total < 1 - share) & (total > 0), 1 - total, 0.0)
     return Observed(
@@ -163,6 +168,6 @@ def _heads_of(sinks: Tensor, wanted: Tensor) -> Tensor:
 
 
 def of_sequence(table: Tensor, sequence: int) -> Tensor:
-    """A table that broadcasts to (B, H, N, M), of one sequence: (1 or H, N, M)."""
+    """One sequence of a table that broadcasts to (B, H, N, M): (1 or H, N, M)."""
     table = table.reshape(*[1] * (4 - table.ndim), *table.shape)
     return table[sequence if len(table) > 1 else 0]

@@ -1,4 +1,4 @@
-"""What is asked of `record`, checked before anything runs."""
+"""Checks the arguments of `record` before anything runs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ KEPT = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
 class Options(NamedTuple):
-    """The arguments of `record`, as lists and whole numbers; None is all, or no limit."""
+    """The arguments of `record`, checked, as lists and whole numbers; None is all, or no limit."""
 
     axes: Mapping[str, TokenAxes] = {}
     layers: list[int] | None = None
@@ -38,10 +38,10 @@ class Options(NamedTuple):
         every: int = 1,
         budget: int | None = None,
     ) -> Options:
-        """From what was asked for.
+        """The options that were asked for.
 
         Raises:
-            ArgumentError: what names no layer, head, type, number of passes or of bytes.
+            ArgumentError: an argument names no layer, head, type, number of passes or of bytes.
         """
         if dtype is not None and dtype not in KEPT:
             raise ArgumentError(
@@ -58,13 +58,13 @@ class Options(NamedTuple):
         )
 
     def check_layers(self, seen: Mapping[str, int | None]) -> None:
-        """Once the model has run: that every layer that was asked for is there.
+        """Check, once the model has run, that every layer that was asked for was seen.
 
         Args:
-            seen: names of the modules that were, with their layers; none where no model ran.
+            seen: the modules that were seen, by name, with their layers; empty if no model ran.
 
         Raises:
-            ArgumentError: a layer that was not.
+            ArgumentError: a layer that was not seen.
         """
         missing = [layer for layer in self.layers or () if layer not in seen.values()]
         if not seen or not missing:
@@ -80,7 +80,11 @@ class Options(NamedTuple):
 
 
 def _numbers(name: str, asked: Any) -> list[int] | None:
-    """Each once, in the order that was asked for."""
+    """The numbers of layers or heads, as asked for; None is all.
+
+    Raises:
+        ArgumentError: they are no list of whole numbers from 0, each once.
+    """
     if asked is None:
         return None
     came = f"{name}={reprlib.repr(asked)}"

@@ -1,4 +1,4 @@
-"""What the recorder computes itself, while a model runs, is no attention of the model's."""
+"""Marks what a recorder computes itself while a model runs, so that it is not recorded."""
 
 from __future__ import annotations
 
@@ -21,5 +21,5 @@ class computing:  # noqa: N801 (a context, read as a word)
 
 
 def is_computing() -> bool:
-    """Whether what runs in this thread is a recorder's own."""
+    """Whether a recorder's own computation is running in this thread."""
     return getattr(_thread, "is_on", False)

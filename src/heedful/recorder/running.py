@@ -1,8 +1,9 @@
-"""Which module is running: a stack of names that the modules of a model push and pop.
+"""Knows which module of a model is running: each pushes its name on a stack, and pops it.
 
-Hooks for all modules of the process tell it, which look away from those that are not the model's.
-Hooks of the modules' own would change what runs: an encoder layer of torch that has any leaves its
-fused path, and one that is copied, pickled or scripted takes them with it.
+Global hooks tell it, those of torch for all modules of the process, and ignore modules that are not
+the model's. Hooks on the modules themselves would change what runs: an encoder layer of torch that
+has a hook leaves its fused path, and a module that is copied, pickled or scripted takes its hooks
+along.
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ from torch.nn.modules.module import (
     register_module_forward_pre_hook,
 )
 
-SENSES = ("vision", "visual", "image", "audio", "speech")  # in the names of modules
+SENSES = ("vision", "visual", "image", "audio", "speech")  # names of modules that read no text
 
 
 def layer_of(name: str) -> int | None:
-    """The model's own number of the block that a module is in: the first one in its name.
+    """The number of the block that a module is in: the first number in its name, None without one.
 
     >>> layer_of("decoder.block.2.layer.1.EncDecAttention"), layer_of("pool")
     (2, None)
@@ -32,9 +33,9 @@ def layer_of(name: str) -> int | None:
 
 
 class Frame(NamedTuple):
-    """A module that is running, and the call of Python that runs it.
+    """A module that is running, and the Python frame of its call.
 
-    positional: what it was called with, of which `call` knows more.
+    positional: its positional arguments when our hook ran; other hooks may have changed them since.
     """
 
     name: str
@@ -44,31 +45,31 @@ class Frame(NamedTuple):
 
     @property
     def arguments(self) -> tuple:
-        """What it was called with by place, as other hooks have left it."""
+        """Its positional arguments, as other hooks have left them."""
         return self.call.f_locals.get("args", self.positional)
 
     @property
     def keywords(self) -> dict[str, Any]:
-        """What it was called with by name: no hook for all modules is told."""
+        """Its keyword arguments, read from the frame: global hooks are not given them."""
         return self.call.f_locals.get("kwargs", {})
 
 
 class Running:
     """While entered, knows the innermost running module of a model, and the number of the pass.
 
-    A pass begins when the model is called from outside, or a part of it that the pass has had
-    already: who generates may call parts one after the other. Calls in other threads, and those
-    that gradient checkpointing repeats in the backward pass, are not of any pass.
+    A pass begins when the model is called from outside, or a part of it that was called in this
+    pass already: code that generates may call the parts one after the other. Calls in other
+    threads, and those that gradient checkpointing repeats in the backward pass, belong to no pass.
     """
 
     def __init__(self, model: nn.Module) -> None:
         self.model = model
         self.stack: list[Frame] = []
         self.pass_index = -1
-        self.outermost: Frame | None = None  # of the pass
+        self.outermost: Frame | None = None  # the call from outside that began the pass
         self.ran: set[str] = set()  # names of modules that have run
-        self._outer: set[str] = set()  # names of what was called from outside in this pass
-        self._names: dict[int, str] = {}  # of the model's modules, by their identities
+        self._outer: set[str] = set()  # names of modules called from outside in this pass
+        self._names: dict[int, str] = {}  # names of the model's modules, by id()
         self._handles: list[Any] = []
         self._thread = threading.get_ident()
 
@@ -76,7 +77,7 @@ class Running:
         self._thread = threading.get_ident()
         modules = list(self.model.named_modules())
         self._has_encoder = any("encoder" in name for name, _ in modules)
-        # what a scripted module calls is not seen
+        # what a scripted module calls cannot be seen, so it counts as no module
         self._names = {
             id(module): name
             for name, module in modules
@@ -102,7 +103,7 @@ class Running:
 
     @property
     def here(self) -> bool:
-        """Whether the model is in a pass, in this thread, and not in the backward pass."""
+        """Whether the model runs in this thread, and not as part of the backward pass."""
         if not self.stack or threading.get_ident() != self._thread:
             return False
         self._drop_ended()
@@ -110,7 +111,7 @@ class Running:
 
     @property
     def name(self) -> str:
-        """The name of the innermost running module; that of its class where it is the model."""
+        """The name of the innermost running module; the name of its class if it is the model."""
         module = self.stack[-1].module
         return self._name or type(getattr(module, "_orig_mod", module)).__name__
 
@@ -125,7 +126,7 @@ class Running:
 
     @property
     def writes(self) -> bool:
-        """Whether what runs is of the decoder, in a model that has an encoder too."""
+        """Whether the running module is in the decoder of a model that has an encoder too."""
         return self._has_encoder and "decoder" in self.stack[-1].name.split(".")
 
     @property
@@ -136,18 +137,18 @@ class Running:
 
     @property
     def reads_text(self) -> bool:
-        """Whether what runs is not of a part that sees or hears."""
+        """Whether the running module is in no part for images or sound."""
         parts = self.stack[-1].name.lower().split(".")
         return not any(sense in part for part in parts for sense in SENSES)
 
     @property
     def runs(self) -> bool:
-        """As `here`, but cheap: after Ctrl-C it may still say so, which `here` settles."""
+        """A cheap form of `here`, which may still be True after Ctrl-C has ended the model."""
         return bool(self.stack) and torch._C._current_graph_task_id() == -1
 
     @property
     def innermost(self) -> Frame:
-        """The module that runs, and its call."""
+        """The innermost running module, and its call."""
         return self.stack[-1]
 
     def _enter(self, module: nn.Module, arguments: tuple) -> None:
@@ -164,13 +165,13 @@ class Running:
     def _leave(self, module: nn.Module, arguments: tuple, output: Any) -> None:
         if id(module) not in self._names or threading.get_ident() != self._thread:
             return
-        # a hook of somebody else may have raised before this module was pushed
+        # another hook may have raised before this module was pushed
         if any(frame.module is module for frame in self.stack):
             while self.stack.pop().module is not module:
                 pass
 
     def _drop_ended(self) -> None:
-        """Forget modules that Ctrl-C has ended, which no hook is told."""
+        """Pop modules that Ctrl-C has ended, of which no hook is told."""
         while self.stack and not _is_open(self.stack[-1].call):
             self.stack.pop()
 
@@ -184,7 +185,7 @@ class Running:
 
 
 def _is_open(call: FrameType) -> bool:
-    """Whether a call of Python is one of those that are open; mostly it is a few steps away."""
+    """Whether a Python frame is still running; usually it is a few frames up from here."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame is not call:
         frame = frame.f_back

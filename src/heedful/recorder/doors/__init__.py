@@ -1,1 +1,1 @@
-"""The ways in which attention is seen while a model runs, each told as `observed` has it."""
+"""The ways in which attention is seen while a model runs; each makes an `Observed` of a call."""

@@ -1,15 +1,20 @@
-"""A call of one of torch's fused kernels, whose leading axes may be of anything."""
+"""Makes a call of what one of SDPA's kernels was given.
+
+The kernels take (batch, heads, N, d), but a model may have put anything into the first two axes,
+such as windows into the batch. So these are read and owned here as those of any product.
+"""
 
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 from torch import Tensor
 
 from heedful.ops.masks import Causal
 from heedful.recorder.doors import uniform_rows
 from heedful.recorder.doors.softmax_matmul import shared_heads
-from heedful.recorder.following.alignment import Order, aligned
+from heedful.recorder.following.alignment import Atom, Order, aligned
 from heedful.recorder.following.scores import Product, product_of
 from heedful.recorder.following.strides import Axis, Part, Parts
 from heedful.recorder.observed import Observed
@@ -17,47 +22,63 @@ from heedful.recorder.sequences.owners import Sides
 from heedful.recorder.sequences.owning import Owning
 
 
-def fused(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    output: Tensor,
-    of_query: list[Parts | None],
-    of_key: list[Parts | None],
-    mask: Tensor | None,
-    is_causal: bool,
-    scale: float,
-    owning: Owning,
-) -> Observed:
-    """A call as all doors tell it, of (…, …, N, d)."""
-    group = query.shape[1] // key.shape[1]
-    if group > 1:  # which the kernel takes for heads that share a key
-        shared = Part(Axis(group, is_copy=True), 1, group)
-        of_key = [of_key[0], None if of_key[1] is None else (*of_key[1], shared), *of_key[2:]]
-    product = product_of(query, key.mT, of_query, [*of_key[:2], of_key[3], of_key[2]])
-    made = _arranged(product, query, key, value, output, mask, scale, owning, group)
+class KernelCall(NamedTuple):
+    """What one of SDPA's kernels was given and gave: tensors of four axes (…, …, N or M, d).
+
+    query_axes, key_axes: the axes of query and key, as they were followed.
+    """
+
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    output: Tensor
+    query_axes: list[Parts | None]
+    key_axes: list[Parts | None]
+    mask: Tensor | None
+    is_causal: bool
+    scale: float
+
+    @property
+    def group(self) -> int:
+        """How many query heads share a key head."""
+        return self.query.shape[1] // self.key.shape[1]
+
+
+def fused(call: KernelCall, owning: Owning) -> Observed:
+    """The call of a kernel in the form that all doors share."""
+    made = _arranged(call, owning)
     before = made.mask
     if isinstance(before, Tensor) and before.is_floating_point():
         made.query, made.mask = uniform_rows.added(made.query, before)
         made.source = made.source if made.mask is before else None
-    made.mask = Causal(0) if is_causal else made.mask
-    made.causal = is_causal or None
+    made.mask = Causal(0) if call.is_causal else made.mask
+    made.causal = call.is_causal or None
     made.door = "scaled_dot_product_attention"
     return made
 
 
+def _product(call: KernelCall) -> Product:
+    """The product of queries and keys that the kernel computes inside."""
+    batch, heads, rows, width = call.key_axes
+    if call.group > 1 and heads is not None:  # the kernel repeats each key for a group of heads
+        heads = (*heads, Part(Axis(call.group, is_copy=True), 1, call.group))
+    return product_of(call.query, call.key.mT, call.query_axes, [batch, heads, width, rows])
+
+
 def _outer(parts: Parts, group: int) -> Parts | None:
-    """The parts of an axis but for the last, which are of so many; None where none are."""
+    """The axis of the key heads: that of the query heads without its last parts, `group` in size.
+
+    None where no such parts are there.
+    """
     left = list(parts)
     while group > 1 and left and group % left[-1].size == 0:
         group //= left.pop().size
     return tuple(left) if group == 1 else None
 
 
-def _arranged(
-    product: Product, query: Tensor, key: Tensor, value: Tensor, output: Tensor,
-    mask: Tensor | None, scale: float, owning: Owning, group: int,
-) -> Observed:  # fmt: skip
+def _arranged(call: KernelCall, owning: Owning) -> Observed:
+    """The call with its axes in order, its mask still as the kernel was given it."""
+    product = _product(call)
     order = Order([product.axes])
 
     def sides() -> Sides:
@@ -66,24 +87,32 @@ def _arranged(
 
     groups = owning.groups(sides, order, product.origins, product.axes)
     of_queries, of_keys = groups.all[:3], [*groups.all[:2], groups.keys]
-    outer = _outer(product.batch[1], group)
-    if outer is None:  # nothing is known of the axis
-        key, value = (one.repeat_interleave(group, dim=1) for one in (key, value))
-        outer = product.batch[1]
     asking = [*product.batch, product.rows, None]
-    answering = [product.batch[0], outer, product.columns, None]
-    key, value = (aligned(one, answering, order, of_keys) for one in (key, value))
-    if group > 1:
+    key, value = _keys_and_values(call, product, order, of_keys)
+    if call.group > 1:
         key, value = shared_heads(key, value, math.prod(atom.size for atom in groups.heads), True)
+    mask = call.mask
     return Observed(
-        aligned(query, asking, order, of_queries),
+        aligned(call.query, asking, order, of_queries),
         key,
         value,
-        aligned(output, asking, order, of_queries),
-        scale,
+        aligned(call.output, asking, order, of_queries),
+        call.scale,
         mask=None if mask is None else aligned(mask, product.axes, order, groups.all)[..., 0],
         source=mask,
         inferred=groups.inferred,
         batch=groups.batch,
         follows=groups.follows,
     )
+
+
+def _keys_and_values(
+    call: KernelCall, product: Product, order: Order, groups: list[list[Atom]]
+) -> tuple[Tensor, Tensor]:
+    """Keys and values with their axes in order, where possible once for each group of heads."""
+    key, value, outer = call.key, call.value, _outer(product.batch[1], call.group)
+    if outer is None:  # nothing is known of the axis of the heads
+        key, value = (one.repeat_interleave(call.group, dim=1) for one in (key, value))
+        outer = product.batch[1]
+    axes = [product.batch[0], outer, product.columns, None]
+    return aligned(key, axes, order, groups), aligned(value, axes, order, groups)

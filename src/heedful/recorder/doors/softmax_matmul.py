@@ -1,7 +1,8 @@
-"""Attention that a softmax and two products make, whoever wrote them: as causes, if it has any.
+"""Makes a call of a `Meeting`: attention that somebody wrote as a softmax between two products.
 
-Where the scores are a product of two tensors, scaled, capped, biased and hidden, the call is kept
-by its causes and checked like any other. Where they are not, the weights themselves are kept.
+Where the scores are a product of two tensors, scaled, capped, biased and masked, the call has query
+and key, and is checked like any other. Where they are not, it has the weights alone. What has no
+map of queries × keys, such as linear attention, is refused.
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ import torch
 from torch import Tensor
 
 from heedful.recorder.doors import uniform_rows
+from heedful.recorder.doors.score_causes import ScoreCauses, causes_of, sinks_of
 from heedful.recorder.following.alignment import Order, aligned
-from heedful.recorder.following.scores import FAINT, Meeting, Product, Scores
+from heedful.recorder.following.scores import Meeting, Product
 from heedful.recorder.following.strides import Parts, are_of_one, length
 from heedful.recorder.observed import Observed, of_weights
 from heedful.recorder.sequences.owners import Groups, Sides
@@ -25,10 +27,10 @@ DOOR, ALONE = "softmax and a product", "softmax and a product (weights alone)"
 
 
 def observed(meeting: Meeting, owning: Owning) -> Observed:
-    """A call as all doors tell it.
+    """The call that a meeting of weights and values is, in the form that all doors share.
 
     Raises:
-        TypeError: what has no map of queries × keys, or one that cannot be shown truthfully.
+        TypeError: it has no map of queries × keys, or one that cannot be shown truthfully.
     """
     role, scores = meeting.role, meeting.role.scores
     before = scores.sink.axes if scores.sink is not None else role.axes
@@ -41,8 +43,8 @@ def observed(meeting: Meeting, owning: Owning) -> Observed:
 
 
 def _without_column(meeting: Meeting, over: Parts, keys: Parts) -> Meeting:
-    """The keys as they were before a sink stood beside them."""
-    if not over:  # one key alone
+    """The meeting with the axis of the keys as it was before a sink's column stood beside them."""
+    if not over:  # with one key alone there is no such axis
         return meeting
     found = [parts for parts in meeting.weights_axes if are_of_one(parts, over)]
     if len(found) != 1 or length(found[0]) != length(keys):
@@ -56,57 +58,81 @@ def _without_column(meeting: Meeting, over: Parts, keys: Parts) -> Meeting:
     )
 
 
+class _Ends(NamedTuple):
+    """Which side of a product asks and which answers: of q @ k.mT the left, of k @ q.mT the right.
+
+    asking, answering: the axes of queries and of keys; query, key: their tensors, (…, n, d).
+    """
+
+    asking: Parts
+    answering: Parts
+    query: Tensor
+    key: Tensor
+
+
+def _ends(product: Product, keys: Parts) -> _Ends:
+    """The sides of a product, of which the one with the axis of the softmax has the keys."""
+    left, right = product.left, product.right.mT
+    wanted = {part.axis for part in keys}
+    for ends in (
+        _Ends(product.rows, product.columns, left, right),
+        _Ends(product.columns, product.rows, right, left),
+    ):
+        # one key alone has no axis: then the keys are the side that has none
+        if wanted <= {part.axis for part in ends.answering} and (wanted or not ends.answering):
+            return ends
+    raise TypeError("a softmax over another axis than that of the keys")
+
+
 def _by_causes(
     meeting: Meeting, order: Order, keys: Parts, axes: list[Parts], owning: Owning
 ) -> Observed | None:
-    """None where the scores are no product of two tensors, or something else was done to them."""
+    """The call with its queries and keys.
+
+    None where the scores are no product of two tensors, or `Causes` cannot express what was done to
+    them.
+    """
     role, scores = meeting.role, meeting.role.scores
     product = scores.product
     if product is None or scores.lost or role.altered:
         return None
-    wanted = {part.axis for part in keys}
-    # one key has no axis: then it is the side that has none
-    if wanted <= {part.axis for part in product.columns} and (wanted or not product.columns):
-        asking, answering, query, key = (
-            product.rows, product.columns, product.left, product.right.mT,
-        )  # fmt: skip
-    elif wanted <= {part.axis for part in product.rows} and (wanted or not product.rows):
-        asking, answering, query, key = (
-            product.columns, product.rows, product.right.mT, product.left,
-        )  # fmt: skip
-    else:
-        raise TypeError("a softmax over another axis than that of the keys")
+    ends = _ends(product, keys)
 
     def sides() -> Sides:
         of_keys = order.atoms(keys)
-        beside = [atom for atom in order.atoms(answering) if atom not in of_keys]
+        beside = [atom for atom in order.atoms(ends.answering) if atom not in of_keys]
         shared = [atom for parts in product.batch for atom in order.atoms(parts)]
-        return Sides(shared, order.atoms(asking), beside, of_keys)
+        return Sides(shared, order.atoms(ends.asking), beside, of_keys)
 
     _check_whole(meeting, product, order)
     groups = owning.groups(sides, order, product.origins, axes)
-    changed = _changed(scores, order, groups)
-    if changed is None:
+    causes = causes_of(scores, order, groups)
+    if causes is None:
         return None
-    of_query = aligned(query, [*product.batch, asking, None], order, groups.all[:3])
-    of_key = aligned(key, [*product.batch, answering, None], order, [*groups.all[:2], groups.keys])
-    seen = _seen(of_query, of_key, groups, order, meeting)
-    if changed.factor is not None:
-        seen.query = seen.query * changed.factor
-    seen.scale, seen.softcap = changed.scale, changed.softcap
-    seen.mask, seen.bias = changed.mask, changed.bias
-    seen.source = changed.source
-    if changed.is_finite:
-        _make_even(seen)
-    seen.sinks = _sinks(scores, order, groups)
+    of_queries, of_keys = groups.all[:3], [*groups.all[:2], groups.keys]
+    query = aligned(ends.query, [*product.batch, ends.asking, None], order, of_queries)
+    key = aligned(ends.key, [*product.batch, ends.answering, None], order, of_keys)
+    seen = _seen(query, key, groups, order, meeting)
+    _put(seen, causes)
+    seen.sinks = sinks_of(scores, order, groups)
     if scores.sink is not None and not scores.sink.is_sure:
         seen.inferred = {**seen.inferred, "sinks": SINK}
     seen.dropout = 0.5 if role.dropped else 0.0  # how much is not known
     return seen
 
 
+def _put(seen: Observed, causes: ScoreCauses) -> None:
+    """Add to a call what was done to its scores."""
+    if causes.factor is not None:
+        seen.query = seen.query * causes.factor
+    seen.scale, seen.softcap = causes.scale, causes.softcap
+    seen.mask, seen.bias, seen.source = causes.mask, causes.bias, causes.source
+    if causes.is_finite:
+        _make_even(seen)
+
+
 def _make_even(seen: Observed) -> None:
-    """Rows from which all keys are hidden by a number, as the model weighs them."""
+    """Make rows whose keys are all hidden by a finite number attend to all keys alike."""
     before: Any = seen.mask
     if before.dtype == torch.bool:
         seen.query, seen.mask, seen.bias = uniform_rows.filled(seen.query, before, seen.bias)
@@ -116,10 +142,10 @@ def _make_even(seen: Observed) -> None:
 
 
 def _check_whole(meeting: Meeting, product: Product, order: Order) -> None:
-    """Refuse a part of a call, and tensors that were changed before the weights met values.
+    """Refuse a meeting with a part of the scores, or after queries, keys or a mask were changed.
 
     Raises:
-        TypeError: with what it is.
+        TypeError: with which of the two it is.
     """
     met = {atom for parts in meeting.weights_axes for atom in order.atoms(parts)}
     made = {atom for parts in product.axes for atom in order.atoms(parts)}
@@ -131,6 +157,7 @@ def _check_whole(meeting: Meeting, product: Product, order: Order) -> None:
 
 
 def _seen(query: Tensor, key: Tensor, groups: Groups, order: Order, meeting: Meeting) -> Observed:
+    """The call of aligned queries and keys, before its scale, mask and bias are put in."""
     sequences, heads, _, keys = groups.all
     value = aligned(
         meeting.value, meeting.value_axes, order, [sequences, heads, groups.queries, keys]
@@ -151,7 +178,10 @@ def _seen(query: Tensor, key: Tensor, groups: Groups, order: Order, meeting: Mee
 
 
 def shared_heads(key: Tensor, value: Tensor, H: int, may_repeat: bool) -> tuple[Tensor, Tensor]:
-    """Both with as many heads as the keys are of: once for a group of heads that share them."""
+    """Keys and values with G heads, once for each group of query heads that share them.
+
+    may_repeat: whether repeated heads are to be looked for, as `repeat_interleave` leaves them.
+    """
     size = max(key.shape[1], value.shape[1])
     key, value = key.expand(-1, size, -1, -1), value.expand(-1, size, -1, -1)
     if size < H or not may_repeat:
@@ -164,7 +194,7 @@ def shared_heads(key: Tensor, value: Tensor, H: int, may_repeat: bool) -> tuple[
 
 
 def _may_repeat(meeting: Meeting, groups: Groups) -> bool:
-    """Whether keys may be one for several heads: where an axis was followed to its repetition."""
+    """Whether heads may share keys: an axis of the heads is a copy, or was not followed."""
     product = meeting.role.scores.product
     origins = {} if product is None else product.origins
     parts = [part for atom in groups.heads for part in origins.get(atom.axis, (None, None))]
@@ -172,99 +202,20 @@ def _may_repeat(meeting: Meeting, groups: Groups) -> bool:
 
 
 def _is_repeated(groups: Tensor) -> bool:
-    """Whether heads of a group (B, G, r, M, d) are one; a look at one place tells most apart."""
+    """Whether the r heads of each group, (B, G, r, M, d), are all equal."""
     if groups.stride(2) == 0:
         return True
+    # a look at one key tells most apart
     first_keys = groups[:1, :, :, :1]
     if not bool((first_keys == first_keys[:, :, :1]).all()):
         return False
     return bool((groups == groups[:, :, :1]).all())
 
 
-class _Changed(NamedTuple):
-    """What was done to scores, as `Causes` has it; factor multiplies the queries."""
-
-    scale: float
-    factor: Tensor | None
-    softcap: float | None
-    mask: Any
-    bias: Tensor | None
-    source: Tensor | None
-    is_finite: bool
-
-
-def _changed(scores: Scores, order: Order, groups: Groups) -> _Changed | None:
-    """None where there is no place for it in `Causes`."""
-    scale, factor, softcap = 1.0, None, None
-    is_finite = False
-    mask: Tensor | None = None
-    bias: Tensor | None = None
-    zeroed: Tensor | None = None
-    tables = [one for one in scores.changes if one.kind in ("add", "hide", "fill", "keep")]
-
-    def table(value: Tensor, axes: list[Parts]) -> Tensor:
-        return aligned(value, axes, order, groups.all)[..., 0]
-
-    for number, (kind, value, axes, *_) in enumerate(scores.changes):
-        is_after = scores.sink is not None and number >= scores.sink.after
-        if isinstance(value, Tensor) and not value.ndim:
-            value = bool(value) if value.dtype == torch.bool else float(value)
-        if isinstance(value, Tensor):
-            value = table(value, axes)
-        is_of_rows = not isinstance(value, Tensor) or value.shape[-1] == 1
-        if is_after and not (kind == "add" and is_of_rows):
-            return None
-        if kind == "scale":
-            if bias is not None:
-                bias, tables = bias * value, []
-            if not isinstance(value, Tensor):
-                if softcap and bias is None:
-                    softcap *= value
-                else:
-                    scale *= value
-            elif value.shape[-1] == 1 and softcap is None:
-                factor = value if factor is None else factor * value
-            else:
-                return None
-        elif kind == "softcap":
-            if bias is not None or mask is not None or softcap is not None:
-                return None
-            softcap = 1.0
-        elif kind == "add":
-            if is_of_rows and (is_after or scores.sink is None):
-                continue  # the same for all keys, which a softmax does not see
-            value = value if isinstance(value, Tensor) else torch.full((1, 1, 1, 1), float(value))
-            bias = value if bias is None else bias + value
-        elif kind in ("hide", "fill"):
-            is_finite = is_finite or kind == "fill"
-            mask = ~value if mask is None else mask & ~value
-        elif kind == "keep":
-            zeroed = value == 0 if zeroed is None else zeroed | (value == 0)
-    if zeroed is not None:
-        if bias is None or not bool((bias.expand(zeroed.shape)[zeroed] <= FAINT).all()):
-            return None
-        mask = ~zeroed if mask is None else mask & ~zeroed
-        bias = bias.masked_fill(zeroed, 0.0)
-    if mask is None:
-        mask, bias, is_finite = bias, None, bias is not None
-    source = tables[0].source if len(tables) == 1 else None
-    return _Changed(scale * (softcap or 1.0), factor, softcap, mask, bias, source, is_finite)
-
-
-def _sinks(scores: Scores, order: Order, groups: Groups) -> Tensor | None:
-    if scores.sink is None:
-        return None
-    column = aligned(scores.sink.value, scores.sink.axes, order, groups.all)[..., 0, 0]
-    S, H, N = (math.prod(atom.size for atom in group) for group in groups.all[:3])
-    if column.shape[0] == 1 and column.shape[2] == 1:
-        return column[0, :, 0].expand(H)
-    return column.expand(S, H, N)
-
-
 def _alone(
     meeting: Meeting, order: Order, keys: Parts, axes: list[Parts], owning: Owning
 ) -> Observed:
-    """The weights themselves, as they met their values."""
+    """The call with its weights alone, as they met their values."""
     role = meeting.role
     if not keys:
         raise TypeError("one key alone, whose weight is 1")
@@ -273,31 +224,16 @@ def _alone(
     origins = role.origins if role.scores.product is None else role.scores.product.origins
 
     def sides() -> Sides:
-        of_keys = order.atoms(keys)
-        valued = {atom for parts in meeting.value_axes for atom in order.atoms(parts or ())}
-        others = [
-            atom
-            for parts in meeting.weights_axes
-            for atom in order.atoms(parts)
-            if atom not in of_keys
-        ]
-        shared = [atom for atom in others if atom in valued]
-        return Sides(shared, [atom for atom in others if atom not in valued], [], of_keys)
+        return _sides_of_weights(meeting, order, keys)
 
-    given = sides()
     if role.scores.product is None:
-        _check_rows(given, order, axes)
+        _check_rows(sides(), order, axes)
     groups = owning.groups(sides, order, origins, axes)
-    weights = aligned(meeting.weights, meeting.weights_axes, order, groups.all)[..., 0]
     sizes = [math.prod(atom.size for atom in group) for group in groups.all]
+    weights = aligned(meeting.weights, meeting.weights_axes, order, groups.all)[..., 0]
     weights = weights.expand(sizes)
     if role.scores.sink is None and not role.dropped:
-        total = weights.detach().float().sum(dim=-1)
-        if bool(
-            ((total - 1).abs().amax(dim=-1) > 1e-2).any()
-            and ((total > 0) & ((total - 1).abs() > 1e-2)).any()
-        ):
-            raise TypeError(f"weights that were changed after their softmax ({role.altered})")
+        _check_sums(weights, role.altered)
     if role.dropped:
         raise TypeError("weights of no product that were dropped at random")
     seen = of_weights(weights, ALONE)
@@ -306,11 +242,34 @@ def _alone(
     return seen
 
 
-def _check_rows(sides: Sides, order: Order, axes: list[Parts]) -> None:
-    """Refuse a softmax of something else than what queries make of keys.
+def _sides_of_weights(meeting: Meeting, order: Order, keys: Parts) -> Sides:
+    """Sides of weights of which no queries are known: what the values do not have asks."""
+    of_keys = order.atoms(keys)
+    valued = {atom for parts in meeting.value_axes for atom in order.atoms(parts or ())}
+    others = [
+        atom for parts in meeting.weights_axes for atom in order.atoms(parts) if atom not in of_keys
+    ]
+    shared = [atom for atom in others if atom in valued]
+    return Sides(shared, [atom for atom in others if atom not in valued], [], of_keys)
+
+
+def _check_sums(weights: Tensor, altered: str) -> None:
+    """Refuse weights with rows that sum to neither one nor zero.
 
     Raises:
-        TypeError: a softmax over features, or no queries.
+        TypeError: with the operation that has changed them.
+    """
+    total = weights.detach().float().sum(dim=-1)
+    is_off = (total - 1).abs() > 1e-2
+    if bool((is_off & (total > 0)).any()):
+        raise TypeError(f"weights that were changed after their softmax ({altered})")
+
+
+def _check_rows(sides: Sides, order: Order, axes: list[Parts]) -> None:
+    """Refuse a softmax of anything but scores of queries and keys.
+
+    Raises:
+        TypeError: the softmax goes over features, or there are no queries.
     """
     if any(order.flag(atom) is True for atom in sides.keys):
         raise TypeError("a softmax over features, as of linear attention or a gate")

@@ -1,7 +1,8 @@
-"""The third door: torch's own kernels, and attention by hand, as operations below Python show them.
+"""The third door: sees torch's own kernels, and attention written by hand, as operations of torch.
 
-A mode that sees every operation taxes each by some microseconds, so it is only entered where some
-attention may be seen by no other door.
+It makes an `Observed` of each kernel that is attention as a whole, and of each meeting of weights
+and values that `following/` finds. A mode that sees every operation costs each some microseconds,
+so it is only entered where some attention may be seen by no other door.
 """
 
 from __future__ import annotations
@@ -27,15 +28,15 @@ from heedful.recorder.sequences.owning import Owning
 
 
 class Pass(NamedTuple):
-    """What the recorder tells this door of the pass that runs.
+    """What this door asks the recorder about the pass that runs, and tells it.
 
-    runs: whether one does, of which operations are followed.
-    name: of the module that runs.
-    inputs: its tensors; they have changed where a new pass began.
-    owning: what tells whose the axes of a call are.
-    unmet: is told of a softmax of queries and keys, whose weights then meet values or do not.
-    missed: is told what went wrong.
-    chained: is told of a product of two tensors that met a third one through no softmax.
+    runs: tells whether a pass runs whose operations are to be followed.
+    name: gives the name of the module that runs.
+    inputs: gives the tensors of the pass's inputs, another list once a new pass has begun.
+    owning: gives what decides which axes of a call are batch, heads, queries and keys.
+    unmet: is called with the weights of each softmax of scores, which may not meet values yet.
+    missed: is called with what went wrong.
+    chained: is called with scores that meet a third tensor in a product without any softmax.
     """
 
     runs: Callable[[], bool]
@@ -49,12 +50,12 @@ class Pass(NamedTuple):
 
 @contextmanager
 def watch(model: nn.Module, see: Tell, told: Pass) -> Iterator[None]:
-    """Tell of attention in what torch runs.
+    """Tell of each call of attention that torch's operations show.
 
     Args:
-        model: whose parameters make features of tokens.
+        model: the model that runs; products with its parameters make features.
         see: is told of each call.
-        told: of the pass that runs.
+        told: what is known of the pass that runs.
     """
     door = _Door(model, see, told)
     try:
@@ -66,7 +67,7 @@ def watch(model: nn.Module, see: Tell, told: Pass) -> Iterator[None]:
 
 @contextmanager
 def _making_biases() -> Iterator[None]:
-    """Let torch's `CausalBias` be made, whose constructor no mode of Python may see."""
+    """Let torch's `CausalBias` be made outside all modes: its constructor may run under none."""
     before = CausalBias.__dict__.get("__new__")
 
     def new(kind: type, *arguments: Any, **keywords: Any) -> Any:
@@ -87,6 +88,8 @@ _biases = ProcessWide(_making_biases)
 
 
 class _Door:
+    """Connects torch's operations with what the recorder wants to know of them."""
+
     def __init__(self, model: nn.Module, see: Tell, told: Pass) -> None:
         self.see, self.told = see, told
         fixed = (*model.parameters(), *model.buffers())
@@ -107,6 +110,7 @@ class _Door:
         )
 
     def _runs(self) -> bool:
+        """Whether operations are to be followed now; begins a new pass where the inputs are new."""
         if not self.told.runs():
             return False
         given = self.told.inputs()
@@ -118,14 +122,14 @@ class _Door:
         return not self._is_inside
 
     def forget(self) -> None:
-        """Let go of what the passes held."""
+        """Forget all storages and inputs, so that nothing keeps them in memory."""
         self.operations.traced.clear()
         self._given = None
 
     def _met(self, meeting: Meeting) -> None:
         table = meeting.weights
         this = (self.told.name(), table.data_ptr(), tuple(table.shape), table.stride())
-        if this in meeting.role.met:  # the same map again, of other values
+        if this in meeting.role.met:  # the same map met other values before: it is one call
             return
         meeting.role.met.append(this)
         self.see(softmax_matmul.observed, meeting, self.told.owning())
@@ -137,21 +141,20 @@ class _Door:
 def kernel(
     operations: Operations, output: Tensor, given: dict[str, Any], owning: Owning
 ) -> Observed:
-    """A call of one of SDPA's kernels."""
-    query, key, value = given["query"], given["key"], given["value"]
-    scale = given.get("scale")
-    seen = sdpa.fused(
+    """The call of one of SDPA's kernels, `given` being its arguments by name."""
+    query, key, scale = given["query"], given["key"], given.get("scale")
+    call = sdpa.KernelCall(
         query,
         key,
-        value,
+        given["value"],
         output,
         operations.traced.view(query).axes(),
         operations.traced.view(key).axes(),
         given.get("attn_mask", given.get("attn_bias")),
         bool(given.get("is_causal", False)),
         query.shape[-1] ** -0.5 if scale is None else float(scale),
-        owning,
     )
+    seen = sdpa.fused(call, owning)
     seen.dropout = given.get("dropout_p") or 0.0
     return seen
 
@@ -163,10 +166,10 @@ class FlexMask(NamedTuple):
 
 
 def flexed(made: tuple, given: dict[str, Any]) -> Observed:
-    """A call of flex attention, which has changed no score but by its mask.
+    """The call of flex attention with a mask alone.
 
     Raises:
-        TypeError: one that has.
+        TypeError: it has a score_mod, so its weights are no softmax of scaled and masked scores.
     """
     if given["score_mod"].__name__ != "_identity":
         raise TypeError("flex attention with a score_mod, whose weights are of another form")
@@ -176,7 +179,7 @@ def flexed(made: tuple, given: dict[str, Any]) -> Observed:
 
 
 def native(made: tuple, given: dict[str, Any]) -> Observed:
-    """A call of nn.MultiheadAttention's own kernel, whose output is projected already."""
+    """The call of nn.MultiheadAttention's own kernel, whose output is projected already."""
     query = given["query"]
     seen = _projected(_padded(query), given, given["num_head"])
     if query.is_nested:
@@ -187,7 +190,7 @@ def native(made: tuple, given: dict[str, Any]) -> Observed:
 
 
 def layer(made: Tensor, given: dict[str, Any]) -> Observed:
-    """A call of nn.TransformerEncoderLayer's own kernel, which computes the whole layer."""
+    """The call of nn.TransformerEncoderLayer's own kernel, which computes the whole layer."""
     source, eps, is_first = _padded(given["src"]), given["eps"], given["norm_first"]
 
     def norm(x: Tensor, number: int) -> Tensor:
@@ -210,7 +213,7 @@ def layer(made: Tensor, given: dict[str, Any]) -> Observed:
 
 
 def _without_padding(seen: Observed, source: Tensor) -> Observed:
-    """Texts of unequal lengths, as a nested tensor has them."""
+    """The call with a mask of padding, for texts of unequal lengths in a nested tensor."""
     lengths = torch.tensor([len(one) for one in source.unbind()])
     keep = torch.arange(seen.shape[-1]) < lengths[:, None]
     seen.mask, seen.real = keep[:, None, None].to(seen.query.device), Real(keep)
@@ -222,7 +225,7 @@ def _padded(tensor: Tensor) -> Tensor:
 
 
 def _projected(x: Tensor, given: dict[str, Any], heads: int) -> Observed:
-    """Queries, keys and values of tokens (B, N, D), as these kernels make them."""
+    """The call of tokens (B, N, D), with queries, keys and values as these kernels project them."""
     made = F.linear(x, given["qkv_weight"], given["qkv_bias"]).unflatten(-1, (3, heads, -1))
     query, key, value = (one.transpose(1, 2) for one in made.unbind(2))
     mask = given.get("mask")

@@ -1,1 +1,1 @@
-"""Whose the axes of a call are, and what stands along them: texts, heads, padding, ids."""
+"""Decides whose the axes of a call are (batch, heads, queries, keys), and what is padding."""

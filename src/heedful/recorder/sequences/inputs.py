@@ -1,4 +1,4 @@
-"""What a pass was given: which of its tokens are no padding, their ids, how many texts there are.
+"""Reads the inputs of a pass: which tokens are padding, their ids, and how many texts there are.
 
 Tensors are found wherever they stand in the inputs. What they are is known by the names of
 arguments, as models of transformers, our own and many others have them.
@@ -17,24 +17,25 @@ from torch import Tensor, nn
 from heedful.ops.masks import Mask
 from heedful.recorder.observed import Batch, Observed, Real
 
-# Arguments that tell which keys are real; in an encoder–decoder, those of the side that reads
+# Arguments that tell which keys are no padding; in an encoder–decoder, those of the encoder
 READ = ("attention_mask", "keep", "source_keep", "encoder_attention_mask", "memory_keep")
-# Arguments that may tell it: they are believed where the call hides all other keys
+# Arguments that may tell it: they are believed only where the call hides all other keys
 GUESSED = ("mask", "src_mask", "padding_mask", "src_key_padding_mask", "key_padding_mask")
-# Arguments that tell it of the side that writes, in an encoder–decoder
+# Arguments that tell it of the decoder, in an encoder–decoder
 WRITTEN = ("decoder_attention_mask", "target_keep", "keep")
 READ_IDS, WRITTEN_IDS = (
     ("input_ids", "ids", "source", "src", "idx", "tokens"),
     ("decoder_input_ids", "target", "tgt", "trg"),
 )
-NO_IDS = ("mask", "type", "segment", "position", "label", "target", "keep")  # parts of other names
+# Parts of names of arguments that are whole numbers, but no ids of tokens
+NO_IDS = ("mask", "type", "segment", "position", "label", "target", "keep")
 
 
 class Inputs:
     """The arguments of a pass by their names.
 
     Args:
-        module: that is called.
+        module: the module that is called.
         arguments, keywords: what it is called with.
     """
 
@@ -47,16 +48,16 @@ class Inputs:
 
     @property
     def texts(self) -> int | None:
-        """How many texts there are, as far as sizes alone tell."""
+        """How many texts there are, as far as the sizes of the inputs tell."""
         return self.batch().texts
 
     def batch(self, places: list[tuple[int, int]] = []) -> Batch:  # noqa: B006 (not changed)
-        """How many texts there are.
+        """How many texts there are, and along which axis of the inputs.
 
         Args:
-            places: the numbers of inputs and their axes along which the queries of a call stand.
-                Texts are along another axis of that input, so that it is known from the call
-                whether positions come first.
+            places: where in the inputs the queries of a call come from: the number of an input, and
+                its dimension. Texts are along the other dimension of that input, so that the call
+                tells whether positions come first.
         """
         for number, dim in places:
             sizes, is_whole = self.all[number].shape, are_ids(self.all[number])
@@ -74,7 +75,12 @@ class Inputs:
         return Batch(len(first), alike and not is_flat, (number, 0))
 
     def real(self, seen: Observed, writes: bool) -> Real:
-        """What of a call was told to be no padding; `writes`: by a decoder beside an encoder."""
+        """Which tokens of a call the inputs tell to be no padding.
+
+        Args:
+            seen: the call.
+            writes: whether a decoder made it, in a model that has an encoder too.
+        """
         _, _, N, M = seen.shape
         if seen.real is not None:
             return seen.real
@@ -91,13 +97,13 @@ class Inputs:
             return Real()
         if not self._crosses(N, M):
             return Real(keys, None, is_guess)
-        every = keys.new_ones(len(keys), N)  # one for all layers, which share what is made of it
+        every = keys.new_ones(len(keys), N)  # one tensor for all layers, so that they share layouts
         return Real(keys, self._padded.setdefault(("", N), every), is_guess)
 
     def ids(self, seen: Observed, writes: bool) -> Tensor | None:
-        """(texts, M), the tokens of the keys, where the model was given as many ids.
+        """The ids of the tokens of the keys, (texts, M); None where the model was not given them.
 
-        A pass with a cache is given those of its queries alone, (texts, N).
+        A pass with a cache is given those of its queries alone: then they are (texts, N).
         """
         if seen.cross:
             return None
@@ -113,6 +119,7 @@ class Inputs:
         return found[0].detach().cpu().clone()
 
     def _told(self, names: tuple[str, ...], length: int) -> Tensor | None:
+        """The first argument of these names that is a mask (texts, length), or None."""
         texts = self.batch().texts or 0
         for name in names:
             mask = self.tensors.get(name)
@@ -123,7 +130,7 @@ class Inputs:
         return None
 
     def _so_far(self, names: tuple[str, ...], N: int, M: int) -> Real:
-        """Of a cache that is longer than the tokens so far, or has forgotten the first."""
+        """What is real where the cache is longer than the tokens so far, or forgot the first."""
         first = next((one for one in self.all if one.ndim), None)
         for name in names:
             mask = self.tensors.get(name)
@@ -140,8 +147,10 @@ class Inputs:
         return Real()
 
     def _crosses(self, N: int, M: int) -> bool:
-        """Whether keys are a text of their own: queries that follow a cache are fewer, and the pass
-        is given them alone."""
+        """Whether the keys are another text than the queries.
+
+        Queries that follow a cache are fewer than the keys too, but then the inputs hold only them.
+        """
         masks = (*READ, *WRITTEN, *GUESSED)
         given = [one for name, one in self.tensors.items() if name not in masks and one.ndim > 1]
         return N > M or (N < M and any(one.shape[1] == M for one in given))
@@ -153,7 +162,7 @@ class Inputs:
         )
 
     def _keep(self, name: str, mask: Tensor) -> Tensor:
-        """True for real tokens; one tensor for all layers."""
+        """A mask as True for real tokens, made once so that all layers share one tensor."""
         if name not in self._kept:
             is_added = mask.is_floating_point() and bool((mask < 0).any())
             self._kept[name] = mask == 0 if is_added or "padding" in name else mask.bool()
@@ -161,7 +170,10 @@ class Inputs:
 
 
 def _is_table(keep: Tensor, seen: Observed) -> bool:
-    """Whether it is of queries and keys, and there are as many texts: the call's own mask."""
+    """Whether a mask that looks like (texts, M) is the call's own mask of queries × keys.
+
+    That can be where there are as many texts as queries.
+    """
     if keep.shape != seen.shape[2:] or seen.mask is None:
         return False
     mask = seen.mask.crop(seen.shape) if isinstance(seen.mask, Mask) else seen.mask
@@ -173,17 +185,18 @@ def _is_other(name: str) -> bool:
 
 
 def are_ids(tensor: Tensor) -> bool:
-    """Whether it is a table of whole numbers."""
+    """Whether a tensor may be ids of tokens: a table of whole numbers."""
     whole = not (tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool)
     return tensor.ndim == 2 and whole
 
 
 def _named(module: nn.Module, arguments: tuple, keywords: dict) -> dict[str, Any]:
-    module = getattr(module, "_orig_mod", module)  # what torch.compile wraps has the names
+    """The arguments of a call of a module by the names that its `forward` has for them."""
+    module = getattr(module, "_orig_mod", module)  # under torch.compile: the module inside
     try:
         signature = inspect.signature(module.forward)
         named = dict(signature.bind_partial(*arguments, **keywords).arguments)
-    except (TypeError, ValueError):  # which the call will raise, or a function that tells no names
+    except (TypeError, ValueError):  # wrong arguments, which the call will raise, or no signature
         return dict(keywords)
     for name, parameter in signature.parameters.items():
         if parameter.kind is parameter.VAR_KEYWORD:
@@ -194,7 +207,7 @@ def _named(module: nn.Module, arguments: tuple, keywords: dict) -> dict[str, Any
 
 
 def _tensors(given: Mapping[str, Any], depth: int = 4) -> Iterator[tuple[str, Tensor]]:
-    """Every tensor, by its own name where it has one; first those that stand at the top."""
+    """Every tensor in the inputs with its name; those that are no part of another value first."""
     inner: list[Mapping[str, Any]] = []
     for name, one in given.items():
         if isinstance(one, Tensor):

@@ -1,4 +1,4 @@
-"""Of which kind a call is: self-attention, causal, or across to another text."""
+"""Decides whether a call is self-attention, causal self-attention or cross-attention."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from heedful.recorder.observed import Observed
 from heedful.recorder.sequences.layout import Layout
 from heedful.recorder.sequences.mask_structure import is_causal
 
-# In the names of modules
+# Parts of the names of modules that attend to another sequence
 CROSSING = ("cross", "encoder_attn", "encdec", "enc_dec", "src_attn")
 
 
@@ -17,7 +17,7 @@ def crosses(seen: Observed, name: str) -> bool:
 
 
 def kind_of(seen: Observed, name: str, layouts: list[Layout]) -> str:
-    """Self, causal or cross, as far as the call itself can tell."""
+    """ "self", "causal" or "cross", as far as the call itself can tell."""
     _, _, N, M = seen.shape
     if crosses(seen, name):
         return "cross"

@@ -1,7 +1,7 @@
-"""What of each sequence of a call is no padding, and its mask as a structure.
+"""Decides for each sequence of a call which queries and keys are real, and what its mask is.
 
 Padding is left out where the call's own mask hides it. A model may be told of padding that its
-attention does not heed, or take something else under the same name: then the map has it, too.
+attention does not heed, or take something else under the same name: then the map keeps it.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from heedful.recorder.sequences.mask_structure import recognise
 
 
 class Layout(NamedTuple):
-    """Of one sequence.
+    """What of one sequence is real.
 
-    queries, keys: indices of the real ones.
-    mask: over them, None where all may attend.
+    queries, keys: the indices of those that are no padding.
+    mask: the mask over these; None where every query may attend to every key.
     """
 
     queries: Tensor
@@ -31,7 +31,7 @@ class Layout(NamedTuple):
     mask: Mask | None
 
     def of_heads(self, heads: Index) -> Layout:
-        """The same, its mask for some of the heads."""
+        """The same layout with its mask for some of the heads."""
         return self if self.mask is None else self._replace(mask=self.mask.of_heads(heads))
 
 
@@ -46,9 +46,9 @@ def layouts_of(seen: Observed, real: Real | None = None) -> list[Layout]:
 
 
 def row_of(sequence: int, rows: int, sequences: int) -> int | None:
-    """Which of so many rows, of texts say, a sequence of a call is of; None where none fits.
+    """The row (of a mask of texts, say) that a sequence of a call is of; None where none fits.
 
-    A call has more sequences than there are texts where it parts them (the windows of Swin).
+    A call has more sequences than there are texts where a text has several (Swin's windows).
     """
     if not rows or sequences % rows:
         return None
@@ -56,7 +56,7 @@ def row_of(sequence: int, rows: int, sequences: int) -> int | None:
 
 
 def take(tensor: Tensor, rows: Tensor) -> Tensor:
-    """Rows of a tensor (…, N, d): a view where they stand together, as all real tokens do."""
+    """Rows of a tensor (…, N, d); a view where they follow each other, as real tokens do."""
     if not _stands_together(rows):
         return tensor[..., rows, :]
     return tensor[..., int(rows[0]) : int(rows[-1]) + 1, :]
@@ -72,7 +72,7 @@ def _layout(seen: Observed, sequence: int, real: Real) -> Layout:
     mask = _mask_of(seen, sequence, queries, keys)
     end = _end(mask, (H, len(queries), len(keys)), seen.query.device)
     if not seen.cross and len(queries) <= end < len(keys):
-        keys = keys[:end]  # the last query stands at the last key again, as statistics have it
+        keys = keys[:end]  # statistics expect the last query at the last key
         mask = _mask_of(seen, sequence, queries, keys)
     if mask is None and _looks_back(seen, sequence, queries, keys):
         mask = Causal()
@@ -80,7 +80,7 @@ def _layout(seen: Observed, sequence: int, real: Real) -> Layout:
 
 
 def _end(mask: Mask | None, shape: tuple[int, int, int], device: torch.device) -> int:
-    """The end of the keys that any query sees; the cache is empty after it."""
+    """The number of keys up to the last that any query sees; a cache is empty after that."""
     _, N, M = shape
     if mask is None or N >= M or not N:
         return M
@@ -91,7 +91,7 @@ def _end(mask: Mask | None, shape: tuple[int, int, int], device: torch.device) -
 
 
 def _looks_back(seen: Observed, sequence: int, queries: Tensor, keys: Tensor) -> bool:
-    """Whether the bias alone hides later keys, as it does where the bias is log of the weights."""
+    """Whether the bias alone hides later keys, as where it is the logarithm of the weights."""
     N, M = len(queries), len(keys)
     if seen.bias is None or N < 2 or seen.bias.shape[-1] == 1 or seen.bias.shape[-2] == 1:
         return False
@@ -100,7 +100,7 @@ def _looks_back(seen: Observed, sequence: int, queries: Tensor, keys: Tensor) ->
 
 
 def _real(seen: Observed, sequence: int, real: Real) -> tuple[Tensor, Tensor]:
-    """The queries and keys that were told to be no padding."""
+    """The indices of queries and keys that were told to be no padding."""
     B, _, N, M = seen.shape
     queries, keys = torch.arange(N), torch.arange(M)
     if real.keys is not None:
@@ -116,7 +116,7 @@ def _real(seen: Observed, sequence: int, real: Real) -> tuple[Tensor, Tensor]:
 
 
 def _hides(seen: Observed, sequence: int, queries: Tensor, keys: Tensor) -> bool:
-    """Whether no query looks at what is not among the keys, as far as the call itself says."""
+    """Whether the call's own mask or bias hides all other keys from these queries."""
     others = torch.ones(seen.shape[-1], dtype=torch.bool)
     others[keys] = False
     dropped = others.nonzero()[:, 0]
@@ -133,7 +133,7 @@ def _hides(seen: Observed, sequence: int, queries: Tensor, keys: Tensor) -> bool
 
 
 def _mask_of(seen: Observed, sequence: int, queries: Tensor, keys: Tensor) -> Mask | None:
-    """The mask over some queries and keys; the structure that it has already is not lost."""
+    """The mask over some queries and keys; one that is a structure already stays one."""
     if seen.mask is None:
         return None
     if isinstance(seen.mask, Tensor):
@@ -148,11 +148,12 @@ def _mask_of(seen: Observed, sequence: int, queries: Tensor, keys: Tensor) -> Ma
 
 
 def _part(part: Mask, seen: Observed, sequence: int, queries: Tensor, keys: Tensor) -> Mask | None:
+    """One part of a combined mask over some queries and keys; None for padding among no key."""
     N, M = seen.shape[2:]
     if len(queries) == N and len(keys) == M:
         if isinstance(part, Causal | Window):
             return part
-        if isinstance(part, KeyRanges):  # copies, which nobody can change later
+        if isinstance(part, KeyRanges):  # copied, so that nobody can change it later
             return KeyRanges(part.first.clone(), part.end.clone())
     elif isinstance(part, Causal | Window) and _stands_together(queries) and _stands_together(keys):
         offset = M - N if part.offset is None else part.offset
@@ -163,17 +164,18 @@ def _part(part: Mask, seen: Observed, sequence: int, queries: Tensor, keys: Tens
 
 
 def _padding(part: Padding, sequence: int) -> Tensor:
-    """(M,)"""
+    """Which keys of a sequence are no padding, (M,)."""
     rows = part.keep.reshape(-1, part.keep.shape[-1])
     return rows[sequence if len(rows) > 1 else 0]
 
 
 def _stands_together(indices: Tensor) -> bool:
+    """Whether indices follow each other without a gap."""
     return len(indices) > 0 and int(indices[-1]) - int(indices[0]) + 1 == len(indices)
 
 
 def _table(mask: Mask, seen: Observed, sequence: int, queries: Tensor, keys: Tensor) -> Dense:
-    """A copy, which nobody can change later."""
+    """The mask over some queries and keys as a copied table, which nobody can change later."""
     whole = tuple(mask.table.shape[-2:]) == seen.shape[-2:] if isinstance(mask, Dense) else False
     if whole and isinstance(mask, Dense):
         table = of_sequence(mask.table, sequence).to(seen.query.device)

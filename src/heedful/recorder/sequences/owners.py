@@ -1,8 +1,13 @@
-"""Whose the axes of a call are: texts, parts of a text, heads, queries and keys.
+"""Decides from what was followed whose the axes of a call are: texts, heads, queries or keys.
 
-What a product with parameters made for each token is of heads; what stood beside it is of texts, or
-of parts of one, such as windows. Both are followed. Which of several texts comes first is not to be
-followed, nor is anything of tensors that came from no product: there is a guess, which says so.
+An axis of features, which a product with parameters made for each token, is of heads. One that
+stood beside the features is of texts, or of parts of a text such as windows. Both were followed.
+Which of several texts comes first cannot be followed, nor can anything of tensors that came from no
+such product: there the sizes and places of the axes give a guess, and `inferred` says so.
+
+For scores of `q.view(B, N, H, d).transpose(1, 2)` and keys like it, B and H are shared by both
+sides, N asks, M is what the softmax goes over. H is a part of the features, so it is the heads; B
+stood beside them and was followed to the inputs, so it is the texts.
 """
 
 from __future__ import annotations
@@ -20,9 +25,12 @@ Origins = dict[Axis, tuple[Part | None, Part | None]]
 
 @dataclass
 class Groups:
-    """The atoms of each axis of a call, and what of them is a guess, by what it is of.
+    """The atoms of a call by their owners.
 
-    follows: whether sequences were followed to the axis of the texts, in the inputs.
+    sequences: texts and their parts, which a recording has as sequences of their own.
+    inferred: what is a guess, in words, under "heads" or "texts".
+    batch: the texts of the pass.
+    follows: whether all sequences were followed to the axis of the texts in the inputs.
     """
 
     sequences: list[Atom]
@@ -35,15 +43,17 @@ class Groups:
 
     @property
     def all(self) -> list[list[Atom]]:
-        """In the order of a map."""
+        """The four groups in the order of a map: (sequences, heads, queries, keys)."""
         return [self.sequences, self.heads, self.queries, self.keys]
 
 
 class Sides(NamedTuple):
-    """Atoms of a call before they have owners.
+    """Atoms of a call by the side of the product that has them, before they have owners.
 
-    shared: of both sides; asking: of the queries alone; answering: of the keys alone, in which
-    softmax did not run; keys: in which it did.
+    shared: atoms that both sides have.
+    asking: atoms that only the side of the queries has.
+    answering: atoms that only the side of the keys has, over which the softmax did not go.
+    keys: atoms over which it did.
     """
 
     shared: list[Atom]
@@ -53,33 +63,33 @@ class Sides(NamedTuple):
 
 
 def owned(sides: Sides, order: Order, origins: Origins, batch: Batch, last: list[Atom]) -> Groups:
-    """Give each atom its owner.
+    """Give each atom of a call its owner.
 
     Args:
         sides: the atoms.
-        order: of the call.
-        origins: what they were before the product.
-        batch: the texts.
-        last: the atoms of the axis beside the keys, as the softmax had them: queries, if anything.
+        order: of the call; it knows which atoms are features.
+        origins: the parts that the axes of the scores were made from.
+        batch: the texts of the pass.
+        last: the atoms of the axis of the scores next to the keys; if in doubt, they are queries.
     """
     sides = _with_queries(sides, order, origins, batch)
     beside = [*sides.shared, *sides.answering]
     flags = {atom: order.flag(atom) for atom in (*beside, *sides.asking)}
     heads = [atom for atom in beside if flags[atom] is True]
-    if heads:  # of the last product: what was not put together after it stood beside it
+    if heads:  # features were seen: what was not put together since then stood beside them
         flags = {
             atom: flag if _is_doubtful(atom, origins) else bool(flag)
             for atom, flag in flags.items()
         }
     queries, packed, is_guess = _asking(sides, order, flags, last)
     positions = _axes_of(queries, origins)
-    for atom in beside:  # windows are parts of the axis that queries are a part of
+    for atom in beside:  # windows come from the same axis of tokens as the queries inside them
         if flags[atom] is None and positions & _axes_of([atom], origins):
             flags[atom] = False
     sequences = [atom for atom in beside if flags[atom] is False]
     unknown = [atom for atom in beside if flags[atom] is None]
     inferred = {}
-    are_clear = len(sides.asking) == 1 and bool(heads)  # without it there would be no queries
+    are_clear = len(sides.asking) == 1 and bool(heads)  # the only atom that asks is the queries
     asking = [atom for atom in sides.asking if is_guess or (flags[atom] is None and not are_clear)]
     doubtful = [*unknown, *asking]
     if doubtful:
@@ -101,11 +111,12 @@ def owned(sides: Sides, order: Order, origins: Origins, batch: Batch, last: list
 
 
 def _is_doubtful(atom: Atom, origins: Origins) -> bool:
+    """Whether an atom is of an axis that may be heads, as a product or `stack` makes it."""
     return any(axis.is_doubtful for axis in _axes_of([atom], origins))
 
 
 def _with_queries(sides: Sides, order: Order, origins: Origins, batch: Batch) -> Sides:
-    """Of one text, an axis along which keys are only repeated is of queries, if nothing else is."""
+    """The sides, where no atom asks: in one text, an axis that repeats the keys is of queries."""
     if sides.asking or batch.texts != 1:
         return sides
     repeated = [
@@ -119,22 +130,22 @@ def _with_queries(sides: Sides, order: Order, origins: Origins, batch: Batch) ->
 
 
 def _axes_of(atoms: list[Atom], origins: Origins) -> set[Axis]:
-    """Which axes atoms are parts of, where that was followed."""
+    """The axes that atoms are parts of, as far as they were followed."""
     return {part.axis for atom in atoms for part in origins.get(atom.axis, ()) if part is not None}
 
 
 def is_of_texts(atom: Atom, origins: Origins, batch: Batch) -> bool:
-    """Whether an axis was followed to that of the texts, in the inputs."""
+    """Whether an atom was followed to the axis of the texts in the inputs."""
     return batch.place is not None and _place(atom, origins) == batch.place
 
 
 def beside_told(sequences: int, batch: Batch, is_known: bool) -> dict[str, str]:
-    """What is a guess of sequences that a door has told, beside the texts of the pass.
+    """What is a guess where a door knows which axis the sequences are: which text each is of.
 
     Args:
         sequences: how many there are.
-        batch: the texts.
-        is_known: whether as many sequences as texts are the texts, in their order.
+        batch: the texts of the pass.
+        is_known: whether it is known that equally many sequences and texts have the same order.
     """
     is_sure = sequences == batch.texts == 1 or (sequences == batch.texts and is_known)
     is_part = batch.texts == 1 and batch.is_sure
@@ -144,10 +155,10 @@ def beside_told(sequences: int, batch: Batch, is_known: bool) -> dict[str, str]:
 def _asking(
     sides: Sides, order: Order, flags: dict[Atom, bool | None], last: list[Atom]
 ) -> tuple[list[Atom], list[Atom], bool]:
-    """Queries, heads that stand among them, and whether that is a guess."""
+    """The atoms that ask: those of queries, those of heads, and whether that is a guess."""
     asking = sides.asking
     features = [atom for atom in asking if flags[atom] is True]
-    if asking and len(features) == len(asking):  # channels, where keys are features, too
+    if asking and len(features) == len(asking):  # channels attend, if keys are features too
         are_channels = all(order.flag(atom) is True for atom in sides.keys)
         return (asking, [], False) if are_channels else ([], asking, True)
     rows = [atom for atom in asking if flags[atom] is False]
@@ -164,7 +175,7 @@ def _asking(
 def _guessed(
     unknown: list[Atom], sequences: list[Atom], origins: Origins, batch: Batch
 ) -> tuple[list[Atom], list[Atom]]:
-    """Of atoms of which nothing is known those of texts, by their sizes, and those of heads."""
+    """Atoms of which nothing is known, by their sizes: those of texts, and those of heads."""
     beside = [atom for atom in unknown if any(a.stood_beside for a in _axes_of([atom], origins))]
     if beside:
         more, left = _guessed(
@@ -189,7 +200,7 @@ def _guessed(
 
 
 def _by_number(heads: list[Atom], origins: Origins) -> list[Atom]:
-    """As the features of one projection count them."""
+    """The atoms of heads in the order in which the features of their projection count them."""
     sources = [next((part for part in origins.get(atom.axis, ()) if part), None) for atom in heads]
     known = [part for part in sources if part is not None]
     if len(known) < len(heads) or len({part.axis for part in known}) > 1:
@@ -199,7 +210,7 @@ def _by_number(heads: list[Atom], origins: Origins) -> list[Atom]:
 
 
 def _texts_first(sequences: list[Atom], origins: Origins, batch: Batch) -> tuple[list[Atom], bool]:
-    """The axis of the texts before those of their parts; and whether that is settled."""
+    """The sequences with the axis of the texts first, and whether it is certain which that is."""
     if batch.texts is None:
         return sequences, False
     texts = [atom for atom in sequences if _place(atom, origins) == batch.place is not None]
@@ -210,7 +221,7 @@ def _texts_first(sequences: list[Atom], origins: Origins, batch: Batch) -> tuple
 
 
 def _place(atom: Atom, origins: Origins) -> tuple[int, int] | None:
-    """Of which input it is an axis, and of which place there."""
+    """The number of the input that an atom was followed to, and its dimension there, or None."""
     for part in origins.get(atom.axis, ()):
         if part is not None and part.axis.given is not None:
             return part.axis.given
@@ -218,6 +229,7 @@ def _place(atom: Atom, origins: Origins) -> tuple[int, int] | None:
 
 
 def _how(total: int, batch: Batch) -> str:
+    """In words, what is not known of which sequence is of which text."""
     if total == 1:
         texts = batch.texts or "unknown"
         return f"of which text the one sequence is: the number of texts is {texts}"

@@ -1,31 +1,43 @@
-"""What tells whose the axes of a call are: the user's own word, or what was followed."""
+"""Decides whose the axes of a call are: by what the user told, else by what was followed.
+
+The atoms of a call's axes come in by their sides (`Sides`); they go out in `Groups`, as sequences,
+heads, queries and keys. What the user told is in `told_axes.py`, what was followed in `owners.py`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
 
 from heedful.recorder.following.alignment import Atom, Order
 from heedful.recorder.following.strides import Parts
 from heedful.recorder.observed import Batch
-from heedful.recorder.sequences.owners import Groups, Sides, is_of_texts, owned
+from heedful.recorder.sequences.owners import Groups, Origins, Sides, is_of_texts, owned
 from heedful.recorder.sequences.told_axes import TokenAxes, grouped
 
 
 @dataclass
 class Owning:
-    """What tells whose the axes of a call are: the texts of the pass, and the user's own word.
+    """Decides whose the axes of a call are.
 
-    texts: of the pass, by the places of the queries in the inputs.
-    told: what is told of scores of so many axes.
+    texts: gives the number of texts, from where in the inputs the queries of the call come.
+    told: gives what the user or the module tells of scores of so many axes, None if nothing.
     """
 
     texts: Callable[[list[tuple[int, int]]], Batch]
     told: Callable[[int], TokenAxes | None]
 
-    def groups(self, sides_of: Any, order: Order, origins: dict, axes: list[Parts]) -> Groups:
-        """The owners of all atoms of a call, whose softmax had these axes."""
+    def groups(
+        self, sides_of: Callable[[], Sides], order: Order, origins: Origins, axes: list[Parts]
+    ) -> Groups:
+        """The atoms of a call by their owners.
+
+        Args:
+            sides_of: gives the atoms by their sides; asked again where an axis was split since.
+            order: of the call.
+            origins: the parts that the axes of the scores were made from.
+            axes: the axes of the scores, as their softmax had them.
+        """
         sides = sides_of()
         batch = self.texts(
             [
@@ -47,19 +59,19 @@ class Owning:
 
 
 def _doubt(groups: Groups, told: TokenAxes, batch: Batch) -> None:
-    """Where the inputs have another number of texts than was told, say so."""
+    """Note as inferred a number of texts that was told, where the inputs have another one."""
     if not batch.is_sure or batch.texts is None:
         return
     letters = {letter for axis in told.axes for letter in axis}
     texts = told.sizes.get("b", 1)
-    # of an axis that it shares, the inputs told the size
+    # where b shares its axis with others, the inputs told its size
     is_other = ["b"] in told.axes and texts not in (1, batch.texts)
     if is_other or ("b" not in letters and batch.texts != 1):
         groups.inferred["texts"] = f"{texts} texts, as told; the inputs have {batch.texts}"
 
 
 def _last(sides: Sides, order: Order, axes: list[Parts]) -> list[Atom]:
-    """The atoms of the axis beside that of the keys."""
+    """The atoms of the axis of the scores next to the keys: the queries, most often."""
     places = [
         place
         for place, parts in enumerate(axes)
@@ -72,7 +84,10 @@ def _last(sides: Sides, order: Order, axes: list[Parts]) -> list[Atom]:
 
 
 def _split_unknown(sides: Sides, order: Order, batch: Batch) -> bool:
-    """Take the one axis of which nothing is known apart, into texts and what each of them has."""
+    """Split the one axis of which nothing is known by the number of texts; whether that was done.
+
+    An axis of 12 with 3 texts becomes 3 texts × 4.
+    """
     unknown = [atom for atom in sides.shared if order.flag(atom) is None]
     texts = batch.texts or 1
     if len(unknown) != 1 or texts == 1 or unknown[0].size % texts or unknown[0].size == texts:

@@ -1,4 +1,4 @@
-"""Padding before a text that only the mask of queries and keys tells, from pass to pass.
+"""Finds padding before a text, from pass to pass, where only the mask of queries and keys tells it.
 
 A model of transformers that generates with a static cache is given such a mask, and none of tokens
 any more. A key that nobody sees, not even the query that stands at it, is padding: windows, blocks
@@ -21,13 +21,13 @@ from heedful.ops.masks import Dense, Mask
 from heedful.ops.score_tables import ALL
 from heedful.recorder.observed import Observed, Real
 
-ENTRIES = 1 << 22  # of a mask that are looked at at once
+ENTRIES = 1 << 22  # how many entries of a mask are looked at in one go
 
 
 class Before(NamedTuple):
-    """What the passes of a module so far have told.
+    """What the passes of a module have told so far.
 
-    done: tokens so far, padding among them.
+    done: the number of tokens so far, with padding.
     padding: how many of them are padding before each text, (B,).
     pass_index: the number of the last pass.
     """
@@ -38,7 +38,7 @@ class Before(NamedTuple):
 
 
 class _Visible(NamedTuple):
-    """Of each sequence, the keys that some query sees (B, M), and the queries that see any (B, N).
+    """Which keys of each sequence some query sees, (B, M), and which queries see any, (B, N).
 
     alike: whether all queries of a sequence see the same keys.
     """
@@ -51,12 +51,12 @@ class _Visible(NamedTuple):
 def so_far(
     seen: Observed, real: Real, before: Before | None, pass_index: int
 ) -> tuple[Real, Before | None]:
-    """What of a call is no padding, where nobody told it, and what the next pass is to know.
+    """Which tokens of a call are no padding, where nobody told it, and what the next pass needs.
 
     Args:
         seen: the call, whose mask has been split from its bias.
-        real: what was told, which holds.
-        before: what came of the last pass of the same module; None where that had no padding.
+        real: what was told; where it tells of the keys, it holds.
+        before: what the last pass of the same module gave back; None where it had no padding.
         pass_index: the number of the pass.
     """
     if real.keys is not None or seen.mask is None or 0 in seen.shape:
@@ -73,7 +73,7 @@ def so_far(
 
 def _of_cross(visible: _Visible, real: Real) -> Real:
     N, M = visible.queries.shape[1], visible.keys.shape[1]
-    if N == 1 or not visible.alike:  # a window may have moved on
+    if N == 1 or not visible.alike:  # keys that are not seen may lie behind a window
         return real
     return Real(torch.arange(M) >= _first(visible.keys)[:, None])
 
@@ -83,13 +83,13 @@ def _of_self(
 ) -> tuple[Real, Before | None]:
     (B, N), M = visible.queries.shape, visible.keys.shape[1]
     end = 1 + int(visible.keys.any(dim=0).nonzero().max())
-    if end <= N < M or N == M:  # a text begins, in a cache with room for more
+    if end <= N < M or N == M:  # a text begins; with N < M, in a cache that has room for more
         before = Before(0, torch.zeros(B, dtype=torch.long), pass_index - 1)
     if before is None or len(before.padding) != B:
         return real, None
     done = before.done + N * (pass_index - before.pass_index)
-    start, gone = done - N, max(0, done - M)  # `gone`: from a cache that forgets
-    if start and end != done - gone:  # of another text
+    start, gone = done - N, max(0, done - M)  # `gone`: tokens that the cache has forgotten
+    if start and end != done - gone:  # the pass is of another text
         return real, None
     hidden = torch.minimum(gone + _first(visible.keys), start + _first(visible.queries))
     told = hidden.where(before.padding == start, hidden.minimum(before.padding))
@@ -97,7 +97,7 @@ def _of_self(
         return real, None
     keys, queries = torch.arange(gone, gone + M), torch.arange(start, done)
     is_real = told[:, None] <= keys
-    is_real[:, done - gone :] = False  # still empty
+    is_real[:, done - gone :] = False  # places of the cache that are still empty
     return Real(is_real, told[:, None] <= queries), Before(done, told, pass_index)
 
 
@@ -121,5 +121,5 @@ def _visible(seen: Observed, keys: slice = ALL) -> _Visible:
 
 
 def _first(table: Tensor) -> Tensor:
-    """Of each row the place of the first True, its length where there is none: (B,)."""
+    """The index of the first True of each row, (B,); the row's length where there is none."""
     return torch.where(table.any(dim=1), table.int().argmax(dim=1), table.shape[1])

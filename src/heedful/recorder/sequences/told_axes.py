@@ -1,7 +1,8 @@
-"""What a user tells of the axes of a module's queries, in the notation of einops.
+"""Reads what a user tells of the axes of a module's queries, in the notation of einops.
 
 `record(model, axes={"encoder.*.attn": "(h b) n d"})`: b texts, h heads, g groups of heads that
-share a key, n queries, d the width; any other letter is a part of a text, such as a window.
+share a key, n queries, d the width (in the scores: the keys); any other letter is a part of a text,
+such as a window.
 Source: Rogozhnikov 2022, *Einops* (ICLR).
 """
 
@@ -22,12 +23,12 @@ from heedful.recorder.sequences.owners import Groups, Sides
 
 
 class TokenAxes(NamedTuple):
-    """Of one module.
+    """What is told of the axes of one module's queries.
 
-    pattern: as it was given.
-    axes: the letters of each axis of its queries, outer ones first.
+    pattern: the notation as it was given, "(b h) n d".
+    axes: the letters of each axis, outer ones first.
     texts: how many texts the pass has.
-    sizes: of each letter, once a call has shown them.
+    sizes: the size of each letter, once a call has shown it.
     """
 
     pattern: str
@@ -37,7 +38,7 @@ class TokenAxes(NamedTuple):
 
 
 def parsed(axes: Any) -> dict[str, TokenAxes]:
-    """Patterns of names to what is told of modules that fit.
+    """What is told, by the pattern of the modules' names.
 
     Raises:
         ArgumentError: anything but such a mapping, or a notation without n and d.
@@ -56,10 +57,10 @@ def parsed(axes: Any) -> dict[str, TokenAxes]:
 
 
 def check_names(axes: Mapping[str, TokenAxes], model: nn.Module) -> None:
-    """Refuse a pattern that no module's name fits.
+    """Refuse a pattern that fits no module's name.
 
     Raises:
-        ArgumentError: with the names that are near.
+        ArgumentError: with the names that are nearest to it.
     """
     plain = [name.removeprefix("_orig_mod.") for name, _ in model.named_modules() if name]
     names = [*plain, type(getattr(model, "_orig_mod", model)).__name__]
@@ -96,7 +97,7 @@ def _parsed(pattern: str) -> TokenAxes:
 
 
 def axes_told_for(axes: Mapping[str, TokenAxes], name: str, texts: int | None) -> TokenAxes | None:
-    """What is told of a module, by the first pattern that its name fits."""
+    """What is told of a module of this name, by the first pattern that fits it."""
     for pattern, told in axes.items():
         if fnmatchcase(name, pattern):
             return told._replace(texts=texts, sizes={})
@@ -104,16 +105,16 @@ def axes_told_for(axes: Mapping[str, TokenAxes], name: str, texts: int | None) -
 
 
 def grouped(told: TokenAxes, sides: Sides, order: Order, axes: list[Parts]) -> Groups:
-    """The owners that were told.
+    """The atoms of a call by the owners that were told.
 
     Args:
-        told: of the queries, whose width is where the scores have the keys.
+        told: what is told of the queries; the scores have the keys where these have the width.
         sides: the atoms.
-        order: of the call; it learns where axes are to be taken apart.
-        axes: of the scores, as their softmax had them.
+        order: of the call; axes that were told to be several are split in it.
+        axes: the axes of the scores, as their softmax had them.
 
     Raises:
-        ArgumentError: another number of axes, or sizes that do not fit.
+        ArgumentError: the scores have another number of axes, or sizes that do not fit.
     """
     if len(told.axes) != len(axes):
         raise ArgumentError(
@@ -147,7 +148,7 @@ def grouped(told: TokenAxes, sides: Sides, order: Order, axes: list[Parts]) -> G
 
 
 def _sizes(told: TokenAxes, letters: list[str], size: int) -> dict[str, int]:
-    """Of each letter of an axis; one of them may follow from the others."""
+    """The size of each letter of an axis; one that is not known follows from the others."""
     if len(letters) == 1:
         return {letters[0]: size}
     known = {"b": told.texts} if "b" in letters and told.texts else {}
@@ -163,6 +164,7 @@ def _sizes(told: TokenAxes, letters: list[str], size: int) -> dict[str, int]:
 
 
 def _borders(told: TokenAxes, letters: list[str], size: int) -> list[int]:
+    """The steps at which an axis of several letters is split: 4 for (b h) of 3 × 4."""
     sizes = _sizes(told, letters, size)
     borders, inner = [], 1
     for letter in reversed(letters[1:]):
@@ -172,7 +174,7 @@ def _borders(told: TokenAxes, letters: list[str], size: int) -> list[int]:
 
 
 def _split(order: Order, parts: Parts, inner: int) -> None:
-    """Take the part apart in which a border lies."""
+    """Split the part of an axis in which the step `inner` lies."""
     done = 1
     for part in reversed(parts):
         if done < inner < done * part.size:

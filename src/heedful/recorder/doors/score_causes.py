@@ -1,0 +1,143 @@
+"""Expresses what was done to scores in the words of `Causes`: scale, softcap, mask and bias.
+
+In come the changes of `Scores`, in their order; out comes a `ScoreCauses`, or None where some
+change has no place in `Causes`. For `50 * tanh(q @ k.mT / 50) + bias` it has a scale of 1, a
+softcap of 50 and the bias.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from heedful.recorder.following.alignment import Order, aligned
+from heedful.recorder.following.scores import FAINT, Change, Scores
+from heedful.recorder.sequences.owners import Groups
+
+
+@dataclass
+class ScoreCauses:
+    """What was done to scores, as `Causes` has it.
+
+    factor: multiplies the queries, where each query or head has a scale of its own.
+    source: the model's own tensor, where mask or bias were made of one alone.
+    is_finite: whether keys were hidden by a finite number, or may have been, as by a bias.
+    """
+
+    scale: float = 1.0
+    factor: Tensor | None = None
+    softcap: float | None = None
+    mask: Any = None
+    bias: Tensor | None = None
+    source: Tensor | None = None
+    is_finite: bool = False
+
+
+def causes_of(scores: Scores, order: Order, groups: Groups) -> ScoreCauses | None:
+    """What was done to scores; None where some of it has no place in `Causes`."""
+    found = _Found(ScoreCauses())
+    sink = scores.sink
+    for number, change in enumerate(scores.changes):
+        value = _value(change, order, groups)
+        is_after_sink = sink is not None and number >= sink.after
+        is_of_rows = not isinstance(value, Tensor) or value.shape[-1] == 1
+        if is_after_sink and not (change.kind == "add" and is_of_rows):
+            return None
+        if change.kind == "add" and is_of_rows and (is_after_sink or sink is None):
+            continue  # the same for all keys, which a softmax does not see
+        if not found.take(change.kind, value):
+            return None
+    if not found.finish():
+        return None
+    tables = [one for one in scores.changes if one.kind in ("add", "hide", "fill", "keep")]
+    if len(tables) == 1 and not found.has_scaled_bias:
+        found.causes.source = tables[0].source
+    return found.causes
+
+
+def _value(change: Change, order: Order, groups: Groups) -> Any:
+    """The value of a change: a number, or a table that broadcasts to (S, H, N, M)."""
+    value = change.value
+    if not isinstance(value, Tensor):
+        return value
+    if not value.ndim:
+        return bool(value) if value.dtype == torch.bool else float(value)
+    return aligned(value, change.axes, order, groups.all)[..., 0]
+
+
+class _Found:
+    """Takes one change of scores after the other."""
+
+    def __init__(self, causes: ScoreCauses) -> None:
+        self.causes = causes
+        self.has_scaled_bias = False  # then the bias is no table of the model's own any more
+        self._zeroed: Tensor | None = None  # where a mask of 0 and 1 has multiplied by 0
+
+    def take(self, kind: str, value: Any) -> bool:
+        """Take a change; False where `Causes` has no place for it."""
+        if kind == "scale":
+            return self._scale(value)
+        if kind == "softcap":
+            return self._cap()
+        causes = self.causes
+        if kind == "add":
+            value = value if isinstance(value, Tensor) else torch.full((1, 1, 1, 1), float(value))
+            causes.bias = value if causes.bias is None else causes.bias + value
+        elif kind in ("hide", "fill"):
+            causes.is_finite = causes.is_finite or kind == "fill"
+            causes.mask = ~value if causes.mask is None else causes.mask & ~value
+        elif kind == "keep":
+            self._zeroed = value == 0 if self._zeroed is None else self._zeroed | (value == 0)
+        return True
+
+    def _scale(self, value: Any) -> bool:
+        causes = self.causes
+        if causes.bias is not None:
+            causes.bias, self.has_scaled_bias = causes.bias * value, True
+        if not isinstance(value, Tensor):
+            if causes.softcap and causes.bias is None:
+                causes.softcap *= value
+            else:
+                causes.scale *= value
+        elif value.shape[-1] == 1 and causes.softcap is None:
+            causes.factor = value if causes.factor is None else causes.factor * value
+        else:
+            return False
+        return True
+
+    def _cap(self) -> bool:
+        causes = self.causes
+        if causes.bias is not None or causes.mask is not None or causes.softcap is not None:
+            return False
+        causes.softcap = 1.0
+        return True
+
+    def finish(self) -> bool:
+        """Complete the causes after the last change; False where `Causes` has no place for them."""
+        causes, zeroed = self.causes, self._zeroed
+        if zeroed is not None:  # a mask that multiplies hides only what a bias takes away as well
+            bias = causes.bias
+            if bias is None or not bool((bias.expand(zeroed.shape)[zeroed] <= FAINT).all()):
+                return False
+            causes.mask = ~zeroed if causes.mask is None else causes.mask & ~zeroed
+            causes.bias = bias.masked_fill(zeroed, 0.0)
+        if causes.mask is None:
+            causes.mask, causes.bias = causes.bias, None
+            causes.is_finite = causes.mask is not None
+        causes.scale *= causes.softcap or 1.0
+        return True
+
+
+def sinks_of(scores: Scores, order: Order, groups: Groups) -> Tensor | None:
+    """The learned sinks of scores: (H,), or (S, H, N) where each query has its own."""
+    if scores.sink is None:
+        return None
+    column = aligned(scores.sink.value, scores.sink.axes, order, groups.all)[..., 0, 0]
+    S, H, N = (math.prod(atom.size for atom in group) for group in groups.all[:3])
+    if column.shape[0] == 1 and column.shape[2] == 1:
+        return column[0, :, 0].expand(H)
+    return column.expand(S, H, N)
