@@ -117,9 +117,10 @@ def record(
 
 @contextmanager
 def _uncompiled() -> Iterator[None]:
-    """What torch has compiled runs as it was written: doors see it, and nothing compiles anew.
+    """Run compiled models uncompiled, so that doors see them and nothing is compiled anew.
 
-    That it has hooks for all modules, and why that costs time, is not for the user to be told.
+    Torch's warning that global hooks make compiled modules slow is silenced: the user can do
+    nothing about it.
     """
     warnings.filterwarnings("ignore", message=r"Using `torch\.compile\(module\)` when there are")
     quiet = warnings.filters[0]
@@ -135,30 +136,31 @@ _eager = ProcessWide(_uncompiled)
 
 
 class _Recorder:
-    """Gives what the doors see its name, layer and pass, and keeps what is wanted."""
+    """Gives each call that the doors see its name, layer and pass, and keeps those wanted."""
 
     def __init__(self, recording: Recording, running: Running, options: Options) -> None:
         self.recording, self.running, self.options = recording, running, options
-        self.names: dict[str, int | None] = {}  # of what told a call, with its layer
+        self.names: dict[str, int | None] = {}  # the modules that told a call, with their layers
         self.claimed = False
         self._outermost: Frame | None = None
         self._inputs = Inputs(running.model)
         self._calls = 0
         self._softmaxes: list[tuple[str, list[tuple]]] = []
         self._chained: dict[object, str] = {}
-        self._lengths: dict[str, tuple[int, int]] = {}  # keys, and pass, of a module's last call
-        self._before: dict[str, Before | None] = {}  # and what it told of padding
+        # of each module's last call: its number of keys with its pass, and what it told of padding
+        self._lengths: dict[str, tuple[int, int]] = {}
+        self._before: dict[str, Before | None] = {}
         self._forget()
 
     def _forget(self) -> None:
-        """What layers of one pass share is held while it runs, and no longer."""
+        """Forget what the layers of the last pass shared: it is held while that runs, no longer."""
         self._pass = self.running.pass_index
         self._masks = Masks()
         self._known: list[tuple] = []
         self._copied: list[tuple] = []
 
     def passing(self) -> torch_operations.Pass:
-        """What the door to torch's operations has to know of the pass that runs."""
+        """What the door to torch's operations asks about the pass that runs, and tells."""
         return torch_operations.Pass(
             lambda: not is_computing() and self.running.runs and not self._is_elsewhere,
             lambda: self.running.name,
@@ -171,7 +173,7 @@ class _Recorder:
 
     @property
     def inputs(self) -> Inputs:
-        """Those of the pass that runs."""
+        """The inputs of the pass that runs."""
         frame = self.running.outermost
         if frame is not self._outermost:
             self._outermost = frame
@@ -184,11 +186,11 @@ class _Recorder:
 
     @property
     def _is_elsewhere(self) -> bool:
-        """Whether another door sees what runs."""
+        """Whether another door already sees the call that runs."""
         return self.claimed or sdpa.is_running()
 
     def owning(self) -> Owning:
-        """What tells whose the axes are of the call that runs."""
+        """What decides whose the axes of the running call are."""
         inputs, name, frame = self.inputs, self.running.name, self.running.innermost
         told = axes_told_for(self.options.axes, name, inputs.batch().texts)
         if told is None and multihead_attention.is_one(frame.module):
@@ -196,12 +198,12 @@ class _Recorder:
         return Owning(inputs.batch, lambda axes: told)
 
     def miss(self, reason: str) -> None:
-        """What runs had something like attention in it, and no map."""
+        """Note that the running module has something like attention, but no map."""
         if self.is_wanted():
             self.recording.miss(self.running.name, TypeError(reason))
 
     def _begun(self, weights: Weights) -> None:
-        """A softmax of queries and keys, whose weights meet values later."""
+        """Note a softmax of queries and keys, whose weights are yet to meet values."""
         product = weights.scores.product
         if product is not None:
             self._chained.pop(product.token, None)
@@ -209,12 +211,12 @@ class _Recorder:
             self._softmaxes.append((self.running.name, weights.met))
 
     def _chained_here(self, product: Product) -> None:
-        """A product of a product, which is attention if a softmax follows, and has no map else."""
+        """Note scores that meet a third tensor: they have no map, unless a softmax follows yet."""
         if self.is_wanted():
             self._chained[product.token] = self.running.name
 
     def end(self, model: nn.Module) -> None:
-        """Say what ran and was not recorded."""
+        """Note which modules ran and were not recorded."""
         for name, met in self._softmaxes:
             if not met:
                 self.recording.miss(name, LookupError("weights of a softmax that met no values"))
@@ -227,14 +229,14 @@ class _Recorder:
             self.recording.miss(type(model).__name__, LookupError(NOTHING))
 
     def is_wanted(self) -> bool:
-        """Whether what runs now is to be recorded, and no other door sees it already."""
+        """Whether a call that runs now is to be recorded, and no other door sees it already."""
         wanted = self.running.here and self.running.pass_index % self.options.every == 0
         return wanted and not self._is_elsewhere
 
     @contextmanager
     def claim(self) -> Iterator[bool]:
-        """What runs inside is one call, which one door sees; whether it is wanted."""
-        if not self.running.here:  # another thread's, whose claim would hide calls of this one
+        """Keep other doors from what runs inside, which is one call; gives whether it is wanted."""
+        if not self.running.here:  # the claim of another thread would hide calls of this one
             yield False
             return
         wanted = self.is_wanted()
@@ -246,10 +248,10 @@ class _Recorder:
 
     @torch.no_grad()
     def see(self, build: Callable[..., Observed], *told: Any, **named: Any) -> None:
-        """Keep a call; `build` makes it of what a door tells.
+        """Keep the call that `build` makes of what a door tells.
 
-        What the recorder does not understand must not end the forward pass of somebody else: such
-        a call is missing in the recording, which says so.
+        A call that the recorder does not understand must not end the model's own forward pass: it
+        is missing in the recording, which says so.
         """
         if not self.is_wanted():
             return
@@ -259,7 +261,7 @@ class _Recorder:
             self.recording.add(capture)
 
     def _seen(self, name: str, build: Callable[..., Observed], *told: Any, **named: Any) -> Any:
-        """The call as it is kept; None where it is not wanted, or not understood."""
+        """The call in the form that is kept; None where it is not wanted, or not understood."""
         if self.running.pass_index != self._pass:
             self._forget()
         try:
@@ -280,6 +282,7 @@ class _Recorder:
             return None
 
     def _split(self, seen: Observed, name: str) -> Observed:
+        """The call with its mask split from its bias, and with what its module knows of it."""
         if seen.query.is_nested:
             raise TypeError("nested tensors, whose sequences have no common shape")
         if torch._C._functorch.maybe_get_level(seen.query) > 0:
@@ -288,7 +291,7 @@ class _Recorder:
         if multihead_attention.is_one(frame.module):
             seen = multihead_attention.named(seen, frame)
         if self.running.is_known and seen.door == heedful_attention.DOOR:
-            seen.inferred = {}  # our own layers have texts first
+            seen.inferred = {}  # our own layers have the texts first, which is no guess
         if seen.batch is None or seen.door == multihead_attention.DOOR:
             seen.batch = seen.batch or self.inputs.batch()
             is_known = self.running.is_known or seen.follows
@@ -318,14 +321,14 @@ class _Recorder:
         )
 
     def _reads(self, seen: Observed) -> bool:
-        """Whether the keys are the tokens that the model was given, as models that we know have it.
+        """Whether the keys are the tokens that the model was given.
 
-        That sizes are equal proves nothing.
+        That is known of our own models and transformers' only: equal sizes alone prove nothing.
         """
         return self.running.is_known and self.running.reads_text and not seen.cross
 
     def _kind(self, seen: Observed, name: str, layouts: list[Layout]) -> str:
-        """As the call says; keys that have grown by the queries since the last call are a cache."""
+        """The kind of a call; keys that grew by its queries since the last call are a cache's."""
         N = seen.shape[2]
         M = max((len(one.keys) for one in layouts), default=0)  # a cache may have room for more
         pass_index, kind = self.running.pass_index, kind_of(seen, name, layouts)
@@ -341,10 +344,10 @@ class _Recorder:
             raise ArgumentError(f"head {wrong[0]} of {name}", expected=f"heads from 0 to {H - 1}")
 
     def _layouts(self, seen: Observed, name: str) -> list[Layout]:
-        """Those of the call; looked for once where the layers of a pass share a mask."""
+        """The layouts of a call, worked out once for layers of a pass that share a mask."""
         running, before = self.running, self._before.get(name)
         real = self.inputs.real(seen, running.writes)
-        # `is`, and not ==, for these are tensors
+        # compared with `is`, since == of tensors compares their entries
         same = (seen.mask, seen.bias, real.keys, real.queries)
         size = (*seen.shape, seen.cross)
         found = (
@@ -361,7 +364,7 @@ class _Recorder:
         return layouts
 
     def _own(self, bias: Tensor | None, source: Any) -> Tensor | None:
-        """A copy that nothing can change later; one for all layers that share a bias."""
+        """A copy of a bias, which nothing can change later; layers that share a bias share it."""
         if bias is None:
             return None
         held = bias if source is None else source

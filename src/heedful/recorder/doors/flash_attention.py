@@ -1,9 +1,9 @@
-"""What a call of transformers' flash attention means, as a mask of ours.
+"""Translates the arguments of transformers' flash attention into a mask of ours.
 
 Its kernels take no mask of queries × keys. They are given a row of real tokens for each sequence,
 a window, or where texts packed one after another begin, and put the last query at the last key.
 In cross-attention transformers takes the rows of the queries from the mask of the keys: where these
-are padded its own output is wrong, and the certificate refuses it. So it does with a window over
+are padded its own output is wrong, and the certificate refuses it. It also refuses a window over
 padding amid a text, which the kernel leaves out before it counts.
 Source: transformers, `modeling_flash_attention_utils.py` (5.x); Dao 2023, arXiv:2307.08691.
 """
@@ -26,19 +26,19 @@ LENGTHS = ("cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k")  # 
 
 
 def is_meant(implementation: str) -> bool:
-    """Whether an implementation of transformers is one of flash attention's, or from the hub."""
+    """Whether a name of transformers' implementations is flash attention's, also of the hub."""
     return "flash" in implementation
 
 
 def mask_of(given: dict[str, Any], causal: bool) -> Mask | None:
-    """The mask that its kernels apply; None where every query sees every key.
+    """The mask that flash attention's kernels apply; None where every query sees every key.
 
     Args:
         given: the call's arguments by name, as transformers' interface has them.
-        causal: whether it looks back alone.
+        causal: whether queries see no later keys.
 
     Raises:
-        RunError: a cache in pages, or packed texts that are continued.
+        RunError: the call has a paged cache, or continues packed texts.
     """
     if given.get("cache") is not None:
         raise RunError(
@@ -69,7 +69,7 @@ def mask_of(given: dict[str, Any], causal: bool) -> Mask | None:
 
 
 def real_of(given: dict[str, Any], cross: bool | None) -> Real | None:
-    """What the call itself tells to be no padding; a model may derive it from another mask."""
+    """The real keys that the call itself was told; a model may derive them from another mask."""
     real, N, M = given.get("attention_mask"), given["query"].shape[2], given["key"].shape[2]
     if real is None or cross or not N == M == real.shape[-1]:
         return None
@@ -77,7 +77,7 @@ def real_of(given: dict[str, Any], cross: bool | None) -> Real | None:
 
 
 def _packed(given: dict[str, Any], sequences: int) -> Tensor | None:
-    """How long each of the texts is that stand one after another; None where it is one text."""
+    """The lengths of packed texts, which stand one after another; None where it is one text."""
     if all(given.get(name) is not None for name in LENGTHS):
         return given["cu_seq_lens_q"].diff().long()
     position = given.get("position_ids")

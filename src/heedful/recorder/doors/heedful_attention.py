@@ -1,4 +1,4 @@
-"""The first door: `heedful.attention` itself, for the project's own models and layers."""
+"""The first door: sees calls of `heedful.attention`, by the project's own models and layers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def watch(see: Tell) -> AbstractContextManager[None]:
 
 
 def translated(arguments: Arguments, context: Tensor) -> Observed:
-    """The arguments of a call as a door tells them, with four axes."""
+    """The call that the arguments of `heedful.attention` make, with four axes."""
     lead, shape = arguments.shape[:-2], arguments.shape
     query, key, value, output = (four_axes(tensor, lead) for tensor in (*arguments[:3], context))
     mask: Mask | Tensor | None = arguments.mask

@@ -1,4 +1,4 @@
-"""Which modules hold attention: where it is to be watched for, and what ran without telling any."""
+"""Judges which modules hold attention: where to watch for it, and which ran but told of none."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 from torch import nn
 
 NAMED = re.compile(r"att(entio)?n(?!.*(Output|Norm|Mask|Embed|Pool|Config|Bias|Dropout))", re.I)
-# Names of children or parameters that queries and keys are made with
+# Names of children or parameters that make queries and keys
 PROJECTIONS = (
     {"q_proj", "k_proj"}, {"query", "key"}, {"to_q", "to_k"}, {"to_q", "to_kv"}, {"wq", "wk"},
     {"w_q", "w_k"}, {"q", "k"}, {"q", "kv"}, {"q_lin", "k_lin"}, {"linear_q", "linear_k"},
@@ -19,7 +19,7 @@ PROJECTIONS = (
     {"to_qkv"}, {"c_attn"}, {"wqkv"}, {"qkv_proj"}, {"query_key_value"}, {"w_qs", "w_ks"},
 )  # fmt: skip
 INTERFACE = "ALL_ATTENTION_FUNCTIONS"
-# What attention that no interface sees is made of
+# Names that the code of attention uses where it does not go through transformers' interface
 MADE_OF = {
     "softmax", "log_softmax", "scaled_dot_product_attention", "MultiheadAttention", "logsumexp",
     "multi_head_attention_forward", "flex_attention", "softmin",
@@ -27,7 +27,7 @@ MADE_OF = {
 
 
 def is_to_be_watched(model: nn.Module) -> bool:
-    """Whether some of the model's attention may be seen by torch's operations alone."""
+    """Whether some of the model's attention may be seen through torch's operations only."""
     model = getattr(model, "_orig_mod", model)
     home = type(model).__module__.split(".")[0]
     if home == "heedful":
@@ -40,7 +40,7 @@ def is_to_be_watched(model: nn.Module) -> bool:
 
 @functools.cache
 def _attends_by_itself(kind: Any) -> bool:
-    """Whether the code of a class computes attention otherwise than through the interface."""
+    """Whether the code of a class computes attention without transformers' interface."""
     if kind.__module__.startswith("torch.nn.") and kind is not nn.MultiheadAttention:
         return False
     if kind is nn.MultiheadAttention or not kind.__module__.startswith(("transformers", "torch")):
@@ -54,6 +54,7 @@ def _attends_by_itself(kind: Any) -> bool:
 
 
 def _names(code: CodeType) -> Iterator[str]:
+    """The names that code uses, also in functions inside it."""
     yield from code.co_names
     for inner in code.co_consts:
         if isinstance(inner, CodeType):
@@ -63,19 +64,19 @@ def _names(code: CodeType) -> Iterator[str]:
 def silent(
     model: nn.Module, ran: Collection[str], told: Collection[str]
 ) -> Iterator[tuple[str, str]]:
-    """Modules that hold attention and ran, and told no call: their names, and why they were judged.
+    """Modules that hold attention and ran, but of which no call was told: each with the reason.
 
     Args:
-        model: that ran.
-        ran: names of the modules that did, also where another method than `forward` was called.
-        told: names of those that told something.
+        model: the model that ran.
+        ran: the names of the modules that ran, also by another method than `forward`.
+        told: the names of the modules of which a call or a miss was told.
     """
     model = getattr(model, "_orig_mod", model)
     ran = {name.replace("_orig_mod.", "") for name in ran}
     holders = {name: why for name, part in model.named_modules() if (why := _why(part))}
     for name, why in holders.items():
         if any(other != name and _is_in(other, name) for other in holders):
-            continue  # the innermost says it
+            continue  # the innermost holder is judged, not those around it
         did_run = any(_is_in(one, name) for one in ran)
         has_told = any(_is_in(one, name) or _is_in(name, one) for one in told)
         if did_run and not has_told:
@@ -87,10 +88,11 @@ def _is_in(name: str, outer: str) -> bool:
 
 
 def _why(part: Any) -> str:
+    """Why a module is taken to hold attention; "" where it is not."""
     kind = type(part).__name__
     if kind.startswith(("ModuleList", "Sequential", "ModuleDict")):
         return ""
-    members = (*part._modules.items(), *part._parameters.items())  # quicker than to ask by methods
+    members = (*part._modules.items(), *part._parameters.items())  # quicker than their methods
     own = {name.lower() for name, one in members if one is not None}
     if any(names <= own for names in PROJECTIONS):
         return f"a {kind} with projections to queries and keys"

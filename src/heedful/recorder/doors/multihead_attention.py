@@ -1,4 +1,4 @@
-"""What `nn.MultiheadAttention` tells of a call that runs in it: its axes and its padding."""
+"""Reads off a running `nn.MultiheadAttention` what it knows of its call: axes and padding."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ SIGNATURE = inspect.signature(nn.MultiheadAttention.forward)
 
 
 def is_one(module: nn.Module) -> bool:
-    """Whether a module is one, and runs torch's own code."""
+    """Whether a module is an `nn.MultiheadAttention` that runs torch's own code."""
     forward = getattr(type(module), "forward", None)
     return isinstance(module, nn.MultiheadAttention) and forward is nn.MultiheadAttention.forward
 
 
 def told(frame: Frame, axes: int) -> TokenAxes | None:
-    """What the module that runs knows of scores of so many axes: texts before heads."""
+    """The axes of the running module's queries, for scores of so many axes: texts before heads."""
     query = _given(frame)["query"]
     if axes not in (3, 4) or query.is_nested or query.ndim not in (2, 3):
         return None
@@ -38,7 +38,7 @@ def _given(frame: Frame) -> dict[str, Any]:
 
 
 def named(seen: Observed, frame: Frame) -> Observed:
-    """The same call, with what the module that runs knows of it."""
+    """The same call, with what the running module knows of it."""
     given = _given(frame)
     seen.inferred = {}
     seen.door = DOOR
@@ -53,7 +53,7 @@ def named(seen: Observed, frame: Frame) -> Observed:
 
 
 def _is_same(one: Tensor, other: Tensor) -> bool:
-    """Whether two are one tensor, or the same numbers, as where a norm was called twice."""
+    """Whether two tensors have the same numbers, as where a norm was called once for each."""
     if one is other:
         return True
     if one.is_nested or other.is_nested or one.shape != other.shape:

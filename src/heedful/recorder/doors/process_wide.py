@@ -1,6 +1,7 @@
-"""A context that several threads may be in at once: the first enters it, the last leaves it.
+"""Shares one context among threads: the first to come enters it, the last to go leaves it.
 
-What is patched for a whole process would else be put back in the wrong order, and stay.
+Two threads that patched the process each by itself might undo that in the wrong order, and then a
+patch would stay.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from contextlib import AbstractContextManager, contextmanager
 
 
 class ProcessWide:
-    """Enters what `make` makes while anybody is inside.
+    """Keeps the context that `make` makes entered while any thread is inside.
 
     >>> from contextlib import nullcontext
     >>> inside = ProcessWide(nullcontext)
@@ -28,7 +29,7 @@ class ProcessWide:
 
     @contextmanager
     def entered(self) -> Iterator[None]:
-        """Inside."""
+        """Enter the shared context, if no thread is in it yet, and be inside."""
         with self._lock:
             if self._context is None:
                 context = self.make()

@@ -215,7 +215,11 @@ def _is_repeated(groups: Tensor) -> bool:
 def _alone(
     meeting: Meeting, order: Order, keys: Parts, axes: list[Parts], owning: Owning
 ) -> Observed:
-    """The call with its weights alone, as they met their values."""
+    """The call with its weights alone, as they met their values.
+
+    Raises:
+        TypeError: the weights are no map of one softmax, or dropout has changed them.
+    """
     role = meeting.role
     if not keys:
         raise TypeError("one key alone, whose weight is 1")

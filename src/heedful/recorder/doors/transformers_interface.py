@@ -1,7 +1,7 @@
-"""The second door: the interface through which transformers' models call attention.
+"""The second door: sees calls through the interface by which transformers' models call attention.
 
 Whatever implementation a model uses (eager, sdpa, flex) is called as before; its query, key, mask
-and keywords are seen on the way. Registering an implementation of our own would be worse: without
+and keywords are seen on the way. To register an implementation of our own would be worse: without
 a mask function of its name, padding and causality would vanish in silence.
 """
 
@@ -20,19 +20,19 @@ from heedful.recorder.doors import flash_attention
 from heedful.recorder.doors.process_wide import ProcessWide
 from heedful.recorder.observed import Observed, Tell
 
-# A context in which what runs is one call, which one door sees; it says whether it is wanted
+# Gives a context for one call, in which no other door looks; it says whether the call is wanted
 Claim: TypeAlias = Callable[[], AbstractContextManager[bool]]
 
 
 def is_loaded() -> bool:
-    """Whether the process has models of transformers at all; only then is it touched."""
+    """Whether the process has imported models of transformers; if not, nothing is patched."""
     return "transformers.modeling_utils" in sys.modules
 
 
 @contextmanager
 def watch(see: Tell, claim: Claim) -> Iterator[None]:
-    """Tell of every call of attention by a model of transformers, where `claim()` says so."""
-    if _interface() is None:  # what runs is none of its models, or `check` would have refused it
+    """Tell of each call of attention that a model of transformers makes and `claim()` wants."""
+    if _interface() is None:  # the model is not transformers', or `check` would have refused it
         yield
         return
     listener = see, claim
@@ -44,7 +44,7 @@ def watch(see: Tell, claim: Claim) -> Iterator[None]:
             _listeners.remove(listener)
 
 
-_listeners: list[tuple[Tell, Claim]] = []  # of all threads; each says whether it is meant
+_listeners: list[tuple[Tell, Claim]] = []  # of all threads; each claim says whether it is meant
 
 
 @contextmanager
@@ -76,7 +76,7 @@ _patched = ProcessWide(_patch)
 
 
 def check(model: nn.Module) -> None:
-    """Raise for a model of a transformers that is too old to be seen.
+    """Refuse a model of a version of transformers that is too old to have the interface.
 
     Raises:
         HeedfulError: with the version that is needed.
@@ -92,7 +92,7 @@ def check(model: nn.Module) -> None:
 
 
 def _interface() -> Any:
-    """The class that all models of transformers ask for their attention; older ones have none."""
+    """The class that all models of transformers ask for their attention; None in older versions."""
     modeling = sys.modules["transformers.modeling_utils"]
     interface = getattr(modeling, "AttentionInterface", None)
     return interface if hasattr(interface, "get_interface") else None
@@ -101,7 +101,7 @@ def _interface() -> Any:
 def translated(
     implementation: str, module: nn.Module, tensors: tuple, keywords: dict, output: Tensor
 ) -> Observed:
-    """A call as all doors tell it."""
+    """The call that the arguments of transformers' interface make."""
     names = ("query", "key", "value", "attention_mask", "dropout", "scaling")
     given = dict(zip(names, tensors, strict=False)) | keywords
     query, scale = given["query"], given.get("scaling")
@@ -130,7 +130,7 @@ def translated(
 
 
 def _sinks(given: dict) -> Tensor | None:
-    """One for each head, or (Inkling 2) for each query of each."""
+    """The sinks of a call: one for each head, or (Inkling 2) one for each query of each head."""
     sinks = given.get("s_aux", given.get("sinks"))
     return sinks[..., 0] if sinks is not None and sinks.ndim == 4 else sinks
 

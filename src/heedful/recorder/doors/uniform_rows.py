@@ -1,7 +1,7 @@
-"""Rows from which a model hides all keys by a large number, and not by minus infinity.
+"""Handles rows from which a model hides all keys by a large number, and not by minus infinity.
 
-A softmax of such a row is of equal scores: it weighs all keys alike. With minus infinity a row has
-no weights.
+All scores of such a row are equal then, and its softmax weighs all keys alike. With minus infinity
+the row has no weights. So the row is given a query of zeros, and a mask that hides no key of it.
 """
 
 from __future__ import annotations
@@ -9,21 +9,21 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-SWALLOWS = -1e8  # added to a score of ordinary size, nothing is left of the score in float32
+SWALLOWS = -1e8  # a score of ordinary size is lost in float32 when this is added to it
 
 
 def filled(
     query: Tensor, allowed: Tensor, bias: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Where all scores of a row were replaced by one number.
+    """Queries, mask and bias with even rows, where hidden scores were replaced by one number.
 
     Args:
         query: (S, H, N, d).
-        allowed: (S or 1, H or 1, N or 1, M), True where a score was left.
-        bias: added to the scores.
+        allowed: (S or 1, H or 1, N or 1, M), True where a score was left as it was.
+        bias: what is added to the scores.
 
     Returns:
-        the same, with rows that see nothing made to see all keys alike.
+        query, allowed and bias, in which rows that see no key see all keys alike.
     """
     even = ~allowed.any(dim=-1, keepdim=True)
     if not bool(even.any()):
@@ -33,7 +33,7 @@ def filled(
 
 
 def added(query: Tensor, table: Tensor) -> tuple[Tensor, Tensor]:
-    """Where the same large number was added to all scores of a row; as `filled`.
+    """Queries and table with even rows, where the table adds a large number to all of a row.
 
     A number that is not so large leaves the scores as they were, but for rounding: it is a bias.
     """
@@ -44,4 +44,5 @@ def added(query: Tensor, table: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _without(query: Tensor, rows: Tensor) -> Tensor:
+    """The queries with zeros in these rows, so that all their scores are equal."""
     return torch.where(rows.expand(*query.shape[:3], 1), query.new_zeros(()), query)

@@ -1,4 +1,4 @@
-"""Attention that no map of queries × keys can show truthfully, refused by name."""
+"""Refuses, by the names of classes, attention that no map of queries × keys can show truthfully."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ LAYOUTS = {  # classes of modules, and how they attend
 
 
 def check(model: nn.Module) -> None:
-    """Raise where a part of the model has such a layout, or is seen by no door.
+    """Refuse a model with such attention, or one of a transformers too old for any door.
 
     Raises:
-        ArgumentError: with the name of the module and its layout.
-        HeedfulError: a model of an older transformers.
+        ArgumentError: with the name of the module, and how it attends.
+        HeedfulError: the model is of an older transformers.
     """
     transformers_interface.check(model)
     for name, module in model.named_modules():

@@ -1,1 +1,1 @@
-"""A call as it is kept, proved, asked, saved and opened again."""
+"""Keeps recorded calls: proves them, computes maps and statistics, saves them and opens them."""

@@ -22,15 +22,17 @@ from heedful.recorder.kept.proof import proof_of
 
 @dataclass
 class Call:
-    """What a head of attention looked at, from what it was computed from; H heads, N × M.
+    """One call of attention on one sequence: maps of N queries × M keys for each of H heads.
 
-    `name` is that of the module, `layer` the number of its block as the name has it (else None),
-    `index` that of the call, `pass_index` the number of the forward pass, `kind` "self", "causal"
+    The maps are computed when somebody asks, from what the model computed them from.
+
+    `name` is the module's name, `layer` the number of its block in that name (None without one),
+    `index` the number of the call, `pass_index` that of the forward pass, `kind` "self", "causal"
     or "cross", `ids` (M,) the tokens of the keys and `tokens` their text, where they are known.
-    `chosen` are the model's numbers of the heads where `record` was told which to keep. `proof`
-    says how much of it is certain, and `why` what is not. Every statistic is defined in
-    `heedful.ops.statistics`; with `head`, the model's number of one, it is that head's alone,
-    without it all heads' (H, …).
+    `chosen` are the model's numbers of the heads, where `record` was told which to keep. `proof`
+    says how much of the call is certain, and `why` what is not. Every statistic is defined in
+    `heedful.ops.statistics`; with `head`, the model's number of a head, it is that of one head,
+    without it of all, (H, …).
     """
 
     name: str

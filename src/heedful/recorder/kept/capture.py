@@ -1,4 +1,4 @@
-"""One call of attention as it is kept, for a whole batch.
+"""Keeps one call of attention for a whole batch: copies of its tensors, its layouts and its check.
 
 B batch, H query heads, G key heads, N queries, M keys.
 """
@@ -19,19 +19,21 @@ from heedful.recorder.sequences.layout import Layout, row_of, take
 
 
 def _nothing() -> None:
-    """What is in memory was never in a file."""
+    """Do nothing: a call that was never in a file cannot be damaged there."""
 
 
 @dataclass
 class Capture:
-    """A call as it is kept: copies, which nothing that runs later can change.
+    """A call as it is kept: copies of its tensors, which nothing that runs later can change.
 
-    `layouts` has one for each sequence of the batch; `check` says how the call proved itself;
-    `layer` is the model's own number of the block, `index` that of the call; `heads` are the
-    model's numbers of those that were kept, None where all were. `inferred` is what of its axes is
-    a guess, and how it was made, `against` what `verify` found to be wrong with a sequence, `texts`
-    how many the pass had, and `texts_dim` along which axis of its inputs. `intact()` raises where
-    the file that it was read from is damaged.
+    layer: the model's own number of the block; index: the number of the call.
+    layouts: one for each sequence of the batch.
+    check: how far rows computed from this were from the model's own.
+    heads: the model's numbers of the heads that were kept, None where all were.
+    inferred: what of the call's axes is a guess, and how it was made.
+    against: by sequence, what `verify` found to be wrong with it.
+    texts: how many texts the pass had; texts_dim: along which dimension of its inputs.
+    intact: raises where the file that the call was read from is damaged.
     """
 
     name: str
@@ -58,7 +60,7 @@ class Capture:
     intact: Callable[[], None] = _nothing
 
     def causes(self, sequence: int) -> Causes:
-        """What the weights of one sequence, without its padding, are a function of."""
+        """What the weights of one sequence are computed from, without its padding."""
         queries, keys, mask = self.layouts[sequence]
         bias = None if self.bias is None else of_sequence(self.bias, sequence)
         if bias is not None:
@@ -78,23 +80,23 @@ class Capture:
         )
 
     def tokens(self, sequence: int) -> Tensor | None:
-        """(M,), the ids of the keys without padding, where they are known."""
+        """The ids of the keys' tokens without padding, (M,); None where they are not known."""
         if self.ids is None or not self._are_of_keys(self.ids):
-            return None  # or of the queries alone, where a cache has the keys before
+            return None  # with a cache, a pass may have the ids of its queries alone
         row = row_of(sequence, len(self.ids), len(self.query))
         if row is None:
             return None
         return self.ids[row][self.layouts[sequence].keys]
 
     def _are_of_keys(self, ids: Tensor) -> bool:
-        """Whether each key has its own, also where a cache has room for more after a prompt."""
+        """Whether there is an id for each key, or for each one so far in a cache with room."""
         length, N = ids.shape[1], self.query.shape[2]
         begins = self.kind == "causal" and length == N
         last = max((int(one.keys[-1]) for one in self.layouts if len(one.keys)), default=0)
         return length == self.key.shape[2] or (begins and last < N)
 
     def values(self, sequence: int) -> Tensor | None:
-        """(G, M, v) without padding, where values were kept."""
+        """The values of one sequence without padding, (G, M, v); None where none were kept."""
         if self.value is None:
             return None
         return take(self.value[sequence], self.layouts[sequence].keys)
@@ -147,7 +149,7 @@ def captured(
 
 
 def _dim_of(batch: Batch | None) -> int | None:
-    """Along which axis of the inputs texts stand, where that was followed."""
+    """The dimension of the inputs along which the texts are; None where that was not followed."""
     return batch.place[1] if batch is not None and batch.is_followed and batch.place else None
 
 

@@ -1,4 +1,4 @@
-"""The proof of a call: weights of what was kept, times values, against the model's own output."""
+"""Checks a call: weights from what is kept, times values, against the model's own output."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ STEPS = 4
 class Check:
     """How far weights @ values was from the output that the model used, on sampled rows.
 
-    `worst` is that of the worst head of any sequence, in units of that head's own output: of how
-    much its values differ; NaN where it cannot be told, and `why` says why. `rows` is the number of
-    rows that were compared, of all sequences, and `where` says which head and sequence is worst.
-    In `recording.certificate()` `proof` is the word for the call, and `why` all that is missing.
+    `worst` is the difference in the worst head of any sequence, in units of how much the values of
+    that head differ; NaN where it cannot be told, and `why` says why. `rows` is the number of rows
+    that were compared in all sequences, and `where` says which head and sequence is worst.
+    In `recording.certificate()`, `proof` is the word for the call, and `why` all that is missing.
     """
 
     worst: float
@@ -66,10 +66,10 @@ def certify(
     """Compare rows recomputed from what is kept with the output that the model really used.
 
     Args:
-        causes: of each sequence as they are kept, so that padding left out, a mask taken for a
+        causes: what is kept of each sequence, so that padding left out, a mask taken for a
             structure and a narrower type are all part of what is proved.
-        layouts: of each sequence.
-        kept: the type that queries and keys are kept in.
+        layouts: the layout of each sequence.
+        kept: the type in which queries and keys are kept.
         seen: the same call as it happened, of the same heads.
     """
     value, output = seen.value, seen.output
@@ -110,9 +110,9 @@ def tolerance_of(kind: torch.dtype, device: torch.device) -> float:
 def _compared(
     causes: Causes, layout: Layout, seen: Observed, sequence: int, step: float
 ) -> tuple[Tensor, int] | None:
-    """How far off each head is on sampled rows that see something, and how many rows they are.
+    """How far off each head is on sampled rows that see something, and the number of these rows.
 
-    Where the output of all heads together is what can be seen, that is one for all of them.
+    Where only the output of all heads together can be seen, there is one number for all of them.
     """
     queries, keys, _ = layout
     if not (len(queries) and len(keys)) or seen.value is None or seen.output is None:
@@ -121,7 +121,7 @@ def _compared(
     map_ = whole_rows(causes.of_heads(ALL).in_precision(), rows)
     value = take(seen.value[sequence], keys).to(map_)
     used = seen.output[sequence][:, queries[rows]].to(map_)
-    # what a row that sees nothing holds differs from kernel to kernel, and is no attention
+    # the output of a row that sees nothing differs from kernel to kernel, and is no attention
     blind = map_.amax(dim=-1, keepdim=True) == 0
     if bool(blind.all()):
         return None
@@ -140,11 +140,11 @@ def _compared(
 
 @functools.lru_cache(maxsize=64)
 def sampled(rows: int) -> Tensor:
-    """Which of so many rows are compared, evenly chosen."""
+    """The indices of the rows that are compared, spread evenly over so many."""
     return torch.linspace(0, rows - 1, min(rows, SAMPLED)).long().unique()
 
 
 def _weighed(map_: Tensor, value: Tensor) -> Tensor:
-    """Heads that share a value are rows of one product, so that no value is repeated."""
+    """Weights times values; heads that share a value are one product, so that none is repeated."""
     made = map_.reshape(len(value), -1, map_.shape[-1]) @ value
     return made.reshape(len(map_), -1, value.shape[-1])

@@ -1,7 +1,7 @@
-"""Checksums of a file's tensors, compared when somebody first asks for one of them.
+"""Compares checksums of a file's tensors when somebody first asks for one of them.
 
-A file opens at once, and a tensor that nobody asks for is never read; one that a disk or a copy has
-damaged is told before its numbers are shown.
+So a file opens at once, a tensor that nobody asks for is never read, and one that a disk or a copy
+has damaged raises before its numbers are shown.
 """
 
 from __future__ import annotations
@@ -18,28 +18,28 @@ from heedful.errors import RunError
 
 
 def checksum_of(tensor: Tensor) -> int:
-    """CRC-32 of a tensor's bytes."""
+    """The CRC-32 of a tensor's bytes."""
     flat = tensor.detach().cpu().contiguous().reshape(-1)
     return zlib.crc32(flat.view(torch.uint8).numpy().data)
 
 
 class Checksums:
-    """What the tensors of a file were as they were written.
+    """The checksums that the tensors of a file had when it was written.
 
     Args:
-        path: of the file.
-        tensors: by name, as they are now.
-        written: their checksums; a tensor that has none is not compared.
+        path: the path of the file.
+        tensors: its tensors by name, as they are now.
+        written: their checksums by name; a tensor without one is not compared.
     """
 
     def __init__(self, path: Path, tensors: Mapping[str, Tensor], written: Mapping[str, Any]):
         self.path, self.tensors, self.left = path, tensors, dict(written)
 
     def check(self, names: Iterable[str]) -> None:
-        """Compare those that were not compared before.
+        """Compare these tensors, except those that were compared before.
 
         Raises:
-            RunError: a tensor that is not what was written.
+            RunError: a tensor is not what was written.
         """
         for name in names:
             if name in self.left and checksum_of(self.tensors[name]) != self.left[name]:

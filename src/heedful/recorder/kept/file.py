@@ -1,4 +1,4 @@
-"""A recording as one file: safetensors, whose header says what the tensors are.
+"""Writes a recording as one file of safetensors, whose header says what the tensors are; reads it.
 
 The tensors are read from the disk when somebody asks for them, so that a large recording opens at
 once; the file appears whole or not at all.
@@ -39,7 +39,7 @@ DAMAGE = (KeyError, TypeError, ValueError, AttributeError, IndexError, RuntimeEr
 
 
 def save(captures: list[Capture], path: Path, tokens: list[list[str]] | None) -> None:
-    """Write calls; errors as `save_tensors`."""
+    """Write calls and their tokens; raises what `save_tensors` does."""
     tensors: dict[str, Tensor] = {}
     for capture in captures:
         capture.intact()  # what is damaged gets no new checksum
@@ -52,14 +52,14 @@ def save(captures: list[Capture], path: Path, tokens: list[list[str]] | None) ->
 
 
 def size(capture: Capture) -> int:
-    """Bytes of a call's tensors."""
+    """The number of bytes in a call's tensors."""
     tensors: dict[str, Tensor] = {}
     _describe(capture, "", tensors)
     return sum(tensor.nbytes for tensor in tensors.values())
 
 
 def _shared(tensors: dict[str, Tensor]) -> dict[str, str]:
-    """Names of tensors that are another one, such as a bias that all layers share."""
+    """For tensors that are another one, such as a bias that layers share, the name of that one."""
     first: dict[tuple, str] = {}
     same = {}
     for name, tensor in tensors.items():
@@ -129,7 +129,7 @@ def _opened(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 
 def _reason(error: Exception) -> Exception:
-    """As people read it: what is not there, and else the error's own words."""
+    """The error in words for people: a missing key is named as such, others stay as they are."""
     return ValueError(f"no {error} in it") if isinstance(error, KeyError) else error
 
 
@@ -180,7 +180,7 @@ def _restore(described: dict[str, Any], prefix: str, tensors: dict[str, Tensor])
 
 
 def _ends(indices: Tensor, name: str, tensors: dict[str, Tensor]) -> list[int] | str:
-    """Indices in a row as their two ends; others as a tensor of that name."""
+    """Indices as the header has them: a run as its two ends, others as the name of a tensor."""
     first = int(indices[0]) if len(indices) else 0
     if torch.equal(indices, torch.arange(first, first + len(indices))):
         return [first, first + len(indices)]

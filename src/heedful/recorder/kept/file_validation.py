@@ -1,4 +1,4 @@
-"""Whether what a file says of a call fits together: else it fails here, and not when one looks."""
+"""Checks that what a file says of a call fits together, so that it fails now and not when asked."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CALL_KINDS = ("self", "causal", "cross")
 
 
 def check(capture: Capture) -> None:
-    """No tensor is read for it but the indices of what is real.
+    """Check a call that was read; of its tensors only the indices of real tokens are read.
 
     Raises:
         ValueError: with what does not fit.

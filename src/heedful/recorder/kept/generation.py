@@ -1,4 +1,4 @@
-"""A generation as one picture: every token × all keys up to it, for each layer.
+"""Puts the passes of a generation together: every token × all keys up to it, for each layer.
 
 A model that generates calls attention once for the prompt and once for each new token, with a
 cache that holds the keys so far. The keys of all passes are put in their places again, whether the
@@ -27,14 +27,14 @@ from heedful.recorder.kept.capture import Capture
 from heedful.recorder.kept.certificate import SAMPLED, Check, tolerance_of
 from heedful.recorder.sequences.layout import row_of, take
 
-ROWS = 256  # of a mask that are looked at at once
+ROWS = 256  # how many rows of a mask are looked at in one go
 
 
 class Part(NamedTuple):
-    """Where a pass stands in the whole, without padding.
+    """Where the queries and keys of a pass stand in the whole, without padding.
 
-    rows, columns: its own queries and keys that are real, as its layout counts them.
-    queries, keys: their places among the T tokens.
+    rows, columns: its real queries and keys, as its layout counts them.
+    queries, keys: the places of these among the T tokens.
     """
 
     rows: Tensor
@@ -109,7 +109,7 @@ def _plan(passes: list[Capture], sequence: int) -> Together:
 
 
 def _slots(passes: list[Capture]) -> list[tuple[range, range]]:
-    """The tokens of each pass, padding among them, and those that its keys stand for."""
+    """For each pass, the places of its queries and of its keys among all tokens with padding."""
     slots, done = [], 0
     for capture in passes:
         before, held = done, capture.key.shape[2]
@@ -134,7 +134,7 @@ def _allowed(capture: Capture, sequence: int) -> Iterator[tuple[slice, Tensor]]:
 
 
 def _mask(passes: list[Capture], parts: list[Part], total: int, sequence: int) -> Mask:
-    """Causal, or of a window, where every row of every pass says so; else bits."""
+    """The mask of the whole: causal or of a window if every row of every pass is; else bits."""
 
     def tables() -> Iterator[tuple[Tensor, Tensor]]:
         for capture, part in zip(passes, parts, strict=True):
@@ -199,7 +199,7 @@ def _layer(passes: list[Capture], plan: Together, sequence: int) -> Call:
 
 
 def _keys(tables: list[Tensor], passes: list[Capture], plan: Together, sequence: int) -> Tensor:
-    """(G, T, d), keys or values of all passes, each of which has those of the passes before."""
+    """Keys or values of all passes, (G, T, d), though each pass has those of the passes before."""
     whole = tables[0].new_zeros(len(tables[0]), plan.total, tables[0].shape[2])
     done = 0
     for capture, table, part in zip(passes, tables, plan.parts, strict=True):
@@ -212,7 +212,7 @@ def _keys(tables: list[Tensor], passes: list[Capture], plan: Together, sequence:
 
 
 def _bias(causes: list[Causes], plan: Together) -> Tensor | None:
-    """(H, T, T), where some pass has one."""
+    """The bias of the whole, (H, T, T); None where no pass has one."""
     given = [one.bias for one in causes if one.bias is not None]
     if not given:
         return None
@@ -225,7 +225,7 @@ def _bias(causes: list[Causes], plan: Together) -> Tensor | None:
 
 
 def _sinks(causes: list[Causes], plan: Together) -> Tensor | None:
-    """(H,), or (H, T) where each query has its own."""
+    """The sinks of the whole, (H,), or (H, T) where each query has its own."""
     given = [one.sinks for one in causes if one.sinks is not None]
     if not given or given[0].ndim == 1:
         return given[0] if given else None
@@ -237,7 +237,7 @@ def _sinks(causes: list[Causes], plan: Together) -> Tensor | None:
 
 
 def _ids(passes: list[Capture], plan: Together, sequence: int) -> Tensor | None:
-    """(T,), where each pass was given the ids of its own tokens."""
+    """The ids of all tokens, (T,); None unless each pass was given the ids of its own tokens."""
     found = []
     for capture, part in zip(passes, plan.parts, strict=True):
         B, _, N, _ = capture.query.shape
@@ -249,10 +249,10 @@ def _ids(passes: list[Capture], plan: Together, sequence: int) -> Tensor | None:
 
 
 def _compare(together: Causes, causes: list[Causes], plan: Together, name: str) -> None:
-    """The certificate of what was put together: some rows, beside those of their own passes.
+    """Compare some rows of what was put together with the same rows of their own passes.
 
     Raises:
-        RunError: where they differ by more than rounding.
+        RunError: they differ by more than rounding.
     """
     sampled = torch.linspace(0, plan.total - 1, min(plan.total, SAMPLED)).long().unique()
     for one, part in zip(causes, plan.parts, strict=True):

@@ -1,4 +1,4 @@
-"""What kind of head one is: seven scores from 0 to 1, each with its definition and its source.
+"""Tells what kind a head is by seven scores from 0 to 1, each with its definition and its source.
 
 Every score is a mean over the queries that have a choice: a query that may see one key only says
 nothing about its head.
@@ -19,11 +19,11 @@ from heedful.ops.statistics import RowStatistic
 from heedful.recorder.kept.call import Call
 from heedful.recorder.kept.progress import Progress, Tell
 
-REACH = 4  # tokens that are near
+REACH = 4  # how many tokens before a query are near
 
 
 class Kind(NamedTuple):
-    """A score: what it is, who described it, and the statistic of rows whose mean it is."""
+    """One score: its definition, who described it, and the statistic of rows whose mean it is."""
 
     definition: str
     source: str
@@ -96,7 +96,7 @@ def scores(call: Call, progress: Tell = lambda share: None) -> dict[str, Tensor]
 
 
 def names(found: dict[str, Tensor], least: float = 0.4) -> list[str]:
-    """What each head is called: its highest score's kind, "-" where none reaches `least`.
+    """The name of each head: the kind of its highest score, "-" where none reaches `least`.
 
     A head is called "local" or "broad" only where nothing more definite fits.
     """
@@ -114,7 +114,7 @@ def names(found: dict[str, Tensor], least: float = 0.4) -> list[str]:
 
 
 def _with_a_choice(name: str, values: Tensor, call: Call) -> Tensor:
-    """The rows that count: those that could look elsewhere."""
+    """The values of rows that had a choice; NaN for rows that could look nowhere else."""
     least = {"sink": 1, "self": 1, "local": REACH + 1}.get(name, 0)
     if call.kind != "causal":
         return values

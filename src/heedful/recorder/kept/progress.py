@@ -1,4 +1,4 @@
-"""How far a pass over a long map is, told block by block."""
+"""Tells block by block how far a pass over a long map has come."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Tell: TypeAlias = Callable[[float], None]
 
 
 class Progress(Statistic):
-    """Gathers nothing; tells which share of the rows is done, 0 to 1, after each block."""
+    """A statistic that gathers nothing, but tells after each block the share of rows done, 0–1."""
 
     def __init__(self, tell: Tell) -> None:
         self.tell = tell
@@ -25,7 +25,7 @@ class Progress(Statistic):
         self.tell(self.rows / (H * N) if N else 1.0)
 
     def merge(self, other: Any) -> None:
-        """What was told stays told."""
+        """Do nothing: what was told cannot be merged."""
 
     def result(self) -> None:
-        """Nothing."""
+        """None: nothing was gathered."""

@@ -1,4 +1,4 @@
-"""How much of a call is certain: its numbers, and whose they are.
+"""Says how much of a call is certain: its numbers, and whose they are.
 
 Numbers: weights from what is kept, times values, agree with the output that the model used.
 Owners: which axis is of texts, which of heads, and what is padding. Each is told by a door that
@@ -18,7 +18,7 @@ WORDS = ("proved", "assumed", "unproved", "refuted")
 
 
 class Proof(NamedTuple):
-    """One of WORDS, and what is missing.
+    """One of WORDS, and in words what is missing to "proved".
 
     "proved": numbers and owners; "assumed": the numbers, and some owner is inferred; "unproved":
     the numbers cannot be compared; "refuted": they were, and do not agree.
@@ -32,9 +32,9 @@ def proof_of(check: Check, inferred: Mapping[str, str], against: str = "") -> Pr
     """The proof of a call.
 
     Args:
-        check: of its numbers.
+        check: the check of its numbers.
         inferred: what of its owners is a guess, and how it was made.
-        against: what a text that ran alone has shown to be wrong.
+        against: what was found to be wrong when each text ran alone.
 
     >>> proof_of(Check(1e-7, 2e-5, 8), {})
     Proof(word='proved', why='')

@@ -1,4 +1,4 @@
-"""What was recorded: calls in order, for each sequence of the batch without its padding."""
+"""Holds what was recorded: calls in order, for each sequence of the batch without its padding."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class Sequence:
         return call
 
     def _are_of_the_text(self, call: Call) -> bool:
-        """Whether a call's keys are the text: the first that has ids, where any has."""
+        """Whether a call's keys are the tokens of the text, as the first call with ids has them."""
         known = (one for one in self._captures if one.ids is not None)
         first = next(known, None)
         if first is None or self._index >= len(first.layouts):

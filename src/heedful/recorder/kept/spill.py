@@ -1,4 +1,4 @@
-"""A recording that outgrows its share of memory goes on, call by call, on the disk."""
+"""Moves a recording that outgrows its share of memory on to the disk, call by call."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Spill:
         self.held = 0
 
     def keep(self, capture: Capture) -> Capture:
-        """The same call, from memory or from the disk.
+        """The same call, held in memory, or past the budget in a file.
 
         Raises:
             SaveError: a full disk.

@@ -1,7 +1,7 @@
-"""Whose rows are whose: each text of a batch runs alone, and its queries and keys come back.
+"""Verifies which rows are of which text: each text of a batch runs alone, and is compared.
 
-A text alone has its own rows and no others', so that an order of axes that was guessed wrongly, or
-a padding that is none, cannot agree.
+A text alone has its own queries and keys and no others'. So an order of axes that was guessed
+wrongly, or a padding that is none, cannot agree with it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from heedful.recorder.sequences.inputs import Inputs
 # How far numbers of a text alone may be from those in a batch, whose kernels round otherwise, in
 # units of the largest of them
 NEAR = {torch.float64: 1e-8, torch.float32: 1e-3, torch.float16: 5e-2, torch.bfloat16: 2e-1}
-ROWS = 8  # of each sequence that are compared
+ROWS = 8  # how many rows of each sequence are compared
 Run = Callable[[tuple, dict[str, Any]], list[Capture]]
 
 
@@ -31,13 +31,13 @@ def verify(captures: list[Capture], model: nn.Module, inputs: Any, run: Run) -> 
     """Compare every sequence of the first pass with its text alone, and note what came out.
 
     Args:
-        captures: of a recording; what is settled is no longer inferred, what differs is refuted.
-        model: that was recorded.
-        inputs: that it was given: a mapping of keywords, a list of arguments, or one tensor.
-        run: records a pass of the model.
+        captures: the calls; what is settled is no longer inferred, what differs is refuted.
+        model: the model that was recorded.
+        inputs: what it was given: a mapping of keywords, a list of arguments, or one tensor.
+        run: a function that records a pass of the model.
 
     Raises:
-        ArgumentError: inputs of which no batch is known, or which the model does not take.
+        ArgumentError: no batch is known of the inputs, or the model does not take them.
     """
     if not isinstance(model, nn.Module):
         raise ArgumentError(
@@ -74,7 +74,7 @@ def _called(inputs: Any) -> tuple[tuple, dict[str, Any]]:
 
 @contextmanager
 def undisturbed(model: nn.Module) -> Iterator[None]:
-    """In evaluation mode, after which everything is as it was: modes, buffers, random states."""
+    """Run in evaluation mode, and put everything back: modes, buffers and random states."""
     modes = {module: module.training for module in model.modules()}
     buffers = [
         (module, name, one, None if one is None else one.detach().clone())
@@ -142,7 +142,7 @@ def _check_repeated(captures: list[Capture], given: Any, run: Run) -> None:
 
 
 def _settle(captures: list[Capture], batch: int, given: Any, run: Run) -> int:
-    """Compare all calls with those of each text alone; along which axis of inputs the texts are.
+    """Compare all calls with those of each text alone; returns the dimension of inputs with texts.
 
     That is the first, or where positions come first the second. Where both have as many, and it was
     not followed which it is, an agreement settles nothing.
@@ -151,7 +151,7 @@ def _settle(captures: list[Capture], batch: int, given: Any, run: Run) -> int:
     dims = tuple(told) if len(told) == 1 else (0, 1)
     sizes = {dim: _has(given, batch, dim) for dim in dims if dim is not None}
     if batch == 1:
-        sizes = {0: True}  # all that it was given is of the one text
+        sizes = {0: True}  # all of the inputs are of the one text
     tried: list[tuple[int, int, list[_Difference | None]]] = []
     if not any(sizes.values()):
         raise ArgumentError(
@@ -183,7 +183,10 @@ def _settle(captures: list[Capture], batch: int, given: Any, run: Run) -> int:
 
 
 class _Difference(NamedTuple):
-    """Between a call and those of its texts alone; one that only cannot be settled refutes none."""
+    """A difference between a call and those of its texts alone.
+
+    refutes: whether it shows the call to be wrong; else it only leaves something unsettled.
+    """
 
     why: str
     refutes: bool = True
@@ -194,21 +197,21 @@ OTHER_CALLS = _Difference("a text alone makes other calls of this module", refut
 
 
 def _has(value: Any, batch: int, dim: int) -> bool:
-    """Whether some tensor has an axis of so many texts there."""
+    """Whether some tensor of the inputs has the size of the batch in this dimension."""
     if isinstance(value, Tensor):
         return value.ndim > dim and value.shape[dim] == batch
     return any(isinstance(one, Tensor) and _has(one, batch, dim) for one in _leaves(value))
 
 
 def _leaves(value: Any) -> list[Any]:
-    """Everything in the inputs, however deep."""
+    """All tensors in the inputs, however deep."""
     found: list[Any] = []
     mapped(value, lambda one: found.append(one) or one)  # type: ignore[func-returns-value]
     return found
 
 
 def _parts(value: Any, batch: int, b: int, dim: int) -> Any:
-    """The part of one text of everything that has one for each.
+    """The inputs of one text alone: of each tensor that has a part for each text, that part.
 
     A mask of padding has texts first also where tokens have them second.
     """
@@ -223,7 +226,7 @@ def _parts(value: Any, batch: int, b: int, dim: int) -> Any:
 
 
 def mapped(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
-    """Inputs with every tensor in them changed."""
+    """The inputs with every tensor in them changed by a function."""
     if isinstance(value, Tensor):
         return change(value)
     if isinstance(value, dict):
@@ -238,7 +241,7 @@ def mapped(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
 
 
 def _matched(alone: list[Capture], captures: list[Capture]) -> list[Capture | None]:
-    """The same calls in the same order, by the names of their modules."""
+    """For each call, the one of the text alone that is of the same module, in order; else None."""
     left: dict[str, list[Capture]] = {}
     for one in alone:
         left.setdefault(one.name, []).append(one)
@@ -246,7 +249,7 @@ def _matched(alone: list[Capture], captures: list[Capture]) -> list[Capture | No
 
 
 def _differ(capture: Capture, alone: list[Capture | None]) -> _Difference | None:
-    """What shows that the sequences of a call are not those of the texts, if anything does."""
+    """The difference between a call's sequences and those of the texts alone; None without one."""
     parts = [one for one in alone if one is not None]
     if len(parts) < len(alone):
         return OTHER_CALLS
@@ -264,7 +267,7 @@ def _differ(capture: Capture, alone: list[Capture | None]) -> _Difference | None
 
 
 def _entries(capture: Capture) -> int:
-    """Weights of all maps of a call."""
+    """The number of weights in all maps of a call."""
     return math.prod(capture.query.shape[:3]) * capture.key.shape[2]
 
 
@@ -289,7 +292,7 @@ def _is_near(one: Tensor, other: Tensor, near: float) -> bool:
 
 
 def _unpad(capture: Capture, batch: int, given: Any, dim: int, run: Run) -> None:
-    """Run each text without what was taken for its padding."""
+    """Run each text without what was taken for its padding, which is settled if all agree."""
     M = capture.key.shape[2]
     for b in range(batch):
         keys = capture.layouts[b].keys
@@ -307,7 +310,7 @@ def _unpad(capture: Capture, batch: int, given: Any, dim: int, run: Run) -> None
 
 
 def _trimmed(value: Any, length: int, keys: Tensor, texts: int) -> Any:
-    """Inputs without padding: everything with an axis of so many tokens."""
+    """The inputs of a text without its padding, cut from each tensor with an axis of its length."""
 
     def trim(tensor: Tensor) -> Tensor:
         for dim in range(tensor.ndim):
