@@ -147,7 +147,7 @@ def _added(role: Scores, step: Operation, other: Any) -> Scores | Weights | None
 
 
 def _signs(step: Operation) -> tuple[float, float]:
-    """By what `add`, `sub` and `rsub` multiply the scores and the other operand."""
+    """The factors of the scores and of the other operand in `add`, `sub` and `rsub`."""
     alpha = float(step.keywords.get("alpha", 1))
     if step.name == "rsub":
         return -alpha, 1.0

@@ -51,7 +51,7 @@ class Axis:
 
 
 class Part(NamedTuple):
-    """Some digits of an axis' index i: those that i // step % size gives.
+    """A part of an axis: of its index i, the digits i // step % size.
 
     Where 12 features are 3 heads of width 4, the heads are step 4, size 3, and the width is step 1,
     size 4.

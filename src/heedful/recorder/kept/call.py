@@ -165,7 +165,7 @@ class Call:
         return part if head is None else part[0]
 
     def summary(self, progress: Tell | None = None) -> dict[str, Tensor]:
-        """Of each head: means over the queries of every statistic of a row, and `received`.
+        """For each head, the mean over the queries of every statistic of a row, and `received`.
 
         One pass over every row of the map; kept, so that asking again costs nothing.
 

@@ -44,7 +44,7 @@ class Part(NamedTuple):
 
 
 class Together(NamedTuple):
-    """How passes go together: layers whose passes have the same layouts share one."""
+    """How the passes of a layer go together; layers whose passes have the same layouts share it."""
 
     parts: list[Part]
     mask: Mask
@@ -52,7 +52,7 @@ class Together(NamedTuple):
 
 
 def stitched(captures: list[Capture], sequence: int) -> list[Call]:
-    """One call for each module that attends, in the order in which they ran.
+    """The generation as one call for each module that attends, in the order in which they ran.
 
     Cross-attention is left out, and what sees both ways, as an encoder's layers do.
 

@@ -176,7 +176,7 @@ class Recording(Sequence):
 
     @property
     def sequences(self) -> list[Sequence]:
-        """One for each sequence of the batch, without its padding.
+        """A `Sequence` of calls for each sequence of the batch, without its padding.
 
         Windows that a model puts into the batch (Swin) count as sequences; one that not all calls
         have has the calls that do.

@@ -148,7 +148,7 @@ def _mask_of(seen: Observed, sequence: int, queries: Tensor, keys: Tensor) -> Ma
 
 
 def _part(part: Mask, seen: Observed, sequence: int, queries: Tensor, keys: Tensor) -> Mask | None:
-    """One part of a combined mask over some queries and keys; None for padding among no key."""
+    """One part of a mask over some queries and keys; None for padding that hides none of them."""
     N, M = seen.shape[2:]
     if len(queries) == N and len(keys) == M:
         if isinstance(part, Causal | Window):

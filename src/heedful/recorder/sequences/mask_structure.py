@@ -171,7 +171,7 @@ def _are_equal(one: Tensor | None, other: Tensor) -> bool:
 
 
 def place_of(mask: Any) -> tuple:
-    """What tells a mask from others, and from itself after a change in place: address, version, ….
+    """The address, shape and version of a mask, which tell it from others and from a changed one.
 
     Tensors of inference mode do not count their changes: those have to be compared.
     """

@@ -140,7 +140,7 @@ def is_of_texts(atom: Atom, origins: Origins, batch: Batch) -> bool:
 
 
 def beside_told(sequences: int, batch: Batch, is_known: bool) -> dict[str, str]:
-    """What is a guess where a door knows which axis the sequences are: which text each is of.
+    """What `inferred` has to say of sequences whose axis a door knows: which text each is of.
 
     Args:
         sequences: how many there are.
