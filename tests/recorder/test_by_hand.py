@@ -62,6 +62,20 @@ def test_a_softmax_by_any_words(way, flat):
     of_heads(attend, N, M, maps=lambda query, key: weighed(query / 2, key))
 
 
+@pytest.mark.parametrize("after", [1.0, 0.5])
+def test_scores_that_are_capped_biased_and_then_scaled(after):
+    """A number that comes last scales the cap and the bias alike."""
+    bias = torch.randn(H, N, M)
+
+    def scores(query, key):
+        return (3.0 * (query @ key.mT / 3.0).tanh() + bias) * after
+
+    model = Heads(lambda query, key: scores(query, key).softmax(-1) @ key)
+    x, y = 4 * torch.randn(B, N, WIDTH), 4 * torch.randn(B, M, WIDTH)
+    recording = looked_at(model, x, y)
+    shows(recording, scores(*model.heads(x, y)).softmax(-1).detach(), proof="assumed")
+
+
 def test_a_row_that_sees_nothing():
     rows = (torch.arange(N) < N - 1)[:, None]
 

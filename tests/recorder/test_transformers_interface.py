@@ -14,9 +14,12 @@ from transformers.modeling_utils import AttentionInterface
 
 import heedful
 from heedful.errors import ArgumentError, HeedfulError
+from heedful.ops.causes import weights as of_causes
 from heedful.recorder.doors import transformers_interface, unsupported
+from heedful.recorder.kept.capture import captured
 from heedful.recorder.observed import Observed
-from heedful.recorder.sequences import kind
+from heedful.recorder.sequences import kind, mask_structure
+from heedful.recorder.sequences.layout import layouts_of
 
 transformers.logging.set_verbosity_error()
 SMALL = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "vocab_size": 20,
@@ -102,6 +105,20 @@ def test_no_mask_is_causal_where_the_module_or_the_call_says_so(length):
     assert not causal("sdpa")
     assert causal("sdpa", is_causal=True) == (length > 1)
     assert not causal("eager", is_causal=True)
+
+
+def test_a_boolean_mask_is_added_by_eager_attention():
+    """As 1 and 0, which hides nothing: so Grounding DINO's text model computes it."""
+    from transformers.models.bert.modeling_bert import eager_attention_forward
+
+    query, key, value = torch.randn(3, 2, 3, 5, 4)
+    mask, module = torch.eye(5).bool().expand(2, 1, 5, 5), nn.Module().eval()
+    output, weights = eager_attention_forward(module, query, key, value, mask)
+    given = ("eager", module, (query, key, value, mask), {}, output)
+    seen = mask_structure.Masks().split(transformers_interface.translated(*given))
+    kept = captured(seen, name="", layer=0, pass_index=0, layouts=layouts_of(seen))
+    assert kept.check.passed
+    torch.testing.assert_close(of_causes(kept.causes(1)), weights[1], atol=2e-6, rtol=0)
 
 
 @pytest.mark.parametrize(

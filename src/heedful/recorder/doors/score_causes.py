@@ -99,7 +99,7 @@ class _Found:
         if causes.bias is not None:
             causes.bias, self.has_scaled_bias = causes.bias * value, True
         if not isinstance(value, Tensor):
-            if causes.softcap and causes.bias is None:
+            if causes.softcap:
                 causes.softcap *= value
             else:
                 causes.scale *= value

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any, TypeAlias
 
+import torch
 from torch import Tensor, nn
 
 from heedful.errors import HeedfulError
@@ -109,6 +110,8 @@ def translated(
     cross, real = getattr(module, "is_cross_attention", None) or None, None
     if flash_attention.is_meant(implementation):
         mask, real = flash_attention.mask_of(given, causal), flash_attention.real_of(given, cross)
+    elif implementation == "eager" and mask is not None and mask.dtype == torch.bool:
+        mask = mask.to(query.dtype)  # added to the scores, as 1 and 0, whatever was meant by it
     elif mask is None and causal and implementation != "eager" and query.shape[2] > 1:
         mask = Causal(0)  # torch aligns its own to the top left; eager applies what it is given
     return Observed(
