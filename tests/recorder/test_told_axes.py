@@ -157,3 +157,18 @@ def test_axes_without_one_of_texts_are_doubted_where_the_inputs_have_several():
         model(torch.randn(3, N, WIDTH))
     assert recording[0].proof == "assumed"
     assert "1 texts, as told; the inputs have 3" in recording[0].why
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch, when it loads its compiler
+def test_a_name_as_the_recording_shows_it_fits_also_in_what_is_compiled():
+    model = nn.Sequential(
+        torch.compile(nn.Sequential(Heads(lambda q, k: (q @ k.mT).softmax(-1) @ k)))
+    )
+    x = torch.randn(1, N, WIDTH)
+    with heedful.record(model) as recording:
+        model(x)
+    name = recording[0].name
+    assert name == "0.0"
+    with heedful.record(model, axes={name: "b h n d"}) as recording:
+        model(x)
+    assert recording[0].proof == "proved"

@@ -1,8 +1,11 @@
 """The doors of torch's own attention: SDPA and nn.MultiheadAttention."""
 
 import copy
+import gc
 import math
 import pickle
+import warnings
+import weakref
 
 import pytest
 import torch
@@ -135,8 +138,8 @@ def test_an_encoder_stays_on_its_fused_path(kind, nested, mode):
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of scripting
-def test_a_model_is_copied_pickled_and_scripted_while_it_is_recorded():
-    """Nothing of the recorder is on its modules."""
+def test_an_encoder_layer_is_copied_pickled_and_scripted_while_it_is_recorded():
+    """Nothing of the recorder is on it."""
     model, x = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True), torch.randn(2, 7, 16)
     with heedful.record(model) as recording:
         model(x)
@@ -221,3 +224,45 @@ def test_multi_head_attention_of_a_norm_called_twice_is_of_itself():
     normed = model.norm(x)
     _, maps = model.attend(normed, normed, normed, average_attn_weights=False)
     torch.testing.assert_close(recording[0].weights(), maps[0], atol=2e-6, rtol=0)
+
+
+def test_attention_in_hooks_of_the_users_is_that_of_their_module():
+    """Adapters, say: their hooks run while their module is still running."""
+
+    class Attends(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.project = nn.Linear(12, 12)
+
+        def forward(self, x):
+            query = self.project(x).unflatten(-1, (3, 4)).transpose(1, 2)
+            return nn.functional.scaled_dot_product_attention(query, query, query)
+
+    model, adapter = nn.Sequential(Attends(), nn.Flatten()), Attends()
+    model[0].register_forward_hook(lambda module, given, output: output + adapter(given[0]))
+    model.register_forward_hook(lambda module, given, output: (output, adapter(given[0])))
+    with heedful.record(model) as recording:
+        model(torch.randn(2, 5, 12))
+    assert [call.name for call in recording] == ["0", "0", "Sequential"]
+    assert recording.missed == {}
+
+
+@pytest.mark.parametrize("kind", ["encoder layer", "linear"])
+def test_nothing_of_a_pass_is_held_when_the_block_has_ended(kind):
+    """Neither what it was given nor what it made, without waiting for the garbage collector."""
+    model = {
+        "encoder layer": nn.TransformerEncoderLayer(16, 2, 32, batch_first=True),
+        "linear": nn.Linear(16, 16),
+    }[kind]
+    gc.disable()
+    try:
+        with warnings.catch_warnings(), heedful.record(model) as recording:
+            warnings.simplefilter("ignore")
+            given = torch.randn(2, 7, 16)
+            made = model(given)
+            alive = [weakref.ref(given), weakref.ref(made)]
+            del given, made
+        assert [one() for one in alive] == [None, None]
+        assert len(recording) == (kind == "encoder layer")
+    finally:
+        gc.enable()

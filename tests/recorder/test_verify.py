@@ -351,3 +351,17 @@ def test_only_a_module_is_verified():
         model(torch.randn(2, N, WIDTH))
     with pytest.raises(ArgumentError, match="a model of type int; expected the module"):
         r.verify(5, torch.randn(2, N, WIDTH))
+
+
+def test_an_axis_that_happens_to_be_as_long_as_the_batch_is_not_taken_apart():
+    """Three texts, and points with three coordinates that are shared by all of them."""
+
+    class Placed(Heads):
+        def forward(self, x, points):
+            return super().forward(x + points.square().sum(-1, keepdim=True))
+
+    model = Placed(lambda query, key: (query @ key.mT).softmax(-1) @ key)
+    given = torch.randn(3, N, WIDTH), torch.randn(N, 3)
+    with heedful.record(model) as recording:
+        model(*given)
+    assert recording.verify(model, given) == {"proved": 1}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -29,7 +28,7 @@ from heedful.recorder.kept.recording import Recording
 from heedful.recorder.observed import Observed
 from heedful.recorder.options import Options
 from heedful.recorder.own_work import computing, is_computing
-from heedful.recorder.running import Frame, Running, layer_of
+from heedful.recorder.running import Given, Running, layer_of
 from heedful.recorder.sequences.inputs import Inputs
 from heedful.recorder.sequences.kind import crosses, kind_of
 from heedful.recorder.sequences.layout import Layout, layouts_of
@@ -104,6 +103,7 @@ def record(
     with ExitStack() as stack:
         running = stack.enter_context(Running(model))
         recorder = _Recorder(recording, running, options)
+        stack.callback(recorder.let_go)
         stack.enter_context(_eager.entered())
         stack.enter_context(heedful_attention.watch(recorder.see))
         if transformers_interface.is_loaded():
@@ -115,24 +115,8 @@ def record(
     options.check_layers(recorder.names)
 
 
-@contextmanager
-def _uncompiled() -> Iterator[None]:
-    """Run compiled models uncompiled, so that doors see them and nothing is compiled anew.
-
-    Torch's warning that global hooks make compiled modules slow is silenced: the user can do
-    nothing about it.
-    """
-    warnings.filterwarnings("ignore", message=r"Using `torch\.compile\(module\)` when there are")
-    quiet = warnings.filters[0]
-    try:
-        with torch.compiler.set_stance("force_eager"):
-            yield
-    finally:
-        if quiet in warnings.filters:
-            warnings.filters.remove(quiet)  # type: ignore[attr-defined]
-
-
-_eager = ProcessWide(_uncompiled)
+# Compiled models run uncompiled, so that doors see them and nothing is compiled anew
+_eager = ProcessWide(lambda: torch.compiler.set_stance("force_eager"))
 
 
 class _Recorder:
@@ -142,14 +126,20 @@ class _Recorder:
         self.recording, self.running, self.options = recording, running, options
         self.names: dict[str, int | None] = {}  # the modules that told a call, with their layers
         self.claimed = False
-        self._outermost: Frame | None = None
-        self._inputs = Inputs(running.model)
+        self._given = running.given
+        self._inputs = Inputs(*self._given)
         self._calls = 0
         self._softmaxes: list[tuple[str, list[tuple]]] = []
         self._chained: dict[object, str] = {}
         # of each module's last call: its number of keys with its pass, and what it told of padding
         self._lengths: dict[str, tuple[int, int]] = {}
         self._before: dict[str, Before | None] = {}
+        self._forget()
+
+    def let_go(self) -> None:
+        """Hold nothing of the model's any more, neither its inputs nor its masks."""
+        self._given = Given(self.running.model, (), {})
+        self._inputs = Inputs(*self._given)
         self._forget()
 
     def _forget(self) -> None:
@@ -174,14 +164,9 @@ class _Recorder:
     @property
     def inputs(self) -> Inputs:
         """The inputs of the pass that runs."""
-        frame = self.running.outermost
-        if frame is not self._outermost:
-            self._outermost = frame
-            self._inputs = (
-                Inputs(self.running.model)
-                if frame is None
-                else Inputs(frame.module, frame.arguments, frame.keywords)
-            )
+        if self._given is not self.running.given:
+            self._given = self.running.given
+            self._inputs = Inputs(*self._given)
         return self._inputs
 
     @property

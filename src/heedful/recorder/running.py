@@ -1,24 +1,21 @@
 """Knows which module of a model is running: each pushes its name on a stack, and pops it.
 
-Global hooks tell it, those of torch for all modules of the process, and ignore modules that are not
-the model's. Hooks on the modules themselves would change what runs: an encoder layer of torch that
-has a hook leaves its fused path, and a module that is copied, pickled or scripted takes its hooks
-along.
+Hooks on its modules tell it. Only an encoder layer of torch gets none, nor does anything inside it:
+one with a hook leaves its fused path. There a hook for all modules of the process says what is
+called, and ignores modules that are not the model's.
 """
 
 from __future__ import annotations
 
 import sys
 import threading
+from collections.abc import Callable
 from types import FrameType, TracebackType
 from typing import Any, NamedTuple
 
 import torch
 from torch import nn
-from torch.nn.modules.module import (
-    register_module_forward_hook,
-    register_module_forward_pre_hook,
-)
+from torch.nn.modules.module import register_module_forward_pre_hook
 
 SENSES = ("vision", "visual", "image", "audio", "speech")  # names of modules that read no text
 
@@ -33,25 +30,25 @@ def layer_of(name: str) -> int | None:
 
 
 class Frame(NamedTuple):
-    """A module that is running, and the Python frame of its call.
+    """A module that is running, the Python frame of its call, and its arguments.
 
-    positional: its positional arguments when our hook ran; other hooks may have changed them since.
+    is_told: whether a hook tells when it ends; else `call` does.
     """
 
     name: str
     module: nn.Module
     call: FrameType
-    positional: tuple
+    arguments: tuple
+    keywords: dict[str, Any]
+    is_told: bool = True
 
-    @property
-    def arguments(self) -> tuple:
-        """Its positional arguments, as other hooks have left them."""
-        return self.call.f_locals.get("args", self.positional)
 
-    @property
-    def keywords(self) -> dict[str, Any]:
-        """Its keyword arguments, read from the frame: global hooks are not given them."""
-        return self.call.f_locals.get("kwargs", {})
+class Given(NamedTuple):
+    """What a pass was called with: the module that was called from outside, and its arguments."""
+
+    module: nn.Module
+    arguments: tuple
+    keywords: dict[str, Any]
 
 
 class Running:
@@ -66,10 +63,11 @@ class Running:
         self.model = model
         self.stack: list[Frame] = []
         self.pass_index = -1
-        self.outermost: Frame | None = None  # the call from outside that began the pass
+        self.given = Given(model, (), {})  # to the pass; one object for each
         self.ran: set[str] = set()  # names of modules that have run
         self._outer: set[str] = set()  # names of modules called from outside in this pass
-        self._names: dict[int, str] = {}  # names of the model's modules, by id()
+        # modules that get no hook, with their names, by id(); held, so that the id stays theirs
+        self._unhooked: dict[int, tuple[nn.Module, str]] = {}
         self._handles: list[Any] = []
         self._thread = threading.get_ident()
 
@@ -77,16 +75,16 @@ class Running:
         self._thread = threading.get_ident()
         modules = list(self.model.named_modules())
         self._has_encoder = any("encoder" in name for name, _ in modules)
-        # what a scripted module calls cannot be seen, so it counts as no module
-        self._names = {
-            id(module): name
-            for name, module in modules
-            if not isinstance(module, torch.jit.ScriptModule)
-        }
-        self._handles = [
-            register_module_forward_pre_hook(self._enter),
-            register_module_forward_hook(self._leave, always_call=True),
-        ]
+        fused = _fused(modules)
+        self._unhooked = {id(one): (one, name) for name, one in modules if name in fused}
+        for name, module in modules:
+            if isinstance(module, torch.jit.ScriptModule) or id(module) in self._unhooked:
+                continue  # what a scripted module calls cannot be seen
+            enter = module.register_forward_pre_hook(self._entering(name), with_kwargs=True)
+            leave = module.register_forward_hook(self._leaving(), always_call=True)
+            self._handles += [enter, leave]
+        if self._unhooked:
+            self._handles.append(register_module_forward_pre_hook(self._enter_unhooked))
         return self
 
     def __exit__(
@@ -99,7 +97,9 @@ class Running:
             handle.remove()
         self._handles.clear()
         self.stack.clear()
-        self.outermost = None
+        self._unhooked = {}
+        self._thread = -1  # hooks on copies of the model's modules have nothing to tell any more
+        self.given = Given(self.model, (), {})
 
     @property
     def here(self) -> bool:
@@ -121,8 +121,7 @@ class Running:
 
     @property
     def _name(self) -> str:
-        parts = self.stack[-1].name.split(".")
-        return ".".join(part for part in parts if part not in ("", "_orig_mod"))
+        return plain_name(self.stack[-1].name)
 
     @property
     def writes(self) -> bool:
@@ -144,6 +143,8 @@ class Running:
     @property
     def runs(self) -> bool:
         """A cheap form of `here`, which may still be True after Ctrl-C has ended the model."""
+        if self.stack and not self.stack[-1].is_told:
+            self._drop_ended()
         return bool(self.stack) and torch._C._current_graph_task_id() == -1
 
     @property
@@ -151,27 +152,42 @@ class Running:
         """The innermost running module, and its call."""
         return self.stack[-1]
 
-    def _enter(self, module: nn.Module, arguments: tuple) -> None:
-        name = self._names.get(id(module))
-        if name is None or threading.get_ident() != self._thread:
+    def _entering(self, name: str) -> Callable[..., None]:
+        def enter(module: nn.Module, arguments: tuple, keywords: dict) -> None:
+            self._push(Frame(name, module, sys._getframe(1), arguments, keywords))
+
+        return enter
+
+    def _enter_unhooked(self, module: nn.Module, arguments: tuple) -> None:
+        known, name = self._unhooked.get(id(module), (None, ""))
+        if known is module:
+            call = sys._getframe(1)
+            keywords = call.f_locals.get("kwargs", {})  # which this kind of hook is not given
+            self._push(Frame(name, module, call, arguments, keywords, is_told=False))
+
+    def _push(self, frame: Frame) -> None:
+        if threading.get_ident() != self._thread:
             return
         self._drop_ended()
-        frame = Frame(name, module, sys._getframe(1), arguments)
         if not self.stack and torch._C._current_graph_task_id() == -1:
             self._begin(frame)
         self.stack.append(frame)
-        self.ran.add(name)
+        self.ran.add(frame.name)
 
-    def _leave(self, module: nn.Module, arguments: tuple, output: Any) -> None:
-        if id(module) not in self._names or threading.get_ident() != self._thread:
-            return
-        # another hook may have raised before this module was pushed
-        if any(frame.module is module for frame in self.stack):
-            while self.stack.pop().module is not module:
-                pass
+    def _leaving(self) -> Callable[..., None]:
+        # functions, for a model may copy a part of itself: these are shared, and methods copied
+        def leave(module: nn.Module, arguments: tuple, output: Any) -> None:
+            if threading.get_ident() != self._thread:
+                return
+            # another hook may have raised before this module was pushed
+            if any(frame.module is module for frame in self.stack):
+                while self.stack.pop().module is not module:
+                    pass
+
+        return leave
 
     def _drop_ended(self) -> None:
-        """Pop modules that Ctrl-C has ended, of which no hook is told."""
+        """Pop modules of whose end no hook tells: those without one, and after Ctrl-C all."""
         while self.stack and not _is_open(self.stack[-1].call):
             self.stack.pop()
 
@@ -179,9 +195,33 @@ class Running:
         is_model = frame.module is self.model
         if not self._outer or is_model or self._outer & {"", frame.name}:
             self.pass_index += 1
-            self.outermost = frame
+            self.given = Given(frame.module, frame.arguments, frame.keywords)
             self._outer = set()
         self._outer.add(frame.name)
+
+
+def _fused(modules: list[tuple[str, nn.Module]]) -> set[str]:
+    """The names of encoder layers of torch, and of all that is in them.
+
+    Of a compiled model none: it runs uncompiled, and torch warns of hooks for all modules there.
+    """
+    if any("_orig_mod" in name for name, _ in modules):
+        return set()
+    layers = [name for name, module in modules if isinstance(module, nn.TransformerEncoderLayer)]
+    return {name for name, _ in modules for layer in layers if _is_in(name, layer)}
+
+
+def _is_in(name: str, outer: str) -> bool:
+    return not outer or name == outer or name.startswith(f"{outer}.")
+
+
+def plain_name(name: str) -> str:
+    """A module's name without what torch.compile puts into it.
+
+    >>> plain_name("layers.0._orig_mod.attend")
+    'layers.0.attend'
+    """
+    return ".".join(part for part in name.split(".") if part not in ("", "_orig_mod"))
 
 
 def _is_open(call: FrameType) -> bool:

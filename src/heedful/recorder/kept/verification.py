@@ -58,6 +58,8 @@ def verify(captures: list[Capture], model: nn.Module, inputs: Any, run: Run) -> 
             expected="what the model was called with: keywords in a dictionary, or a list",
         )
     given = arguments, keywords
+    for capture in first:
+        capture.against = {}  # of an earlier time
     with undisturbed(model), torch.no_grad():
         _check_repeated(first, given, run)
         dim = _settle(first, batch, given, run)
@@ -211,16 +213,18 @@ def _leaves(value: Any) -> list[Any]:
 
 
 def _parts(value: Any, batch: int, b: int, dim: int) -> Any:
-    """The inputs of one text alone: of each tensor that has a part for each text, that part.
+    """The inputs of one text: from each tensor that has an axis of texts, its part.
 
-    A mask of padding has texts first also where tokens have them second.
+    Where tokens have texts second, a mask of padding or a table of ids may still have them first.
     """
     if batch == 1:
         return value
 
     def part(one: Tensor) -> Tensor:
-        axis = next((axis for axis in (dim, 1 - dim) if _has(one, batch, axis)), None)
-        return one if axis is None else one.narrow(axis, b, 1)
+        if _has(one, batch, dim):
+            return one.narrow(dim, b, 1)
+        is_table = one.ndim == 2 and not one.is_floating_point()
+        return one.narrow(0, b, 1) if dim == 1 and is_table and _has(one, batch, 0) else one
 
     return mapped(value, part)
 

@@ -19,6 +19,7 @@ from heedful.configuration import nearest
 from heedful.errors import ArgumentError
 from heedful.recorder.following.alignment import Atom, Order
 from heedful.recorder.following.strides import Parts, length
+from heedful.recorder.running import plain_name
 from heedful.recorder.sequences.owners import Groups, Sides
 
 
@@ -62,8 +63,8 @@ def check_names(axes: Mapping[str, TokenAxes], model: nn.Module) -> None:
     Raises:
         ArgumentError: with the names that are nearest to it.
     """
-    plain = [name.removeprefix("_orig_mod.") for name, _ in model.named_modules() if name]
-    names = [*plain, type(getattr(model, "_orig_mod", model)).__name__]
+    plain = [plain_name(name) for name, _ in model.named_modules(remove_duplicate=False)]
+    names = [*filter(None, plain), type(getattr(model, "_orig_mod", model)).__name__]
     for pattern in axes:
         if not any(fnmatchcase(name, pattern) for name in names):
             raise ArgumentError(
