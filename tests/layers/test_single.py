@@ -16,7 +16,7 @@ from heedful.layers import (
     SimpleSelfAttention,
     StackedHeads,
 )
-from heedful.ops.sdpa import listening
+from heedful.ops.dispatch import listening
 from heedful.text.examples import EMBEDDINGS
 
 LAYERS = {

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 import heedful
 from heedful.errors import ArgumentError
-from heedful.ops import kernels, reference, sdpa
+from heedful.ops import dispatch, kernels, reference
 from heedful.ops.masks import Causal, Dense, Padding, Window
 
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 3e-6, torch.float16: 4e-3, torch.bfloat16: 3e-2}
@@ -257,7 +257,7 @@ def test_blocks_of_a_structured_mask_equal_the_whole(mask, monkeypatch):
     bias = torch.randn(29, 37, dtype=torch.float64)
     whole = heedful.attention(*inputs, mask=mask, bias=bias)
     gradients = torch.autograd.grad(whole.sum(), inputs)
-    monkeypatch.setattr(sdpa, "WHOLE", 0)
+    monkeypatch.setattr(dispatch, "WHOLE", 0)
     monkeypatch.setattr(kernels, "BLOCK", 7)
     blocks = heedful.attention(*inputs, mask=mask, bias=bias)
     torch.testing.assert_close(blocks, whole, atol=1e-12, rtol=0)
@@ -311,7 +311,7 @@ def test_the_door_gives_every_argument_on(mask, whole, monkeypatch):
         return query
 
     monkeypatch.setattr(kernels.F, "scaled_dot_product_attention", told)
-    monkeypatch.setattr(sdpa, "WHOLE", whole)
+    monkeypatch.setattr(dispatch, "WHOLE", whole)
     monkeypatch.setattr(kernels, "BLOCK", 4)
     query, key = torch.empty(2, 6, 9, 8, device="meta"), torch.empty(2, 2, 11, 8, device="meta")
     heedful.attention(query, key, key, mask=mask, scale=0.3, dropout=0.25)

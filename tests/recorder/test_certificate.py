@@ -13,7 +13,7 @@ from heedful.ops.causes import whole_rows
 from heedful.ops.masks import Causal, KeyRanges
 from heedful.recorder.kept import capture, certificate
 from heedful.recorder.observed import Observed
-from heedful.recorder.sequences import layout
+from heedful.recorder.sequences import without_padding
 from heedful.recorder.sequences.mask_structure import recognise
 
 
@@ -50,12 +50,12 @@ def wrong_structure(monkeypatch):
         found = recognise(mask, shape)
         return found if found is None else Causal(found.offset + 1)
 
-    monkeypatch.setattr(layout, "recognise", recognised)
+    monkeypatch.setattr(without_padding, "recognise", recognised)
     return kept(*tensors(), CAUSAL)
 
 
 def no_mask(monkeypatch):
-    monkeypatch.setattr(layout, "recognise", lambda mask, shape: None)
+    monkeypatch.setattr(without_padding, "recognise", lambda mask, shape: None)
     return kept(*tensors(), CAUSAL)
 
 
@@ -67,7 +67,7 @@ def wrong_runs(monkeypatch):
         found = recognise(mask, shape)
         return KeyRanges(found.first.clamp(max=3), found.end)
 
-    monkeypatch.setattr(layout, "recognise", recognised)
+    monkeypatch.setattr(without_padding, "recognise", recognised)
     return kept(*tensors(), documents)
 
 
@@ -78,7 +78,7 @@ def wrong_cut(monkeypatch):
         def forward(self, query, key, attention_mask):
             return super().forward(query, key)
 
-    monkeypatch.setattr(layout, "_hides", lambda *_: True)
+    monkeypatch.setattr(without_padding, "_hides", lambda *_: True)
     keep = torch.tensor([[True] * 9, [True] * 6 + [False] * 3])
     with heedful.record(told := Told()) as recording:
         told(*tensors(), keep)
@@ -92,8 +92,10 @@ def wrong_rows(monkeypatch):
 
 
 def wrong_heads_of_a_mask(monkeypatch):
-    original = layout.Layout.of_heads
-    monkeypatch.setattr(layout.Layout, "of_heads", lambda one, heads: original(one, [0, 1]))
+    original = without_padding.Layout.of_heads
+    monkeypatch.setattr(
+        without_padding.Layout, "of_heads", lambda one, heads: original(one, [0, 1])
+    )
     return kept(*tensors(), PER_HEAD, heads=[3, 1])
 
 

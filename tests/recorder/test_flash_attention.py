@@ -12,7 +12,7 @@ import heedful
 from heedful.errors import RunError
 from heedful.ops.masks import Causal, Combined, KeyRanges, Window
 from heedful.recorder.doors import flash_attention
-from heedful.recorder.sequences import layout
+from heedful.recorder.sequences import without_padding
 
 transformers.logging.set_verbosity_error()
 SMALL = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 4, "head_dim": 8,
@@ -214,7 +214,7 @@ def test_a_structure_costs_no_table(monkeypatch):
     def table(*_):
         raise AssertionError("N × M entries were made")
 
-    monkeypatch.setattr(layout, "_table", table)
+    monkeypatch.setattr(without_padding, "_table", table)
     with heedful.record(fast) as recording:
         fast(IDS[:1], use_cache=False, position_ids=torch.tensor([[0, 1, 2, 3, 0, 1, 0, 1, 2]]))
     assert not recording.missed

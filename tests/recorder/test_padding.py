@@ -12,8 +12,8 @@ from torch.nn.functional import scaled_dot_product_attention
 import heedful
 from heedful.ops.masks import Causal, Padding, Window
 from heedful.recorder.observed import Observed, Real
-from heedful.recorder.sequences import padding
-from heedful.recorder.sequences.padding import so_far
+from heedful.recorder.sequences import padding_across_passes
+from heedful.recorder.sequences.padding_across_passes import so_far
 
 transformers.logging.set_verbosity_error()
 SIZE = {"vocab_size": 50, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": None,
@@ -115,7 +115,7 @@ def test_of_two_generations_what_recorded_passes_tell(every):
 
 
 def test_a_mask_is_looked_at_in_runs_of_rows(monkeypatch):
-    monkeypatch.setattr(padding, "ENTRIES", 3 * 4 * 24)
+    monkeypatch.setattr(padding_across_passes, "ENTRIES", 3 * 4 * 24)
     test_a_prompt_in_chunks_of_which_one_text_has_padding_alone("LlamaForCausalLM", "static")
 
 

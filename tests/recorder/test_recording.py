@@ -15,8 +15,8 @@ from heedful.models import GPT, GPTConfig
 from heedful.ops.masks import Causal, Dense, Window
 from heedful.recorder.kept import capture
 from heedful.recorder.observed import Observed
-from heedful.recorder.sequences.layout import layouts_of
 from heedful.recorder.sequences.mask_structure import Masks, recognise
+from heedful.recorder.sequences.without_padding import layouts_of
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ from heedful.ops import arrays
 from heedful.ops.arguments import check
 from heedful.ops.arrays import Values
 from heedful.ops.by_definition import weights
+from heedful.ops.dispatch import attend
 from heedful.ops.masks import Mask
-from heedful.ops.sdpa import attend
 
 
 @overload

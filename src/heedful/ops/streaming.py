@@ -13,9 +13,9 @@ from heedful.errors import ArgumentError
 from heedful.ops.arguments import Arguments, check
 from heedful.ops.blocks import Block
 from heedful.ops.causes import Causes
+from heedful.ops.dispatch import attend, four_axes
 from heedful.ops.masks import Combined, Dense, KeyRanges, Mask, Padding
 from heedful.ops.score_tables import ALL
-from heedful.ops.sdpa import attend, four_axes
 from heedful.ops.statistics import (
     Diagonal,
     Distance,

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from heedful.errors import ArgumentError
-from heedful.ops import sdpa
+from heedful.ops import dispatch
 from heedful.recorder.doors import (
     heedful_attention,
     holders,
@@ -29,14 +29,14 @@ from heedful.recorder.observed import Observed
 from heedful.recorder.options import Options
 from heedful.recorder.own_work import computing, is_computing
 from heedful.recorder.running import Given, Running, layer_of
+from heedful.recorder.sequences.axis_owners import beside_told
 from heedful.recorder.sequences.inputs import Inputs
 from heedful.recorder.sequences.kind import crosses, kind_of
-from heedful.recorder.sequences.layout import Layout, layouts_of
 from heedful.recorder.sequences.mask_structure import Masks, place_of
-from heedful.recorder.sequences.owners import beside_told
-from heedful.recorder.sequences.owning import Owning
-from heedful.recorder.sequences.padding import Before, so_far
+from heedful.recorder.sequences.padding_across_passes import Before, so_far
 from heedful.recorder.sequences.told_axes import axes_told_for, check_names
+from heedful.recorder.sequences.told_or_followed import Owning
+from heedful.recorder.sequences.without_padding import Layout, layouts_of
 
 NOTHING = (
     "no scaled_dot_product_attention, no nn.MultiheadAttention, no softmax and product after it; "
@@ -172,7 +172,7 @@ class _Recorder:
     @property
     def _is_elsewhere(self) -> bool:
         """Whether another door already sees the call that runs."""
-        return self.claimed or sdpa.is_running()
+        return self.claimed or dispatch.is_running()
 
     def owning(self) -> Owning:
         """What decides whose the axes of the running call are."""

@@ -1,6 +1,6 @@
 """Models from directories in Hugging Face format.
 
-A family that is to be read adds itself to `ARCHITECTURES`: its class, its names, its configuration.
+To read another family, add it to `ARCHITECTURES` below: its class, its names, its configuration.
 """
 
 from __future__ import annotations

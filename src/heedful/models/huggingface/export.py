@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from heedful.errors import ArgumentError
 from heedful.files import make_directory, save_tensors, write_json
 from heedful.models.gpt import GPT
-from heedful.models.huggingface import llama
+from heedful.models.huggingface import llama_export
 from heedful.models.huggingface.checkpoints import ARCHITECTURES
 from heedful.models.huggingface.parameter_names import Names
 from heedful.models.huggingface.tensor_files import SAFE
@@ -53,7 +53,10 @@ WRITTEN = {
     for kind, known in ARCHITECTURES.items()
 } | {
     kind: Written(
-        GPT, llama.tensors, llama.write_config, functools.partial(llama.unlike, qk_norm=qk_norm)
+        GPT,
+        llama_export.tensors,
+        llama_export.write_config,
+        functools.partial(llama_export.unlike, qk_norm=qk_norm),
     )
     for kind, qk_norm in (("llama", False), ("qwen3", True))
 }

@@ -1,1 +1,6 @@
-"""The ways in which attention is seen while a model runs; each makes an `Observed` of a call."""
+"""The ways in which attention is seen while a model runs, each told as `observed` has it.
+
+Three are doors, with a context `watch`: `heedful_attention`, `transformers_interface` and
+`torch_operations`. What the last one sees is read by `sdpa`, `softmax_matmul` (with `score_causes`
+and `uniform_rows`) and `multihead_attention`; `flash_attention` reads a call of the second.
+"""

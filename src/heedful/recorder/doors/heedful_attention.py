@@ -6,10 +6,10 @@ from contextlib import AbstractContextManager
 
 from torch import Tensor
 
-from heedful.ops import sdpa
+from heedful.ops import dispatch
 from heedful.ops.arguments import Arguments
+from heedful.ops.dispatch import four_axes
 from heedful.ops.masks import Mask
-from heedful.ops.sdpa import four_axes
 from heedful.recorder.observed import Observed, Tell
 
 DOOR = "heedful"
@@ -22,7 +22,7 @@ def watch(see: Tell) -> AbstractContextManager[None]:
     def listen(arguments: Arguments, context: Tensor) -> None:
         see(translated, arguments, context)
 
-    return sdpa.listening(listen)
+    return dispatch.listening(listen)
 
 
 def translated(arguments: Arguments, context: Tensor) -> Observed:

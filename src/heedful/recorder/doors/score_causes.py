@@ -16,7 +16,7 @@ from torch import Tensor
 
 from heedful.recorder.following.alignment import Order, aligned
 from heedful.recorder.following.scores import FAINT, Change, Scores
-from heedful.recorder.sequences.owners import Groups
+from heedful.recorder.sequences.axis_owners import Groups
 
 
 @dataclass

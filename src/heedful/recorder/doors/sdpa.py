@@ -18,8 +18,8 @@ from heedful.recorder.following.alignment import Atom, Order, aligned
 from heedful.recorder.following.scores import Product, product_of
 from heedful.recorder.following.strides import Axis, Part, Parts
 from heedful.recorder.observed import Observed
-from heedful.recorder.sequences.owners import Sides
-from heedful.recorder.sequences.owning import Owning
+from heedful.recorder.sequences.axis_owners import Sides
+from heedful.recorder.sequences.told_or_followed import Owning
 
 
 class KernelCall(NamedTuple):

@@ -19,8 +19,8 @@ from heedful.recorder.following.alignment import Order, aligned
 from heedful.recorder.following.scores import Meeting, Product
 from heedful.recorder.following.strides import Parts, are_of_one, length
 from heedful.recorder.observed import Observed, of_weights
-from heedful.recorder.sequences.owners import Groups, Sides
-from heedful.recorder.sequences.owning import Owning
+from heedful.recorder.sequences.axis_owners import Groups, Sides
+from heedful.recorder.sequences.told_or_followed import Owning
 
 SINK = "that the column beside the keys is of no key: it is no parameter of the model's"
 DOOR, ALONE = "softmax and a product", "softmax and a product (weights alone)"

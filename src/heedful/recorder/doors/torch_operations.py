@@ -24,7 +24,7 @@ from heedful.recorder.following.operations import Operations
 from heedful.recorder.following.roles import Listeners
 from heedful.recorder.following.scores import Meeting, Product, Weights
 from heedful.recorder.observed import Observed, Real, Tell
-from heedful.recorder.sequences.owning import Owning
+from heedful.recorder.sequences.told_or_followed import Owning
 
 
 class Pass(NamedTuple):

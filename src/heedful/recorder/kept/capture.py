@@ -15,7 +15,7 @@ from heedful.ops.causes import Causes
 from heedful.recorder.kept.certificate import Check, certify
 from heedful.recorder.observed import Batch, Observed, of_sequence
 from heedful.recorder.sequences.kind import kind_of
-from heedful.recorder.sequences.layout import Layout, row_of, take
+from heedful.recorder.sequences.without_padding import Layout, row_of, take
 
 
 def _nothing() -> None:

@@ -13,7 +13,7 @@ from torch import Tensor
 from heedful.ops.causes import Causes, unrounded, whole_rows
 from heedful.ops.score_tables import ALL
 from heedful.recorder.observed import Observed
-from heedful.recorder.sequences.layout import Layout, take
+from heedful.recorder.sequences.without_padding import Layout, take
 
 SAMPLED = 8  # rows of each sequence on which a call is checked
 

@@ -22,7 +22,7 @@ from heedful.recorder.kept import file_validation
 from heedful.recorder.kept.capture import Capture
 from heedful.recorder.kept.certificate import Check
 from heedful.recorder.kept.checksums import Checksums, checksum_of
-from heedful.recorder.sequences.layout import Layout
+from heedful.recorder.sequences.without_padding import Layout
 
 VERSION = 2  # 1 has nothing of owners
 TENSORS = ("query", "key", "value", "bias", "sinks", "ids")

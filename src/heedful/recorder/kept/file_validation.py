@@ -11,7 +11,7 @@ from heedful.ops.masks import Combined, Mask, Packed
 from heedful.ops.score_tables import check_broadcast
 from heedful.recorder.checks import is_whole
 from heedful.recorder.kept.capture import Capture
-from heedful.recorder.sequences.layout import Layout
+from heedful.recorder.sequences.without_padding import Layout
 
 CALL_KINDS = ("self", "causal", "cross")
 

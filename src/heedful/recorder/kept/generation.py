@@ -25,7 +25,7 @@ from heedful.ops.masks import Causal, Mask, Packed, Window
 from heedful.recorder.kept.call import Call
 from heedful.recorder.kept.capture import Capture
 from heedful.recorder.kept.certificate import SAMPLED, Check, tolerance_of
-from heedful.recorder.sequences.layout import row_of, take
+from heedful.recorder.sequences.without_padding import row_of, take
 
 ROWS = 256  # how many rows of a mask are looked at in one go
 

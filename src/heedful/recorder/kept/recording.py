@@ -24,7 +24,7 @@ from heedful.recorder.kept.proof import WORDS, proof_of
 from heedful.recorder.kept.spill import Spill
 from heedful.recorder.kept.verification import verify
 from heedful.recorder.observed import of_weights
-from heedful.recorder.sequences.layout import layouts_of
+from heedful.recorder.sequences.without_padding import layouts_of
 
 
 class Sequence:

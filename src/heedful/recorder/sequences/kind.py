@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from heedful.recorder.observed import Observed
-from heedful.recorder.sequences.layout import Layout
 from heedful.recorder.sequences.mask_structure import is_causal
+from heedful.recorder.sequences.without_padding import Layout
 
 # Parts of the names of modules that attend to another sequence
 CROSSING = ("cross", "encoder_attn", "encdec", "enc_dec", "src_attn")

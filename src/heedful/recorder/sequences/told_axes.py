@@ -20,7 +20,7 @@ from heedful.errors import ArgumentError
 from heedful.recorder.following.alignment import Atom, Order
 from heedful.recorder.following.strides import Parts, length
 from heedful.recorder.running import plain_name
-from heedful.recorder.sequences.owners import Groups, Sides
+from heedful.recorder.sequences.axis_owners import Groups, Sides
 
 
 class TokenAxes(NamedTuple):

@@ -1,7 +1,7 @@
 """Decides whose the axes of a call are: by what the user told, else by what was followed.
 
 The atoms of a call's axes come in by their sides (`Sides`); they go out in `Groups`, as sequences,
-heads, queries and keys. What the user told is in `told_axes.py`, what was followed in `owners.py`.
+heads, queries and keys. What the user told is in `told_axes.py`, what was followed in `axis_owners.py`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from heedful.recorder.following.alignment import Atom, Order
 from heedful.recorder.following.strides import Parts
 from heedful.recorder.observed import Batch
-from heedful.recorder.sequences.owners import Groups, Origins, Sides, is_of_texts, owned
+from heedful.recorder.sequences.axis_owners import Groups, Origins, Sides, is_of_texts, owned
 from heedful.recorder.sequences.told_axes import TokenAxes, grouped
 
 

@@ -1,4 +1,4 @@
-"""Where every call of attention passes: who listens, and by which road it goes.
+"""Chooses how a call of attention is computed, and tells those who listen what came of it.
 
 Most calls go to torch's kernels. What these cannot do on a CPU goes by a road of its own. No
 argument is dropped on any of them.

@@ -1,4 +1,4 @@
-"""Our GPT with rotary positions and RMSNorm, as Hugging Face writes Llama and Qwen3.
+"""Our GPT with rotary positions and RMSNorm, written as Llama and Qwen3; it is not read here.
 
 The two differ by norms on queries and keys. Their feed-forward layer is gated, act(gate) · up. Ours
 without a gate, by a squared ReLU, is written as a ReLU gate that equals its own up-projection, for
