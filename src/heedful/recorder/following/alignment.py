@@ -2,8 +2,8 @@
 
 Views of one call may take an axis apart differently: features of 12 are 3 heads × 4 in the queries
 and still 12 in the output. `Order` finds the atoms, the finest pieces that all views agree on (here
-3 and 4). Once each atom has an owner (`sequences/axis_owners.py`), `aligned` splits a tensor into its
-atoms, permutes them and joins those of each owner again.
+3 and 4). Once each atom has an owner (`sequences/axis_owners.py`), `aligned` splits a tensor into
+its atoms, permutes them and joins those of each owner again.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Decides whose the axes of a call are: by what the user told, else by what was followed.
 
 The atoms of a call's axes come in by their sides (`Sides`); they go out in `Groups`, as sequences,
-heads, queries and keys. What the user told is in `told_axes.py`, what was followed in `axis_owners.py`.
+heads, queries and keys. What the user told is in `told_axes.py`, what was followed in
+`axis_owners.py`.
 """
 
 from __future__ import annotations
