@@ -99,6 +99,7 @@ def test_the_steps_of_a_text_have_the_weights_of_its_recording(gpt, bert):
         reading, recording = opened.steps(text), opened.record(text)
         assert reading.queries == reading.keys == recording[0].tokens
         for steps, call in zip(reading.layers, recording, strict=True):
+            assert not steps.weights.requires_grad
             torch.testing.assert_close(steps.weights[0], call.weights(), atol=1e-6, rtol=1e-4)
         assert (opened.layers, opened.heads) == (2, 3)
         attention = opened.attention(text, [(1, 2), (0, 1)])

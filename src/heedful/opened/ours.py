@@ -78,7 +78,8 @@ class OpenedOurs(Opened):
         """
         given = self.read(text, second, cut=cut)
         names = given.tokens or []
-        return Reading(names, names, self.model.steps(*given.arguments, **given.keywords))
+        layers = without_gradients(self.model.steps(*given.arguments, **given.keywords))
+        return Reading(names, names, layers)
 
     @torch.inference_mode()
     def attention(
@@ -109,6 +110,12 @@ class OpenedOurs(Opened):
         names = self.pieces(range(self.tokenizer.size))
         # a model's table may have more rows than its tokenizer has tokens
         return WordVectors(names, self.model.tokens.weight[: len(names)].detach().float().numpy())
+
+
+@torch.no_grad()
+def without_gradients(layers: Iterator[Steps]) -> Iterator[Steps]:
+    """The same, each computed without keeping what its gradients would need."""
+    yield from layers
 
 
 def refuse_second(second: str | None, model: str) -> None:

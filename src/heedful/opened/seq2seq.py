@@ -11,7 +11,7 @@ from heedful.errors import ArgumentError
 from heedful.models import Seq2Seq
 from heedful.models.search import translate
 from heedful.opened.cutting import check_not_empty, must_cut
-from heedful.opened.ours import OpenedOurs, Positions, Reading, refuse_second
+from heedful.opened.ours import OpenedOurs, Positions, Reading, refuse_second, without_gradients
 from heedful.opened.protocol import Pass
 from heedful.text import Tokenizer
 from heedful.text.vectors import WordVectors
@@ -63,7 +63,9 @@ class OpenedSeq2Seq(OpenedOurs):
         target = self._target(source)
         rows = self._rows(source, target)
         written = [*self.pieces(target), END][: rows[1].shape[1]]
-        return Reading(written, [*self.pieces(source), END], self.model.cross_steps(*rows))
+        return Reading(
+            written, [*self.pieces(source), END], without_gradients(self.model.cross_steps(*rows))
+        )
 
     def vectors(self) -> WordVectors:
         """Refused: sources and targets may have a table each.
