@@ -78,6 +78,13 @@ class Configuration:
 
         Names that older versions had are taken for those of today.
         """
+        for old, name in FORMERLY.items():
+            if old in values and name in values:
+                raise ArgumentError(
+                    f"settings {old!r} and {name!r}",
+                    expected=f"one of them, {name!r}",
+                    cause=f"{old!r} is what older versions called it",
+                )
         values = {FORMERLY.get(name, name): value for name, value in values.items()}
         known = [field.name for field in dataclasses.fields(cls)]
         for name in values:

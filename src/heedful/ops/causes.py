@@ -153,8 +153,9 @@ def scores(of: Causes, rows: Tensor) -> Tensor:
     if of.bias is not None:
         out += rows_of(of.bias, rows)
         out.clamp_(min=HIDDEN)  # a bias of −inf hides
-    if of.mask is not None:
-        out.masked_fill_(~of.mask.rows(of.shape, rows, out.device), HIDDEN)
+    if of.mask is not None:  # torch.where is faster than masked_fill_
+        table = of.mask.rows(of.shape, rows, out.device)
+        torch.where(table, out, out.new_full((), HIDDEN), out=out)
     return out
 
 

@@ -18,10 +18,7 @@ from torch._C import _functorch as functorch
 from heedful.ops import by_definition, kernels
 from heedful.ops.arguments import Arguments
 from heedful.ops.dropping_out import with_dropout
-from heedful.ops.kernels import four_axes
 from heedful.ops.masks import Causal, Dense, Mask
-
-__all__ = ["Listener", "attend", "four_axes", "is_running", "listening"]
 
 WHOLE = 1 << 20  # a mask of up to so many entries (1 MB) is made whole, for one kernel call
 MAPPED = (functorch.TransformType.Vmap, functorch.TransformType.Jvp)

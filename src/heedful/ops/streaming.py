@@ -13,7 +13,8 @@ from heedful.errors import ArgumentError
 from heedful.ops.arguments import Arguments, check
 from heedful.ops.blocks import Block
 from heedful.ops.causes import Causes
-from heedful.ops.dispatch import attend, four_axes
+from heedful.ops.dispatch import attend
+from heedful.ops.kernels import four_axes
 from heedful.ops.masks import Combined, Dense, KeyRanges, Mask, Padding
 from heedful.ops.score_tables import ALL
 from heedful.ops.statistics import (

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from heedful.ops import dispatch
 from heedful.ops.arguments import Arguments
-from heedful.ops.dispatch import four_axes
+from heedful.ops.kernels import four_axes
 from heedful.ops.masks import Mask
 from heedful.recorder.observed import Observed, Tell
 

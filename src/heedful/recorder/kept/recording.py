@@ -202,9 +202,9 @@ class Recording(Sequence):
         """Run each text of the batch alone, and settle whose rows are whose, and what is padding.
 
         In evaluation mode, without gradients; modes, buffers and random states of the model are put
-        back. A call whose sequences are not those of the texts is refuted: its weights raise; one
-        of which a text alone makes other calls stays what it was, and says so. Of several passes
-        the first is verified.
+        back. A call whose sequences are not those of the texts is refuted: its weights raise. Where a
+        text alone makes other calls nothing is settled, and a call whose texts were inferred says
+        so. Of several passes the first is verified.
 
         Args:
             model: that was recorded.
