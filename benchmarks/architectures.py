@@ -44,7 +44,7 @@ from transformers.models.auto.modeling_auto import MODEL_MAPPING
 
 import heedful
 from heedful.errors import HeedfulError
-from heedful.ops.causes import weights
+from heedful.ops.cells import weights
 from heedful.recorder.kept.capture import Capture
 from heedful.recorder.kept.recording import Recording, call_of
 

@@ -8,10 +8,12 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
+import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from filelock import FileLock, Timeout
 
@@ -32,6 +34,8 @@ CAUSES = {
 }
 WRONG_PLACES = (errno.ENOENT, errno.ENOTDIR, errno.EEXIST)  # in which nothing was saved before
 LONGEST_HEADER = 100_000_000  # bytes, as safetensors itself allows
+# Where a header says its own checksum, eight hexadecimal digits that count as zeros in it
+CHECKSUM = re.compile(rb'"header_crc32":"([0-9a-f]{8})"')
 
 
 @contextmanager
@@ -142,11 +146,41 @@ def save_tensors(path: Path, tensors: Mapping[str, Tensor], about: Mapping[str, 
             save_file(
                 {name: tensor.detach().contiguous() for name, tensor in tensors.items()},
                 temporary,
-                metadata={"format": "pt", "heedful": json.dumps(about)},
+                metadata={
+                    "format": "pt",
+                    "heedful": json.dumps(about),
+                    "header_crc32": "0" * 8,
+                },
             )
+            _write_checksum(temporary)
         except SafetensorError as error:  # how its Rust part reports a full disk
             raise OSError(str(error)) from error
         temporary.chmod(0o666 & ~_umask())  # as other files have it; safetensors hides its own
+
+
+def _write_checksum(path: Path) -> None:
+    """Write the checksum of a file's header into its place there."""
+    with path.open("r+b") as file:
+        header = _header(file)
+        file.seek(header.index(b'"header_crc32":"') + len(b'"header_crc32":"'))
+        file.write(b"%08x" % zlib.crc32(header))
+
+
+def is_header_whole(path: Path) -> bool | None:
+    """Whether a file's header is what `save_tensors` wrote; None where it has no checksum."""
+    with path.open("rb") as file:
+        header = _header(file)
+    found = CHECKSUM.search(header)
+    if found is None:  # another program's, or an older version's
+        return None
+    zeros = header[: found.start(1)] + b"0" * 8 + header[found.end(1) :]
+    return int(found[1], 16) == zlib.crc32(zeros)
+
+
+def _header(file: BinaryIO) -> bytes:
+    """The header of safetensors, with the length before it."""
+    length = file.read(8)
+    return length + file.read(int.from_bytes(length, "little"))
 
 
 def _umask() -> int:
@@ -168,6 +202,8 @@ def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     try:
         with safe_open(path, framework="pt") as file:
             about = json.loads((file.metadata() or {}).get("heedful", "{}"))
+            if is_header_whole(path) is False:
+                raise ValueError("its header is not what was written")
             return {name: file.get_tensor(name) for name in file.keys()}, about  # noqa: SIM118
     except (SafetensorError, ValueError, OSError) as error:
         raise damaged(path, error) from error

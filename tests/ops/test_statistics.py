@@ -3,24 +3,23 @@
 import math
 
 import numpy as np
-import oracle
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from random_maps import OFFSETS, causes, choices, log_sum_exps, rounding, whole_map
 
-from heedful.errors import ArgumentError
 from heedful.ops import statistics
 from heedful.ops.blocks import blocks
-from heedful.ops.causes import HIDDEN, Causes, weights
-from heedful.ops.heatmap import Heatmap
-from heedful.ops.masks import Causal, Dense, Padding, Window
+from heedful.ops.causes import HIDDEN, Causes
+from heedful.ops.masks import Causal, Window
 from heedful.ops.statistics import (
     Diagonal,
     Distance,
     Entropy,
     LargestWeight,
     LearnedSink,
+    LogSumExp,
     Matching,
     Nearby,
     NormalizedEntropy,
@@ -29,74 +28,6 @@ from heedful.ops.statistics import (
     gather,
 )
 from heedful.ops.top import TopKeys, largest
-
-OFFSETS = [Causal(offset) for offset in range(-3, 4)]
-TYPES = [torch.float64, torch.float32, torch.float16, torch.bfloat16]
-
-
-@st.composite
-def causes(draw):
-    """Causes of any kind and type, and the whole map that they stand for, in float64."""
-    G, r = draw(st.integers(1, 3)), draw(st.integers(1, 3))
-    N, M, d = draw(st.integers(1, 13)), draw(st.integers(1, 13)), draw(st.integers(1, 5))
-    generator = torch.Generator().manual_seed(draw(st.integers(0, 999)))
-    dtype = draw(st.sampled_from(TYPES))
-
-    def random(*shape):
-        return torch.randn(*shape, generator=generator, dtype=torch.float64).to(dtype)
-
-    query, key = random(G * r, N, d), random(G, M, d)
-    table = torch.rand(G * r, N, M, generator=generator) < 0.7
-    kinds = {
-        "none": None,
-        "causal": Causal(),
-        "offset": draw(st.sampled_from(OFFSETS)),
-        "window": Causal() & Window(draw(st.integers(1, 5))),
-        "both sides": Window(draw(st.integers(1, 4))),
-        "padding": Causal() & Padding(torch.rand(M, generator=generator) < 0.7),
-        "table": Dense(table[:1]),
-        "tables": Causal() & Dense(table),
-    }
-    mask = kinds[draw(st.sampled_from(list(kinds)))]
-    bias = draw(st.sampled_from([None, random(N, M), random(G * r, 1, M), random(G * r, N, M)]))
-    if bias is not None and draw(st.booleans()):
-        bias[..., 0] = -math.inf
-    softcap = draw(st.sampled_from([None, 1.5]))
-    sinks = draw(st.sampled_from([None, random(G * r)]))
-    made = Causes(query, key, 0.7, mask, bias, softcap, sinks)
-    return made, whole_map(made)
-
-
-def whole_map(of):
-    """The map in NumPy: scale, softcap, bias, mask, sink, softmax, the sink's column goes."""
-    H, N, M = of.shape
-    key = np.repeat(oracle.numpy(of.key), H // len(of.key), axis=0)
-    scores = of.scale * oracle.numpy(of.query) @ key.transpose(0, 2, 1)
-    if of.softcap:
-        scores = of.softcap * np.tanh(scores / of.softcap)
-    if of.bias is not None:
-        scores = scores + oracle.numpy(of.bias)
-    if of.mask is not None:
-        scores = np.where(of.mask.crop(of.shape).numpy(), scores, -math.inf)
-    seen = (scores > -math.inf).any(-1)
-    if of.sinks is not None:
-        sink = np.broadcast_to(oracle.numpy(of.sinks)[:, None, None], (H, N, 1))
-        scores = np.concatenate([scores, sink], axis=-1)
-    highest = scores.max(-1, keepdims=True)
-    raised = np.exp(scores - np.where(highest > -math.inf, highest, 0.0))
-    shares = raised / np.maximum(raised.sum(-1, keepdims=True), 1e-300)
-    return np.where(seen[..., None], shares[..., :M], 0.0), seen
-
-
-def rounding(of, where_float64=1e-12):
-    """What may be off: narrower types than float64 are computed in float32."""
-    return where_float64 if of.query.dtype == torch.float64 else 2e-6
-
-
-def choices(of):
-    """(H, N, M), what the mask allows."""
-    allowed = np.ones(of.shape, bool) if of.mask is None else of.mask.crop(of.shape).numpy()
-    return np.broadcast_to(allowed, of.shape)
 
 
 def by_definition(of, map_, seen):
@@ -143,6 +74,7 @@ def by_definition(of, map_, seen):
         "next": diagonal(-1),
         "sink": rows(map_[:, :, 0]),
         "learned_sink": rows(1 - map_.sum(-1)),
+        "log_sum_exp": rows(log_sum_exps(of)),
         "received": map_.sum(1),
     }
 
@@ -162,6 +94,7 @@ def fresh(of):
         "next": Diagonal(-1),
         "sink": Sink(),
         "learned_sink": LearnedSink(),
+        "log_sum_exp": LogSumExp(),
         "received": Received(),
     }
 
@@ -180,18 +113,6 @@ def test_statistics_equal_their_definitions(made, sizes):
         np.testing.assert_allclose(found[name], value, atol=4e-6, rtol=1e-6, err_msg=name)
 
 
-@settings(max_examples=60, deadline=None)
-@given(made=causes(), data=st.data())
-def test_any_part_of_the_map_is_exact(made, data):
-    of, (map_, _) = made
-    H, N, M = of.shape
-    queries = data.draw(st.lists(st.integers(-N, N - 1), min_size=1, max_size=5))
-    keys = data.draw(st.lists(st.integers(-M, M - 1), min_size=1, max_size=5))
-    heads = slice(data.draw(st.integers(0, H - 1)), H)
-    part = weights(of, heads, queries, keys)
-    np.testing.assert_allclose(part, map_[heads][:, queries][:, :, keys], atol=rounding(of))
-
-
 @settings(max_examples=40, deadline=None)
 @given(made=causes(), sizes=st.fixed_dictionaries(SIZES), seed=st.integers(0, 99))
 def test_blocks_merge_in_any_order(made, sizes, seed):
@@ -199,8 +120,7 @@ def test_blocks_merge_in_any_order(made, sizes, seed):
     of, _ = made
 
     def all_of_them():
-        pooled = [Heatmap(4), Heatmap(3, reduce="max")]
-        return [*fresh(of).values(), *pooled, Received(mean=True), TopKeys(3)]
+        return [*fresh(of).values(), Received(mean=True), TopKeys(3)]
 
     *once, top = gather(of, *all_of_them())
     made_of = [
@@ -252,29 +172,6 @@ def test_of_equal_scores_the_first(rows, k):
     expected = np.argsort(-np.array(rows), axis=-1, kind="stable")[:, :k]
     assert places[0].tolist() == expected.tolist()
     assert torch.equal(values, scores.gather(-1, places))
-
-
-@settings(max_examples=100, deadline=None)
-@given(
-    made=causes(),
-    size=st.integers(1, 15),
-    reduce=st.sampled_from(["mean", "max"]),
-    ends=st.tuples(*[st.integers(-3, 13)] * 4),
-)
-def test_heatmaps_pool_a_region_of_the_map(made, size, reduce, ends):
-    of, (map_, _) = made
-    region = slice(*ends[:2]), slice(*ends[2:])
-    map_ = map_[:, *region]
-    _, N, M = map_.shape
-    [pooled] = gather(of, Heatmap(size, reduce, *region), entries=50, queries=3)
-    height, width = max(1, math.ceil(N / size)), max(1, math.ceil(M / size))
-    assert pooled.shape[1:] == (math.ceil(N / height), math.ceil(M / width))
-    assert max(pooled.shape[1:]) <= size
-    for i in range(pooled.shape[1]):
-        for j in range(pooled.shape[2]):
-            cell = map_[:, i * height : (i + 1) * height, j * width : (j + 1) * width]
-            expected = cell.mean((1, 2)) if reduce == "mean" else cell.max((1, 2))
-            np.testing.assert_allclose(pooled[:, i, j], expected, atol=1e-6)
 
 
 @settings(max_examples=40, deadline=None)
@@ -359,15 +256,3 @@ def test_no_block_is_larger_than_asked():
     sizes = [block.weights.numel() for block in blocks(of, entries=4000, queries=16)]
     assert max(sizes) <= 4000
     assert sum(sizes) < 4 * 500 * 60  # what the window empties is skipped
-
-
-def test_wrong_pooling_is_one_line():
-    with pytest.raises(ArgumentError, match="'mean' or 'max'"):
-        Heatmap(reduce="median")
-    with pytest.raises(ArgumentError, match="at least 1 cell"):
-        Heatmap(size=0)
-    with pytest.raises(ArgumentError, match="without a step"):
-        Heatmap(queries=slice(0, 9, 2))
-    query = torch.randn(1, 3, 2)
-    with pytest.raises(ArgumentError, match="query index 7"):
-        weights(Causes(query, query, 1.0), queries=[7])

@@ -8,7 +8,7 @@ from torch import nn
 
 import heedful
 from heedful.ops import statistics
-from heedful.ops.causes import weights
+from heedful.ops.cells import weights
 from heedful.recorder import from_attentions
 
 

@@ -16,7 +16,8 @@ from heedful.recorder.kept import file
 from heedful.recorder.kept.spill import Spill
 
 IDS = torch.arange(2 * 11).view(2, 11) % 23
-CALL = 2 * (2 * 4 * 11 * 6) * 4 + IDS.nbytes  # query and key in float32, and the ids
+# Query and key in float32, a log-sum-exp for each row, and the ids
+CALL = 2 * (2 * 4 * 11 * 6) * 4 + (2 * 4 * 11) * 4 + IDS.nbytes
 
 
 @pytest.fixture

@@ -14,7 +14,8 @@ from transformers.modeling_utils import AttentionInterface
 
 import heedful
 from heedful.errors import ArgumentError, HeedfulError
-from heedful.ops.causes import weights as of_causes
+from heedful.ops.cells import weights as of_causes
+from heedful.ops.log_sum_exp import Catching
 from heedful.recorder.doors import transformers_interface, unsupported
 from heedful.recorder.kept.capture import captured
 from heedful.recorder.observed import Observed
@@ -95,7 +96,7 @@ def test_no_mask_is_causal_where_the_module_or_the_call_says_so(length):
     def causal(implementation, **given):
         output = query.transpose(1, 2)
         seen = transformers_interface.translated(
-            implementation, module, (*tensors, None), given, output
+            implementation, module, (*tensors, None), given, output, Catching()
         )
         return seen.mask is not None
 
@@ -114,7 +115,7 @@ def test_a_boolean_mask_is_added_by_eager_attention():
     query, key, value = torch.randn(3, 2, 3, 5, 4)
     mask, module = torch.eye(5).bool().expand(2, 1, 5, 5), nn.Module().eval()
     output, weights = eager_attention_forward(module, query, key, value, mask)
-    given = ("eager", module, (query, key, value, mask), {}, output)
+    given = ("eager", module, (query, key, value, mask), {}, output, Catching())
     seen = mask_structure.Masks().split(transformers_interface.translated(*given))
     kept = captured(seen, name="", layer=0, pass_index=0, layouts=layouts_of(seen))
     assert kept.check.passed
@@ -285,7 +286,7 @@ def test_after_a_layer_that_was_interrupted_the_next_pass_has_right_names(model,
     assert torch.equal(recording[0].weights(), recording[2].weights())
 
 
-class Catching(nn.Module):
+class GoesOn(nn.Module):
     """Goes on after its part has raised, and attends itself."""
 
     def __init__(self, part):
@@ -304,7 +305,7 @@ def test_a_model_that_catches_what_a_part_raises_keeps_its_names(end, error):
     def fail(*_):
         raise error
 
-    model = nn.Sequential(Catching(nn.Identity()), Catching(nn.Identity()))
+    model = nn.Sequential(GoesOn(nn.Identity()), GoesOn(nn.Identity()))
     ENDS[end](model[0].part, fail)
 
     class Last(nn.Module):

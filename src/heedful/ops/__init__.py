@@ -6,11 +6,13 @@ The way of a query, file after file; each calls only those below it:
 2. `dispatch.py`: who listens, and by which of three roads a call goes.
 3. `kernels.py`: torch's fused kernels, whole or by blocks. `dropping_out.py`: dropout on a CPU.
 4. `by_definition.py`: the definition, a function for each step.
-5. `arguments.py`: what is checked first, and the form in which all of them take it.
-6. `masks.py`, `score_tables.py`: what may attend to what.
+5. `log_sum_exp.py`: what kernels compute beside their output, for those who listen.
+6. `arguments.py`: what is checked first, and the form in which all of them take it.
+7. `masks.py`, `score_tables.py`: what may attend to what.
 
-A map of weights, in parts and without the rest, begins at `causes.py`: then `blocks.py`,
-`statistics.py`, `top.py`, `heatmap.py`, and `streaming.py`, which does both.
+A map of weights, in parts and without the rest, begins at `causes.py`. By whole rows: `blocks.py`,
+`statistics.py`, `top.py`, and `streaming.py`, which gives the output too. By the log-sum-exp of
+rows, any cells alone: `cells.py`, `heatmap.py`. Both fill `score_blocks.py`.
 """
 
 from heedful.ops import masks, positions, reference

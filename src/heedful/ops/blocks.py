@@ -1,8 +1,7 @@
 """A map of weights in blocks of whole rows, so that nothing grows with N × M.
 
 Each block has some queries of some heads, and all keys that these can see, so that its rows are
-normalised at once. Keys that the mask hides from every query of a block are left out, and the
-mask is made only for keys that some of its queries may see and others not.
+normalised at once. Keys that the mask hides from every query of a block are left out.
 """
 
 from __future__ import annotations
@@ -13,7 +12,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from heedful.ops.causes import HIDDEN, Causes, add_sink, entries_of, rows_of, sinks_of
+from heedful.ops.causes import HIDDEN, Causes, add_sink, entries_of, sinks_of
+from heedful.ops.score_blocks import Allowed, allowed_to, fill_scores
+from heedful.ops.score_tables import as_slice
 
 # Queries of a block, where memory allows: with fewer, products are slow; with more, there are
 # fewer keys that the mask hides from all of them
@@ -59,12 +60,12 @@ class Block(NamedTuple):
     @property
     def rows(self) -> slice:
         """The queries as a slice of N."""
-        return slice(self.queries.start, self.queries.stop)
+        return as_slice(self.queries)
 
     @property
     def columns(self) -> slice:
         """The keys as a slice of M."""
-        return slice(self.keys.start, self.keys.stop)
+        return as_slice(self.keys)
 
     @property
     def position(self) -> int:
@@ -72,47 +73,12 @@ class Block(NamedTuple):
         return self.queries.start + self.offset - self.keys.start
 
 
-class Allowed(NamedTuple):
-    """What some neighbouring queries may see.
-
-    keys: all that any of them can see.
-    parts: tables of those keys that some queries may see and others not: (which of `keys`, boolean
-        (h or 1, n, keys of the part)). The keys in no part may be seen by every query.
-    ahead: whether a query might see a key after itself.
-    """
-
-    keys: range
-    parts: list[tuple[slice, Tensor]]
-    ahead: bool
-
-    def seen_by(self, queries: int) -> Tensor | int:
-        """How many of the queries may see each key: (h or 1, m), or a number."""
-        if not self.parts:
-            return queries
-        heads = max(len(part) for _, part in self.parts)
-        counts = torch.full((heads, len(self.keys)), queries)
-        for where, part in self.parts:
-            counts[:, where] = part.sum(dim=-2).cpu()
-        return counts
-
-    def choices(self, queries: int) -> Tensor:
-        """How many keys each of the queries may see: (h or 1, n)."""
-        certain = len(self.keys)
-        heads = max((len(part) for _, part in self.parts), default=1)
-        counts = torch.zeros(heads, queries, dtype=torch.long)
-        for _, part in self.parts:
-            certain -= part.shape[-1]
-            counts += part.sum(dim=-1).cpu()
-        return counts + certain
-
-    def of_heads(self, heads: slice) -> Allowed:
-        """The same for some of the heads; only tables can differ between them."""
-        cut = [(where, part[heads] if len(part) > 1 else part) for where, part in self.parts]
-        return self._replace(parts=cut)
-
-
 def blocks(
-    causes: Causes, *, entries: int | None = None, queries: int | None = None
+    causes: Causes,
+    *,
+    entries: int | None = None,
+    queries: int | None = None,
+    within: range | None = None,
 ) -> Iterator[Block]:
     """The whole map, block after block.
 
@@ -123,8 +89,9 @@ def blocks(
         entries: how many weights a block may have. It has one row of all heads that share a key
             head at the least, even where that is more.
         queries: how many rows of a head it may have.
+        within: the rows to go through, default all.
 
-    By default both are larger on an accelerator.
+    By default the first two are larger on an accelerator.
     """
     of = causes.in_precision()
     H, N, M = of.shape
@@ -137,50 +104,15 @@ def blocks(
     if not N:  # padding alone: a block without rows, so that each statistic has its shape
         nothing = Allowed(range(0), [], ahead=False)
         yield _block(of, slice(0, H), range(0), nothing, buffers)
-    for start in range(0, N, rows):
-        run = range(start, min(start + rows, N))
-        allowed = _allowed(of, run)
+    within = range(N) if within is None else within
+    for start in within[::rows]:
+        run = range(start, min(start + rows, within.stop))
+        allowed = allowed_to(of, run)
         fit = entries // max(1, len(run) * len(allowed.keys)) // group
         pieces = -(-H // (max(1, fit) * group))
         step = -(-H // (pieces * group)) * group  # blocks of one size, each with as much to do
         for first in range(0, H, step):
             yield _block(of, slice(first, min(first + step, H)), run, allowed, buffers)
-
-
-def _allowed(of: Causes, queries: range) -> Allowed:
-    own, M = queries.start + of.offset, of.shape[-1]
-    if of.mask is None:
-        return Allowed(range(M), [], ahead=own + 1 < M)
-    keys = of.mask.span(queries, of.shape)
-    parts = []
-    for part in _beside(keys, of.mask.certain(queries, of.shape)):
-        rows, columns = slice(queries.start, queries.stop), slice(part.start, part.stop)
-        table = of.mask.crop(of.shape, rows, columns, of.query.device)
-        table = table if table.ndim == 3 else table[None]
-        parts.append((slice(part.start - keys.start, part.stop - keys.start), table))
-    return Allowed(keys, parts, _ahead(keys, parts, own - keys.start))
-
-
-def _ahead(keys: range, parts: list[tuple[slice, Tensor]], own: int) -> bool:
-    """Whether a query might see a key after itself; `own` is the place of the first query.
-
-    No, where all keys after the first query are in the last table, which hides those ahead.
-    """
-    if len(keys) <= own + 1:
-        return False
-    if not parts or parts[-1][0].stop < len(keys) or parts[-1][0].start > own + 1:
-        return True
-    where, part = parts[-1]
-    return bool(part.triu(own + 1 - where.start).any())
-
-
-def _beside(keys: range, certain: range) -> list[range]:
-    """Keys that some may see and others not: all, or those before and after the certain ones."""
-    if not len(certain):
-        return [keys] if len(keys) else []
-    left = range(keys.start, max(keys.start, certain.start))
-    right = range(min(keys.stop, certain.stop), keys.stop)
-    return [part for part in (left, right) if len(part)]
 
 
 def _block(
@@ -189,8 +121,8 @@ def _block(
     allowed = allowed.of_heads(heads)
     shape = (heads.stop - heads.start, len(queries), len(allowed.keys))
     scores, weights = (buffer[: shape[0] * shape[1] * shape[2]].view(shape) for buffer in buffers)
-    _fill_scores(scores, of, heads, queries, allowed)
-    sinks = None if of.sinks is None else sinks_of(of.sinks[heads], _slice(queries))
+    fill_scores(scores, of, heads, queries, allowed)
+    sinks = None if of.sinks is None else sinks_of(of.sinks[heads], as_slice(queries))
     is_sure = of.bias is None and (of.mask is None or of.mask.leaves_every_row(of.shape))
     highest, largest, log_sum_above_highest, empty = _normalise(scores, weights, sinks, is_sure)
     has_sink = of.sinks is not None
@@ -209,30 +141,6 @@ def _block(
         of.offset,
         has_sink,
     )
-
-
-def _fill_scores(
-    scores: Tensor, of: Causes, heads: slice, queries: range, allowed: Allowed
-) -> None:
-    rows, columns = slice(queries.start, queries.stop), _slice(allowed.keys)
-    group = of.shape[0] // of.key.shape[0]
-    sharing = slice(heads.start // group, heads.stop // group)
-    # The heads that share a key head are rows of one product, which multiplies by the scale too
-    key = of.key[sharing, columns]
-    query = of.query[heads, rows].reshape(len(key), group * len(queries), key.shape[-1])
-    out = scores.view(*query.shape[:2], len(allowed.keys))
-    torch.baddbmm(out, query, key.mT, beta=0, alpha=of.scale, out=out)
-    if of.softcap is not None:
-        scores.div_(of.softcap).tanh_().mul_(of.softcap)
-    if of.bias is not None:
-        bias = rows_of(of.bias, rows)
-        bias = bias[heads] if bias.ndim == 3 and len(bias) > 1 else bias
-        scores += bias if bias.shape[-1] == 1 else bias[..., columns]
-        scores.clamp_(min=HIDDEN)
-    hidden = scores.new_full((), HIDDEN)
-    for where, table in allowed.parts:  # torch.where is three times as fast as masked_fill_
-        part = scores[:, :, where]
-        torch.where(table, part, hidden, out=part)
 
 
 def _normalise(
@@ -257,7 +165,3 @@ def _normalise(
     empty = highest <= HIDDEN / 2
     weights.masked_fill_(empty[..., None], 0.0)
     return highest, largest.masked_fill(empty, 0.0), log_sum_above_highest, empty
-
-
-def _slice(these: range) -> slice:
-    return slice(these.start, these.stop)

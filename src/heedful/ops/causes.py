@@ -1,4 +1,4 @@
-"""What a map of weights is a function of, and any part of the map from it.
+"""What a map of weights is a function of, and the scores of any part of it.
 
 The map of a head has N × M entries, its causes (N + M) · d. So the causes are kept, and a row, a
 crop or a statistic is computed when somebody asks. H query heads, G key heads, N queries, M keys.
@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from heedful.ops.masks import Causal, Combined, Mask, Window
-from heedful.ops.score_tables import ALL, Index, indices
+from heedful.ops.score_tables import ALL
 
 HIDDEN = -1e30  # a score that no exponent survives, and that, unlike −inf, times a weight of 0 is 0
 # Scores computed at once. On a CPU 8 MB: with less, there are more operations to start; more fits
@@ -36,6 +36,7 @@ class Causes(NamedTuple):
     sinks: (H,), a score for attending to nothing (gpt-oss), or (H, N), one for each query; rows
         then sum to less than one.
 
+    >>> from heedful.ops.cells import weights
     >>> from heedful.ops.masks import Causal
     >>> query = key = torch.eye(3).unsqueeze(0)
     >>> weights(Causes(query, key, scale=1.0, mask=Causal()), queries=[1])
@@ -90,51 +91,6 @@ class Causes(NamedTuple):
         )
 
 
-def weights(causes: Causes, heads: slice = ALL, queries: Index = ALL, keys: Index = ALL) -> Tensor:
-    """Any part of the map, exactly: (h, n, m), in float32 at the least.
-
-    Rows are normalised over all keys, whichever of them are shown. Memory grows with what is
-    shown, and with the rows that are computed at once.
-
-    Args:
-        causes: see `Causes`.
-        heads: a slice of the heads.
-        queries, keys: a slice or a list of indices; negative ones count from the end.
-
-    Raises:
-        ArgumentError: an index outside the map.
-    """
-    of = causes.of_heads(heads).in_precision()
-    H, N, M = of.shape
-    rows, columns = indices(queries, N, "query"), indices(keys, M, "key")
-    shown = of.query.new_empty(H, len(rows), len(columns))
-    step = max(1, entries_of(of.query) // max(1, H * M))
-    for start in range(0, len(rows), step):
-        shown[:, start : start + step] = whole_rows(of, rows[start : start + step])[
-            :, :, _run(columns)
-        ]
-    return shown
-
-
-def whole_rows(of: Causes, rows: Tensor) -> Tensor:
-    """The whole rows of some queries, (H, n, M); `of` is in its precision already."""
-    with unrounded(of.query):
-        part = scores(of, rows)
-    whole = part.softmax(dim=-1)
-    if of.sinks is not None:
-        add_sink(whole, part.logsumexp(dim=-1), sinks_of(of.sinks, rows))
-    empty = part.amax(dim=-1, keepdim=True) <= HIDDEN / 2
-    return whole.masked_fill_(empty, 0.0) if bool(empty.any()) else whole
-
-
-def _run(indices: Tensor) -> slice | Tensor:
-    """Indices as a slice where they follow one another: torch then copies nothing."""
-    first = int(indices[0]) if len(indices) else 0
-    end = first + len(indices)
-    run = torch.arange(first, end, device=indices.device)
-    return slice(first, end) if torch.equal(indices, run) else indices
-
-
 def unrounded(tensor: Tensor) -> torch.autocast:
     """A context in which autocast rounds no product where a tensor is."""
     return torch.autocast(tensor.device.type, enabled=False)
@@ -145,18 +101,41 @@ def entries_of(tensor: Tensor) -> int:
     return ENTRIES if tensor.is_cpu else ELSEWHERE
 
 
-def scores(of: Causes, rows: Tensor) -> Tensor:
-    """Masked scores of some queries with all keys, (H, n, M); `HIDDEN` where none may attend."""
-    out = (of.query[:, rows] * of.scale) @ of.key.transpose(1, 2)
+def scores(of: Causes, rows: Tensor, columns: Tensor | None = None) -> Tensor:
+    """Masked scores of some queries with some keys, (H, n, m); `HIDDEN` where none may attend.
+
+    `columns` are indices of keys, by default all; `of` is in its precision, with a key for each of
+    its heads.
+    """
+    out = (of.query[:, rows] * of.scale) @ _at(of.key, columns, 1).mT
     if of.softcap is not None:
         out = out.div_(of.softcap).tanh_().mul_(of.softcap)
     if of.bias is not None:
-        out += rows_of(of.bias, rows)
+        bias = rows_of(of.bias, rows)
+        out += bias if bias.shape[-1] == 1 else _at(bias, columns, -1)
         out.clamp_(min=HIDDEN)  # a bias of −inf hides
     if of.mask is not None:  # torch.where is faster than masked_fill_
-        table = of.mask.rows(of.shape, rows, out.device)
+        table = of.mask.between(of.shape, rows, columns, out.device)
         torch.where(table, out, out.new_full((), HIDDEN), out=out)
     return out
+
+
+def _at(tensor: Tensor, places: Tensor | None, dim: int) -> Tensor:
+    """What stands at places of an axis; a view where they are a run."""
+    if places is None:
+        return tensor
+    where = run_of(places)
+    if isinstance(where, slice):
+        return tensor.narrow(dim, where.start, where.stop - where.start)
+    return tensor.index_select(dim, where.to(tensor.device))
+
+
+def run_of(indices: Tensor) -> slice | Tensor:
+    """Indices as a slice where they follow one another: torch then copies nothing."""
+    first = int(indices[0]) if len(indices) else 0
+    end = first + len(indices)
+    run = torch.arange(first, end, device=indices.device)
+    return slice(first, end) if torch.equal(indices, run) else indices
 
 
 def add_sink(weights: Tensor, total: Tensor, sinks: Tensor) -> Tensor:

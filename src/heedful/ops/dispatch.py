@@ -18,18 +18,19 @@ from torch._C import _functorch as functorch
 from heedful.ops import by_definition, kernels
 from heedful.ops.arguments import Arguments
 from heedful.ops.dropping_out import with_dropout
+from heedful.ops.log_sum_exp import Catching
 from heedful.ops.masks import Causal, Dense, Mask
 
 WHOLE = 1 << 20  # a mask of up to so many entries (1 MB) is made whole, for one kernel call
 MAPPED = (functorch.TransformType.Vmap, functorch.TransformType.Jvp)
 
-Listener: TypeAlias = Callable[[Arguments, Tensor], None]
+Listener: TypeAlias = Callable[[Arguments, Tensor, Catching], None]
 _thread = threading.local()
 
 
 @contextmanager
 def listening(listener: Listener) -> Iterator[None]:
-    """Tell a listener the arguments and the context of every call of this thread."""
+    """Tell a listener of every call of this thread: arguments, context, and what was caught."""
     before = getattr(_thread, "listeners", ())
     _thread.listeners = (*before, listener)
     try:
@@ -50,11 +51,12 @@ def attend(arguments: Arguments) -> Tensor:
         return _by_its_road(arguments)
     _thread.running = True
     try:
-        context = _by_its_road(arguments)
+        with Catching() as caught:
+            context = _by_its_road(arguments)
     finally:
         _thread.running = False
     for listener in listeners:
-        listener(arguments, context)
+        listener(arguments, context, caught)
     return context
 
 

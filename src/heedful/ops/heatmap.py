@@ -1,106 +1,167 @@
-"""A region of a map pooled to a picture of any size, gathered block by block."""
+"""A region of a map pooled to a picture of any size, without the rest of its rows.
+
+It needs the log-sum-exp of each row, with which a weight is exp(score − log-sum-exp). So a crop of
+a long text costs its own cells, and these are pooled block by block, while they are in the cache.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from heedful.errors import ArgumentError
-from heedful.ops.blocks import Block
-from heedful.ops.score_tables import ALL
-from heedful.ops.statistics import Statistic
+from heedful.ops.causes import Causes, entries_of, unrounded
+from heedful.ops.cells import exponents
+from heedful.ops.score_blocks import allowed_to, fill_scores
+from heedful.ops.score_tables import ALL, meeting
+
+QUERIES = 512  # rows of a block at most: with more, there are fewer keys hidden from all of them
 
 
-class Heatmap(Statistic):
+class Cells(NamedTuple):
+    """An axis of a region, cut into cells of one size; the last may be smaller.
+
+    within: which queries or keys.
+    size: how many of them a cell has.
+    """
+
+    within: range
+    size: int
+
+    @property
+    def lengths(self) -> Tensor:
+        """How many each cell has."""
+        starts = torch.arange(0, len(self.within), self.size)
+        return (len(self.within) - starts).clamp(max=self.size)
+
+    def around(self, part: range) -> range:
+        """The cells, by number, that a part of the region touches."""
+        first = self.within.start
+        return range((part.start - first) // self.size, -(-(part.stop - first) // self.size))
+
+    def of(self, cells: range) -> range:
+        """What these cells have."""
+        start = self.within.start + cells.start * self.size
+        return range(start, min(start + len(cells) * self.size, self.within.stop))
+
+
+def heatmap(
+    causes: Causes,
+    sums: Tensor,
+    size: int = 256,
+    reduce: str = "mean",
+    queries: slice = ALL,
+    keys: slice = ALL,
+    progress: Callable[[float], None] | None = None,
+) -> Tensor:
     """A region of the map pooled to at most size × size cells, (H, rows, columns).
 
     A cell is the mean, or the largest, of the weights in it; hidden ones count as 0. All cells are
     of one size, except that the last row and the last column of cells may be smaller.
 
     Args:
+        causes: see `Causes`.
+        sums: (H, n), the log-sum-exp of each row of the region.
         size: how many rows and columns of cells there may be.
         reduce: "mean" or "max".
         queries, keys: the region, slices without a step; default all.
+        progress: is told of the share that is done, 0 to 1.
+
+    Raises:
+        ArgumentError: no cell, another way to pool, or a region with a step.
+
+    >>> from heedful.ops.masks import Causal
+    >>> words = torch.zeros(1, 4, 2)
+    >>> sums = torch.arange(1.0, 5.0).log()[None]  # query n sees n + 1 keys, all alike
+    >>> heatmap(Causes(words, words, 1.0, Causal()), sums, size=2)
+    tensor([[[0.5000, 0.0000],
+             [0.2917, 0.2083]]])
     """
-
-    def __init__(
-        self,
-        size: int = 256,
-        reduce: str = "mean",
-        queries: slice = ALL,
-        keys: slice = ALL,
-    ) -> None:
-        if reduce not in ("mean", "max"):
-            raise ArgumentError(f"reduce={reduce!r}", expected="'mean' or 'max'")
-        if size < 1:
-            raise ArgumentError(f"size={size}", expected="at least 1 cell")
-        if {queries.step, keys.step} - {None, 1}:
-            raise ArgumentError(
-                "a heat map of every few rows or columns",
-                expected="slices without a step",
-                remedy="weights(queries=…, keys=…) takes any indices",
-            )
-        self.size, self.reduce = size, reduce
-        self.queries, self.keys = queries, keys
-        self.cells: Tensor | None = None
-
-    def update(self, block: Block) -> None:
-        """Pool the columns of the block, then add its rows to theirs."""
-        H, N, M = block.shape
-        rows, columns = range(N)[self.queries], range(M)[self.keys]
-        if self.cells is None:
-            self.heights, self.widths = (_cells(len(part), self.size) for part in (rows, columns))
-            self.cells = block.weights.new_zeros(H, len(self.heights), len(self.widths))
-        own, seen = _meeting(block.queries, rows), _meeting(block.keys, columns)
-        if not len(own) or not len(seen):
-            return
-        part = block.weights[:, _from(own, block.queries), _from(seen, block.keys)]
-        pooled = self._columns(part, _from(seen, columns))
-        first = (seen.start - columns.start) // int(self.widths[0])
-        here = self.cells[block.heads, :, first : first + pooled.shape[-1]]
-        row = torch.arange(own.start - rows.start, own.stop - rows.start, device=part.device)
-        row //= int(self.heights[0])
-        if self.reduce == "mean":
-            here.index_add_(1, row, pooled)
-        else:
-            here.scatter_reduce_(1, row[:, None].expand(pooled.shape), pooled, "amax")
-
-    def merge(self, other: Heatmap) -> None:
-        """Add up, or take the larger."""
-        if self.cells is None:
-            self.__dict__.update(other.__dict__)
-        elif other.cells is not None:
-            join = torch.add if self.reduce == "mean" else torch.maximum
-            self.cells = join(self.cells, other.cells)
-
-    def result(self) -> Tensor:
-        """(H, rows, columns)."""
-        cells = self.seen(self.cells)
-        if self.reduce == "max":
-            return cells
-        return cells / (self.heights[:, None] * self.widths).to(cells)
-
-    def _columns(self, part: Tensor, columns: slice) -> Tensor:
-        """Each row of a part pooled to the cells that it touches, (h, n, cells)."""
-        width = int(self.widths[0])
-        before, after = columns.start % width, -columns.stop % width
-        cells = F.pad(part, (before, after)).unflatten(-1, (-1, width))
-        return cells.sum(dim=-1) if self.reduce == "mean" else cells.amax(dim=-1)
+    _check(size, reduce, queries, keys)
+    of = causes.in_precision()
+    H, N, M = of.shape
+    rows, columns = (
+        Cells(whole[part], max(1, -(-len(whole[part]) // size)))
+        for whole, part in ((range(N), queries), (range(M), keys))
+    )
+    pooled = of.query.new_zeros(H, len(rows.lengths), len(columns.lengths))
+    pool, join = (torch.sum, torch.add) if reduce == "mean" else (torch.amax, torch.maximum)
+    with unrounded(of.query):
+        for heads, run, seen, block in _blocks(of, sums, rows, columns):
+            cells = _pooled(_pooled(block, rows.size, 1, pool), columns.size, 2, pool)
+            asked = rows.around(run)
+            here = pooled[heads, asked.start : asked.stop, seen.start : seen.stop]
+            here.copy_(join(here, cells))
+            if progress is not None:
+                done = run.start - rows.within.start + len(run) * heads.stop / H
+                progress(done / len(rows.within))
+    if reduce == "max":
+        return pooled
+    return pooled / (rows.lengths[:, None] * columns.lengths).to(pooled)
 
 
-def _meeting(one: range, other: range) -> range:
-    start = max(one.start, other.start)
-    return range(start, max(start, min(one.stop, other.stop)))
+def _check(size: int, reduce: str, queries: slice, keys: slice) -> None:
+    if reduce not in ("mean", "max"):
+        raise ArgumentError(f"reduce={reduce!r}", expected="'mean' or 'max'")
+    if size < 1:
+        raise ArgumentError(f"size={size}", expected="at least 1 cell")
+    if {queries.step, keys.step} - {None, 1}:
+        raise ArgumentError(
+            "a heat map of every few rows or columns",
+            expected="slices without a step",
+            remedy="weights(queries=…, keys=…) takes any indices",
+        )
 
 
-def _from(part: range, whole: range) -> slice:
-    """Where a part stands in the whole."""
-    return slice(part.start - whole.start, part.stop - whole.start)
+def _blocks(
+    of: Causes, sums: Tensor, rows: Cells, columns: Cells
+) -> Iterator[tuple[slice, range, range, Tensor]]:
+    """Weights (h, n, m) of some heads and rows, and which cells of the columns they are.
+
+    A block has whole cells of the columns, and whole cells of the rows or a part of one. It is
+    overwritten by the next one.
+    """
+    H, _, M = of.shape
+    entries, group = entries_of(of.query), H // of.key.shape[0]
+    buffer = of.query.new_empty(0)
+    most = min(QUERIES, max(1, entries // max(1, group * len(columns.within))))
+    for run in _runs(rows, most):
+        span = range(M) if of.mask is None else of.mask.span(run, of.shape)
+        seen = meeting(span, columns.within)
+        if not len(seen):
+            continue
+        cells = columns.around(seen)
+        allowed = allowed_to(of, run, columns.of(cells))
+        width = len(run) * len(allowed.keys)
+        step = group * max(1, min(H, entries // width) // group)
+        if buffer.numel() < step * width:
+            buffer = of.query.new_empty(step * width)
+        first = run.start - rows.within.start
+        for start in range(0, H, step):
+            heads = slice(start, min(start + step, H))
+            count = heads.stop - start
+            block = buffer[: count * width].view(count, len(run), len(allowed.keys))
+            fill_scores(block, of, heads, run, allowed.of_heads(heads))
+            yield heads, run, cells, exponents(block, sums[heads, first : first + len(run)])
 
 
-def _cells(total: int, size: int) -> Tensor:
-    """How long each of at most `size` pieces is: equal ones, and the last what is left."""
-    step = max(1, -(-total // size))
-    starts = torch.arange(0, total, step)
-    return (total - starts).clamp(max=step)
+def _runs(rows: Cells, most: int) -> Iterator[range]:
+    """The rows of a region in runs of whole cells; a cell with too many rows is several runs."""
+    whole = max(1, most // rows.size) * rows.size
+    for start in rows.within[::whole]:
+        cells = range(start, min(start + whole, rows.within.stop))
+        for first in cells[::most]:
+            yield range(first, min(first + most, cells.stop))
+
+
+def _pooled(block: Tensor, size: int, dim: int, pool: Callable[..., Tensor]) -> Tensor:
+    """An axis pooled in pieces of `size`; what is left at its end is a piece of its own."""
+    pieces, left = divmod(block.shape[dim], size)
+    whole = block.narrow(dim, 0, pieces * size).unflatten(dim, (pieces, size))
+    parts = [pool(whole, dim=dim + 1)] if pieces else []
+    if left:
+        parts.append(pool(block.narrow(dim, pieces * size, left), dim=dim, keepdim=True))
+    return parts[0] if len(parts) == 1 else torch.cat(parts, dim=dim)

@@ -34,6 +34,7 @@ from heedful.ops.score_tables import (
     check_broadcast,
     check_whole,
     indices,
+    meeting,
     of_heads,
 )
 
@@ -106,9 +107,12 @@ class Mask:
         key = indices(keys, shape[-1], "key").to(device)
         return self._between(query, key, shape)
 
-    def rows(self, shape: Shape, rows: Tensor, device: torch.device) -> Bool[Tensor, "*lead n M"]:
-        """As `crop`, of all keys and of indices from 0 that are known to exist: unchecked."""
-        return self._between(rows.to(device), torch.arange(shape[-1], device=device), shape)
+    def between(
+        self, shape: Shape, rows: Tensor, columns: Tensor | None, device: torch.device
+    ) -> Bool[Tensor, "*lead n m"]:
+        """As `crop`, of indices from 0 that are known to exist (None is all keys): unchecked."""
+        key = torch.arange(shape[-1], device=device) if columns is None else columns.to(device)
+        return self._between(rows.to(device), key, shape)
 
     def _between(self, query: Tensor, key: Tensor, shape: Shape) -> Tensor:
         allowed = self.allowed(query[:, None], key[None, :], shape)
@@ -178,7 +182,7 @@ class Window(Mask):
 
     def certain(self, queries: range, shape: Shape) -> range:
         """Keys near both the first and the last query."""
-        return _meeting([self.span(queries[:1], shape), self.span(queries[-1:], shape)])
+        return meeting(self.span(queries[:1], shape), self.span(queries[-1:], shape))
 
 
 @dataclass(frozen=True, eq=False)
@@ -412,21 +416,15 @@ class Combined(Mask):
 
     def span(self, queries: range, shape: Shape) -> range:
         """Where the spans of all parts meet."""
-        return _meeting([part.span(queries, shape) for part in self.parts])
+        return meeting(*(part.span(queries, shape) for part in self.parts))
 
     def certain(self, queries: range, shape: Shape) -> range:
         """What is certain for all parts."""
-        return _meeting([part.certain(queries, shape) for part in self.parts])
+        return meeting(*(part.certain(queries, shape) for part in self.parts))
 
     def of_heads(self, heads: Index) -> Mask:
         """Each part for some of the heads."""
         return Combined(tuple(part.of_heads(heads) for part in self.parts))
-
-
-def _meeting(spans: Sequence[range]) -> range:
-    """What all ranges have in common."""
-    first = max(span.start for span in spans)
-    return range(first, max(first, min(span.stop for span in spans)))
 
 
 def _within(first: int, end: int, shape: Shape) -> range:

@@ -85,6 +85,17 @@ def check_whole(name: str, **numbers: object) -> None:
             raise ArgumentError(f"{name}({argument}={number!r})", expected="a whole number")
 
 
+def meeting(*ranges: range) -> range:
+    """What all ranges without a step have in common."""
+    first = max(one.start for one in ranges)
+    return range(first, max(first, min(one.stop for one in ranges)))
+
+
+def as_slice(run: range) -> slice:
+    """A range as a slice."""
+    return slice(run.start, run.stop)
+
+
 def _no_indices(index: object, size: int, what: str) -> ArgumentError:
     return ArgumentError(
         f"{what} indices {reprlib.repr(index)}",

@@ -33,16 +33,16 @@ from heedful.ops.causes import Causes, unrounded
 T = TypeVar("T")
 
 
-def gather(causes: Causes, *statistics: Statistic, **sizes: int) -> list[Any]:
+def gather(causes: Causes, *statistics: Statistic, **parts: Any) -> list[Any]:
     """The results of all statistics, in one pass over every row of a map.
 
     Args:
         causes: what the map is a function of.
         statistics: fresh ones.
-        sizes: `entries` and `queries` of a block, see `blocks`.
+        parts: `within`, the rows; `entries` and `queries` of a block: see `blocks`.
     """
     with unrounded(causes.query):
-        for block in blocks(causes, **sizes):
+        for block in blocks(causes, **parts):
             for statistic in statistics:
                 statistic.update(block)
     return [statistic.result() for statistic in statistics]
@@ -241,6 +241,14 @@ class Matching(RowStatistic):
         is_key = stands + block.keys.start == own  # a query outside the keys has no token
         has_one = is_key & (self.first.to(own.device)[own] + self.shift < own)
         return torch.where(has_one, found, torch.nan)
+
+
+class LogSumExp(RowStatistic):
+    """log Σₘ exp(score) of each row: with it, any weight is exp(score − log-sum-exp)."""
+
+    def of(self, block: Block) -> Tensor:
+        """(h, n), sink included."""
+        return block.log_sum_exp
 
 
 class LearnedSink(RowStatistic):

@@ -11,7 +11,6 @@ from torch import Tensor
 
 from heedful.errors import ArgumentError
 from heedful.ops.arguments import Arguments, check
-from heedful.ops.blocks import Block
 from heedful.ops.causes import Causes
 from heedful.ops.dispatch import attend
 from heedful.ops.kernels import four_axes
@@ -22,21 +21,12 @@ from heedful.ops.statistics import (
     Distance,
     Entropy,
     LargestWeight,
+    LogSumExp,
     Received,
-    RowStatistic,
     Sink,
     Statistic,
     gather,
 )
-
-
-class LogSumExp(RowStatistic):
-    """log Σₘ exp(score) of each row: with it, any weight is exp(score − log-sum-exp)."""
-
-    def of(self, block: Block) -> Tensor:
-        """(h, n)."""
-        return block.log_sum_exp
-
 
 # A name, and a statistic made for a sequence whose first key that is no padding is `first`
 STATISTICS: dict[str, Callable[[int], Statistic]] = {

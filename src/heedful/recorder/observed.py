@@ -62,6 +62,7 @@ class Observed:
     mask: one of `ops.masks`, or boolean with True = may attend, or added to the scores, or flex
         attention's; bias: is added too. They broadcast to (B, H, N, M).
     sinks: (H,), or (B, H, N) where each query has its own.
+    sums: (B, H, N), the log-sum-exp of each row, where a kernel gave it.
     cross, causal: what the door knows of the kind of the call.
     real: which tokens are no padding, where the call itself was told.
     why: why no output can be compared, where none can.
@@ -83,6 +84,7 @@ class Observed:
     bias: Tensor | None = None
     softcap: float | None = None
     sinks: Tensor | None = None
+    sums: Tensor | None = None
     dropout: float = 0.0
     door: str = ""
     cross: bool | None = None
@@ -114,6 +116,7 @@ class Observed:
             mask=_mask_of(self.mask, wanted),
             bias=None if self.bias is None else of_heads(self.bias, wanted),
             sinks=None if self.sinks is None else _heads_of(self.sinks, wanted),
+            sums=None if self.sums is None else self.sums[:, wanted],
         )
 
 

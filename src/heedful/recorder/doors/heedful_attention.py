@@ -9,6 +9,7 @@ from torch import Tensor
 from heedful.ops import dispatch
 from heedful.ops.arguments import Arguments
 from heedful.ops.kernels import four_axes
+from heedful.ops.log_sum_exp import Catching
 from heedful.ops.masks import Mask
 from heedful.recorder.observed import Observed, Tell
 
@@ -19,13 +20,13 @@ THREE = "whether the axes before queries and widths are of texts or of heads"
 def watch(see: Tell) -> AbstractContextManager[None]:
     """Tell of every call of `heedful.attention` in this thread."""
 
-    def listen(arguments: Arguments, context: Tensor) -> None:
-        see(translated, arguments, context)
+    def listen(arguments: Arguments, context: Tensor, caught: Catching) -> None:
+        see(translated, arguments, context, caught)
 
     return dispatch.listening(listen)
 
 
-def translated(arguments: Arguments, context: Tensor) -> Observed:
+def translated(arguments: Arguments, context: Tensor, caught: Catching) -> Observed:
     """The call that the arguments of `heedful.attention` make, with four axes."""
     lead, shape = arguments.shape[:-2], arguments.shape
     query, key, value, output = (four_axes(tensor, lead) for tensor in (*arguments[:3], context))
@@ -42,6 +43,7 @@ def translated(arguments: Arguments, context: Tensor) -> Observed:
         mask=mask,
         bias=bias,
         dropout=arguments.dropout,
+        sums=caught.found(query.shape[:3]),
         door=DOOR,
         inferred={} if len(shape) in (2, 4) else {"heads": THREE},
     )

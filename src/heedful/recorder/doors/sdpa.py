@@ -25,6 +25,7 @@ from heedful.recorder.sequences.told_or_followed import Owning
 class KernelCall(NamedTuple):
     """What one of SDPA's kernels was given and gave: tensors of four axes (…, …, N or M, d).
 
+    sums: (…, …, N), the log-sum-exp of each row, where the kernel gave it.
     query_axes, key_axes: the axes of query and key, as they were followed.
     """
 
@@ -32,6 +33,7 @@ class KernelCall(NamedTuple):
     key: Tensor
     value: Tensor
     output: Tensor
+    sums: Tensor | None
     query_axes: list[Parts | None]
     key_axes: list[Parts | None]
     mask: Tensor | None
@@ -91,7 +93,7 @@ def _arranged(call: KernelCall, owning: Owning) -> Observed:
     key, value = _keys_and_values(call, product, order, of_keys)
     if call.group > 1:
         key, value = shared_heads(key, value, math.prod(atom.size for atom in groups.heads), True)
-    mask = call.mask
+    mask, sums = call.mask, call.sums
     return Observed(
         aligned(call.query, asking, order, of_queries),
         key,
@@ -100,6 +102,7 @@ def _arranged(call: KernelCall, owning: Owning) -> Observed:
         call.scale,
         mask=None if mask is None else aligned(mask, product.axes, order, groups.all)[..., 0],
         source=mask,
+        sums=None if sums is None else aligned(sums[..., None], asking, order, of_queries)[..., 0],
         inferred=groups.inferred,
         batch=groups.batch,
         follows=groups.follows,

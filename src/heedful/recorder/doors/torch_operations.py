@@ -7,6 +7,7 @@ so it is only entered where some attention may be seen by no other door.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
@@ -17,6 +18,7 @@ from torch import Tensor, nn
 from torch.nn.attention.bias import CausalBias
 from torch.utils._python_dispatch import _disable_current_modes
 
+from heedful.ops.log_sum_exp import beside
 from heedful.recorder.doors import multihead_attention, sdpa, softmax_matmul
 from heedful.recorder.doors.process_wide import ProcessWide
 from heedful.recorder.following.axis_rules import SDPA_KERNELS, is_tensor
@@ -99,7 +101,7 @@ class _Door:
         self.operations = Operations(
             self._runs,
             {
-                **dict.fromkeys(SDPA_KERNELS, self._kernel),
+                **{name: functools.partial(self._kernel, name) for name in SDPA_KERNELS},
                 "flex_attention": lambda made, given: see(flexed, made, given),
                 "_transformer_encoder_layer_fwd": lambda made, given: see(layer, made, given),
                 "_native_multi_head_attention": lambda made, given: see(native, made, given),
@@ -134,12 +136,17 @@ class _Door:
         meeting.role.met.append(this)
         self.see(softmax_matmul.observed, meeting, self.told.owning())
 
-    def _kernel(self, made: Any, given: dict[str, Any]) -> None:
-        self.see(kernel, self.operations, made[0], given, self.told.owning())
+    def _kernel(self, name: str, made: Any, given: dict[str, Any]) -> None:
+        sums = beside(name, made)
+        self.see(kernel, self.operations, made[0], sums, given, self.told.owning())
 
 
 def kernel(
-    operations: Operations, output: Tensor, given: dict[str, Any], owning: Owning
+    operations: Operations,
+    output: Tensor,
+    sums: Tensor | None,
+    given: dict[str, Any],
+    owning: Owning,
 ) -> Observed:
     """The call of one of SDPA's kernels, `given` being its arguments by name."""
     query, key, scale = given["query"], given["key"], given.get("scale")
@@ -148,6 +155,7 @@ def kernel(
         key,
         given["value"],
         output,
+        sums,
         operations.traced.view(query).axes(),
         operations.traced.view(key).axes(),
         given.get("attn_mask", given.get("attn_bias")),
@@ -175,7 +183,16 @@ def flexed(made: tuple, given: dict[str, Any]) -> Observed:
         raise TypeError("flex attention with a score_mod, whose weights are of another form")
     mask = FlexMask(given["block_mask"][-1])
     query, key, value = (given[name] for name in ("query", "key", "value"))
-    return Observed(query, key, value, made[0], given["scale"], mask=mask, door="flex_attention")
+    return Observed(
+        query,
+        key,
+        value,
+        made[0],
+        given["scale"],
+        mask=mask,
+        sums=beside("flex_attention", made),
+        door="flex_attention",
+    )
 
 
 def native(made: tuple, given: dict[str, Any]) -> Observed:

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from heedful.errors import HeedfulError
+from heedful.ops.log_sum_exp import Catching
 from heedful.ops.masks import Causal
 from heedful.recorder.doors import flash_attention
 from heedful.recorder.doors.process_wide import ProcessWide
@@ -57,11 +58,14 @@ def _patch() -> Iterator[None]:
         function = original(self, implementation, default)
 
         def call(module: nn.Module, *tensors: Any, **keywords: Any) -> Any:
+            caught = Catching()
             with ExitStack() as stack:
                 wanted = [see for see, claim in tuple(_listeners) if stack.enter_context(claim())]
+                if wanted and implementation != "eager":  # which has no kernel
+                    stack.enter_context(caught)
                 result = function(module, *tensors, **keywords)
             for see in wanted:
-                see(translated, implementation, module, tensors, keywords, result[0])
+                see(translated, implementation, module, tensors, keywords, result[0], caught)
             return result
 
         return call
@@ -100,7 +104,12 @@ def _interface() -> Any:
 
 
 def translated(
-    implementation: str, module: nn.Module, tensors: tuple, keywords: dict, output: Tensor
+    implementation: str,
+    module: nn.Module,
+    tensors: tuple,
+    keywords: dict,
+    output: Tensor,
+    caught: Catching,
 ) -> Observed:
     """The call that the arguments of transformers' interface make."""
     names = ("query", "key", "value", "attention_mask", "dropout", "scaling")
@@ -124,6 +133,7 @@ def translated(
         bias=given.get("position_bias"),
         softcap=given.get("softcap"),
         sinks=_sinks(given),
+        sums=caught.found(query.shape[:3]),
         dropout=given.get("dropout") or 0.0,
         door=f"transformers, {implementation}",
         cross=cross,

@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from heedful.errors import HeedfulError
+from heedful.ops import log_sum_exp
 from heedful.recorder.following import axis_rules, score_changes
 from heedful.recorder.following.roles import SOFTMAXES, Done, Listeners, Roles
 from heedful.recorder.following.storages import COMPOSITE, Kind, Traced, kind_of
@@ -69,7 +70,8 @@ class Operations(TorchDispatchMode):
         if kind.is_composite and torch.is_inference_mode_enabled() and not types:
             with self:
                 return function._op_dk(COMPOSITE, *arguments, **keywords)
-        made = _as_without_a_mode(kind, function, arguments, keywords)
+        given = log_sum_exp.asked(kind.name, arguments)
+        made = _as_without_a_mode(kind, function, given, keywords)
         if kind.is_view:
             if arguments and isinstance(arguments[0], torch.nn.Parameter):
                 self.traced.of(arguments[0])  # it may be a parameter of another model

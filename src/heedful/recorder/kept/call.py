@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from heedful.errors import ArgumentError, RunError
 from heedful.ops import statistics as of
-from heedful.ops.causes import Causes, weights
-from heedful.ops.heatmap import Heatmap
-from heedful.ops.score_tables import ALL, Index, indices
+from heedful.ops.causes import Causes
+from heedful.ops.cells import by_rows, weights
+from heedful.ops.heatmap import heatmap
+from heedful.ops.score_tables import ALL, Index, as_slice, indices
+from heedful.ops.statistics import Statistic
 from heedful.ops.top import Top, TopKeys
 from heedful.recorder.checks import is_whole, region, whole
 from heedful.recorder.kept.certificate import Check
 from heedful.recorder.kept.progress import Progress, Tell
-from heedful.recorder.kept.proof import proof_of
+from heedful.recorder.kept.proof import Proof, proof_of
+from heedful.recorder.kept.row_sums import RowSums, unknown
+
+AXES = ("query", "key")
 
 
 @dataclass
@@ -33,6 +40,9 @@ class Call:
     says how much of the call is certain, and `why` what is not. Every statistic is defined in
     `heedful.ops.statistics`; with `head`, the model's number of a head, it is that of one head,
     without it of all, (H, …).
+
+    `sums` are the log-sum-exps of rows that are known. Whenever whole rows are computed they are
+    compared; one that is not the model's refutes the call, which all calls of `refutations` see.
     """
 
     name: str
@@ -43,7 +53,9 @@ class Call:
     check: Check
     index: int = 0
     inferred: dict[str, str] = field(default_factory=dict)
-    against: str = ""
+    sums: RowSums = None  # type: ignore[assignment]  # made of the causes where not given
+    refutations: dict[int, str] = field(default_factory=dict, repr=False)
+    sequence: int = 0
     value: Tensor | None = None
     ids: Tensor | None = None
     tokens: list[str] | None = None
@@ -51,6 +63,11 @@ class Call:
     chosen: list[int] | None = None
     intact: Callable[[], None] | None = field(default=None, repr=False)
     _kept: dict[Any, Any] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        if self.sums is None:
+            query = self.causes.query
+            self.sums = RowSums(unknown(query), torch.arange(query.shape[1]))
 
     def __repr__(self) -> str:
         H, N, M = self.shape
@@ -64,12 +81,21 @@ class Call:
     @property
     def proof(self) -> str:
         """ "proved", "assumed", "unproved" or "refuted"; see `heedful.recorder.kept.proof`."""
-        return proof_of(self.check, self.inferred, self.against).word
+        return self._proof.word
 
     @property
     def why(self) -> str:
         """What is missing to a proof, in words; empty where nothing is."""
-        return proof_of(self.check, self.inferred, self.against).why
+        return self._proof.why
+
+    @property
+    def against(self) -> str:
+        """What was found to be wrong since it was recorded; empty where nothing was."""
+        return self.refutations.get(self.sequence, "")
+
+    @property
+    def _proof(self) -> Proof:
+        return proof_of(self.check, self.inferred, self.against)
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -95,16 +121,30 @@ class Call:
             ArgumentError: what is not in the map.
             RunError: the record of this call does not pass its own check.
         """
-        part = weights(self.checked(), self._heads(head), _index(queries), _index(keys))
+        part = self._cells(self._heads(head), _index(queries), _index(keys))
         return part if head is None else part[0]
+
+    def log_sum_exp(self, head: int | None = None, progress: Tell | None = None) -> Tensor:
+        """log Σₘ exp(score) of each query, NaN where it sees nothing.
+
+        The model's own kernel told it, or it is computed now, once: with it, any part of the map
+        costs its own cells alone.
+
+        Args:
+            head: as in `weights`.
+            progress: is told of the share that is done, 0 to 1, where it is computed.
+        """
+        found = self._row_sums(self._heads(head), range(self.shape[1]), progress)
+        found = found.masked_fill(found == -torch.inf, torch.nan)
+        return found if head is None else found[0]
 
     def received(self, head: int | None = None, *, mean: bool = False) -> Tensor:
         """Σₙ W[n, m] of each key; as a mean, over the queries that may see it."""
-        return self._gathered(head, of.Received, mean)
+        return self._found(head, of.Received(mean))
 
     def entropy(self, head: int | None = None) -> Tensor:
         """−Σₘ W log W of each query, in nats."""
-        return self._gathered(head, of.Entropy)
+        return self._found(head, of.Entropy())
 
     def largest(self, head: int | None = None) -> Top:
         """The largest weight of each query and its key."""
@@ -113,23 +153,23 @@ class Call:
 
     def top(self, k: int, head: int | None = None) -> Top:
         """The k largest weights of each query with their keys, descending."""
-        return self._gathered(head, TopKeys, whole("top", k, least=1))
+        return self._found(head, TopKeys(whole("top", k, least=1)))
 
     def distance(self, head: int | None = None) -> Tensor:
         """Σₘ W · |p(n) − m| of each query, in tokens."""
-        return self._gathered(head, of.Distance)
+        return self._found(head, of.Distance())
 
     def diagonal(self, offset: int, head: int | None = None) -> Tensor:
         """Mean over queries of W[n, p(n) − offset]: 0 is the token itself, 1 the one before."""
-        return of.mean(self._gathered(head, of.Diagonal, whole("offset", offset)))
+        return of.mean(self._found(head, of.Diagonal(whole("offset", offset))))
 
     def sink(self, head: int | None = None) -> Tensor:
         """Mean over queries of the weight on the first key."""
-        return of.mean(self._gathered(head, of.Sink))
+        return of.mean(self._found(head, of.Sink()))
 
     def learned_sink(self, head: int | None = None) -> Tensor:
         """1 − Σₘ W of each query: what a learned sink takes."""
-        return self._gathered(head, of.LearnedSink)
+        return self._found(head, of.LearnedSink())
 
     def heatmap(
         self,
@@ -139,11 +179,28 @@ class Call:
         queries: slice = slice(None),
         keys: slice = slice(None),
         reduce: str = "mean",
+        progress: Tell | None = None,
     ) -> Tensor:
-        """A region pooled to at most size × size cells: (H, rows, columns), or of one head."""
-        cells = whole("size", size, least=1)
+        """A region pooled to at most size × size cells: (H, rows, columns), or of one head.
+
+        Nothing but the region is computed where the log-sum-exp of its rows is known.
+
+        Args:
+            size: how many rows and columns of cells there may be.
+            head: as in `weights`.
+            queries, keys: the region, slices without a step; default all.
+            reduce: "mean" or "max" of the weights in a cell; hidden ones count as 0.
+            progress: is told of the share that is done, 0 to 1.
+        """
+        cells, heads = whole("size", size, least=1), self._heads(head)
         rows, columns = region("queries", queries), region("keys", keys)
-        return self._gathered(head, Heatmap, cells, reduce, rows, columns)
+        told = progress or (lambda share: None)
+        sums = self._row_sums(heads, range(self.shape[1])[rows], lambda share: told(share / 2))
+        found = heatmap(
+            self._causes_of(heads), sums, cells, reduce, rows, columns,
+            lambda share: told((1 + share) / 2),
+        )  # fmt: skip
+        return found if head is None else found[0]
 
     def value_norm(
         self, head: int | None = None, queries: Index | None = None, keys: Index | None = None
@@ -161,7 +218,7 @@ class Call:
         group = self.shape[0] // len(self.value)
         norms = self.value.float().norm(dim=-1).repeat_interleave(group, dim=0)
         columns = norms[self._heads(head)][:, None, indices(_index(keys), self.shape[2], "key")]
-        part = weights(self.checked(), self._heads(head), _index(queries), _index(keys)) * columns
+        part = self._cells(self._heads(head), _index(queries), _index(keys)) * columns
         return part if head is None else part[0]
 
     def summary(self, progress: Tell | None = None) -> dict[str, Tensor]:
@@ -183,19 +240,75 @@ class Call:
                 "learned_sink": of.LearnedSink(),
             }
             told = [] if progress is None else [Progress(progress)]
-            *found, received = of.gather(self.checked(), *told, *rows.values(), of.Received())
-            means = {name: of.mean(row) for name, row in zip(rows, found[len(told) :], strict=True)}
-            self._kept["summary"] = {**means, "received": received}
+            gathered = {**rows, "received": of.Received()}
+            found = self._gathered(ALL, *gathered.values(), *told)
+            by_name = dict(zip(gathered, found, strict=False))
+            means = {name: of.mean(by_name[name]) for name in rows}
+            self._kept["summary"] = {**means, "received": by_name["received"]}
         return self._kept["summary"]
 
-    def _gathered(self, head: int | None, statistic: type, *arguments: Any) -> Any:
+    def _cells(self, heads: slice, queries: Index, keys: Index) -> Tensor:
+        """Any part of the map: its own cells where their rows' sums are known, else whole rows."""
         causes = self.checked()
-        if head is not None:
-            causes = causes.of_heads(self._heads(head))
-        [found] = of.gather(causes, statistic(*arguments))
+        rows, columns = (
+            indices(index, size, what)
+            for index, size, what in zip((queries, keys), self.shape[1:], AXES, strict=True)
+        )
+        known = self.sums.known(heads, rows) if len(columns) < self.shape[2] else None
+        if known is not None:
+            return weights(causes, heads, rows, columns, known)
+        of = causes.of_heads(heads)
+        part, found = by_rows(of.in_precision(), rows, columns)
+        self._meet(of, heads, rows, found)
+        return part
+
+    def _row_sums(self, heads: slice, rows: range, progress: Tell | None) -> Tensor:
+        """The log-sum-exp of a run of rows, (h, n), which is computed where it is not known."""
+        self.checked()
+        known = self.sums.known(heads, as_slice(rows))
+        if known is None:
+            told = [] if progress is None else [Progress(progress, len(rows))]
+            self._gathered(heads, *told, within=rows)
+        return self.sums.of(heads, as_slice(rows))
+
+    def compare_rows(self) -> None:
+        """Compare the log-sum-exp of every row with what the model's kernel had, if it told any.
+
+        It says in `proof` and `why` what came of it.
+        """
+        if self.proof != "refuted" and self.sums.any_known:
+            with suppress(RunError):
+                self._gathered(ALL)
+
+    def _found(self, head: int | None, statistic: Statistic) -> Any:
+        """What one statistic finds of one head, or of all."""
+        found, *_ = self._gathered(self._heads(head), statistic)
         if head is None:
             return found
         return Top(*(part[0] for part in found)) if isinstance(found, Top) else found[0]
+
+    def _gathered(
+        self, heads: slice, *statistics: Statistic, within: range | None = None
+    ) -> list[Any]:
+        """What statistics find in whole rows, whose log-sum-exps meet those that are known."""
+        of_these = self._causes_of(heads)
+        rows = ALL if within is None else as_slice(within)
+        *found, sums = of.gather(of_these, *statistics, of.LogSumExp(), within=within)
+        self._meet(of_these, heads, rows, sums[:, rows])
+        return found
+
+    def _causes_of(self, heads: slice) -> Causes:
+        causes = self.checked()
+        return causes if heads == ALL else causes.of_heads(heads)
+
+    def _meet(self, of: Causes, heads: slice, rows: Tensor | slice, found: Tensor) -> None:
+        fault = self.sums.meet(of, heads, rows, found)
+        if fault is not None:
+            self.refutations[self.sequence] = (
+                f"row {fault.query} of head {self.heads[fault.head]} is not the model's: the "
+                f"log-sum-exp of its scores is {fault.found:.6g}, and was {fault.known:.6g}"
+            )
+            self.checked()
 
     def _heads(self, head: int | None) -> slice:
         H = self.shape[0]
@@ -224,7 +337,8 @@ class Call:
         if self.proof == "refuted":
             raise RunError(
                 f"{self.name} was not recorded truthfully: {self.why}",
-                cause="attention of a form, or with axes, that the recorder does not know",
+                cause="attention of a form, or with axes, that the recorder does not know, or a "
+                "record that was changed since",
                 remedy='tell the axes, as record(model, axes={"*attn": "b h n d"}), or look at '
                 "another layer, and please report the model",
             )

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from heedful.ops.causes import Causes
 from heedful.recorder.kept.certificate import Check, certify
+from heedful.recorder.kept.row_sums import RowSums, told, unknown
 from heedful.recorder.observed import Batch, Observed, of_sequence
 from heedful.recorder.sequences.kind import kind_of
 from heedful.recorder.sequences.without_padding import Layout, row_of, take
@@ -32,6 +33,7 @@ class Capture:
     heads: the model's numbers of the heads that were kept, None where all were.
     inferred: what of the call's axes is a guess, and how it was made.
     against: by sequence, what `verify` found to be wrong with it.
+    sums: (B, H, N), the log-sum-exp of each row: the kernel's own, else NaN until it is computed.
     texts: how many texts the pass had; texts_dim: along which dimension of its inputs.
     intact: raises where the file that the call was read from is damaged.
     """
@@ -55,6 +57,7 @@ class Capture:
     index: int = 0
     inferred: dict[str, str] = field(default_factory=dict)
     against: dict[int, str] = field(default_factory=dict)
+    sums: Tensor | None = None
     texts: int | None = None
     texts_dim: int | None = None
     intact: Callable[[], None] = _nothing
@@ -78,6 +81,12 @@ class Capture:
             self.softcap,
             sinks,
         )
+
+    def row_sums(self, sequence: int) -> RowSums:
+        """The log-sum-exp of each row of one sequence, as far as it is known."""
+        if self.sums is None:
+            self.sums = unknown(self.query)
+        return RowSums(self.sums[sequence], self.layouts[sequence].queries)
 
     def tokens(self, sequence: int) -> Tensor | None:
         """The ids of the keys' tokens without padding, (M,); None where they are not known."""
@@ -144,7 +153,8 @@ def captured(
         texts_dim=_dim_of(seen.batch),
     )
     causes = (capture.causes(sequence) for sequence in range(len(layouts)))
-    capture.check = certify(causes, layouts, capture.query.dtype, seen)
+    capture.check, agree = certify(causes, layouts, capture.query.dtype, seen)
+    capture.sums = told(seen.sums) if agree and seen.sums is not None else None
     return capture
 
 

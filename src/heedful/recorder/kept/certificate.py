@@ -10,7 +10,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from heedful.ops.causes import Causes, unrounded, whole_rows
+from heedful.ops.causes import Causes, unrounded
+from heedful.ops.cells import whole_rows
 from heedful.ops.score_tables import ALL
 from heedful.recorder.observed import Observed
 from heedful.recorder.sequences.without_padding import Layout, take
@@ -31,9 +32,10 @@ NARROWED = {
     "cpu": {"bf16": torch.bfloat16},
 }
 
-
 # Bits of a number, as a share of it: what is left of the mean of all values after rounding
 STEPS = 4
+# How far torch's kernel for CPUs is off in half precision, where it takes exponents nearly
+NEARLY = 2e-4
 
 
 @dataclass
@@ -62,8 +64,11 @@ class Check:
 @torch.no_grad()
 def certify(
     causes: Iterable[Causes], layouts: Sequence[Layout], kept: torch.dtype, seen: Observed
-) -> Check:
+) -> tuple[Check, bool]:
     """Compare rows recomputed from what is kept with the output that the model really used.
+
+    Returns:
+        the check, and whether the log-sum-exp that a kernel gave is that of the rows.
 
     Args:
         causes: what is kept of each sequence, so that padding left out, a mask taken for a
@@ -77,54 +82,86 @@ def certify(
     device = seen.query.device
     tolerance = max(tolerance_of(kind, device) for kind in used)  # autocast narrows inside
     if seen.dropout:
-        return Check(math.nan, tolerance, 0, "weights were dropped at random")
+        return Check(math.nan, tolerance, 0, "weights were dropped at random"), False
     if value is None or output is None:
-        return Check(math.nan, tolerance, 0, seen.why)
+        return Check(math.nan, tolerance, 0, seen.why), False
     worst, rows, where = 0.0, 0, ""
+    agree = seen.sums is not None and kept == seen.query.dtype
     step = max(torch.finfo(kind).eps for kind in used) * STEPS / tolerance
     for sequence, (of, layout) in enumerate(zip(causes, layouts, strict=True)):
         with unrounded(seen.query):
             found = _compared(of, layout, seen, sequence, step)
         if found is None:
             continue
-        off, count = found
-        rows += count
+        off, count, are_sums = found
+        rows, agree = rows + count, agree and are_sums
         if not float(off.max()) <= worst:
             worst, where = float(off.max()), f"head {int(off.argmax())} of sequence {sequence}"
     if not rows:
-        return Check(math.nan, tolerance, 0, "no query sees anything")
-    return Check(worst, tolerance, rows, where=where)
+        return Check(math.nan, tolerance, 0, "no query sees anything"), False
+    return Check(worst, tolerance, rows, where=where), agree
 
 
 def tolerance_of(kind: torch.dtype, device: torch.device) -> float:
     """The worst difference that rounding explains, as torch is set to round products now."""
-    if kind == torch.float32 and device.type in NARROWED:
-        backend = torch.backends.cuda if device.type == "cuda" else torch.backends.mkldnn
-        precision = getattr(backend.matmul, "fp32_precision", None)  # of torch 2.9 and newer
-        if precision is None and device.type == "cuda" and torch.backends.cuda.matmul.allow_tf32:
-            precision = "tf32"
-        kind = NARROWED[device.type].get(str(precision), kind)
-    return TOLERANCE.get(kind, 1e-2)
+    return TOLERANCE.get(_narrowed(kind, device), 1e-2)
+
+
+def rounding_of_sums(of: Causes, sums: Tensor, rows: Tensor | slice = ALL) -> Tensor:
+    """How far rounding moves the log-sum-exp of each of some rows, (H, n).
+
+    Scores are products of d numbers, which two programs add up in two orders: each is off by a few
+    bits of |query| · |key|, however small the score itself is.
+
+    Args:
+        of: what is kept.
+        sums: (H, n), the log-sum-exps.
+        rows: which they are.
+    """
+    kind, device = of.query.dtype, of.query.device
+    precise = of.in_precision()
+    eps = torch.finfo(_narrowed(precise.query.dtype, device)).eps
+    longest = precise.key.norm(dim=-1).amax(dim=-1, keepdim=True)
+    longest = longest.repeat_interleave(len(of.query) // len(of.key), dim=0)
+    size = precise.query[:, rows].norm(dim=-1) * longest * abs(of.scale) + sums.abs()
+    nearly = NEARLY if torch.finfo(kind).bits < 32 else 8 * eps
+    return (4 * eps * size + nearly).nan_to_num(nan=math.inf)
+
+
+def _narrowed(kind: torch.dtype, device: torch.device) -> torch.dtype:
+    """The type to which torch is set to round products of a type now."""
+    if kind != torch.float32 or device.type not in NARROWED:
+        return kind
+    backend = torch.backends.cuda if device.type == "cuda" else torch.backends.mkldnn
+    precision = getattr(backend.matmul, "fp32_precision", None)  # of torch 2.9 and newer
+    if precision is None and device.type == "cuda" and torch.backends.cuda.matmul.allow_tf32:
+        precision = "tf32"
+    return NARROWED[device.type].get(str(precision), kind)
 
 
 def _compared(
     causes: Causes, layout: Layout, seen: Observed, sequence: int, step: float
-) -> tuple[Tensor, int] | None:
+) -> tuple[Tensor, int, bool] | None:
     """How far off each head is on sampled rows that see something, and the number of these rows.
 
-    Where only the output of all heads together can be seen, there is one number for all of them.
+    The last is whether their log-sum-exps are those that a kernel gave. Where only the output of
+    all heads together can be seen, there is one number for all of them.
     """
     queries, keys, _ = layout
     if not (len(queries) and len(keys)) or seen.value is None or seen.output is None:
         return None
     rows = sampled(len(queries))
-    map_ = whole_rows(causes.of_heads(ALL).in_precision(), rows)
+    of = causes.of_heads(ALL)
+    map_, sums = whole_rows(of.in_precision(), rows)
     value = take(seen.value[sequence], keys).to(map_)
     used = seen.output[sequence][:, queries[rows]].to(map_)
     # the output of a row that sees nothing differs from kernel to kernel, and is no attention
-    blind = map_.amax(dim=-1, keepdim=True) == 0
+    blind = (sums == -math.inf)[..., None]
     if bool(blind.all()):
         return None
+    agree = seen.sums is not None and _agree(
+        of, rows, sums, seen.sums[sequence][:, queries[rows]].to(sums)
+    )
     differing = (value - value.mean(dim=1, keepdim=True)).abs().add_(value.abs(), alpha=step)
     made, size = _weighed(map_, torch.cat([value, differing], -1)).chunk(2, dim=-1)
     if seen.finish is not None:
@@ -135,7 +172,13 @@ def _compared(
     same = blind | (made.isnan() & used.isnan())
     off = (made - used).abs().masked_fill(same, 0.0).nan_to_num(nan=math.inf)
     largest = size.nan_to_num().masked_fill(blind, 0.0).amax(dim=(1, 2)).clamp(min=1e-30)
-    return off.amax(dim=(1, 2)) / largest, int((~blind[..., 0]).any(dim=0).sum())
+    return off.amax(dim=(1, 2)) / largest, int((~blind[..., 0]).any(dim=0).sum()), agree
+
+
+def _agree(of: Causes, rows: Tensor, sums: Tensor, given: Tensor) -> bool:
+    """Whether log-sum-exps that a kernel gave are those of rows, where these see something."""
+    off = (sums - given).abs().masked_fill(sums == -math.inf, 0.0)
+    return bool((off <= rounding_of_sums(of, sums, rows)).all())
 
 
 @functools.lru_cache(maxsize=64)

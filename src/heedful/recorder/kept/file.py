@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from heedful.errors import RunError
-from heedful.files import damaged, description, load_tensors, save_tensors
+from heedful.files import damaged, description, is_header_whole, load_tensors, save_tensors
 from heedful.ops.masks import Causal, Combined, KeyRanges, Mask, Packed, Window
 from heedful.recorder.checks import is_whole, texts_of
 from heedful.recorder.kept import file_validation
@@ -24,8 +24,8 @@ from heedful.recorder.kept.certificate import Check
 from heedful.recorder.kept.checksums import Checksums, checksum_of
 from heedful.recorder.sequences.without_padding import Layout
 
-VERSION = 2  # 1 has nothing of owners
-TENSORS = ("query", "key", "value", "bias", "sinks", "ids")
+VERSION = 3  # 1 has nothing of owners, 2 no log-sum-exps
+TENSORS = ("query", "key", "value", "bias", "sinks", "sums", "ids")
 # Fields of a call, by the words that the format has for them
 PLAIN = {
     "name": "name", "layer": "layer", "forward": "pass_index", "kind": "kind", "door": "door",
@@ -125,6 +125,8 @@ def _opened(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
             expected=f"version {VERSION} or older",
             remedy="install a newer heedful",
         )
+    if version > 2 and is_header_whole(path) is None:
+        raise damaged(path, ValueError("its header has lost its checksum"), AGAIN)
     return tensors, about
 
 

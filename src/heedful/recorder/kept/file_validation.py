@@ -43,8 +43,10 @@ def check(capture: Capture) -> None:
     G, M = key.shape[1:3]
     _hold(key.shape == (B, G, M, d) and G > 0 and H % G == 0, f"the key {of}")
     _hold(value is None or value.shape[:-1] == key.shape[:-1], f"the values {of}")
-    sinks, ids = capture.sinks, capture.ids
+    sinks, sums, ids = capture.sinks, capture.sums, capture.ids
     _hold(sinks is None or sinks.shape in ((H,), (B, H, N)), f"the sinks {of}")
+    is_real = sums is None or sums.is_floating_point()
+    _hold(is_real and (sums is None or sums.shape == (B, H, N)), f"the log-sum-exps {of}")
     _hold(ids is None or (ids.ndim == 2 and ids.shape[1] in (N, M)), f"the ids {of}")
     if capture.bias is not None:
         check_broadcast("bias", capture.bias, (B, H, N, M))

@@ -20,11 +20,13 @@ import torch
 from torch import Tensor
 
 from heedful.errors import RunError
-from heedful.ops.causes import Causes, weights
+from heedful.ops.causes import Causes
+from heedful.ops.cells import weights
 from heedful.ops.masks import Causal, Mask, Packed, Window
 from heedful.recorder.kept.call import Call
 from heedful.recorder.kept.capture import Capture
 from heedful.recorder.kept.certificate import SAMPLED, Check, tolerance_of
+from heedful.recorder.kept.row_sums import RowSums, unknown
 from heedful.recorder.sequences.without_padding import row_of, take
 
 ROWS = 256  # how many rows of a mask are looked at in one go
@@ -190,7 +192,8 @@ def _layer(passes: list[Capture], plan: Together, sequence: int) -> Call:
         worst,
         index=first.index,
         inferred={name: how for one in passes for name, how in one.inferred.items()},
-        against=against,
+        sums=_row_sums(passes, plan, together.query, sequence),
+        refutations={0: against} if against else {},
         value=_keys(values, passes, plan, sequence) if values else None,
         ids=_ids(passes, plan, sequence),
         door=first.door,
@@ -234,6 +237,15 @@ def _sinks(causes: list[Causes], plan: Together) -> Tensor | None:
         if one.sinks is not None:
             whole[:, part.queries] = one.sinks[:, part.rows]
     return whole
+
+
+def _row_sums(passes: list[Capture], plan: Together, query: Tensor, sequence: int) -> RowSums:
+    """The log-sum-exp of each row, as far as it is known of the passes."""
+    table = unknown(query)
+    for capture, part in zip(passes, plan.parts, strict=True):
+        known = capture.row_sums(sequence)
+        table[:, part.queries] = known.table[:, known.queries[part.rows]].to(table)
+    return RowSums(table, torch.arange(plan.total))
 
 
 def _ids(passes: list[Capture], plan: Together, sequence: int) -> Tensor | None:

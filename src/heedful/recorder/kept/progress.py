@@ -12,15 +12,21 @@ Tell: TypeAlias = Callable[[float], None]
 
 
 class Progress(Statistic):
-    """A statistic that gathers nothing, but tells after each block the share of rows done, 0–1."""
+    """A statistic that gathers nothing, but tells after each block the share of rows done, 0–1.
 
-    def __init__(self, tell: Tell) -> None:
-        self.tell = tell
+    Args:
+        tell: is told.
+        queries: how many there are to go through; default all of the map.
+    """
+
+    def __init__(self, tell: Tell, queries: int | None = None) -> None:
+        self.tell, self.queries = tell, queries
         self.rows = 0
 
     def update(self, block: Block) -> None:
         """Count the block's rows."""
         H, N, _ = block.shape
+        N = N if self.queries is None else self.queries
         self.rows += (block.heads.stop - block.heads.start) * len(block.queries)
         self.tell(self.rows / (H * N) if N else 1.0)
 

@@ -202,9 +202,10 @@ class Recording(Sequence):
         """Run each text of the batch alone, and settle whose rows are whose, and what is padding.
 
         In evaluation mode, without gradients; modes, buffers and random states of the model are put
-        back. A call whose sequences are not those of the texts is refuted: its weights raise. Where a
-        text alone makes other calls nothing is settled, and a call whose texts were inferred says
-        so. Of several passes the first is verified.
+        back. A call whose sequences are not those of the texts is refuted: its weights raise. Where
+        a text alone makes other calls nothing is settled, and a call whose texts were inferred says
+        so. Of several passes the first is verified. Where the model's kernel told the log-sum-exp
+        of the rows, every row of every pass is compared with it.
 
         Args:
             model: that was recorded.
@@ -220,6 +221,9 @@ class Recording(Sequence):
         if not self._captures:
             raise RunError("nothing was recorded", expected="a pass inside the `with` block")
         verify(self._captures, model, inputs, lambda *given: self._again(model, *given))
+        for one in self._captures:
+            for sequence in range(len(one.layouts)):
+                call_of(one, sequence).compare_rows()
         self._calls.clear()
         words = [check.proof for _, check in self.certificate()]
         return {word: words.count(word) for word in WORDS if word in words}
@@ -262,7 +266,9 @@ def call_of(capture: Capture, index: int) -> Call:
         capture.check,
         index=capture.index,
         inferred=capture.inferred,
-        against=capture.against.get(index, ""),
+        sums=capture.row_sums(index),
+        refutations=capture.against,
+        sequence=index,
         value=capture.values(index),
         ids=capture.tokens(index),
         door=capture.door,

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from heedful.errors import ArgumentError, HeedfulError
-from heedful.ops.causes import weights
+from heedful.ops.cells import weights
 from heedful.recorder.kept.capture import Capture
 from heedful.recorder.sequences.inputs import Inputs
 
@@ -59,7 +59,7 @@ def verify(captures: list[Capture], model: nn.Module, inputs: Any, run: Run) -> 
         )
     given = arguments, keywords
     for capture in first:
-        capture.against = {}  # of an earlier time
+        capture.against.clear()  # of an earlier time
     with undisturbed(model), torch.no_grad():
         _check_repeated(first, given, run)
         dim = _settle(first, batch, given, run)

@@ -1,0 +1,94 @@
+"""Any part of a map, exactly: by whole rows, or, where these are known, by their log-sum-exp.
+
+A weight is exp(score − log Σ exp(score)) over all keys of its row. Whoever knows that sum needs no
+other cell of the row.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from heedful.ops.causes import (
+    HIDDEN,
+    Causes,
+    add_sink,
+    entries_of,
+    run_of,
+    scores,
+    sinks_of,
+    unrounded,
+)
+from heedful.ops.score_tables import ALL, Index, indices
+
+
+def weights(
+    causes: Causes,
+    heads: slice = ALL,
+    queries: Index = ALL,
+    keys: Index = ALL,
+    sums: Tensor | None = None,
+) -> Tensor:
+    """Any part of the map, exactly: (h, n, m), in float32 at the least.
+
+    Rows are normalised over all keys, whichever of them are shown. Memory grows with what is
+    shown, and with the rows that are computed at once.
+
+    Args:
+        causes: see `Causes`.
+        heads: a slice of the heads.
+        queries, keys: a slice or a list of indices; negative ones count from the end.
+        sums: (h, n), the log-sum-exp of each of these rows, where it is known: then nothing but
+            the cells shown is computed.
+
+    Raises:
+        ArgumentError: an index outside the map.
+    """
+    of = causes.of_heads(heads).in_precision()
+    rows, columns = indices(queries, of.shape[1], "query"), indices(keys, of.shape[2], "key")
+    if sums is None:
+        return by_rows(of, rows, columns)[0]
+    with unrounded(of.query):
+        return exponents(scores(of, rows, columns), sums)
+
+
+def by_rows(of: Causes, rows: Tensor, columns: Tensor) -> tuple[Tensor, Tensor]:
+    """Some keys of whole rows, (H, n, m), and the log-sum-exp of each row, (H, n)."""
+    H, _, M = of.shape
+    shown, sums = of.query.new_empty(H, len(rows), len(columns)), of.query.new_empty(H, len(rows))
+    where = run_of(columns)
+    step = max(1, entries_of(of.query) // max(1, H * M))
+    for start in range(0, len(rows), step):
+        here = slice(start, start + step)
+        whole, sums[:, here] = whole_rows(of, rows[here])
+        shown[:, here] = whole[:, :, where]
+    return shown, sums
+
+
+def whole_rows(of: Causes, rows: Tensor) -> tuple[Tensor, Tensor]:
+    """The whole rows of some queries, (H, n, M), and their log-sum-exp, (H, n).
+
+    A row that may attend to nothing has zeros and −inf; sinks are among the scores. `of` is in its
+    precision already.
+    """
+    with unrounded(of.query):
+        part = scores(of, rows)
+    if not part.shape[-1]:
+        return part, part.new_full(part.shape[:-1], -torch.inf)
+    whole, highest = part.softmax(dim=-1), part.amax(dim=-1)
+    sums = highest - whole.amax(dim=-1).log()  # the largest weight is exp(highest − sum)
+    if of.sinks is not None:
+        sums = add_sink(whole, sums, sinks_of(of.sinks, rows))
+    empty = highest <= HIDDEN / 2
+    if bool(empty.any()):
+        whole.masked_fill_(empty[..., None], 0.0)
+        sums = sums.masked_fill(empty, -torch.inf)
+    return whole, sums
+
+
+def exponents(scores: Tensor, sums: Tensor) -> Tensor:
+    """Weights (…, n, m) of scores and of the log-sum-exp (…, n) of their rows, in place.
+
+    In a row that may attend to nothing, whose sum is −inf, all are zero.
+    """
+    return scores.sub_(sums.to(scores).clamp(min=HIDDEN / 2)[..., None]).exp_()

@@ -1,0 +1,91 @@
+"""The log-sum-exp of each row of a call: the kernel's own, or what was computed since, once.
+
+What is known is compared with what is computed later, so that a fault in a row that no sample saw
+is found as soon as anybody looks at that row whole.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from heedful.ops.causes import HIDDEN, Causes
+from heedful.recorder.kept.certificate import rounding_of_sums
+
+
+class Fault(NamedTuple):
+    """A row, by the index of its head and its query, whose log-sum-exp is not the one known."""
+
+    head: int
+    query: int
+    found: float
+    known: float
+
+
+@dataclass
+class RowSums:
+    """The log-sum-exps of one sequence, without its padding.
+
+    table: (H, N) of the whole call, NaN where one is not known yet; it is written into.
+    queries: the indices of the queries that are real.
+    """
+
+    table: Tensor
+    queries: Tensor
+
+    @property
+    def any_known(self) -> bool:
+        """Whether there is any to compare with."""
+        return not bool(self.of(slice(None), slice(None)).isnan().all())
+
+    def known(self, heads: slice, rows: Tensor | slice) -> Tensor | None:
+        """Those of some rows, (h, n); None unless all of them are known."""
+        sums = self.of(heads, rows)
+        return None if bool(sums.isnan().any()) else sums
+
+    def meet(self, of: Causes, heads: slice, rows: Tensor | slice, found: Tensor) -> Fault | None:
+        """Compare what was computed with what is known, and keep what was not.
+
+        Args:
+            of: what the rows of these heads were computed from.
+            heads, rows: which they are.
+            found: (h, n), their log-sum-exp; −inf or NaN where a row may attend to nothing.
+
+        Returns:
+            the row that differs most beyond rounding; None where none does.
+        """
+        known, found = self.of(heads, rows), found.masked_fill(found.isnan(), -torch.inf)
+        self._keep(heads, rows, torch.where(known.isnan(), found.to(known), known))
+        if not of.shape[2]:
+            return None
+        off = (found - known).abs().masked_fill(known.isnan() | (found == known), 0.0)
+        worst = off - rounding_of_sums(of, known, rows)
+        if not worst.numel() or float(worst.max()) <= 0:
+            return None
+        at, row = divmod(int(worst.argmax()), worst.shape[1])
+        head = range(self.table.shape[0])[heads][at]
+        query = int(torch.arange(len(self.queries))[rows][row])
+        return Fault(head, query, float(found[at, row]), float(known[at, row]))
+
+    def of(self, heads: slice, rows: Tensor | slice) -> Tensor:
+        """(h, n), NaN where one is not known."""
+        return self.table[heads][:, self.queries[rows]]
+
+    def _keep(self, heads: slice, rows: Tensor | slice, sums: Tensor) -> None:
+        self.table[heads].index_copy_(1, self.queries[rows].to(sums.device), sums)
+
+
+@torch.inference_mode(False)  # which would keep anybody from writing into them later
+def unknown(query: Tensor) -> Tensor:
+    """As many log-sum-exps as queries (…, N, d) have rows, none of which is known."""
+    kind = torch.promote_types(query.dtype, torch.float32)
+    return torch.full(query.shape[:-1], torch.nan, dtype=kind, device=query.device)
+
+
+@torch.inference_mode(False)
+def told(sums: Tensor) -> Tensor:
+    """What a kernel said; NaN for rows that see nothing, of which it says 0, ±inf or the lowest."""
+    return sums.masked_fill((sums == 0) | (sums.abs() > -HIDDEN / 2), torch.nan)
