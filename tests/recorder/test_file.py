@@ -5,6 +5,8 @@ import os
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from safetensors.torch import save_file
 
 import heedful
@@ -223,6 +225,27 @@ def test_a_damaged_header_is_one_line(recording, tmp_path, change):
     assert "record again" in said or "is no recording" in said
 
 
+@settings(max_examples=300, deadline=None)
+@given(place=st.integers(0, 10**6), bits=st.integers(1, 255))
+def test_any_byte_of_a_header_that_has_changed_is_found(saved, place, bits):
+    path, whole = saved
+    place %= 8 + int.from_bytes(whole[:8], "little")
+    changed = bytes([whole[place] ^ bits])
+    path.write_bytes(whole[:place] + changed + whole[place + 1 :])
+    with pytest.raises(RunError) as raised:
+        heedful.load(path)
+    assert "\n" not in str(raised.value)
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    """A file, and what is in it."""
+    path = from_attentions([torch.eye(3).expand(1, 2, 3, 3)]).save(
+        tmp_path_factory.mktemp("saved") / "r.safetensors"
+    )
+    return path, path.read_bytes()
+
+
 def test_a_damaged_tensor_is_one_line(recording, tmp_path):
     path = recording.save(tmp_path / "r.safetensors")
     for name, tensor in [
@@ -232,6 +255,8 @@ def test_a_damaged_tensor_is_one_line(recording, tmp_path):
         ("0.query", torch.ones(2, 4, 11, 6, dtype=torch.int)),
         ("0.ids", torch.ones(2, 10)),
         ("0.sinks", torch.ones(3)),
+        ("0.sums", torch.ones(2, 4, 10)),
+        ("0.sums", torch.ones(2, 4, 11, dtype=torch.int)),
         ("0.bias", torch.ones(3, 11)),
     ]:
         tensors, about = load_tensors(path)

@@ -34,6 +34,7 @@ NARROWED = {
 
 # Bits of a number, as a share of it: what is left of the mean of all values after rounding
 STEPS = 4
+AT_ONCE = 1 << 18  # numbers, 1 MB
 # How far torch's kernel for CPUs is off in half precision, where it takes exponents nearly
 NEARLY = 2e-4
 
@@ -162,8 +163,7 @@ def _compared(
     agree = seen.sums is not None and _agree(
         of, rows, sums, seen.sums[sequence][:, queries[rows]].to(sums)
     )
-    differing = (value - value.mean(dim=1, keepdim=True)).abs().add_(value.abs(), alpha=step)
-    made, size = _weighed(map_, torch.cat([value, differing], -1)).chunk(2, dim=-1)
+    made, size = _weighed(map_, value), _spread(map_, value, step)
     if seen.finish is not None:
         joined = made.transpose(0, 1).flatten(1).to(seen.query.dtype)
         made = seen.finish(joined, (sequence, queries[rows]))[None].to(map_)
@@ -185,6 +185,24 @@ def _agree(of: Causes, rows: Tensor, sums: Tensor, given: Tensor) -> bool:
 def sampled(rows: int) -> Tensor:
     """The indices of the rows that are compared, spread evenly over so many."""
     return torch.linspace(0, rows - 1, min(rows, SAMPLED)).long().unique()
+
+
+def _spread(map_: Tensor, value: Tensor, step: float) -> Tensor:
+    """By how much the values that rows weigh differ, (H, n, v), and `step` of how large they are.
+
+    A few heads at a time: where a table of all were new, the system would clear its memory first,
+    which takes longer than to compute it.
+    """
+    middle, group = value.mean(dim=1, keepdim=True), len(map_) // len(value)
+    few = max(1, AT_ONCE // max(1, value[0].numel()))
+    parts = [
+        _weighed(map_[at * group : (at + few) * group], (one - mean).abs_())
+        for at, one, mean in zip(
+            range(0, len(value), few), value.split(few), middle.split(few), strict=True
+        )
+    ]
+    alike = middle.abs().mul_(step).repeat_interleave(group, dim=0)
+    return torch.cat(parts).mul_(1 + step).add_(alike)
 
 
 def _weighed(map_: Tensor, value: Tensor) -> Tensor:
