@@ -122,7 +122,7 @@ def test_one_head_equals_torchs_own(causal):
 )
 def test_every_layer_attends_through_the_one_door(layer, calls):
     heard = []
-    with listening(lambda arguments, context: heard.append(context)):
+    with listening(lambda arguments, context, caught: heard.append(context)):
         layer(torch.randn(2, 5, 6))
     assert len(heard) == calls
 
