@@ -31,8 +31,14 @@ CAUSES = {
     errno.ENOENT: "there is no directory {directory}",
     errno.ENOTDIR: "a file where a directory was meant",
     errno.EEXIST: "a file where a directory was meant",
+    errno.EISDIR: "a directory where a file was meant",
 }
-WRONG_PLACES = (errno.ENOENT, errno.ENOTDIR, errno.EEXIST)  # in which nothing was saved before
+WRONG_PLACES = (
+    errno.ENOENT,
+    errno.ENOTDIR,
+    errno.EEXIST,
+    errno.EISDIR,
+)  # in which nothing was saved before
 LONGEST_HEADER = 100_000_000  # bytes, as safetensors itself allows
 # Where a header says its own checksum, eight hexadecimal digits that count as zeros in it
 CHECKSUM = re.compile(rb'"header_crc32":"([0-9a-f]{8})"')

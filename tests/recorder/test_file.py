@@ -144,6 +144,13 @@ def test_what_is_no_recording_is_one_line(recording, tmp_path):
     save_file({"weight": torch.ones(2)}, path)
     with pytest.raises(RunError, match="is no recording"):
         heedful.load(path)
+    with pytest.raises(RunError, match="is a directory; expected a file written by"):
+        heedful.load(tmp_path)
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(RunError, match=r"likely cause: a model, which heedful\.load_model"):
+        heedful.load(tmp_path)
+    with pytest.raises(SaveError, match="a directory where a file was meant; check the path"):
+        recording.save(tmp_path)
     with pytest.raises(RunError, match=r"no file .*none"):
         heedful.load(tmp_path / "none.safetensors")
 

@@ -358,3 +358,20 @@ def test_a_claim_of_another_thread_hides_nothing():
         done.set()
         thread.join()
     assert len(recording) == 3
+
+
+def test_a_call_is_found_by_its_number_or_the_name_of_its_module():
+    model = GPT(GPTConfig(vocabulary=9, context_length=8, width=12, layers=2, heads=3)).eval()
+    with heedful.record(model) as recording:
+        for _ in range(2):
+            model(torch.tensor([[1, 2, 3]]))
+    assert recording["blocks.1.attend"] is recording[1]
+    assert recording.sequences[0]["blocks.0.attend"].pass_index == 0
+    assert recording[np.int64(2)] is recording[torch.tensor(2)] is recording[-2]
+    with pytest.raises(ArgumentError, match=r"no call of 'blocks\.3\.attend'; expected blocks\.1"):
+        recording["blocks.3.attend"]
+    for wrong in (5.0, None, [1]):
+        with pytest.raises(ArgumentError, match="expected its number, the name of its module"):
+            recording[wrong]
+    with pytest.raises(IndexError, match="call 9 of 4"):
+        recording[9]

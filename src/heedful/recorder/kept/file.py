@@ -75,6 +75,14 @@ def load(path: Path) -> tuple[list[Capture], list[list[str]] | None]:
     Raises:
         RunError: a file that is missing, damaged, newer than this version, or no recording.
     """
+    if path.is_dir():
+        raise RunError(
+            f"{path} is a directory",
+            expected="a file written by recording.save",
+            cause="a model, which heedful.load_model or heedful.open opens"
+            if (path / "config.json").is_file()
+            else None,
+        )
     if not path.is_file():
         raise RunError(
             f"no file {path}", expected="one written by recording.save", remedy="check the path"

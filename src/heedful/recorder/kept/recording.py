@@ -13,8 +13,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
+from heedful.configuration import nearest
 from heedful.errors import ArgumentError, RunError
-from heedful.recorder.checks import path_of, texts_of
+from heedful.recorder.checks import is_whole, path_of, texts_of
 from heedful.recorder.kept import file, generation
 from heedful.recorder.kept.call import Call
 from heedful.recorder.kept.capture import Capture, captured
@@ -46,18 +47,34 @@ class Sequence:
         return (self[i] for i in range(len(self)))
 
     @overload
-    def __getitem__(self, index: int) -> Call: ...
+    def __getitem__(self, index: int | str) -> Call: ...
     @overload
     def __getitem__(self, index: slice) -> list[Call]: ...
-    def __getitem__(self, index: int | slice) -> Call | list[Call]:
+    def __getitem__(self, index: int | str | slice) -> Call | list[Call]:
+        """A call by its number or by the name of its module, of which it is the first."""
         if isinstance(index, slice):
             return [self[i] for i in range(len(self))[index]]
+        if isinstance(index, str):
+            return self[self._first_of(index)]
+        if not is_whole(index):
+            raise ArgumentError(
+                f"call {index!r}", expected="its number, the name of its module, or a slice"
+            )
         if not -len(self) <= index < len(self):
             raise IndexError(f"call {index} of {len(self)}")
-        at = index % len(self)
+        at = int(index) % len(self)
         if at not in self._calls:
             self._calls[at] = self._call(at)
         return self._calls[at]
+
+    def _first_of(self, name: str) -> int:
+        names = [capture.name for capture in self._captures]
+        if name not in names:
+            raise ArgumentError(
+                f"no call of {name!r}",
+                expected=nearest(name, dict.fromkeys(names)) if names else "a recorded one",
+            )
+        return names.index(name)
 
     def _call(self, at: int) -> Call:
         if self._index >= len(self._captures[at].layouts):
