@@ -33,7 +33,8 @@ CAUSES = {
     errno.EEXIST: "a file where a directory was meant",
     errno.EISDIR: "a directory where a file was meant",
 }
-WRONG_PLACES = (
+# In which nothing was saved before
+WRONG_PLACES = (errno.ENOENT, errno.ENOTDIR, errno.EEXIST, errno.EISDIR)
     errno.ENOENT,
     errno.ENOTDIR,
     errno.EEXIST,
