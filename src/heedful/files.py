@@ -35,11 +35,6 @@ CAUSES = {
 }
 # In which nothing was saved before
 WRONG_PLACES = (errno.ENOENT, errno.ENOTDIR, errno.EEXIST, errno.EISDIR)
-    errno.ENOENT,
-    errno.ENOTDIR,
-    errno.EEXIST,
-    errno.EISDIR,
-)  # in which nothing was saved before
 LONGEST_HEADER = 100_000_000  # bytes, as safetensors itself allows
 # Where a header says its own checksum, eight hexadecimal digits that count as zeros in it
 CHECKSUM = re.compile(rb'"header_crc32":"([0-9a-f]{8})"')
