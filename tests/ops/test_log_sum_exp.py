@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from random_maps import log_sum_exps
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from heedful.ops import log_sum_exp, masks
 from heedful.ops.arguments import check
@@ -133,6 +134,26 @@ def test_our_own_attention_tells_it_where_it_calls_the_kernel_block_by_block(mas
     [sums] = told
     expected = log_sum_exps(Causes(query[1], key[1], 8**-0.5, mask))
     torch.testing.assert_close(sums[1].double(), torch.from_numpy(expected), atol=4e-6, rtol=0)
+
+
+class OfItsOwn(TorchDispatchMode):
+    """Has a way of its own for attention as a whole."""
+
+    def __torch_dispatch__(self, function, types, arguments=(), keywords=None):
+        if function is ATEN.scaled_dot_product_attention.default:
+            return arguments[0] * 2
+        return function(*arguments, **keywords or {})
+
+
+def test_a_mode_that_attends_in_a_way_of_its_own_is_asked():
+    query, key, value = tensors("own")
+    with torch.inference_mode(), OfItsOwn():
+        expected = F.scaled_dot_product_attention(query, key, value)
+        with Catching() as catching:
+            found = F.scaled_dot_product_attention(query, key, value)
+    assert torch.equal(found, expected)
+    assert torch.equal(found, query * 2)
+    assert catching.found((2, 4, N)) is None
 
 
 def test_what_several_kernels_gave_is_joined_only_where_it_fits():

@@ -74,7 +74,7 @@ def by_definition(of, map_, seen):
         "next": diagonal(-1),
         "sink": rows(map_[:, :, 0]),
         "learned_sink": rows(1 - map_.sum(-1)),
-        "log_sum_exp": rows(log_sum_exps(of)),
+        "log_sum_exp": log_sum_exps(of),
         "received": map_.sum(1),
     }
 

@@ -374,6 +374,17 @@ def test_a_file_of_version_1_opens_as_it_did_and_its_owners_are_assumed(recordin
     assert load_tensors(tmp_path / "new")[1]["version"] == 3
 
 
+def test_a_file_of_version_2_opens_and_has_no_sums_yet(recording, tmp_path):
+    path = recording.save(tmp_path / "r.safetensors")
+    tensors, about = load_tensors(path)
+    own = {name: one.clone() for name, one in tensors.items() if not name.endswith("sums")}
+    about["version"] = 2
+    save_file(own, path, metadata={"format": "pt", "heedful": json.dumps(about)})
+    again = heedful.load(path)
+    assert not again[0].sums.any_known
+    same(recording, again)
+
+
 def test_a_file_from_before_heads_had_numbers_is_read(recording, tmp_path):
     path = recording.save(tmp_path / "r.safetensors")
     assert "heads" not in load_tensors(path)[1]["calls"][0]

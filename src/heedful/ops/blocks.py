@@ -12,6 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from heedful.errors import ArgumentError
 from heedful.ops.causes import HIDDEN, Causes, add_sink, entries_of, sinks_of
 from heedful.ops.score_blocks import Allowed, allowed_to, fill_scores
 from heedful.ops.score_tables import as_slice
@@ -89,10 +90,13 @@ def blocks(
         entries: how many weights a block may have. It has one row of all heads that share a key
             head at the least, even where that is more.
         queries: how many rows of a head it may have.
-        within: the rows to go through, default all.
+        within: the rows to go through, default all; a range without a step.
 
     By default the first two are larger on an accelerator.
     """
+    within = range(causes.shape[1]) if within is None else within
+    if within.step != 1:
+        raise ArgumentError(f"rows {within}", expected="a range without a step")
     of = causes.in_precision()
     H, N, M = of.shape
     group = H // of.key.shape[0]
@@ -104,7 +108,6 @@ def blocks(
     if not N:  # padding alone: a block without rows, so that each statistic has its shape
         nothing = Allowed(range(0), [], ahead=False)
         yield _block(of, slice(0, H), range(0), nothing, buffers)
-    within = range(N) if within is None else within
     for start in within[::rows]:
         run = range(start, min(start + rows, within.stop))
         allowed = allowed_to(of, run)
@@ -155,8 +158,9 @@ def _normalise(
         return none, none, none, torch.ones_like(none, dtype=torch.bool)
     torch.softmax(scores, dim=-1, out=weights)
     highest, largest = scores.amax(dim=-1), weights.amax(dim=-1)
-    # The largest weight is 1 / Σ exp(score − highest); 0.0 − x where −x would be −0
-    log_sum_above_highest = 0.0 - largest.log()
+    # The largest weight is 1 / Σ exp(score − highest), but for what torch's softmax loses where it
+    # adds up a long row: by as much its weights do not sum to one
+    log_sum_above_highest = weights.sum(dim=-1).log() - largest.log()
     if sinks is not None:
         log_sum_above_highest = add_sink(weights, log_sum_above_highest, sinks.to(scores) - highest)
         largest = (-log_sum_above_highest).exp()

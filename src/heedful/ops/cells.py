@@ -1,7 +1,8 @@
 """Any part of a map, exactly: by whole rows, or, where these are known, by their log-sum-exp.
 
 A weight is exp(score − log Σ exp(score)) over all keys of its row. Whoever knows that sum needs no
-other cell of the row.
+other cell of the row. Such a weight is as exact as the sum is: in float32 some 3·10⁻⁷ of the sum
+itself, so 2·10⁻⁶ where it is 7, and 2·10⁻⁵ where it is 60.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ def weights(
     if sums is None:
         return by_rows(of, rows, columns)[0]
     with unrounded(of.query):
-        return exponents(scores(of, rows, columns), sums)
+        return exponents(scores(of, rows, columns), sums).clamp_(max=1)
 
 
 def by_rows(of: Causes, rows: Tensor, columns: Tensor) -> tuple[Tensor, Tensor]:
@@ -76,7 +77,8 @@ def whole_rows(of: Causes, rows: Tensor) -> tuple[Tensor, Tensor]:
     if not part.shape[-1]:
         return part, part.new_full(part.shape[:-1], -torch.inf)
     whole, highest = part.softmax(dim=-1), part.amax(dim=-1)
-    sums = highest - whole.amax(dim=-1).log()  # the largest weight is exp(highest − sum)
+    # The largest weight is exp(highest − sum), but for what a softmax loses of a long row's sum
+    sums = highest - whole.amax(dim=-1).log() + whole.sum(dim=-1).log()
     if of.sinks is not None:
         sums = add_sink(whole, sums, sinks_of(of.sinks, rows))
     empty = highest <= HIDDEN / 2
@@ -91,4 +93,5 @@ def exponents(scores: Tensor, sums: Tensor) -> Tensor:
 
     In a row that may attend to nothing, whose sum is −inf, all are zero.
     """
-    return scores.sub_(sums.to(scores).clamp(min=HIDDEN / 2)[..., None]).exp_()
+    sums = sums.to(scores).clamp(min=HIDDEN / 2)  # which leaves NaN as it is
+    return scores.sub_(sums[..., None]).exp_()

@@ -80,7 +80,9 @@ def heatmap(
     tensor([[[0.5000, 0.0000],
              [0.2917, 0.2083]]])
     """
-    _check(size, reduce, queries, keys)
+    check_region(reduce, queries, keys)
+    if size < 1:
+        raise ArgumentError(f"size={size}", expected="at least 1 cell")
     of = causes.in_precision()
     H, N, M = of.shape
     rows, columns = (
@@ -98,16 +100,17 @@ def heatmap(
             if progress is not None:
                 done = run.start - rows.within.start + len(run) * heads.stop / H
                 progress(done / len(rows.within))
+    if progress is not None:
+        progress(1.0)
     if reduce == "max":
-        return pooled
+        return pooled.clamp_(max=1)
     return pooled / (rows.lengths[:, None] * columns.lengths).to(pooled)
 
 
-def _check(size: int, reduce: str, queries: slice, keys: slice) -> None:
+def check_region(reduce: str, queries: slice, keys: slice) -> None:
+    """Refuse another way to pool, or a region with a step."""
     if reduce not in ("mean", "max"):
         raise ArgumentError(f"reduce={reduce!r}", expected="'mean' or 'max'")
-    if size < 1:
-        raise ArgumentError(f"size={size}", expected="at least 1 cell")
     if {queries.step, keys.step} - {None, 1}:
         raise ArgumentError(
             "a heat map of every few rows or columns",

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
 
 TOKENS_FIRST = "_flash_attn_forward"  # of the package flash_attn: its output is (B, N, H, d)
 # What one unit of the second result of each kernel is in nats: flex attention counts in bits
@@ -84,8 +84,11 @@ class Catching(TorchDispatchMode):
         self, function: Any, types: Any, arguments: tuple = (), keywords: dict | None = None
     ) -> Any:
         keywords = keywords or {}
-        if function is torch.ops.aten.scaled_dot_product_attention.default:
-            with self:  # in inference mode it comes here before torch has chosen a kernel
+        is_whole = function is torch.ops.aten.scaled_dot_product_attention.default
+        # In inference mode it comes here before torch has chosen a kernel. Other modes, and tensors
+        # of other classes, may have a way of their own
+        if is_whole and not types and not _get_current_dispatch_mode_stack():
+            with self:
                 return function.decompose(*arguments, **keywords)
         is_simple = isinstance(function, torch._ops.OpOverload)
         name = function._opname if is_simple else str(function)
@@ -101,6 +104,11 @@ class Catching(TorchDispatchMode):
         """
         *lead, rows = shape
         parts = self._sums
+        is_folded = rows == 1 and len(parts) == 1 and parts[0].numel() == math.prod(lead)
+        if (
+            is_folded and parts[0].shape[:1] == shape[:1]
+        ):  # heads of one key, as queries of one head
+            return parts[0].reshape(*shape)
         fits = all(list(one.shape[:-1]) == lead for one in parts)
         if not fits or sum(one.shape[-1] for one in parts) != rows or not parts:
             return None

@@ -71,8 +71,12 @@ class Statistic(ABC):
 
 
 class RowStatistic(Statistic):
-    """A number for each query, (H, N), NaN where it sees nothing; defines `of`."""
+    """A number for each query, (H, N); defines `of`.
 
+    of_nothing: the number of a query that sees nothing.
+    """
+
+    of_nothing = torch.nan
     values: Tensor | None = None
 
     @abstractmethod
@@ -83,10 +87,10 @@ class RowStatistic(Statistic):
         """Write the block's rows."""
         if self.values is None:
             self.values = block.weights.new_full(block.shape[:2], torch.nan)
-        found = self.of(block) if len(block.keys) else torch.nan
+        found = self.of(block) if len(block.keys) else self.of_nothing
         self.values[block.heads, block.rows] = found
         if block.empty is not None:
-            self.values[block.heads, block.rows].masked_fill_(block.empty, torch.nan)
+            self.values[block.heads, block.rows].masked_fill_(block.empty, self.of_nothing)
 
     def merge(self, other: RowStatistic) -> None:
         """Rows that only the other has seen are its own."""
@@ -245,6 +249,8 @@ class Matching(RowStatistic):
 
 class LogSumExp(RowStatistic):
     """log Σₘ exp(score) of each row: with it, any weight is exp(score − log-sum-exp)."""
+
+    of_nothing = -torch.inf
 
     def of(self, block: Block) -> Tensor:
         """(h, n), sink included."""

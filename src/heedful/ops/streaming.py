@@ -97,6 +97,7 @@ def streaming_attention(
             for causes, first in _causes(arguments)
         ]
     totals, *others = (torch.stack(parts).reshape(*lead, -1) for parts in zip(*found, strict=True))
+    totals = totals.masked_fill(totals == -torch.inf, torch.nan)
     return Streamed(output, totals, dict(zip(statistics, others, strict=True)))
 
 

@@ -116,6 +116,7 @@ def translated(
     given = dict(zip(names, tensors, strict=False)) | keywords
     query, scale = given["query"], given.get("scaling")
     mask, causal = given.get("attention_mask"), _is_causal(module, given)
+    sinks = _sinks(given)
     cross, real = getattr(module, "is_cross_attention", None) or None, None
     if flash_attention.is_meant(implementation):
         mask, real = flash_attention.mask_of(given, causal), flash_attention.real_of(given, cross)
@@ -132,8 +133,9 @@ def translated(
         mask=mask,
         bias=given.get("position_bias"),
         softcap=given.get("softcap"),
-        sinks=_sinks(given),
-        sums=caught.found(query.shape[:3]),
+        sinks=sinks,
+        # a kernel knows nothing of sinks, which are put among the scores after it
+        sums=caught.found(query.shape[:3]) if sinks is None else None,
         dropout=given.get("dropout") or 0.0,
         door=f"transformers, {implementation}",
         cross=cross,

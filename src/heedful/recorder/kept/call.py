@@ -12,9 +12,9 @@ from torch import Tensor
 
 from heedful.errors import ArgumentError, RunError
 from heedful.ops import statistics as of
-from heedful.ops.causes import Causes
+from heedful.ops.causes import Causes, entries_of
 from heedful.ops.cells import by_rows, weights
-from heedful.ops.heatmap import heatmap
+from heedful.ops.heatmap import check_region, heatmap
 from heedful.ops.score_tables import ALL, Index, as_slice, indices
 from heedful.ops.statistics import Statistic
 from heedful.ops.top import Top, TopKeys
@@ -23,8 +23,6 @@ from heedful.recorder.kept.certificate import Check
 from heedful.recorder.kept.progress import Progress, Tell
 from heedful.recorder.kept.proof import Proof, proof_of
 from heedful.recorder.kept.row_sums import RowSums, unknown
-
-AXES = ("query", "key")
 
 
 @dataclass
@@ -194,6 +192,7 @@ class Call:
         """
         cells, heads = whole("size", size, least=1), self._heads(head)
         rows, columns = region("queries", queries), region("keys", keys)
+        check_region(reduce, rows, columns)  # before anything is computed
         told = progress or (lambda share: None)
         sums = self._row_sums(heads, range(self.shape[1])[rows], lambda share: told(share / 2))
         found = heatmap(
@@ -250,11 +249,11 @@ class Call:
     def _cells(self, heads: slice, queries: Index, keys: Index) -> Tensor:
         """Any part of the map: its own cells where their rows' sums are known, else whole rows."""
         causes = self.checked()
-        rows, columns = (
-            indices(index, size, what)
-            for index, size, what in zip((queries, keys), self.shape[1:], AXES, strict=True)
-        )
-        known = self.sums.known(heads, rows) if len(columns) < self.shape[2] else None
+        H, N, M = self.shape
+        rows, columns = indices(queries, N, "query"), indices(keys, M, "key")
+        # Few rows are computed whole: their cells are more exact then, and the rows compared
+        are_few = len(range(H)[heads]) * len(rows) * M <= entries_of(causes.query)
+        known = None if are_few or len(columns) == M else self.sums.known(heads, rows)
         if known is not None:
             return weights(causes, heads, rows, columns, known)
         of = causes.of_heads(heads)

@@ -32,8 +32,9 @@ class Capture:
     check: how far rows computed from this were from the model's own.
     heads: the model's numbers of the heads that were kept, None where all were.
     inferred: what of the call's axes is a guess, and how it was made.
-    against: by sequence, what `verify` found to be wrong with it.
-    sums: (B, H, N), the log-sum-exp of each row: the kernel's own, else NaN until it is computed.
+    against: by sequence, what was found since to be wrong with it.
+    sums: (B, H, N), the log-sum-exp of each row: the kernel's own, or what was computed since, NaN
+        where it is not known; None where nobody asked yet.
     texts: how many texts the pass had; texts_dim: along which dimension of its inputs.
     intact: raises where the file that the call was read from is damaged.
     """
@@ -154,7 +155,8 @@ def captured(
     )
     causes = (capture.causes(sequence) for sequence in range(len(layouts)))
     capture.check, agree = certify(causes, layouts, capture.query.dtype, seen)
-    capture.sums = told(seen.sums) if agree and seen.sums is not None else None
+    if agree and seen.sums is not None and seen.output is not None:
+        capture.sums = told(seen.sums, seen.query, seen.output)
     return capture
 
 

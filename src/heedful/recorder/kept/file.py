@@ -47,8 +47,8 @@ def save(captures: list[Capture], path: Path, tokens: list[list[str]] | None) ->
     same = _shared(tensors)
     about = {"format": "recording", "version": VERSION, "calls": described, "tokens": tokens}
     once = {name: tensor for name, tensor in tensors.items() if name not in same}
-    sums = {name: checksum_of(tensor) for name, tensor in once.items()}
-    save_tensors(path, once, {**about, "same": same, "sums": sums})
+    checksums = {name: checksum_of(tensor) for name, tensor in once.items()}
+    save_tensors(path, once, {**about, "same": same, "sums": checksums})
 
 
 def size(capture: Capture) -> int:
@@ -89,14 +89,15 @@ def load(path: Path) -> tuple[list[Capture], list[list[str]] | None]:
         )
     tensors, about = _opened(path)
     try:
-        sums, same = Checksums(path, dict(tensors), about.get("sums", {})), about["same"]
+        checksums = Checksums(path, dict(tensors), about.get("sums", {}))
+        same = about["same"]
         tensors |= {name: tensors[first] for name, first in same.items()}
         captures = [_restore(one, str(i), tensors) for i, one in enumerate(about["calls"])]
         names: dict[str, list[str]] = {str(i): [] for i in range(len(captures))}
         for name in tensors:
             names[name.split(".")[0]].append(same.get(name, name))
         for i, capture in enumerate(captures):
-            capture.intact = functools.partial(sums.check, names[str(i)])
+            capture.intact = functools.partial(checksums.check, names[str(i)])
         return captures, texts_of(about["tokens"])
     except DAMAGE as error:
         raise damaged(path, _reason(error), AGAIN) from error
@@ -106,6 +107,7 @@ def _opened(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """The tensors and the header of a file that is a recording of a version that we know."""
     try:
         tensors, about = load_tensors(path)
+        header_is_whole = is_header_whole(path)
     except RunError as error:  # whose remedy is that of a model
         reason = error.__cause__
         if not isinstance(reason, OSError) and description(path) is None:
@@ -118,6 +120,8 @@ def _opened(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
                 remedy="`heedful record` makes one of a model and a text",
             ) from error
         raise damaged(path, reason if isinstance(reason, Exception) else error, AGAIN) from error
+    if header_is_whole is False:
+        raise damaged(path, ValueError("its header is not what was written"), AGAIN)
     if not isinstance(about, dict) or about.get("format") != "recording":
         raise RunError(
             f"{path} is no recording",
@@ -133,7 +137,7 @@ def _opened(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
             expected=f"version {VERSION} or older",
             remedy="install a newer heedful",
         )
-    if version > 2 and is_header_whole(path) is None:
+    if version > 2 and header_is_whole is None:
         raise damaged(path, ValueError("its header has lost its checksum"), AGAIN)
     return tensors, about
 

@@ -52,17 +52,19 @@ class RowSums:
         Args:
             of: what the rows of these heads were computed from.
             heads, rows: which they are.
-            found: (h, n), their log-sum-exp; −inf or NaN where a row may attend to nothing.
+            found: (h, n), their log-sum-exp; −inf where a row may attend to nothing, NaN where
+                it is no number, which stays unknown.
 
         Returns:
             the row that differs most beyond rounding; None where none does.
         """
-        known, found = self.of(heads, rows), found.masked_fill(found.isnan(), -torch.inf)
+        known = self.of(heads, rows)
         self._keep(heads, rows, torch.where(known.isnan(), found.to(known), known))
         if not of.shape[2]:
             return None
-        off = (found - known).abs().masked_fill(known.isnan() | (found == known), 0.0)
-        worst = off - rounding_of_sums(of, known, rows)
+        same = known.isnan() | found.isnan() | (found == known)
+        off = (found - known).abs().masked_fill(same, 0.0)
+        worst = off - rounding_of_sums(of, known.masked_fill(known.isinf(), 0.0), rows)
         if not worst.numel() or float(worst.max()) <= 0:
             return None
         at, row = divmod(int(worst.argmax()), worst.shape[1])
@@ -86,6 +88,15 @@ def unknown(query: Tensor) -> Tensor:
 
 
 @torch.inference_mode(False)
-def told(sums: Tensor) -> Tensor:
-    """What a kernel said; NaN for rows that see nothing, of which it says 0, ±inf or the lowest."""
-    return sums.masked_fill((sums == 0) | (sums.abs() > -HIDDEN / 2), torch.nan)
+def told(sums: Tensor, query: Tensor, output: Tensor) -> Tensor:
+    """What a kernel said, (B, H, N), in the words of a table.
+
+    Of a row that sees nothing it says 0, and gives the output 0: that is −inf here. Of rows whose
+    keys are all hidden by the lowest number of the queries' type it tells nothing: NaN.
+    """
+    hidden = max(HIDDEN, torch.finfo(query.dtype).min) / 2
+    sums = sums.masked_fill((sums < hidden) | sums.isinf(), torch.nan)
+    zero = sums == 0
+    if bool(zero.any()):
+        sums = sums.masked_fill(zero & (output == 0).all(dim=-1), -torch.inf)
+    return sums
