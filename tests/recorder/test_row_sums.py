@@ -26,6 +26,7 @@ from heedful.ops.log_sum_exp import Catching
 from heedful.ops.masks import Causal, Dense
 from heedful.recorder import from_attentions
 from heedful.recorder.kept import call as of_call
+from heedful.recorder.kept import head_types
 from heedful.recorder.kept.certificate import sampled
 from heedful.recorder.kept.recording import Sequence
 
@@ -307,6 +308,7 @@ def test_a_fault_in_a_row_that_no_sample_saw_is_found(fault, row):
         lambda call: call.weights(head=2, queries=slice(row, None)),
         lambda call: call.top(3),
         lambda call: call.entropy(head=2),
+        head_types.scores,
     ):
         recording = TOLD["our own"]()
         assert recording.sequences[1][1].proof == "proved"

@@ -240,11 +240,30 @@ class Call:
             }
             told = [] if progress is None else [Progress(progress)]
             gathered = {**rows, "received": of.Received()}
-            found = self._gathered(ALL, *gathered.values(), *told)
+            found = self.gathered(*gathered.values(), *told)
             by_name = dict(zip(gathered, found, strict=False))
             means = {name: of.mean(by_name[name]) for name in rows}
             self._kept["summary"] = {**means, "received": by_name["received"]}
         return self._kept["summary"]
+
+    def gathered(
+        self, *statistics: Statistic, heads: slice = ALL, within: range | None = None
+    ) -> list[Any]:
+        """What statistics find in one pass over whole rows, whose log-sum-exps are compared.
+
+        Args:
+            statistics: fresh ones of `heedful.ops.statistics`.
+            heads: of which heads, by their places in this call.
+            within: of which queries, a range; default all.
+
+        Raises:
+            RunError: the call is refuted, or is so by what was found.
+        """
+        causes = self._causes_of(heads)
+        rows = ALL if within is None else as_slice(within)
+        *found, sums = of.gather(causes, *statistics, of.LogSumExp(), within=within)
+        self._meet(causes, heads, rows, sums[:, rows])
+        return found
 
     def _cells(self, heads: slice, queries: Index, keys: Index) -> Tensor:
         """Any part of the map: its own cells where their rows' sums are known, else whole rows."""
@@ -267,7 +286,7 @@ class Call:
         known = self.sums.known(heads, as_slice(rows))
         if known is None:
             told = [] if progress is None else [Progress(progress, len(rows))]
-            self._gathered(heads, *told, within=rows)
+            self.gathered(*told, heads=heads, within=rows)
         return self.sums.of(heads, as_slice(rows))
 
     def compare_rows(self) -> None:
@@ -277,24 +296,14 @@ class Call:
         """
         if self.proof != "refuted" and self.sums.any_known:
             with suppress(RunError):
-                self._gathered(ALL)
+                self.gathered()
 
     def _found(self, head: int | None, statistic: Statistic) -> Any:
         """What one statistic finds of one head, or of all."""
-        found, *_ = self._gathered(self._heads(head), statistic)
+        [found] = self.gathered(statistic, heads=self._heads(head))
         if head is None:
             return found
         return Top(*(part[0] for part in found)) if isinstance(found, Top) else found[0]
-
-    def _gathered(
-        self, heads: slice, *statistics: Statistic, within: range | None = None
-    ) -> list[Any]:
-        """What statistics find in whole rows, whose log-sum-exps meet those that are known."""
-        of_these = self._causes_of(heads)
-        rows = ALL if within is None else as_slice(within)
-        *found, sums = of.gather(of_these, *statistics, of.LogSumExp(), within=within)
-        self._meet(of_these, heads, rows, sums[:, rows])
-        return found
 
     def _causes_of(self, heads: slice) -> Causes:
         causes = self.checked()

@@ -88,7 +88,7 @@ def scores(call: Call, progress: Tell = lambda share: None) -> dict[str, Tensor]
         for name, kind in HEAD_TYPES.items()
         if call.ids is not None or name not in ("induction", "duplicate")
     } | {name: statistic() for name, statistic in MEANS.items()}
-    *rows, _ = of.gather(call.checked(), *statistics.values(), Progress(progress))
+    *rows, _ = call.gathered(*statistics.values(), Progress(progress))
     return {
         name: of.mean(_with_a_choice(name, values, call))
         for name, values in zip(statistics, rows, strict=True)
