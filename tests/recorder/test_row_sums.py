@@ -206,9 +206,11 @@ def test_half_precision_is_nearly_as_its_kernel_has_it(dtype, monkeypatch):
 
 def test_what_is_kept_in_another_type_has_sums_of_its_own():
     """The kernel's are not those of queries and keys that were rounded."""
-    call = recorded(own(), ids(), dtype=torch.bfloat16)[0]
-    assert not call.sums.any_known
-    exact(call)
+    for size in (1.0, 1e-4):  # with the latter, as good as equal
+        model = Given(lambda query, key: scaled_dot_product_attention(query, key, key))
+        call = recorded(model, *size * torch.randn(2, B, H, N, D), dtype=torch.bfloat16)[0]
+        assert not call.sums.any_known
+        exact(call)
 
 
 def test_rows_without_padding_have_their_own_sums():
@@ -398,6 +400,26 @@ def test_large_scores_and_keys_with_much_in_common_refute_nothing(size, alike):
         assert sequence[0].sums.any_known
         sequence[0].summary()
         assert sequence[0].proof != "refuted"
+
+
+def test_small_scores_of_long_queries_and_keys_refute_nothing():
+    """What they have in common cancels, and its rounding does not."""
+    direction = torch.nn.functional.normalize(torch.randn(64), dim=0)
+    query, key = torch.randn(2, B, H, 500, 64)
+    query = query - (query @ direction)[..., None] * direction
+    model = Given(lambda query, key: scaled_dot_product_attention(query, key, key, is_causal=True))
+    for sequence in recorded(model, query, key + 3000 * direction).sequences:
+        assert sequence[0].sums.any_known
+        sequence[0].summary()
+        assert sequence[0].proof != "refuted"
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_a_row_that_is_off_by_a_thousandth_is_found_in_half_precision(dtype):
+    call = recorded(own().to(dtype), ids())[0]
+    call.sums.table[2, 20] += 1e-3
+    with pytest.raises(RunError, match="row 20 of head 2 is"):
+        call.summary()
 
 
 @pytest.mark.parametrize("size", [1e-4, 1.0])
