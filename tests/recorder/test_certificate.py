@@ -149,7 +149,10 @@ def test_the_certificate_measures_what_a_narrower_type_costs(dtype):
     used = nn.functional.scaled_dot_product_attention(query, key, key.cos())
     map_, value = (narrow / 8**0.5).softmax(-1), key.cos()
     rows = torch.linspace(0, 11, 8).long()  # those that are sampled
-    middle, share = value.mean(2, keepdim=True), torch.finfo(dtype).eps * 4 / call.check.tolerance
+    middle, share = (
+        value.mean(2, keepdim=True),
+        torch.finfo(dtype).eps * 4 / call.check.tolerance,
+    )
     differing = (value - middle).abs() * (1 + share)  # and a share of what is rounded away
     differing += middle.abs() * share
     off, size = ((map_ @ value - used)[:, :, rows].abs(), (map_ @ differing)[:, :, rows])

@@ -32,8 +32,9 @@ NARROWED = {
     "cpu": {"bf16": torch.bfloat16},
 }
 
-# Bits of a number, as a share of it: what is left of the mean of all values after rounding
-STEPS = 4
+# What rounding may change of a mean of values, in units of its type's last bit: in the output's own
+# type, and in the type in which kernels add it up
+ROUNDED, ADDED_UP = 4, 16
 AT_ONCE = 1 << 18  # numbers, 1 MB
 # How far torch's kernel for CPUs is off in half precision, where it takes exponents nearly
 NEARLY = 2e-4
@@ -88,7 +89,7 @@ def certify(
         return Check(math.nan, tolerance, 0, seen.why), False
     worst, rows, where = 0.0, 0, ""
     agree = seen.sums is not None and kept == seen.query.dtype
-    step = max(torch.finfo(kind).eps for kind in used) * STEPS / tolerance
+    step = max(map(_lost, used)) / tolerance
     for sequence, (of, layout) in enumerate(zip(causes, layouts, strict=True)):
         with unrounded(seen.query):
             found = _compared(of, layout, seen, sequence, step)
@@ -101,6 +102,12 @@ def certify(
     if not rows:
         return Check(math.nan, tolerance, 0, "no query sees anything"), False
     return Check(worst, tolerance, rows, where=where), agree
+
+
+def _lost(kind: torch.dtype) -> float:
+    """What rounding may change of a mean of values of a type, as a share of it."""
+    wide = torch.promote_types(kind, torch.float32)
+    return max(ROUNDED * torch.finfo(kind).eps, ADDED_UP * torch.finfo(wide).eps)
 
 
 def tolerance_of(kind: torch.dtype, device: torch.device) -> float:
