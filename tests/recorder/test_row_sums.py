@@ -402,16 +402,14 @@ def test_large_scores_and_keys_with_much_in_common_refute_nothing(size, alike):
         assert sequence[0].proof != "refuted"
 
 
-def test_small_scores_of_long_queries_and_keys_refute_nothing():
-    """What they have in common cancels, and its rounding does not."""
-    direction = torch.nn.functional.normalize(torch.randn(64), dim=0)
-    query, key = torch.randn(2, B, H, 500, 64)
-    query = query - (query @ direction)[..., None] * direction
+def test_wide_queries_and_keys_refute_nothing():
+    """Two programs add up their products in two orders, and differ by more than the sum's bits."""
+    query, key = torch.randn(2, 1, 4, 2000, 128)
     model = Given(lambda query, key: scaled_dot_product_attention(query, key, key, is_causal=True))
-    for sequence in recorded(model, query, key + 500 * direction).sequences:
-        assert sequence[0].sums.any_known
-        sequence[0].summary()
-        assert sequence[0].proof != "refuted"
+    call = recorded(model, 10 * query, key)[0]
+    assert call.sums.any_known
+    call.summary()
+    assert call.proof != "refuted"
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
