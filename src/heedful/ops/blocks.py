@@ -158,9 +158,8 @@ def _normalise(
         return none, none, none, torch.ones_like(none, dtype=torch.bool)
     torch.softmax(scores, dim=-1, out=weights)
     highest, largest = scores.amax(dim=-1), weights.amax(dim=-1)
-    # The largest weight is 1 / Σ exp(score − highest), but for what torch's softmax loses where it
-    # adds up a long row: by as much its weights do not sum to one
-    log_sum_above_highest = weights.sum(dim=-1).log() - largest.log()
+    # The largest weight is 1 / Σ exp(score − highest); 0.0 − x where −x would be −0
+    log_sum_above_highest = 0.0 - largest.log()
     if sinks is not None:
         log_sum_above_highest = add_sink(weights, log_sum_above_highest, sinks.to(scores) - highest)
         largest = (-log_sum_above_highest).exp()
