@@ -20,6 +20,7 @@ FLOORS = {
     "configuration": 0,
     "device": 0,
     "ops": 1,
+    "pictures": 1,
     "layers": 2,
     "models": 3,
     "text": 3,
@@ -168,7 +169,7 @@ def floors_in(text):
 def test_a_floor_that_is_broken_would_be_seen(tmp_path):
     path = tmp_path / "masks.py"
     path.write_text(
-        "def f():\n    from heedful.models import GPT\n    import heedful.views.plots\n"
+        "def f():\n    from heedful.models import GPT\n    import heedful.pictures.plots\n"
     )
     assert list(imported_rooms(path)) == ["models", "views"]
 

@@ -9,8 +9,8 @@ import torch
 
 from heedful.models import load_model
 from heedful.opened import OpenedGPT
+from heedful.pictures import space
 from heedful.text import load_tokenizer
-from heedful.views import space
 
 SMALL = ["--context-length", "8", "--width", "12", "--layers", "1", "--heads", "2", "--steps", "2",
          "--batch", "2", "--device", "cpu", "--vocabulary", "300"]  # fmt: skip

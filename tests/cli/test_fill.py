@@ -12,8 +12,8 @@ from typed import refused
 from heedful.cli import plot
 from heedful.models import GPT, Bert, BertConfig, GPTConfig, load_model, write_description
 from heedful.opened import open_ours
+from heedful.pictures.plots import heatmaps
 from heedful.text import BPETokenizer, CharacterTokenizer, WordPieceTokenizer, load_tokenizer
-from heedful.views.plots import heatmaps
 
 transformers = pytest.importorskip("transformers")
 
@@ -166,7 +166,7 @@ def test_plot_draws_the_twelve_maps_of_a_layer(checkpoint, said, tmp_path, monke
     """The maps are transformers' own, on a pair with its segments, and no cell is left out."""
     drawn = []
     monkeypatch.setattr(
-        "heedful.views.plots.heatmaps",
+        "heedful.pictures.plots.heatmaps",
         lambda maps, labels, **rest: drawn.append((maps, labels, rest)) or heatmaps(
             maps, labels, **rest
         ),
@@ -202,7 +202,7 @@ def test_plot_of_a_model_of_many_heads_takes_the_last_layer(checkpoint):
 def test_a_gpt_still_has_its_empty_upper_half(said, tmp_path, monkeypatch):
     drawn = []
     monkeypatch.setattr(
-        "heedful.views.plots.heatmaps",
+        "heedful.pictures.plots.heatmaps",
         lambda maps, labels, **rest: drawn.append(rest["allowed"]) or heatmaps(
             maps, labels, **rest
         ),

@@ -8,8 +8,8 @@ from typed import train
 
 from heedful.cli.main import run
 from heedful.cli.training import quoted
+from heedful.pictures import plots
 from heedful.train import read_metrics
-from heedful.views import plots
 
 PROSE = "".join(
     f"Some grey cats sat down slowly on old mats. In {i} they slept.\n" for i in range(80)

@@ -109,7 +109,7 @@ def test_lines_end_as_those_of_pairs_do_and_white_space_around_them_is_left_out(
 
 
 def test_plot_draws_the_cross_attention_of_the_translation(trained, said, tmp_path, monkeypatch):
-    from heedful.views import plots
+    from heedful.pictures import plots
 
     drawn = []
     original = plots.heatmaps

@@ -10,8 +10,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.text import Text
 
 from heedful.errors import ArgumentError
-from heedful.views.curve import running_mean
-from heedful.views.plots import loss_curve
+from heedful.views.curve import loss_curve, running_mean
 
 
 def notes(figure):

@@ -175,8 +175,8 @@ def _drawn(vectors: WordVectors, chosen: tuple[str, ...], found: Found) -> list[
 
 
 def _draw(vectors: WordVectors, path: Path, rows: list[int], found: Found) -> None:
-    from heedful.views import space
-    from heedful.views.plots import save
+    from heedful.pictures import space
+    from heedful.pictures.saving import save
 
     plane = principal_plane(torch.from_numpy(vectors.table[rows]))
     pairs, title = [], None

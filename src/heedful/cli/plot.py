@@ -153,7 +153,7 @@ def draw_attention(
     attention: Attention, kinds: tuple[str, ...], folder: Path, suffix: str
 ) -> list[Path]:
     """The heat maps of the chosen heads, and the scores of the first of them."""
-    from heedful.views import plots
+    from heedful.pictures import plots
 
     heads, queries, keys = attention
     paths = []
@@ -176,7 +176,7 @@ def draw_attention(
 
 def tell_of_fonts(texts: list[str]) -> None:
     """A line on standard error where no font here draws a text."""
-    from heedful.views.labels import hint
+    from heedful.pictures.labels import hint
 
     missing = hint(texts)
     if missing:
@@ -185,7 +185,7 @@ def tell_of_fonts(texts: list[str]) -> None:
 
 def draw_positions(opened: OpenedOurs, path: Path) -> Path:
     """The table that tells the model where a token stands; for rotary positions, its cosines."""
-    from heedful.views import plots
+    from heedful.pictures import plots
 
     kind, table = opened.positions
     words = {}

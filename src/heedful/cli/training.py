@@ -160,21 +160,22 @@ def show(console: Console, pairs: list[tuple[str, str]]) -> None:
 
 def draw_losses(directory: Path, path: Path) -> Path | None:
     """Write the loss curve of a run; None where it has no metrics to draw."""
-    from heedful.views import plots
+    from heedful.pictures.saving import save
+    from heedful.views.curve import loss_curve
 
     metrics = read_metrics(directory / METRICS)
     steps = [(line["step"], line["loss"]) for line in metrics if "loss" in line]
     checks = [(m["step"], m["validation_loss"]) for m in metrics if "validation_loss" in m]
     if not steps:
         return None
-    figure = plots.loss_curve(
+    figure = loss_curve(
         [step for step, _ in steps],
         [loss for _, loss in steps],
         [step for step, _ in checks],
         [loss for _, loss in checks],
         note=_smoothing(directory),
     )
-    return plots.save(figure, path)
+    return save(figure, path)
 
 
 def _smoothing(directory: Path) -> str | None:

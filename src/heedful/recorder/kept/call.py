@@ -105,6 +105,19 @@ class Call:
         """The model's own number of each head, in the order of the rows."""
         return list(range(self.shape[0])) if self.chosen is None else self.chosen
 
+    @property
+    def key_tokens(self) -> list[str] | None:
+        """The text of each of the M keys; None where it is not known."""
+        return self.tokens
+
+    @property
+    def query_tokens(self) -> list[str] | None:
+        """The text of each of the N queries; None where it is not known."""
+        if self.tokens is None or self.kind == "cross":
+            return None
+        first = self.causes.offset
+        return self.tokens[first : first + self.shape[1]]
+
     def weights(
         self, head: int | None = None, queries: Index | int | None = None, keys: Index | None = None
     ) -> Tensor:

@@ -12,7 +12,7 @@ from matplotlib.image import AxesImage
 from matplotlib.text import Text
 from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 
-from heedful.views.labels import drawable, families_of, shorten
+from heedful.pictures.labels import drawable, families_of, shorten
 
 INK, QUIET, EMPTY = "#24292f", "#6e7781", "#dfe3e7"
 LETTER = 0.62  # the width of an average letter of DejaVu Sans, in its size

@@ -17,9 +17,9 @@ from matplotlib.colors import Colormap, Normalize
 from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 
-from heedful.views import style
-from heedful.views.labels import columns, drawable, label, shorten
-from heedful.views.style import INK, LETTER, QUIET
+from heedful.pictures import style
+from heedful.pictures.labels import columns, drawable, label, shorten
+from heedful.pictures.style import INK, LETTER, QUIET
 
 WIDTH = 9.0
 CELL = 0.6

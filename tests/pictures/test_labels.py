@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from heedful.views import labels, style
+from heedful.pictures import labels, style
 
 
 @pytest.fixture

@@ -15,11 +15,10 @@ from matplotlib.colors import Normalize, PowerNorm
 from matplotlib.figure import Figure
 
 from heedful.errors import ArgumentError
-from heedful.views import grid, style
-from heedful.views.curve import loss_curve
-from heedful.views.saving import save
+from heedful.pictures import grid, style
+from heedful.pictures.saving import save
 
-__all__ = ["heatmaps", "loss_curve", "positions", "save", "scores"]
+__all__ = ["heatmaps", "positions", "save", "scores"]
 
 Array: TypeAlias = np.ndarray | torch.Tensor
 MOST = 256  # maps in one picture

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from matplotlib.transforms import Bbox
 
-from heedful.views import space
+from heedful.pictures import space
 
 
 def boxes(figure):

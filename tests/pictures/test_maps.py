@@ -11,8 +11,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_rgb
 
 from heedful.errors import ArgumentError
-from heedful.views import grid
-from heedful.views.plots import heatmaps, positions, scores
+from heedful.pictures import grid
+from heedful.pictures.plots import heatmaps, positions, scores
 
 SIX = ["Your", "journey", "starts", "with", "one", "step"]
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from heedful.errors import ArgumentError, SaveError
-from heedful.views.plots import heatmaps, save
+from heedful.pictures.plots import heatmaps, save
 
 BEGINS = {".png": b"\x89PNG\r\n", ".svg": b"<?xml", ".pdf": b"%PDF-", ".PNG": b"\x89PNG\r\n"}
 

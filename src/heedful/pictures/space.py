@@ -10,8 +10,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.text import Annotation
 
-from heedful.views.labels import drawable, shorten
-from heedful.views.style import EMPTY, INK, QUIET, head, literal
+from heedful.pictures.labels import drawable, shorten
+from heedful.pictures.style import EMPTY, INK, QUIET, head, literal
 
 POINT, ARROW = "#277f8e", "#d1701f"
 LONGEST = 24  # columns of a name
