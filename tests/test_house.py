@@ -169,7 +169,7 @@ def floors_in(text):
 def test_a_floor_that_is_broken_would_be_seen(tmp_path):
     path = tmp_path / "masks.py"
     path.write_text(
-        "def f():\n    from heedful.models import GPT\n    import heedful.pictures.plots\n"
+        "def f():\n    from heedful.models import GPT\n    import heedful.views.walk\n"
     )
     assert list(imported_rooms(path)) == ["models", "views"]
 
