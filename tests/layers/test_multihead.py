@@ -107,9 +107,12 @@ def test_heads_that_do_not_divide_are_refused(arguments, words, as_a_user):
         MultiHeadAttention(**arguments)
 
 
-def test_input_without_a_batch_is_refused(as_a_user):
-    with pytest.raises(ArgumentError, match="unsqueeze"):
-        MultiHeadAttention(12, 3)(torch.zeros(5, 12))
+@pytest.mark.parametrize("shape", [(12,), (2, 3, 5, 12)])
+def test_what_is_no_sequence_and_no_batch_is_refused(shape, as_a_user):
+    with pytest.raises(
+        ArgumentError, match=r"expected \(tokens, width\) or \(batch, tokens, width"
+    ):
+        MultiHeadAttention(12, 3)(torch.zeros(shape))
 
 
 def test_rotated_heads_know_distances_and_not_places():

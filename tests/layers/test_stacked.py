@@ -92,5 +92,8 @@ def test_what_does_not_fit_is_one_line(as_a_user):
         StackedHeads(10, 3)
     with pytest.raises(ArgumentError, match=r"x of width 6; expected the layer's width of 12"):
         StackedHeads(12, 3)(torch.zeros(2, 5, 6))
-    with pytest.raises(ArgumentError, match="unsqueeze"):  # as the one product says
-        StackedHeads(12, 3)(torch.zeros(5, 12))
+    for layer in (StackedHeads(12, 3), StackedHeads(12, 3).to_product()):
+        with pytest.raises(
+            ArgumentError, match=r"x of shape \(12,\); expected \(tokens, width\) or"
+        ):
+            layer(torch.zeros(12))

@@ -133,3 +133,42 @@ def test_the_type_stays(function, dtype):
     mask, bias = torch.rand(2, 4, 3, 7) < 0.5, torch.ones(2, 4, 3, 7).to(dtype)
     context, weights = function(query, key, key, mask=mask, bias=bias)
     assert context.dtype == weights.dtype == dtype
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_arrays_give_arrays_of_their_type(dtype):
+    random = np.random.default_rng(3)
+    query, key, value = (random.standard_normal((n, 5)).astype(dtype) for n in (3, 7, 7))
+    mask, bias = np.tri(3, 7, 4, dtype=bool), random.standard_normal((3, 7)).astype(dtype)
+    expected = heedful.steps(query, key, value, mask=mask, bias=bias)
+    close = {"atol": 1e-12 if dtype is np.float64 else 1e-6}
+    for function in (attention_in_loops, attention_in_products):
+        context, weights = function(query, key, value, mask=mask, bias=bias)
+        assert type(context) is type(weights) is np.ndarray
+        assert context.dtype == weights.dtype == dtype
+        np.testing.assert_allclose(context, expected.context, **close)
+        np.testing.assert_allclose(weights, expected.weights, **close)
+    four = [array[None, None] for array in (query, key, value)]
+    for function in (heads_in_loops, heads_in_products):
+        context, _ = function(*four, mask=mask[None, None], bias=bias[None, None])
+        np.testing.assert_allclose(context[0, 0], expected.context, **close)
+    scores = attention_scores(query[0], key)
+    np.testing.assert_allclose(scores, key @ query[0], **close)
+    np.testing.assert_allclose(softmax(scores), scipy.special.softmax(scores), **close)
+    np.testing.assert_allclose(
+        by_sum(np.abs(scores)), np.abs(scores) / np.abs(scores).sum(), **close
+    )
+    np.testing.assert_allclose(context_vector(scores, value), scores @ value, rtol=1e-4)
+    for masked in (masked_softmax, renormalized_softmax):
+        shares = masked(scores, mask[0])
+        np.testing.assert_allclose(shares[mask[0]], softmax(scores[mask[0]]), **close)
+        assert not shares[~mask[0]].any()
+    product = dot_product(query[0], key[0])
+    assert type(product) is dtype  # a number, as NumPy's own
+
+
+def test_arrays_and_tensors_do_not_mix(as_a_user):
+    with pytest.raises(heedful.errors.ArgumentError, match=r"b of type Tensor.*all as arrays"):
+        dot_product(np.ones(3), torch.ones(3))
+    with pytest.raises(heedful.errors.ArgumentError, match=r"scores array of type int64"):
+        softmax(np.array([1, 2]))

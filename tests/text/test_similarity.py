@@ -12,6 +12,7 @@ from scipy.spatial.distance import cosine as distance
 from heedful.errors import ArgumentError
 from heedful.text.examples import FAMILY
 from heedful.text.similarity import analogy, cosine, nearest, principal_plane
+from heedful.text.vectors import WordVectors
 
 WORDS = {word: torch.tensor(vector) for word, vector in FAMILY.items()}
 
@@ -65,3 +66,21 @@ def test_the_plane_keeps_what_numpys_covariance_says(n, d):
     np.testing.assert_allclose(plane.places.var(dim=0, correction=0), variances, atol=1e-6)
     total = float(vectors.double().var(dim=0, correction=0).sum())
     np.testing.assert_allclose(plane.shares * total, variances, atol=1e-6)
+
+
+def test_document_001_in_numpy():
+    """Arrays give arrays, of their type, equal to NumPy's own."""
+    words = WordVectors(list(FAMILY), list(FAMILY.values()))
+    mom, dad, king, queen = (words[word] for word in ("mom", "dad", "king", "queen"))
+    for a, b, printed in ((mom, dad, 0.88), (mom, king, 0.52)):
+        found = cosine(a, b)
+        assert type(found) is np.float64
+        np.testing.assert_allclose(found, a @ b / np.linalg.norm(a) / np.linalg.norm(b), rtol=1e-14)
+        assert round(float(found), 2) == printed
+    np.testing.assert_allclose(analogy(king, queen, dad), mom, rtol=1e-14)
+    found = nearest(words.table, analogy(king, queen, dad), count=2, leave_out=[1])
+    assert type(found.rows) is type(found.similarities) is np.ndarray
+    assert [words.words[row] for row in found.rows] == ["mom", "dad"]
+    assert principal_plane(words.table).places.dtype == np.float64
+    with pytest.raises(ArgumentError, match=r"b array of type int64.*astype"):
+        cosine(mom, np.array([1, 2, 3]))

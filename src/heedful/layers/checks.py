@@ -11,15 +11,21 @@ def check_tokens(x: Tensor, width: int, *, axes: tuple[int, ...] = (3,), name: s
     """Refuse what is not a tensor of tokens (B, N, width), or (N, width) where 2 axes are allowed.
 
     Raises:
-        ArgumentError: another number of axes, or another width.
+        ArgumentError: no tensor, another number of axes, or another width.
     """
+    if not isinstance(x, Tensor):
+        raise ArgumentError(
+            f"{name} of type {type(x).__name__}",
+            expected="a tensor or a NumPy array",
+            remedy="torch.as_tensor converts arrays and lists",
+        )
     if x.ndim not in axes:
         raise ArgumentError(
             f"{name} of shape {tuple(x.shape)}",
             expected=" or ".join(
                 "(tokens, width)" if n == 2 else "(batch, tokens, width)" for n in axes
             ),
-            remedy="unsqueeze(0) makes a batch of one",
+            remedy="unsqueeze(0) makes a batch of one" if x.ndim == 2 else None,
         )
     if x.shape[-1] != width:
         raise ArgumentError(

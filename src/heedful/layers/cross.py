@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from heedful.errors import ArgumentError
 from heedful.layers.cache import LayerCache
 from heedful.layers.checks import check_heads, check_tokens
+from heedful.layers.inputs import takes_arrays, takes_one
 from heedful.layers.multihead import Heads
 from heedful.ops import Steps, attention, steps
 from heedful.ops.arguments import check_dropout
@@ -15,7 +16,7 @@ from heedful.ops.masks import Mask
 
 
 class CrossAttention(nn.Module):
-    """Queries from one sequence; keys and values from another, the memory.
+    """Queries from one sequence; keys and values from another, the memory. Arrays give arrays.
 
     A decoder looks so at what the encoder read, and text at the patches of a picture, whose
     vectors may have another width. Sources: Vaswani et al. 2017 (arXiv:1706.03762), section
@@ -65,19 +66,21 @@ class CrossAttention(nn.Module):
         self.memory = nn.Linear(memory_width, 2 * inner, bias=bias)
         self.output = nn.Linear(inner, width, bias=bias if output_bias is None else output_bias)
 
+    @takes_arrays
+    @takes_one
     def forward(
         self,
-        x: Float[Tensor, "batch queries width"],
-        memory: Float[Tensor, "batch keys memory_width"],
+        x: Float[Tensor, "*batch queries width"],
+        memory: Float[Tensor, "*batch keys memory_width"],
         *,
         mask: Tensor | Mask | None = None,
         cache: LayerCache | None = None,
-    ) -> Float[Tensor, "batch queries width"]:
+    ) -> Float[Tensor, "*batch queries width"]:
         """Each token of x attends to the tokens of the memory.
 
         Args:
-            x: (B, N, width).
-            memory: (B, M, memory width).
+            x: (B, N, width), or (N, width) of one sequence alone.
+            memory: (B, M, memory width), or (M, memory width).
             mask: True = may attend, as in `heedful.attention`; `masks.Padding` for a memory with
                 padding.
             cache: an empty one takes the keys and values of the memory; a filled one gives them
@@ -89,15 +92,17 @@ class CrossAttention(nn.Module):
         context = attention(query, key, value, mask=mask, dropout=dropout)
         return self.output(context.transpose(1, 2).flatten(2))
 
+    @takes_arrays
+    @takes_one
     def project(
         self,
-        x: Float[Tensor, "batch queries width"],
-        memory: Float[Tensor, "batch keys memory_width"],
+        x: Float[Tensor, "*batch queries width"],
+        memory: Float[Tensor, "*batch keys memory_width"],
         *,
         cache: LayerCache | None = None,
     ) -> Heads:
-        """Query (B, H, N, d), key and value (B, H, M, d)."""
-        check_tokens(x, self.query.in_features)
+        """Query (B, H, N, d), key and value (B, H, M, d); without B for one sequence alone."""
+        check_tokens(x, self.query.in_features, axes=(2, 3))
         check_tokens(memory, self.memory.in_features, name="memory")
         if len(memory) != len(x):
             raise ArgumentError(
@@ -113,10 +118,12 @@ class CrossAttention(nn.Module):
             return Heads(query, *cache.append(*self._remember(memory)))
         return Heads(query, *cache.so_far())
 
+    @takes_arrays
+    @takes_one
     def steps(
         self,
-        x: Float[Tensor, "batch queries width"],
-        memory: Float[Tensor, "batch keys memory_width"],
+        x: Float[Tensor, "*batch queries width"],
+        memory: Float[Tensor, "*batch keys memory_width"],
         *,
         mask: Tensor | Mask | None = None,
     ) -> Steps:

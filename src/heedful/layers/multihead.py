@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from heedful.layers.cache import LayerCache
 from heedful.layers.checks import check_heads, check_tokens
+from heedful.layers.inputs import takes_arrays, takes_one
 from heedful.layers.norm import RMSNorm
 from heedful.ops import Steps, attention, steps
 from heedful.ops.arguments import check_dropout
@@ -17,7 +18,10 @@ from heedful.ops.positions import rotate
 
 
 class Heads(NamedTuple):
-    """Query (B, H, N, d), key and value (B, G, M, d) of a call, ready to attend."""
+    """Query (B, H, N, d), key and value (B, G, M, d) of a call, ready to attend.
+
+    Of one sequence alone they have no B, of one head no H and no G.
+    """
 
     query: Tensor
     key: Tensor
@@ -26,6 +30,8 @@ class Heads(NamedTuple):
 
 class MultiHeadAttention(nn.Module):
     """H heads in one product, with grouped keys and normalised queries and keys if wanted.
+
+    It reads tokens (N, width) or a batch of them; arrays give arrays.
 
     Sources: Vaswani et al. 2017 (arXiv:1706.03762), section 3.2.2; document 004, step 4; grouped
     keys: Ainslie et al. 2023 (arXiv:2305.13245); QK-norm: Henry et al. 2020 (arXiv:2010.04245),
@@ -80,19 +86,21 @@ class MultiHeadAttention(nn.Module):
             for _ in range(2)
         )
 
+    @takes_arrays
+    @takes_one
     def forward(
         self,
-        x: Float[Tensor, "batch queries width"],
+        x: Float[Tensor, "*batch queries width"],
         *,
         mask: Tensor | Mask | None = None,
         causal: bool = False,
         rotary: tuple[Tensor, Tensor] | None = None,
         cache: LayerCache | None = None,
-    ) -> Float[Tensor, "batch queries width"]:
-        """Attend among the tokens of x, and to those that the cache holds.
+    ) -> Float[Tensor, "*batch queries width"]:
+        """Attend among the tokens of x, and to those that the cache holds; the shape of x.
 
         Args:
-            x: (B, N, width).
+            x: (B, N, width), or (N, width) for one sequence alone.
             mask: True = may attend, as in `heedful.attention`, over all M keys.
             causal: no token sees a later one.
             rotary: cosines and sines (N, d / 2) of the tokens' positions.
@@ -103,15 +111,17 @@ class MultiHeadAttention(nn.Module):
         context = attention(query, key, value, mask=mask, causal=causal, dropout=dropout)
         return self.output(context.transpose(1, 2).flatten(2))
 
+    @takes_arrays
+    @takes_one
     def project(
         self,
-        x: Float[Tensor, "batch queries width"],
+        x: Float[Tensor, "*batch queries width"],
         *,
         rotary: tuple[Tensor, Tensor] | None = None,
         cache: LayerCache | None = None,
     ) -> Heads:
         """The query, key and value that will attend: split into heads, normalised, rotated."""
-        check_tokens(x, self.projection.in_features)
+        check_tokens(x, self.projection.in_features, axes=(2, 3))
         heads = self.projection(x).unflatten(-1, (-1, self.head_width)).transpose(1, 2)
         query, key, value = heads.split([self.heads, self.kv_heads, self.kv_heads], dim=1)
         query, key = self.query_norm(query), self.key_norm(key)
@@ -121,9 +131,11 @@ class MultiHeadAttention(nn.Module):
             key, value = cache.append(key, value)
         return Heads(query, key, value)
 
+    @takes_arrays
+    @takes_one
     def steps(
         self,
-        x: Float[Tensor, "batch queries width"],
+        x: Float[Tensor, "*batch queries width"],
         *,
         mask: Tensor | Mask | None = None,
         causal: bool = False,

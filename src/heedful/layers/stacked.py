@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from heedful.errors import ArgumentError
 from heedful.layers.checks import check_heads, check_tokens
+from heedful.layers.inputs import takes_arrays
 from heedful.layers.multihead import MultiHeadAttention
 from heedful.layers.single import SelfAttention
 from heedful.ops.masks import Mask
@@ -15,6 +16,8 @@ from heedful.ops.masks import Mask
 
 class StackedHeads(nn.Module):
     """H heads, each a layer of its own, run in turn and joined: easy to read, slow to run.
+
+    It reads tokens (N, width) or a batch of them; arrays give arrays.
 
     `MultiHeadAttention` computes the same in one product; `to_product` and `from_product` turn
     one into the other. Source: document 003, its naive form.
@@ -58,15 +61,16 @@ class StackedHeads(nn.Module):
             heads * inner, width, bias=bias if output_bias is None else output_bias
         )
 
+    @takes_arrays
     def forward(
         self,
-        x: Float[Tensor, "batch tokens width"],
+        x: Float[Tensor, "*batch tokens width"],
         *,
         mask: Tensor | Mask | None = None,
         causal: bool = False,
-    ) -> Float[Tensor, "batch tokens width"]:
+    ) -> Float[Tensor, "*batch tokens width"]:
         """Each head attends on its own; their contexts side by side are projected together."""
-        check_tokens(x, self.output.out_features)
+        check_tokens(x, self.output.out_features, axes=(2, 3))
         contexts = [head(x, mask=mask, causal=causal) for head in self.heads]
         return self.output(torch.cat(contexts, dim=-1))
 

@@ -6,8 +6,10 @@ or the other byte order, is copied.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar
+import functools
+import inspect
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, ParamSpec, TypeVar, cast
 
 import numpy as np
 import torch
@@ -16,6 +18,8 @@ from torch import Tensor
 from heedful.errors import ArgumentError
 from heedful.ops.masks import Mask
 
+P = ParamSpec("P")
+R = TypeVar("R")
 Values = TypeVar("Values", Tensor, np.ndarray)  # all tensors or all arrays; the result is the same
 
 FLOATS = (np.float32, np.float16, np.float64)
@@ -43,8 +47,65 @@ def through(
         mask = _tensor("mask", mask, np.bool_)
     if bias is not None:
         bias = _tensor("bias", bias, *FLOATS)
-    result = function(*inputs, mask=mask, bias=bias, **others)
-    return result.numpy() if isinstance(result, Tensor) else tuple(part.numpy() for part in result)
+    return as_arrays(function(*inputs, mask=mask, bias=bias, **others))
+
+
+def takes_arrays(*names: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Let a function of tensors take arrays for the arguments of these names, and give arrays back.
+
+    Where one of them is an array, all must be.
+    """
+
+    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        signature = inspect.signature(function)
+
+        @functools.wraps(function)
+        def call(*arguments: P.args, **keywords: P.kwargs) -> R:
+            if not has_array(arguments, keywords):
+                return function(*arguments, **keywords)
+            given = signature.bind(*arguments, **keywords)
+            given.arguments.update(as_tensors(given.arguments, names))
+            return cast(R, as_arrays(function(*given.args, **given.kwargs)))
+
+        return call
+
+    return decorate
+
+
+def has_array(arguments: Collection[object], keywords: Mapping[str, object]) -> bool:
+    """Whether an array is among the arguments of a call."""
+    return any(isinstance(value, np.ndarray) for value in (*arguments, *keywords.values()))
+
+
+def as_tensors(given: Mapping[str, object], names: Collection[str]) -> dict[str, Tensor]:
+    """The arguments of these names as tensors; numbers in the widest of their types, as in NumPy.
+
+    Those that are None, or masks of ours, are left out.
+
+    Raises:
+        ArgumentError: a tensor or a list among the arrays, or an array of a type that cannot be
+            meant.
+    """
+    wanted = {name: given[name] for name in names if given.get(name) is not None}
+    tensors = {
+        name: _tensor(name, value, *((np.bool_,) if name == "mask" else FLOATS))
+        for name, value in wanted.items()
+        if not isinstance(value, Mask)
+    }
+    kinds = {tensor.dtype for tensor in tensors.values() if tensor.is_floating_point()}
+    widest = functools.reduce(torch.promote_types, kinds) if kinds else None
+    return {
+        name: tensor.to(widest) if tensor.is_floating_point() else tensor
+        for name, tensor in tensors.items()
+    }
+
+
+def as_arrays(result: Any) -> Any:
+    """A tensor as an array, a number as one of NumPy's, a tuple of tensors as such a tuple."""
+    if isinstance(result, Tensor):
+        return result.detach().cpu().numpy()[()]
+    parts = [as_arrays(part) for part in result]
+    return type(result)(*parts) if hasattr(result, "_fields") else tuple(parts)
 
 
 def _tensor(name: str, given: Any, *types: type[np.generic]) -> Tensor:
@@ -70,7 +131,7 @@ def _check_kind(name: str, given: object) -> None:
         mask = " or a mask such as heedful.masks.Causal()" if name == "mask" else ""
         raise ArgumentError(
             f"{name} of type {type(given).__name__}",
-            expected=f"a NumPy array, as the query is{mask}",
+            expected=f"a NumPy array, as the others are{mask}",
             cause="arrays and tensors given together" if isinstance(given, Tensor) else None,
             remedy="give all as arrays or all as tensors; torch.from_numpy converts without a copy",
         )

@@ -33,7 +33,7 @@ tensor([0.2098, 0.2006, 0.1981, 0.1242, 0.1220, 0.1452])
 True
 
 Names: B batch, H query heads, G key heads, N queries, M keys, d width, v width of the values.
-A mask is boolean, True = may attend.
+A mask is boolean, True = may attend. NumPy arrays give NumPy arrays.
 """
 
 from __future__ import annotations
@@ -42,9 +42,14 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from heedful.ops.arrays import takes_arrays
+
+CAUSES = ("query", "key", "value", "mask", "bias")
+
 # One query, in loops (document 002, part 1)
 
 
+@takes_arrays("a", "b")
 def dot_product(a: Float[Tensor, " width"], b: Float[Tensor, " width"]) -> Float[Tensor, ""]:
     """Multiply two vectors number by number, and add up: large where they point the same way.
 
@@ -57,6 +62,7 @@ def dot_product(a: Float[Tensor, " width"], b: Float[Tensor, " width"]) -> Float
     return total
 
 
+@takes_arrays("query", "key")
 def attention_scores(
     query: Float[Tensor, " width"], key: Float[Tensor, "keys width"]
 ) -> Float[Tensor, " keys"]:
@@ -64,6 +70,7 @@ def attention_scores(
     return torch.stack([dot_product(query, one) for one in key])
 
 
+@takes_arrays("scores")
 def by_sum(scores: Float[Tensor, "*lead keys"]) -> Float[Tensor, "*lead keys"]:
     """Scores divided by their sum, so that they add up to one: the plain way.
 
@@ -78,6 +85,7 @@ def by_sum(scores: Float[Tensor, "*lead keys"]) -> Float[Tensor, "*lead keys"]:
     return scores / scores.sum(dim=-1, keepdim=True)
 
 
+@takes_arrays("scores")
 def softmax(scores: Float[Tensor, "*lead keys"]) -> Float[Tensor, "*lead keys"]:
     """e to the power of each score, divided by the sum of these: what is used.
 
@@ -98,6 +106,7 @@ def softmax(scores: Float[Tensor, "*lead keys"]) -> Float[Tensor, "*lead keys"]:
     return by_sum((scores - scores.amax(dim=-1, keepdim=True)).exp())
 
 
+@takes_arrays("weights", "value")
 def context_vector(
     weights: Float[Tensor, " keys"], value: Float[Tensor, "keys value_width"]
 ) -> Float[Tensor, " value_width"]:
@@ -111,6 +120,7 @@ def context_vector(
 # Masks: two ways that give the same weights (document 003)
 
 
+@takes_arrays("scores", "mask")
 def renormalized_softmax(
     scores: Float[Tensor, "*lead keys"], mask: Bool[Tensor, "*#lead #keys"]
 ) -> Float[Tensor, "*lead keys"]:
@@ -130,6 +140,7 @@ def renormalized_softmax(
     return kept / kept.sum(dim=-1, keepdim=True).masked_fill(empty, 1.0)
 
 
+@takes_arrays("scores", "mask")
 def masked_softmax(
     scores: Float[Tensor, "*lead keys"], mask: Bool[Tensor, "*#lead #keys"]
 ) -> Float[Tensor, "*lead keys"]:
@@ -155,6 +166,7 @@ def masked_softmax(
 # All queries: in loops, then in products
 
 
+@takes_arrays(*CAUSES)
 def attention_in_loops(
     query: Float[Tensor, "queries width"],
     key: Float[Tensor, "keys width"],
@@ -184,6 +196,7 @@ def attention_in_loops(
     return torch.stack(contexts), torch.stack(weights)
 
 
+@takes_arrays(*CAUSES)
 def attention_in_products(
     query: Float[Tensor, "*lead queries width"],
     key: Float[Tensor, "*lead keys width"],
@@ -205,6 +218,7 @@ def attention_in_products(
 # Batches and heads: in loops, then in one product
 
 
+@takes_arrays(*CAUSES)
 def heads_in_loops(
     query: Float[Tensor, "batch heads queries width"],
     key: Float[Tensor, "batch kv_heads keys width"],
@@ -239,6 +253,7 @@ def heads_in_loops(
     return (torch.stack(contexts).unflatten(0, (B, H)), torch.stack(weights).unflatten(0, (B, H)))
 
 
+@takes_arrays(*CAUSES)
 def heads_in_products(
     query: Float[Tensor, "*lead heads queries width"],
     key: Float[Tensor, "*lead kv_heads keys width"],

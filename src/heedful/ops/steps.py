@@ -57,18 +57,16 @@ def steps(
            [0.368, 0.632]], dtype=float32)
     """
     if isinstance(query, np.ndarray):
-        return Steps(
-            *arrays.through(
-                steps,
-                query,
-                key,
-                value,
-                mask=mask,
-                bias=bias,
-                causal=causal,
-                scale=scale,
-                dropout=dropout,
-            )
+        return arrays.through(
+            steps,
+            query,
+            key,
+            value,
+            mask=mask,
+            bias=bias,
+            causal=causal,
+            scale=scale,
+            dropout=dropout,
         )
     arguments = check(
         query, key, value, mask=mask, bias=bias, causal=causal, scale=scale, dropout=dropout

@@ -1,6 +1,6 @@
 """Words as vectors: how alike they are, which are near, what one is to another as a third is.
 
-A table is (V, d): V words, d numbers each.
+A table is (V, d): V words, d numbers each. NumPy arrays give NumPy arrays.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from heedful.errors import ArgumentError
+from heedful.ops.arrays import takes_arrays
 
 
 class Nearest(NamedTuple):
@@ -22,6 +23,7 @@ class Nearest(NamedTuple):
     similarities: Tensor
 
 
+@takes_arrays("a", "b")
 def cosine(
     a: Float[Tensor, "*lead width"], b: Float[Tensor, "*other width"]
 ) -> Float[Tensor, "*both"]:
@@ -40,6 +42,7 @@ def cosine(
     return (a * b).sum(dim=-1) / lengths
 
 
+@takes_arrays("table", "vector")
 def nearest(
     table: Float[Tensor, "words width"],
     vector: Float[Tensor, " width"],
@@ -84,6 +87,7 @@ def _no_direction() -> ArgumentError:
     )
 
 
+@takes_arrays("a", "b", "c")
 def analogy(
     a: Float[Tensor, " width"], b: Float[Tensor, " width"], c: Float[Tensor, " width"]
 ) -> Float[Tensor, " width"]:
@@ -102,6 +106,7 @@ class Plane(NamedTuple):
     shares: Tensor
 
 
+@takes_arrays("vectors")
 def principal_plane(vectors: Float[Tensor, "words width"]) -> Plane:
     """The first two principal components of some vectors.
 

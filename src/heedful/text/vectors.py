@@ -27,8 +27,8 @@ class WordVectors:
         TextError: a number that is not finite.
 
     >>> table = WordVectors(["king", "queen"], [[0.9, 0.5], [0.2, 0.5]])
-    >>> table.row("queen")
-    1
+    >>> table.row("queen"), table["queen"]
+    (1, array([0.2, 0.5]))
     """
 
     def __init__(self, words: Sequence[str], table: Sequence[Sequence[float]] | np.ndarray) -> None:
@@ -41,6 +41,10 @@ class WordVectors:
         if not finite.all():
             word = self.words[int(np.argmin(finite))]
             raise TextError(f"a vector of {word!r} that is not finite", expected="numbers")
+
+    def __getitem__(self, word: str) -> np.ndarray:
+        """The vector of a word, (d,); words and errors as `row`."""
+        return self.table[self.row(word)]
 
     def row(self, word: str) -> int:
         """The row of a word; in a model's table also of its piece, such as `·night` for night.
