@@ -33,17 +33,26 @@ def tiny(**changes):
 
 
 def document_004(model, ids):
-    """The forward pass of document 004, written out: heads by slices, masks by a triangle."""
+    """The forward pass of document 004, written out: heads by slices, masks by a triangle.
+
+    With norms after each sum, as its steps 5 and 6 say, or before each part, as its author's code.
+    """
     state = model.state_dict()
     config, N = model.config, ids.shape[1]
+
+    def norm(name, x, here):
+        return (
+            x
+            if here != config.norm_order
+            else F.layer_norm(x, (config.width,), state[name + ".weight"], state[name + ".bias"])
+        )
+
     x = state["tokens.weight"][ids] + sinusoidal(N, config.width)
     shapes = [tuple(x.shape)]
     triangle = torch.ones(N, N).tril() == 0
     for i in range(config.layers):
         p = f"blocks.{i}."
-        normed = F.layer_norm(
-            x, (config.width,), state[p + "attend_norm.weight"], state[p + "attend_norm.bias"]
-        )
+        normed = norm(p + "attend_norm", x, "pre")
         query, key, value = (normed @ state[p + "attend.projection.weight"].T).chunk(3, dim=-1)
         heads = []
         for q, k, v in zip(
@@ -54,17 +63,19 @@ def document_004(model, ids):
             heads.append(scores.masked_fill(triangle, -math.inf).softmax(-1) @ v)
         joined = torch.cat(heads, dim=-1)
         x = x + joined @ state[p + "attend.output.weight"].T + state[p + "attend.output.bias"]
-        normed = F.layer_norm(
-            x, (config.width,), state[p + "feed_norm.weight"], state[p + "feed_norm.bias"]
-        )
+        x = norm(p + "attend_norm", x, "post")
+        normed = norm(p + "feed_norm", x, "pre")
         hidden = (normed @ state[p + "feed.enter.weight"].T + state[p + "feed.enter.bias"]).relu()
         x = x + hidden @ state[p + "feed.output.weight"].T + state[p + "feed.output.bias"]
-    x = F.layer_norm(x, (config.width,), state["norm.weight"], state["norm.bias"])
+        x = norm(p + "feed_norm", x, "post")
+    x = norm("norm", x, "pre")
     return x @ state["head.weight"].T + state["head.bias"], shapes
 
 
-def test_the_zero_to_hero_model_is_the_one_of_document_004():
-    config = dataclasses.replace(PRESETS["zero-to-hero"].model, vocabulary=3771)
+@pytest.mark.parametrize("order", ["pre", "post"])
+def test_the_zero_to_hero_model_is_the_one_of_document_004(order):
+    preset = PRESETS["zero-to-hero"].model
+    config = dataclasses.replace(preset, vocabulary=3771, norm_order=order)
     model = GPT(config).eval()
     with torch.no_grad():
         for parameter in model.parameters():

@@ -77,7 +77,9 @@ Examples:
     "preset_name",
     metavar="NAME",
     help=f"Where settings start from: {_names(False)}; with --pairs, {_names(True)}. "
-    "[the first of them; for the embedded dates their own]",
+    "zero-to-hero is document 004's model with its norms as in the author's code; the document "
+    "puts them after each sum: --norm-order post. [the first of them; for the embedded dates their "
+    "own]",
 )
 @click.option(
     "--config",

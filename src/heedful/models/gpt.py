@@ -64,7 +64,9 @@ divides the width; try 6 heads
     )
     norm: str = setting("rms", "LayerNorm or RMSNorm.", choices=tuple(NORMS))
     norm_order: str = setting(
-        "pre", "Norms before or after attention and feed-forward.", choices=tuple(BLOCKS)
+        "pre",
+        "Norms before each part (pre, as GPT-2), or after each sum (post: document 004, BERT).",
+        choices=tuple(BLOCKS),
     )
     norm_epsilon: float = setting(1e-5, "Added to the variance in norms.", low=0.0)
     qk_norm: bool = setting(True, "RMSNorm on each query and key.")
