@@ -46,7 +46,8 @@ import heedful
 from heedful.errors import HeedfulError
 from heedful.ops.cells import weights
 from heedful.recorder.kept.capture import Capture
-from heedful.recorder.kept.recording import Recording, call_of
+from heedful.recorder.kept.recording import Recording
+from heedful.recorder.kept.sequence import call_of
 
 DRAWS = (1.2, 0.8)  # the spread of parameters, in units that keep the size of activations
 LIMIT = 20.0  # seconds for an architecture

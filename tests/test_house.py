@@ -19,6 +19,7 @@ FLOORS = {
     "files": 0,
     "configuration": 0,
     "device": 0,
+    "head_kinds": 0,
     "ops": 1,
     "pictures": 1,
     "layers": 2,
@@ -168,9 +169,7 @@ def floors_in(text):
 
 def test_a_floor_that_is_broken_would_be_seen(tmp_path):
     path = tmp_path / "masks.py"
-    path.write_text(
-        "def f():\n    from heedful.models import GPT\n    import heedful.views.walk\n"
-    )
+    path.write_text("def f():\n    from heedful.models import GPT\n    import heedful.views.walk\n")
     assert list(imported_rooms(path)) == ["models", "views"]
 
 

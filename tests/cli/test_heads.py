@@ -6,15 +6,16 @@ import json
 import pytest
 import torch
 from rich.console import Console
+from scored import means
 from torch import nn
 from typed import train
 
 import heedful
-from heedful.cli.heads import NUMBERS, _listed, rows_of
+from heedful.cli.heads import as_data, heads_of
 from heedful.cli.record import _heads, certified
 from heedful.errors import SaveError
+from heedful.head_kinds import SCORES
 from heedful.recorder import from_attentions
-from heedful.recorder.kept import head_types
 from heedful.views import progress
 
 SMALL = ["--context-length", "32", "--width", "24", "--layers", "2", "--heads", "3", "--steps", "2",
@@ -44,7 +45,7 @@ def test_a_recording_is_written_and_its_heads_are_listed(trained, said, tmp_path
     ]
     entropy = recording[1].entropy().nanmean(-1)
     assert [row["entropy"] for row in rows[3:]] == pytest.approx(entropy.tolist(), abs=1e-5)
-    induction = head_types.scores(recording[0])["induction"]
+    induction = means(recording[0])["induction"]
     assert [row["induction"] for row in rows[:3]] == pytest.approx(induction.tolist(), abs=1e-5)
 
 
@@ -56,13 +57,14 @@ def test_heads_of_a_model_sorted(trained, said):
     assert len(scores) == 4
     status, output, _ = said("heads", trained, TEXT)
     assert status == 0
-    assert output.splitlines()[7:] == ["", "proof: proved"]
+    assert [line.split()[0] for line in output.splitlines()[7:9]] == ["chance", "queries"]
+    assert output.splitlines()[9:] == ["", "proof: proved"]
     assert {"prev", "sink", "induct", "entropy"} <= set(output.split("\n")[0].split())
 
 
 def test_help_defines_each_score_and_names_its_source(said):
     output = " ".join(said("heads", "--help")[1].split())
-    for name, kind in head_types.HEAD_TYPES.items():
+    for name, kind in SCORES.items():
         assert f"{name}: {kind.definition}" in output
         assert kind.source in output
 
@@ -230,7 +232,7 @@ def test_a_head_of_no_kind_has_a_dash(said, tmp_path):
 def test_progress_is_told_from_nothing_to_all(trained, tmp_path):
     recording = from_attentions([torch.rand(1, H, 5, 5).softmax(-1) for H in (2, 3)])
     shares = []
-    rows = rows_of(recording, shares.append)
+    rows = heads_of(recording, progress=shares.append)
     assert len(rows) == 5
     assert shares == sorted(shares)
     assert 0 < shares[0] < shares[-1] == 1.0
@@ -275,23 +277,11 @@ def test_each_side_of_an_encoder_decoder_has_its_own_tokens(reads, writes, is_su
     source, target = torch.tensor([[1, 2, 1, 2, 3, 1]]), torch.tensor([[4, 5, 6, 6, 7, 5]])
     with heedful.record(model := TwoTexts(reads, writes).eval()) as recording:
         model(source, target)
-    rows = rows_of(recording)[::3]
+    rows = [as_data(*row) for row in heads_of(recording)[::3]]
     for row, call, ids, sure in zip(rows, recording, (source, target, None), is_sure, strict=True):
         wanted = None
         if sure:
             call.ids = ids[0]
-            wanted = head_types.scores(call)["duplicate"][0].item()
+            wanted = means(call)["duplicate"][0].item()
         assert row["duplicate"] == (wanted and pytest.approx(wanted))
         assert (row["induction"] is not None) == sure
-
-
-def test_all_columns_of_an_encoder_decoder_fit_into_80_cells():
-    row = {"call": 0, "pass_index": 0, "attention": "causal", "layer": 11, "head": 11}
-    row |= (
-        {"kind": "duplicate", "proof": "proved"} | dict.fromkeys(NUMBERS, 0.5) | {"distance": 12.34}
-    )
-    shown = Console(file=io.StringIO(), width=80)
-    shown.print(_listed([row, row | {"attention": "cross", "head": 10}], None))
-    header, *lines = shown.file.getvalue().splitlines()
-    assert header.split()[-4:] == ["induct", "dupl", "entropy", "dist"]
-    assert len(lines) == 2

@@ -25,6 +25,7 @@ from heedful.ops.statistics import (
     NormalizedEntropy,
     Received,
     Sink,
+    Unplaced,
     gather,
 )
 from heedful.ops.top import TopKeys, largest
@@ -40,20 +41,24 @@ def by_definition(of, map_, seen):
     def rows(values):
         return np.where(seen, values, np.nan)
 
-    def diagonal(offset):
+    def diagonal(offset, first=0):
         values = np.full((H, N), np.nan)
         for n in range(N):
             m = n + start - offset
-            if 0 <= m < M:
+            if 0 <= m < M and n + start > first:
                 values[:, n] = map_[:, n, m]
         return rows(values)
 
-    def matching(shift):
+    def sink(first=0, crosses=False):
+        has_choice = crosses | (position[:, 0] > first)
+        return rows(np.where(has_choice, map_[:, :, first], np.nan))
+
+    def matching(shift, unknown=None):
         values = np.full((H, N), np.nan)
         for n in range(N):
             p = n + start
             found = [m for m in range(shift, p) if IDS[m - shift] == IDS[p]] if p < M else []
-            if found:
+            if found and IDS[p] != unknown:
                 values[:, n] = map_[:, n, found].sum(-1)
         return rows(values)
 
@@ -61,18 +66,28 @@ def by_definition(of, map_, seen):
     with np.errstate(divide="ignore", invalid="ignore"):
         evenness = np.where(count > 1, entropy / np.log(count), np.nan)
     near = np.abs(position - np.arange(M)) <= 2
-    among = {f"match {shift}": matching(shift) for shift in (0, 1)}
+    sees_further = (choices(of) & ~near).any(-1)
+    last = M - 1
+    among = {
+        f"match {shift}, {unknown}": matching(shift, unknown)
+        for shift in (0, 1)
+        for unknown in (None, 5)
+    }
     return {
         "entropy": rows(entropy),
         "evenness": rows(evenness),
-        "nearby": rows((map_ * near).sum(-1)),
+        "nearby": rows(np.where(sees_further, (map_ * near).sum(-1), np.nan)),
         **among,
         "largest": rows(map_.max(-1)),
         "distance": rows((map_ * np.abs(position - np.arange(M))).sum(-1)),
         "self": diagonal(0),
         "previous": diagonal(1),
         "next": diagonal(-1),
-        "sink": rows(map_[:, :, 0]),
+        "previous, padded": diagonal(1, last // 2),
+        "sink": sink(),
+        "sink, padded": sink(last // 2),
+        "sink, crossing": sink(crosses=True),
+        "unplaced": np.full((H, N), np.nan),
         "learned_sink": rows(1 - map_.sum(-1)),
         "log_sum_exp": log_sum_exps(of),
         "received": map_.sum(1),
@@ -81,7 +96,11 @@ def by_definition(of, map_, seen):
 
 def fresh(of):
     M = of.shape[-1]
-    among = {f"match {shift}": Matching(IDS[:M], shift) for shift in (0, 1)}
+    among = {
+        f"match {shift}, {unknown}": Matching(IDS[:M], shift, unknown)
+        for shift in (0, 1)
+        for unknown in (None, 5)
+    }
     return {
         "entropy": Entropy(),
         "evenness": NormalizedEntropy(),
@@ -92,7 +111,11 @@ def fresh(of):
         "self": Diagonal(0),
         "previous": Diagonal(1),
         "next": Diagonal(-1),
+        "previous, padded": Diagonal(1, first=(M - 1) // 2),
         "sink": Sink(),
+        "sink, padded": Sink((M - 1) // 2),
+        "sink, crossing": Sink(crosses=True),
+        "unplaced": Unplaced(),
         "learned_sink": LearnedSink(),
         "log_sum_exp": LogSumExp(),
         "received": Received(),

@@ -6,13 +6,13 @@ import math
 import pytest
 import torch
 import transformers
+from scored import means
 from torch import nn
 from torch.nn.functional import scaled_dot_product_attention
 
 import heedful
 from heedful.ops.masks import Causal, Combined, Packed, Padding, Window
 from heedful.recorder import from_attentions
-from heedful.recorder.kept import head_types
 
 transformers.logging.set_verbosity_error()
 SMALL = {"vocab_size": 50, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": None}
@@ -81,12 +81,12 @@ def positions(map_):
     distance = [
         sum(map_[:, row, key] * abs(at - key) for key in range(m)) for row, at in enumerate(own)
     ]
-    before = [map_[:, row, at - 1] for row, at in enumerate(own) if at > 0]
-    return {
-        "distance": torch.stack(distance, -1),
-        "self": torch.stack([map_[:, row, at] for row, at in enumerate(own)], -1).mean(-1),
-        "previous": torch.stack(before, -1).mean(-1) if before else None,
-    }
+
+    def looking(back):  # of those after the first
+        found = [map_[:, row, at - back] for row, at in enumerate(own) if at > 0]
+        return torch.stack(found, -1).mean(-1) if found else None
+
+    return {"distance": torch.stack(distance, -1), "self": looking(0), "previous": looking(1)}
 
 
 def stands_right(call, map_):
@@ -125,7 +125,7 @@ def test_a_static_cache_has_the_kinds_of_a_dynamic_one(llama):
     found = []
     for cache in CACHES:
         recording = continued(llama[0], cache, KEEP)
-        found.append([head_types.scores(call) for one in recording.sequences for call in one])
+        found.append([means(call) for one in recording.sequences for call in one])
     for one, other in zip(*found, strict=True):
         assert set(one) == set(other)
         torch.testing.assert_close(one, other, **NEAR)
@@ -160,9 +160,7 @@ def test_torchs_kernel_with_room_behind_the_last_query(room):
     for map_, [call] in zip(expected, recording.sequences, strict=True):
         stands_right(call, map_)
         assert (call.kind, call.causes.mask) == ("causal", Causal(0))
-        assert set(head_types.scores(call)) == set(
-            head_types.scores(from_attentions([map_[None]])[0])
-        )
+        assert set(means(call)) == set(means(from_attentions([map_[None]])[0]))
 
 
 @pytest.mark.parametrize("form", ["boolean", "added"])
@@ -267,7 +265,7 @@ def test_maps_beside_a_padded_text_are_causal_each_for_itself(name, bloom):
             assert (call.ids if call.ids is None else call.ids.tolist()) == known
             assert call.proof == "assumed"  # neither is seen in an interface
             torch.testing.assert_close(call.weights(), other.weights(), atol=3e-6, rtol=0)
-            torch.testing.assert_close(head_types.scores(call), head_types.scores(other), **NEAR)
+            torch.testing.assert_close(means(call), means(other), **NEAR)
 
 
 def test_one_map_that_looks_ahead_leaves_the_other_causal():

@@ -3,15 +3,18 @@
 import numpy as np
 import pytest
 import torch
+from scored import means
 
 import heedful
+from heedful.head_kinds import MEANS, SCORES
 from heedful.models import GPT, GPTConfig
 from heedful.ops import statistics as of
 from heedful.recorder import from_attentions
-from heedful.recorder.kept import head_types
+from heedful.recorder.kept.head_types import evidence
+from heedful.recorder.kept.heads import heads_of
 
 # Five tokens, twice, with others between: every second occurrence has a token before it
-IDS = torch.tensor([5, 6, 7, 8, 9, 3, 5, 6, 7, 8, 9, 4, 5, 6])
+IDS = torch.tensor([5, 6, 7, 8, 9, 3, 5, 6, 7, 8, 9, 4, 5, 6, 2, 1, 0, 11, 12, 13])
 N = len(IDS)
 
 
@@ -58,24 +61,25 @@ def call_of(map_):
     return call
 
 
-@pytest.mark.parametrize("kind", head_types.HEAD_TYPES)
+@pytest.mark.parametrize("kind", SCORES)
 def test_a_head_that_is_the_kind_scores_1_and_one_that_is_not_0(kind):
-    assert float(head_types.scores(call_of(HEADS[kind]))[kind]) == pytest.approx(1, abs=1e-5)
-    assert float(head_types.scores(call_of(NOT[kind]))[kind]) == pytest.approx(0, abs=1e-5)
+    assert float(means(call_of(HEADS[kind]))[kind]) == pytest.approx(1, abs=1e-5)
+    assert float(means(call_of(NOT[kind]))[kind]) == pytest.approx(0, abs=1e-5)
 
 
-@pytest.mark.parametrize("kind", head_types.HEAD_TYPES)
+@pytest.mark.parametrize("kind", SCORES)
 def test_it_is_called_by_its_name(kind):
-    assert head_types.names(head_types.scores(call_of(HEADS[kind]))) == [kind]
+    [head] = heads_of([call_of(HEADS[kind])])
+    assert head.kind == kind
 
 
 def test_scores_of_a_model_are_those_of_its_maps_by_loops():
     torch.manual_seed(1)
-    model = GPT(GPTConfig(vocabulary=12, context_length=32, width=24, layers=1, heads=3)).eval()
+    model = GPT(GPTConfig(vocabulary=14, context_length=32, width=24, layers=1, heads=3)).eval()
     with heedful.record(model) as recording:
         model(IDS[None])
     call = recording[0]
-    found, map_ = head_types.scores(call), call.weights().double().numpy()
+    found, map_ = means(call), call.weights().double().numpy()
     queries = range(N)
     again = [n for n in queries if any(IDS[m] == IDS[n] for m in range(n))]
     follows = [n for n in queries if any(IDS[m - 1] == IDS[n] for m in range(1, n))]
@@ -97,16 +101,16 @@ def test_scores_of_a_model_are_those_of_its_maps_by_loops():
 
 
 def test_without_tokens_two_kinds_are_left_out():
-    recording = from_attentions([torch.eye(4).expand(1, 2, 4, 4)])
-    found = head_types.scores(recording[0])
-    assert set(found) == {*head_types.HEAD_TYPES, *head_types.MEANS} - {"induction", "duplicate"}
-    assert head_types.names(found) == ["self", "self"]
+    recording = from_attentions([torch.eye(9).expand(1, 2, 9, 9)])
+    found = means(recording[0])
+    assert set(found) == {*SCORES, *MEANS} - {"induction", "duplicate"}
+    assert [head.kind for head in recording.heads()] == ["self", "self"]
 
 
 def test_the_means_beside_the_scores_are_those_of_the_summary():
     call = from_attentions([torch.rand(1, 3, 7, 7).softmax(-1)])[0]
-    found, summary = head_types.scores(call), call.summary()
-    for name in head_types.MEANS:
+    found, summary = means(call), call.summary()
+    for name in MEANS:
         torch.testing.assert_close(found[name], summary[name])
 
 
@@ -114,7 +118,7 @@ def test_all_is_one_pass_whose_share_is_told(monkeypatch):
     passes, shares = [], []
     blocks = of.blocks
     monkeypatch.setattr(of, "blocks", lambda *a, **k: passes.append(1) or blocks(*a, **k))
-    head_types.scores(call_of(HEADS["broad"]), shares.append)
-    assert len(passes) == 1
+    evidence(call_of(HEADS["broad"]), progress=shares.append)
+    assert len(passes) == 2  # the second of one head alone, whose map is even
     assert shares == sorted(shares)
     assert shares[-1] == 1.0

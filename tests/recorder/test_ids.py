@@ -3,10 +3,10 @@
 import pytest
 import torch
 import transformers
+from scored import means
 
 import heedful
 from heedful.models import GPT, GPTConfig, Seq2Seq, Seq2SeqConfig
-from heedful.recorder.kept import head_types
 
 B, N = 2, 7
 IDS = torch.randint(3, 20, (B, N), generator=torch.Generator().manual_seed(2))
@@ -100,7 +100,7 @@ def test_ids_go_into_a_file_and_into_scores(tmp_path):
         map_, before = call.weights().double(), text[:, None] == text
         has_one = before.tril(-1).any(1)
         duplicate = (map_ * before.tril(-1)).sum(-1)[:, has_one].mean(-1)
-        torch.testing.assert_close(head_types.scores(call)["duplicate"].double(), duplicate)
+        torch.testing.assert_close(means(call)["duplicate"].double(), duplicate)
 
 
 SENSES = ["vision_tower", "visual", "image_encoder", "audio_tower", "speech", "preVision"]

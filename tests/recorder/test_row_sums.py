@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 from looked import Given
+from scored import means
 from torch import nn
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 from torch.nn.functional import scaled_dot_product_attention
@@ -26,9 +27,8 @@ from heedful.ops.log_sum_exp import Catching
 from heedful.ops.masks import Causal, Dense
 from heedful.recorder import from_attentions
 from heedful.recorder.kept import call as of_call
-from heedful.recorder.kept import head_types
 from heedful.recorder.kept.certificate import sampled
-from heedful.recorder.kept.recording import Sequence
+from heedful.recorder.kept.sequence import Sequence
 
 B, H, N, D = 2, 4, 40, 8
 
@@ -310,7 +310,7 @@ def test_a_fault_in_a_row_that_no_sample_saw_is_found(fault, row):
         lambda call: call.weights(head=2, queries=slice(row, None)),
         lambda call: call.top(3),
         lambda call: call.entropy(head=2),
-        head_types.scores,
+        means,
     ):
         recording = TOLD["our own"]()
         assert recording.sequences[1][1].proof == "proved"

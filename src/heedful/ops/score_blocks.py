@@ -38,15 +38,23 @@ class Allowed(NamedTuple):
             counts[:, where] = part.sum(dim=-2).cpu()
         return counts
 
-    def choices(self, queries: int) -> Tensor:
-        """How many keys each of the queries may see: (h or 1, n)."""
-        certain = len(self.keys)
+    def choices(self, queries: int, among: Tensor | None = None) -> Tensor:
+        """How many keys each of the queries may see: (h or 1, n).
+
+        Args:
+            queries: how many there are.
+            among: (n, m), the pairs that count; default all.
+        """
+        certain = torch.ones(len(self.keys), dtype=torch.bool)
         heads = max((len(part) for _, part in self.parts), default=1)
         counts = torch.zeros(heads, queries, dtype=torch.long)
-        for _, part in self.parts:
-            certain -= part.shape[-1]
-            counts += part.sum(dim=-1).cpu()
-        return counts + certain
+        for where, part in self.parts:
+            certain[where] = False
+            counted = part if among is None else part & among[:, where]
+            counts += counted.sum(dim=-1).cpu()
+        if among is None:
+            return counts + certain.sum()
+        return counts + among[:, certain.to(among.device)].sum(dim=-1).cpu()
 
     def of_heads(self, heads: slice) -> Allowed:
         """The same for some of the heads; only tables can differ between them."""

@@ -5,6 +5,11 @@ position p(n) = n + M − N; but at n + offset where there are more queries than
 has an offset. A query that may attend to nothing has NaN in every statistic of a row, and is
 left out of means.
 
+`Diagonal` and `Sink` are of the queries that have a choice: those after the first key that is no
+padding. The query at that key has no token before it, sees in causal attention nothing but itself,
+and cannot tell the first token from its own. It has NaN there, so that whoever takes the mean has
+the same number under the same name.
+
 Each statistic is updated with the blocks of a map, in any order, and can be merged with one that
 saw other blocks of the same map; what it found is in `result()`.
 
@@ -74,9 +79,12 @@ class RowStatistic(Statistic):
     """A number for each query, (H, N); defines `of`.
 
     of_nothing: the number of a query that sees nothing.
+    after: queries that stand at this key or before it have no choice, and no number; None where
+        all have one.
     """
 
     of_nothing = torch.nan
+    after: int | None = None
     values: Tensor | None = None
 
     @abstractmethod
@@ -91,6 +99,10 @@ class RowStatistic(Statistic):
         self.values[block.heads, block.rows] = found
         if block.empty is not None:
             self.values[block.heads, block.rows].masked_fill_(block.empty, self.of_nothing)
+        if self.after is not None:
+            start = block.queries.start
+            first = max(start, min(block.queries.stop, self.after + 1 - block.offset))
+            self.values[block.heads, start:first] = torch.nan
 
     def merge(self, other: RowStatistic) -> None:
         """Rows that only the other has seen are its own."""
@@ -152,11 +164,12 @@ class Distance(RowStatistic):
 class Diagonal(RowStatistic):
     """W[n, p(n) − offset]: 0 is the token itself, 1 the one before it.
 
-    NaN for a query that has no such key, as the first one has no key before it.
+    NaN for a query that has no such key, and for one without a choice: those up to the first key
+    that is no padding, by default key 0.
     """
 
-    def __init__(self, offset: int) -> None:
-        self.offset = offset
+    def __init__(self, offset: int, first: int = 0) -> None:
+        self.offset, self.after = offset, first
 
     def of(self, block: Block) -> Tensor:
         """(h, n)."""
@@ -175,10 +188,14 @@ class Diagonal(RowStatistic):
 
 
 class Sink(RowStatistic):
-    """W[n, first]: the weight on the first key that is no padding, by default key 0."""
+    """W[n, first]: the weight on the first key that is no padding, by default key 0.
 
-    def __init__(self, first: int = 0) -> None:
-        self.first = first
+    NaN for a query without a choice, as in `Diagonal`. Where the keys are those of another text
+    (`crosses`), no query stands among them, and all have one.
+    """
+
+    def __init__(self, first: int = 0, *, crosses: bool = False) -> None:
+        self.first, self.after = first, None if crosses else first
 
     def of(self, block: Block) -> Tensor:
         """(h, n)."""
@@ -188,17 +205,23 @@ class Sink(RowStatistic):
 
 
 class Nearby(RowStatistic):
-    """Σ W[n, m] over keys at most `reach` tokens away, the token itself included."""
+    """Σ W[n, m] over keys at most `reach` tokens away, the token itself included.
+
+    NaN for a query that may see no key further away, which has no choice.
+    """
 
     def __init__(self, reach: int) -> None:
         self.reach = reach
 
     def of(self, block: Block) -> Tensor:
         """(h, n)."""
-        keys = torch.arange(-block.position, len(block.keys) - block.position)
-        own = torch.arange(len(block.queries))
+        device = block.weights.device
+        keys = torch.arange(-block.position, len(block.keys) - block.position, device=device)
+        own = torch.arange(len(block.queries), device=device)
         near = (keys - own[:, None]).abs() <= self.reach
-        return (block.weights * near.to(block.weights)).sum(dim=-1)
+        found = (block.weights * near.to(block.weights)).sum(dim=-1)
+        has_choice = block.allowed.choices(len(own), ~near).to(device) > 0
+        return torch.where(has_choice, found, torch.nan)
 
 
 class NormalizedEntropy(RowStatistic):
@@ -223,10 +246,12 @@ class Matching(RowStatistic):
     Args:
         ids: (M,), the token of each key, and of the query that stands there.
         shift: 0 or more.
+        unknown: the id that stands for every word that the tokenizer does not know: it is not the
+            same token twice.
     """
 
-    def __init__(self, ids: Tensor, shift: int) -> None:
-        self.ids, self.shift = ids, shift
+    def __init__(self, ids: Tensor, shift: int, unknown: int | None = None) -> None:
+        self.ids, self.shift, self.unknown = ids, shift, unknown
         places = torch.arange(len(ids), device=ids.device)
         tokens, which = ids.unique(return_inverse=True)
         self.first = places.new_empty(len(tokens)).scatter_reduce(
@@ -244,6 +269,8 @@ class Matching(RowStatistic):
         found = (block.weights * matches.to(block.weights)).sum(dim=-1)
         is_key = stands + block.keys.start == own  # a query outside the keys has no token
         has_one = is_key & (self.first.to(own.device)[own] + self.shift < own)
+        if self.unknown is not None:
+            has_one = has_one & (ids[own] != self.unknown)
         return torch.where(has_one, found, torch.nan)
 
 
@@ -266,6 +293,14 @@ class LogSumExp(RowStatistic):
             return block.log_sum_exp
         # By as much as a softmax loses of its sum, its weights do not sum to one
         return block.log_sum_exp + block.weights.sum(dim=-1).log()
+
+
+class Unplaced(RowStatistic):
+    """NaN for every query: of what asks for a query's place among keys that are another text's."""
+
+    def of(self, block: Block) -> Tensor:
+        """(h, n)."""
+        return torch.full_like(block.highest, torch.nan)
 
 
 class LearnedSink(RowStatistic):

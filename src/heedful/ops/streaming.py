@@ -34,8 +34,8 @@ STATISTICS: dict[str, Callable[[int], Statistic]] = {
     "entropy": lambda first: Entropy(),
     "largest": lambda first: LargestWeight(),
     "distance": lambda first: Distance(),
-    "self": lambda first: Diagonal(0),
-    "previous": lambda first: Diagonal(1),
+    "self": lambda first: Diagonal(0, first),
+    "previous": lambda first: Diagonal(1, first),
     "sink": Sink,
 }
 

@@ -2,7 +2,9 @@
 
 from heedful.recorder.kept.call import Call
 from heedful.recorder.kept.certificate import Check
-from heedful.recorder.kept.recording import Recording, Sequence, from_attentions, load
+from heedful.recorder.kept.heads import Head
+from heedful.recorder.kept.recording import Recording, from_attentions, load
+from heedful.recorder.kept.sequence import Sequence
 from heedful.recorder.record import record
 
-__all__ = ["Call", "Check", "Recording", "Sequence", "from_attentions", "load", "record"]
+__all__ = ["Call", "Check", "Head", "Recording", "Sequence", "from_attentions", "load", "record"]

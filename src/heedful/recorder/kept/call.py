@@ -16,7 +16,7 @@ from heedful.ops.causes import Causes, entries_of
 from heedful.ops.cells import by_rows, weights
 from heedful.ops.heatmap import check_region, heatmap
 from heedful.ops.score_tables import ALL, Index, as_slice, indices
-from heedful.ops.statistics import Statistic
+from heedful.ops.statistics import RowStatistic, Statistic
 from heedful.ops.top import Top, TopKeys
 from heedful.recorder.checks import is_whole, region, whole
 from heedful.recorder.kept.certificate import Check
@@ -33,7 +33,8 @@ class Call:
 
     `name` is the module's name, `layer` the number of its block in that name (None without one),
     `index` the number of the call, `pass_index` that of the forward pass, `kind` "self", "causal"
-    or "cross", `ids` (M,) the tokens of the keys and `tokens` their text, where they are known.
+    or "cross", `ids` (M,) the tokens of the keys and `tokens` their text, where they are known, and
+    `unknown` the id of words that the tokenizer does not know.
     `chosen` are the model's numbers of the heads, where `record` was told which to keep. `proof`
     says how much of the call is certain, and `why` what is not. Every statistic is defined in
     `heedful.ops.statistics`; with `head`, the model's number of a head, it is that of one head,
@@ -57,6 +58,7 @@ class Call:
     value: Tensor | None = None
     ids: Tensor | None = None
     tokens: list[str] | None = None
+    unknown: int | None = None
     door: str = ""
     chosen: list[int] | None = None
     intact: Callable[[], None] | None = field(default=None, repr=False)
@@ -104,6 +106,11 @@ class Call:
     def heads(self) -> list[int]:
         """The model's own number of each head, in the order of the rows."""
         return list(range(self.shape[0])) if self.chosen is None else self.chosen
+
+    @property
+    def crosses(self) -> bool:
+        """Whether the keys are of another text than the queries, so that these stand at none."""
+        return self.kind == "cross"
 
     @property
     def key_tokens(self) -> list[str] | None:
@@ -167,16 +174,20 @@ class Call:
         return self._found(head, TopKeys(whole("top", k, least=1)))
 
     def distance(self, head: int | None = None) -> Tensor:
-        """Σₘ W · |p(n) − m| of each query, in tokens."""
-        return self._found(head, of.Distance())
+        """Σₘ W · |p(n) − m| of each query, in tokens; NaN in cross-attention."""
+        return self._found(head, self.placed(of.Distance()))
 
     def diagonal(self, offset: int, head: int | None = None) -> Tensor:
-        """Mean over queries of W[n, p(n) − offset]: 0 is the token itself, 1 the one before."""
-        return of.mean(self._found(head, of.Diagonal(whole("offset", offset))))
+        """Mean of W[n, p(n) − offset]: 0 is the token itself, 1 the one before it.
+
+        Over the queries that have a choice, those after the first key; NaN in cross-attention,
+        where queries stand at no key.
+        """
+        return of.mean(self._found(head, self.placed(of.Diagonal(whole("offset", offset)))))
 
     def sink(self, head: int | None = None) -> Tensor:
-        """Mean over queries of the weight on the first key."""
-        return of.mean(self._found(head, of.Sink()))
+        """Mean weight on the first key, of the queries after it; in cross-attention of all."""
+        return of.mean(self._found(head, of.Sink(crosses=self.crosses)))
 
     def learned_sink(self, head: int | None = None) -> Tensor:
         """1 − Σₘ W of each query: what a learned sink takes."""
@@ -236,6 +247,10 @@ class Call:
     def summary(self, progress: Tell | None = None) -> dict[str, Tensor]:
         """For each head, the mean over the queries of every statistic of a row, and `received`.
 
+        "self", "previous" and "sink" are means over the queries that have a choice, as `diagonal`
+        and `sink` are, and the scores of `Recording.heads`; "self", "previous" and "distance" are
+        NaN in cross-attention.
+
         One pass over every row of the map; kept, so that asking again costs nothing.
 
         Args:
@@ -245,10 +260,10 @@ class Call:
             rows = {
                 "entropy": of.Entropy(),
                 "largest": of.LargestWeight(),
-                "distance": of.Distance(),
-                "self": of.Diagonal(0),
-                "previous": of.Diagonal(1),
-                "sink": of.Sink(),
+                "distance": self.placed(of.Distance()),
+                "self": self.placed(of.Diagonal(0)),
+                "previous": self.placed(of.Diagonal(1)),
+                "sink": of.Sink(crosses=self.crosses),
                 "learned_sink": of.LearnedSink(),
             }
             told = [] if progress is None else [Progress(progress)]
@@ -279,6 +294,10 @@ class Call:
         *found, sums = of.gather(causes, *statistics, own, within=within)
         self._meet(causes, heads, rows, sums[:, rows])
         return found
+
+    def placed(self, statistic: RowStatistic) -> RowStatistic:
+        """A statistic that asks where a query stands among the keys; in cross-attention NaN."""
+        return of.Unplaced() if self.crosses else statistic
 
     def _cells(self, heads: slice, queries: Index, keys: Index) -> Tensor:
         """Any part of the map: its own cells where their rows' sums are known, else whole rows."""

@@ -1,12 +1,13 @@
-"""Tells what kind a head is by seven scores from 0 to 1, each with its definition and its source.
+"""Computes the scores of heads, what chance gives in their place, and on how many queries they rest.
 
-Every score is a mean over the queries that have a choice: a query that may see one key only says
-nothing about its head.
-"""
+Chance is the expectation of a score where each row keeps its weights, but shuffles its keys among
+those that the mask allows. A score that adds up weights has it from a row that spreads what it has
+evenly: so chance is the same statistic of a map of equal scores under the same mask. That depends on
+the mask alone, and is computed for one head, once for all layers that share the mask.
+"""  # noqa: E501
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -14,116 +15,86 @@ import torch
 from torch import Tensor
 
 from heedful.errors import RunError
+from heedful.head_kinds import MEANS, REACH, SCORES
 from heedful.ops import statistics as of
-from heedful.ops.statistics import RowStatistic
+from heedful.ops.causes import Causes
+from heedful.ops.masks import Mask
+from heedful.ops.statistics import RowStatistic, Sink
 from heedful.recorder.kept.call import Call
 from heedful.recorder.kept.progress import Progress, Tell
 
-REACH = 4  # how many tokens before a query are near
-
-
-class Kind(NamedTuple):
-    """One score: its definition, who described it, and the statistic of rows whose mean it is."""
-
-    definition: str
-    source: str
-    statistic: Callable[[Call], RowStatistic]
-
-
-HEAD_TYPES = {
-    "previous": Kind(
-        "weight on the token before",
-        "Voita et al. 2019, arXiv:1905.09418 (positional heads)",
-        lambda call: of.Diagonal(1),
-    ),
-    "sink": Kind(
-        "weight on the first token, of queries that stand after it",
-        "Xiao et al. 2023, arXiv:2309.17453 (attention sinks)",
-        lambda call: of.Sink(),
-    ),
-    "self": Kind(
-        "weight on the token itself, of queries that see others too",
-        "Clark et al. 2019, arXiv:1906.04341",
-        lambda call: of.Diagonal(0),
-    ),
-    "local": Kind(
-        f"weight on tokens at most {REACH} places away, of queries that see further",
-        "Clark et al. 2019, arXiv:1906.04341",
-        lambda call: of.Nearby(REACH),
-    ),
-    "broad": Kind(
-        "entropy divided by the largest that is possible",
-        "Clark et al. 2019, arXiv:1906.04341 (heads of high entropy)",
-        lambda call: of.NormalizedEntropy(),
-    ),
-    "induction": Kind(
-        "weight on tokens that came after earlier occurrences of the query's token",
-        "Olsson et al. 2022, arXiv:2209.11895",
-        lambda call: of.Matching(ids_of(call), 1),
-    ),
-    "duplicate": Kind(
-        "weight on earlier occurrences of the query's token",
-        "Wang et al. 2022, arXiv:2211.00593",
-        lambda call: of.Matching(ids_of(call), 0),
-    ),
+BY_TOKENS = ("induction", "duplicate")  # scores that ask which token a key is
+STATISTICS: dict[str, Callable[[Call], RowStatistic]] = {
+    "previous": lambda call: call.placed(of.Diagonal(1)),
+    "sink": lambda call: Sink(crosses=call.crosses),
+    "self": lambda call: call.placed(of.Diagonal(0)),
+    "local": lambda call: call.placed(of.Nearby(REACH)),
+    "broad": lambda call: of.NormalizedEntropy(),
+    "induction": lambda call: call.placed(of.Matching(ids_of(call), 1, call.unknown)),
+    "duplicate": lambda call: call.placed(of.Matching(ids_of(call), 0, call.unknown)),
+    "entropy": lambda call: of.Entropy(),
+    "distance": lambda call: call.placed(of.Distance()),
 }
 
 
-# Progress beside the scores, each a mean over all queries: in nats, in tokens
-MEANS: dict[str, Callable[[], RowStatistic]] = {"entropy": of.Entropy, "distance": of.Distance}
+class Evidence(NamedTuple):
+    """A number of each head, and what it rests on.
+
+    mean: (H,), over the queries that have a number; NaN where none has.
+    chance: (H,), what the same rows give with their keys shuffled; None where that says nothing.
+    queries: (H,), how many queries have a number.
+    """
+
+    mean: Tensor
+    chance: Tensor | None
+    queries: Tensor
 
 
-def scores(call: Call, progress: Tell = lambda share: None) -> dict[str, Tensor]:
-    """(H,) for each kind, and for each of MEANS, in one pass over every row of the map.
+class Even:
+    """Statistics of maps of equal scores, kept for the calls that share mask and tokens."""
+
+    def __init__(self) -> None:
+        self._known: list[tuple[tuple, Tensor | None, dict[str, Tensor]]] = []
+
+    def rows(self, call: Call, names: list[str]) -> dict[str, Tensor]:
+        """The rows of some scores of a call, were its weights even: (1 or H, N) each."""
+        key = (call.causes.mask, call.shape[1:], call.unknown, call.crosses, names)
+        for known, ids, rows in self._known:
+            if known == key and _is_same(ids, call.ids):
+                return rows
+        found = of.gather(_even(call.causes), *(STATISTICS[name](call) for name in names))
+        rows = dict(zip(names, found, strict=True))
+        self._known = [*self._known[-3:], (key, call.ids, rows)]  # layers have few masks in turn
+        return rows
+
+
+def evidence(
+    call: Call, even: Even | None = None, progress: Tell = lambda share: None
+) -> dict[str, Evidence]:
+    """Each score of each head, and entropy and distance, in one pass over every row of the map.
 
     Without tokens, induction and duplicate are left out. A score is NaN where no query of the text
-    can tell, as in a text where no token comes twice.
+    can tell, as in a text where no token comes twice, and where places count but queries and keys
+    have none in common, as in cross-attention.
 
     Args:
         call: whose heads.
+        even: the same for the calls of a recording; default one of its own.
         progress: is told of the share that is done, 0 to 1, as the pass goes on.
     """
-    statistics = {
-        name: kind.statistic(call)
-        for name, kind in HEAD_TYPES.items()
-        if call.ids is not None or name not in ("induction", "duplicate")
-    } | {name: statistic() for name, statistic in MEANS.items()}
-    *rows, _ = call.gathered(*statistics.values(), Progress(progress))
-    return {
-        name: of.mean(_with_a_choice(name, values, call))
-        for name, values in zip(statistics, rows, strict=True)
-    }
-
-
-def names(found: dict[str, Tensor], least: float = 0.4) -> list[str]:
-    """The name of each head: the kind of its highest score, "-" where none reaches `least`.
-
-    A head is called "local" or "broad" only where nothing more definite fits.
-    """
-    definite = [name for name in HEAD_TYPES if name in found and name not in ("local", "broad")]
-    called = []
-    for head in range(len(next(iter(found.values())))):
-        for group in (definite, ["local", "broad"]):
-            best = max(group, key=lambda name: _number(found[name][head]))
-            if _number(found[best][head]) >= least:
-                called.append(best)
-                break
-        else:
-            called.append("-")
-    return called
-
-
-def _with_a_choice(name: str, values: Tensor, call: Call) -> Tensor:
-    """The values of rows that had a choice; NaN for rows that could look nowhere else."""
-    least = {"sink": 1, "self": 1, "local": REACH + 1}.get(name, 0)
-    if call.kind != "causal":
-        return values
-    position = torch.arange(call.shape[1], device=values.device) + call.causes.offset
-    return values.masked_fill(position < least, torch.nan)
-
-
-def _number(value: Tensor) -> float:
-    return -math.inf if value.isnan() else float(value)
+    names = [name for name in (*SCORES, *MEANS) if call.ids is not None or name not in BY_TOKENS]
+    statistics = [STATISTICS[name](call) for name in names]
+    *rows, learned, _ = call.gathered(*statistics, of.LearnedSink(), Progress(progress))
+    linear = [name for name in names if name in SCORES and name != "broad"]
+    evenly = (even or Even()).rows(call, linear)
+    found = {}
+    for name, values in zip(names, rows, strict=True):
+        chance = None
+        if name in evenly:
+            chance = of.mean((evenly[name] * (1 - learned)).masked_fill(values.isnan(), torch.nan))
+        queries = (~values.isnan()).sum(dim=-1)
+        found[name] = Evidence(of.mean(values), chance, queries)
+    return found
 
 
 def ids_of(call: Call) -> Tensor:
@@ -138,3 +109,30 @@ def ids_of(call: Call) -> Tensor:
             expected="a model that was given input_ids, and attends to them",
         )
     return call.ids
+
+
+def _even(causes: Causes) -> Causes:
+    """The causes of a map that spreads each row over all that the mask allows."""
+    heads = _heads_of(causes.mask, causes.shape)
+    query, key = causes.query, causes.key
+    nothing = query.new_zeros((), dtype=torch.promote_types(query.dtype, torch.float32))
+    return Causes(
+        nothing.expand(heads, query.shape[1], 1),
+        nothing.expand(1, key.shape[1], 1),
+        1.0,
+        causes.mask,
+    )
+
+
+def _heads_of(mask: Mask | None, shape: tuple[int, int, int]) -> int:
+    """How many heads a mask tells apart: all, where it is a table with one for each; else one."""
+    if mask is None or not shape[1]:
+        return 1
+    row = mask.crop(shape, slice(0, 1))
+    return len(row) if row.ndim == 3 else 1
+
+
+def _is_same(one: Tensor | None, other: Tensor | None) -> bool:
+    if one is None or other is None:
+        return one is other
+    return torch.equal(one, other)

@@ -3,147 +3,26 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, overload
+from typing import Any
 
-import torch
 from torch import Tensor, nn
-from torch.nn.utils.rnn import pad_sequence
 
-from heedful.configuration import nearest
 from heedful.errors import ArgumentError, RunError
-from heedful.recorder.checks import is_whole, path_of, texts_of
+from heedful.recorder.checks import path_of, texts_of
 from heedful.recorder.kept import file, generation
 from heedful.recorder.kept.call import Call
 from heedful.recorder.kept.capture import Capture, captured
 from heedful.recorder.kept.certificate import Check
-from heedful.recorder.kept.progress import Tell
 from heedful.recorder.kept.proof import WORDS, proof_of
+from heedful.recorder.kept.sequence import Sequence, call_of
 from heedful.recorder.kept.spill import Spill
 from heedful.recorder.kept.verification import verify
 from heedful.recorder.observed import of_weights
 from heedful.recorder.sequences.without_padding import layouts_of
-
-
-class Sequence:
-    """The calls of one sequence, in the order in which they happened."""
-
-    def __init__(
-        self, captures: list[Capture], index: int, texts: list[list[str]] | None = None
-    ) -> None:
-        self._captures, self._index, self._texts = captures, index, texts
-        self._calls: dict[int, Call] = {}
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} of {len(self)} calls>"
-
-    def __len__(self) -> int:
-        return len(self._captures)
-
-    def __iter__(self) -> Iterator[Call]:
-        return (self[i] for i in range(len(self)))
-
-    @overload
-    def __getitem__(self, index: int | str) -> Call: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[Call]: ...
-    def __getitem__(self, index: int | str | slice) -> Call | list[Call]:
-        """A call by its number or by the name of its module, of which it is the first."""
-        if isinstance(index, slice):
-            return [self[i] for i in range(len(self))[index]]
-        if isinstance(index, str):
-            return self[self._first_of(index)]
-        if not is_whole(index):
-            raise ArgumentError(
-                f"call {index!r}", expected="its number, the name of its module, or a slice"
-            )
-        if not -len(self) <= index < len(self):
-            raise IndexError(f"call {index} of {len(self)}")
-        at = int(index) % len(self)
-        if at not in self._calls:
-            self._calls[at] = self._call(at)
-        return self._calls[at]
-
-    def _first_of(self, name: str) -> int:
-        names = [capture.name for capture in self._captures]
-        if name not in names:
-            raise ArgumentError(
-                f"no call of {name!r}",
-                expected=nearest(name, dict.fromkeys(names)) if names else "a recorded one",
-            )
-        return names.index(name)
-
-    def _call(self, at: int) -> Call:
-        if self._index >= len(self._captures[at].layouts):
-            raise RunError(
-                f"no sequence in {self._captures[at].name}, pass {self._captures[at].pass_index}",
-                expected="a batch of at least one",
-                cause="a model that was given an empty batch",
-            )
-        return self._with_texts(call_of(self._captures[at], self._index))
-
-    def _with_texts(self, call: Call) -> Call:
-        texts = self.texts
-        if texts is None or call.kind == "cross" or len(texts) != call.shape[-1]:
-            return call
-        if self._are_of_the_text(call):
-            call.tokens = texts
-        return call
-
-    def _are_of_the_text(self, call: Call) -> bool:
-        """Whether a call's keys are the tokens of the text, as the first call with ids has them."""
-        known = (one for one in self._captures if one.ids is not None)
-        first = next(known, None)
-        if first is None or self._index >= len(first.layouts):
-            return True
-        ids = first.tokens(self._index)
-        if ids is None or call.ids is None:
-            return ids is None
-        return torch.equal(call.ids[: len(ids)], ids)  # a generation goes on from them
-
-    @property
-    def texts(self) -> list[str] | None:
-        """The text of each token, where it is known."""
-        if self._texts is None or self._index >= len(self._texts):
-            return None
-        return self._texts[self._index]
-
-    def summary(self, progress: Tell | None = None) -> dict[str, Tensor | list]:
-        """The statistics of every head of every call, (calls, heads), and `received` of each.
-
-        Where calls have more heads than others, those have NaN in their place: `len(call.heads)`
-        says how many a call has, and `call.heads` which. Without a real token all is NaN.
-
-        Args:
-            progress: is told of the share that is done, 0 to 1, as the pass goes on; an exception
-                such as Ctrl-C ends it between two blocks.
-
-        Raises:
-            RunError: nothing was recorded, or a call that does not pass its own check.
-        """
-
-        def summary_of(i: int, call: Call) -> dict[str, Tensor]:
-            if progress is None:
-                return call.summary()
-            return call.summary(lambda share: progress((i + share) / len(self)))
-
-        summaries = [summary_of(i, call) for i, call in enumerate(self)]
-        if not summaries:
-            raise RunError(
-                "nothing was recorded",
-                expected="a forward pass inside the `with` block",
-                cause="no call, one in another thread, or a model whose attention no door sees",
-            )
-        together: dict[str, Tensor | list] = {
-            name: pad_sequence([summary[name] for summary in summaries], True, torch.nan)
-            for name in summaries[0]
-            if name != "received"
-        }
-        together["received"] = [summary["received"] for summary in summaries]
-        return together
 
 
 class Recording(Sequence):
@@ -269,28 +148,6 @@ def _no_recorder(model: nn.Module) -> AbstractContextManager[Recording]:
     raise RunError(
         "a recording from a file or of given maps",
         expected="one that `heedful.record` has just made, to be verified",
-    )
-
-
-def call_of(capture: Capture, index: int) -> Call:
-    """One sequence of a call, without its padding."""
-    return Call(
-        capture.name,
-        capture.layer,
-        capture.pass_index,
-        capture.kind,
-        capture.causes(index),
-        capture.check,
-        index=capture.index,
-        inferred=capture.inferred,
-        sums=capture.row_sums(index),
-        refutations=capture.against,
-        sequence=index,
-        value=capture.values(index),
-        ids=capture.tokens(index),
-        door=capture.door,
-        chosen=capture.heads,
-        intact=capture.intact,
     )
 
 
