@@ -61,7 +61,7 @@ class Configuration:
     def __str__(self) -> str:
         """A line for each field: its name, its value, what it means."""
         fields = dataclasses.fields(self)
-        values = {field.name: str(getattr(self, field.name)) for field in fields}
+        values = {field.name: _told(getattr(self, field.name)) for field in fields}
         names, numbers = (max(map(len, part)) + 4 for part in (values, values.values()))
         return "\n".join(
             f"{field.name:{names}}{values[field.name]:{numbers}}{field.metadata['sentence']}"
@@ -95,7 +95,8 @@ class Configuration:
         for field in dataclasses.fields(cls):
             if field.default is dataclasses.MISSING and field.name not in values:
                 raise ArgumentError(f"no setting {field.name!r}", remedy=field.metadata["sentence"])
-        return cls(**values)
+        hints = typing.get_type_hints(cls)
+        return cls(**{name: _made(hints[name], value) for name, value in values.items()})
 
 
 def nearest(name: str, known: typing.Iterable[str]) -> str:
@@ -114,6 +115,24 @@ def all_of(name: str, known: typing.Iterable[str]) -> str:
     names = [str(word) for word in known]
     near = difflib.get_close_matches(name, names, n=3, cutoff=0.6)
     return "one of " + ", ".join(dict.fromkeys([*near, *names]))
+
+
+def part_of(hint: Any) -> type[Configuration] | None:
+    """The configuration that is a part of another: `RotaryScaling | None` gives it."""
+    return next((kind for kind in allowed_types(hint) if issubclass(kind, Configuration)), None)
+
+
+def _made(hint: Any, value: Any) -> Any:
+    """A value as its field has it: a part that was written as a dictionary is made again."""
+    part = part_of(hint)
+    return part.from_dict(value) if part and isinstance(value, Mapping) else value
+
+
+def _told(value: Any) -> str:
+    """A value in a line of text; of a part its own values."""
+    if not isinstance(value, Configuration):
+        return str(value)
+    return ", ".join(str(each) for each in dataclasses.astuple(value))
 
 
 def allowed_types(hint: Any) -> tuple[type, ...]:

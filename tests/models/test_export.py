@@ -10,7 +10,7 @@ from safetensors import safe_open
 from heedful.errors import ArgumentError
 from heedful.generate import Sampling, generate
 from heedful.models import GPT, GPTConfig, export_model, load_model, parameters_of
-from heedful.models.huggingface.export import WRITTEN
+from heedful.models.huggingface.checkpoints import ARCHITECTURES
 
 transformers = pytest.importorskip("transformers")
 
@@ -161,7 +161,7 @@ def test_settings_that_nobody_has_are_all_named(tmp_path):
     ],
 )  # fmt: skip
 def test_what_does_not_fit_is_named(kind, changes, wrong):
-    assert WRITTEN[kind].unlike(GPTConfig(**MODERN | changes)) == wrong
+    assert ARCHITECTURES[kind].unlike(GPTConfig(**MODERN | changes)) == wrong
 
 
 def test_a_model_that_transformers_does_not_have(tmp_path):

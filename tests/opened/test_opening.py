@@ -12,6 +12,7 @@ import heedful
 from heedful.errors import ArgumentError, RunError
 from heedful.models import GPT, Bert, BertConfig, GPTConfig, Seq2Seq, Seq2SeqConfig, parameters_of
 from heedful.models import write_description as describe
+from heedful.models.huggingface.checkpoints import foreign_name
 from heedful.opened import (
     OpenedBert,
     OpenedGPT,
@@ -19,7 +20,6 @@ from heedful.opened import (
     open_as,
     open_ours,
 )
-from heedful.opened.opening import foreign_name
 from heedful.text import CharacterTokenizer, WordPieceTokenizer
 
 LETTERS = " abcdefg"

@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from heedful.configuration import Configuration, allowed_types
+from heedful.configuration import Configuration, allowed_types, part_of
 from heedful.errors import ArgumentError
 
 Decorator = Callable[[Callable], Callable]
@@ -45,7 +45,8 @@ class SectionedCommand(click.Command):
 def settings_of(section: str, defaults: Configuration, leave_out: Iterable[str] = ()) -> Decorator:
     """An option for each field of a configuration, with its sentence and default as help.
 
-    An option that is not given is None, so that a preset or a file can say otherwise.
+    An option that is not given is None, so that a preset or a file can say otherwise. A part that
+    is a configuration itself has none.
     """
     hints = typing.get_type_hints(type(defaults))
 
@@ -53,7 +54,7 @@ def settings_of(section: str, defaults: Configuration, leave_out: Iterable[str] 
         options = [
             _option(section, field, hints[field.name], getattr(defaults, field.name))
             for field in dataclasses.fields(defaults)
-            if field.name not in leave_out
+            if field.name not in leave_out and part_of(hints[field.name]) is None
         ]
         known = function.__dict__.setdefault("__click_params__", [])
         known.extend(reversed(options))  # click keeps the options of a function in reverse

@@ -52,27 +52,36 @@ class FeedForward(nn.Module):
         return self.output(self.activation(self.enter(x)))
 
 
-class GatedFeedForward(nn.Module):
-    """SwiGLU: one half of the hidden layer, through SiLU, gates the other.
+# Shazeer 2020, *GLU variants improve transformer* (arXiv:2002.05202)
+GATES: dict[str, Callable[[Tensor], Tensor]] = {"swiglu": F.silu, "geglu": F.gelu, "reglu": F.relu}
 
-    Source: Shazeer 2020, *GLU variants improve transformer* (arXiv:2002.05202).
+
+class GatedFeedForward(nn.Module):
+    """One half of the hidden layer, through an activation, gates the other.
+
+    Args:
+        width: in and out.
+        hidden: of each half.
+        gate: a name in `GATES`: swiglu is SiLU's, geglu GELU's, reglu ReLU's.
+        bias: whether the linear layers have one.
     """
 
-    def __init__(self, width: int, hidden: int, bias: bool = True) -> None:
+    def __init__(self, width: int, hidden: int, gate: str = "swiglu", bias: bool = True) -> None:
         super().__init__()
+        self.gate = GATES[gate]
         self.enter = nn.Linear(width, 2 * hidden, bias=bias)
         self.output = nn.Linear(hidden, width, bias=bias)
 
     def forward(self, x: Tensor) -> Tensor:
         """(..., width) to (..., width)."""
         gate, up = self.enter(x).chunk(2, dim=-1)
-        return self.output(F.silu(gate) * up)
+        return self.output(self.gate(gate) * up)
 
 
 def feed_forward(width: int, hidden: int, activation: str, bias: bool) -> nn.Module:
-    """The feed-forward layer of a name: "swiglu", or one of `ACTIVATIONS`."""
-    if activation == "swiglu":
-        return GatedFeedForward(width, hidden, bias)
+    """The feed-forward layer of a name, in `GATES` or in `ACTIVATIONS`."""
+    if activation in GATES:
+        return GatedFeedForward(width, hidden, activation, bias)
     return FeedForward(width, hidden, activation, bias)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Iterator
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import torch
 import torch.nn.functional as F
@@ -19,6 +19,7 @@ from heedful.errors import ArgumentError
 from heedful.layers import (
     ACTIVATIONS,
     BLOCKS,
+    GATES,
     NORMS,
     KeyValueCache,
     MultiHeadAttention,
@@ -28,8 +29,9 @@ from heedful.layers import (
 )
 from heedful.models.checks import check_ids, check_keep
 from heedful.ops import Steps
-from heedful.ops.masks import Padding
+from heedful.ops.masks import Mask, Padding, Window
 from heedful.ops.positions import rotary, sinusoidal
+from heedful.ops.rotary_scaling import RotaryScaling
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,6 +54,12 @@ divides the width; try 6 heads
     kv_heads: int | None = setting(
         None, "Key and value heads, shared by groups of query heads; default: as many.", low=1
     )
+    head_width: int | None = setting(
+        None, "Numbers in each head's query and key; default: width / heads.", low=1
+    )
+    window: int | None = setting(
+        None, "How many tokens each sees, itself the last; default: all before it.", low=1
+    )
     hidden: int | None = setting(
         None, "Width inside the feed-forward layer; default: 4 × width.", low=1
     )
@@ -59,8 +67,11 @@ divides the width; try 6 heads
         "rotary", "How position is encoded.", choices=("sinusoidal", "learned", "rotary")
     )
     rotary_base: float = setting(10_000.0, "Base of the rotary wavelengths.", low=1.0)
+    rotary_scaling: RotaryScaling | None = setting(  # noqa: RUF009
+        None, "Which rotary frequencies are slowed."
+    )
     activation: str = setting(
-        "relu2", "Activation of the feed-forward layer.", choices=(*ACTIVATIONS, "swiglu")
+        "relu2", "Activation of the feed-forward layer.", choices=(*ACTIVATIONS, *GATES)
     )
     norm: str = setting("rms", "LayerNorm or RMSNorm.", choices=tuple(NORMS))
     norm_order: str = setting(
@@ -71,6 +82,9 @@ divides the width; try 6 heads
     norm_epsilon: float = setting(1e-5, "Added to the variance in norms.", low=0.0)
     qk_norm: bool = setting(True, "RMSNorm on each query and key.")
     bias: bool = setting(False, "Biases where heads are joined and in the feed-forward layer.")
+    feed_bias: bool | None = setting(
+        None, "Biases in the feed-forward layer; default: where heads have them."
+    )
     logit_bias: bool = setting(False, "A bias in the output layer.")
     attention_bias: bool = setting(False, "Biases in the projections to query, key and value.")
     tied: bool = setting(True, "The output layer shares the token table.")
@@ -83,12 +97,17 @@ divides the width; try 6 heads
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_heads(self.width, self.heads, self.kv_heads or self.heads, None)
+        check_heads(self.width, self.heads, self.kv_heads or self.heads, self.head_width)
         if self.positions != "learned":
             self._check_even()
 
+    @property
+    def width_of_heads(self) -> int:
+        """Numbers in each head's query, key and value."""
+        return self.head_width or self.width // self.heads
+
     def _check_even(self) -> None:
-        width = self.width if self.positions == "sinusoidal" else self.width // self.heads
+        width = self.width if self.positions == "sinusoidal" else self.width_of_heads
         if width % 2:
             raise ArgumentError(
                 f"positions = {self.positions!r} with a width of {width}",
@@ -162,7 +181,7 @@ class GPT(nn.Module):
         start = cache.length if cache is not None else 0
         check_ids(ids, self.config.vocabulary, self.config.context_length, start=start)
         x, angles = self._embed(ids, self._positions(ids, start, keep))
-        mask = None if keep is None else Padding(keep)
+        mask = self.mask(keep)
         states = [x]
         for i, block in enumerate(self.blocks):
             x = block(
@@ -184,8 +203,21 @@ class GPT(nn.Module):
         check_ids(ids, self.config.vocabulary, self.config.context_length)
         x, angles = self._embed(ids, slice(0, ids.shape[1]))
         for block in cast("list[PreNormBlock]", self.blocks):
-            yield block.attend.steps(block.attended(x), causal=True, rotary=angles)
-            x = block(x, causal=True, rotary=angles)
+            attending: dict[str, Any] = {"mask": self.mask(), "causal": True, "rotary": angles}
+            yield block.attend.steps(block.attended(x), **attending)
+            x = block(x, **attending)
+
+    def mask(self, keep: Tensor | None = None) -> Mask | None:
+        """What a token may not see of those before it: what the window leaves out, and padding.
+
+        Args:
+            keep: as for `forward`.
+        """
+        padding = None if keep is None else Padding(keep)
+        if self.config.window is None:
+            return padding
+        window = Window(self.config.window)
+        return window if padding is None else window & padding
 
     def new_cache(self, batch: int = 1, capacity: int | None = None) -> KeyValueCache:
         """An empty key/value cache of this model's shape; by default for a whole context."""
@@ -195,7 +227,7 @@ class GPT(nn.Module):
             batch=batch,
             kv_heads=config.kv_heads or config.heads,
             capacity=capacity or config.context_length,
-            head_width=config.width // config.heads,
+            head_width=config.width_of_heads,
             dtype=weight.dtype,
             device=weight.device,
         )
@@ -228,8 +260,9 @@ class GPT(nn.Module):
         else:
             angles = rotary(
                 torch.arange(config.context_length, device="cpu"),
-                config.width // config.heads,
+                config.width_of_heads,
                 config.rotary_base,
+                config.rotary_scaling,
             )
             for name, table in zip(("cosines", "sines"), angles, strict=True):
                 self.register_buffer(name, table, persistent=False)
@@ -278,6 +311,7 @@ def _block(config: GPTConfig) -> PreNormBlock:
         config.width,
         config.heads,
         kv_heads=config.kv_heads,
+        head_width=config.head_width,
         bias=config.attention_bias,
         output_bias=config.bias,
         qk_norm=config.qk_norm,
@@ -285,6 +319,9 @@ def _block(config: GPTConfig) -> PreNormBlock:
         dropout=config.dropout,
     )
     feed = feed_forward(
-        config.width, config.hidden or 4 * config.width, config.activation, config.bias
+        config.width,
+        config.hidden or 4 * config.width,
+        config.activation,
+        config.bias if config.feed_bias is None else config.feed_bias,
     )
     return BLOCKS[config.norm_order](attend, feed, lambda: _norm(config), config.dropout)

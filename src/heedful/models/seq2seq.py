@@ -19,6 +19,7 @@ from heedful.layers import (
     ACTIVATIONS,
     BLOCKS,
     DECODER_BLOCKS,
+    GATES,
     NORMS,
     CrossAttention,
     KeyValueCache,
@@ -62,7 +63,7 @@ class Seq2SeqConfig(Configuration):
         None, "Width inside the feed-forward layer; default: 4 × width.", low=1
     )
     activation: str = setting(
-        "relu", "Activation of the feed-forward layer.", choices=(*ACTIVATIONS, "swiglu")
+        "relu", "Activation of the feed-forward layer.", choices=(*ACTIVATIONS, *GATES)
     )
     norm: str = setting("layer", "LayerNorm or RMSNorm.", choices=tuple(NORMS))
     norm_order: str = setting(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -10,9 +9,8 @@ import torch
 
 from heedful.device import choose_device
 from heedful.errors import ArgumentError, RunError
-from heedful.files import read_json
 from heedful.models import GPT, Seq2Seq, load_model, model_directory
-from heedful.models.huggingface.checkpoints import ARCHITECTURES
+from heedful.models.huggingface.checkpoints import foreign_name
 from heedful.opened.bert import OpenedBert
 from heedful.opened.gpt import OpenedGPT
 from heedful.opened.ours import SOME, OpenedOurs
@@ -142,22 +140,6 @@ def open_as(
             remedy=remedy or opened.purpose,
         )
     return opened
-
-
-def foreign_name(directory: Path) -> str | None:
-    """The architecture of a model in Hugging Face format that is not one of ours; None of ours.
-
-    Raises:
-        RunError: no `config.json`, or one that cannot be read.
-    """
-    description = read_json(directory / "config.json")
-    if not isinstance(description, Mapping):
-        return None  # a damaged one, which is refused where it is read
-    kind = str(description.get("model_type", "heedful-"))
-    known = ARCHITECTURES.get(kind)
-    named = (description.get("architectures") or [None])[0]
-    ours = known is not None and named in (None, *known.classes)
-    return None if ours or kind.startswith("heedful-") else str(named or kind)
 
 
 def _open_ours(

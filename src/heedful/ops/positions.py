@@ -10,6 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from heedful.errors import ArgumentError
+from heedful.ops.rotary_scaling import RotaryScaling
 
 
 def sinusoidal(tokens: int, width: int, base: float = 10_000.0) -> Float[Tensor, "tokens width"]:
@@ -37,7 +38,10 @@ def sinusoidal(tokens: int, width: int, base: float = 10_000.0) -> Float[Tensor,
 
 
 def rotary(
-    positions: Int[Tensor, " tokens"], width: int, base: float = 10_000.0
+    positions: Int[Tensor, " tokens"],
+    width: int,
+    base: float = 10_000.0,
+    scaling: RotaryScaling | None = None,
 ) -> tuple[Float[Tensor, "tokens half"], Float[Tensor, "tokens half"]]:
     """Cosines and sines by which `rotate` turns queries and keys of a width.
 
@@ -47,11 +51,12 @@ def rotary(
         positions: positions of the tokens, (tokens,).
         width: the width of a head; even.
         base: the longest wavelength is 2π · base.
+        scaling: which frequencies are slowed; default none.
 
     Returns:
         (cosines, sines), each (tokens, width / 2) in float32 on the CPU.
     """
-    angles = _angles(positions, width, base)
+    angles = _angles(positions, width, base, scaling)
     return angles.cos().float(), angles.sin().float()
 
 
@@ -125,7 +130,9 @@ def alibi(heads: int, queries: int, keys: int) -> Float[Tensor, "heads queries k
     return alibi_slopes(heads)[:, None, None] * -(position - torch.arange(keys)).abs()
 
 
-def _angles(positions: Tensor, width: int, base: float) -> Tensor:
+def _angles(
+    positions: Tensor, width: int, base: float, scaling: RotaryScaling | None = None
+) -> Tensor:
     if width < 2 or width % 2:
         raise ArgumentError(
             f"width {width}",
@@ -135,4 +142,7 @@ def _angles(positions: Tensor, width: int, base: float) -> Tensor:
     # in float64, since float32 angles are off by 0.004 at position 100,000; on the CPU, since
     # Apple's GPUs have no float64
     pairs = torch.arange(0, width, 2, dtype=torch.float64, device="cpu")
-    return positions.cpu().double()[:, None] * base ** (-pairs / width)
+    frequencies = base ** (-pairs / width)
+    if scaling is not None:
+        frequencies = scaling.scaled(frequencies)
+    return positions.cpu().double()[:, None] * frequencies

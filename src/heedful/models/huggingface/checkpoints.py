@@ -6,7 +6,7 @@ To read another family, add it to `ARCHITECTURES` below: its class, its names, i
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,7 +18,7 @@ from heedful.errors import ArgumentError, RunError
 from heedful.files import read_json
 from heedful.models.bert import Bert
 from heedful.models.gpt import GPT
-from heedful.models.huggingface import bert, gpt2
+from heedful.models.huggingface import bert, gpt2, llama
 from heedful.models.huggingface.parameter_names import BERT, GPT2, Names
 from heedful.models.huggingface.tensor_files import mapped_tensors
 from heedful.models.named_parameters import (
@@ -31,21 +31,23 @@ from heedful.models.named_parameters import (
 
 
 class Architecture(NamedTuple):
-    """How one `model_type` of Hugging Face becomes a model of ours.
+    """How one `model_type` of Hugging Face becomes a model of ours, and ours one of theirs.
 
     Args:
         classes: those of its classes whose parts ours has.
         model: makes our model from our configuration.
-        names: what its parameters are called there.
-        read_config: our configuration, from a `config.json` and the names of the tensors.
+        names: what its parameters are called there, by our configuration.
+        lacking: what a `config.json` asks for that ours does not have, as `name = value`.
+        read_config: our configuration, from a `config.json` and the tensors.
         write_config: the content of `config.json`, from our configuration.
         unlike: our settings that it does not have, as `name = value`.
     """
 
     classes: tuple[str, ...]
     model: Callable[[Any], nn.Module]
-    names: Names
-    read_config: Callable[[Mapping[str, Any], Collection[str]], Configuration]
+    names: Callable[[Any], Names]
+    lacking: Callable[[Mapping[str, Any]], list[str]]
+    read_config: Callable[[Mapping[str, Any], Mapping[str, Tensor]], Configuration]
     write_config: Callable[[Any], dict[str, Any]]
     unlike: Callable[[Any], list[str]]
 
@@ -54,7 +56,8 @@ ARCHITECTURES = {
     "gpt2": Architecture(
         ("GPT2LMHeadModel", "GPT2Model"),
         GPT,
-        GPT2,
+        lambda config: GPT2,
+        gpt2.lacking,
         gpt2.read_config,
         gpt2.write_config,
         gpt2.unlike,
@@ -62,12 +65,40 @@ ARCHITECTURES = {
     "bert": Architecture(
         tuple(bert.HEADS),
         Bert,
-        BERT,
+        lambda config: BERT,
+        bert.lacking,
         bert.read_config,
         bert.write_config,
         bert.unlike,
     ),
+} | {
+    kind: Architecture(
+        family.classes,
+        GPT,
+        llama.names,
+        llama.lacking,
+        llama.read_config,
+        functools.partial(llama.write_config, kind=kind),
+        functools.partial(llama.unlike, kind=kind),
+    )
+    for kind, family in llama.FAMILIES.items()
 }
+
+
+def foreign(description: Mapping[str, Any]) -> str | None:
+    """What a `config.json` of Hugging Face describes where no model of ours is that; else None.
+
+    >>> foreign({"model_type": "llama"}), foreign({"model_type": "bloom"})
+    (None, 'bloom')
+    >>> foreign({"model_type": "llama", "rope_scaling": {"rope_type": "yarn"}})
+    "llama with rope_type = 'yarn'"
+    """
+    kind, named = str(description.get("model_type")), bert.class_of(description)
+    architecture = ARCHITECTURES.get(kind)
+    if architecture is None or named not in (None, *architecture.classes):
+        return str(named or kind)
+    lacking = architecture.lacking(description)
+    return f"{named or kind} with {', '.join(lacking)}" if lacking else None
 
 
 def load_pretrained(
@@ -90,28 +121,52 @@ def load_pretrained(
     architecture = _architecture(description, directory)
     tensors = mapped_tensors(directory, allow_pickle)
     try:
-        config = architecture.read_config(description, tensors.keys())
-    except (ArgumentError, TypeError) as error:
-        raise RunError(f"{directory / 'config.json'} does not describe a model: {error}") from error
+        config = architecture.read_config(description, tensors)
+    except (ArgumentError, TypeError, KeyError) as error:
+        raise no_model(directory, error) from error
     model = without_parameters(lambda: architecture.model(config))
-    _fill(model, architecture.names, tensors, directory, dtype)
+    _fill(model, architecture.names(config), tensors, directory, dtype)
     return model.eval()
+
+
+def no_model(directory: Path, error: Exception) -> RunError:
+    """The error of a `config.json` that cannot be read as a model's."""
+    said = f"no {error}" if isinstance(error, KeyError) else str(error)
+    return RunError(f"{directory / 'config.json'} does not describe a model: {said}")
+
+
+def foreign_name(directory: Path) -> str | None:
+    """As `foreign`, of a directory; None also of one that heedful wrote.
+
+    Raises:
+        RunError: no `config.json`, or one that cannot be read.
+    """
+    description = read_json(directory / "config.json")
+    if not isinstance(description, Mapping):
+        return None  # a damaged one, which is refused where it is read
+    if str(description.get("model_type", "heedful-")).startswith("heedful-"):
+        return None
+    try:
+        return foreign(description)
+    except (TypeError, ValueError, KeyError) as error:
+        raise no_model(directory, error) from error
 
 
 def _architecture(description: Any, directory: Path) -> Architecture:
     described = description if isinstance(description, Mapping) else {}
-    kind = described.get("model_type")
-    found = bert.class_of(described)
-    architecture = ARCHITECTURES.get(str(kind))
-    if architecture is None or found not in (None, *architecture.classes):
+    try:
+        found = foreign(described)
+    except (TypeError, ValueError, KeyError) as error:
+        raise no_model(directory, error) from error
+    if found is not None:
         ours = ", ".join(name for known in ARCHITECTURES.values() for name in known.classes)
         raise RunError(
-            f"{directory} holds a model of the architecture {found or kind}",
+            f"{directory} holds a model of the architecture {found}",
             expected=f"one of ours: {ours}",
             remedy="open it with `transformers`, and see its attention with heedful.record(model), "
             "or with `heedful heads` and `heedful record`",
         )
-    return architecture
+    return ARCHITECTURES[str(described["model_type"])]
 
 
 def _fill(

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from heedful.errors import RunError
 from heedful.models.gpt import GPTConfig
 
 ACTIVATION_OF = {
@@ -30,11 +29,24 @@ ALWAYS: dict[str, Any] = {
     "bias": True,
     "attention_bias": True,
     "logit_bias": False,
+    "window": None,
 }
 
 
+def lacking(description: Mapping[str, Any]) -> list[str]:
+    """What a `config.json` asks for that our GPT does not have, as `name = value`."""
+    asked = FIXED | {name: description[name] for name in FIXED if name in description}
+    wrong = [f"{name} = {asked[name]!r}" for name, value in FIXED.items() if asked[name] != value]
+    activation = description.get("activation_function", "gelu_new")
+    return (
+        wrong if activation in ACTIVATION_OF else [*wrong, f"activation_function = {activation!r}"]
+    )
+
+
 def read_config(description: Mapping[str, Any], names: Collection[str]) -> GPTConfig:
-    """Our configuration from a `config.json`; what it leaves out has GPT-2's own value.
+    """Our configuration from a `config.json` that is `lacking` nothing.
+
+    What it leaves out has GPT-2's own value.
 
     Dropout is read from `resid_pdrop`: ours is the same for residuals and attention weights.
 
@@ -42,15 +54,6 @@ def read_config(description: Mapping[str, Any], names: Collection[str]) -> GPTCo
         description: the content of `config.json`.
         names: the checkpoint's tensors; one without an output layer shares the token table.
     """
-    for name, value in FIXED.items():
-        if description.get(name, value) != value:
-            raise RunError(f"a GPT-2 with {name} = {description[name]}", expected=f"{value}")
-    activation = description.get("activation_function", "gelu_new")
-    if activation not in ACTIVATION_OF:
-        raise RunError(
-            f"a GPT-2 with activation_function = {activation!r}",
-            expected="one of " + ", ".join(ACTIVATION_OF),
-        )
     return GPTConfig(
         vocabulary=description.get("vocab_size", 50257),
         context_length=description.get("n_positions", 1024),
@@ -58,7 +61,7 @@ def read_config(description: Mapping[str, Any], names: Collection[str]) -> GPTCo
         layers=description.get("n_layer", 12),
         heads=description.get("n_head", 12),
         hidden=description.get("n_inner"),
-        activation=ACTIVATION_OF[activation],
+        activation=ACTIVATION_OF[description.get("activation_function", "gelu_new")],
         norm_epsilon=description.get("layer_norm_epsilon", 1e-5),
         tied=description.get("tie_word_embeddings", True) or "lm_head.weight" not in names,
         dropout=description.get("resid_pdrop", 0.1),
@@ -78,6 +81,10 @@ def unlike(config: GPTConfig) -> list[str]:
         wrong.append(f"activation = {config.activation!r}")
     if config.kv_heads not in (None, config.heads):
         wrong.append(f"kv_heads = {config.kv_heads}")
+    if config.width_of_heads * config.heads != config.width:
+        wrong.append(f"head_width = {config.head_width}")
+    if config.feed_bias is False:
+        wrong.append("feed_bias = False")
     return wrong
 
 

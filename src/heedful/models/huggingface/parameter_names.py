@@ -6,9 +6,11 @@ parameters is several of theirs, they are its rows, one below the other.
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -21,19 +23,28 @@ class Theirs:
     Args:
         names: one name, or several whose tensors are the parameter's rows.
         transposed: they keep a matrix as (in, out), as GPT-2's `Conv1D` does; ours is (out, in).
+        rows: how many of the rows each has; default equal numbers.
+        copies: each of the names has all rows, and they are equal.
     """
 
     names: tuple[str, ...]
     transposed: bool = False
+    rows: tuple[int, ...] = ()
+    copies: bool = False
 
     def ours(self, tensors: Iterable[Tensor]) -> Tensor:
         """Our parameter from their tensors, in the order of `names`; a view where it can be."""
         turned = [tensor.T if self.transposed else tensor for tensor in tensors]
-        return turned[0] if len(turned) == 1 else torch.cat(turned)
+        return turned[0] if len(turned) == 1 or self.copies else torch.cat(turned)
 
     def theirs(self, parameter: Tensor) -> dict[str, Tensor]:
-        """Their tensors from our parameter, cut into equal numbers of rows."""
-        parts = parameter.chunk(len(self.names))
+        """Their tensors from our parameter."""
+        if self.copies:
+            parts = [parameter] + [parameter.clone() for _ in self.names[1:]]
+        elif self.rows:
+            parts = list(parameter.split(self.rows))
+        else:
+            parts = list(parameter.chunk(len(self.names)))
         turned = (part.T if self.transposed else part for part in parts)
         return dict(zip(self.names, turned, strict=True))
 
@@ -83,7 +94,7 @@ class Names:
             return self.table[parameter]
         entry = self.table[parameter.replace(layer[0], ".N.", 1)]
         names = (name.replace(".N.", layer[0], 1) for name in entry.names)
-        return Theirs(tuple(names), entry.transposed)
+        return dataclasses.replace(entry, names=tuple(names))
 
     def recognised(self, found: Collection[str], wanted: Collection[str]) -> dict[str, str]:
         """The full name of today → the name in the checkpoint, without what is ignored."""
@@ -131,28 +142,49 @@ GPT2 = Names(
 )
 
 _LLAMA_LAYER = "model.layers.N"
-LLAMA = Names(  # and Qwen3, which has norms of queries and keys
-    prefix="model.",
-    table={
-        "tokens.weight": same("model.embed_tokens.weight"),
-        "blocks.N.attend_norm.weight": same(f"{_LLAMA_LAYER}.input_layernorm.weight"),
-        "blocks.N.feed_norm.weight": same(f"{_LLAMA_LAYER}.post_attention_layernorm.weight"),
-        "blocks.N.attend.query_norm.weight": same(f"{_LLAMA_LAYER}.self_attn.q_norm.weight"),
-        "blocks.N.attend.key_norm.weight": same(f"{_LLAMA_LAYER}.self_attn.k_norm.weight"),
-        **{
-            f"blocks.N.{ours}.{part}": same(*(f"{_LLAMA_LAYER}.{name}.{part}" for name in theirs))
-            for part in ("weight", "bias")
-            for ours, theirs in (
-                ("attend.projection", [f"self_attn.{name}_proj" for name in "qkv"]),
-                ("attend.output", ["self_attn.o_proj"]),
-                ("feed.enter", ["mlp.gate_proj", "mlp.up_proj"]),
-                ("feed.output", ["mlp.down_proj"]),
-            )
+
+
+def llama(queries: int, keys: int, copied_gate: bool = False) -> Names:
+    """The names of Llama and of those that followed it: Mistral, Qwen2 and Qwen3.
+
+    Args:
+        queries, keys: rows of the projection to queries, and of those to keys and to values.
+        copied_gate: gate and up-projection are equal, and one matrix of ours.
+    """
+    projected = (queries, keys, keys)
+    return Names(
+        prefix="model.",
+        table={
+            "tokens.weight": same("model.embed_tokens.weight"),
+            "blocks.N.attend_norm.weight": same(f"{_LLAMA_LAYER}.input_layernorm.weight"),
+            "blocks.N.feed_norm.weight": same(f"{_LLAMA_LAYER}.post_attention_layernorm.weight"),
+            "blocks.N.attend.query_norm.weight": same(f"{_LLAMA_LAYER}.self_attn.q_norm.weight"),
+            "blocks.N.attend.key_norm.weight": same(f"{_LLAMA_LAYER}.self_attn.k_norm.weight"),
+            **_of_llama("attend.projection", *_PROJECTIONS, rows=projected),
+            **_of_llama("attend.output", "self_attn.o_proj"),
+            **_of_llama("feed.enter", "mlp.gate_proj", "mlp.up_proj", copies=copied_gate),
+            **_of_llama("feed.output", "mlp.down_proj"),
+            "norm.weight": same("model.norm.weight"),
+            "head.weight": same("lm_head.weight"),
         },
-        "norm.weight": same("model.norm.weight"),
-        "head.weight": same("lm_head.weight"),
-    },
-)
+        # frequencies, which older versions kept
+        ignored=(r"(model\.)?(layers\.\d+\.self_attn\.)?rotary_emb\.inv_freq",),
+        shared={"lm_head.weight": "model.embed_tokens.weight"},
+    )
+
+
+_PROJECTIONS = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
+
+
+def _of_llama(ours: str, *theirs: str, **how: Any) -> dict[str, Theirs]:
+    """Weight and bias of a layer of a block."""
+    return {
+        f"blocks.N.{ours}.{part}": Theirs(
+            tuple(f"{_LLAMA_LAYER}.{name}.{part}" for name in theirs), **how
+        )
+        for part in ("weight", "bias")
+    }
+
 
 _BERT_LAYER = "bert.encoder.layer.N"
 BERT = Names(

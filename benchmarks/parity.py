@@ -1,0 +1,178 @@
+"""Random checkpoints of each family that heedful opens, beside transformers: the same numbers?
+
+    python benchmarks/parity.py
+    python benchmarks/parity.py --layers 4 --tokens 200
+
+transformers makes a small model of the family, every parameter is drawn anew (norms and biases
+too), and the checkpoint is written as it is, in shards, and in bfloat16. Both open it, in float32,
+and read random ids: texts longer than a window and than the context that rotary positions were
+first scaled from, and a batch padded on its left. A figure is the largest difference of an entry,
+by the largest entry: of the logits, and the worst of all hidden states. Above 1e-5 the exit status
+is 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+import transformers
+from timing import machine
+from torch import Tensor
+
+from heedful.models import Bert, load_model
+
+BAR = 1e-5
+VOCABULARY = 211
+SHAPE = {
+    "vocab_size": VOCABULARY,
+    "hidden_size": 48,
+    "num_attention_heads": 6,
+    "num_key_value_heads": 2,
+    "intermediate_size": 80,
+    "max_position_embeddings": 512,
+    "pad_token_id": 0,
+}
+LLAMA3 = {
+    "rope_type": "llama3",
+    "rope_theta": 500_000.0,
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 64,
+}
+
+
+class Written(NamedTuple):
+    """How a checkpoint is written: in which type, in files of at most which size."""
+
+    dtype: torch.dtype
+    shard: str
+
+
+WAYS = {
+    "whole": Written(torch.float32, "1GB"),
+    "in shards": Written(torch.float32, "60KB"),
+    "bfloat16": Written(torch.bfloat16, "1GB"),
+}
+
+
+def gpt2(layers: int) -> Any:
+    config = transformers.GPT2Config(
+        vocab_size=VOCABULARY, n_embd=48, n_head=6, n_positions=512, n_layer=layers
+    )
+    return transformers.GPT2LMHeadModel(config)
+
+
+def bert(layers: int) -> Any:
+    shape = {name: size for name, size in SHAPE.items() if name != "num_key_value_heads"}
+    config = transformers.BertConfig(**shape, num_hidden_layers=layers)
+    return transformers.BertForPreTraining(config)
+
+
+def of(kind: str, **changes: Any) -> Callable[[int], Any]:
+    """What makes a family's model with an output layer."""
+
+    def make(layers: int) -> Any:
+        config = getattr(transformers, f"{kind}Config")
+        return getattr(transformers, f"{kind}ForCausalLM")(
+            config(**{**SHAPE, "num_hidden_layers": layers, **changes})
+        )
+
+    return make
+
+
+FAMILIES: dict[str, Callable[[int], Any]] = {
+    "GPT-2": gpt2,
+    "BERT": bert,
+    "Llama 2": of("Llama", num_key_value_heads=6),
+    "Llama 3, scaled": of("Llama", rope_parameters=LLAMA3),
+    "Mistral": of("Mistral", sliding_window=17),
+    "Qwen2": of("Qwen2", use_sliding_window=True, sliding_window=23, max_window_layers=0),
+    "Qwen3": of("Qwen3", head_dim=16),
+    "SmolLM2": of("Llama", tie_word_embeddings=True, rope_theta=100_000.0),
+}
+
+
+def main() -> int:
+    arguments = _arguments()
+    torch.manual_seed(arguments.seed)
+    transformers.logging.disable_progress_bar()
+    print(f"{machine()}; transformers {transformers.__version__}")
+    print(f"{'':17}{'written':>10}{'logits':>11}{'hidden states':>16}")
+    worst = 0.0
+    for family, make in FAMILIES.items():
+        for way, written in WAYS.items():
+            model = redrawn(make(arguments.layers)).to(written.dtype)
+            logits, hidden = differences(model, written.shard, arguments.tokens)
+            print(f"{family:17}{way:>10}{logits:11.1e}{hidden:16.1e}", flush=True)
+            worst = max(worst, logits, hidden)
+    print(f"worst {worst:.1e}; the bar is {BAR:.0e}")
+    return int(not worst <= BAR)
+
+
+@torch.no_grad()
+def redrawn(model: Any) -> Any:
+    """Every parameter drawn anew: norms around 1, all others around 0."""
+    for name, parameter in model.named_parameters():
+        is_norm = "norm" in name.lower() or "ln_" in name
+        parameter.normal_(float(is_norm and name.endswith("weight")), 0.2)
+    return model
+
+
+@torch.inference_mode()
+def differences(model: Any, shard: str, tokens: int) -> tuple[float, float]:
+    """The worst of the logits and of the hidden states, over all texts."""
+    with tempfile.TemporaryDirectory() as folder:
+        model.save_pretrained(folder, max_shard_size=shard)
+        theirs = type(model).from_pretrained(folder, dtype=torch.float32).eval()
+        ours = load_model(Path(folder), dtype=torch.float32)
+    logits, hidden = [], []
+    for ids, keep in texts(tokens):
+        mine = ours(ids, keep=keep)
+        his = theirs(
+            ids,
+            attention_mask=keep.long(),
+            position_ids=_positions(ours, keep),
+            output_hidden_states=True,
+        )
+        last = his.get("logits", his.get("prediction_logits"))
+        logits.append(relative(mine.logits[keep], last[keep]))
+        pairs = zip(mine.hidden_states, his.hidden_states, strict=True)
+        hidden += [relative(one[keep], other[keep]) for one, other in pairs]
+    return max(logits), max(hidden)
+
+
+def texts(tokens: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """Ids (B, N), and which of them are no padding: a whole text, then three, padded left."""
+    for batch in (1, 3):
+        ids = torch.randint(1, VOCABULARY, (batch, tokens))
+        lengths = torch.tensor([tokens, 5, tokens // 2][:batch])[:, None]
+        yield ids, torch.arange(tokens)[None] >= tokens - lengths
+
+
+def relative(mine: Tensor, his: Tensor) -> float:
+    """The largest difference, by the largest entry."""
+    return float((mine - his).abs().max() / his.abs().max())
+
+
+def _positions(ours: Any, keep: Tensor) -> Tensor | None:
+    """Those of real tokens, from 0; a BERT of both sides counts padding too."""
+    return None if isinstance(ours, Bert) else (keep.cumsum(-1) - 1).clamp(min=0)
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--layers", type=int, default=3)
+    parser.add_argument("--tokens", type=int, default=150)
+    parser.add_argument("--seed", type=int, default=0)
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
