@@ -63,12 +63,12 @@ def saved(model, tokenizer, directory):
 
 
 @pytest.fixture(scope="module")
-def llama(tmp_path_factory):
-    config = transformers.LlamaConfig(
+def olmo(tmp_path_factory):
+    config = transformers.OlmoConfig(
         **SMALL, intermediate_size=32, num_key_value_heads=1, max_position_embeddings=40
     )
-    model = transformers.LlamaForCausalLM(config)
-    return saved(model, byte_level(), tmp_path_factory.mktemp("llama"))
+    model = transformers.OlmoForCausalLM(config)
+    return saved(model, byte_level(), tmp_path_factory.mktemp("olmo"))
 
 
 @pytest.fixture(scope="module")
@@ -87,19 +87,19 @@ def eager(directory, family, **inputs):
         return model(**inputs, output_attentions=True)
 
 
-def test_a_decoder_of_another_family(llama, said, tmp_path):
-    status, output, error = said("record", llama, TEXT, "--out", tmp_path / "r")
+def test_a_decoder_of_another_family(olmo, said, tmp_path):
+    status, output, error = said("record", olmo, TEXT, "--out", tmp_path / "r")
     assert (status, error) == (0, "")
     assert "2 layers of 3 heads" in output
     recording = heedful.load(tmp_path / "r")
-    tokenizer = transformers.AutoTokenizer.from_pretrained(llama)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(olmo)
     ids = tokenizer(TEXT, return_tensors="pt")["input_ids"]
-    maps = eager(llama, transformers.LlamaForCausalLM, input_ids=ids).attentions
+    maps = eager(olmo, transformers.OlmoForCausalLM, input_ids=ids).attentions
     for call, weights in zip(recording, maps, strict=True):
         torch.testing.assert_close(call.weights(), weights[0], atol=2e-6, rtol=0)
     assert recording[0].tokens[0] == "<s>"
     assert "".join(recording[0].tokens[1:]).replace("·", " ") == TEXT
-    rows = json.loads(said("heads", llama, TEXT, "--sort", "previous", "--json")[1])
+    rows = json.loads(said("heads", olmo, TEXT, "--sort", "previous", "--json")[1])
     wanted = torch.stack([w[0].diagonal(-1, 1, 2).mean(-1) for w in maps]).flatten()
     assert [row["previous"] for row in rows] == pytest.approx(
         sorted(wanted.tolist(), reverse=True), abs=1e-5
@@ -151,8 +151,8 @@ def test_an_encoder_decoder_is_recorded_over_a_text_and_its_translation(t5, said
         assert row["kind"] in ("sink", "broad", "-")
 
 
-def test_a_pair_and_both_ways_of_writing_a_space(llama, t5):
-    first = OpenedTransformers(None, transformers.AutoTokenizer.from_pretrained(llama), llama)
+def test_a_pair_and_both_ways_of_writing_a_space(olmo, t5):
+    first = OpenedTransformers(None, transformers.AutoTokenizer.from_pretrained(olmo), olmo)
     ids = first.tokenizer("the cat", "é\n")["input_ids"]
     assert first.pieces(ids) == ["<s>", "the", "·cat", "</s>", "Ã", "©", "↵"]
     second = OpenedTransformers(None, transformers.AutoTokenizer.from_pretrained(t5), t5)
@@ -160,19 +160,19 @@ def test_a_pair_and_both_ways_of_writing_a_space(llama, t5):
     assert "".join(shown) == "·the·cat</s>"
 
 
-def test_what_is_wrong_is_one_line(llama, said, tmp_path, monkeypatch):
+def test_what_is_wrong_is_one_line(olmo, said, tmp_path, monkeypatch):
     damaged = tmp_path / "damaged"
     damaged.mkdir()
-    for path in llama.iterdir():
+    for path in olmo.iterdir():
         (damaged / path.name).write_bytes(path.read_bytes())
     tensors = load_file(damaged / "model.safetensors")
     del tensors["model.layers.1.self_attn.q_proj.weight"]
     save_file(tensors, damaged / "model.safetensors", {"format": "pt"})
     bare = tmp_path / "bare"
     bare.mkdir()
-    (bare / "config.json").write_bytes((llama / "config.json").read_bytes())
+    (bare / "config.json").write_bytes((olmo / "config.json").read_bytes())
     for directory, text, words in [
-        (llama, "cat " * 60, "the model's context of 40"),
+        (olmo, "cat " * 60, "the model's context of 40"),
         (damaged, TEXT, "has no weights for model.layers.1.self_attn.q_proj.weight"),
         (bare, TEXT, "transformers cannot open"),
     ]:
@@ -182,7 +182,7 @@ def test_what_is_wrong_is_one_line(llama, said, tmp_path, monkeypatch):
         assert error.count("\n") == 1
         assert len(error) < 500
     monkeypatch.setitem(sys.modules, "transformers", None)
-    status, _, error = said("heads", llama, TEXT)
+    status, _, error = said("heads", olmo, TEXT)
     assert status == 1
     assert "transformers is not installed" in error
     assert "pip install 'transformers>=5.0'" in error
@@ -191,17 +191,17 @@ def test_what_is_wrong_is_one_line(llama, said, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("command", "expected"),
     [
-        (["generate"], "expected a GPT of `heedful train` or a GPT-2"),
-        (["explain", "--model"], "expected a GPT of `heedful train` or a GPT-2"),
+        (["generate"], "expected a GPT of `heedful train`, a GPT-2 or a Llama"),
+        (["explain", "--model"], "expected a GPT of `heedful train`, a GPT-2 or a Llama"),
         (["fill"], "expected a BERT"),
         (["translate"], "expected an encoder–decoder"),
-        (["plot"], "expected a model of `heedful train`, a GPT-2 or a BERT"),
+        (["plot"], "expected a model of `heedful train`, a GPT-2, a BERT or a Llama"),
     ],
 )
-def test_a_command_that_does_not_take_it_says_what_it_takes(command, expected, llama, said):
-    status, _, error = said(*command, llama, TEXT)
+def test_a_command_that_does_not_take_it_says_what_it_takes(command, expected, olmo, said):
+    status, _, error = said(*command, olmo, TEXT)
     assert (status, error.count("\n")) == (1, 1)
-    assert f"{llama} holds a model of the architecture LlamaForCausalLM" in error
+    assert f"{olmo} holds a model of the architecture OlmoForCausalLM" in error
     assert expected in error
     assert "`heedful heads`" in error
     assert ("BERT" in expected) == ("BERT" in error)

@@ -73,8 +73,15 @@ def test_a_model_of_each_kind(kind, tmp_path):
             {"model_type": "bert", "architectures": ["BertForTokenClassification"]},
             "BertForTokenClassification",
         ),
-        ({"model_type": "llama", "architectures": ["LlamaForCausalLM"]}, "LlamaForCausalLM"),
-        ({"model_type": "llama"}, "llama"),
+        ({"model_type": "llama", "architectures": ["LlamaForCausalLM"]}, None),
+        ({"model_type": "qwen3", "architectures": ["Qwen3Model"]}, None),
+        ({"model_type": "mistral"}, None),
+        (
+            {"model_type": "qwen2", "architectures": ["Qwen2ForTokenClassification"]},
+            "Qwen2ForTokenClassification",
+        ),
+        ({"model_type": "bloom", "architectures": ["BloomForCausalLM"]}, "BloomForCausalLM"),
+        ({"model_type": "bloom"}, "bloom"),
     ],
 )
 def test_which_models_are_not_ours(config, name, tmp_path):

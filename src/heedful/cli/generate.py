@@ -80,7 +80,8 @@ def generate(
 ) -> None:
     """Continue PROMPT with the model RUN.
 
-    RUN is a directory made by `heedful train`, a GPT-2 in Hugging Face format, or its hub name.
+    RUN is a directory made by `heedful train`, a GPT-2, Llama, Mistral, Qwen2 or Qwen3 in Hugging
+    Face format, or its hub name.
     """
     text = read_text(prompt, file, "prompt")
     changes = given(Sampling, options)
@@ -102,7 +103,7 @@ def generate(
     streams = [TextStream(opened.tokenizer, (*stop, *opened.endings)) for _ in range(samples)]
     steps = continuations(
         opened.model,
-        opened.tokenizer.encode(text),
+        opened.ids(text)[0].tolist(),
         tokens=tokens,
         sampling=Sampling(**changes),
         samples=samples,

@@ -16,11 +16,11 @@ from heedful.text import Tokenizer
 
 @dataclass(frozen=True)
 class OpenedGPT(OpenedOurs):
-    """A GPT of `heedful train`, or a GPT-2, with its tokenizer."""
+    """A GPT of `heedful train`, a GPT-2 or one of Llama's family, with its tokenizer."""
 
     model: GPT
     tokenizer: Tokenizer
-    described = "a GPT of `heedful train` or a GPT-2, which continues texts"
+    described = "a GPT of `heedful train`, a GPT-2 or a Llama, which continue texts"
     purpose = "continue a text with `heedful generate`"
     hides = True
 
@@ -39,11 +39,14 @@ class OpenedGPT(OpenedOurs):
     def ids(self, text: str) -> Tensor:
         """The ids of a text of any length as a batch of one, (1, N), on the model's device.
 
+        They begin with those that the tokenizer puts before a text, such as that of <s>.
+
         Raises:
             TextError: an empty text.
         """
         ids = self.tokenizer.encode(text)
         check_not_empty(len(ids))
+        ids = [*self.tokenizer.first, *ids]
         return torch.tensor([ids], device=next(self.model.parameters()).device)
 
     def read(self, text: str, second: str | None = None, *, cut: bool = False) -> Pass:

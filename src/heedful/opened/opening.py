@@ -10,7 +10,7 @@ import torch
 from heedful.device import choose_device
 from heedful.errors import ArgumentError, RunError
 from heedful.models import GPT, Seq2Seq, load_model, model_directory
-from heedful.models.huggingface.checkpoints import foreign_name
+from heedful.models.huggingface.checkpoints import foreign_name, is_checkpoint
 from heedful.opened.bert import OpenedBert
 from heedful.opened.gpt import OpenedGPT
 from heedful.opened.ours import SOME, OpenedOurs
@@ -20,6 +20,7 @@ from heedful.opened.transformers_model import open_transformers
 from heedful.text import (
     MARKS,
     BPETokenizer,
+    ForeignTokenizerError,
     FramedTokenizer,
     Tokenizer,
     WordPieceTokenizer,
@@ -39,8 +40,10 @@ def open_model(
 ) -> Opened:
     """A model of any architecture with its tokenizer: `heedful.open`.
 
-    One of heedful's, a GPT-2 or a BERT is a model of heedful; another is opened by the transformers
-    library, without its head, with its own tokenizer. Code that comes with a model is never run.
+    One of heedful's, a GPT-2, a BERT or one of Llama's family (Llama, Mistral, Qwen2, Qwen3) is a
+    model of heedful. Another, or one whose settings or tokenizer heedful does not have, is opened
+    by the transformers library, without its head, with its own tokenizer. Code that comes with a
+    model is never run.
 
     Args:
         path_or_name: a directory made by `heedful train`, a directory in Hugging Face format, or
@@ -74,9 +77,13 @@ def open_model(
     """
     where = choose_device(device)
     directory = model_directory(path_or_name, revision=revision, allow_pickle=allow_pickle)
-    if foreign_name(directory) is not None:
-        return open_transformers(directory, where, allow_pickle=allow_pickle)
-    return _open_ours(directory, checkpoint, where, allow_pickle)
+    if foreign_name(directory) is None:
+        try:
+            return _open_ours(directory, checkpoint, where, allow_pickle)
+        except ForeignTokenizerError:
+            if not is_checkpoint(directory):
+                raise
+    return open_transformers(directory, where, allow_pickle=allow_pickle)
 
 
 def open_ours(
@@ -88,7 +95,7 @@ def open_ours(
     allow_pickle: bool = False,
     expected: str = SOME,
 ) -> OpenedOurs:
-    """As `open_model`, for a model of heedful, a GPT-2 or a BERT.
+    """As `open_model`, for a model of heedful, a GPT-2, a BERT or one of Llama's family.
 
     `expected` is what a model of another architecture is told that was wanted.
 
@@ -147,10 +154,10 @@ def _open_ours(
 ) -> OpenedOurs:
     # CPUs compute in single precision; half would be slower there, and no smaller on the way
     dtype = torch.float32 if where.type == "cpu" else None
+    tokenizer = load_tokenizer(directory)
     model: Any = load_model(
         directory, checkpoint=checkpoint, allow_pickle=allow_pickle, dtype=dtype
     )
-    tokenizer = load_tokenizer(directory)
     own = MARKS if isinstance(model, Seq2Seq) else 0
     check_tokenizer(tokenizer, model.config.vocabulary - own, directory)
     if isinstance(model, Seq2Seq):

@@ -15,7 +15,7 @@ from heedful.opened.protocol import Opened
 from heedful.ops import Steps
 from heedful.text.vectors import WordVectors
 
-SOME = "a model of `heedful train`, a GPT-2 or a BERT"
+SOME = "a model of `heedful train`, a GPT-2, a BERT or a Llama"
 
 
 class Reading(NamedTuple):

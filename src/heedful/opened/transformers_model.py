@@ -121,7 +121,7 @@ def _library(directory: Path) -> Any:
     except ImportError as error:
         raise RunError(
             f"{directory} holds a model that is none of ours, and transformers is not installed",
-            expected="a run, a GPT-2 or a BERT; or the library, which opens the others",
+            expected="a run, a GPT-2, a BERT or a Llama; or the library, which opens the others",
             remedy="pip install 'transformers>=5.0'",
         ) from error
     transformers.logging.set_verbosity_error()

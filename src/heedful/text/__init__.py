@@ -7,10 +7,11 @@ from heedful.text.dates import date_pairs, unseen_date_pairs
 from heedful.text.framed import FramedTokenizer
 from heedful.text.framing import Inputs
 from heedful.text.huggingface import check_exportable, export_tokenizer
-from heedful.text.loading import load_tokenizer
+from heedful.text.loading import ForeignTokenizerError, load_tokenizer
 from heedful.text.pairs import MARKS, Pair, PairFile, Pairs, prepare_pairs, read_pairs
 from heedful.text.preparation import prepare
 from heedful.text.python_reference import LICENCE, TITLE, python_reference
+from heedful.text.sentencepiece import SentencePieceTokenizer
 from heedful.text.sources import FileSource, Source, StringSource, open_source
 from heedful.text.tiktoken_encoding import TiktokenTokenizer, open_encoding
 from heedful.text.tokenizer import Tokenizer
@@ -21,6 +22,7 @@ __all__ = [
     "BPETokenizer",
     "CharacterTokenizer",
     "FileSource",
+    "ForeignTokenizerError",
     "FramedTokenizer",
     "Inputs",
     "LICENCE",
@@ -28,6 +30,7 @@ __all__ = [
     "Pair",
     "PairFile",
     "Pairs",
+    "SentencePieceTokenizer",
     "Source",
     "StringSource",
     "TITLE",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -38,7 +39,7 @@ def open_library(directory: Path) -> tokenizers.Tokenizer | None:
     Raises:
         RunError: a damaged file.
     """
-    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors
 
     if (directory / WORDS).is_file():
         return _of_words(directory)
@@ -54,6 +55,11 @@ def open_library(directory: Path) -> tokenizers.Tokenizer | None:
     library.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=prefixed)
     library.decoder = decoders.ByteLevel()
     library.add_special_tokens([AddedToken(token, special=True) for token in _added(config)])
+    bos = _content(config.get("bos_token"))
+    if config.get("add_bos_token") and (id := library.token_to_id(bos or "")) is not None:
+        library.post_processor = processors.TemplateProcessing(
+            single=f"{bos} $A", pair=f"{bos} $A $B", special_tokens=[(bos, id)]
+        )
     return library
 
 
@@ -69,6 +75,18 @@ def special_names(directory: Path) -> dict[str, str]:
     config = _config(directory)
     named = {role: _content(config.get(f"{role}_token")) for role in ROLES}
     return {role: token for role, token in named.items() if token}
+
+
+def first_ids(library: tokenizers.Tokenizer) -> tuple[int, ...]:
+    """The ids that a tokenizer puts before a text; what it puts after is left out: a text goes on.
+
+    As in transformers, its file alone says so.
+    """
+    if library.post_processor is None:
+        return ()
+    framed = library.encode("a")
+    pairs = zip(framed.ids, framed.special_tokens_mask, strict=True)
+    return tuple(id for id, _ in itertools.takewhile(lambda pair: pair[1], pairs))
 
 
 def normalise_as_named(directory: Path, library: tokenizers.Tokenizer) -> None:

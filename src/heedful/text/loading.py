@@ -13,11 +13,13 @@ from heedful.text.bpe import BPETokenizer
 from heedful.text.characters import CharacterTokenizer
 from heedful.text.huggingface import (
     characters_of,
+    first_ids,
     normalise_as_named,
     open_library,
     special_names,
     special_tokens,
 )
+from heedful.text.sentencepiece import SentencePieceTokenizer, is_sentencepiece
 from heedful.text.tiktoken_encoding import TiktokenTokenizer, open_encoding
 from heedful.text.tokenizer import ENVELOPE, VERSION, Tokenizer, tokenizer_file
 from heedful.text.wordpiece import WordPieceTokenizer
@@ -25,16 +27,25 @@ from heedful.text.wordpiece import WordPieceTokenizer
 if TYPE_CHECKING:
     import tokenizers
 
+SENTENCEPIECE = "tokenizer.model"  # its own file, which its own library reads
+
+
+class ForeignTokenizerError(RunError):
+    """A whole tokenizer, of a kind that heedful does not have."""
+
 
 def load_tokenizer(path: str | Path) -> Tokenizer:
-    """Read what `Tokenizer.save` wrote, or byte-level BPE or WordPiece of Hugging Face.
+    """Read what `Tokenizer.save` wrote, or BPE or WordPiece of Hugging Face.
+
+    BPE is of bytes, or of characters with bytes for unknown ones, as Llama 2 and Mistral have it.
 
     Args:
         path: the file, or the directory that has it as `tokenizer.json`; a directory without one
             may have `vocab.json` and `merges.txt`, or `vocab.txt`, as older checkpoints do.
 
     Raises:
-        RunError: the file is missing, damaged, of a newer version or of an unknown kind.
+        RunError: the file is missing, damaged or of a newer version.
+        ForeignTokenizerError: it is of a kind that heedful does not have.
         TextError: the ranks of its tiktoken encoding cannot be had.
 
     >>> import tempfile
@@ -46,6 +57,13 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
     path = tokenizer_file(path)
     if not path.exists() and (library := open_library(path.parent)):
         return _of_library(path.parent, library)
+    if not path.exists() and (sole := path.with_name(SENTENCEPIECE)).exists():
+        raise ForeignTokenizerError(
+            f"{sole} without {path.name} beside it",
+            expected=f"the tokenizer as {path.name}",
+            remedy="AutoTokenizer.from_pretrained(DIR).save_pretrained(DIR) of transformers writes "
+            "one",
+        )
     about = read_json(path)
     if not isinstance(about, dict):
         raise _foreign(path)
@@ -95,11 +113,17 @@ def _of_library(path: Path, library: tokenizers.Tokenizer) -> Tokenizer:
         if isinstance(library.model, WordPiece):
             normalise_as_named(directory, library)
             return WordPieceTokenizer(library, special_names(directory))
-        tokenizer = characters_of(library) or BPETokenizer(library)
+        tokenizer = characters_of(library) or _of_pairs(library)
     except ArgumentError as error:
-        raise RunError(f"{path} has {error}") from error
+        raise ForeignTokenizerError(f"{path} has {error}") from error
     tokenizer.special = special_tokens(directory, library)
+    tokenizer.first = first_ids(library)
     return tokenizer
+
+
+def _of_pairs(library: tokenizers.Tokenizer) -> Tokenizer:
+    """Byte pairs, of bytes or of characters with bytes for those it does not know."""
+    return (SentencePieceTokenizer if is_sentencepiece(library) else BPETokenizer)(library)
 
 
 def _foreign(path: Path) -> RunError:

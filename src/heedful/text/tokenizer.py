@@ -30,6 +30,8 @@ class Tokenizer(ABC):
     kind: ClassVar[str]
     special: Mapping[str, int] = MappingProxyType({})
     """The ids of special tokens by their role (bos, eos, unk, sep, pad, cls, mask)."""
+    first: tuple[int, ...] = ()
+    """The ids that stand before a text where a model reads it, such as that of <s>."""
 
     def __init__(self, table: Sequence[bytes]) -> None:
         self._table = table

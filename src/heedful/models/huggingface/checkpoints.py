@@ -135,19 +135,28 @@ def no_model(directory: Path, error: Exception) -> RunError:
     return RunError(f"{directory / 'config.json'} does not describe a model: {said}")
 
 
-def foreign_name(directory: Path) -> str | None:
-    """As `foreign`, of a directory; None also of one that heedful wrote.
+def is_checkpoint(directory: Path) -> bool:
+    """Whether a directory holds a model in Hugging Face format, and none that heedful wrote.
 
     Raises:
         RunError: no `config.json`, or one that cannot be read.
     """
     description = read_json(directory / "config.json")
     if not isinstance(description, Mapping):
-        return None  # a damaged one, which is refused where it is read
-    if str(description.get("model_type", "heedful-")).startswith("heedful-"):
+        return False  # a damaged one, which is refused where it is read
+    return not str(description.get("model_type", "heedful-")).startswith("heedful-")
+
+
+def foreign_name(directory: Path) -> str | None:
+    """As `foreign`, of a directory; None also of one that heedful wrote.
+
+    Raises:
+        RunError: as `is_checkpoint`, or a description of no model.
+    """
+    if not is_checkpoint(directory):
         return None
     try:
-        return foreign(description)
+        return foreign(read_json(directory / "config.json"))
     except (TypeError, ValueError, KeyError) as error:
         raise no_model(directory, error) from error
 

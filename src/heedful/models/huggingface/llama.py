@@ -92,9 +92,8 @@ class Read:
     def __init__(self, description: Mapping[str, Any]) -> None:
         self.family = FAMILIES[str(description["model_type"])]
         self.of: dict[str, Any] = COMMON | self.family.defaults | dict(description)
-        self.rotary: dict[str, Any] = (
-            self.of.get("rope_scaling") or self.of.get("rope_parameters") or {}
-        )
+        rotary: Any = self.of.get("rope_scaling") or self.of.get("rope_parameters") or {}
+        self.rotary: dict[str, Any] = rotary
 
     @property
     def rope_type(self) -> str:
