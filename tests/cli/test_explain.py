@@ -46,7 +46,7 @@ def test_a_models_own_numbers(said, model):
     assert "Head 3 of 4" in page
     status, page, _ = said(text, *where, "--query", "p")
     assert status == 0
-    assert "layer 1 of 2" in page
+    assert "Layer 1 of 2" in page
     assert said(text, "--model", model, "--layer", 2)[2].count("layer 0 to 1") == 1
     assert said(text, "--model", model, "--head", 4)[2].count("head 0 to 3") == 1
     assert "context of 40" in said("one " * 30, "--model", model)[2]

@@ -8,8 +8,9 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from heedful.explain import VARIANTS, explain
+from heedful.views.followed import follow
 from heedful.views.numbers import Labels, Matrix, fit, products, visible
-from heedful.views.walk import follow, show
+from heedful.views.walk import show
 
 SENTENCE = "Your journey starts with one step"
 

@@ -3,37 +3,39 @@
 from __future__ import annotations
 
 import json
-import math
-import shlex
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
-from rich.text import Text
 
-from heedful.cli.cut import cut_option, cuts_told
+from heedful.cli.cut import cut_option
 from heedful.cli.options import (
     checkpoint_option,
     device_option,
     file_option,
     json_option,
+    pickle_option,
     read_text,
+    revision_option,
+    second_option,
 )
-from heedful.explain import VARIANTS, Explanation, Stage, explain_model
-from heedful.explain import explain as explain_text
-from heedful.opened import OpenedGPT, open_as
-from heedful.views.terminal import console
-from heedful.views.walk import follow, show
+from heedful.errors import ArgumentError
 
-WHOLE = 1_000_000  # numbers of a step that JSON gives; of larger ones, the corners
-CORNER = (*range(4), *range(-3, 0))
+if TYPE_CHECKING:  # what brings torch is imported when the work begins
+    from heedful.explain import Explanation
+
+VARIANTS = ("simple", "trainable", "projected", "causal", "multihead", "cross")
 EXAMPLE = """\b
 Examples:
   heedful explain "Your journey starts with one step"
   heedful explain "Your journey starts with one step" --query journey
   heedful explain "The cat sat on the mat" --variant multihead --heads 2 --dim 8
   heedful explain "a cup of tea" --variant cross --memory "une tasse de thé"
+  heedful explain "The import statement" --model runs/first
   heedful explain "The import statement" --model runs/first --layer 1 --head 2
+  heedful explain "The import statement" --model runs/first --pictures walk
+  heedful explain "the 3rd of May 1987" --model runs/dates --target 1987
+  heedful explain "A [MASK] of tea." --model google-bert/bert-base-uncased
 """
 
 
@@ -41,9 +43,7 @@ Examples:
 @click.argument("text", required=False)
 @file_option
 @cut_option
-@click.option(
-    "--variant", type=click.Choice(list(VARIANTS)), help="The kind of attention [simple]."
-)
+@click.option("--variant", type=click.Choice(VARIANTS), help="The kind of attention [simple].")
 @click.option("--memory", metavar="TEXT", help="The second text, which cross-attention looks at.")
 @click.option("--heads", type=click.IntRange(1), help="Of multihead [2] and cross [1].")
 @click.option(
@@ -57,12 +57,38 @@ Examples:
 @click.option("--seed", type=int, help="For other vectors and weights [0].")
 @click.option("--positions", is_flag=True, help="Add sines and cosines of each token's place.")
 @click.option(
-    "--model", type=click.Path(path_type=Path), help="Show a trained model's numbers: a run."
+    "--model",
+    type=click.Path(path_type=Path),
+    help="Show a trained model's numbers, to the words that it thinks likely: a run, a directory "
+    "in Hugging Face format, or a hub name.",
 )
-@click.option("--layer", type=click.IntRange(0), help="Of the model, from 0 [0].")
+@click.option("--layer", type=click.IntRange(0), help="The model's block to open, from 0 [0].")
 @click.option("--head", type=click.IntRange(0), default=0, help="Which to show, from 0 [0].")
 @click.option("--query", metavar="WORD", help="Follow this token alone; @4 is the one at place 4.")
+@second_option
+@click.option(
+    "--target",
+    metavar="TEXT",
+    help="Of an encoder–decoder: what is written so far [what the model itself writes].",
+)
+@click.option(
+    "--pictures",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Draw the steps into this folder too.",
+)
+@click.option(
+    "--format",
+    "suffix",
+    type=click.Choice(["png", "svg", "pdf"]),
+    default="png",
+    show_default=True,
+    help="Of the pictures.",
+)
+@click.option("--overwrite", is_flag=True, help="Replace pictures that are there already.")
 @checkpoint_option
+@revision_option
+@pickle_option
 @device_option
 @json_option
 def explain(
@@ -70,47 +96,68 @@ def explain(
     file: Path | None,
     cut: bool,
     model: Path | None,
-    layer: int | None,
     head: int,
     query: str | None,
-    checkpoint: str,
-    device: str,
+    pictures: Path | None,
+    suffix: str,
+    overwrite: bool,
     as_json: bool,
     **options: Any,
 ) -> None:
     """Show every step of attention on TEXT, with its numbers.
 
     Words are the tokens, and their vectors and weights are drawn from a seed; with --model, tokens
-    and numbers are those of a trained model.
+    and numbers are those of a trained model, and the steps go on to the words that it thinks
+    likely: the next one of a GPT, those at [MASK] of a BERT, the next letter of a translation.
     """
     given = {name: value for name, value in options.items() if value not in (None, False)}
-    _check_usage(model, layer, cut, given)
+    of_model = {name: given.pop(name) for name in MODEL_OPTIONS if name in given}
+    _check_usage(model, cut, given, of_model)
     words = read_text(text, file)
     if model is not None:
-        explanation = _of_model(model, words, cut, layer or 0, head, checkpoint, device)
+        explanation = _of_model(model, words, cut, head, of_model)
     else:
+        from heedful.explain import explain as explain_text
+
         explanation = explain_text(words, head=head, **given)
     places = None if query is None else explanation.places(query)
+    drawn = [] if pictures is None else _draw(explanation, pictures, suffix, overwrite)
     if as_json:
-        click.echo(json.dumps(_as_json(explanation, places), ensure_ascii=False))
+        from heedful.views.walk_json import as_data
+
+        click.echo(json.dumps(as_data(explanation, places), ensure_ascii=False))
         return
-    screen = console()
-    if places is None:
-        show(screen, explanation)
-        _next(explanation, model)
-    else:
-        follow(screen, explanation, places)
+    _show(explanation, places, model is None)
+    for path in drawn:
+        click.echo(path)
 
 
-def _check_usage(model: Path | None, layer: int | None, cut: bool, given: dict[str, Any]) -> None:
+MODEL_OPTIONS = (
+    "layer",
+    "second",
+    "target",
+    "checkpoint",
+    "revision",
+    "allow_pickle",
+    "device",
+)
+OPENING = ("checkpoint", "revision", "allow_pickle", "device")
+
+
+def _check_usage(
+    model: Path | None, cut: bool, given: dict[str, Any], of_model: dict[str, Any]
+) -> None:
     variant = given.get("variant", "simple")
     if model is not None and given:
         name = next(iter(given)).replace("_", "-")
         raise click.UsageError(f"--model has its own numbers: --{name} is for the variants.")
-    if model is None and layer is not None:
+    if model is None and "layer" in of_model:
         raise click.UsageError("--layer is for --model; a variant is one layer.")
     if model is None and cut:
         raise click.UsageError("--cut is for --model; a variant reads a text of any length.")
+    for name in ("second", "target", "revision"):
+        if model is None and name in of_model:
+            raise click.UsageError(f"--{name} is for --model.")
     if variant == "cross" and "memory" not in given:
         raise click.UsageError("--variant cross looks at a second text: give it with --memory.")
     if variant != "cross" and "memory" in given:
@@ -118,68 +165,66 @@ def _check_usage(model: Path | None, layer: int | None, cut: bool, given: dict[s
 
 
 def _of_model(
-    directory: Path, text: str, cut: bool, layer: int, head: int, checkpoint: str, device: str
+    directory: Path, text: str, cut: bool, head: int, options: dict[str, Any]
 ) -> Explanation:
-    remedy = "see where it looks with `heedful plot`, and its heads with `heedful heads`"
-    opened = open_as(OpenedGPT, directory, checkpoint=checkpoint, device=device, remedy=remedy)
+    from heedful.cli.cut import cuts_told
+    from heedful.explain import explain_bert, explain_gpt, explain_seq2seq
+    from heedful.opened import OpenedBert, OpenedGPT, OpenedSeq2Seq, open_ours
+
+    opened = open_ours(directory, **{name: options[name] for name in OPENING if name in options})
+    second, target = options.get("second"), options.get("target")
+    where: dict[str, Any] = {"layer": options.get("layer", 0), "head": head}
+    if target is not None and not isinstance(opened, OpenedSeq2Seq):
+        raise click.UsageError(f"--target is for an encoder–decoder; {directory} holds none.")
     with cuts_told():
-        [ids], _, pieces = opened.read(text, cut=cut)
-    return explain_model(opened.model, ids, pieces or [], layer=layer, head=head)
+        if isinstance(opened, OpenedSeq2Seq):
+            rows = opened.rows(text, second, target=target, cut=cut)
+            return explain_seq2seq(opened.model, *rows, pieces=opened.names, **where)
+        (ids,), more, _ = opened.read(text, second, cut=cut)
+    if isinstance(opened, OpenedBert):
+        where |= {"mask": opened.tokenizer.special.get("mask"), **more}
+        return explain_bert(opened.model, ids, pieces=opened.pieces, **where)
+    if not isinstance(opened, OpenedGPT):
+        raise ArgumentError(
+            f"{directory} holds a {type(opened.model).__name__}",
+            expected="a GPT, a BERT or an encoder–decoder of ours",
+        )
+    return explain_gpt(opened.model, ids, pieces=opened.pieces, **where)
 
 
-def _as_json(found: Explanation, places: list[int] | None) -> dict[str, Any]:
-    """All of an explanation; where a query is followed, its rows alone."""
-    about: dict[str, Any] = {
-        "title": found.title,
-        "notes": found.notes,
-        "tokens": found.tokens,
-        "memory": found.memory,
-        "heads": found.heads,
-        "head": found.head,
-    }
-    if places is not None:
-        about["query"] = {"token": found.tokens[places[0]], "place": places[0], "places": places}
-    row = None if places is None else places[0]
-    return {**about, "steps": [_step(stage, row) for stage in found.stages]}
+def _show(explanation: Explanation, places: list[int] | None, is_variant: bool) -> None:
+    from rich.text import Text
 
+    from heedful.views.followed import follow
+    from heedful.views.terminal import console
+    from heedful.views.walk import show
 
-def _step(stage: Stage, row: int | None) -> dict[str, Any]:
-    """A step with its numbers; `indices` says which rows and columns these are."""
-    *_, high, wide = stage.shape
-    rows, columns = range(high), range(wide)
-    if row is not None and stage.rows == "tokens" and stage.name not in ("key", "value"):
-        rows = range(row, row + 1)
-    whole = math.prod(stage.shape[:-2]) * len(rows) * wide <= WHOLE
-    chosen = (rows, columns) if whole else (_corner(rows), _corner(columns))
-    return {
-        "name": stage.name,
-        "shape": stage.shape,
-        "formula": stage.formula,
-        "sentence": stage.sentence,
-        "axes": [stage.rows, stage.columns],
-        "whole": whole and len(rows) == high,
-        "indices": [list(part) for part in chosen],
-        "numbers": _finite(stage.part(*chosen).tolist()),
-    }
-
-
-def _corner(indices: range) -> list[int]:
-    return list(indices) if len(indices) <= len(CORNER) else [indices[i] for i in CORNER]
-
-
-def _finite(numbers: Any) -> Any:
-    """The same nested lists with null for −inf, which JSON does not know."""
-    if isinstance(numbers, list):
-        return [_finite(number) for number in numbers]
-    return numbers if math.isfinite(numbers) else None
-
-
-def _next(explanation: Explanation, model: Path | None) -> None:
-    """What else one can look at."""
     screen = console()
-    word = explanation.tokens[min(1, len(explanation.tokens) - 1)]
-    screen.print(Text(f"\nFollow one token: --query {shlex.quote(word)}", "dim"), soft_wrap=True)
-    if model is None:
+    if places is not None:
+        follow(screen, explanation, places)
+        return
+    show(screen, explanation)
+    screen.print()
+    screen.print(
+        Text(_next(explanation, is_variant), "dim"), no_wrap=True, overflow="ellipsis", crop=True
+    )
+
+
+def _next(explanation: Explanation, is_variant: bool) -> str:
+    """What else one can look at, in one line."""
+    place = min(1, len(explanation.tokens) - 1)
+    if is_variant:
         shown = explanation.title.partition(":")[0]
         others = ", ".join(variant for variant in VARIANTS if variant != shown)
-        screen.print(Text(f"Go on with --variant: {others}.", "dim"), soft_wrap=True)
+        return f"Go on: --query @{place} follows a token; --variant {others}"
+    deeper = f", --layer {explanation.layers - 1}" if explanation.layers > 1 else ""
+    return f"Go on: --query @{place} follows a token{deeper}, --pictures DIR, --json"
+
+
+def _draw(explanation: Explanation, folder: Path, suffix: str, overwrite: bool) -> list[Path]:
+    from heedful.cli.plot import tell_of_fonts
+    from heedful.views.walk_pictures import draw
+
+    paths = draw(explanation, folder, suffix, overwrite=overwrite)
+    tell_of_fonts([*explanation.tokens, *explanation.memory])
+    return paths

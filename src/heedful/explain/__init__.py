@@ -1,11 +1,25 @@
-"""Floor 4: every step of attention on a text, with its name, shape, formula and numbers.
+"""Floor 4: every step from a text to what a model says of it, with its shape, formula and numbers.
 
 Documents 000–003 build attention step by step on six words; here the same steps are taken on any
-text, by the layers themselves.
+text, by the layers themselves. Document 004 goes on to the next word; so does a whole model.
 """
 
-from heedful.explain.stages import Explanation, Stage
-from heedful.explain.trained import explain_model
+from heedful.explain.pairs import explain_seq2seq
+from heedful.explain.stages import Answer, Explanation, Formula, Likely, Section, Stage
+from heedful.explain.trained import explain_bert, explain_gpt
 from heedful.explain.variants import VARIANTS, explain, vector
 
-__all__ = ["VARIANTS", "Explanation", "Stage", "explain", "explain_model", "vector"]
+__all__ = [
+    "VARIANTS",
+    "Answer",
+    "Explanation",
+    "Formula",
+    "Likely",
+    "Section",
+    "Stage",
+    "explain",
+    "explain_bert",
+    "explain_gpt",
+    "explain_seq2seq",
+    "vector",
+]

@@ -6,16 +6,18 @@ is a function of its causes, the queries and keys, and each of its rows is compu
 
 from __future__ import annotations
 
+import functools
 import math
+import operator
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
-from heedful.explain.stages import Part, Stage, held
+from heedful.explain.stages import Formula, How, Part, Stage, held
 from heedful.layers import Heads
 from heedful.ops import Steps, attention, steps
-from heedful.ops.masks import Causal
+from heedful.ops.masks import Causal, Mask, Window
 
 PURPOSES = {
     "query": "The query is what a token asks for.",
@@ -28,21 +30,18 @@ class Causes(NamedTuple):
     """What a call's map is made of: query, key and value (1, …, N, d), mask and scale."""
 
     heads: Heads
-    causal: bool
-    scale: float | None
+    causal: bool = False
+    scale: float | None = None
+    mask: Mask | None = None
 
     def rows(self, rows: Sequence[int]) -> Steps:
         """Every intermediate of some of the queries, exact, over all keys: (…, n, M)."""
         query, key, value = self.heads
-        shape = (query.shape[-2], key.shape[-2])
-        mask = Causal().crop(shape, queries=list(rows), device=query.device)
-        return steps(
-            query[..., list(rows), :],
-            key,
-            value,
-            mask=mask if self.causal else None,
-            scale=self.scale,
-        )
+        mask, allowed = self._mask(), None
+        if mask is not None:
+            shape = (query.shape[-2], key.shape[-2])
+            allowed = mask.crop(shape, queries=list(rows), device=query.device)
+        return steps(query[..., list(rows), :], key, value, mask=allowed, scale=self.scale)
 
     def part(self, name: str) -> Part:
         """Any part of one intermediate."""
@@ -50,7 +49,11 @@ class Causes(NamedTuple):
 
     def context(self) -> Tensor:
         """The weighted sums of values, whole, in the memory of one more value."""
-        return attention(*self.heads, causal=self.causal, scale=self.scale)[0]
+        return attention(*self.heads, mask=self.mask, causal=self.causal, scale=self.scale)[0]
+
+    def _mask(self) -> Mask | None:
+        parts = [*([Causal()] if self.causal else []), *([self.mask] if self.mask else [])]
+        return functools.reduce(operator.and_, parts) if parts else None
 
 
 def attend(causes: Causes, projected: Sequence[Stage]) -> list[Stage]:
@@ -58,27 +61,24 @@ def attend(causes: Causes, projected: Sequence[Stage]) -> list[Stage]:
 
     Args:
         causes: of the call.
-        projected: the stages of the query, the key and the value.
+        projected: the stages of the query, the key and the value, as they attend.
     """
     query, key, value = projected
     shape = (*query.shape[:-1], key.shape[-2])
     width = query.shape[-1]
 
-    def pairs(name: str, formula: str, sentence: str, *factors: Stage) -> Stage:
-        both = (factors[0], factors[1]) if factors else None
-        return Stage(name, shape, formula, sentence, "tokens", key.rows, causes.part(name), both)
+    def pairs(name: str, formula: str, sentence: str, **more: Any) -> Stage:
+        part = causes.part(name)
+        return Stage(name, shape, formula, sentence, query.rows, key.rows, part, **more)
 
-    found = [
-        pairs(
-            "scores",
-            f"scores = {query.name} · {key.name}ᵀ",
-            "How well each query (row) fits each key (column): the products of their numbers, "
-            "summed. It is larger where vectors point the same way, and where they are longer.",
-            query,
-            key,
-        )
-    ]
-    before = "scores"
+    scores = pairs(
+        "scores",
+        f"scores = {query.name} · {key.name}ᵀ",
+        "How well each query (row) fits each key (column): the products of their numbers, "
+        "summed. It is larger where vectors point the same way, and where they are longer.",
+        factors=(query, key),
+    )
+    found = [scores]
     if causes.scale is None:
         found.append(
             pairs(
@@ -86,21 +86,14 @@ def attend(causes: Causes, projected: Sequence[Stage]) -> list[Stage]:
                 f"scaled = scores / √{width} = scores / {math.sqrt(width):.4f}",
                 f"Divided by the root of the width of a key, {width}. The wider the vectors, the "
                 "larger their products; in wide layers softmax would give nearly all to one token.",
+                how=_divided(scores, math.sqrt(width)),
             )
         )
-        before = "scaled"
-    if causes.causal:
-        found.append(
-            pairs(
-                "masked",
-                f"masked = {before} where column ≤ row, elsewhere -inf",
-                "No token may look at a later one: those scores become minus infinity.",
-            )
-        )
-        before = "masked"
+    if causes.causal or causes.mask is not None:
+        found.append(pairs("masked", *_hidden(causes, found[-1].name)))
     weights = pairs(
         "weights",
-        f"weights = softmax({before}), each row by itself",
+        f"weights = softmax({found[-1].name}), each row by itself",
         "e to the power of each score, divided by the sum of its row: positive shares that sum "
         "to 1. A row says where its token looks.",
     )
@@ -110,29 +103,61 @@ def attend(causes: Causes, projected: Sequence[Stage]) -> list[Stage]:
         f"context = weights · {value.name}",
         f"For each token the {_plural(value.name)} of all tokens, each multiplied by its weight, "
         "summed: what it has gathered from those it looks at.",
-        "tokens",
+        query.rows,
         (weights, value),
     )
     return [*found, weights, context]
 
 
-def project(name: str, vectors: Tensor, source: Stage, table: Stage) -> Stage:
-    """The stage of the query, key or value that a table of weights makes of what a layer reads."""
+def _divided(scores: Stage, root: float) -> How:
+    def how(head: int, row: int, column: int) -> Formula:
+        part = scores.part([row], [column])
+        return Formula("{} / {}", (float(part[head] if part.ndim == 3 else part), root))
+
+    return how
+
+
+def _hidden(causes: Causes, before: str) -> tuple[str, str]:
+    """The formula of a mask, and what it is for."""
+    where, said = [], []
+    if causes.causal:
+        where.append("column ≤ row")
+        said.append("No token may look at a later one: those scores become minus infinity.")
+    if isinstance(causes.mask, Window):
+        where.append(f"column > row - {causes.mask.size}")
+        said.append(f"A token sees the {causes.mask.size} latest tokens, itself with them.")
+    elif causes.mask is not None:
+        where.append("the mask allows")
+        said.append("Pairs that the mask does not allow become minus infinity.")
+    return f"masked = {before} where {' and '.join(where)}, elsewhere -inf", " ".join(said)
+
+
+def project(name: str, vectors: Tensor, source: Stage, table: Stage, **more: Any) -> Stage:
+    """The stage of the query, key or value that a table of weights makes of what a layer reads.
+
+    `vectors` are (N, d), or (H, N, d); `more` are fields of the stage, such as its bias.
+    """
     several = vectors.ndim == 3
+    made = f"{source.name} · {table.name}" + (" + bias" if more.get("bias") is not None else "")
+    chain: tuple[tuple[int, ...], ...] = ()
+    if several:
+        heads, count, width = vectors.shape
+        split = (1, count, heads, width)
+        chain = ((1, count, heads * width), split, (1, heads, count, width))
     return held(
         name,
         vectors,
-        f"{name} = {source.name} · {table.name}" + (", for each head" if several else ""),
+        f"{name} = {made}" + (", cut into heads" if several else ""),
         PURPOSES[name],
         source.rows,
         (source, table),
+        chain=chain,
+        **more,
     )
 
 
-def mix(
-    context: Stage, layer: nn.Linear, output: Tensor, residual: Stage | None = None
-) -> list[Stage]:
-    """The heads joined, the weights that mix them, and the layer's output."""
+def mix(context: Stage, layer: nn.Linear) -> list[Stage]:
+    """The heads joined, the weights that mix them, and what these make of them: the output."""
     joined = _join(context) if len(context.shape) == 3 else context
     table = held(
         "W_output",
@@ -141,18 +166,33 @@ def mix(
         f"The weights that bring width {layer.in_features} back to {layer.out_features}.",
         "width",
     )
-    formula, sentence = f"output = {joined.name} · W_output", "What the layer hands on: "
-    if layer.bias is not None:
-        formula += " + bias"
-    if residual is not None:
-        formula += f" + {residual.name}"
-        sentence += "its find, brought back to the width of the input and added to it (residual)."
-    else:
-        sentence += "each number is a mixture of all numbers of the context."
-    is_product = layer.bias is None and residual is None
-    factors = (joined, table) if is_product else None
-    last = held("output", output, formula, sentence, "tokens", factors)
-    return [*([] if joined is context else [joined]), table, last]
+    bias = None if layer.bias is None else layer.bias.detach()
+    output = held(
+        "output",
+        layer(joined.numbers()),
+        f"output = {joined.name} · W_output" + (" + bias" if bias is not None else ""),
+        "What the layer has found, "
+        + (
+            "each number a mixture of all numbers of the heads."
+            if layer.in_features == layer.out_features
+            else f"brought to the width of the input, {layer.out_features}."
+        ),
+        context.rows,
+        (joined, table),
+        bias=bias,
+    )
+    return [*([] if joined is context else [joined]), table, output]
+
+
+def added(name: str, parts: Sequence[Stage], sentence: str, total: Tensor) -> Stage:
+    """The sum of stages (N, width) of one shape."""
+
+    def how(head: int, row: int, column: int) -> Formula:
+        numbers = (float(stage.part([row], [column])) for stage in parts)
+        return Formula(" + ".join("{}" for _ in parts), tuple(numbers))
+
+    formula = f"{name} = {' + '.join(stage.name for stage in parts)}"
+    return held(name, total, formula, sentence, parts[0].rows, how=how)
 
 
 def _join(context: Stage) -> Stage:
@@ -160,6 +200,11 @@ def _join(context: Stage) -> Stage:
     heads, _, width = context.shape
     joined = context.numbers().transpose(0, 1).flatten(1)
     each = "1 number" if width == 1 else f"{width} numbers"
+    count = context.shape[1]
+
+    def how(head: int, row: int, column: int) -> Formula:
+        return Formula(f"number {column % width} of head {column // width}", ())
+
     return held(
         "joined",
         joined,
@@ -167,7 +212,13 @@ def _join(context: Stage) -> Stage:
         f"The contexts of {heads} heads side by side, {each} from each."
         if heads > 1
         else "There is one head: its context as it is.",
-        "tokens",
+        context.rows,
+        how=how,
+        chain=(
+            (1, heads, count, width),
+            (1, count, heads, width),
+            (1, count, heads * width),
+        ),
     )
 
 

@@ -1,10 +1,13 @@
-"""A stage is one step of attention, of which any part can be computed; an explanation is all."""
+"""A stage is one step of a model, of which any part can be computed; an explanation is all.
+
+Stages are data, for a page in a terminal, pictures or JSON: none of them knows how it is shown.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias, cast
+from typing import Any, NamedTuple, TypeAlias, cast
 
 from torch import Tensor
 
@@ -13,14 +16,43 @@ from heedful.errors import ArgumentError
 Part: TypeAlias = Callable[[Sequence[int], Sequence[int]], Tensor]
 
 
+class Formula(NamedTuple):
+    """How one number comes about: a text with a place for each of the numbers in it.
+
+    Without numbers it says where the number stands, such as a row of a table.
+
+    >>> Formula("{} + {}", (0.5, 0.25)).text.format(0.5, 0.25)
+    '0.5 + 0.25'
+    """
+
+    text: str
+    numbers: tuple[float, ...]
+
+
+How: TypeAlias = Callable[[int, int, int], Formula]
+
+
+class Terms(NamedTuple):
+    """A number as a sum: of the products of two vectors, and what is added to them (a bias)."""
+
+    left: Tensor
+    right: Tensor
+    more: float | None
+
+
 @dataclass(frozen=True)
 class Stage:
     """One step: what it is called, how large it is, what happened, and any part of its numbers.
 
     `shape` is (rows, columns), or (heads, rows, columns). `rows` and `columns` say what stands
-    along them: "tokens", "memory" (the tokens of the other text in cross-attention) or "width".
-    `part(rows, columns)` gives the numbers of chosen rows and columns, of every head. Where each
-    number is a sum of products, `factors` are the two stages that were multiplied.
+    along them: "tokens", "memory" (the tokens of the other text, which an encoder reads),
+    "vocabulary", "id" or "width". `part(rows, columns)` gives the numbers of chosen rows and
+    columns, of every head.
+
+    Where each number is a sum of products, `factors` are the two stages that were multiplied, and
+    `bias`, (columns) or (heads, columns), is what was added. Where it is not, `how(head, row,
+    column)` tells one number's formula. `chain` are the shapes through which it came, the batch's
+    axis with them. Stages with the same `step` belong together.
     """
 
     name: str
@@ -31,6 +63,10 @@ class Stage:
     columns: str
     part: Part = field(repr=False)
     factors: tuple[Stage, Stage] | None = field(default=None, repr=False)
+    bias: Tensor | None = field(default=None, repr=False)
+    how: How | None = field(default=None, repr=False)
+    chain: tuple[tuple[int, ...], ...] = ()
+    step: str = ""
 
     def numbers(self) -> Tensor:
         """All of them: (rows, columns), or (heads, rows, columns)."""
@@ -41,37 +77,106 @@ class Stage:
         part = self.part(rows, columns)
         return part[head * len(part) // heads] if part.ndim == 3 else part
 
-    def terms(self, row: int, column: int, head: int, heads: int) -> tuple[Tensor, Tensor]:
-        """The two vectors whose dot product is the number at a row and a column."""
+    def terms(self, row: int, column: int, head: int = 0, heads: int = 1) -> Terms:
+        """The sum of products that the number at a row and a column is; needs `factors`."""
         left, right = cast("tuple[Stage, Stage]", self.factors)
         first = left.of_head(head, heads, [row], range(left.shape[-1]))[0]
-        if self.columns == "width":
-            return first, right.of_head(head, heads, range(right.shape[-2]), [column])[:, 0]
-        return first, right.of_head(head, heads, [column], range(right.shape[-1]))[0]
+        if self.columns in ("tokens", "memory"):
+            return Terms(
+                first, right.of_head(head, heads, [column], range(right.shape[-1]))[0], None
+            )
+        second = right.of_head(head, heads, range(right.shape[-2]), [column])[:, 0]
+        more = self.bias
+        if more is not None and more.ndim == 2:
+            more = more[head * len(more) // heads]
+        return Terms(first, second, None if more is None else float(more[column]))
+
+    def formula_of(self, row: int, column: int, head: int = 0, heads: int = 1) -> Formula:
+        """The formula of the number at a row and a column; needs `how`."""
+        own = head * self.shape[0] // heads if len(self.shape) == 3 else 0
+        return cast("How", self.how)(own, row, column)
+
+
+class Likely(NamedTuple):
+    """A token that may stand at a place, and how probable it is among all."""
+
+    token: str
+    id: int
+    probability: float
+
+
+class Answer(NamedTuple):
+    """What a model says at one place, the likeliest token first."""
+
+    place: int
+    likeliest: tuple[Likely, ...]
+
+
+@dataclass(frozen=True)
+class Section:
+    """Stages that belong together: a layer's attention, its feed-forward, the way to a word.
+
+    `layer` is the block of the model that they are of, from 0. `brief`: each stage is a whole
+    block, of which a line is enough.
+    """
+
+    title: str
+    stages: tuple[Stage, ...]
+    layer: int | None = None
+    brief: bool = False
+
+    def stage(self, name: str) -> Stage:
+        """The stage of a name."""
+        return next(stage for stage in self.stages if stage.name == name)
+
+    def before(self, stage: Stage) -> Stage:
+        """The stage that comes before another."""
+        return self.stages[self.stages.index(stage) - 1]
 
 
 @dataclass(frozen=True)
 class Explanation:
-    """A text's way through attention; the last stage is the layer's output.
+    """A text's way through attention, or through a whole model, section after section.
 
     `tokens` are those that ask, `memory` those of the other text where there is one; `notes` say
-    where the numbers come from; `head` is the one of `heads` to look at.
+    where the numbers come from; `head` is the one of `heads` to look at. `vocabulary` names the
+    ids of a model; `answers` are what it says in the end (`asked` is what of, such as "tokens
+    after"), `missing` why it says nothing.
     """
 
     title: str
     tokens: tuple[str, ...]
     memory: tuple[str, ...]
-    stages: tuple[Stage, ...]
+    sections: tuple[Section, ...]
     notes: tuple[str, ...]
     heads: int = 1
     head: int = 0
+    layers: int = 1
+    layer: int = 0
+    vocabulary: Sequence[str] = ()
+    asked: str = ""
+    answers: tuple[Answer, ...] = ()
+    missing: str = ""
+
+    @property
+    def stages(self) -> tuple[Stage, ...]:
+        """Those of all sections, in order; the last one is what comes out."""
+        return tuple(stage for section in self.sections for stage in section.stages)
 
     def labels(self, kind: str) -> Sequence[str]:
         """What stands along rows or columns of a kind; the numbers of a vector have no names."""
-        return {"tokens": self.tokens, "memory": self.memory}.get(kind, ())
+        known = {"tokens": self.tokens, "memory": self.memory, "vocabulary": self.vocabulary}
+        return known.get(kind, ())
+
+    def answer(self, place: int) -> Answer | None:
+        """What the model says at any place; None where it has no head that says something."""
+        stages = self.sections[-1].stages
+        if not self.vocabulary or stages[-1].columns != "vocabulary":
+            return None
+        return answer(stages[-1], place, self.vocabulary)
 
     def stage(self, name: str) -> Stage:
-        """The stage of a name."""
+        """The first stage of a name."""
         return next(stage for stage in self.stages if stage.name == name)
 
     def places(self, query: str) -> list[int]:
@@ -94,6 +199,19 @@ class Explanation:
         )
 
 
+def answer(probabilities: Stage, place: int, names: Sequence[str], count: int = 10) -> Answer:
+    """The likeliest tokens at a place, by a stage of probabilities (N, V)."""
+    size = probabilities.shape[-1]
+    top = probabilities.part([place], range(size))[0].topk(min(count, size))
+    return Answer(
+        place,
+        tuple(
+            Likely(names[id], id, share)
+            for id, share in zip(top.indices.tolist(), top.values.tolist(), strict=True)
+        ),
+    )
+
+
 def held(
     name: str,
     tensor: Tensor,
@@ -101,6 +219,8 @@ def held(
     sentence: str,
     rows: str,
     factors: tuple[Stage, Stage] | None = None,
+    columns: str = "width",
+    **more: Any,
 ) -> Stage:
     """A stage whose numbers are all there: (rows, width), or (heads, rows, width)."""
 
@@ -108,7 +228,7 @@ def held(
         return tensor[..., list(rows), :][..., list(columns)]
 
     shape = tuple(tensor.shape)
-    return Stage(name, shape, formula, sentence, rows, "width", part, factors)
+    return Stage(name, shape, formula, sentence, rows, columns, part, factors, **more)
 
 
 def check_index(what: str, index: int, count: int) -> None:

@@ -1,137 +1,240 @@
-"""A trained model's own numbers: one of its layers, on a text."""
+"""A GPT's or a BERT's own numbers, from a text to the words that it thinks likely."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import cast
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from heedful.explain.attending import PURPOSES, Causes, attend, mix
-from heedful.explain.stages import Explanation, Stage, check_index, held
-from heedful.layers import MultiHeadAttention, PreNormBlock
+from heedful.explain.attending import added
+from heedful.explain.block import brief, opened, parts_of
+from heedful.explain.pieces import looked_up, normed
+from heedful.explain.stages import Explanation, Section, Stage, answer, check_index, held
+from heedful.explain.watching import Seen, watch
+from heedful.explain.words import Names, masked_word_head, says
+from heedful.models.bert import Bert
 from heedful.models.gpt import GPT
 
+Pieces = Callable[[Iterable[int]], Sequence[str]]
+LEARNED = "The vectors and weights are those that the model has learned."
+ORDERS = {
+    True: "Norms stand after the sums, as in document 004 and the 2017 paper (post-norm).",
+    False: "Norms stand before attention and feed-forward (pre-norm); in document 004 and the 2017 "
+    "paper they stand after the sums (--norm-order post).",
+}
 
-def explain_model(
-    model: GPT, ids: Tensor, pieces: Sequence[str], *, layer: int = 0, head: int = 0
+
+@torch.inference_mode()
+def explain_gpt(
+    model: GPT, ids: Tensor, *, pieces: Pieces, layer: int = 0, head: int = 0
 ) -> Explanation:
-    """Take a text's tokens to one layer of a GPT, and through its attention.
+    """Take a text's tokens through a GPT, to the ten likeliest next ones.
 
     Args:
         model: in evaluation mode, on any device.
         ids: the tokens' ids, (1, N), on the same device.
-        pieces: the tokens as text, N of them.
-        layer: from 0.
+        pieces: gives the text of each of a list of ids, as a tokenizer's `pieces` does.
+        layer: the block to open, from 0; of the others it is said by how much they change things.
         head: the head to look at, from 0.
 
     Raises:
         ArgumentError: a layer or head that the model has not, more tokens than its context.
     """
     config = model.config
-    check_index("layer", layer, config.layers)
-    check_index("head", head, config.heads)
-    block = cast(PreNormBlock, model.blocks[layer])
-    with torch.inference_mode():
-        states = model.hidden_states(ids)[layer]
-        reads = block.attended(states)
-        stages = _embed(model, ids)
-        stages += _arrive(model, states[0], reads[0], stages[-1].name, layer)
-        stages += _attend(model, block.attend, reads, stages[-1])
+    _check(layer, config.layers, head, config.heads)
+    blocks = list(model.blocks)
+    with watch([*blocks, *parts_of(blocks[layer]), model.norm]) as seen:
+        last = model.hidden_states(ids)[-1][0]
+    stages = _arrive(model, ids[0])
+    names = Names(config.vocabulary, pieces)
+    sections = [Section("From text to vectors", tuple(stages))]
+    sections += through(blocks, seen, stages[-1], layer, "block", "tokens")
+    end = [ending("final", sections[-1].stages[-1], model.norm, last)]
+    end += says(end[-1], model.head, config.tied)
+    title = "From the last states to the next token"
     return Explanation(
-        title=f"layer {layer} of {config.layers}, a GPT of width {config.width}",
-        tokens=tuple(pieces),
+        title=_title("a GPT", config),
+        tokens=tuple(pieces(ids[0].tolist())),
         memory=(),
-        stages=tuple(stages),
-        notes=("The vectors and weights are those that the model has learned.",),
+        sections=(*sections, Section(title, tuple(end))),
+        notes=(LEARNED, ORDERS[config.norm_order == "post"]),
         heads=config.heads,
         head=head,
+        layers=config.layers,
+        layer=layer,
+        vocabulary=names,
+        asked="tokens after",
+        answers=(answer(end[-1], ids.shape[1] - 1, names),),
     )
 
 
-def _embed(model: GPT, ids: Tensor) -> list[Stage]:
-    x = model.tokens(ids)[0]
-    width = model.config.width
-    found = [
-        held("embeddings", x, "embeddings = table[token]",
-             f"Each token's row of the model's table: {width} numbers.", "tokens")
-    ]  # fmt: skip
-    if model.config.positions != "rotary":
-        where = model.positions[: len(x)].detach()
-        found += [
-            held("positions", where, "positions = table[place]",
-                 f"The model's {model.config.positions} vectors for each token's place.", "tokens"),
-            held("input", x + where, "input = embeddings + positions",
-                 "The vector of the token and that of its place, added.", "tokens"),
-        ]  # fmt: skip
-    return found
+@torch.inference_mode()
+def explain_bert(
+    model: Bert,
+    ids: Tensor,
+    *,
+    segments: Tensor,
+    pieces: Pieces,
+    layer: int = 0,
+    head: int = 0,
+    mask: int | None = None,
+) -> Explanation:
+    """Take a text or a pair through a BERT, to the ten likeliest words at each [MASK].
 
+    Args:
+        model: in evaluation mode, on any device.
+        ids: the tokens' ids, framed, (1, N), on the same device.
+        segments: which text of a pair each token is of, (1, N).
+        pieces, layer, head: as `explain_gpt`.
+        mask: the id of [MASK].
 
-def _arrive(model: GPT, states: Tensor, reads: Tensor, before: str, layer: int) -> list[Stage]:
-    """What comes to the layer, and what its attention reads of it."""
-    found = []
-    if layer:
-        said, before = f"{layer} layer" + ("s" if layer > 1 else ""), "states"
-        found.append(
-            held("states", states, f"states = output of layer {layer - 1}",
-                 f"The tokens' vectors after {said}: each has gathered from those it looked at.",
-                 "tokens")
-        )  # fmt: skip
-    if model.config.norm_order == "pre":
-        found.append(
-            held("normed", reads, f"normed = norm({before})",
-                 "Brought to one size by the layer's norm; this is what attention reads.", "tokens")
-        )  # fmt: skip
-    return found
-
-
-def _attend(model: GPT, attention: MultiHeadAttention, reads: Tensor, source: Stage) -> list[Stage]:
-    count = reads.shape[1]
-    rotary = None
-    if model.config.positions == "rotary":
-        rotary = (model.cosines[:count], model.sines[:count])
-    heads = attention.project(reads, rotary=rotary)
-    tables = _tables(attention)
-    vectors = [
-        _vectors(name, tensor[0], source, table, model)
-        for name, tensor, table in zip(heads._fields, heads, tables, strict=True)
-    ]
-    found = attend(Causes(heads, causal=True, scale=None), vectors)
-    output = attention(reads, causal=True, rotary=rotary)[0]
-    return [*tables, *vectors, *found, *mix(found[-1], attention.output, output)]
-
-
-def _tables(attention: MultiHeadAttention) -> list[Stage]:
-    """The weights of the projections, cut into heads: (H, width, d), (G, width, d) twice."""
-    each = (
-        attention.projection.weight.detach()
-        .unflatten(0, (-1, attention.head_width))
-        .transpose(1, 2)
-    )
-    sizes = [attention.heads, attention.kv_heads, attention.kv_heads]
-    return [
-        held(f"W_{name}", table, "",
-             "The weights that make queries, keys and values, as the model has learned them.",
-             "width")
-        for name, table in zip(PURPOSES, each.split(sizes), strict=True)
-    ]  # fmt: skip
-
-
-def _vectors(name: str, vectors: Tensor, source: Stage, table: Stage, model: GPT) -> Stage:
-    """A query, key or value, with all that is done to it beside the product."""
+    Raises:
+        ArgumentError: as `explain_gpt`.
+    """
     config = model.config
-    made, also, exact = f"{source.name} · {table.name}", [], not config.attention_bias
-    if config.attention_bias:
-        made += " + bias"
-    if name != "value" and config.qk_norm:
-        made, exact = f"norm({made})", False
-        also.append("brought to one size")
-    if name != "value" and config.positions == "rotary":
-        made, exact = f"rotate({made})", False
-        also.append("turned by the angle of its place")
-    if config.kv_heads and config.kv_heads != config.heads and name != "query":
-        also.append(f"shared by {config.heads // config.kv_heads} heads")
-    sentence = PURPOSES[name] + (f" It is {' and '.join(also)}." if also else "")
-    factors = (source, table) if exact else None
-    return held(name, vectors, f"{name} = {made}", sentence, "tokens", factors)
+    _check(layer, config.layers, head, config.heads)
+    blocks = list(model.blocks)
+    with watch([*blocks, *parts_of(blocks[layer]), model.norm]) as seen:
+        model.hidden_states(ids, segments=segments)
+    stages = _arrive_framed(model, ids[0], segments[0], seen)
+    names = Names(config.vocabulary, pieces)
+    sections = [Section("From text to vectors", tuple(stages))]
+    sections += through(blocks, seen, stages[-1], layer, "block", "tokens")
+    places = [n for n, id in enumerate(ids[0].tolist()) if id == mask]
+    found, missing = [], ""
+    last = sections[-1].stages[-1]
+    if model.head is None:
+        final = ending("final", last, nn.Identity(), last.numbers())
+        sections.append(Section("The last states", (final,)))
+        missing = (
+            "The model has no masked-word head: the walk ends at the states above, from which "
+            "others make a vector for a whole text. No word is guessed."
+        )
+    else:
+        end = masked_word_head(last, model.head)
+        sections.append(Section("From the last states to a word", tuple(end)))
+        found = [answer(end[-1], place, names) for place in places]
+        if not found:
+            word = "[MASK]" if mask is None else names[mask]
+            missing = f"Write {word} for a word of the text, and the model guesses it."
+    return Explanation(
+        title=_title("a BERT", config),
+        tokens=tuple(pieces(ids[0].tolist())),
+        memory=(),
+        sections=tuple(sections),
+        notes=(LEARNED, ORDERS[True]),
+        heads=config.heads,
+        head=head,
+        layers=config.layers,
+        layer=layer,
+        vocabulary=names,
+        asked="words for",
+        answers=tuple(found),
+        missing=missing,
+    )
+
+
+def through(
+    blocks: Sequence[nn.Module], seen: dict[nn.Module, Seen] | Any, source: Stage, layer: int,
+    name: str, rows: str, memory: Stage | None = None,
+) -> list[Section]:  # fmt: skip
+    """The sections of all blocks: one is opened, the others have a line each."""
+    states = [seen[block].made for block in blocks]
+    found: list[Section] = []
+
+    def others(first: int, end: int) -> None:
+        if first < end:
+            before = source if first == 0 else states[first - 1]
+            which = f"{name}s {first} to {end - 1}" if end - first > 1 else f"{name} {first}"
+            stages = brief(name, first, states[first:end], before, rows)
+            title = f"{which[0].upper()}{which[1:]} of {len(blocks)}"
+            found.append(Section(title, tuple(stages), brief=True))
+
+    here = min(layer, len(blocks))
+    others(0, here)
+    if layer < len(blocks):
+        arrives = source
+        if layer:
+            arrives = held("states", states[layer - 1], f"states = {name} {layer - 1}(states)",
+                           "", rows)  # fmt: skip
+        title = f"{name[0].upper()}{name[1:]} {layer} of {len(blocks)}"
+        found += opened(blocks[layer], seen, arrives, layer, title, memory)  # type: ignore[arg-type]
+        others(layer + 1, len(blocks))
+    return found
+
+
+def ending(name: str, states: Stage, norm: nn.Module, made: Tensor) -> Stage:
+    """What comes out of all blocks: normed once more where the model does so."""
+    if isinstance(norm, nn.Identity):
+        return held(name, made, f"{name} = {states.name}",
+                    "As they come out of the last block, whose own norm was the last.",
+                    states.rows)  # fmt: skip
+    return normed(name, states, norm, made, "The last norm, after all blocks.")
+
+
+def ids_stage(ids: Tensor, rows: str) -> Stage:
+    """The numbers that stand for the tokens."""
+    return held(
+        "ids", ids[:, None], "id = place of the token in the vocabulary",
+        "The number of each token: a model reads numbers, not letters.", rows, columns="id",
+    )  # fmt: skip
+
+
+def _arrive(model: GPT, ids: Tensor) -> list[Stage]:
+    x, width = model.tokens(ids), model.config.width
+    embeddings = looked_up(
+        "embeddings", x, "embeddings = table[id]",
+        f"Each token's row of the model's table: {width} numbers.", "tokens",
+        lambda n: int(ids[n]),
+    )  # fmt: skip
+    found = [ids_stage(ids, "tokens"), embeddings]
+    if model.config.positions != "rotary":
+        where = model.positions[: len(x)].detach().to(x.dtype)
+        said = f"The model's {model.config.positions} vectors for each token's place"
+        positions = looked_up("positions", where, "positions = table[place]", f"{said}.",
+                              "tokens", int)  # fmt: skip
+        sentence = "The vector of the token and that of its place, added."
+        found += [positions, added("input", [embeddings, positions], sentence, x + where)]
+    return found
+
+
+def _arrive_framed(
+    model: Bert, ids: Tensor, segments: Tensor, seen: dict[nn.Module, Seen] | Any
+) -> list[Stage]:
+    """A BERT's input: tokens, segments and places, added and normed."""
+    x, second = model.tokens(ids), model.segments(segments)
+    where = model.positions[: len(ids)].detach()
+    embeddings = looked_up(
+        "embeddings", x, "embeddings = table[id]",
+        f"Each token's row of the model's table: {model.config.width} numbers.", "tokens",
+        lambda n: int(ids[n]),
+    )  # fmt: skip
+    sides = looked_up(
+        "segments", second, "segments = table[0 or 1]",
+        "A vector for the text that the token is of: row 0 for the first of a pair, 1 for the "
+        "second.", "tokens", lambda n: int(segments[n]),
+    )  # fmt: skip
+    positions = looked_up("positions", where, "positions = table[place]",
+                          "The model's learned vectors for each token's place.",
+                          "tokens", int)  # fmt: skip
+    parts = [embeddings, sides, positions]
+    total = added("sum", parts, "The three vectors of each token, added.", x + second + where)
+    made = seen[model.norm].made
+    about = "Each token's vector brought to one size: what the first block reads."
+    return [ids_stage(ids, "tokens"), embeddings, sides, positions, total,
+            normed("input", total, model.norm, made, about)]  # fmt: skip
+
+
+def _check(layer: int, layers: int, head: int, heads: int) -> None:
+    check_index("layer", layer, layers)
+    check_index("head", head, heads)
+
+
+def _title(kind: str, config: Any) -> str:
+    many = "s" if config.layers > 1 else ""
+    return (
+        f"{kind}: {config.layers} block{many} of {config.heads} head"
+        f"{'s' if config.heads > 1 else ''}, width {config.width}"
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import random
 from collections.abc import Callable, Sequence
@@ -11,8 +12,8 @@ import torch
 from torch import nn
 
 from heedful.errors import ArgumentError
-from heedful.explain.attending import Causes, attend, mix, project
-from heedful.explain.stages import Explanation, Stage, check_index, held
+from heedful.explain.attending import Causes, added, attend, mix, project
+from heedful.explain.stages import Explanation, Section, Stage, check_index, held
 from heedful.layers import (
     CausalAttention,
     CrossAttention,
@@ -134,7 +135,7 @@ def explain(
         title=f"{variant}: {kind.says}",
         tokens=tuple(tokens),
         memory=tuple(others),
-        stages=tuple(stages),
+        sections=(Section(variant, tuple(stages)),),
         notes=_notes(table, width, seed),
         heads=number,
         head=head,
@@ -241,7 +242,7 @@ def _through(layer: nn.Module, kind: Variant, sources: list[Stage]) -> list[Stag
         return attend(Causes(heads, causal=False, scale=1.0), [asking, asking, asking])
     tables = _tables(layer, asking.shape[-1], len(sources))
     vectors = [
-        project(name, tensor[0], source, table)
+        project(name, tensor[0], source, table, step="vectors")
         for name, tensor, source, table in zip(
             Heads._fields, heads, (asking, asked, asked), tables, strict=True
         )
@@ -249,10 +250,17 @@ def _through(layer: nn.Module, kind: Variant, sources: list[Stage]) -> list[Stag
     found = [*tables, *vectors, *attend(Causes(heads, kind.causal, scale=None), vectors)]
     back = getattr(layer, "output", None)
     if isinstance(back, nn.Linear):
-        causal = {"causal": True} if isinstance(layer, MultiHeadAttention) else {}
-        residual = asking if isinstance(layer, SelfAttention) else None
-        output = layer(*tensors, **causal)[0]
-        found += mix(found[-1], back, output, residual)
+        found += mix(found[-1], back)
+    if getattr(layer, "residual", False):
+        found[-1] = dataclasses.replace(
+            found[-1], name="projected", formula="projected = context · W_output"
+        )
+        found.append(
+            added("output", [found[-1], asking],
+                  "What it has found and the token's own vector, added (residual): the token as "
+                  "before, refined by those that it looked at.",
+                  layer(*tensors)[0])
+        )  # fmt: skip
     return found
 
 
@@ -268,6 +276,7 @@ def _tables(layer: nn.Module, width: int, sources: int) -> list[Stage]:
             "The weights that make queries, keys and values. A model learns them; here they are "
             "drawn from the seed.",
             "width",
+            step="tables",
         )
         for name, table in zip(Heads._fields, heads, strict=True)
     ]

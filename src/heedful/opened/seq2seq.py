@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from heedful.errors import ArgumentError
+from heedful.errors import ArgumentError, TextError
 from heedful.models import Seq2Seq
 from heedful.models.search import translate
 from heedful.opened.cutting import check_not_empty, must_cut
@@ -16,7 +17,7 @@ from heedful.opened.protocol import Pass
 from heedful.text import Tokenizer
 from heedful.text.vectors import WordVectors
 
-END = "■"  # how the end of a source or target is shown
+BEGIN, END = "▶", "■"  # how the begin of a target, and the end of a source or target, are shown
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,38 @@ class OpenedSeq2Seq(OpenedOurs):
         refuse_second(second, "an encoder–decoder")
         source = self.source(text, cut=cut)
         return Pass(self._rows(source, self._target(source)), {}, None)
+
+    def rows(
+        self, text: str, second: str | None = None, *, target: str | None = None, cut: bool = False
+    ) -> tuple[Tensor, Tensor]:
+        """A source (1, M) and what is written of its target so far (1, N), as the model reads them.
+
+        Args:
+            text: the source.
+            second: refused, as by `read`.
+            target: what is written so far, which may be nothing; default what the model itself
+                writes.
+            cut: as `read`.
+
+        Raises:
+            TextError: as `read`, or a target as long as the context.
+        """
+        refuse_second(second, "an encoder–decoder")
+        source, room = self.source(text, cut=cut), self.model.config.context_length - 1
+        if target is None:
+            return self._rows(source, self._target(source))
+        written = self.tokenizer.encode(target)
+        if len(written) > room:
+            raise TextError(
+                f"a target of {len(written):,} tokens",
+                expected=f"at most {room:,}: the model's context, and a begin",
+            )
+        return self._rows(source, written)
+
+    def names(self, ids: Iterable[int]) -> list[str]:
+        """As `pieces`, of ids among which the model's begin and end may be."""
+        own = {self.model.config.begin: BEGIN, self.model.config.end: END}
+        return [own[id] if id in own else self.pieces([id])[0] for id in ids]
 
     def steps(self, text: str, second: str | None = None, *, cut: bool = False) -> Reading:
         """How the tokens of a text's translation look at it, each while it is written.

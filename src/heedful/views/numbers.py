@@ -101,9 +101,12 @@ class Matrix:
     title: str = ""
     heat: bool = False
 
-    def lines(self, room: int, only: Sequence[int] | None = None) -> list[Text]:
-        """The matrix in lines of at most `room` cells, all equally wide; or only some rows."""
-        rows = corners(self.shape[0], WHOLE) if only is None else list(only)
+    def lines(self, room: int, only: Sequence[int] | None = None, high: int = WHOLE) -> list[Text]:
+        """The matrix in lines of at most `room` cells, all equally wide; or only some rows.
+
+        Of more than `high` rows the first ones and the last are shown.
+        """
+        rows = corners(self.shape[0], high) if only is None else list(only)
         names = {row: self.rows(row) for row in some(rows)}
         label = min(LABEL, max([1, *map(cell_len, names.values())]), max(1, room // 3))
         tried = corners(self.shape[1], max(3, (room - label) // 4))

@@ -1,0 +1,141 @@
+"""Stages that every kind of block is made of: tables looked up, norms, products, activations."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from heedful.explain.stages import Formula, How, Stage, held
+from heedful.layers import ACTIVATIONS
+
+
+def looked_up(
+    name: str, found: Tensor, formula: str, sentence: str, rows: str, row_of: Callable[[int], int]
+) -> Stage:
+    """Rows taken from a table; `row_of(n)` names the row that token n got."""
+
+    def how(head: int, row: int, column: int) -> Formula:
+        return Formula(f"row {row_of(row)}, column {column} of the table", ())
+
+    return held(name, found, formula, sentence, rows, how=how)
+
+
+def normed(
+    name: str, source: Stage, norm: nn.Module, made: Tensor, sentence: str, step: str = ""
+) -> Stage:
+    """A norm of each row of what came before, with its formula."""
+    return held(
+        name, made, f"{name} = {_norm_formula(source.name, norm)}", sentence, source.rows,
+        how=_norming(source, norm), step=step,
+    )  # fmt: skip
+
+
+def _norm_formula(name: str, norm: nn.Module) -> str:
+    if isinstance(norm, nn.LayerNorm):
+        return f"({name} - its mean) / its deviation · gain + shift"
+    return f"{name} / root of its mean square · gain"
+
+
+def _norming(source: Stage, norm: Any) -> How:
+    """How one number of a LayerNorm or RMSNorm comes about; the epsilon is in the root."""
+    gain = norm.weight.detach().double()
+    shift = getattr(norm, "bias", None)
+    shift = None if shift is None else shift.detach()
+    epsilon = torch.finfo(norm.weight.dtype).eps if norm.eps is None else norm.eps
+
+    def how(head: int, row: int, column: int) -> Formula:
+        x = source.part([row], range(source.shape[-1])).double()
+        x = x[head, 0] if x.ndim == 3 else x[0]
+        if not isinstance(norm, nn.LayerNorm):
+            root = math.sqrt(float(x.square().mean()) + epsilon)
+            return Formula("{} / {} × {}", (float(x[column]), root, float(gain[column])))
+        root = math.sqrt(float(x.var(correction=0)) + epsilon)
+        numbers = (float(x[column]), float(x.mean()), root, float(gain[column]))
+        if shift is None:
+            return Formula("({} - {}) / {} × {}", numbers)
+        return Formula("({} - {}) / {} × {} + {}", (*numbers, float(shift[column])))
+
+    return how
+
+
+def linear(
+    name: str,
+    source: Stage,
+    layer: nn.Linear,
+    made: Tensor,
+    table: str,
+    about: tuple[str, str],
+    rows: slice = slice(None),
+) -> list[Stage]:
+    """The table of a linear layer, and its product with what came before.
+
+    Args:
+        name: of the product.
+        source: what the layer reads.
+        layer: of which `rows` are the outputs that belong to this product.
+        made: the product.
+        table: the name of the table.
+        about: a sentence on the table, and one on the product.
+    """
+    weights = held(table, layer.weight.detach()[rows].T, "", about[0], "width")
+    bias = None if layer.bias is None else layer.bias.detach()[rows]
+    formula = f"{name} = {source.name} · {table}" + ("" if bias is None else " + bias")
+    product = held(name, made, formula, about[1], source.rows, (source, weights), bias=bias)
+    return [weights, product]
+
+
+class Activation(NamedTuple):
+    """An activation as it is written: of the name of a stage, and of one number."""
+
+    formula: str
+    says: str
+    of: Callable[[float], Formula]
+
+
+def _normal(x: float) -> float:
+    return 0.5 * (1 + math.erf(x / math.sqrt(2)))
+
+
+def _by_tanh(x: float) -> float:
+    return 0.5 * (1 + math.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
+
+
+WRITTEN = {
+    "relu": Activation(
+        "max({}, 0)", "What is below 0 becomes 0.", lambda x: Formula("max({}, 0)", (x,))
+    ),
+    "relu2": Activation(
+        "max({}, 0)²",
+        "What is below 0 becomes 0, the rest is squared.",
+        lambda x: Formula("max({}, 0)²", (x,)),
+    ),
+    "gelu": Activation(
+        "{0} × Φ({0})",
+        "GELU: each number times the share of a normal distribution that lies below it.",
+        lambda x: Formula("{} × {}", (x, _normal(x))),
+    ),
+    "gelu_tanh": Activation(
+        "{0} × Φ({0}), Φ by its tanh approximation",
+        "GELU: each number times the share of a normal distribution that lies below it, as GPT-2 "
+        "computes it.",
+        lambda x: Formula("{} × {}", (x, _by_tanh(x))),
+    ),
+}
+
+
+def activated(source: Stage, activation: Callable[[Tensor], Tensor]) -> Stage:
+    """What an activation of `ACTIVATIONS` makes of each number by itself."""
+    name = next(name for name, function in ACTIVATIONS.items() if function is activation)
+    written = WRITTEN[name]
+
+    def how(head: int, row: int, column: int) -> Formula:
+        return written.of(float(source.part([row], [column])))
+
+    return held(
+        "activated", activation(source.numbers()),
+        f"activated = {written.formula.format(source.name)}", written.says, source.rows, how=how,
+    )  # fmt: skip

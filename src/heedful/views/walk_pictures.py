@@ -1,0 +1,183 @@
+"""The steps from a text to a word as pictures: vectors, scores, weights, sums, probabilities."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from matplotlib.figure import Figure
+from torch import Tensor
+
+from heedful.errors import ArgumentError
+from heedful.explain import Explanation, Section, Stage
+from heedful.files import make_directory
+from heedful.pictures import plots, tables
+
+MOST = 1_000  # tokens of which a map of pairs is drawn
+ANSWERS = 6  # places of which probabilities are drawn
+
+
+class Picture(NamedTuple):
+    """A figure, and what its file is called."""
+
+    name: str
+    figure: Figure
+
+
+def draw(
+    found: Explanation, folder: Path, suffix: str = "png", *, overwrite: bool = False
+) -> list[Path]:
+    """Draw the walk, a picture for each group of steps; nothing is drawn where one cannot be.
+
+    Args:
+        found: of a text.
+        folder: where to; it is made.
+        suffix: png, svg or pdf.
+        overwrite: replace pictures of these names.
+
+    Returns:
+        the files, in the order of the walk.
+
+    Raises:
+        ArgumentError: more tokens than can be seen in a map, or a file that is there already.
+        SaveError: a file cannot be written.
+    """
+    count = max(len(found.tokens), len(found.memory))
+    if count > MOST:
+        raise ArgumentError(
+            f"pictures of {count:,} tokens", expected=f"at most {MOST:,}",
+            remedy="give a shorter text",
+        )  # fmt: skip
+    drawn = [
+        (folder / f"{number:02}-{picture.name}.{suffix}", picture.figure)
+        for number, picture in enumerate(_pictures(found), 1)
+    ]
+    there = next((path for path, _ in drawn if path.exists()), None)
+    if there is not None and not overwrite:
+        raise ArgumentError(
+            f"{there} is there already", expected="a folder without these pictures",
+            remedy="choose another folder, or add --overwrite",
+        )  # fmt: skip
+    make_directory(folder)
+    return [plots.save(figure, path) for path, figure in drawn]
+
+
+def _pictures(found: Explanation) -> Iterator[Picture]:
+    before: Stage | None = None
+    for section in found.sections:
+        names = [stage.name for stage in section.stages]
+        about = _about(section, found)
+        if "weights" in names:
+            yield from _attention(found, section, before, about)
+        elif "fed" in names:
+            chosen = [
+                name for name in ("inner", "gate", "up", "activated", "gated") if name in names
+            ]
+            shown = [section.stage(name) for name in chosen]
+            shown += section.stages[names.index("fed") :]
+            yield _vectors(found, f"{_slug(section)}feed-forward", shown, about)
+        elif names[-1] == "probabilities":
+            yield from _answers(found)
+        elif not section.brief:
+            shown = [stage for stage in section.stages if stage.columns == "width"]
+            yield _vectors(found, f"{_slug(section)}vectors", shown, about)
+        before = section.stages[-1]
+
+
+def _attention(
+    found: Explanation, section: Section, before: Stage | None, about: str
+) -> Iterator[Picture]:
+    """The vectors that attend, their scores, their weights, what they find, and the sum."""
+    scores, weights, context = (section.stage(name) for name in ("scores", "weights", "context"))
+    slug, head = _slug(section), f", head {found.head}" if found.heads > 1 else ""
+    if section.stages[0].name == "embeddings":  # a layer alone, whose own vectors come first
+        arrives = [stage for stage in section.stages if stage.name in ARRIVES]
+        yield _vectors(found, "vectors", arrives, "from text to vectors")
+        before = arrives[-1]
+    query, key = scores.factors or (scores, scores)
+    value = (context.factors or (context, context))[1]
+    if query is not key:
+        yield _vectors(found, f"{slug}query-key-value", [query, key, value], about + head)
+    rows, keys = found.labels(weights.rows), found.labels(weights.columns)
+    names = [stage.name for stage in section.stages]
+    last = section.before(weights)
+    shown = section.stage("scaled") if "scaled" in names else scores
+    yield Picture(
+        f"{slug}scores",
+        plots.scores(
+            _of_head(found, shown), _of_head(found, last), rows, key_tokens=keys,
+            title=f"{about}{head}: scores",
+        ),
+    )  # fmt: skip
+    yield Picture(
+        f"{slug}weights",
+        plots.heatmaps(
+            [_of_head(found, weights)], rows, key_tokens=keys,
+            titles=[f"head {found.head}" if found.heads > 1 else "weights"],
+            allowed=_of_head(found, last).isfinite(), title=f"{about}: where each token looks",
+        ),
+    )  # fmt: skip
+    after = section.stages[names.index("context") :]
+    chosen = [stage for stage in after if stage.rows != "width"]
+    found_stages = [stage for stage in chosen if not stage.name.startswith(("sum", "normed"))]
+    yield _vectors(found, f"{slug}context", found_stages, about + head)
+    total = next((stage for stage in chosen if stage.name.startswith("sum")), None)
+    if before is not None and total is not None:
+        output = section.stage("output")
+        added = [before, output, *chosen[chosen.index(total) :]]
+        yield _vectors(found, f"{slug}residual", added, f"{about}: the residual sum")
+
+
+FED = ("inner", "gate", "up", "activated", "gated")
+ARRIVES = ("embeddings", "positions", "input", "memory", "memory positions", "memory input")
+
+
+def _vectors(found: Explanation, name: str, stages: Sequence[Stage], about: str) -> Picture:
+    figure = tables.vectors(
+        [_of_head(found, stage) for stage in stages],
+        [found.labels(stage.rows) for stage in stages],
+        titles=[f"{stage.name}, {stage.shape[-2]} × {stage.shape[-1]}" for stage in stages],
+        title=about,
+    )
+    return Picture(name, figure)
+
+
+def _answers(found: Explanation) -> Iterator[Picture]:
+    """The likeliest tokens at the last places that are asked for."""
+    shown = found.answers[-ANSWERS:]
+    if shown:
+        places = [f"{found.tokens[answer.place]} @{answer.place}" for answer in shown]
+        alone = len(shown) == 1
+        figure = tables.bars(
+            [[one.probability for one in answer.likeliest] for answer in shown],
+            [[one.token for one in answer.likeliest] for answer in shown],
+            titles=[""] if alone else places,
+            title=f"The likeliest {found.asked} {places[0] if alone else ''}".strip(),
+        )
+        yield Picture("words", figure)
+
+
+def _of_head(found: Explanation, stage: Stage) -> Tensor:
+    rows, columns = range(stage.shape[-2]), range(stage.shape[-1])
+    return stage.of_head(found.head, found.heads, rows, columns)
+
+
+def _about(section: Section, found: Explanation) -> str:
+    """What a picture of a section is headed by."""
+    if len(found.sections) == 1:
+        return found.title.partition(":")[0]
+    return section.title.partition(", norm")[0]
+
+
+def _slug(section: Section) -> str:
+    """What tells a section's files from those of others."""
+    title = section.title.casefold()
+    side = next((side for side in ("encoder", "decoder") if title.startswith(side)), "")
+    if title.startswith("the source"):
+        side = "encoder"
+    elif title.startswith("what is written"):
+        side = "decoder"
+    layer = "" if section.layer is None else f"block-{section.layer}-"
+    cross = "cross-" if "cross-attention" in title else ""
+    return (f"{side}-" if side else "") + layer + cross

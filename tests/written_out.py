@@ -1,0 +1,41 @@
+"""A number that is written out, computed again from what is written."""
+
+import math
+import re
+
+
+def value(formula):
+    """The number that a formula with numbers gives, by Python's own arithmetic."""
+    text = formula.text
+    for number in formula.numbers:
+        text = text.replace("{}", f"({number!r})", 1)
+    text = text.replace("×", "*").replace("²", "**2")
+    text = re.sub(r"e\^(\([^)]*\))", r"exp\1", text)
+    return eval(text, {"exp": math.exp, "max": max, "__builtins__": {}})
+
+
+def in_words(formula):
+    """The numbers of a formula that says where a number stands."""
+    return [int(number) for number in re.findall(r"\d+", formula.text)]
+
+
+def check_numbers(found, tolerance=1e-5):
+    """Every number that can be written out is what it is said to be; how many were checked."""
+    checked = 0
+    for stage in found.stages:
+        row, column = stage.shape[-2] - 1, stage.shape[-1] - 1
+        for head in {0, found.heads - 1}:
+            number = float(stage.of_head(head, found.heads, [row], [column])[0, 0])
+            if stage.factors is not None:
+                left, right, more = stage.terms(row, column, head, found.heads)
+                made = float(left.double() @ right.double()) + (more or 0.0)
+            elif stage.how is not None:
+                formula = stage.formula_of(row, column, head, found.heads)
+                if not formula.numbers:
+                    continue
+                made = value(formula)
+            else:
+                continue
+            assert abs(made - number) <= tolerance * max(1.0, abs(number)), (stage.name, made)
+            checked += 1
+    return checked
