@@ -1,0 +1,261 @@
+"""Diagrams of boxes, arrows and frames, at their places in inches; what they mean is the caller's.
+
+y grows upwards. A diagram is as large as what is in it, so its letters have the size of a page's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Circle, FancyArrowPatch, FancyBboxPatch
+from matplotlib.path import Path
+
+from heedful.pictures.style import INK, LETTER, QUIET, literal
+
+Point: TypeAlias = tuple[float, float]
+# The fill and the edge of each tint: light enough for black letters, apart in print too
+TINTS = {
+    "sand": ("#fdf3d0", "#c9a227"),
+    "teal": ("#d3ece8", "#277f8e"),
+    "blue": ("#dbe6f7", "#4a6fa5"),
+    "rose": ("#f8dfdf", "#b5656b"),
+    "violet": ("#e6ddf1", "#7a5a9c"),
+    "plain": ("#ffffff", "#8c959f"),
+}
+FRAME, RESIDUAL = ("#f6f8fa", "#c4ccd4"), "#d1701f"
+NAME, SMALL = 9.5, 7.5  # points: of a box's name; of what stands below it, and beside an arrow
+LINE = 0.16  # inches from one line of small letters to the next
+CORNER = 0.09
+MARGIN = 0.1
+TIMES = 13  # points: how often a frame repeats
+
+
+class Box(NamedTuple):
+    """A box around a point, with a name and small lines below it."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+    name: str
+    lines: tuple[str, ...] = ()
+    tint: str = "plain"
+
+
+class Arrow(NamedTuple):
+    """A line along points, with round corners, and a head at its end where it has one.
+
+    `kind` is "flow", "residual", or "quiet".
+    """
+
+    points: tuple[Point, ...]
+    kind: str = "flow"
+    head: bool = True
+
+
+class Sum(NamedTuple):
+    """A plus in a circle."""
+
+    x: float
+    y: float
+
+
+class Label(NamedTuple):
+    """Words at a point; `side` is left, right or center, from the point.
+
+    `kind` is "quiet", "residual" (both small) or "strong".
+    """
+
+    x: float
+    y: float
+    words: str
+    side: str = "right"
+    kind: str = "quiet"
+
+
+class Frame(NamedTuple):
+    """A frame behind other things; `times` and small lines stand outside of it, on a side."""
+
+    left: float
+    bottom: float
+    width: float
+    height: float
+    times: str = ""
+    lines: tuple[str, ...] = ()
+    side: str = "right"
+
+    @property
+    def beside(self) -> float:
+        """Where its words begin."""
+        return self.left - 0.12 if self.side == "left" else self.left + self.width + 0.12
+
+
+RADIUS = 0.11  # of a sum
+FROM = {"right": 0.0, "left": -1.0, "center": -0.5}  # where words begin, in their own width
+ALIGNED = {"right": "left", "left": "right", "center": "center"}
+
+
+@dataclass
+class Diagram:
+    """What is to be drawn, in lists that one adds to."""
+
+    boxes: list[Box] = field(default_factory=list)
+    arrows: list[Arrow] = field(default_factory=list)
+    sums: list[Sum] = field(default_factory=list)
+    labels: list[Label] = field(default_factory=list)
+    frames: list[Frame] = field(default_factory=list)
+
+
+def draw(diagram: Diagram, title: str | None = None, under: str | None = None) -> Figure:
+    """A diagram as a figure.
+
+    Args:
+        diagram: boxes, arrows, sums, labels and frames.
+        title: over all; `under` stands below it in small letters.
+
+    >>> one = Diagram(boxes=[Box(0, 0, 2, 0.5, "norm"), Box(0, 1, 2, 0.5, "attention")])
+    >>> one.arrows.append(Arrow(((0, 0.25), (0, 0.75))))
+    >>> [text.get_text() for text in draw(one).axes[0].texts]
+    ['norm', 'attention']
+    """
+    left, bottom, right, top = _extent(diagram)
+    head = 0.0 if title is None else 0.55 + (0.2 if under else 0.0)
+    wide = max(right - left, _wide(title or "", 13) * 1.08, _wide(under or "", SMALL + 1))
+    left -= (wide - (right - left)) / 2
+    width, height = wide + 2 * MARGIN, top - bottom + head + 2 * MARGIN
+    figure = Figure(figsize=(width, height), facecolor="white")
+    ax = figure.add_axes((0, 0, 1, 1))
+    ax.set_xlim(left - MARGIN, left - MARGIN + width)
+    ax.set_ylim(bottom - MARGIN, bottom - MARGIN + height)
+    ax.set_axis_off()
+    for frame in diagram.frames:
+        _frame(ax, frame)
+    for arrow in diagram.arrows:
+        _arrow(ax, arrow)
+    for box in diagram.boxes:
+        _box(ax, box)
+    for one in diagram.sums:
+        _sum(ax, one)
+    for label in diagram.labels:
+        _words(ax, label)
+    if title is not None:
+        middle = left + wide / 2
+        high = top + head
+        ax.text(middle, high, title, fontsize=13, color=INK, weight="bold", ha="center", va="top")
+        ax.text(middle, high - 0.3, under or "", fontsize=SMALL + 1, color=QUIET, ha="center",
+                va="top")  # fmt: skip
+    literal(figure)
+    return figure
+
+
+def _wide(words: str, size: float) -> float:
+    """Inches that words take, at most about."""
+    return len(words) * LETTER * size / 72
+
+
+def _extent(diagram: Diagram) -> tuple[float, float, float, float]:
+    """Left, bottom, right and top of all that is there."""
+    points: list[Point] = []
+    for box in diagram.boxes:
+        points += _corners(box.x - box.width / 2, box.y - box.height / 2, box.width, box.height)
+    for frame in diagram.frames:
+        points += _corners(frame.left, frame.bottom, frame.width, frame.height)
+        wide = max(_wide(frame.times, TIMES), *(_wide(line, SMALL) for line in ("", *frame.lines)))
+        points.append((frame.beside + FROM[frame.side] * wide, frame.bottom))
+        points.append((frame.beside + (1 + FROM[frame.side]) * wide, frame.bottom))
+    for arrow in diagram.arrows:
+        points += arrow.points
+    for label in diagram.labels:
+        wide = _wide(label.words, _size(label))
+        start = FROM[label.side] * wide
+        points += _corners(label.x + start, label.y - LINE / 2, wide, LINE)
+    if not points:
+        return 0.0, 0.0, 1.0, 1.0
+    low, high = np.min(points, axis=0), np.max(points, axis=0)
+    return float(low[0]), float(low[1]), float(high[0]), float(high[1])
+
+
+def _corners(left: float, bottom: float, width: float, height: float) -> list[Point]:
+    return [(left, bottom), (left + width, bottom + height)]
+
+
+def _frame(ax: Axes, frame: Frame) -> None:
+    fill, edge = FRAME
+    ax.add_patch(
+        FancyBboxPatch((frame.left, frame.bottom), frame.width, frame.height,
+                       boxstyle="round,pad=0,rounding_size=0.14", facecolor=fill, edgecolor=edge,
+                       linewidth=1.0, zorder=0)
+    )  # fmt: skip
+    middle = frame.bottom + frame.height / 2
+    ax.text(frame.beside, middle, frame.times, fontsize=TIMES, color=INK, weight="bold",
+            ha=ALIGNED[frame.side], va="bottom", zorder=4)  # fmt: skip
+    for i, line in enumerate(frame.lines):
+        ax.text(frame.beside, middle - (i + 0.6) * LINE, line, fontsize=SMALL, color=QUIET,
+                ha=ALIGNED[frame.side], va="center_baseline", zorder=4)  # fmt: skip
+
+
+def _box(ax: Axes, box: Box) -> None:
+    fill, edge = TINTS[box.tint]
+    left, bottom = box.x - box.width / 2, box.y - box.height / 2
+    ax.add_patch(
+        FancyBboxPatch((left, bottom), box.width, box.height,
+                       boxstyle=f"round,pad=0,rounding_size={CORNER}", facecolor=fill,
+                       edgecolor=edge, linewidth=1.1, zorder=3)
+    )  # fmt: skip
+    lift = len(box.lines) * LINE / 2
+    ax.text(box.x, box.y + lift, box.name, fontsize=NAME, color=INK, ha="center",
+            va="center_baseline", zorder=4)  # fmt: skip
+    for i, line in enumerate(box.lines):
+        ax.text(box.x, box.y + lift - (i + 1) * LINE - 0.015, line, fontsize=SMALL, color=QUIET,
+                ha="center", va="center_baseline", zorder=4)  # fmt: skip
+
+
+def _sum(ax: Axes, one: Sum) -> None:
+    ax.add_patch(Circle((one.x, one.y), RADIUS, facecolor="white", edgecolor=INK, linewidth=1.1,
+                        zorder=3))  # fmt: skip
+    arm = 0.6 * RADIUS
+    for x, y in ((arm, 0.0), (0.0, arm)):
+        ax.plot([one.x - x, one.x + x], [one.y - y, one.y + y], color=INK, linewidth=1.1, zorder=4)
+
+
+def _words(ax: Axes, label: Label) -> None:
+    colour = {"quiet": QUIET, "residual": RESIDUAL, "strong": INK}[label.kind]
+    ax.text(label.x, label.y, label.words, fontsize=_size(label), color=colour,
+            ha=ALIGNED[label.side], va="center_baseline", zorder=4)  # fmt: skip
+
+
+def _size(label: Label) -> float:
+    return NAME if label.kind == "strong" else SMALL
+
+
+def _arrow(ax: Axes, arrow: Arrow) -> None:
+    colour = {"flow": INK, "residual": RESIDUAL, "quiet": QUIET}[arrow.kind]
+    style, fill = ("-|>", colour) if arrow.head else ("-", "none")
+    ax.add_patch(
+        FancyArrowPatch(path=_rounded(arrow.points), arrowstyle=style, mutation_scale=8,
+                        edgecolor=colour, facecolor=fill, linewidth=1.2, joinstyle="miter",
+                        capstyle="butt", zorder=2)
+    )  # fmt: skip
+
+
+def _rounded(points: Sequence[Point]) -> Path:
+    """A line along points whose corners are round."""
+    vertices: list[Point] = [points[0]]
+    codes: list[int] = [int(Path.MOVETO)]
+    for before, here, after in zip(points, points[1:], points[2:], strict=False):
+        vertices += [_towards(here, before), here, _towards(here, after)]
+        codes += [int(Path.LINETO), int(Path.CURVE3), int(Path.CURVE3)]
+    return Path([*vertices, points[-1]], [*codes, int(Path.LINETO)])
+
+
+def _towards(point: Point, other: Point) -> Point:
+    """A little from a point on the way to another."""
+    step = np.subtract(other, point)
+    length = float(np.hypot(*step))
+    x, y = np.add(point, step * min(CORNER, length / 2) / (length or 1.0))
+    return float(x), float(y)

@@ -1,0 +1,200 @@
+"""Models as diagrams, in the form of figure 1 of *Attention is all you need*, upwards.
+
+What stands in a box, and beside an arrow, is read off the model itself.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from matplotlib.figure import Figure
+from torch import nn
+
+from heedful.layers import CrossAttention, MultiHeadAttention, RMSNorm
+from heedful.models.description import IDS, Shape, describe
+from heedful.pictures.diagram import Arrow, Box, Diagram, Label, draw
+from heedful.views.column import Column
+
+ACTIVATIONS = {"relu2": "ReLU²", "relu": "ReLU", "gelu": "GELU", "gelu_tanh": "GELU (tanh)",
+              "swiglu": "SwiGLU"}  # fmt: skip
+POSITIONS = {"sinusoidal": "sines and cosines", "learned": "learned"}
+APART = 4.9  # inches between encoder and decoder
+
+
+def draw_model(model: nn.Module) -> Figure:
+    """A GPT, a BERT or an encoder–decoder with its shapes and residual lines.
+
+    Raises:
+        ArgumentError: another model.
+
+    >>> from heedful.models import GPT, GPTConfig
+    >>> figure = draw_model(GPT(GPTConfig(vocabulary=11, width=12, heads=3, layers=2)))
+    >>> [text.get_text() for text in figure.axes[0].texts][:2]
+    ['pre-norm block × 2', 'Token embedding']
+    """
+    told = describe(model)
+    diagram = Diagram()
+    {"GPT": _gpt, "BERT": _bert}.get(told.kind, _seq2seq)(diagram, model)
+    read = "M tokens read, N written" if told.kind == "encoder–decoder" else "N tokens"
+    under = f"{told.parameters:,} parameters · B texts, {read}"
+    return draw(diagram, told.kind[0].upper() + told.kind[1:], under)
+
+
+def _gpt(diagram: Diagram, model: Any) -> None:
+    config, column = model.config, Column(diagram, 0, 0)
+    state: Shape = ("B", "N", config.width)
+    column.words("token ids")
+    _embedding(column, "Token embedding", config, IDS)
+    if config.positions in POSITIONS:
+        y = column.sum(state, 0.46)
+        column.beside(y, "Positions", [POSITIONS[config.positions]], "rose", -1)
+    with column.frame(f"× {config.layers}", [f"{config.norm_order}-norm", "blocks"], 1):
+        _block(column, model.blocks[0], config, masked=True)
+    if config.norm_order == "pre":
+        column.box(norm_name(model.norm), ["the final norm"], "sand", state)
+    _output(column, config, state, "next token")
+
+
+def _bert(diagram: Diagram, model: Any) -> None:
+    config, column = model.config, Column(diagram, 0, 0)
+    state: Shape = ("B", "N", config.width)
+    column.words("token ids")
+    _embedding(column, "Token embedding", config, IDS)
+    y = column.sum(state, 0.46)
+    column.beside(y, "Positions", ["learned"], "rose", -1)
+    column.beside(y, "Segments", ["first or second text"], "rose", 1)
+    column.box("LayerNorm", (), "sand", gap=0.3)
+    with column.frame(f"× {config.layers}", ["post-norm", "blocks"], 1):
+        _block(column, model.blocks[0], config, masked=False)
+    start = column.top
+    if model.head is not None:
+        lines = [f"{config.width} → {config.width}, norm", "→ token table, shared"]
+        column.box("Masked-word head", lines, "violet", state)
+        column.step(("B", "N", config.vocabulary))
+        column.words("logits at each place")
+    else:
+        column.step(state)
+        column.words("hidden states")
+    if model.pooler is not None:
+        _pooler(diagram, model, start)
+
+
+def _pooler(diagram: Diagram, model: Any, start: float) -> None:
+    """Beside the head: what is made of the first token's vector alone."""
+    width, turn = model.config.width, start + 0.13
+    column = Column(diagram, -2.75, turn, side=1)
+    diagram.arrows.append(Arrow(((0, turn), (column.x, turn), (column.x, turn + 0.3))))
+    column.top += 0.3
+    column.box("Pooler", ["of the first token, tanh"], "violet", gap=0, width=1.9)
+    if model.next_sentence is not None:
+        column.box("Next sentence", [f"{width} → 2"], "violet", ("B", width), width=1.9)
+        column.step(("B", 2))
+        column.words("follows, or not")
+    else:
+        column.step(("B", width))
+        column.words("one vector")
+
+
+def _seq2seq(diagram: Diagram, model: Any) -> None:
+    config = model.config
+    source: Shape = ("B", "M", config.width)
+    target: Shape = ("B", "N", config.width)
+    encoder, decoder = Column(diagram, 0, 0), Column(diagram, APART, 0, side=1)
+    order = ["blocks,", f"{config.norm_order}-norm"]
+    for column, words, shape in ((encoder, "source", source), (decoder, "target so far", target)):
+        column.words(words)
+        _embedding(column, "Token embedding", config, shape[:2], scaled=True)
+        y = column.sum(shape, 0.46)
+        column.beside(y, "Positions", [POSITIONS["sinusoidal"]], "rose", column.side)
+    with encoder.frame(f"× {len(model.encoder)}", ["encoder", *order], -1):
+        _block(encoder, model.encoder[0], config, masked=False, tokens="M")
+    if config.norm_order == "pre":
+        encoder.box(norm_name(model.encoder_norm), ["the encoder's last norm"], "sand", source)
+    with decoder.frame(f"× {len(model.decoder)}", ["decoder", *order], 1):
+        cross = _block(decoder, model.decoder[0], config, masked=True)
+    if config.norm_order == "pre":
+        decoder.box(norm_name(model.decoder_norm), ["the decoder's last norm"], "sand", target)
+    _output(decoder, config, target, "next target token")
+    _memory(diagram, encoder, cross, source)
+
+
+def _memory(diagram: Diagram, encoder: Column, cross: Box, shape: Shape) -> None:
+    """The line from the encoder's top to the decoder's cross-attention."""
+    gutter = APART / 2 + 0.12
+    top = encoder.top + 0.25
+    points = (
+        (encoder.x, encoder.top),
+        (encoder.x, top),
+        (gutter, top),
+        (gutter, cross.y),
+        (cross.x - cross.width / 2, cross.y),
+    )
+    diagram.arrows.append(Arrow(points))
+    words = "memory [" + ", ".join(map(str, shape)) + "]: keys and values"
+    diagram.labels.append(Label(encoder.x + 0.12, top + 0.12, words, "right"))
+
+
+def _embedding(column: Column, name: str, config: Any, ids: Shape, *, scaled: bool = False) -> None:
+    lines = [f"{config.vocabulary} × {config.width}" + (", times √width" if scaled else "")]
+    column.box(name, lines, "rose", ids)
+
+
+def _block(column: Column, block: Any, config: Any, *, masked: bool, tokens: str = "N") -> Box:
+    """Attention, in a decoder that to the memory, feed-forward; the box of the second attention."""
+    state: Shape = ("B", tokens, config.width)
+    name = "Masked multi-head attention" if masked else "Multi-head attention"
+    parts = [(name, _attention(block.attend, config, tokens, tokens), "teal", "attend_norm")]
+    if hasattr(block, "cross"):
+        lines = _attention(block.cross, config, tokens, "M")
+        parts.append(("Cross-attention", lines, "teal", "cross_norm"))
+    parts.append(("Feed-forward", [_feed(block.feed, config)], "blue", "feed_norm"))
+    order, boxes = getattr(config, "norm_order", "post"), []
+    for name, lines, tint, norm in parts:
+        start = column.branch()
+        if order == "pre":
+            column.box(norm_name(getattr(block, norm)), (), "sand", state)
+        boxes.append(column.box(name, lines, tint, None if order == "pre" else state))
+        column.add(start, state)
+        if order == "post":
+            column.box(norm_name(getattr(block, norm)), (), "sand")
+    return boxes[1]
+
+
+def _attention(
+    attend: MultiHeadAttention | CrossAttention, config: Any, tokens: str, keys: str
+) -> list[str]:
+    H, d = attend.heads, attend.head_width
+    heads = f"{H} heads of {d}" if H > 1 else f"1 head of {d}"
+    groups = getattr(attend, "kv_heads", H)
+    if groups != H:
+        heads += f", {groups} of keys and values"
+    extra = []
+    if isinstance(attend, MultiHeadAttention) and not isinstance(attend.query_norm, nn.Identity):
+        extra.append("queries and keys normalised")
+    if getattr(config, "positions", "") == "rotary":
+        extra.append("rotated" if extra else "queries and keys rotated")
+    scores = f"scores [B, {H}, {tokens}, {keys}]"
+    return [f"{heads} · {scores}", *([" and ".join(extra)] if extra else [])]
+
+
+def _feed(feed: Any, config: Any) -> str:
+    last: nn.Linear = feed.output
+    return (
+        f"{last.out_features} → {last.in_features} → {last.out_features}, "
+        + ACTIVATIONS[config.activation]
+    )
+
+
+def norm_name(norm: nn.Module) -> str:
+    """What a norm is called."""
+    return "RMSNorm" if isinstance(norm, RMSNorm) else "LayerNorm"
+
+
+def _output(column: Column, config: Any, state: Shape, what: str) -> None:
+    """From the last states to probabilities."""
+    lines = [f"{config.width} → {config.vocabulary}" + (", the token table" if config.tied else "")]
+    logits: Shape = (*state[:2], config.vocabulary)
+    column.box("Output layer", lines, "violet", state)
+    column.box("Softmax", (), "plain", logits)
+    column.step()
+    column.words(f"probabilities of the {what}")
