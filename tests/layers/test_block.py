@@ -32,11 +32,19 @@ def test_feed_forward_is_its_formula(name):
     np.testing.assert_allclose(array(layer(x)), expected, atol=1e-12)
 
 
-def test_swiglu_is_its_formula():
-    layer = feed_forward(5, 11, "swiglu", bias=False).double()
+GATED = {
+    "swiglu": lambda x: x / (1 + np.exp(-x)),
+    "geglu": FORMULAS["gelu"],
+    "reglu": FORMULAS["relu"],
+}
+
+
+@pytest.mark.parametrize("name", GATED)
+def test_a_gated_layer_is_its_formula(name):
+    layer = feed_forward(5, 11, name, bias=False).double()
     x = torch.randn(3, 5, dtype=torch.float64)
     gate, up = np.split(array(x) @ array(layer.enter.weight).T, 2, axis=-1)
-    expected = (gate / (1 + np.exp(-gate)) * up) @ array(layer.output.weight).T
+    expected = (GATED[name](gate) * up) @ array(layer.output.weight).T
     np.testing.assert_allclose(array(layer(x)), expected, atol=1e-12)
 
 

@@ -25,6 +25,7 @@ VARIANTS = [
     {"positions": "learned", "activation": "gelu_tanh", "norm": "layer", "attention_bias": True},
     {"kv_heads": 1, "activation": "swiglu", "hidden": 17, "qk_norm": False},
     {"norm_order": "post", "norm": "layer", "heads": 2, "activation": "gelu"},
+    {"window": 3, "head_width": 6, "activation": "reglu", "feed_bias": True, "bias": False},
 ]
 
 
@@ -129,6 +130,20 @@ def test_a_cache_gives_the_same_logits_and_states(variant):
     for i, state in enumerate(whole.hidden_states):
         joined = torch.cat([part.hidden_states[i] for part in parts], 1)
         torch.testing.assert_close(joined, state, atol=1e-5, rtol=0)
+
+
+def test_with_a_window_a_token_is_seen_so_many_layers_times_so_far():
+    """Of 2 layers with a window of 3, token 4 is seen up to token 8, through token 6."""
+    model = tiny(window=3)
+    ids = torch.randint(23, (1, 11))
+    changed = ids.clone()
+    changed[:, 4] = (changed[:, 4] + 1) % 23
+    differs = (model(ids).logits != model(changed).logits).any(-1)[0]
+    assert differs.nonzero()[:, 0].tolist() == [4, 5, 6, 7, 8]
+    weights = next(model.steps(ids)).weights[0]
+    place = torch.arange(11)
+    apart = place[:, None] - place
+    assert torch.equal(weights > 0, ((apart >= 0) & (apart < 3)).expand(3, 11, 11))
 
 
 @pytest.mark.parametrize("variant", VARIANTS, ids=str)

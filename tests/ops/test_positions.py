@@ -7,6 +7,7 @@ import torch
 import heedful
 from heedful.errors import ArgumentError
 from heedful.ops.positions import alibi, alibi_slopes, rotary, rotate, sinusoidal
+from heedful.ops.rotary_scaling import RotaryScaling
 
 # Rows 1, 9 and 15 of the table that document 004 prints, columns 0-9 and 54-63
 PRINTED = {
@@ -62,6 +63,54 @@ def test_rotated_products_depend_on_the_distance_alone():
 def test_rotation_keeps_the_type():
     vectors = torch.randn(1, 4, 6, dtype=torch.bfloat16)
     assert rotate(vectors, *rotary(torch.arange(4), 6)).dtype == torch.bfloat16
+
+
+def by_llama(frequency, factor, original, low, high):
+    """One frequency by Llama 3.1's own code, `apply_scaling`."""
+    wavelength = 2 * math.pi / frequency
+    if wavelength < original / high:
+        return frequency
+    if wavelength > original / low:
+        return frequency / factor
+    smooth = (original / wavelength - low) / (high - low)
+    return (1 - smooth) * frequency / factor + smooth * frequency
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "original"), [(1.0, 4.0, 60), (2.0, 7.0, 300), (0.5, 1.0, 9)]
+)
+def test_scaled_frequencies_are_those_of_llama(low, high, original):
+    scaling = RotaryScaling(
+        kind="llama3", factor=8.0, original_context=original, low_frequency=low, high_frequency=high
+    )
+    frequencies = 700.0 ** (-np.arange(0, 14, 2) / 14)
+    expected = [by_llama(frequency, 8.0, original, low, high) for frequency in frequencies]
+    assert expected[-1] < frequencies[-1]
+    positions = torch.tensor([0, 1, 7, 1000])
+    angle = positions.numpy()[:, None] * np.array(expected)
+    cosines, sines = rotary(positions, 14, 700.0, scaling)
+    np.testing.assert_allclose(cosines, np.cos(angle), atol=1e-7)
+    np.testing.assert_allclose(sines, np.sin(angle), atol=1e-7)
+
+
+def test_linear_scaling_divides_positions():
+    slow = rotary(torch.arange(0, 30, 3), 6, 90.0, RotaryScaling(kind="linear", factor=3.0))
+    for table, expected in zip(slow, rotary(torch.arange(10), 6, 90.0), strict=True):
+        torch.testing.assert_close(table, expected, atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"kind": "yarn", "factor": 2.0}, "one of linear, llama3"),
+        ({"kind": "linear", "factor": 0.9}, "at least 1"),
+        ({"kind": "llama3", "factor": 2.0}, "without original_context"),
+        ({"kind": "llama3", "factor": 2.0, "original_context": 9, "high_frequency": 1.0}, "more"),
+    ],
+)
+def test_scalings_that_make_no_sense_are_refused(settings, words):
+    with pytest.raises(ArgumentError, match=words):
+        RotaryScaling(**settings)
 
 
 @pytest.mark.parametrize("width", [0, 7])

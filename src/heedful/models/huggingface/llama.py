@@ -93,7 +93,9 @@ class Read:
         self.family = FAMILIES[str(description["model_type"])]
         self.of: dict[str, Any] = COMMON | self.family.defaults | dict(description)
         rotary: Any = self.of.get("rope_scaling") or self.of.get("rope_parameters") or {}
-        self.rotary: dict[str, Any] = rotary
+        if not isinstance(rotary, Mapping):
+            raise TypeError(f"rotary settings {rotary!r}")
+        self.rotary = rotary
 
     @property
     def rope_type(self) -> str:

@@ -1,0 +1,319 @@
+"""Llama and those that followed it, as transformers saved them: the same numbers in our GPT."""
+
+import json
+
+import pytest
+import torch
+from redrawn import redrawn
+from safetensors.torch import load_file, save_file
+
+from heedful.errors import ArgumentError, RunError
+from heedful.generate import Sampling, generate
+from heedful.models import GPT, GPTConfig, Seq2Seq, Seq2SeqConfig, export_model, load_model
+from heedful.models.huggingface.checkpoints import ARCHITECTURES, foreign
+from heedful.ops.rotary_scaling import RotaryScaling
+
+transformers = pytest.importorskip("transformers")
+
+VOCABULARY, CONTEXT = 53, 90
+SHAPE = {
+    "vocab_size": VOCABULARY,
+    "hidden_size": 36,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 6,
+    "num_key_value_heads": 2,
+    "intermediate_size": 44,
+    "max_position_embeddings": CONTEXT,
+    "pad_token_id": None,
+    "bos_token_id": None,
+    "eos_token_id": None,
+}
+LLAMA3 = {"rope_type": "llama3", "rope_theta": 5000.0, "factor": 4.0, "low_freq_factor": 1.0,
+          "high_freq_factor": 5.0, "original_max_position_embeddings": 20}  # fmt: skip
+WINDOW = {"use_sliding_window": True, "sliding_window": 7, "max_window_layers": 0}
+CASES = [
+    ("Llama", {}),
+    ("Llama", {"num_key_value_heads": 6, "rms_norm_eps": 1e-2}),
+    ("Llama", {"rope_parameters": LLAMA3}),
+    ("Llama", {"rope_parameters": {"rope_type": "linear", "rope_theta": 300.0, "factor": 3.0}}),
+    ("Llama", {"tie_word_embeddings": True, "rope_theta": 700.0}),  # as SmolLM2
+    ("Llama", {"attention_bias": True}),
+    ("Llama", {"mlp_bias": True, "head_dim": 4}),
+    ("Llama", {"attention_bias": True, "mlp_bias": True, "hidden_act": "relu"}),
+    ("Mistral", {"sliding_window": 7}),
+    ("Mistral", {"sliding_window": None, "head_dim": 10}),
+    ("Qwen2", {}),
+    ("Qwen2", {**WINDOW, "hidden_act": "gelu"}),
+    ("Qwen2", {**WINDOW, "max_window_layers": 3}),  # all of them see everything
+    ("Qwen3", {"head_dim": 8}),
+    ("Qwen3", {**WINDOW, "attention_bias": True, "head_dim": 12, "tie_word_embeddings": True}),
+]
+
+
+def made(kind, deviation=0.15, bare=False, **changes):
+    config = getattr(transformers, f"{kind}Config")(**{**SHAPE, **changes})
+    name = f"{kind}Model" if bare else f"{kind}ForCausalLM"
+    return redrawn(getattr(transformers, name)(config), deviation)
+
+
+def same_everywhere(ours, theirs, tokens=60):
+    """Logits and all hidden states, by their largest entry; whole, and padded on the left."""
+    for lengths in ([tokens], [tokens, 3, tokens // 2]):
+        ids = torch.randint(VOCABULARY, (len(lengths), tokens))
+        keep = torch.arange(tokens)[None] >= tokens - torch.tensor(lengths)[:, None]
+        places = (keep.cumsum(-1) - 1).clamp(min=0)
+        with torch.inference_mode():
+            mine = ours(ids, keep=keep)
+            his = theirs(
+                ids, attention_mask=keep.long(), position_ids=places, output_hidden_states=True
+            )
+        pairs = list(zip(mine.hidden_states, his.hidden_states, strict=True))
+        for a, b in [*pairs, *([(mine.logits, his.logits)] if "logits" in his else [])]:
+            assert (a[keep] - b[keep]).abs().max() <= 1e-5 * b[keep].abs().max()
+
+
+@pytest.mark.parametrize(("kind", "changes"), CASES, ids=str)
+def test_logits_and_hidden_states_are_those_of_transformers(kind, changes, tmp_path):
+    theirs = made(kind, **changes)
+    theirs.save_pretrained(tmp_path)
+    ours = load_model(tmp_path)
+    assert type(ours) is GPT
+    same_everywhere(ours, theirs)
+
+
+def written_by_version_4(directory, scaling=None, **left_out):
+    """The same config.json as transformers 4 wrote it: rotary settings at the top, no defaults."""
+    path = directory / "config.json"
+    content = json.loads(path.read_text())
+    rotary = content.pop("rope_parameters")
+    content |= {"rope_theta": rotary.pop("rope_theta"), "rope_scaling": scaling or rotary}
+    if rotary == {"rope_type": "default"}:
+        content["rope_scaling"] = None
+    content["torch_dtype"] = content.pop("dtype")
+    for name in ("head_dim", "layer_types", "attention_dropout"):
+        content.pop(name, None)
+    path.write_text(json.dumps(content))
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes", "scaling"),
+    [
+        ("Llama", {"rope_theta": 900.0}, None),
+        ("Llama", {"rope_parameters": LLAMA3}, None),
+        (
+            "Llama",
+            {"rope_parameters": {"rope_type": "linear", "rope_theta": 9e3, "factor": 2.0}},
+            {"type": "linear", "factor": 2.0},  # the name of the type before 4.43
+        ),
+        ("Mistral", {"sliding_window": 5}, None),
+        ("Qwen2", {"use_sliding_window": True, "sliding_window": 5, "max_window_layers": 0}, None),
+    ],
+    ids=str,
+)
+def test_configurations_of_transformers_4(kind, changes, scaling, tmp_path):
+    theirs = made(kind, **changes)
+    theirs.save_pretrained(tmp_path)
+    written_by_version_4(tmp_path, scaling)
+    assert "rope_parameters" not in json.loads((tmp_path / "config.json").read_text())
+    same_everywhere(load_model(tmp_path), theirs)
+
+
+@pytest.mark.parametrize("kind", ["Llama", "Mistral", "Qwen2", "Qwen3"])
+def test_what_a_configuration_leaves_out_has_the_familys_value(kind):
+    """All but the shape; compared with the configuration that transformers makes of nothing."""
+    theirs = getattr(transformers, f"{kind}Config")()
+    config = ARCHITECTURES[kind.lower()].read_config({"model_type": kind.lower()}, {})
+    assert config.vocabulary == theirs.vocab_size
+    assert config.context_length == theirs.max_position_embeddings
+    assert (config.width, config.layers) == (theirs.hidden_size, theirs.num_hidden_layers)
+    assert config.heads == theirs.num_attention_heads
+    assert (config.kv_heads or config.heads) == theirs.num_key_value_heads
+    head = getattr(theirs, "head_dim", None) or theirs.hidden_size // theirs.num_attention_heads
+    assert config.width_of_heads == head
+    assert config.hidden == theirs.intermediate_size
+    assert config.norm_epsilon == theirs.rms_norm_eps
+    assert config.rotary_base == theirs.rope_parameters["rope_theta"]
+    assert config.window == getattr(theirs, "sliding_window", None)
+
+
+@pytest.mark.parametrize("kind", ["Llama", "Qwen3"])
+def test_the_model_without_a_head(kind, tmp_path):
+    theirs = made(kind, bare=True)
+    theirs.save_pretrained(tmp_path)
+    ours = load_model(tmp_path)
+    same_everywhere(ours, theirs)
+    assert ours.head.weight is ours.tokens.weight
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_shards_of_half_precision_in_float32(dtype, tmp_path):
+    made("Qwen3", head_dim=8).to(dtype).save_pretrained(tmp_path, max_shard_size="30KB")
+    assert len(list(tmp_path.glob("*.safetensors"))) > 2
+    theirs = transformers.Qwen3ForCausalLM.from_pretrained(tmp_path, dtype=torch.float32).eval()
+    same_everywhere(load_model(tmp_path, dtype=torch.float32), theirs)
+    assert load_model(tmp_path).tokens.weight.dtype == dtype
+
+
+def test_frequencies_that_older_versions_kept_are_left_out(tmp_path):
+    theirs = made("Llama")
+    theirs.save_pretrained(tmp_path)
+    weights = load_file(tmp_path / "model.safetensors")
+    weights["model.layers.0.self_attn.rotary_emb.inv_freq"] = torch.ones(3)
+    save_file(weights, tmp_path / "model.safetensors")
+    same_everywhere(load_model(tmp_path), theirs)
+
+
+@pytest.mark.parametrize("cache", [True, False], ids=["cache", "no cache"])
+@pytest.mark.parametrize(
+    ("kind", "changes"),
+    [("Mistral", {"sliding_window": 5}), ("Llama", {"rope_parameters": LLAMA3})],
+    ids=["window", "scaled"],
+)
+def test_greedy_tokens_are_those_of_transformers(kind, changes, cache, tmp_path):
+    theirs = made(kind, deviation=0.4, **changes)
+    theirs.save_pretrained(tmp_path)
+    ids = torch.randint(VOCABULARY, (1, 9))
+    expected = theirs.generate(ids, max_new_tokens=64, do_sample=False, pad_token_id=0)[0, 9:]
+    sampling = Sampling(temperature=0.0)
+    greedy = generate(
+        load_model(tmp_path), ids[0].tolist(), tokens=64, sampling=sampling, cache=cache
+    )
+    assert torch.cat(list(greedy)).tolist() == expected.tolist()
+    assert len(set(expected.tolist())) > 9  # the numbers decide, not one token that always wins
+
+
+MODERN = {"vocabulary": VOCABULARY, "context_length": CONTEXT, "width": 24, "heads": 3}
+SCALED = RotaryScaling(kind="llama3", factor=8.0, original_context=16, high_frequency=3.0)
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes"),
+    [
+        ("Qwen3", {}),
+        ("Qwen3", {"activation": "swiglu", "window": 9, "head_width": 10, "kv_heads": 1}),
+        ("Qwen3", {"bias": True, "attention_bias": True, "feed_bias": False}),
+        ("Llama", {"qk_norm": False, "activation": "swiglu", "rotary_scaling": SCALED}),
+        ("Llama", {"qk_norm": False, "activation": "geglu", "feed_bias": True, "tied": False,
+                   "rotary_scaling": RotaryScaling(kind="linear", factor=2.0)}),
+        ("Mistral", {"qk_norm": False, "activation": "reglu", "window": 4, "head_width": 6}),
+        ("Qwen2", {"qk_norm": False, "attention_bias": True, "window": 6}),
+        ("Qwen2", {"qk_norm": False, "attention_bias": True, "rotary_scaling": SCALED}),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_what_one_wrote_opens_again(kind, changes, tmp_path):
+    ours = redrawn(GPT(GPTConfig(**MODERN | {"layers": 2} | changes)))
+    export_model(ours, tmp_path)
+    theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path).eval()
+    assert type(theirs).__name__ == f"{kind}ForCausalLM"
+    same_everywhere(ours, theirs)
+    again = load_model(tmp_path)
+    same_everywhere(again, theirs)
+    ids = torch.randint(VOCABULARY, (2, 40))
+    assert torch.equal(again(ids).logits, ours(ids).logits)
+    for name, parameter in ours.named_parameters():
+        assert torch.equal(again.get_parameter(name), parameter)
+    written = {"hidden": 96, "kv_heads": ours.config.kv_heads or 3}
+    assert again.config.to_dict() | written == ours.config.to_dict() | written
+
+
+def test_gates_that_parted_from_their_projections_stay_apart(tmp_path):
+    """A squared ReLU is written as a gate that equals its projection; training may part them."""
+    export_model(redrawn(GPT(GPTConfig(**MODERN, layers=2))), tmp_path)
+    assert load_model(tmp_path).config.activation == "relu2"
+    theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path).eval()
+    with torch.no_grad():
+        theirs.model.layers[1].mlp.up_proj.weight[3, 5] += 1
+    theirs.save_pretrained(tmp_path)
+    ours = load_model(tmp_path)
+    assert ours.config.activation == "reglu"
+    same_everywhere(ours, theirs)
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes", "wrong"),
+    [
+        ("mistral", {"qk_norm": False, "window": 3}, []),
+        ("mistral", {"qk_norm": False, "bias": True}, ["bias = True"]),
+        ("llama", {"qk_norm": False, "window": 3}, ["window = 3"]),
+        ("qwen3", {"feed_bias": True}, ["feed_bias = True"]),
+        ("qwen2", {"qk_norm": False}, ["attention_bias = False"]),
+        ("gpt2", {"window": 3, "positions": "learned", "norm": "layer", "qk_norm": False,
+                  "bias": True, "attention_bias": True, "activation": "gelu", "head_width": 10,
+                  "feed_bias": False}, ["window = 3", "head_width = 10", "feed_bias = False"]),
+    ],
+)  # fmt: skip
+def test_what_does_not_fit_is_named(kind, changes, wrong):
+    assert ARCHITECTURES[kind].unlike(GPTConfig(**MODERN | changes)) == wrong
+
+
+@pytest.mark.parametrize(
+    ("description", "words"),
+    [
+        ({"rope_scaling": {"rope_type": "yarn", "factor": 4.0}}, "rope_type = 'yarn'"),
+        ({"rope_scaling": {"type": "dynamic", "factor": 2.0}}, "rope_type = 'dynamic'"),
+        ({"rope_parameters": {"rope_type": "longrope"}}, "rope_type = 'longrope'"),
+        ({"partial_rotary_factor": 0.5}, "partial_rotary_factor = 0.5"),
+        ({"hidden_act": "gelu_new"}, "hidden_act = 'gelu_new'"),
+        (
+            {"model_type": "qwen2", "use_sliding_window": True, "max_window_layers": 3},
+            "a window in some of its layers only",
+        ),
+        (
+            {"rope_parameters": {"full_attention": {"rope_type": "default"}}},
+            "rotary positions that differ between layers",
+        ),
+    ],
+    ids=str,
+)
+def test_what_our_gpt_does_not_have_is_named(description, words, tmp_path):
+    described = {"model_type": "llama", "architectures": None} | description
+    assert foreign(described) == f"{described['model_type']} with {words}"
+    (tmp_path / "config.json").write_text(json.dumps(described))
+    with pytest.raises(RunError, match=f"architecture .* with {words}"):
+        load_model(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("description", "words"),
+    [
+        ({"rope_scaling": {"rope_type": "linear"}}, "no 'factor'"),
+        ({"rope_scaling": {"rope_type": "llama3", "factor": 2.0}}, "no 'low_freq_factor'"),
+        ({"rope_scaling": LLAMA3 | {"high_freq_factor": 0.5}}, "more than low_frequency"),
+        ({"rope_scaling": LLAMA3 | {"factor": 0.5}}, "factor = 0.5; expected at least 1"),
+        ({"num_hidden_layers": "3"}, "does not describe a model"),
+        ({"rope_scaling": [1]}, "does not describe a model"),
+        ({"head_dim": 5}, "even width per head"),
+    ],
+    ids=str,
+)
+def test_a_configuration_that_makes_no_model_is_one_line(description, words, tmp_path):
+    made("Llama").save_pretrained(tmp_path)
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | description))
+    with pytest.raises(RunError, match=words) as caught:
+        load_model(tmp_path)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_run_of_older_versions_has_none_of_the_new_settings():
+    old = GPTConfig(**MODERN).to_dict()
+    for name in ("head_width", "window", "rotary_scaling", "feed_bias"):
+        assert old.pop(name) is None
+    assert GPTConfig.from_dict(old) == GPTConfig(**MODERN)
+
+
+def test_a_scaling_is_written_and_read_with_its_model():
+    config = GPTConfig(**MODERN, rotary_scaling=SCALED)
+    again = GPTConfig.from_dict(json.loads(json.dumps(config.to_dict())))
+    assert again == config
+    assert "llama3, 8.0, 16" in str(config)
+    with pytest.raises(ArgumentError, match="'factr'; expected factor"):
+        GPTConfig.from_dict(config.to_dict() | {"rotary_scaling": {"kind": "linear", "factr": 2}})
+
+
+def test_a_model_of_pairs_is_refused_by_its_name(tmp_path):
+    model = Seq2Seq(Seq2SeqConfig(vocabulary=9, width=8, layers=1, heads=2))
+    with pytest.raises(ArgumentError, match="a Seq2Seq; expected a model that transformers has"):
+        export_model(model, tmp_path / "out")
+    assert not (tmp_path / "out").exists()

@@ -1,0 +1,222 @@
+"""Tokenizers of Llama's family, made here as their files are: the same ids as transformers."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from heedful.errors import ArgumentError, RunError
+from heedful.text import (
+    BPETokenizer,
+    ForeignTokenizerError,
+    SentencePieceTokenizer,
+    export_tokenizer,
+    load_tokenizer,
+)
+
+transformers = pytest.importorskip("transformers")
+tokenizers = pytest.importorskip("tokenizers")
+
+LINES = [f"Bottle {i} of {i * i}: naïve café, 火, 🙂.\n  and two spaces\n" for i in range(40)]
+BYTES = [f"<0x{byte:02X}>" for byte in range(256)]
+SPECIAL = ["<unk>", "<s>", "</s>"]
+TEXTS = [
+    "Bottle 7 of it", "  two", " one", "tail  ", "\n\tx\r\n", "naïve 火 ☃ 👩‍👩‍👧 é", "", "e\u0301",
+]  # fmt: skip
+    "Bottle 7 of it",
+    "  two",
+    " one",
+    "tail  ",
+    "\n\tx\r\n",
+    "naïve 火 ☃ 👩‍👩‍👧 é",
+    "",
+    "e\u0301",
+]
+
+
+def frame(first):
+    return tokenizers.processors.TemplateProcessing(
+        single="<s> $A", pair="<s> $A <s> $B", special_tokens=[("<s>", first)]
+    )
+
+
+def of_characters(metaspace=False):
+    """Characters with bytes for others, as Llama 2 and Mistral; or as Mistral's later files."""
+    t = tokenizers
+    library = t.Tokenizer(t.models.BPE(unk_token="<unk>", fuse_unk=True, byte_fallback=True))
+    trainer = t.trainers.BpeTrainer(
+        vocab_size=500, special_tokens=SPECIAL + BYTES, show_progress=False
+    )
+    words = [word for line in LINES for word in line.replace(" ", " ▁").split(" ")]
+    library.train_from_iterator(words, trainer)
+    described = json.loads(library.to_str())  # bytes are ordinary tokens
+    described["added_tokens"] = described["added_tokens"][: len(SPECIAL)]
+    library = t.Tokenizer.from_str(json.dumps(described))
+    if metaspace:
+        library.pre_tokenizer = t.pre_tokenizers.Metaspace(prepend_scheme="first", split=False)
+    else:
+        library.normalizer = t.normalizers.Sequence(
+            [t.normalizers.Prepend("▁"), t.normalizers.Replace(" ", "▁")]
+        )
+    d = t.decoders
+    library.decoder = d.Sequence(
+        [d.Replace("▁", " "), d.ByteFallback(), d.Fuse(), d.Strip(" ", 1, 0)]
+    )
+    library.post_processor = frame(1)
+    return library
+
+
+def of_bytes(qwen=False):
+    """Byte-level BPE with its own split: Llama 3's, with a beginning; or Qwen's, composed."""
+    t = tokenizers
+    library = t.Tokenizer(t.models.BPE(ignore_merges=not qwen))
+    digits = r"\p{N}" if qwen else r"\p{N}{1,3}"
+    pattern = (
+        rf"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|{digits}|"
+        r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+    )
+    library.pre_tokenizer = t.pre_tokenizers.Sequence(
+        [
+            t.pre_tokenizers.Split(t.Regex(pattern), "isolated"),
+            t.pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
+    library.decoder = t.decoders.ByteLevel()
+    trainer = t.trainers.BpeTrainer(
+        vocab_size=400,
+        special_tokens=["<s>", "</s>"],
+        initial_alphabet=t.pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    library.train_from_iterator(LINES, trainer)
+    if qwen:
+        library.normalizer = t.normalizers.NFC()
+    else:
+        library.post_processor = t.processors.Sequence(
+            [t.processors.ByteLevel(trim_offsets=False), frame(0)]
+        )
+    return library
+
+
+MADE = {
+    "Llama 2": (of_characters, "PreTrainedTokenizerFast", SentencePieceTokenizer),
+    "Mistral": (lambda: of_characters(metaspace=True), "LlamaTokenizer", SentencePieceTokenizer),
+    "Llama 3": (of_bytes, "PreTrainedTokenizerFast", BPETokenizer),
+    "Qwen": (lambda: of_bytes(qwen=True), "Qwen2Tokenizer", BPETokenizer),
+}
+
+
+@pytest.fixture(scope="module", params=MADE)
+def both(request, tmp_path_factory):
+    """The name, ours, and that of transformers, from one directory."""
+    make, name, kind = MADE[request.param]
+    directory = tmp_path_factory.mktemp("tokenizer")
+    make().save(str(directory / "tokenizer.json"))
+    about = {"tokenizer_class": name, "bos_token": "<s>", "eos_token": "</s>"}
+    if request.param == "Qwen":
+        about = {"tokenizer_class": name, "eos_token": "</s>", "pad_token": "</s>"}
+    (directory / "tokenizer_config.json").write_text(json.dumps(about))
+    ours = load_tokenizer(directory)
+    assert type(ours) is kind
+    return request.param, ours, transformers.AutoTokenizer.from_pretrained(directory)
+
+
+@given(text=st.text(st.characters(exclude_categories=["Cs"]), max_size=30))
+def test_ids_and_text_are_those_of_transformers(both, text):
+    _, ours, theirs = both
+    ids = [*ours.first, *ours.encode(text)]
+    assert ids == theirs(text).input_ids
+    back = theirs.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+    assert ours.decode(ours.encode(text)) == back
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_a_text_comes_back(both, text):
+    name, ours, theirs = both
+    ids = ours.encode(text)
+    assert [*ours.first, *ids] == theirs(text).input_ids
+    wanted = {"Mistral": text.removeprefix(" "), "Qwen": text.replace("e\u0301", "é")}
+    assert ours.decode(ids) == wanted.get(name, text)
+    assert len(ours.pieces(ids)) == len(ids)
+
+
+def test_what_stands_before_a_text(both):
+    name, ours, theirs = both
+    wanted = {"Qwen": (), "Llama 3": (0,)}.get(name, (1,))
+    assert ours.first == wanted
+    assert ours.special["eos"] == theirs.eos_token_id
+
+
+def test_bytes_of_unknown_characters_are_shown_as_bytes():
+    ours = SentencePieceTokenizer(of_characters())
+    ids = ours.encode("naïve ☃")
+    assert ours.pieces(ids)[-3:] == ["<e2>", "<98>", "<83>"]
+    assert ours.decode(ids[:-1]) == "naïve \ufffd"
+    assert b"".join(ours.token_bytes(id) for id in ids) == " naïve ☃".encode()
+
+
+def test_text_that_spells_a_special_token_is_ordinary():
+    ours = SentencePieceTokenizer(of_characters())
+    ids = ours.encode("a<s>b")
+    assert 1 not in ids
+    assert ours.decode(ids) == "a<s>b"
+    assert ours.decode([1]) == "<s>"
+
+
+def test_it_is_written_and_read_again(tmp_path):
+    of_characters().save(str(tmp_path / "tokenizer.json"))
+    about = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(about))
+    ours = load_tokenizer(tmp_path)
+    export_tokenizer(ours, tmp_path / "out", 99)
+    again = load_tokenizer(tmp_path / "out")
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / "out")
+    for text in TEXTS:
+        assert again.encode(text) == ours.encode(text)
+        assert theirs(text).input_ids == [*again.first, *again.encode(text)]
+    assert (again.first, again.special) == (ours.first, ours.special)
+    assert theirs.model_max_length == 99
+
+
+def test_older_files_say_by_a_word_what_stands_first(tmp_path):
+    described = json.loads(of_bytes().to_str())["model"]
+    (tmp_path / "vocab.json").write_text(json.dumps(described["vocab"]))
+    merges = "\n".join(" ".join(pair) for pair in described["merges"])
+    (tmp_path / "merges.txt").write_text(merges)
+    for asked, first in ((True, (0,)), (False, ())):
+        about = {"add_bos_token": asked, "bos_token": "<s>"}
+        (tmp_path / "tokenizer_config.json").write_text(json.dumps(about))
+        assert load_tokenizer(tmp_path).first == first
+
+
+def spoiled(change):
+    described = json.loads(of_characters().to_str())
+    change(described)
+    return tokenizers.Tokenizer.from_str(json.dumps(described))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda described: described["model"].update(byte_fallback=False),
+        lambda described: described.update(decoder=None),
+        lambda described: described["decoder"]["decoders"].pop(1),
+        lambda described: described["decoder"]["decoders"][0].update(content="_"),
+        lambda described: described["model"]["vocab"].pop("<0xFE>"),
+    ],
+    ids=["no bytes", "no decoder", "bytes not decoded", "another space", "a byte missing"],
+)
+def test_others_are_refused(change, tmp_path):
+    library = spoiled(change)
+    with pytest.raises(ArgumentError, match="expected BPE of characters with bytes"):
+        SentencePieceTokenizer(library)
+    library.save(str(tmp_path / "tokenizer.json"))
+    with pytest.raises(ForeignTokenizerError, match=r"tokenizer.json has a tokenizer"):
+        load_tokenizer(tmp_path)
+
+
+def test_a_file_of_sentencepiece_alone_is_refused_with_what_to_do(tmp_path):
+    (tmp_path / "tokenizer.model").write_bytes(b"\n\x0e")
+    with pytest.raises(RunError, match=r"tokenizer.model without tokenizer.json .*save_pretrained"):
+        load_tokenizer(tmp_path)
