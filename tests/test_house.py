@@ -1,6 +1,7 @@
 """The rules of the house: floors, public names, what an import brings, one line an error."""
 
 import ast
+import importlib
 import re
 import subprocess
 import sys
@@ -9,13 +10,17 @@ from pathlib import Path
 import pytest
 
 import heedful
-from heedful import errors
+from heedful import errors, layers
+from heedful.cli.main import COMMANDS
+from heedful.layers import choices
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "src" / "heedful"
 OPS = SOURCE / "ops" / "__init__.py"
 FLOORS = {
     "errors": 0,
+    "lazy": 0,
+    "rotary_scaling": 0,
     "files": 0,
     "configuration": 0,
     "device": 0,
@@ -35,6 +40,7 @@ FLOORS = {
     "views": 5,
     "cli": 6,
 }
+LAZY = ("layers", "models", "text", "train")
 
 
 def room(path):
@@ -211,17 +217,76 @@ def test_an_import_brings_no_pictures_web_or_hub_and_little_time():
     assert output.stdout.strip() == "[] True"
 
 
-def test_help_needs_no_torch():
+HEAVY = ("torch", "numpy", "matplotlib", "tiktoken", "tokenizers", "transformers", "rich")
+# What is known of a path before torch is there, for a command each: what is given, what is missing
+ABSENT = {
+    "generate": ["none/here", "a"],
+    "translate": ["none/here", "a"],
+    "fill": ["none/here", "a"],
+    "embed": ["none/here"],
+    "export": ["none/here", "--to", "none/there"],
+    "train": ["none.txt", "--out", "none/there"],
+    "tokenize": ["--file", "none.txt"],
+    "demo": ["--keep", "--out", "none/there"],
+}
+OTHERS = ("plot", "record", "heads", "explain")  # whose modules are yet to follow
+
+
+def heavy_modules(*commands):
+    """Which heavy modules each command brings, one after another in a fresh process."""
     program = (
-        "import sys\n"
+        "import contextlib, io, sys\n"
         "from heedful.cli.main import run\n"
-        "run(['--help'])\n"
-        "print('torch' in sys.modules)"
+        f"for arguments in {commands!r}:\n"
+        "    said = io.StringIO()\n"
+        "    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):\n"
+        "        status = run(list(arguments))\n"
+        f"    found = [name for name in {HEAVY!r} if name in sys.modules]\n"
+        "    print(' '.join(map(str, (status, *found))))"
     )
     output = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
-    assert output.stdout.splitlines()[-1] == "False"
+    return [line.split() for line in output.stdout.splitlines()]
+
+
+def test_help_and_wrong_usage_import_nothing_heavy():
+    helps = [(name, "--help") for name in COMMANDS if name not in OTHERS]
+    assert heavy_modules(["--help"], ["--version"], *helps) == [["0"]] * (2 + len(helps))
+    wrong = [["fly"], ["train"], ["generate", "a", "--fly"], ["fill", "a", "b", "--count", "x"]]
+    assert heavy_modules(*wrong) == [["2"]] * len(wrong)
+
+
+def test_what_is_not_there_is_told_before_torch_is_imported():
+    for status, *heavy in heavy_modules(*([name, *given] for name, given in ABSENT.items())):
+        assert status == "1"
+        assert "torch" not in heavy
+
+
+@pytest.mark.parametrize("name", ["heedful", *(f"heedful.{room}" for room in LAZY)])
+def test_a_lazy_package_gives_the_names_that_it_shows_to_type_checkers(name):
+    package = importlib.import_module(name)
+    [shown] = [
+        node
+        for node in ast.parse(Path(package.__file__).read_text("utf-8")).body
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+    ]
+    homes = {
+        alias.asname or alias.name: (line.module, alias.name)
+        for line in shown.body
+        for alias in line.names
+    }
+    assert {*homes} == {*package.__all__} - {*vars(package)}  # what was imported at once aside
+    for ours, (module, theirs) in homes.items():
+        assert getattr(package, ours) is getattr(importlib.import_module(module), theirs)
+    assert {*homes} <= {*dir(package)}
+
+
+def test_the_words_of_configurations_are_those_of_layers():
+    assert {*choices.ACTIVATION_NAMES} == {*layers.ACTIVATIONS}
+    assert {*choices.GATE_NAMES} == {*layers.GATES}
+    assert {*choices.NORM_NAMES} == {*layers.NORMS}
+    assert {*choices.NORM_ORDERS} == {*layers.BLOCKS} == {*layers.DECODER_BLOCKS}
 
 
 def test_every_error_is_one_line_and_one_of_ours():

@@ -3,10 +3,10 @@
 Importing it does no work: each public name brings its module, and torch, when it is first used.
 """
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from heedful import errors
+from heedful.lazy import lazily
 
 if TYPE_CHECKING:
     from heedful.models import load_model
@@ -29,23 +29,15 @@ __all__ = [
     "streaming_attention",
 ]
 
-_HOMES = {
-    "attention": "heedful.ops",
-    "load": "heedful.recorder",
-    "load_model": "heedful.models",
-    "masks": "heedful.ops",
-    "open": "heedful.opened",
-    "positions": "heedful.ops",
-    "record": "heedful.recorder",
-    "steps": "heedful.ops",
-    "streaming_attention": "heedful.ops",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'heedful' has no attribute {name!r}")
-    return getattr(importlib.import_module(_HOMES[name]), name)
+__getattr__, _ = lazily(
+    __name__,
+    {
+        "heedful.models": ["load_model"],
+        "heedful.opened": ["open_model as open"],
+        "heedful.ops": ["attention", "masks", "positions", "steps", "streaming_attention"],
+        "heedful.recorder": ["load", "record"],
+    },
+)
 
 
 def __dir__() -> list[str]:

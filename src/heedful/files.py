@@ -15,8 +15,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from filelock import FileLock, Timeout
-
 from heedful.errors import RunError, SaveError
 
 if TYPE_CHECKING:
@@ -94,6 +92,8 @@ def alone(directory: Path) -> Iterator[None]:
     Raises:
         SaveError: another process has it.
     """
+    from filelock import FileLock, Timeout
+
     make_directory(directory)
     path = directory / "lock"
     lock = FileLock(path, timeout=0)

@@ -110,7 +110,8 @@ def test_rows_without_a_token_never_answer(said, monkeypatch):
 
     model = SimpleNamespace(tokens=SimpleNamespace(weight=torch.nn.Parameter(torch.eye(5, 5) + 1)))
     opened = OpenedGPT(model, Tokenizer(), Path())
-    monkeypatch.setattr("heedful.cli.embed.open_ours", lambda *given, **named: opened)
+    monkeypatch.setattr("heedful.opened.open_ours", lambda *given, **named: opened)
+    monkeypatch.setattr("heedful.cli.embed.check_model", lambda *given: None)
     status, output, _ = said("embed", "owner/name", "--similar", "a", "--json")
     assert status == 0
     assert [answer["word"] for answer in json.loads(output)["similar"]] == ["·b"]

@@ -8,7 +8,7 @@ from typed import train
 
 from heedful.cli.main import run
 from heedful.cli.training import quoted
-from heedful.pictures import plots
+from heedful.pictures import saving
 from heedful.train import read_metrics
 
 PROSE = "".join(
@@ -65,13 +65,13 @@ def test_pairs_are_tried_on_the_last_source(tmp_path, capsys):
 @pytest.fixture
 def figures(monkeypatch):
     """The figures that are saved, by the names of their files."""
-    saved, save = {}, plots.save
+    saved, save = {}, saving.save
 
     def keep(figure, path):
         saved[path.name] = figure
         return save(figure, path)
 
-    monkeypatch.setattr(plots, "save", keep)
+    monkeypatch.setattr(saving, "save", keep)
     return saved
 
 

@@ -8,8 +8,6 @@ from contextlib import contextmanager
 
 import click
 
-from heedful.opened import CutWarning
-
 cut_option = click.option(
     "--cut",
     is_flag=True,
@@ -20,6 +18,8 @@ cut_option = click.option(
 @contextmanager
 def cuts_told() -> Iterator[None]:
     """A text that is cut within is told of at once, in a line on standard error."""
+    from heedful.opened import CutWarning
+
     with warnings.catch_warnings():
         others = warnings.showwarning
 

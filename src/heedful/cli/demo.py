@@ -5,26 +5,19 @@ from __future__ import annotations
 import time
 from itertools import product
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
-import numpy as np
-from rich.console import Console
-from rich.text import Text
 
 from heedful.cli import training as terminal
 from heedful.cli.options import program
-from heedful.cli.plot import (
-    draw_attention,
-    draw_positions,
-)
 from heedful.errors import RunError
-from heedful.files import make_directory
-from heedful.generate import Sampling, TextStream, generate
-from heedful.opened import Attention, OpenedGPT, open_as
-from heedful.text import TITLE
-from heedful.train import PRESETS, has_run, new_plan, open_training, read_plan, replace
-from heedful.views.terminal import console, duration, heatmap, side_by_side
+
+if TYPE_CHECKING:
+    import numpy as np
+    from rich.console import Console
+
+    from heedful.opened import Attention, OpenedGPT
 
 PROMPTS = ("The import statement", "A class definition")
 SENTENCE = "The import statement binds a name in the local namespace"
@@ -47,6 +40,12 @@ Examples:
 @click.option("--steps", type=click.IntRange(1), help="Training steps [preset quick].")
 def demo(out: Path, keep: bool, steps: int | None) -> int:
     """Train a small GPT on the Python language reference, sample from it, see where it looks."""
+    _check(out, keep)
+    from rich.text import Text
+
+    from heedful.opened import OpenedGPT, open_as
+    from heedful.views.terminal import console, duration
+
     screen, began = console(), time.monotonic()
     screen.print()
     screen.print(Text("heedful demo", style="bold"), Text("· a GPT from nothing", style="dim"))
@@ -55,8 +54,6 @@ def demo(out: Path, keep: bool, steps: int | None) -> int:
         status = _train(out, steps, screen)
         if status:
             return status
-    elif not has_run(out):
-        raise RunError(f"no run in {out}", remedy="run `heedful demo` without --keep")
     opened = open_as(OpenedGPT, out)
     _section(screen, "What it writes", "two samples, at temperature 0.7")
     for seed, prompt in enumerate(PROMPTS):
@@ -75,10 +72,11 @@ def demo(out: Path, keep: bool, steps: int | None) -> int:
 
 
 def _train(out: Path, steps: int | None, screen: Console) -> int:
+    from heedful.train import PRESETS, new_plan, open_training, replace
+
     recipe = PRESETS["quick"]
     if steps:
         recipe = recipe.changed({"train": {"steps": steps}})
-    _refuse_others(out)
     plan = new_plan(out, (), recipe, preset="quick")
     prepared = terminal.prepare(replace, plan, screen)
     training = open_training(plan, prepared)
@@ -90,9 +88,14 @@ def _train(out: Path, steps: int | None, screen: Console) -> int:
     return 0
 
 
-def _refuse_others(out: Path) -> None:
-    """The demo replaces its own run, and no run on somebody's text."""
-    if has_run(out) and read_plan(out).title != TITLE:
+def _check(out: Path, keep: bool) -> None:
+    """The demo shows a run that is there, or replaces its own, and no run on somebody's text."""
+    from heedful.text import TITLE
+    from heedful.train import has_run, read_plan
+
+    if keep and not has_run(out):
+        raise RunError(f"no run in {out}", remedy="run `heedful demo` without --keep")
+    if not keep and has_run(out) and read_plan(out).title != TITLE:
         raise RunError(
             f"{out} holds a run on another text",
             expected="no run there, or the demo's own",
@@ -101,12 +104,18 @@ def _refuse_others(out: Path) -> None:
 
 
 def _section(screen: Console, title: str, hint: str) -> None:
+    from rich.text import Text
+
     screen.print()
     screen.print(Text(title, style="bold"), *([Text(f"· {hint}", style="dim")] if hint else []))
     screen.print()
 
 
 def _sample(opened: OpenedGPT, prompt: str, seed: int, screen: Console) -> None:
+    from rich.text import Text
+
+    from heedful.generate import Sampling, TextStream, generate
+
     screen.print(Text(f"  {prompt}", style="bold"), end="")
     stream = TextStream(opened.tokenizer, stop=["\n\n\n"])
     ids = opened.tokenizer.encode(prompt)
@@ -145,16 +154,22 @@ def most_telling(weights: dict[tuple[int, int], np.ndarray]) -> list[Look]:
 
 
 def _previous(weights: np.ndarray) -> np.ndarray:
+    import numpy as np
+
     return np.eye(len(weights), k=-1)
 
 
 def _further(weights: np.ndarray) -> np.ndarray:
+    import numpy as np
+
     further = np.tri(len(weights), k=-2)
     further[:, 0] = 0
     return further
 
 
 def _heads(attention: Attention, screen: Console) -> None:
+    from heedful.views.terminal import heatmap, side_by_side
+
     weights = {head: steps.weights.numpy() for head, steps in attention.heads.items()}
     looks = most_telling(weights)
     coloured = screen.color_system is not None
@@ -170,6 +185,9 @@ def _heads(attention: Attention, screen: Console) -> None:
 
 
 def _pictures(opened: OpenedGPT, attention: Attention, out: Path) -> list[Path]:
+    from heedful.cli.plot import draw_attention, draw_positions
+    from heedful.files import make_directory
+
     folder = out / "pictures"
     make_directory(folder)
     paths = draw_attention(attention, ("heads", "scores"), folder, "png")

@@ -5,19 +5,22 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
-import torch
 
-from heedful.cli.options import checkpoint_option, json_option, pickle_option, revision_option
-from heedful.cli.plot import tell_of_fonts
+from heedful.cli.options import (
+    check_model,
+    checkpoint_option,
+    json_option,
+    pickle_option,
+    revision_option,
+)
 from heedful.errors import ArgumentError, TextError
-from heedful.opened import open_ours
-from heedful.text.examples import FAMILY
-from heedful.text.similarity import Nearest, analogy, cosine, nearest, principal_plane
-from heedful.text.vectors import WordVectors, read_vectors
-from heedful.views.terminal import console, facts, many, table
+
+if TYPE_CHECKING:
+    from heedful.text.similarity import Nearest
+    from heedful.text.vectors import WordVectors
 
 SMALL = 8  # words of a table whose similarities are shown all: as many fit 80 columns
 DRAWN = 60  # words that a picture can hold
@@ -103,10 +106,16 @@ def embed(
 def _vectors(
     source: Path | None, checkpoint: str, revision: str | None, allow_pickle: bool
 ) -> WordVectors:
+    from heedful.text.examples import FAMILY
+    from heedful.text.vectors import WordVectors, read_vectors
+
     if source is None:
         return WordVectors(list(FAMILY), list(FAMILY.values()))
     if source.is_file() or (source.suffix.lower() in TABLES and not source.is_dir()):
         return read_vectors(source)
+    check_model(source, revision, allow_pickle)
+    from heedful.opened import open_ours
+
     opened = open_ours(
         source,
         checkpoint=checkpoint,
@@ -125,6 +134,10 @@ def _find(
     keep_given: bool,
     count: int,
 ) -> Found:
+    import torch
+
+    from heedful.text.similarity import analogy, cosine, nearest
+
     rows = torch.from_numpy(vectors.table)
     found = Found()
     if between:
@@ -175,8 +188,12 @@ def _drawn(vectors: WordVectors, chosen: tuple[str, ...], found: Found) -> list[
 
 
 def _draw(vectors: WordVectors, path: Path, rows: list[int], found: Found) -> None:
+    import torch
+
+    from heedful.cli.plot import tell_of_fonts
     from heedful.pictures import space
     from heedful.pictures.saving import save
+    from heedful.text.similarity import principal_plane
 
     plane = principal_plane(torch.from_numpy(vectors.table[rows]))
     pairs, title = [], None
@@ -231,6 +248,10 @@ def _answers(vectors: WordVectors, answers: Nearest) -> list[dict[str, Any]]:
 
 def _each_with_each(vectors: WordVectors) -> list[list[float]]:
     """The similarity of every two words; NaN where a vector is zeros."""
+    import torch
+
+    from heedful.text.similarity import cosine
+
     rows = torch.from_numpy(vectors.table)
     pointing = rows.any(dim=-1).nonzero()[:, 0]
     similarities = torch.full((len(rows), len(rows)), torch.nan, dtype=rows.dtype)
@@ -240,6 +261,8 @@ def _each_with_each(vectors: WordVectors) -> list[list[float]]:
 
 
 def _show(vectors: WordVectors, found: Found, picture: Path | None, everything: bool) -> None:
+    from heedful.views.terminal import console, facts, many
+
     screen = console()
     size = f"{many(len(vectors.words), 'word')} of {many(vectors.table.shape[1], 'number')}"
     screen.print(facts([("table", size)]))
@@ -258,6 +281,8 @@ def _show(vectors: WordVectors, found: Found, picture: Path | None, everything: 
 
 
 def _show_answers(vectors: WordVectors, title: str, answers: Nearest) -> None:
+    from heedful.views.terminal import console, table
+
     screen = console()
     screen.print(f"\n{title}", style="bold", markup=False)
     lines = [(one["word"], f"{one['similarity']:.4f}") for one in _answers(vectors, answers)]
@@ -266,6 +291,8 @@ def _show_answers(vectors: WordVectors, title: str, answers: Nearest) -> None:
 
 def _show_everything(vectors: WordVectors) -> None:
     """Every word with every other, of a small table; else what to ask."""
+    from heedful.views.terminal import console, table
+
     screen = console()
     if len(vectors.words) > SMALL:
         screen.print("\nAsk with --similar, --between or --analogy; draw with --picture.")

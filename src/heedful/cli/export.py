@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from heedful.cli.options import checkpoint_option, pickle_option, revision_option
+from heedful.cli.options import check_model, checkpoint_option, pickle_option, revision_option
 from heedful.errors import SaveError
 
 EXAMPLE = """\b
@@ -43,16 +43,17 @@ def export(
     It becomes a Qwen3 or a Llama (rotary positions), a GPT-2 or a BERT, as its settings ask.
     `AutoModelForCausalLM.from_pretrained(DIR)` and `AutoTokenizer.from_pretrained(DIR)` open it.
     """
-    from heedful.models import equal_of, export_model, load_model, model_directory
-    from heedful.opened import check_tokenizer
-    from heedful.text import check_exportable, export_tokenizer, load_tokenizer
-
     if (directory / "config.json").exists():
         raise SaveError(
             f"{directory} already holds a model",
             expected="a directory without one",
             remedy="choose another --to",
         )
+    check_model(run, revision, allow_pickle)
+    from heedful.models import equal_of, export_model, load_model, model_directory
+    from heedful.opened import check_tokenizer
+    from heedful.text import check_exportable, export_tokenizer, load_tokenizer
+
     source = model_directory(run, revision=revision, allow_pickle=allow_pickle)
     model: Any = load_model(source, checkpoint=checkpoint, allow_pickle=allow_pickle)
     equal_of(model)  # whatever cannot be is refused before anything is written

@@ -9,6 +9,7 @@ import click
 
 from heedful.cli.cut import cut_option, cuts_told
 from heedful.cli.options import (
+    check_model,
     checkpoint_option,
     device_option,
     file_option,
@@ -18,9 +19,6 @@ from heedful.cli.options import (
     revision_option,
     second_option,
 )
-from heedful.fill import fill_texts
-from heedful.opened import OpenedBert, open_as
-from heedful.views.terminal import console, table
 
 EXAMPLE = """\b
 Examples:
@@ -62,6 +60,11 @@ def fill(
     MODEL is a BERT: its directory, in Hugging Face format or our own, or its hub name.
     """
     text = read_text(text, file)
+    check_model(model, revision, allow_pickle)
+    from heedful.fill import fill_texts
+    from heedful.opened import OpenedBert, open_as
+    from heedful.views.terminal import console, table
+
     opened = open_as(
         OpenedBert,
         model,

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
-import torch
 
 from heedful.cli.options import (
     SectionedCommand,
+    check_model,
     checkpoint_option,
     device_option,
     file_option,
@@ -21,10 +21,10 @@ from heedful.cli.options import (
     revision_option,
     settings_of,
 )
-from heedful.generate import Sampling, TextStream
-from heedful.generate import generate as continuations
-from heedful.opened import OpenedGPT, open_as
-from heedful.views.terminal import console, table
+from heedful.models.decoding import Sampling
+
+if TYPE_CHECKING:
+    from heedful.opened import OpenedGPT
 
 EXAMPLE = """\b
 Examples:
@@ -89,6 +89,11 @@ def generate(
         if changes.get("temperature"):
             raise click.UsageError("--greedy is --temperature 0; give one of the two.")
         changes["temperature"] = 0.0
+    check_model(run, revision, allow_pickle)
+    from heedful.generate import TextStream
+    from heedful.generate import generate as continuations
+    from heedful.opened import OpenedGPT, open_as
+
     opened = open_as(
         OpenedGPT,
         run,
@@ -136,6 +141,8 @@ def _echo(piece: str, live: bool) -> str:
 
 
 def _print_samples(prompt: str, texts: list[str]) -> None:
+    from heedful.views.terminal import console
+
     screen = console()
     for i, text in enumerate(texts):
         screen.rule(f"sample {i + 1} of {len(texts)}", align="left", style="dim")
@@ -144,6 +151,10 @@ def _print_samples(prompt: str, texts: list[str]) -> None:
 
 def _show_probabilities(opened: OpenedGPT, text: str, most: int, as_json: bool) -> None:
     """Document 004's last step: softmax over the logits of each position."""
+    import torch
+
+    from heedful.views.terminal import console, table
+
     ids = opened.ids(text)
     with torch.inference_mode():
         likely = opened.model(ids).logits[0].softmax(-1)

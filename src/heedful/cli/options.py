@@ -85,6 +85,14 @@ def given(configuration: type[Configuration], options: dict[str, Any]) -> dict[s
     return {name: value for name, value in options.items() if name in names and value is not None}
 
 
+def check_model(path: Path, revision: str | None = None, allow_pickle: bool = False) -> None:
+    """Refuse a model that is not there, before torch is imported, which takes seconds."""
+    from heedful.files import read_json
+    from heedful.models import model_directory
+
+    read_json(model_directory(path, revision=revision, allow_pickle=allow_pickle) / "config.json")
+
+
 def program() -> str:
     """How the user can call the command again: by name, or by path where it is not on PATH."""
     return "heedful" if shutil.which("heedful") else os.path.relpath(sys.argv[0])

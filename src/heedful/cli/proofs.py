@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from heedful.recorder import Recording
 from heedful.views.terminal import many
+
+if TYPE_CHECKING:
+    from heedful.recorder import Recording
 
 
 def told(recording: Recording) -> str:

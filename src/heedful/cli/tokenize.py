@@ -4,24 +4,15 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from heedful.cli.options import file_option, json_option, read_text
 from heedful.errors import ArgumentError
-from heedful.text import (
-    BPETokenizer,
-    CharacterTokenizer,
-    StringSource,
-    TiktokenTokenizer,
-    Tokenizer,
-    TokenizerChoice,
-    WordPieceTokenizer,
-    load_tokenizer,
-    open_encoding,
-    python_reference,
-)
-from heedful.views.terminal import console, facts, table
+
+if TYPE_CHECKING:
+    from heedful.text import Tokenizer
 
 SHOWN = 60  # rows of the table
 EXAMPLE = """\b
@@ -75,6 +66,18 @@ def tokenize(
 
 
 def _tokenizer(name: str, vocabulary: int, text: str) -> Tokenizer:
+    from heedful.text import (
+        BPETokenizer,
+        CharacterTokenizer,
+        StringSource,
+        TiktokenTokenizer,
+        TokenizerChoice,
+        WordPieceTokenizer,
+        load_tokenizer,
+        open_encoding,
+        python_reference,
+    )
+
     if name == CharacterTokenizer.kind:
         return CharacterTokenizer.train([text])
     if name == BPETokenizer.kind:
@@ -91,10 +94,14 @@ def _tokenizer(name: str, vocabulary: int, text: str) -> Tokenizer:
 
 def _original(tokenizer: Tokenizer, row: int) -> int:
     """The encoding's own id, where the tokenizer is a compact one."""
+    from heedful.text import TiktokenTokenizer
+
     return tokenizer.original_id(row) if isinstance(tokenizer, TiktokenTokenizer) else row
 
 
 def _show(about: dict[str, int | str], pieces: list[str], ids: list[int]) -> None:
+    from heedful.views.terminal import console, facts, table
+
     screen = console()
     shown = list(zip(range(len(ids)), pieces, ids, strict=True))[:SHOWN]
     rows = [(str(n), piece, str(token)) for n, piece, token in shown]

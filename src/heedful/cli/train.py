@@ -4,40 +4,29 @@ from __future__ import annotations
 
 import dataclasses
 import shlex
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
-from rich.console import Console
 
 from heedful.cli import training as terminal
 from heedful.cli.options import SectionedCommand, given, program, settings_of
 from heedful.errors import ArgumentError, RunError
-from heedful.models import BertConfig, GPTConfig, Seq2SeqConfig
-from heedful.text import BPETokenizer, CharacterTokenizer, WordPieceTokenizer
-from heedful.train import (
+from heedful.models.configurations import BertConfig, GPTConfig, Seq2SeqConfig
+from heedful.train.settings import (
     PRESETS,
-    Ended,
-    Plan,
-    Prepared,
+    TRAINED,
     Recipe,
     TextSettings,
-    Training,
     TrainSettings,
-    absolute,
-    begin,
-    has_plan,
-    new_plan,
-    open_training,
-    prepare_run,
     preset,
-    read_plan,
     read_toml,
-    replace,
 )
-from heedful.train.run import TRAINED
-from heedful.views.terminal import console
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from heedful.train import Ended, Plan, Prepared, Training
 
 QUICK, BERT, PAIRS = PRESETS["quick"], PRESETS["bert"], PRESETS["pairs"]
 DATES = "dates"  # the embedded pairs, and the preset for them
@@ -117,15 +106,16 @@ def train(
         raise click.UsageError("--resume continues a run and --overwrite removes it: choose one.")
     if pairs is not None and (files or _is_typed(ctx, "include")):
         raise click.UsageError("--pairs names the only file: leave out FILES and --include.")
+    from heedful.train.plan import check_free, has_plan, new_plan, read_plan
+
     files = files if pairs in (None, DATES) else (str(pairs),)
     changes = _together([read_toml(config) if config else {}, _changes(options)])
-    screen = console()
     if resume and has_plan(out):
         asked = {"preset": preset_name or "", "include": include}
         asked = {name: asked[name] for name in asked if _is_typed(ctx, name)}
         plan = _continued(read_plan(out), changes, files, asked, pairs)
         plan.write()
-        return run(prepare_run, plan, screen, resume)
+        return run("prepare_run", plan, resume)
     if resume and not files and not out.exists():
         raise RunError(
             f"no directory {out}",
@@ -133,13 +123,15 @@ def train(
             remedy="check the path; without --resume a new run begins there",
         )
     if resume:
-        screen.print(f"Nothing was saved in {out} yet: starting from the beginning.")
+        click.echo(f"Nothing was saved in {out} yet: starting from the beginning.")
     preset_name, start = _start(pairs, preset_name)
     _refuse_foreign(changes.get("model", {}), start)
     recipe = start.changed(changes)
     _refuse_idle(changes.get("text", {}), recipe.text.tokenizer)
+    if not overwrite:
+        check_free(out)
     plan = new_plan(out, files, recipe, include=include, preset=preset_name)
-    return run(replace if overwrite else begin, plan, screen)
+    return run("replace" if overwrite else "begin", plan)
 
 
 def _start(pairs: str | None, name: str | None) -> tuple[str, Recipe]:
@@ -159,10 +151,14 @@ def _is_typed(ctx: click.Context, name: str) -> bool:
     return ctx.get_parameter_source(parameter) != click.core.ParameterSource.DEFAULT
 
 
-def run(make: Callable[..., Prepared], plan: Plan, screen: Console, resume: bool = False) -> int:
-    """Prepare a plan by `make`, and train it; the exit status."""
-    prepared = terminal.prepare(make, plan, screen)
-    training = open_training(plan, prepared)
+def run(make: str, plan: Plan, resume: bool = False) -> int:
+    """Prepare a plan by a function of `heedful.train.run`, and train it; the exit status."""
+    from heedful.train import run as preparing
+    from heedful.views.terminal import console
+
+    screen = console()
+    prepared = terminal.prepare(getattr(preparing, make), plan, screen)
+    training = preparing.open_training(plan, prepared)
     terminal.show(screen, terminal.describe(plan, prepared, training))
     if resume and not training.restore():
         screen.print("No checkpoint was saved yet: starting from step 0.")
@@ -205,6 +201,8 @@ def _refuse_foreign(model: dict[str, Any], recipe: Recipe) -> None:
 
 def _refuse_idle(text: dict[str, Any], tokenizer: str) -> None:
     """Refuse settings that the tokenizer would not heed: who sets one expects something of it."""
+    from heedful.text import BPETokenizer, CharacterTokenizer, WordPieceTokenizer
+
     learned = (BPETokenizer.kind, WordPieceTokenizer.kind)
     own = (*learned, CharacterTokenizer.kind)
     idle = {"vocabulary": tokenizer not in learned, "compact": tokenizer in own}
@@ -238,6 +236,8 @@ def _continued(
     pairs: str | None,
 ) -> Plan:
     """The plan of a run that goes on: its training may change, its text and model may not."""
+    from heedful.train.plan import absolute
+
     _refuse_foreign(changes.get("model", {}), plan.recipe)
     recipe = plan.recipe.changed(changes)
     different = [

@@ -9,25 +9,22 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
+if TYPE_CHECKING:
+    from rich.console import Console
 
-from heedful.models import BertConfig, GPTConfig, Seq2SeqConfig
-from heedful.text import LICENCE, TITLE, BPETokenizer, PairFile, Tokenizer, WordPieceTokenizer
-from heedful.train import Ended, Plan, Prepared, Training, has_plan, read_metrics, read_plan
-from heedful.train.checkpoint import MOST_AVERAGED
-from heedful.train.masked_words import ASKED, FRAME
-from heedful.train.run import METRICS
-from heedful.views.progress import training_view
-from heedful.views.terminal import count, facts, many
+    from heedful.models import BertConfig, GPTConfig, Seq2SeqConfig
+    from heedful.text import Tokenizer
+    from heedful.train import Ended, Plan, Prepared, Training
 
 LOOKED_AT = 4096  # tokens in which a text to try is looked for
 
 
 def prepare(make: Callable[..., Prepared], plan: Plan, console: Console) -> Prepared:
     """Tokenize the plan's text by `begin`, `replace` or `prepare_run`, with a bar in a terminal."""
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
+
     bar = Progress(
         TextColumn("[dim]tokenizing[/]"),
         BarColumn(bar_width=28),
@@ -43,6 +40,8 @@ def prepare(make: Callable[..., Prepared], plan: Plan, console: Console) -> Prep
 
 def _fewer(plan: Plan, prepared: Prepared) -> str:
     """Why a trained vocabulary is smaller than what was asked for."""
+    from heedful.text import BPETokenizer, WordPieceTokenizer
+
     asked = plan.recipe.text.vocabulary
     learned = prepared.tokenizer.kind in (BPETokenizer.kind, WordPieceTokenizer.kind)
     fewer = learned and prepared.tokenizer.size < asked
@@ -51,6 +50,12 @@ def _fewer(plan: Plan, prepared: Prepared) -> str:
 
 def describe(plan: Plan, prepared: Prepared, training: Training) -> list[tuple[str, str]]:
     """The text, the tokens and the model of a run, before it is trained."""
+    from heedful.models import BertConfig
+    from heedful.text import LICENCE, TITLE
+    from heedful.train.checkpoint import MOST_AVERAGED
+    from heedful.train.masked_words import ASKED
+    from heedful.views.terminal import count, many
+
     tokens, config, batch = prepared.tokens, prepared.config, plan.recipe.train.batch
     number = sum(parameter.numel() for parameter in training.parameters)
     asked = ASKED if isinstance(config, BertConfig) else 1.0  # a BERT makes those of its gaps
@@ -92,6 +97,9 @@ def _smoothed(plan: Plan) -> str:
 
 
 def _blocks(config: GPTConfig | BertConfig | Seq2SeqConfig) -> str:
+    from heedful.models import Seq2SeqConfig
+    from heedful.views.terminal import many
+
     if isinstance(config, Seq2SeqConfig):
         return f"{config.layers} + {config.decoder_layers or config.layers} blocks"
     return many(config.layers, "block")
@@ -99,6 +107,9 @@ def _blocks(config: GPTConfig | BertConfig | Seq2SeqConfig) -> str:
 
 def train(training: Training, console: Console) -> Ended:
     """Train to the end, or until Ctrl-C, drawing what happens."""
+    from heedful.train import Ended
+    from heedful.views.progress import training_view
+
     steps, start = training.settings.steps, training.progress.step
     ended = Ended(start, "finished")
     with _stopping(training), training_view(console, steps, start) as view:
@@ -114,6 +125,10 @@ def to_try(prepared: Prepared) -> tuple[str, str]:
 
     The text is from the part kept for validation; for a BERT a word of it is hidden.
     """
+    from heedful.models import BertConfig
+    from heedful.text import PairFile
+    from heedful.train.masked_words import FRAME
+
     tokenizer, tokens, config = prepared
     if isinstance(tokens, PairFile):
         source, _ = tokens[len(tokens) - 1]
@@ -154,6 +169,8 @@ def quoted(text: str) -> str:
 
 def show(console: Console, pairs: list[tuple[str, str]]) -> None:
     """Print facts, with an empty line after them."""
+    from heedful.views.terminal import facts
+
     console.print(facts(pairs))
     console.print()
 
@@ -161,6 +178,8 @@ def show(console: Console, pairs: list[tuple[str, str]]) -> None:
 def draw_losses(directory: Path, path: Path) -> Path | None:
     """Write the loss curve of a run; None where it has no metrics to draw."""
     from heedful.pictures.saving import save
+    from heedful.train import read_metrics
+    from heedful.train.plan import METRICS
     from heedful.views.curve import loss_curve
 
     metrics = read_metrics(directory / METRICS)
@@ -180,6 +199,8 @@ def draw_losses(directory: Path, path: Path) -> Path | None:
 
 def _smoothing(directory: Path) -> str | None:
     """What makes the training loss higher than the other, where its labels are smoothed."""
+    from heedful.train import has_plan, read_plan
+
     share = read_plan(directory).recipe.train.label_smoothing if has_plan(directory) else 0.0
     return f"in training, labels are smoothed by {share:g}" if share else None
 

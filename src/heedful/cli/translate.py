@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from heedful.cli.cut import cut_option, cuts_told
 from heedful.cli.options import (
     SectionedCommand,
+    check_model,
     checkpoint_option,
     device_option,
     file_option,
@@ -20,10 +21,11 @@ from heedful.cli.options import (
     settings_of,
 )
 from heedful.errors import TextError
-from heedful.opened import OpenedSeq2Seq, open_as
-from heedful.translate import Search, Translation
-from heedful.translate import translate as translations
-from heedful.views.terminal import console, table
+from heedful.models.decoding import Search
+
+if TYPE_CHECKING:
+    from heedful.opened import OpenedSeq2Seq
+    from heedful.translate import Translation
 
 BATCH = 32  # lines that are translated together
 EXAMPLE = """\b
@@ -62,6 +64,10 @@ def translate(
     """
     lines = [line.strip() for line in read_text(text, file).removesuffix("\n").split("\n")]
     search = Search(**given(Search, options))
+    check_model(run)
+    from heedful.opened import OpenedSeq2Seq, open_as
+    from heedful.translate import translate as translations
+
     opened = open_as(OpenedSeq2Seq, run, checkpoint=checkpoint, device=device)
     with cuts_told():
         sources = [_ids(opened, line, cut, n + 1, len(lines)) for n, line in enumerate(lines)]
@@ -102,6 +108,8 @@ def _described(opened: OpenedSeq2Seq, line: str, targets: list[Translation]) -> 
 
 
 def _print_all(opened: OpenedSeq2Seq, targets: list[Translation]) -> None:
+    from heedful.views.terminal import console, table
+
     rows = [
         (f"{target.score:.3f}", f"{target.logarithm:.3f}", opened.tokenizer.decode(target.ids))
         for target in targets

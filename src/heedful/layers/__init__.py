@@ -1,25 +1,30 @@
 """Floor 2: attention as modules, and what a transformer puts around it."""
 
-from heedful.layers.block import (
-    ACTIVATIONS,
-    BLOCKS,
-    DECODER_BLOCKS,
-    GATES,
-    FeedForward,
-    GatedFeedForward,
-    PostNormBlock,
-    PostNormDecoderBlock,
-    PreNormBlock,
-    PreNormDecoderBlock,
-    feed_forward,
-)
-from heedful.layers.cache import KeyValueCache, LayerCache
-from heedful.layers.checks import check_heads
-from heedful.layers.cross import CrossAttention
-from heedful.layers.multihead import Heads, MultiHeadAttention
-from heedful.layers.norm import NORMS, RMSNorm
-from heedful.layers.single import CausalAttention, SelfAttention, SimpleSelfAttention
-from heedful.layers.stacked import StackedHeads
+from typing import TYPE_CHECKING
+
+from heedful.lazy import lazily
+
+if TYPE_CHECKING:
+    from heedful.layers.block import (
+        ACTIVATIONS,
+        BLOCKS,
+        DECODER_BLOCKS,
+        GATES,
+        FeedForward,
+        GatedFeedForward,
+        PostNormBlock,
+        PostNormDecoderBlock,
+        PreNormBlock,
+        PreNormDecoderBlock,
+        feed_forward,
+    )
+    from heedful.layers.cache import KeyValueCache, LayerCache
+    from heedful.layers.choices import check_heads
+    from heedful.layers.cross import CrossAttention
+    from heedful.layers.multihead import Heads, MultiHeadAttention
+    from heedful.layers.norm import NORMS, RMSNorm
+    from heedful.layers.single import CausalAttention, SelfAttention, SimpleSelfAttention
+    from heedful.layers.stacked import StackedHeads
 
 __all__ = [
     "ACTIVATIONS",
@@ -46,3 +51,29 @@ __all__ = [
     "check_heads",
     "feed_forward",
 ]
+
+__getattr__, __dir__ = lazily(
+    __name__,
+    {
+        "heedful.layers.block": [
+            "ACTIVATIONS",
+            "BLOCKS",
+            "DECODER_BLOCKS",
+            "GATES",
+            "FeedForward",
+            "GatedFeedForward",
+            "PostNormBlock",
+            "PostNormDecoderBlock",
+            "PreNormBlock",
+            "PreNormDecoderBlock",
+            "feed_forward",
+        ],
+        "heedful.layers.cache": ["KeyValueCache", "LayerCache"],
+        "heedful.layers.choices": ["check_heads"],
+        "heedful.layers.cross": ["CrossAttention"],
+        "heedful.layers.multihead": ["Heads", "MultiHeadAttention"],
+        "heedful.layers.norm": ["NORMS", "RMSNorm"],
+        "heedful.layers.single": ["CausalAttention", "SelfAttention", "SimpleSelfAttention"],
+        "heedful.layers.stacked": ["StackedHeads"],
+    },
+)

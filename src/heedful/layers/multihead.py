@@ -8,7 +8,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from heedful.layers.cache import LayerCache
-from heedful.layers.checks import check_heads, check_tokens
+from heedful.layers.checks import check_tokens
+from heedful.layers.choices import check_heads
 from heedful.layers.inputs import takes_arrays, takes_one
 from heedful.layers.norm import RMSNorm
 from heedful.ops import Steps, attention, steps

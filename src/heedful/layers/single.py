@@ -14,7 +14,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from heedful.errors import ArgumentError
-from heedful.layers.checks import check_heads, check_tokens
+from heedful.layers.checks import check_tokens
+from heedful.layers.choices import check_heads
 from heedful.layers.inputs import takes_arrays
 from heedful.layers.multihead import Heads
 from heedful.ops import Steps, attention, steps

@@ -1,12 +1,18 @@
 """Floor 3: configurations and whole models."""
 
-from heedful.models.bert import Bert, BertConfig, BertOutput
-from heedful.models.directory import load_model, write_description
-from heedful.models.gpt import GPT, GPTConfig, GPTOutput, loss, parameters
-from heedful.models.huggingface.export import equal_of, export_model
-from heedful.models.huggingface.hub import model_directory
-from heedful.models.named_parameters import load_parameters, parameters_of
-from heedful.models.seq2seq import Seq2Seq, Seq2SeqConfig, Seq2SeqOutput
+from typing import TYPE_CHECKING
+
+from heedful.lazy import lazily
+
+if TYPE_CHECKING:
+    from heedful.models.bert import Bert, BertOutput
+    from heedful.models.configurations import BertConfig, GPTConfig, Seq2SeqConfig
+    from heedful.models.directory import load_model, write_description
+    from heedful.models.gpt import GPT, GPTOutput, loss, parameters
+    from heedful.models.huggingface.export import equal_of, export_model
+    from heedful.models.huggingface.hub import model_directory
+    from heedful.models.named_parameters import load_parameters, parameters_of
+    from heedful.models.seq2seq import Seq2Seq, Seq2SeqOutput
 
 __all__ = [
     "Bert",
@@ -28,3 +34,17 @@ __all__ = [
     "parameters_of",
     "write_description",
 ]
+
+__getattr__, __dir__ = lazily(
+    __name__,
+    {
+        "heedful.models.bert": ["Bert", "BertOutput"],
+        "heedful.models.configurations": ["BertConfig", "GPTConfig", "Seq2SeqConfig"],
+        "heedful.models.directory": ["load_model", "write_description"],
+        "heedful.models.gpt": ["GPT", "GPTOutput", "loss", "parameters"],
+        "heedful.models.huggingface.export": ["equal_of", "export_model"],
+        "heedful.models.huggingface.hub": ["model_directory"],
+        "heedful.models.named_parameters": ["load_parameters", "parameters_of"],
+        "heedful.models.seq2seq": ["Seq2Seq", "Seq2SeqOutput"],
+    },
+)

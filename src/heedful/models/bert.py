@@ -5,7 +5,6 @@ One frozen configuration names its heads. B batch, N tokens, V vocabulary.
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Iterator
 from typing import NamedTuple, cast
@@ -13,77 +12,17 @@ from typing import NamedTuple, cast
 import torch
 from torch import Tensor, nn
 
-from heedful.configuration import Configuration, setting
 from heedful.errors import ArgumentError
 from heedful.layers import (
     ACTIVATIONS,
     FeedForward,
     MultiHeadAttention,
     PostNormBlock,
-    check_heads,
 )
 from heedful.models.checks import check_ids, check_keep, check_rows
+from heedful.models.configurations import BertConfig
 from heedful.ops import Steps
 from heedful.ops.masks import Padding
-
-
-@dataclasses.dataclass(frozen=True)
-class BertConfig(Configuration):
-    """The shape of a BERT; the defaults are those of BERT base, the model of document 000.
-
-    >>> print(BertConfig(layers=24, width=1024, heads=16))  # doctest: +ELLIPSIS
-    vocabulary           30522    Rows of the token table; the tokenizer's size.
-    context_length       512      Tokens that the model sees at once.
-    segments             2        Rows of the segment table: which text of a pair a token is of.
-    width                1024     Numbers in each token's vector (hidden size).
-    layers               24       Transformer blocks.
-    heads                16       Heads in each block; they divide the width.
-    ...
-    """
-
-    vocabulary: int = setting(30522, "Rows of the token table; the tokenizer's size.", low=1)
-    context_length: int = setting(512, "Tokens that the model sees at once.", low=1)
-    segments: int = setting(
-        2, "Rows of the segment table: which text of a pair a token is of.", low=1
-    )
-    width: int = setting(768, "Numbers in each token's vector (hidden size).", low=1)
-    layers: int = setting(12, "Transformer blocks.", low=1)
-    heads: int = setting(12, "Heads in each block; they divide the width.", low=1)
-    hidden: int | None = setting(
-        None, "Width inside the feed-forward layer; default: 4 × width.", low=1
-    )
-    activation: str = setting(
-        "gelu", "Activation of the feed-forward layer.", choices=("gelu", "gelu_tanh", "relu")
-    )
-    norm_epsilon: float = setting(1e-12, "Added to the variance in norms.", low=0.0)
-    padding: int | None = setting(
-        0, "The id of [PAD], whose row reading does not train; none: all rows are trained.", low=0
-    )
-    pooler: bool = setting(True, "A layer that makes one vector of the whole input.")
-    masked_words: bool = setting(True, "A head that says which word stands at a [MASK].")
-    next_sentence: bool = setting(
-        False, "A head that says whether the second text follows the first; it needs the pooler."
-    )
-    dropout: float = setting(
-        0.1, "Share of embeddings and outputs of layers dropped while training.", low=0.0, high=0.9
-    )
-    attention_dropout: float = setting(
-        0.1, "Share of attention weights dropped while training.", low=0.0, high=0.9
-    )
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_heads(self.width, self.heads, self.heads, None)
-        if self.padding is not None and self.padding >= self.vocabulary:
-            raise ArgumentError(
-                f"padding = {self.padding}", expected=f"an id below {self.vocabulary}, or none"
-            )
-        if self.next_sentence and not self.pooler:
-            raise ArgumentError(
-                "next_sentence without pooler",
-                expected="both, or none",
-                cause="the next-sentence head reads what the pooler makes",
-            )
 
 
 class BertOutput(NamedTuple):

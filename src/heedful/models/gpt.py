@@ -5,7 +5,6 @@ One frozen configuration spans both. B batch, N tokens, V vocabulary.
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Iterator
 from typing import Any, NamedTuple, cast
@@ -14,107 +13,19 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from heedful.configuration import Configuration, setting
-from heedful.errors import ArgumentError
 from heedful.layers import (
-    ACTIVATIONS,
     BLOCKS,
-    GATES,
     NORMS,
     KeyValueCache,
     MultiHeadAttention,
     PreNormBlock,
-    check_heads,
     feed_forward,
 )
 from heedful.models.checks import check_ids, check_keep
+from heedful.models.configurations import GPTConfig
 from heedful.ops import Steps
 from heedful.ops.masks import Mask, Padding, Window
 from heedful.ops.positions import rotary, sinusoidal
-from heedful.ops.rotary_scaling import RotaryScaling
-
-
-@dataclasses.dataclass(frozen=True)
-class GPTConfig(Configuration):
-    """The shape of a GPT.
-
-    >>> GPTConfig(vocabulary=100, width=60, heads=8)
-    Traceback (most recent call last):
-    heedful.errors.ArgumentError: 8 heads for a width of 60; expected a number of heads that \
-divides the width; try 6 heads
-    """
-
-    vocabulary: int = setting(
-        dataclasses.MISSING, "Rows of the token table; the tokenizer's size.", low=1
-    )
-    context_length: int = setting(128, "Tokens that the model sees at once.", low=1)
-    width: int = setting(128, "Numbers in each token's vector (d_model).", low=1)
-    layers: int = setting(4, "Transformer blocks.", low=1)
-    heads: int = setting(4, "Query heads in each block; they divide the width.", low=1)
-    kv_heads: int | None = setting(
-        None, "Key and value heads, shared by groups of query heads; default: as many.", low=1
-    )
-    head_width: int | None = setting(
-        None, "Numbers in each head's query and key; default: width / heads.", low=1
-    )
-    window: int | None = setting(
-        None, "How many tokens each sees, itself the last; default: all before it.", low=1
-    )
-    hidden: int | None = setting(
-        None, "Width inside the feed-forward layer; default: 4 × width.", low=1
-    )
-    positions: str = setting(
-        "rotary", "How position is encoded.", choices=("sinusoidal", "learned", "rotary")
-    )
-    rotary_base: float = setting(10_000.0, "Base of the rotary wavelengths.", low=1.0)
-    rotary_scaling: RotaryScaling | None = setting(  # noqa: RUF009
-        None, "Which rotary frequencies are slowed."
-    )
-    activation: str = setting(
-        "relu2", "Activation of the feed-forward layer.", choices=(*ACTIVATIONS, *GATES)
-    )
-    norm: str = setting("rms", "LayerNorm or RMSNorm.", choices=tuple(NORMS))
-    norm_order: str = setting(
-        "pre",
-        "Norms before each part (pre, as GPT-2), or after each sum (post: document 004, BERT).",
-        choices=tuple(BLOCKS),
-    )
-    norm_epsilon: float = setting(1e-5, "Added to the variance in norms.", low=0.0)
-    qk_norm: bool = setting(True, "RMSNorm on each query and key.")
-    bias: bool = setting(False, "Biases where heads are joined and in the feed-forward layer.")
-    feed_bias: bool | None = setting(
-        None, "Biases in the feed-forward layer; default: where heads have them."
-    )
-    logit_bias: bool = setting(False, "A bias in the output layer.")
-    attention_bias: bool = setting(False, "Biases in the projections to query, key and value.")
-    tied: bool = setting(True, "The output layer shares the token table.")
-    dropout: float = setting(
-        0.0, "Share of weights and of outputs of layers dropped while training.", low=0.0, high=0.9
-    )
-    embedding_dropout: float = setting(
-        0.0, "Share of the embeddings dropped while training.", low=0.0, high=0.9
-    )
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_heads(self.width, self.heads, self.kv_heads or self.heads, self.head_width)
-        if self.positions != "learned":
-            self._check_even()
-
-    @property
-    def width_of_heads(self) -> int:
-        """Numbers in each head's query, key and value."""
-        return self.head_width or self.width // self.heads
-
-    def _check_even(self) -> None:
-        width = self.width if self.positions == "sinusoidal" else self.width_of_heads
-        if width % 2:
-            raise ArgumentError(
-                f"positions = {self.positions!r} with a width of {width}",
-                expected="an even width" + (" per head" if self.positions == "rotary" else ""),
-                cause="sines and cosines come in pairs",
-                remedy="change width or heads",
-            )
 
 
 class GPTOutput(NamedTuple):

@@ -5,7 +5,6 @@ B sources, K beams of each, V vocabulary.
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -13,36 +12,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from heedful.configuration import Configuration, setting
 from heedful.errors import ArgumentError
+from heedful.models.decoding import Search
 from heedful.models.seq2seq import Seq2Seq
-
-
-@dataclasses.dataclass(frozen=True)
-class Search(Configuration):
-    """How the likeliest target is looked for.
-
-    >>> Search(beams=1)  # greedy
-    Search(beams=1, length_penalty=0.6, longest=None)
-    """
-
-    beams: int = setting(4, "Unfinished targets that are kept at each step; 1 is greedy.", low=1)
-    length_penalty: float = setting(
-        0.6,
-        "Exponent by which longer targets are favoured: 0 compares plain probabilities.",
-        low=0.0,
-    )
-    longest: int | None = setting(
-        None, "Tokens of a target at most, its end with them; default: the context.", low=1
-    )
-
-    def penalty(self, tokens: int) -> float:
-        """What the log-probability of a target is divided by; its end counts as a token.
-
-        Source: Wu et al. 2016, *Google's neural machine translation system* (arXiv:1609.08144),
-        equation 14, without the penalty of coverage.
-        """
-        return ((5 + tokens) / 6) ** self.length_penalty
 
 
 class Translation(NamedTuple):

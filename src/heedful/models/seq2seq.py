@@ -5,7 +5,6 @@ B batch, N tokens of the target, M tokens of the source, V vocabulary.
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Iterator
 from typing import NamedTuple, cast
@@ -13,91 +12,22 @@ from typing import NamedTuple, cast
 import torch
 from torch import Tensor, nn
 
-from heedful.configuration import Configuration, setting
-from heedful.errors import ArgumentError
 from heedful.layers import (
-    ACTIVATIONS,
     BLOCKS,
     DECODER_BLOCKS,
-    GATES,
     NORMS,
     CrossAttention,
     KeyValueCache,
     MultiHeadAttention,
     PreNormBlock,
     PreNormDecoderBlock,
-    check_heads,
     feed_forward,
 )
 from heedful.models.checks import check_ids, check_keep
+from heedful.models.configurations import Seq2SeqConfig
 from heedful.ops import Steps
 from heedful.ops.masks import Padding
 from heedful.ops.positions import sinusoidal
-
-
-@dataclasses.dataclass(frozen=True)
-class Seq2SeqConfig(Configuration):
-    """The shape of an encoder–decoder; source and target share a vocabulary.
-
-    The last two rows of the token table are the model's own: `begin`, which a target starts from,
-    and `end`, which closes sources and targets.
-
-    >>> config = Seq2SeqConfig(vocabulary=30)
-    >>> config.begin, config.end
-    (28, 29)
-    """
-
-    vocabulary: int = setting(
-        dataclasses.MISSING, "Rows of the token table; the tokenizer's size and two.", low=3
-    )
-    context_length: int = setting(
-        128, "Tokens of a source or a target at most, its end with them.", low=1
-    )
-    width: int = setting(128, "Numbers in each token's vector (d_model).", low=1)
-    layers: int = setting(2, "Blocks of the encoder.", low=1)
-    decoder_layers: int | None = setting(
-        None, "Blocks of the decoder; default: as many as the encoder's.", low=1
-    )
-    heads: int = setting(4, "Heads in each attention layer; they divide the width.", low=1)
-    hidden: int | None = setting(
-        None, "Width inside the feed-forward layer; default: 4 × width.", low=1
-    )
-    activation: str = setting(
-        "relu", "Activation of the feed-forward layer.", choices=(*ACTIVATIONS, *GATES)
-    )
-    norm: str = setting("layer", "LayerNorm or RMSNorm.", choices=tuple(NORMS))
-    norm_order: str = setting(
-        "pre", "Norms before or after attention and feed-forward.", choices=tuple(BLOCKS)
-    )
-    norm_epsilon: float = setting(1e-5, "Added to the variance in norms.", low=0.0)
-    shared: bool = setting(True, "Source and target share the token table.")
-    tied: bool = setting(True, "The output layer shares the target's token table.")
-    dropout: float = setting(
-        0.1,
-        "Share of weights, embeddings and outputs of layers dropped while training.",
-        low=0.0,
-        high=0.9,
-    )
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_heads(self.width, self.heads, self.heads, None)
-        if self.width % 2:
-            raise ArgumentError(
-                f"a width of {self.width}",
-                expected="an even one",
-                cause="the sines and cosines of positions come in pairs",
-            )
-
-    @property
-    def begin(self) -> int:
-        """The id from which a target starts."""
-        return self.vocabulary - 2
-
-    @property
-    def end(self) -> int:
-        """The id that closes a source or a target."""
-        return self.vocabulary - 1
 
 
 class Seq2SeqOutput(NamedTuple):

@@ -10,7 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from heedful.errors import ArgumentError
-from heedful.ops.rotary_scaling import RotaryScaling
+from heedful.rotary_scaling import RotaryScaling
 
 
 def sinusoidal(tokens: int, width: int, base: float = 10_000.0) -> Float[Tensor, "tokens width"]:

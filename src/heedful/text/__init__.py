@@ -1,22 +1,27 @@
 """Texts and tokenizers: from files to ids by memory map, and back. Knows no model."""
 
-from heedful.text.bpe import BPETokenizer
-from heedful.text.characters import CharacterTokenizer
-from heedful.text.choice import TokenizerChoice
-from heedful.text.dates import date_pairs, unseen_date_pairs
-from heedful.text.framed import FramedTokenizer
-from heedful.text.framing import Inputs
-from heedful.text.huggingface import check_exportable, export_tokenizer
-from heedful.text.loading import ForeignTokenizerError, load_tokenizer
-from heedful.text.pairs import MARKS, Pair, PairFile, Pairs, prepare_pairs, read_pairs
-from heedful.text.preparation import prepare
-from heedful.text.python_reference import LICENCE, TITLE, python_reference
-from heedful.text.sentencepiece import SentencePieceTokenizer
-from heedful.text.sources import FileSource, Source, StringSource, open_source
-from heedful.text.tiktoken_encoding import TiktokenTokenizer, open_encoding
-from heedful.text.tokenizer import Tokenizer
-from heedful.text.tokens import TokenFile
-from heedful.text.wordpiece import WordPieceTokenizer
+from typing import TYPE_CHECKING
+
+from heedful.lazy import lazily
+from heedful.text.python_reference import LICENCE, TITLE, python_reference  # a module of its name
+
+if TYPE_CHECKING:
+    from heedful.text.bpe import BPETokenizer
+    from heedful.text.characters import CharacterTokenizer
+    from heedful.text.choice import TokenizerChoice
+    from heedful.text.dates import date_pairs, unseen_date_pairs
+    from heedful.text.framed import FramedTokenizer
+    from heedful.text.framing import Inputs
+    from heedful.text.huggingface import check_exportable, export_tokenizer
+    from heedful.text.loading import ForeignTokenizerError, load_tokenizer
+    from heedful.text.pairs import MARKS, Pair, PairFile, Pairs, prepare_pairs, read_pairs
+    from heedful.text.preparation import prepare
+    from heedful.text.sentencepiece import SentencePieceTokenizer
+    from heedful.text.sources import FileSource, Source, StringSource, open_source
+    from heedful.text.tiktoken_encoding import TiktokenTokenizer, open_encoding
+    from heedful.text.tokenizer import Tokenizer
+    from heedful.text.tokens import TokenFile
+    from heedful.text.wordpiece import WordPieceTokenizer
 
 __all__ = [
     "BPETokenizer",
@@ -51,3 +56,25 @@ __all__ = [
     "read_pairs",
     "unseen_date_pairs",
 ]
+
+__getattr__, __dir__ = lazily(
+    __name__,
+    {
+        "heedful.text.bpe": ["BPETokenizer"],
+        "heedful.text.characters": ["CharacterTokenizer"],
+        "heedful.text.choice": ["TokenizerChoice"],
+        "heedful.text.dates": ["date_pairs", "unseen_date_pairs"],
+        "heedful.text.framed": ["FramedTokenizer"],
+        "heedful.text.framing": ["Inputs"],
+        "heedful.text.huggingface": ["check_exportable", "export_tokenizer"],
+        "heedful.text.loading": ["ForeignTokenizerError", "load_tokenizer"],
+        "heedful.text.pairs": ["MARKS", "Pair", "PairFile", "Pairs", "prepare_pairs", "read_pairs"],
+        "heedful.text.preparation": ["prepare"],
+        "heedful.text.sentencepiece": ["SentencePieceTokenizer"],
+        "heedful.text.sources": ["FileSource", "Source", "StringSource", "open_source"],
+        "heedful.text.tiktoken_encoding": ["TiktokenTokenizer", "open_encoding"],
+        "heedful.text.tokenizer": ["Tokenizer"],
+        "heedful.text.tokens": ["TokenFile"],
+        "heedful.text.wordpiece": ["WordPieceTokenizer"],
+    },
+)

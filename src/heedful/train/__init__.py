@@ -1,31 +1,25 @@
 """Floor 4: from a text to a trained model. It writes numbers and files; it draws nothing."""
 
-from heedful.device import choose_device
-from heedful.train.checkpoint import Progress, read_metrics
-from heedful.train.loop import Ended, Event, Saved, Step, Training, Validation
-from heedful.train.masked_words import MaskedWords
-from heedful.train.run import (
-    Plan,
-    Prepared,
-    absolute,
-    begin,
-    has_plan,
-    has_run,
-    new_plan,
-    open_training,
-    prepare_run,
-    read_plan,
-    replace,
-)
-from heedful.train.settings import (
-    PRESETS,
-    Recipe,
-    TextSettings,
-    TrainSettings,
-    preset,
-    read_toml,
-)
-from heedful.train.tasks import NextToken, Task, Translating
+from typing import TYPE_CHECKING
+
+from heedful.lazy import lazily
+
+if TYPE_CHECKING:
+    from heedful.device import choose_device
+    from heedful.train.checkpoint import Progress, read_metrics
+    from heedful.train.loop import Ended, Event, Saved, Step, Training, Validation
+    from heedful.train.masked_words import MaskedWords
+    from heedful.train.plan import Plan, absolute, has_plan, has_run, new_plan, read_plan
+    from heedful.train.run import Prepared, begin, open_training, prepare_run, replace
+    from heedful.train.settings import (
+        PRESETS,
+        Recipe,
+        TextSettings,
+        TrainSettings,
+        preset,
+        read_toml,
+    )
+    from heedful.train.tasks import NextToken, Task, Translating
 
 __all__ = [
     "NextToken",
@@ -59,3 +53,24 @@ __all__ = [
     "read_toml",
     "replace",
 ]
+
+__getattr__, __dir__ = lazily(
+    __name__,
+    {
+        "heedful.device": ["choose_device"],
+        "heedful.train.checkpoint": ["Progress", "read_metrics"],
+        "heedful.train.loop": ["Ended", "Event", "Saved", "Step", "Training", "Validation"],
+        "heedful.train.masked_words": ["MaskedWords"],
+        "heedful.train.plan": ["Plan", "absolute", "has_plan", "has_run", "new_plan", "read_plan"],
+        "heedful.train.run": ["Prepared", "begin", "open_training", "prepare_run", "replace"],
+        "heedful.train.settings": [
+            "PRESETS",
+            "Recipe",
+            "TextSettings",
+            "TrainSettings",
+            "preset",
+            "read_toml",
+        ],
+        "heedful.train.tasks": ["NextToken", "Task", "Translating"],
+    },
+)

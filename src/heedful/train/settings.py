@@ -74,6 +74,8 @@ class TrainSettings(Configuration):
     )
 
 
+# The parts of a BERT, and whether masked words train them; the others would stay as drawn
+TRAINED = {"pooler": False, "masked_words": True, "next_sentence": False}
 CONFIGURATIONS = {"GPT": GPTConfig, "BERT": BertConfig, "encoder–decoder": Seq2SeqConfig}
 
 

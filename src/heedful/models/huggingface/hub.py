@@ -6,8 +6,8 @@ import re
 from pathlib import Path
 
 from heedful.errors import ArgumentError, RunError
-from heedful.models.huggingface.tensor_files import PICKLED, SAFE
 
+SAFE, PICKLED = "model.safetensors", "pytorch_model.bin"
 DESCRIPTIONS = (
     "config.json",
     "tokenizer.json",

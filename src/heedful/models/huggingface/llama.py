@@ -17,7 +17,7 @@ from torch import Tensor
 from heedful.models.gpt import GPTConfig
 from heedful.models.huggingface.parameter_names import Names
 from heedful.models.huggingface.parameter_names import llama as names_of
-from heedful.ops.rotary_scaling import RotaryScaling
+from heedful.rotary_scaling import RotaryScaling
 
 GATE_OF = {"swiglu": "silu", "geglu": "gelu", "reglu": "relu", "relu2": "relu"}
 ACTIVATION_OF = {"silu": "swiglu", "swish": "swiglu", "gelu": "geglu", "relu": "reglu"}

@@ -14,8 +14,7 @@ from torch import Tensor
 
 from heedful.errors import RunError
 from heedful.files import damaged, read_json
-
-SAFE, PICKLED = "model.safetensors", "pytorch_model.bin"
+from heedful.models.huggingface.hub import PICKLED, SAFE
 
 
 def mapped_tensors(directory: Path, allow_pickle: bool = False) -> dict[str, Tensor]:

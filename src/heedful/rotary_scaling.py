@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import math
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from heedful.configuration import Configuration, setting
 from heedful.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,6 +23,7 @@ class RotaryScaling(Configuration):
     from the one to the other between: Llama 3.1's own code, Grattafiori et al. 2024
     (arXiv:2407.21783).
 
+    >>> import torch
     >>> scaling = RotaryScaling(kind="linear", factor=4.0)
     >>> scaling.scaled(torch.tensor([1.0, 0.5]))
     tensor([0.2500, 0.1250])
@@ -63,4 +65,4 @@ class RotaryScaling(Configuration):
             return slow
         times = self.original_context * frequencies / (2 * math.pi)
         fast = (times - self.low_frequency) / (self.high_frequency - self.low_frequency)
-        return torch.lerp(slow, frequencies, fast.clamp(0, 1))
+        return slow.lerp(frequencies, fast.clamp(0, 1))

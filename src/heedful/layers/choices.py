@@ -1,0 +1,35 @@
+"""What a layer may be asked for: the words for its parts, and numbers of heads that fit.
+
+It knows no torch, so that a configuration, and the help of a command, are there at once. The parts
+themselves stand beside: `ACTIVATIONS`, `GATES` and `BLOCKS` in `block.py`, `NORMS` in `norm.py`.
+"""
+
+from __future__ import annotations
+
+from heedful.errors import ArgumentError
+
+ACTIVATION_NAMES = ("relu", "gelu", "gelu_tanh", "relu2")
+GATE_NAMES = ("swiglu", "geglu", "reglu")
+NORM_NAMES = ("layer", "rms")
+NORM_ORDERS = ("pre", "post")
+
+
+def check_heads(width: int, heads: int, kv_heads: int, head_width: int | None) -> None:
+    """Refuse heads that do not divide the width, and key heads that do not divide the heads."""
+    if min(width, heads, kv_heads, 1 if head_width is None else head_width) < 1:
+        raise ArgumentError(
+            f"width {width}, {heads} heads, {kv_heads} key heads, head width {head_width}",
+            expected="at least 1 of each",
+        )
+    if head_width is None and width % heads:
+        divisors = [n for n in range(1, width + 1) if width % n == 0]
+        raise ArgumentError(
+            f"{heads} heads for a width of {width}",
+            expected="a number of heads that divides the width",
+            remedy=f"try {min(divisors, key=lambda n: (abs(n - heads), n))} heads",
+        )
+    if heads % kv_heads:
+        raise ArgumentError(
+            f"{kv_heads} key heads for {heads} heads",
+            expected="a number of key heads that divides the heads",
+        )

@@ -1,0 +1,226 @@
+"""The shapes of the models: what can be chosen of each, checked when it is made.
+
+They know no torch, so that the help of a command, which lists their fields, is there at once.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from heedful.configuration import Configuration, setting
+from heedful.errors import ArgumentError
+from heedful.layers.choices import (
+    ACTIVATION_NAMES,
+    GATE_NAMES,
+    NORM_NAMES,
+    NORM_ORDERS,
+    check_heads,
+)
+from heedful.rotary_scaling import RotaryScaling
+
+
+@dataclasses.dataclass(frozen=True)
+class GPTConfig(Configuration):
+    """The shape of a GPT.
+
+    >>> GPTConfig(vocabulary=100, width=60, heads=8)
+    Traceback (most recent call last):
+    heedful.errors.ArgumentError: 8 heads for a width of 60; expected a number of heads that \
+divides the width; try 6 heads
+    """
+
+    vocabulary: int = setting(
+        dataclasses.MISSING, "Rows of the token table; the tokenizer's size.", low=1
+    )
+    context_length: int = setting(128, "Tokens that the model sees at once.", low=1)
+    width: int = setting(128, "Numbers in each token's vector (d_model).", low=1)
+    layers: int = setting(4, "Transformer blocks.", low=1)
+    heads: int = setting(4, "Query heads in each block; they divide the width.", low=1)
+    kv_heads: int | None = setting(
+        None, "Key and value heads, shared by groups of query heads; default: as many.", low=1
+    )
+    head_width: int | None = setting(
+        None, "Numbers in each head's query and key; default: width / heads.", low=1
+    )
+    window: int | None = setting(
+        None, "How many tokens each sees, itself the last; default: all before it.", low=1
+    )
+    hidden: int | None = setting(
+        None, "Width inside the feed-forward layer; default: 4 × width.", low=1
+    )
+    positions: str = setting(
+        "rotary", "How position is encoded.", choices=("sinusoidal", "learned", "rotary")
+    )
+    rotary_base: float = setting(10_000.0, "Base of the rotary wavelengths.", low=1.0)
+    rotary_scaling: RotaryScaling | None = setting(  # noqa: RUF009
+        None, "Which rotary frequencies are slowed."
+    )
+    activation: str = setting(
+        "relu2", "Activation of the feed-forward layer.", choices=(*ACTIVATION_NAMES, *GATE_NAMES)
+    )
+    norm: str = setting("rms", "LayerNorm or RMSNorm.", choices=NORM_NAMES)
+    norm_order: str = setting(
+        "pre",
+        "Norms before each part (pre, as GPT-2), or after each sum (post: document 004, BERT).",
+        choices=NORM_ORDERS,
+    )
+    norm_epsilon: float = setting(1e-5, "Added to the variance in norms.", low=0.0)
+    qk_norm: bool = setting(True, "RMSNorm on each query and key.")
+    bias: bool = setting(False, "Biases where heads are joined and in the feed-forward layer.")
+    feed_bias: bool | None = setting(
+        None, "Biases in the feed-forward layer; default: where heads have them."
+    )
+    logit_bias: bool = setting(False, "A bias in the output layer.")
+    attention_bias: bool = setting(False, "Biases in the projections to query, key and value.")
+    tied: bool = setting(True, "The output layer shares the token table.")
+    dropout: float = setting(
+        0.0, "Share of weights and of outputs of layers dropped while training.", low=0.0, high=0.9
+    )
+    embedding_dropout: float = setting(
+        0.0, "Share of the embeddings dropped while training.", low=0.0, high=0.9
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_heads(self.width, self.heads, self.kv_heads or self.heads, self.head_width)
+        if self.positions != "learned":
+            self._check_even()
+
+    @property
+    def width_of_heads(self) -> int:
+        """Numbers in each head's query, key and value."""
+        return self.head_width or self.width // self.heads
+
+    def _check_even(self) -> None:
+        width = self.width if self.positions == "sinusoidal" else self.width_of_heads
+        if width % 2:
+            raise ArgumentError(
+                f"positions = {self.positions!r} with a width of {width}",
+                expected="an even width" + (" per head" if self.positions == "rotary" else ""),
+                cause="sines and cosines come in pairs",
+                remedy="change width or heads",
+            )
+
+
+@dataclasses.dataclass(frozen=True)
+class BertConfig(Configuration):
+    """The shape of a BERT; the defaults are those of BERT base, the model of document 000.
+
+    >>> print(BertConfig(layers=24, width=1024, heads=16))  # doctest: +ELLIPSIS
+    vocabulary           30522    Rows of the token table; the tokenizer's size.
+    context_length       512      Tokens that the model sees at once.
+    segments             2        Rows of the segment table: which text of a pair a token is of.
+    width                1024     Numbers in each token's vector (hidden size).
+    layers               24       Transformer blocks.
+    heads                16       Heads in each block; they divide the width.
+    ...
+    """
+
+    vocabulary: int = setting(30522, "Rows of the token table; the tokenizer's size.", low=1)
+    context_length: int = setting(512, "Tokens that the model sees at once.", low=1)
+    segments: int = setting(
+        2, "Rows of the segment table: which text of a pair a token is of.", low=1
+    )
+    width: int = setting(768, "Numbers in each token's vector (hidden size).", low=1)
+    layers: int = setting(12, "Transformer blocks.", low=1)
+    heads: int = setting(12, "Heads in each block; they divide the width.", low=1)
+    hidden: int | None = setting(
+        None, "Width inside the feed-forward layer; default: 4 × width.", low=1
+    )
+    activation: str = setting(
+        "gelu", "Activation of the feed-forward layer.", choices=("gelu", "gelu_tanh", "relu")
+    )
+    norm_epsilon: float = setting(1e-12, "Added to the variance in norms.", low=0.0)
+    padding: int | None = setting(
+        0, "The id of [PAD], whose row reading does not train; none: all rows are trained.", low=0
+    )
+    pooler: bool = setting(True, "A layer that makes one vector of the whole input.")
+    masked_words: bool = setting(True, "A head that says which word stands at a [MASK].")
+    next_sentence: bool = setting(
+        False, "A head that says whether the second text follows the first; it needs the pooler."
+    )
+    dropout: float = setting(
+        0.1, "Share of embeddings and outputs of layers dropped while training.", low=0.0, high=0.9
+    )
+    attention_dropout: float = setting(
+        0.1, "Share of attention weights dropped while training.", low=0.0, high=0.9
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_heads(self.width, self.heads, self.heads, None)
+        if self.padding is not None and self.padding >= self.vocabulary:
+            raise ArgumentError(
+                f"padding = {self.padding}", expected=f"an id below {self.vocabulary}, or none"
+            )
+        if self.next_sentence and not self.pooler:
+            raise ArgumentError(
+                "next_sentence without pooler",
+                expected="both, or none",
+                cause="the next-sentence head reads what the pooler makes",
+            )
+
+
+@dataclasses.dataclass(frozen=True)
+class Seq2SeqConfig(Configuration):
+    """The shape of an encoder–decoder; source and target share a vocabulary.
+
+    The last two rows of the token table are the model's own: `begin`, which a target starts from,
+    and `end`, which closes sources and targets.
+
+    >>> config = Seq2SeqConfig(vocabulary=30)
+    >>> config.begin, config.end
+    (28, 29)
+    """
+
+    vocabulary: int = setting(
+        dataclasses.MISSING, "Rows of the token table; the tokenizer's size and two.", low=3
+    )
+    context_length: int = setting(
+        128, "Tokens of a source or a target at most, its end with them.", low=1
+    )
+    width: int = setting(128, "Numbers in each token's vector (d_model).", low=1)
+    layers: int = setting(2, "Blocks of the encoder.", low=1)
+    decoder_layers: int | None = setting(
+        None, "Blocks of the decoder; default: as many as the encoder's.", low=1
+    )
+    heads: int = setting(4, "Heads in each attention layer; they divide the width.", low=1)
+    hidden: int | None = setting(
+        None, "Width inside the feed-forward layer; default: 4 × width.", low=1
+    )
+    activation: str = setting(
+        "relu", "Activation of the feed-forward layer.", choices=(*ACTIVATION_NAMES, *GATE_NAMES)
+    )
+    norm: str = setting("layer", "LayerNorm or RMSNorm.", choices=NORM_NAMES)
+    norm_order: str = setting(
+        "pre", "Norms before or after attention and feed-forward.", choices=NORM_ORDERS
+    )
+    norm_epsilon: float = setting(1e-5, "Added to the variance in norms.", low=0.0)
+    shared: bool = setting(True, "Source and target share the token table.")
+    tied: bool = setting(True, "The output layer shares the target's token table.")
+    dropout: float = setting(
+        0.1,
+        "Share of weights, embeddings and outputs of layers dropped while training.",
+        low=0.0,
+        high=0.9,
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_heads(self.width, self.heads, self.heads, None)
+        if self.width % 2:
+            raise ArgumentError(
+                f"a width of {self.width}",
+                expected="an even one",
+                cause="the sines and cosines of positions come in pairs",
+            )
+
+    @property
+    def begin(self) -> int:
+        """The id from which a target starts."""
+        return self.vocabulary - 2
+
+    @property
+    def end(self) -> int:
+        """The id that closes a source or a target."""
+        return self.vocabulary - 1

@@ -1,0 +1,156 @@
+"""What a run was asked to do: checked and written before any work, read when it goes on.
+
+It knows no torch, so that what does not fit is told at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from heedful.errors import ArgumentError, RunError
+from heedful.files import make_directory, read_json, write_json
+from heedful.models import BertConfig
+from heedful.text import TokenizerChoice, WordPieceTokenizer, dates, open_source
+from heedful.text.sources import STANDARD_INPUT
+from heedful.train.settings import PRESETS, TRAINED, Recipe
+
+RECIPE, TOKENS, METRICS = "state/recipe.json", "state/tokens.npy", "metrics.jsonl"
+
+
+class Plan(NamedTuple):
+    """What a run was asked to do; the first thing that its directory holds.
+
+    `preset` is where its settings started, `title` what its text is called. Without `sources` the
+    text is the embedded one: the Python language reference, or for pairs the dates.
+    """
+
+    directory: Path
+    sources: tuple[str, ...]
+    include: str
+    title: str
+    preset: str
+    recipe: Recipe
+
+    def write(self) -> None:
+        """Write it into the directory, which is made."""
+        make_directory(self.directory / "state")
+        about = {name: getattr(self, name) for name in ("sources", "include", "title", "preset")}
+        about["kind"] = self.recipe.kind
+        write_json(self.directory / RECIPE, {**about, **self.recipe.to_dict()})
+
+
+def new_plan(
+    directory: Path, names: Sequence[str], recipe: Recipe, *, include: str = "*", preset: str = ""
+) -> Plan:
+    """The plan of a new run, checked as far as it can be before any work is done.
+
+    Raises:
+        ArgumentError: a tokenizer or device that does not exist, or a directory inside the text.
+        TextError: a text that is not there.
+    """
+    choice_of(recipe)
+    _check_trained(recipe)
+    sources = tuple(absolute(name) for name in names)
+    title = _title(sources, include, recipe)
+    inside = [name for name in sources if Path(name).is_dir() and _is_below(directory, Path(name))]
+    if inside:
+        raise ArgumentError(
+            f"{directory} is inside the text folder {inside[0]}",
+            expected="a directory elsewhere",
+            cause="the run's own files would be read as text",
+            remedy="choose another --out",
+        )
+    _check_device(recipe.train.device)
+    return Plan(directory, sources, include, title, preset, recipe)
+
+
+def _check_device(name: str) -> None:
+    from heedful.device import choose_device  # it brings torch, so it comes last
+
+    choose_device(name)
+
+
+def read_plan(directory: Path) -> Plan:
+    """The plan of a run that was begun.
+
+    Raises:
+        RunError: no run there, or a damaged plan.
+    """
+    about = read_json(directory / RECIPE)
+    try:
+        kind = about.get("kind", "encoder–decoder" if about.get("on_pairs") else "GPT")
+        start = next(recipe for recipe in PRESETS.values() if recipe.kind == kind)
+        recipe = start.changed({name: about[name] for name in Recipe._fields})
+        include, title, preset = (about[name] for name in ("include", "title", "preset"))
+        return Plan(directory, tuple(about["sources"]), include, title, preset, recipe)
+    except (ArgumentError, KeyError, StopIteration, TypeError) as error:
+        raise RunError(
+            f"{directory / RECIPE} is not the plan of a run: {error}",
+            cause="a damaged file, or one of another version of heedful",
+            remedy="train again with --overwrite",
+        ) from error
+
+
+def has_run(directory: Path) -> bool:
+    """Whether a run was begun there, and its text tokenized."""
+    return (directory / "config.json").exists()
+
+
+def has_plan(directory: Path) -> bool:
+    """Whether there is a run to continue, be it only a plan whose text was never tokenized."""
+    return (directory / RECIPE).exists()
+
+
+def check_free(directory: Path) -> None:
+    """Refuse a directory that has a run already; `RunError`."""
+    if has_run(directory):
+        raise RunError(
+            f"{directory} already holds a run",
+            expected="a directory without one",
+            remedy="continue it with --resume, replace it with --overwrite, or use another --out",
+        )
+
+
+def choice_of(recipe: Recipe) -> TokenizerChoice:
+    """Which tokenizer a run's text gets; an `ArgumentError` where there is no such."""
+    text = recipe.text
+    return TokenizerChoice(text.tokenizer, text.vocabulary, text.compact)
+
+
+def _title(sources: tuple[str, ...], include: str, recipe: Recipe) -> str:
+    """What the text is called; it is looked for, and not yet read."""
+    if recipe.on_pairs and not sources:
+        return dates.TITLE
+    if recipe.on_pairs and (len(sources) > 1 or Path(sources[0]).is_dir()):
+        raise ArgumentError(f"pairs from {', '.join(sources)}", expected="one TSV file")
+    return open_source(sources, include).title
+
+
+def _check_trained(recipe: Recipe) -> None:
+    """Refuse a tokenizer of the other kind of model, and parts of a BERT that are not trained."""
+    is_bert = isinstance(recipe.model, BertConfig)
+    if is_bert != (recipe.text.tokenizer == WordPieceTokenizer.kind):
+        raise ArgumentError(
+            f"the tokenizer {recipe.text.tokenizer} for a model of the kind {recipe.kind}",
+            expected=WordPieceTokenizer.kind if is_bert else "another",
+            cause="a BERT needs [CLS], [SEP] and [MASK], and what writes a text needs its spaces",
+            remedy="leave --tokenizer out, or take a --preset of the other kind",
+        )
+    for name, trained in TRAINED.items():
+        if is_bert and getattr(recipe.model, name) != trained:
+            raise ArgumentError(
+                f"{name} = {not trained} for a BERT that is trained",
+                expected=f"{trained}",
+                cause="masked words are all that it is trained on",
+            )
+
+
+def _is_below(path: Path, folder: Path) -> bool:
+    return folder.resolve() in (path.resolve(), *path.resolve().parents)
+
+
+def absolute(name: str) -> str:
+    """A path that still holds when the run is continued from another folder."""
+    return name if name == STANDARD_INPUT else str(Path(name).absolute())
