@@ -24,15 +24,6 @@ SPECIAL = ["<unk>", "<s>", "</s>"]
 TEXTS = [
     "Bottle 7 of it", "  two", " one", "tail  ", "\n\tx\r\n", "naïve 火 ☃ 👩‍👩‍👧 é", "", "e\u0301",
 ]  # fmt: skip
-    "Bottle 7 of it",
-    "  two",
-    " one",
-    "tail  ",
-    "\n\tx\r\n",
-    "naïve 火 ☃ 👩‍👩‍👧 é",
-    "",
-    "e\u0301",
-]
 
 
 def frame(first):
