@@ -411,11 +411,33 @@ def test_a_prompt_with_unknown_characters_is_one_clear_line(said, text_file, tmp
     refused(said("generate", out, ""), "empty")
 
 
-def test_wrong_usage_is_status_2(said):
-    for arguments in [("train",), ("generate",), ("fly",), ("generate", "x", "--tokens", "many")]:
-        status, _, error = said(*arguments)
-        assert status == 2
-        assert "Usage" in error
+WRONG_USAGE = {
+    "fly": "heedful: no command 'fly'; expected one of demo, tokenize",
+    "generat a": "heedful: no command 'generat'; did you mean generate? See heedful --help",
+    "--fly": "heedful: no such option --fly; see heedful --help",
+    "train": "heedful train: no --out; it must be given: the run's directory; see heedful train",
+    "train --out": "heedful train: option --out requires an argument; see heedful train --help",
+    "generate": "heedful generate: no RUN; expected heedful generate [OPTIONS] RUN [PROMPT]; see",
+    "generate a b c": "heedful generate: too many arguments: c; expected heedful generate [OPT",
+    "generate a --tokens many": "--tokens many; expected a whole number of at least 0; see",
+    "generate a b --top-p x": "heedful generate: --top-p x; expected a number; see",
+    "generate a b --temp 1": "no such option --temp; did you mean --temperature? See heedful gen",
+    "generate a b --checkpoint lst": "--checkpoint lst; expected one of last, best; see",
+    "fill a b --count 0": "heedful fill: --count 0; expected a whole number of at least 1; see",
+    "embed --between a": "heedful embed: option --between requires 2 arguments; see",
+    "embed --keep-given": "heedful embed: --keep-given goes with --analogy; see heedful embed",
+    "tokenize": "heedful tokenize: give the text as an argument or with --file, one of the two; se",
+}
+
+
+@pytest.mark.parametrize("typed", WRONG_USAGE)
+def test_wrong_usage_is_one_line_and_status_2(typed, said):
+    status, output, error = said(*typed.split())
+    assert (status, output) == (2, "")
+    assert WRONG_USAGE[typed] in error
+    assert error.startswith("heedful")
+    assert error.endswith("--help\n")
+    assert error.count("\n") == 1
 
 
 def test_a_traceback_only_with_debug(said, tmp_path):

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 import click
 
 import heedful
+from heedful.cli.usage import in_one_line, no_such_command
 from heedful.errors import HeedfulError
 
 COMMANDS = {
@@ -43,6 +44,14 @@ class Commands(click.Group):
         if name not in COMMANDS:
             return None
         return getattr(importlib.import_module(f"heedful.cli.{name}"), name)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command that is called; one that there is not is told of the nearest."""
+        if args[0] not in COMMANDS and not args[0].startswith("-"):
+            raise click.UsageError(no_such_command(args[0], list(COMMANDS)), ctx)
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The one-line table of commands, without importing them."""
@@ -78,8 +87,15 @@ def run(arguments: Sequence[str]) -> int:
     arguments = [*options, *arguments[end:]]
     try:
         status = heedful_command(arguments, prog_name="heedful", standalone_mode=False)
-    except click.ClickException as error:
+    except click.exceptions.NoArgsIsHelpError as error:
         error.show()
+        return error.exit_code
+    except click.UsageError as error:
+        called = next((word for word in arguments[:1] if word in COMMANDS), "")
+        print(in_one_line(error, f"heedful {called}".strip()), file=sys.stderr)
+        return error.exit_code
+    except click.ClickException as error:
+        print(f"heedful: {error.format_message()}", file=sys.stderr)
         return error.exit_code
     except (KeyboardInterrupt, click.Abort):
         print("heedful: interrupted", file=sys.stderr)

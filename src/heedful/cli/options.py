@@ -103,7 +103,7 @@ def read_text(text: str | None, file: Path | None, what: str = "text") -> str:
     from heedful.text import FileSource
 
     if (text is None) == (file is None):
-        raise click.UsageError(f"Give the {what} as an argument or with --file, one of the two.")
+        raise click.UsageError(f"give the {what} as an argument or with --file, one of the two")
     if file is not None and file.is_dir():
         raise ArgumentError(f"the folder {file}", expected="a file, or - for standard input")
     if file is not None:
