@@ -32,7 +32,7 @@ def choose_device(name: str) -> torch.device:
             f"device {name!r}",
             expected="auto, cpu, or a cuda or mps device that torch finds here",
             cause="a torch built without it, or no such device",
-            remedy="try --device auto",
+            remedy='"auto" takes the best that is here',
         )
     return device
 

@@ -394,7 +394,9 @@ def test_wrong_settings_are_one_clear_line(said, text_file, tmp_path):
     )
     refused(said("train", text_file, *out, *characters, "--no-compact"), "tiktoken")
     refused(said("train", text_file, *out, "--tokenizer", "cl100k_bas"), "cl100k_base")
-    refused(said("train", text_file, "--out", tmp_path / "r", "--device", "tpu9"), "--device auto")
+    refused(
+        said("train", text_file, "--out", tmp_path / "r", "--device", "tpu9"), "expected auto, cpu"
+    )
     refused(said("generate", tmp_path / "nothing", "hello"), "nothing")
     assert not (tmp_path / "r" / "config.json").exists()
 

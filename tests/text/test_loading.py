@@ -36,6 +36,7 @@ def test_each_kind_comes_back_as_it_was(tmp_path, named_tiny):
 def test_a_whole_table_is_saved_as_its_size(tmp_path, named_tiny):
     TiktokenTokenizer.whole(named_tiny).save(tmp_path / "t.json")
     saved = json.loads((tmp_path / "t.json").read_text())
+    assert saved.pop("carried")["special"] == {"<|end|>": 270}
     assert saved == {"heedful_tokenizer": 1, "kind": "tiktoken", "encoding": "tiny", "size": 271}
 
 
@@ -72,6 +73,12 @@ def test_a_file_that_is_no_tokenizer_is_one_clear_line(saved, message, tmp_path,
 def test_a_missing_file_and_a_foreign_tokenizer(tmp_path):
     with pytest.raises(RunError, match="no file"):
         load_tokenizer(tmp_path)
+    with pytest.raises(
+        RunError, match=r"no file or directory 'runs/none'; .* gpt2.*check the path"
+    ):
+        load_tokenizer("runs/none")
+    with pytest.raises(RunError, match=r"did you mean cl100k_base\?"):
+        load_tokenizer("cl100k_bas")
     tokenizers.Tokenizer(models.WordLevel({"a": 0}, unk_token="a")).save(
         str(tmp_path / "words.json")
     )
@@ -80,7 +87,8 @@ def test_a_missing_file_and_a_foreign_tokenizer(tmp_path):
 
 
 def test_missing_ranks_are_not_called_damage(tmp_path, named_tiny, monkeypatch):
-    TiktokenTokenizer.whole(named_tiny).save(tmp_path)
+    about = {"heedful_tokenizer": 1, "kind": "tiktoken", "encoding": "tiny", "size": 271}
+    (tmp_path / "tokenizer.json").write_text(json.dumps(about))  # as older versions wrote it
 
     def fail(name):
         raise ConnectionError

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,7 @@ import numpy as np
 from heedful.errors import ArgumentError, RunError, TextError
 from heedful.files import read_json
 from heedful.text.bpe import BPETokenizer
+from heedful.text.carried import encoding_of
 from heedful.text.characters import CharacterTokenizer
 from heedful.text.huggingface import (
     characters_of,
@@ -20,7 +22,7 @@ from heedful.text.huggingface import (
     special_tokens,
 )
 from heedful.text.sentencepiece import SentencePieceTokenizer, is_sentencepiece
-from heedful.text.tiktoken_encoding import TiktokenTokenizer, open_encoding
+from heedful.text.tiktoken_encoding import TiktokenTokenizer, encoding_names, open_encoding
 from heedful.text.tokenizer import ENVELOPE, VERSION, Tokenizer, tokenizer_file
 from heedful.text.wordpiece import WordPieceTokenizer
 
@@ -41,12 +43,13 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
 
     Args:
         path: the file, or the directory that has it as `tokenizer.json`; a directory without one
-            may have `vocab.json` and `merges.txt`, or `vocab.txt`, as older checkpoints do.
+            may have `vocab.json` and `merges.txt`, or `vocab.txt`, as older checkpoints do. Or the
+            name of a tiktoken encoding, such as `cl100k_base`, each of whose ids then has a row.
 
     Raises:
-        RunError: the file is missing, damaged or of a newer version.
+        RunError: no such file or encoding; a file that is damaged or of a newer version.
         ForeignTokenizerError: it is of a kind that heedful does not have.
-        TextError: the ranks of its tiktoken encoding cannot be had.
+        TextError: ranks that a file of an older version does not carry cannot be had.
 
     >>> import tempfile
     >>> directory = tempfile.mkdtemp()
@@ -54,7 +57,9 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
     >>> load_tokenizer(directory).encode("cab")
     [2, 0, 1]
     """
-    path = tokenizer_file(path)
+    given, path = Path(path), tokenizer_file(path)
+    if not given.exists() and not path.exists():
+        return _of_name(str(given))
     if not path.exists() and (library := open_library(path.parent)):
         return _of_library(path.parent, library)
     if not path.exists() and (sole := path.with_name(SENTENCEPIECE)).exists():
@@ -84,13 +89,29 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
         raise _damaged(path, error) from error
 
 
+def _of_name(name: str) -> Tokenizer:
+    """A tiktoken encoding, where nothing stands at a path."""
+    names = encoding_names()
+    if name in names:
+        return TiktokenTokenizer.whole(open_encoding(name))
+    near = get_close_matches(name, names, 1)
+    raise RunError(
+        f"no file or directory {name!r}",
+        expected="a tokenizer's file, a model's directory, or an encoding: " + ", ".join(names),
+        remedy=f"did you mean {near[0]}?" if near else "check the path",
+    )
+
+
 def _ours(about: dict[str, Any]) -> Tokenizer:
     if about["kind"] == CharacterTokenizer.kind:
         return CharacterTokenizer(about["characters"])
     if about["kind"] != TiktokenTokenizer.kind:
         raise ArgumentError(f"the kind {about['kind']!r}")
     ids = np.arange(about["size"]) if "size" in about else np.array(about["ids"])
-    return TiktokenTokenizer(open_encoding(about["encoding"]), ids)
+    name, carried = about["encoding"], about.get("carried")
+    # what older versions wrote has its encoding's name alone
+    encoding = open_encoding(name) if carried is None else encoding_of(name, carried)
+    return TiktokenTokenizer(encoding, ids)
 
 
 def _of_hugging_face(path: Path, about: dict[str, Any]) -> Tokenizer:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from heedful.errors import ArgumentError, TextError
+from heedful.text.carried import described
 from heedful.text.tokenizer import Tokenizer, whole_characters
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ class TiktokenTokenizer(Tokenizer):
     spells a special token is ordinary text.
 
     Args:
-        encoding: an encoding of `tiktoken`; its name is kept, not its ranks.
+        encoding: an encoding of `tiktoken`; a file that is saved carries its ranks.
         originals: the encoding's ids that have rows, ascending, (size,).
 
     Raises:
@@ -99,7 +100,8 @@ class TiktokenTokenizer(Tokenizer):
     def _write(self, path: Path) -> None:
         is_range = len(self.originals) == self.originals[-1] + 1
         rows = {"size": self.size} if is_range else {"ids": self.originals.tolist()}
-        self._write_envelope(path, encoding=self.name, **rows)
+        # the ranks with them: what a run trained needs no cache and no network on any machine
+        self._write_envelope(path, encoding=self.name, **rows, carried=described(self.encoding))
 
 
 def open_encoding(name: str) -> tiktoken.Encoding:
@@ -125,9 +127,7 @@ def open_encoding(name: str) -> tiktoken.Encoding:
 
 def check_name(name: str, others: tuple[str, ...] = ()) -> None:
     """Raise an `ArgumentError` unless the name is an encoding's, or one of the others."""
-    import tiktoken
-
-    names = [*others, *tiktoken.list_encoding_names()]
+    names = [*others, *encoding_names()]
     if name not in names:
         close = get_close_matches(name, names, 1)
         raise ArgumentError(
@@ -135,6 +135,13 @@ def check_name(name: str, others: tuple[str, ...] = ()) -> None:
             expected=f"one of {', '.join(names)}",
             remedy=f"did you mean {close[0]}?" if close else None,
         )
+
+
+def encoding_names() -> list[str]:
+    """The names of all encodings that tiktoken knows."""
+    import tiktoken
+
+    return tiktoken.list_encoding_names()
 
 
 def original_ids(encoding: tiktoken.Encoding, text: str) -> np.ndarray:

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 from heedful.errors import ArgumentError, RunError
+from heedful.files import description
 
 SAFE, PICKLED = "model.safetensors", "pytorch_model.bin"
 DESCRIPTIONS = (
@@ -16,6 +17,7 @@ DESCRIPTIONS = (
     "merges.txt",
     "vocab.txt",
 )
+EXPECTED = "a directory made by `heedful train`, one in Hugging Face format, or a hub name"
 NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?", re.ASCII)
 
 
@@ -38,18 +40,33 @@ def model_directory(
         _check_no_revision(path, revision)
         return path
     name = path.as_posix()
+    if path.is_file():
+        raise _file(path)
     if path.exists() or not NAME.fullmatch(name):
         raise RunError(
-            f"{path} is a file" if path.is_file() else f"no directory {str(path_or_name)!r}",
-            expected="one made by `heedful train`, one in Hugging Face format, or a hub name",
-            remedy="give the directory that it is in; a recording is for `heedful heads`"
-            if path.is_file()
-            else "check the path, or make one with `heedful train --out DIR`",
+            f"no directory {str(path_or_name)!r}",
+            expected=EXPECTED,
+            remedy="check the path, or make one with `heedful train --out DIR`",
         )
     directory = _fetched(name, revision, (*DESCRIPTIONS, *_weights(SAFE)))
     if allow_pickle and not any(directory.glob("*.safetensors")):
         directory = _fetched(name, revision, (*DESCRIPTIONS, *_weights(PICKLED)))
     return directory
+
+
+def _file(path: Path) -> RunError:
+    """The error for a file where a model's directory is meant."""
+    with path.open("rb") as file:
+        is_tensors = file.read(9)[8:] == b"{"
+    if is_tensors and (description(path) or {}).get("format") == "recording":
+        return RunError(
+            f"{path} is a recording",
+            expected="a model: " + EXPECTED,
+            remedy="heedful.load opens it, and `heedful heads` lists its heads",
+        )
+    return RunError(
+        f"{path} is a file", expected=EXPECTED, remedy="give the directory that it is in"
+    )
 
 
 def _check_no_revision(path: Path, revision: str | None) -> None:

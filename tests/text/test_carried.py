@@ -1,0 +1,107 @@
+"""A tokenizer's file carries the ranks of its encoding: no cache, no network, the same ids."""
+
+import json
+
+import numpy as np
+import pytest
+import tiktoken
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from heedful.errors import RunError, TextError
+from heedful.text import TiktokenTokenizer, load_tokenizer, open_encoding
+from heedful.text.carried import described, encoding_of
+
+TEXTS = st.lists(st.sampled_from(["the", " the", "thing", "—", "<|end|>", "é"]) | st.text())
+
+
+@pytest.fixture
+def cut_off(monkeypatch, tmp_path):
+    """An empty cache, and no network."""
+
+    def fail(*arguments, **options):
+        raise ConnectionError("no network here")
+
+    monkeypatch.setenv("TIKTOKEN_CACHE_DIR", str(tmp_path / "empty"))
+    monkeypatch.setattr("tiktoken.load.read_file", fail)
+    monkeypatch.setattr(tiktoken, "get_encoding", fail)
+
+
+def again(encoding):
+    """The encoding from its description, by way of a file's text."""
+    return encoding_of(encoding.name, json.loads(json.dumps(described(encoding))))
+
+
+def test_all_of_an_encoding_is_carried(tiny):
+    """With its gap between the ranks and the special token."""
+    other = again(tiny)
+    for name in ("name", "_pat_str", "_mergeable_ranks", "_special_tokens", "max_token_value"):
+        assert getattr(other, name) == getattr(tiny, name)
+    assert other.encode("the<|end|>", allowed_special="all") == [258, 270]
+
+
+def test_ranks_with_gaps_are_carried():
+    ranks = {bytes([byte]): 3 * byte + 2 for byte in range(256)} | {b"ab": 777}
+    gaps = tiktoken.Encoding("gaps", pat_str=".+", mergeable_ranks=ranks, special_tokens={})
+    assert again(gaps)._mergeable_ranks == ranks
+    assert again(gaps).encode("cab") == gaps.encode("cab")
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(texts=TEXTS)
+def test_any_text_has_the_same_ids(texts, tiny):
+    text = "".join(texts).encode("utf-8", "replace").decode()
+    assert again(tiny).encode_ordinary(text) == tiny.encode_ordinary(text)
+
+
+def test_what_is_saved_opens_without_cache_and_network(tiny, tmp_path, cut_off):
+    tokenizer = TiktokenTokenizer.compact(tiny, np.array(tiny.encode_ordinary("the thing")))
+    tokenizer.save(tmp_path)
+    other = load_tokenizer(tmp_path)
+    text = "in the thing — never seen: é<|end|>"
+    assert other.encode(text) == tokenizer.encode(text)
+    assert other.name == "tiny"
+    assert other.decode(other.encode(text)) == text
+
+
+@pytest.mark.parametrize(
+    ("part", "change"),
+    [
+        ("tokens", lambda text: text[:-8]),
+        ("tokens", lambda text: "é" + text),
+        ("tokens", lambda text: text[:40] + ("A" if text[40] != "A" else "B") + text[41:]),
+        ("pattern", lambda text: text + "?"),
+        ("special", lambda ids: {**ids, "<|other|>": 271}),
+        ("sha256", lambda text: "0" * 64),
+        ("tokens", lambda text: 7),
+    ],
+)
+def test_a_damaged_file_is_one_clear_line(part, change, tiny, tmp_path):
+    TiktokenTokenizer.whole(tiny).save(tmp_path)
+    path = tmp_path / "tokenizer.json"
+    about = json.loads(path.read_text())
+    about["carried"][part] = change(about["carried"][part])
+    path.write_text(json.dumps(about))
+    with pytest.raises(RunError, match="cannot read the tokenizer") as error:
+        load_tokenizer(tmp_path)
+    assert "\n" not in str(error.value)
+
+
+def test_an_encoding_is_loaded_by_its_name(named_tiny, tmp_path, monkeypatch):
+    assert load_tokenizer("tiny").encode("the<|end|>") == named_tiny.encode_ordinary("the<|end|>")
+    assert load_tokenizer("tiny").size == 271
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "tiny").mkdir()  # a directory of that name comes first
+    with pytest.raises(RunError, match="no file"):
+        load_tokenizer("tiny")
+
+
+def test_cl100k_carried_is_cl100k(cl100k, data, tmp_path, cut_off):
+    text = (data / "tinyshakespeare.txt").read_text("utf-8")[:200_000] + "東京 🙂 <|endoftext|>"
+    book = cl100k.encode_to_numpy((data / "sales_textbook.txt").read_text("utf-8"))
+    TiktokenTokenizer.compact(cl100k, book).save(tmp_path)
+    other = load_tokenizer(tmp_path)
+    assert other.encoding.encode_ordinary(text) == cl100k.encode_ordinary(text)
+    assert (tmp_path / "tokenizer.json").stat().st_size < 700_000
+    with pytest.raises(TextError):
+        open_encoding("gpt2")
