@@ -22,7 +22,7 @@ PICTURES = {"image/svg+xml": "svg", "image/png": "png"}
 def on_config(config):
     """Add the lessons to the navigation, by their numbers."""
     lessons = next(entry["Lessons"] for entry in config.nav if "Lessons" in entry)
-    for path in sorted(Path(config.docs_dir, "lessons").glob("*.ipynb")):
+    for path in sorted(Path(config.docs_dir, "lessons").glob("*.ipynb"), key=_number):
         title = _cells(path)[0][1].partition("\n")[0].removeprefix("# Lesson ").replace(": ", " · ")
         lessons.append({title: f"lessons/{path.stem}.md"})
     return config
@@ -56,6 +56,10 @@ def on_page_content(content, **_):
         return convert(html.unescape(found[2]).strip(), display=display)
 
     return FORMULA.sub(drawn, content)
+
+
+def _number(path):
+    return int(path.stem.partition("-")[0])
 
 
 def _cells(path):

@@ -1,4 +1,4 @@
-"""The small examples of the documents, with their own numbers."""
+"""Small examples: those of the documents with their own numbers, and the rhyme of the lessons."""
 
 SENTENCE = "Your journey starts with one step"
 
@@ -19,3 +19,14 @@ FAMILY = {
     "dad": (0.9, 0.7, 0.9),
     "mom": (0.2, 0.7, 0.9),
 }
+
+_LINES = """the house that Jack built|the malt that lay in|the rat that ate|the cat that killed
+the dog that worried|the cow with the crumpled horn that tossed|the maiden all forlorn that milked
+the man all tattered and torn that kissed|the priest all shaven and shorn that married
+the cock that crowed in the morn that waked|the farmer sowing his corn that kept"""
+_HEARD = _LINES.replace("\n", "|").split("|")
+
+# An English nursery rhyme: each verse adds a line in front of the one before it
+RHYME = "".join(
+    "This is " + "\n".join(reversed(_HEARD[: last + 1])) + ".\n\n" for last in range(len(_HEARD))
+)
