@@ -44,7 +44,17 @@ SCRIPTS = {  # the first word of a character's name in Unicode, and a free font 
     "DEVANAGARI": "Noto Sans Devanagari",
     "THAI": "Noto Sans Thai",
 }
-SIGNS = {" ": "·", "\n": "↵", "\t": "⇥"}
+SIGNS = {  # each white space its own: two that differ are two tokens
+    " ": "·",
+    "\n": "↵",
+    "\r": "⇤",
+    "␍": "⇤",  # how tokenizers here write it, which DejaVu Sans lacks
+    "\t": "⇥",
+    "\v": "⇩",
+    "\f": "⇟",
+    "\u00a0": "⍽",
+    "\u3000": "▭",
+}
 
 
 @cache
@@ -149,8 +159,17 @@ def families_of(text: str) -> list[str]:
     return list(dict.fromkeys(["DejaVu Sans", *(name for name in needed if name)]))
 
 
+def has_glyph(char: str) -> bool:
+    """Whether a font here draws a character.
+
+    >>> has_glyph("é"), has_glyph("\\x07")
+    (True, False)
+    """
+    return _family(char) is not None
+
+
 def _runs(text: str) -> Iterator[str]:
-    for shown, run in groupby(text, lambda char: _family(char) is not None):
+    for shown, run in groupby(text, has_glyph):
         part = "".join(run)
         yield part if shown else "U+" + " ".join(f"{ord(char):04X}" for char in part)
 

@@ -11,12 +11,14 @@ from typing import TypeAlias
 
 import numpy as np
 import torch
-from matplotlib.colors import Normalize, PowerNorm
+from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
 from heedful.errors import ArgumentError
 from heedful.pictures import grid, style
+from heedful.pictures.maps import SMALL
 from heedful.pictures.saving import save
+from heedful.pictures.scale import largest, scale_of
 
 __all__ = ["heatmaps", "positions", "save", "scores"]
 
@@ -69,8 +71,7 @@ def heatmaps(
         hidden = _matrix(allowed, "allowed") == 0
         _check_shape(hidden, tokens, keys, "allowed", key_tokens is None)
     drawn = [np.ma.masked_where(hidden | ~np.isfinite(values), values) for values in maps]
-    # The first query of a causal map weighs 1; among many tokens all else would look like 0.
-    small = max(maps[0].shape) <= grid.SMALL
+    scale = scale_of(drawn, None, None, small=max(maps[0].shape) <= SMALL)
     return grid.draw(
         drawn,
         tokens,
@@ -78,8 +79,8 @@ def heatmaps(
         titles=titles,
         title=title,
         colours=style.colours("viridis"),
-        norm=PowerNorm(1 if small else 0.5, 0, _end(_largest(drawn))),
-        meaning="attention weight" if small else "weight, square-root scale",
+        norm=scale.norm,
+        meaning=scale.meaning,
     )
 
 
@@ -114,7 +115,7 @@ def scores(
     for values, name in zip(maps, ("scaled", "masked"), strict=True):
         _check_shape(values, tokens, keys, name, key_tokens is None)
     drawn = [np.ma.masked_invalid(values) for values in maps]
-    limit = _largest(drawn[:1])
+    limit = largest(drawn[:1])
     return grid.draw(
         drawn,
         tokens,
@@ -149,7 +150,7 @@ def positions(
     'dimension'
     """
     values = np.ma.masked_invalid(_matrix(table, "table"))
-    limit = _largest([values])
+    limit = largest([values])
     figure = Figure(figsize=(8, 4.5), layout="constrained", facecolor="white")
     ax = figure.add_subplot()
     image = ax.imshow(
@@ -200,13 +201,3 @@ def _check_shape(
             expected=f"{(len(queries), len(keys))}, a row for each query and a column for each key",
             remedy="give key_tokens where queries and keys differ" if shared else None,
         )
-
-
-def _end(largest: float) -> float:
-    """Where a scale of weights ends: 1 for nearly 1, so that its bar has that number."""
-    return 1.0 if 0.9 < largest < 1.001 else largest
-
-
-def _largest(maps: Sequence[np.ma.MaskedArray]) -> float:
-    """The largest magnitude that is drawn; 1 where all are 0 or nothing is drawn."""
-    return max((float(abs(values).max()) for values in maps if values.count()), default=0) or 1.0

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import matplotlib
 from matplotlib.axes import Axes
-from matplotlib.colors import Colormap
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import Colormap, LogNorm, Normalize
 from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 from matplotlib.text import Text
@@ -14,13 +15,13 @@ from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 
 from heedful.pictures.labels import drawable, families_of, shorten
 
-INK, QUIET, EMPTY = "#24292f", "#6e7781", "#dfe3e7"
+INK, QUIET, EMPTY, STRIPES = "#24292f", "#6e7781", "#eef0f2", "#b4bbc2"
 LETTER = 0.62  # the width of an average letter of DejaVu Sans, in its size
 
 
 def colours(name: str) -> Colormap:
-    """A colour map of matplotlib in which masked cells are light grey."""
-    return matplotlib.colormaps[name].with_extremes(bad=EMPTY)
+    """A colour map of matplotlib in which masked cells are clear: what is behind them shows."""
+    return matplotlib.colormaps[name].with_extremes(bad=(0, 0, 0, 0))
 
 
 def whole_numbers(ax: Axes, x: str, y: str) -> None:
@@ -40,12 +41,26 @@ def bar(figure: Figure, image: AxesImage, axes: Sequence[Axes], meaning: str) ->
     bar.set_label(meaning, fontsize=9, color=QUIET, labelpad=8)
 
 
-def head(figure: Figure, title: str | None) -> None:
-    """The title over a whole figure, cut to its width."""
+def beside(
+    figure: Figure, ax: Axes, norm: Normalize, colours: Colormap, meaning: str, is_cut: bool
+) -> None:
+    """A colour bar on axes of its own; one that is cut ends in an arrow."""
+    shown = ScalarMappable(norm, colours)
+    bar = figure.colorbar(shown, cax=ax, extend="max" if is_cut else "neither")
+    bar.outline.set_visible(False)
+    bar.ax.tick_params(which="both", length=0, labelsize=8, labelcolor=QUIET, pad=4)
+    if isinstance(norm, LogNorm):  # in plain numbers: no formula is drawn
+        bar.ax.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+    bar.set_label(meaning, fontsize=8.5, color=QUIET, labelpad=6)
+
+
+def head(figure: Figure, title: str | None, inset: float = 0.0) -> None:
+    """The title over a whole figure, `inset` inches below its edge, cut to its width."""
     if title is not None:
         fits = int(figure.get_figwidth() * 72 / (13 * LETTER))  # bold is a little wider
         text = shorten(drawable(" ".join(title.split())), fits)
-        figure.suptitle(text, x=0.01, ha="left", fontsize=12, color=INK, fontweight="bold")
+        top = 0.98 if not inset else 1 - inset / figure.get_figheight()
+        figure.suptitle(text, x=0.01, y=top, ha="left", fontsize=12, color=INK, fontweight="bold")
 
 
 def literal(figure: Figure) -> None:

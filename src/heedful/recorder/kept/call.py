@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -23,6 +23,9 @@ from heedful.recorder.kept.certificate import Check
 from heedful.recorder.kept.progress import Progress, Tell
 from heedful.recorder.kept.proof import Proof, proof_of
 from heedful.recorder.kept.row_sums import RowSums, unknown
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 @dataclass
@@ -243,6 +246,23 @@ class Call:
         columns = norms[self._heads(head)][:, None, indices(_index(keys), self.shape[2], "key")]
         part = self._cells(self._heads(head), _index(queries), _index(keys)) * columns
         return part if head is None else part[0]
+
+    def plot(
+        self,
+        *,
+        heads: Iterable[int] | int | None = None,
+        title: str | None = None,
+        scale: str | None = None,
+        highest: float | None = None,
+        size: float | None = None,
+        values: bool | None = None,
+        reduce: str = "max",
+    ) -> Figure:
+        """Its maps as a picture; arguments and errors as `Recording.plot`."""
+        from heedful.recorder.kept.drawing import Chosen, picture
+
+        return picture([self], Chosen(heads=heads), reduce=reduce, size=size, title=title,
+                       scale=scale, highest=highest, values=values)  # fmt: skip
 
     def summary(self, progress: Tell | None = None) -> dict[str, Tensor]:
         """For each head, the mean over the queries of every statistic of a row, and `received`.
