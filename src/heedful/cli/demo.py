@@ -62,7 +62,7 @@ def demo(out: Path, keep: bool, steps: int | None) -> int:
     every_head = list(product(range(opened.layers), range(opened.heads)))
     attention = opened.attention(SENTENCE, every_head)
     _heads(attention, screen)
-    pictures = _pictures(opened, attention, out)
+    pictures = _pictures(opened, out)
     _section(screen, "Pictures", "")
     for picture in pictures:
         screen.print(f"  {picture}", soft_wrap=True)
@@ -184,14 +184,14 @@ def _heads(attention: Attention, screen: Console) -> None:
         )
 
 
-def _pictures(opened: OpenedGPT, attention: Attention, out: Path) -> list[Path]:
+def _pictures(opened: OpenedGPT, out: Path) -> list[Path]:
     from heedful.cli.plot import draw_attention, draw_positions
     from heedful.files import make_directory
 
     folder = out / "pictures"
     make_directory(folder)
-    paths = draw_attention(attention, ("heads", "scores"), folder, "png")
-    paths.append(draw_positions(opened, folder / "positions.png"))
+    paths = draw_attention(opened.record(SENTENCE), ("heads", "scores"), folder, "png")
+    paths.append(draw_positions(opened.positions, folder / "positions.png"))
     curve = terminal.draw_losses(out, folder / "loss.png")
     return [*paths, curve] if curve else paths
 
@@ -201,7 +201,7 @@ def _next(out: Path, screen: Console) -> None:
     for line in (
         f'generate {out} "A list comprehension" --samples 3',
         f'generate {out} "The import statement" --probabilities 5',
-        f'plot {out} "for name in namespace" --layers 0,1',
+        f'plot {out} "for name in namespace" --layers 0,1 --out names.png',
         "train YOUR_TEXT.txt --out runs/mine",
     ):
         screen.print(f"  {program()} {line}", soft_wrap=True)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from heedful.cli.cut import cut_option, cuts_told
+from heedful.cli.cut import cut_option
 from heedful.cli.options import (
     checkpoint_option,
     device_option,
@@ -17,181 +20,379 @@ from heedful.cli.options import (
     runs,
     second_option,
 )
-from heedful.cli.training import draw_losses
-from heedful.errors import ArgumentError
-from heedful.files import make_directory
-from heedful.opened import Attention, OpenedOurs, open_ours
+
+if TYPE_CHECKING:
+    from heedful.opened import Positions
+    from heedful.recorder import Recording
 
 PICTURES = ("heads", "scores", "positions", "loss")
-MOST = 36  # maps that are drawn where no layer and head is chosen
+OF_TEXT = ("heads", "scores")  # pictures that need a text
+SUFFIXES = ("png", "svg", "pdf")
+RECORDING = ".safetensors"  # a name that ends so is a recording's, also where there is none
+MOST = 10_000  # numbers in a run of them: more layers or heads than any model has
+DOTS = 200  # of a PNG, in an inch
 EXAMPLE = """\b
 Examples:
   heedful plot runs/first "The import statement finds a module"
-  heedful plot runs/first "The import statement" --layers 0,3 --heads 1,2 --format svg
+  heedful plot runs/first "The import statement" --layers 0,3 --heads 1,2 --out import.svg
   heedful plot runs/first --only positions --only loss
-  heedful plot openai-community/gpt2 "The import statement" --layers 5
-  heedful plot runs/dates "the 3rd of May 1987"
-  heedful plot google-bert/bert-base-uncased "Transformers, robots in disguise." --layers 0
+  heedful plot first.safetensors --layers 2 --scale log --title "Layer 2"
+  heedful plot google-bert/bert-base-uncased "Where is he?" --second "At home." --layers 0
+  heedful plot runs/dates "the 3rd of May 1987" --attention cross
+  heedful plot HuggingFaceTB/SmolLM2-135M --file chapter.txt --size 16 --out chapter.pdf
+
+\b
+A line of the picture is a layer, a column a head. Where maps are small, layers and heads alone
+are named; choose a layer, fewer heads or a larger --size, and the tokens are too. A token that
+stands more than once carries its position. Striped cells are masked. A map of more than a few
+hundred tokens is pooled: a cell is then the largest weight in it, and the picture says so.
+Architectures that are not ours need transformers: pip install 'transformers>=5.0'
 """
 
 
+class Places(NamedTuple):
+    """Where pictures go: a folder and a suffix, or one file."""
+
+    folder: Path
+    suffix: str
+    file: Path | None = None
+
+    def of(self, kind: str) -> Path:
+        """The path of a picture."""
+        return self.file or self.folder / f"{kind}.{self.suffix}"
+
+
+def numbers(ctx: click.Context, option: click.Parameter, text: str | None) -> list[int] | None:
+    """The numbers of a list such as 0,2-4; None where there is none.
+
+    >>> numbers(None, click.Option(["--heads"]), "0,2-4")
+    [0, 2, 3, 4]
+    """
+    from heedful.errors import ArgumentError
+
+    if text is None:
+        return None
+    found = runs(text)
+    if found is None or any(run.stop > MOST for run in found):
+        raise ArgumentError(f"--{option.name} {text!r}", expected="a list such as 0,2 or 0-3")
+    return list(dict.fromkeys(number for run in found for number in run))
+
+
 @click.command(epilog=EXAMPLE)
-@click.argument("run", type=click.Path(path_type=Path))
+@click.argument("source", type=click.Path(path_type=Path))
 @click.argument("text", required=False)
 @file_option
 @second_option
 @cut_option
-@click.option("--layers", metavar="LIST", help="Layers to draw, from 0: 0,3 or 0-2.")
-@click.option("--heads", metavar="LIST", help="Heads to draw, from 0: 1,4 or 0-3.")
+@click.option(
+    "--layers", metavar="LIST", callback=numbers, help="Only these layers, from 0: 0,3 or 0-2."
+)
+@click.option(
+    "--heads", metavar="LIST", callback=numbers, help="Only these heads, from 0: 1,4 or 0-3."
+)
+@click.option(
+    "--attention",
+    type=click.Choice(["encoder", "decoder", "cross"]),
+    help="Of an encoder–decoder, only this attention of its three.",
+)
+@click.option(
+    "--pass",
+    "pass_index",
+    type=int,
+    help="Of a recording of several passes, only this one, from 0; "
+    "default: a generation as one, or all.",
+)
 @click.option(
     "--only",
     type=click.Choice(PICTURES),
     multiple=True,
-    help="Draw only this; repeatable. heads: heat maps; scores: one head's scores before and "
-    "after the mask; positions: the positional table; loss: the loss curve.",
+    help="What to draw [heads]; repeatable. scores: those of the first chosen head, before and "
+    "after the mask; positions: the positional table; loss: the loss curve of a run. The last two "
+    "need no text.",
 )
-@click.option("--format", "suffix", type=click.Choice(["png", "svg", "pdf"]), default="png")
+@click.option("--title", help="A title over the picture.")
+@click.option(
+    "--scale",
+    type=click.Choice(["linear", "sqrt", "log"]),
+    help="How colours follow weights [linear up to 10 tokens, else sqrt].",
+)
+@click.option(
+    "--highest", type=float, metavar="X", help="The weight at which the colours end [the largest]."
+)
+@click.option(
+    "--size",
+    type=float,
+    metavar="INCHES",
+    help=f"The picture's width; a PNG has {DOTS} dots in an inch [9, and more for many heads].",
+)
+@click.option(
+    "--values/--no-values",
+    default=None,
+    help="Numbers in the cells [up to 10 tokens, where they fit].",
+)
+@click.option(
+    "--format",
+    "suffix",
+    type=click.Choice(SUFFIXES),
+    help="What --out ends in, else png. In svg and pdf text is text.",
+)
 @click.option(
     "--out",
     type=click.Path(path_type=Path),
-    help="The pictures' folder [RUN/pictures; for a hub name, pictures].",
+    help="A file that ends in .png, .svg or .pdf, or a folder "
+    "[RUN/pictures; of what is no run, pictures].",
 )
+@click.option("--overwrite", is_flag=True, help="Replace pictures that are there.")
 @checkpoint_option
 @revision_option
 @pickle_option
 @device_option
 def plot(
-    run: Path,
+    source: Path,
     text: str | None,
     file: Path | None,
     second: str | None,
     cut: bool,
-    layers: str | None,
-    heads: str | None,
+    layers: list[int] | None,
+    heads: list[int] | None,
+    attention: str | None,
+    pass_index: int | None,
     only: tuple[str, ...],
-    suffix: str,
+    title: str | None,
+    scale: str | None,
+    highest: float | None,
+    size: float | None,
+    values: bool | None,
+    suffix: str | None,
     out: Path | None,
+    overwrite: bool,
     checkpoint: str,
     revision: str | None,
     allow_pickle: bool,
     device: str,
 ) -> None:
-    """Draw where the heads of the model RUN look, on TEXT: rows are queries, columns keys.
+    """Draw where the heads of SOURCE look: rows are queries, columns keys.
 
-    RUN is a directory made by `heedful train`, a GPT-2 or BERT in Hugging Face format, or its hub
-    name. One trained on pairs translates TEXT: rows are the target's tokens as they are written,
-    columns the source's; ■ is the end.
+    SOURCE is a recording; or a model of any architecture (a run, a directory in Hugging Face
+    format, a hub name), which reads TEXT. An encoder–decoder translates it, and all three
+    attentions are drawn: rows of the cross-attention are the target's tokens, columns the source's.
     """
-    if out is not None and out.is_file():
-        raise ArgumentError(
-            f"--out {out}, a file",
-            expected="a folder; the pictures' names in it are given",
-            remedy="choose another --out, or leave it out",
-        )
-    opened = open_ours(
-        run, checkpoint=checkpoint, device=device, revision=revision, allow_pickle=allow_pickle
-    )
-    kinds = _pictures(opened, only)
-    needs_text = bool({"heads", "scores"} & set(kinds))
-    folder = out or (run if run.is_dir() else Path()) / "pictures"
-    make_directory(folder)
-    if needs_text:
-        words = read_text(text, file)
-        chosen = choose_heads(opened, layers, heads)
-        with cuts_told():
-            attention = opened.attention(words, chosen, second, cut=cut)
-        for path in draw_attention(attention, kinds, folder, suffix):
-            click.echo(path)
-        tell_of_fonts([*attention.queries, *attention.keys])
+    kinds = tuple(dict.fromkeys(only)) or ("heads",)
+    is_recording = source.is_file() or (source.suffix == RECORDING and not source.is_dir())
+    _check_text(kinds, is_recording, text, file, second, cut)
+    _check_numbers(highest, size)
+    places = _places(source, kinds, suffix, out, overwrite)
+    model: dict[str, Any] = {
+        "checkpoint": checkpoint,
+        "revision": revision,
+        "allow_pickle": allow_pickle,
+    }
+    figures: dict[str, Any] = {}
+    if set(OF_TEXT) & {*kinds}:
+        if is_recording:
+            from heedful.recorder import load
+
+            recording = load(source)
+        else:
+            words = read_text(text, file)
+            chosen = {"layers": layers, "heads": heads}
+            recording = _recorded(source, words, second, cut, chosen, device=device, **model)
+        only_these = (layers, heads, attention, pass_index)
+        look = {"title": title, "scale": scale, "highest": highest, "size": size, "values": values}
+        figures |= _of_text(recording, kinds, only_these, look)
+        tell_of_fonts(_texts(recording))
     if "positions" in kinds:
-        click.echo(draw_positions(opened, folder / f"positions.{suffix}"))
+        from heedful.opened import positions_of
+
+        figures["positions"] = positions_figure(positions_of(source, **model), title)
+    for kind, figure in figures.items():
+        click.echo(_saved(figure, places.of(kind)))
     if "loss" in kinds:
-        curve = draw_losses(opened.directory, folder / f"loss.{suffix}")
-        click.echo(curve or f"{run} has no metrics to draw a loss curve from", err=curve is None)
+        _draw_loss(source, places.of("loss"))
 
 
-def _pictures(opened: OpenedOurs, only: tuple[str, ...]) -> tuple[str, ...]:
-    """Those that were asked for; without a choice all, but no two that are the same."""
-    if not opened.hides and "scores" in only:
-        raise ArgumentError(
-            f"--only scores of a {type(opened.model).__name__}",
-            expected="a GPT",
-            cause="no token is hidden from another here: before and after the mask all is the same",
-            remedy="draw the weights with --only heads",
-        )
-    return only or tuple(kind for kind in PICTURES if opened.hides or kind != "scores")
+def _check_text(
+    kinds: tuple[str, ...],
+    is_recording: bool,
+    text: str | None,
+    file: Path | None,
+    second: str | None,
+    cut: bool,
+) -> None:
+    """Refuse a text that is missing, or that nothing reads."""
+    given = cut or any(one is not None for one in (text, file, second))
+    if is_recording:
+        if given:
+            raise click.UsageError("A recording has its text already: give no other, nor --cut.")
+        if not {*kinds} <= {*OF_TEXT}:
+            raise click.UsageError("A recording has neither positions nor a loss: name its model.")
+    elif {*kinds} & {*OF_TEXT}:
+        if (text is None) == (file is None):
+            raise click.UsageError(
+                "Give the text as an argument or with --file, one of the two; "
+                "--only positions and --only loss need none."
+            )
+    elif given:
+        raise click.UsageError("No text is read for positions and loss: leave it out.")
 
 
-def choose_heads(
-    opened: OpenedOurs, layers: str | None, heads: str | None
-) -> list[tuple[int, int]]:
-    """Pairs (layer, head); without a choice all, or only the last layer's where they are many."""
-    every_layer = parse(layers, opened.layers, "layer")
-    every_head = parse(heads, opened.heads, "head")
-    if layers is None and heads is None and len(every_layer) * len(every_head) > MOST:
-        every_layer = every_layer[-1:]
-    return [(layer, head) for layer in every_layer for head in every_head]
+def _check_numbers(highest: float | None, size: float | None) -> None:
+    from heedful.errors import ArgumentError
+
+    for name, number in (("highest", highest), ("size", size)):
+        if number is not None and not (math.isfinite(number) and number > 0):
+            raise ArgumentError(f"--{name} {number:g}", expected="a number above 0")
 
 
-def parse(text: str | None, size: int, what: str) -> list[int]:
-    """Numbers from a list such as 0,2-4; all of them where there is none.
+def _places(
+    source: Path, kinds: tuple[str, ...], suffix: str | None, out: Path | None, overwrite: bool
+) -> Places:
+    """Where the pictures go; nothing that is there is lost.
 
-    >>> parse("0,2-4", 6, "head")
-    [0, 2, 3, 4]
+    Raises:
+        ArgumentError: a picture that is there, or a file where a folder was meant.
     """
-    if text is None:
-        return list(range(size))
-    found = runs(text)
-    if found is None:
-        raise ArgumentError(f"{what}s {text!r}", expected="a list such as 0,2 or 0-3")
-    if any(run.stop > size for run in found):
-        raise ArgumentError(f"{what}s {text!r}", expected=f"{what}s from 0 to {size - 1}")
-    return [number for run in found for number in run]
+    from heedful.errors import ArgumentError
+
+    own = out.suffix[1:].lower() if out is not None and not out.is_dir() else ""
+    if out is not None and own in SUFFIXES:
+        if suffix not in (None, own):
+            raise click.UsageError(f"--out {out} and --format {suffix} are two formats.")
+        if len(kinds) > 1:
+            raise click.UsageError(
+                f"--out {out} is one file, for {len(kinds)} pictures: name a folder."
+            )
+        places = Places(out.parent, own, out)
+    else:
+        if out is not None and out.is_file():
+            raise ArgumentError(
+                f"--out {out}, a file",
+                expected="a folder, or a name that ends in .png, .svg or .pdf",
+                remedy="choose another --out, or leave it out",
+            )
+        places = Places(
+            out or (source if _is_run(source) else Path()) / "pictures", suffix or "png"
+        )
+    for kind in kinds:
+        if places.of(kind).exists() and not overwrite:
+            raise ArgumentError(
+                f"{places.of(kind)} is there",
+                expected="a new name",
+                remedy="replace it with --overwrite, or choose another --out",
+            )
+    return places
+
+
+def _is_run(source: Path) -> bool:
+    """Whether it is a directory of `heedful train`, whose pictures are in it.
+
+    A checkpoint in Hugging Face format is left as it is.
+    """
+    from heedful.files import read_json
+
+    if not (source / "config.json").is_file():
+        return False
+    about = read_json(source / "config.json")
+    return isinstance(about, dict) and str(about.get("model_type")).startswith("heedful-")
+
+
+def _recorded(
+    source: Path,
+    words: str,
+    second: str | None,
+    cut: bool,
+    chosen: dict[str, list[int] | None],
+    **model: Any,
+) -> Recording:
+    """The chosen layers and heads of a model on a text."""
+    from heedful.cli.record import record_text
+    from heedful.opened import open_model
+
+    return record_text(open_model(source, **model), words, second, cut, **chosen)
+
+
+def _of_text(
+    recording: Recording,
+    kinds: tuple[str, ...],
+    chosen: tuple[list[int] | None, list[int] | None, str | None, int | None],
+    look: dict[str, Any],
+) -> dict[str, Any]:
+    """The pictures of what was recorded, by name."""
+    from heedful.recorder.kept.drawing import Chosen, scores_picture
+    from heedful.views.progress import share_done
+
+    layers, heads, part, pass_index = chosen
+    figures = {}
+    for kind in kinds:
+        if kind == "heads":
+            with share_done("drawing") as tell:
+                figures[kind] = recording.plot(
+                    layers=layers, heads=heads, part=part, pass_index=pass_index, progress=tell,
+                    **look,
+                )  # fmt: skip
+        elif kind == "scores":
+            figures[kind] = scores_picture(list(recording), Chosen(*chosen), look["title"])
+    return figures
+
+
+def _texts(recording: Recording) -> list[str]:
+    return [token for call in recording for tokens in (call.query_tokens, call.key_tokens)
+            for token in tokens or ()]  # fmt: skip
+
+
+def _saved(figure: Any, path: Path) -> Path:
+    from heedful.files import make_directory
+    from heedful.pictures.saving import save
+
+    make_directory(path.parent)
+    return save(figure, path)
+
+
+def _draw_loss(source: Path, path: Path) -> None:
+    from heedful.cli.training import draw_losses
+    from heedful.errors import RunError
+    from heedful.files import make_directory
+
+    make_directory(path.parent)
+    if draw_losses(source, path) is None:
+        raise RunError(
+            f"{source} has no metrics to draw a loss curve from",
+            expected="a run, made by `heedful train`",
+        )
+    click.echo(path)
 
 
 def draw_attention(
-    attention: Attention, kinds: tuple[str, ...], folder: Path, suffix: str
+    recording: Recording, kinds: Iterable[str], folder: Path, suffix: str
 ) -> list[Path]:
-    """The heat maps of the chosen heads, and the scores of the first of them."""
+    """Write the heads of a recording, and the scores of its first head, into a folder."""
+    figures = _of_text(recording, tuple(kinds), (None, None, None, None), {"title": None})
+    return [_saved(figure, folder / f"{kind}.{suffix}") for kind, figure in figures.items()]
+
+
+def draw_positions(positions: Positions, path: Path) -> Path:
+    """Write the picture of a positional table."""
+    return _saved(positions_figure(positions), path)
+
+
+def positions_figure(positions: Positions, title: str | None = None) -> Any:
+    """The table that tells a model where a token stands; for rotary positions, its cosines."""
     from heedful.pictures import plots
 
-    heads, queries, keys = attention
-    paths = []
-    if "heads" in kinds:
-        figure = plots.heatmaps(
-            [steps.weights for steps in heads.values()],
-            queries,
-            key_tokens=keys,
-            titles=[f"layer {layer}, head {head}" for layer, head in heads],
-            allowed=next(iter(heads.values())).masked.isfinite(),
-        )
-        paths.append(plots.save(figure, folder / f"heads.{suffix}"))
-    if "scores" in kinds:
-        (layer, head), steps = next(iter(heads.items()))
-        title = f"layer {layer}, head {head}"
-        figure = plots.scores(steps.scaled, steps.masked, queries, key_tokens=keys, title=title)
-        paths.append(plots.save(figure, folder / f"scores.{suffix}"))
-    return paths
-
-
-def tell_of_fonts(texts: list[str]) -> None:
-    """A line on standard error where no font here draws a text."""
-    from heedful.pictures.labels import hint
-
-    missing = hint(texts)
-    if missing:
-        click.echo(missing, err=True)
-
-
-def draw_positions(opened: OpenedOurs, path: Path) -> Path:
-    """The table that tells the model where a token stands; for rotary positions, its cosines."""
-    from heedful.pictures import plots
-
-    kind, table = opened.positions
+    kind, table = positions
     words = {}
     if kind == "rotary":
         words = {
             "columns": "pair of dimensions, the same in each head",
             "meaning": "cosine of the angle by which the pair is turned",
         }
-    return plots.save(plots.positions(table, title=f"{kind} positions", **words), path)
+    return plots.positions(table, title=title or f"{kind} positions", **words)
+
+
+def tell_of_fonts(texts: Iterable[str]) -> None:
+    """A line on standard error where no font here draws a text."""
+    from heedful.pictures.labels import hint
+
+    missing = hint(texts)
+    if missing:
+        click.echo(missing, err=True)

@@ -3,7 +3,7 @@
 from heedful.opened.bert import OpenedBert
 from heedful.opened.cutting import CutWarning
 from heedful.opened.gpt import OpenedGPT
-from heedful.opened.opening import check_tokenizer, open_as, open_model, open_ours
+from heedful.opened.opening import check_tokenizer, open_as, open_model, open_ours, positions_of
 from heedful.opened.ours import Attention, OpenedOurs, Positions, Reading
 from heedful.opened.protocol import Opened, Pass
 from heedful.opened.seq2seq import OpenedSeq2Seq
@@ -27,4 +27,5 @@ __all__ = [
     "open_as",
     "open_model",
     "open_ours",
+    "positions_of",
 ]

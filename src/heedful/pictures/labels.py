@@ -96,7 +96,7 @@ def hint(texts: Iterable[str]) -> str | None:
     scripts = (unicodedata.name(char, "").partition(" ")[0] for char in missing)
     fonts = dict.fromkeys(SCRIPTS[script] for script in scripts if script in SCRIPTS)
     return (
-        f"no font here draws {shorten(''.join(missing), 24)}; the pictures show code points. "
+        f"no font here draws {shorten(''.join(missing), 24)}; the pictures have numbers instead. "
         f"Install {' and '.join(fonts) or 'one that does'}, and draw again."
     )
 

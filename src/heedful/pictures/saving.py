@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
+import matplotlib
 from matplotlib.figure import Figure
 
 from heedful.errors import ArgumentError
@@ -12,10 +14,12 @@ from heedful.files import replacing
 
 FORMATS = (".png", ".svg", ".pdf")
 DPI = 200  # twice the dots of a page: sharp on dense screens
+# Text that can be searched, copied and edited: letters in SVG, whole fonts (TrueType) in PDF
+TEXT: Any = {"svg.fonttype": "none", "pdf.fonttype": 42}
 
 
 def save(figure: Figure, path: str | os.PathLike[str]) -> Path:
-    """Writes a figure as PNG, SVG or PDF; the suffix says which.
+    """Writes a figure as PNG, SVG or PDF; the suffix says which. In SVG and PDF text is text.
 
     The file appears whole or not at all: it is written under a temporary name and renamed.
 
@@ -40,7 +44,7 @@ def save(figure: Figure, path: str | os.PathLike[str]) -> Path:
         raise ArgumentError(
             f"a picture named {path.name}", expected="a name that ends in .png, .svg or .pdf"
         )
-    with replacing(path) as temporary:
+    with replacing(path) as temporary, matplotlib.rc_context(TEXT):
         figure.savefig(
             temporary, format=path.suffix[1:].lower(), dpi=DPI, bbox_inches="tight", pad_inches=0.2
         )

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from heedful.errors import ArgumentError, RunError
+from heedful.ops.causes import scores
 from heedful.ops.heatmap import Cells
 from heedful.ops.score_blocks import allowed_to
 from heedful.recorder.checks import is_whole
@@ -29,6 +30,8 @@ PARTS = {  # of an encoder–decoder, in the order in which they are drawn
     "decoder": "decoder: the target looks back at itself",
     "cross": "cross-attention: the target looks at the source",
 }
+SEEING = ("vision", "visual", "image", "vit", "patch")  # in the name of a module
+CELLS = 512  # of a side, where each is drawn
 ROWS = 512  # queries whose mask is looked at in one go
 Tell = Callable[[float], None]
 
@@ -298,7 +301,7 @@ def _axes(group: Lines, most: int) -> tuple[list[str], list[str], tuple[str, str
         "cross": ("queries (target)", "keys (source)"),
     }.get(group.part or "", ("queries", "keys"))
     if grid:
-        axes = ("queries (patches)", "keys (patches)")
+        axes = ("queries (patches, by their number)", "keys (patches, by their number)")
     found = []
     for tokens, count, size in zip((call.query_tokens, call.key_tokens), (N, M),
                                    _sizes(N, M, most), strict=True):  # fmt: skip
@@ -328,15 +331,66 @@ def patch_grid(call: Call) -> list[str] | None:
     """The names of an image's patches, where the call's tokens have none and are so many.
 
     A square number of tokens, or one or two more (a class token, and that of distillation), that
-    look at each other, and that no tokenizer has numbered.
+    look at each other and have no ids, in a model whose texts would have them or whose name says
+    that it sees.
     """
     from heedful.pictures.names import patches
 
     _, N, M = call.shape
     if call.tokens is not None or call.ids is not None or call.kind != "self" or N != M:
         return None
+    if not (call.door.startswith("transformers") or any(word in call.name for word in SEEING)):
+        return None
     for before in (1, 0, 2):
         side = isqrt(max(0, M - before))
         if side > 1 and side * side == M - before:
             return patches(side, side, before)
     return None
+
+
+def scores_of(call: Call, head: int) -> tuple[Tensor, Tensor]:
+    """One head's scores before and after the mask, (N, M) each; −inf where it hides.
+
+    Raises:
+        ArgumentError: a map that is too large for a picture of each cell, or a call that hides no
+            key from any query: before and after, all is the same.
+    """
+    N, M = call.shape[1:]
+    if max(N, M) > CELLS:
+        raise ArgumentError(
+            f"scores of {N:,} × {M:,}",
+            expected=f"at most {CELLS:,} queries and keys",
+            remedy="a shorter text, or the heads, which are pooled",
+        )
+    hidden = hidden_cells(call, max(N, M))
+    if not hidden.any():
+        raise ArgumentError(
+            f"scores of {call.name}",
+            expected="attention with a mask, such as a GPT's",
+            cause="no token is hidden from another here: before and after the mask all is the same",
+            remedy="draw the weights, the heads",
+        )
+    place = call.heads.index(head)
+    of = call.checked().of_heads(slice(place, place + 1)).in_precision()
+    scaled = scores(of._replace(mask=None), torch.arange(N))[0].float().cpu()
+    table = torch.from_numpy(hidden[place if len(hidden) > 1 else 0])
+    return scaled, scaled.masked_fill(table, -torch.inf)
+
+
+def scores_picture(calls: Sequence[Call], chosen: Chosen, title: str | None = None) -> Figure:
+    """The scores of the first chosen head of the first chosen call, before and after the mask."""
+    from heedful.pictures import plots
+
+    call = _asked(calls, chosen)[0]
+    wanted = _numbers(chosen.heads, "head") or call.heads
+    if wanted[0] not in call.heads:
+        raise ArgumentError(f"head {wanted[0]}", expected=_listed(call.heads, "head"))
+    scaled, masked = scores_of(call, wanted[0])
+    queries, keys = (call.query_tokens, call.key_tokens)
+    return plots.scores(
+        scaled,
+        masked,
+        queries or [str(i) for i in range(call.shape[1])],
+        key_tokens=keys or [str(i) for i in range(call.shape[2])],
+        title=title or f"{_names([call])[0]}, head {wanted[0]}",
+    )

@@ -16,9 +16,10 @@ from heedful.recorder.kept.call import Call
 from heedful.recorder.kept.capture import Capture
 from heedful.recorder.kept.heads import Head, heads_of
 from heedful.recorder.kept.progress import Tell
+from heedful.recorder.kept.shown import Shown
 
 
-class Sequence:
+class Sequence(Shown):
     """The calls of one sequence, in the order in which they happened."""
 
     def __init__(
