@@ -54,7 +54,7 @@ def test_a_run_answers_with_its_tokens(said, tmp_path):
     pictured = tmp_path / "day.svg"
     assert said("embed", out, "--similar", "day", "--picture", pictured)[0] == 0
     assert pictured.exists()
-    error = said("embed", out, "--picture", pictured)[2]
+    error = said("embed", out, "--picture", tmp_path / "all.svg")[2]
     assert "--word night --word day" in error
 
 

@@ -58,7 +58,9 @@ def demo(out: Path, keep: bool, steps: int | None) -> int:
     _section(screen, "What it writes", "two samples, at temperature 0.7")
     for seed, prompt in enumerate(PROMPTS):
         _sample(opened, prompt, seed, screen)
-    _section(screen, "Where its heads look", "rows are queries, columns keys; brighter is more")
+    _section(
+        screen, "Where its heads look", "rows are queries, columns keys; 0 is darkest, 1 brightest"
+    )
     every_head = list(product(range(opened.layers), range(opened.heads)))
     attention = opened.attention(SENTENCE, every_head)
     _heads(attention, screen)

@@ -30,6 +30,7 @@ Examples:
   heedful embed
   heedful embed --analogy king queen dad --picture family.png
   heedful embed words.csv --similar cherry --count 5
+  heedful embed --pair king queen --pair dad mom --picture pairs.png
   heedful embed runs/book --between night day --similar night
 """
 
@@ -64,6 +65,16 @@ class Found(NamedTuple):
 @click.option(
     "--word", "chosen", multiple=True, metavar="WORD", help="A word of the picture; repeatable."
 )
+@click.option(
+    "--pair",
+    "pairs",
+    nargs=2,
+    multiple=True,
+    metavar="WORD WORD",
+    help="Two words of the picture, with an arrow from the first to the second; repeatable. One "
+    "relation makes parallel arrows.",
+)
+@click.option("--overwrite", is_flag=True, help="Replace a picture that is there.")
 @checkpoint_option
 @revision_option
 @pickle_option
@@ -77,6 +88,8 @@ def embed(
     count: int,
     picture: Path | None,
     chosen: tuple[str, ...],
+    pairs: tuple[tuple[str, str], ...],
+    overwrite: bool,
     checkpoint: str,
     revision: str | None,
     allow_pickle: bool,
@@ -92,10 +105,17 @@ def embed(
         raise click.UsageError("--keep-given goes with --analogy.")
     if chosen and not picture:
         raise click.UsageError("--word goes with --picture.")
+    if pairs and not picture:
+        raise click.UsageError("--pair goes with --picture.")
+    if picture and picture.exists() and not overwrite:
+        raise ArgumentError(
+            f"{picture} is there", expected="a new name", remedy="replace it with --overwrite"
+        )
     vectors = _vectors(source, checkpoint, revision, allow_pickle)
     found = _find(vectors, between, similar, given, keep_given, count)
     if picture:
-        _draw(vectors, picture, _drawn(vectors, chosen, found), found)
+        arrows = [(vectors.row(a), vectors.row(b)) for a, b in pairs]
+        _draw(vectors, picture, _drawn(vectors, chosen, arrows, found), arrows, found)
     everything = not (between or found.similar or given or picture)
     if as_json:
         click.echo(json.dumps(_described(vectors, found, picture, everything), ensure_ascii=False))
@@ -166,16 +186,18 @@ def _pointing(vectors: WordVectors, word: str) -> int:
     return row
 
 
-def _drawn(vectors: WordVectors, chosen: tuple[str, ...], found: Found) -> list[int]:
+def _drawn(
+    vectors: WordVectors, chosen: tuple[str, ...], pairs: list[tuple[int, int]], found: Found
+) -> list[int]:
     """The rows of the picture: those asked for, with an analogy whole, or all of a small table."""
-    rows = [vectors.row(word) for word in chosen]
+    rows = [*(vectors.row(word) for word in chosen), *(row for pair in pairs for row in pair)]
     if found.analogy:
         places, answers = found.analogy
         rows += [*places, *answers.rows.tolist()[:1]]
-    if found.similar and not chosen:
+    if found.similar and not (chosen or pairs):
         row, answers = found.similar
         rows += [row, *answers.rows.tolist()]
-    if found.between and not chosen:
+    if found.between:
         rows += found.between[0]
     rows = list(dict.fromkeys(rows)) or list(range(len(vectors.words)))
     if len(rows) > DRAWN:
@@ -187,7 +209,13 @@ def _drawn(vectors: WordVectors, chosen: tuple[str, ...], found: Found) -> list[
     return rows
 
 
-def _draw(vectors: WordVectors, path: Path, rows: list[int], found: Found) -> None:
+def _draw(
+    vectors: WordVectors,
+    path: Path,
+    rows: list[int],
+    arrows: list[tuple[int, int]],
+    found: Found,
+) -> None:
     import torch
 
     from heedful.cli.plot import tell_of_fonts
@@ -196,11 +224,14 @@ def _draw(vectors: WordVectors, path: Path, rows: list[int], found: Found) -> No
     from heedful.text.similarity import principal_plane
 
     plane = principal_plane(torch.from_numpy(vectors.table[rows]))
-    pairs, title = [], None
+    pairs, title = arrows, None
+    if found.between:
+        (one, other), similarity = found.between
+        title = f"{vectors.words[one]} and {vectors.words[other]}: cosine {similarity:.2f}"
     if found.analogy:
         (a, b, c), answers = found.analogy
         best = answers.rows.tolist()[:1]
-        pairs = [(a, b), *((c, row) for row in best)]
+        pairs = [*arrows, (a, b), *((c, row) for row in best)]
         names = [vectors.words[row] for row in (a, b, c, *best)]
         title = " : ".join(names[:2]) + " = " + " : ".join((*names[2:], "?")[:2])
     figure = space.words(

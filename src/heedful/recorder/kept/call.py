@@ -81,6 +81,12 @@ class Call:
         size = f"{heads}, {N} × {M}"
         return f"<Call {self.name!r}: {self.kind}, {size}, pass {self.pass_index}, {proof}>"
 
+    def _repr_html_(self) -> str:
+        """What a notebook shows: as a recording does, of one call."""
+        from heedful.recorder.kept.notebook import html
+
+        return html([self], repr(self).strip("<>"), "call")
+
     @property
     def proof(self) -> str:
         """ "proved", "assumed", "unproved" or "refuted"; see `heedful.recorder.kept.proof`."""

@@ -27,6 +27,12 @@ class Shown:
         """The calls, in order."""
         raise NotImplementedError
 
+    def _repr_html_(self) -> str:
+        """What a notebook shows: a table with a small picture of each head."""
+        from heedful.recorder.kept.notebook import html
+
+        return html(list(self), repr(self).strip("<>"), "recording[0]")
+
     def plot(
         self,
         *,

@@ -1,0 +1,77 @@
+"""Small pictures of heads, as a PNG of few colours that stands in an HTML page by itself."""
+
+from __future__ import annotations
+
+import base64
+import math
+import struct
+import zlib
+from collections.abc import Sequence
+from functools import cache
+
+import numpy as np
+
+LEVELS = 64  # of weight; then a hidden cell and the paper
+HIDDEN, PAPER = LEVELS, LEVELS + 1
+GREY, WHITE = (208, 213, 218), (255, 255, 255)
+IN_A_LINE = 16  # heads beside each other
+
+
+def strip(maps: Sequence[np.ma.MaskedArray], side: int) -> tuple[str, int, int]:
+    """The maps beside each other as a `data:` address, with its width and height in pixels.
+
+    Colours follow the square root of the weight, from 0 to 1; what is hidden is grey.
+
+    Args:
+        maps: arrays of one shape (n, m), n and m at most `side`.
+        side: of the longer side of a picture, in pixels.
+
+    >>> address, width, height = strip([np.ma.masked_array(np.eye(4))] * 3, 16)
+    >>> address[:22], width, height
+    ('data:image/png;base64,', 52, 16)
+    """
+    n, m = maps[0].shape
+    times, gap = max(1, side // max(n, m)), 2
+    wide, tall = m * times, n * times
+    cols = min(len(maps), IN_A_LINE)
+    rows = math.ceil(len(maps) / cols)
+    sheet = np.full((rows * (tall + gap) - gap, cols * (wide + gap) - gap), PAPER, np.uint8)
+    for i, values in enumerate(maps):
+        top, left = (i // cols) * (tall + gap), (i % cols) * (wide + gap)
+        tile = _levels(values).repeat(times, 0).repeat(times, 1)
+        sheet[top : top + tall, left : left + wide] = tile
+    data = base64.b64encode(_png(sheet, _palette())).decode("ascii")
+    return f"data:image/png;base64,{data}", sheet.shape[1], sheet.shape[0]
+
+
+def _levels(weights: np.ma.MaskedArray) -> np.ndarray:
+    shades = np.sqrt(np.clip(np.ma.getdata(weights), 0, 1)) * (LEVELS - 1)
+    return np.where(np.ma.getmaskarray(weights), HIDDEN, np.round(shades)).astype(np.uint8)
+
+
+@cache
+def _palette() -> bytes:
+    import matplotlib
+
+    colours = matplotlib.colormaps["viridis"](np.linspace(0, 1, LEVELS), bytes=True)[:, :3]
+    return np.vstack([colours, [GREY, WHITE]]).astype(np.uint8).tobytes()
+
+
+def _png(pixels: np.ndarray, palette: bytes) -> bytes:
+    """A PNG whose pixels (height, width) are indices of its palette.
+
+    Source: W3C, Portable Network Graphics (third edition), sections 5 and 11.
+    """
+    height, width = pixels.shape
+    lines = np.hstack([np.zeros((height, 1), np.uint8), pixels])  # each begins with its filter, 0
+    parts = (
+        (b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 3, 0, 0, 0)),
+        (b"PLTE", palette),
+        (b"IDAT", zlib.compress(lines.tobytes(), 9)),
+        (b"IEND", b""),
+    )
+    chunks = (
+        struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
+        for name, data in parts
+    )
+    return b"\x89PNG\r\n\x1a\n" + b"".join(chunks)
