@@ -16,6 +16,7 @@ import click
 from heedful.configuration import Configuration, allowed_types, part_of
 from heedful.errors import ArgumentError
 
+MOST = 10_000  # numbers in a run of them: more layers or heads than any model has
 Decorator = Callable[[Callable], Callable]
 
 
@@ -134,6 +135,23 @@ def runs(text: str) -> list[range] | None:
             return None
         found.append(range(int(first), int(last) + 1))
     return found
+
+
+class Numbers(click.ParamType):
+    """Whole numbers and runs of them, with commas between."""
+
+    name = "numbers"
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
+        """As --help shows it."""
+        return "LIST"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> list[int]:
+        """The numbers."""
+        found = runs(str(value))
+        if found is None or any(len(run) > MOST for run in found):
+            self.fail(f"{value!r} is no list such as 0,2 or 0-3.", param, ctx)
+        return [number for run in found for number in run]
 
 
 file_option = click.option(

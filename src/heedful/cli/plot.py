@@ -11,13 +11,14 @@ import click
 
 from heedful.cli.cut import cut_option
 from heedful.cli.options import (
+    Numbers,
+    check_model,
     checkpoint_option,
     device_option,
     file_option,
     pickle_option,
     read_text,
     revision_option,
-    runs,
     second_option,
 )
 
@@ -29,7 +30,6 @@ PICTURES = ("heads", "scores", "positions", "loss")
 OF_TEXT = ("heads", "scores")  # pictures that need a text
 SUFFIXES = ("png", "svg", "pdf")
 RECORDING = ".safetensors"  # a name that ends so is a recording's, also where there is none
-MOST = 10_000  # numbers in a run of them: more layers or heads than any model has
 DOTS = 200  # of a PNG, in an inch
 EXAMPLE = """\b
 Examples:
@@ -62,34 +62,14 @@ class Places(NamedTuple):
         return self.file or self.folder / f"{kind}.{self.suffix}"
 
 
-def numbers(ctx: click.Context, option: click.Parameter, text: str | None) -> list[int] | None:
-    """The numbers of a list such as 0,2-4; None where there is none.
-
-    >>> numbers(None, click.Option(["--heads"]), "0,2-4")
-    [0, 2, 3, 4]
-    """
-    from heedful.errors import ArgumentError
-
-    if text is None:
-        return None
-    found = runs(text)
-    if found is None or any(run.stop > MOST for run in found):
-        raise ArgumentError(f"--{option.name} {text!r}", expected="a list such as 0,2 or 0-3")
-    return list(dict.fromkeys(number for run in found for number in run))
-
-
 @click.command(epilog=EXAMPLE)
 @click.argument("source", type=click.Path(path_type=Path))
 @click.argument("text", required=False)
 @file_option
 @second_option
 @cut_option
-@click.option(
-    "--layers", metavar="LIST", callback=numbers, help="Only these layers, from 0: 0,3 or 0-2."
-)
-@click.option(
-    "--heads", metavar="LIST", callback=numbers, help="Only these heads, from 0: 1,4 or 0-3."
-)
+@click.option("--layers", type=Numbers(), help="Only these layers, from 0: 0,3 or 0-2.")
+@click.option("--heads", type=Numbers(), help="Only these heads, from 0: 1,4 or 0-3.")
 @click.option(
     "--attention",
     type=click.Choice(["encoder", "decoder", "cross"]),
@@ -181,7 +161,6 @@ def plot(
     is_recording = source.is_file() or (source.suffix == RECORDING and not source.is_dir())
     _check_text(kinds, is_recording, text, file, second, cut)
     _check_numbers(highest, size)
-    places = _places(source, kinds, suffix, out, overwrite)
     model: dict[str, Any] = {
         "checkpoint": checkpoint,
         "revision": revision,

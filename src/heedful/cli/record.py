@@ -15,6 +15,7 @@ import click
 from heedful.cli import proofs
 from heedful.cli.cut import cut_option, cuts_told
 from heedful.cli.options import (
+    Numbers,
     checkpoint_option,
     device_option,
     file_option,
@@ -42,24 +43,6 @@ Examples:
 
 Architectures that are not ours need the transformers library: pip install 'transformers>=5.0'
 """
-MOST = 10_000  # numbers in a run of them: more layers or heads than any model has
-
-
-class Numbers(click.ParamType):
-    """Whole numbers and runs of them, with commas between."""
-
-    name = "numbers"
-
-    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
-        """As --help shows it."""
-        return "LIST"
-
-    def convert(self, value: Any, param: Any, ctx: Any) -> list[int]:
-        """The numbers."""
-        found = runs(str(value))
-        if found is None or any(len(run) > MOST for run in found):
-            self.fail(f"{value!r} is no list such as 0,2 or 0-3.", param, ctx)
-        return [number for run in found for number in run]
 
 
 @click.command(epilog=EXAMPLE)

@@ -14,7 +14,7 @@ from matplotlib.image import AxesImage
 from matplotlib.patches import Rectangle
 
 from heedful.pictures.labels import columns
-from heedful.pictures.style import EMPTY, INK, LETTER, STRIPES
+from heedful.pictures.style import INK, LETTER, PALE, STRIPES
 
 LEAST = 6.5  # points: labels get so small before some are left out
 # How labels of keys can stand, in degrees, and the room that one needs of its cell, in letter sizes
@@ -116,7 +116,7 @@ def stripe(ax: Axes, values: np.ma.MaskedArray, box: tuple[float, float, float, 
     if np.ma.getmaskarray(values).any():
         left, top, width, height = box
         with matplotlib.rc_context({"hatch.linewidth": 0.5}):
-            ax.add_patch(Rectangle((left, top), width, height, hatch="/" * 7, facecolor=EMPTY,
+            ax.add_patch(Rectangle((left, top), width, height, hatch="/" * 7, facecolor=PALE,
                                    edgecolor=STRIPES, linewidth=0, zorder=0))  # fmt: skip
 
 

@@ -15,7 +15,8 @@ from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 
 from heedful.pictures.labels import drawable, families_of, shorten
 
-INK, QUIET, EMPTY, STRIPES = "#24292f", "#6e7781", "#eef0f2", "#b4bbc2"
+INK, QUIET, EMPTY = "#24292f", "#6e7781", "#dfe3e7"
+PALE, STRIPES = "#eef0f2", "#b4bbc2"  # what is hidden: the ground, and the stripes on it
 LETTER = 0.62  # the width of an average letter of DejaVu Sans, in its size
 
 
