@@ -2,6 +2,8 @@
 
 import pytest
 
+from heedful.pictures import layers
+
 from heedful.cli.main import run
 
 
@@ -15,3 +17,16 @@ def said(capsys):
         return status, captured.out, captured.err
 
     return call
+
+
+@pytest.fixture
+def drawn(monkeypatch):
+    """The blocks of maps of every picture of heads, and how it was asked to look."""
+    kept, draw = [], layers.draw
+
+    def keep(blocks, **look):
+        kept.append((blocks, look))
+        return draw(blocks, **look)
+
+    monkeypatch.setattr(layers, "draw", keep)
+    return kept

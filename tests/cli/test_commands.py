@@ -251,31 +251,83 @@ def test_probabilities_are_the_softmax_of_the_logits(trained, said):
     assert f"“{likeliest['piece']}” {100 * likeliest['probability']:.1f}%" in table
 
 
-def test_plot_writes_what_is_asked(trained, said, tmp_path):
+def test_plot_writes_what_is_asked_and_nothing_else(trained, said, tmp_path):
     status, output, _ = said("plot", trained, "Bottle 7", "--out", tmp_path / "p")
+    assert (status, output) == (0, f"{tmp_path / 'p' / 'heads.png'}\n")
+    assert [path.name for path in (tmp_path / "p").iterdir()] == ["heads.png"]
+    every = [word for kind in ("positions", "loss", "scores") for word in ("--only", kind)]
+    options = ["--format", "svg", "--out", tmp_path / "q"]
+    status, output, _ = said("plot", trained, "Bottle 7", *every, *options)
     assert status == 0
-    names = ["heads.png", "scores.png", "positions.png", "loss.png"]
-    assert [Path(line).name for line in output.splitlines()] == names
-    assert all((tmp_path / "p" / name).stat().st_size > 5000 for name in names)
-    arguments = [
-        "--only",
-        "positions",
-        "--only",
-        "loss",
-        "--format",
-        "svg",
-        "--out",
-        tmp_path / "q",
-    ]
-    assert said("plot", trained, *arguments)[0] == 0
-    assert {path.name for path in (tmp_path / "q").iterdir()} == {"positions.svg", "loss.svg"}
-    (tmp_path / "p.png").touch()
-    refused(said("plot", tmp_path / "none", "Bottle", "--out", tmp_path / "p.png"), "a folder")
-    refused(said("plot", trained, "Bottle", "--layers", "2"), "layers from 0 to 1")
-    for heads in ("first", "²", "1-", "", "1-0"):
-        refused(said("plot", trained, "Bottle", "--heads", heads), "expected")
-    refused(said("plot", trained, "Bottle", "--layers", "0-99999999999"), "layers from 0 to 1")
-    refused(said("plot", trained, "Bottle " * 99), "context of 16")
+    names = {"positions.svg", "loss.svg", "scores.svg"}
+    assert {Path(line).name for line in output.splitlines()} == names
+    assert {path.name for path in (tmp_path / "q").iterdir()} == names
+    refused(said("plot", trained, "Bottle", "--layers", "2", "--out", tmp_path), "numbers from 0")
+    refused(said("plot", trained, "Bottle " * 99, "--out", tmp_path), "context of 16")
+    for heads in ("first", "²", "1-", "", "1-0", "0-99999999999"):
+        status, _, error = said("plot", trained, "Bottle", "--heads", heads)
+        assert (status, error.count("\n")) == (2, 1)
+        assert "0,2 or 0-3" in error
+
+
+def test_a_picture_needs_no_tokenizer_where_it_has_no_tokens(trained, said, tmp_path):
+    copied = tmp_path / "run"
+    shutil.copytree(trained, copied)
+    (copied / "tokenizer.json").unlink()
+    status, output, _ = said("plot", copied, "--only", "positions", "--only", "loss")
+    assert status == 0
+    where = [copied / "pictures" / name for name in ("positions.png", "loss.png")]
+    assert output.split() == [str(path) for path in where]
+    refused(said("plot", copied, "Bottle"), "tokenizer.json")
+
+
+def test_the_suffix_of_out_makes_it_a_file_and_nothing_is_overwritten(trained, said, tmp_path):
+    path = tmp_path / "new" / "of bottles.PDF"
+    assert said("plot", trained, "Bottle", "--out", path)[:2] == (0, f"{path}\n")
+    assert path.read_bytes().startswith(b"%PDF")
+    path.write_text("mine")
+    refused(said("plot", trained, "Bottle", "--out", path), "is there", "--overwrite")
+    assert path.read_text() == "mine"
+    assert said("plot", trained, "Bottle", "--out", path, "--overwrite")[0] == 0
+    assert path.read_bytes().startswith(b"%PDF")
+    (tmp_path / "note").write_text("mine")
+    refused(said("plot", trained, "Bottle", "--out", tmp_path / "note"), "a folder")
+    both = ["--only", "heads", "--only", "scores"]
+    for more, word in ((["--format", "svg"], "two formats"), (both, "name a folder")):
+        status, _, error = said("plot", trained, "Bottle", "--out", tmp_path / "a.png", *more)
+        assert (status, error.count("\n")) == (2, 1)
+        assert word in error
+
+
+def test_how_a_picture_looks(trained, said, tmp_path, drawn):
+    look = ["--title", "Seven $", "--scale", "log", "--highest", "0.5", "--size", "12", "--values"]
+    path = tmp_path / "a.svg"
+    assert said("plot", trained, "Bottle", "--heads", "1", *look, "--out", path)[0] == 0
+    [(blocks, asked)] = drawn
+    assert [line.name for line in blocks[0].lines] == ["layer 0", "layer 1"]
+    assert blocks[0].heads == [1]
+    assert (asked["title"], asked["scale"], asked["highest"]) == ("Seven $", "log", 0.5)
+    assert (asked["size"], asked["values"]) == (12, True)
+    text = path.read_text()
+    assert ">Seven $<" in text  # text is text
+    assert "logarithmic scale" in text
+    refused(said("plot", trained, "Bottle", "--highest", "0", "--out", tmp_path), "above 0")
+    refused(said("plot", trained, "Bottle", "--size", "nan", "--out", tmp_path), "above 0")
+
+
+def test_a_recording_is_drawn_with_its_text(trained, said, tmp_path, drawn, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert said("record", trained, "Bottle 7", "--out", "r.safetensors")[0] == 0
+    assert said("plot", "r.safetensors")[:2] == (0, "pictures/heads.png\n")
+    assert said("plot", trained, "Bottle 7", "--out", "again.png")[0] == 0
+    ours, theirs = (blocks for blocks, _ in drawn)
+    assert ours[0].queries == theirs[0].queries
+    for one, other in zip(ours[0].lines, theirs[0].lines, strict=True):
+        np.testing.assert_array_equal(np.stack(one.maps), np.stack(other.maps))
+    for more in (["a text"], ["--cut"], ["--only", "loss"]):
+        status, _, error = said("plot", "r.safetensors", *more, "--overwrite")
+        assert (status, error.count("\n")) == (2, 1)
+    refused(said("plot", "none.safetensors"), "no file")
 
 
 def test_tokenize(said, trained, tmp_path):

@@ -162,41 +162,38 @@ def test_tokenizers_that_do_not_fit(checkpoint, copied, said):
     refused(said("fill", copied, "[MASK]"), "tokenizer of another model")
 
 
-def test_plot_draws_the_twelve_maps_of_a_layer(checkpoint, said, tmp_path, monkeypatch):
+def test_plot_draws_the_twelve_maps_of_a_layer(checkpoint, said, tmp_path, drawn):
     """The maps are transformers' own, on a pair with its segments, and no cell is left out."""
-    drawn = []
-    monkeypatch.setattr(
-        "heedful.pictures.plots.heatmaps",
-        lambda maps, labels, **rest: drawn.append((maps, labels, rest)) or heatmaps(
-            maps, labels, **rest
-        ),
-    )  # fmt: skip
     first, second = "Transformers, robots", "in disguise."
-    status, output, _ = said(
-        "plot", checkpoint[0], first, "--second", second, "--layers", 0, "--out", tmp_path
-    )
-    assert status == 0
-    assert [path.rpartition("/")[2] for path in output.split()] == [
-        "heads.png", "positions.png",
-    ]  # fmt: skip
-    for path in output.split():
-        with Image.open(path) as image:
-            assert min(image.size) > 100
-    [(maps, labels, rest)] = drawn
+    path = tmp_path / "pair.png"
+    options = ["--second", second, "--layers", 0, "--out", path]
+    assert said("plot", checkpoint[0], first, *options)[:2] == (0, f"{path}\n")
+    with Image.open(path) as image:
+        assert min(image.size) > 100
+    [([block], _)] = drawn
     _, model, tokenizer = checkpoint
     inputs = tokenizer(first, second, return_tensors="pt")
     model.set_attn_implementation("eager")
     with torch.inference_mode():
         theirs = model(**inputs, output_attentions=True).attentions[0][0]
-    assert labels == tokenizer.convert_ids_to_tokens(inputs.input_ids[0])
-    assert rest["titles"] == [f"layer 0, head {head}" for head in range(12)]
-    assert rest["allowed"].all()
-    torch.testing.assert_close(torch.stack(maps), theirs, rtol=1e-5, atol=1e-5)
+    tokens = tokenizer.convert_ids_to_tokens(inputs.input_ids[0])
+    bare = [name.rstrip("₀₁₂₃₄₅₆₇₈₉") for name in block.queries]
+    assert bare == [token.rstrip("₀₁₂₃₄₅₆₇₈₉") for token in tokens]
+    assert len(set(block.queries)) == len(tokens)
+    assert block.queries == block.keys
+    assert block.borders == ([tokens.index("[SEP]") + 1],) * 2
+    assert block.heads == list(range(12))
+    [line] = block.lines
+    assert not np.ma.getmaskarray(np.ma.stack(line.maps)).any()
+    np.testing.assert_allclose(np.stack(line.maps), theirs, rtol=1e-5, atol=1e-5)
 
 
-def test_plot_of_a_model_of_many_heads_takes_the_last_layer(checkpoint):
-    opened = open_ours(checkpoint[0], device="cpu")
-    assert plot.choose_heads(opened, None, None) == [(3, head) for head in range(12)]
+def test_every_layer_of_a_model_of_many_heads_is_a_line(checkpoint, said, tmp_path, drawn):
+    layers = checkpoint[1].config.num_hidden_layers
+    assert said("plot", checkpoint[0], "Transformers", "--out", tmp_path / "a.png")[0] == 0
+    [([block], _)] = drawn
+    assert [line.name for line in block.lines] == [f"layer {n}" for n in range(layers)]
+    assert all(len(line.maps) == 12 for line in block.lines)
 
 
 def test_a_gpt_still_has_its_empty_upper_half(said, tmp_path, monkeypatch):

@@ -161,6 +161,9 @@ def plot(
     is_recording = source.is_file() or (source.suffix == RECORDING and not source.is_dir())
     _check_text(kinds, is_recording, text, file, second, cut)
     _check_numbers(highest, size)
+    if not is_recording:
+        check_model(source, revision, allow_pickle)
+    places = _places(source, kinds, suffix, out, overwrite)
     model: dict[str, Any] = {
         "checkpoint": checkpoint,
         "revision": revision,

@@ -24,7 +24,6 @@ from heedful.cli.options import (
     program,
     read_text,
     revision_option,
-    runs,
     second_option,
 )
 from heedful.errors import SaveError
