@@ -25,6 +25,7 @@ FLOORS = {
     "configuration": 0,
     "device": 0,
     "head_kinds": 0,
+    "token_names": 0,
     "ops": 1,
     "pictures": 1,
     "layers": 2,

@@ -85,7 +85,14 @@ def test_of_an_encoder_decoder_and_what_it_writes(seq2seq):
     target = translate(seq2seq.model, [source])[0][0].ids
     begun = [config.begin, *target][:CONTEXT]
     equal(recording, seq2seq.model, torch.tensor([[*source, config.end]]), torch.tensor([begun]))
-    assert recording.tokens is None
+    assert recording.tokens == [[*"cab■"]]
+    [written] = recording.target_tokens
+    assert written == ["▶", *seq2seq.tokenizer.pieces(target)][:CONTEXT]
+    wanted = {"self": (*"cab■",), "causal": written, "cross": None}
+    for call in recording:
+        assert call.tokens == (None if call.kind == "cross" else list(wanted[call.kind]))
+        assert call.query_tokens == list(wanted["causal" if call.kind == "cross" else call.kind])
+        assert call.key_tokens == list(wanted["self" if call.kind == "cross" else call.kind])
     assert {call.kind for call in recording} == {"self", "causal", "cross"}
     reading = seq2seq.steps("cab")
     crossing = [call for call in recording if call.kind == "cross"]

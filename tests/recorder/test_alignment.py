@@ -117,7 +117,7 @@ def test_every_pass_stands_where_the_text_alone_has_it(llama, cache, padded):
             first, last = int(keep[b, :start].sum()), int(place[end - 1]) + 1
             stands_right(call, maps[call.layer][:, first:last, :last])
             assert call.kind == "causal"
-            expected = IDS[b, :end][keep[b, :end]].tolist() if start == 0 else None
+            expected = IDS[b, :end][keep[b, :end]].tolist()
             assert (call.ids if call.ids is None else call.ids.tolist()) == expected
 
 

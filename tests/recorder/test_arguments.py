@@ -253,19 +253,29 @@ def test_a_batch_of_nothing_is_one_line():
         one_line(error, "no sequence in")
 
 
-def test_texts_of_some_sequences(model):
+def test_texts_are_as_many_and_as_long_as_the_sequences(model):
     with heedful.record(model) as recording:
         model(IDS)
-    words = [str(i) for i in IDS[0].tolist()]
-    recording.tokens = [words]
-    assert recording.sequences[0][0].tokens == words
-    assert recording.sequences[1].texts is None
-    assert recording.sequences[1][0].tokens is None
-    for wrong in (words, "text", 3, [[1, 2]], [3]):
+    words = [[str(i) for i in text] for text in IDS.tolist()]
+    N = len(words[0])
+    recording.tokens = words
+    assert [one[0].tokens for one in recording.sequences] == words
+    assert recording.sequences[1].texts == words[1]
+    for wrong in (words[0], "text", 3, [[1, 2]], [3]):
         with pytest.raises(ArgumentError) as error:
             recording.tokens = wrong
         one_line(error, "tokens=")
-    assert recording.tokens == [words]
+    for wrong, said in (
+        (words[:1], f"tokens of 1 sequences; expected of {len(IDS)}, as many as were recorded"),
+        ([*words, words[0]], f"tokens of {len(IDS) + 1} sequences"),
+        ([words[0], words[1][:-1], *words[2:]], f"{N - 1} tokens of sequence 1; expected {N}, as"),
+    ):
+        with pytest.raises(ArgumentError) as error:
+            recording.tokens = wrong
+        one_line(error, said)
+    assert recording.tokens == words
+    recording.tokens = None
+    assert recording[0].tokens is None
 
 
 def test_what_is_no_path_is_one_line(call, tmp_path, monkeypatch):

@@ -371,7 +371,7 @@ def test_a_file_of_version_1_opens_as_it_did_and_its_owners_are_assumed(recordin
             assert (new.proof, old.proof) == ("proved", "assumed")
             assert old.why.startswith("inferred: texts and heads, of a recording by a version ")
     same(again, heedful.load(again.save(tmp_path / "new")))
-    assert load_tensors(tmp_path / "new")[1]["version"] == 3
+    assert load_tensors(tmp_path / "new")[1]["version"] == 4
 
 
 def test_a_file_of_version_2_opens_and_has_no_sums_yet(recording, tmp_path):

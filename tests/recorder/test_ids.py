@@ -43,7 +43,8 @@ def test_a_decoder_has_its_own_ids_and_never_those_of_the_encoder(pairs, which):
         assert [call.proof for call in sequence] == ["proved"] * 3
         assert torch.equal(sequence[0].ids, IDS[b])
         assert torch.equal(sequence[1].ids, WRITTEN[b])
-        assert sequence[2].ids is None
+        assert torch.equal(sequence[2].ids, IDS[b])
+        assert torch.equal(sequence[2].query_ids, WRITTEN[b])
 
 
 @pytest.mark.parametrize("side", KEEP)
@@ -56,7 +57,8 @@ def test_padding_is_cut_from_the_ids_as_from_the_map(pairs, which, side):
     for b, (reads, writes, crosses) in enumerate(recording.sequences):
         assert reads.ids.tolist() == IDS[b, read[b]].tolist()
         assert writes.ids.tolist() == WRITTEN[b, write[b]].tolist()
-        assert crosses.ids is None
+        assert crosses.ids.tolist() == reads.ids.tolist()
+        assert crosses.query_ids.tolist() == writes.ids.tolist()
         n, m = len(writes.ids), len(reads.ids)
         assert [one.shape for one in (reads, writes, crosses)] == [(2, m, m), (2, n, n), (2, n, m)]
         assert {one.proof for one in (reads, writes, crosses)} == {"proved"}
@@ -68,10 +70,12 @@ def test_vectors_in_the_place_of_ids_have_none(pairs):
         t5(input_ids=IDS, decoder_inputs_embeds=torch.randn(B, N, 16))
     assert torch.equal(recording[0].ids, IDS[0])
     assert recording[1].ids is None
+    assert (recording[2].ids.tolist(), recording[2].query_ids) == (IDS[0].tolist(), None)
     with heedful.record(t5) as recording:
         t5(inputs_embeds=torch.randn(B, N, 16), decoder_input_ids=IDS)
     assert recording[0].ids is None
     assert torch.equal(recording[1].ids, IDS[0])
+    assert (recording[2].ids, recording[2].query_ids.tolist()) == (None, IDS[0].tolist())
 
 
 @pytest.mark.parametrize("name", ["token_type_ids", "position_ids", "labels", "attention_mask"])

@@ -348,6 +348,6 @@ def test_parts_of_a_text_have_its_padding(side):
 def test_without_ids_a_text_goes_wherever_it_fits():
     with heedful.record(model := Vectors()) as recording:
         model(torch.randn(B, N, H * D))
-    recording.tokens = [list("abcdefg"), list("abc")]
+    recording.tokens = [list("abcdefg"), list("hijklmn")]
     first, second = recording.sequences
-    assert (first[0].tokens, second[0].tokens) == (list("abcdefg"), None)
+    assert (first[0].tokens, second[0].tokens) == (list("abcdefg"), list("hijklmn"))

@@ -68,8 +68,9 @@ def check(recording, eager, text, keep):
             expected = rows[..., hidden:]
             torch.testing.assert_close(call.weights(), expected, atol=3e-6, rtol=0)
             if size:
+                after = expected[:, max(0, 1 - (expected.shape[2] - size)) :]  # with a choice
                 torch.testing.assert_close(
-                    call.sink(), expected[:, :, 0].mean(1), atol=3e-6, rtol=0
+                    call.sink(), after[:, :, 0].mean(1), atol=3e-6, rtol=0, equal_nan=True
                 )
         assert set(done.values()) == {int(real.sum())}
 

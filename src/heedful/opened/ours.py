@@ -77,7 +77,7 @@ class OpenedOurs(Opened):
         Each layer's are made when they are asked for, (1, H, N, N).
         """
         given = self.read(text, second, cut=cut)
-        names = given.tokens or []
+        names = given.tokens
         layers = without_gradients(self.model.steps(*given.arguments, **given.keywords))
         return Reading(names, names, layers)
 

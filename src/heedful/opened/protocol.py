@@ -18,13 +18,13 @@ from heedful.recorder import Recording, record
 class Pass(NamedTuple):
     """What a model is given for one pass over a text or a pair, a batch of one.
 
-    arguments, keywords: tensors on the model's device, ids (1, N) first. tokens: the text of each
-    of the N; None for an encoder–decoder, which reads two sequences.
+    arguments, keywords: tensors on the model's device, ids (1, N) first.
+    tokens: the text of each of the N.
     """
 
     arguments: tuple[Tensor, ...]
     keywords: dict[str, Tensor]
-    tokens: list[str] | None
+    tokens: list[str]
 
 
 @dataclass(frozen=True)
@@ -55,8 +55,12 @@ class Opened(ABC):
         """
 
     def pieces(self, ids: Iterable[int]) -> list[str]:
-        """One printable label for each token."""
+        """One printable label for each token, as `record(model, tokenizer=opened)` names them."""
         return self.tokenizer.pieces(ids)
+
+    def target_tokens(self, given: Pass) -> list[str] | None:
+        """In an encoder–decoder the text of each token that its decoder is given; else None."""
+        return None
 
     def run(self, given: Pass) -> Any:
         """The model's output for what `read` made."""
@@ -78,7 +82,7 @@ class Opened(ABC):
                 `budget`.
 
         Returns:
-            the finished recording. `recording.tokens` are set where the model reads one sequence.
+            the finished recording, with its `tokens`, and of an encoder–decoder `target_tokens`.
 
         Raises:
             TextError: a text that is empty, or longer than the context without `cut`.
@@ -87,6 +91,7 @@ class Opened(ABC):
         """
         with torch.inference_mode():
             given = self.read(text, second, cut=cut)
+            options.setdefault("tokenizer", self)
             with record(self.model, **options) as recording:
                 self.run(given)
         if not len(recording):
@@ -95,6 +100,8 @@ class Opened(ABC):
                 expected="a model that attends, in a form that a door of the recorder sees",
                 remedy="`heedful record` and `heedful heads` have nothing to show of it",
             )
-        if given.tokens is not None:
-            recording.tokens = [given.tokens]
+        recording.tokens = [given.tokens]
+        target = self.target_tokens(given)
+        if target is not None:
+            recording.target_tokens = [target]
         return recording

@@ -52,7 +52,17 @@ class OpenedSeq2Seq(OpenedOurs):
         """A source (1, M) and the target that the model finds for it, as it reads it, (1, N)."""
         refuse_second(second, "an encoder–decoder")
         source = self.source(text, cut=cut)
-        return Pass(self._rows(source, self._target(source)), {}, None)
+        rows = self._rows(source, self._target(source))
+        return Pass(rows, {}, self.pieces(rows[0][0].tolist()))
+
+    def pieces(self, ids: Iterable[int]) -> list[str]:
+        """One printable label for each token; those that begin and end have a sign."""
+        marks = {self.model.config.begin: BEGIN, self.model.config.end: END}
+        return [marks.get(token) or self.tokenizer.pieces([token])[0] for token in ids]
+
+    def target_tokens(self, given: Pass) -> list[str]:
+        """The target as the model reads it, from its begin on."""
+        return self.pieces(given.arguments[1][0].tolist())
 
     def rows(
         self, text: str, second: str | None = None, *, target: str | None = None, cut: bool = False
@@ -82,9 +92,8 @@ class OpenedSeq2Seq(OpenedOurs):
         return self._rows(source, written)
 
     def names(self, ids: Iterable[int]) -> list[str]:
-        """As `pieces`, of ids among which the model's begin and end may be."""
-        own = {self.model.config.begin: BEGIN, self.model.config.end: END}
-        return [own[id] if id in own else self.pieces([id])[0] for id in ids]
+        """As `pieces`."""
+        return self.pieces(ids)
 
     def steps(self, text: str, second: str | None = None, *, cut: bool = False) -> Reading:
         """How the tokens of a text's translation look at it, each while it is written.

@@ -14,9 +14,9 @@ from torch import Tensor, nn
 from heedful.errors import HeedfulError, RunError
 from heedful.opened.cutting import check_not_empty, must_cut
 from heedful.opened.protocol import Opened, Pass
-from heedful.text.tokenizer import SIGNS, whole_characters
+from heedful.text.tokenizer import whole_characters
+from heedful.token_names import piece
 
-SPACES = "Ġ▁"  # how byte-level BPE and SentencePiece write the space before a word
 LONGEST = 64  # tokens of a target that an encoder–decoder writes
 MOST = 160  # letters of the library's own words in an error
 
@@ -34,8 +34,12 @@ class OpenedTransformers(Opened):
         with self._telling():
             inputs = self._inputs(text, second, cut)
             target = self._target(inputs)
-        ids = inputs["input_ids"][0].tolist()
-        return Pass((), inputs | target, None if target else self.pieces(ids))
+        return Pass((), inputs | target, self.pieces(inputs["input_ids"][0].tolist()))
+
+    def target_tokens(self, given: Pass) -> list[str] | None:
+        """What an encoder–decoder has written, as its decoder reads it; None of other models."""
+        written = given.keywords.get("decoder_input_ids")
+        return None if written is None else self.pieces(written[0].tolist())
 
     def run(self, given: Pass) -> Any:
         """The model's output for what `read` made.
@@ -48,7 +52,7 @@ class OpenedTransformers(Opened):
 
     def pieces(self, ids: Iterable[int]) -> list[str]:
         """One label for each token, as our own tokenizers give them."""
-        return [_piece(self.tokenizer, token) for token in ids]
+        return [piece(self.tokenizer, token) for token in ids]
 
     @contextmanager
     def _telling(self) -> Iterator[None]:
@@ -188,13 +192,3 @@ def _positions(model: nn.Module) -> Iterator[int]:
         if name.endswith("position_embeddings") and isinstance(module, nn.Embedding):
             first = 0 if module.padding_idx is None else module.padding_idx + 1
             yield module.num_embeddings - first
-
-
-def _piece(tokenizer: Any, token: int) -> str:
-    name, text = str(tokenizer.convert_ids_to_tokens(token)), str(tokenizer.decode([token]))
-    spaces = len(name) - len(name.lstrip(SPACES))
-    if spaces:  # some decoders leave out the first
-        text = " " * spaces + text.lstrip(f" {SPACES}")
-    if not text or "\ufffd" in text:  # part of a character, or nothing by itself
-        return name
-    return "".join(SIGNS.get(char, char) for char in text)

@@ -12,6 +12,7 @@ from torch import Tensor
 from heedful.errors import ArgumentError
 from heedful.recorder.checks import is_whole, whole
 from heedful.recorder.sequences.told_axes import TokenAxes, parsed
+from heedful.token_names import Naming, naming_of
 
 KEPT = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
@@ -26,6 +27,7 @@ class Options(NamedTuple):
     dtype: torch.dtype | None = None
     every: int = 1
     budget: int | None = None
+    naming: Naming | None = None
 
     @classmethod
     def of(
@@ -37,11 +39,13 @@ class Options(NamedTuple):
         dtype: torch.dtype | None = None,
         every: int = 1,
         budget: int | None = None,
+        tokenizer: Any = None,
     ) -> Options:
         """The options that were asked for.
 
         Raises:
-            ArgumentError: an argument names no layer, head, type, number of passes or of bytes.
+            ArgumentError: an argument names no layer, head, type, number of passes or of bytes, or
+                is no tokenizer.
         """
         if dtype is not None and dtype not in KEPT:
             raise ArgumentError(
@@ -55,6 +59,7 @@ class Options(NamedTuple):
             dtype,
             whole("every", every, least=1),
             _bytes(budget),
+            None if tokenizer is None else naming_of(tokenizer),
         )
 
     def check_layers(self, seen: Mapping[str, int | None]) -> None:

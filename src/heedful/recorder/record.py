@@ -29,11 +29,13 @@ from heedful.recorder.observed import Observed
 from heedful.recorder.options import Options
 from heedful.recorder.own_work import computing, is_computing
 from heedful.recorder.running import Given, Running, layer_of
+from heedful.recorder.sequences import token_ids
 from heedful.recorder.sequences.axis_owners import beside_told
-from heedful.recorder.sequences.inputs import Inputs
+from heedful.recorder.sequences.inputs import Inputs, are_ids
 from heedful.recorder.sequences.kind import crosses, kind_of
 from heedful.recorder.sequences.mask_structure import Masks, place_of
 from heedful.recorder.sequences.padding_across_passes import Before, so_far
+from heedful.recorder.sequences.token_ids import Ids, TokenIds
 from heedful.recorder.sequences.told_axes import axes_told_for, check_names
 from heedful.recorder.sequences.told_or_followed import Owning
 from heedful.recorder.sequences.without_padding import Layout, layouts_of
@@ -51,6 +53,7 @@ PADDING = "what is padding, by the name of an argument, or as no query sees it"
 def record(
     model: nn.Module,
     *,
+    tokenizer: Any = None,
     axes: Mapping[str, str] | None = None,
     layers: Collection[int] | None = None,
     heads: Collection[int] | None = None,
@@ -67,6 +70,9 @@ def record(
 
     Args:
         model: any module; nothing of it is modified.
+        tokenizer: names the tokens, so that calls have their `tokens`: one of heedful or of
+            transformers (or a processor that has one), or a function from a list of ids to a list
+            of strings. The model is given their ids, a table of whole numbers (texts, tokens).
         axes: what the axes of the queries are, by names of modules with the letters of einops:
             `{"encoder.*.attn": "(h b) n d"}` has b texts, h heads, n queries of width d; g are
             groups of heads that share a key, other letters parts of a text. Default: it is
@@ -93,10 +99,10 @@ def record(
     >>> [call.name for call in recording], recording[0].weights(head=0, queries=[0])
     (['blocks.0.attend', 'blocks.1.attend'], tensor([[1., 0., 0., 0.]]))
     """
-    options = Options.of(axes, layers, heads, values, dtype, every, budget)
+    options = Options.of(axes, layers, heads, values, dtype, every, budget, tokenizer)
     _check(model)
     check_names(options.axes, model)
-    recording = Recording(budget=options.budget)
+    recording = Recording(budget=options.budget, naming=options.naming)
     recording.recorder = functools.partial(
         record, axes=axes, layers=layers, heads=heads, dtype=dtype
     )
@@ -113,6 +119,7 @@ def record(
         yield recording
     recorder.end(model)
     options.check_layers(recorder.names)
+    recording.name_tokens()
 
 
 # Compiled models run uncompiled, so that doors see them and nothing is compiled anew
@@ -134,6 +141,7 @@ class _Recorder:
         # of each module's last call: its number of keys with its pass, and what it told of padding
         self._lengths: dict[str, tuple[int, int]] = {}
         self._before: dict[str, Before | None] = {}
+        self._token_ids = TokenIds()
         self._forget()
 
     def let_go(self) -> None:
@@ -298,19 +306,28 @@ class _Recorder:
             index=index,
             pass_index=running.pass_index,
             layouts=layouts,
-            ids=self.inputs.ids(seen, running.writes) if self._reads(seen) else None,
+            ids=self._ids(seen, layouts),
             kind=self._kind(seen, name, layouts),
             heads=self.options.heads,
             values=self.options.values,
             dtype=self.options.dtype,
         )
 
-    def _reads(self, seen: Observed) -> bool:
-        """Whether the keys are the tokens that the model was given.
+    def _ids(self, seen: Observed, layouts: list[Layout]) -> Ids:
+        """The ids of the tokens at queries and keys, where these are tokens that the model reads.
 
-        That is known of our own models and transformers' only: equal sizes alone prove nothing.
+        That is known of our own models and transformers', and of those whose tokenizer was given:
+        equal sizes alone prove nothing.
         """
-        return self.running.is_known and self.running.reads_text and not seen.cross
+        running = self.running
+        if not (running.is_known or self.options.naming) or not running.reads_text:
+            return Ids()
+        table = running.embedded
+        is_table = running.is_ours and table is not None and are_ids(table)
+        given = token_ids.Given(
+            self.inputs, table if is_table else None, running.writes, running.pass_index
+        )
+        return self._token_ids.of(seen, given, layouts)
 
     def _kind(self, seen: Observed, name: str, layouts: list[Layout]) -> str:
         """The kind of a call; keys that grew by its queries since the last call are a cache's."""

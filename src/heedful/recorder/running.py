@@ -14,7 +14,7 @@ from types import FrameType, TracebackType
 from typing import Any, NamedTuple
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_pre_hook
 
 SENSES = ("vision", "visual", "image", "audio", "speech")  # names of modules that read no text
@@ -65,6 +65,7 @@ class Running:
         self.pass_index = -1
         self.given = Given(model, (), {})  # to the pass; one object for each
         self.ran: set[str] = set()  # names of modules that have run
+        self.embedded: Tensor | None = None  # the whole numbers last looked up in a table
         self._outer: set[str] = set()  # names of modules called from outside in this pass
         # modules that get no hook, with their names, by id(); held, so that the id stays theirs
         self._unhooked: dict[int, tuple[nn.Module, str]] = {}
@@ -98,6 +99,7 @@ class Running:
         self._handles.clear()
         self.stack.clear()
         self._unhooked = {}
+        self.embedded = None
         self._thread = -1  # hooks on copies of the model's modules have nothing to tell any more
         self.given = Given(self.model, (), {})
 
@@ -133,6 +135,12 @@ class Running:
         """Whether the model is ours or of transformers, whose arguments have known meanings."""
         model = getattr(self.model, "_orig_mod", self.model)
         return type(model).__module__.split(".")[0] in ("heedful", "transformers")
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether the model is one of heedful's."""
+        model = getattr(self.model, "_orig_mod", self.model)
+        return type(model).__module__.startswith("heedful.")
 
     @property
     def reads_text(self) -> bool:
@@ -173,6 +181,8 @@ class Running:
             self._begin(frame)
         self.stack.append(frame)
         self.ran.add(frame.name)
+        if isinstance(frame.module, nn.Embedding) and frame.arguments:
+            self.embedded = frame.arguments[0]
 
     def _leaving(self) -> Callable[..., None]:
         # functions, for a model may copy a part of itself: these are shared, and methods copied

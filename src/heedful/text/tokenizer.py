@@ -13,11 +13,11 @@ import numpy as np
 
 from heedful.errors import ArgumentError, TextError
 from heedful.files import make_directory, replacing, write_json
+from heedful.token_names import SIGNS
 
 FILE_NAME = "tokenizer.json"
 ENVELOPE = "heedful_tokenizer"
 VERSION = 1
-SIGNS = {" ": "·", "\n": "↵", "\r": "␍", "\t": "⇥"}
 
 
 class Tokenizer(ABC):

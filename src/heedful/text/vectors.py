@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from heedful.errors import TextError
-from heedful.text.tokenizer import SIGNS
+from heedful.token_names import SIGNS
 
 LARGEST = 1e100  # its square is still a number
 

@@ -36,8 +36,9 @@ class Call:
 
     `name` is the module's name, `layer` the number of its block in that name (None without one),
     `index` the number of the call, `pass_index` that of the forward pass, `kind` "self", "causal"
-    or "cross", `ids` (M,) the tokens of the keys and `tokens` their text, where they are known, and
-    `unknown` the id of words that the tokenizer does not know.
+    or "cross". `ids` (M,) are the tokens of the keys, `query_ids` (N,) those of the queries,
+    `key_tokens` and `query_tokens` their text, None where they are not known or the axis is none of
+    tokens; `unknown` is the id of words that the tokenizer does not know.
     `chosen` are the model's numbers of the heads, where `record` was told which to keep. `proof`
     says how much of the call is certain, and `why` what is not. Every statistic is defined in
     `heedful.ops.statistics`; with `head`, the model's number of a head, it is that of one head,
@@ -60,7 +61,9 @@ class Call:
     sequence: int = 0
     value: Tensor | None = None
     ids: Tensor | None = None
-    tokens: list[str] | None = None
+    query_ids: Tensor | None = None
+    key_tokens: list[str] | None = None
+    query_tokens: list[str] | None = None
     unknown: int | None = None
     door: str = ""
     chosen: list[int] | None = None
@@ -122,17 +125,9 @@ class Call:
         return self.kind == "cross"
 
     @property
-    def key_tokens(self) -> list[str] | None:
-        """The text of each of the M keys; None where it is not known."""
-        return self.tokens
-
-    @property
-    def query_tokens(self) -> list[str] | None:
-        """The text of each of the N queries; None where it is not known."""
-        if self.tokens is None or self.kind == "cross":
-            return None
-        first = self.causes.offset
-        return self.tokens[first : first + self.shape[1]]
+    def tokens(self) -> list[str] | None:
+        """The text of each of the M tokens of self-attention; None in cross-attention."""
+        return None if self.crosses else self.key_tokens
 
     def weights(
         self, head: int | None = None, queries: Index | int | None = None, keys: Index | None = None

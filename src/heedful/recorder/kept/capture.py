@@ -16,7 +16,10 @@ from heedful.recorder.kept.certificate import Check, certify
 from heedful.recorder.kept.row_sums import RowSums, told, unknown
 from heedful.recorder.observed import Batch, Observed, of_sequence
 from heedful.recorder.sequences.kind import kind_of
+from heedful.recorder.sequences.token_ids import Ids
 from heedful.recorder.sequences.without_padding import Layout, row_of, take
+
+NO_IDS = Ids()
 
 
 def _nothing() -> None:
@@ -35,6 +38,9 @@ class Capture:
     against: by sequence, what was found since to be wrong with it.
     sums: (B, H, N), the log-sum-exp of each row: the kernel's own, or what was computed since, NaN
         where it is not known; None where nobody asked yet.
+    ids: (texts, L), those of the keys' tokens, of which the last N are the queries'; where only the
+        queries' are known, these. query_ids: (texts, L), in cross-attention, whose last N are the
+        queries'.
     texts: how many texts the pass had; texts_dim: along which dimension of its inputs.
     intact: raises where the file that the call was read from is damaged.
     """
@@ -54,6 +60,7 @@ class Capture:
     softcap: float | None = None
     sinks: Tensor | None = None
     ids: Tensor | None = None
+    query_ids: Tensor | None = None
     heads: list[int] | None = None
     index: int = 0
     inferred: dict[str, str] = field(default_factory=dict)
@@ -98,12 +105,23 @@ class Capture:
             return None
         return self.ids[row][self.layouts[sequence].keys]
 
+    def query_tokens(self, sequence: int) -> Tensor | None:
+        """The ids of the queries' tokens without padding, (N,); None where they are not known."""
+        given = self.query_ids if self.kind == "cross" else self.ids
+        N = self.query.shape[2]
+        if given is None or given.shape[1] < N:
+            return None
+        row = row_of(sequence, len(given), len(self.query))
+        if row is None:
+            return None
+        return given[row][given.shape[1] - N + self.layouts[sequence].queries]
+
     def _are_of_keys(self, ids: Tensor) -> bool:
         """Whether there is an id for each key, or for each one so far in a cache with room."""
         length, N = ids.shape[1], self.query.shape[2]
-        begins = self.kind == "causal" and length == N
         last = max((int(one.keys[-1]) for one in self.layouts if len(one.keys)), default=0)
-        return length == self.key.shape[2] or (begins and last < N)
+        has_room = self.kind == "causal" and length >= N and last < length
+        return length == self.key.shape[2] or has_room
 
     def values(self, sequence: int) -> Tensor | None:
         """The values of one sequence without padding, (G, M, v); None where none were kept."""
@@ -123,7 +141,7 @@ def captured(
     heads: Collection[int] | None = None,
     values: bool = False,
     dtype: torch.dtype | None = None,
-    ids: Tensor | None = None,
+    ids: Ids = NO_IDS,
     kind: str | None = None,
 ) -> Capture:
     """Copy what is to be kept of a call, and check it against the output that the model used."""
@@ -146,7 +164,8 @@ def captured(
         None if seen.bias is None else seen.bias.detach(),
         seen.softcap,
         None if seen.sinks is None else seen.sinks.detach().clone(),
-        ids,
+        ids.keys,
+        ids.queries,
         chosen,
         index,
         dict(seen.inferred),

@@ -22,10 +22,11 @@ from heedful.recorder.kept import file_validation
 from heedful.recorder.kept.capture import Capture
 from heedful.recorder.kept.certificate import Check
 from heedful.recorder.kept.checksums import Checksums, checksum_of
+from heedful.recorder.kept.texts import Texts, learn
 from heedful.recorder.sequences.without_padding import Layout
 
-VERSION = 3  # 1 has nothing of owners, 2 no log-sum-exps
-TENSORS = ("query", "key", "value", "bias", "sinks", "sums", "ids")
+VERSION = 4  # 1 has nothing of owners, 2 no log-sum-exps, 3 one text a sequence
+TENSORS = ("query", "key", "value", "bias", "sinks", "sums", "ids", "query_ids")
 # Fields of a call, by the words that the format has for them
 PLAIN = {
     "name": "name", "layer": "layer", "forward": "pass_index", "kind": "kind", "door": "door",
@@ -38,17 +39,41 @@ AGAIN = "record again"
 DAMAGE = (KeyError, TypeError, ValueError, AttributeError, IndexError, RuntimeError, OverflowError)
 
 
-def save(captures: list[Capture], path: Path, tokens: list[list[str]] | None) -> None:
-    """Write calls and their tokens; raises what `save_tensors` does."""
+def save(captures: list[Capture], path: Path, texts: Texts) -> None:
+    """Write calls and the names of their tokens; raises what `save_tensors` does."""
     tensors: dict[str, Tensor] = {}
     for capture in captures:
         capture.intact()  # what is damaged gets no new checksum
     described = [_describe(capture, str(i), tensors) for i, capture in enumerate(captures)]
     same = _shared(tensors)
-    about = {"format": "recording", "version": VERSION, "calls": described, "tokens": tokens}
+    about = {"format": "recording", "version": VERSION, "calls": described}
+    about |= _texts_as_data(texts, captures)
     once = {name: tensor for name, tensor in tensors.items() if name not in same}
     checksums = {name: checksum_of(tensor) for name, tensor in once.items()}
     save_tensors(path, once, {**about, "same": same, "sums": checksums})
+
+
+def _texts_as_data(texts: Texts, captures: list[Capture]) -> dict[str, Any]:
+    """What names the tokens: texts, and a name for each id, so that no tokenizer is needed."""
+    learn(texts, captures)
+    names = {str(number): name for number, name in texts.names.items()}
+    about = {"tokens": texts.read, "written": texts.written, "unknown": texts.unknown}
+    return {**about, "names": names}
+
+
+def _texts_from_data(about: dict[str, Any]) -> Texts:
+    """What names the tokens; before version 4 one text for each sequence."""
+    names, unknown = about.get("names", {}), about.get("unknown")
+    if not all(isinstance(name, str) for name in names.values()):
+        raise ValueError("the names of tokens")
+    if unknown is not None and not is_whole(unknown):
+        raise ValueError("the id of unknown words")
+    return Texts(
+        texts_of(about["tokens"]),
+        texts_of(about.get("written")),
+        names={int(number): name for number, name in names.items()},
+        unknown=unknown,
+    )
 
 
 def size(capture: Capture) -> int:
@@ -69,7 +94,7 @@ def _shared(tensors: dict[str, Tensor]) -> dict[str, str]:
     return same
 
 
-def load(path: Path) -> tuple[list[Capture], list[list[str]] | None]:
+def load(path: Path) -> tuple[list[Capture], Texts]:
     """Read what `save` wrote.
 
     Raises:
@@ -98,7 +123,7 @@ def load(path: Path) -> tuple[list[Capture], list[list[str]] | None]:
             names[name.split(".")[0]].append(same.get(name, name))
         for i, capture in enumerate(captures):
             capture.intact = functools.partial(checksums.check, names[str(i)])
-        return captures, texts_of(about["tokens"])
+        return captures, _texts_from_data(about)
     except DAMAGE as error:
         raise damaged(path, _reason(error), AGAIN) from error
 

@@ -47,7 +47,9 @@ def check(capture: Capture) -> None:
     _hold(sinks is None or sinks.shape in ((H,), (B, H, N)), f"the sinks {of}")
     is_real = sums is None or sums.is_floating_point()
     _hold(is_real and (sums is None or sums.shape == (B, H, N)), f"the log-sum-exps {of}")
-    _hold(ids is None or (ids.ndim == 2 and ids.shape[1] in (N, M)), f"the ids {of}")
+    fits = ids is None or (ids.ndim == 2 and min(N, M) <= ids.shape[1] <= max(N, M))
+    asked = capture.query_ids
+    _hold(fits and (asked is None or (asked.ndim == 2 and asked.shape[1] >= N)), f"the ids {of}")
     if capture.bias is not None:
         check_broadcast("bias", capture.bias, (B, H, N, M))
     _hold(_are_heads(capture.heads, H), f"the heads {capture.heads} {of}")

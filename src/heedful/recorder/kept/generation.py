@@ -254,9 +254,10 @@ def _ids(passes: list[Capture], plan: Together, sequence: int) -> Tensor | None:
     for capture, part in zip(passes, plan.parts, strict=True):
         B, _, N, _ = capture.query.shape
         row = None if capture.ids is None else row_of(sequence, len(capture.ids), B)
-        if capture.ids is None or row is None or capture.ids.shape[1] != N:
+        if capture.ids is None or row is None or capture.ids.shape[1] < N:
             return None
-        found.append(capture.ids[row][capture.layouts[sequence].queries[part.rows]])
+        own = capture.ids[row][capture.ids.shape[1] - N :]
+        found.append(own[capture.layouts[sequence].queries[part.rows]])
     return torch.cat(found)
 
 

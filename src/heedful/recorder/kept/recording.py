@@ -20,16 +20,25 @@ from heedful.recorder.kept.certificate import Check
 from heedful.recorder.kept.proof import WORDS, proof_of
 from heedful.recorder.kept.sequence import Sequence, call_of
 from heedful.recorder.kept.spill import Spill
+from heedful.recorder.kept.texts import Texts, check_texts, learn
 from heedful.recorder.kept.verification import verify
 from heedful.recorder.observed import of_weights
 from heedful.recorder.sequences.without_padding import layouts_of
+from heedful.token_names import Naming
 
 
 class Recording(Sequence):
     """What `heedful.record` yields; iterated, it is its first sequence."""
 
-    def __init__(self, captures: list[Capture] | None = None, *, budget: int | None = None) -> None:
-        super().__init__([] if captures is None else captures, 0)
+    def __init__(
+        self,
+        captures: list[Capture] | None = None,
+        *,
+        budget: int | None = None,
+        naming: Naming | None = None,
+        texts: Texts | None = None,
+    ) -> None:
+        super().__init__([] if captures is None else captures, 0, texts or Texts(naming=naming))
         self._spill = Spill(budget)
         self.missed: dict[str, str] = {}  # modules whose attention was not understood, and why
         # how it was recorded, for `verify`; `record` says it
@@ -37,20 +46,54 @@ class Recording(Sequence):
 
     @property
     def tokens(self) -> list[list[str]] | None:
-        """The text of each token of each sequence; set it where a tokenizer is at hand.
+        """The text of each token of each sequence, without padding; None where it is not known.
 
-        A sequence beyond the texts has none, nor a call with other keys than the text has tokens.
+        In an encoder–decoder of what it reads. `record(model, tokenizer=…)` and `heedful.open` know
+        it; else set it: a list of strings for each sequence.
+
+        Raises:
+            ArgumentError: set to another number of sequences or of tokens than were recorded.
         """
-        return self._texts
+        return self._known(False)
 
     @tokens.setter
     def tokens(self, texts: list[list[str]] | None) -> None:
-        self._texts = texts_of(texts)
+        self._texts.read = self._checked(texts, False)
         self._calls.clear()
+
+    @property
+    def target_tokens(self) -> list[list[str]] | None:
+        """As `tokens`, of what the decoder of an encoder–decoder reads and writes; else None."""
+        return self._known(True)
+
+    @target_tokens.setter
+    def target_tokens(self, texts: list[list[str]] | None) -> None:
+        self._texts.written = self._checked(texts, True)
+        self._calls.clear()
+
+    def _checked(self, texts: list[list[str]] | None, writes: bool) -> list[list[str]] | None:
+        found = texts_of(texts)
+        check_texts(found, self._captures, writes)
+        return found
+
+    def _known(self, writes: bool) -> list[list[str]] | None:
+        given = self._texts.side(writes)
+        if given is not None:
+            return given
+        found = [one._text(writes) for one in self.sequences]
+        return [text or [] for text in found] if any(found) else None
 
     def add(self, capture: Capture) -> None:
         """Keep one more call, in memory or past the budget on the disk."""
         self._captures.append(self._spill.keep(capture))
+
+    def name_tokens(self) -> None:
+        """Give every id that was recorded its name, where a tokenizer was given.
+
+        Raises:
+            ArgumentError: the tokenizer gave something else than a name for each.
+        """
+        learn(self._texts, self._captures)
 
     def miss(self, name: str, error: Exception) -> None:
         """Note that attention of a module was not recorded, and warn once."""
@@ -67,7 +110,7 @@ class Recording(Sequence):
             SaveError: a full disk, a directory that is missing or may not be written.
             ArgumentError: what is no path.
         """
-        file.save(self._captures, path_of(path), self.tokens)
+        file.save(self._captures, path_of(path), self._texts)
         return path_of(path)
 
     @property
@@ -158,10 +201,8 @@ def load(path: str | Path) -> Recording:
         RunError: a file that is missing, damaged, of a newer version, or no recording.
         ArgumentError: what is no path.
     """
-    captures, tokens = file.load(path_of(path))
-    recording = Recording(captures)
-    recording.tokens = tokens
-    return recording
+    captures, texts = file.load(path_of(path))
+    return Recording(captures, texts=texts)
 
 
 def from_attentions(attentions: Iterable[Tensor]) -> Recording:

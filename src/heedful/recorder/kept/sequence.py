@@ -17,19 +17,19 @@ from heedful.recorder.kept.capture import Capture
 from heedful.recorder.kept.heads import Head, heads_of
 from heedful.recorder.kept.progress import Tell
 from heedful.recorder.kept.shown import Shown
+from heedful.recorder.kept.texts import Sides, Texts, set_text
 
 
 class Sequence(Shown):
     """The calls of one sequence, in the order in which they happened."""
 
-    def __init__(
-        self, captures: list[Capture], index: int, texts: list[list[str]] | None = None
-    ) -> None:
+    def __init__(self, captures: list[Capture], index: int, texts: Texts) -> None:
         self._captures, self._index, self._texts = captures, index, texts
         self._calls: dict[int, Call] = {}
+        self._of_sides: tuple[int, Sides] | None = None  # and of how many calls
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} of {len(self)} calls>"
+        return f"<{type(self).__name__} of {len(self)} call{'' if len(self) == 1 else 's'}>"
 
     def __len__(self) -> int:
         return len(self._captures)
@@ -76,31 +76,44 @@ class Sequence(Shown):
             )
         return self._with_texts(call_of(self._captures[at], self._index))
 
-    def _with_texts(self, call: Call) -> Call:
-        texts = self.texts
-        if texts is None or call.kind == "cross" or len(texts) != call.shape[-1]:
-            return call
-        if self._are_of_the_text(call):
-            call.tokens = texts
+    def _with_texts(self, call: Call, sides: Sides | None = None) -> Call:
+        """The call with the names of its tokens."""
+        sides = self._sides if sides is None else sides
+        texts, writes = self._texts, sides.writes(call.name)
+        of_keys = False if call.crosses else writes
+        _, N, M = call.shape
+        call.unknown = texts.unknown
+        call.key_tokens = set_text(texts, of_keys, self._index, call.ids, sides, M) or texts.of_ids(
+            call.ids
+        )
+        if call.crosses:
+            call.query_tokens = set_text(
+                texts, writes, self._index, call.query_ids, sides, N
+            ) or texts.of_ids(call.query_ids)
+        elif call.key_tokens is not None:
+            first = call.causes.offset
+            call.query_tokens = call.key_tokens[first : first + N]
+        else:  # of a pass with a cache whose keys are not known
+            call.query_tokens = texts.of_ids(call.query_ids)
         return call
 
-    def _are_of_the_text(self, call: Call) -> bool:
-        """Whether a call's keys are the tokens of the text, as the first call with ids has them."""
-        known = (one for one in self._captures if one.ids is not None)
-        first = next(known, None)
-        if first is None or self._index >= len(first.layouts):
-            return True
-        ids = first.tokens(self._index)
-        if ids is None or call.ids is None:
-            return ids is None
-        return torch.equal(call.ids[: len(ids)], ids)  # a generation goes on from them
+    @property
+    def _sides(self) -> Sides:
+        if self._of_sides is None or self._of_sides[0] != len(self._captures):
+            self._of_sides = len(self._captures), Sides(self._captures, self._index)
+        return self._of_sides[1]
 
     @property
     def texts(self) -> list[str] | None:
-        """The text of each token, where it is known."""
-        if self._texts is None or self._index >= len(self._texts):
-            return None
-        return self._texts[self._index]
+        """The text of each token of the sequence, in an encoder–decoder of what it reads."""
+        return self._text(False)
+
+    def _text(self, writes: bool) -> list[str] | None:
+        """The names of the tokens of one side: as they were set, else of its ids."""
+        given = self._texts.side(writes)
+        if given is None:
+            return self._texts.of_ids(self._sides.ids(writes))
+        return given[self._index] if self._index < len(given) else None
 
     def summary(self, progress: Tell | None = None) -> dict[str, Tensor | list]:
         """The statistics of every head of every call, (calls, heads), and `received` of each.
@@ -161,6 +174,7 @@ def call_of(capture: Capture, index: int) -> Call:
         sequence=index,
         value=capture.values(index),
         ids=capture.tokens(index),
+        query_ids=capture.query_tokens(index),
         door=capture.door,
         chosen=capture.heads,
         intact=capture.intact,

@@ -10,6 +10,7 @@ from pathlib import Path
 from heedful.files import saving
 from heedful.recorder.kept import file
 from heedful.recorder.kept.capture import Capture
+from heedful.recorder.kept.texts import Texts
 
 
 class Spill:
@@ -43,7 +44,7 @@ class Spill:
         with saving(Path(tempfile.gettempdir())):
             directory = Path(tempfile.mkdtemp(prefix="heedful-"))
         try:
-            file.save([capture], directory / "call.safetensors", None)
+            file.save([capture], directory / "call.safetensors", Texts())
             [again], _ = file.load(directory / "call.safetensors")
         finally:
             shutil.rmtree(directory, ignore_errors=True)

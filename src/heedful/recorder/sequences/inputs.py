@@ -43,6 +43,7 @@ class Inputs:
         self.given = _named(module, arguments, keywords or {})
         self.tensors = dict(_tensors(self.given))
         self.all = list(self.tensors.values())
+        self._ids: dict[tuple[bool, bool], Tensor | None] = {}
         self._kept: dict[str, Tensor] = {}
         self._padded: dict[tuple[str, int], Tensor] = {}
 
@@ -100,23 +101,27 @@ class Inputs:
         every = keys.new_ones(len(keys), N)  # one tensor for all layers, so that they share layouts
         return Real(keys, self._padded.setdefault(("", N), every), is_guess)
 
-    def ids(self, seen: Observed, writes: bool) -> Tensor | None:
-        """The ids of the tokens of the keys, (texts, M); None where the model was not given them.
+    def ids(self, writes: bool, named: bool = False) -> Tensor | None:
+        """The ids of the tokens that one side was given, (texts, L); None where none were.
 
-        A pass with a cache is given those of its queries alone: then they are (texts, N).
+        Args:
+            writes: of the decoder of a model that has an encoder too; else of what reads.
+            named: only what has the name of an argument for ids.
         """
-        if seen.cross:
-            return None
+        if (writes, named) not in self._ids:
+            found = self._found_ids(writes, named)
+            self._ids[writes, named] = None if found is None else found.detach().cpu().clone()
+        return self._ids[writes, named]
+
+    def _found_ids(self, writes: bool, named: bool) -> Tensor | None:
         names = WRITTEN_IDS if writes else READ_IDS
         found = [self.tensors[name] for name in names if name in self.tensors][:1]
-        if not found and not writes:
+        if not found and not writes and not named:
             given = [name for name in self.tensors if not _is_other(name)]
             read = [name for name in given if name not in WRITTEN_IDS] or given
             found = [self.tensors[name] for name in read]
         found = [one for one in found if are_ids(one)]
-        if len(found) != 1 or found[0].shape[1] not in seen.shape[-2:]:
-            return None
-        return found[0].detach().cpu().clone()
+        return found[0] if len(found) == 1 else None
 
     def _told(self, names: tuple[str, ...], length: int) -> Tensor | None:
         """The first argument of these names that is a mask (texts, length), or None."""

@@ -1,0 +1,123 @@
+"""Which tokens stand at the queries and keys of a call, from pass to pass.
+
+A pass over a whole text is given the ids of all its tokens. One with a cache is given those of its
+queries alone: the others were given in the passes before. In an encoder–decoder the queries of
+cross-attention are the tokens that the decoder was given, the keys those of the latest text that
+the encoder read, which may have been in a pass of its own.
+
+B texts, N queries, M keys.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from heedful.recorder.observed import Observed
+from heedful.recorder.sequences.inputs import Inputs
+from heedful.recorder.sequences.without_padding import Layout
+
+
+class Ids(NamedTuple):
+    """The ids of a call's tokens; None where they are not known.
+
+    keys: (B, L), those of the keys; of the queries alone where a pass with a cache does not go on
+        from the pass before it. The last N are those of the queries.
+    queries: (B, L), in cross-attention; the last N are those of the queries.
+    """
+
+    keys: Tensor | None = None
+    queries: Tensor | None = None
+
+
+class Given(NamedTuple):
+    """What a pass tells of tokens.
+
+    inputs: of the pass. embedded: the whole numbers that were last looked up in a table, for a
+        model that is called part by part. writes: whether a decoder runs, in a model that has an
+        encoder too. pass_index: the number of the pass.
+    """
+
+    inputs: Inputs
+    embedded: Tensor | None
+    writes: bool
+    pass_index: int
+
+
+class _Side(NamedTuple):
+    """What one side of a model was given: before its latest pass, and up to its end, (B, L)."""
+
+    pass_index: int
+    before: Tensor | None
+    so_far: Tensor
+
+
+class TokenIds:
+    """Knows the tokens of each side of a model, those that it reads and those that it writes."""
+
+    def __init__(self) -> None:
+        self._sides: dict[bool, _Side] = {}
+
+    def of(self, seen: Observed, given: Given, layouts: list[Layout]) -> Ids:
+        """The ids of a call, whose keys are tokens that the model was given."""
+        if seen.cross:
+            return self._of_cross(seen, given)
+        ids = self._given(given, given.writes)
+        return Ids() if ids is None else Ids(self._of_self(seen, given, ids, layouts))
+
+    def _given(self, given: Given, writes: bool) -> Tensor | None:
+        ids = given.inputs.ids(writes)
+        if ids is not None or given.embedded is None:
+            return ids
+        return given.embedded.detach().cpu().clone()
+
+    def _of_self(
+        self, seen: Observed, given: Given, ids: Tensor, layouts: list[Layout]
+    ) -> Tensor | None:
+        N, M = seen.shape[2:]
+        length = ids.shape[1]
+        if length not in (N, M):
+            return None
+        before = self._before(given, ids)
+        end = max((int(one.keys[-1]) + 1 for one in layouts if len(one.keys)), default=M)
+        goes_on = before is not None and length == N and before.shape[1] + N in (M, end)
+        if before is not None and goes_on and length < M:
+            known = self._sides.get(given.writes)
+            is_known = known is not None and known.pass_index == given.pass_index
+            whole = known.so_far if known is not None and is_known else _joined(before, ids)
+            if whole.shape[1] == before.shape[1] + N:
+                self._sides[given.writes] = _Side(given.pass_index, before, whole)
+                return whole
+        if length == M or end == N:  # a text begins
+            self._sides[given.writes] = _Side(given.pass_index, before, ids)
+        return ids
+
+    def _before(self, given: Given, ids: Tensor) -> Tensor | None:
+        """What the side was given before this pass, where that was the last thing it did."""
+        side = self._sides.get(given.writes)
+        if side is None or len(side.so_far) != len(ids):
+            return None
+        if side.pass_index == given.pass_index:
+            return side.before
+        return side.so_far if side.pass_index == given.pass_index - 1 else None
+
+    def _of_cross(self, seen: Observed, given: Given) -> Ids:
+        N, M = seen.shape[2:]
+        queries = self._given(given, given.writes)
+        if queries is not None and queries.shape[1] != N:
+            queries = None
+        side = self._sides.get(given.writes)
+        if queries is not None and side is not None and side.pass_index == given.pass_index:
+            queries = side.so_far
+        if not given.writes:  # the keys may be of an image
+            return Ids(None, queries)
+        read = given.inputs.ids(False, named=True)
+        if read is None and False in self._sides:
+            read = self._sides[False].so_far
+        return Ids(read if read is not None and read.shape[1] == M else None, queries)
+
+
+def _joined(before: Tensor, ids: Tensor) -> Tensor:
+    return torch.cat([before, ids], dim=1)
