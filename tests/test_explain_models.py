@@ -49,10 +49,12 @@ class Numpy:
         x = x / np.sqrt((x**2).mean(-1, keepdims=True) + self.epsilon)
         return x * self.weights[f"{name}.weight"] + self.weights.get(f"{name}.bias", 0.0)
 
-    def attend(self, keep, query, key, value, causal):
+    def attend(self, keep, query, key, value, causal, window=None):
         scores = np.einsum("hnd,hmd->hnm", query, key)
         scaled = scores / math.sqrt(query.shape[-1])
         hidden = np.triu(np.ones(scores.shape[-2:], bool), 1) & causal
+        if window:
+            hidden |= np.tril(np.ones(scores.shape[-2:], bool), -window)
         masked = np.where(hidden, -np.inf, scaled)
         raised = np.exp(masked - masked.max(-1, keepdims=True))
         shares = raised / raised.sum(-1, keepdims=True)
@@ -62,7 +64,9 @@ class Numpy:
         keep |= {"joined": joined, **({"masked": masked} if causal else {})}
         return joined
 
-    def self_attention(self, keep, name, x, heads, groups, *, causal, qk_norm=False, rotary=False):
+    def self_attention(
+        self, keep, name, x, heads, groups, *, causal, qk_norm=False, rotary=False, window=None
+    ):
         projected = self.linear(f"{name}.projection", x)
         width = projected.shape[-1] // (heads + 2 * groups)
         cut = projected.reshape(len(x), -1, width).transpose(1, 0, 2)
@@ -84,7 +88,7 @@ class Numpy:
             query, key = (np.concatenate([z.real, z.imag], -1) for z in turned)
             keep |= {"rotated query": query, "rotated key": key}
         shared = [np.repeat(part, heads // groups, axis=0) for part in (key, value)]
-        output = self.linear(f"{name}.output", self.attend(keep, query, *shared, causal))
+        output = self.linear(f"{name}.output", self.attend(keep, query, *shared, causal, window))
         keep["output"] = output
         return output
 
@@ -165,6 +169,9 @@ GPTS = {
         "bias": True, "attention_bias": True,
     },
     "llama": {"activation": "swiglu", "qk_norm": False, "kv_heads": 1, "tied": False},
+    "mistral": {
+        "activation": "swiglu", "qk_norm": False, "kv_heads": 2, "window": 3, "head_width": 10,
+    },
     "post, rotary": {"norm_order": "post", "attention_bias": True, "activation": "gelu"},
 }  # fmt: skip
 
@@ -217,6 +224,7 @@ def numpy_gpt(model, ids, layer):
             lambda reads, i=i, keep=attention: net.self_attention(
                 keep, f"blocks.{i}.attend", reads, config.heads, groups, causal=True,
                 qk_norm=config.qk_norm, rotary=config.positions == "rotary",
+                window=config.window,
             ), config.norm_order, "attention",
         )  # fmt: skip
         x = net.sublayer(

@@ -9,9 +9,11 @@ def value(formula):
     text = formula.text
     for number in formula.numbers:
         text = text.replace("{}", f"({number!r})", 1)
-    text = text.replace("×", "*").replace("²", "**2")
+    text = text.replace("×", "*").replace("²", "**2").replace("10000^", "10000 ** ")
     text = re.sub(r"e\^(\([^)]*\))", r"exp\1", text)
-    return eval(text, {"exp": math.exp, "max": max, "__builtins__": {}})
+    return eval(
+        text, {"exp": math.exp, "max": max, "sin": math.sin, "cos": math.cos, "__builtins__": {}}
+    )
 
 
 def in_words(formula):

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from heedful.explain.attending import added
 from heedful.explain.block import parts_of
-from heedful.explain.pieces import looked_up
+from heedful.explain.pieces import placed
 from heedful.explain.stages import Explanation, Formula, Section, Stage, answer, check_index, held
 from heedful.explain.trained import LEARNED, ORDERS, Pieces, ending, ids_stage, through
 from heedful.explain.watching import watch
@@ -55,7 +55,7 @@ def explain_seq2seq(
     end = [
         ending("final", sections[-1].stages[-1], model.decoder_norm, seen[model.decoder_norm].made)
     ]
-    end += says(end[-1], model.head, config.tied)
+    end += says(end[-1], model.head, config.tied, "as the next one")
     sections.append(Section("From the last states to the next letter", tuple(end)))
     names = Names(config.vocabulary, pieces)
     return Explanation(
@@ -91,8 +91,7 @@ def _arrive(model: Seq2Seq, ids: Tensor, rows: str) -> list[Stage]:
         rows, how=how,
     )  # fmt: skip
     where = model.positions[: len(ids)].to(x.dtype)
-    positions = looked_up("positions", where, "positions = table[place]",
-                          "Sines and cosines of each token's place.", rows, int)  # fmt: skip
+    positions = placed(where, rows)
     sentence = "The vector of the token and that of its place, added."
     total = added("input", [embeddings, positions], sentence, root * x + where)
     return [ids_stage(ids, rows), embeddings, positions, total]

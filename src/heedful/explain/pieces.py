@@ -24,6 +24,20 @@ def looked_up(
     return held(name, found, formula, sentence, rows, how=how)
 
 
+def placed(table: Tensor, rows: str) -> Stage:
+    """The sines and cosines of each token's place, (N, width)."""
+    width = table.shape[-1]
+
+    def how(head: int, row: int, column: int) -> Formula:
+        name = "cos" if column % 2 else "sin"
+        return Formula(f"{name}({{}} / 10000^({{}} / {{}}))", (row, column - column % 2, width))
+
+    return held(
+        "positions", table, f"positions = sin and cos of place / 10000^(2i / {width})",
+        "Sines and cosines of each token's place, so that order is told.", rows, how=how,
+    )  # fmt: skip
+
+
 def normed(
     name: str, source: Stage, norm: nn.Module, made: Tensor, sentence: str, step: str = ""
 ) -> Stage:

@@ -26,7 +26,7 @@ class Formula(NamedTuple):
     """
 
     text: str
-    numbers: tuple[float, ...]
+    numbers: tuple[float | int, ...]
 
 
 How: TypeAlias = Callable[[int, int, int], Formula]

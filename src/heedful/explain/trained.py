@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from heedful.explain.attending import added
 from heedful.explain.block import brief, opened, parts_of
-from heedful.explain.pieces import looked_up, normed
+from heedful.explain.pieces import looked_up, normed, placed
 from heedful.explain.stages import Explanation, Section, Stage, answer, check_index, held
 from heedful.explain.watching import Seen, watch
 from heedful.explain.words import Names, masked_word_head, says
@@ -52,7 +52,7 @@ def explain_gpt(
     sections = [Section("From text to vectors", tuple(stages))]
     sections += through(blocks, seen, stages[-1], layer, "block", "tokens")
     end = [ending("final", sections[-1].stages[-1], model.norm, last)]
-    end += says(end[-1], model.head, config.tied)
+    end += says(end[-1], model.head, config.tied, "as the next one")
     title = "From the last states to the next token"
     return Explanation(
         title=_title("a GPT", config),
@@ -192,9 +192,11 @@ def _arrive(model: GPT, ids: Tensor) -> list[Stage]:
     found = [ids_stage(ids, "tokens"), embeddings]
     if model.config.positions != "rotary":
         where = model.positions[: len(x)].detach().to(x.dtype)
-        said = f"The model's {model.config.positions} vectors for each token's place"
-        positions = looked_up("positions", where, "positions = table[place]", f"{said}.",
-                              "tokens", int)  # fmt: skip
+        positions = placed(where, "tokens")
+        if model.config.positions == "learned":
+            said = "The model's learned vectors for each token's place."
+            positions = looked_up("positions", where, "positions = table[place]", said,
+                                  "tokens", int)  # fmt: skip
         sentence = "The vector of the token and that of its place, added."
         found += [positions, added("input", [embeddings, positions], sentence, x + where)]
     return found

@@ -39,10 +39,11 @@ class Names(Sequence[str]):
         return self._pieces([index % self._size])[0]
 
 
-def says(states: Stage, head: nn.Linear, tied: bool) -> list[Stage]:
+def says(states: Stage, head: nn.Linear, tied: bool, where: str) -> list[Stage]:
     """Logits and probabilities (N, V) of the states from which they are made.
 
-    They are as wide as the vocabulary, so each row is computed when it is asked for.
+    They are as wide as the vocabulary, so each row is computed when it is asked for. `where` is
+    the place that a token is likely for.
     """
     width, size = head.in_features, head.out_features
     about = "The token table itself, turned (tied weights)" if tied else "A table of its own"
@@ -73,7 +74,7 @@ def says(states: Stage, head: nn.Linear, tied: bool) -> list[Stage]:
     return [
         table,
         Stage("logits", shape, made,
-              f"A number for each of the {size:,} tokens: how well it fits as the one to come.",
+              f"A number for each of the {size:,} tokens: how well it fits {where}.",
               states.rows, "vocabulary", raw, (states, table), bias=bias),
         Stage("probabilities", shape, "probabilities = e^logit / sum of e^logit over all tokens",
               "Softmax: positive shares that sum to 1 in each row.",
@@ -91,4 +92,4 @@ def masked_word_head(states: Stage, head: MaskedWordHead) -> list[Stage]:
         normed("normed", found[-1], head.norm, head.norm(found[-1].numbers()),
                "Brought to one size; the token table reads this.")
     )  # fmt: skip
-    return [*found, *says(found[-1], head.output, tied=True)]
+    return [*found, *says(found[-1], head.output, tied=True, where="at this place")]

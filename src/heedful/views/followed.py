@@ -98,7 +98,7 @@ class Followed(Page):
             self._changes(self.section.before(stage), stage, keys, labels)
         left = stage.shape[-1] - len(keys)
         if left and stage.name == "weights":
-            share = 1 - sum(self._numbers(stage, keys))
+            share = max(0.0, 1 - sum(self._numbers(stage, keys)))
             self.say(f"… and {left:,} others, with {share:.4f} of the weight together", "dim")
         elif left:
             self.say(f"… those with the largest weights; {left:,} others", "dim")

@@ -15,7 +15,7 @@ from heedful.files import make_directory
 from heedful.pictures import plots, tables
 
 MOST = 1_000  # tokens of which a map of pairs is drawn
-ANSWERS = 6  # places of which probabilities are drawn
+FEW, MOST_PLACES = 3, 40  # places with all their words, and with their likeliest alone
 
 
 class Picture(NamedTuple):
@@ -71,17 +71,13 @@ def _pictures(found: Explanation) -> Iterator[Picture]:
         if "weights" in names:
             yield from _attention(found, section, before, about)
         elif "fed" in names:
-            chosen = [
-                name for name in ("inner", "gate", "up", "activated", "gated") if name in names
-            ]
-            shown = [section.stage(name) for name in chosen]
-            shown += section.stages[names.index("fed") :]
-            yield _vectors(found, f"{_slug(section)}feed-forward", shown, about)
+            inside = [stage for stage in section.stages if stage.name in FED]
+            yield _vectors(found, f"{_slug(section)}feed-forward", inside, about)
+            yield from _residual(found, section, before, "fed", "feed-forward-residual")
         elif names[-1] == "probabilities":
             yield from _answers(found)
         elif not section.brief:
-            shown = [stage for stage in section.stages if stage.columns == "width"]
-            yield _vectors(found, f"{_slug(section)}vectors", shown, about)
+            yield _vectors(found, f"{_slug(section)}vectors", _arriving(section), about)
         before = section.stages[-1]
 
 
@@ -93,7 +89,7 @@ def _attention(
     slug, head = _slug(section), f", head {found.head}" if found.heads > 1 else ""
     if section.stages[0].name == "embeddings":  # a layer alone, whose own vectors come first
         arrives = [stage for stage in section.stages if stage.name in ARRIVES]
-        yield _vectors(found, "vectors", arrives, "from text to vectors")
+        yield _vectors(found, "vectors", arrives, "From text to vectors")
         before = arrives[-1]
     query, key = scores.factors or (scores, scores)
     value = (context.factors or (context, context))[1]
@@ -103,13 +99,15 @@ def _attention(
     names = [stage.name for stage in section.stages]
     last = section.before(weights)
     shown = section.stage("scaled") if "scaled" in names else scores
-    yield Picture(
-        f"{slug}scores",
-        plots.scores(
+    if last.name == "masked":
+        figure = plots.scores(
             _of_head(found, shown), _of_head(found, last), rows, key_tokens=keys,
             title=f"{about}{head}: scores",
-        ),
-    )  # fmt: skip
+        )  # fmt: skip
+    else:
+        title = f"{about}{head}: {shown.name}"
+        figure = tables.pairs(_of_head(found, shown), rows, keys, title=title)
+    yield Picture(f"{slug}scores", figure)
     yield Picture(
         f"{slug}weights",
         plots.heatmaps(
@@ -122,11 +120,24 @@ def _attention(
     chosen = [stage for stage in after if stage.rows != "width"]
     found_stages = [stage for stage in chosen if not stage.name.startswith(("sum", "normed"))]
     yield _vectors(found, f"{slug}context", found_stages, about + head)
-    total = next((stage for stage in chosen if stage.name.startswith("sum")), None)
-    if before is not None and total is not None:
-        output = section.stage("output")
-        added = [before, output, *chosen[chosen.index(total) :]]
-        yield _vectors(found, f"{slug}residual", added, f"{about}: the residual sum")
+    yield from _residual(found, section, before, "output", "residual")
+
+
+def _residual(
+    found: Explanation, section: Section, before: Stage | None, name: str, file: str
+) -> Iterator[Picture]:
+    """What came, what the layer gave, their sum, and the norm after it."""
+    names = [stage.name for stage in section.stages]
+    after = section.stages[names.index(name) :]
+    if before is not None and len(after) > 1:
+        about = f"{_about(section, found)}: the residual sum"
+        yield _vectors(found, f"{_slug(section)}{file}", [before, *after], about)
+
+
+def _arriving(section: Section) -> list[Stage]:
+    """The vectors of a section; without the norm of a sum, whose scale is another."""
+    shown = [stage for stage in section.stages if stage.columns == "width"]
+    return shown[:-1] if any(stage.name == "sum" for stage in shown) else shown
 
 
 FED = ("inner", "gate", "up", "activated", "gated")
@@ -144,18 +155,23 @@ def _vectors(found: Explanation, name: str, stages: Sequence[Stage], about: str)
 
 
 def _answers(found: Explanation) -> Iterator[Picture]:
-    """The likeliest tokens at the last places that are asked for."""
-    shown = found.answers[-ANSWERS:]
-    if shown:
-        places = [f"{found.tokens[answer.place]} @{answer.place}" for answer in shown]
-        alone = len(shown) == 1
-        figure = tables.bars(
-            [[one.probability for one in answer.likeliest] for answer in shown],
-            [[one.token for one in answer.likeliest] for answer in shown],
-            titles=[""] if alone else places,
-            title=f"The likeliest {found.asked} {places[0] if alone else ''}".strip(),
-        )
-        yield Picture("words", figure)
+    """The likeliest tokens; of many places the likeliest of each."""
+    shown = found.answers
+    if not shown:
+        return
+    places = [f"{found.tokens[answer.place]} @{answer.place}" for answer in shown]
+    shares = [[one.probability for one in answer.likeliest] for answer in shown]
+    names = [[one.token for one in answer.likeliest] for answer in shown]
+    titles, title = places, f"The likeliest {found.asked}"
+    if len(shown) == 1:
+        titles, title = [""], f"{title} {places[0]}"
+    elif len(shown) > FEW:
+        last = shown[-MOST_PLACES:]
+        shares = [[answer.likeliest[0].probability for answer in last]]
+        pairs = [(found.tokens[answer.place], answer.likeliest[0].token) for answer in last]
+        names, titles = [[f"{before} → {after}" for before, after in pairs]], [""]
+        title = f"The likeliest of the {found.asked} each token"
+    yield Picture("words", tables.bars(shares, names, titles=titles, title=title))
 
 
 def _of_head(found: Explanation, stage: Stage) -> Tensor:

@@ -21,12 +21,19 @@ class WrittenOut:
         self.explanation, self.section = explanation, section
 
     def example(self, stage: Stage, row: int, room: int) -> list[Text]:
-        """The first number of a row, in lines of so many cells where that is possible."""
+        """The first number of a row, in lines of so many cells where that is possible.
+
+        Of the vocabulary it is the likeliest token of the last answer.
+        """
         is_weights = stage.name == "weights"
         if stage.rows == "width" or not (stage.factors or stage.how or is_weights):
             return []
         found = self.explanation
         column = 0
+        if stage.columns == "vocabulary":
+            answer = found.answers[-1] if found.answers else found.answer(row)
+            column = answer.likeliest[0].id if answer else 0
+            row = answer.place if answer else row
         about = f"{visible(found.labels(stage.rows)[row])}, number {column}"
         if stage.columns != "width":
             pair = (found.labels(stage.rows)[row], found.labels(stage.columns)[column])
@@ -76,10 +83,14 @@ def formula(found: Formula) -> str:
         made += text.replace("{{", "{").replace("}}", "}")
         if number is not None:
             after_sign = made.rstrip().endswith(("+", "-", "×", "/"))
-            made += _bracketed(number) if after_sign else written([number])(number)
+            made += _bracketed(number) if after_sign else _written(number)
     return made
 
 
+def _written(number: float) -> str:
+    return str(number) if isinstance(number, int) else written([number])(number)
+
+
 def _bracketed(number: float) -> str:
-    text = written([number])(number)
+    text = _written(number)
     return f"({text})" if text.startswith("-") else text
