@@ -28,6 +28,7 @@ def generate(
     samples: int = 1,
     seed: int | None = None,
     cache: bool = True,
+    vocabulary: int | None = None,
 ) -> Iterator[Tensor]:
     """Continue a prompt, one token at a time.
 
@@ -43,6 +44,8 @@ def generate(
         samples: B, continuations made at once.
         seed: for the draws; None takes torch's own state.
         cache: keep keys and values, instead of reading everything again for each token.
+        vocabulary: choose among so many ids from 0, the tokenizer's size; default all rows of the
+            model's table, which may have more than there are tokens.
 
     Yields:
         the new ids, (B,), on the CPU.
@@ -60,10 +63,11 @@ def generate(
     if seed is not None:
         generator = torch.Generator(device).manual_seed(seed)
     text = torch.tensor(list(ids), device=device).repeat(samples, 1)
-    reader = Reader(model, samples, cached=cache)
+    reader = Reader(model, samples, cached=cache, most=len(ids) + tokens)
     for _ in range(tokens):
         with torch.inference_mode():
-            chosen = sampling.choose(reader.logits(text), text, generator)
+            logits = reader.logits(text)[:, :vocabulary]
+            chosen = sampling.choose(logits, text, generator)
             text = torch.cat([text, chosen], dim=1)
         yield chosen[:, 0].cpu()
 
@@ -75,12 +79,17 @@ class Reader:
         model: as for `generate`.
         batch: B, texts that grow together.
         cached: keep keys and values.
+        most: the tokens that a text will have; default as many as the model sees at once.
     """
 
-    def __init__(self, model: GPT, batch: int, cached: bool = True) -> None:
+    def __init__(
+        self, model: GPT, batch: int, cached: bool = True, most: int | None = None
+    ) -> None:
         self.model = model
         self.context_length = model.config.context_length
-        self.cache = model.new_cache(batch) if cached else None
+        # a Llama's whole context would be gigabytes of keys and values
+        capacity = min(self.context_length, most or self.context_length)
+        self.cache = model.new_cache(batch, capacity) if cached else None
         self.start = 0
 
     def logits(self, ids: Tensor) -> Tensor:

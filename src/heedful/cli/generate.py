@@ -114,6 +114,7 @@ def generate(
         samples=samples,
         seed=seed,
         cache=cache,
+        vocabulary=opened.tokenizer.size,
     )
     live = samples == 1 and not as_json
     if live:
@@ -157,7 +158,7 @@ def _show_probabilities(opened: OpenedGPT, text: str, most: int, as_json: bool) 
 
     ids = opened.ids(text)
     with torch.inference_mode():
-        likely = opened.model(ids).logits[0].softmax(-1)
+        likely = opened.model(ids).logits[0].softmax(-1)[:, : opened.tokenizer.size]
     top = likely.topk(min(most, likely.shape[-1]))
     found: list[dict[str, Any]] = [
         {"position": n, "piece": piece, "next": _nexts(opened, tokens, values)}

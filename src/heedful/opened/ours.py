@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
@@ -70,6 +70,11 @@ class OpenedOurs(Opened):
     @abstractmethod
     def positions(self) -> Positions:
         """How it knows where a token stands."""
+
+    def pieces(self, ids: Iterable[int]) -> list[str]:
+        """One printable label for each token; a row of the model without a token has its number."""
+        size = self.tokenizer.size
+        return [self.tokenizer.pieces([id])[0] if id < size else f"#{id}" for id in ids]
 
     def steps(self, text: str, second: str | None = None, *, cut: bool = False) -> Reading:
         """How the tokens of a text or a pair see each other; arguments and errors as `read`.
