@@ -28,6 +28,7 @@ COMMANDS = {
     "export": "Write a model for transformers, tokenizer included.",
     "record": "Keep what a model attends to on a text, in one file.",
     "heads": "List every head with its scores and its kind.",
+    "describe": "Show what a model is made of, and draw it.",
     "explain": "Show every step of attention on a sentence, with its numbers.",
 }
 

@@ -7,7 +7,15 @@ from heedful.lazy import lazily
 if TYPE_CHECKING:
     from heedful.models.bert import Bert, BertOutput
     from heedful.models.configurations import BertConfig, GPTConfig, Seq2SeqConfig
-    from heedful.models.directory import load_model, write_description
+    from heedful.models.description import (
+        Description,
+        Part,
+        Passage,
+        Setting,
+        describe,
+        describe_files,
+    )
+    from heedful.models.directory import load_model, model_shape, write_description
     from heedful.models.gpt import GPT, GPTOutput, loss, parameters
     from heedful.models.huggingface.export import equal_of, export_model
     from heedful.models.huggingface.hub import model_directory
@@ -18,18 +26,25 @@ __all__ = [
     "Bert",
     "BertConfig",
     "BertOutput",
+    "Description",
     "GPT",
     "GPTConfig",
     "GPTOutput",
+    "Part",
+    "Passage",
     "Seq2Seq",
     "Seq2SeqConfig",
     "Seq2SeqOutput",
+    "Setting",
+    "describe",
+    "describe_files",
     "equal_of",
     "export_model",
     "load_model",
     "load_parameters",
     "loss",
     "model_directory",
+    "model_shape",
     "parameters",
     "parameters_of",
     "write_description",
@@ -40,7 +55,15 @@ __getattr__, __dir__ = lazily(
     {
         "heedful.models.bert": ["Bert", "BertOutput"],
         "heedful.models.configurations": ["BertConfig", "GPTConfig", "Seq2SeqConfig"],
-        "heedful.models.directory": ["load_model", "write_description"],
+        "heedful.models.description": [
+            "Description",
+            "Part",
+            "Passage",
+            "Setting",
+            "describe",
+            "describe_files",
+        ],
+        "heedful.models.directory": ["load_model", "model_shape", "write_description"],
         "heedful.models.gpt": ["GPT", "GPTOutput", "loss", "parameters"],
         "heedful.models.huggingface.export": ["equal_of", "export_model"],
         "heedful.models.huggingface.hub": ["model_directory"],

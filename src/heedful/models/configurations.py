@@ -193,7 +193,9 @@ class Seq2SeqConfig(Configuration):
     )
     norm: str = setting("layer", "LayerNorm or RMSNorm.", choices=NORM_NAMES)
     norm_order: str = setting(
-        "pre", "Norms before or after attention and feed-forward.", choices=NORM_ORDERS
+        "pre",
+        "Norms before each part (pre), or after each sum (post: the paper of 2017).",
+        choices=NORM_ORDERS,
     )
     norm_epsilon: float = setting(1e-5, "Added to the variance in norms.", low=0.0)
     shared: bool = setting(True, "Source and target share the token table.")

@@ -7,16 +7,19 @@ read off the model's own layers.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias, cast
 
 from torch import nn
 
 from heedful.configuration import Configuration
 from heedful.errors import ArgumentError
+from heedful.files import read_json
 from heedful.layers import CrossAttention, MultiHeadAttention, PreNormBlock, PreNormDecoderBlock
 from heedful.models.bert import Bert
 from heedful.models.gpt import GPT
+from heedful.models.huggingface.tensor_files import mapped_tensors
 from heedful.models.seq2seq import Seq2Seq
 
 Size: TypeAlias = int | str  # a number, or a letter for what a batch decides
@@ -104,6 +107,58 @@ within='block')
     )
 
 
+def describe_files(directory: Path, kind: str, *, allow_pickle: bool = False) -> Description:
+    """What the files of a checkpoint of another architecture say: settings, and sizes by part.
+
+    A part is a module at the top, or a list of blocks; the way of a batch is not known.
+
+    Args:
+        directory: in Hugging Face format.
+        kind: the architecture's name.
+        allow_pickle: read `.bin` files where there are no safetensors.
+
+    Raises:
+        RunError: files missing or damaged.
+    """
+    sizes: dict[str, dict[str, int]] = {}
+    for name, tensor in mapped_tensors(directory, allow_pickle).items():
+        if tensor.is_floating_point():  # a table of places or of masks is not trained
+            part, block = _top_part(name)
+            of_blocks = sizes.setdefault(part, {})
+            of_blocks[block] = of_blocks.get(block, 0) + tensor.numel()
+    parts = [_of_files(name, list(of_blocks.values())) for name, of_blocks in sizes.items()]
+    settings = tuple(_flat(read_json(directory / "config.json")))
+    return Description(kind, None, settings, tuple(parts), ())
+
+
+def _top_part(name: str) -> tuple[str, str]:
+    """The part of a parameter, and the number of its block, where it is in one.
+
+    >>> _top_part("model.layers.3.mlp.up_proj.weight"), _top_part("lm_head.weight")
+    (('model.layers', '3'), ('lm_head', ''))
+    """
+    steps = name.split(".")
+    number = next((i for i, step in enumerate(steps) if step.isdecimal()), None)
+    if number:
+        return ".".join(steps[:number]), steps[number]
+    return ".".join(steps[:2][: max(1, len(steps) - 1)]), ""
+
+
+def _of_files(name: str, sizes: list[int]) -> Part:
+    if len(set(sizes)) == 1:
+        return Part(name, sizes[0], len(sizes))
+    return Part(name, sum(sizes), note=f"{len(sizes)} of them, of several sizes")
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[Setting]:
+    """The settings of a `config.json`, those of a part under its name."""
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{prefix}{name}.")
+        elif value is not None:
+            yield Setting(prefix + name, value, "")
+
+
 def parameters_in(*modules: nn.Module | None, but: Iterable[nn.Module] = ()) -> int:
     """How many parameters modules have together, each once, without those of others."""
     known = {id(p) for module in but for p in module.parameters()}
@@ -184,8 +239,9 @@ def _seq2seq(model: Seq2Seq) -> Description:
 
 
 def _settings(config: Configuration) -> tuple[Setting, ...]:
+    values = config.to_dict()
     return tuple(
-        Setting(field.name, getattr(config, field.name), field.metadata["sentence"])
+        Setting(field.name, values[field.name], field.metadata["sentence"])
         for field in dataclasses.fields(config)
     )
 
@@ -218,7 +274,7 @@ def _attention(name: str, attend: MultiHeadAttention | CrossAttention) -> Part:
     parts = [Part(into[0], parameters_in(*into[1])), Part("output", parameters_in(attend.output))]
     rest = parameters_in(attend) - sum(part.parameters for part in parts)
     if rest:
-        parts.append(Part("norms of query and key", rest))
+        parts.append(Part("query and key norms", rest))
     return Part(name, parameters_in(attend), parts=tuple(parts))
 
 

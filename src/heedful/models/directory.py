@@ -14,7 +14,7 @@ from heedful.errors import ArgumentError, RunError
 from heedful.files import load_tensors, read_json, write_json
 from heedful.models.bert import Bert, BertConfig
 from heedful.models.gpt import GPT, GPTConfig
-from heedful.models.huggingface.checkpoints import load_pretrained
+from heedful.models.huggingface.checkpoints import load_pretrained, pretrained_shape
 from heedful.models.huggingface.hub import model_directory
 from heedful.models.named_parameters import (
     assign,
@@ -74,6 +74,19 @@ def load_model(
     model = without_parameters(lambda: family(config))
     check_fit(shapes_of(parameters_of(model)), shapes_of(tensors), directory)
     return assign(model, lambda name: tensors[name].to(dtype, copy=True)).eval()
+
+
+def model_shape(directory: Path, *, allow_pickle: bool = False) -> nn.Module:
+    """The model of a directory with shapes alone: no weight of it is read, and none has memory.
+
+    Raises:
+        RunError: as `load_model`, except for weights.
+    """
+    description = read_json(directory / "config.json")
+    if not _is_ours(description):
+        return pretrained_shape(directory, allow_pickle=allow_pickle)
+    config, family = _described(description, directory / "config.json")
+    return without_parameters(lambda: family(config))
 
 
 def _is_ours(description: Any) -> bool:

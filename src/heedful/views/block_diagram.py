@@ -10,7 +10,7 @@ from torch import nn
 from heedful.models.description import Shape, describe
 from heedful.pictures.diagram import Arrow, Box, Diagram, Label, draw
 from heedful.views.column import GAP, LINE, SHORT, TALL, Column, written
-from heedful.views.model_diagram import ACTIVATIONS, norm_name
+from heedful.views.model_diagram import ACTIVATIONS, done_to_keys, norm_name
 
 BROAD, THIRD = 4.5, 1.34  # inches: a box over queries, keys and values, and one of these
 PLACES = (-1.58, 0.0, 1.58)  # of query, key and value, from the middle
@@ -69,7 +69,9 @@ def _attend(column: Column, attend: Any, config: Any, state: Shape, *, is_causal
     scores: Shape = ("B", H, N, N)
     inner.box(f"scores = query · keyᵀ / √{d}", (), "teal", gap=0, width=wide)
     if is_causal:
-        inner.box("mask: −∞ where a token is later", (), "teal", scores, width=wide)
+        window = getattr(config, "window", None)
+        lines = [f"or {window} or more places before"] if window else []
+        inner.box("mask: −∞ where a token is later", lines, "teal", scores, width=wide)
     inner.box("weights = softmax of each row", (), "teal", scores, width=wide)
     inner.step(scores)
     diagram.arrows.append(Arrow(((PLACES[2], tops), (PLACES[2], inner.top))))
@@ -82,11 +84,7 @@ def _attend(column: Column, attend: Any, config: Any, state: Shape, *, is_causal
 
 def _project(column: Column, attend: Any, config: Any, state: Shape) -> None:
     """An arrow that becomes three, to query, key and value beside each other."""
-    changed = []
-    if not isinstance(attend.query_norm, nn.Identity):
-        changed.append("normalised")
-    if getattr(config, "positions", "") == "rotary":
-        changed.append("rotated")
+    changed = done_to_keys(attend, config)
     column.step(state, head=False)
     fork, bottom = column.top, column.top + SHORT
     height = TALL + LINE * (2 if changed else 1)
@@ -111,7 +109,7 @@ def _feed(column: Column, feed: Any, config: Any, state: Shape) -> None:
     column.box("Linear", lines, "blue", state, width=BROAD)
     name = ACTIVATIONS[config.activation]
     if entered != hidden:
-        name += ": one half, through SiLU, gates the other"
+        name += ": one half gates the other"
     column.box(name, (), "blue", entered, width=BROAD)
     lines = [f"{feed.output.in_features} → {feed.output.out_features}"]
     column.box("Linear", lines, "blue", hidden, width=BROAD)

@@ -16,7 +16,7 @@ from heedful.pictures.diagram import Arrow, Box, Diagram, Label, draw
 from heedful.views.column import Column
 
 ACTIVATIONS = {"relu2": "ReLU²", "relu": "ReLU", "gelu": "GELU", "gelu_tanh": "GELU (tanh)",
-              "swiglu": "SwiGLU"}  # fmt: skip
+              "swiglu": "SwiGLU", "geglu": "GEGLU", "reglu": "ReGLU"}  # fmt: skip
 POSITIONS = {"sinusoidal": "sines and cosines", "learned": "learned"}
 APART = 4.9  # inches between encoder and decoder
 
@@ -30,7 +30,7 @@ def draw_model(model: nn.Module) -> Figure:
     >>> from heedful.models import GPT, GPTConfig
     >>> figure = draw_model(GPT(GPTConfig(vocabulary=11, width=12, heads=3, layers=2)))
     >>> [text.get_text() for text in figure.axes[0].texts][:2]
-    ['pre-norm block × 2', 'Token embedding']
+    ['× 2', 'pre-norm']
     """
     told = describe(model)
     diagram = Diagram()
@@ -165,16 +165,21 @@ def _attention(
 ) -> list[str]:
     H, d = attend.heads, attend.head_width
     heads = f"{H} heads of {d}" if H > 1 else f"1 head of {d}"
+    lines = [f"{heads} · scores [B, {H}, {tokens}, {keys}]"]
     groups = getattr(attend, "kv_heads", H)
     if groups != H:
-        heads += f", {groups} of keys and values"
-    extra = []
-    if isinstance(attend, MultiHeadAttention) and not isinstance(attend.query_norm, nn.Identity):
-        extra.append("queries and keys normalised")
-    if getattr(config, "positions", "") == "rotary":
-        extra.append("rotated" if extra else "queries and keys rotated")
-    scores = f"scores [B, {H}, {tokens}, {keys}]"
-    return [f"{heads} · {scores}", *([" and ".join(extra)] if extra else [])]
+        lines.append(f"keys and values: {groups} head" + ("s" if groups > 1 else ""))
+    if isinstance(attend, MultiHeadAttention) and (done := done_to_keys(attend, config)):
+        lines.append("queries and keys " + " and ".join(done))
+    if getattr(config, "window", None):
+        lines.append(f"window of {config.window} tokens")
+    return lines
+
+
+def done_to_keys(attend: MultiHeadAttention, config: Any) -> list[str]:
+    """What is done to queries and keys before they meet."""
+    done = [] if isinstance(attend.query_norm, nn.Identity) else ["normalised"]
+    return [*done, "rotated"] if getattr(config, "positions", "") == "rotary" else done
 
 
 def _feed(feed: Any, config: Any) -> str:

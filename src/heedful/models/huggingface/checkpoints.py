@@ -117,6 +117,20 @@ def load_pretrained(
         RunError: an architecture that is not ours, files missing or damaged, tensors that do not
             fit (one error lists them all).
     """
+    architecture, config, tensors = _described(directory, allow_pickle)
+    model = without_parameters(lambda: architecture.model(config))
+    _fill(model, architecture.names(config), tensors, directory, dtype)
+    return model.eval()
+
+
+def pretrained_shape(directory: Path, *, allow_pickle: bool = False) -> nn.Module:
+    """The same model with shapes alone: its weights are not read; errors as `load_pretrained`."""
+    architecture, config, _ = _described(directory, allow_pickle)
+    return without_parameters(lambda: architecture.model(config))
+
+
+def _described(directory: Path, allow_pickle: bool) -> tuple[Architecture, Any, dict[str, Tensor]]:
+    """How a checkpoint becomes a model of ours, its configuration, and its tensors, mapped."""
     description = read_json(directory / "config.json")
     architecture = _architecture(description, directory)
     tensors = mapped_tensors(directory, allow_pickle)
@@ -124,9 +138,7 @@ def load_pretrained(
         config = architecture.read_config(description, tensors)
     except (ArgumentError, TypeError, KeyError) as error:
         raise no_model(directory, error) from error
-    model = without_parameters(lambda: architecture.model(config))
-    _fill(model, architecture.names(config), tensors, directory, dtype)
-    return model.eval()
+    return architecture, config, tensors
 
 
 def no_model(directory: Path, error: Exception) -> RunError:

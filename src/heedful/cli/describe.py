@@ -1,0 +1,139 @@
+"""`heedful describe`."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from heedful.cli.options import json_option, pickle_option, revision_option
+from heedful.errors import ArgumentError, SaveError
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from heedful.models import Description
+
+EXAMPLE = """\b
+Examples:
+  heedful describe runs/first
+  heedful describe runs/first --out gpt.svg
+  heedful describe runs/first --block --out block.png
+  heedful describe google-bert/bert-base-uncased --json
+"""
+
+
+@click.command(epilog=EXAMPLE)
+@click.argument("model", type=click.Path(path_type=Path))
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    help="Draw the model too: a file that ends in .png, .svg or .pdf.",
+)
+@click.option(
+    "--block", is_flag=True, help="Draw one block alone, each step of its attention in it."
+)
+@click.option("--overwrite", is_flag=True, help="Replace the picture that is there.")
+@revision_option
+@pickle_option
+@json_option
+def describe(
+    model: Path,
+    out: Path | None,
+    block: bool,
+    overwrite: bool,
+    revision: str | None,
+    allow_pickle: bool,
+    as_json: bool,
+) -> None:
+    """Show what MODEL is: its settings, its parameters by part, and the shapes of a batch.
+
+    MODEL is a run directory, a directory in Hugging Face format, or a hub name. Of an architecture
+    that heedful does not build, the settings and the parameters are shown. Nothing is written but
+    the file of --out.
+    """
+    if out is None and (block or overwrite):
+        name = "block" if block else "overwrite"
+        raise click.UsageError(f"--{name} is for a picture: give its file with --out.")
+    _check_free(out, overwrite)
+    told, shape = _told(model, revision, allow_pickle)
+    if out is not None:
+        _draw(model, told, shape, out, block)
+    if as_json:
+        from heedful.views import description
+
+        picture = None if out is None else str(out)
+        click.echo(json.dumps({**description.as_json(told), "picture": picture}))
+        return
+    _show(told, model, out)
+
+
+def _told(
+    source: Path, revision: str | None, allow_pickle: bool
+) -> tuple[Description, nn.Module | None]:
+    """What a model is, and the model without its weights, where it is one of ours."""
+    from heedful.models import describe as told_of
+    from heedful.models import describe_files, model_directory, model_shape
+    from heedful.models.huggingface.checkpoints import foreign_name
+
+    directory = model_directory(source, revision=revision, allow_pickle=allow_pickle)
+    foreign = foreign_name(directory)
+    if foreign is not None:
+        return describe_files(directory, foreign, allow_pickle=allow_pickle), None
+    shape = model_shape(directory, allow_pickle=allow_pickle)
+    return told_of(shape), shape
+
+
+def _check_free(out: Path | None, overwrite: bool) -> None:
+    """Refuse a file that is no picture, or that is there, before anything is opened."""
+    if out is None:
+        return
+    from heedful.pictures.saving import FORMATS
+
+    if out.suffix.lower() not in FORMATS or out.is_dir():
+        raise ArgumentError(
+            f"--out {out}{', a folder' if out.is_dir() else ''}",
+            expected="the name of a picture, which ends in .png, .svg or .pdf",
+        )
+    if out.exists() and not overwrite:
+        raise SaveError(
+            f"{out} is there already",
+            expected="a name that is free",
+            remedy="choose another --out, or replace it with --overwrite",
+        )
+
+
+def _draw(source: Path, told: Description, shape: nn.Module | None, out: Path, block: bool) -> None:
+    from heedful.files import make_directory
+    from heedful.pictures.saving import save
+    from heedful.views.block_diagram import draw_block
+    from heedful.views.model_diagram import draw_model
+
+    if shape is None:
+        raise ArgumentError(
+            f"{source} holds a {told.kind}, which cannot be drawn",
+            expected="a GPT, a BERT or an encoder–decoder that heedful builds",
+            cause="how its parts follow one another is in its own code",
+            remedy="leave out --out: its settings and parameters are shown",
+        )
+    make_directory(out.parent)
+    save((draw_block if block else draw_model)(shape), out)
+
+
+def _show(told: Description, source: Path, out: Path | None) -> None:
+    from rich.text import Text
+
+    from heedful.cli.options import program
+    from heedful.views.description import show
+    from heedful.views.terminal import console
+
+    screen = console()
+    show(screen, told)
+    if out is not None:
+        screen.print(Text(f"\n{out}"), soft_wrap=True)
+    elif told.passages:
+        line = f"\nDraw it: {program()} describe {shlex.quote(str(source))} --out model.svg"
+        screen.print(Text(line, "dim"), soft_wrap=True)

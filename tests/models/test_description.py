@@ -1,0 +1,191 @@
+"""What `describe` tells of a model, beside what the model does."""
+
+import json
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from heedful.errors import ArgumentError
+from heedful.layers import SelfAttention
+from heedful.models import (
+    GPT,
+    Bert,
+    BertConfig,
+    GPTConfig,
+    Seq2Seq,
+    Seq2SeqConfig,
+    describe,
+    describe_files,
+)
+
+B, N, M = 3, 5, 7
+SMALL = {"vocabulary": 23, "width": 12, "heads": 3, "layers": 2, "context_length": 11}
+MODELS = {
+    "gpt": lambda: GPT(GPTConfig(**SMALL)),
+    "grouped": lambda: GPT(GPTConfig(**{**SMALL, "heads": 6}, kv_heads=2, head_width=4, window=3)),
+    "post": lambda: GPT(
+        GPTConfig(**SMALL, norm_order="post", positions="learned", tied=False, logit_bias=True)
+    ),
+    "swiglu": lambda: GPT(GPTConfig(**SMALL, activation="swiglu", hidden=17, bias=True)),
+    "bert": lambda: Bert(BertConfig(**SMALL, next_sentence=True)),
+    "bare bert": lambda: Bert(BertConfig(**SMALL, pooler=False, masked_words=False)),
+    "pairs": lambda: Seq2Seq(Seq2SeqConfig(**SMALL, decoder_layers=1)),
+    "pairs, post": lambda: Seq2Seq(
+        Seq2SeqConfig(**SMALL, norm_order="post", shared=False, tied=False, activation="swiglu")
+    ),
+}
+
+
+def seen(model):
+    """The shapes that a pass has, in the order of its steps, as hooks on its modules see them."""
+    shapes = []
+
+    def note(name, read):
+        return lambda module, given, out: shapes.append(
+            (name, [tuple(t.shape) for t in read(given, out)])
+        )
+
+    def block(one, within):
+        for part in ("attend", "cross"):
+            layer = getattr(one, part, None)
+            if layer is not None:
+                name = "cross-" if part == "cross" else ""
+                layer.register_forward_hook(asked(layer, name, within), with_kwargs=True)
+                layer.output.register_forward_hook(
+                    note((within, name + "joined"), lambda given, out: [given[0], out])
+                )
+        one.feed.register_forward_hook(note((within, "fed"), lambda given, out: [given[0], out]))
+        one.feed.output.register_forward_hook(
+            note((within, "hidden"), lambda given, out: [given[0]])
+        )
+
+    def asked(layer, name, within):
+        def hook(module, given, keywords, out):
+            query, key, value = (
+                layer.project(*given, rotary=keywords["rotary"])
+                if (keywords.get("rotary") is not None)
+                else layer.project(*given)
+            )
+            assert key.shape == value.shape
+            scores = torch.Size([*query.shape[:3], key.shape[2]])
+            shapes.append(
+                ((within, name + "heads"), [tuple(t) for t in (query.shape, key.shape, scores)])
+            )
+
+        return hook
+
+    ids = torch.randint(20, (B, N))
+    if isinstance(model, Seq2Seq):
+        block(model.encoder[0], "encoder block")
+        block(model.decoder[0], "decoder block")
+        output = model(torch.randint(20, (B, M)), ids)
+    else:
+        block(model.blocks[0], "block")
+        output = model(ids)
+    return dict(shapes), output
+
+
+def with_numbers(shape):
+    return tuple({"B": B, "N": N, "M": M}.get(size, size) for size in shape)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_parameters_and_shapes_are_the_models_own(name):
+    model = MODELS[name]().eval()
+    told = describe(model)
+    assert told.parameters == sum(p.numel() for p in model.parameters())
+    for part in told.parts:
+        if part.parts:
+            assert part.parameters == sum(one.parameters for one in part.parts)
+            for one in part.parts:
+                assert one.parameters >= sum(inner.parameters for inner in one.parts)
+    found, output = seen(model)
+    for passage in told.passages:
+        shapes = [with_numbers(shape) for shape in passage.shapes]
+        within, step = passage.within, passage.step
+        cross = "cross-" if step.startswith("cross-") else ""
+        heads = found.get((within, cross + "heads"))
+        if step.endswith("query"):
+            assert shapes[-1] == heads[0]
+            batch, tokens, each, width = shapes[1]
+            assert (batch, each, tokens, width) == heads[0]
+        elif step.endswith("key and value"):
+            assert shapes[-1] == heads[1]
+        elif step.endswith("scores and weights"):
+            assert shapes == [heads[2]]
+        elif step.endswith("context"):
+            assert (shapes[0][:3], shapes[-1]) == (heads[0][:3], found[within, cross + "joined"][0])
+        elif step.endswith("output"):
+            assert shapes == [found[within, cross + "joined"][1]]
+        elif step == "feed-forward":
+            given, out = found[within, "fed"]
+            assert shapes == [given, *found[within, "hidden"], out]
+        elif step == "logits":
+            assert shapes == [tuple(output.logits.shape)]
+        elif step == "pooled":
+            assert shapes == [tuple(output.pooled.shape)]
+        elif step == "follows":
+            assert shapes == [tuple(output.follows.shape)]
+        elif step == "memory":
+            assert shapes == [tuple(output.encoder_states[-1].shape)]
+        elif step == "ids":
+            assert shapes == [(B, N)]
+
+
+def test_document_004s_chain():
+    """[4, 16, 64] → [4, 16, 4, 16] → [4, 4, 16, 16], its steps 4.2 and 4.3."""
+    model = GPT(GPTConfig(vocabulary=3771, context_length=16, width=64, layers=8, heads=4))
+    told = {passage.step: passage.shapes for passage in describe(model).passages}
+    chain = [tuple({"B": 4, "N": 16}.get(size, size) for size in shape) for shape in told["query"]]
+    assert chain == [(4, 16, 64), (4, 16, 4, 16), (4, 4, 16, 16)]
+    assert told["logits"] == (("B", "N", 3771),)
+
+
+@pytest.mark.parametrize(("name", "order"), [("gpt", "pre"), ("post", "post"), ("bert", "post")])
+def test_where_the_norms_stand(name, order):
+    told = describe(MODELS[name]())
+    assert told.norm_order == order
+    steps = [passage.step for passage in told.passages if passage.within]
+    assert (steps[0] == "norm") == (order == "pre")
+    assert (steps[-1] == "norm") == (order == "post")
+    assert ("final norm" in [part.name for part in told.parts]) == (order == "pre")
+
+
+def test_a_shared_table_counts_once_and_is_said():
+    tied, untied = describe(MODELS["gpt"]()), describe(MODELS["post"]())
+    assert (tied.parts[-1].parameters, tied.parts[-1].note) == (0, "shares the token table")
+    assert (untied.parts[-1].parameters, untied.parts[-1].note) == (12 * 23 + 23, "")
+
+
+def test_settings_have_their_meaning():
+    told = describe(MODELS["gpt"]())
+    assert told.settings[0] == ("vocabulary", 23, "Rows of the token table; the tokenizer's size.")
+    assert all(setting.meaning for setting in told.settings)
+
+
+def test_files_of_another_architecture(tmp_path):
+    tensors = {f"model.layers.{i}.mlp.weight": torch.ones(3, 5) for i in range(4)}
+    tensors |= {f"odd.{i}.weight": torch.ones(i + 1) for i in range(3)}
+    tensors |= {"model.embed.weight": torch.ones(7, 3), "head.weight": torch.ones(7)}
+    tensors["model.places"] = torch.arange(9)  # nothing trains it
+    save_file(tensors, tmp_path / "model.safetensors")
+    config = {"model_type": "other", "size": 3, "inner": {"heads": 2}, "left": None}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    told = describe_files(tmp_path, "OtherModel")
+    parts = {part.name: (part.times, part.parameters) for part in told.parts}
+    assert parts == {
+        "model.layers": (4, 15), "odd": (1, 6), "model.embed": (1, 21), "head": (1, 7)
+    }  # fmt: skip
+    assert told.parameters == 60 + 6 + 21 + 7
+    assert [setting[:2] for setting in told.settings] == [
+        ("model_type", "other"), ("size", 3), ("inner.heads", 2)
+    ]  # fmt: skip
+    assert (told.kind, told.norm_order, told.passages) == ("OtherModel", None, ())
+
+
+def test_another_module_is_refused():
+    with pytest.raises(
+        ArgumentError, match=r"a SelfAttention; expected a GPT, a Bert or a Seq2Seq"
+    ):
+        describe(SelfAttention(3))

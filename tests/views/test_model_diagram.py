@@ -1,0 +1,104 @@
+"""Models as diagrams: every word has its room, and says what the model is."""
+
+import itertools
+
+import pytest
+import torch
+
+from heedful.errors import ArgumentError
+from heedful.models import GPT, Bert, BertConfig, GPTConfig, Seq2Seq, Seq2SeqConfig
+from heedful.models.named_parameters import without_parameters
+from heedful.views.block_diagram import draw_block
+from heedful.views.model_diagram import draw_model
+
+LARGE = {"vocabulary": 128_256, "width": 16_384, "heads": 128, "layers": 2}
+MODELS = {
+    "gpt": lambda: GPT(GPTConfig(vocabulary=1024)),
+    "large": lambda: GPT(
+        GPTConfig(**LARGE, kv_heads=8, activation="swiglu", hidden=53_248, window=131_072)
+    ),
+    "post": lambda: GPT(
+        GPTConfig(vocabulary=23, norm_order="post", norm="layer", positions="sinusoidal",
+                  activation="relu", qk_norm=False, tied=False)
+    ),
+    "bert": lambda: Bert(BertConfig(next_sentence=True)),
+    "bert, pooled": lambda: Bert(BertConfig(masked_words=False)),
+    "bert, masked": lambda: Bert(BertConfig(pooler=False)),
+    "pairs": lambda: Seq2Seq(Seq2SeqConfig(vocabulary=30, layers=2, decoder_layers=3)),
+    "pairs, post": lambda: Seq2Seq(Seq2SeqConfig(**LARGE, norm_order="post")),
+}  # fmt: skip
+
+
+def texts(figure):
+    return [text for text in figure.axes[0].texts if text.get_text()]
+
+
+def said(figure):
+    return [text.get_text() for text in texts(figure)]
+
+
+@pytest.mark.parametrize("draw", [draw_model, draw_block])
+@pytest.mark.parametrize("name", MODELS)
+def test_each_word_has_its_room(name, draw):
+    """None over another, none outside of the figure or of the box that it is in."""
+    figure = draw(without_parameters(MODELS[name]))
+    figure.draw_without_rendering()
+    written = [(text.get_window_extent(), text.get_text()) for text in texts(figure)]
+    for (a, first), (b, second) in itertools.combinations(written, 2):
+        beside = a.x1 <= b.x0 or b.x1 <= a.x0
+        assert beside or a.y1 <= b.y0 + 0.5 or b.y1 <= a.y0 + 0.5, f"{first!r} over {second!r}"
+    boxes = [patch.get_window_extent() for patch in figure.axes[0].patches
+             if type(patch).__name__ == "FancyBboxPatch"]  # fmt: skip
+    for word, words in written:
+        middle = ((word.x0 + word.x1) / 2, (word.y0 + word.y1) / 2)
+        within = [figure.bbox, *(box for box in boxes if box.contains(*middle))]
+        nearest = min(within, key=lambda box: box.width * box.height)
+        assert nearest.x0 <= word.x0 < word.x1 <= nearest.x1, words
+        assert nearest.y0 <= word.y0 < word.y1 <= nearest.y1, words
+
+
+def test_a_gpt_says_what_it_is():
+    model = GPT(GPTConfig(vocabulary=1000, width=24, heads=4, layers=3, kv_heads=2))
+    words = said(draw_model(model))
+    for wanted in ("× 3", "pre-norm", "[B, N, 24]", "[B, N, 1000]", "24 → 96 → 24, ReLU²",
+                   "4 heads of 6 · scores [B, 4, N, N]", "keys and values: 2 heads", "RMSNorm",
+                   "the final norm", "1000 × 24", "24 → 1000, the token table"):  # fmt: skip
+        assert wanted in words
+    number = sum(p.numel() for p in model.parameters())
+    assert any(f"{number:,} parameters" in line for line in words)
+
+
+def test_norms_stand_where_the_model_has_them():
+    """Upwards: a norm before attention, or after the sum above it."""
+    for order in ("pre", "post"):
+        figure = draw_model(GPT(GPTConfig(vocabulary=9, norm_order=order)))
+        height = {text.get_text(): text.get_position()[1] for text in reversed(texts(figure))}
+        lowest, attention = height["RMSNorm"], height["Masked multi-head attention"]
+        assert (lowest < attention) == (order == "pre")
+        assert ("the final norm" in height) == (order == "pre")
+
+
+def test_an_encoder_decoder_has_both_and_the_memory_between():
+    words = said(draw_model(MODELS["pairs"]()))
+    for wanted in ("× 2", "× 3", "encoder", "decoder", "Cross-attention",
+                   "4 heads of 32 · scores [B, 4, N, M]",
+                   "memory [B, M, 128]: keys and values"):  # fmt: skip
+        assert wanted in words
+
+
+def test_a_block_has_each_step_of_attention():
+    words = said(draw_block(GPT(GPTConfig(vocabulary=9, width=24, heads=3, window=5))))
+    for wanted in ("Query", "scores = query · keyᵀ / √8", "mask: −∞ where a token is later",
+                   "or 5 or more places before", "weights = softmax of each row",
+                   "[B, 3, N, N]", "[B, 3, N, 8]", "24 → 3 × 8",
+                   "normalised, rotated"):  # fmt: skip
+        assert wanted in words
+    assert not any(
+        "mask" in line for line in said(draw_block(without_parameters(MODELS["bert, masked"])))
+    )
+
+
+def test_another_module_is_not_drawn():
+    for draw in (draw_model, draw_block):
+        with pytest.raises(ArgumentError, match="a Linear; expected a GPT"):
+            draw(torch.nn.Linear(2, 3))
