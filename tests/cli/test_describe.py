@@ -11,9 +11,11 @@ from rich.cells import cell_len
 from safetensors.torch import save_file
 from typed import refused
 
+from heedful.cli.describe import SUFFIXES
 from heedful.models import GPT, BertConfig, GPTConfig, Seq2SeqConfig
 from heedful.models.directory import write_description
 from heedful.models.huggingface.export import export_model
+from heedful.pictures.saving import FORMATS
 
 CONFIGS = {
     "gpt": GPTConfig(vocabulary=1000, width=24, heads=4, layers=3, kv_heads=2),
@@ -148,6 +150,10 @@ def test_options_of_a_picture_need_its_file(said, run, option):
     status, _, error = said(run(), option)
     assert status == 2
     assert "--out" in error
+
+
+def test_the_suffixes_are_those_that_can_be_saved():
+    assert SUFFIXES == FORMATS
 
 
 def test_help_needs_no_torch():

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from heedful.cli.options import json_option, pickle_option, revision_option
+from heedful.cli.options import check_model, json_option, pickle_option, revision_option
 from heedful.errors import ArgumentError, SaveError
 
 if TYPE_CHECKING:
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from heedful.models import Description
 
+SUFFIXES = (".png", ".svg", ".pdf")  # those of `pictures.saving`, which would bring matplotlib
 EXAMPLE = """\b
 Examples:
   heedful describe runs/first
@@ -58,6 +59,7 @@ def describe(
     if out is None and (block or overwrite):
         name = "block" if block else "overwrite"
         raise click.UsageError(f"--{name} is for a picture: give its file with --out.")
+    check_model(model, revision, allow_pickle)
     _check_free(out, overwrite)
     told, shape = _told(model, revision, allow_pickle)
     if out is not None:
@@ -91,9 +93,7 @@ def _check_free(out: Path | None, overwrite: bool) -> None:
     """Refuse a file that is no picture, or that is there, before anything is opened."""
     if out is None:
         return
-    from heedful.pictures.saving import FORMATS
-
-    if out.suffix.lower() not in FORMATS or out.is_dir():
+    if out.suffix.lower() not in SUFFIXES or out.is_dir():
         raise ArgumentError(
             f"--out {out}{', a folder' if out.is_dir() else ''}",
             expected="the name of a picture, which ends in .png, .svg or .pdf",
