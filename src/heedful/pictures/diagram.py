@@ -28,8 +28,8 @@ TINTS = {
     "plain": ("#ffffff", "#8c959f"),
 }
 FRAME, RESIDUAL = ("#f6f8fa", "#c4ccd4"), "#d1701f"
-NAME, SMALL = 9.5, 7.5  # points: of a box's name; of what stands below it, and beside an arrow
-LINE = 0.16  # inches from one line of small letters to the next
+NAME, SMALL = 10.0, 8.0  # points: of a box's name; of what stands below it, and beside an arrow
+LINE = 0.165  # inches from one line of small letters to the next
 CORNER = 0.09
 MARGIN = 0.1
 TIMES = 13  # points: how often a frame repeats

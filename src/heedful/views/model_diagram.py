@@ -18,7 +18,7 @@ from heedful.views.column import Column
 ACTIVATIONS = {"relu2": "ReLU²", "relu": "ReLU", "gelu": "GELU", "gelu_tanh": "GELU (tanh)",
               "swiglu": "SwiGLU", "geglu": "GEGLU", "reglu": "ReGLU"}  # fmt: skip
 POSITIONS = {"sinusoidal": "sines and cosines", "learned": "learned"}
-APART = 4.9  # inches between encoder and decoder
+APART = 4.55  # inches between encoder and decoder
 
 
 def draw_model(model: nn.Module) -> Figure:
