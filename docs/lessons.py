@@ -1,4 +1,5 @@
-"""What mkdocs calls while it builds the site: lessons become pages, LaTeX becomes MathML.
+"""What mkdocs calls while it builds the site: lessons become pages, LaTeX becomes MathML, and
+whoever reads of "document 002" is one click from its title.
 
 A notebook's cells are joined as Markdown, so a lesson looks like every other page, is searched
 like one, and needs no script. The notebook itself stays beside the page to be downloaded.
@@ -14,8 +15,12 @@ from pathlib import Path
 
 from latex2mathml.converter import convert
 from mkdocs.structure.files import File
+from mkdocs.utils import get_relative_url
 
 FORMULA = re.compile(r'<(span|div) class="arithmatex">\\[(\[](.*?)\\[)\]]</\1>', re.DOTALL)
+DOCUMENT = re.compile(r"\b[Dd]ocument (00[0-4])\b")
+TITLED = re.compile(r"^\| \[(\d{3})\]\(#document-\1\) \| (.+?) \| (.+?) \|", re.MULTILINE)
+LEFT_ALONE = re.compile(r"(<(a|code|pre|h[1-6])\b.*?</\2>|<[^>]*>)", re.DOTALL)
 PICTURES = {"image/svg+xml": "svg", "image/png": "png"}
 
 
@@ -40,7 +45,8 @@ def on_files(files, config):
 
 
 def on_page_markdown(markdown, page, **_):
-    """The table of the lessons leads to those that are there."""
+    """Links to notebooks lead to their pages, and the table of the lessons to those there are."""
+    markdown = re.sub(r"(\]\([\w./-]+)\.ipynb(?=[)#])(?!\)\{ download)", r"\1.md", markdown)
     if page.file.src_uri == "lessons/index.md":
         for path in Path(page.file.abs_src_path).parent.glob("*.ipynb"):
             row = re.compile(rf"^\| ({path.stem.partition('-')[0]} [^|]+?) \|", re.MULTILINE)
@@ -48,14 +54,33 @@ def on_page_markdown(markdown, page, **_):
     return markdown
 
 
-def on_page_content(content, **_):
-    """Formulas that the browser draws by itself."""
+def on_page_content(content, page, config, **_):
+    """Formulas that the browser draws by itself; documents, each with a link to its title."""
 
     def drawn(found):
         display = "inline" if found[1] == "span" else "block"
         return convert(html.unescape(found[2]).strip(), display=display)
 
-    return FORMULA.sub(drawn, content)
+    content = FORMULA.sub(drawn, content)
+    return content if page.file.src_uri == "documents.md" else _linked(content, page, config)
+
+
+def _linked(content, page, config):
+    """Each "document 002" outside of code, headings and links becomes a link, with its title."""
+    text = Path(config.docs_dir, "documents.md").read_text("utf-8")
+    titles = {number: f"{title}, {by}".replace("*", "") for number, title, by in TITLED.findall(text)}
+    url = get_relative_url("documents.html", page.url)
+
+    def link(found):
+        title = html.escape(titles[found[1]])
+        return f'<a href="{url}#document-{found[1]}" title="{title}">{found[0]}</a>'
+
+    parts = LEFT_ALONE.split(content)  # text, what is left alone, its name; text, …
+    return "".join(
+        part if place % 3 == 1 else DOCUMENT.sub(link, part)
+        for place, part in enumerate(parts)
+        if place % 3 != 2
+    )
 
 
 def _number(path):

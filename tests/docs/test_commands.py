@@ -1,4 +1,4 @@
-"""README and the how-to pages, done as they say: commands, Python and doctests, in order.
+"""README, the pages and the lessons, done as they say: commands, Python and doctests, in order.
 
 Each document gets a folder of its own, with the texts that it names. What a reader would wait
 for is made short by a rule that is the same everywhere: a command that trains gets the options
@@ -10,12 +10,15 @@ import re
 import shlex
 from pathlib import Path
 
+import lessons
 import pytest
 
 from heedful.cli.main import run
 
 ROOT = Path(__file__).resolve().parents[2]
-DOCUMENTS = [ROOT / "README.md", ROOT / "docs/index.md", *sorted(ROOT.glob("docs/how-to/*.md"))]
+PAGES = ("README.md", "docs/index.md", "docs/documents.md")
+DOCUMENTS = [*(ROOT / page for page in PAGES), *sorted(ROOT.glob("docs/how-to/*.md"))]
+IN_A_TABLE = re.compile(r"^\|.*\| `(heedful .*?)` \|.*$\n", re.MULTILINE)
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 NAMED = re.compile(r"This is `([\w.]+)`:\n*\Z")  # a block after it is the content of that file
 TEXTS = ("book.txt", "notes/one.md", "notes/two.txt", "sales_textbook.txt")
@@ -23,8 +26,9 @@ WORDS = "It was a dark and stormy night; the rain fell in torrents, and Chapter 
 SHORT = ["--batch", "2", "--width", "16", "--layers", "2", "--heads", "2", "--context-length", "32"]
 LOCAL = ["--tokenizer", "bpe"]  # a preset with an encoding of tiktoken would fetch it
 ENCODED = {"zero-to-hero", "gpt2"}
-ELSEWHERE = re.compile(  # not run here: installing, the Makefile, and what the demo printed
+ELSEWHERE = re.compile(  # not run here: installing, the Makefile, what the demo printed
     r"(PIP_EXTRA_INDEX_URL=\w+ )?(make \w+|pip install -e \.)|heedful demo · a GPT from nothing"
+    r"|heedful tokenize .* --tokenizer cl100k_base"  # it would be fetched
 )
 
 
@@ -39,7 +43,8 @@ def folder(tmp_path, monkeypatch):
 
 
 def blocks(text):
-    """(language, content, the words before it) of each fenced block."""
+    """(language, content, the words before it) of each fenced block; a table's command is one."""
+    text = IN_A_TABLE.sub(r"```sh\n\1\n```\n", text)
     for found in FENCE.finditer(text):
         yield found[1], found[2], text[: found.start()]
 
@@ -66,16 +71,41 @@ def test_what_a_document_says_can_be_done(path, folder, capsys, as_a_user):
     for language, content, before in blocks(path.read_text("utf-8")):
         if language in ("", "sh", "console"):
             for line in commands(content):
-                line = line.split("  #")[0].strip()
-                if not ELSEWHERE.fullmatch(line):
-                    words = shortened(shlex.split(line)[1:])
-                    assert run(words) == 0, f"{line}\n{capsys.readouterr().err}"
+                done(line, capsys)
+            if language == "console":
+                shown(content, capsys.readouterr().out)
         elif language == "toml":
             (folder / NAMED.search(before)[1]).write_text(content)
         elif language == "python" and ">>>" not in content:
             exec(compile(content, f"{path.name}: python", "exec"), names)
         elif language in ("python", "pycon"):
             examples(content, names, path.name)
+
+
+@pytest.mark.parametrize("path", lessons.LESSONS, ids=lambda path: path.stem)
+def test_a_lesson_ends_with_a_command_for_ones_own_text(path, folder, capsys, as_a_user):
+    last = lessons.read(path).cells[-1].source
+    assert last.startswith("## On your own text\n")
+    told = [line for _, content, _ in blocks(last) for line in commands(content)]
+    assert told
+    for line in told:
+        done(line, capsys)
+
+
+def done(line, capsys):
+    """Run a command of a document, unless it is one that is not run here."""
+    line = line.split("  #")[0].strip()
+    if not ELSEWHERE.fullmatch(line):
+        words = shortened(shlex.split(line)[1:])
+        assert run(words) == 0, f"{line}\n{capsys.readouterr().err}"
+
+
+def shown(content, output):
+    """What a console block shows of its command's output is there, but for spaces."""
+    there = {" ".join(line.split()) for line in output.splitlines()}
+    for line in content.splitlines():
+        if line.strip() and not line.startswith("$ "):
+            assert " ".join(line.split()) in there, f"{line!r} is not in\n{output}"
 
 
 def examples(content, names, name):
