@@ -13,7 +13,8 @@ from torch import nn
 import heedful
 from heedful.errors import RunError
 from heedful.generate import Sampling, generate
-from heedful.models import GPT, GPTConfig
+from heedful.models import GPT, GPTConfig, Seq2Seq, Seq2SeqConfig
+from heedful.models.search import Search, translate
 from heedful.ops.masks import Causal, Combined, Packed, Padding
 
 transformers.logging.set_verbosity_error()
@@ -273,26 +274,80 @@ def test_missing_passes_are_seen(llama, cache):
         recording.stitched()
 
 
-def test_an_encoder_is_not_part_of_a_generation():
-    torch.manual_seed(8)
-    config = transformers.T5Config(
+FAMILIES = {
+    "T5ForConditionalGeneration": transformers.T5Config(
         d_model=32, d_kv=8, d_ff=48, num_layers=2, num_heads=4, decoder_start_token_id=0,
-        **{**SMALL, "eos_token_id": 1},
-    )  # fmt: skip
-    model = transformers.T5ForConditionalGeneration(config).eval()
+        **{**SMALL, "eos_token_id": 1}),
+    "BartForConditionalGeneration": transformers.BartConfig(
+        d_model=32, encoder_layers=2, decoder_layers=2, encoder_attention_heads=4,
+        decoder_attention_heads=4, encoder_ffn_dim=48, decoder_ffn_dim=48,
+        max_position_embeddings=40, decoder_start_token_id=2, forced_eos_token_id=None,
+        **{**SMALL, "eos_token_id": 2}),
+}  # fmt: skip
+
+
+def words_of(ids):
+    """The names that the tokenizer of these tests gives."""
+    return [f"<{number}>" for number in ids]
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_of_an_encoder_decoder_both_attentions_of_what_is_written(name):
+    torch.manual_seed(8)
+    model, eager = pair(name, FAMILIES[name], "sdpa", seed=5)
+    ids, keep = prompts_of([6, 4], "right")
+    with heedful.record(model, tokenizer=words_of) as recording:
+        made = model.generate(
+            ids, attention_mask=keep, max_new_tokens=7, min_new_tokens=7, do_sample=False
+        )
+    for sequence in (0, 1):
+        source, target = ids[sequence, keep[sequence].bool()], made[sequence, :-1]
+        output = eager(source[None], decoder_input_ids=target[None], output_attentions=True)
+        pairs = zip(output.decoder_attentions, output.cross_attentions, strict=True)
+        calls = recording.stitched(sequence)
+        for call, map_ in zip(calls, (map_ for both in pairs for map_ in both), strict=True):
+            torch.testing.assert_close(call.weights(), map_[0].detach(), atol=1e-5, rtol=0)
+            assert call.check.passed
+            assert call.query_tokens == words_of(target.tolist())
+            crosses = call.kind == "cross"
+            assert call.key_tokens == words_of((source if crosses else target).tolist())
+            assert call.tokens == (None if crosses else call.key_tokens)
+        assert [call.kind for call in calls] == ["causal", "cross"] * 2
+
+
+def test_a_translation_by_our_own_encoder_decoder():
+    config = Seq2SeqConfig(vocabulary=20, context_length=12, width=24, layers=2, heads=3)
+    for shared in (True, False):
+        torch.manual_seed(3)
+        model = Seq2Seq(replace(config, shared=shared, tied=shared)).eval()
+        sources = [[1, 2, 3, 4], [5, 6]]
+        with heedful.record(model, tokenizer=words_of) as recording:
+            found = translate(model, sources, Search(beams=1, longest=6))
+        for sequence, (source, [best]) in enumerate(zip(sources, found, strict=True)):
+            target = [config.begin, *best.ids]
+            given = torch.tensor([[*source, config.end]]), torch.tensor([target])
+            for call, steps in zip(
+                [one for one in recording.stitched(sequence) if one.kind == "cross"],
+                model.cross_steps(*given),
+                strict=True,
+            ):
+                rows = call.weights()[:, : len(target)]
+                torch.testing.assert_close(
+                    rows, steps.weights[0, :, : rows.shape[1]], atol=1e-5, rtol=0
+                )
+                assert call.query_tokens[: len(target)] == words_of(target)[: rows.shape[1]]
+                assert call.key_tokens == words_of([*source, config.end])
+
+
+def test_beams_are_refused_with_their_cross_attention():
+    model, _ = pair(
+        "T5ForConditionalGeneration", FAMILIES["T5ForConditionalGeneration"], "sdpa", seed=5
+    )
+    ids, keep = prompts_of([6])
     with heedful.record(model) as recording:
-        made = model.generate(PROMPT, max_new_tokens=7, min_new_tokens=7, do_sample=False)
-    eager = transformers.T5ForConditionalGeneration._from_config(
-        config, attn_implementation="eager"
-    ).eval()
-    eager.load_state_dict(model.state_dict())
-    maps = eager(PROMPT, decoder_input_ids=made[:, :-1], output_attentions=True).decoder_attentions
-    stitched = recording.stitched()
-    assert [call.name for call in stitched] == [
-        f"decoder.block.{layer}.layer.0.SelfAttention" for layer in range(2)
-    ]
-    for call, map_ in zip(stitched, maps, strict=True):
-        torch.testing.assert_close(call.weights(), map_[0], atol=1e-5, rtol=0)
+        model.generate(ids, attention_mask=keep, max_new_tokens=8, num_beams=4, do_sample=False)
+    with pytest.raises(RunError, match="or beam search"):
+        recording.stitched()
 
 
 def test_under_autocast_the_tolerance_is_that_of_the_narrow_type(llama):

@@ -27,7 +27,7 @@ from heedful.recorder.kept.call import Call
 from heedful.recorder.kept.capture import Capture
 from heedful.recorder.kept.certificate import SAMPLED, Check, tolerance_of
 from heedful.recorder.kept.row_sums import RowSums, unknown
-from heedful.recorder.sequences.without_padding import row_of, take
+from heedful.recorder.sequences.without_padding import take
 
 ROWS = 256  # how many rows of a mask are looked at in one go
 
@@ -46,17 +46,22 @@ class Part(NamedTuple):
 
 
 class Together(NamedTuple):
-    """How the passes of a layer go together; layers whose passes have the same layouts share it."""
+    """How the passes of a layer go together; layers whose passes have the same layouts share it.
+
+    shape: how many queries and keys the whole has. crosses: whether these are of two texts.
+    """
 
     parts: list[Part]
-    mask: Mask
-    total: int
+    mask: Mask | None
+    shape: tuple[int, int]
+    crosses: bool = False
 
 
 def stitched(captures: list[Capture], sequence: int) -> list[Call]:
     """The generation as one call for each module that attends, in the order in which they ran.
 
-    Cross-attention is left out, and what sees both ways, as an encoder's layers do.
+    Of cross-attention, all tokens that were written × those of the source. What sees both ways, as
+    an encoder's layers do, is left out.
 
     Raises:
         RunError: nothing that was generated, passes that do not follow each other, or a map whose
@@ -68,12 +73,14 @@ def stitched(captures: list[Capture], sequence: int) -> list[Call]:
     layers = list(modules.values())
     plans: dict[tuple, Together] = {}
     found = []
+    generates = any(_generates(one) for passes in layers for one in passes)
     for passes in layers:
-        if not any(map(_generates, passes)):
+        crosses = generates and all(one.kind == "cross" for one in passes)
+        if not crosses and not any(map(_generates, passes)):
             continue
         alike = tuple((id(one.layouts), one.query.shape[2], one.key.shape[2]) for one in passes)
         if alike not in plans:
-            plans[alike] = _plan(passes, sequence)
+            plans[alike] = (_plan_of_cross if crosses else _plan)(passes, sequence)
         found.append(_layer(passes, plans[alike], sequence))
     if not found:
         raise RunError(
@@ -107,7 +114,28 @@ def _plan(passes: list[Capture], sequence: int) -> Together:
         rows, columns = seen[own].nonzero()[:, 0], seen[others].nonzero()[:, 0]
         parts.append(Part(rows, columns, places[own[rows]], places[others[columns]]))
     total = int(seen.sum())
-    return Together(parts, _mask(passes, parts, total, sequence), total)
+    return Together(parts, _mask(passes, parts, total, sequence), (total, total))
+
+
+def _plan_of_cross(passes: list[Capture], sequence: int) -> Together:
+    """Queries of one pass after the other, each with all keys, which have to be the same ones.
+
+    Keys that no query of any pass may see are padding.
+    """
+    parts, done, first = [], 0, passes[0].layouts[sequence]
+    tables = [table for one in passes for _, table in _allowed(one, sequence)]
+    if any(not torch.equal(one.layouts[sequence].keys, first.keys) for one in passes):
+        raise _broken(passes[-1], sequence)
+    seen = torch.stack([table.any(dim=(0, 1)) for table in tables]).any(dim=0).cpu()
+    columns = seen.nonzero()[:, 0]
+    for capture in passes:
+        rows = torch.arange(len(capture.layouts[sequence].queries))
+        parts.append(Part(rows, columns, done + rows, torch.arange(len(columns))))
+        done += len(rows)
+    heads = max(map(len, tables))
+    allowed = torch.cat([one.expand(heads, -1, -1) for one in tables], dim=1)[:, :, columns]
+    mask = None if bool(allowed.all()) else Packed.of(allowed)
+    return Together(parts, mask, (done, len(columns)), crosses=True)
 
 
 def _slots(passes: list[Capture]) -> list[tuple[range, range]]:
@@ -182,12 +210,13 @@ def _layer(passes: list[Capture], plan: Together, sequence: int) -> Call:
     )
     _compare(together, causes, plan, first.name)
     worst = max((capture.check for capture in passes), key=_worst)
+    query_ids = _query_ids(passes, plan, sequence)
     against = next((one.against[sequence] for one in passes if sequence in one.against), "")
     return Call(
         first.name,
         first.layer,
         first.pass_index,
-        "causal",
+        "cross" if plan.crosses else "causal",
         together,
         worst,
         index=first.index,
@@ -195,7 +224,8 @@ def _layer(passes: list[Capture], plan: Together, sequence: int) -> Call:
         sums=_row_sums(passes, plan, together.query, sequence),
         refutations={0: against} if against else {},
         value=_keys(values, passes, plan, sequence) if values else None,
-        ids=_ids(passes, plan, sequence),
+        ids=_source_ids(first, plan, sequence) if plan.crosses else query_ids,
+        query_ids=query_ids,
         door=first.door,
         chosen=first.heads,
     )
@@ -203,14 +233,14 @@ def _layer(passes: list[Capture], plan: Together, sequence: int) -> Call:
 
 def _keys(tables: list[Tensor], passes: list[Capture], plan: Together, sequence: int) -> Tensor:
     """Keys or values of all passes, (G, T, d), though each pass has those of the passes before."""
-    whole = tables[0].new_zeros(len(tables[0]), plan.total, tables[0].shape[2])
+    whole = tables[0].new_zeros(len(tables[0]), plan.shape[1], tables[0].shape[2])
     done = 0
     for capture, table, part in zip(passes, tables, plan.parts, strict=True):
         held, known = take(table, part.columns), int((part.keys < done).sum())
         if not torch.equal(held[:, :known], take(whole, part.keys[:known])):
             raise _broken(capture, sequence)
         whole[:, part.keys[known:]] = held[:, known:]
-        done += len(part.queries)
+        done = plan.shape[1] if plan.crosses else done + len(part.queries)
     return whole
 
 
@@ -219,7 +249,7 @@ def _bias(causes: list[Causes], plan: Together) -> Tensor | None:
     given = [one.bias for one in causes if one.bias is not None]
     if not given:
         return None
-    whole = given[0].new_zeros(causes[0].shape[0], plan.total, plan.total)
+    whole = given[0].new_zeros(causes[0].shape[0], *plan.shape)
     for one, part in zip(causes, plan.parts, strict=True):
         if one.bias is not None:
             bias = one.bias.expand(one.shape)[:, part.rows][:, :, part.columns]
@@ -232,7 +262,7 @@ def _sinks(causes: list[Causes], plan: Together) -> Tensor | None:
     given = [one.sinks for one in causes if one.sinks is not None]
     if not given or given[0].ndim == 1:
         return given[0] if given else None
-    whole = given[0].new_full((causes[0].shape[0], plan.total), -torch.inf)
+    whole = given[0].new_full((causes[0].shape[0], plan.shape[0]), -torch.inf)
     for one, part in zip(causes, plan.parts, strict=True):
         if one.sinks is not None:
             whole[:, part.queries] = one.sinks[:, part.rows]
@@ -245,20 +275,24 @@ def _row_sums(passes: list[Capture], plan: Together, query: Tensor, sequence: in
     for capture, part in zip(passes, plan.parts, strict=True):
         known = capture.row_sums(sequence)
         table[:, part.queries] = known.table[:, known.queries[part.rows]].to(table)
-    return RowSums(table, torch.arange(plan.total))
+    return RowSums(table, torch.arange(plan.shape[0]))
 
 
-def _ids(passes: list[Capture], plan: Together, sequence: int) -> Tensor | None:
-    """The ids of all tokens, (T,); None unless each pass was given the ids of its own tokens."""
+def _query_ids(passes: list[Capture], plan: Together, sequence: int) -> Tensor | None:
+    """The ids of all queries, (T,); None unless each pass was given the ids of its own."""
     found = []
     for capture, part in zip(passes, plan.parts, strict=True):
-        B, _, N, _ = capture.query.shape
-        row = None if capture.ids is None else row_of(sequence, len(capture.ids), B)
-        if capture.ids is None or row is None or capture.ids.shape[1] < N:
+        ids = capture.query_tokens(sequence)
+        if ids is None:
             return None
-        own = capture.ids[row][capture.ids.shape[1] - N :]
-        found.append(own[capture.layouts[sequence].queries[part.rows]])
+        found.append(ids[part.rows])
     return torch.cat(found)
+
+
+def _source_ids(first: Capture, plan: Together, sequence: int) -> Tensor | None:
+    """The ids of the keys of cross-attention, (M,), which are those of every pass."""
+    ids = first.tokens(sequence)
+    return None if ids is None else ids[plan.parts[0].columns]
 
 
 def _compare(together: Causes, causes: list[Causes], plan: Together, name: str) -> None:
@@ -267,7 +301,8 @@ def _compare(together: Causes, causes: list[Causes], plan: Together, name: str) 
     Raises:
         RunError: they differ by more than rounding.
     """
-    sampled = torch.linspace(0, plan.total - 1, min(plan.total, SAMPLED)).long().unique()
+    total = plan.shape[0]
+    sampled = torch.linspace(0, total - 1, min(total, SAMPLED)).long().unique()
     for one, part in zip(causes, plan.parts, strict=True):
         here = torch.isin(part.queries, sampled)
         if not bool(here.any()):
