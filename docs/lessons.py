@@ -68,7 +68,9 @@ def on_page_content(content, page, config, **_):
 def _linked(content, page, config):
     """Each "document 002" outside of code, headings and links becomes a link, with its title."""
     text = Path(config.docs_dir, "documents.md").read_text("utf-8")
-    titles = {number: f"{title}, {by}".replace("*", "") for number, title, by in TITLED.findall(text)}
+    titles = {
+        number: f"{title}, {by}".replace("*", "") for number, title, by in TITLED.findall(text)
+    }
     url = get_relative_url("documents.html", page.url)
 
     def link(found):

@@ -2,9 +2,8 @@
 
 import pytest
 
-from heedful.pictures import layers
-
 from heedful.cli.main import run
+from heedful.pictures import layers
 
 
 @pytest.fixture

@@ -9,9 +9,7 @@ from PIL import Image
 from safetensors.torch import save_file
 from typed import refused
 
-from heedful.cli import plot
 from heedful.models import GPT, Bert, BertConfig, GPTConfig, load_model, write_description
-from heedful.opened import open_ours
 from heedful.pictures.plots import heatmaps
 from heedful.text import BPETokenizer, CharacterTokenizer, WordPieceTokenizer, load_tokenizer
 
