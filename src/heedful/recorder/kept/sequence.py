@@ -17,7 +17,7 @@ from heedful.recorder.kept.capture import Capture
 from heedful.recorder.kept.heads import Head, heads_of
 from heedful.recorder.kept.progress import Tell
 from heedful.recorder.kept.shown import Shown
-from heedful.recorder.kept.texts import Sides, Texts, set_text
+from heedful.recorder.kept.texts import Sides, Texts, set_text, unknown_of
 
 
 class Sequence(Shown):
@@ -82,7 +82,6 @@ class Sequence(Shown):
         texts, writes = self._texts, sides.writes(call.name)
         of_keys = False if call.crosses else writes
         _, N, M = call.shape
-        call.unknown = texts.unknown
         call.key_tokens = set_text(texts, of_keys, self._index, call.ids, sides, M) or texts.of_ids(
             call.ids
         )
@@ -95,6 +94,7 @@ class Sequence(Shown):
             call.query_tokens = call.key_tokens[first : first + N]
         else:  # of a pass with a cache whose keys are not known
             call.query_tokens = texts.of_ids(call.query_ids)
+        call.unknown = unknown_of(texts, call.ids, call.key_tokens)
         return call
 
     @property

@@ -123,6 +123,13 @@ def set_text(
     return text[:length] if len(text) == len(whole) > length else None
 
 
+def unknown_of(texts: Texts, ids: Tensor | None, names: list[str] | None) -> int | None:
+    """The id of unknown words: as the tokenizer told it, else that of a token with such a name."""
+    if texts.unknown is not None or ids is None or names is None:
+        return texts.unknown
+    return next((int(i) for i, name in zip(ids, names, strict=True) if name in UNKNOWN), None)
+
+
 def check_texts(given: list[list[str]] | None, captures: list[Capture], writes: bool) -> None:
     """Refuse texts of another number, or of another length, than the sequences that were recorded.
 
