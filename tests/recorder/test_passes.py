@@ -251,6 +251,6 @@ def test_where_warnings_are_errors_a_missed_call_ends_nothing():
         during = [model(x) for _ in range(2)]
     assert all(torch.equal(one, before) for one in during)
     assert list(recording.missed) == ["TooMuch"]
-    said = "TypeError: weights that were changed after their softmax (mul)"
+    said = "weights that were changed after their softmax (mul)"
     assert recording.missed == {"TooMuch": said}
     assert told(recording) == [("TooMuch", 0), ("TooMuch", 1)]

@@ -26,7 +26,7 @@ from heedful.ops.blocks import blocks
 from heedful.ops.log_sum_exp import Catching
 from heedful.ops.masks import Causal, Dense
 from heedful.recorder import from_attentions
-from heedful.recorder.kept import call as of_call
+from heedful.recorder.kept import rows as of_rows
 from heedful.recorder.kept.certificate import sampled
 from heedful.recorder.kept.sequence import Sequence
 
@@ -133,9 +133,9 @@ def exact(call, close=2e-6):
 
 def no_rows(monkeypatch):
     """Let whole rows raise, and no part be so small that rows are computed for it."""
-    monkeypatch.setattr(of_call, "by_rows", None)
-    monkeypatch.setattr(of_call.of, "gather", None)
-    monkeypatch.setattr(of_call, "entries_of", lambda _: 0)
+    monkeypatch.setattr(of_rows, "by_rows", None)
+    monkeypatch.setattr(of_rows.of, "gather", None)
+    monkeypatch.setattr(of_rows, "entries_of", lambda _: 0)
 
 
 @pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
@@ -244,7 +244,7 @@ def test_sinks_are_among_the_scores(monkeypatch):
     for call in recorded(model, ids()):
         exact_part = call.weights()[:, 10:, 3:9]
         call.log_sum_exp()
-        monkeypatch.setattr(of_call, "entries_of", lambda _: 0)
+        monkeypatch.setattr(of_rows, "entries_of", lambda _: 0)
         part = call.weights(queries=slice(10, None), keys=slice(3, 9))
         torch.testing.assert_close(part, exact_part, atol=2e-6, rtol=0)
         assert float(call.learned_sink().max()) > 0.1
@@ -359,7 +359,7 @@ def test_a_number_that_is_no_number_refutes_nothing_and_shows_in_every_part(by, 
         [call] = sequence
         call.summary()
         assert call.proof != "refuted"
-        monkeypatch.setattr(of_call, "entries_of", lambda _: 0)
+        monkeypatch.setattr(of_rows, "entries_of", lambda _: 0)
         rows, part = call.weights(), call.weights(queries=slice(20, 35), keys=slice(10, 30))
         assert torch.equal(part.isnan(), rows[:, 20:35, 10:30].isnan())
         assert part.isnan().any()

@@ -36,7 +36,7 @@ from heedful.recorder.sequences.kind import crosses, kind_of
 from heedful.recorder.sequences.mask_structure import Masks, place_of
 from heedful.recorder.sequences.padding_across_passes import Before, so_far
 from heedful.recorder.sequences.token_ids import Ids, TokenIds
-from heedful.recorder.sequences.told_axes import axes_told_for, check_names
+from heedful.recorder.sequences.told_axes import axes_told_for, check_names, contradicted
 from heedful.recorder.sequences.told_or_followed import Owning
 from heedful.recorder.sequences.without_padding import Layout, layouts_of
 
@@ -45,6 +45,7 @@ NOTHING = (
     "linear and graph attention and state spaces have no map of queries × keys"
 )
 
+TELLING = (heedful_attention.DOOR, "transformers")  # doors that know the axes of what they see
 CHAINED = "queries and keys meet values through no softmax, as in linear attention"
 PADDING = "what is padding, by the name of an argument, or as no query sees it"
 
@@ -193,7 +194,7 @@ class _Recorder:
     def miss(self, reason: str) -> None:
         """Note that the running module has something like attention, but no map."""
         if self.is_wanted():
-            self.recording.miss(self.running.name, TypeError(reason))
+            self.recording.miss(self.running.name, LookupError(reason))
 
     def _begun(self, weights: Weights) -> None:
         """Note a softmax of queries and keys, whose weights are yet to meet values."""
@@ -285,6 +286,8 @@ class _Recorder:
             seen = multihead_attention.named(seen, frame)
         if self.running.is_known and seen.door == heedful_attention.DOOR:
             seen.inferred = {}  # our own layers have the texts first, which is no guess
+        if seen.door.startswith(TELLING):
+            seen.inferred |= contradicted(self.options.axes, name)
         if seen.batch is None or seen.door == multihead_attention.DOOR:
             seen.batch = seen.batch or self.inputs.batch()
             is_known = self.running.is_known or seen.follows

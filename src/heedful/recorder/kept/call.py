@@ -3,33 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from heedful.errors import ArgumentError, RunError
+from heedful.errors import RunError
 from heedful.ops import statistics as of
-from heedful.ops.causes import Causes, entries_of
-from heedful.ops.cells import by_rows, weights
+from heedful.ops.causes import Causes
 from heedful.ops.heatmap import check_region, heatmap
-from heedful.ops.score_tables import ALL, Index, as_slice, indices
-from heedful.ops.statistics import RowStatistic, Statistic
+from heedful.ops.score_tables import ALL, Index, indices
+from heedful.ops.statistics import RowStatistic
 from heedful.ops.top import Top, TopKeys
 from heedful.recorder.checks import is_whole, region, whole
 from heedful.recorder.kept.certificate import Check
 from heedful.recorder.kept.progress import Progress, Tell
-from heedful.recorder.kept.proof import Proof, proof_of
 from heedful.recorder.kept.row_sums import RowSums, unknown
+from heedful.recorder.kept.rows import Rows, listed
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
 @dataclass
-class Call:
+class Call(Rows):
     """One call of attention on one sequence: maps of N queries × M keys for each of H heads.
 
     The maps are computed when somebody asks, from what the model computed them from.
@@ -38,11 +36,11 @@ class Call:
     `index` the number of the call, `pass_index` that of the forward pass, `kind` "self", "causal"
     or "cross". `ids` (M,) are the tokens of the keys, `query_ids` (N,) those of the queries,
     `key_tokens` and `query_tokens` their text, None where they are not known or the axis is none of
-    tokens; `unknown` is the id of words that the tokenizer does not know.
-    `chosen` are the model's numbers of the heads, where `record` was told which to keep. `proof`
-    says how much of the call is certain, and `why` what is not. Every statistic is defined in
-    `heedful.ops.statistics`; with `head`, the model's number of a head, it is that of one head,
-    without it of all, (H, …).
+    tokens; `unknown` is the id of words that the tokenizer does not know. `sequence` is the number
+    of the text among the `batch`, from 0. `chosen` are the model's numbers of the heads, where
+    `record` was told which to keep. `proof` says how much of the call is certain, and `why` what is
+    not. Every statistic is defined in `heedful.ops.statistics`; with `head`, the model's number of
+    a head, it is that of one head, without it of all, (H, …).
 
     `sums` are the log-sum-exps of rows that are known. Whenever whole rows are computed they are
     compared; one that is not the model's refutes the call, which all calls of `refutations` see.
@@ -59,6 +57,7 @@ class Call:
     sums: RowSums = None  # type: ignore[assignment]  # made of the causes where not given
     refutations: dict[int, str] = field(default_factory=dict, repr=False)
     sequence: int = 0
+    batch: int = 1
     value: Tensor | None = None
     ids: Tensor | None = None
     query_ids: Tensor | None = None
@@ -79,9 +78,11 @@ class Call:
         H, N, M = self.shape
         heads = f"{H} head{'' if H == 1 else 's'}"
         if self.chosen is not None:
-            heads = f"head{'' if H == 1 else 's'} {_listed(self.chosen)}"
+            heads = f"head{'' if H == 1 else 's'} {listed(self.chosen)}"
         proof = f"{self.proof} ({self.why})" if self.why else self.proof
         size = f"{heads}, {N} × {M}"
+        if self.batch > 1:
+            size += f", sequence {self.sequence} of {self.batch}"
         return f"<Call {self.name!r}: {self.kind}, {size}, pass {self.pass_index}, {proof}>"
 
     def _repr_html_(self) -> str:
@@ -89,35 +90,6 @@ class Call:
         from heedful.recorder.kept.notebook import html
 
         return html([self], repr(self).strip("<>"), "call")
-
-    @property
-    def proof(self) -> str:
-        """ "proved", "assumed", "unproved" or "refuted"; see `heedful.recorder.kept.proof`."""
-        return self._proof.word
-
-    @property
-    def why(self) -> str:
-        """What is missing to a proof, in words; empty where nothing is."""
-        return self._proof.why
-
-    @property
-    def against(self) -> str:
-        """What was found to be wrong since it was recorded; empty where nothing was."""
-        return self.refutations.get(self.sequence, "")
-
-    @property
-    def _proof(self) -> Proof:
-        return proof_of(self.check, self.inferred, self.against)
-
-    @property
-    def shape(self) -> tuple[int, int, int]:
-        """(H, N, M)."""
-        return self.causes.shape
-
-    @property
-    def heads(self) -> list[int]:
-        """The model's own number of each head, in the order of the rows."""
-        return list(range(self.shape[0])) if self.chosen is None else self.chosen
 
     @property
     def crosses(self) -> bool:
@@ -295,125 +267,9 @@ class Call:
             self._kept["summary"] = {**means, "received": by_name["received"]}
         return self._kept["summary"]
 
-    def gathered(
-        self, *statistics: Statistic, heads: slice = ALL, within: range | None = None
-    ) -> list[Any]:
-        """What statistics find in one pass over whole rows, whose log-sum-exps are compared.
-
-        Args:
-            statistics: fresh ones of `heedful.ops.statistics`.
-            heads: of which heads, by their places in this call.
-            within: of which queries, a range; default all.
-
-        Raises:
-            RunError: the call is refuted, or is so by what was found.
-        """
-        causes = self._causes_of(heads)
-        rows = ALL if within is None else as_slice(within)
-        is_known = self.sums.known(heads, rows) is not None
-        own = of.LogSumExp(exact=not is_known)  # what is only compared may be off, and is mended
-        *found, sums = of.gather(causes, *statistics, own, within=within)
-        self._meet(causes, heads, rows, sums[:, rows])
-        return found
-
     def placed(self, statistic: RowStatistic) -> RowStatistic:
         """A statistic that asks where a query stands among the keys; in cross-attention NaN."""
         return of.Unplaced() if self.crosses else statistic
-
-    def _cells(self, heads: slice, queries: Index, keys: Index) -> Tensor:
-        """Any part of the map: its own cells where their rows' sums are known, else whole rows."""
-        causes = self.checked()
-        H, N, M = self.shape
-        rows, columns = indices(queries, N, "query"), indices(keys, M, "key")
-        # Few rows are computed whole: their cells are more exact then, and the rows compared
-        are_few = len(range(H)[heads]) * len(rows) * M <= entries_of(causes.query)
-        known = None if are_few or len(columns) == M else self.sums.known(heads, rows)
-        if known is not None:
-            return weights(causes, heads, rows, columns, known)
-        of = causes.of_heads(heads)
-        part, found = by_rows(of.in_precision(), rows, columns)
-        self._meet(of, heads, rows, found)
-        return part
-
-    def _row_sums(self, heads: slice, rows: range, progress: Tell | None) -> Tensor:
-        """The log-sum-exp of a run of rows, (h, n), which is computed where it is not known."""
-        self.checked()
-        known = self.sums.known(heads, as_slice(rows))
-        if known is None:
-            told = [] if progress is None else [Progress(progress, len(rows))]
-            self.gathered(*told, heads=heads, within=rows)
-        return self.sums.of(heads, as_slice(rows))
-
-    def compare_rows(self) -> None:
-        """Compare the log-sum-exp of every row with what the model's kernel had, if it told any.
-
-        It says in `proof` and `why` what came of it.
-        """
-        if self.proof != "refuted" and self.sums.any_known:
-            with suppress(RunError):
-                self.gathered()
-
-    def _found(self, head: int | None, statistic: Statistic) -> Any:
-        """What one statistic finds of one head, or of all."""
-        [found] = self.gathered(statistic, heads=self._heads(head))
-        if head is None:
-            return found
-        return Top(*(part[0] for part in found)) if isinstance(found, Top) else found[0]
-
-    def _causes_of(self, heads: slice) -> Causes:
-        causes = self.checked()
-        return causes if heads == ALL else causes.of_heads(heads)
-
-    def _meet(self, of: Causes, heads: slice, rows: Tensor | slice, found: Tensor) -> None:
-        fault = self.sums.meet(of, heads, rows, found)
-        if fault is not None:  # unless the sum of a long row lost digits
-            every = torch.arange(self.shape[1])[rows]
-            _, found = by_rows(self.causes.of_heads(heads).in_precision(), every, every[:0])
-            fault = self.sums.meet(of, heads, rows, found)
-        if fault is not None:
-            self.refutations[self.sequence] = (
-                f"row {fault.query} of head {self.heads[fault.head]} is not the model's: the "
-                f"log-sum-exp of its scores is {fault.found:.6g}, and was {fault.known:.6g}"
-            )
-            self.checked()
-
-    def _heads(self, head: int | None) -> slice:
-        H = self.shape[0]
-        if head is None:
-            return ALL
-        number = whole("head", head)
-        if self.chosen is None:
-            if not -H <= number < H:
-                raise ArgumentError(f"head {number}", expected=f"head 0 to {H - 1}")
-            return slice(number % H, number % H + 1)
-        if number not in self.chosen:
-            raise ArgumentError(
-                f"head {number}", expected=f"one of those recorded, {_listed(self.chosen)}"
-            )
-        at = self.chosen.index(number)
-        return slice(at, at + 1)
-
-    def checked(self) -> Causes:
-        """The causes, unless they were shown not to be those of the output.
-
-        Raises:
-            RunError: the record of the call does not pass its check, or its file is damaged.
-        """
-        if self.intact is not None:
-            self.intact()
-        if self.proof == "refuted":
-            raise RunError(
-                f"{self.name} was not recorded truthfully: {self.why}",
-                cause="attention of a form, or with axes, that the recorder does not know, or a "
-                "record that was changed since",
-                remedy='tell the axes, as record(model, axes={"*attn": "b h n d"}), or look at '
-                "another layer, and please report the model",
-            )
-        return self.causes
-
-
-def _listed(numbers: list[int]) -> str:
-    return ", ".join(str(number) for number in numbers)
 
 
 def _index(index: Any) -> Index:

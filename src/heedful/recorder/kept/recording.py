@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, suppress
@@ -11,14 +12,14 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from heedful.errors import ArgumentError, RunError
-from heedful.recorder.checks import path_of, texts_of
+from heedful.errors import ArgumentError, HeedfulError, RunError
+from heedful.recorder.checks import path_of, texts_of, whole
 from heedful.recorder.kept import file, generation
 from heedful.recorder.kept.call import Call
 from heedful.recorder.kept.capture import Capture, captured
 from heedful.recorder.kept.certificate import Check
 from heedful.recorder.kept.proof import WORDS, proof_of
-from heedful.recorder.kept.sequence import Sequence, call_of
+from heedful.recorder.kept.sequence import Sequence, Sequences, call_of
 from heedful.recorder.kept.spill import Spill
 from heedful.recorder.kept.texts import Texts, check_texts, learn
 from heedful.recorder.kept.verification import verify
@@ -98,10 +99,10 @@ class Recording(Sequence):
     def miss(self, name: str, error: Exception) -> None:
         """Note that attention of a module was not recorded, and warn once."""
         if name not in self.missed:
-            reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
-            self.missed[name] = reason
+            self.missed[name] = reason = _reason(error)
             with suppress(UserWarning):  # where warnings are errors, the model still goes on
-                warnings.warn(f"attention of {name} was not recorded: {reason}", stacklevel=2)
+                told = f"attention of {name} was not recorded: {reason}"
+                warnings.warn(told, stacklevel=_users_line())
 
     def save(self, path: str | Path) -> Path:
         """Write it as one file, which `heedful.load` opens; it appears whole or not at all.
@@ -120,20 +121,32 @@ class Recording(Sequence):
         Windows that a model puts into the batch (Swin) count as sequences; one that not all calls
         have has the calls that do.
         """
-        rows = max((len(capture.query) for capture in self._captures), default=0)
-        return [
+        return Sequences(
             Sequence([one for one in self._captures if len(one.query) > b], b, self._texts)
-            for b in range(rows)
-        ]
+            for b in range(self._batch)
+        )
+
+    @property
+    def _batch(self) -> int:
+        return max((len(capture.query) for capture in self._captures), default=0)
+
+    def __repr__(self) -> str:
+        calls, texts = len(self), self._batch
+        of_texts = f"{texts} sequence{'' if texts == 1 else 's'}"
+        return f"<Recording of {calls} call{'' if calls == 1 else 's'}, {of_texts}>"
 
     def stitched(self, sequence: int = 0) -> list[Call]:
         """A generation as one: for each layer, all tokens × all keys up to each.
 
-        For any cache of transformers (dynamic, sliding, static) and for our own.
+        For any cache of transformers (dynamic, sliding, static) and for our own. Of an
+        encoder–decoder also the cross-attention, all that was written × the source.
 
         Raises:
             RunError: no pass of self-attention was recorded.
+            ArgumentError: no such sequence.
         """
+        if self._captures:
+            _ = self.sequences[whole("sequence", sequence, least=0)]
         of_text = Sequence(self._captures, sequence, self._texts)
         return [of_text._with_texts(call) for call in generation.stitched(self._captures, sequence)]
 
@@ -179,6 +192,25 @@ class Recording(Sequence):
         Of a batch of which some sequence is refuted, the call is.
         """
         return [(one.name, _certified(one)) for one in self._captures]
+
+
+def _reason(error: Exception) -> str:
+    """An error in words; of a kind that nobody here raises on purpose, its name too."""
+    words = " ".join(str(error).split())
+    is_meant = isinstance(error, HeedfulError) or type(error) in (TypeError, LookupError)
+    return words if is_meant and words else f"{words} ({type(error).__name__})".strip()
+
+
+def _users_line() -> int:
+    """The `stacklevel` of the line that a warning is about: the first outside these libraries."""
+    frame, level = sys._getframe(1), 1
+    while frame.f_back is not None and _is_library(frame.f_globals.get("__name__", "")):
+        frame, level = frame.f_back, level + 1
+    return level
+
+
+def _is_library(module: str) -> bool:
+    return module.split(".")[0] in ("heedful", "torch", "transformers", "contextlib")
 
 
 def _certified(capture: Capture) -> Check:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import overload
+from typing import SupportsIndex, overload
 
 import torch
 from torch import Tensor
@@ -23,8 +23,8 @@ from heedful.recorder.kept.texts import Sides, Texts, set_text, unknown_of
 class Sequence(Shown):
     """The calls of one sequence, in the order in which they happened."""
 
-    def __init__(self, captures: list[Capture], index: int, texts: Texts) -> None:
-        self._captures, self._index, self._texts = captures, index, texts
+    def __init__(self, captures: list[Capture], index: int, texts: Texts | None = None) -> None:
+        self._captures, self._index, self._texts = captures, index, texts or Texts()
         self._calls: dict[int, Call] = {}
         self._of_sides: tuple[int, Sides] | None = None  # and of how many calls
 
@@ -158,6 +158,27 @@ class Sequence(Shown):
         return heads_of(list(self), progress)
 
 
+class Sequences(list[Sequence]):
+    """The sequences of a batch, by their numbers.
+
+    Raises:
+        ArgumentError: a number that none has, with how many there are.
+    """
+
+    @overload
+    def __getitem__(self, index: SupportsIndex) -> Sequence: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Sequence]: ...
+    def __getitem__(self, index: SupportsIndex | slice) -> Sequence | list[Sequence]:
+        if is_whole(index) and not -len(self) <= index < len(self):
+            expected = "none: nothing was recorded"
+            if self:
+                numbers = f"0 to {len(self) - 1}" if len(self) > 1 else "0"
+                expected = f"{numbers}: {len(self)} in the batch"
+            raise ArgumentError(f"sequence {index}", expected=expected)
+        return super().__getitem__(index)
+
+
 def call_of(capture: Capture, index: int) -> Call:
     """One sequence of a call, without its padding."""
     return Call(
@@ -172,6 +193,7 @@ def call_of(capture: Capture, index: int) -> Call:
         sums=capture.row_sums(index),
         refutations=capture.against,
         sequence=index,
+        batch=len(capture.query),
         value=capture.values(index),
         ids=capture.tokens(index),
         query_ids=capture.query_tokens(index),

@@ -105,6 +105,23 @@ def axes_told_for(axes: Mapping[str, TokenAxes], name: str, texts: int | None) -
     return None
 
 
+def contradicted(axes: Mapping[str, TokenAxes], name: str) -> dict[str, str]:
+    """The doubt about a module that tells its axes itself, where the user told others; else none.
+
+    >>> contradicted(parsed({"*.attend": "(h b) n d"}), "blocks.0.attend")
+    {'axes': "axes told as '(h b) n d', where the layer itself has 'b h n d'"}
+    """
+    told = axes_told_for(axes, name, None)
+    if told is None or told.pattern.split() in _own_orders():
+        return {}
+    return {"axes": f"axes told as {told.pattern!r}, where the layer itself has 'b h n d'"}
+
+
+def _own_orders() -> list[list[str]]:
+    """The axes of queries as layers have them that tell their own: texts and heads before."""
+    return [[*before, "n", "d"] for before in ([], ["b"], ["h"], ["b", "h"])]
+
+
 def grouped(told: TokenAxes, sides: Sides, order: Order, axes: list[Parts]) -> Groups:
     """The atoms of a call by the owners that were told.
 

@@ -1,0 +1,183 @@
+"""`record(model, tokenizer=…)`: each query and key has the name of its token, and no other has."""
+
+import pytest
+import torch
+import transformers
+from torch import nn
+
+import heedful
+from heedful.errors import ArgumentError
+from heedful.generate import Sampling, generate
+from heedful.models import GPT, Bert, BertConfig, GPTConfig, Seq2Seq, Seq2SeqConfig
+from heedful.text import CharacterTokenizer
+from heedful.token_names import naming_of
+
+LETTERS = CharacterTokenizer(" abcdefg")
+IDS = torch.tensor([[1, 2, 3, 2, 7, 5], [4, 4, 1, 0, 0, 0]])
+KEEP = torch.tensor([[True] * 6, [True] * 3 + [False] * 3])
+
+
+def words_of(ids):
+    return [f"<{number}>" for number in ids]
+
+
+def test_each_sequence_has_its_own_without_padding(tmp_path):
+    model = Bert(BertConfig(vocabulary=8, context_length=9, width=12, layers=2, heads=3)).eval()
+    for keep, ids in ((KEEP, IDS), (KEEP.flip(1), IDS.flip(1))):
+        with heedful.record(model, tokenizer=LETTERS) as recording:
+            model(ids, keep=keep)
+        expected = [LETTERS.pieces(row[real].tolist()) for row, real in zip(ids, keep, strict=True)]
+        for one in (recording, heedful.load(recording.save(tmp_path / "r"))):
+            assert one.tokens == expected
+            assert one.target_tokens is None
+            for text, sequence in zip(expected, one.sequences, strict=True):
+                for call in sequence:
+                    assert call.tokens == call.key_tokens == call.query_tokens == text
+
+
+def word_level(tokenizers):
+    words = {"[UNK]": 0, "the": 1, "cat": 2, "sat": 3, "on": 4, "a": 5, "mat": 6, "Ġx": 7}
+    library = tokenizers.Tokenizer(tokenizers.models.WordLevel(words, unk_token="[UNK]"))
+    return transformers.PreTrainedTokenizerFast(tokenizer_object=library, unk_token="[UNK]")
+
+
+class Processor:
+    def __init__(self, tokenizer):
+        self.tokenizer = tokenizer
+
+
+def test_tokenizers_of_every_make():
+    theirs = word_level(pytest.importorskip("tokenizers"))
+    for tokenizer in (theirs, Processor(theirs)):
+        naming = naming_of(tokenizer)
+        assert naming([1, 2, 0]) == ["the", "cat", "[UNK]"]
+        assert naming.unknown == 0
+    assert naming_of(LETTERS)([1, 0]) == ["a", "·"]
+    assert naming_of(words_of)([4, 2]) == ["<4>", "<2>"]
+    for wrong in (3, "gpt2", [], GPT):
+        with pytest.raises(ArgumentError, match=r"a tokenizer of type .*; expected one of"):
+            heedful.record(nn.Linear(2, 2), tokenizer=wrong).__enter__()
+
+
+@pytest.mark.parametrize(
+    "gives", [lambda ids: "abc", lambda ids: ["a"], lambda ids: [1 for _ in ids]]
+)
+def test_a_function_that_gives_no_name_for_each_is_one_line(gives):
+    model = GPT(GPTConfig(vocabulary=8, context_length=9, width=12, layers=1, heads=3)).eval()
+    with (
+        pytest.raises(ArgumentError, match=r"a tokenizer that made .* of \d ids; expected a list"),
+        heedful.record(model, tokenizer=gives),
+    ):
+        model(IDS)
+
+
+@pytest.mark.parametrize("cached", [True, False])
+def test_every_pass_of_a_generation_and_the_whole(cached):
+    model = GPT(GPTConfig(vocabulary=8, context_length=20, width=12, layers=2, heads=3)).eval()
+    prompt = IDS[0].tolist()
+    with heedful.record(model, tokenizer=words_of) as recording:
+        made = [
+            int(one)
+            for one in generate(
+                model, prompt, tokens=5, sampling=Sampling(temperature=0), cache=cached
+            )
+        ]
+    text = words_of([*prompt, *made[:-1]])
+    for call in recording:
+        _, n, m = call.shape
+        assert call.key_tokens == text[:m]
+        assert call.query_tokens == text[m - n : m]
+    if cached:
+        assert recording.tokens == [text]
+        assert [call.tokens for call in recording.stitched()] == [text, text]
+
+
+def test_two_texts_one_after_the_other_have_their_own_names():
+    model = GPT(GPTConfig(vocabulary=8, context_length=20, width=12, layers=1, heads=3)).eval()
+    with heedful.record(model, tokenizer=words_of) as recording:
+        model(IDS[:1])
+        model(IDS[1:, :3])
+    assert [call.tokens for call in recording] == [words_of(IDS[0].tolist()), words_of([4, 4, 1])]
+
+
+def test_both_texts_of_an_encoder_decoder_are_kept_in_its_file(tmp_path):
+    config = Seq2SeqConfig(vocabulary=10, context_length=9, width=12, layers=1, heads=3)
+    model = Seq2Seq(config).eval()
+    target = IDS.roll(1, 1)[:, :5]
+    with heedful.record(model, tokenizer=words_of) as recording:
+        model(IDS, target, source_keep=KEEP)
+    read = [words_of(row[real].tolist()) for row, real in zip(IDS, KEEP, strict=True)]
+    written = [words_of(row.tolist()) for row in target]
+    recording.tokens, recording.target_tokens = read, written  # they fit
+    for one in (recording, heedful.load(recording.save(tmp_path / "r"))):
+        assert (one.tokens, one.target_tokens) == (read, written)
+        for b, (reads, writes, crosses) in enumerate(one.sequences):
+            assert reads.tokens == read[b]
+            assert writes.tokens == written[b]
+            assert crosses.tokens is None
+            assert (crosses.query_tokens, crosses.key_tokens) == (written[b], read[b])
+    for wrong in ([text[1:] for text in written], read):
+        with pytest.raises(ArgumentError, match="tokens of sequence 0; expected 5, as many"):
+            recording.target_tokens = wrong
+
+
+class Own(nn.Module):
+    """A model of somebody's own, that reads tokens, and then a few of them pooled."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed, self.attend = (
+            nn.Embedding(8, 12),
+            nn.MultiheadAttention(12, 3, batch_first=True),
+        )
+        self.pooled = nn.MultiheadAttention(12, 3, batch_first=True)
+
+    def forward(self, idx):
+        x = self.embed(idx)
+        x = self.attend(x, x, x)[0]
+        x = x.unflatten(1, (-1, 2)).mean(2)
+        return self.pooled(x, x, x)[0]
+
+
+def test_a_model_of_ones_own_and_axes_that_are_no_tokens():
+    with heedful.record(model := Own(), tokenizer=LETTERS) as recording:
+        model(IDS)
+    for row, (first, pooled) in zip(IDS, recording.sequences, strict=True):
+        assert first.tokens == LETTERS.pieces(row.tolist())
+        assert (pooled.shape[1:], pooled.tokens, pooled.query_tokens) == ((3, 3), None, None)
+
+
+def test_a_number_that_no_sequence_has_is_one_line():
+    model = GPT(GPTConfig(vocabulary=8, context_length=9, width=12, layers=1, heads=3)).eval()
+    with heedful.record(model) as recording:
+        model(IDS)
+    assert repr(recording) == "<Recording of 1 call, 2 sequences>"
+    assert "6 × 6, sequence 1 of 2, pass 0" in repr(recording.sequences[1][0])
+    assert recording.sequences[-1][0].ids.tolist() == IDS[1].tolist()
+    for ask in (lambda: recording.sequences[9], lambda: recording.stitched(9)):
+        with pytest.raises(ArgumentError, match="sequence 9; expected 0 to 1: 2 in the batch"):
+            ask()
+
+
+def test_axes_that_contradict_a_layer_of_ours_are_doubted():
+    model = GPT(GPTConfig(vocabulary=8, context_length=9, width=12, layers=1, heads=3)).eval()
+    for pattern, proof in (("b h n d", "proved"), ("(h b) n d", "assumed"), ("h b n d", "assumed")):
+        with heedful.record(model, axes={"*.attend": pattern}) as recording:
+            model(IDS)
+        assert recording[0].proof == proof
+        assert (f"axes told as {pattern!r}" in recording[0].why) == (proof == "assumed")
+
+
+class Changed(nn.Module):
+    def forward(self, x):
+        return ((x @ x.mT).softmax(-1) * 0.5) @ x
+
+
+def test_a_warning_of_what_is_missed_is_about_the_users_line():
+    with (
+        pytest.warns(UserWarning, match="attention of Changed was not recorded: weights") as told,
+        heedful.record(model := Changed()) as recording,
+    ):
+        model(torch.randn(2, 5, 4))
+    assert recording.missed["Changed"].startswith("weights that were changed after their softmax")
+    assert {warning.filename for warning in told} == {__file__}
