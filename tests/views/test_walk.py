@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.console import Console
+from walks import walk
 
 from heedful.explain import VARIANTS, explain
 from heedful.views.followed import follow
@@ -198,3 +199,82 @@ def test_a_small_matrix_is_whole_at_every_width(width):
         ["0.1385", "0.2379", "0.2333", "0.1240", "0.1082", "0.1581"],
     ):
         assert any(line.split()[-6:] == numbers for line in text.splitlines())
+
+
+@pytest.mark.parametrize("width", [40, 50, 80, 120, 200])
+@pytest.mark.parametrize("kind", ["gpt", "bert", "seq2seq"])
+def test_a_whole_model_at_any_width(kind, width):
+    found = walk(kind, layer=1, head=2)
+    for query in (None, "and"):
+        text = printed(found, width, query)
+        lines = text.splitlines()
+        assert max(map(cell_len, lines)) <= width
+        assert all(line == line.rstrip() for line in lines)
+        together = " ".join(text.split())
+        for stage in found.stages:
+            if stage.columns != "id":
+                assert stage.name in together
+        for section in found.sections:
+            assert section.title in together
+
+
+def test_a_block_that_is_not_opened_is_a_line():
+    text = printed(walk("gpt", layer=1))
+    lines = [line for line in text.splitlines() if re.match(r"\s*\d+ block \d", line)]
+    assert len(lines) == 2
+    assert all(re.search(r"7 × 24  adds \d+\.\d\d times the length", line) for line in lines)
+
+
+def test_the_shapes_on_the_way_stand_there_as_document_004_writes_them():
+    text = printed(walk("gpt"))
+    assert "[1, 7, 24] → [1, 7, 4, 6] → [1, 4, 7, 6]" in text
+    assert "[1, 4, 7, 6] → [1, 7, 4, 6] → [1, 7, 24]" in text
+
+
+@pytest.mark.parametrize("query", [None, "read"])
+def test_the_page_of_a_gpt_ends_with_the_likeliest_next_tokens(query):
+    found = walk("gpt")
+    place = 6 if query is None else 1
+    shares = found.stage("probabilities").numbers()[place]
+    words = section(printed(found, query=query), "likeliest tokens after")
+    shown = [line.split() for line in words[:10]]
+    names = [found.vocabulary[n] for n in shares.topk(10).indices]
+    assert [name.rstrip("…") for name, *_ in shown] == [name[:11] for name in names]
+    assert [float(share) for _, share, *_ in shown] == pytest.approx(
+        shares.topk(10).values.tolist(), abs=5.1e-5
+    )
+    bars = [bar[0].count("█") for _, _, *bar in shown if bar]
+    assert bars == sorted(bars, reverse=True)
+
+
+def test_a_bert_answers_where_its_masks_are_and_says_so_where_there_are_none():
+    text = printed(walk("bert"))
+    assert text.count("likeliest words for 👍🏽 @4") == 1
+    text = printed(walk("bert", 3))
+    assert "likeliest" not in text
+    assert "Write 👍🏽 for a word of the text" in " ".join(text.split())
+
+
+def test_each_place_of_a_translation_has_its_line():
+    found = walk("seq2seq")
+    lines = section(printed(found, 100), "likeliest tokens after each token")
+    for answer, line in zip(found.answers, lines, strict=False):
+        place, token, *likely = line.split()
+        assert (int(place), token[:5]) == (answer.place, found.tokens[answer.place][:5])
+        assert likely[0] == answer.likeliest[0].token
+        assert float(likely[1]) == pytest.approx(100 * answer.likeliest[0].probability, abs=0.06)
+
+
+def test_every_sum_of_a_page_is_right():
+    """Those of one short line, read back with their numbers of four decimals."""
+    text = printed(walk("gpt", head=3))
+    sums = re.findall(r": (-?[\d.]+) ([+/]) \(?(-?[\d.]+)\)? = (-?[\d.]+)$", text, re.M)
+    assert len(sums) >= 3
+    for first, sign, second, total in sums:
+        made = float(first) + float(second) if sign == "+" else float(first) / float(second)
+        assert made == pytest.approx(float(total), abs=2e-4)
+
+
+def test_a_long_text_is_no_longer_a_page_than_a_short_one():
+    short, long = (printed(walk("gpt", count)).count("\n") for count in (16, 400))
+    assert long < short + 40

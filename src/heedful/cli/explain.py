@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from heedful.cli.cut import cut_option
+from heedful.cli.cut import cut_option, cuts_told
 from heedful.cli.options import (
+    check_model,
     checkpoint_option,
     device_option,
     file_option,
@@ -25,6 +26,8 @@ if TYPE_CHECKING:  # what brings torch is imported when the work begins
     from heedful.explain import Explanation
 
 VARIANTS = ("simple", "trainable", "projected", "causal", "multihead", "cross")
+OPENING = ("checkpoint", "revision", "allow_pickle", "device")
+MODEL_OPTIONS = ("layer", "second", "target", *OPENING)
 EXAMPLE = """\b
 Examples:
   heedful explain "Your journey starts with one step"
@@ -132,18 +135,6 @@ def explain(
         click.echo(path)
 
 
-MODEL_OPTIONS = (
-    "layer",
-    "second",
-    "target",
-    "checkpoint",
-    "revision",
-    "allow_pickle",
-    "device",
-)
-OPENING = ("checkpoint", "revision", "allow_pickle", "device")
-
-
 def _check_usage(
     model: Path | None, cut: bool, given: dict[str, Any], of_model: dict[str, Any]
 ) -> None:
@@ -167,7 +158,7 @@ def _check_usage(
 def _of_model(
     directory: Path, text: str, cut: bool, head: int, options: dict[str, Any]
 ) -> Explanation:
-    from heedful.cli.cut import cuts_told
+    check_model(directory, options.get("revision"), bool(options.get("allow_pickle")))
     from heedful.explain import explain_bert, explain_gpt, explain_seq2seq
     from heedful.opened import OpenedBert, OpenedGPT, OpenedSeq2Seq, open_ours
 
@@ -216,7 +207,7 @@ def _next(explanation: Explanation, is_variant: bool) -> str:
     if is_variant:
         shown = explanation.title.partition(":")[0]
         others = ", ".join(variant for variant in VARIANTS if variant != shown)
-        return f"Go on: --query @{place} follows a token; --variant {others}"
+        return f"Go on: --query @{place}; --variant {others}"
     deeper = f", --layer {explanation.layers - 1}" if explanation.layers > 1 else ""
     return f"Go on: --query @{place} follows a token{deeper}, --pictures DIR, --json"
 

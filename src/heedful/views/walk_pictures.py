@@ -51,7 +51,7 @@ def draw(
         )  # fmt: skip
     drawn = [
         (folder / f"{number:02}-{picture.name}.{suffix}", picture.figure)
-        for number, picture in enumerate(_pictures(found), 1)
+        for number, picture in enumerate(pictures(found), 1)
     ]
     there = next((path for path, _ in drawn if path.exists()), None)
     if there is not None and not overwrite:
@@ -63,7 +63,8 @@ def draw(
     return [plots.save(figure, path) for path, figure in drawn]
 
 
-def _pictures(found: Explanation) -> Iterator[Picture]:
+def pictures(found: Explanation) -> Iterator[Picture]:
+    """Figures of the walk, one for each group of steps, made as they are asked for."""
     before: Stage | None = None
     for section in found.sections:
         names = [stage.name for stage in section.stages]
@@ -77,7 +78,9 @@ def _pictures(found: Explanation) -> Iterator[Picture]:
         elif names[-1] == "probabilities":
             yield from _answers(found)
         elif not section.brief:
-            yield _vectors(found, f"{_slug(section)}vectors", _arriving(section), about)
+            alone = len(section.stages) == 1
+            name = section.stages[0].name if alone else f"{_slug(section)}vectors"
+            yield _vectors(found, name, _arriving(section), about)
         before = section.stages[-1]
 
 
@@ -120,7 +123,8 @@ def _attention(
     chosen = [stage for stage in after if stage.rows != "width"]
     found_stages = [stage for stage in chosen if not stage.name.startswith(("sum", "normed"))]
     yield _vectors(found, f"{slug}context", found_stages, about + head)
-    yield from _residual(found, section, before, "output", "residual")
+    gave = "projected" if "projected" in names else "output"
+    yield from _residual(found, section, before, gave, "residual")
 
 
 def _residual(
@@ -128,7 +132,7 @@ def _residual(
 ) -> Iterator[Picture]:
     """What came, what the layer gave, their sum, and the norm after it."""
     names = [stage.name for stage in section.stages]
-    after = section.stages[names.index(name) :]
+    after = section.stages[names.index(name) :] if name in names else ()
     if before is not None and len(after) > 1:
         about = f"{_about(section, found)}: the residual sum"
         yield _vectors(found, f"{_slug(section)}{file}", [before, *after], about)
@@ -169,8 +173,8 @@ def _answers(found: Explanation) -> Iterator[Picture]:
         last = shown[-MOST_PLACES:]
         shares = [[answer.likeliest[0].probability for answer in last]]
         pairs = [(found.tokens[answer.place], answer.likeliest[0].token) for answer in last]
-        names, titles = [[f"{before} → {after}" for before, after in pairs]], [""]
-        title = f"The likeliest of the {found.asked} each token"
+        names, titles = [[f"{before}→{after}" for before, after in pairs]], [""]
+        title = f"The likeliest of all {found.asked} each token"
     yield Picture("words", tables.bars(shares, names, titles=titles, title=title))
 
 

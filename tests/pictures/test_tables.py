@@ -1,0 +1,59 @@
+import numpy as np
+import pytest
+import torch
+
+from heedful.errors import ArgumentError
+from heedful.pictures.tables import bars, pairs, vectors
+
+TOKENS = ["Your", "·journey", "$", "né"]
+
+
+def test_tables_are_drawn_as_they_are_under_one_scale():
+    first, second = np.random.default_rng(3).normal(size=(4, 9)), torch.randn(4, 5)
+    figure = vectors([first, second], [TOKENS, TOKENS], titles=["input", "output"], title="sum")
+    images = [ax.images[0] for ax in figure.axes if ax.images]
+    np.testing.assert_array_equal(images[0].get_array(), first)
+    np.testing.assert_allclose(images[1].get_array(), second.numpy())
+    assert images[0].norm.vmax == images[1].norm.vmax == -images[0].norm.vmin
+    labels = [text.get_text() for text in figure.axes[0].get_yticklabels()]
+    assert labels == TOKENS
+    assert not figure.axes[1].get_yticklabels()
+
+
+def test_a_few_numbers_far_out_do_not_hide_the_others():
+    table = np.ones((4, 1000))
+    table[2, 7] = 500.0
+    figure = vectors([table], [TOKENS], titles=["embeddings"])
+    image = figure.axes[0].images[0]
+    assert image.norm.vmax == pytest.approx(1.0)
+    assert image.cmap.colorbar_extend == "both"
+    even = vectors([table[:2]], [TOKENS[:2]], titles=["embeddings"]).axes[0].images[0]
+    assert even.cmap.colorbar_extend == "neither"
+
+
+def test_labels_are_left_out_where_there_is_no_room():
+    many = [f"w{n}" for n in range(400)]
+    figure = vectors([np.zeros((400, 3))], [many], titles=["input"])
+    labels = figure.axes[0].get_yticklabels()
+    assert 20 < len(labels) < 80
+    assert figure.get_figheight() < 8
+
+
+def test_bars_have_their_names_and_numbers():
+    figure = bars([[0.5, 0.25], [0.125]], [["tea", "$x"], ["火"]], titles=["one", "two"])
+    shown = [[bar.get_width() for bar in ax.patches] for ax in figure.axes]
+    assert shown == [[0.5, 0.25], [0.125]]
+    assert [text.get_text() for text in figure.axes[0].get_yticklabels()] == ["tea", "$x"]
+    assert [text.get_text() for text in figure.axes[0].texts] == ["0.500", "0.250"]
+    assert figure.axes[0].get_xlim() == figure.axes[1].get_xlim()
+
+
+def test_what_cannot_be_drawn_is_refused():
+    with pytest.raises(ArgumentError, match="no tables"):
+        vectors([], [], titles=[])
+    with pytest.raises(ArgumentError, match=r"\(4, width\)"):
+        vectors([np.zeros((3, 2))], [TOKENS], titles=["input"])
+    with pytest.raises(ArgumentError, match="bars"):
+        bars([[0.5]], [[]], titles=[""])
+    with pytest.raises(ArgumentError, match="table"):
+        pairs(np.zeros((3, 3)), TOKENS, TOKENS)

@@ -1,0 +1,52 @@
+import json
+
+import pytest
+import torch
+from walks import walk
+
+from heedful.views.walk_json import as_data
+
+
+@pytest.mark.parametrize("kind", ["gpt", "bert", "seq2seq"])
+def test_all_of_a_walk_is_json(kind):
+    found = walk(kind, layer=1)
+    data = json.loads(json.dumps(as_data(found)))
+    assert [group["title"] for group in data["groups"]] == [s.title for s in found.sections]
+    assert [step["name"] for step in data["steps"]] == [stage.name for stage in found.stages]
+    for step, stage in zip(data["steps"], found.stages, strict=True):
+        assert step["name"] in data["groups"][step["group"]]["steps"]
+        assert step["shape"] == list(stage.shape)
+        assert step["chain"] == [list(shape) for shape in stage.chain]
+        assert step["factors"] == [factor.name for factor in stage.factors or ()]
+        rows, columns = step["indices"]
+        shown = stage.part(rows, columns)
+        wanted = [[None if n == -torch.inf else n for n in row] for row in shown.flatten(0, -2)]
+        flat = torch.tensor(shown.shape[:-1]).prod()
+        assert len(wanted) == flat
+        if stage.rows != "width" and stage.columns != "id":
+            assert step["written_out"] is None or " = " in step["written_out"]
+    assert data["answers"][-1]["likeliest"][0]["token"] == found.answers[-1].likeliest[0].token
+    probabilities = data["steps"][-1]
+    assert probabilities["labels"] == list(found.vocabulary[: len(found.vocabulary)])
+    assert sum(probabilities["numbers"][2]) == pytest.approx(1.0, abs=1e-5)
+
+
+def test_a_followed_token_has_its_rows_and_its_answer():
+    found = walk("gpt")
+    data = as_data(found, found.places("and"))
+    [answer] = data["answers"]
+    assert (answer["place"], answer["token"]) == (3, "and")
+    steps = {step["name"]: step for step in data["steps"]}
+    assert steps["inner"]["indices"][0] == [3]
+    assert len(steps["rotated key"]["numbers"][0]) == 7
+    assert len(steps["rotated query"]["numbers"][0]) == 1
+
+
+def test_large_tables_are_given_at_their_corners():
+    found = walk("gpt")
+    table = next(step for step in as_data(found)["steps"] if step["name"] == "W_query")
+    assert table["whole"]
+    long = walk("gpt", 400)
+    steps = {step["name"]: step for step in as_data(long)["steps"]}
+    assert steps["weights"]["shape"] == (4, 400, 400)
+    assert steps["weights"]["whole"]

@@ -1,0 +1,76 @@
+import numpy as np
+import pytest
+import torch
+from walks import walk
+
+from heedful.errors import ArgumentError
+from heedful.explain import VARIANTS, explain
+from heedful.views.walk_pictures import draw, pictures
+
+
+@pytest.mark.parametrize("kind", ["gpt", "bert", "seq2seq"])
+def test_the_pictures_of_a_walk_hold_its_numbers(kind):
+    found = walk(kind, layer=1, head=2)
+    drawn = list(pictures(found))
+    figures = {picture.name: picture.figure for picture in drawn}
+    assert len(figures) == len(drawn)
+    side = {"seq2seq": "decoder-"}.get(kind, "")
+    section = next(
+        s for s in found.sections
+        if "self-attention" in s.title and s.title.casefold().startswith(side.strip("-"))
+    )  # fmt: skip
+    image = figures[f"{side}block-1-weights"].axes[0].images[0].get_array()
+    weights = section.stage("weights").numbers()[2].numpy()
+    np.testing.assert_allclose(image.filled(0.0), weights, atol=1e-6)
+    assert image.mask.any() == (kind != "bert")
+    residual = figures[f"{side}block-1-residual"].axes
+    came, output, total = (ax.images[0].get_array() for ax in residual[:3])
+    np.testing.assert_allclose(came + output, total, atol=1e-5)
+    words = figures["words"].axes[0]
+    widths = [bar.get_width() for bar in words.patches]
+    likely = found.answers[-1].likeliest
+    expected = [one.probability for one in likely]
+    if kind == "seq2seq":
+        expected = [answer.likeliest[0].probability for answer in found.answers]
+    assert widths == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_each_variant_is_drawn(variant):
+    memory = "une tasse de thé" if variant == "cross" else None
+    found = explain("a cup of tea", variant, memory=memory)
+    names = [picture.name for picture in pictures(found)]
+    assert names[0] == "vectors"
+    assert {"scores", "weights", "context"} <= {*names}
+    assert ("query-key-value" in names) == (variant != "simple")
+    assert ("residual" in names) == (variant == "projected")
+
+
+def test_files_are_numbered_and_not_replaced_unasked(tmp_path):
+    found = explain("tea for two")
+    paths = draw(found, tmp_path / "walk", "svg")
+    assert [path.name for path in paths] == ["01-vectors.svg", "02-scores.svg", "03-weights.svg",
+                                             "04-context.svg"]  # fmt: skip
+    assert all("tea" in path.read_text() for path in paths)
+    paths[2].write_text("mine")
+    with pytest.raises(ArgumentError, match="01-vectors.svg is there"):
+        draw(found, tmp_path / "walk", "svg")
+    assert paths[2].read_text() == "mine"
+    draw(found, tmp_path / "walk", "svg", overwrite=True)
+    assert paths[2].read_text() != "mine"
+
+
+def test_a_text_too_long_for_a_map_is_refused(tmp_path):
+    found = explain(" ".join(f"w{n}" for n in range(1_001)))
+    with pytest.raises(ArgumentError, match="at most 1,000"):
+        draw(found, tmp_path / "walk")
+    assert not (tmp_path / "walk").exists()
+
+
+def test_a_map_without_a_mask_is_drawn_once():
+    found = explain("tea for two", "trainable")
+    [scores] = [p.figure for p in pictures(found) if p.name == "scores"]
+    [image] = [ax.images[0] for ax in scores.axes if ax.images][:1]
+    expected = found.stage("scaled").numbers()
+    torch.testing.assert_close(torch.tensor(image.get_array().data), expected)
+    assert sum(bool(ax.images) for ax in scores.axes) == 1

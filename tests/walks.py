@@ -1,0 +1,28 @@
+"""Small models of each kind taken through a text, for what shows a walk."""
+
+import torch
+
+from heedful.explain import explain_bert, explain_gpt, explain_seq2seq
+from heedful.models import GPT, Bert, BertConfig, GPTConfig, Seq2Seq, Seq2SeqConfig
+
+SCRIPTS = ("我", "read", "مرحبا", "and", "👍🏽", "internationalisation", "हिन्दी")
+NAMES = (*SCRIPTS, *(f"w{n}" for n in range(12)))
+
+
+def pieces(ids):
+    return [NAMES[id] for id in ids]
+
+
+def walk(kind, count=7, **where):
+    """The walk of a text of so many tokens through a model of a kind."""
+    torch.manual_seed(7)
+    ids = torch.arange(count)[None] % len(NAMES)
+    size = {"vocabulary": len(NAMES), "context_length": 400, "width": 24, "heads": 4, "layers": 3}
+    if kind == "gpt":
+        return explain_gpt(GPT(GPTConfig(**size)).eval(), ids, pieces=pieces, **where)
+    if kind == "seq2seq":
+        model = Seq2Seq(Seq2SeqConfig(**size, norm_order="post")).eval()
+        return explain_seq2seq(model, ids[:, : count - 2], ids.flip(1), pieces=pieces, **where)
+    model = Bert(BertConfig(**size)).eval()
+    given = {"segments": (ids > 3).long(), "pieces": pieces, "mask": 4}
+    return explain_bert(model, ids, **given, **where)
