@@ -7,9 +7,20 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from heedful.models import GPT, GPTConfig, load_model
+from heedful.cli.explain import VARIANTS
+from heedful.explain import VARIANTS as KNOWN
+from heedful.models import (
+    GPT,
+    Bert,
+    BertConfig,
+    GPTConfig,
+    Seq2Seq,
+    Seq2SeqConfig,
+    export_model,
+    load_model,
+)
 from heedful.models.directory import parameters_of, write_description
-from heedful.text import CharacterTokenizer
+from heedful.text import CharacterTokenizer, WordPieceTokenizer
 
 SENTENCE = "Your journey starts with one step"
 
@@ -28,6 +39,33 @@ def model(tmp_path):
     save_file(parameters_of(GPT(config)), tmp_path / "model.safetensors")
     tokenizer.save(tmp_path)
     return tmp_path
+
+
+def saved(folder, model, tokenizer):
+    folder.mkdir(exist_ok=True)
+    write_description(folder, model.config)
+    save_file(parameters_of(model), folder / "model.safetensors")
+    tokenizer.save(folder)
+    return folder
+
+
+@pytest.fixture
+def bert(tmp_path):
+    tokenizer = WordPieceTokenizer.train([SENTENCE * 9], 90)
+    size = {"context_length": 20, "width": 24, "layers": 3, "heads": 4}
+    return saved(tmp_path / "bert", Bert(BertConfig(vocabulary=tokenizer.size, **size)), tokenizer)
+
+
+@pytest.fixture
+def pairs(tmp_path):
+    tokenizer = CharacterTokenizer.train([SENTENCE])
+    size = {"context_length": 20, "width": 24, "layers": 2, "heads": 4}
+    config = Seq2SeqConfig(vocabulary=tokenizer.size + 2, **size)
+    return saved(tmp_path / "pairs", Seq2Seq(config), tokenizer)
+
+
+def test_the_variants_are_those_that_there_are():
+    assert tuple(KNOWN) == VARIANTS
 
 
 def test_a_models_own_numbers(said, model):
@@ -159,9 +197,93 @@ def test_what_cannot_be_is_one_clear_line(said, arguments, word):
         ["--memory", "b"],
         ["--layer", "1"],
         ["--model", "run", "--variant", "causal"],
+        ["--target", "b"],
+        ["--second", "b"],
         ["--variant", "none"],
         ["--heads", "0"],
     ],
 )
 def test_wrong_usage(said, arguments):
     assert said("a", *arguments)[0] == 2
+
+
+def test_a_gpt_goes_on_to_its_next_token(said, model):
+    status, output, _ = said("with one step", "--model", model, "--json")
+    assert status == 0
+    [answer] = json.loads(output)["answers"]
+    with torch.inference_mode():
+        logits = load_model(model)(torch.tensor([json_ids(model, "with one step")])).logits[0]
+    shown = torch.tensor(steps(output)["logits"]["numbers"])
+    torch.testing.assert_close(shown, logits, atol=1e-5, rtol=0)
+    top = logits[-1].softmax(-1).topk(10)
+    assert [one["id"] for one in answer["likeliest"]] == top.indices.tolist()
+    assert [one["probability"] for one in answer["likeliest"]] == pytest.approx(
+        top.values.tolist(), abs=1e-5
+    )
+    _, page, _ = said("with one step", "--model", model)
+    assert "likeliest tokens after p @12" in page
+    assert "norm before it (pre-norm)" in page
+    assert page.splitlines()[-1].startswith("Go on: ")
+
+
+def test_an_exported_model_shows_the_same_numbers(said, tmp_path):
+    tokenizer = CharacterTokenizer.train([SENTENCE])
+    config = GPTConfig(
+        vocabulary=tokenizer.size, context_length=40, width=24, layers=2, heads=4,
+        positions="learned", activation="gelu_tanh", norm="layer", qk_norm=False, bias=True,
+        attention_bias=True,
+    )  # fmt: skip
+    run = saved(tmp_path / "run", GPT(config), tokenizer)
+    export_model(load_model(run), tmp_path / "export")
+    tokenizer.save(tmp_path / "export")
+    pages = [said("one step", "--model", tmp_path / name) for name in ("run", "export")]
+    assert pages[0][0] == 0
+    assert pages[0] == pages[1]
+
+
+def test_a_bert_says_what_may_stand_at_its_masks(said, bert):
+    status, output, _ = said("[MASK] journey", "--second", "one [MASK]", "--model", bert, "--json")
+    assert status == 0
+    found = json.loads(output)
+    assert [answer["token"] for answer in found["answers"]] == ["[MASK]"] * 2
+    assert "Write [MASK] for a word" in said(SENTENCE, "--model", bert)[1].replace("\n   ", " ")
+    assert steps(output)["segments"]["axes"] == ["tokens", "width"]
+
+
+def test_a_translation_goes_on_from_what_is_written(said, pairs):
+    status, output, _ = said("one step", "--model", pairs, "--target", "wit", "--json")
+    assert status == 0
+    found = json.loads(output)
+    assert found["tokens"] == ["▶", "w", "i", "t"]
+    assert found["memory"][-1] == "■"
+    assert [answer["place"] for answer in found["answers"]] == [0, 1, 2, 3]
+    assert "cross-attention" in [g["title"].split(": ")[-1].split(",")[0] for g in found["groups"]]
+    status, page, _ = said("one step", "--model", pairs)
+    assert status == 0
+    assert "likeliest tokens after" in page
+    assert "expected at most 19" in said("one", "--model", pairs, "--target", "t" * 20)[2]
+    assert said("one", "--model", pairs, "--second", "two")[2].count("a second text") == 1
+
+
+def test_pictures_of_the_walk(said, model, tmp_path):
+    out = tmp_path / "walk"
+    status, output, error = said("one step", "--model", model, "--pictures", out, "--format", "svg")
+    assert (status, error) == (0, "")
+    names = sorted(path.name for path in out.iterdir())
+    assert names[0] == "01-vectors.svg"
+    assert names[-1] == "09-words.svg"
+    assert all(f"{out / name}\n" in output for name in names)
+    status, output, error = said("one step", "--model", model, "--pictures", out, "--format", "svg")
+    assert (status, output) == (1, "")
+    assert "--overwrite" in error
+
+
+@pytest.mark.parametrize("width", [50, 80, 120])
+@pytest.mark.parametrize("word", ["one", "internationalisation" * 9, "注意力" * 40])
+def test_what_else_there_is_stands_on_one_line(said, word, width, monkeypatch):
+    monkeypatch.setenv("COLUMNS", str(width))
+    _, page, _ = said(f"{word} {word}")
+    *_, before, last = page.splitlines()
+    assert before == ""
+    assert last.startswith("Go on: --query @1")
+    assert len(last) <= width

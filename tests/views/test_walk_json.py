@@ -4,6 +4,7 @@ import pytest
 import torch
 from walks import walk
 
+from heedful.views import walk_json
 from heedful.views.walk_json import as_data
 
 
@@ -42,11 +43,14 @@ def test_a_followed_token_has_its_rows_and_its_answer():
     assert len(steps["rotated query"]["numbers"][0]) == 1
 
 
-def test_large_tables_are_given_at_their_corners():
-    found = walk("gpt")
-    table = next(step for step in as_data(found)["steps"] if step["name"] == "W_query")
-    assert table["whole"]
-    long = walk("gpt", 400)
-    steps = {step["name"]: step for step in as_data(long)["steps"]}
-    assert steps["weights"]["shape"] == (4, 400, 400)
-    assert steps["weights"]["whole"]
+def test_large_steps_are_given_at_their_corners(monkeypatch):
+    found = walk("gpt", 20)
+    monkeypatch.setattr(walk_json, "WHOLE", 1_000)
+    monkeypatch.setattr(walk_json, "TABLE", 100)
+    steps = {step["name"]: step for step in as_data(found)["steps"]}
+    corner = [0, 1, 2, 3, 17, 18, 19]
+    assert steps["weights"]["indices"] == [corner, corner]
+    expected = found.stage("weights").part(corner, corner)
+    torch.testing.assert_close(torch.tensor(steps["weights"]["numbers"]), expected)
+    assert not steps["W_query"]["whole"]
+    assert steps["embeddings"]["whole"]
