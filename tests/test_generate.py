@@ -4,8 +4,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from heedful.errors import ArgumentError
-from heedful.generate import Reader, Sampling, TextStream, generate, window_start
+from heedful.errors import ArgumentError, TextError
+from heedful.generate import Reader, Sampling, TextStream, beginning, generate, window_start
 from heedful.models import GPT, GPTConfig
 
 GREEDY = Sampling(temperature=0.0)
@@ -158,6 +158,29 @@ def test_a_multi_byte_character_is_never_shown_broken():
 def test_an_empty_prompt_is_refused():
     with pytest.raises(ArgumentError, match="empty prompt"):
         next(generate(tiny(), [], tokens=3))
+
+
+def test_a_text_begins_after_what_its_tokenizer_knows():
+    class Known:
+        first, special = (), {}
+
+        def encode(self, text):
+            if text not in self.known:
+                raise TextError(text)
+            return [self.known.index(text)]
+
+    def beginning_of(known="ab", **parts):
+        tokenizer = Known()
+        tokenizer.known = known
+        vars(tokenizer).update(parts)
+        return beginning(tokenizer)
+
+    assert beginning_of(first=(5, 6), special={"bos": 7}) == [5, 6]
+    assert beginning_of(special={"eos": 8, "bos": 7}) == [7]
+    assert beginning_of(special={"eos": 8, "unk": 3}) == [8]
+    assert beginning_of("ab \n") == [3]
+    assert beginning_of("ab ") == [2]
+    assert beginning_of() == [0]
 
 
 def test_a_temperature_next_to_zero_is_greedy_and_ties_do_not_widen_the_top():

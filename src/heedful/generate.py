@@ -6,17 +6,18 @@ It brings a model and a tokenizer together, and knows of the tokenizer only what
 from __future__ import annotations
 
 import codecs
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from heedful.errors import ArgumentError
+from heedful.errors import ArgumentError, TextError
 from heedful.models import GPT
 from heedful.models.decoding import Sampling
 
-__all__ = ["Reader", "Sampling", "TextStream", "Tokenizer", "generate", "window_start"]
+__all__ = ["Reader", "Sampling", "TextStream", "Tokenizer", "beginning", "generate", "window_start"]
 
 
 def generate(
@@ -55,7 +56,9 @@ def generate(
     """
     if not len(ids):
         raise ArgumentError(
-            "an empty prompt", expected="at least one token", remedy="give some text to continue"
+            "an empty prompt",
+            expected="at least one token",
+            remedy="give some text to continue, or begin from nothing with beginning(tokenizer)",
         )
     sampling = sampling or Sampling()
     device = next(model.parameters()).device
@@ -70,6 +73,28 @@ def generate(
             chosen = sampling.choose(logits, text, generator)
             text = torch.cat([text, chosen], dim=1)
         yield chosen[:, 0].cpu()
+
+
+def beginning(tokenizer: Beginner) -> list[int]:
+    """What stands before a text that begins from nothing, where a model wants one token at least.
+
+    What the tokenizer puts before any text; else the token that begins or ends a document, after
+    which another begins; else a line break, or a space; else its first token.
+
+    >>> from heedful.text import CharacterTokenizer
+    >>> beginning(CharacterTokenizer("\\n ab")), beginning(CharacterTokenizer("ab"))
+    ([0], [0])
+    """
+    if tokenizer.first:
+        return list(tokenizer.first)
+    for role in ("bos", "eos"):
+        if role in tokenizer.special:
+            return [tokenizer.special[role]]
+    for blank in ("\n", " "):
+        with suppress(TextError):  # characters may lack both
+            if ids := tokenizer.encode(blank):
+                return ids
+    return [0]
 
 
 class Reader:
@@ -114,6 +139,16 @@ def window_start(length: int, context_length: int) -> int:
     """
     hop = max(1, context_length // 2)
     return max(0, -(-(length - context_length) // hop)) * hop
+
+
+class Beginner(Protocol):
+    """What beginning from nothing asks of a tokenizer."""
+
+    first: tuple[int, ...]
+    special: Mapping[str, int]
+
+    def encode(self, text: str) -> list[int]:
+        """The ids of a text."""
 
 
 class Tokenizer(Protocol):

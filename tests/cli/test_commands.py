@@ -14,6 +14,8 @@ import torch
 from typed import refused
 
 from heedful.cli.main import COMMANDS, run
+from heedful.generate import Sampling
+from heedful.generate import generate as continuations
 from heedful.models import load_model
 from heedful.text import load_tokenizer
 from heedful.train import read_metrics
@@ -218,6 +220,22 @@ def test_generate_continues_the_prompt(trained, said):
     added = output[len("Bottle 7") : -1]
     stop = added[len(added) // 2 :][:2]
     assert said(*greedy, "--stop", stop)[1] == "Bottle 7" + added[: added.index(stop)] + "\n"
+
+
+def test_an_empty_prompt_begins_from_nothing(trained, said):
+    greedy = ["generate", trained, "", "--greedy", "--tokens", "9"]
+    tokenizer, model = load_tokenizer(trained), load_model(trained)
+    chosen = continuations(
+        model, tokenizer.encode("\n"), tokens=9, sampling=Sampling(temperature=0)
+    )
+    expected = tokenizer.decode([int(ids) for ids in chosen])
+    assert said(*greedy)[1] == expected + "\n"
+    assert json.loads(said(*greedy, "--json")[1]) == {"prompt": "", "samples": [expected]}
+    found = json.loads(said("generate", trained, "", "--probabilities", "2", "--json")[1])
+    assert [row["piece"] for row in found] == ["↵"]
+    status, _, error = said("generate", trained)
+    assert status == 2
+    assert "give the prompt" in error
 
 
 def test_samples_and_seeds(trained, said):
@@ -462,7 +480,6 @@ def test_a_prompt_with_unknown_characters_is_one_clear_line(said, text_file, tmp
     out = tmp_path / "r"
     assert said("train", text_file, "--out", out, *SIZES, "--tokenizer", "characters")[0] == 0
     refused(said("generate", out, "Bottle Ω"), "Ω", "7")
-    refused(said("generate", out, ""), "empty")
 
 
 WRONG_USAGE = {

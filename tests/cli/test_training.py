@@ -7,8 +7,8 @@ import pytest
 from typed import train
 
 from heedful.cli.main import run
-from heedful.cli.training import quoted
-from heedful.pictures import saving
+from heedful.cli.suggestion import LONGEST, quoted, shortened, suggestion
+from heedful.pictures import plots, saving
 from heedful.train import read_metrics
 
 PROSE = "".join(
@@ -72,6 +72,7 @@ def figures(monkeypatch):
         return save(figure, path)
 
     monkeypatch.setattr(saving, "save", keep)
+    monkeypatch.setattr(plots, "save", keep)
     return saved
 
 
@@ -113,6 +114,43 @@ def test_a_picture_of_positions_says_what_its_columns_are(
 @pytest.mark.parametrize("text", ["plain words", 'a "b"', "it's", "$a `b` \\c !d", "", "é 火"])
 def test_a_shell_reads_a_quoted_text_as_it_is(text):
     assert shlex.split(quoted(text)) == [text]
+
+
+@pytest.mark.parametrize(
+    "text", [PROSE, BROKEN, UNBROKEN, "-1 a", "a\tb\r\nc", "\x1b[1mred", "می‌خواهم " * 40]
+)
+def test_a_suggestion_is_one_short_line_that_a_shell_reads(text, tmp_path):
+    some = shortened(text)
+    line = suggestion("generate", tmp_path / "my run", text=some)
+    assert len(some) <= LONGEST
+    assert line.isprintable() or "\u200c" in line
+    words = shlex.split(line)[1:]
+    assert words == ["generate", str(tmp_path / "my run"), *["--"] * some.startswith("-"), some]
+    assert " ".join(text.replace("\x1b", " ").split()).startswith(some)
+
+
+def test_a_long_pair_is_suggested_by_its_beginning(tmp_path, capsys):
+    source = tmp_path / "pairs.tsv"
+    source.write_text(f"{'so long a source ' * 30}\tc\n" * 5)
+    options = [*SMALL, "--context-length", "600", "--tokenizer", "characters"]
+    assert run(["train", "--pairs", str(source), "--out", str(tmp_path / "run"), *options]) == 0
+    first, second = (shlex.split(line)[1:] for line in capsys.readouterr().out.splitlines()[-2:])
+    assert first[2] == "so long a source so long a source so long a source so long a"
+    assert second[2] == first[2]
+
+
+def test_what_is_left_out_of_a_folder_is_told_once_with_the_option(tmp_path, capsys):
+    folder = tmp_path / "notes"
+    folder.mkdir()
+    (folder / "a.md").write_text(PROSE)
+    (folder / "cover.png").write_bytes(b"\x89PNG\r\n\x1a\n\0\0")
+    out = tmp_path / "run"
+    assert run(["train", str(folder), "--out", str(out), *KINDS["generate"], *SMALL]) == 0
+    said = capsys.readouterr()
+    assert said.err == (
+        f"left out of {folder}, as no text: cover.png; --include '*.md' chooses what is read\n"
+    )
+    assert str(folder / "a.md") in said.out.replace("\n        ", "")
 
 
 def test_a_number_of_tokens_has_its_comma(tmp_path, capsys):

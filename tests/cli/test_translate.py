@@ -108,6 +108,19 @@ def test_lines_end_as_those_of_pairs_do_and_white_space_around_them_is_left_out(
     refused(said("translate", trained, "  \t "), "an empty text")
 
 
+def test_a_blank_line_answers_a_blank_line(trained, said, tmp_path):
+    path = tmp_path / "sums.txt"
+    path.write_text("11 plus 4\n\n  \n12 plus 5\r\n\n" + "13 plus 6\n" * 40 + "\n")
+    status, output, _ = said("translate", trained, "--file", path)
+    assert status == 0
+    alone = [said("translate", trained, f"{n} plus {n % 7}")[1] for n in (11, 12, 13)]
+    assert output == f"{alone[0]}\n\n{alone[1]}\n{alone[2] * 40}\n"
+    data = [json.loads(line) for line in said("translate", trained, "--file", path, "--json")[1]
+            .splitlines()]  # fmt: skip
+    assert [bool(line["targets"]) for line in data] == [bool(line["source"]) for line in data]
+    assert len(data) == 46
+
+
 def test_plot_draws_the_cross_attention_of_the_translation(trained, said, tmp_path, monkeypatch):
     from heedful.pictures import plots
 
@@ -151,14 +164,12 @@ def test_texts_that_cannot_be_translated_are_one_clear_line(trained, said):
     refused(said("translate", trained, "1 plus 2\n1 ÷ 2"), "line 2:", "'÷'")
     refused(said("translate", trained, "1" * 16), "16 tokens", "at most 15", "shorter", "--cut")
     refused(said("translate", trained, ""), "empty")
-    refused(said("translate", trained, "1\n\n2"), "line 2: an empty text")
     refused(said("translate", trained, "1", "--beams", "0"), "beams = 0")
     refused(said("translate", trained / "none", "1"), "none")
 
 
 def test_a_model_of_another_kind_says_what_it_is_for(trained, said, tmp_path):
     refused(said("generate", trained, "12"), "holds a Seq2Seq", "heedful translate")
-    refused(said("explain", "12", "--model", trained), "holds a Seq2Seq", "heedful plot")
     refused(said("embed", trained), "holds a Seq2Seq", "one table of tokens")
     (tmp_path / "text.txt").write_text(LINES)
     gpt = tmp_path / "gpt"

@@ -2,6 +2,7 @@ import io
 import os
 import sys
 import threading
+import warnings
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 
 from heedful.errors import TextError
 from heedful.text import FileSource, StringSource, open_source, python_reference, sources
+from heedful.text.sources import LeftOutWarning
 
 
 def read(*names, size=sources.PIECE, **options):
@@ -158,3 +160,38 @@ def test_with_no_name_the_python_reference():
     assert "".join(source.pieces()) == python_reference()
     assert source.size == len(python_reference().encode())
     assert not source.once
+
+
+PICTURES = {
+    "cover.png": b"\x89PNG\r\n\x1a\n\0\0",
+    "b/scan.pdf": b"%PDF-1.4 \xe2\xe3",
+    "data.bin": b"abc\0def",
+    "zip.gz": b"\x1f\x8b\x08",
+}
+
+
+def test_pictures_in_a_folder_are_left_out_and_told_of(tmp_path):
+    for name, content in {"a.md": b"one", "b/c.md": b"two", "d.txt": b"three", **PICTURES}.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(content)
+    words = r"left out of .*, as no text: .*; --include '\*\.md'"
+    with pytest.warns(LeftOutWarning, match=words) as told:
+        source = open_source([tmp_path])
+    assert len(told) == 1
+    assert "scan.pdf, cover.png, data.bin and 1 more" in str(told[0].message)
+    assert "".join(source.pieces()) == "one\ntwo\nthree"
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        open_source([tmp_path], "*.txt")
+    with pytest.raises(TextError, match="binary"):  # asked for by name
+        "".join(open_source([tmp_path], "*.bin").pieces())
+    for name in ("a.md", "b/c.md", "d.txt"):
+        (tmp_path / name).unlink()
+    with pytest.raises(TextError, match="has no text"):
+        open_source([tmp_path])
+
+
+def test_a_text_in_utf_16_is_told_of_and_not_left_out(tmp_path):
+    (tmp_path / "a.txt").write_bytes("text".encode("utf-16"))
+    with pytest.raises(TextError, match="UTF-8"):
+        "".join(open_source([tmp_path]).pieces())

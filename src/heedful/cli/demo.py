@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 
 from heedful.cli import training as terminal
-from heedful.cli.options import program
+from heedful.cli.suggestion import suggestion
 from heedful.errors import RunError
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def demo(out: Path, keep: bool, steps: int | None) -> int:
     pictures = _pictures(opened, out)
     _section(screen, "Pictures", "")
     for picture in pictures:
-        screen.print(f"  {picture}", soft_wrap=True)
+        screen.print(f"  {picture}", soft_wrap=True, markup=False)
     _next(out, screen)
     screen.print(f"\n{duration(time.monotonic() - began)} in all.", style="dim")
     return 0
@@ -85,7 +85,9 @@ def _train(out: Path, steps: int | None, screen: Console) -> int:
     terminal.show(screen, terminal.describe(plan, prepared, training))
     ended = terminal.train(training, screen)
     if ended.why == "stopped":
-        screen.print(f"Stopped and saved. Go on with: {program()} train --out {out} --resume")
+        screen.print("Stopped and saved. Go on with:")
+        line = f"  {suggestion('train', '--out', out, '--resume')}"
+        screen.print(line, soft_wrap=True, markup=False)
         return 130
     return 0
 
@@ -201,9 +203,11 @@ def _pictures(opened: OpenedGPT, out: Path) -> list[Path]:
 def _next(out: Path, screen: Console) -> None:
     _section(screen, "Next", "")
     for line in (
-        f'generate {out} "A list comprehension" --samples 3',
-        f'generate {out} "The import statement" --probabilities 5',
-        f'plot {out} "for name in namespace" --layers 0,1 --out names.png',
-        "train YOUR_TEXT.txt --out runs/mine",
+        suggestion("generate", out, "--samples", "3", text="A list comprehension"),
+        suggestion("generate", out, "--probabilities", "5", text="The import statement"),
+        suggestion(
+            "plot", out, "--layers", "0,1", "--out", "names.png", text="for name in namespace"
+        ),
+        suggestion("train", "YOUR_TEXT.txt", "--out", "runs/mine"),
     ):
-        screen.print(f"  {program()} {line}", soft_wrap=True)
+        screen.print(f"  {line}", soft_wrap=True, markup=False)

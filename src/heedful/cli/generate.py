@@ -80,17 +80,21 @@ def generate(
 ) -> None:
     """Continue PROMPT with the model RUN.
 
+    An empty PROMPT, "", begins from nothing: as a document does where the model knows that, else
+    after a line break.
+
     RUN is a directory made by `heedful train`, a GPT-2, Llama, Mistral, Qwen2 or Qwen3 in Hugging
     Face format, or its hub name.
     """
-    text = read_text(prompt, file, "prompt")
+    from_nothing = prompt == "" and file is None
+    text = "" if from_nothing else read_text(prompt, file, "prompt")
     changes = given(Sampling, options)
     if greedy:
         if changes.get("temperature"):
             raise click.UsageError("--greedy is --temperature 0; give one of the two.")
         changes["temperature"] = 0.0
     check_model(run, revision, allow_pickle)
-    from heedful.generate import TextStream
+    from heedful.generate import TextStream, beginning
     from heedful.generate import generate as continuations
     from heedful.opened import OpenedGPT, open_as
 
@@ -102,13 +106,14 @@ def generate(
         revision=revision,
         allow_pickle=allow_pickle,
     )
+    ids = beginning(opened.tokenizer) if from_nothing else opened.ids(text)[0].tolist()
     if probabilities:
-        _show_probabilities(opened, text, probabilities, as_json)
+        _show_probabilities(opened, ids, probabilities, as_json)
         return
     streams = [TextStream(opened.tokenizer, (*stop, *opened.endings)) for _ in range(samples)]
     steps = continuations(
         opened.model,
-        opened.ids(text)[0].tolist(),
+        ids,
         tokens=tokens,
         sampling=Sampling(**changes),
         samples=samples,
@@ -150,21 +155,21 @@ def _print_samples(prompt: str, texts: list[str]) -> None:
         click.echo(prompt + text)
 
 
-def _show_probabilities(opened: OpenedGPT, text: str, most: int, as_json: bool) -> None:
+def _show_probabilities(opened: OpenedGPT, ids: list[int], most: int, as_json: bool) -> None:
     """Document 004's last step: softmax over the logits of each position."""
     import torch
 
     from heedful.views.terminal import console, table
 
-    ids = opened.ids(text)
+    row = torch.tensor([ids], device=next(opened.model.parameters()).device)
     with torch.inference_mode():
-        likely = opened.model(ids).logits[0].softmax(-1)[:, : opened.tokenizer.size]
+        likely = opened.model(row).logits[0].softmax(-1)[:, : opened.tokenizer.size]
     top = likely.topk(min(most, likely.shape[-1]))
     found: list[dict[str, Any]] = [
         {"position": n, "piece": piece, "next": _nexts(opened, tokens, values)}
         for n, (piece, tokens, values) in enumerate(
             zip(
-                opened.pieces(ids[0].tolist()),
+                opened.pieces(ids),
                 top.indices.tolist(),
                 top.values.tolist(),
                 strict=True,

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from heedful.cli import training as terminal
-from heedful.cli.options import SectionedCommand, given, program, settings_of
+from heedful.cli.options import SectionedCommand, given, settings_of
+from heedful.cli.suggestion import suggestion
 from heedful.errors import ArgumentError, RunError
 from heedful.models.configurations import BertConfig, GPTConfig, Seq2SeqConfig
 from heedful.train.settings import (
@@ -130,7 +130,8 @@ def train(
     _refuse_idle(changes.get("text", {}), recipe.text.tokenizer)
     if not overwrite:
         check_free(out)
-    plan = new_plan(out, files, recipe, include=include, preset=preset_name)
+    with terminal.left_out_told():
+        plan = new_plan(out, files, recipe, include=include, preset=preset_name)
     return run("replace" if overwrite else "begin", plan)
 
 
@@ -264,11 +265,11 @@ def _say_end(
     plan: Plan, prepared: Prepared, training: Training, ended: Ended, screen: Console
 ) -> None:
     out, progress = plan.directory, training.progress
-    typed = shlex.quote(str(out))
     screen.print()
     if ended.why == "stopped":
         screen.print(f"Stopped and saved at step {ended.step:,}. Go on with:")
-        screen.print(f"  {program()} train --out {typed} --resume", style="bold", soft_wrap=True)
+        line = f"  {suggestion('train', '--out', out, '--resume')}"
+        screen.print(line, style="bold", soft_wrap=True, markup=False)
         return
     if ended.why == "early":
         screen.print(f"Stopped early: no lower validation loss for {progress.waited} validations.")
@@ -278,9 +279,11 @@ def _say_end(
             f"{progress.best_step:,} of {ended.step:,}."
         )
     picture = terminal.draw_losses(out, out / "loss.png")
-    screen.print(f"Saved in {out}" + (f"; its loss curve is {picture}." if picture else "."))
-    screen.print("\nNext:", style="dim")
+    curve = f"; its loss curve is {picture}." if picture else "."
+    screen.print(f"Saved in {out}{curve}", soft_wrap=True, markup=False)
     command, text = terminal.to_try(prepared)
+    if not text:  # nothing of the text can be typed
+        return
+    screen.print("\nNext:", style="dim")
     for name in (command, "plot"):
-        line = f"  {program()} {name} {typed} {terminal.quoted(text)}"
-        screen.print(line, soft_wrap=True, markup=False)
+        screen.print(f"  {suggestion(name, out, text=text)}", soft_wrap=True, markup=False)

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import re
-import shlex
 import signal
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
+
+import click
+
+from heedful.cli.suggestion import shortened
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -25,6 +29,8 @@ def prepare(make: Callable[..., Prepared], plan: Plan, console: Console) -> Prep
     """Tokenize the plan's text by `begin`, `replace` or `prepare_run`, with a bar in a terminal."""
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
 
+    from heedful.text.sources import LeftOutWarning
+
     bar = Progress(
         TextColumn("[dim]tokenizing[/]"),
         BarColumn(bar_width=28),
@@ -33,9 +39,22 @@ def prepare(make: Callable[..., Prepared], plan: Plan, console: Console) -> Prep
         transient=True,
         disable=not console.is_terminal,
     )
-    with bar:
+    with bar, warnings.catch_warnings():
+        warnings.simplefilter("ignore", LeftOutWarning)  # told of when the run was planned
         task = bar.add_task("", total=None)
         return make(plan, lambda done, total: bar.update(task, completed=done, total=total))
+
+
+@contextmanager
+def left_out_told() -> Iterator[None]:
+    """Files of a folder that are left out are told of in a line on standard error."""
+    from heedful.text.sources import LeftOutWarning
+
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always", LeftOutWarning)
+        yield
+    for warning in found:
+        click.echo(warning.message, err=True)
 
 
 def _fewer(plan: Plan, prepared: Prepared) -> str:
@@ -132,12 +151,12 @@ def to_try(prepared: Prepared) -> tuple[str, str]:
     tokenizer, tokens, config = prepared
     if isinstance(tokens, PairFile):
         source, _ = tokens[len(tokens) - 1]
-        return "translate", tokenizer.decode(source[:-1])
+        return "translate", shortened(tokenizer.decode(source[:-1]))
     kept = tokens.validation if len(tokens.validation) else tokens.train
     text = tokenizer.decode(kept[:LOOKED_AT])
     if not isinstance(config, BertConfig):
-        return "generate", _part(tokenizer, text, 4, config.context_length)
-    words = _part(tokenizer, text, 9, config.context_length - FRAME).split()
+        return "generate", shortened(_part(tokenizer, text, 4, config.context_length))
+    words = shortened(_part(tokenizer, text, 9, config.context_length - FRAME)).split()
     whole = [n for n, word in enumerate(words) if len(tokenizer.encode(word)) == 1]
     hidden = whole[len(whole) // 2] if whole else len(words) // 2
     gap = tokenizer.decode([tokenizer.special["mask"]])
@@ -156,15 +175,6 @@ def _part(tokenizer: Tokenizer, text: str, words: int, tokens: int) -> str:
     while len(part) > 1 and len(tokenizer.encode(part)) > tokens:
         part = part.rpartition(" ")[0] or part[: len(part) // 2]
     return part
-
-
-def quoted(text: str) -> str:
-    """A text as one argument of a command: in double quotes where a shell reads these alike.
-
-    >>> print(quoted("It was a"), quoted('at $5 "each"'))
-    "It was a" 'at $5 "each"'
-    """
-    return shlex.quote(text) if re.search(r'["$`\\!]', text) else f'"{text}"'
 
 
 def show(console: Console, pairs: list[tuple[str, str]]) -> None:

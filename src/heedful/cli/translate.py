@@ -60,7 +60,7 @@ def translate(
 ) -> None:
     """Turn TEXT into another with the model RUN, trained by `heedful train --pairs`.
 
-    Each line of TEXT is a source of its own, and answered by a line.
+    Each line of TEXT is a source of its own, and answered by a line; a blank one by a blank one.
     """
     lines = [line.strip() for line in read_text(text, file).removesuffix("\n").split("\n")]
     search = Search(**given(Search, options))
@@ -72,18 +72,23 @@ def translate(
     with cuts_told():
         sources = [_ids(opened, line, cut, n + 1, len(lines)) for n, line in enumerate(lines)]
     for start in range(0, len(lines), BATCH):
-        found = translations(opened.model, sources[start : start + BATCH], search)
-        for line, targets in zip(lines[start:], found, strict=False):
+        batch = sources[start : start + BATCH]
+        some = [ids for ids in batch if ids]
+        found = iter(translations(opened.model, some, search) if some else ())
+        for line, ids in zip(lines[start:], batch, strict=False):
+            targets = next(found) if ids else []
             if as_json:
                 click.echo(json.dumps(_described(opened, line, targets), ensure_ascii=False))
-            elif every:
+            elif every and targets:
                 _print_all(opened, targets)
-            else:
-                click.echo(opened.tokenizer.decode(targets[0].ids))
+            else:  # a blank line answers a blank line
+                click.echo(opened.tokenizer.decode(targets[0].ids) if targets else "")
 
 
 def _ids(opened: OpenedSeq2Seq, line: str, cut: bool, number: int, lines: int) -> list[int]:
-    """The ids of a line; where there are several, an error says which."""
+    """The ids of a line, none of a blank one among several, of which an error says which it is."""
+    if lines > 1 and not line:
+        return []
     try:
         return opened.source(line, cut=cut)
     except TextError as error:

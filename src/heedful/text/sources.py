@@ -9,6 +9,8 @@ import codecs
 import os
 import stat
 import sys
+import warnings
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,6 +25,15 @@ from heedful.text.python_reference import TITLE, python_reference
 STANDARD_INPUT = "-"
 PIECE = 1 << 18  # characters: what a tokenizer makes of a piece takes up to 100 times as much
 _BLOCK = 1 << 18  # bytes
+
+
+# How files begin that are no texts, and may have no zero byte near their beginning
+BINARY = (b"%PDF-", b"\x1f\x8b", b"PK\x03\x04", b"\xff\xd8\xff", b"\x89PNG", b"GIF8", b"BZh")
+UTF_16 = (b"\xff\xfe", b"\xfe\xff")  # texts, which are told of as such
+
+
+class LeftOutWarning(UserWarning):
+    """Files of a folder that are no texts are not read."""
 
 
 class Source(Protocol):
@@ -128,7 +139,8 @@ def open_source(names: Sequence[str | Path] = (), include: str = "*") -> Source:
         names: files, folders (all files below them, sorted, hidden ones left out), `-` for
             standard input; none means the Python language reference.
         include: which files of a folder, such as `*.txt`; with a `/`, such as `en/*.txt`, it is
-            compared with the path below the folder.
+            compared with the path below the folder. With `*`, pictures and other binary files are
+            left out, of which a `LeftOutWarning` tells.
 
     Raises:
         TextError: a name is missing, a folder has no such file, or standard input is named twice.
@@ -152,14 +164,37 @@ def _files(name: str, include: str) -> list[str]:
     with _reading(name):
         found = sorted(_below(Path(name)))
     files = [str(Path(name, path)) for path in found if _matches(path, include)]
+    no_texts = [file for file in files if _is_binary(file)] if include == "*" else []
+    files = [file for file in files if file not in set(no_texts)]
     if not files:
         raise TextError(
             f"the folder {name} has no text",
             expected=f"files that match {include}" if include != "*" else "files",
-            cause="hidden files are left out",
+            cause="hidden files and binary ones are left out",
             remedy="check the path and the pattern",
         )
+    if no_texts:
+        _tell(name, no_texts, files)
     return files
+
+
+def _is_binary(path: str) -> bool:
+    """Whether a file is no text, by how it begins; one that is empty or in another code is."""
+    with _opened(path) as file, _reading(path):
+        begin = file.read(1 << 13)
+    return begin.startswith(BINARY) or (b"\0" in begin and not begin.startswith(UTF_16))
+
+
+def _tell(folder: str, left: Sequence[str], read: Sequence[str]) -> None:
+    """Warn of what is left out of a folder, in one line that names the option."""
+    names = [Path(path).name for path in left]
+    some = ", ".join(names[:3]) + (f" and {len(names) - 3:,} more" if names[3:] else "")
+    [(suffix, _)] = Counter(Path(path).suffix for path in read).most_common(1)
+    told = (
+        f"left out of {folder}, as no text: {some}; "
+        f"--include '*{suffix or '.txt'}' chooses what is read"
+    )
+    warnings.warn(told, LeftOutWarning, stacklevel=4)
 
 
 def _below(folder: Path) -> Iterator[Path]:
