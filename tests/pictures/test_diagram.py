@@ -1,0 +1,100 @@
+"""Diagrams: what is put in stands where it was put, and all of it is in the figure."""
+
+import numpy as np
+import pytest
+from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
+
+from heedful.pictures.diagram import (
+    CORNER,
+    MARGIN,
+    TINTS,
+    Arrow,
+    Box,
+    Diagram,
+    Frame,
+    Label,
+    Sum,
+    draw,
+)
+
+
+def some():
+    return Diagram(
+        boxes=[
+            Box(1.0, 2.0, 2.0, 0.5, "norm", ("8 → 8",), "sand"),
+            Box(-3.0, -1.0, 1.0, 0.4, "$x$"),
+        ],
+        arrows=[
+            Arrow(((1.0, 2.25), (1.0, 4.0))),
+            Arrow(((1, 0), (3, 0), (3, 5)), "residual", False),
+        ],
+        sums=[Sum(1.0, 4.1)],
+        labels=[Label(1.1, 3.0, "[B, N, 8]"), Label(-1.0, 5.0, "strong", "left", "strong")],
+        frames=[Frame(0.0, 1.0, 2.0, 2.0, "× 4", ("pre-norm", "blocks"), "left")],
+    )
+
+
+@pytest.mark.parametrize(
+    "title", [None, "GPT", "a title that is far wider than what it is over" * 3]
+)
+def test_all_of_it_is_in_the_figure(title):
+    figure = draw(some(), title, None if title is None else "12 parameters")
+    figure.draw_without_rendering()
+    ax, whole = figure.axes[0], figure.bbox
+    for artist in [*ax.patches, *ax.texts]:
+        box = artist.get_window_extent()
+        assert box.x0 >= whole.x0 - 0.5, artist
+        assert box.x1 <= whole.x1 + 0.5, artist
+        assert box.y0 >= whole.y0 - 0.5, artist
+        assert box.y1 <= whole.y1 + 0.5, artist
+
+
+def test_an_inch_is_an_inch():
+    """So that letters have their size beside boxes."""
+    ax = draw(some()).axes[0]
+    across, up = np.ptp(ax.transData.transform([(1, 1), (2, 2)]), axis=0)
+    assert across == pytest.approx(ax.figure.dpi)
+    assert up == pytest.approx(ax.figure.dpi)
+
+
+def test_boxes_stand_where_they_were_put():
+    boxes = [one for one in draw(some()).axes[0].patches if isinstance(one, FancyBboxPatch)]
+    frame, norm, other = boxes  # a frame is behind all
+    assert (frame.get_x(), frame.get_y(), frame.get_width()) == (0.0, 1.0, 2.0)
+    assert (norm.get_x(), norm.get_y(), norm.get_height()) == (0.0, 1.75, 0.5)
+    assert norm.get_zorder() > frame.get_zorder()
+    assert norm.get_facecolor() != other.get_facecolor()
+
+
+def test_words_are_literal():
+    words = [text.get_text() for text in draw(some()).axes[0].texts]
+    assert words == ["× 4", "pre-norm", "blocks", "norm", "8 → 8", "$x$", "[B, N, 8]", "strong"]
+    assert not any(text.get_parse_math() for text in draw(some()).axes[0].texts)
+
+
+def test_lines_turn_with_round_corners_and_end_where_they_should():
+    arrows = [one for one in draw(some()).axes[0].patches if isinstance(one, FancyArrowPatch)]
+    line = arrows[1].get_path().vertices
+    np.testing.assert_allclose(line[0], (1, 0), atol=1e-6)
+    np.testing.assert_allclose(line[-1], (3, 5), atol=1e-6)
+    assert np.abs(line - (3 - CORNER, 0)).sum(axis=1).min() < 1e-6
+    assert np.abs(line - (3, CORNER)).sum(axis=1).min() < 1e-6
+
+
+def test_letters_can_be_read_on_each_tint():
+    """A contrast of 4.5 to 1 for the ink, and 3 to 1 for small quiet words."""
+
+    def light(colour):
+        channels = np.array([int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)])
+        linear = np.where(
+            channels <= 0.04045, channels / 12.92, ((channels + 0.055) / 1.055) ** 2.4
+        )
+        return float(linear @ (0.2126, 0.7152, 0.0722)) + 0.05
+
+    for fill, _ in TINTS.values():
+        assert light(fill) / light("#24292f") > 7
+        assert light(fill) / light("#6e7781") > 3
+
+
+def test_nothing_is_an_empty_figure():
+    assert draw(Diagram()).get_size_inches().tolist() == [1 + 2 * MARGIN, 1 + 2 * MARGIN]
