@@ -18,6 +18,7 @@ from heedful.models import (
     describe,
     describe_files,
 )
+from heedful.rotary_scaling import RotaryScaling
 
 B, N, M = 3, 5, 7
 SMALL = {"vocabulary": 23, "width": 12, "heads": 3, "layers": 2, "context_length": 11}
@@ -162,6 +163,9 @@ def test_settings_have_their_meaning():
     told = describe(MODELS["gpt"]())
     assert told.settings[0] == ("vocabulary", 23, "Rows of the token table; the tokenizer's size.")
     assert all(setting.meaning for setting in told.settings)
+    scaled = GPT(GPTConfig(**SMALL, rotary_scaling=RotaryScaling(kind="linear", factor=4.0)))
+    values = {setting.name: setting.value for setting in describe(scaled).settings}
+    assert (values["rotary_scaling.kind"], values["rotary_scaling.factor"]) == ("linear", 4.0)
 
 
 def test_files_of_another_architecture(tmp_path):

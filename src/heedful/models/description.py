@@ -238,12 +238,16 @@ def _seq2seq(model: Seq2Seq) -> Description:
     return Description(kind, config.norm_order, _settings(config), tuple(parts), tuple(passages))
 
 
-def _settings(config: Configuration) -> tuple[Setting, ...]:
-    values = config.to_dict()
-    return tuple(
-        Setting(field.name, values[field.name], field.metadata["sentence"])
-        for field in dataclasses.fields(config)
-    )
+def _settings(config: Configuration, prefix: str = "") -> tuple[Setting, ...]:
+    """Each field; those of a configuration in a configuration under its name."""
+    found: list[Setting] = []
+    for field in dataclasses.fields(config):
+        value, name = getattr(config, field.name), prefix + field.name
+        if isinstance(value, Configuration):
+            found += _settings(value, f"{name}.")
+        else:
+            found.append(Setting(name, value, field.metadata["sentence"]))
+    return tuple(found)
 
 
 def _head(head: nn.Module, table: nn.Module, tied: bool) -> Part:
