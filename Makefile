@@ -10,16 +10,17 @@ READY := $(VENV)/.installed
 ALL := $(VENV)/.installed-all
 INSTALL := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 
-.PHONY: demo test lint format bench docs lessons dist clean help
+.PHONY: demo test lint format bench docs lessons pictures dist clean help
 
 help:
 	@echo "make demo    train a small GPT on two cores, sample from it, see where it looks"
 	@echo "make test    the tests, with the doctests"
 	@echo "make lint    ruff and mypy"
 	@echo "make bench   the benchmarks, each beside a peer in the same run; TEXT=sales_textbook.txt"
-	@echo "             adds document 004's run"
+	@echo "             adds the run of document 004, LLM: From Zero to Hero"
 	@echo "make docs    the documentation site, into build/site; a warning is an error"
 	@echo "make lessons run the lessons, and store what they print"
+	@echo "make pictures  draw the pictures of docs/pictures again, from models trained anew"
 	@echo "make dist    the wheel and the sdist, and a command run from the installed wheel"
 
 demo: $(READY)
@@ -48,6 +49,15 @@ docs: $(ALL)
 
 lessons: $(ALL)
 	$(BIN)/python tests/lessons.py $(LESSONS)
+
+# docs/pictures, from models that are trained anew
+pictures: $(READY)
+	rm -rf build/pictures
+	$(BIN)/heedful demo --out build/pictures/demo
+	$(BIN)/heedful train --pairs dates --out build/pictures/dates
+	$(BIN)/heedful plot build/pictures/dates "the 3rd of May 1987" --layers 1 --only heads --out build/pictures/drawn
+	cp $(addprefix build/pictures/demo/pictures/,heads.png scores.png loss.png) docs/pictures/
+	cp build/pictures/drawn/heads.png docs/pictures/dates.png
 
 dist: $(ALL)
 	rm -rf dist build/installed
