@@ -225,13 +225,14 @@ ABSENT = {
     "translate": ["none/here", "a"],
     "fill": ["none/here", "a"],
     "embed": ["none/here"],
-    "explain": ["a", "--model", "none/here"],
     "export": ["none/here", "--to", "none/there"],
     "train": ["none.txt", "--out", "none/there"],
     "tokenize": ["--file", "none.txt"],
     "demo": ["--keep", "--out", "none/there"],
+    "plot": ["none/here", "a"],
+    "describe": ["none/here"],
 }
-OTHERS = ("plot", "record", "heads")  # whose modules are yet to follow
+OTHERS = ("record",)  # whose module is yet to follow
 
 
 def heavy_modules(*commands):
@@ -257,6 +258,27 @@ def test_help_and_wrong_usage_import_nothing_heavy():
     assert heavy_modules(["--help"], ["--version"], *helps) == [["0"]] * (2 + len(helps))
     wrong = [["fly"], ["train"], ["generate", "a", "--fly"], ["fill", "a", "b", "--count", "x"]]
     assert heavy_modules(*wrong) == [["2"]] * len(wrong)
+
+
+def test_ctrl_c_while_the_command_is_imported_is_one_line_and_status_130():
+    program = (
+        "import sys\n"
+        "class Interrupted:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name == sys.argv[1]:\n"
+        "            raise KeyboardInterrupt\n"
+        "sys.meta_path.insert(0, Interrupted())\n"
+        "from heedful.cli import main\n"
+        "main(sys.argv[2:])"
+    )
+    for module, *arguments in (["click", "--help"], ["heedful.cli.main"], ["torch", "demo"]):
+        done = subprocess.run(
+            [sys.executable, "-c", program, module, *arguments],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert (done.returncode, done.stderr.strip()) == (130, "heedful: interrupted")
 
 
 def test_what_is_not_there_is_told_before_torch_is_imported():

@@ -1,5 +1,11 @@
 """Floor 6: the command `heedful`. Each subcommand is a module, imported when it is called."""
 
-from heedful.cli.main import main
+import sys
+
+try:
+    from heedful.cli.main import main
+except KeyboardInterrupt:  # Ctrl-C before `main` could look out for it
+    print("heedful: interrupted", file=sys.stderr)
+    raise SystemExit(130) from None
 
 __all__ = ["main"]
