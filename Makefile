@@ -17,7 +17,7 @@ help:
 	@echo "make test    the tests, with the doctests"
 	@echo "make lint    ruff and mypy"
 	@echo "make bench   the benchmarks, each beside a peer in the same run; TEXT=sales_textbook.txt"
-	@echo "             adds the run of document 004, LLM: From Zero to Hero"
+	@echo "             adds the run of document 004 (Zhang, LLM: From Zero to Hero)"
 	@echo "make docs    the documentation site, into build/site; a warning is an error"
 	@echo "make lessons run the lessons, and store what they print"
 	@echo "make pictures  draw the pictures of docs/pictures again, from models trained anew"

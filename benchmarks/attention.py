@@ -5,9 +5,9 @@
 `MultiHeadAttention` beside bare SDPA between the same projections, torch's own module and
 `StackedHeads`, the heads one by one (12 heads, causal, float32; `nn.MultiheadAttention` returns its
 weights, as one must ask of it to see any): at batch 8, 1,024 tokens, width 768, where the products
-themselves take the time, and at smaller sizes down to document 004's batch, where their number
-does. Layers with one head beside the bare kernel. Outputs and gradients are compared before
-anything is timed; the last lines say where one product is three times as fast as the heads.
+themselves take the time, and at smaller sizes down to the batch of document 004 (Zhang), where
+their number does. Layers with one head beside the bare kernel. Outputs and gradients are compared
+before anything is timed; the last lines say where one product is three times as fast as the heads.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Document 004's run: the loss after 5,000 steps, and a step beside the whole table's.
+"""The run of document 004 (Zhang): the loss after 5,000 steps, and a step beside the whole table's.
 
     python benchmarks/zero_to_hero.py sales_textbook.txt
 

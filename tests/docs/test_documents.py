@@ -11,13 +11,7 @@ import heedful
 
 ROOT = Path(__file__).resolve().parents[2]
 SAID = re.compile(r"\b[Dd]ocuments? (00[0-4])\b")
-TITLES = {  # of each document, what it is known by where no link leads to its title
-    "000": "Peter Chung",
-    "001": "Decoding the magic behind LLMs",
-    "002": "Raschka",
-    "003": "Raschka",
-    "004": "LLM: From Zero to Hero",
-}
+TITLES = {"000": "Chung", "001": "Pahwa", "002": "Raschka", "003": "Raschka", "004": "Zhang"}
 PLACES = [
     ROOT / "README.md",
     ROOT / "Makefile",
@@ -28,7 +22,7 @@ PLACES = [
 
 @pytest.mark.parametrize("path", PLACES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_where_a_document_is_named_its_title_is_near(path):
-    text = " ".join(path.read_text("utf-8").replace('"\n', "\n").split())
+    text = path.read_text("utf-8")
     nameless = {number for number in SAID.findall(text) if TITLES[number] not in text}
     assert not nameless, f"say what document {', '.join(sorted(nameless))} is: {TITLES}"
 
@@ -36,8 +30,9 @@ def test_where_a_document_is_named_its_title_is_near(path):
 @pytest.mark.parametrize("path", lessons.LESSONS, ids=lambda path: path.stem)
 def test_a_lesson_begins_with_the_titles_of_its_documents(path):
     cells = lessons.read(path).cells
-    told = SAID.findall(cells[0].source) or pytest.fail("which document does it follow?")
-    assert all(TITLES[number] in cells[0].source for number in told)
+    told = set(SAID.findall(cells[0].source))
+    assert told, "which document does it follow?"
+    assert not {number for number in told if TITLES[number] not in cells[0].source}
 
 
 def test_the_page_of_documents_has_a_place_for_each():

@@ -99,7 +99,7 @@ def embed(
 
     SOURCE is a model (a run directory, a GPT-2 or BERT in Hugging Face format, or its hub name),
     whose tokens are the words, or a table in a CSV or JSON file; without it, the four words of
-    document 001.
+    document 001 (Pahwa).
     """
     if keep_given and not given:
         raise click.UsageError("--keep-given goes with --analogy.")

@@ -156,7 +156,7 @@ def _print_samples(prompt: str, texts: list[str]) -> None:
 
 
 def _show_probabilities(opened: OpenedGPT, ids: list[int], most: int, as_json: bool) -> None:
-    """Document 004's last step: softmax over the logits of each position."""
+    """The last step of document 004 (Zhang): softmax over the logits of each position."""
     import torch
 
     from heedful.views.terminal import console, table

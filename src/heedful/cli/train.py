@@ -66,9 +66,9 @@ Examples:
     "preset_name",
     metavar="NAME",
     help=f"Where settings start from: {_names(False)}; with --pairs, {_names(True)}. "
-    "zero-to-hero is document 004's model with its norms as in the author's code; the document "
-    "puts them after each sum: --norm-order post. [the first of them; for the embedded dates their "
-    "own]",
+    "zero-to-hero is the model of document 004 (Zhang, LLM: From Zero to Hero), with its norms as "
+    "in the author's code; the document puts them after each sum: --norm-order post. [the first "
+    "of them; for the embedded dates their own]",
 )
 @click.option(
     "--config",

@@ -1,7 +1,8 @@
 """Floor 4: every step from a text to what a model says of it, with its shape, formula and numbers.
 
-Documents 000–003 build attention step by step on six words; here the same steps are taken on any
-text, by the layers themselves. Document 004 goes on to the next word; so does a whole model.
+Documents 000 (Chung), 001 (Pahwa), 002 and 003 (both after Raschka's book) build attention step by
+step on a few words; here the same steps are taken on any text, by the layers themselves. Document
+004 (Zhang, *LLM: From Zero to Hero*) goes on to the next word; so does a whole model.
 """
 
 from heedful.explain.pairs import explain_seq2seq

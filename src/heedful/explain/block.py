@@ -38,7 +38,7 @@ def parts_of(block: nn.Module) -> list[nn.Module]:
 
 
 def is_post(block: nn.Module) -> bool:
-    """Whether norms stand after the sums, as in document 004 and the 2017 paper."""
+    """Whether norms stand after the sums, as in document 004 (Zhang) and the 2017 paper."""
     return isinstance(block, PostNormBlock | PostNormDecoderBlock)
 
 

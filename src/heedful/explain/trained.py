@@ -20,7 +20,7 @@ from heedful.models.gpt import GPT
 Pieces = Callable[[Iterable[int]], Sequence[str]]
 LEARNED = "The vectors and weights are those that the model has learned."
 ORDERS = {
-    True: "Norms stand after the sums, as in document 004 and the 2017 paper (post-norm).",
+    True: "Norms stand after the sums, as in document 004 (Zhang) and the 2017 paper (post-norm).",
     False: "Norms stand before attention and feed-forward (pre-norm); in document 004 and the 2017 "
     "paper they stand after the sums (--norm-order post).",
 }

@@ -43,27 +43,27 @@ class Variant(NamedTuple):
 VARIANTS = {
     "simple": Variant(
         lambda width, heads, head_width: SimpleSelfAttention(),
-        "self-attention without weights (document 002)",
+        "self-attention without weights (document 002, after Raschka)",
     ),
     "trainable": Variant(
         lambda width, heads, head_width: SelfAttention(width, head_width),
-        "self-attention with trainable weights (documents 002 and 003)",
+        "self-attention with trainable weights (documents 002 and 003, after Raschka)",
     ),
     "projected": Variant(
         lambda width, heads, head_width: SelfAttention(
             width, head_width or max(1, width // 8), project_back=True, residual=True
         ),
-        "a narrow query, key and value, projected back and added (document 001)",
+        "a narrow query, key and value, projected back and added (document 001, Pahwa's)",
         width=128,
     ),
     "causal": Variant(
         lambda width, heads, head_width: CausalAttention(width, head_width),
-        "no token sees a later one (documents 002 and 003)",
+        "no token sees a later one (documents 002 and 003, after Raschka)",
         causal=True,
     ),
     "multihead": Variant(
         lambda width, heads, head_width: MultiHeadAttention(width, heads, head_width=head_width),
-        "several causal heads in one product (document 003)",
+        "several causal heads in one product (document 003, after Raschka)",
         width=4,
         heads=2,
         causal=True,

@@ -36,7 +36,7 @@ class FeedForward(nn.Module):
 
     Args:
         width: in and out.
-        hidden: between the two; 4 · width in the paper and in document 004, step 6.
+        hidden: between the two; 4 · width in the paper and in document 004 (Zhang), step 6.
         activation: a name in `ACTIVATIONS`.
         bias: whether the linear layers have one.
     """

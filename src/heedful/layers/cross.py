@@ -21,7 +21,7 @@ class CrossAttention(nn.Module):
 
     A decoder looks so at what the encoder read, and text at the patches of a picture, whose
     vectors may have another width. Sources: Vaswani et al. 2017 (arXiv:1706.03762), section
-    3.2.3; documents 001 and 003.
+    3.2.3; documents 001 (Pahwa) and 003 (after Raschka).
 
     Args:
         width: of the tokens that ask, in and out.

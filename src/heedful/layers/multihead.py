@@ -34,9 +34,9 @@ class MultiHeadAttention(nn.Module):
 
     It reads tokens (N, width) or a batch of them; arrays give arrays.
 
-    Sources: Vaswani et al. 2017 (arXiv:1706.03762), section 3.2.2; document 004, step 4; grouped
-    keys: Ainslie et al. 2023 (arXiv:2305.13245); QK-norm: Henry et al. 2020 (arXiv:2010.04245),
-    with RMSNorm on each head as in Qwen3.
+    Sources: Vaswani et al. 2017 (arXiv:1706.03762), section 3.2.2; document 004 (Zhang), step 4;
+    grouped keys: Ainslie et al. 2023 (arXiv:2305.13245); QK-norm: Henry et al. 2020
+    (arXiv:2010.04245), with RMSNorm on each head as in Qwen3.
 
     Args:
         width: the width of the tokens' vectors, in and out.

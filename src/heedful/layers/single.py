@@ -27,7 +27,7 @@ from heedful.ops.masks import Mask
 class SimpleSelfAttention(nn.Module):
     """Every token is its own query, key and value: nothing is learned, nothing is scaled.
 
-    Source: document 002, part 1.
+    Source: document 002 (a notebook after Raschka's book), part 1.
 
     >>> import torch
     >>> words = torch.tensor([[0.43, 0.15, 0.89], [0.55, 0.87, 0.66]])
@@ -67,7 +67,7 @@ class SimpleSelfAttention(nn.Module):
 class SelfAttention(nn.Module):
     """Learned projections to query, key and value: scaled dot-product attention with one head.
 
-    Sources: documents 001 (section 5.2) and 002 (part 2); Vaswani et al. 2017
+    Sources: documents 001 (Pahwa, section 5.2) and 002 (part 2); Vaswani et al. 2017
     (arXiv:1706.03762), section 3.2.1.
 
     Args:

@@ -21,7 +21,8 @@ class StackedHeads(nn.Module):
     It reads tokens (N, width) or a batch of them; arrays give arrays.
 
     `MultiHeadAttention` computes the same in one product; `to_product` and `from_product` turn
-    one into the other. Source: document 003, its naive form.
+    one into the other. Source: document 003 (after Raschka), its
+    naive form.
 
     Args:
         width: the width of the tokens' vectors, in and out.

@@ -43,7 +43,7 @@ class Bert(nn.Module):
     """An encoder with norms after its layers, learned positions, and segments.
 
     Source: Devlin et al. 2018, *BERT: pre-training of deep bidirectional transformers for
-    language understanding* (arXiv:1810.04805); document 000.
+    language understanding* (arXiv:1810.04805); document 000 (Chung).
 
     >>> config = BertConfig(vocabulary=11, context_length=8, width=12, heads=2, layers=3)
     >>> model = Bert(config).eval()

@@ -61,7 +61,8 @@ divides the width; try 6 heads
     norm: str = setting("rms", "LayerNorm or RMSNorm.", choices=NORM_NAMES)
     norm_order: str = setting(
         "pre",
-        "Norms before each part (pre, as GPT-2), or after each sum (post: document 004, BERT).",
+        "Norms before each part (pre, as GPT-2), or after each sum (post: document 004 by Zhang, "
+        "BERT).",
         choices=NORM_ORDERS,
     )
     norm_epsilon: float = setting(1e-5, "Added to the variance in norms.", low=0.0)
@@ -104,7 +105,7 @@ divides the width; try 6 heads
 
 @dataclasses.dataclass(frozen=True)
 class BertConfig(Configuration):
-    """The shape of a BERT; the defaults are those of BERT base, the model of document 000.
+    """The shape of a BERT; the defaults are those of BERT base, the model of document 000 (Chung).
 
     >>> print(BertConfig(layers=24, width=1024, heads=16))  # doctest: +ELLIPSIS
     vocabulary           30522    Rows of the token table; the tokenizer's size.

@@ -1,4 +1,4 @@
-"""GPT: a decoder-only transformer, from document 004's model to a modern one.
+"""GPT: a decoder-only transformer, from the model of document 004 (Zhang) to a modern one.
 
 One frozen configuration spans both. B batch, N tokens, V vocabulary.
 """

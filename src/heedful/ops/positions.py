@@ -17,7 +17,8 @@ def sinusoidal(tokens: int, width: int, base: float = 10_000.0) -> Float[Tensor,
     """The table of sines and cosines that is added to embeddings.
 
     PE(p, 2i) = sin(p / base^(2i/width)), PE(p, 2i+1) = cos of the same: section 3.5 of Vaswani
-    et al. 2017, and step 3 of document 004, whose printed table this is.
+    et al. 2017, and step 3 of document 004 (W. Zhang, *LLM: From Zero to
+    Hero*), whose printed table this is.
 
     Args:
         tokens: rows, positions from 0.

@@ -46,7 +46,7 @@ from heedful.ops.arrays import takes_arrays
 
 CAUSES = ("query", "key", "value", "mask", "bias")
 
-# One query, in loops (document 002, part 1)
+# One query, in loops (document 002, after Raschka, part 1)
 
 
 @takes_arrays("a", "b")

@@ -2,7 +2,7 @@
 
 SENTENCE = "Your journey starts with one step"
 
-# Document 002: one row for each word of the sentence
+# Document 002, a notebook after Raschka's book: one row for each word of the sentence
 EMBEDDINGS = (
     (0.43, 0.15, 0.89),
     (0.55, 0.87, 0.66),
@@ -12,7 +12,7 @@ EMBEDDINGS = (
     (0.05, 0.80, 0.55),
 )
 
-# Document 001, section 4.2
+# Document 001, Pahwa's *Decoding the magic behind LLMs*, section 4.2
 FAMILY = {
     "queen": (0.2, 0.5, 0.1),
     "king": (0.9, 0.5, 0.1),

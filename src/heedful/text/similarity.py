@@ -94,7 +94,8 @@ def analogy(
     """Where d should be when a is to b as c is to d: b − a + c.
 
     Source: Mikolov et al. 2013, *Linguistic regularities in continuous space word
-    representations* (NAACL); document 001, section 4.2.
+    representations* (NAACL); document 001 (Pahwa, *Decoding the magic behind
+    LLMs*), section 4.2.
     """
     return b - a + c
 

@@ -131,7 +131,8 @@ def _changed(part: _C, changes: Mapping[str, Any]) -> _C:
 
 PRESETS = {
     "quick": Recipe(TextSettings(), GPTConfig(vocabulary=1), TrainSettings()),
-    # Document 004's model with its numbers, as its author's own code has it: 8 blocks, dropout,
+    # The model of document 004 (Zhang, *LLM: From Zero to Hero*) with its numbers, as its
+    # author's own code has it: 8 blocks, dropout,
     # AdamW, and norms before each part. Where the document itself puts them, after each sum, is
     # norm_order="post".
     "zero-to-hero": Recipe(
