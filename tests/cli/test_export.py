@@ -157,15 +157,18 @@ def test_generation_ends_where_the_document_does(hugging_face, copied, said):
     assert json.loads(output)["samples"] == [""]
 
 
-def test_plot_on_a_hugging_face_directory(copied, said):
-    status, output, error = said("plot", copied, "Bottle 12 of 144", "--device", "cpu")
-    assert status == 0
-    assert "no metrics" in error
-    pictures = output.split()
-    assert len(pictures) == 3
-    for picture in pictures:
+def test_plot_leaves_a_hugging_face_directory_as_it_is(copied, said, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    before = sorted(copied.rglob("*"))
+    every = [word for kind in ("heads", "positions") for word in ("--only", kind)]
+    status, output, error = said("plot", copied, "Bottle 12 of 144", *every, "--device", "cpu")
+    assert (status, error) == (0, "")
+    assert output.split() == ["pictures/heads.png", "pictures/positions.png"]
+    for picture in output.split():
         with Image.open(picture) as image:
             assert min(image.size) > 100
+    assert sorted(copied.rglob("*")) == before
+    refused(said("plot", copied, "--only", "loss"), "no metrics", "heedful train")
 
 
 def test_a_tokenizer_of_another_model_is_refused(copied, tmp_path, said):

@@ -195,7 +195,6 @@ def test_what_is_wrong_is_one_line(olmo, said, tmp_path, monkeypatch):
         (["explain", "--model"], "expected a GPT of `heedful train`, a GPT-2 or a Llama"),
         (["fill"], "expected a BERT"),
         (["translate"], "expected an encoder–decoder"),
-        (["plot"], "expected a model of `heedful train`, a GPT-2, a BERT or a Llama"),
     ],
 )
 def test_a_command_that_does_not_take_it_says_what_it_takes(command, expected, olmo, said):

@@ -3,6 +3,7 @@
 import json
 import re
 
+import numpy as np
 import pytest
 import torch
 from typed import refused
@@ -121,35 +122,38 @@ def test_a_blank_line_answers_a_blank_line(trained, said, tmp_path):
     assert len(data) == 46
 
 
-def test_plot_draws_the_cross_attention_of_the_translation(trained, said, tmp_path, monkeypatch):
-    from heedful.pictures import plots
-
-    drawn = []
-    original = plots.heatmaps
-    monkeypatch.setattr(
-        plots,
-        "heatmaps",
-        lambda *maps, **named: drawn.append((maps, named)) or original(*maps, **named),
-    )
+def test_plot_draws_the_three_attentions_of_the_translation(trained, said, tmp_path, drawn):
     source = "12 plus 5"
     assert said("plot", trained, source, "--out", tmp_path)[0] == 0
-    assert sorted(path.name for path in tmp_path.iterdir()) == [
-        "heads.png", "loss.png", "positions.png",
+    assert [path.name for path in tmp_path.iterdir()] == ["heads.png"]
+    [(blocks, _)] = drawn
+    assert [block.heading.partition(":")[0] for block in blocks] == [
+        "encoder", "decoder", "cross-attention",
     ]  # fmt: skip
+    encoder, decoder, cross = blocks
+    assert cross.axes == ("queries (target)", "keys (source)")
+    assert [line.name for line in cross.lines] == ["layer 0", "layer 1"]
     model, tokenizer = load_model(trained), load_tokenizer(trained)
     ids = tokenizer.encode(source)
     target = translate(model, [ids])[0][0].ids
-    (maps, rows), named = drawn[0]
-    assert named["key_tokens"] == [*"12·plus·5", "■"]
-    assert rows == [*tokenizer.pieces(target), "■"][:16]
-    assert named["titles"][-1] == "layer 1, head 1"
     begun = torch.tensor([[model.config.begin, *target]])[:, :16]
+    bare = [name.rstrip("₀₁₂₃₄₅₆₇₈₉") for name in cross.keys]
+    assert bare == [*"12·plus·5", "■"]
+    assert len(set(cross.keys)) == len(cross.keys) == len(encoder.queries)
+    assert len(cross.queries) == len(decoder.keys) == begun.shape[1]
     layers = model.cross_steps(torch.tensor([[*ids, model.config.end]]), begun)
-    expected = [weights for steps in layers for weights in steps.weights[0]]
-    for ours, theirs in zip(maps, expected, strict=True):
-        torch.testing.assert_close(ours, theirs, atol=1e-6, rtol=1e-4)
-    refused(said("plot", trained, source, "--second", "5"), "a second text")
-    refused(said("plot", trained, source, "--layers", "2"), "layers from 0 to 1")
+    expected = [weights for steps in layers for weights in steps.weights[0].detach().numpy()]
+    ours = [values for line in cross.lines for values in line.maps]
+    for one, other in zip(ours, expected, strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-6, rtol=1e-4)
+    hidden = np.ma.getmaskarray(decoder.lines[0].maps[0])
+    np.testing.assert_array_equal(hidden, np.tri(len(hidden)) == 0)
+    alone = tmp_path / "cross.svg"
+    only = ["--attention", "cross", "--heads", "0"]
+    assert said("plot", trained, source, *only, "--out", alone)[0] == 0
+    assert [block.heading for block in drawn[1][0]] == [cross.heading]
+    refused(said("plot", trained, source, "--second", "5", "--out", alone.parent / "a"), "second")
+    refused(said("plot", trained, source, "--layers", "2", "--out", alone.parent / "a"), "from 0")
 
 
 def test_the_beginning_of_a_source_is_read(trained, said):

@@ -153,8 +153,9 @@ def _check_numbers(frame: Frame, layout: Layout) -> None:
             f"numbers in the cells of {frame.lines * frame.heads:,} maps of {frame.shape[0]:,} × "
             f"{frame.shape[1]:,}",
             expected="cells that have room for them",
-            remedy=f"choose fewer layers and heads, a size of {math.ceil(need)} inches, or no "
-            "numbers",
+            remedy=f"choose a size of {math.ceil(need)} inches, or no numbers"
+            if need <= LONGEST
+            else "choose fewer layers and heads, or no numbers",
         )
 
 
@@ -189,7 +190,8 @@ def _large(frame: Frame, cols: int, size: float | None, values: bool) -> Layout:
     room = ((size or WIDTH) - left - BAR) / cols - gap
     if values and size is None:
         room = max(room, LEGIBLE / (72 * NUMBER) * max(frame.shape) * 1.02)
-    width, height = _sides(frame.shape, max(room, 0.2), size)
+    tallest = size if size is not None and frame.lines == 1 else LARGEST
+    width, height = _sides(frame.shape, max(room, 0.2), tallest)
     keys = ["m" * max(frame.keys, 1)] * frame.shape[1]
     labels = fit(letters, keys, frame.shape, width, height)
     wraps = math.ceil(frame.heads / cols)
@@ -209,14 +211,16 @@ def _large(frame: Frame, cols: int, size: float | None, values: bool) -> Layout:
     )
 
 
-def _sides(shape: tuple[int, int], room: float, size: float | None) -> tuple[float, float]:
-    """Width and height of a map in so much room; its cells are square where they can be."""
+def _sides(shape: tuple[int, int], room: float, most: float) -> tuple[float, float]:
+    """Width and height of a map in so much room; its cells are square where they can be.
+
+    `most` is how high it may be, but that a page has room for its width.
+    """
     N, M = shape
     ratio = min(max(N / M, 0.2), 5.0)
-    most = LARGEST if size is None else max(LARGEST, size)
-    width = min(room, max(CELL * M, 1.2), most)
+    width = min(room, max(CELL * M, 1.2), max(most, LARGEST if N > M else room))
     height = width * ratio
-    tallest = max(min(most, CELL * N), 0.4)
+    tallest = max(min(max(most, width), CELL * N), 0.4)
     if height > tallest:
         height = tallest
         width = max(height / ratio, min(width, 1.2))

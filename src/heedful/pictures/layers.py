@@ -197,8 +197,11 @@ class _Page(NamedTuple):
     ) -> AxesImage:
         left, top, width, height = box
         stripe(ax, values, box)
-        return ax.imshow(values, cmap=self.colours, norm=self.norm, aspect="auto", zorder=1,
-                         extent=(left, left + width, top + height, top))  # fmt: skip
+        # as imshow, without its care for limits and ticks, of which these axes have none
+        image = AxesImage(ax, cmap=self.colours, norm=self.norm, origin="upper", zorder=1,
+                          extent=(left, left + width, top + height, top))  # fmt: skip
+        image.set_data(values)
+        return ax.add_image(image)
 
 
 def _titles(

@@ -337,7 +337,7 @@ def patch_grid(call: Call) -> list[str] | None:
     from heedful.pictures.names import patches
 
     _, N, M = call.shape
-    if call.tokens is not None or call.ids is not None or call.kind != "self" or N != M:
+    if call.key_tokens is not None or call.ids is not None or call.kind != "self" or N != M:
         return None
     if not (call.door.startswith("transformers") or any(word in call.name for word in SEEING)):
         return None

@@ -59,7 +59,7 @@ def html(calls: Sequence[Call], name: str, one: str) -> str:
                     f"{one}.plot(heads=0) draws it")  # fmt: skip
     if len(calls) > len(shown):
         said.append(f"{_many(len(calls) - len(shown), 'call')} more: iterate, or take {one}")
-    tokens = next((call.tokens for call in calls if call.tokens), None)
+    tokens = next((call.key_tokens for call in calls if call.key_tokens), None)
     head = "".join(f'<th style="{CELL}">{word}</th>' for word in COLUMNS)
     return (
         f"<div><div><b>{escape(name)}</b></div>"

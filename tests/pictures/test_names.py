@@ -1,0 +1,74 @@
+"""Names: no two tokens look alike, and each is what it is where it can be."""
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from heedful.pictures import labels
+from heedful.pictures.labels import columns
+from heedful.pictures.names import borders, names, numbered, patches, places
+
+
+@pytest.fixture
+def only_dejavu(monkeypatch):
+    monkeypatch.setattr(labels, "families", lambda: ("DejaVu Sans",))
+    monkeypatch.setattr(labels, "_new_families", tuple)
+
+
+@given(st.lists(st.text(max_size=14), min_size=1, max_size=20))
+@example(["the", "the₀", "the"])
+@example(["\ud800", "\ud801", "注", "意", ""])
+@example(["internationalisation", "internationalism", "internation…"])
+@settings(deadline=None, max_examples=40)
+def test_no_two_tokens_look_alike_and_none_is_long(tokens):
+    found = names(tokens)
+    assert len(set(found)) == len(tokens)
+    assert all(1 <= columns(name) <= 12 for name in found)
+
+
+def test_a_token_that_is_alone_is_as_it_is_and_others_carry_their_position(only_dejavu):
+    tokens = [
+        "the",
+        " cat",
+        "the",
+        "注意",
+        "a",
+        "注意",
+        "मन",
+        "internationalise",
+        "internationalism",
+    ]
+    assert names(tokens) == [
+        "the₀", "·cat", "the₂", "□□₃", "a", "□□₅", "□□₆", "internatio…₇", "internatio…₈",
+    ]  # fmt: skip
+
+
+def test_white_space_that_differs_has_signs_that_differ():
+    spaces = [" ", "\n", "\r", "\t", "\v", "\f", "\u00a0", "\u3000", "\u2009", "\u200b", ""]
+    assert len({name.rstrip("₀₁₂₃₄₅₆₇₈₉") for name in names(spaces)}) == len(spaces)
+
+
+def test_a_position_never_makes_a_name_too_long():
+    assert numbered("exactly12abc", 1234) == "exactly…₁₂₃₄"
+    assert columns(numbered("注意力机制的", 99)) <= 12
+
+
+@pytest.mark.parametrize(
+    ("tokens", "found"),
+    [
+        ("[CLS] a [SEP] b c [SEP]", [3]),
+        ("<s> a </s> </s> b </s>", [4]),
+        ("[CLS] a [SEP] [PAD] [PAD]", []),
+        ("a b <|endoftext|> c", [3]),
+        ("a b c", []),
+        ("", []),
+    ],
+)
+def test_a_text_begins_after_what_ends_another(tokens, found):
+    assert borders(tokens.split()) == found
+
+
+def test_patches_are_named_by_row_and_column():
+    assert patches(2, 3)[5] == "patch 1,2"
+    assert patches(2, 2, 2)[:3] == ["special 0", "special 1", "patch 0,0"]
+    assert places(3, 1000) == ["0", "1,000", "2,000"]
