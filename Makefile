@@ -42,6 +42,7 @@ bench: $(ALL)
 	$(BIN)/python benchmarks/attention.py
 	$(BIN)/python benchmarks/generate.py
 	$(BIN)/python benchmarks/corpus.py
+	$(BIN)/python benchmarks/parity.py
 	$(if $(TEXT),$(BIN)/python benchmarks/zero_to_hero.py $(TEXT))
 
 docs: $(ALL)

@@ -40,7 +40,8 @@ def export(
 ) -> None:
     """Write the model RUN for transformers: the same logits, tokenizer included.
 
-    It becomes a Qwen3 or a Llama (rotary positions), a GPT-2 or a BERT, as its settings ask.
+    It becomes a Llama, Mistral, Qwen2 or Qwen3 (rotary positions), a GPT-2 or a BERT, as its
+    settings ask. It opens here again.
     `AutoModelForCausalLM.from_pretrained(DIR)` and `AutoTokenizer.from_pretrained(DIR)` open it.
     """
     if (directory / "config.json").exists():

@@ -13,6 +13,7 @@ DESCRIPTIONS = (
     "config.json",
     "tokenizer.json",
     "tokenizer_config.json",
+    "tokenizer.model",
     "vocab.json",
     "merges.txt",
     "vocab.txt",
