@@ -184,6 +184,7 @@ class _Page(NamedTuple):
                       va="center")  # fmt: skip
             ax = self.axes(layout.left, y, layout.content, height)
             ax.set_label(line.name)
+            ax.set(xticks=[], yticks=[])  # else matplotlib makes some, which cost more than maps
             for i, values in enumerate(line.maps):
                 if values is not None:
                     box = (i * pitch, 0.0, width, height)
