@@ -1,0 +1,152 @@
+"""In a notebook: every call and head, escaped, and never more than a page can hold."""
+
+import base64
+import io
+import re
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch import nn
+from torch.nn.functional import scaled_dot_product_attention
+
+import heedful
+from heedful.pictures.thumbnails import GREY, strip
+from heedful.recorder.kept import notebook
+
+
+class Attend(nn.Module):
+    def forward(self, x):
+        return scaled_dot_product_attention(x, x, x, is_causal=True)
+
+
+class Model(nn.Module):
+    def __init__(self, layers):
+        super().__init__()
+        self.layers = nn.ModuleList(Attend() for _ in range(layers))
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = layer(x)
+        return x
+
+
+def recorded(layers, heads, N):
+    model = Model(layers)
+    with heedful.record(model) as recording, torch.no_grad():
+        model(torch.randn(1, heads, N, 4))
+    return recording
+
+
+def pictures(html):
+    found = re.findall(r'src="data:image/png;base64,([^"]+)"', html)
+    return [Image.open(io.BytesIO(base64.b64decode(data))).convert("RGB") for data in found]
+
+
+class Balanced(HTMLParser):
+    """Fails where a tag is not closed."""
+
+    def __init__(self):
+        super().__init__()
+        self.open, self.texts = [], []
+
+    def handle_starttag(self, tag, attrs):
+        if tag != "img":
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.texts.append(data)
+
+
+def parsed(html):
+    parser = Balanced()
+    parser.feed(html)
+    assert not parser.open
+    return parser.texts
+
+
+def test_every_call_is_a_line_with_its_name_kind_shape_and_proof():
+    recording = recorded(3, 2, 5)
+    html = recording._repr_html_()
+    texts = parsed(html)
+    assert "Recording of 3 calls" in texts
+    assert [text for text in texts if text.startswith("layers.")] == [c.name for c in recording]
+    assert texts.count("causal") == 3
+    assert texts.count("2, 5 × 5") == 3
+    assert texts.count("assumed") + texts.count("proved") + texts.count("unproved") == 3
+    assert len(pictures(html)) == 3
+
+
+def test_the_small_pictures_are_the_maps():
+    recording = recorded(1, 3, 4)
+    [image] = pictures(recording[0]._repr_html_())
+    weights = recording[0].weights().numpy()
+    side = (image.width - 4) // 3
+    pixels = np.asarray(image)
+    shades = {}
+    for head in range(3):
+        for n in range(4):
+            for m in range(4):
+                y, x = (int((i + 0.5) * side / 4) for i in (n, m))
+                colour = tuple(int(c) for c in pixels[y, x + head * (side + 2)])
+                assert (colour == GREY) == (m > n)
+                if m <= n:
+                    shades[weights[head, n, m]] = sum(colour[:2])
+    assert np.all(np.diff([shades[weight] for weight in sorted(shades)]) >= -3)  # brighter is more
+
+
+def test_tokens_and_names_are_escaped_and_the_first_are_shown():
+    recording = recorded(1, 1, 80)
+    recording.tokens = [["<script>alert(1)</script>", "&", *map(str, range(78))]]
+    html = recording._repr_html_()
+    assert "<script>" not in html
+    assert "&lt;script&gt;" in html
+    assert " and 20 tokens more" in parsed(html)
+
+
+def test_a_long_map_costs_a_few_rows_and_says_so():
+    recording = recorded(1, 2, 3000)
+    html = recording._repr_html_()
+    assert "of a longer map 80 of the queries are shown" in html
+    [image] = pictures(html)
+    assert image.height == 80
+    grey = (np.asarray(image)[:, :75] == GREY).all(-1)
+    assert grey[0].sum() > 70  # the first query sees itself alone
+    assert grey[-1].sum() == 0
+
+
+@pytest.mark.parametrize(("layers", "heads"), [(48, 64), (100, 64), (3, 5)])
+def test_a_page_stays_small_whatever_was_recorded(layers, heads):
+    recording = recorded(layers, heads, 12)
+    html = recording._repr_html_()
+    assert len(html) < 1_000_000
+    texts = " ".join(parsed(html))
+    assert ("36 calls more" in texts) == (layers == 100)
+    assert len(pictures(html)) == (layers if layers * heads <= 4096 else 64)
+
+
+def test_what_would_take_long_is_left_out_and_said(monkeypatch):
+    recording = recorded(3, 2, 100)
+    monkeypatch.setattr(notebook, "SCORES", 2 * 80 * 100)
+    html = recording._repr_html_()
+    assert len(pictures(html)) == 1
+    assert "2 calls without a picture, which would take long: recording[0].plot(heads=0)" in html
+
+
+def test_a_refuted_call_keeps_its_line_without_a_picture():
+    recording = recorded(2, 1, 4)
+    recording[0].refutations[0] = 'a <row> is "wrong"'
+    html = recording._repr_html_()
+    assert "refuted" in parsed(html)
+    assert "a &lt;row&gt; is &quot;wrong&quot;" in html
+    assert len(pictures(html)) == 1
+
+
+def test_a_strip_has_sixteen_heads_in_a_line():
+    _, width, height = strip([np.ma.masked_array(np.eye(3, 5))] * 20, 16)
+    assert (width, height) == (16 * 15 + 15 * 2, 2 * 9 + 2)
