@@ -4,7 +4,6 @@ import json
 
 import pytest
 import torch
-from heedful.ops.rotary_scaling import RotaryScaling
 from redrawn import redrawn
 from safetensors.torch import load_file, save_file
 
@@ -12,6 +11,7 @@ from heedful.errors import ArgumentError, RunError
 from heedful.generate import Sampling, generate
 from heedful.models import GPT, GPTConfig, Seq2Seq, Seq2SeqConfig, export_model, load_model
 from heedful.models.huggingface.checkpoints import ARCHITECTURES, foreign
+from heedful.rotary_scaling import RotaryScaling
 
 transformers = pytest.importorskip("transformers")
 

@@ -3,11 +3,11 @@ import math
 import numpy as np
 import pytest
 import torch
-from heedful.ops.rotary_scaling import RotaryScaling
 
 import heedful
 from heedful.errors import ArgumentError
 from heedful.ops.positions import alibi, alibi_slopes, rotary, rotate, sinusoidal
+from heedful.rotary_scaling import RotaryScaling
 
 # Rows 1, 9 and 15 of the table that document 004 prints, columns 0-9 and 54-63
 PRINTED = {
