@@ -1,11 +1,13 @@
 """`heedful embed`, as a person types it."""
 
 import json
+import re
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
+from rich.cells import cell_len
 
 from heedful.models import load_model
 from heedful.opened import OpenedGPT
@@ -137,3 +139,23 @@ def test_what_is_wrong_is_one_line(arguments, words, said):
 def test_wrong_usage(said):
     for arguments in (["--between", "king"], ["--keep-given"], ["--word", "king"]):
         assert said("embed", *arguments)[0] == 2
+
+
+@pytest.mark.parametrize("width", [50, 80, 120])
+def test_every_number_stands_whole_beneath_its_word_at_any_width(
+    width, said, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("COLUMNS", str(width))
+    words = ["strawberry", "cherry", "international", "火", "banana", "elderberry", "fig", "plum"]
+    rows = torch.randn(8, 3, generator=torch.manual_seed(3), dtype=torch.float64)
+    path = tmp_path / "words.json"
+    path.write_text(json.dumps(dict(zip(words, rows.tolist(), strict=True))))
+    output = said("embed", path)[1]
+    assert max(map(cell_len, output.splitlines())) <= width
+    unit = rows / rows.norm(dim=1, keepdim=True)
+    found = re.findall(r"-?\d\.\d{4}\b", output)
+    expected = [f"{value:.4f}" for value in (unit @ unit.T).flatten().tolist()]
+    assert sorted(found) == sorted(expected)
+    for word in words:
+        [first, *_] = [line for line in output.splitlines() if line.startswith(word)]
+        assert first.split()[1] == expected[8 * words.index(word)]

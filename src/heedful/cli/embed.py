@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from heedful.text.vectors import WordVectors
 
 SMALL = 8  # words of a table whose similarities are shown all: as many fit 80 columns
+LABEL = 14  # cells of a word before its similarities
 DRAWN = 60  # words that a picture can hold
 TABLES = (".csv", ".json")
 EXAMPLE = """\b
@@ -328,15 +329,32 @@ def _show_answers(vectors: WordVectors, title: str, answers: Nearest) -> None:
 
 def _show_everything(vectors: WordVectors) -> None:
     """Every word with every other, of a small table; else what to ask."""
+    from rich.cells import cell_len
+
+    from heedful.views.numbers import fit, visible
     from heedful.views.terminal import console, table
 
     screen = console()
     if len(vectors.words) > SMALL:
         screen.print("\nAsk with --similar, --between or --analogy; draw with --picture.")
         return
-    lines = [
-        (word, *("–" if math.isnan(value) else f"{value:.4f}" for value in line))
-        for word, line in zip(vectors.words, _each_with_each(vectors), strict=True)
+    names = [visible(word) for word in vectors.words]
+    numbers = [
+        ["–" if math.isnan(value) else f"{value:.4f}" for value in line]
+        for line in _each_with_each(vectors)
     ]
+    label = min(LABEL, max(map(cell_len, names)))
+    least = max(len(number) for line in numbers for number in line)
+    widest = max(least, *map(cell_len, names))
+    cell = min(widest, max(least, (screen.width - label) // len(names) - 2))
+    part = max(1, (screen.width - label) // (cell + 2))  # columns that stand beside each other
     screen.print("\ncosine similarity", style="bold")
-    screen.print(table(["", *vectors.words], lines, numbers=range(1, len(lines) + 1)))
+    for start in range(0, len(names), part):
+        header = [fit(name, cell) for name in names[start : start + part]]
+        rows = [
+            (fit(name, label, left=True), *line[start : start + part])
+            for name, line in zip(names, numbers, strict=True)
+        ]
+        if start:
+            screen.print()
+        screen.print(table(["", *header], rows, numbers=range(1, len(header) + 1)))

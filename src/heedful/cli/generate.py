@@ -26,6 +26,7 @@ from heedful.models.decoding import Sampling
 if TYPE_CHECKING:
     from heedful.opened import OpenedGPT
 
+PIECE = 16  # cells of a token in the table of probabilities
 EXAMPLE = """\b
 Examples:
   heedful generate runs/first "The import statement"
@@ -159,7 +160,8 @@ def _show_probabilities(opened: OpenedGPT, ids: list[int], most: int, as_json: b
     """The last step of document 004 (Zhang): softmax over the logits of each position."""
     import torch
 
-    from heedful.views.terminal import console, table
+    from heedful.views.numbers import fit
+    from heedful.views.terminal import console, flowed, table
 
     row = torch.tensor([ids], device=next(opened.model.parameters()).device)
     with torch.inference_mode():
@@ -179,15 +181,18 @@ def _show_probabilities(opened: OpenedGPT, ids: list[int], most: int, as_json: b
     if as_json:
         click.echo(json.dumps(found, ensure_ascii=False))
         return
+    screen = console()
+    longest = min(PIECE, max(len("token"), *(len(row["piece"]) for row in found)))
+    room = screen.width - len("position") - longest - 4
     rows = [
         (
             str(row["position"]),
-            str(row["piece"]),
-            "  ".join(f"“{n['piece']}” {100 * n['probability']:.1f}%" for n in row["next"]),
+            fit(row["piece"], longest, left=True),
+            flowed((f"“{n['piece']}” {100 * n['probability']:.1f}%" for n in row["next"]), room),
         )
         for row in found
     ]
-    console().print(table(["position", "token", "likeliest next tokens"], rows, numbers=[0]))
+    screen.print(table(["position", "token", "likeliest next tokens"], rows, numbers=[0]))
 
 
 def _nexts(

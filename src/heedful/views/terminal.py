@@ -55,6 +55,22 @@ def table(
     return made
 
 
+def flowed(items: Iterable[str], room: int) -> str:
+    """Items with two spaces between, in lines of at most so many cells; none is broken.
+
+    >>> print(flowed(["the 20 %", "a 10 %", "this 9 %"], room=16))
+    the 20 %  a 10 %
+    this 9 %
+    """
+    lines: list[str] = []
+    for item in items:
+        if lines and cell_len(lines[-1]) + 2 + cell_len(item) <= room:
+            lines[-1] += "  " + item
+        else:
+            lines.append(item)
+    return "\n".join(lines)
+
+
 def facts(pairs: Iterable[tuple[str, str]]) -> Table:
     """Names and what they are, in two columns."""
     made = Trimmed.grid(padding=(0, 2, 0, 0))
