@@ -98,15 +98,9 @@ def embed(
 ) -> None:
     """How alike words are, by the vectors of SOURCE.
 
-<<<<<<< HEAD
-    SOURCE is a model (a run directory, a GPT-2 or BERT in Hugging Face format, or its hub name),
-    whose tokens are the words, or a table in a CSV or JSON file; without it, the four words of
-    document 001 (Pahwa).
-=======
     SOURCE is a model (a run directory, a GPT-2, BERT or Llama in Hugging Face format, or its hub
     name), whose tokens are the words, or a table in a CSV or JSON file; without it, the four words
-    of document 001.
->>>>>>> d642214 (parity of eight families as a benchmark; a page on opening and writing Llamas)
+    of document 001 (Pahwa).
     """
     if keep_given and not given:
         raise click.UsageError("--keep-given goes with --analogy.")
