@@ -173,14 +173,9 @@ def _vectors(
         made = project(name, vectors, source, table, bias=own, step="vectors")
         if len(vectors) < heads and name != "query":
             shared = f" {heads // len(vectors)} heads share one."
-            made = replace_sentence(made, made.sentence + shared)
+            made = dataclasses.replace(made, sentence=made.sentence + shared)
         found.append(made)
     return found
-
-
-def replace_sentence(stage: Stage, sentence: str) -> Stage:
-    """The same stage with another sentence."""
-    return dataclasses.replace(stage, sentence=sentence)
 
 
 def _rotated(name: str, source: Stage, made: Tensor, rotary: tuple[Tensor, Tensor]) -> Stage:
@@ -201,7 +196,7 @@ def _rotated(name: str, source: Stage, made: Tensor, rotary: tuple[Tensor, Tenso
     return held(
         f"rotated {name}", made,
         f"rotated {name} = {source.name} turned by the angle of its place",
-        f"Pairs of numbers, {half} apart, are turned by an angle that grows with the place (rotary "
+        f"Two numbers {half} apart are turned by an angle that grows with the place (rotary "
         "positions): the score of two tokens then depends on their distance.",
         source.rows, how=how, step="rotated",
     )  # fmt: skip

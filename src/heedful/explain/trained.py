@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -137,7 +137,7 @@ def explain_bert(
 
 
 def through(
-    blocks: Sequence[nn.Module], seen: dict[nn.Module, Seen] | Any, source: Stage, layer: int,
+    blocks: Sequence[nn.Module], seen: Mapping[nn.Module, Seen], source: Stage, layer: int,
     name: str, rows: str, memory: Stage | None = None,
 ) -> list[Section]:  # fmt: skip
     """The sections of all blocks: one is opened, the others have a line each."""
@@ -203,7 +203,7 @@ def _arrive(model: GPT, ids: Tensor) -> list[Stage]:
 
 
 def _arrive_framed(
-    model: Bert, ids: Tensor, segments: Tensor, seen: dict[nn.Module, Seen] | Any
+    model: Bert, ids: Tensor, segments: Tensor, seen: Mapping[nn.Module, Seen]
 ) -> list[Stage]:
     """A BERT's input: tokens, segments and places, added and normed."""
     x, second = model.tokens(ids), model.segments(segments)
