@@ -101,6 +101,8 @@ def picture(
         blocks.append(Block(lines, group.heads, *_axes(group, most), group.heading,
                             _borders(group.calls[0], most), (N, M)))  # fmt: skip
         said += _pooled(N, M, most, reduce)
+        if not group.part and max(N, M) <= most and patch_grid(group.calls[0]):
+            said.append(f"{N:,} tokens without text, as many as an image's patches, named as those")
     return layers.draw(blocks, size=size, notes=list(dict.fromkeys(said)), **look)
 
 
@@ -301,7 +303,7 @@ def _axes(group: Lines, most: int) -> tuple[list[str], list[str], tuple[str, str
         "cross": ("queries (target)", "keys (source)"),
     }.get(group.part or "", ("queries", "keys"))
     if grid:
-        axes = ("queries (patches, by their number)", "keys (patches, by their number)")
+        axes = ("queries (patches)", "keys (patches)")
     found = []
     for tokens, count, size in zip((call.query_tokens, call.key_tokens), (N, M),
                                    _sizes(N, M, most), strict=True):  # fmt: skip
