@@ -121,8 +121,9 @@ def test_configurations_of_transformers_4(kind, changes, scaling, tmp_path):
 @pytest.mark.parametrize("kind", ["Llama", "Mistral", "Qwen2", "Qwen3"])
 def test_what_a_configuration_leaves_out_has_the_familys_value(kind):
     """All but the shape; compared with the configuration that transformers makes of nothing."""
-    theirs = getattr(transformers, f"{kind}Config")()
-    config = ARCHITECTURES[kind.lower()].read_config({"model_type": kind.lower()}, {})
+    width = {"hidden_size": 2048}
+    theirs = getattr(transformers, f"{kind}Config")(**width)
+    config = ARCHITECTURES[kind.lower()].read_config({"model_type": kind.lower(), **width}, {})
     assert config.vocabulary == theirs.vocab_size
     assert config.context_length == theirs.max_position_embeddings
     assert (config.width, config.layers) == (theirs.hidden_size, theirs.num_hidden_layers)
