@@ -120,7 +120,7 @@ def _seq2seq(diagram: Diagram, model: Any) -> None:
 
 def _memory(diagram: Diagram, encoder: Column, cross: Box, shape: Shape) -> None:
     """The line from the encoder's top to the decoder's cross-attention."""
-    gutter = APART / 2 + 0.12
+    gutter = APART / 2
     top = encoder.top + 0.25
     points = (
         (encoder.x, encoder.top),
