@@ -16,10 +16,12 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import NullLocator
 
+from heedful.pictures.diagram import Arrow, Box, Diagram, Label, draw
 from heedful.pictures.style import EMPTY, INK, QUIET, literal
 
 Numbers: TypeAlias = np.ndarray | torch.Tensor | Sequence[float]
 COLOURS = ("#277f8e", "#d1701f", "#7a5195", "#8c9632")  # of lines and of groups
+TINTED = {"attention": "teal", "feed-forward": "blue", "norm": "sand"}  # boxes, by their names
 MARKED = 12  # points of a line that are few enough to be marked
 BESIDE = {  # of a point, where its name stands: points away, and which side of it touches
     "above": ((0, 8), "center", "bottom"),
@@ -218,14 +220,52 @@ def bars(panels: Mapping[str, Numbers], names: Sequence[str], *, across: str) ->
     for i, (ax, name, panel) in enumerate(zip(axes, panels, values, strict=True)):
         ax.barh(range(len(names)), panel, color=COLOURS[0], height=0.72)
         for row, value in enumerate(panel):
-            label = f"{value:.2f}" if value > 0 else "·"
-            ax.text(value + 0.03 * most, row, label, va="center", fontsize=8, color=INK)
+            label, size = (f"{value:.2f}", 8) if value > 0 else ("·", 13)
+            ax.text(value + 0.03 * most, row, label, va="center", fontsize=size, color=INK)
         ax.set(xlim=(0, 1.3 * most), ylim=(len(names) - 0.5, -0.5), xticks=[])
         ax.set_yticks(range(len(names)), names if i == 0 else [""] * len(names))
         ax.set_title(name, fontsize=10, color=INK, loc="left")
         _quiet(ax, across if i == 0 else "", "")
         ax.spines["bottom"].set_visible(False)
     return _done(figure)
+
+
+def columns(
+    columns: Mapping[str, Sequence[str]],
+    links: Sequence[tuple[tuple[int, int], tuple[int, int]]] = (),
+) -> Figure:
+    """A model as columns of boxes, read upwards, each over the name of what goes in.
+
+    Args:
+        columns: for each, what goes in, and its boxes from below.
+        links: further ways, from a (column, box) to another, both from 0.
+
+    >>> figure = columns({"source": ["self"], "target": ["self", "cross"]}, [((0, 0), (1, 1))])
+    >>> [text.get_text() for text in figure.axes[0].texts]
+    ['self', 'self', 'cross', 'source', 'target']
+    """
+    diagram, placed = Diagram(), []
+    for number, (goes_in, names) in enumerate(columns.items()):
+        x = 4.2 * number
+        rows = [
+            Box(x, 0.6 * row, 2.5, 0.38, name, tint=_tint(name)) for row, name in enumerate(names)
+        ]
+        diagram.boxes += rows
+        diagram.labels.append(Label(x, -0.62, goes_in, "center", "strong"))
+        goes_elsewhere = any(start == (number, len(rows) - 1) for start, _ in links)
+        for y in [-0.5, *(row.y + 0.19 for row in rows[: -1 if goes_elsewhere else None])]:
+            diagram.arrows.append(Arrow(((x, y), (x, y + (0.31 if y < 0 else 0.22)))))
+        placed.append(rows)
+    for (column, row), (other, end) in links:
+        start, stop = placed[column][row], placed[other][end]
+        middle = (start.x + stop.x) / 2
+        way = ((start.x + 1.25, start.y), (middle, start.y), (middle, stop.y))
+        diagram.arrows.append(Arrow((*way, (stop.x - 1.25, stop.y))))
+    return draw(diagram)
+
+
+def _tint(name: str) -> str:
+    return next((tint for part, tint in TINTED.items() if part in name), "plain")
 
 
 def _figure(size: tuple[float, float], panels: int = 1) -> tuple[Figure, list[Axes]]:
