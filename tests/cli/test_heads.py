@@ -15,8 +15,9 @@ from heedful.cli.heads import as_data, heads_of
 from heedful.cli.record import _heads, certified
 from heedful.errors import SaveError
 from heedful.head_kinds import SCORES
-from heedful.recorder import from_attentions
+from heedful.recorder import Head, from_attentions
 from heedful.views import progress
+from heedful.views.heads import Row, evidence_table, scores_table
 
 SMALL = ["--context-length", "32", "--width", "24", "--layers", "2", "--heads", "3", "--steps", "2",
          "--batch", "2", "--device", "cpu", "--vocabulary", "300"]  # fmt: skip
@@ -100,7 +101,7 @@ def unopened(monkeypatch):
     def fail(*_, **__):
         raise AssertionError("the model was opened")
 
-    monkeypatch.setattr("heedful.cli.record.open_model", fail)
+    monkeypatch.setattr("heedful.opened.open_model", fail)
 
 
 @pytest.mark.parametrize("there", ["model.safetensors", "tokenizer.json", "", "empty"])
@@ -285,3 +286,82 @@ def test_each_side_of_an_encoder_decoder_has_its_own_tokens(reads, writes, is_su
             wanted = means(call)["duplicate"][0].item()
         assert row["duplicate"] == (wanted and pytest.approx(wanted))
         assert (row["induction"] is not None) == sure
+
+
+def shown(width, rows, **options):
+    """The lines of a table of heads on a terminal of this width, and what it leaves out."""
+    table = (evidence_table if options.pop("evidence", False) else scores_table)(
+        rows, options.get("count"), options.get("sort"), width
+    )
+    screen = Console(file=io.StringIO(), width=width)
+    screen.print(table.table)
+    return screen.file.getvalue().splitlines(), table.left_out
+
+
+def wide_rows():
+    """Heads of two passes, two sequences and three kinds of map, every number known."""
+    numbers = dict.fromkeys(("previous", "sink", "self_", "local", "broad", "induction"), 0.5)
+    numbers |= {"duplicate": 0.5, "entropy": 0.5, "distance": 12.34, "kind": "duplicate"}
+    about = {"call": 3, "name": "a", "why": "", "layer": 11, "head": 11, "proof": "proved"}
+    chance, queries = dict.fromkeys(SCORES, 0.1), dict.fromkeys(SCORES, 1000)
+    made = [
+        Head(**numbers, **about, attention=kind, pass_index=at, chance=chance, queries=queries)
+        for at, kind in enumerate(("causal", "cross"))
+    ]
+    return [Row(sequence, head) for sequence in (0, 1) for head in made]
+
+
+@pytest.mark.parametrize("width", [50, 60, 80, 120])
+def test_no_line_is_wider_than_the_terminal_and_none_is_broken(width):
+    rows = wide_rows()
+    for options in ({}, {"sort": "duplicate"}, {"evidence": True}):
+        lines, left_out = shown(width, rows, **options)
+        footer = 0 if "evidence" in options else 2
+        assert len(lines) == 1 + len(rows) + footer
+        assert max(map(len, lines)) <= width
+        assert bool(left_out) == (width == 50) or 50 < width < 120
+        assert "duplicate" in lines[1]
+        if options.get("sort"):
+            assert "dupl" in lines[0].split()
+
+
+def test_a_batch_shows_every_sequence_or_the_one_that_is_asked_for(said, tmp_path):
+    map_ = torch.rand(3, 2, 9, 9).softmax(-1)
+    path = from_attentions([map_]).save(tmp_path / "r.safetensors")
+    rows = json.loads(said("heads", path, "--json")[1])
+    assert [(row["sequence"], row["head"]) for row in rows] == [
+        (b, h) for b in range(3) for h in (0, 1)
+    ]
+    sinks = map_[:, :, 1:, 0].mean(-1).flatten()
+    assert [row["sink"] for row in rows] == pytest.approx(sinks.tolist(), abs=1e-5)
+    header, *lines = said("heads", path)[1].splitlines()
+    assert header.split()[:2] == ["head", "seq"]
+    assert [line.split()[1] for line in lines[:6]] == ["0", "0", "1", "1", "2", "2"]
+    assert json.loads(said("heads", path, "--sequence", "2", "--json")[1]) == rows[4:]
+    status, _, error = said("heads", path, "--sequence", "3")
+    assert (status, error.count("\n")) == (1, 1)
+    assert "sequence 3; expected numbers from 0 to 2" in error
+
+
+def test_the_evidence_of_each_kind(said, tmp_path):
+    looks_back = torch.eye(12).roll(-1, 1)
+    looks_back[0] = torch.eye(12)[0]
+    looks_back[1:] = torch.eye(12)[:-1]
+    maps = torch.stack([looks_back, torch.ones(12, 12).tril() / torch.arange(1, 13)[:, None]])
+    path = from_attentions([maps[None]]).save(tmp_path / "r.safetensors")
+    header, first, second = said("heads", path, "--evidence")[1].splitlines()[:3]
+    assert header.split() == ["head", "kind", "score", "chance", "queries", "why"]
+    chance = sum(1 / n for n in range(2, 13)) / 11
+    assert first.split() == ["0.0", "previous", "1.00", f"{chance:.2f}", "11"]
+    assert second.split() == ["0.1", "broad", "1.00", "–", "11"]
+    row = json.loads(said("heads", path, "--json")[1])[0]
+    assert row["chance"]["previous"] == pytest.approx(chance, abs=1e-5)
+    assert (row["queries"]["previous"], row["chance"]["broad"]) == (11, None)
+
+
+def test_a_text_file_first_is_told_what_was_meant(said, tmp_path):
+    book = tmp_path / "book.txt"
+    book.write_text("a text", "utf-8")
+    status, _, error = said("heads", book, "text")
+    assert (status, error.count("\n")) == (1, 1)
+    assert f"`heedful heads MODEL --file {book}` reads a text from a file" in error

@@ -11,6 +11,7 @@ import click
 
 from heedful.cli.cut import cut_option
 from heedful.cli.options import (
+    check_model,
     checkpoint_option,
     device_option,
     file_option,
@@ -109,19 +110,15 @@ def heads(
     SOURCE is a recording; or a model of any architecture (a run, a directory in Hugging Face
     format, a hub name), whose attention on TEXT is then recorded first.
     """
-    from heedful.cli import proofs
-    from heedful.views.heads import Row, evidence_table, scores_table
-    from heedful.views.progress import share_done
-    from heedful.views.terminal import console
-
     if source.is_file() or (source.suffix == SUFFIX and not source.is_dir()):
         has_text = text is not None or file is not None or second is not None
         recording = _loaded(source, has_text or cut)
     else:
+        words = read_text(text, file)
+        check_model(source, revision, allow_pickle)
         from heedful.cli.record import record_text
         from heedful.opened import open_model
 
-        words = read_text(text, file)
         opened = open_model(
             source,
             checkpoint=checkpoint,
@@ -130,6 +127,11 @@ def heads(
             allow_pickle=allow_pickle,
         )
         recording = record_text(opened, words, second, cut)
+    from heedful.cli import proofs
+    from heedful.views.heads import Row, evidence_table, scores_table
+    from heedful.views.progress import share_done
+    from heedful.views.terminal import console
+
     with share_done("reading the maps") as tell:
         rows = [Row(at, head) for at, head in heads_of(recording, sequence, tell)]
     if not rows:
@@ -203,7 +205,6 @@ def _loaded(source: Path, has_text: bool) -> Recording:
         RunError: no recording.
     """
     from heedful.files import description
-    from heedful.recorder import load
 
     if has_text and source.is_file() and description(source) is None:
         raise ArgumentError(
@@ -213,4 +214,6 @@ def _loaded(source: Path, has_text: bool) -> Recording:
         )
     if has_text:
         raise click.UsageError("A recording has its text already: give no other, nor --cut.")
+    from heedful.recorder import load
+
     return load(source)

@@ -7,15 +7,15 @@ import math
 from collections import Counter
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from warnings import catch_warnings, simplefilter
 
 import click
 
-from heedful.cli import proofs
-from heedful.cli.cut import cut_option, cuts_told
+from heedful.cli.cut import cut_option
 from heedful.cli.options import (
     Numbers,
+    check_model,
     checkpoint_option,
     device_option,
     file_option,
@@ -26,12 +26,10 @@ from heedful.cli.options import (
     revision_option,
     second_option,
 )
-from heedful.errors import SaveError
-from heedful.files import description, saving
-from heedful.opened import Opened, open_model
-from heedful.recorder import Recording
-from heedful.views.progress import share_done
-from heedful.views.terminal import console, facts, many
+
+if TYPE_CHECKING:
+    from heedful.opened import Opened
+    from heedful.recorder import Recording
 
 EXAMPLE = """\b
 Examples:
@@ -95,6 +93,11 @@ def record(
     """
     words = read_text(text, file)
     _check_place(out)
+    check_model(model, revision, allow_pickle)
+    from heedful.cli import proofs
+    from heedful.opened import open_model
+    from heedful.views.terminal import console, facts
+
     opened = open_model(
         model, checkpoint=checkpoint, device=device, revision=revision, allow_pickle=allow_pickle
     )
@@ -118,6 +121,9 @@ def _check_place(out: Path) -> None:
     Raises:
         SaveError: no folder that can be written, or something there that is no recording.
     """
+    from heedful.errors import SaveError
+    from heedful.files import saving
+
     with saving(out):
         if out.exists() and not (out.is_file() and _is_recording(out)):
             raise SaveError(
@@ -130,6 +136,8 @@ def _check_place(out: Path) -> None:
 
 
 def _is_recording(path: Path) -> bool:
+    from heedful.files import description
+
     return (description(path) or {}).get("format") == "recording"
 
 
@@ -141,6 +149,9 @@ def _bytes(gigabytes: float | None) -> float | None:
 
 
 def _about(recording: Recording, out: Path) -> list[tuple[str, str]]:
+    from heedful.cli import proofs
+    from heedful.views.terminal import many
+
     crossing = next((call for call in recording if call.kind == "cross"), None)
     if crossing is None:
         tokens = many(max(call.shape[2] for call in recording), "token")
@@ -170,6 +181,8 @@ def _heads(recording: Recording) -> str:
 
 def _layers(recording: Recording) -> str:
     """Layers; where these are not the calls (shared, or of an encoder–decoder), also the calls."""
+    from heedful.views.terminal import many
+
     calls = many(len(recording), "call")
     kinds = Counter(call.kind for call in recording)
     if "cross" in kinds:
@@ -199,6 +212,9 @@ def record_text(
     opened: Opened, text: str, second: str | None = None, cut: bool = False, **options: Any
 ) -> Recording:
     """As `opened.record`, told in a terminal: how far it is, what is cut, and what is missed."""
+    from heedful.cli.cut import cuts_told
+    from heedful.views.progress import share_done
+
     with share_done("recording"), catch_warnings():
         simplefilter("ignore", UserWarning)  # what is missed is told below
         with cuts_told():

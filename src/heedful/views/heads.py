@@ -17,7 +17,7 @@ WORDS = ("head", "map", "kind", "proof", "why")
 # Columns in the order in which they are left out where a terminal is too narrow for all
 LEAST_NEEDED = (
     "distance", "entropy", "duplicate", "broad", "local", "induction", "why", "self", "sink",
-    "previous", "proof",
+    "previous", "proof", "pass",
 )  # fmt: skip
 NOTHING = "–"
 
