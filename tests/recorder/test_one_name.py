@@ -7,6 +7,7 @@ from torch import nn
 from torch.nn.functional import scaled_dot_product_attention
 
 import heedful
+from heedful.cli.demo import most_telling
 from heedful.head_kinds import FEWEST, LEAST, ONCE_IN, REACH, SCORES, is_above, kind_of
 from heedful.layers import CrossAttention
 from heedful.models import GPT, Bert, BertConfig, GPTConfig
@@ -142,6 +143,16 @@ def test_all_ways_of_asking_give_the_definition(name):
                         else call.diagonal(int(score == "previous"), h)
                     )
                     torch.testing.assert_close(alone, said[h], atol=1e-5, rtol=0, equal_nan=True)
+
+
+def test_the_demo_says_the_score_of_its_head():
+    map_ = torch.rand(1, H, N, N).tril()
+    map_ /= map_.sum(-1, keepdim=True)
+    maps = {(0, head): one.numpy() for head, one in enumerate(map_[0])}
+    look, _ = most_telling(maps)
+    heads = from_attentions([map_]).heads()
+    assert look.share == pytest.approx(max(head.previous for head in heads), abs=1e-6)
+    assert heads[look.head].previous == pytest.approx(look.share, abs=1e-6)
 
 
 def test_of_a_learned_sink_chance_is_what_is_left():

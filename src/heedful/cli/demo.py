@@ -145,12 +145,14 @@ def most_telling(weights: dict[tuple[int, int], np.ndarray]) -> list[Look]:
     """Of all heads, (N, N) each, the one that looks most at the previous token, and the one that
     looks most at other earlier tokens, the first one aside.
 
-    Shares are means over the queries from the third on, which have all three to choose from.
+    Shares are means over the queries that have the choice: of the first those after the first
+    token, so that it is the score `previous` of `heedful heads`; of the second those from the third
+    token on.
     """
     looks = []
-    for where, keys in (("the token before", _previous), ("further back", _further)):
+    for where, keys, first in (("the token before", _previous, 1), ("further back", _further, 2)):
         shares = [
-            Look(*head, where, float((values * keys(values)).sum(-1)[2:].mean()))
+            Look(*head, where, float((values * keys(values)).sum(-1)[first:].mean()))
             for head, values in weights.items()
         ]
         looks.append(max(shares, key=lambda look: look.share))

@@ -248,6 +248,7 @@ def from_attentions(attentions: Iterable[Tensor]) -> Recording:
     Raises:
         ArgumentError: tensors of another shape, weights below 0, rows that sum to more than one.
 
+    >>> import torch
     >>> recording = from_attentions([torch.eye(3).expand(1, 2, 3, 3)])
     >>> recording[0].diagonal(0)
     tensor([1., 1.])
