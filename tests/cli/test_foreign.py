@@ -192,7 +192,7 @@ def test_what_is_wrong_is_one_line(olmo, said, tmp_path, monkeypatch):
     ("command", "expected"),
     [
         (["generate"], "expected a GPT of `heedful train`, a GPT-2 or a Llama"),
-        (["explain", "--model"], "expected a GPT of `heedful train`, a GPT-2 or a Llama"),
+        (["explain", "--model"], "expected a model of `heedful train`, a GPT-2, a BERT or a Llama"),
         (["fill"], "expected a BERT"),
         (["translate"], "expected an encoder–decoder"),
     ],
