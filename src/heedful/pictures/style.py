@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import matplotlib
 from matplotlib.axes import Axes
@@ -60,8 +61,10 @@ def head(figure: Figure, title: str | None, inset: float = 0.0) -> None:
     if title is not None:
         fits = int(figure.get_figwidth() * 72 / (13 * LETTER))  # bold is a little wider
         text = shorten(drawable(" ".join(title.split())), fits)
-        top = 0.98 if not inset else 1 - inset / figure.get_figheight()
-        figure.suptitle(text, x=0.01, y=top, ha="left", fontsize=12, color=INK, fontweight="bold")
+        # a layout makes room for a title whose height it chooses itself
+        place = {"y": 1 - inset / figure.get_figheight()} if inset else {}
+        look: dict[str, Any] = {"fontsize": 12, "color": INK, "fontweight": "bold"}
+        figure.suptitle(text, x=0.01, ha="left", **place, **look)
 
 
 def literal(figure: Figure) -> None:
