@@ -25,19 +25,23 @@ def check_numbers(found, tolerance=1e-5):
     """Every number that can be written out is what it is said to be; how many were checked."""
     checked = 0
     for stage in found.stages:
-        row, column = stage.shape[-2] - 1, stage.shape[-1] - 1
-        for head in {0, found.heads - 1}:
-            number = float(stage.of_head(head, found.heads, [row], [column])[0, 0])
-            if stage.factors is not None:
-                left, right, more = stage.terms(row, column, head, found.heads)
-                made = float(left.double() @ right.double()) + (more or 0.0)
-            elif stage.how is not None:
-                formula = stage.formula_of(row, column, head, found.heads)
-                if not formula.numbers:
-                    continue
-                made = value(formula)
-            else:
-                continue
-            assert abs(made - number) <= tolerance * max(1.0, abs(number)), (stage.name, made)
-            checked += 1
+        row = stage.shape[-2] - 1
+        for column in (0, stage.shape[-1] - 1):
+            for head in {0, found.heads - 1}:
+                made = _again(found, stage, row, column, head)
+                if made is not None:
+                    number = float(stage.of_head(head, found.heads, [row], [column])[0, 0])
+                    assert abs(made - number) <= tolerance * max(1.0, abs(number)), stage.name
+                    checked += 1
     return checked
+
+
+def _again(found, stage, row, column, head):
+    """A number by what is written of it; None where that is a place, or nothing."""
+    if stage.factors is not None:
+        left, right, more = stage.terms(row, column, head, found.heads)
+        return float(left.double() @ right.double()) + (more or 0.0)
+    if stage.how is None:
+        return None
+    formula = stage.formula_of(row, column, head, found.heads)
+    return value(formula) if formula.numbers else None
