@@ -52,7 +52,7 @@ def ticks(axis):
 
 @pytest.mark.parametrize(
     ("layers", "heads", "N", "M"),
-    [(4, 4, 6, 6), (2, 3, 5, 11), (1, 1, 7, 3), (6, 12, 17, 17), (1, 12, 20, 20), (3, 8, 90, 40)],
+    [(2, 3, 5, 11), (1, 1, 7, 3), (4, 12, 17, 17), (1, 12, 20, 20), (3, 8, 90, 40)],
 )
 def test_every_map_is_there_and_is_what_was_given(layers, heads, N, M):
     given_ = block(layers, heads, N, M)
@@ -78,15 +78,15 @@ def test_twelve_by_twelve_are_small_multiples_named_along_the_edges():
     assert tops == sorted(tops, reverse=True)
 
 
-def test_forty_eight_by_sixty_four_are_all_there_and_large_enough():
-    maps = [uneven(8, 8, seed) for seed in range(64)]
-    lines = [Line(f"layer {n}", maps) for n in range(48)]
-    tokens = [f"t{i}" for i in range(8)]
-    figure = draw([Block(lines, list(range(64)), tokens, tokens)])
-    assert len(images(figure)) == 48 * 64
-    width, height = figure.get_size_inches()
-    assert width / 64 > 0.3
-    assert height / 48 > 0.3
+def test_forty_eight_by_sixty_four_have_room_and_a_name_each():
+    [layout] = plan([Frame(48, 64, (900, 900))], None, None)
+    assert (layout.cols, layout.wraps, layout.has_tokens) == (64, 1, False)
+    assert layout.width >= 0.3
+    assert layout.pitch >= 0.3
+    assert layout.height == pytest.approx(48 * layout.pitch, abs=0.5)
+    figure = draw([block(2, 64, 3, 3)])
+    assert len(images(figure)) == 128
+    assert written(figure)[:64] == [str(head) for head in range(64)]
 
 
 def test_a_head_that_a_layer_lacks_leaves_its_place_empty():
@@ -217,7 +217,7 @@ def test_a_picture_has_the_width_that_was_asked_for_and_no_map_is_lost(layers, h
         (lambda: draw([block(1, 1, 2, 2)], scale="cubic"), "'linear', 'sqrt' or 'log'"),
         (lambda: draw([block(1, 1, 2, 2)], highest=-1), "above 0"),
         (lambda: plan([Frame(12, 12, (512, 512))], None, True), "fewer layers and heads"),
-        (lambda: plan([Frame(2, 2, (512, 512))], None, True), r"a size of \d+ inches"),
+        (lambda: plan([Frame(2, 2, (300, 300))], None, True), r"a size of 1\d\d inches"),
     ],
 )
 def test_what_does_not_fit_is_said_on_one_line(call, says):
@@ -226,12 +226,15 @@ def test_what_does_not_fit_is_said_on_one_line(call, says):
     assert "\n" not in str(raised.value)
 
 
-@pytest.mark.parametrize("heads", [2, 12])
+@pytest.mark.parametrize("heads", [1, 12])
 def test_in_svg_text_is_text(heads, tmp_path):
     path = save(draw([block(2, heads, 20, 20)], title="A <b> $title$"), tmp_path / "a.svg")
     text = path.read_text()
     for word in ("A &lt;b&gt; $title$", "layer 1", "attention weight, square-root scale"):
         assert f">{word}</text>" in text
+
+
+def test_in_pdf_fonts_are_whole(tmp_path):
     pdf = save(draw([block(1, 1, 3, 3)]), tmp_path / "a.pdf").read_bytes()
     assert b"/Subtype /Type3" not in pdf
     assert b"/CIDFontType2" in pdf

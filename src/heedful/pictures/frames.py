@@ -24,6 +24,7 @@ LARGEST = 6.0  # side of a map
 ENOUGH = 1.1  # side of a map with the names of some of its tokens
 LEAST = 0.3  # side of a small one
 LONGEST = 250.0  # side of a picture, with the dots of a file in mind
+GROWN = 40.0  # the width to which numbers may stretch a picture that was given none
 APART = 200  # maps on axes of their own
 LINE = 4  # heads of a single layer that stand in one line, whatever their tokens
 SHARP = 150  # cells in an inch
@@ -189,7 +190,8 @@ def _large(frame: Frame, cols: int, size: float | None, values: bool) -> Layout:
     gap = 0.16
     room = ((size or WIDTH) - left - BAR) / cols - gap
     if values and size is None:
-        room = max(room, LEGIBLE / (72 * NUMBER) * max(frame.shape) * 1.02)
+        needed = LEGIBLE / (72 * NUMBER) * max(frame.shape) * 1.02
+        room = max(room, min(needed, (GROWN - left - BAR) / cols - gap))
     tallest = size if size is not None and frame.lines == 1 else LARGEST
     width, height = _sides(frame.shape, max(room, 0.2), tallest)
     keys = ["m" * max(frame.keys, 1)] * frame.shape[1]
