@@ -311,7 +311,8 @@ def test_the_suffix_of_out_makes_it_a_file_and_nothing_is_overwritten(trained, s
     assert said("plot", trained, "Bottle", "--out", path, "--overwrite")[0] == 0
     assert path.read_bytes().startswith(b"%PDF")
     (tmp_path / "note").write_text("mine")
-    refused(said("plot", trained, "Bottle", "--out", tmp_path / "note"), "a folder")
+    for name in ("note", "a.jpg"):
+        refused(said("plot", trained, "Bottle", "--out", tmp_path / name), "a folder", ".svg")
     both = ["--only", "heads", "--only", "scores"]
     for more, word in ((["--format", "svg"], "two formats"), (both, "name a folder")):
         status, _, error = said("plot", trained, "Bottle", "--out", tmp_path / "a.png", *more)

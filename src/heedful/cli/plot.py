@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 PICTURES = ("heads", "scores", "positions", "loss")
 OF_TEXT = ("heads", "scores")  # pictures that need a text
 SUFFIXES = ("png", "svg", "pdf")
+OTHERS = ("jpg", "jpeg", "gif", "webp", "tif", "tiff", "bmp", "eps", "ps")  # no folder is meant
 RECORDING = ".safetensors"  # a name that ends so is a recording's, also where there is none
 DOTS = 200  # of a PNG, in an inch
 EXAMPLE = """\b
@@ -246,9 +247,9 @@ def _places(
             )
         places = Places(out.parent, own, out)
     else:
-        if out is not None and out.is_file():
+        if out is not None and (out.is_file() or own in OTHERS):
             raise ArgumentError(
-                f"--out {out}, a file",
+                f"--out {out}, {'a file' if out.is_file() else 'a picture of another format'}",
                 expected="a folder, or a name that ends in .png, .svg or .pdf",
                 remedy="choose another --out, or leave it out",
             )
