@@ -8,9 +8,11 @@ import huggingface_hub.constants
 import huggingface_hub.errors
 import pytest
 import torch
+from safetensors.torch import save_file
 
 from heedful.errors import ArgumentError, RunError
 from heedful.models import GPT, GPTConfig, export_model, load_model, model_directory
+from heedful.recorder import from_attentions
 
 NAME, COMMIT = "somebody/tiny-gpt2", "0123456789abcdef0123456789abcdef01234567"
 
@@ -135,6 +137,7 @@ PICKLED = {"pytorch_model-00001-of-00001.bin", "pytorch_model.bin.index.json"}
 def test_only_what_is_read_is_fetched(cache, tmp_path, monkeypatch):
     hub = Hub(tmp_path / "fetched", FILES | OTHERS | PICKLED)
     monkeypatch.setattr(huggingface_hub, "snapshot_download", hub)
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
     model_directory(NAME, revision="v1", allow_pickle=True)
     assert hub.fetched() == FILES
     assert hub.calls == [(NAME, "v1")]
@@ -146,6 +149,7 @@ def test_pickled_weights_are_fetched_only_where_they_are_allowed(
 ):
     hub = Hub(tmp_path / "fetched", {"config.json", *PICKLED, *OTHERS})
     monkeypatch.setattr(huggingface_hub, "snapshot_download", hub)
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
     model_directory(NAME, allow_pickle=allowed)
     assert hub.fetched() == {"config.json", *(PICKLED if allowed else ())}
 
@@ -157,5 +161,17 @@ def test_a_name_that_the_hub_does_not_have(cache, monkeypatch):
         raise huggingface_hub.errors.RepositoryNotFoundError("404\nmore", response=answer)
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", refuse)
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
     with pytest.raises(RunError, match=r"no directory 'gpt9' here, and the hub has no such model"):
         model_directory("gpt9")
+
+
+def test_a_recording_and_a_file_are_told_apart(tmp_path):
+    from_attentions([torch.eye(3).expand(1, 2, 3, 3)]).save(tmp_path / "maps.safetensors")
+    with pytest.raises(RunError, match=r"is a recording; .*heedful\.load opens it"):
+        load_model(tmp_path / "maps.safetensors")
+    save_file({"a": torch.ones(2)}, tmp_path / "model.safetensors")
+    (tmp_path / "empty").touch()
+    for name in ("model.safetensors", "empty"):
+        with pytest.raises(RunError, match=r"is a file; .*give the directory that it is in"):
+            load_model(tmp_path / name)

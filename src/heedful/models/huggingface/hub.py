@@ -87,16 +87,17 @@ def _weights(name: str) -> tuple[str, ...]:
 
 
 def _fetched(name: str, revision: str | None, patterns: tuple[str, ...]) -> Path:
-    from huggingface_hub import constants, errors, snapshot_download
+    from huggingface_hub import constants
+
+    place = Path(constants.HF_HUB_CACHE, "models--" + name.replace("/", "--"))
+    if constants.HF_HUB_OFFLINE and not place.exists():
+        raise _out_of_reach(name, constants.HF_HUB_CACHE)  # the rest takes a while to import
+    from huggingface_hub import errors, snapshot_download
 
     try:
         return Path(snapshot_download(name, revision=revision, allow_patterns=list(patterns)))
     except errors.LocalEntryNotFoundError as error:  # before the others: it is one of them
-        raise RunError(
-            f"no directory {name!r} here, and no network to fetch a model of this name from the "
-            f"hub; looked in the cache {constants.HF_HUB_CACHE}",
-            remedy="check the path, connect once, or set HF_HOME to a folder that has the model",
-        ) from error
+        raise _out_of_reach(name, constants.HF_HUB_CACHE) from error
     except errors.HfHubHTTPError as error:
         raise RunError(
             f"no directory {name!r} here, and the hub has no such model to give"
@@ -107,3 +108,11 @@ def _fetched(name: str, revision: str | None, patterns: tuple[str, ...]) -> Path
         ) from error
     except (errors.HFValidationError, OSError) as error:
         raise RunError(f"cannot fetch {name!r} from the hub: {error}") from error
+
+
+def _out_of_reach(name: str, cache: str) -> RunError:
+    return RunError(
+        f"no directory {name!r} here, and no network to fetch a model of this name from the "
+        f"hub; looked in the cache {cache}",
+        remedy="check the path, connect once, or set HF_HOME to a folder that has the model",
+    )
