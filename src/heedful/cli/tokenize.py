@@ -100,7 +100,7 @@ def _original(tokenizer: Tokenizer, row: int) -> int:
 
 
 def _show(about: dict[str, int | str], pieces: list[str], ids: list[int]) -> None:
-    from heedful.views.terminal import console, facts, table
+    from heedful.views.terminal import console, facts, many, table
 
     screen = console()
     shown = list(zip(range(len(ids)), pieces, ids, strict=True))[:SHOWN]
@@ -112,7 +112,10 @@ def _show(about: dict[str, int | str], pieces: list[str], ids: list[int]) -> Non
     screen.print(
         facts(
             [
-                ("tokens", f"{about['tokens']:,} for {about['characters']:,} characters"),
+                (
+                    "tokens",
+                    f"{about['tokens']:,} for {many(int(about['characters']), 'character')}",
+                ),
                 ("vocabulary used", f"{about['distinct']:,} of {about['vocabulary']:,}"),
                 ("largest id", f"{about['largest']:,} ({pieces[ids.index(max(ids))]})"),
             ]
