@@ -17,7 +17,7 @@ from matplotlib.patches import Rectangle
 from matplotlib.ticker import NullLocator
 
 from heedful.pictures.diagram import Arrow, Box, Diagram, Label, draw
-from heedful.pictures.style import EMPTY, INK, QUIET, literal
+from heedful.pictures.style import EMPTY, INK, QUIET, bar, colours, literal
 
 Numbers: TypeAlias = np.ndarray | torch.Tensor | Sequence[float]
 COLOURS = ("#277f8e", "#d1701f", "#7a5195", "#8c9632")  # of lines and of groups
@@ -31,14 +31,14 @@ BESIDE = {  # of a point, where its name stands: points away, and which side of 
 }
 
 
-def swatches(colours: Numbers, names: Sequence[str]) -> Figure:
+def swatches(shades: Numbers, names: Sequence[str]) -> Figure:
     """Colours in a row, (n, 3) from 0 to 1, each with its name below.
 
     >>> len(swatches([[1, 0, 0], [0, 0, 1]], ["red", "blue"]).axes[0].images)
     1
     """
     figure, (ax,) = _figure((6, 1.3))
-    ax.imshow(np.asarray(colours, float)[None])
+    ax.imshow(np.asarray(shades, float)[None])
     ax.set_xticks(range(len(names)), names)
     ax.set_yticks([])
     ax.spines[:].set_visible(False)
@@ -155,6 +155,25 @@ def tables(tables: Mapping[str, Numbers], *, across: str = "keys", down: str = "
         ax.set_title(name, fontsize=10, color=INK)
         _quiet(ax, across, down)
         ax.spines[:].set_visible(False)
+    return _done(figure)
+
+
+def probabilities(
+    table: Numbers, rows: Sequence[str], columns: Sequence[str], *, axes: tuple[str, str]
+) -> Figure:
+    """A table of probabilities (n, m), each row for one name; brighter is likelier, to 1.
+
+    >>> figure = probabilities([[0.9, 0.1]], ["the"], ["cat", "dog"], axes=("next", "text"))
+    >>> figure.axes[0].get_xlabel(), [tick.get_text() for tick in figure.axes[0].get_xticklabels()]
+    ('next', ['cat', 'dog'])
+    """
+    figure, (ax,) = _figure((1.6 + 0.42 * len(columns), 1.3 + 0.36 * len(rows)))
+    image = ax.imshow(np.asarray(table, float), vmin=0, vmax=1, cmap=colours("viridis"))
+    _quiet(ax, *axes)
+    ax.set_xticks(range(len(columns)), columns, rotation=45, ha="right", rotation_mode="anchor")
+    ax.set_yticks(range(len(rows)), rows)
+    ax.spines[:].set_visible(False)
+    bar(figure, image, [ax], "probability")
     return _done(figure)
 
 
