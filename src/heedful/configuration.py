@@ -72,20 +72,17 @@ class Configuration:
         """Its fields as a plain dictionary, ready for JSON."""
         return dataclasses.asdict(self)
 
+    def changed(self, changes: Mapping[str, Any]) -> Self:
+        """The same with some settings changed, by their names of today or of older versions."""
+        return self.from_dict({**self.to_dict(), **_of_today(changes)})
+
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
         """Make one from a dictionary; a name that it does not have is refused, with the nearest.
 
         Names that older versions had are taken for those of today.
         """
-        for old, name in FORMERLY.items():
-            if old in values and name in values:
-                raise ArgumentError(
-                    f"settings {old!r} and {name!r}",
-                    expected=f"one of them, {name!r}",
-                    cause=f"{old!r} is what older versions called it",
-                )
-        values = {FORMERLY.get(name, name): value for name, value in values.items()}
+        values = _of_today(values)
         known = [field.name for field in dataclasses.fields(cls)]
         for name in values:
             if name not in known:
@@ -97,6 +94,18 @@ class Configuration:
                 raise ArgumentError(f"no setting {field.name!r}", remedy=field.metadata["sentence"])
         hints = typing.get_type_hints(cls)
         return cls(**{name: _made(hints[name], value) for name, value in values.items()})
+
+
+def _of_today(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings by their names of today; under two names at once, one of them is refused."""
+    for old, name in FORMERLY.items():
+        if old in values and name in values:
+            raise ArgumentError(
+                f"settings {old!r} and {name!r}",
+                expected=f"one of them, {name!r}",
+                cause=f"{old!r} is what older versions called it",
+            )
+    return {FORMERLY.get(name, name): value for name, value in values.items()}
 
 
 def nearest(name: str, known: typing.Iterable[str]) -> str:

@@ -6,7 +6,7 @@ import dataclasses
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from heedful.configuration import Configuration, all_of, setting
 from heedful.errors import ArgumentError
@@ -116,17 +116,10 @@ class Recipe(NamedTuple):
                     f"unknown section [{section}]", expected=", ".join(self._fields)
                 )
         return Recipe(
-            _changed(self.text, changes.get("text", {})),
-            _changed(self.model, changes.get("model", {})),
-            _changed(self.train, changes.get("train", {})),
+            self.text.changed(changes.get("text", {})),
+            self.model.changed(changes.get("model", {})),
+            self.train.changed(changes.get("train", {})),
         )
-
-
-_C = TypeVar("_C", bound=Configuration)
-
-
-def _changed(part: _C, changes: Mapping[str, Any]) -> _C:
-    return type(part).from_dict({**part.to_dict(), **changes})
 
 
 PRESETS = {
