@@ -105,9 +105,9 @@ class Numpy:
 
     def feed(self, keep, name, x):
         inner = self.linear(f"{name}.enter", x)
-        if self.activation == "swiglu":
+        if self.activation in GATES:
             gate, up = np.split(inner, 2, axis=-1)
-            inner = gate / (1 + np.exp(-gate)) * up
+            inner = GATES[self.activation](gate) * up
             keep |= {"gate": gate, "up": up, "gated": inner}
         else:
             keep["inner"] = inner
@@ -133,6 +133,11 @@ ACTIVATIONS = {
     "relu2": lambda x: np.maximum(x, 0) ** 2,
     "gelu": lambda x: x * 0.5 * (1 + erf(x / math.sqrt(2))),
     "gelu_tanh": lambda x: 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))),
+}
+GATES = {
+    "swiglu": lambda x: x / (1 + np.exp(-x)),
+    "geglu": ACTIVATIONS["gelu"],
+    "reglu": ACTIVATIONS["relu"],
 }
 
 
@@ -172,6 +177,8 @@ GPTS = {
     "mistral": {
         "activation": "swiglu", "qk_norm": False, "kv_heads": 2, "window": 3, "head_width": 10,
     },
+    "gate of gelu": {"activation": "geglu", "tied": False},
+    "gate of relu": {"activation": "reglu", "bias": True},
     "post, rotary": {"norm_order": "post", "attention_bias": True, "activation": "gelu"},
 }  # fmt: skip
 

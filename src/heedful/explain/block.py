@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from heedful.errors import ArgumentError
 from heedful.explain.attending import PURPOSES, Causes, added, attend, mix, project
-from heedful.explain.pieces import activated, linear, normed
+from heedful.explain.pieces import activated, gated, linear, normed
 from heedful.explain.stages import Formula, Section, Stage, held
 from heedful.explain.watching import Seen
 from heedful.layers import (
@@ -216,7 +216,7 @@ def _feed(layer: nn.Module, reads: Stage) -> list[Stage]:
             *linear("up", reads, layer.enter, up, "W_up",
                     ("The weights of what goes through the gate.", inner), slice(hidden, None)),
         ]  # fmt: skip
-        found.append(_gated(found[1], found[3]))
+        found.append(gated(found[1], found[3], layer.gate))
     else:
         found = linear("inner", reads, layer.enter, layer.enter(reads.numbers()), "W_inner",
                        ("The weights that make a token wider.", inner))  # fmt: skip
@@ -226,18 +226,6 @@ def _feed(layer: nn.Module, reads: Stage) -> list[Stage]:
         "fed", found[-1], layer.output, made, "W_back",
         (f"The weights that bring {hidden} numbers back to {made.shape[-1]}.",
          "Back to the width of the model: what the token has made of what it gathered."),
-    )  # fmt: skip
-
-
-def _gated(gate: Stage, up: Stage) -> Stage:
-    def how(head: int, row: int, column: int) -> Formula:
-        first, second = (float(stage.part([row], [column])) for stage in (gate, up))
-        return Formula("{} / (1 + e^{}) × {}", (first, -first, second))
-
-    gates = gate.numbers()
-    return held(
-        "gated", nn.functional.silu(gates) * up.numbers(), "gated = gate / (1 + e^-gate) × up",
-        "SwiGLU: one half, through SiLU, says how much of the other goes on.", gate.rows, how=how,
     )  # fmt: skip
 
 

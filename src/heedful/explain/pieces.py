@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from heedful.explain.stages import Formula, How, Stage, held
-from heedful.layers import ACTIVATIONS
+from heedful.layers import ACTIVATIONS, GATES
 
 
 def looked_up(
@@ -152,4 +152,31 @@ def activated(source: Stage, activation: Callable[[Tensor], Tensor]) -> Stage:
     return held(
         "activated", activation(source.numbers()),
         f"activated = {written.formula.format(source.name)}", written.says, source.rows, how=how,
+    )  # fmt: skip
+
+
+GATED = {
+    "swiglu": Activation(
+        "{0} / (1 + e^-{0})",
+        "SwiGLU: one half, through SiLU,",
+        lambda x: Formula("{} / (1 + e^{})", (x, -x)),
+    ),
+    "geglu": Activation("{0} × Φ({0})", "GeGLU: one half, through GELU,", WRITTEN["gelu"].of),
+    "reglu": Activation("max({0}, 0)", "ReGLU: one half, through ReLU,", WRITTEN["relu"].of),
+}
+
+
+def gated(gate: Stage, up: Stage, activation: Callable[[Tensor], Tensor]) -> Stage:
+    """What a gate, through an activation of `GATES`, lets through of the other half."""
+    written = GATED[next(name for name, function in GATES.items() if function is activation)]
+
+    def how(head: int, row: int, column: int) -> Formula:
+        first, second = (float(stage.part([row], [column])) for stage in (gate, up))
+        text, numbers = written.of(first)
+        return Formula(f"{text} × {{}}", (*numbers, second))
+
+    return held(
+        "gated", activation(gate.numbers()) * up.numbers(),
+        f"gated = {written.formula.format(gate.name)} × {up.name}",
+        f"{written.says} says how much of the other goes on.", gate.rows, how=how,
     )  # fmt: skip
