@@ -92,12 +92,67 @@ def test_every_pass_of_a_generation_and_the_whole(cached):
         assert [call.tokens for call in recording.stitched()] == [text, text]
 
 
+def test_one_text_has_no_target():
+    model = GPT(GPTConfig(vocabulary=8, context_length=20, width=12, layers=1, heads=3)).eval()
+    with heedful.record(model) as recording:
+        model(IDS[:1])
+    with pytest.raises(ArgumentError, match="target_tokens of a model that reads one text"):
+        recording.target_tokens = [words_of(range(6))]
+    assert recording.target_tokens is None
+
+
 def test_two_texts_one_after_the_other_have_their_own_names():
     model = GPT(GPTConfig(vocabulary=8, context_length=20, width=12, layers=1, heads=3)).eval()
     with heedful.record(model, tokenizer=words_of) as recording:
         model(IDS[:1])
         model(IDS[1:, :3])
     assert [call.tokens for call in recording] == [words_of(IDS[0].tolist()), words_of([4, 4, 1])]
+
+
+def theirs(**settings):
+    config = transformers.GPT2Config(
+        vocab_size=12, n_positions=32, n_embd=12, n_layer=2, n_head=3, bos_token_id=1,
+        eos_token_id=2, pad_token_id=0, **settings,
+    )  # fmt: skip
+    torch.manual_seed(1)
+    model = transformers.GPT2LMHeadModel(config).eval()
+    for parameter in model.parameters():
+        nn.init.normal_(parameter, std=0.6)
+    return model
+
+
+def test_beams_that_change_places_take_their_names_along():
+    model = theirs(attn_implementation="eager")
+    seen = {}
+    with heedful.record(model, tokenizer=words_of) as recording:
+        model.generate(
+            torch.tensor([[5, 6, 7]]), num_beams=3, max_new_tokens=6, do_sample=False,
+            num_return_sequences=3,
+        )  # fmt: skip
+    for sequence in recording.sequences:
+        for call in sequence:
+            ids = tuple(int(name[1:-1]) for name in call.key_tokens)
+            if ids not in seen:
+                with torch.no_grad():
+                    seen[ids] = model(torch.tensor([ids]), output_attentions=True).attentions
+            own = seen[ids][call.layer][0, :, -call.shape[1] :]
+            torch.testing.assert_close(call.weights(), own, atol=1e-5, rtol=0)
+            assert call.query_tokens == call.key_tokens[-call.shape[1] :]
+    assert len(seen) > 12  # beams had texts of their own
+
+
+def test_a_text_in_a_cache_of_its_own_is_not_the_one_before_it():
+    model = theirs()
+    with heedful.record(model, tokenizer=words_of) as recording, torch.no_grad():
+        for first in (3, 7):
+            cache = transformers.StaticCache(config=model.config, max_cache_len=11)
+            ids = torch.arange(first, first + 5)[None]
+            model(ids, past_key_values=cache)
+            model(ids[:, :1], past_key_values=cache)
+    texts = [words_of([*range(first, first + 5), first]) for first in (3, 7)]
+    assert [call.key_tokens for call in recording] == [
+        text[:end] for text in texts for end in (5, 5, 6, 6)
+    ]
 
 
 def test_both_texts_of_an_encoder_decoder_are_kept_in_its_file(tmp_path):

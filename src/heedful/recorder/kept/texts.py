@@ -138,6 +138,11 @@ def check_texts(given: list[list[str]] | None, captures: list[Capture], writes: 
     """
     if given is None or not captures:
         return
+    if writes and not Sides(captures, 0).crosses:
+        raise ArgumentError(
+            "target_tokens of a model that reads one text",
+            expected="tokens: an encoder–decoder alone has a target too",
+        )
     counts = {max(len(one.layouts) for one in captures)}
     counts |= {one.texts for one in captures if one.texts is not None}
     if len(given) not in counts:

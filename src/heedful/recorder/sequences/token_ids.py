@@ -19,6 +19,8 @@ from heedful.recorder.observed import Observed
 from heedful.recorder.sequences.inputs import Inputs
 from heedful.recorder.sequences.without_padding import Layout
 
+SAME = 1e-3  # of the largest number of a key: those of other tokens are further away
+
 
 class Ids(NamedTuple):
     """The ids of a call's tokens; None where they are not known.
@@ -47,11 +49,16 @@ class Given(NamedTuple):
 
 
 class _Side(NamedTuple):
-    """What one side of a model was given: before its latest pass, and up to its end, (B, L)."""
+    """What one side of a model was given: before its latest pass, and up to its end, (B, L).
+
+    keys: (B, L, d), those of a head of the first call of that pass, by which a text is known again;
+        None where the call has other rows than there are texts.
+    """
 
     pass_index: int
     before: Tensor | None
     so_far: Tensor
+    keys: Tensor | None
 
 
 class TokenIds:
@@ -83,15 +90,20 @@ class TokenIds:
         before = self._before(given, ids)
         end = max((int(one.keys[-1]) + 1 for one in layouts if len(one.keys)), default=M)
         goes_on = before is not None and length == N and before.shape[1] + N in (M, end)
-        if before is not None and goes_on and length < M:
-            known = self._sides.get(given.writes)
-            is_known = known is not None and known.pass_index == given.pass_index
-            whole = known.so_far if known is not None and is_known else _joined(before, ids)
-            if whole.shape[1] == before.shape[1] + N:
-                self._sides[given.writes] = _Side(given.pass_index, before, whole)
+        known = self._sides.get(given.writes)
+        is_known = known is not None and known.pass_index == given.pass_index
+        if known is not None and before is not None and goes_on and length < M:
+            if is_known:
+                return known.so_far if known.so_far.shape[1] == before.shape[1] + N else ids
+            if (rows := _followed(known.keys, seen)) is not None:
+                whole = torch.cat([before[rows], ids], dim=1)
+                keys = _keys(seen, whole)
+                self._sides[given.writes] = _Side(given.pass_index, before[rows], whole, keys)
                 return whole
+        if known is not None and is_known and torch.equal(known.so_far, ids):
+            return ids  # a layer after the first
         if length == M or end == N:  # a text begins
-            self._sides[given.writes] = _Side(given.pass_index, before, ids)
+            self._sides[given.writes] = _Side(given.pass_index, before, ids, _keys(seen, ids))
         return ids
 
     def _before(self, given: Given, ids: Tensor) -> Tensor | None:
@@ -119,5 +131,35 @@ class TokenIds:
         return Ids(read if read is not None and read.shape[1] == M else None, queries)
 
 
-def _joined(before: Tensor, ids: Tensor) -> Tensor:
-    return torch.cat([before, ids], dim=1)
+def _keys(seen: Observed, ids: Tensor) -> Tensor | None:
+    """The keys of a head at the places of ids, (B, L, d)."""
+    if len(seen.key) != len(ids):
+        return None
+    return seen.key[:, 0, : ids.shape[1]].detach().clone()
+
+
+def _followed(before: Tensor | None, seen: Observed) -> list[int] | None:
+    """From which text of the pass before each text goes on, by the keys that are in its cache.
+
+    Beam search moves texts from row to row. None where the cache is that of other texts.
+    """
+    if before is None:
+        return list(range(len(seen.key)))
+    now = seen.key[:, 0, : before.shape[1]]
+    if now.shape != before.shape or now.device != before.device:
+        return None
+    found = []
+    for row, keys in enumerate(now):
+        rows = (row, *(other for other in range(len(before)) if other != row))
+        same = next((other for other in rows if _is_same(before[other], keys)), None)
+        if same is None:
+            return None
+        found.append(same)
+    return found
+
+
+def _is_same(one: Tensor, other: Tensor) -> bool:
+    """Whether keys are the same but for rounding: a cache may have them made anew."""
+    if torch.equal(one, other):
+        return True
+    return bool((one - other).abs().max() <= SAME * one.abs().max())
