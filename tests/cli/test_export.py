@@ -180,7 +180,8 @@ def test_a_tokenizer_of_another_model_is_refused(copied, tmp_path, said):
 def test_wrong_models_are_one_clear_line(copied, hugging_face, said, tmp_path):
     refused(said("generate", tmp_path, "x"), "no file", "config.json")
     long = "Bottle " * 80
-    refused(said("plot", copied, long, "--device", "cpu"), "tokens", "context of 64")
+    out = tmp_path / "pictures"
+    refused(said("plot", copied, long, "--out", out), "tokens", "context of 64")
     torch.save(hugging_face[1].state_dict(), copied / "pytorch_model.bin")
     (copied / "model.safetensors").unlink()
     refused(said("generate", copied, "x"), "--allow-pickle")

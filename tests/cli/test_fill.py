@@ -124,7 +124,6 @@ def test_wrong_input_is_one_clear_line(checkpoint, copied, said, tmp_path):
     refused(said("fill", tmp_path, "[MASK]"), "no file", "config.json")
     refused(said("fill", tmp_path / "missing", "[MASK]"), "no directory")
     refused(said("generate", bert, "Paris"), "holds a Bert", "a GPT", "heedful fill")
-    refused(said("explain", "Paris", "--model", bert), "holds a Bert", "a GPT", "heedful plot")
     out = copied / "pictures"
     for only in (["scores"], ["heads", "--only", "scores"]):
         refused(said("plot", bert, "Paris", "--only", *only, "--out", out), "before and after")

@@ -255,7 +255,7 @@ def test_devices():
     assert choose_device("cpu").type == "cpu"
     assert choose_device("auto").type in ("cpu", "cuda", "mps")
     for name in ("gpu", "cuda:99", "meta"):
-        with pytest.raises(ArgumentError, match="--device auto"):
+        with pytest.raises(ArgumentError, match='"auto" takes the best'):
             choose_device(name)
 
 

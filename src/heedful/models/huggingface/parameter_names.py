@@ -86,8 +86,8 @@ class Names:
     def of(self, parameter: str) -> Theirs:
         """What a parameter of ours is in their checkpoint.
 
-        >>> GPT2.of("blocks.3.feed.enter.weight")
-        Theirs(names=('transformer.h.3.mlp.c_fc.weight',), transposed=True)
+        >>> GPT2.of("blocks.3.feed.enter.weight").names
+        ('transformer.h.3.mlp.c_fc.weight',)
         """
         layer = re.search(r"\.(\d+)\.", parameter)
         if layer is None:
