@@ -320,6 +320,13 @@ def test_the_suffix_of_out_makes_it_a_file_and_nothing_is_overwritten(trained, s
         assert word in error
 
 
+def test_a_picture_of_a_kind_that_is_not_written_makes_no_folder(trained, said, tmp_path):
+    status, _, error = said("plot", trained, "Bottle", "--out", tmp_path / "a.jpg")
+    assert (status, error.count("\n")) == (2, 1)
+    assert "written as png, svg, pdf" in error
+    assert not list(tmp_path.iterdir())
+
+
 def test_how_a_picture_looks(trained, said, tmp_path, drawn):
     look = ["--title", "Seven $", "--scale", "log", "--highest", "0.5", "--size", "12", "--values"]
     path = tmp_path / "a.svg"

@@ -359,9 +359,10 @@ def test_the_evidence_of_each_kind(said, tmp_path):
     assert (row["queries"]["previous"], row["chance"]["broad"]) == (11, None)
 
 
-def test_a_text_file_first_is_told_what_was_meant(said, tmp_path):
+@pytest.mark.parametrize("command", ["heads", "plot"])
+def test_a_text_file_first_is_told_what_was_meant(said, tmp_path, command):
     book = tmp_path / "book.txt"
     book.write_text("a text", "utf-8")
-    status, _, error = said("heads", book, "text")
+    status, _, error = said(command, book, "text")
     assert (status, error.count("\n")) == (1, 1)
-    assert f"`heedful heads MODEL --file {book}` reads a text from a file" in error
+    assert f"`heedful {command} MODEL --file {book}` reads a text from a file" in error

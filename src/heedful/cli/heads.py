@@ -12,6 +12,7 @@ import click
 from heedful.cli.cut import cut_option
 from heedful.cli.options import (
     check_model,
+    check_no_text,
     checkpoint_option,
     device_option,
     file_option,
@@ -204,16 +205,7 @@ def _loaded(source: Path, has_text: bool) -> Recording:
         ArgumentError: a text for a file that is a text itself.
         RunError: no recording.
     """
-    from heedful.files import description
-
-    if has_text and source.is_file() and description(source) is None:
-        raise ArgumentError(
-            f"{source}, which is no recording and no model, and a text beside it",
-            expected="a model or a recording first",
-            remedy=f"`heedful heads MODEL --file {source}` reads a text from a file",
-        )
-    if has_text:
-        raise click.UsageError("A recording has its text already: give no other, nor --cut.")
+    check_no_text(source, has_text, "heads")
     from heedful.recorder import load
 
     return load(source)

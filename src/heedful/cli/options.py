@@ -184,3 +184,22 @@ pickle_option = click.option(
 device_option = click.option(
     "--device", default="auto", show_default=True, help="Where to compute: auto, cpu, cuda, mps."
 )
+
+
+def check_no_text(source: Path, has_text: bool, command: str) -> None:
+    """Refuse a text beside a recording, which has its own.
+
+    Raises:
+        ArgumentError: the recording is itself a text, and was meant to be read by a model.
+    """
+    if not has_text:
+        return
+    from heedful.files import description
+
+    if source.is_file() and description(source) is None:
+        raise ArgumentError(
+            f"{source}, which is no recording and no model, and a text beside it",
+            expected="a model or a recording first",
+            remedy=f"`heedful {command} MODEL --file {source}` reads a text from a file",
+        )
+    raise click.UsageError("A recording has its text already: give no other, nor --cut.")

@@ -13,6 +13,7 @@ from heedful.cli.cut import cut_option
 from heedful.cli.options import (
     Numbers,
     check_model,
+    check_no_text,
     checkpoint_option,
     device_option,
     file_option,
@@ -160,7 +161,7 @@ def plot(
     """
     kinds = tuple(dict.fromkeys(only)) or ("heads",)
     is_recording = source.is_file() or (source.suffix == RECORDING and not source.is_dir())
-    _check_text(kinds, is_recording, text, file, second, cut)
+    _check_text(source, kinds, is_recording, text, file, second, cut)
     _check_numbers(highest, size)
     if not is_recording:
         check_model(source, revision, allow_pickle)
@@ -195,6 +196,7 @@ def plot(
 
 
 def _check_text(
+    source: Path,
     kinds: tuple[str, ...],
     is_recording: bool,
     text: str | None,
@@ -205,8 +207,7 @@ def _check_text(
     """Refuse a text that is missing, or that nothing reads."""
     given = cut or any(one is not None for one in (text, file, second))
     if is_recording:
-        if given:
-            raise click.UsageError("A recording has its text already: give no other, nor --cut.")
+        check_no_text(source, given, "plot")
         if not {*kinds} <= {*OF_TEXT}:
             raise click.UsageError("A recording has neither positions nor a loss: name its model.")
     elif {*kinds} & {*OF_TEXT}:
@@ -238,6 +239,8 @@ def _places(
     from heedful.errors import ArgumentError
 
     own = out.suffix[1:].lower() if out is not None and not out.is_dir() else ""
+    if own in OTHERS:
+        raise click.UsageError(f"--out {out}: pictures are written as {', '.join(SUFFIXES)}.")
     if out is not None and own in SUFFIXES:
         if suffix not in (None, own):
             raise click.UsageError(f"--out {out} and --format {suffix} are two formats.")
