@@ -100,6 +100,16 @@ def test_the_small_pictures_are_the_maps():
     assert np.all(np.diff([shades[weight] for weight in sorted(shades)]) >= -3)  # brighter is more
 
 
+@pytest.mark.parametrize(
+    ("chosen", "named"), [(None, "heads 0 to 3"), ([3, 1], "heads 3, 1"), ([2], "head 2")]
+)
+def test_the_small_pictures_say_which_heads_they_are(chosen, named):
+    model = Model(1)
+    with heedful.record(model, heads=chosen) as recording, torch.no_grad():
+        model(torch.randn(1, 4, 5, 4))
+    assert f'title="{named}"' in recording[0]._repr_html_()
+
+
 def test_tokens_and_names_are_escaped_and_the_first_are_shown():
     recording = recorded(1, 1, 80)
     recording.tokens = [["<script>alert(1)</script>", "&", *map(str, range(78))]]

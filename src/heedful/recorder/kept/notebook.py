@@ -111,12 +111,18 @@ def _picture(call: Call, side: int) -> str:
         address, width, height = strip(_small(call, side), side)
     except RunError as error:  # whole rows are compared when they are computed
         return escape(str(error))
-    heads = call.heads
-    what = f"head {heads[0]}" if len(heads) == 1 else f"heads {heads[0]} to {heads[-1]}"
+    what = f"head{'' if call.shape[0] == 1 else 's'} {_numbers(call.heads)}"
     return (
         f'<img src="{address}" width="{width}" height="{height}" alt="{what}" title="{what}" '
         'style="image-rendering:pixelated;max-width:none;margin:0">'
     )
+
+
+def _numbers(heads: list[int]) -> str:
+    """Neighbours as a range, others one by one."""
+    if len(heads) > 1 and heads == list(range(heads[0], heads[-1] + 1)):
+        return f"{heads[0]} to {heads[-1]}"
+    return ", ".join(map(str, heads))
 
 
 def _small(call: Call, side: int) -> list[np.ma.MaskedArray]:
