@@ -60,7 +60,7 @@ def explain_seq2seq(
     names = Names(config.vocabulary, pieces)
     return Explanation(
         title=f"an encoder–decoder: {len(encoder)} and {len(decoder)} blocks of {config.heads} "
-        f"heads, width {config.width}",
+        f"head{'s' if config.heads > 1 else ''}, width {config.width}",
         tokens=tuple(pieces(target[0].tolist())),
         memory=tuple(pieces(source[0].tolist())),
         sections=tuple(sections),

@@ -124,10 +124,9 @@ class Recipe(NamedTuple):
 
 PRESETS = {
     "quick": Recipe(TextSettings(), GPTConfig(vocabulary=1), TrainSettings()),
-    # The model of document 004 (Zhang, *LLM: From Zero to Hero*) with its numbers, as its
-    # author's own code has it: 8 blocks, dropout,
-    # AdamW, and norms before each part. Where the document itself puts them, after each sum, is
-    # norm_order="post".
+    # The model of document 004 (Zhang, *LLM: From Zero to Hero*) with its numbers, as its author's
+    # own code has it: 8 blocks, dropout, AdamW, and norms before each part. Where the document
+    # itself puts them, after each sum, is norm_order="post".
     "zero-to-hero": Recipe(
         TextSettings(tokenizer="cl100k_base"),
         GPTConfig(
