@@ -28,7 +28,7 @@ class Sampling(Configuration):
         1.0, "Divides the positive logits of tokens that have occurred; 1 is none.", low=1.0
     )
     temperature: float = setting(
-        0.8, "Divides the logits: below 1 bolder choices get likelier; 0 is greedy.", low=0.0
+        0.8, "Divides the logits: below 1 likely tokens get likelier; 0 is greedy.", low=0.0
     )
     top_k: int = setting(0, "Choose among the k likeliest tokens only; 0 is all.", low=0)
     top_p: float = setting(
