@@ -207,7 +207,7 @@ def _feed(layer: nn.Module, reads: Stage) -> list[Stage]:
     if not isinstance(layer, FeedForward | GatedFeedForward):
         raise ArgumentError(f"a feed-forward layer {type(layer).__name__}", expected="one of ours")
     hidden = layer.output.in_features
-    inner = f"Each token by itself is made wider, {reads.shape[-1]} to {hidden} numbers."
+    inner = f"Each token by itself is made wider, {reads.shape[-1]:,} to {hidden:,} numbers."
     if isinstance(layer, GatedFeedForward):
         gate, up = layer.enter(reads.numbers()).chunk(2, dim=-1)
         found = [
@@ -224,7 +224,7 @@ def _feed(layer: nn.Module, reads: Stage) -> list[Stage]:
     made = layer(reads.numbers())
     return found + linear(
         "fed", found[-1], layer.output, made, "W_back",
-        (f"The weights that bring {hidden} numbers back to {made.shape[-1]}.",
+        (f"The weights that bring {hidden:,} numbers back to {made.shape[-1]:,}.",
          "Back to the width of the model: what the token has made of what it gathered."),
     )  # fmt: skip
 
