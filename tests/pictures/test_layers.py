@@ -1,8 +1,10 @@
 """Lines of layers: every map at its place, named once; numbers, scales and sizes that fit."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
@@ -112,6 +114,42 @@ def test_axes_are_named_once_and_tokens_stand_along_the_edges():
     assert right.x0 > upper.x1
 
 
+@pytest.mark.parametrize(
+    ("N", "M", "axes"),
+    [
+        (20, 20, ("queries (source)", "keys (source)")),
+        (6, 20, ("queries (target)", "keys (source)")),
+        (17, 17, ("queries (patches)", "keys (patches)")),
+        (3, 9, ("queries", "keys")),
+    ],
+)
+def test_nothing_that_is_written_is_cut_by_the_edge_of_the_figure(N, M, axes):
+    one = block(2, 2, N, M, axes=axes)
+    one = one._replace(queries=[str(i) for i in range(N)], keys=[str(i) for i in range(M)])
+    figure = draw([one])
+    FigureCanvasAgg(figure).draw()
+    wide, tall = figure.get_size_inches() * figure.dpi
+    labels = [text for ax in figure.axes if ax.images for text in ax.get_yticklabels()]
+    labels += [text for ax in figure.axes if ax.images for text in ax.get_xticklabels()]
+    for text in (*figure.texts, *labels):
+        box = text.get_window_extent()
+        assert min(box.x0, box.y0) >= 0, text
+        assert max(box.x1 / wide, box.y1 / tall) <= 1, text
+
+
+@pytest.mark.parametrize("count", [16, 20, 24])
+def test_upright_labels_stand_apart(count):
+    one = block(1, 2, count, count)
+    figure = draw([one._replace(keys=[f"{i + 10}" for i in range(count)])])
+    FigureCanvasAgg(figure).draw()
+    labels = figure.axes[0].get_xticklabels()
+    if labels[0].get_rotation() == 0:
+        boxes = [text.get_window_extent() for text in labels]
+        letter = labels[0].get_fontsize() * figure.dpi / 72
+        gaps = [right.x0 - left.x1 for left, right in pairwise(boxes)]
+        assert min(gaps) > 0.2 * letter
+
+
 @pytest.mark.parametrize("size", [(2, 2, 6), (4, 12, 30)])
 def test_hidden_cells_are_striped_and_differ_from_zero(size):
     layers, heads, N = size
@@ -197,9 +235,11 @@ def test_numbers_in_the_cells():
 
 
 @given(st.integers(1, 50), st.integers(1, 64), st.integers(1, 64), st.integers(1, 64))
+@example(40, 1, 10, 2)
+@example(41, 5, 2, 1)
+@example(1, 53, 52, 7)
 @settings(deadline=None, max_examples=60)
 def test_a_picture_has_the_width_that_was_asked_for_and_no_map_is_lost(layers, heads, N, M):
-    assume(layers * N <= 20 * M)  # many tall maps below each other fit no page, and are refused
     frame = Frame(layers, heads, (N, M), 8, 8)
     [layout] = plan([frame], None, None)
     assert layout.cols * layout.wraps >= heads

@@ -35,7 +35,8 @@ HEADS = 0.24  # for the numbers of the heads
 class Frame(NamedTuple):
     """The shape of a block: so many lines of so many maps, each (N, M).
 
-    queries, keys: the longest labels of their tokens, in columns; name: that of the lines' names.
+    queries, keys: the longest labels of their tokens, in columns; name: that of the lines' names;
+    axis: that of what the rows are, which stands left of the first map.
     """
 
     lines: int
@@ -44,6 +45,7 @@ class Frame(NamedTuple):
     queries: int = 0
     keys: int = 0
     name: int = 8
+    axis: int = 7
 
 
 class Line(NamedTuple):
@@ -80,6 +82,7 @@ class Block(NamedTuple):
             max(map(columns, self.queries)),
             max(map(columns, self.keys)),
             max(columns(line.name) for line in self.lines),
+            columns(self.axes[0]),
         )
 
 
@@ -186,17 +189,20 @@ def _wrapped(frame: Frame, size: float | None, values: bool) -> Layout:
 def _large(frame: Frame, cols: int, size: float | None, values: bool) -> Layout:
     """Maps with the labels of their tokens, `cols` beside each other."""
     letters = 8.0 if cols > 2 else 9.0
-    left = NAME + frame.queries * LETTER * letters / 72 + 0.12
+    axis = (frame.axis + 2) * LETTER * 8 / 72  # with its arrow
+    left = max(NAME + frame.queries * LETTER * letters / 72, axis) + 0.12
     gap = 0.16
     room = ((size or WIDTH) - left - BAR) / cols - gap
     if values and size is None:
         needed = LEGIBLE / (72 * NUMBER) * max(frame.shape) * 1.02
         room = max(room, min(needed, (GROWN - left - BAR) / cols - gap))
-    tallest = size if size is not None and frame.lines == 1 else LARGEST
+    wraps = math.ceil(frame.heads / cols)
+    share = _share(frame.lines * wraps)
+    tallest = min(share, size if size is not None and frame.lines == 1 else LARGEST)
+    room = min(room, share / _ratio(frame.shape))
     width, height = _sides(frame.shape, max(room, 0.2), tallest)
     keys = ["m" * max(frame.keys, 1)] * frame.shape[1]
     labels = fit(letters, keys, frame.shape, width, height)
-    wraps = math.ceil(frame.heads / cols)
     pitch = height + (0.3 if wraps > 1 else 0.24)
     return Layout(
         cols=cols,
@@ -213,13 +219,23 @@ def _large(frame: Frame, cols: int, size: float | None, values: bool) -> Layout:
     )
 
 
+def _ratio(shape: tuple[int, int], most: float = 5.0) -> float:
+    """How high a map is in widths, at most `most` and at least a fifth."""
+    return min(max(shape[0] / shape[1], 0.2), most)
+
+
+def _share(lines: int) -> float:
+    """How high a map may be, so that a picture has room for all lines of many."""
+    return max(0.9 * LONGEST / lines - 0.4, LEAST)
+
+
 def _sides(shape: tuple[int, int], room: float, most: float) -> tuple[float, float]:
     """Width and height of a map in so much room; its cells are square where they can be.
 
     `most` is how high it may be, but that a page has room for its width.
     """
     N, M = shape
-    ratio = min(max(N / M, 0.2), 5.0)
+    ratio = _ratio(shape)
     width = min(room, max(CELL * M, 1.2), max(most, LARGEST if N > M else room))
     height = width * ratio
     tallest = max(min(max(most, width), CELL * N), 0.4)
@@ -235,7 +251,9 @@ def _small(frame: Frame, size: float | None) -> Layout:
     left = frame.name * LETTER * 8 / 72 + 0.2
     room = ((size or WIDTH) - left - BAR) / frame.heads - gap
     width = max(room, 0.05) if size else min(max(room, LEAST), 2.0)
-    height = width * min(max(frame.shape[0] / frame.shape[1], 0.2), 2.5)
+    ratio = _ratio(frame.shape, 2.5)
+    width = min(width, _share(frame.lines) / ratio)
+    height = width * ratio
     return Layout(
         cols=frame.heads,
         wraps=1,

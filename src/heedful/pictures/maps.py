@@ -67,7 +67,7 @@ def _size(size: float, letters: float, query: float, key: float) -> tuple[float,
     """The size and the angle; `query` and `key` are the room of a label of theirs, in points."""
     if query >= ANGLES[90] * LEAST:
         size = min(size, query / ANGLES[90])
-    if letters * size < 0.95 * key:
+    if (letters + LETTER / 2) * size < key:  # and half a letter between two
         return size, 0
     for angle, room in ANGLES.items():
         if key >= room * LEAST:
