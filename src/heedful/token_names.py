@@ -81,7 +81,10 @@ def _unknown(tokenizer: Any) -> int | None:
 
 def piece(tokenizer: Any, token: int) -> str:
     """One label for a token of a tokenizer of transformers, as our own tokenizers give them."""
-    name, text = str(tokenizer.convert_ids_to_tokens(token)), str(tokenizer.decode([token]))
+    known = tokenizer.convert_ids_to_tokens(token)
+    if known is None:  # a row that a model has beyond its vocabulary
+        return f"id {token}"
+    name, text = str(known), str(tokenizer.decode([token]))
     spaces = len(name) - len(name.lstrip(SPACES))
     if spaces:  # some decoders leave out the first
         text = " " * spaces + text.lstrip(f" {SPACES}")

@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.nn.attention.bias import CausalBias
 from torch.utils._python_dispatch import _disable_current_modes
 
 from heedful.ops.log_sum_exp import beside
@@ -70,6 +69,8 @@ def watch(model: nn.Module, see: Tell, told: Pass) -> Iterator[None]:
 @contextmanager
 def _making_biases() -> Iterator[None]:
     """Let torch's `CausalBias` be made outside all modes: its constructor may run under none."""
+    from torch.nn.attention.bias import CausalBias  # which brings torch's compiler: a second
+
     before = CausalBias.__dict__.get("__new__")
 
     def new(kind: type, *arguments: Any, **keywords: Any) -> Any:
