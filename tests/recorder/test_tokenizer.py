@@ -110,7 +110,6 @@ def test_two_texts_one_after_the_other_have_their_own_names():
     assert [call.tokens for call in recording] == [words_of(IDS[0].tolist()), words_of([4, 4, 1])]
 
 
-<<<<<<< HEAD
 def theirs(**settings):
     config = transformers.GPT2Config(
         vocab_size=12, n_positions=32, n_embd=12, n_layer=2, n_head=3, bos_token_id=1,
@@ -155,14 +154,6 @@ def test_a_text_in_a_cache_of_its_own_is_not_the_one_before_it():
     assert [call.key_tokens for call in recording] == [
         text[:end] for text in texts for end in (5, 5, 6, 6)
     ]
-=======
-def test_a_model_with_one_text_has_no_target():
-    model = GPT(GPTConfig(vocabulary=8, context_length=20, width=12, layers=1, heads=3)).eval()
-    with heedful.record(model) as recording:
-        model(IDS)
-    with pytest.raises(ArgumentError, match=r"without a decoder; .* recording\.tokens"):
-        recording.target_tokens = [["a"] * 6] * 2
->>>>>>> 84beaa7 (An id beyond a tokenizer's vocabulary is named by its number; target_tokens of a model with one text are refused in a line)
 
 
 def test_both_texts_of_an_encoder_decoder_are_kept_in_its_file(tmp_path):

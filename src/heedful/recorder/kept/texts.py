@@ -152,12 +152,6 @@ def check_texts(given: list[list[str]] | None, captures: list[Capture], writes: 
         )
     for sequence, text in enumerate(given):
         lengths = _lengths(captures, sequence, writes)
-        if not lengths:
-            raise ArgumentError(
-                f"target_tokens of a model without a {'decoder' if writes else 'encoder'}",
-                expected="an encoder–decoder",
-                remedy="its only text is recording.tokens",
-            )
         if len(text) not in lengths:
             raise ArgumentError(
                 f"{len(text)} tokens of sequence {sequence}",
