@@ -160,3 +160,8 @@ def test_a_refuted_call_keeps_its_line_without_a_picture():
 def test_a_strip_has_sixteen_heads_in_a_line():
     _, width, height = strip([np.ma.masked_array(np.eye(3, 5))] * 20, 16)
     assert (width, height) == (16 * 15 + 15 * 2, 2 * 9 + 2)
+
+
+def test_one_query_of_many_keys_is_no_thread():
+    _, width, height = strip([np.ma.masked_array(np.eye(16)[:1])] * 3, 16)
+    assert (width, height) == (3 * 16 + 2 * 2, 8)

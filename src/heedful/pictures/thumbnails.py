@@ -15,6 +15,7 @@ LEVELS = 64  # of weight; then a hidden cell and the paper
 HIDDEN, PAPER = LEVELS, LEVELS + 1
 GREY, WHITE = (208, 213, 218), (255, 255, 255)
 IN_A_LINE = 16  # heads beside each other
+LOWEST = 8  # pixels: the height of a picture
 
 
 def strip(maps: Sequence[np.ma.MaskedArray], side: int) -> tuple[str, int, int]:
@@ -32,13 +33,14 @@ def strip(maps: Sequence[np.ma.MaskedArray], side: int) -> tuple[str, int, int]:
     """
     n, m = maps[0].shape
     times, gap = max(1, side // max(n, m)), 2
-    wide, tall = m * times, n * times
+    high = max(times, math.ceil(min(LOWEST, side) / n))  # a single query is no thread
+    wide, tall = m * times, n * high
     cols = min(len(maps), IN_A_LINE)
     rows = math.ceil(len(maps) / cols)
     sheet = np.full((rows * (tall + gap) - gap, cols * (wide + gap) - gap), PAPER, np.uint8)
     for i, values in enumerate(maps):
         top, left = (i // cols) * (tall + gap), (i % cols) * (wide + gap)
-        tile = _levels(values).repeat(times, 0).repeat(times, 1)
+        tile = _levels(values).repeat(high, 0).repeat(times, 1)
         sheet[top : top + tall, left : left + wide] = tile
     data = base64.b64encode(_png(sheet, _palette())).decode("ascii")
     return f"data:image/png;base64,{data}", sheet.shape[1], sheet.shape[0]
