@@ -30,6 +30,8 @@ class WrittenOut:
             return []
         found = self.explanation
         column = 0
+        if stage.name == "joined":  # the head whose context was shown has its numbers here
+            column = found.head * stage.shape[-1] // found.heads
         if stage.columns == "vocabulary":
             answer = found.answers[-1] if found.answers else found.answer(row)
             column = answer.likeliest[0].id if answer else 0

@@ -380,10 +380,11 @@ def scores_of(call: Call, head: int) -> tuple[Tensor, Tensor]:
 
 
 def scores_picture(calls: Sequence[Call], chosen: Chosen, title: str | None = None) -> Figure:
-    """The scores of the first chosen head of the first chosen call, before and after the mask."""
+    """The scores of the first chosen head of the first chosen call that has a mask."""
     from heedful.pictures import plots
 
-    call = _asked(calls, chosen)[0]
+    asked = _asked(calls, chosen)
+    call = next((one for one in asked if one.kind == "causal"), asked[0])
     wanted = _numbers(chosen.heads, "head") or call.heads
     if wanted[0] not in call.heads:
         raise ArgumentError(f"head {wanted[0]}", expected=_listed(call.heads, "head"))
