@@ -54,12 +54,13 @@ def by_definition(of, map_, seen):
         return rows(np.where(has_choice, map_[:, :, first], np.nan))
 
     def matching(shift, unknown=None):
-        values = np.full((H, N), np.nan)
+        values, allowed = np.full((H, N), np.nan), choices(of)
         for n in range(N):
             p = n + start
             found = [m for m in range(shift, p) if IDS[m - shift] == IDS[p]] if p < M else []
             if found and IDS[p] != unknown:
-                values[:, n] = map_[:, n, found].sum(-1)
+                sees_one = allowed[:, n, found].any(-1)
+                values[:, n] = np.where(sees_one, map_[:, n, found].sum(-1), np.nan)
         return rows(values)
 
     entropy, count = -(map_ * log).sum(-1), choices(of).sum(-1)

@@ -56,6 +56,14 @@ class Allowed(NamedTuple):
             return counts + certain.sum()
         return counts + among[:, certain.to(among.device)].sum(dim=-1).cpu()
 
+    def among(self, pairs: Tensor) -> Tensor:
+        """Those of some pairs (n, m) that the mask allows: boolean (h or 1, n, m)."""
+        heads = max((len(part) for _, part in self.parts), default=1)
+        found = pairs.repeat(heads, 1, 1)
+        for where, part in self.parts:
+            found[..., where] &= part
+        return found
+
     def of_heads(self, heads: slice) -> Allowed:
         """The same for some of the heads; only tables can differ between them."""
         cut = [(where, part[heads] if len(part) > 1 else part) for where, part in self.parts]

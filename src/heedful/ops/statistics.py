@@ -241,7 +241,7 @@ class Matching(RowStatistic):
     """Σ W[n, m] over earlier keys whose token, `shift` places before, is that of the query.
 
     With a shift of 0 these are earlier occurrences of the token itself; with 1 the tokens that
-    came after them. NaN for a query that has no such key.
+    came after them. NaN for a query that may see no such key.
 
     Args:
         ids: (M,), the token of each key, and of the query that stands there.
@@ -252,11 +252,6 @@ class Matching(RowStatistic):
 
     def __init__(self, ids: Tensor, shift: int, unknown: int | None = None) -> None:
         self.ids, self.shift, self.unknown = ids, shift, unknown
-        places = torch.arange(len(ids), device=ids.device)
-        tokens, which = ids.unique(return_inverse=True)
-        self.first = places.new_empty(len(tokens)).scatter_reduce(
-            0, which, places, "amin", include_self=False
-        )[which]  # where each token is first: in the whole text, of which a block may lack keys
 
     def of(self, block: Block) -> Tensor:
         """(h, n)."""
@@ -268,7 +263,7 @@ class Matching(RowStatistic):
         matches = (tokens == ids[own][:, None]) & (keys >= self.shift) & (keys < own[:, None])
         found = (block.weights * matches.to(block.weights)).sum(dim=-1)
         is_key = stands + block.keys.start == own  # a query outside the keys has no token
-        has_one = is_key & (self.first.to(own.device)[own] + self.shift < own)
+        has_one = is_key & block.allowed.among(matches).any(dim=-1)
         if self.unknown is not None:
             has_one = has_one & (ids[own] != self.unknown)
         return torch.where(has_one, found, torch.nan)
