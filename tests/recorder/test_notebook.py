@@ -13,6 +13,7 @@ from torch import nn
 from torch.nn.functional import scaled_dot_product_attention
 
 import heedful
+from heedful.models import GPT, GPTConfig
 from heedful.pictures.thumbnails import GREY, strip
 from heedful.recorder.kept import notebook
 
@@ -165,3 +166,16 @@ def test_a_strip_has_sixteen_heads_in_a_line():
 def test_one_query_of_many_keys_is_no_thread():
     _, width, height = strip([np.ma.masked_array(np.eye(16)[:1])] * 3, 16)
     assert (width, height) == (3 * 16 + 2 * 2, 8)
+
+
+def test_a_generation_is_one_line_a_layer_and_a_batch_says_which_of_its_texts():
+    model = GPT(GPTConfig(vocabulary=9, context_length=16, width=8, layers=2, heads=2)).eval()
+    cache = model.new_cache(3)
+    with torch.inference_mode(), heedful.record(model) as recording:
+        for ids in torch.randint(9, (3, 7)).split([4, 1, 1, 1], dim=1):
+            model(ids, cache=cache)
+    html = recording.sequences[1]._repr_html_()
+    assert len(pictures(html)) == 2
+    assert "2, 7 × 7" in parsed(html)
+    assert "a generation of 4 passes, drawn as one" in html
+    assert "sequence 1 of 3: .sequences has each" in html

@@ -27,17 +27,18 @@ CELL = "padding:3px 12px 3px 0;vertical-align:middle;text-align:left;white-space
 QUIET = "color:#6e7781;font-size:12px;margin:2px 0"
 
 
-def html(calls: Sequence[Call], name: str, one: str) -> str:
+def html(calls: Sequence[Call], name: str, one: str, notes: Sequence[str] = ()) -> str:
     """The calls as a table.
 
     Args:
         calls: of one sequence.
         name: what they are together.
         one: the Python that gives one of them, such as `recording[3]`.
+        notes: what else is to be said.
     """
     shown = calls[:ROWS]
     side = _side(sum(call.shape[0] for call in shown))
-    left, said = SCORES, []
+    left, said = SCORES, list(notes)
     rows, missing, sampled = [], 0, False
     for i, call in enumerate(shown):
         cost = call.shape[0] * min(call.shape[1], side) * call.shape[2]

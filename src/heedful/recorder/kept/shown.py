@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
+STITCHED = 1 << 18  # keys of all passes, up to which a table shows a generation as one
+
+
 class Shown:
     """What a sequence of calls has beside its calls."""
 
@@ -31,7 +34,12 @@ class Shown:
         """What a notebook shows: a table with a small picture of each head."""
         from heedful.recorder.kept.notebook import html
 
-        return html(list(self), repr(self).strip("<>"), "recording[0]")
+        is_cheap = sum(one.key.shape[-2] for one in self._captures) <= STITCHED
+        calls, notes = self._as_one(None) if is_cheap else (list(self), [])
+        texts = max((len(one.layouts) for one in self._captures), default=0)
+        if texts > 1:
+            notes = [*notes, f"sequence {self._index} of {texts}: .sequences has each"]
+        return html(calls, repr(self).strip("<>"), "recording[0]", notes)
 
     def plot(
         self,
