@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
-from matplotlib.colors import Colormap, LogNorm, Normalize
+from matplotlib.colorbar import Colorbar
+from matplotlib.colors import Colormap, LogNorm, Normalize, PowerNorm
 from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 from matplotlib.text import Text
@@ -41,6 +43,7 @@ def bar(figure: Figure, image: AxesImage, axes: Sequence[Axes], meaning: str) ->
     bar.outline.set_visible(False)
     bar.ax.tick_params(length=0, labelsize=8, labelcolor=QUIET, pad=4)
     bar.set_label(meaning, fontsize=9, color=QUIET, labelpad=8)
+    _mark_small(bar)
 
 
 def beside(
@@ -54,6 +57,32 @@ def beside(
     if isinstance(norm, LogNorm):  # in plain numbers: no formula is drawn
         bar.ax.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
     bar.set_label(meaning, fontsize=8.5, color=QUIET, labelpad=6)
+    _mark_small(bar)
+
+
+def _mark_small(bar: Colorbar) -> None:
+    """Numbers at even distances on a square-root scale, on which small weights have most room."""
+    if isinstance(bar.norm, PowerNorm):
+        marks = square_root_marks(float(bar.norm.vmax or 1.0))
+        bar.set_ticks(marks, labels=[f"{mark:g}" for mark in marks])
+
+
+def square_root_marks(highest: float) -> list[float]:
+    """Round numbers from 0 to the highest that stand apart where their square roots are drawn.
+
+    >>> square_root_marks(1.0)
+    [0.0, 0.02, 0.1, 0.2, 0.5, 1.0]
+    """
+    found = [0.0]
+    for power in range(-9, 1):
+        for digit in (1, 2, 5):
+            mark = digit * 10.0**power
+            if (
+                mark <= highest * 1.001
+                and math.sqrt(mark / highest) - math.sqrt(found[-1] / highest) >= 0.12
+            ):
+                found.append(round(mark, 10))
+    return found
 
 
 def head(figure: Figure, title: str | None, inset: float = 0.0) -> None:

@@ -77,7 +77,7 @@ class Options(NamedTuple):
         numbers = sorted({layer for layer in seen.values() if layer is not None})
         named = ", ".join(list(seen)[:3])
         raise ArgumentError(
-            f"layers={self.layers}, and no layer {missing[0]} was seen",
+            f"no layer {missing[0]} was seen",
             expected=f"numbers from {numbers[0]} to {numbers[-1]}, as in the names of this model"
             if numbers
             else f"no layers: the names of what attends here have no number, such as {named}",

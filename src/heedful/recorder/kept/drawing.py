@@ -136,7 +136,9 @@ def _with(calls: list[Call], of: Callable[[Call], Any], wanted: list, what: str)
 
 def _listed(known: list, what: str) -> str:
     if all(one is None for one in known):
-        return f"no {what}: these calls have none"
+        return f"no {what}: these calls have none" + (
+            ", which only an encoder–decoder has" if what == "part" else ""
+        )
     if all(is_whole(one) for one in known) and known == list(range(known[0], known[-1] + 1)):
         ends = f"{known[0]} to {known[-1]}" if len(known) > 1 else str(known[0])
         return f"{what}{'s from' if len(known) > 1 else ''} {ends}"
