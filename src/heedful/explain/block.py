@@ -247,7 +247,7 @@ def brief(
         change = float(((made - last).norm(dim=-1) / last.norm(dim=-1).clamp_min(1e-12)).mean())
         found.append(
             held(f"{name} {number}", made, f"states = {name} {number}(states)",
-                 f"adds {change:.2f} times the length of a vector on average", rows)
+                 f"what it adds to a token is {change:.2f} times as long as the token was", rows)
         )  # fmt: skip
         last = made
     return found
