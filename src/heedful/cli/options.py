@@ -202,4 +202,4 @@ def check_no_text(source: Path, has_text: bool, command: str) -> None:
             expected="a model or a recording first",
             remedy=f"`heedful {command} MODEL --file {source}` reads a text from a file",
         )
-    raise click.UsageError("A recording has its text already: give no other, nor --cut.")
+    raise click.UsageError("a recording has its text already: give no other, nor --cut.")

@@ -163,7 +163,11 @@ def plot(
     is_recording = source.is_file() or (source.suffix == RECORDING and not source.is_dir())
     _check_text(source, kinds, is_recording, text, file, second, cut)
     _check_numbers(highest, size)
-    if not is_recording:
+    if is_recording:
+        from heedful.recorder import load
+
+        recording = load(source)  # what is none is told before what is in the way
+    else:
         check_model(source, revision, allow_pickle)
     places = _places(source, kinds, suffix, out, overwrite)
     model: dict[str, Any] = {
@@ -173,11 +177,7 @@ def plot(
     }
     figures: dict[str, Any] = {}
     if set(OF_TEXT) & {*kinds}:
-        if is_recording:
-            from heedful.recorder import load
-
-            recording = load(source)
-        else:
+        if not is_recording:
             words = read_text(text, file)
             chosen = {"layers": layers, "heads": heads}
             recording = _recorded(source, words, second, cut, chosen, device=device, **model)
@@ -209,7 +209,7 @@ def _check_text(
     if is_recording:
         check_no_text(source, given, "plot")
         if not {*kinds} <= {*OF_TEXT}:
-            raise click.UsageError("A recording has neither positions nor a loss: name its model.")
+            raise click.UsageError("a recording has neither positions nor a loss: name its model.")
     elif {*kinds} & {*OF_TEXT}:
         if (text is None) == (file is None):
             raise click.UsageError(
