@@ -56,7 +56,7 @@ pictures: $(READY)
 	rm -rf build/pictures
 	$(BIN)/heedful demo --out build/pictures/demo
 	$(BIN)/heedful train --pairs dates --out build/pictures/dates
-	$(BIN)/heedful plot build/pictures/dates "the 3rd of May 1987" --attention cross --layers 1 --heads 0,3 --out build/pictures/drawn
+	$(BIN)/heedful plot build/pictures/dates "the 3rd of May 1987" --attention cross --layers 1 --heads 0,1 --out build/pictures/drawn
 	cp $(addprefix build/pictures/demo/pictures/,heads.png scores.png loss.png) docs/pictures/
 	cp build/pictures/drawn/heads.png docs/pictures/dates.png
 	$(BIN)/heedful describe build/pictures/demo --out docs/pictures/gpt.png --overwrite

@@ -222,7 +222,7 @@ def test_a_block_that_is_not_opened_is_a_line():
     text = printed(walk("gpt", layer=1))
     lines = [line for line in text.splitlines() if re.match(r"\s*\d+ block \d", line)]
     assert len(lines) == 2
-    assert all(re.search(r"7 × 24  adds \d+\.\d\d times the length", line) for line in lines)
+    assert all(re.search(r"7 × 24  adds to each token \d+\.\d\d times its", line) for line in lines)
 
 
 def test_the_shapes_on_the_way_stand_there_as_document_004_writes_them():

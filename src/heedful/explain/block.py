@@ -247,7 +247,7 @@ def brief(
         change = float(((made - last).norm(dim=-1) / last.norm(dim=-1).clamp_min(1e-12)).mean())
         found.append(
             held(f"{name} {number}", made, f"states = {name} {number}(states)",
-                 f"what it adds to a token is {change:.2f} times as long as the token was", rows)
+                 f"adds to each token {change:.2f} times its length, on average", rows)
         )  # fmt: skip
         last = made
     return found
