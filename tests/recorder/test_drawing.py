@@ -8,10 +8,11 @@ from torch.nn.functional import scaled_dot_product_attention
 
 import heedful
 from heedful.errors import ArgumentError, RunError
+from heedful.ops.hidden import hidden_cells
 from heedful.ops.masks import Causal, Window
 from heedful.pictures import layers
 from heedful.recorder import from_attentions
-from heedful.recorder.kept.drawing import hidden_cells, scores_of
+from heedful.recorder.kept.drawing import scores_of
 
 
 class Attend(nn.Module):
@@ -87,7 +88,7 @@ def test_what_is_masked_is_hidden_without_being_told(kind, most):
     mask = masks(N)[kind]
     call = recorded(N, mask)[0]
     size = -(-N // most)
-    found = hidden_cells(call, most)
+    found = hidden_cells(call.causes, (size, size))
     table = np.ones((1, N, N), bool) if mask is None else mask.reshape(-1, N, N).numpy()
     cells = -(-N // size)
     for h, own in enumerate(table):

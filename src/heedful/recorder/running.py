@@ -128,7 +128,7 @@ class Running:
     @property
     def writes(self) -> bool:
         """Whether the running module is in the decoder of a model that has an encoder too."""
-        return self._has_encoder and "decoder" in self.stack[-1].name.split(".")
+        return side_of(self.stack[-1].name, self._has_encoder) == "decoder"
 
     @property
     def is_known(self) -> bool:
@@ -223,6 +223,22 @@ def _fused(modules: list[tuple[str, nn.Module]]) -> set[str]:
 
 def _is_in(name: str, outer: str) -> bool:
     return not outer or name == outer or name.startswith(f"{outer}.")
+
+
+def side_of(name: str, has_encoder: bool = True) -> str | None:
+    """ "encoder" or "decoder", by the parts of a module's name; None where it says neither.
+
+    Args:
+        name: as `named_modules` has it.
+        has_encoder: whether the model has an encoder; a decoder alone is all of its model.
+
+    >>> side_of("model.decoder.layers.0.self_attn"), side_of("h.0.attn")
+    ('decoder', None)
+    """
+    parts = name.split(".")
+    if has_encoder and "decoder" in parts:
+        return "decoder"
+    return "encoder" if "encoder" in parts else None
 
 
 def plain_name(name: str) -> str:

@@ -17,10 +17,10 @@ from torch import Tensor
 
 from heedful.errors import ArgumentError, RunError
 from heedful.ops.causes import scores
-from heedful.ops.heatmap import Cells
-from heedful.ops.score_blocks import allowed_to
+from heedful.ops.hidden import hidden_cells
 from heedful.recorder.checks import is_whole
 from heedful.recorder.kept.call import Call
+from heedful.recorder.running import side_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -32,7 +32,6 @@ PARTS = {  # of an encoder–decoder, in the order in which they are drawn
 }
 SEEING = ("vision", "visual", "image", "vit", "patch")  # in the name of a module
 CELLS = 512  # of a side, where each is drawn
-ROWS = 512  # queries whose mask is looked at in one go
 Tell = Callable[[float], None]
 
 
@@ -84,7 +83,7 @@ def picture(
     from heedful.pictures.frames import Block, Frame, Line, cells
 
     wanted = _asked(calls, chosen)
-    groups = _grouped(wanted, _numbers(chosen.heads, "head"))
+    groups = _grouped(wanted, calls, _numbers(chosen.heads, "head"))
     blocks, said, done = [], list(notes), 0
     for group in groups:
         _, N, M = group.calls[0].shape
@@ -163,16 +162,16 @@ def part_of(call: Call, calls: Iterable[Call]) -> str | None:
         return None
     if call.kind == "cross":
         return "cross"
-    for word in call.name.replace("_", ".").split("."):
-        if word in PARTS:
-            return word
-    return "decoder" if call.kind == "causal" else "encoder"
+    return side_of(call.name) or ("decoder" if call.kind == "causal" else "encoder")
 
 
-def _grouped(calls: list[Call], heads: list[int] | None) -> list[Lines]:
-    """Calls of one part, pass and shape together; parts in the order of `PARTS`."""
+def _grouped(calls: list[Call], every: Sequence[Call], heads: list[int] | None) -> list[Lines]:
+    """Calls of one part, pass and shape together; parts in the order of `PARTS`.
+
+    `every` call tells whether there are parts, also where those of one alone are drawn.
+    """
     groups: dict[tuple, list[Call]] = {}
-    parts = {id(call): part_of(call, calls) for call in calls}
+    parts = {id(call): part_of(call, every) for call in calls}
     passes = len({call.pass_index for call in calls}) > 1
     for call in calls:
         where = (parts[id(call)], call.pass_index if passes else 0, call.shape[1:])
@@ -231,7 +230,7 @@ def _maps(call: Call, heads: list[int], most: int, reduce: str) -> list[Any]:
         return call.heatmap(most, head=head, reduce=reduce)
 
     found = of(None) if every is None else torch.stack([of(head) for head in every])
-    hidden = hidden_cells(call, most)
+    hidden = hidden_cells(call.causes, _sizes(N, M, most)).numpy()
     maps = {}
     for i, head in enumerate(own):
         table = hidden[call.heads.index(head) if len(hidden) > 1 else 0]
@@ -242,45 +241,6 @@ def _maps(call: Call, heads: list[int], most: int, reduce: str) -> list[Any]:
 def _sizes(N: int, M: int, most: int) -> tuple[int, int]:
     """How many queries, and how many keys, a cell has."""
     return -(-N // most), -(-M // most)
-
-
-def hidden_cells(call: Call, most: int) -> np.ndarray:
-    """Which cells of a map hold nothing but pairs that the mask hides, (h or 1, rows, columns)."""
-    _, N, M = call.shape
-    rows, columns = (Cells(range(n), size) for n, size in zip((N, M), _sizes(N, M, most),
-                                                             strict=True))  # fmt: skip
-    shape = (len(rows.lengths), len(columns.lengths))
-    if call.causes.mask is None:
-        return np.zeros((1, *shape), bool)
-    seen = torch.zeros(1, *shape, dtype=torch.bool)
-    step = max(1, ROWS // rows.size) * rows.size
-    for start in range(0, N, step):
-        run = range(start, min(start + step, N))
-        allowed = allowed_to(call.causes, run)
-        if not len(allowed.keys):
-            continue
-        heads = max((len(part) for _, part in allowed.parts), default=1)
-        block = torch.zeros(heads, len(run), M, dtype=torch.bool)
-        block[:, :, allowed.keys.start : allowed.keys.stop] = True
-        for where, part in allowed.parts:
-            first = allowed.keys.start
-            block[:, :, first + where.start : first + where.stop] = part.cpu()
-        if heads > len(seen):
-            seen = seen.expand(heads, *shape).clone()
-        cells = _any(_any(block, rows.size, 1), columns.size, 2)
-        at = start // rows.size
-        seen[:, at : at + cells.shape[1]] |= cells
-    return ~seen.numpy()
-
-
-def _any(block: Tensor, size: int, dim: int) -> Tensor:
-    """Whether any of `size` neighbours along an axis is true."""
-    if size == 1:
-        return block
-    left = -block.shape[dim] % size
-    pad = (0, left) if dim == 2 else (0, 0, 0, left)
-    whole = torch.nn.functional.pad(block, pad)
-    return whole.unflatten(dim, (-1, size)).any(dim=dim + 1)
 
 
 def _pooled(N: int, M: int, most: int, reduce: str) -> list[str]:
@@ -366,7 +326,7 @@ def scores_of(call: Call, head: int) -> tuple[Tensor, Tensor]:
             expected=f"at most {CELLS:,} queries and keys",
             remedy="a shorter text, or the heads, which are pooled",
         )
-    hidden = hidden_cells(call, max(N, M))
+    hidden = hidden_cells(call.causes, (1, 1))
     if not hidden.any():
         raise ArgumentError(
             f"scores of {call.name}",
@@ -377,7 +337,7 @@ def scores_of(call: Call, head: int) -> tuple[Tensor, Tensor]:
     place = call.heads.index(head)
     of = call.checked().of_heads(slice(place, place + 1)).in_precision()
     scaled = scores(of._replace(mask=None), torch.arange(N))[0].float().cpu()
-    table = torch.from_numpy(hidden[place if len(hidden) > 1 else 0])
+    table = hidden[place if len(hidden) > 1 else 0]
     return scaled, scaled.masked_fill(table, -torch.inf)
 
 

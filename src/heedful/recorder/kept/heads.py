@@ -11,6 +11,7 @@ from heedful.head_kinds import MEANS, NONE, SCORES, kind_of
 from heedful.recorder.kept.call import Call
 from heedful.recorder.kept.head_types import Even, Evidence, evidence
 from heedful.recorder.kept.progress import Tell
+from heedful.recorder.running import side_of
 
 
 class Head(NamedTuple):
@@ -84,12 +85,8 @@ def _with_sure_ids(calls: list[Call]) -> list[Call]:
     """The calls; of two texts, with the tokens of the one that their module's name says."""
     if not any(call.crosses for call in calls):
         return calls
-    sides = [{"encoder", "decoder"} & set(call.name.split(".")) for call in calls]
-    has_encoder = any("encoder" in side for side in sides)  # else the ids are those it would have
-    return [
-        call if side and has_encoder else replace(call, ids=None)
-        for call, side in zip(calls, sides, strict=True)
-    ]
+    has_encoder = any(side_of(call.name) == "encoder" for call in calls)
+    return [call if side_of(call.name, has_encoder) else replace(call, ids=None) for call in calls]
 
 
 def _head(call: Call, at: int, i: int, numbers: dict[str, Evidence]) -> Head:

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from heedful.errors import ArgumentError
 from heedful.recorder.kept.capture import Capture
+from heedful.recorder.running import side_of
 from heedful.token_names import Naming
 
 UNKNOWN = ("[UNK]", "<unk>")  # what tokenizers call a word that they do not know
@@ -69,17 +70,15 @@ class Sides:
     def __init__(self, captures: list[Capture], sequence: int) -> None:
         self.captures, self.sequence = captures, sequence
         self.crosses = any(one.kind == "cross" for one in captures)
-        self.has_encoder = any("encoder" in one.name.split(".") for one in captures)
+        self.has_encoder = any(side_of(one.name) == "encoder" for one in captures)
         self._ids: dict[bool, Tensor | None] = {}
 
     def writes(self, name: str) -> bool | None:
         """Whether a module is of the decoder; None where its name does not say it."""
         if not self.crosses:
             return False
-        parts = name.split(".")
-        if self.has_encoder and "decoder" in parts:
-            return True
-        return False if "encoder" in parts else None
+        side = side_of(name, self.has_encoder)
+        return None if side is None else side == "decoder"
 
     def ids(self, writes: bool) -> Tensor | None:
         """The longest text of one side, (T,), as far as its ids are known."""
