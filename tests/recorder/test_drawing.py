@@ -8,6 +8,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 import heedful
 from heedful.errors import ArgumentError, RunError
+from heedful.models import Seq2Seq, Seq2SeqConfig
 from heedful.ops.hidden import hidden_cells
 from heedful.ops.masks import Causal, Window
 from heedful.pictures import layers
@@ -79,6 +80,20 @@ def masks(N):
         "heads differ": lengths,
         "none": None,
     }
+
+
+@pytest.mark.parametrize("part", ["encoder", "decoder", "cross"])
+def test_a_part_that_is_drawn_alone_is_drawn_as_among_the_others(part, drawn):
+    config = Seq2SeqConfig(vocabulary=9, context_length=8, width=8, layers=2, heads=2)
+    model = Seq2Seq(config).eval()
+    with torch.no_grad(), heedful.record(model) as recording:
+        model(torch.randint(9, (1, 5)), torch.randint(9, (1, 3)))
+    recording.plot()
+    recording.plot(part=part)
+    (every, _), ([alone], _) = drawn
+    [among] = [block for block in every if block.heading.startswith(part)]
+    assert (alone.heading, alone.axes) == (among.heading, among.axes)
+    assert ("source" in alone.axes[1]) == (part != "decoder")
 
 
 @pytest.mark.parametrize("kind", ["causal", "window", "heads differ", "none"])
