@@ -29,6 +29,7 @@ COMMANDS = {
     "record": "Keep what a model attends to on a text, in one file.",
     "heads": "List every head with its scores and its kind.",
     "describe": "Show what a model is made of, and draw it.",
+    "look": "Look at recordings, or at a model's attention on a text, in a browser.",
     "explain": "Show every step of attention on a sentence, with its numbers.",
 }
 

@@ -83,19 +83,39 @@ def heatmap(
     check_region(reduce, queries, keys)
     if size < 1:
         raise ArgumentError(f"size={size}", expected="at least 1 cell")
+    _, N, M = causes.shape
+    rows, columns = len(range(N)[queries]), len(range(M)[keys])
+    cell = max(1, -(-rows // size)), max(1, -(-columns // size))
+    return pooled(causes, sums, cell, reduce, queries, keys, progress)
+
+
+def pooled(
+    causes: Causes,
+    sums: Tensor,
+    cell: tuple[int, int],
+    reduce: str = "mean",
+    queries: slice = ALL,
+    keys: slice = ALL,
+    progress: Callable[[float], None] | None = None,
+) -> Tensor:
+    """The same in cells of a given size, (queries, keys) each: what tiles of one map need.
+
+    Arguments and errors beside it as `heatmap`.
+    """
+    check_region(reduce, queries, keys)
     of = causes.in_precision()
     H, N, M = of.shape
     rows, columns = (
-        Cells(whole[part], max(1, -(-len(whole[part]) // size)))
-        for whole, part in ((range(N), queries), (range(M), keys))
+        Cells(whole[part], size)
+        for whole, part, size in ((range(N), queries, cell[0]), (range(M), keys, cell[1]))
     )
-    pooled = of.query.new_zeros(H, len(rows.lengths), len(columns.lengths))
+    found = of.query.new_zeros(H, len(rows.lengths), len(columns.lengths))
     pool, join = (torch.sum, torch.add) if reduce == "mean" else (torch.amax, torch.maximum)
     with unrounded(of.query):
         for heads, run, seen, block in _blocks(of, sums, rows, columns):
             cells = _pooled(_pooled(block, rows.size, 1, pool), columns.size, 2, pool)
             asked = rows.around(run)
-            here = pooled[heads, asked.start : asked.stop, seen.start : seen.stop]
+            here = found[heads, asked.start : asked.stop, seen.start : seen.stop]
             here.copy_(join(here, cells))
             if progress is not None:
                 done = run.start - rows.within.start + len(run) * heads.stop / H
@@ -103,8 +123,8 @@ def heatmap(
     if progress is not None:
         progress(1.0)
     if reduce == "max":
-        return pooled.clamp_(max=1)
-    return pooled / (rows.lengths[:, None] * columns.lengths).to(pooled)
+        return found.clamp_(max=1)
+    return found / (rows.lengths[:, None] * columns.lengths).to(found)
 
 
 def check_region(reduce: str, queries: slice, keys: slice) -> None:

@@ -12,7 +12,9 @@ from torch import Tensor
 from heedful.errors import RunError
 from heedful.ops import statistics as of
 from heedful.ops.causes import Causes
-from heedful.ops.heatmap import check_region, heatmap
+from heedful.ops.heatmap import check_region, heatmap, pooled
+from heedful.ops.hidden import hidden_cells
+from heedful.ops.one_weight import OneWeight, one_weight
 from heedful.ops.score_tables import ALL, Index, indices
 from heedful.ops.statistics import RowStatistic
 from heedful.ops.top import Top, TopKeys
@@ -200,6 +202,36 @@ class Call(Rows):
             lambda share: told((1 + share) / 2),
         )  # fmt: skip
         return found if head is None else found[0]
+
+    def pooled(
+        self,
+        cell: tuple[int, int],
+        head: int,
+        queries: slice = ALL,
+        keys: slice = ALL,
+        *,
+        reduce: str = "mean",
+    ) -> Tensor:
+        """A region of one head in cells of (queries, keys) weights each, as `heatmap` pools them.
+
+        The last row and column of cells may be smaller. Neighbouring regions that begin at whole
+        cells fit together, as tiles of one picture.
+        """
+        heads, rows = self._heads(head), region("queries", queries)
+        sums = self._row_sums(heads, range(self.shape[1])[rows], None)
+        columns = region("keys", keys)
+        return pooled(self._causes_of(heads), sums, cell, reduce, rows, columns)[0]
+
+    def hidden_cells(
+        self, cell: tuple[int, int], head: int, queries: slice = ALL, keys: slice = ALL
+    ) -> Tensor:
+        """Which cells of `pooled` the mask hides whole: boolean (rows, columns)."""
+        return hidden_cells(self._causes_of(self._heads(head)), cell, queries, keys)[0]
+
+    def one_weight(self, head: int, query: int, key: int) -> OneWeight:
+        """One weight with all that makes it: query · key, scale, cap, bias, mask, softmax."""
+        at = range(self.shape[0])[self._heads(head)][0]
+        return one_weight(self.checked(), at, query, key)
 
     def value_norm(
         self, head: int | None = None, queries: Index | None = None, keys: Index | None = None

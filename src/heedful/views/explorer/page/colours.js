@@ -1,0 +1,90 @@
+// One sequential scale in OKLCH, its lightness linear: even to the eye, the same for the
+// colour-blind and in grey print. On light ground more is darker, on dark ground lighter.
+// Source of the space: Björn Ottosson 2020, https://bottosson.github.io/posts/oklab/
+
+// lightness, chroma and hue at the ends and between them
+const LIGHT = [
+  [0.975, 0.012, 230],
+  [0.8, 0.075, 228],
+  [0.6, 0.12, 245],
+  [0.42, 0.13, 268],
+  [0.23, 0.09, 285],
+];
+const DARK = [
+  [0.25, 0.04, 275],
+  [0.42, 0.1, 275],
+  [0.62, 0.115, 225],
+  [0.8, 0.12, 170],
+  [0.96, 0.11, 105],
+];
+
+/** 256 colours as RGBA words. @param {boolean} dark */
+export function table(dark) {
+  const stops = dark ? DARK : LIGHT;
+  const colours = new Uint8ClampedArray(256 * 4);
+  for (let i = 0; i < 256; i++) {
+    const share = i / 255;
+    const light = stops[0][0] + (stops[4][0] - stops[0][0]) * share;
+    const at = Math.max(
+      0,
+      stops.findIndex((stop) => (dark ? stop[0] >= light : stop[0] <= light)) - 1,
+    );
+    const [low, high] = [stops[at], stops[Math.min(at + 1, 4)]];
+    const part = high[0] === low[0] ? 0 : (light - low[0]) / (high[0] - low[0]);
+    const [, chroma, hue] = low.map((value, n) => value + (high[n] - value) * part);
+    colours.set([...rgb(light, chroma, hue), 255], i * 4);
+  }
+  return new Uint32Array(colours.buffer);
+}
+
+/** A colour of OKLCH in sRGB, 0 to 255. */
+function rgb(light, chroma, hue) {
+  const a = chroma * Math.cos((hue * Math.PI) / 180);
+  const b = chroma * Math.sin((hue * Math.PI) / 180);
+  const l = (light + 0.3963377774 * a + 0.2158037573 * b) ** 3;
+  const m = (light - 0.1055613458 * a - 0.0638541728 * b) ** 3;
+  const s = (light - 0.0894841775 * a - 1.291485548 * b) ** 3;
+  return [
+    4.0767416621 * l - 3.3077115913 * m + 0.2309699292 * s,
+    -1.2684380046 * l + 2.6097574011 * m - 0.3413193965 * s,
+    -0.0041960863 * l - 0.7034186147 * m + 1.707614701 * s,
+  ].map(
+    (part) =>
+      255 * (part <= 0.0031308 ? 12.92 * part : 1.055 * Math.max(part, 0) ** (1 / 2.4) - 0.055),
+  );
+}
+
+/**
+ * How far a weight stands on the scale, 0 to 1.
+ * @param {number} weight @param {number} highest @param {"linear" | "sqrt" | "log"} kind
+ */
+export function share(weight, highest, kind) {
+  const part = Math.min(1, Math.max(0, weight / highest));
+  if (kind === "sqrt") return Math.sqrt(part);
+  if (kind === "log") return Math.max(0, 1 + Math.log10(Math.max(part, 1e-9)) / 4); // four decades
+  return part;
+}
+
+/** The next of 1, 2, 5 · 10ⁿ that is not below, so that the scale does not tremble. */
+export function round(highest) {
+  if (!(highest > 0)) return 1;
+  const ten = 10 ** Math.floor(Math.log10(highest));
+  for (const step of [1, 2, 5, 10])
+    if (highest <= step * ten * 1.0001) return Math.min(1, step * ten);
+  return 1;
+}
+
+/**
+ * Pixels of a tile.
+ * @param {Float32Array} data NaN where hidden
+ * @param {Uint32Array} colours @param {number} hidden the colour of what a mask hides
+ */
+export function painted(data, colours, highest, kind, hidden) {
+  const pixels = new Uint32Array(data.length);
+  for (let i = 0; i < data.length; i++) {
+    const weight = data[i];
+    pixels[i] =
+      weight === weight ? colours[Math.round(share(weight, highest, kind) * 255)] : hidden;
+  }
+  return pixels;
+}

@@ -1,0 +1,95 @@
+"""A map at any zoom, in tiles: 256 × 256 pixels, of 2^level × 2^level cells each.
+
+A tile is exact where its region is small, or where a pyramid of the head stands; else it is
+sampled, which its answer says: of each row of pixels, the weights of one query.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from heedful.errors import ArgumentError
+from heedful.recorder import Call
+
+SIDE = 256  # pixels
+DIRECT = 4  # the highest level that is computed at once: regions of 4,096 × 4,096 cells
+CELLS = (SIDE << DIRECT) ** 2
+
+
+class Place(NamedTuple):
+    """Which tile: of a head by its number, a level, and the tile's row and column in it."""
+
+    head: int
+    level: int
+    row: int
+    column: int
+    reduce: str = "mean"
+
+    def region(self, call: Call) -> tuple[range, range]:
+        """The queries and keys of a tile; an edge may have fewer.
+
+        Raises:
+            ArgumentError: a tile outside the map.
+        """
+        _, N, M = call.shape
+        wide = SIDE << self.level
+        rows = range(N)[self.row * wide : (self.row + 1) * wide]
+        columns = range(M)[self.column * wide : (self.column + 1) * wide]
+        if self.row < 0 or self.column < 0 or not rows or not columns:
+            raise ArgumentError(
+                f"tile {self.row}, {self.column} of level {self.level}",
+                expected=f"one of a map of {N:,} × {M:,}",
+            )
+        return rows, columns
+
+
+def highest(call: Call) -> int:
+    """The level at which the whole map is one tile."""
+    _, N, M = call.shape
+    return max(0, (max(N, M, 1) - 1).bit_length() - (SIDE.bit_length() - 1))
+
+
+def is_direct(call: Call, place: Place) -> bool:
+    """Whether a tile is few enough cells to be computed exactly at once."""
+    rows, columns = place.region(call)
+    return len(rows) * len(columns) <= CELLS
+
+
+def exact(call: Call, place: Place) -> Tensor:
+    """The pixels of a tile, each the mean or the largest weight of its cells; NaN is hidden."""
+    rows, columns = (slice_of(run) for run in place.region(call))
+    cell = 1 << place.level
+    found = call.pooled((cell, cell), place.head, rows, columns, reduce=place.reduce)
+    return found.masked_fill(call.hidden_cells((cell, cell), place.head, rows, columns), torch.nan)
+
+
+def sampled(call: Call, place: Place) -> Tensor:
+    """The pixels of a tile, each of the weights of one query in the middle of its row."""
+    rows, columns = place.region(call)
+    cell = 1 << place.level
+    some = [min(start + cell // 2, rows[-1]) for start in rows[::cell]]
+    found = pooled_keys(call.weights(place.head, some, slice_of(columns)), cell, place.reduce)
+    hidden = [
+        call.hidden_cells((1, cell), place.head, slice(row, row + 1), slice_of(columns))
+        for row in some
+    ]
+    return found.masked_fill(torch.cat(hidden), torch.nan)
+
+
+def pooled_keys(part: Tensor, cell: int, reduce: str) -> Tensor:
+    """Weights (…, m) pooled in pieces of `cell` keys; what is left at the end is a piece too."""
+    left = -part.shape[-1] % cell
+    counts = torch.ones_like(part[0]) if part.ndim > 1 else torch.ones_like(part)
+    padded, counted = (torch.nn.functional.pad(one, (0, left)) for one in (part, counts))
+    pieces = padded.unflatten(-1, (-1, cell))
+    if reduce == "max":
+        return pieces.amax(-1)
+    return pieces.sum(-1) / counted.unflatten(-1, (-1, cell)).sum(-1)
+
+
+def slice_of(run: range) -> slice:
+    """A run as a slice."""
+    return slice(run.start, run.stop)
