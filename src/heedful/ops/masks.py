@@ -18,6 +18,7 @@ tensor([[True, True]])
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -39,7 +40,7 @@ from heedful.ops.score_tables import (
 )
 
 
-class Mask:
+class Mask(ABC):
     """What every mask can do.
 
     A new mask defines `allowed`; `span` where it knows more than "any key"; and `check` where it
@@ -48,6 +49,7 @@ class Mask:
 
     device: torch.device | None = None
 
+    @abstractmethod
     def allowed(self, query: Tensor, key: Tensor, shape: Shape) -> Tensor:
         """Which pairs may attend.
 
@@ -59,9 +61,8 @@ class Mask:
         Returns:
             boolean tensor that broadcasts to (..., n, m).
         """
-        raise NotImplementedError(f"{type(self).__name__} does not say what is allowed")
 
-    def check(self, shape: Shape) -> None:
+    def check(self, shape: Shape) -> None:  # noqa: B027 - most masks fit any size
         """Raise an `ArgumentError` where the mask's own size does not fit the scores' shape."""
 
     def span(self, queries: range, shape: Shape) -> range:

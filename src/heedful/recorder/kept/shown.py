@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -19,16 +20,16 @@ if TYPE_CHECKING:
 STITCHED = 1 << 18  # keys of all passes, up to which a table shows a generation as one
 
 
-class Shown:
+class Shown(ABC):
     """What a sequence of calls has beside its calls."""
 
     _captures: list[Capture]
     _index: int
     _with_texts: Callable[[Call], Call]
 
+    @abstractmethod
     def __iter__(self) -> Iterator[Call]:
         """The calls, in order."""
-        raise NotImplementedError
 
     def _repr_html_(self) -> str:
         """What a notebook shows: a table with a small picture of each head."""
