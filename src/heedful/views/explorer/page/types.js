@@ -1,0 +1,92 @@
+// What the page's parts hand to each other, in words that the types' checker reads.
+
+/**
+ * @template T
+ * @typedef {import("./vendor/signals-core.js").Signal<T>} Signal a value that tells who reads it
+ */
+
+/**
+ * @template T
+ * @typedef {import("./vendor/signals-core.js").ReadonlySignal<T>} ReadonlySignal
+ */
+
+/**
+ * Numbers of an answer, row by row.
+ * @typedef {{data: Float32Array, shape: number[]}} Numbers
+ */
+
+/**
+ * One call of attention, as `about` lists it.
+ * @typedef {object} CallAbout
+ * @property {string} name the module that ran
+ * @property {number | null} layer
+ * @property {number} index
+ * @property {number} pass
+ * @property {string} kind "causal", "cross", and the other kinds of masks
+ * @property {"proved" | "assumed" | "unproved" | "refuted"} proof
+ * @property {string | null} why
+ * @property {number[]} heads the model's numbers
+ * @property {[number, number, number]} shape heads, queries, keys
+ * @property {number} first the key at which query 0 stands
+ * @property {boolean} named whether its tokens have names
+ */
+
+/** @typedef {{label: string, calls: CallAbout[]}} TextAbout */
+/** @typedef {{name: string, missed: string[], texts: TextAbout[]}} RecordingAbout */
+
+/**
+ * All that can be looked at.
+ * @typedef {{recordings: RecordingAbout[], finest: number, side: number}} About
+ */
+
+/** @typedef {"queries" | "keys"} Axis */
+/** @typedef {{query: number, key: number}} Cell a place of a map, from 0 */
+
+/**
+ * What of a map is in view: its left key, its upper query, pixels a cell; a scale of 0 is all.
+ * @typedef {{x: number, y: number, scale: number}} View
+ */
+
+/** @typedef {"linear" | "sqrt" | "log"} Colours */
+/** @typedef {"max" | "mean"} Reduce */
+
+/**
+ * An answer: its word ("exact", "sampled", "half precision", …), how much of the exact one is
+ * `done`, 0 to 1, and what was asked for by its name.
+ * @typedef {{word?: string, done?: number, [name: string]: any}} Answer
+ */
+
+/**
+ * Where answers come from: a server, the numbers of a file, the kernel of a notebook.
+ * @typedef {object} Source
+ * @property {(question: string, about?: Record<string, any>, signal?: AbortSignal) => Promise<Answer>} ask
+ */
+
+/**
+ * An answer that follows what is shown; `asked` says what it is the answer to.
+ * @typedef {ReadonlySignal<(Answer & {asked?: Record<string, any>, failed?: string}) | null>} Asked
+ */
+
+/**
+ * Where the page stands. Without any of it, it is a part of another page, which it leaves alone.
+ * @typedef {object} Host
+ * @property {EventTarget} [keys] where keys are listened for; the page's own element if left out
+ * @property {Address} [address] keeps what is shown
+ */
+
+/**
+ * @typedef {object} Address
+ * @property {() => string} read
+ * @property {(text: string, isStep: boolean) => void} write a step can be gone back to
+ * @property {(changed: () => void) => () => void} follow calls when it was changed; ends that
+ * @property {() => string} link what can be shared
+ */
+
+/** One map of the page: which call and head it shows. @typedef {object} Side
+ * @property {ReadonlySignal<number>} head the model's number
+ * @property {ReadonlySignal<string>} where recording.text.call
+ * @property {ReadonlySignal<CallAbout>} call
+ * @property {(at: number[], head: number) => void} choose
+ */
+
+export {};
