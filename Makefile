@@ -27,7 +27,7 @@ demo: $(READY)
 	@$(BIN)/heedful demo
 
 test: $(ALL)
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 -rs  # names what was skipped, and why
 
 lint: $(ALL)
 	$(BIN)/ruff check .

@@ -1,0 +1,190 @@
+"""Every number of the page is the library's, to the digits shown, for every kind of call."""
+
+import csv
+import io
+
+import numpy as np
+import pytest
+import torch
+from browsed import as_shown, number, pairs
+
+KINDS = {
+    "causal": ("causal", "", 1),
+    "windowed": ("windowed", "", 0),
+    "grouped": ("grouped", "", 1),
+    "values": ("with values", "", 1),
+    "padded": ("padded", "text 2", 1),
+    "cross": ("cross", "", 2),
+    "stitched": ("generated", "as one", 1),
+    "pass by pass": ("generated", "pass by pass", 5),
+    "capped": ("capped", "", 0),
+    "sinks": ("sinks", "", 0),
+    "biased": ("biased", "", 0),
+}
+
+
+@pytest.fixture(params=KINDS)
+def shown(request, explorer, places):
+    """The page, and a call of one kind: its address, the call and its last head."""
+    where, call = places(*KINDS[request.param])
+    return explorer, where, call, call.heads[-1]
+
+
+def cells(weights):
+    """The largest weight, one in the middle, the smallest one that is not hidden."""
+    order = weights.flatten().argsort(descending=True)
+    seen = int((weights > 0).sum())
+    places = [int(order[n]) for n in (0, seen // 3, seen - 1)]
+    return [divmod(place, weights.shape[1]) for place in places]
+
+
+def by_hand(call, head, query, key):
+    """Query and key of one weight, in float64."""
+    causes = call.causes
+    shared = len(causes.query) // len(causes.key)
+    at = call.heads.index(head)
+    return (
+        causes.query[at, query].double().numpy(),
+        causes.key[at // shared, key].double().numpy(),
+    )
+
+
+def test_one_weight_with_all_that_makes_it(shown):
+    page, where, call, head = shown
+    weights = call.weights(head)
+    for query, key in cells(weights):
+        page.cell(where, head, query, key)
+        true = float(weights[query, key])
+        assert as_shown(page.weight, true), (page.weight, true)
+        page.soon(lambda query=query, key=key: check_names(page, call, query, key))
+        said = page.region.inner_text()
+        assert call.proof in said
+        rank = int((weights[query] > true).sum()) + 1
+        hidden = call.hidden_cells((1, 1), head, slice(query, query + 1))
+        assert f"{rank}" in said
+        assert f"of {int((~hidden).sum())} in its row" in said
+        check_steps(page, call, by_hand(call, head, query, key), true)
+        check_products(page, *by_hand(call, head, query, key))
+        check_rivals(page, call, weights[query])
+
+
+def check_names(page, call, query, key):
+    said = page.region.inner_text().replace("\n", "")
+    assert f"{call.query_tokens[query]}{query}" in said
+    assert f"{call.key_tokens[key]}{key}" in said
+
+
+def check_steps(page, call, vectors, true):
+    steps = page.steps()
+    product = float(vectors[0] @ vectors[1])
+    assert as_shown(steps[0][1], product)
+    scaled = product * call.causes.scale
+    assert as_shown(steps[1][1], scaled)
+    words = " ".join(what for what, _ in steps)
+    assert ("cap" in words) == (call.causes.softcap is not None)
+    if call.causes.softcap is not None:
+        (shown,) = [value for what, value in steps if "cap" in what]
+        assert as_shown(shown, call.causes.softcap * np.tanh(scaled / call.causes.softcap))
+    score, total = (
+        number(part) for part in steps[-1][0].partition("(")[2].rstrip(") \n").split(" − ", 1)
+    )
+    assert np.exp(score - total) == pytest.approx(true, rel=3e-4, abs=1e-6)
+    assert as_shown(steps[-1][1], true)
+
+
+def check_products(page, query, key):
+    rows = [row for row in page.table("query × key") if row[0].isdigit()]
+    products = query * key
+    order = np.abs(products).argsort()[::-1]
+    assert [int(row[0]) for row in rows] == [int(d) for d in order[: len(rows)]]
+    for dimension, *shown in (row[:4] for row in rows):
+        d = int(dimension)
+        for text, value in zip(shown, (query[d], key[d], products[d]), strict=True):
+            assert as_shown(text, value)
+
+
+def check_rivals(page, call, row):
+    best = row.topk(min(8, int((row > 0).sum())))
+    rows = page.table("rivals")
+    for (token, shown, *_), key, weight in zip(rows, *best[::-1], strict=False):
+        assert as_shown(shown, float(weight))
+        assert token == f"{call.key_tokens[key]}{int(key)}"
+    learned = [row for row in rows if "sink" in row[0]]
+    assert len(learned) == (call.causes.sinks is not None)
+    for _, shown, *_ in learned:
+        assert as_shown(shown, 1 - float(row.sum()))
+
+
+def test_hidden_cells_are_said_to_be_hidden(explorer, places):
+    for name, head, query, key in (("causal", 1, 3, 9), ("windowed", 0, 12, 2)):
+        where, call = places(name)
+        assert call.weights(head)[query, key] == 0
+        explorer.cell(where, head, query, key)
+        assert explorer.weight == "hidden"
+        assert "mask" in explorer.region.inner_text()
+
+
+def test_a_weight_that_is_not_hidden_and_prints_as_zero_is_no_zero(explorer, places):
+    where, call = places("padded", "text 1")
+    weights = call.weights(0)
+    query, key = divmod(int(weights.argmin()), weights.shape[1])
+    assert 0 < weights[query, key] < 1e-4
+    explorer.cell(where, 0, query, key)
+    assert as_shown(explorer.weight, float(weights[query, key]))
+    assert "e" in explorer.weight
+
+
+def test_the_value_that_a_weight_carries(explorer, places):
+    where, call = places("with values")
+    weight, carried = call.weights(2)[8, 3], call.value_norm(2)[8, 3]
+    explorer.cell(where, 2, 8, 3)
+    said = explorer.region.inner_text()
+    norms = [part.rstrip(".") for part in said.partition("of length ")[2].split()[:4]]
+    assert as_shown(norms[0].rstrip(":"), float(carried / weight))
+    assert as_shown(norms[3], float(carried))
+
+
+def test_a_csv_has_every_weight_in_view(shown, explorer):
+    page, where, call, head = shown
+    page.cell(where, head, 0, 0)
+    path, name = page.downloaded("CSV")
+    assert name.endswith(".csv")
+    first, *rows = csv.reader(io.StringIO(path.read_text("utf-8")))
+    N, M = call.shape[1:]
+    assert [int(key) for key in first[1:]] == list(range(M))
+    assert [int(row[0]) for row in rows] == list(range(N))
+    found = torch.tensor([[float(weight) for weight in row[1:]] for row in rows])
+    torch.testing.assert_close(found, call.weights(head), atol=0, rtol=1e-6)
+
+
+def test_the_profile_of_a_row_and_of_a_column(shown):
+    page, where, call, head = shown
+    weights = call.weights(head)
+    query, key = cells(weights)[1]
+    page.cell(where, head, query, key)
+    profile = page.page.get_by_role("region", name="Profile")
+
+    def check(line):
+        largest = profile.get_by_text("largest").inner_text().partition("largest ")[2]
+        assert as_shown(largest.split()[0], float(line.max()))
+
+    profile.get_by_role("button", name="where it looks").click()
+    page.soon(lambda: check(weights[query]))
+    profile.get_by_role("button", name="who looks at it").click()
+    page.soon(lambda: check(weights[:, key]))
+
+
+def test_the_scores_of_a_head(shown):
+    page, where, call, head = shown
+    page.cell(where, head, 0, 0)
+    heads = page.page.get_by_role("region", name="Heads")
+    known, at = call.summary(), call.heads.index(head)
+
+    def check():
+        said = dict(pairs(heads))
+        for name in ("entropy", "distance"):
+            true = float(known[name][at])
+            assert (name in said) == (true == true)
+            assert name not in said or as_shown(said[name], true)
+
+    page.soon(check)

@@ -1,0 +1,123 @@
+"""Small recordings of every kind of attention, each of a model made here in a moment."""
+
+import copy
+
+import torch
+import transformers
+
+import heedful
+from heedful.generate import Sampling, generate
+from heedful.models import GPT, Bert, BertConfig, GPTConfig, Seq2Seq, Seq2SeqConfig
+from heedful.text import CharacterTokenizer
+
+LETTERS = CharacterTokenizer(" abcdefghijklmnopqrstuvwxyz")
+VOCABULARY = LETTERS.size
+SENTENCE = "a head looks back"  # 17 letters
+SHAPE = {"vocabulary": VOCABULARY, "context_length": 64, "width": 24, "layers": 2}
+
+
+def sharp(model, seed, deviation=0.7):
+    """The model with attention that is far from even."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.normal_(std=deviation, generator=generator)
+    return model.eval()
+
+
+def ids_of(text):
+    return torch.tensor([LETTERS.encode(text)])
+
+
+def of_gpt(seed=1, text=SENTENCE, values=False, **changed):
+    """A GPT of ours on a text."""
+    model = sharp(GPT(GPTConfig(**{**SHAPE, "heads": 3, **changed})), seed)
+    with heedful.record(model, tokenizer=LETTERS, values=values) as recording:
+        model(ids_of(text))
+    return recording
+
+
+def padded():
+    """Two texts of unequal length in one batch, the shorter one with padding."""
+    config = BertConfig(vocabulary=VOCABULARY, context_length=32, width=24, layers=2, heads=3)
+    model = sharp(Bert(config), 2)
+    ids = torch.cat([ids_of("a longer text"), ids_of("seven l" + " " * 6)])
+    keep = torch.tensor([[True] * 13, [True] * 7 + [False] * 6])
+    with heedful.record(model, tokenizer=LETTERS) as recording:
+        model(ids, keep=keep)
+    return recording
+
+
+def cross():
+    """An encoder–decoder on 11 letters and 5."""
+    config = Seq2SeqConfig(vocabulary=VOCABULARY, context_length=32, width=24, layers=1, heads=2)
+    model = sharp(Seq2Seq(config), 3)
+    with heedful.record(model, tokenizer=LETTERS) as recording:
+        model(ids_of("from source"), ids_of("to it"))
+    return recording
+
+
+def generated():
+    """A generation with a cache, a pass for each token."""
+    model = sharp(GPT(GPTConfig(**SHAPE, heads=2)), 4)
+    with heedful.record(model, tokenizer=LETTERS) as recording:
+        list(generate(model, LETTERS.encode("begun "), tokens=7, sampling=Sampling(temperature=0)))
+    return recording
+
+
+def of_transformers(name, config):
+    """A model of transformers, with eager attention: it has what a fused one has not."""
+    kind = getattr(transformers, name)
+    model = sharp(kind._from_config(copy.deepcopy(config), attn_implementation="eager"), 5, 0.35)
+    with heedful.record(model, tokenizer=LETTERS) as recording:
+        model(ids_of("seen by another"))
+    return recording
+
+
+OTHERS = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 4,
+          "num_key_value_heads": 2, "intermediate_size": 48, "vocab_size": VOCABULARY,
+          "head_dim": 8, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": None}  # fmt: skip
+
+
+def capped():
+    """Scores with a soft cap."""
+    config = transformers.Gemma2Config(
+        sliding_window=6, query_pre_attn_scalar=8, attn_logit_softcapping=2.0, **OTHERS
+    )
+    return of_transformers("Gemma2ForCausalLM", config)
+
+
+def with_sinks():
+    """Heads with a learned score for attending to nothing."""
+    config = transformers.GptOssConfig(
+        sliding_window=4, num_local_experts=2, num_experts_per_tok=1, **OTHERS
+    )
+    return of_transformers("GptOssForCausalLM", config)
+
+
+def biased():
+    """Scores with a number added for each distance."""
+    config = transformers.T5Config(
+        d_model=24, d_kv=6, d_ff=32, num_layers=1, num_heads=4, vocab_size=VOCABULARY,
+        relative_attention_num_buckets=8, relative_attention_max_distance=10,
+    )  # fmt: skip
+    return of_transformers("T5EncoderModel", config)
+
+
+MADE = {
+    "causal": of_gpt,
+    "windowed": lambda: of_gpt(6, window=5),
+    "grouped": lambda: of_gpt(7, "grouped and turned", heads=6, kv_heads=2, positions="rotary"),
+    "with values": lambda: of_gpt(8, "values too", values=True),
+    "padded": padded,
+    "cross": cross,
+    "generated": generated,
+    "capped": capped,
+    "sinks": with_sinks,
+    "biased": biased,
+}
+
+
+def all_kinds():
+    """Each recording by the name of its kind."""
+    return {name: make() for name, make in MADE.items()}
