@@ -1,41 +1,89 @@
 // The names of queries and keys, fetched in pages; what no font shows is shown by a sign.
 import { signal } from "./html.js";
 
+/** @typedef {import("./types.js").Axis} Axis */
+/** @typedef {import("./types.js").Source} Source */
+
 const PAGE = 1024;
+/** @type {Record<string, string>} */
 const SIGNS = { " ": "·", "\n": "↵", "\t": "⇥", "\r": "␍", "\u00a0": "⍽", "\u200b": "␣" };
+const ENDS = /[\n↵]/; // a line ends here, in the text itself or in a token's name
+
+/** A letter that no font shows, as a sign; else itself. @param {string} letter */
+function sign(letter) {
+  const code = letter.codePointAt(0) ?? 0;
+  if (code < 32) return String.fromCodePoint(0x2400 + code);
+  if (code === 127 || (code >= 0x80 && code < 0xa0)) return "\u2421";
+  const turns = (code >= 0x202a && code <= 0x202e) || (code >= 0x2066 && code <= 0x2069);
+  return turns || code === 0x200e || code === 0x200f ? "⁞" : letter; // controls of direction
+}
 
 /** A token as it can be read. @param {string} token @param {number} [length] its whole length */
 export function readable(token, length) {
   let shown = "";
-  for (const letter of token) {
-    const code = letter.codePointAt(0) ?? 0;
-    if (SIGNS[letter]) shown += SIGNS[letter];
-    else if (code < 32) shown += String.fromCodePoint(0x2400 + code);
-    else if (code === 127 || (code >= 0x80 && code < 0xa0)) shown += "\u2421";
-    else if (code >= 0x202a && code <= 0x202e)
-      shown += "⁞"; // controls of direction
-    else if (code >= 0x2066 && code <= 0x2069) shown += "⁞";
-    else shown += letter;
-  }
+  for (const letter of token) shown += SIGNS[letter] ?? sign(letter);
   return length ? `${shown}… (${length.toLocaleString("en")} characters)` : shown || "∅";
 }
 
+/**
+ * A token as a part of a text: pieces that are letters, a space or the sign of a line's end.
+ * @typedef {{kind: "letters" | "space" | "sign" | "end", text: string}} Piece
+ */
+
+/** @param {string} token as the library names it @param {number} [length] @returns {Piece[]} */
+export function pieces(token, length) {
+  /** @type {Piece[]} */
+  const found = [];
+  const add = (/** @type {Piece["kind"]} */ kind, /** @type {string} */ text) => {
+    const last = found.at(-1);
+    if (last && last.kind === kind && kind !== "end") last.text += text;
+    else found.push({ kind, text });
+  };
+  for (const letter of token) {
+    if (letter === " " || letter === "·") add("space", " ");
+    else if (letter === "\t" || letter === "⇥") add("sign", "⇥");
+    else if (ENDS.test(letter)) add("end", "↵");
+    else if (SIGNS[letter] || sign(letter) !== letter || letter === "␍")
+      add("sign", SIGNS[letter] ?? sign(letter));
+    else add("letters", letter);
+  }
+  if (!token) add("sign", "∅");
+  if (length) add("sign", `… ${length.toLocaleString("en")} characters`);
+  return found;
+}
+
+/** @typedef {{tokens: (string | null)[] | null, cut: Record<number, number>}} Names */
+
 export class Tokens {
-  /** @param {any} source */
+  /** @param {Source} source */
   constructor(source) {
     this.source = source;
+    /** @type {Map<string, Names | undefined>} */
     this.pages = new Map();
     this.version = signal(0); // changes when more names are known
   }
 
-  /** The name of a token; undefined while it is not known, null where it has none. */
-  name(where, axis, at) {
+  /**
+   * A token as the library names it, with its whole length where only its beginning is here;
+   * undefined while it is not known, null where it has none.
+   * @param {string} where @param {Axis} axis @param {number} at
+   * @returns {{text: string, length?: number} | null | undefined}
+   */
+  token(where, axis, at) {
     this.version.value;
     const page = this.page(where, axis, Math.floor(at / PAGE));
-    if (page === undefined || page === null) return page;
-    return page[at % PAGE];
+    if (!page) return undefined;
+    const text = page.tokens?.[at % PAGE];
+    return text === null || text === undefined ? null : { text, length: page.cut[at] };
   }
 
+  /** A token by signs. @param {string} where @param {Axis} axis @param {number} at */
+  name(where, axis, at) {
+    const token = this.token(where, axis, at);
+    return token ? readable(token.text, token.length) : token;
+  }
+
+  /** @param {string} where @param {Axis} axis @param {number} number */
   page(where, axis, number) {
     const id = `${where} ${axis} ${number}`;
     if (!this.pages.has(id)) {
@@ -43,9 +91,7 @@ export class Tokens {
       const start = number * PAGE;
       this.source.ask("tokens", { call: where, axis, start, stop: start + PAGE }).then(
         (found) => {
-          const cut = found.cut ?? {};
-          const names = found.tokens?.map((one, i) => readable(one, cut[start + i])) ?? null;
-          this.pages.set(id, names);
+          this.pages.set(id, { tokens: found.tokens ?? null, cut: found.cut ?? {} });
           this.version.value++;
         },
         () => this.pages.delete(id),
@@ -54,7 +100,16 @@ export class Tokens {
     return this.pages.get(id);
   }
 
-  /** `name`, or its place where it has none. */
+  /** Whether spaces between the tokens are not in their names, as those of word pieces are not.
+   * @param {string} where @param {Axis} axis */
+  areWords(where, axis) {
+    this.version.value;
+    const names = this.page(where, axis, 0)?.tokens ?? [];
+    const longest = Math.max(...names.map((name) => name?.length ?? 0), 0);
+    return longest > 1 && !names.some((name) => /[ ·↵\n⇥]/.test(name ?? ""));
+  }
+
+  /** `name`, or its place where it has none. @param {string} where @param {Axis} axis @param {number} at */
   label(where, axis, at) {
     return this.name(where, axis, at) ?? String(at);
   }

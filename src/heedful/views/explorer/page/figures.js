@@ -1,0 +1,37 @@
+// Numbers as they are written on the page: a minus sign that is one, and no digit that says nothing.
+
+/**
+ * With so many digits after the point; very small and very large ones by powers of ten.
+ * @param {number} value @param {number} [count]
+ */
+export function digits(value, count = 4) {
+  if (!Number.isFinite(value)) return Number.isNaN(value) ? "–" : value < 0 ? "−∞" : "∞";
+  const size = Math.abs(value);
+  const text =
+    size && (size < 10 ** -count || size >= 1e6)
+      ? value.toExponential(count - 1)
+      : value.toFixed(count);
+  return text.replaceAll("-", "−");
+}
+
+/** A weight: four digits that count, and none past the seventh. @param {number} weight */
+export function weighed(weight) {
+  if (!weight || !Number.isFinite(weight)) return digits(weight);
+  if (weight < 1e-6) return weight.toExponential(3).replace("-", "−");
+  return weight.toFixed(Math.min(7, Math.max(4, 3 - Math.floor(Math.log10(weight)))));
+}
+
+/** A share in whole percent, or in tenths where it is small. @param {number} share */
+export function percent(share) {
+  const hundredths = share * 100;
+  if (hundredths > 0 && hundredths < 0.1) return "less than 0.1 %";
+  const count = hundredths < 9.95 || (hundredths > 99 && hundredths < 100) ? 1 : 0;
+  return `${Math.floor(hundredths * 10 ** count + 0.5) / 10 ** count} %`;
+}
+
+/** 1st, 2nd, 3rd. @param {number} n */
+export function ordinal(n) {
+  const last = n % 100;
+  const end = last > 10 && last < 14 ? "th" : ({ 1: "st", 2: "nd", 3: "rd" }[n % 10] ?? "th");
+  return n.toLocaleString("en") + end;
+}
