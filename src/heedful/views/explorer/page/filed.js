@@ -1,185 +1,326 @@
-// The page as one file: every question is answered from what the file brought with it.
+// The page as one file: every question is answered from what the file brought with it, in the words
+// and shapes of answers.py. What it does not have is NaN, and said; nothing of it is told as 0.
 import { mount } from "./app.js";
+import { Kept } from "./kept.js";
 import { unpacked } from "./wire.js";
 
-const SIDE = 256;
+const SIDE = 256; // pixels of a tile
+const PART = 1 << 20; // cells in one answer
+const [TOKENS, LONGEST] = [4096, 200]; // tokens in one answer, characters of a token
+const RIVALS = 8; // of a weight
+const SMALL = 32; // cells of a head's small picture
 
-/** The numbers of the file, each part by its name. */
-async function parts() {
-  const text = document.getElementById("numbers")?.textContent ?? "";
-  const bytes = Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
+/** The bytes of an element of the file, inflated. @param {string} id */
+async function inflated(id) {
+  const text = atob(document.getElementById(id)?.textContent ?? "");
+  const bytes = new Uint8Array(text.length);
+  for (let i = 0; i < text.length; i++) bytes[i] = text.charCodeAt(i);
   const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
-  const buffer = await new Response(stream).arrayBuffer();
-  let start = 4 + new DataView(buffer).getUint32(0, true);
+  return new Response(stream).arrayBuffer();
+}
+
+/** The parts of the file by their names (contents.py). */
+async function parts() {
+  const buffer = await inflated("numbers");
+  const view = new DataView(buffer);
+  /** @type {Record<string, any>} */
   const found = {};
-  for (const [name, length] of Object.entries(unpacked(buffer).parts)) {
-    found[name] = unpacked(buffer.slice(start, start + length));
-    start += length;
+  for (let start = 0; start < buffer.byteLength; ) {
+    const length = view.getUint32(start, true);
+    const part = unpacked(buffer.slice(start + 4, start + 4 + length));
+    found[part.part] = part;
+    start += 4 + length;
   }
   return found;
 }
 
+/** A text as casefold has it, near enough: ß is ss, ς is σ. @param {string} text */
+const folded = (text) => text.toUpperCase().toLowerCase().replaceAll("ς", "σ");
+
+const numbers = (text) => String(text).split(",").map(Number);
+
+/** A range such as 0-7. */
+const range = (text) => String(text).split("-").map(Number);
+
 class Filed {
+  /** @param {Record<string, any>} found */
   constructor(found) {
     this.parts = found;
+    this.calls = new globalThis.Map();
   }
 
+  /** What the library is asked. @param {string} question @param {Record<string, any>} given */
   async ask(question, given = {}) {
     if (question === "about") return this.parts.about;
-    const call = this.parts[`call ${given.call}`];
-    const [r, t, c] = given.call.split(".").map(Number);
-    const about = this.parts.about.recordings[r].texts[t].calls[c];
-    return this[question]({ ...given, of: call, about, names: this.parts[`tokens ${given.call}`] });
+    const known = [
+      "tokens",
+      "find",
+      "small",
+      "scores",
+      "tile",
+      "row",
+      "column",
+      "part",
+      "cell",
+      "strongest",
+    ];
+    if (!known.includes(question))
+      throw new Error("a file cannot do this: it needs `heedful look`");
+    return this[question](this._call(given.call), given);
   }
 
-  tokens({ names, axis, start, stop }) {
-    return { start, tokens: names[axis]?.slice(start, stop) ?? null, cut: {} };
+  /** What is known of a call. @param {string} id recording.text.call */
+  _call(id) {
+    if (!this.calls.has(id)) {
+      const [r, t, c] = id.split(".").map(Number);
+      const about = this.parts.about.recordings[r]?.texts[t]?.calls[c];
+      if (!about) throw new Error(`no call ${id} in this file`);
+      const common = this.parts[`common ${id}`];
+      const arrays = this.parts[`shared ${common["arrays of the mask"]}`] ?? {};
+      const mask = common.mask ? { parts: common.mask, arrays } : null;
+      const maps = this.parts[`maps ${id}`];
+      const kept = maps.wrong ? null : new Kept(maps, about, mask);
+      this.calls.set(id, { id, about, common, kept, wrong: maps.wrong });
+    }
+    return this.calls.get(id);
   }
 
-  find({ names, axis, text }) {
-    const asked = text.toLowerCase();
-    const found = [];
-    (names[axis] ?? []).forEach((name, i) => name.toLowerCase().includes(asked) && found.push(i));
-    return { count: found.length, places: { data: Int32Array.from(found.slice(0, 1000)) } };
+  /** What is kept of a call's weights. @returns {Kept} */
+  _kept({ kept, wrong }) {
+    if (wrong) throw new Error(wrong);
+    return kept;
   }
 
-  small({ of }) {
-    const [H, r, c] = of.maps.shape;
-    const by = Math.ceil(Math.max(r, c) / 32);
-    const shape = [H, Math.ceil(r / by), Math.ceil(c / by)];
-    const data = new Float32Array(shape[0] * shape[1] * shape[2]);
-    for (let h = 0; h < H; h++)
+  /** The place of a head among those of a call. */
+  _head({ about }, head) {
+    const at = about.heads.indexOf(Number(head));
+    if (at < 0) throw new Error(`head ${head}; expected one of ${about.heads.join(", ")}`);
+    return at;
+  }
+
+  _names({ common }, axis) {
+    return this.parts[`shared ${common[axis]}`] ?? null;
+  }
+
+  tokens(call, { axis, start, stop }) {
+    const names = this._names(call, axis);
+    if (!names) return { start, tokens: null };
+    /** @type {Record<number, number>} */
+    const cut = {};
+    const part = names.tokens.slice(start, Math.min(stop, start + TOKENS));
+    const tokens = part.map((name, i) => {
+      const known = names.cut[start + i];
+      if (known) cut[start + i] = known;
+      if (name.length <= LONGEST) return name;
+      const letters = [...name]; // an emoji is one character
+      if (letters.length <= LONGEST) return name;
+      cut[start + i] = known ?? letters.length;
+      return letters.slice(0, LONGEST).join("");
+    });
+    return { start, tokens, cut };
+  }
+
+  find(call, { axis, text }) {
+    const asked = folded(text);
+    const names = this._names(call, axis)?.tokens ?? [];
+    const found = [...names.keys()].filter((i) => folded(names[i]).includes(asked));
+    const data = Int32Array.from(found.slice(0, 1000));
+    return { count: found.length, places: { data, shape: [data.length] } };
+  }
+
+  small(call) {
+    const kept = this._kept(call);
+    const [H, N, M] = call.about.shape;
+    let size = kept.cell;
+    while (Math.max(N, M) / size > SMALL) size *= 2;
+    const shape = [H, Math.ceil(N / size), Math.ceil(M / size)];
+    const data = new Float32Array(H * shape[1] * shape[2]);
+    for (let h = 0; h < H; h++) {
+      const picture = kept.tile(
+        h,
+        [
+          [0, shape[1]],
+          [0, shape[2]],
+        ],
+        size,
+        "max",
+      ).data;
       data.set(
-        pooled(of.maps.data.subarray(h * r * c), r, c, 0, 0, r, c, by, "max").data,
+        picture.map((weight) => weight || 0),
         h * shape[1] * shape[2],
       );
-    return { word: "exact", maps: { data, shape } };
+    }
+    return { word: kept.word, maps: { data, shape } };
   }
 
-  scores({ of, about }) {
-    const found = { kinds: about.kinds ?? about.heads.map(() => "-") };
-    for (const [name, array] of Object.entries(of))
-      if (name.startsWith("score ")) found[name.slice(6)] = array;
+  scores(call) {
+    const found = this.parts[`scores ${call.id}`];
+    if (!found)
+      throw new Error(call.wrong ?? "the scores are not in this file: it has too many heads");
     return found;
   }
 
-  /** A tile pooled from the map of the file, or its cells repeated where they are larger. */
-  tile({ of, about, place, reduce }) {
-    const [head, level, row, column] = place.split(",").map(Number);
-    const [, r, c] = of.maps.shape;
-    const map = of.maps.data.subarray(about.heads.indexOf(head) * r * c);
-    const [, N, M] = about.shape;
+  tile(call, { place, reduce }) {
+    const [head, level, row, column] = numbers(place);
+    const kept = this._kept(call);
+    const [, N, M] = call.about.shape;
     const size = 2 ** level;
-    const rows = Math.min(SIDE, Math.ceil(N / size) - row * SIDE);
-    const columns = Math.min(SIDE, Math.ceil(M / size) - column * SIDE);
-    const word =
-      of.cell > size
-        ? `max of ${of.cell} × ${of.cell}, all that this file has`
-        : of.half
-          ? "half precision"
-          : "exact";
-    if (size >= of.cell) {
-      const by = size / of.cell;
-      const found = pooled(
-        map,
-        r,
-        c,
-        row * SIDE * by,
-        column * SIDE * by,
-        rows * by,
-        columns * by,
-        by,
-        reduce,
+    const [rows, columns] = [
+      [row, N],
+      [column, M],
+    ].map(([at, of]) => [at * SIDE, Math.min((at + 1) * SIDE, Math.ceil(of / size))]);
+    const shape = [rows[1] - rows[0], columns[1] - columns[0]];
+    if (shape[0] <= 0 || shape[1] <= 0 || row < 0 || column < 0)
+      throw new Error(
+        `tile ${row}, ${column} of level ${level}; expected one of a map of ${N} × ${M}`,
       );
-      return { word, tile: { data: found.data, shape: [found.rows, found.columns] } };
-    }
-    const data = new Float32Array(rows * columns);
-    for (let i = 0; i < rows; i++)
-      for (let j = 0; j < columns; j++) {
-        const [y, x] = [
-          ((row * SIDE + i) * size) / of.cell,
-          ((column * SIDE + j) * size) / of.cell,
-        ].map(Math.floor);
-        data[i * columns + j] = map[y * c + x];
+    const { word, data } = kept.tile(this._head(call, head), [rows, columns], size, reduce);
+    return { word, tile: { data, shape } };
+  }
+
+  row(call, { heads, at }) {
+    const [, , M] = call.about.shape;
+    return this._line(call, numbers(heads), M, (m) => [Number(at), m]);
+  }
+
+  column(call, { heads, at }) {
+    const [, N] = call.about.shape;
+    return this._line(call, numbers(heads), N, (n) => [n, Number(at)]);
+  }
+
+  /** The mean of some heads along a line of pairs; NaN where no head's weight is in the file. */
+  _line(call, heads, size, pair) {
+    const kept = this._kept(call);
+    const data = new Float32Array(size);
+    const known = new Uint32Array(size);
+    let atMost = 0;
+    /** @type {[number, number][] | null} */
+    let largest = null;
+    for (const head of heads.map((one) => this._head(call, one))) {
+      let before = -1;
+      for (let i = 0; i < size; i++) {
+        const [n, m] = pair(i);
+        if (n !== before) largest = kept.largest(head, n);
+        before = n;
+        const found = kept.weight(head, n, m, largest);
+        if (Number.isNaN(found.weight)) atMost = Math.max(atMost, found.atMost);
+        else {
+          data[i] += found.weight / heads.length;
+          known[i]++;
+        }
       }
-    return { word, tile: { data, shape: [rows, columns] } };
-  }
-
-  row({ of, about, heads, at }) {
-    return this.line(of, about, Number(heads), Number(at), true);
-  }
-
-  column({ of, about, heads, at }) {
-    return this.line(of, about, Number(heads), Number(at), false);
-  }
-
-  /** A row or a column, of single weights or of cells. */
-  line(of, about, head, at, isRow) {
-    const [, r, c] = of.maps.shape;
-    const [, N, M] = about.shape;
-    const map = of.maps.data.subarray(about.heads.indexOf(head) * r * c);
-    const data = new Float32Array(isRow ? M : N);
-    const mine = Math.floor(at / of.cell);
-    for (let i = 0; i < data.length; i++) {
-      const other = Math.floor(i / of.cell);
-      data[i] = (isRow ? map[mine * c + other] : map[other * c + mine]) || 0;
     }
-    if (isRow && of.cell > 1) this.exactly(of, about, head, at, data);
+    for (let i = 0; i < size; i++) if (!known[i]) data[i] = NaN;
+    const missing = known.some((count) => count < heads.length);
+    const word = missing
+      ? `of the ${kept.top} largest weights of a row; others at most ${short(atMost)}`
+      : kept.word;
+    return { word, atMost: missing ? atMost : 0, weights: { data, shape: [size] } };
+  }
+
+  part(call, { head, queries, keys }) {
+    const [q, k] = [range(queries), range(keys)];
+    const shape = [q[1] - q[0], k[1] - k[0]];
+    if (shape[0] * shape[1] > PART)
+      throw new Error(`${shape.join(" × ")} cells; expected at most ${PART} at once`);
+    const kept = this._kept(call);
+    const h = this._head(call, head);
+    const data = new Float32Array(shape[0] * shape[1]);
+    for (let n = q[0]; n < q[1]; n++) {
+      const largest = kept.largest(h, n);
+      for (let m = k[0]; m < k[1]; m++)
+        data[(n - q[0]) * shape[1] + m - k[0]] = kept.weight(h, n, m, largest).weight;
+    }
     return {
-      word: of.cell > 1 ? "pooled" : of.half ? "half precision" : "exact",
-      weights: { data, shape: [data.length] },
+      word: kept.isWhole ? kept.word : "of the largest of a row",
+      seen: null,
+      weights: { data, shape },
     };
   }
 
-  /** Put in what the file knows of a row's largest weights. */
-  exactly(of, about, head, query, data) {
-    const n = of.rows.data.indexOf(query);
-    if (n < 0) return;
-    const [, rows, k] = of.keys.shape;
-    const start = (about.heads.indexOf(head) * rows + n) * k;
-    for (let i = 0; i < k; i++)
-      if (of.keys.data[start + i] >= 0) data[of.keys.data[start + i]] = of.weights.data[start + i];
+  /** One weight, or what it does not exceed, and the largest of its row. */
+  cell(call, { head, query, key }) {
+    const kept = this._kept(call);
+    const { about } = call;
+    const [h, n, m] = [this._head(call, head), Number(query), Number(key)];
+    const largest = kept.largest(h, n);
+    const { weight, atMost, hidden } = kept.weight(h, n, m, largest);
+    const missing = Number.isNaN(weight);
+    const known = kept.known(h, n).sort((a, b) => b[1] - a[1] || a[0] - b[0]);
+    const rivals = known.slice(0, RIVALS);
+    const rank = known.findIndex(([at]) => at === m) + 1;
+    return {
+      filed: true,
+      word: missing ? "not in this file" : largest && rank ? "exact" : kept.word,
+      said: missing ? absent(kept, largest, atMost) : "",
+      weight: missing ? null : weight,
+      atMost,
+      hidden,
+      rank: rank || null,
+      seen: kept.mask?.count(h, n) ?? null,
+      rivals: { data: Int32Array.from(rivals, ([at]) => at), shape: [rivals.length] },
+      weights: { data: Float32Array.from(rivals, ([, one]) => one), shape: [rivals.length] },
+      proof: about.proof,
+      why: about.why,
+      name: about.name,
+    };
   }
 
-  cell({ of, about, head, query, key }) {
-    const { weights, word } = this.line(of, about, Number(head), Number(query), true);
-    return { filed: true, word, weight: weights.data[key], proof: about.proof, why: about.why };
-  }
-
-  part({ of, about, head, queries, keys }) {
-    const [q, k] = [queries, keys].map((text) => text.split("-").map(Number));
-    const data = new Float32Array((q[1] - q[0]) * (k[1] - k[0]));
-    for (let n = q[0]; n < q[1]; n++)
-      data.set(
-        this.line(of, about, Number(head), n, true).weights.data.subarray(...k),
-        (n - q[0]) * (k[1] - k[0]),
-      );
-    return { word: "", weights: { data, shape: [q[1] - q[0], k[1] - k[0]] } };
-  }
-}
-
-/** A part of a map pooled in squares of `by`; NaN where all of it is hidden. */
-function pooled(map, high, wide, top, left, rows, columns, by, reduce) {
-  const shape = [
-    Math.ceil(Math.min(rows, high - top) / by),
-    Math.ceil(Math.min(columns, wide - left) / by),
-  ];
-  const data = new Float32Array(shape[0] * shape[1]);
-  for (let i = 0; i < shape[0]; i++)
-    for (let j = 0; j < shape[1]; j++) {
-      let [sum, most, count, seen] = [0, 0, 0, false];
-      for (let y = top + i * by; y < Math.min(top + (i + 1) * by, high); y++)
-        for (let x = left + j * by; x < Math.min(left + (j + 1) * by, wide); x++) {
-          const weight = map[y * wide + x];
-          count++;
-          if (weight !== weight) continue;
-          seen = true;
-          sum += weight;
-          if (weight > most) most = weight;
-        }
-      data[i * shape[1] + j] = !seen ? NaN : reduce === "max" ? most : sum / count;
+  /** The largest weights of a region, of those that are in the file. */
+  strongest(call, { head, queries, keys, count }) {
+    const kept = this._kept(call);
+    const h = this._head(call, head);
+    const [q, k] = [range(queries), range(keys)];
+    /** @type {number[][]} */
+    let best = [];
+    let missed = 0;
+    const least = () => (best.length < count ? -1 : best[best.length - 1][0]);
+    for (let n = q[0]; n < q[1]; n++) {
+      const largest = kept.largest(h, n);
+      /** @type {number[][]} */
+      const some = [];
+      missed = Math.max(missed, kept.isWhole ? 0 : this._mostOf(kept, h, n, k, largest));
+      for (const [m, weight] of kept.known(h, n))
+        if (m >= k[0] && m < k[1] && weight > least()) some.push([weight, n, m]);
+      best = [...best, ...some].sort((a, b) => b[0] - a[0]).slice(0, count);
     }
-  return { data, rows: shape[0], columns: shape[1] };
+    const word =
+      missed > Math.max(0, least())
+        ? "of the largest of each row"
+        : kept.isWhole
+          ? kept.word
+          : "exact";
+    return { word, cells: best };
+  }
+
+  /** What no weight of a part of a row exceeds that the file has not. */
+  _mostOf(kept, h, n, range, largest) {
+    const [first, end] = range;
+    let most = 0;
+    for (let m = first; m < end; m = (Math.floor(m / kept.cell) + 1) * kept.cell) {
+      const pooled = kept.pooled(kept.most, h, n, m);
+      if (pooled > most) most = pooled;
+    }
+    return Math.min(most, kept.below(largest));
+  }
 }
 
-mount(/** @type {HTMLElement} */ (document.getElementById("heedful")), new Filed(await parts()));
+/** Two digits of a bound, never below it. @param {number} bound */
+function short(bound) {
+  if (!bound) return 0;
+  const digits = 10 ** (1 - Math.floor(Math.log10(bound)));
+  return Number((Math.ceil(bound * digits) / digits).toPrecision(2));
+}
+
+/** Why a weight is not there, and what it does not exceed. */
+function absent(kept, largest, atMost) {
+  const why = largest
+    ? `below the ${kept.top} largest of its row`
+    : `a cell of ${kept.cell} × ${kept.cell} in this file`;
+  return `Not in this file: ${why}, so at most ${short(atMost)}.`;
+}
+
+const source = new Filed(await parts());
+const element = /** @type {HTMLElement} */ (document.getElementById("heedful"));
+Object.assign(element, { source }); // so that the console can ask it, too
+mount(element, source);

@@ -3,7 +3,7 @@
 const KINDS = { float32: Float32Array, int32: Int32Array, uint8: Uint8Array, float16: Uint16Array };
 
 /** Half-precision numbers as single ones: sign, five bits of exponent, ten of fraction. */
-function whole(halves) {
+export function whole(halves) {
   const found = new Float32Array(halves.length);
   for (let i = 0; i < halves.length; i++) {
     const [exponent, fraction] = [(halves[i] >> 10) & 31, halves[i] & 1023];

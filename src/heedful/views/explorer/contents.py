@@ -1,0 +1,228 @@
+"""What the page as one file has in it: parts with names, each as `packed` writes it.
+
+Of every call its scores, pooled maps and largest weights, as finely as the room allows, and its
+mask where that is short; of every text its tokens. What several calls have in common, such as the
+tokens, is written once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+import zlib
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from heedful.errors import HeedfulError, RunError
+from heedful.recorder import Call
+from heedful.recorder.kept.progress import Tell
+from heedful.views.explorer.answers import LONGEST, Answers, Where
+from heedful.views.explorer.masks_in_file import mask_as_data
+from heedful.views.explorer.summaries import TOP, Summary, plan, summary
+from heedful.views.explorer.texts import Texts
+from heedful.views.explorer.tiles import SIDE
+from heedful.views.explorer.wire import packed, unpacked
+
+SHORT = 40  # characters of a token where longer ones take too much room
+FOR_WORDS = 0.25  # of the room: what tokens may take, what scores may, and what masks may
+EACH = 300  # bytes of a call beside its numbers
+TRIES = 20
+
+
+class Kept(NamedTuple):
+    """What the file has of one call. `wrong`: why it has nothing."""
+
+    where: Where
+    scores: bytes | None = None
+    found: Summary | None = None
+    wrong: str = ""
+
+
+class Parts:
+    """Parts of a file, and numbers of those that are written once, however many ask for them."""
+
+    def __init__(self) -> None:
+        self.parts: list[bytes] = []
+        self._known: dict[bytes, int] = {}
+
+    def add(self, name: str, head: dict[str, Any] | None = None, **arrays: Tensor) -> None:
+        """One more part."""
+        self.parts.append(packed({"part": name, **(head or {})}, **arrays))
+
+    def share(self, head: dict[str, Any] | None = None, **arrays: Tensor) -> int:
+        """The number of a part that may be there already."""
+        digest = hashlib.blake2b(packed(head or {}, **arrays)).digest()
+        if digest not in self._known:
+            self._known[digest] = len(self._known)
+            self.add(f"shared {self._known[digest]}", head, **arrays)
+        return self._known[digest]
+
+
+def deflated(parts: Iterable[bytes]) -> bytes:
+    """Parts one after the other, each behind its length, deflated."""
+    made = zlib.compressobj(6)
+    pieces = [made.compress(struct.pack("<I", len(part)) + part) for part in parts]
+    return b"".join(pieces) + made.flush()
+
+
+def places(texts: Texts) -> list[tuple[Where, Call]]:
+    """Every call with its numbers."""
+    return [
+        ((r, t, c), texts.call(r, t, c))
+        for r, recording in enumerate(texts.about())
+        for t, text in enumerate(recording["texts"])
+        for c in range(len(text["calls"]))
+    ]
+
+
+def contents(texts: Texts, room: int, progress: Tell, *, single: bool = True) -> bytes:
+    """Everything, deflated, in no more bytes than there is room for.
+
+    Args:
+        texts: what is shown.
+        room: in bytes.
+        progress: is told of the share that is done, 0 to 1.
+        single: keep the largest weights of rows; a file that has the causes needs none.
+
+    Raises:
+        RunError: more calls than there is room for.
+    """
+    calls = places(texts)
+    common = _common(calls, room)
+    left = room - len(deflated(common.parts)) - EACH * len(calls)
+    kept = list(_kept(texts, calls, max(0, left), single, progress))
+    for attempt in range(TRIES):
+        data = deflated([*common.parts, *_of_calls(kept), _about(texts, calls, kept, single)])
+        if len(data) <= room:
+            return data
+        share = 0.0 if attempt == TRIES - 1 else 0.98 * room / len(data)
+        kept = [_with_fewer_rows(one, share) for one in kept]
+    raise RunError(
+        f"{len(calls):,} calls of {sum(call.shape[0] for _, call in calls):,} heads in one file",
+        expected=f"no more than fit into {room * 4 / 3e6:.0f} MB",
+        remedy="choose some, with --layers and --heads",
+    )
+
+
+def _common(calls: list[tuple[Where, Call]], room: int) -> Parts:
+    """Tokens and masks."""
+    parts = Parts()
+    longest = _longest([call for _, call in calls], FOR_WORDS * room)
+    for where, call in calls:
+        masks, arrays = mask_as_data(call)
+        about: dict[str, Any] = {
+            "queries": _tokens(parts, call.query_tokens, longest),
+            "keys": _tokens(parts, call.key_tokens, longest),
+        }
+        if sum(array.nbytes for array in arrays.values()) < FOR_WORDS * room / len(calls):
+            about["mask"] = masks
+            about["arrays of the mask"] = parts.share({}, **arrays) if arrays else None
+        parts.add(f"common {_name(where)}", about)
+    return parts
+
+
+def _longest(calls: list[Call], room: float) -> int:
+    """How many characters of a token there is room for."""
+    texts = {id(names): names for call in calls for names in (call.query_tokens, call.key_tokens)}
+    whole = max((len(name) for names in texts.values() for name in names or []), default=0)
+    for longest in (whole, LONGEST, SHORT, 8):
+        parts = Parts()
+        for names in texts.values():
+            _tokens(parts, names, longest)
+        if len(deflated(parts.parts)) <= room:
+            return longest
+    return 0
+
+
+def _tokens(parts: Parts, names: list[str] | None, longest: int) -> int | None:
+    """The number of the part that has the tokens of an axis; None where there are none."""
+    if names is None or not longest:
+        return None
+    lengths = {i: len(name) for i, name in enumerate(names) if len(name) > longest}
+    return parts.share({"tokens": [name[:longest] for name in names], "cut": lengths})
+
+
+def _kept(
+    texts: Texts, calls: list[tuple[Where, Call]], room: float, single: bool, progress: Tell
+) -> Iterator[Kept]:
+    """What is kept of each call; its room is in proportion to its rows."""
+    answers = Answers(texts)
+    rows = sum(_rows(call) for _, call in calls)
+    weights = sum(call.shape[0] * call.shape[1] * call.shape[2] for _, call in calls)
+    heads = sum(call.shape[0] for _, call in calls)
+    has_scores = heads * 40 < FOR_WORDS * room
+    done = 0.0
+    for where, call in calls:
+        share = call.shape[0] * call.shape[1] * call.shape[2] / max(1, weights)
+
+        def tell(part: float, done: float = done, share: float = share) -> None:
+            progress(min(1.0, done + share * part))
+
+        wanted = plan(call, (room - has_scores * heads * 40) * _rows(call) / max(1, rows))
+        if not single:
+            wanted = replace(wanted, rows=torch.arange(0))
+        try:
+            scores = answers.scores(where, lambda part: tell(part / 2)) if has_scores else None
+            yield Kept(where, scores, summary(call, wanted, lambda part: tell((1 + part) / 2)))
+        except HeedfulError as error:  # what was not recorded truthfully shows no number
+            yield Kept(where, wrong=" ".join(str(error).split()))
+        done += share
+    progress(1.0)
+
+
+def _with_fewer_rows(kept: Kept, share: float) -> Kept:
+    if kept.found is None:
+        return kept
+    return kept._replace(found=kept.found.with_rows(int(len(kept.found.plan.rows) * share)))
+
+
+def _of_calls(kept: list[Kept]) -> Iterator[bytes]:
+    for where, scores, found, wrong in kept:
+        if scores is not None:
+            head, arrays = unpacked(scores)
+            tensors = {name: torch.from_numpy(array.copy()) for name, array in arrays.items()}
+            yield packed({"part": f"scores {_name(where)}", **head}, **tensors)
+        if found is None:
+            yield packed({"part": f"maps {_name(where)}", "wrong": wrong})
+        else:
+            head = {"cell": found.plan.cell, "half": found.plan.half}
+            yield packed({"part": f"maps {_name(where)}", **head}, **found.arrays())
+
+
+def _about(texts: Texts, calls: list[tuple[Where, Call]], kept: list[Kept], single: bool) -> bytes:
+    """All recordings, and what the file has of them in words."""
+    about = {"recordings": texts.about(), "finest": 0, "side": SIDE}
+    return packed({"part": "about", **about, "file": {"said": said(calls, kept, single)}})
+
+
+def said(calls: list[tuple[Where, Call]], kept: list[Kept], single: bool = True) -> str:
+    """What of the weights the file has, in a sentence or two."""
+    plans = [
+        (one.found.plan, call) for one, (_, call) in zip(kept, calls, strict=True) if one.found
+    ]
+    if all(plan.cell == 1 and not plan.half for plan, _ in plans):
+        return "Every weight is in this file."
+    if all(plan.cell == 1 for plan, _ in plans):
+        return "Every weight is in this file, in half precision."
+    cell = max(plan.cell for plan, _ in plans)
+    maps = f"maps pooled to cells of {'up to ' * (len(plans) > 1)}{cell} × {cell} weights"
+    if not single:
+        return f"This file has {maps}; what is finer is computed here."
+    some = min(len(plan.rows) / max(1, call.shape[1]) for plan, call in plans)
+    which = "every row" if some >= 1 else "evenly chosen rows" + f", {some:.0%} of them"
+    return (
+        f"This file has {maps}, and exactly the {TOP} largest weights of {which}. "
+        "The recording has every weight."
+    )
+
+
+def _rows(call: Call) -> int:
+    return call.shape[0] * call.shape[1]
+
+
+def _name(where: Where) -> str:
+    return ".".join(map(str, where))
