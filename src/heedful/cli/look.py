@@ -102,8 +102,10 @@ def _write(path: Path, overwrite: bool, recordings: dict) -> None:
     if path.exists() and not overwrite:
         raise SaveError(f"{path} is there", expected="a new file", remedy="give --overwrite")
     with share_done("writing the page") as tell:
-        size = one_file.write(path, Texts(recordings), f"{', '.join(recordings)} · heedful", tell)
+        title = f"{', '.join(recordings)} · heedful"
+        size, said = one_file.write(path, Texts(recordings), title, tell)
     click.echo(f"{path}, {size / 1e6:.1f} MB: opens in any browser, with no network")
+    click.echo(said)
 
 
 def _serve(recordings: dict, model: object, port: int, no_browser: bool) -> None:

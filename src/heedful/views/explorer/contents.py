@@ -8,6 +8,7 @@ tokens, is written once.
 from __future__ import annotations
 
 import hashlib
+import math
 import struct
 import zlib
 from collections.abc import Iterable, Iterator
@@ -40,6 +41,16 @@ class Kept(NamedTuple):
     scores: bytes | None = None
     found: Summary | None = None
     wrong: str = ""
+
+
+class CausesInFile(NamedTuple):
+    """What a file has of queries and keys: in which precision, in how many bytes, and how far the
+    weights computed from them are from the recording's, in so many rows."""
+
+    half: bool
+    bytes: int
+    difference: float
+    rows: int
 
 
 class Parts:
@@ -79,14 +90,19 @@ def places(texts: Texts) -> list[tuple[Where, Call]]:
     ]
 
 
-def contents(texts: Texts, room: int, progress: Tell, *, single: bool = True) -> bytes:
-    """Everything, deflated, in no more bytes than there is room for.
+def contents(
+    texts: Texts, room: int, progress: Tell, causes: CausesInFile | None = None
+) -> tuple[bytes, str]:
+    """Everything but the causes, deflated, in no more bytes than there is room for.
 
     Args:
         texts: what is shown.
         room: in bytes.
         progress: is told of the share that is done, 0 to 1.
-        single: keep the largest weights of rows; a file that has the causes needs none.
+        causes: what the file has of query and key; the largest weights of rows are then left out.
+
+    Returns:
+        the bytes, and in words what of the weights is in them.
 
     Raises:
         RunError: more calls than there is room for.
@@ -94,11 +110,12 @@ def contents(texts: Texts, room: int, progress: Tell, *, single: bool = True) ->
     calls = places(texts)
     common = _common(calls, room)
     left = room - len(deflated(common.parts)) - EACH * len(calls)
-    kept = list(_kept(texts, calls, max(0, left), single, progress))
+    kept = list(_kept(texts, calls, max(0, left), causes is None, progress))
     for attempt in range(TRIES):
-        data = deflated([*common.parts, *_of_calls(kept), _about(texts, calls, kept, single)])
+        told = said(calls, kept, causes)
+        data = deflated([*common.parts, *_of_calls(kept), _about(texts, told, causes)])
         if len(data) <= room:
-            return data
+            return data, told
         share = 0.0 if attempt == TRIES - 1 else 0.98 * room / len(data)
         kept = [_with_fewer_rows(one, share) for one in kept]
     raise RunError(
@@ -193,31 +210,60 @@ def _of_calls(kept: list[Kept]) -> Iterator[bytes]:
             yield packed({"part": f"maps {_name(where)}", **head}, **found.arrays())
 
 
-def _about(texts: Texts, calls: list[tuple[Where, Call]], kept: list[Kept], single: bool) -> bytes:
+def _about(texts: Texts, told: str, causes: CausesInFile | None) -> bytes:
     """All recordings, and what the file has of them in words."""
     about = {"recordings": texts.about(), "finest": 0, "side": SIDE}
-    return packed({"part": "about", **about, "file": {"said": said(calls, kept, single)}})
+    file: dict[str, Any] = {"said": told}
+    if causes is not None:
+        file |= {"half": causes.half, "difference": causes.difference}
+    return packed({"part": "about", **about, "file": file})
 
 
-def said(calls: list[tuple[Where, Call]], kept: list[Kept], single: bool = True) -> str:
+def said(
+    calls: list[tuple[Where, Call]], kept: list[Kept], causes: CausesInFile | None = None
+) -> str:
     """What of the weights the file has, in a sentence or two."""
     plans = [
         (one.found.plan, call) for one, (_, call) in zip(kept, calls, strict=True) if one.found
     ]
-    if all(plan.cell == 1 and not plan.half for plan, _ in plans):
-        return "Every weight is in this file."
+    maps = _maps_said({plan.cell for plan, _ in plans})
     if all(plan.cell == 1 for plan, _ in plans):
-        return "Every weight is in this file, in half precision."
-    cell = max(plan.cell for plan, _ in plans)
-    maps = f"maps pooled to cells of {'up to ' * (len(plans) > 1)}{cell} × {cell} weights"
-    if not single:
-        return f"This file has {maps}; what is finer is computed here."
+        every = "Every weight is in this file"
+        every += ", in half precision" if any(plan.half for plan, _ in plans) else ""
+        return f"{every}." if causes is None else f"{every}, {_causes_said(causes)}."
+    if causes is not None:
+        return f"This file has {maps}, {_causes_said(causes)}. What is finer is computed here."
     some = min(len(plan.rows) / max(1, call.shape[1]) for plan, call in plans)
-    which = "every row" if some >= 1 else "evenly chosen rows" + f", {some:.0%} of them"
+    which = "every row" if some >= 1 else f"evenly chosen rows, {some:.0%} of them"
+    if not some:
+        return f"This file has {maps}. The recording has every weight."
     return (
         f"This file has {maps}, and exactly the {TOP} largest weights of {which}. "
         "The recording has every weight."
     )
+
+
+def _maps_said(cells: set[int]) -> str:
+    most = max(cells, default=1)
+    return f"maps pooled to cells of {'up to ' * (len(cells) > 1)}{most} × {most} weights"
+
+
+def _causes_said(causes: CausesInFile) -> str:
+    if not causes.half:
+        return "with the queries and keys that made them"
+    return (
+        f"and {causes.bytes / 1e6:,.1f} MB of queries and keys in half precision: weights computed "
+        f"from them are within {_rounded_up(causes.difference)} of the recording's in the "
+        f"{causes.rows:,} rows that were compared"
+    )
+
+
+def _rounded_up(difference: float) -> str:
+    """One digit, and never less than it is."""
+    if not difference:
+        return "0"
+    digit = 10.0 ** math.floor(math.log10(difference))
+    return f"{math.ceil(difference / digit) * digit:.1g}"
 
 
 def _rows(call: Call) -> int:

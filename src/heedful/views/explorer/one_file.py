@@ -14,18 +14,28 @@ import json
 import re
 import zlib
 from pathlib import Path
+from typing import BinaryIO, NamedTuple
 
+from heedful.errors import HeedfulError, RunError
 from heedful.files import replacing
+from heedful.recorder import Call
 from heedful.recorder.kept.progress import Tell
-from heedful.views.explorer.contents import contents, places
+from heedful.views.explorer.answers import Where
+from heedful.views.explorer.causes_in_file import SAMPLED, bytes_of, causes_as_data
+from heedful.views.explorer.contents import CausesInFile, contents, places
 from heedful.views.explorer.texts import Texts
+from heedful.views.explorer.wire import packed
 
 PAGE = Path(__file__).parent / "page"
-ENTRY = "filed.js"
+ENTRY, WORKER = "filed.js", "causes.js"
 IMPORT = re.compile(r'(\bfrom\s*|\bimport\s*)"(\.{1,2}/[^"]+)"')
 # Bytes of a file: as many as GPT-2's 144 heads need at 512 tokens, in proportion to the rows of
 # larger ones, and never more than the last
 LEAST, ROWS, MOST = 5_000_000, 12 * 12 * 512, 20_000_000
+
+LARGEST = 300_000_000  # bytes: a browser reads no text of half a gigabyte
+FEW = 1_500_000  # bytes of queries and keys that are in every file
+NUMBERS = b'<script type="application/octet-stream" id="numbers">'
 
 LOADER = """
 const bytes = (id) => {
@@ -50,21 +60,100 @@ new Response(stream.pipeThrough(new DecompressionStream("deflate"))).text().then
 """
 
 
-def write(path: Path, recordings: Texts, title: str, progress: Tell = lambda share: None) -> int:
-    """Write the page to a file, whole or not at all; its bytes.
+class Written(NamedTuple):
+    """What became of a file: its bytes, and in words what of the weights it has."""
+
+    bytes: int
+    said: str
+
+
+def write(
+    path: Path,
+    recordings: Texts,
+    title: str,
+    progress: Tell = lambda share: None,
+    *,
+    exact: bool = False,
+) -> Written:
+    """Write the page to a file, whole or not at all.
 
     Args:
         path: the file.
         recordings: what it shows.
         title: of the page.
         progress: is told of the share that is done, 0 to 1.
+        exact: with queries and keys in half precision, from which the page computes any weight.
+            Where they are few, they are in it without being asked for, in single precision.
+
+    Raises:
+        RunError: more than a file can hold.
+        SaveError: a place that cannot be written.
     """
-    with replacing(path) as part:
+    calls = places(recordings)
+    check_size(recordings, exact=exact)
+    few = sum(bytes_of(call, half=False) for _, call in calls) <= FEW
+    with replacing(path) as part, part.open("wb") as file:
         begin, end = _shell(title)
-        around = len(begin) + len(end)
-        numbers = contents(recordings, (_budget(recordings) - around) * 3 // 4, progress)
-        part.write_bytes(begin + base64.b64encode(numbers) + end)
-        return part.stat().st_size
+        file.write(begin)
+        causes = None
+        if exact or few:
+            causes = _write_causes(file, calls, exact and not few, lambda done: progress(done / 2))
+        around = len(begin) + len(end) + len(NUMBERS) + (file.tell() if few else 0)
+        ahead = 0.5 if causes else 0.0
+        numbers, told = contents(
+            recordings,
+            (_budget(recordings) - around) * 3 // 4,
+            lambda done: progress(ahead + (1 - ahead) * done),
+            causes,
+        )
+        file.write(NUMBERS + base64.b64encode(numbers) + end)
+        return Written(file.tell(), told)
+
+
+def check_size(recordings: Texts, *, exact: bool) -> None:
+    """Refuse, before anything is computed, what would be too large to open.
+
+    Raises:
+        RunError: it says how large.
+    """
+    about = sum(bytes_of(call, half=True) for _, call in places(recordings)) * 4 // 3
+    if exact and about > LARGEST:
+        raise RunError(
+            f"queries and keys of some {about / 1e6:,.0f} MB",
+            expected=f"at most {LARGEST / 1e6:,.0f} MB in one file",
+            remedy="choose fewer with --layers and --heads, or leave --exact out",
+        )
+
+
+def _write_causes(
+    file: BinaryIO, calls: list[tuple[Where, Call]], half: bool, progress: Tell
+) -> CausesInFile:
+    """Write an element for each call, and one for each array that calls share."""
+    start, largest, rows = file.tell(), 0.0, 0
+    known: dict[bytes, int] = {}
+
+    def element(name: str, data: bytes) -> None:
+        file.write(_element(name, data))
+
+    element("worker", _worker().encode())
+    for done, (where, call) in enumerate(calls):
+
+        def tell(share: float, done: int = done) -> None:
+            progress((done + share) / len(calls))
+
+        try:
+            head, arrays, shared, off = causes_as_data(call, half=half, progress=tell)
+        except HeedfulError:  # what was not recorded truthfully; the page says so of its maps
+            continue
+        common = packed({}, **shared)
+        digest = hashlib.blake2b(common).digest()
+        if digest not in known:
+            known[digest] = len(known)
+            element(f"shared-{known[digest]}", common)
+        data = packed({**head, "shared": known[digest]}, **arrays)
+        element("causes-" + ".".join(map(str, where)), data)
+        largest, rows = max(largest, off), rows + min(SAMPLED, call.shape[1]) * call.shape[0]
+    return CausesInFile(half, file.tell() - start, largest, rows)
 
 
 def _budget(recordings: Texts) -> int:
@@ -82,19 +171,23 @@ def _shell(title: str) -> tuple[bytes, bytes]:
         "style-src 'unsafe-inline'; img-src blob: data:; connect-src 'none'; base-uri 'none'; "
         "form-action 'none'"
     )
-    modules = base64.b64encode(zlib.compress(json.dumps(_modules()).encode(), 9)).decode()
     begin = (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f'<link rel="icon" href="data:,">\n<title>{html.escape(title)}</title>\n'
         f'<style>{_style()}</style></head>\n<body><div id="heedful"></div>\n'
-        f'<script type="application/octet-stream" id="modules">{modules}</script>\n'
-        '<script type="application/octet-stream" id="numbers">'
     )
     end = f"</script>\n<script>{script}</script></body></html>\n"
     # a file's name may hold bytes that are no text
-    return begin.encode("utf-8", "replace"), end.encode()
+    modules = _element("modules", json.dumps(_modules(ENTRY)).encode())
+    return begin.encode("utf-8", "replace") + modules, end.encode()
+
+
+def _element(name: str, data: bytes) -> bytes:
+    """Bytes, deflated, as an element that no browser runs."""
+    text = base64.b64encode(zlib.compress(data, 6))
+    return b'<script type="application/octet-stream" id="%s">%s</script>\n' % (name.encode(), text)
 
 
 def _style() -> str:
@@ -103,7 +196,16 @@ def _style() -> str:
     return "".join((PAGE / name).read_text("utf-8") for name in names)
 
 
-def _modules() -> list[tuple[str, str]]:
+def _worker() -> str:
+    """The modules of the worker as one script: from a file, browsers start no worker of modules."""
+    sources = (source for _, source in _modules(WORKER))
+    return "\n".join(
+        re.sub(r"^export ", "", re.sub(r"^import [^;]*;", "", source, flags=re.M), flags=re.M)
+        for source in sources
+    )
+
+
+def _modules(entry: str) -> list[tuple[str, str]]:
     """Each module's name and source, after those that it imports."""
     found: dict[str, str] = {}
 
@@ -115,5 +217,5 @@ def _modules() -> list[tuple[str, str]]:
             add(str(((PAGE / name).parent / path).resolve().relative_to(PAGE.resolve())))
         found[name] = source
 
-    add(ENTRY)
+    add(entry)
     return list(found.items())

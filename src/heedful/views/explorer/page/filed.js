@@ -1,6 +1,7 @@
 // The page as one file: every question is answered from what the file brought with it, in the words
 // and shapes of answers.py. What it does not have is NaN, and said; nothing of it is told as 0.
 import { mount } from "./app.js";
+import { Computing } from "./computing.js";
 import { Kept } from "./kept.js";
 import { unpacked } from "./wire.js";
 
@@ -10,9 +11,11 @@ const [TOKENS, LONGEST] = [4096, 200]; // tokens in one answer, characters of a 
 const RIVALS = 8; // of a weight
 const SMALL = 32; // cells of a head's small picture
 
-/** The bytes of an element of the file, inflated. @param {string} id */
-async function inflated(id) {
-  const text = atob(document.getElementById(id)?.textContent ?? "");
+const COMPUTED = 4096 ** 2; // weights that a tile is computed from
+
+/** The bytes of an element of the file, inflated. @param {Element | null} element */
+async function inflated(element) {
+  const text = atob(element?.textContent ?? "");
   const bytes = new Uint8Array(text.length);
   for (let i = 0; i < text.length; i++) bytes[i] = text.charCodeAt(i);
   const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
@@ -21,7 +24,7 @@ async function inflated(id) {
 
 /** The parts of the file by their names (contents.py). */
 async function parts() {
-  const buffer = await inflated("numbers");
+  const buffer = await inflated(document.getElementById("numbers"));
   const view = new DataView(buffer);
   /** @type {Record<string, any>} */
   const found = {};
@@ -42,31 +45,67 @@ const numbers = (text) => String(text).split(",").map(Number);
 /** A range such as 0-7. */
 const range = (text) => String(text).split("-").map(Number);
 
+const QUESTIONS = [
+  "tokens",
+  "find",
+  "small",
+  "scores",
+  "tile",
+  "row",
+  "column",
+  "part",
+  "cell",
+  "strongest",
+];
+
 class Filed {
   /** @param {Record<string, any>} found */
   constructor(found) {
     this.parts = found;
     this.calls = new globalThis.Map();
+    /** @type {Promise<Computing> | null} */
+    this.computing = null;
   }
 
-  /** What the library is asked. @param {string} question @param {Record<string, any>} given */
-  async ask(question, given = {}) {
+  /** The causes of a call, brought to the worker; null where the file has none. */
+  async _computing(call) {
+    const element = document.getElementById(`causes-${call.id}`);
+    if (!element) return null;
+    this.computing ??= inflated(document.getElementById("worker")).then((of) => new Computing(of));
+    const computing = await this.computing;
+    call.brought ??= inflated(element).then(async (buffer) => {
+      const part = unpacked(buffer);
+      const shared = document.getElementById(`shared-${part.shared}`);
+      const arrays = shared ? unpacked(await inflated(shared)) : {};
+      computing.load(call.id, part, arrays, call.about.shape);
+    });
+    await call.brought;
+    return computing;
+  }
+
+  /** What is computed of a call. @param {any} call @param {any} asked @param {AbortSignal} [signal] */
+  async _computed(call, asked, signal) {
+    const computing = await this._computing(call);
+    return computing?.ask({ call: call.id, ...asked }, signal);
+  }
+
+  /** The word for what is computed. */
+  get computedWord() {
+    const { half, difference } = this.parts.about.file;
+    return half ? `half precision, within ${short(difference)}` : "exact";
+  }
+
+  /**
+   * What the library is asked.
+   * @param {string} question
+   * @param {Record<string, any>} given
+   * @param {AbortSignal} [signal]
+   */
+  async ask(question, given = {}, signal = undefined) {
     if (question === "about") return this.parts.about;
-    const known = [
-      "tokens",
-      "find",
-      "small",
-      "scores",
-      "tile",
-      "row",
-      "column",
-      "part",
-      "cell",
-      "strongest",
-    ];
-    if (!known.includes(question))
-      throw new Error("a file cannot do this: it needs `heedful look`");
-    return this[question](this._call(given.call), given);
+    if (!QUESTIONS.includes(question))
+      throw new Error("A file cannot do this; the page that `heedful look` opens can.");
+    return this[question](this._call(given.call), given, signal);
   }
 
   /** What is known of a call. @param {string} id recording.text.call */
@@ -160,7 +199,7 @@ class Filed {
     return found;
   }
 
-  tile(call, { place, reduce }) {
+  async tile(call, { place, reduce }, signal) {
     const [head, level, row, column] = numbers(place);
     const kept = this._kept(call);
     const [, N, M] = call.about.shape;
@@ -174,32 +213,47 @@ class Filed {
       throw new Error(
         `tile ${row}, ${column} of level ${level}; expected one of a map of ${N} × ${M}`,
       );
-    const { word, data } = kept.tile(this._head(call, head), [rows, columns], size, reduce);
+    const h = this._head(call, head);
+    if (size < kept.cell && shape[0] * shape[1] * size ** 2 <= COMPUTED) {
+      const found = await this._computed(
+        call,
+        { what: "tile", h, rows, columns, size, reduce },
+        signal,
+      );
+      if (found) return { word: this.computedWord, tile: { data: found, shape } };
+    }
+    const { word, data } = kept.tile(h, [rows, columns], size, reduce);
     return { word, tile: { data, shape } };
   }
 
-  row(call, { heads, at }) {
+  row(call, { heads, at }, signal) {
     const [, , M] = call.about.shape;
-    return this._line(call, numbers(heads), M, (m) => [Number(at), m]);
+    return this._line(call, numbers(heads), Number(at), M, true, signal);
   }
 
-  column(call, { heads, at }) {
+  column(call, { heads, at }, signal) {
     const [, N] = call.about.shape;
-    return this._line(call, numbers(heads), N, (n) => [n, Number(at)]);
+    return this._line(call, numbers(heads), Number(at), N, false, signal);
   }
 
-  /** The mean of some heads along a line of pairs; NaN where no head's weight is in the file. */
-  _line(call, heads, size, pair) {
+  /** The mean of some heads along a row or a column; NaN where no head's weight is in the file. */
+  async _line(call, heads, at, size, isRow, signal) {
     const kept = this._kept(call);
+    const places = heads.map((one) => this._head(call, one));
+    if (!kept.isWhole) {
+      const found = await this._computed(call, { what: "line", heads: places, at, isRow }, signal);
+      if (found)
+        return { word: this.computedWord, atMost: 0, weights: { data: found, shape: [size] } };
+    }
     const data = new Float32Array(size);
     const known = new Uint32Array(size);
     let atMost = 0;
     /** @type {[number, number][] | null} */
     let largest = null;
-    for (const head of heads.map((one) => this._head(call, one))) {
+    for (const head of places) {
       let before = -1;
       for (let i = 0; i < size; i++) {
-        const [n, m] = pair(i);
+        const [n, m] = isRow ? [at, i] : [i, at];
         if (n !== before) largest = kept.largest(head, n);
         before = n;
         const found = kept.weight(head, n, m, largest);
@@ -218,13 +272,17 @@ class Filed {
     return { word, atMost: missing ? atMost : 0, weights: { data, shape: [size] } };
   }
 
-  part(call, { head, queries, keys }) {
+  async part(call, { head, queries, keys }, signal) {
     const [q, k] = [range(queries), range(keys)];
     const shape = [q[1] - q[0], k[1] - k[0]];
     if (shape[0] * shape[1] > PART)
       throw new Error(`${shape.join(" × ")} cells; expected at most ${PART} at once`);
     const kept = this._kept(call);
     const h = this._head(call, head);
+    if (!kept.isWhole) {
+      const found = await this._computed(call, { what: "part", h, queries: q, keys: k }, signal);
+      if (found) return { word: this.computedWord, seen: null, weights: { data: found, shape } };
+    }
     const data = new Float32Array(shape[0] * shape[1]);
     for (let n = q[0]; n < q[1]; n++) {
       const largest = kept.largest(h, n);
@@ -239,10 +297,13 @@ class Filed {
   }
 
   /** One weight, or what it does not exceed, and the largest of its row. */
-  cell(call, { head, query, key }) {
+  async cell(call, { head, query, key }, signal) {
     const kept = this._kept(call);
     const { about } = call;
     const [h, n, m] = [this._head(call, head), Number(query), Number(key)];
+    const { proof, why, name } = about;
+    const made = await this._computed(call, { what: "cell", h, n, m }, signal);
+    if (made) return { ...made, word: this.computedWord, proof, why, name };
     const largest = kept.largest(h, n);
     const { weight, atMost, hidden } = kept.weight(h, n, m, largest);
     const missing = Number.isNaN(weight);
@@ -260,17 +321,22 @@ class Filed {
       seen: kept.mask?.count(h, n) ?? null,
       rivals: { data: Int32Array.from(rivals, ([at]) => at), shape: [rivals.length] },
       weights: { data: Float32Array.from(rivals, ([, one]) => one), shape: [rivals.length] },
-      proof: about.proof,
-      why: about.why,
-      name: about.name,
+      proof,
+      why,
+      name,
     };
   }
 
   /** The largest weights of a region, of those that are in the file. */
-  strongest(call, { head, queries, keys, count }) {
+  async strongest(call, { head, queries, keys, count }, signal) {
     const kept = this._kept(call);
     const h = this._head(call, head);
     const [q, k] = [range(queries), range(keys)];
+    if (!kept.isWhole && (q[1] - q[0]) * (k[1] - k[0]) <= COMPUTED) {
+      const asked = { what: "strongest", h, queries: q, keys: k, count: Number(count) };
+      const cells = await this._computed(call, asked, signal);
+      if (cells) return { word: this.computedWord, cells };
+    }
     /** @type {number[][]} */
     let best = [];
     let missed = 0;

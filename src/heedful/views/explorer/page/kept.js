@@ -1,19 +1,8 @@
 // What a file without query and key knows of a call: pooled maps, and the largest weights of rows.
 import { Mask } from "./mask.js";
-import { whole } from "./wire.js";
+import { joined, whole } from "./wire.js";
 
 const FINER = 2 ** 15; // half-precision weights are kept times this (summaries.py)
-
-/** Numbers of which the file has the bytes of one significance together. */
-function joined({ data, shape }) {
-  const [bytes, ...rest] = shape;
-  const count = data.length / bytes;
-  const kind = bytes === 2 ? Uint16Array : Uint32Array;
-  const found = new kind(count);
-  for (let plane = 0; plane < bytes; plane++)
-    for (let i = 0; i < count; i++) found[i] |= data[plane * count + i] << (8 * plane);
-  return { bits: found, shape: rest };
-}
 
 /** A pooled map: halves that were made larger, or single ones. */
 function weights(planes, isHalf) {

@@ -1,0 +1,53 @@
+// Questions to the worker that computes weights from query and key (causes.js).
+
+/** Questions to a worker, one at a time, the newest first; what nobody waits for is not begun. */
+export class Computing {
+  /** @param {ArrayBuffer} source of the worker */
+  constructor(source) {
+    /** @type {{asked: any, signal?: AbortSignal, resolve: (found: any) => void, reject: (error: Error) => void}[]} */
+    this.waiting = [];
+    // from a file Chromium starts no worker of modules: this one is a script, from a Blob
+    const url = URL.createObjectURL(new Blob([source], { type: "text/javascript" }));
+    this.worker = new Worker(url);
+    /** @type {any} */
+    this.now = null;
+    this.worker.onmessage = ({ data }) => this._answered(data);
+    this.worker.onerror = (event) =>
+      this._answered({ failed: event.message || "the worker did not start" });
+  }
+
+  /** Bring a call's causes. */
+  load(id, part, shared, shape) {
+    this.worker.postMessage({ load: id, part, shared, shape });
+  }
+
+  /** @param {any} asked @param {AbortSignal} [signal] @returns {Promise<any>} */
+  ask(asked, signal) {
+    return new Promise((resolve, reject) => {
+      this.waiting.push({ asked, signal, resolve, reject });
+      this._next();
+    });
+  }
+
+  _next() {
+    while (!this.now && this.waiting.length) {
+      const newest = /** @type {any} */ (this.waiting.pop());
+      if (newest.signal?.aborted)
+        newest.reject(new DOMException("not wanted any more", "AbortError"));
+      else {
+        this.now = newest;
+        this.worker.postMessage(newest.asked);
+      }
+    }
+  }
+
+  /** @param {{found?: any, failed?: string}} answer */
+  _answered({ found, failed }) {
+    const { resolve, reject } = this.now ?? {};
+    if (!resolve) return;
+    this.now = null;
+    if (failed) reject(new Error(failed));
+    else resolve(found);
+    this._next();
+  }
+}
