@@ -130,9 +130,10 @@ class Page:
         return rows.evaluate_all("all => all.map((row) => [...row.cells].map((c) => c.innerText))")
 
     def downloaded(self, name):
-        """The path of what a button saves."""
+        """The path of what a button of the menu Save saves."""
+        self.page.get_by_role("button", name="Save", exact=True).click()
         with self.page.expect_download() as given:
-            self.page.get_by_role("button", name=name, exact=True).click()
+            self.page.get_by_role("button", name=re.compile(f"^{name} ")).click()
         return Path(given.value.path()), given.value.suggested_filename
 
 

@@ -151,9 +151,9 @@ def test_a_csv_has_every_weight_in_view(shown, explorer):
     assert name.endswith(".csv")
     first, *rows = csv.reader(io.StringIO(path.read_text("utf-8")))
     N, M = call.shape[1:]
-    assert [int(key) for key in first[1:]] == list(range(M))
+    assert [int(key.split()[0]) for key in first[2:]] == list(range(M))
     assert [int(row[0]) for row in rows] == list(range(N))
-    found = torch.tensor([[float(weight) for weight in row[1:]] for row in rows])
+    found = torch.tensor([[float(weight) for weight in row[2:]] for row in rows])
     torch.testing.assert_close(found, call.weights(head), atol=0, rtol=1e-6)
 
 

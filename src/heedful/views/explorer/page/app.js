@@ -1,26 +1,36 @@
 // The page: one screen. What it shows stands in `state`, what it is told comes from `source`.
 
+import { follow } from "./address.js";
 import { asked } from "./asked.js";
-import { Heads, HeadsPane, title } from "./heads.js";
+import { Heads, HeadsPane } from "./heads.js";
 import { html, render, signal, useEffect, useRef, useState } from "./html.js";
 import { Help, listen } from "./keys.js";
-import { Map, Painter } from "./map.js";
+import { MapPane } from "./map.js";
+import { Notice } from "./notice.js";
 import { Profile } from "./profile.js";
-import { State } from "./state.js";
+import { Scale } from "./scale.js";
+import { State, TABS } from "./state.js";
 import { TextPane } from "./text.js";
-import { Tiles } from "./tiles.js";
 import { Tokens } from "./tokens.js";
 import { Top } from "./top.js";
 import { Under } from "./under.js";
 import { Weight } from "./weight.js";
 
-/** Draw the page into an element. @param {HTMLElement} element @param {any} source */
-export async function mount(element, source) {
+/** @import { Painter } from "./painter.js" */
+/** @import { Host, Source } from "./types.js" */
+
+/**
+ * Draw the page into an element. It fills the element, listens only inside of it and changes
+ * nothing else, but for what the host gives.
+ * @param {HTMLElement} element @param {Source} source @param {Host} [host]
+ */
+export async function mount(element, source, host = {}) {
   try {
-    const about = await source.ask("about");
+    const about = /** @type {any} */ (await source.ask("about"));
     const state = new State(about);
-    state.follow();
-    render(html`<${Page} state=${state} source=${source} />`, element);
+    if (host.address) follow(state, host.address);
+    else state.choose([0, 0, 0], Number.NaN);
+    render(html`<${Page} state=${state} source=${source} host=${host} />`, element);
   } catch (error) {
     render(
       html`<p class="wrong">${String(/** @type {any} */ (error).message ?? error)}</p>`,
@@ -29,21 +39,21 @@ export async function mount(element, source) {
   }
 }
 
-/** What the views share: tokens, heads, and answers that follow what is shown. */
+/** What the views share: tokens, heads, and answers that follow what is shown. @param {State} state @param {Source} source */
 function parts(state, source) {
-  const tokens = new Tokens(source);
-  const of = (more) => ({ call: state.where.value, ...more });
+  const of = (/** @type {Record<string, any>} */ more) => ({ call: state.where.value, ...more });
   const at = () => state.cell.value;
+  const line = (/** @type {"row" | "column"} */ name, /** @type {"query" | "key"} */ axis) =>
+    asked(source, () => at() && [name, of({ heads: state.head.value, at: at()?.[axis] })], 60);
   return {
-    tokens,
+    tokens: new Tokens(source),
     heads: new Heads(source, state),
+    scale: new Scale(),
+    first: signal(/** @type {Painter | null} */ (null)),
+    second: signal(/** @type {Painter | null} */ (null)),
     cell: asked(source, () => at() && ["cell", of({ head: state.head.value, ...at() })], 30),
-    row: asked(source, () => at() && ["row", of({ heads: state.head.value, at: at().query })], 60),
-    column: asked(
-      source,
-      () => at() && ["column", of({ heads: state.head.value, at: at().key })],
-      60,
-    ),
+    row: line("row", "query"),
+    column: line("column", "key"),
     lines: asked(source, () => {
       const [, N, M] = state.call.value.shape;
       return Math.max(N, M) > 80
@@ -53,47 +63,36 @@ function parts(state, source) {
   };
 }
 
-function Page({ state, source }) {
-  const made = useRef(/** @type {any} */ (null));
-  made.current ??= parts(state, source);
-  const { tokens, heads, cell, row, column, lines } = made.current;
-  const painter = useRef(/** @type {any} */ (null));
-  const ready = useState(signal(false))[0];
-  const keep = (side) => (canvas) => {
-    const made = new Painter(canvas, state, new Tiles(source, () => made.soon()), tokens, side);
-    if (side === state) painter.current = made;
-    ready.value = true;
-    return made;
-  };
-  const second = state.second.value;
+/** @param {{state: State, source: Source, host: Host}} given */
+function Page({ state, source, host }) {
+  const [made] = useState(() => parts(state, source));
+  const { tokens, heads, scale, first, second, cell, row, column, lines } = made;
+  const page = useRef(/** @type {HTMLElement | null} */ (null));
   const [helped, setHelped] = useState(false);
-  useEffect(
-    () =>
-      listen(
-        state,
-        () => painter.current,
-        () => setHelped((now) => !now),
-      ),
-    [],
-  );
-  const theme = state.theme.value;
-  return html`<div class=${`page tab-${state.tab.value} ${theme}`}>
-    <${Top} state=${state} painter=${painter} source=${source} help=${() => setHelped(true)} />
-    <nav class="tabs" aria-label="Parts of the page">${["heads", "map", "text"].map((tab) => html`<button aria-pressed=${state.tab.value === tab} onClick=${() => (state.tab.value = tab)}>${tab}</button>`)}</nav>
-    <${HeadsPane} state=${state} heads=${heads} />
-    <main><h1 class="hidden">heedful explorer</h1>
-      <div class="maps"><${Map} state=${state} side=${state} keep=${keep(state)} />
-        ${
-          second
-            ? html`<figure><figcaption>${title({ about: state.sides[1].call.value, head: second.head })} <button aria-label="Close the second map" onClick=${() => (state.second.value = null)}>×</button></figcaption>
-          <${Map} state=${state} side=${state.sides[1]} keep=${keep(state.sides[1])} /></figure>`
-            : null
-        }</div>
-      ${ready.value ? html`<${Under} state=${state} painter=${painter.current} />` : null}
-      <${Profile} state=${state} row=${row} column=${column} tokens=${tokens} />
+  useEffect(() => {
+    const target = host.keys ?? /** @type {HTMLElement} */ (page.current);
+    return listen(
+      target,
+      state,
+      () => first.value,
+      () => page.current,
+    );
+  }, []);
+  const map = (/** @type {any} */ side, /** @type {any} */ where) =>
+    html`<${MapPane} key=${side === state ? "first" : "second"} state=${state} side=${side} source=${source} tokens=${tokens} scale=${scale} keep=${(/** @type {any} */ one) => (where.value = one)} />`;
+  const painters = () => /** @type {Painter[]} */ ([first.value, second.value].filter(Boolean));
+  return html`<div class="heedful"><div ref=${page} class=${`page tab-${state.tab.value} ${state.theme.value}`}>
+    <${Top} state=${state} source=${source} host=${host} tokens=${tokens} painter=${first} painters=${painters} help=${() => setHelped(true)} />
+    <nav class="tabs" aria-label="Parts of the page">${TABS.map((tab) => html`<button aria-pressed=${state.tab.value === tab} onClick=${() => (state.tab.value = tab)}>${tab}</button>`)}</nav>
+    <div class="part heads-part" data-part="heads"><${HeadsPane} state=${state} heads=${heads} /></div>
+    <main class="part" data-part="map"><h1 class="hidden">heedful explorer</h1>
+      <div class="maps">${map(state, first)}${state.second.value ? map(state.sides[1], second) : null}</div>
+      ${first.value ? html`<${Under} state=${state} painter=${first.value} />` : null}
+      <${Profile} state=${state} painter=${first} row=${row} column=${column} tokens=${tokens} />
     </main>
-    <aside><${Weight} state=${state} tokens=${tokens} cell=${cell} /></aside>
-    <${TextPane} state=${state} tokens=${tokens} row=${row} column=${column} lines=${lines} />
+    <div class="part text-part" data-part="text"><${TextPane} state=${state} tokens=${tokens} row=${row} column=${column} lines=${lines} /></div>
+    <aside class="part" data-part="weight"><${Weight} state=${state} tokens=${tokens} cell=${cell} /></aside>
+    <${Notice} state=${state} />
     ${helped ? html`<${Help} close=${() => setHelped(false)} />` : null}
-  </div>`;
+  </div></div>`;
 }

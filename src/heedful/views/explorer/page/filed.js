@@ -2,6 +2,7 @@
 // and shapes of answers.py. What it does not have is NaN, and said; nothing of it is told as 0.
 import { mount } from "./app.js";
 import { Computing } from "./computing.js";
+import { alone } from "./host.js";
 import { Kept } from "./kept.js";
 import { unpacked } from "./wire.js";
 
@@ -389,4 +390,4 @@ function absent(kept, largest, atMost) {
 const source = new Filed(await parts());
 const element = /** @type {HTMLElement} */ (document.getElementById("heedful"));
 Object.assign(element, { source }); // so that the console can ask it, too
-mount(element, source);
+mount(element, source, alone());

@@ -1,70 +1,129 @@
-// The row or the column of the chosen cell as a curve over the whole text.
+// The row or the column of the chosen cell as a curve over the whole text, and the text around it.
+import { weighed } from "./figures.js";
 import { html, useEffect, useRef, useState } from "./html.js";
-import { digits } from "./weight.js";
+import { count } from "./labels.js";
+import { reveal } from "./moving.js";
 
-/** The largest of each of `count` pieces. @param {Float32Array} data */
-export function pieces(data, count) {
+/** @import { Painter } from "./painter.js" */
+/** @import { State } from "./state.js" */
+/** @import { Asked, Axis, Signal } from "./types.js" */
+
+const AROUND = 6; // tokens to each side
+
+/**
+ * The place of the largest number of each of some pieces of equal length; `count` at most.
+ * @param {Float32Array} data @param {number} count
+ */
+export function peaks(data, count) {
   const size = Math.max(1, data.length / count);
-  const found = new Float32Array(Math.ceil(data.length / size));
-  for (let i = 0; i < data.length; i++) {
-    const at = Math.min(found.length - 1, Math.floor(i / size));
-    if (data[i] > found[at]) found[at] = data[i];
+  const found = new Int32Array(Math.ceil(data.length / size));
+  for (let piece = 0; piece < found.length; piece++) {
+    const end = Math.min(data.length, Math.ceil((piece + 1) * size));
+    let best = Math.ceil(piece * size);
+    for (let i = best + 1; i < end; i++) if (data[i] > data[best]) best = i;
+    found[piece] = Math.min(best, data.length - 1);
   }
   return found;
 }
 
-export function Profile({ state, row, column, tokens }) {
-  const [axis, setAxis] = useState("row");
-  const canvas = useRef(null);
-  const answer = (axis === "row" ? row : column).value;
+/** @param {{state: State, painter: Signal<Painter | null>, row: Asked, column: Asked, tokens: any}} given */
+export function Profile({ state, painter, row, column, tokens }) {
+  const canvas = useRef(/** @type {HTMLCanvasElement | null} */ (null));
+  const [over, setOver] = useState(/** @type {number | null} */ (null));
+  const isRow = state.profile.value === "row";
+  const answer = (isRow ? row : column).value;
   const at = state.cell.value;
-  const data = answer?.weights?.data;
-  useEffect(() => draw(canvas.current, data, axis === "row" ? at?.key : at?.query));
-  if (!at) return null;
+  /** @type {Float32Array | undefined} */
+  const data = at && answer?.weights?.data;
+  const mark = at ? (isRow ? at.key : at.query) : 0;
+  const own = at ? (isRow ? at.query : at.key) : 0;
+  const shown = over !== null && data && over < data.length ? over : mark;
+  useEffect(() => draw(canvas.current, data, mark, shown, painter.value));
   const where = state.where.value;
-  const name =
-    axis === "row" ? tokens.label(where, "queries", at.query) : tokens.label(where, "keys", at.key);
-  const move = (event) => {
-    if (!data) return;
+  const [mine, others] = /** @type {[Axis, Axis]} */ (
+    isRow ? ["queries", "keys"] : ["keys", "queries"]
+  );
+  const under = (/** @type {any} */ event) => {
+    if (!data || !canvas.current) return null;
     const box = canvas.current.getBoundingClientRect();
-    const place = Math.min(
-      data.length - 1,
-      Math.max(0, Math.floor(((event.clientX - box.left) / box.width) * data.length)),
-    );
-    state.cell.value =
-      axis === "row" ? { query: at.query, key: place } : { query: place, key: at.key };
+    const pixels = Math.max(1, Math.floor(box.width));
+    const best = peaks(data, pixels);
+    return best[
+      Math.max(
+        0,
+        Math.min(
+          best.length - 1,
+          Math.floor(((event.clientX - box.left) / box.width) * best.length),
+        ),
+      )
+    ];
   };
-  return html`<section class="profile" aria-label="Profile">
-    <div class="choice" role="group" aria-label="Row or column">
-      ${[
-        ["row", "where it looks"],
-        ["column", "who looks at it"],
-      ].map(
-        ([id, says]) =>
-          html`<button aria-pressed=${axis === id} onClick=${() => setAxis(id)}>${says}</button>`,
-      )}
-      <span><bdi>${name}</bdi> <small>${axis === "row" ? at.query : at.key}</small>${data ? html` · largest ${digits(Math.max(...pieces(data, 2000)))}` : ""}</span></div>
-    <canvas ref=${canvas} onClick=${move}></canvas></section>`;
+  const go = (/** @type {number | null} */ place) => {
+    if (place === null || !at) return;
+    const cell = isRow ? { query: at.query, key: place } : { query: place, key: at.key };
+    state.look(cell, true);
+    if (painter.value) reveal(state, painter.value.place, cell);
+  };
+  return html`<section class="profile" aria-label="Profile of the row or column">
+    <div class="line"><div class="choice" role="group" aria-label="Row or column">
+      <button aria-pressed=${isRow} onClick=${() => (state.profile.value = "row")}>where it looks</button>
+      <button aria-pressed=${!isRow} onClick=${() => (state.profile.value = "column")}>who looks at it</button></div>
+      ${at ? html`<span class="who"><bdi>${tokens.label(where, mine, own)}</bdi> <small>${count(own)}${data ? ` · largest ${weighed(largest(data))}` : ""}</small></span>` : html`<span class="quiet">choose a cell</span>`}
+      ${answer?.failed ? html`<span class="wrong">${answer.failed}</span>` : null}
+      ${data ? html`<${Around} tokens=${tokens} where=${where} axis=${others} data=${data} at=${shown} go=${go} />` : null}</div>
+    <canvas ref=${canvas} aria-hidden="true" onPointerMove=${(/** @type {any} */ e) => setOver(under(e))} onPointerLeave=${() => setOver(null)} onClick=${(/** @type {any} */ e) => go(under(e))}></canvas></section>`;
 }
 
-function draw(canvas, data, mark) {
+const largest = (/** @type {Float32Array} */ data) =>
+  data.reduce((most, one) => Math.max(most, one), 0);
+
+/** Some tokens to both sides, and the weight of the middle one. @param {any} given */
+function Around({ tokens, where, axis, data, at, go }) {
+  const from = Math.max(0, at - AROUND);
+  const places = Array.from(
+    { length: Math.min(data.length, at + AROUND + 1) - from },
+    (_, i) => from + i,
+  );
+  return html`<span class="around"><span class="before">${places.filter((i) => i < at).map((i) => html`<bdi>${tokens.label(where, axis, i)}</bdi> `)}</span>
+    <button class="plain" title="Go there" onClick=${() => go(at)}><bdi>${tokens.label(where, axis, at)}</bdi> <small>${count(at)}</small> <b>${weighed(data[at])}</b></button>
+    <span class="after">${places.filter((i) => i > at).map((i) => html`<bdi>${tokens.label(where, axis, i)}</bdi> `)}</span></span>`;
+}
+
+/** @param {HTMLCanvasElement | null} canvas @param {Float32Array | undefined | null} data @param {number} mark @param {number} shown @param {Painter | null} painter */
+function draw(canvas, data, mark, shown, painter) {
   if (!canvas) return;
   const ratio = devicePixelRatio || 1;
   const [width, height] = [canvas.clientWidth, canvas.clientHeight];
-  canvas.width = width * ratio;
-  canvas.height = height * ratio;
-  if (!data || !width) return;
+  canvas.width = Math.round(width * ratio);
+  canvas.height = Math.round(height * ratio);
   const context = canvas.getContext("2d");
+  if (!data || !width || !context) return;
   const look = getComputedStyle(canvas);
   context.scale(ratio, ratio);
-  const found = pieces(data, Math.max(1, Math.floor(width)));
-  const most = Math.max(...found, 1e-12);
-  context.fillStyle = look.getPropertyValue("--curve");
-  const wide = width / found.length;
-  found.forEach((weight, i) => {
-    const high = (weight / most) * (height - 4);
+  const best = peaks(data, Math.max(1, Math.floor(width)));
+  const most = best.reduce((most, i) => Math.max(most, data[i]), 1e-12);
+  const wide = width / best.length;
+  const held =
+    painter &&
+    (painter.state.profile.value === "row"
+      ? painter.state.held.value.key
+      : painter.state.held.value.query);
+  best.forEach((place, i) => {
+    const high = (data[place] / most) * (height - 5);
+    const isShown =
+      place === shown ||
+      (i < best.length - 1 && shown >= place && shown < best[i + 1] && wide <= 1);
+    context.fillStyle = look.getPropertyValue(isShown ? "--mark" : "--curve");
     context.fillRect(i * wide, height - high, Math.max(1, wide - (wide > 6 ? 1 : 0)), high);
   });
+  context.fillStyle = look.getPropertyValue("--link");
+  if (held !== null && held !== undefined)
+    context.fillRect(((held + 0.5) / data.length) * width - 0.5, 0, 1, height);
   context.fillStyle = look.getPropertyValue("--mark");
-  context.fillRect(((mark + 0.5) / data.length) * width - 1, 0, 2, height);
+  const x = ((mark + 0.5) / data.length) * width;
+  context.beginPath();
+  context.moveTo(x - 4, 0);
+  context.lineTo(x + 4, 0);
+  context.lineTo(x, 5);
+  context.fill();
 }

@@ -1,9 +1,10 @@
 // The page as `heedful look` serves it: its source is the server that it came from.
 import { mount } from "./app.js";
+import { alone } from "./host.js";
 import { unpacked } from "./wire.js";
 
+/** @type {import("./types.js").Source} */
 const source = {
-  /** What the library is asked. @param {string} question @param {Record<string, any>} about */
   async ask(question, about = {}, signal = undefined) {
     const response = await fetch(`/ask/${question}?${new URLSearchParams(about)}`, { signal });
     if (!response.ok) throw new Error(await response.text());
@@ -11,4 +12,4 @@ const source = {
   },
 };
 
-mount(/** @type {HTMLElement} */ (document.getElementById("heedful")), source);
+mount(/** @type {HTMLElement} */ (document.getElementById("heedful")), source, alone());

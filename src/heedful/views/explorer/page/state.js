@@ -1,136 +1,130 @@
-// What the page shows now, as signals; what of it stands in the address can be shared.
-import { batch, computed, effect, signal } from "./html.js";
+// What the page shows now, as signals.
+import { batch, computed, signal } from "./html.js";
+
+/** @import { About, Axis, CallAbout, Cell, Colours, Reduce, Side, Signal, View } from "./types.js" */
+
+/** @type {View} */
+export const WHOLE = { x: 0, y: 0, scale: 0 };
+export const TABS = ["heads", "map", "text", "weight"];
+
+/**
+ * Tokens that were searched for: the answer's places, of which the one numbered `at` is looked at.
+ * @typedef {{text: string, axis: Axis, places: Int32Array, count: number, at: number}} Found
+ */
 
 export class State {
-  /** @param {any} about what the source tells of its recordings */
+  /** @param {About} about what the source tells of its recordings */
   constructor(about) {
     this.about = about;
     this.at = signal([0, 0, 0]); // recording, text, call
     this.head = signal(0); // the model's number
-    this.view = signal({ x: 0, y: 0, scale: 0 }); // left key, upper query, pixels a cell; 0: all
-    this.cell = signal(/** @type {{query: number, key: number} | null} */ (null));
+    this.view = signal(WHOLE);
+    this.cell = signal(/** @type {Cell | null} */ (null));
     this.pinned = signal(false);
-    this.reduce = signal("max");
-    this.colours = signal("sqrt");
-    this.sink = signal(true);
-    this.tab = signal("map");
-    this.theme = signal("");
-    this.call = computed(() => {
-      const [recording, text, call] = this.at.value;
-      return about.recordings[recording].texts[text].calls[call];
-    });
-    this.calls = computed(() => {
-      const [recording, text] = this.at.value;
-      return about.recordings[recording].texts[text].calls;
-    });
+    /** The cell under the pointer, and where the pointer is; it moves on while a cell is pinned. */
+    this.hover = signal(
+      /** @type {{cell: Cell, x: number, y: number, side: Side} | null} */ (null),
+    );
+    /** A row and a column that stay marked. */
+    this.held = signal(/** @type {{query: number | null, key: number | null}} */ (NOTHING_HELD));
+    this.found = signal(/** @type {Found | null} */ (null));
+    this.reduce = signal(/** @type {Reduce} */ ("max"));
+    this.colours = signal(/** @type {Colours} */ ("sqrt"));
+    this.sink = signal(true); // whether the first key counts in the colour scale
+    this.tab = signal("map"); // the pane of a narrow screen
+    this.profile = signal(/** @type {"row" | "column"} */ ("row"));
+    this.theme = signal(""); // "light", "dark", or as the system wishes
+    this.notice = signal(""); // a line that is told once
+    this.calls = computed(() => this._calls(this.at.value));
     this.where = computed(() => this.at.value.join("."));
-    /** A second map beside the first, panned together: where it is from, and its head. */
+    this.call = computed(() => this.calls.value[this.at.value[2]]);
+    /** A second map beside the first, panned together. */
     this.second = signal(/** @type {{at: number[], head: number} | null} */ (null));
+    /** @type {Side[]} */
     this.sides = [this, this._side()];
   }
 
-  /** The second map as the first one is asked: call, where, head. */
+  /** The second map as the first one is asked. @returns {Side} */
   _side() {
+    const at = computed(() => this.second.value?.at ?? this.at.value);
     return {
-      head: computed(() => this.second.value?.head ?? 0),
-      where: computed(() => this.second.value?.at.join(".") ?? ""),
-      call: computed(() => {
-        const [recording, text, call] = this.second.value?.at ?? this.at.value;
-        return this.about.recordings[recording].texts[text].calls[call];
-      }),
+      head: computed(() => this.second.value?.head ?? this.head.value),
+      where: computed(() => at.value.join(".")),
+      call: computed(() => this._calls(at.value)[at.value[2]]),
+      choose: (at, head) => {
+        const call = this._calls(at)[at[2]];
+        if (call)
+          this.second.value = { at, head: call.heads.includes(head) ? head : call.heads[0] };
+      },
     };
   }
 
-  /** Show a call and a head. @param {number} call @param {number} head */
+  /** @param {number[]} at @returns {CallAbout[]} */
+  _calls([recording, text]) {
+    return this.about.recordings[recording]?.texts[text]?.calls ?? [];
+  }
+
+  /** Whether there is such a call. @param {number[]} at */
+  has(at) {
+    return at.length === 3 && Boolean(this._calls(at)[at[2]]);
+  }
+
+  /** Show a call and a head of the text. @param {number} call @param {number} head */
   show(call, head) {
-    batch(() => {
-      const [recording, text] = this.at.value;
-      const before = this.call.value.shape;
-      this.at.value = [recording, text, call];
-      const heads = this.call.value.heads;
-      this.head.value = heads.includes(head) ? head : heads[0];
-      if (String(before.slice(1)) !== String(this.call.value.shape.slice(1))) {
-        this.view.value = { x: 0, y: 0, scale: 0 };
-        this.cell.value = null;
-      }
-    });
+    this.choose([...this.at.value.slice(0, 2), call], head);
   }
 
   /** Another text or recording. @param {number} recording @param {number} text */
   open(recording, text) {
+    const call = Math.min(this.at.value[2], this._calls([recording, text]).length - 1);
+    this.choose([recording, text, call], this.head.value);
+  }
+
+  /** Show a call, of any text, and a head of it. @param {number[]} at @param {number} head */
+  choose(at, head) {
+    if (!this.has(at)) return;
     batch(() => {
-      const calls = this.about.recordings[recording].texts[text].calls;
-      this.at.value = [recording, text, Math.min(this.at.value[2], calls.length - 1)];
-      this.view.value = { x: 0, y: 0, scale: 0 };
-      this.cell.value = null;
-      if (!this.call.value.heads.includes(this.head.value))
-        this.head.value = this.call.value.heads[0];
+      const before = this.call.value;
+      const another = String(this.at.value.slice(0, 2)) !== String(at.slice(0, 2));
+      this.at.value = at;
+      const { heads, shape } = this.call.value;
+      this.head.value = heads.includes(head) ? head : heads[0];
+      if (another || String(before.shape.slice(1)) !== String(shape.slice(1))) this._forget();
     });
   }
 
-  /** Keep the address and this the same. */
-  follow() {
-    this._read();
-    addEventListener("hashchange", () => this._read());
-    let waiting = 0;
-    effect(() => {
-      const written = "#" + this._written();
-      clearTimeout(waiting);
-      waiting = setTimeout(() => {
-        if (location.hash !== written) history.replaceState(null, "", written);
-      }, 200);
-    });
+  /** Let go what belongs to one map's places. */
+  _forget() {
+    this.view.value = WHOLE;
+    this.cell.value = null;
+    this.pinned.value = false;
+    this.hover.value = null;
+    this.held.value = NOTHING_HELD;
+    this.found.value = null;
   }
 
-  _written() {
-    const { x, y, scale } = this.view.value;
-    const cell = this.cell.value;
-    const about = { call: this.where.value, head: String(this.head.value) };
-    if (scale) about.view = [x, y, scale].map((n) => +n.toPrecision(6)).join(",");
-    if (cell) about.cell = `${cell.query},${cell.key}`;
-    if (this.pinned.value) about.pinned = "1";
-    if (this.reduce.value !== "max") about.reduce = this.reduce.value;
-    if (this.colours.value !== "sqrt") about.colours = this.colours.value;
-    if (!this.sink.value) about.sink = "0";
-    if (this.tab.value !== "map") about.tab = this.tab.value;
-    const second = this.second.value;
-    if (second) about.beside = `${second.at.join(".")}.${second.head}`;
-    if (this.theme.value) about.theme = this.theme.value;
-    return new URLSearchParams(about).toString();
-  }
-
-  _read() {
-    const given = new URLSearchParams(location.hash.slice(1));
-    const numbers = (name, separator) => (given.get(name) ?? "").split(separator).map(Number);
+  /** Look at a cell. @param {Cell} cell @param {boolean} [pinned] */
+  look(cell, pinned = this.pinned.value) {
     batch(() => {
-      const at = numbers("call", ".");
-      if (at.length === 3 && this._has(at)) this.at.value = at;
-      const head = Number(given.get("head") ?? NaN);
-      this.head.value = this.call.value.heads.includes(head) ? head : this.call.value.heads[0];
-      const beside = numbers("beside", ".");
-      this.second.value =
-        beside.length === 4 && this._has(beside)
-          ? { at: beside.slice(0, 3), head: beside[3] }
-          : null;
-      const [x, y, scale] = numbers("view", ",");
-      if (scale > 0 && Number.isFinite(x + y)) this.view.value = { x, y, scale };
-      const [query, key] = numbers("cell", ",");
-      const [, N, M] = this.call.value.shape;
-      if (given.has("cell") && query < N && key < M && query >= 0 && key >= 0)
-        this.cell.value = { query, key };
-      this.pinned.value = given.get("pinned") === "1";
-      if (given.get("reduce") === "mean") this.reduce.value = "mean";
-      if (["linear", "log"].includes(given.get("colours") ?? ""))
-        this.colours.value = given.get("colours") ?? "sqrt";
-      this.sink.value = given.get("sink") !== "0";
-      if (["text", "heads"].includes(given.get("tab") ?? ""))
-        this.tab.value = given.get("tab") ?? "map";
-      if (["dark", "light"].includes(given.get("theme") ?? ""))
-        this.theme.value = given.get("theme") ?? "";
+      const now = this.cell.value;
+      if (now?.query !== cell.query || now?.key !== cell.key) this.cell.value = cell;
+      this.pinned.value = pinned;
     });
   }
 
-  _has([recording, text, call]) {
-    return Boolean(this.about.recordings[recording]?.texts[text]?.calls[call]);
+  /** Hold a row or a column, or let it go. @param {"query" | "key"} axis @param {number} at */
+  hold(axis, at) {
+    const now = this.held.value;
+    this.held.value = { ...now, [axis]: now[axis] === at ? null : at };
+  }
+
+  /** A cell inside of the map. @param {Cell} cell @returns {Cell} */
+  inside({ query, key }) {
+    const [, N, M] = this.call.value.shape;
+    const within = (/** @type {number} */ at, /** @type {number} */ size) =>
+      Math.max(0, Math.min(size - 1, at));
+    return { query: within(query, N), key: within(key, M) };
   }
 }
+
+const NOTHING_HELD = { query: null, key: null };

@@ -1,109 +1,215 @@
-// Tiles of maps, kept while there is room; the coarser one stands in until the finer one is there.
+// Tiles of maps: asked for in the order of their importance, few at once, kept while there is room.
 import { painted } from "./colours.js";
 
-const MOST = 300;
+/** @import { Source } from "./types.js" */
+
+export const SIDE = 256;
+const KEPT = 220; // tiles with their numbers
+const AT_ONCE = 4; // a browser has six connections to a host; tiles leave two to other questions
+const AGAIN = 700; // milliseconds until a sampled tile is asked for again
+const FAILED = 3000; // and one that could not be had
+const BLOCK = 32; // pixels of the squares whose largest numbers are kept
+
+/**
+ * @typedef {object} Tile
+ * @property {string} id
+ * @property {string} of whose it is: call, head, pooling
+ * @property {{call: string, place: string, reduce: string}} about
+ * @property {Float32Array | null} data NaN where hidden
+ * @property {number} rows
+ * @property {number} columns
+ * @property {string} word
+ * @property {number} done how much of the exact one there is, 0 to 1
+ * @property {boolean} isStale whether a better one can be had now
+ * @property {number} rest until when it is not asked for
+ * @property {OffscreenCanvas | null} canvas
+ * @property {string} look the colours of the canvas
+ * @property {Float32Array | null} blocks
+ */
 
 export class Tiles {
-  /** @param {any} source @param {() => void} changed called when a tile has come */
+  /** @param {Source} source @param {() => void} changed called when a tile has come */
   constructor(source, changed) {
     this.source = source;
     this.changed = changed;
+    /** @type {Map<string, Tile>} */
     this.kept = new Map();
+    /** @type {Map<string, AbortController>} */
+    this.asking = new Map();
+    /** @type {Tile[]} */
+    this.wanted = [];
     this.failed = "";
+    this.timer = 0;
   }
 
-  /** A tile that is known, or undefined; asked for if `fetch`. */
-  tile(where, place, reduce, fetch) {
-    const id = `${where} ${place.join()} ${reduce}`;
-    const known = this.kept.get(id);
-    if (known) {
+  /** A tile that was asked for before. @returns {Tile | undefined} */
+  known(
+    /** @type {string} */ call,
+    /** @type {number} */ head,
+    /** @type {number[]} */ place,
+    /** @type {string} */ reduce,
+  ) {
+    return this.kept.get(`${call} ${head} ${reduce} ${place.join()}`);
+  }
+
+  /** A tile, with no numbers yet where it has not come. @returns {Tile} */
+  at(
+    /** @type {string} */ call,
+    /** @type {number} */ head,
+    /** @type {number[]} */ place,
+    /** @type {string} */ reduce,
+  ) {
+    const of = `${call} ${head} ${reduce}`;
+    const id = `${of} ${place.join()}`;
+    const tile = this.kept.get(id) ?? {
+      id,
+      of,
+      about: { call, place: [head, ...place].join(), reduce },
+      data: null,
+      rows: 0,
+      columns: 0,
+      word: "",
+      done: 0,
+      isStale: false,
+      rest: 0,
+      canvas: null,
+      look: "",
+      blocks: null,
+    };
+    this.kept.delete(id);
+    this.kept.set(id, tile); // the latest used stands last
+    for (const id of this.kept.keys()) {
+      if (this.kept.size <= KEPT) break;
       this.kept.delete(id);
-      this.kept.set(id, known); // the latest used stands last
-      const again = known.word === "sampled" && !known.asking && performance.now() > known.again;
-      if (fetch && again) this._ask(id, known, where, place, reduce);
-      known.wanted = performance.now();
-      return known.data ? known : undefined;
     }
-    if (fetch) {
-      const tile = { wanted: performance.now(), place, word: "", data: null };
-      this.kept.set(id, tile);
-      this._ask(id, tile, where, place, reduce);
-      this._forget();
-    }
-    return undefined;
+    return tile;
   }
 
-  async _ask(id, tile, where, place, reduce) {
+  /** What the latest picture needs, the most urgent first; what it does not need is let go. @param {Tile[]} wanted */
+  want(wanted) {
+    this.wanted = wanted;
+    const ids = new Set(wanted.map((tile) => tile.id));
+    for (const [id, end] of this.asking) if (!ids.has(id)) end.abort();
+    this._next();
+  }
+
+  /** Ask for nothing more. */
+  close() {
+    this.want([]);
+    clearTimeout(this.timer);
+  }
+
+  /** Ask for what is missing, then whether a sampled tile has become exact. */
+  _next() {
+    const now = performance.now();
+    clearTimeout(this.timer);
+    const polled = new Set();
+    let soonest = Number.POSITIVE_INFINITY;
+    for (const tile of this.wanted) {
+      const waits = tile.data && !tile.isStale; // all that it could have is there, as yet
+      if (waits && (tile.done >= 1 || polled.has(tile.of))) continue;
+      if (waits) polled.add(tile.of); // one of them tells for all of its head
+      if (this.asking.has(tile.id)) continue;
+      if (tile.rest > now) soonest = Math.min(soonest, tile.rest);
+      else if (this.asking.size < AT_ONCE) this._ask(tile);
+    }
+    if (soonest < Number.POSITIVE_INFINITY)
+      this.timer = setTimeout(() => this._next(), soonest - now + 5);
+  }
+
+  /** @param {Tile} tile */
+  async _ask(tile) {
     const end = new AbortController();
-    tile.asking = end;
+    this.asking.set(tile.id, end);
     try {
-      const found = await this.source.ask(
-        "tile",
-        { call: where, place: place.join(), reduce },
-        end.signal,
-      );
-      tile.data = found.tile.data;
-      [tile.rows, tile.columns] = found.tile.shape;
-      tile.word = found.word;
-      tile.done = found.done;
-      tile.again = performance.now() + 700;
-      tile.canvas = null;
-      tile.asking = null;
-      this.failed = "";
-      this.changed();
+      this._take(tile, await this.source.ask("tile", tile.about, end.signal));
     } catch (error) {
-      if (!tile.data) this.kept.delete(id);
-      tile.asking = null;
-      tile.again = performance.now() + 3000;
       if (!end.signal.aborted) {
         this.failed = String(/** @type {any} */ (error).message ?? error);
-        this.changed();
+        tile.rest = performance.now() + FAILED;
       }
     }
+    this.asking.delete(tile.id);
+    if (!end.signal.aborted) this.changed();
+    this._next();
   }
 
-  /** Let go what is asked for and was not wanted in the latest picture. @param {number} since */
-  abandon(since) {
-    for (const tile of this.kept.values())
-      if (tile.asking && tile.wanted < since) tile.asking.abort();
-  }
-
-  _forget() {
-    for (const [id, tile] of this.kept) {
-      if (this.kept.size <= MOST) return;
-      tile.asking?.abort();
-      this.kept.delete(id);
-    }
+  /** @param {Tile} tile @param {import("./types.js").Answer} found */
+  _take(tile, found) {
+    tile.data = found.tile.data;
+    [tile.rows, tile.columns] = found.tile.shape;
+    tile.word = found.word ?? "exact";
+    tile.done = found.done ?? (tile.word === "sampled" ? 0 : 1);
+    tile.isStale = false;
+    tile.rest = tile.done < 1 ? performance.now() + AGAIN : 0;
+    tile.look = "";
+    tile.blocks = null;
+    this.failed = "";
+    if (tile.done < 1) return;
+    for (const other of this.kept.values())
+      if (other.of === tile.of && other.data && other.done < 1) {
+        other.isStale = true;
+        other.rest = 0;
+      }
   }
 }
 
-/** A tile as a picture, made anew when its colours change. */
-export function picture(tile, colours, highest, kind, hidden) {
-  const look = `${highest} ${kind} ${hidden} ${colours[200]}`;
+/** A tile as a picture, made anew when its colours change; hidden cells are left out of it. */
+export function picture(
+  /** @type {Tile} */ tile,
+  /** @type {Uint32Array} */ colours,
+  /** @type {number} */ highest,
+  /** @type {import("./types.js").Colours} */ kind,
+) {
+  const look = `${highest} ${kind} ${colours[200]}`;
   if (!tile.canvas || tile.look !== look) {
-    tile.canvas ??= new OffscreenCanvas(tile.columns, tile.rows);
-    const pixels = painted(tile.data, colours, highest, kind, hidden);
+    if (tile.canvas?.width !== tile.columns || tile.canvas.height !== tile.rows)
+      tile.canvas = new OffscreenCanvas(tile.columns, tile.rows);
+    const pixels = painted(/** @type {Float32Array} */ (tile.data), colours, highest, kind, 0);
     const data = new ImageData(new Uint8ClampedArray(pixels.buffer), tile.columns, tile.rows);
-    tile.canvas.getContext("2d").putImageData(data, 0, 0);
+    tile.canvas.getContext("2d")?.putImageData(data, 0, 0);
     tile.look = look;
   }
   return tile.canvas;
 }
 
-/** The largest number of a tile, without its first key where the sink is left out. */
-export function largest(tile, sink) {
-  const name = sink ? "with" : "without";
-  tile.largest ??= {};
-  if (tile.of !== tile.data) [tile.largest, tile.of] = [{}, tile.data];
-  if (tile.largest[name] === undefined) {
-    const skip = !sink && tile.place[3] === 0 ? 1 : 0;
-    let found = 0;
-    for (let r = 0; r < tile.rows; r++)
-      for (let c = skip; c < tile.columns; c++) {
-        const weight = tile.data[r * tile.columns + c];
-        if (weight > found) found = weight;
-      }
-    tile.largest[name] = found;
-  }
-  return tile.largest[name];
+/**
+ * The largest number of some rows and columns of a tile, to the blocks that they touch.
+ * @param {Tile} tile @param {[number, number]} rows @param {[number, number]} columns
+ * @param {boolean} isFirst whether the tile begins with the first key, which is then left out
+ */
+export function largest(tile, rows, columns, isFirst) {
+  tile.blocks ??= blocksOf(tile);
+  const across = Math.ceil(tile.columns / BLOCK);
+  let found = 0;
+  for (let r = Math.floor(rows[0] / BLOCK); r * BLOCK < rows[1]; r++)
+    for (let c = Math.floor(columns[0] / BLOCK); c * BLOCK < columns[1]; c++) {
+      const at = 2 * (r * across + c);
+      found = Math.max(found, tile.blocks[at + (isFirst && c === 0 ? 1 : 0)] ?? 0);
+    }
+  return found;
+}
+
+/** Each block's largest number, with its first column and without. @param {Tile} tile */
+function blocksOf({ data, rows, columns }) {
+  const across = Math.ceil(columns / BLOCK);
+  const found = new Float32Array(2 * across * Math.ceil(rows / BLOCK));
+  if (!data) return found;
+  for (let r = 0; r < rows; r++)
+    for (let c = 0; c < columns; c++) {
+      const at = 2 * (Math.floor(r / BLOCK) * across + Math.floor(c / BLOCK));
+      const weight = data[r * columns + c];
+      if (weight > found[at]) found[at] = weight;
+      if (c > 0 && weight > found[at + 1]) found[at + 1] = weight;
+    }
+  return found;
+}
+
+/** Whether all of a part of a tile is hidden. @param {Tile} tile @param {number[]} rows @param {number[]} columns */
+export function isHidden(tile, rows, columns) {
+  if (!tile.data || tile.word === "sampled") return false;
+  for (let r = Math.floor(rows[0]); r < Math.min(rows[1], tile.rows); r++)
+    for (let c = Math.floor(columns[0]); c < Math.min(columns[1], tile.columns); c++)
+      if (!Number.isNaN(tile.data[r * tile.columns + c])) return false;
+  return true;
 }

@@ -1,73 +1,88 @@
-// What stands above: which text, which head, how it is coloured, a search, and what can be saved.
-
-import { title } from "./heads.js";
-import { html, useState } from "./html.js";
-import { reveal } from "./map.js";
+// What stands above: to the left what is looked at, to the right the tools.
+import { Chooser } from "./chooser.js";
+import { Find } from "./find.js";
+import { html } from "./html.js";
+import { Menu } from "./menu.js";
 import { saved } from "./save.js";
+import { Strongest } from "./strongest.js";
 import { Term } from "./terms.js";
 
-export function Top({ state, painter, source, help }) {
-  const { recordings } = state.about;
-  const [recording, text] = state.at.value;
-  const call = state.call.value;
-  const options = recordings.flatMap((one, r) =>
-    one.texts.map((of, t) => ({
-      id: `${r}.${t}`,
-      label: recordings.length > 1 || one.texts.length > 1 ? `${one.name} · ${of.label}` : one.name,
-    })),
-  );
-  const choose = (signal, values, label) =>
-    html`<label>${label} <select value=${signal.value} onChange=${(e) => (signal.value = e.target.value)}>${values.map((one) => html`<option>${one}</option>`)}</select></label>`;
+/** @import { Painter } from "./painter.js" */
+/** @import { State } from "./state.js" */
+/** @import { Host, Signal, Source } from "./types.js" */
+
+/**
+ * @param {object} given
+ * @param {State} given.state @param {Source} given.source @param {Host} given.host
+ * @param {any} given.tokens @param {Signal<Painter | null>} given.painter
+ * @param {() => Painter[]} given.painters @param {() => void} given.help
+ */
+export function Top({ state, source, host, tokens, painter, painters, help }) {
+  const { proof } = state.call.value;
+  const one = painter.value;
   return html`<header>
-    <b class="logo">heedful</b>
-    ${options.length > 1 ? html`<select aria-label="Text" value=${`${recording}.${text}`} onChange=${(e) => state.open(.../** @type {[number, number]} */ (e.target.value.split(".").map(Number)))}>${options.map((one) => html`<option value=${one.id}>${one.label}</option>`)}</select>` : html`<span>${options[0].label}</span>`}
-    <span class="where">${title({ about: call, head: state.head.value })}</span>
-    <span class=${`proof ${call.proof}`}>${Term(call.proof)}</span>
-    <span class="grow"></span>
-    ${choose(state.reduce, ["max", "mean"], "pooled by")}
-    ${choose(state.colours, ["linear", "sqrt", "log"], "colours")}
-    <label><input type="checkbox" checked=${state.sink.value} onChange=${(e) => (state.sink.value = e.target.checked)} /> ${Term("sink")}</label>
-    <${Find} state=${state} painter=${painter} source=${source} />
-    <button onClick=${() => (state.second.value = { at: state.at.value, head: state.head.value })} title="Keep this map and choose another beside it">beside</button>
-    <button onClick=${() => saved(painter.current, "png")} title="Save what is shown as a picture">PNG</button>
-    <button onClick=${() => saved(painter.current, "svg")}>SVG</button>
-    <button onClick=${() => saved(painter.current, "csv", source)} title="The cells in view as numbers">CSV</button>
-    <button aria-label="Light or dark" onClick=${() => (state.theme.value = dark(state) ? "light" : "dark")}>◐</button>
-    <button aria-label="Help" onClick=${help}>?</button>
-  </header>`;
+    <div class="what"><b class="logo">heedful</b>
+      <${Chooser} state=${state} side=${state} label="What is looked at" />
+      <span class=${`proof ${proof}`}>${Term(proof)}</span></div>
+    <div class="tools">
+      <${Find} state=${state} source=${source} painter=${painter} />
+      <${Menu} label="Strongest" shortcut="s" title="The strongest weights in view">${one ? html`<${Strongest} state=${state} source=${source} painter=${one} tokens=${tokens} />` : null}<//>
+      <${Beside} state=${state} />
+      <${Menu} label="View" shortcut="v"><${Looks} state=${state} /><//>
+      <${Menu} label="Save" shortcut="w">${(/** @type {() => void} */ close) => html`<${Save} state=${state} source=${source} host=${host} painters=${painters} close=${close} />`}<//>
+      <button class="round" aria-label="Help: all keys" aria-keyshortcuts="?" title="All keys" onClick=${help}>?</button>
+    </div></header>`;
 }
 
-const dark = (state) =>
-  (state.theme.value || (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light")) ===
-  "dark";
-
-function Find({ state, painter, source }) {
-  const [found, setFound] = useState(/** @type {any} */ (null));
-  const go = async (event) => {
-    event.preventDefault();
-    const text = new FormData(event.target).get("text");
-    if (!text) return setFound(null);
-    const again = found?.text === text && found.call === state.where.value;
-    const now = again
-      ? { ...found, at: (found.at + 1) % Math.max(1, found.count) }
-      : {
-          text,
-          at: 0,
-          call: state.where.value,
-          ...(await source.ask("find", { call: state.where.value, axis: "keys", text })),
-        };
-    setFound(now);
-    if (!now.count) return;
-    const key = now.places.data[now.at % now.places.data.length];
-    const [, N] = state.call.value.shape;
-    const query =
-      state.cell.value?.query ?? Math.min(N - 1, Math.max(0, key - state.call.value.first));
-    state.cell.value = {
-      query: Math.max(query, state.call.value.kind === "causal" ? key - state.call.value.first : 0),
-      key,
-    };
-    reveal(painter.current, state.cell.value, Math.max(painter.current.place.scale, 14));
+/** @param {{state: State}} given */
+function Beside({ state }) {
+  const isOpen = Boolean(state.second.value);
+  const toggle = () => {
+    state.second.value = isOpen ? null : { at: state.at.value, head: state.head.value };
   };
-  return html`<form onSubmit=${go} role="search"><input name="text" type="search" id="find" placeholder="find a token  /" aria-label="Find a token" size="12" />
-    <small aria-live="polite">${found ? (found.count ? `${found.at + 1} of ${found.count.toLocaleString("en")}` : "none") : ""}</small></form>`;
+  return html`<button class="beside" aria-pressed=${isOpen} aria-keyshortcuts="b" title="A second map, panned and zoomed with the first" onClick=${toggle}>Beside</button>`;
+}
+
+/** How the map is drawn. @param {{state: State}} given */
+function Looks({ state }) {
+  return html`<div class="looks">
+    <${Choice} title="Colours" of=${state.colours} values=${[["linear", "linear"], ["sqrt", "root"], ["log", "log"]]} />
+    <${Choice} title="A pixel of many weights is" of=${state.reduce} values=${[["max", "the largest"], ["mean", "the mean"]]} />
+    <label><input type="checkbox" checked=${state.sink.value} onChange=${(/** @type {any} */ e) => (state.sink.value = e.target.checked)} /> the first key counts in the scale</label>
+    <${Choice} title="Light or dark" of=${state.theme} values=${[["", "system"], ["light", "light"], ["dark", "dark"]]} />
+  </div>`;
+}
+
+/** @param {{title: string, of: Signal<string>, values: [string, string][]}} given */
+function Choice({ title, of, values }) {
+  return html`<div class="setting"><span>${title}</span><div class="choice" role="group" aria-label=${title}>${values.map(([value, says]) => html`<button aria-pressed=${of.value === value} onClick=${() => (of.value = value)}>${says}</button>`)}</div></div>`;
+}
+
+/** @param {any} given */
+function Save({ state, source, host, painters, close }) {
+  const does = (/** @type {"png" | "svg" | "csv"} */ kind) => async () => {
+    close();
+    try {
+      await saved(kind, state, source, painters());
+    } catch (error) {
+      state.notice.value = String(/** @type {any} */ (error).message ?? error);
+    }
+  };
+  const copy = () => {
+    close();
+    const told = () => (state.notice.value = "The link to this view is copied.");
+    setTimeout(
+      () =>
+        navigator.clipboard?.writeText(host.address.link()).then(told, () => {
+          state.notice.value = host.address.link();
+        }),
+      250,
+    ); // the address has what was changed last
+  };
+  return html`<div class="actions">
+    <button onClick=${does("png")}><b>PNG</b> the map as it is shown</button>
+    <button onClick=${does("svg")}><b>SVG</b> the same, its names as text</button>
+    <button onClick=${does("csv")}><b>CSV</b> the weights in view</button>
+    ${host.address ? html`<button onClick=${copy}><b>Link</b> copy the address of this view</button>` : null}
+  </div>`;
 }

@@ -1,29 +1,39 @@
 // What stands under the map: its colours, whether its numbers are exact, and buttons to zoom.
+import { digits } from "./figures.js";
 import { html, useEffect, useRef } from "./html.js";
-import { zoom } from "./map.js";
-import { digits } from "./weight.js";
+import { zoomThere } from "./moving.js";
+import { WHOLE } from "./state.js";
 
+/** @import { Painter } from "./painter.js" */
+/** @import { State } from "./state.js" */
+
+/** @param {{state: State, painter: Painter}} given */
 export function Under({ state, painter }) {
-  const { highest, kind } = painter.legend.value;
-  const place = state.view.value.scale;
-  const middle = (event, factor) =>
-    zoom(painter, factor, painter.canvas.clientWidth / 2, painter.canvas.clientHeight / 2);
+  const isWhole = !state.view.value.scale;
+  const by = (/** @type {number} */ factor) => () => zoomThere(state, painter.place, factor);
   return html`<div class="under">
-    <${Legend} legend=${painter.legend} />
-    <span class="word" aria-live="polite">${painter.word.value}</span>
-    <span class="grow"></span>
-    <button aria-label="Zoom in" onClick=${(e) => middle(e, 2)}>+</button><button aria-label="Zoom out" onClick=${(e) => middle(e, 0.5)}>−</button>
-    <button onClick=${() => (state.view.value = { x: 0, y: 0, scale: 0 })} disabled=${!place}>whole</button>
+    <${Legend} state=${state} painter=${painter} />
+    <span class="word" role="status">${painter.word.value}</span>
+    <span class="zoom" role="group" aria-label="Zoom"><button aria-label="Zoom in" title="Zoom in (+)" onClick=${by(2)}>+</button><button aria-label="Zoom out" title="Zoom out (−)" disabled=${isWhole} onClick=${by(0.5)}>−</button><button disabled=${isWhole} title="The whole map (0)" onClick=${() => (state.view.value = WHOLE)}>whole</button></span>
   </div>`;
 }
 
-function Legend({ legend }) {
-  const canvas = useRef(null);
-  const { highest, kind, colours } = legend.value;
+/** @param {{state: State, painter: Painter}} given */
+function Legend({ state, painter }) {
+  const canvas = useRef(/** @type {HTMLCanvasElement | null} */ (null));
+  const { highest, kind, colours } = painter.legend.value;
   useEffect(() => {
     const image = new ImageData(256, 1);
     new Uint32Array(image.data.buffer).set(colours);
-    canvas.current?.getContext("2d").putImageData(image, 0, 0);
-  });
-  return html`<span class="legend"><span>${kind === "log" ? digits(highest / 1e4, 6) : "0"}</span><canvas ref=${canvas} width="256" height="1"></canvas><span>${+highest.toPrecision(2)}</span><i class="box"></i>hidden</span>`;
+    canvas.current?.getContext("2d")?.putImageData(image, 0, 0);
+  }, [colours]);
+  return html`<span class="legend"><span>${lowest(kind, highest)}</span><canvas ref=${canvas} width="256" height="1" aria-hidden="true"></canvas><span>${ending(highest)}</span>
+    <small>${SCALES[kind]}${state.sink.value ? "" : ", without the first key"}</small><i class="hatch" aria-hidden="true"></i><small>hidden</small></span>`;
 }
+
+/** @type {Record<string, string>} */
+export const SCALES = { linear: "linear", sqrt: "square root", log: "logarithm" };
+export const ending = (/** @type {number} */ highest) =>
+  highest >= 1e-4 ? String(+highest.toPrecision(2)) : highest.toExponential(0).replace("-", "−");
+export const lowest = (/** @type {string} */ kind, /** @type {number} */ highest) =>
+  kind === "log" ? `≤ ${digits(highest / 1e4, 4)}` : "0";

@@ -1,0 +1,397 @@
+// Paints the map of one head into a canvas: tiles, marks, labels. Rows are queries.
+import { table } from "./colours.js";
+import { cover, pixels } from "./cover.js";
+import { signal } from "./html.js";
+import { drawLabels, labelsOf, measuring } from "./labels.js";
+import { cellAt, cornerOf, gutter, placed } from "./place.js";
+import { largest, picture } from "./tiles.js";
+
+/** @import { Part } from "./cover.js" */
+/** @import { Place } from "./place.js" */
+/** @import { Scale } from "./scale.js" */
+/** @import { State } from "./state.js" */
+/** @import { Tile, Tiles } from "./tiles.js" */
+/** @import { Axis, Cell, Side } from "./types.js" */
+
+/** @typedef {{text: string, quiet: string, ground: string, mark: string, held: string, found: string, line: string, panel: string, isDark: boolean}} Ink */
+/** @typedef {CanvasRenderingContext2D} Context */
+
+const PATIENCE = 400; // milliseconds for which the picture before stays where there is no new one
+
+export class Painter {
+  /**
+   * @param {HTMLCanvasElement} canvas @param {State} state @param {Side} side @param {Tiles} tiles
+   * @param {any} tokens @param {Scale} scale
+   */
+  constructor(canvas, state, side, tiles, tokens, scale) {
+    this.canvas = canvas;
+    this.context = /** @type {Context} */ (canvas.getContext("2d"));
+    this.state = state;
+    this.side = side;
+    this.tiles = tiles;
+    this.tokens = tokens;
+    this.scale = scale;
+    this.measure = measuring(/** @type {any} */ (new OffscreenCanvas(1, 1).getContext("2d")));
+    this.word = signal("");
+    this.legend = signal({ highest: 1, kind: state.colours.value, colours: table(false) });
+    this.frame = 0;
+    this.timer = 0;
+    this.empty = 0; // since when nothing is there
+    /** @type {Part[]} */
+    this.parts = [];
+    this.level = 0;
+    this.ink = inkOf(canvas);
+    this.colours = table(this.ink.isDark);
+  }
+
+  /** Paint in the next frame. */
+  soon() {
+    this.frame ||= requestAnimationFrame(() => {
+      this.frame = 0;
+      this.paint();
+    });
+  }
+
+  /** Paint after some milliseconds. @param {number} wait */
+  later(wait) {
+    clearTimeout(this.timer);
+    this.timer = setTimeout(() => this.soon(), wait);
+  }
+
+  /** Light has become dark, or the other way round. */
+  newInk() {
+    const was = this.ink.isDark;
+    this.ink = inkOf(this.canvas);
+    if (was !== this.ink.isDark) this.colours = table(this.ink.isDark);
+    this.hatch = undefined;
+    this.soon();
+  }
+
+  close() {
+    cancelAnimationFrame(this.frame);
+    clearTimeout(this.timer);
+    this.tiles.close();
+    this.scale.leave(this);
+  }
+
+  get ratio() {
+    return devicePixelRatio || 1;
+  }
+
+  /** @returns {Place} */
+  get place() {
+    return this.placeIn(this.canvas.clientWidth, this.canvas.clientHeight, this.ratio);
+  }
+
+  placeIn(/** @type {number} */ width, /** @type {number} */ height, /** @type {number} */ ratio) {
+    const [, N, M] = this.side.call.value.shape;
+    return placed(this.state.view.value, [N, M], width, height, ratio);
+  }
+
+  paint() {
+    const { canvas, ratio } = this;
+    const [width, height] = [canvas.clientWidth, canvas.clientHeight];
+    if (!width || !height) return;
+    const place = this.place;
+    const covered = cover(this.tiles, this.side, place, this.state.reduce.value, ratio);
+    this.tiles.want(covered.wanted);
+    if (this._waits(covered.parts)) return;
+    this.parts = covered.parts;
+    this.level = covered.level;
+    const wait = this.scale.tell(this, this._largest(place));
+    if (wait) this.later(wait);
+    const size = [Math.round(width * ratio), Math.round(height * ratio)];
+    if (canvas.width !== size[0] || canvas.height !== size[1]) [canvas.width, canvas.height] = size;
+    this.draw(this.context, place, width, height, ratio);
+    this._tell();
+  }
+
+  /** Whether the picture before stays, because there is nothing yet of the new one. @param {Part[]} parts */
+  _waits(parts) {
+    if (parts.some((part) => part.tile) || this.tiles.failed || !this.parts.length) {
+      this.empty = 0;
+      return false;
+    }
+    this.empty ||= performance.now();
+    const left = PATIENCE - (performance.now() - this.empty);
+    if (left > 0) this.later(left);
+    return left > 0;
+  }
+
+  /** Draw all into a context of some size. @param {Context} context @param {Place} place */
+  draw(
+    context,
+    place,
+    /** @type {number} */ width,
+    /** @type {number} */ height,
+    /** @type {number} */ ratio,
+  ) {
+    context.setTransform(ratio, 0, 0, ratio, 0, 0);
+    context.clearRect(0, 0, width, height);
+    this.cells(context, place, ratio);
+    this._marks(context, place);
+    context.strokeStyle = this.ink.line;
+    context.lineWidth = 1;
+    context.strokeRect(place.left - 0.5, place.top - 0.5, place.wide + 1, place.high + 1);
+    drawLabels(context, this.labels(place, width, height), this.ink, this.measure);
+    this._corner(context, place);
+  }
+
+  /** The cells alone. @param {Context} context @param {Place} place */
+  cells(context, place, /** @type {number} */ ratio) {
+    context.save();
+    context.beginPath();
+    context.rect(place.left, place.top, place.wide, place.high);
+    context.clip();
+    context.fillStyle = this._hatch();
+    context.fillRect(place.left, place.top, place.wide, place.high);
+    context.imageSmoothingEnabled = false;
+    for (const part of this.parts) this._part(context, part, place, ratio);
+    this._sink(context, place);
+    context.restore();
+  }
+
+  labels(/** @type {Place} */ place, /** @type {number} */ width, /** @type {number} */ height) {
+    const { cell, held } = this.state;
+    const where = this.side.where.value;
+    const marked = {
+      queries: { chosen: cell.value?.query ?? null, held: held.value.query },
+      keys: { chosen: cell.value?.key ?? null, held: held.value.key },
+    };
+    const name = (/** @type {Axis} */ axis, /** @type {number} */ at) =>
+      this.tokens.name(where, axis, at);
+    return labelsOf(place, name, marked, this.measure, gutter(width, height));
+  }
+
+  /** The largest weight in view, without the first key where the sink is left out. @param {Place} place */
+  _largest(place) {
+    let found = 0;
+    const [rows, columns] = [
+      [place.y, place.y + place.high / place.scale],
+      [place.x, place.x + place.wide / place.scale],
+    ];
+    for (const part of this.parts) {
+      if (!part.tile) continue;
+      const cut = (/** @type {number[]} */ range, /** @type {number[]} */ seen) =>
+        /** @type {[number, number]} */ ([
+          Math.max(range[0], seen[0]),
+          Math.min(range[1], seen[1]),
+        ]);
+      const isFirst = !this.state.sink.value && part.corner[1] === 0;
+      const [r, c] = [
+        pixels(part, cut(part.rows, rows), 0),
+        pixels(part, cut(part.columns, columns), 1),
+      ];
+      found = Math.max(found, largest(part.tile, r, c, isFirst));
+    }
+    return found;
+  }
+
+  /** One part, its edges on whole pixels of the screen. @param {Context} context @param {Part} part @param {Place} place */
+  _part(context, part, place, /** @type {number} */ ratio) {
+    if (part.isHidden) return;
+    const snap = (/** @type {number} */ value) => Math.round(value * ratio) / ratio;
+    const [x0, x1] = part.columns.map((at) => snap(place.left + (at - place.x) * place.scale));
+    const [y0, y1] = part.rows.map((at) => snap(place.top + (at - place.y) * place.scale));
+    if (!part.tile) {
+      context.fillStyle = this.ink.panel;
+      context.fillRect(x0, y0, x1 - x0, y1 - y0);
+      return;
+    }
+    const image = picture(
+      part.tile,
+      this.colours,
+      this.scale.highest.value,
+      this.state.colours.value,
+    );
+    const [[top, end], [left, right]] = [pixels(part, part.rows, 0), pixels(part, part.columns, 1)];
+    context.drawImage(image, left, top, right - left, end - top, x0, y0, x1 - x0, y1 - y0);
+  }
+
+  /** The first key's column, veiled where it is left out of the scale. @param {Context} context @param {Place} place */
+  _sink(context, place) {
+    const wide = Math.max(3, place.scale, place.scale * 2 ** this.level) - place.x * place.scale;
+    if (this.state.sink.value || wide <= 0) return;
+    context.fillStyle = this.ink.ground;
+    context.globalAlpha = 0.8;
+    context.fillRect(place.left, place.top, wide, place.high);
+    context.globalAlpha = 1;
+  }
+
+  /** What a mask hides: quiet lines, which are no colour of the scale. */
+  _hatch() {
+    if (this.hatch) return this.hatch;
+    const side = Math.max(4, Math.round(5 * this.ratio));
+    const tile = new OffscreenCanvas(side, side);
+    const pen = /** @type {OffscreenCanvasRenderingContext2D} */ (tile.getContext("2d"));
+    pen.fillStyle = this.ink.panel;
+    pen.fillRect(0, 0, side, side);
+    pen.strokeStyle = this.ink.line;
+    pen.lineWidth = this.ratio;
+    pen.beginPath();
+    for (const by of [-side, 0, side]) {
+      pen.moveTo(by - 1, side + 1);
+      pen.lineTo(by + side + 1, -1);
+    }
+    pen.stroke();
+    const made = /** @type {CanvasPattern} */ (this.context.createPattern(tile, "repeat"));
+    made.setTransform(new DOMMatrix().scale(1 / this.ratio));
+    this.hatch = made;
+    return made;
+  }
+
+  /** @param {Context} context @param {Place} place */
+  _marks(context, place) {
+    const { cell, held, pinned } = this.state;
+    context.save();
+    context.beginPath();
+    context.rect(place.left - 1, place.top - 1, place.wide + 2, place.high + 2);
+    context.clip();
+    if (held.value.query !== null)
+      this._band(context, place, "query", held.value.query, this.ink.held, 0.9);
+    if (held.value.key !== null)
+      this._band(context, place, "key", held.value.key, this.ink.held, 0.9);
+    if (cell.value) {
+      this._band(context, place, "query", cell.value.query, this.ink.mark, 0.5);
+      this._band(context, place, "key", cell.value.key, this.ink.mark, 0.5);
+      this._box(context, place, cell.value, pinned.value ? 2 : 1.5);
+    }
+    context.restore();
+    this._found(context, place);
+  }
+
+  /** Two lines along a row or a column. @param {Context} context @param {Place} place @param {"query" | "key"} axis */
+  _band(
+    context,
+    place,
+    axis,
+    /** @type {number} */ at,
+    /** @type {string} */ colour,
+    /** @type {number} */ alpha,
+  ) {
+    const isRow = axis === "query";
+    const first = isRow
+      ? place.top + (at - place.y) * place.scale
+      : place.left + (at - place.x) * place.scale;
+    const size = Math.max(place.scale, 2);
+    context.globalAlpha = alpha;
+    context.fillStyle = colour;
+    for (const side of [first - 0.5, first + size - 0.5])
+      if (isRow) context.fillRect(place.left, side, place.wide, 1);
+      else context.fillRect(side, place.top, 1, place.high);
+    context.globalAlpha = 1;
+  }
+
+  /** @param {Context} context @param {Place} place @param {Cell} cell */
+  _box(context, place, cell, /** @type {number} */ line) {
+    const [x, y] = cornerOf(place, cell);
+    const size = Math.max(place.scale, 5);
+    const off = (size - place.scale) / 2;
+    context.lineWidth = line + 2;
+    context.strokeStyle = this.ink.ground;
+    context.strokeRect(x - off - line / 2, y - off - line / 2, size + line, size + line);
+    context.lineWidth = line;
+    context.strokeStyle = this.ink.mark;
+    context.strokeRect(x - off - line / 2, y - off - line / 2, size + line, size + line);
+  }
+
+  /** Small marks at the edge for tokens that were searched for. @param {Context} context @param {Place} place */
+  _found(context, place) {
+    const found = this.state.found.value;
+    if (!found) return;
+    const isRow = found.axis === "queries";
+    const first = isRow ? place.y : place.x;
+    const length = (isRow ? place.high : place.wide) / place.scale;
+    found.places.forEach((at, i) => {
+      if (at + 1 <= first || at >= first + length) return;
+      const middle = (at + 0.5 - first) * place.scale;
+      const size = i === found.at ? 6 : 4;
+      context.fillStyle = this.ink.found;
+      context.beginPath();
+      const [x, y] = isRow ? [place.left, place.top + middle] : [place.left + middle, place.top];
+      context.moveTo(x, y);
+      context.lineTo(isRow ? x - size : x - size * 0.7, isRow ? y - size * 0.7 : y - size);
+      context.lineTo(isRow ? x - size : x + size * 0.7, isRow ? y + size * 0.7 : y - size);
+      context.fill();
+    });
+  }
+
+  /** @param {Context} context @param {Place} place */
+  _corner(context, place) {
+    context.fillStyle = this.ink.quiet;
+    context.font = "11px system-ui, sans-serif";
+    context.textAlign = "right";
+    context.textBaseline = "alphabetic";
+    context.fillText("keys →", place.left - 9, place.top - 22);
+    context.fillText("queries ↓", place.left - 9, place.top - 8);
+  }
+
+  /** What the numbers in view are, in words. */
+  _tell() {
+    const drawn = this.parts.filter((part) => !part.isHidden);
+    const sampled = drawn.find((part) => part.tile && part.tile.done < 1)?.tile ?? null;
+    const words = new Set(drawn.flatMap((part) => (part.tile ? [part.tile.word] : [])));
+    const cells = 2 ** this.level;
+    const kept = drawn.some((part) => !part.tile || part.cell !== cells);
+    const each =
+      cells === 1 ? "every weight" : `${this.state.reduce.value} of ${cells} × ${cells} a pixel`;
+    this.word.value = this.tiles.failed || `${each} · ${said(words, sampled, kept)}`;
+    const [highest, kind, colours] = [
+      this.scale.highest.value,
+      this.state.colours.value,
+      this.colours,
+    ];
+    const old = this.legend.value;
+    if (old.highest !== highest || old.kind !== kind || old.colours !== colours)
+      this.legend.value = { highest, kind, colours };
+  }
+
+  /** The weight of a cell as far as an exact tile of single cells has it; NaN where hidden. @param {Cell} cell @returns {number | undefined} */
+  valueAt(cell) {
+    const part = this.parts.find(
+      ({ rows, columns }) =>
+        cell.query >= rows[0] &&
+        cell.query < rows[1] &&
+        cell.key >= columns[0] &&
+        cell.key < columns[1],
+    );
+    if (!part) return undefined;
+    if (part.isHidden) return Number.NaN;
+    const { tile } = part;
+    if (!tile?.data || part.cell !== 1 || tile.word !== "exact") return undefined;
+    return tile.data[(cell.query - part.corner[0]) * tile.columns + cell.key - part.corner[1]];
+  }
+
+  /** The cell under a place of the canvas. @returns {Cell | null} */
+  cellAt(/** @type {number} */ x, /** @type {number} */ y) {
+    return cellAt(this.place, x, y);
+  }
+}
+
+/** @param {Set<string>} words @param {Tile | null} sampled @param {boolean} isKept */
+function said(words, sampled, isKept) {
+  if (sampled) {
+    const done = Math.floor(sampled.done * 100);
+    return `sampled${done ? `; exact in a moment, ${done} %` : "; exact in a moment"}`;
+  }
+  if (isKept) return "loading";
+  const others = [...words].filter((word) => word !== "exact");
+  return others.length ? others.join(", ") : "exact";
+}
+
+/** @param {HTMLElement} element @returns {Ink} */
+function inkOf(element) {
+  const look = getComputedStyle(element);
+  const of = (/** @type {string} */ name) => look.getPropertyValue(`--${name}`).trim();
+  return {
+    text: look.color,
+    quiet: of("quiet"),
+    ground: of("ground"),
+    mark: of("mark"),
+    held: of("link"),
+    found: of("found"),
+    line: of("line"),
+    panel: of("panel"),
+    isDark: of("dark") === "1",
+  };
+}

@@ -1,0 +1,82 @@
+// The weight under the pointer beside it, and the chosen one in words for a screen reader.
+import { weighed } from "./figures.js";
+import { html, useEffect, useState } from "./html.js";
+import { count } from "./labels.js";
+import { cornerOf } from "./place.js";
+
+/** @import { Painter } from "./painter.js" */
+/** @import { State } from "./state.js" */
+/** @import { Asked, Cell } from "./types.js" */
+
+const WIDE = 210; // pixels of the box at most
+const PAUSE = 250; // milliseconds until a screen reader is told
+
+/** @param {{state: State, painter: Painter, tokens: any, weight: Asked}} given */
+export function Readout({ state, painter, tokens, weight }) {
+  const hover = state.hover.value;
+  const cell = hover?.cell ?? state.cell.value;
+  state.view.value; // the box moves with the map
+  if (!cell) return null;
+  const { side, canvas } = painter;
+  const mine = hover?.side === side;
+  const [x, y] = mine ? [hover.x, hover.y] : besides(painter, cell);
+  const [width, height] = [canvas.clientWidth, canvas.clientHeight];
+  if (x < 0 || y < 0 || x > width || y > height) return null;
+  const left = x + 16 + WIDE > width ? Math.max(4, x - 16 - WIDE) : x + 16;
+  const place = `${x + 16 + WIDE > width ? `right:${Math.max(4, width - x + 14)}px` : `left:${left}px`};${y + 90 > height ? `bottom:${height - y + 14}px` : `top:${y + 16}px`}`;
+  const where = side.where.value;
+  const cells = 2 ** painter.level;
+  return html`<div class=${mine ? "readout" : "readout still"} style=${place} aria-hidden="true">
+    <b>${told(valueOf(painter, cell, weight))}</b>
+    <div><small>query ${count(cell.query)}</small> <bdi>${tokens.label(where, "queries", cell.query)}</bdi></div>
+    <div><small>key ${count(cell.key)}</small> <bdi>${tokens.label(where, "keys", cell.key)}</bdi></div>
+    ${cells > 1 ? html`<small>one of ${cells} × ${cells} in this pixel</small>` : null}
+  </div>`;
+}
+
+/** The lower right corner of a cell. @param {Painter} painter @param {Cell} cell */
+function besides(painter, cell) {
+  const { place } = painter;
+  const [x, y] = cornerOf(place, cell);
+  const inside =
+    x >= place.left - 1 &&
+    y >= place.top - 1 &&
+    x < place.left + place.wide &&
+    y < place.top + place.high;
+  return inside ? [x + place.scale / 2, y + place.scale / 2] : [-1, -1];
+}
+
+/** The exact weight: of a tile that has it, else as it was answered; undefined while it is not known. */
+function valueOf(
+  /** @type {Painter} */ painter,
+  /** @type {Cell} */ cell,
+  /** @type {Asked} */ weight,
+) {
+  const value = painter.valueAt(cell);
+  if (value !== undefined) return value;
+  const { asked, weights, failed } = weight.value ?? {};
+  const is =
+    asked?.queries === `${cell.query}-${cell.query + 1}` &&
+    asked.keys === `${cell.key}-${cell.key + 1}` &&
+    asked.head === painter.side.head.value &&
+    asked.call === painter.side.where.value;
+  return is && !failed ? weights.data[0] : undefined;
+}
+
+const told = (/** @type {number | undefined} */ value) =>
+  value === undefined ? "…" : Number.isNaN(value) ? "hidden" : weighed(value);
+
+/** What the map shows at the chosen cell, as words. @param {{state: State, painter: Painter, tokens: any, weight: Asked}} given */
+export function Told({ state, painter, tokens, weight }) {
+  const [text, setText] = useState("");
+  const cell = state.cell.value;
+  const where = state.where.value;
+  const now = cell
+    ? `query ${cell.query} '${tokens.label(where, "queries", cell.query)}', key ${cell.key} '${tokens.label(where, "keys", cell.key)}': ${told(valueOf(painter, cell, weight))}`
+    : "";
+  useEffect(() => {
+    const timer = setTimeout(() => setText(now), PAUSE);
+    return () => clearTimeout(timer);
+  }, [now]);
+  return html`<div class="hidden" role="status" aria-live="polite" data-told>${text}</div>`;
+}
