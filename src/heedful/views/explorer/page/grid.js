@@ -1,0 +1,289 @@
+// A small picture of every head, layers down. One canvas as large as what is in view is painted
+// anew as it scrolls, so that three thousand heads are as light as sixteen.
+import { painted, share, table } from "./colours.js";
+import { html, useEffect, useLayoutEffect, useRef, useState } from "./html.js";
+import { callTitle, groups, KINDS, OPEN, spoken } from "./scores.js";
+
+/** @typedef {import("./scores.js").Heads} Heads */
+/** @typedef {import("./scores.js").One} One */
+/** @typedef {import("./state.js").State} State */
+/** @typedef {{one: One, x: number, y: number}} Place */
+/** @typedef {{text: string, y: number, high: number, above: boolean}} Label */
+/** @typedef {{size: number, places: Place[], labels: Label[], high: number, across: number}} Layout */
+
+const [LEAST, MOST] = [21, 54]; // pixels of a picture
+const GUTTER = 20; // for a layer's number
+const ABOVE = 17; // for a name that is longer than a number
+
+/**
+ * @typedef {object} Given
+ * @property {State} state
+ * @property {Heads} heads
+ * @property {One[]} shown in their order
+ * @property {boolean} layered whether a line is a call
+ * @property {"picture" | "kind" | "score"} paint
+ * @property {string} score
+ * @property {(one: One | null) => void} point what is under the pointer
+ * @property {string} id a name of its own in the document
+ */
+
+/** @param {Given} given */
+export function Grid(given) {
+  const { state, heads, shown, layered, score, point, id } = given;
+  const box = useRef(/** @type {HTMLDivElement | null} */ (null));
+  const canvas = useRef(/** @type {HTMLCanvasElement | null} */ (null));
+  const [wide, setWide] = useState(280);
+  const [top, setTop] = useState(0);
+  const [cursor, setCursor] = useState(/** @type {number | null} */ (null));
+  const [over, setOver] = useState(/** @type {One | null} */ (null));
+  const layout = laid(shown, wide, layered);
+  const mine = layout.places.findIndex(({ one }) => isMine(one, state));
+  const now = cursor === null ? mine : Math.min(cursor, layout.places.length - 1);
+  const focused = cursor === null ? null : layout.places[now]?.one;
+
+  useLayoutEffect(() => {
+    const size = new ResizeObserver(() => box.current && setWide(box.current.clientWidth));
+    if (box.current) size.observe(box.current);
+    return () => size.disconnect();
+  }, []);
+  useEffect(() => {
+    const high = box.current?.clientHeight ?? 300;
+    const seen = layout.places.filter(
+      ({ y }) => y + layout.size > top - 100 && y < top + high + 100,
+    );
+    heads.want([...new Set(seen.map(({ one }) => one.call))]);
+  });
+  useEffect(() => {
+    if (canvas.current && box.current)
+      draw(canvas.current, box.current, layout, { ...given, top, over, focused });
+  });
+  const at = (/** @type {PointerEvent | MouseEvent} */ event) => {
+    const from = /** @type {HTMLElement} */ (box.current).getBoundingClientRect();
+    const [x, y] = [event.clientX - from.left, event.clientY - from.top + top];
+    const { size } = layout;
+    return layout.places.find(
+      (one) => x >= one.x && x < one.x + size && y >= one.y && y < one.y + size,
+    );
+  };
+  const look = (/** @type {One | null} */ one) => {
+    if (one === over) return;
+    setOver(one);
+    point(one);
+  };
+  const go = (/** @type {number} */ n) => {
+    const place = layout.places[n];
+    if (!place || !box.current) return;
+    setCursor(n);
+    point(place.one);
+    const { clientHeight: high } = box.current;
+    if (place.y < top) box.current.scrollTop = place.y - ABOVE;
+    if (place.y + layout.size > top + high) box.current.scrollTop = place.y + layout.size - high;
+  };
+  const keys = (/** @type {KeyboardEvent} */ event) => {
+    if (event.shiftKey || event.ctrlKey || event.metaKey || event.altKey) return;
+    const to = moved(event.key, layout, Math.max(0, now));
+    if (to !== null) go(to);
+    else if ((event.key === "Enter" || event.key === " ") && layout.places[now])
+      choose(state, layout.places[now].one);
+    else return;
+    event.preventDefault();
+    event.stopPropagation();
+  };
+  const leave = () => {
+    setCursor(null);
+    point(null);
+  };
+  const said = layout.places[now]?.one;
+  return html`<div class="grid" ref=${box} role="listbox" tabindex="0" aria-label="Heads, a small picture each"
+    aria-activedescendant=${said ? id : undefined} onScroll=${(/** @type {Event} */ e) => setTop(/** @type {HTMLElement} */ (e.target).scrollTop)}
+    onKeyDown=${keys} onBlur=${leave}
+    onPointerMove=${(/** @type {PointerEvent} */ e) => look(at(e)?.one ?? null)} onPointerLeave=${() => look(null)}
+    onClick=${(/** @type {MouseEvent} */ e) => {
+      const place = at(e);
+      if (place) choose(state, place.one);
+      setCursor(null);
+    }}>
+    ${said ? html`<span class="hidden" role="option" id=${id} aria-selected=${isMine(said, state)} aria-posinset=${now + 1} aria-setsize=${layout.places.length}>${spoken(said, score)}</span>` : html`<span class="hidden" role="option" aria-selected="false">no head</span>`}
+    <div style=${`height:${layout.high}px`}><canvas ref=${canvas} aria-hidden="true"></canvas></div></div>`;
+}
+
+/** @param {One} one @param {State} state */
+export const isMine = (one, state) =>
+  one.call === state.at.value[2] && one.head === state.head.value;
+
+/** Show a head. @param {State} state @param {One} one */
+export const choose = (state, one) => state.show(one.call, one.head);
+
+/** Where each picture lies. @param {One[]} shown @param {number} wide @param {boolean} layered @returns {Layout} */
+function laid(shown, wide, layered) {
+  const lists = layered ? groups(shown, (one) => one.call) : [shown];
+  const short = lists.every(([one]) => one && callTitle(one.about) === `layer ${one.about.layer}`);
+  const left = layered && short ? GUTTER : 0;
+  const room = Math.max(LEAST, wide - left);
+  const most = Math.max(1, ...lists.map((group) => group.length));
+  const lines = Math.ceil(most / Math.floor(room / LEAST));
+  const size = Math.max(
+    LEAST,
+    Math.min(layered ? MOST : 34, Math.floor(room / Math.ceil(most / lines))),
+  );
+  const across = Math.max(1, Math.floor(room / size));
+  /** @type {Layout} */
+  const found = { size, places: [], labels: [], high: 0, across };
+  for (const group of lists) {
+    if (!group.length) continue;
+    if (layered && !short) {
+      found.labels.push({
+        text: callTitle(group[0].about),
+        y: found.high,
+        high: ABOVE,
+        above: true,
+      });
+      found.high += ABOVE;
+    } else if (layered)
+      found.labels.push({
+        text: String(group[0].about.layer),
+        y: found.high,
+        high: size,
+        above: false,
+      });
+    group.forEach((one, n) => {
+      found.places.push({
+        one,
+        x: left + (n % across) * size,
+        y: found.high + Math.floor(n / across) * size,
+      });
+    });
+    found.high += Math.ceil(group.length / across) * size;
+  }
+  return found;
+}
+
+/** The place to which a key leads; null where it is none that moves. @param {string} key @param {Layout} layout @param {number} now */
+function moved(key, layout, now) {
+  const { places } = layout;
+  const last = places.length - 1;
+  if (key === "Home") return 0;
+  if (key === "End") return last;
+  if (key === "ArrowLeft") return Math.max(0, now - 1);
+  if (key === "ArrowRight") return Math.min(last, now + 1);
+  const down = key === "ArrowDown" ? 1 : key === "ArrowUp" ? -1 : 0;
+  if (!down) return null;
+  const { x, y } = places[now];
+  let best = now;
+  let least = Infinity;
+  places.forEach((place, n) => {
+    const lower = (place.y - y) * down;
+    const far = lower * 1000 + Math.abs(place.x - x);
+    if (lower > 0 && far < least) [best, least] = [n, far];
+  });
+  return best;
+}
+
+/**
+ * @param {HTMLCanvasElement} canvas @param {HTMLElement} box @param {Layout} layout
+ * @param {Given & {top: number, over: One | null, focused: One | null | undefined}} given
+ */
+function draw(canvas, box, layout, given) {
+  const ratio = devicePixelRatio || 1;
+  const [wide, high] = [box.clientWidth, Math.min(box.clientHeight, layout.high)];
+  canvas.width = Math.round(wide * ratio);
+  canvas.height = Math.round(high * ratio);
+  canvas.style.width = `${wide}px`;
+  canvas.style.height = `${high}px`;
+  const context = canvas.getContext("2d");
+  if (!context) return;
+  const look = getComputedStyle(canvas);
+  const ink = (/** @type {string} */ name) => look.getPropertyValue(name).trim();
+  const dark = ink("--dark") === "1";
+  context.scale(ratio, ratio);
+  context.translate(0, -given.top);
+  context.textBaseline = "middle";
+  context.font = "11px system-ui, sans-serif";
+  context.fillStyle = ink("--quiet");
+  for (const label of layout.labels)
+    if (label.y + label.high > given.top && label.y < given.top + high)
+      context.fillText(label.text, 2, label.y + label.high / 2, wide - 4);
+  const { size } = layout;
+  const colours = table(dark);
+  const most = OPEN.includes(given.score)
+    ? Math.max(...given.shown.map((one) => one.values[given.score] || 0), 1e-9)
+    : 1;
+  for (const { one, x, y } of layout.places) {
+    if (y + size < given.top || y > given.top + high) continue;
+    const inner = size - 3;
+    context.fillStyle = ink("--line");
+    if (given.paint === "picture") picture(context, one, x + 1, y + 1, inner, colours, dark);
+    else if (given.paint === "kind") {
+      context.fillStyle = KINDS[one.kind] ?? ink("--line");
+      context.fillRect(x + 1, y + 1, inner, inner);
+    } else heat(context, one.values[given.score], most, x + 1, y + 1, inner, colours, ink);
+    if (given.paint !== "kind" && KINDS[one.kind]) {
+      context.fillStyle = KINDS[one.kind];
+      context.fillRect(x + 1, y + size - 5, inner, 3);
+    }
+    const mark = isMine(one, given.state)
+      ? ink("--mark")
+      : one === given.focused
+        ? ink("--link")
+        : one === given.over
+          ? ink("--quiet")
+          : "";
+    if (!mark) continue;
+    context.strokeStyle = mark;
+    context.lineWidth = one === given.over && !isMine(one, given.state) ? 1 : 2;
+    context.strokeRect(x + 0.5, y + 0.5, size - 2, size - 2);
+  }
+}
+
+/** @type {WeakMap<import("./scores.js").Known, Map<string, OffscreenCanvas>>} */
+const PAINTED = new WeakMap();
+
+/**
+ * A head's map, small. The first key is left out of the scale, else nothing else would be seen.
+ * @param {CanvasRenderingContext2D} context @param {One} one @param {number} x @param {number} y
+ * @param {number} size @param {Uint32Array} colours @param {boolean} dark
+ */
+function picture(context, one, x, y, size, colours, dark) {
+  const { small } = one.known;
+  if (!small) return context.fillRect(x, y, size, size);
+  const [, r, c] = small.maps.shape;
+  const made = PAINTED.get(one.known) ?? new Map();
+  PAINTED.set(one.known, made);
+  const name = `${one.i} ${dark}`;
+  if (!made.has(name)) {
+    const data = small.maps.data.subarray(one.i * r * c, (one.i + 1) * r * c);
+    let highest = 0;
+    for (let i = 0; i < data.length; i++) if (i % c && data[i] > highest) highest = data[i];
+    const image = new OffscreenCanvas(c, r);
+    const pixels = painted(data, colours, highest || 1, "sqrt", 0);
+    image
+      .getContext("2d")
+      ?.putImageData(new ImageData(new Uint8ClampedArray(pixels.buffer), c, r), 0, 0);
+    made.set(name, image);
+  }
+  context.imageSmoothingEnabled = false;
+  const long = Math.max(r, c);
+  context.fillStyle = dark ? "#24272c" : "#eef0f2";
+  context.fillRect(x, y, size, size);
+  context.drawImage(made.get(name), x, y, (size * c) / long, (size * r) / long);
+}
+
+/**
+ * A score as a colour, and as a number where there is room.
+ * @param {CanvasRenderingContext2D} context @param {number} value @param {number} most
+ * @param {number} x @param {number} y @param {number} size @param {Uint32Array} colours
+ * @param {(name: string) => string} ink
+ */
+function heat(context, value, most, x, y, size, colours, ink) {
+  context.fillRect(x, y, size, size);
+  if (!Number.isFinite(value)) return;
+  const part = share(value, most, "linear");
+  const word = colours[Math.round(part * 255)];
+  context.fillStyle = `rgb(${word & 255} ${(word >> 8) & 255} ${(word >> 16) & 255})`;
+  context.fillRect(x, y, size, size);
+  if (size < 26) return;
+  context.fillStyle = part > 0.45 ? ink("--ground") : ink("--text");
+  context.textAlign = "center";
+  context.fillText(value < 9.95 ? value.toFixed(2) : value.toFixed(0), x + size / 2, y + size / 2);
+  context.textAlign = "left";
+}
