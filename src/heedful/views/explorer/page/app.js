@@ -54,19 +54,13 @@ function parts(state, source) {
     cell: asked(source, () => at() && ["cell", of({ head: state.head.value, ...at() })], 30),
     row: line("row", "query"),
     column: line("column", "key"),
-    lines: asked(source, () => {
-      const [, N, M] = state.call.value.shape;
-      return Math.max(N, M) > 80
-        ? null
-        : ["part", of({ head: state.head.value, queries: `0-${N}`, keys: `0-${M}` })];
-    }),
   };
 }
 
 /** @param {{state: State, source: Source, host: Host}} given */
 function Page({ state, source, host }) {
   const [made] = useState(() => parts(state, source));
-  const { tokens, heads, scale, first, second, cell, row, column, lines } = made;
+  const { tokens, heads, scale, first, second, cell, row, column } = made;
   const page = useRef(/** @type {HTMLElement | null} */ (null));
   const [helped, setHelped] = useState(false);
   useEffect(() => {
@@ -90,7 +84,7 @@ function Page({ state, source, host }) {
       ${first.value ? html`<${Under} state=${state} painter=${first.value} />` : null}
       <${Profile} state=${state} painter=${first} row=${row} column=${column} tokens=${tokens} />
     </main>
-    <div class="part text-part" data-part="text"><${TextPane} state=${state} tokens=${tokens} row=${row} column=${column} lines=${lines} /></div>
+    <div class="part text-part" data-part="text"><${TextPane} state=${state} source=${source} tokens=${tokens} /></div>
     <aside class="part" data-part="weight"><${Weight} state=${state} tokens=${tokens} cell=${cell} /></aside>
     <${Notice} state=${state} />
     ${helped ? html`<${Help} close=${() => setHelped(false)} />` : null}

@@ -235,7 +235,7 @@ function draw(canvas, box, layout, given) {
   }
 }
 
-/** @type {WeakMap<import("./scores.js").Known, Map<string, OffscreenCanvas>>} */
+/** Pictures as they were painted, of an answer. @type {WeakMap<import("./types.js").Answer, Map<string, OffscreenCanvas>>} */
 const PAINTED = new WeakMap();
 
 /**
@@ -247,8 +247,8 @@ function picture(context, one, x, y, size, colours, dark) {
   const { small } = one.known;
   if (!small) return context.fillRect(x, y, size, size);
   const [, r, c] = small.maps.shape;
-  const made = PAINTED.get(one.known) ?? new Map();
-  PAINTED.set(one.known, made);
+  const made = PAINTED.get(small) ?? new Map();
+  PAINTED.set(small, made);
   const name = `${one.i} ${dark}`;
   if (!made.has(name)) {
     const data = small.maps.data.subarray(one.i * r * c, (one.i + 1) * r * c);

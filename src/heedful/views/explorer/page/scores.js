@@ -100,10 +100,11 @@ export class Heads {
     if (small !== undefined) return ["small", small, 0];
     const fresh = order.find((call) => open(call) && !this.of(call).scores);
     if (fresh !== undefined) return ["scores", fresh, 0];
-    const parts = order.filter((call) => open(call) && (this.of(call).scores?.done ?? 1) < 1);
+    const parts = order.filter((call) => open(call) && isPart(this.of(call)));
     if (!parts.length) return null;
     const soonest = parts.reduce((a, b) => (this.of(b).next < this.of(a).next ? b : a));
-    return ["scores", soonest, this.of(soonest).next - performance.now()];
+    const question = (this.of(soonest).scores?.done ?? 1) < 1 ? "scores" : "small";
+    return [question, soonest, this.of(soonest).next - performance.now()];
   }
 
   /** @param {"small" | "scores"} question @param {number} call */
@@ -141,6 +142,9 @@ export class Heads {
     return each.reduce((sum, done) => sum + done, 0) / Math.max(1, each.length);
   }
 }
+
+/** Whether an exact answer follows. @param {Known} known */
+const isPart = ({ scores, small }) => (scores?.done ?? 1) < 1 || (small?.done ?? 1) < 1;
 
 /** @param {number} call @param {number} i @param {CallAbout} about @param {Known} known @returns {One} */
 function one(call, i, about, known) {

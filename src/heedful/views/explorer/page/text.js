@@ -1,116 +1,146 @@
-// The tokens as running text: shaded by where the chosen one looks, underlined by who looks at it.
+// The text: shaded by where a token looks, underlined by who looks at it; or two columns with lines.
+import { weighed } from "./figures.js";
+import { html, useRef, useState } from "./html.js";
+import { Lines } from "./lines.js";
+import { Reading, strongest } from "./reading.js";
+import { Run } from "./run.js";
+import { Term } from "./terms.js";
 
-import { share } from "./colours.js";
-import { html, useState } from "./html.js";
+/** @typedef {import("./types.js").Axis} Axis */
+/** @typedef {import("./types.js").Source} Source */
+/** @typedef {import("./state.js").State} State */
+/** @typedef {import("./tokens.js").Tokens} Tokens */
+/** @typedef {import("./reading.js").Which} Which */
 
-const AROUND = 400; // tokens to each side of the chosen one
 const MOST_LINES = 80; // tokens up to which lines are drawn between two columns
+const JUMPS = 8; // strongest tokens that are listed
 
-export function TextPane({ state, tokens, row, column, lines }) {
+let made = 0; // so that two pages in one document do not share an id
+
+/** @param {{state: State, source: Source, tokens: Tokens}} given */
+export function TextPane({ state, source, tokens }) {
+  const id = useState(() => `text-${++made}`)[0];
+  const kept = useRef(/** @type {Reading | null} */ (null));
+  kept.current ??= new Reading(source, state);
+  const reading = kept.current;
   const [, N, M] = state.call.value.shape;
-  const cross = state.call.value.kind === "cross";
   const [drawn, setDrawn] = useState(false);
   const few = Math.max(N, M) <= MOST_LINES;
-  return html`<section class="text" aria-label="The text">
-    ${
-      few
-        ? html`<div class="choice" role="group"><button aria-pressed=${!drawn} onClick=${() => setDrawn(false)}>text</button>
-      <button aria-pressed=${drawn} onClick=${() => setDrawn(true)}>lines</button></div>`
-        : null
-    }
-    <p class="quiet">Shaded: where the chosen token looks. Underlined: who looks at it.${state.cell.value ? "" : " Choose a token."}</p>
-    ${
-      drawn && few
-        ? html`<${Lines} state=${state} tokens=${tokens} lines=${lines} />`
-        : cross
-          ? html`<h3>queries</h3><${Run} state=${state} tokens=${tokens} axis="queries" size=${N} under=${column} />
-          <h3>keys</h3><${Run} state=${state} tokens=${tokens} axis="keys" size=${M} shaded=${row} />`
-          : html`<${Run} state=${state} tokens=${tokens} axis="keys" size=${M} shaded=${row} under=${column} />`
-    }
+  const lined = drawn && few;
+  const choice = (/** @type {boolean} */ is, /** @type {string} */ name) =>
+    html`<button type="button" aria-pressed=${lined === is} disabled=${is && !few} title=${is && !few ? `lines are drawn up to ${MOST_LINES} tokens` : undefined} onClick=${() => setDrawn(is)}>${name}</button>`;
+  return html`<section class=${lined ? "text lined" : "text"} aria-label="The text">
+    <div class="knobs"><div class="choice" role="group" aria-label="How the text is shown">${choice(false, "text")}${choice(true, "lines")}</div>
+      <${Choice} state=${state} reading=${reading} />
+      ${lined ? null : html`<${Legend} reading=${reading} tokens=${tokens} state=${state} />`}</div>
+    ${lined ? html`<${Lines} state=${state} source=${source} tokens=${tokens} reading=${reading} id=${id} />` : html`<${Runs} state=${state} tokens=${tokens} reading=${reading} id=${id} />`}
   </section>`;
 }
 
-function Run({ state, tokens, axis, size, shaded, under }) {
-  const about = state.call.value;
-  const first = axis === "keys" && about.kind !== "cross" ? about.first : 0; // the key of query 0
+/** One text, or that of the queries and that of the keys. @param {{state: State, tokens: Tokens, reading: Reading, id: string}} given */
+function Runs({ state, tokens, reading, id }) {
+  const [, N, M] = state.call.value.shape;
   const at = state.cell.value;
-  const centre = at
-    ? axis === "queries"
-      ? at.query
-      : shaded && about.kind !== "cross"
-        ? at.query + first
-        : at.key
-    : 0;
-  const [moved, setMoved] = useState(0);
-  const start = Math.max(0, Math.min(centre + moved - AROUND, size - 2 * AROUND));
-  const end = Math.min(size, start + 2 * AROUND);
-  const looks = shaded?.value?.weights?.data;
-  const looked = under?.value?.weights?.data;
-  const most = looks ? Math.max(...looks.subarray(start, end), 1e-9) : 1;
-  const mostUnder = looked
-    ? Math.max(...looked.subarray(Math.max(0, start - first), Math.max(1, end - first)), 1e-9)
-    : 1;
-  const where = state.where.value;
-  const choose = (i) => {
-    const [, N, M] = about.shape;
-    const query = axis === "queries" ? i : about.kind === "cross" ? (at?.query ?? 0) : i - first;
-    const key =
-      axis === "keys" ? i : about.kind === "cross" ? (at?.key ?? 0) : Math.min(M - 1, i + first);
-    if (query >= 0 && query < N)
-      state.cell.value = { query, key: about.kind === "cross" ? key : (at?.key ?? key) };
-    setMoved(0);
+  const [looks, looked] = [reading.row?.weights.data ?? null, reading.column?.weights.data ?? null];
+  const first = reading.first.value;
+  const given = { state, tokens, reading, ends: null, offset: 0 };
+  const look = (/** @type {number} */ query, /** @type {number} */ key) => {
+    state.cell.value = { query, key };
+    state.pinned.value = true;
   };
-  const spans = [];
-  for (let i = start; i < end; i++) {
-    const weight = looks?.[i] ?? 0;
-    const back = looked?.[i - first] ?? 0;
-    const mine =
-      axis === "queries"
-        ? i === at?.query
-        : about.kind === "cross"
-          ? i === at?.key
-          : i - first === at?.query;
-    const style = `--share:${share(weight, most, state.colours.value).toFixed(3)};--under:${share(back, mostUnder, state.colours.value).toFixed(3)}`;
-    spans.push(html`<button key=${i} class=${mine ? "token mine" : "token"} style=${style} title=${`${i}${looks ? ` · ${weight.toPrecision(3)}` : ""}`}
-      onClick=${() => choose(i)}><bdi>${tokens.label(where, axis, i)}</bdi></button>`);
-  }
-  return html`<div class="run">
-    ${start > 0 ? html`<button class="more" onClick=${() => setMoved(moved - AROUND)}>… ${start.toLocaleString("en")} before</button>` : null}
-    ${spans}
-    ${end < size ? html`<button class="more" onClick=${() => setMoved(moved + AROUND)}>${(size - end).toLocaleString("en")} after …</button>` : null}</div>`;
+  if (reading.crosses.value)
+    return html`<h3>queries</h3><${Run} ...${given} id=${`${id}-q`} label="queries" axis="queries" size=${N} looks=${null} looked=${looked} chosen=${at?.query ?? null} other=${null}
+        choose=${(/** @type {number} */ query) => look(query, best(reading, query) ?? at?.key ?? 0)} />
+      <h3>keys</h3><${Run} ...${given} id=${`${id}-k`} label="keys" axis="keys" size=${M} looks=${looks} looked=${null} chosen=${at?.key ?? null} other=${null}
+        choose=${(/** @type {number} */ key) => look(at?.query ?? 0, key)} />`;
+  const choose = (/** @type {number} */ token) => {
+    const query = token - first;
+    if (query < 0 || query >= N) look(at?.query ?? 0, token);
+    else look(query, best(reading, query) ?? token);
+  };
+  return html`<${Run} ...${given} id=${id} label="tokens of the text" axis="keys" size=${M} looks=${looks} looked=${looked} offset=${first}
+    chosen=${at ? at.query + first : null} other=${at?.key ?? null} ends=${ends(state)} choose=${choose} />`;
 }
 
-/** Two columns with lines between them, as thick as the weight. */
-function Lines({ state, tokens, lines }) {
-  const [, N, M] = state.call.value.shape;
-  const part = lines.value?.weights;
+/** What a query looks at most, where its row is known. @param {Reading} reading @param {number} query */
+function best(reading, query) {
+  if (reading.focus.value.query !== query || !reading.row) return null;
+  return strongest(reading.row.weights.data, 1, 0)[0]?.at ?? null;
+}
+
+/** Where a generation begins, that is shown as one. @param {State} state @returns {number | null} */
+function ends(state) {
+  const [recording, text] = state.at.value;
+  return /** @type {any} */ (state.about.recordings[recording].texts[text]).prompt ?? null;
+}
+
+/** For which heads. @param {{state: State, reading: Reading}} given */
+function Choice({ state, reading }) {
+  const { heads } = state.call.value;
+  const which = reading.which.value;
+  const one = (/** @type {Which} */ name, /** @type {string} */ says) =>
+    html`<button type="button" aria-pressed=${which === name} onClick=${() => {
+      if (name === "several" && !reading.several.value.length)
+        reading.several.value = [state.head.value];
+      reading.which.value = name;
+    }}>${says}</button>`;
+  const toggle = (/** @type {number} */ head) => {
+    const now = reading.several.value;
+    reading.several.value = now.includes(head)
+      ? now.filter((other) => other !== head)
+      : [...now, head];
+  };
+  return html`<div class="choice" role="group" aria-label="Of which heads">${one("head", "this head")}${one("mean", "layer’s mean")}${one("several", "several")}</div>
+    ${
+      which === "several"
+        ? html`<div class="several" role="group" aria-label="Heads">${heads.map((head) => html`<button type="button" aria-label=${`head ${head}`} aria-pressed=${reading.several.value.includes(head)} onClick=${() => toggle(head)}>${head}</button>`)}</div>`
+        : null
+    }`;
+}
+
+/** What shades and lines mean, with the tokens that are looked at most. @param {{reading: Reading, tokens: Tokens, state: State}} given */
+function Legend({ reading, tokens, state }) {
+  const { query, key } = reading.focus.value;
   const where = state.where.value;
-  const at = state.cell.value;
-  const high = 20;
-  const y = (i) => i * high + 14;
-  const marks = [];
-  if (part)
-    for (let n = 0; n < N; n++)
-      for (let m = 0; m < M; m++) {
-        const weight = part.data[n * M + m];
-        if (weight > 0.02 && (!at || !state.pinned.value || at.query === n))
-          marks.push(
-            html`<line x1="150" y1=${y(n) - 4} x2="330" y2=${y(m) - 4} style=${`stroke-opacity:${weight.toFixed(3)};stroke-width:${1 + 3 * weight}`} />`,
-          );
-      }
-  const name = (
-    axis,
-    i,
-    x,
-    anchor,
-  ) => html`<text x=${x} y=${y(i)} text-anchor=${anchor} class=${at && (axis === "queries" ? at.query : at.key) === i ? "mine" : ""}
-    onClick=${() => {
-      state.cell.value = {
-        query: axis === "queries" ? i : (at?.query ?? 0),
-        key: axis === "keys" ? i : (at?.key ?? 0),
-      };
-      state.pinned.value = true;
-    }}>${tokens.label(where, axis, i)}</text>`;
-  return html`<svg class="lines" viewBox=${`0 0 480 ${Math.max(N, M) * high + 10}`} role="img" aria-label="Lines from each query to the keys that it looks at">
-    ${marks}${Array.from({ length: N }, (_, i) => name("queries", i, 142, "end"))}${Array.from({ length: M }, (_, i) => name("keys", i, 338, "start"))}</svg>`;
+  const first = reading.first.value;
+  const crosses = reading.crosses.value;
+  const name = (/** @type {Axis} */ axis, /** @type {number} */ at) =>
+    html`<bdi>${tokens.label(where, axis, at).replace(/^·+(?=.)/, "")}</bdi><small>${at}</small>`;
+  if (query === null && key === null)
+    return html`<p class="quiet legend">Point at a token: shaded is where it looks, underlined who looks at it.</p>`;
+  const list = (
+    /** @type {import("./types.js").Answer | null} */ answer,
+    /** @type {(at: number) => void} */ go,
+    /** @type {(at: number) => any} */ called,
+  ) =>
+    html`${answer ? (answer.word === "exact" ? null : html` <span class="quiet">${Term(answer.word)}</span>`) : null}${(
+      answer ? strongest(answer.weights.data, JUMPS) : []
+    ).map(
+      ({ at, weight }) =>
+        html` <button type="button" class="jump" onClick=${() => go(at)}>${called(at)} <b>${weighed(weight).slice(0, 6)}</b></button>`,
+    )}`;
+  const look = (/** @type {number} */ q, /** @type {number} */ k) => {
+    state.cell.value = { query: q, key: k };
+    state.pinned.value = true;
+  };
+  return html`<div class="legend">
+    ${
+      query === null
+        ? null
+        : html`<p><i class="swatch shade"></i>${crosses ? name("queries", query) : name("keys", query + first)} looks at${list(
+            reading.row,
+            (at) => look(query, at),
+            (at) => name("keys", at),
+          )}</p>`
+    }
+    ${
+      key === null
+        ? null
+        : html`<p><i class="swatch under"></i>${name("keys", key)} is looked at by${list(
+            reading.column,
+            (at) => look(at, key),
+            (at) => (crosses ? name("queries", at) : name("keys", at + first)),
+          )}</p>`
+    }
+  </div>`;
 }

@@ -1,0 +1,173 @@
+// Two columns of tokens with lines between them, as thick as the weight (after BertViz, Vig 2019).
+import { html, signal, useEffect, useRef, useState } from "./html.js";
+
+/** @typedef {import("./types.js").Answer} Answer */
+/** @typedef {import("./types.js").Axis} Axis */
+/** @typedef {import("./types.js").Source} Source */
+/** @typedef {import("./state.js").State} State */
+/** @typedef {import("./tokens.js").Tokens} Tokens */
+/** @typedef {import("./reading.js").Reading} Reading */
+
+// distinct also for the colour-blind (Okabe and Ito 2008), its yellow darkened
+const COLOURS = [
+  "#0072b2",
+  "#d55e00",
+  "#009e73",
+  "#cc79a7",
+  "#e69f00",
+  "#56b4e9",
+  "#a89a00",
+  "#7d7d7d",
+];
+const HIGH = 20; // pixels of a line of a column
+const LEAST = 0.02; // weights below are not drawn
+const BETWEEN = 220; // pixels from column to column
+
+/** @param {{state: State, source: Source, tokens: Tokens, reading: Reading, id: string}} given */
+export function Lines({ state, source, tokens, reading, id }) {
+  const [, N, M] = state.call.value.shape;
+  const [summed, setSummed] = useState(false);
+  const parts = useParts(state, source, reading);
+  const canvas = useRef(/** @type {HTMLCanvasElement | null} */ (null));
+  const heads = reading.heads.value;
+  const each = reading.which.value === "several" && !summed && heads.length > 1;
+  const at = state.cell.value;
+  const first = reading.first.value;
+  const token = reading.pointed.value;
+  const only =
+    token ??
+    (at && state.pinned.value ? { axis: /** @type {Axis} */ ("queries"), at: at.query } : null);
+  useEffect(() => {
+    if (canvas.current) draw(canvas.current, parts, N, M, only, each);
+  });
+  const column = (/** @type {Axis} */ axis, /** @type {number} */ size) =>
+    html`<${Column} state=${state} tokens=${tokens} reading=${reading} axis=${axis} size=${size} id=${`${id}-${axis}`} first=${first} />`;
+  return html`<p class="quiet">Left the queries, right the keys. A line is as thick as the weight; those under ${LEAST} are left out. Point at a token for its lines alone.
+    ${
+      reading.which.value === "several" && heads.length > 1
+        ? html` <label><input type="checkbox" checked=${summed} onChange=${() => setSummed(!summed)} /> their mean</label> ${summed ? null : heads.map((head, n) => html`<span class="swatch-head" style=${`--kind:${COLOURS[n % COLOURS.length]}`}>head ${head}</span> `)}`
+        : null
+    }</p>
+    <div class="columns" style=${`--between:${BETWEEN}px`}>${column("queries", N)}<canvas ref=${canvas} aria-hidden="true"></canvas>${column("keys", M)}</div>`;
+}
+
+/** The whole maps of the heads that are shown, as they come. @param {State} state @param {Source} source @param {Reading} reading */
+function useParts(state, source, reading) {
+  const known = useRef(/** @type {Map<string, Answer>} */ (new Map()));
+  const version = useState(() => signal(0))[0];
+  version.value;
+  const [, N, M] = state.call.value.shape;
+  const where = state.where.value;
+  const heads = reading.heads.value;
+  useEffect(() => {
+    const stop = new AbortController();
+    for (const head of heads) {
+      if (known.current.has(`${where} ${head}`)) continue;
+      const about = { call: where, head, queries: `0-${N}`, keys: `0-${M}` };
+      source.ask("part", about, stop.signal).then(
+        (found) => {
+          known.current.set(`${where} ${head}`, found);
+          version.value++;
+        },
+        () => {},
+      );
+    }
+    return () => stop.abort();
+  }, [where, heads.join()]);
+  return heads.map((head) => known.current.get(`${where} ${head}`)?.weights.data ?? null);
+}
+
+/** @param {{state: State, tokens: Tokens, reading: Reading, axis: Axis, size: number, id: string, first: number}} given */
+function Column({ state, tokens, reading, axis, size, id, first }) {
+  const where = state.where.value;
+  const at = state.cell.value;
+  const mine = at ? (axis === "queries" ? at.query : at.key) : null;
+  const [cursor, setCursor] = useState(/** @type {number | null} */ (null));
+  const point = (/** @type {number | null} */ i) => {
+    reading.pointed.value = i === null ? null : { axis, at: i };
+  };
+  const choose = (/** @type {number} */ i) => {
+    const other = at ?? { query: Math.max(0, i - first), key: i + first };
+    state.cell.value =
+      axis === "queries"
+        ? { query: i, key: at?.key ?? Math.min(i + first, state.call.value.shape[2] - 1) }
+        : { query: Math.min(other.query, state.call.value.shape[1] - 1), key: i };
+    state.pinned.value = true;
+  };
+  const keys = (/** @type {KeyboardEvent} */ event) => {
+    if (event.shiftKey || event.ctrlKey || event.metaKey || event.altKey) return;
+    const now = cursor ?? mine ?? 0;
+    const by = { ArrowUp: -1, ArrowDown: 1, Home: -size, End: size }[event.key];
+    if (by) {
+      const to = Math.max(0, Math.min(size - 1, now + by));
+      setCursor(to);
+      point(to);
+    } else if (event.key === "ArrowLeft" || event.key === "ArrowRight") {
+      const lists = /** @type {HTMLElement} */ (
+        event.currentTarget
+      ).parentElement?.querySelectorAll('[role="listbox"]');
+      /** @type {HTMLElement | undefined} */ (lists?.[event.key === "ArrowLeft" ? 0 : 1])?.focus();
+    } else if (event.key === "Enter" || event.key === " ") choose(now);
+    else return;
+    event.preventDefault();
+    event.stopPropagation();
+  };
+  const leave = () => {
+    setCursor(null);
+    point(null);
+  };
+  const now = cursor ?? mine ?? 0;
+  return html`<div class=${`column ${axis}`} role="listbox" tabindex="0" aria-label=${axis} aria-activedescendant=${`${id}-${now}`} onKeyDown=${keys} onBlur=${leave} onPointerLeave=${() => point(null)}>
+    ${Array.from(
+      { length: size },
+      (
+        _,
+        i,
+      ) => html`<div key=${i} id=${`${id}-${i}`} role="option" aria-selected=${i === mine} aria-label=${`${tokens.label(where, axis, i)}, ${i}`} class=${`${i === mine ? "mine" : ""} ${i === cursor ? "cursor" : ""}`}
+      onPointerEnter=${(/** @type {PointerEvent} */ e) => e.pointerType === "mouse" && point(i)} onClick=${() => choose(i)}><bdi>${tokens.label(where, axis, i)}</bdi><small>${i}</small></div>`,
+    )}</div>`;
+}
+
+/**
+ * @param {HTMLCanvasElement} canvas @param {(Float32Array | null)[]} parts a map of each head
+ * @param {number} N @param {number} M @param {{axis: Axis, at: number} | null} only
+ * @param {boolean} each whether each head has a colour, else their mean is drawn
+ */
+function draw(canvas, parts, N, M, only, each) {
+  const ratio = devicePixelRatio || 1;
+  const high = Math.max(N, M) * HIGH;
+  const wide = canvas.clientWidth;
+  canvas.style.height = `${high}px`;
+  canvas.width = Math.round(wide * ratio);
+  canvas.height = Math.round(high * ratio);
+  const context = canvas.getContext("2d");
+  const known = /** @type {Float32Array[]} */ (parts.filter(Boolean));
+  if (!context || !known.length) return;
+  context.scale(ratio, ratio);
+  const ink = getComputedStyle(canvas).getPropertyValue("--link").trim();
+  const maps = each ? known : [mean(known)];
+  maps.forEach((map, n) => {
+    context.strokeStyle = each ? COLOURS[n % COLOURS.length] : ink;
+    const shift = each ? (n - (maps.length - 1) / 2) * Math.min(3, 14 / maps.length) : 0;
+    for (let q = 0; q < N; q++) {
+      if (only?.axis === "queries" && only.at !== q) continue;
+      for (let k = 0; k < M; k++) {
+        const weight = map[q * M + k];
+        if (!(weight >= LEAST) || (only?.axis === "keys" && only.at !== k)) continue;
+        context.globalAlpha = only ? 0.25 + 0.75 * weight : Math.min(1, 0.05 + 0.85 * weight);
+        context.lineWidth = 0.6 + 4.4 * weight;
+        const [from, to] = [(q + 0.5) * HIGH + shift, (k + 0.5) * HIGH + shift];
+        context.beginPath();
+        context.moveTo(0, from);
+        context.bezierCurveTo(wide * 0.4, from, wide * 0.6, to, wide, to);
+        context.stroke();
+      }
+    }
+  });
+}
+
+/** @param {Float32Array[]} maps */
+function mean(maps) {
+  if (maps.length === 1) return maps[0];
+  return maps[0].map((_, i) => maps.reduce((sum, map) => sum + map[i], 0) / maps.length);
+}

@@ -1,0 +1,206 @@
+// Tokens as running text. Of a long one a window is laid out, which follows the chosen token.
+import { share } from "./colours.js";
+import { weighed } from "./figures.js";
+import { html, useEffect, useLayoutEffect, useRef, useState } from "./html.js";
+import { pieces } from "./tokens.js";
+
+/** @typedef {import("./types.js").Axis} Axis */
+/** @typedef {import("./state.js").State} State */
+/** @typedef {import("./tokens.js").Tokens} Tokens */
+/** @typedef {import("./reading.js").Reading} Reading */
+
+export const WINDOW = 700; // tokens that are laid out
+const MARGIN = 40; // so many are to be seen around the chosen one
+const SPACED = /^[\p{L}\p{N}[<¿¡([{“‘"'\p{Extended_Pictographic}]/u; // a word piece that begins a word
+
+/**
+ * @typedef {object} Given
+ * @property {State} state
+ * @property {Tokens} tokens
+ * @property {Reading} reading
+ * @property {Axis} axis
+ * @property {number} size how many tokens
+ * @property {string} label
+ * @property {string} id a name of its own in the document
+ * @property {number | null} chosen
+ * @property {number | null} other the chosen key, where it stands in this text too
+ * @property {Float32Array | null} looks how much each is looked at by the token that is pointed at
+ * @property {Float32Array | null} looked how much each looks at it
+ * @property {number} offset the first token of `looked`
+ * @property {number | null} ends where a prompt ended and the generated tokens begin
+ * @property {(at: number) => void} choose
+ */
+
+/** @param {Given} given */
+export function Run(given) {
+  const { state, reading, axis, size, id, chosen } = given;
+  const [start, setStart] = useState(0);
+  const [cursor, setCursor] = useState(/** @type {number | null} */ (null));
+  const box = useRef(/** @type {HTMLElement | null} */ (null));
+  const where = state.where.value;
+  const long = size > WINDOW;
+  const held = Math.max(0, Math.min(start, size - WINDOW));
+  useLayoutEffect(() => {
+    if (chosen === null || !long) return;
+    if (chosen < held + MARGIN || chosen >= held + WINDOW - MARGIN)
+      setStart(Math.max(0, Math.min(chosen - WINDOW / 2, size - WINDOW)));
+  }, [chosen, where]);
+  useEffect(() => {
+    const mine = box.current?.querySelector(".mine");
+    if (mine && box.current) visible(mine, box.current);
+  }, [chosen, held]);
+  const [first, end] = [long ? held : 0, long ? Math.min(size, held + WINDOW) : size];
+  const point = (/** @type {number | null} */ at) => {
+    const now = reading.pointed.peek();
+    if (at === null ? now : now?.axis !== axis || now.at !== at)
+      reading.pointed.value = at === null ? null : { axis, at };
+  };
+  const go = (/** @type {number} */ at) => {
+    const to = Math.max(0, Math.min(size - 1, at));
+    setCursor(to);
+    point(to);
+    if (long && (to < first + 5 || to >= end - 5)) setStart(Math.max(0, to - WINDOW / 2));
+  };
+  const keys = (/** @type {KeyboardEvent} */ event) => {
+    if (event.shiftKey || event.ctrlKey || event.metaKey || event.altKey) return;
+    const now = cursor ?? chosen ?? first;
+    const to = moved(event.key, now, size, box.current, id);
+    if (to !== null) go(to);
+    else if (event.key === "Enter" || event.key === " ") given.choose(now);
+    else return;
+    event.preventDefault();
+    event.stopPropagation();
+  };
+  const leave = () => {
+    setCursor(null);
+    point(null);
+  };
+  const of = (/** @type {Event} */ event) => {
+    const token = /** @type {HTMLElement} */ (event.target).closest?.("[data-at]");
+    return token ? Number(token.getAttribute("data-at")) : null;
+  };
+  const spans = laid(given, first, end, cursor);
+  const at = cursor ?? chosen;
+  const active = at !== null && at >= first && at < end ? at : first;
+  return html`<div class="piece">
+    ${long ? html`<${Move} size=${size} first=${first} end=${end} chosen=${chosen} label=${given.label} move=${setStart} />` : null}
+    <div class="run" ref=${box} role="listbox" aria-orientation="horizontal" tabindex="0" dir=${direction(given, first, end)} aria-label=${given.label}
+      aria-activedescendant=${`${id}-${active}`} onKeyDown=${keys} onBlur=${leave}
+      onPointerOver=${(/** @type {PointerEvent} */ e) => e.pointerType === "mouse" && point(of(e))} onPointerLeave=${() => point(null)}
+      onClick=${(/** @type {MouseEvent} */ e) => {
+        const found = of(e);
+        if (found !== null) given.choose(found);
+        setCursor(null);
+      }}>${spans}</div></div>`;
+}
+
+/** The tokens of a window. @param {Given} given @param {number} first @param {number} end @param {number | null} cursor */
+function laid(given, first, end, cursor) {
+  const { state, tokens, axis, looks, looked, offset } = given;
+  const where = state.where.value;
+  const colours = /** @type {import("./types.js").Colours} */ (state.colours.value);
+  const words = tokens.areWords(where, axis);
+  const most = looks ? largest(looks, 0, looks.length) : 1;
+  const mostUnder = looked ? largest(looked, 0, looked.length) : 1;
+  const found = [];
+  for (let i = first; i < end; i++) {
+    const token = tokens.token(where, axis, i);
+    const weight = looks?.[i] || 0;
+    const back = looked?.[i - offset] || 0;
+    const name = ["token"];
+    if (i === given.chosen) name.push("mine");
+    if (i === given.other) name.push("other");
+    if (i === cursor) name.push("cursor");
+    const style =
+      looks || looked
+        ? `--share:${share(weight, most, colours).toFixed(3)};--under:${share(back, mostUnder, colours).toFixed(3)}`
+        : "";
+    if (given.ends === i)
+      found.push(
+        html`<span class="ends" key="ends" role="presentation">generated from here</span>`,
+      );
+    if (words && i > first && token && SPACED.test(token.text) && !token.text.startsWith("##"))
+      found.push(" ");
+    const shares = [
+      looks ? `looked at ${weighed(weight)}` : "",
+      looked && i >= offset ? `looks back ${weighed(back)}` : "",
+    ].filter(Boolean);
+    found.push(html`<span key=${i} id=${`${given.id}-${i}`} class=${name.join(" ")} style=${style} role="option" data-at=${i}
+      aria-selected=${i === given.chosen} aria-label=${`${tokens.label(where, axis, i)}, ${i}${shares.length ? `, ${shares.join(", ")}` : ""}`} title=${`${i}${shares.length ? ` · ${shares.join(" · ")}` : ""}`}>${shown(token, i, words)}</span>`);
+  }
+  return found;
+}
+
+/** A token's letters, its spaces as spaces and its line ends as line ends. @param {{text: string, length?: number} | null | undefined} token @param {number} at @param {boolean} words */
+function shown(token, at, words) {
+  if (!token) return html`<bdi class="place">${at}</bdi>`;
+  const more = words && token.text.startsWith("##");
+  return html`<bdi>${pieces(more ? token.text.slice(2) : token.text, token.length).map(
+    ({ kind, text }) =>
+      kind === "letters"
+        ? text
+        : kind === "end"
+          ? html`<i class="sign">↵</i>${"\n"}`
+          : html`<i class=${kind}>${text}</i>`,
+  )}</bdi>`;
+}
+
+/** The largest of a part, not 0. @param {Float32Array} data @param {number} from @param {number} to */
+function largest(data, from, to) {
+  let most = 1e-9;
+  for (let i = from; i < to; i++) if (data[i] > most) most = data[i];
+  return most;
+}
+
+/** Of a text that begins from the right, so that its tokens follow each other as they are read. @param {Given} given @param {number} first @param {number} end */
+function direction({ state, tokens, axis }, first, end) {
+  for (let i = first; i < Math.min(end, first + 60); i++) {
+    const strong = tokens.token(state.where.value, axis, i)?.text.match(/\p{L}/u)?.[0];
+    if (strong) return /[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]/u.test(strong) ? "rtl" : "ltr";
+  }
+  return "ltr";
+}
+
+/** Where a key leads: along the text, or to the line above or below. @param {string} key @param {number} now @param {number} size @param {HTMLElement | null} box @param {string} id */
+function moved(key, now, size, box, id) {
+  const back = box?.dir === "rtl" ? -1 : 1;
+  if (key === "ArrowLeft") return now - back;
+  if (key === "ArrowRight") return now + back;
+  if (key === "Home") return 0;
+  if (key === "End") return size - 1;
+  if (key === "PageDown") return now + 100;
+  if (key === "PageUp") return now - 100;
+  const down = key === "ArrowDown" ? 1 : key === "ArrowUp" ? -1 : 0;
+  const mine = box?.querySelector(`[id="${id}-${now}"]`)?.getBoundingClientRect();
+  if (!down || !box) return null;
+  if (!mine) return now + down * 10;
+  let best = now;
+  let least = Infinity;
+  for (const token of box.querySelectorAll("[data-at]")) {
+    const at = token.getBoundingClientRect();
+    const lower = (at.top - mine.top) * down;
+    const far = lower * 100 + Math.abs(at.left - mine.left);
+    if (lower > 4 && far < least) [best, least] = [Number(token.getAttribute("data-at")), far];
+  }
+  return best;
+}
+
+/** Scroll a box, and nothing else, until a part of it is seen. @param {Element} part @param {HTMLElement} box */
+function visible(part, box) {
+  const holder = /** @type {HTMLElement | null} */ (box.closest(".text"));
+  if (!holder) return;
+  const [at, of] = [part.getBoundingClientRect(), holder.getBoundingClientRect()];
+  if (at.top < of.top + 40) holder.scrollTop -= of.top + 40 - at.top;
+  else if (at.bottom > of.bottom - 10) holder.scrollTop += at.bottom - of.bottom + 10;
+}
+
+/** Which part of a long text is laid out. @param {{size: number, first: number, end: number, chosen: number | null, label: string, move: (start: number) => void}} given */
+function Move({ size, first, end, chosen, label, move }) {
+  const away = chosen !== null && (chosen < first || chosen >= end);
+  const number = (/** @type {number} */ n) => n.toLocaleString("en");
+  return html`<div class="move"><button type="button" disabled=${first === 0} onClick=${() => move(Math.max(0, first - WINDOW + 50))}>earlier</button>
+    <input type="range" aria-label=${`Part of ${label} that is shown`} min="0" max=${size - WINDOW} step="1" value=${first} aria-valuetext=${`tokens ${number(first)} to ${number(end - 1)}`} onInput=${(/** @type {Event} */ e) => move(Number(/** @type {HTMLInputElement} */ (e.target).value))} />
+    <button type="button" disabled=${end >= size} onClick=${() => move(Math.min(size - WINDOW, first + WINDOW - 50))}>later</button>
+    <span class="quiet">tokens ${number(first)} to ${number(end - 1)} of ${number(size)}</span>
+    ${away ? html`<button type="button" onClick=${() => move(Math.max(0, /** @type {number} */ (chosen) - WINDOW / 2))}>back to the chosen token</button>` : null}</div>`;
+}
