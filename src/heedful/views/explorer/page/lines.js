@@ -34,11 +34,9 @@ export function Lines({ state, source, tokens, reading, id }) {
   const at = state.cell.value;
   const first = reading.first.value;
   const token = reading.pointed.value;
-  const only =
-    token ??
-    (at && state.pinned.value ? { axis: /** @type {Axis} */ ("queries"), at: at.query } : null);
   useEffect(() => {
-    if (canvas.current) draw(canvas.current, parts, N, M, only, each);
+    if (canvas.current)
+      draw(canvas.current, parts, N, M, { only: token, strong: at?.query ?? -1, each });
   });
   const column = (/** @type {Axis} */ axis, /** @type {number} */ size) =>
     html`<${Column} state=${state} tokens=${tokens} reading=${reading} axis=${axis} size=${size} id=${`${id}-${axis}`} first=${first} />`;
@@ -130,10 +128,12 @@ function Column({ state, tokens, reading, axis, size, id, first }) {
 
 /**
  * @param {HTMLCanvasElement} canvas @param {(Float32Array | null)[]} parts a map of each head
- * @param {number} N @param {number} M @param {{axis: Axis, at: number} | null} only
- * @param {boolean} each whether each head has a colour, else their mean is drawn
+ * @param {number} N @param {number} M
+ * @param {{only: {axis: Axis, at: number} | null, strong: number, each: boolean}} shown lines of
+ *   one token alone; the query whose lines are strong; whether each head has a colour, else their
+ *   mean is drawn
  */
-function draw(canvas, parts, N, M, only, each) {
+function draw(canvas, parts, N, M, { only, strong, each }) {
   const ratio = devicePixelRatio || 1;
   const high = Math.max(N, M) * HIGH;
   const wide = canvas.clientWidth;
@@ -154,7 +154,7 @@ function draw(canvas, parts, N, M, only, each) {
       for (let k = 0; k < M; k++) {
         const weight = map[q * M + k];
         if (!(weight >= LEAST) || (only?.axis === "keys" && only.at !== k)) continue;
-        context.globalAlpha = only ? 0.25 + 0.75 * weight : Math.min(1, 0.05 + 0.85 * weight);
+        context.globalAlpha = only || q === strong ? 0.3 + 0.7 * weight : 0.04 + 0.6 * weight;
         context.lineWidth = 0.6 + 4.4 * weight;
         const [from, to] = [(q + 0.5) * HIGH + shift, (k + 0.5) * HIGH + shift];
         context.beginPath();
