@@ -24,7 +24,7 @@ export function table(dark) {
   const colours = new Uint8ClampedArray(256 * 4);
   for (let i = 0; i < 256; i++) {
     const share = i / 255;
-    const light = stops[0][0] + (stops[4][0] - stops[0][0]) * share;
+    const light = i === 255 ? stops[4][0] : stops[0][0] + (stops[4][0] - stops[0][0]) * share;
     const at = Math.max(
       0,
       stops.findIndex((stop) => (dark ? stop[0] >= light : stop[0] <= light)) - 1,
