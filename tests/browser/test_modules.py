@@ -1,0 +1,116 @@
+"""Modules of the page that need no browser: what they compute, beside NumPy."""
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from browsed import lacking
+
+from heedful.views import explorer
+from heedful.views.explorer.wire import packed
+
+PAGE = Path(explorer.__file__).parent / "page"
+
+
+@pytest.fixture
+def computed(tmp_path):
+    """What a line of JavaScript returns, of a module's names and the bytes in `given`."""
+    node = shutil.which("node") or lacking("no node is installed: apt-get install nodejs")
+
+    def call(module, line, data=b""):
+        path = tmp_path / "given"
+        path.write_bytes(data)
+        script = f"""
+            import {{ readFileSync }} from "node:fs";
+            import * as module from {json.dumps((PAGE / module).as_uri())};
+            const given = new Uint8Array(readFileSync({json.dumps(str(path))})).buffer;
+            const words = (_, value) => (Number.isFinite(value) || typeof value !== "number"
+              ? value : String(value));
+            console.log(JSON.stringify({line}, words));
+        """
+        run = [node, "--input-type=module", "--eval", script]
+        done = subprocess.run(run, capture_output=True, text=True, timeout=60, check=False)
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    return call
+
+
+def test_every_half_precision_number_is_read_as_numpy_reads_it(computed):
+    halves = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
+    data = packed({"word": "half"}, numbers=torch.from_numpy(halves.reshape(256, 256)))
+    found = computed("wire.js", "((one) => [one.word, one.numbers.shape, "
+                     "[...one.numbers.data]])(module.unpacked(given))", data)  # fmt: skip
+    assert found[:2] == ["half", [256, 256]]
+    np.testing.assert_array_equal(np.array(found[2], float), halves.astype(float))
+
+
+def test_arrays_of_every_type_and_numbers_without_a_word_in_json(computed):
+    arrays = {"single": torch.randn(3, 5), "whole": torch.arange(7), "bytes": torch.ones(3).byte()}
+    head = {"infinite": -torch.inf, "none": torch.nan, "name": "é</script>\u2028"}
+    found = computed("wire.js", "((one) => ({...one, single: [...one.single.data], "
+                     "whole: [...one.whole.data], bytes: [...one.bytes.data], "
+                     "infinite: module.number(one.infinite), none: module.number(one.none)}))"
+                     "(module.unpacked(given))", packed(head, **arrays))  # fmt: skip
+    assert found["name"] == head["name"]
+    assert (found["infinite"], found["none"]) == ("-Infinity", "NaN")
+    np.testing.assert_allclose(found["single"], arrays["single"].flatten(), rtol=1e-7)
+    assert (found["whole"], found["bytes"]) == (list(range(7)), [1, 1, 1])
+
+
+def lightness(colours):
+    """The lightness in OKLab of sRGB colours (n, 3) of 0 to 255, by its definition."""
+    part = colours / 255
+    linear = np.where(part <= 0.04045, part / 12.92, ((part + 0.055) / 1.055) ** 2.4)
+    cones = linear @ np.array(
+        [[0.4122214708, 0.5363325363, 0.0514459929],
+         [0.2119034982, 0.6806995451, 0.1073969566],
+         [0.0883024619, 0.2817188376, 0.6299787005]]).T  # fmt: skip
+    return np.cbrt(cones) @ [0.2104542553, 0.793617785, -0.0040720468]
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_colours_are_even_to_the_eye(computed, dark):
+    words = computed("colours.js", f"[...module.table({str(dark).lower()})]")
+    colours = np.array(words, np.uint32).view(np.uint8).reshape(256, 4)
+    assert (colours[:, 3] == 255).all()
+    light = lightness(colours[:, :3].astype(float))
+    even = np.linspace(light[0], light[-1], 256)
+    assert np.abs(light - even).max() < 0.01
+    assert (np.sign(np.diff(light[::4])) == (1 if dark else -1)).all()  # more is never less
+    assert abs(light[-1] - light[0]) > 0.65
+    grey = colours[::8, :3] @ [0.2126, 0.7152, 0.0722]
+    assert (np.diff(grey) * (1 if dark else -1) > 0).all()  # in grey print too
+
+
+@pytest.mark.parametrize("kind", ["linear", "sqrt", "log"])
+def test_a_weight_has_its_place_on_the_scale_and_hidden_has_none(computed, kind):
+    weights, highest = [0.0, 1e-5, 1e-3, 0.04, 0.3, 0.5], 0.5
+    found = computed("colours.js", f"{json.dumps(weights)}.map((one) => "
+                     f"module.share(one, {highest}, {json.dumps(kind)}))")  # fmt: skip
+    part = np.array(weights) / highest
+    with np.errstate(divide="ignore"):
+        expected = {
+            "linear": part,
+            "sqrt": np.sqrt(part),
+            "log": np.maximum(0, 1 + np.log10(part) / 4),  # four decades
+        }
+    np.testing.assert_allclose(found, expected[kind], atol=1e-12)
+    pixels = computed("colours.js", "[...module.painted(Float32Array.of(0, NaN, 0.5), "
+                      f"Uint32Array.from({{length: 256}}, (_, i) => i), 0.5, "
+                      f"{json.dumps(kind)}, 999)]")  # fmt: skip
+    assert pixels == [0, 999, 255]
+
+
+def test_what_no_font_shows_is_shown_by_a_sign(computed):
+    tokens = ["a b", "\n", "\x00\x1b", "\x7f", "\u202eevil", "日本", "🙂", ""]
+    found = computed("tokens.js", f"{json.dumps(tokens)}.map((one) => module.readable(one))")
+    assert found[0] == "a·b"
+    assert found[5:7] == tokens[5:7]
+    for shown in found:
+        assert shown
+        assert not any(ord(c) < 32 or ord(c) == 127 or 0x202A <= ord(c) <= 0x202E for c in shown)
