@@ -4,6 +4,7 @@ import copy
 
 import torch
 import transformers
+from torch import nn
 
 import heedful
 from heedful.generate import Sampling, generate
@@ -104,6 +105,38 @@ def biased():
     return of_transformers("T5EncoderModel", config)
 
 
+class Causal(nn.Module):
+    """Attention alone, fused."""
+
+    def forward(self, query, key, value):
+        return nn.functional.scaled_dot_product_attention(query, key, value, is_causal=True)
+
+
+def long(tokens=1500):
+    """Two heads on more tokens than a screen has pixels; they have no names."""
+    query, key, value = torch.randn(3, 1, 2, tokens, 8, generator=torch.Generator().manual_seed(9))
+    with heedful.record(model := Causal()) as recording:
+        model(2 * query, 2 * key, value)
+    return recording
+
+
+EVIL = "</script><img src=x onerror=alert(1)>"
+STRANGE = [
+    EVIL, "<b>bold</b>", "&amp;", "${1}`", "مرحبا", "שלום", "\u202eright to left", "日本語",
+    "नमस्ते", "👩🏽‍🚀", "e\u0301", "\x00\x07\x1b", "\n", "\t", " ", "", "\ufffd\ud800", "\u200b",
+    "long" * 2500, '"quoted"', "a,b", "=1+1",
+]  # fmt: skip
+
+
+def strange():
+    """Tokens of any script, of none, and what would be HTML."""
+    config = GPTConfig(**{**SHAPE, "vocabulary": len(STRANGE), "heads": 3})
+    model = sharp(GPT(config), 11)
+    with heedful.record(model, tokenizer=lambda ids: [STRANGE[i] for i in ids]) as recording:
+        model(torch.arange(len(STRANGE))[None])
+    return recording
+
+
 MADE = {
     "causal": of_gpt,
     "windowed": lambda: of_gpt(6, window=5),
@@ -115,6 +148,8 @@ MADE = {
     "capped": capped,
     "sinks": with_sinks,
     "biased": biased,
+    "long": long,
+    EVIL: strange,
 }
 
 

@@ -1,0 +1,54 @@
+"""Nothing of the page keeps out people with a screen reader or a keyboard: axe-core finds none."""
+
+import pytest
+from browsed import lacking
+
+from heedful.views.explorer import one_file
+
+WIDE, PHONE = {"width": 1360, "height": 860}, {"width": 390, "height": 844}
+
+
+def faults(page):
+    """What axe finds that is serious or worse, in short."""
+    try:
+        from axe_playwright_python.sync_playwright import Axe
+    except ImportError:
+        lacking("no axe is installed: pip install axe-playwright-python")
+    found = Axe().run(page).response["violations"]
+    return [
+        (one["id"], one["help"], [node["html"][:120] for node in one["nodes"][:3]])
+        for one in found
+        if one["impact"] in ("serious", "critical")
+    ]
+
+
+@pytest.fixture(scope="module")
+def filed(served, tmp_path_factory):
+    path = tmp_path_factory.mktemp("file") / "all.html"
+    one_file.write(path, served.texts, "all kinds")
+    return path.as_uri()
+
+
+SEEN = [
+    ("served", "light", WIDE), ("served", "dark", WIDE), ("served", "light", PHONE),
+    ("served", "dark", PHONE), ("file", "light", WIDE), ("file", "dark", PHONE),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("host", "scheme", "size"), SEEN)
+def test_axe_finds_nothing_serious(opened, served, filed, host, scheme, size):
+    address = served.address if host == "served" else filed
+    seen = opened(address, served.origin, viewport=size, color_scheme=scheme)
+    page = seen.page
+    page.get_by_role("application").first.wait_for(state="attached")
+    seen.show(call="0.0.0", head=1, cell="9,4", pinned=1)
+    page.wait_for_timeout(300)
+    assert not faults(page)
+    for button in ("scatter", "text"):
+        for one in page.get_by_role("button", name=button, exact=True).all():
+            if one.is_visible():
+                one.click()
+    page.wait_for_timeout(200)
+    assert not faults(page)
+    page.get_by_role("button", name="Help").first.click()
+    assert not faults(page)

@@ -1,0 +1,232 @@
+"""What a person does on the page: choose, zoom, pin, search, save, share, by mouse and by keys."""
+
+import csv
+import io
+import re
+import xml.etree.ElementTree as ET
+
+import numpy as np
+import pytest
+import torch
+from browsed import as_shown
+from PIL import Image
+
+LINE = re.compile(r"weights\(head=(\d+), queries=\[(\d+)\], keys=\[(\d+)\]\)")
+
+
+def chosen(page):
+    """Head, query and key of the weight that is shown, once it is there."""
+
+    def found():
+        said = LINE.search(page.region.inner_text())
+        assert said
+        return tuple(int(number) for number in said.groups())
+
+    return page.soon(found)
+
+
+def the_map(page):
+    return page.page.get_by_role("application", name=re.compile("map of weights", re.I)).first
+
+
+def click_cell(page, query, key):
+    """Click the cell of a place, wherever the page draws it; its pixel."""
+    box = the_map(page).bounding_box()
+    side = min(box["width"], box["height"])
+
+    def clicked(x, y):
+        page.page.mouse.click(x, y)
+        page.page.wait_for_timeout(120)
+        return np.array([x, y]), np.array(chosen(page)[:0:-1])  # key, query
+
+    low, high = (clicked(box["x"] + side * part, box["y"] + side * part) for part in (0.35, 0.85))
+    pixels = (high[0] - low[0]) / (high[1] - low[1])
+    here = low
+    for _ in range(6):
+        if tuple(here[1]) == (key, query):
+            return tuple(here[0])
+        here = clicked(*(here[0] + (np.array([key, query]) - here[1]) * pixels))
+    raise AssertionError(f"no way to {query}, {key}: {low}, {high}, {here}")
+
+
+def in_view(page):
+    """The weights that CSV saves: their queries, keys and numbers."""
+    path, _ = page.downloaded("CSV")
+    first, *rows = csv.reader(io.StringIO(path.read_text("utf-8")))
+    numbers = torch.tensor([[float(weight) for weight in row[1:]] for row in rows])
+    return [int(row[0]) for row in rows], [int(key) for key in first[1:]], numbers
+
+
+def test_another_recording_is_another_page(explorer, places):
+    for name, text in (("grouped", ""), ("cross", ""), ("padded", "text 2")):
+        _, call = places(name, text)
+        label = name if not text else f"{name} · {text}"
+        options = explorer.page.get_by_role("combobox", name="Text")
+        value = options.locator("option").filter(has_text=label).first.get_attribute("value")
+        options.select_option(value)
+        assert explorer.page.get_by_text(f"head {call.heads[0]}").first.is_visible()
+        queries, keys, numbers = explorer.soon(lambda: in_view(explorer))
+        assert (len(queries), len(keys)) == call.shape[1:]
+        torch.testing.assert_close(numbers, call.weights(call.heads[0]), atol=0, rtol=1e-6)
+
+
+def test_a_click_opens_the_weight_of_its_cell(explorer, places):
+    where, call = places("causal")
+    explorer.cell(where, 1, 9, 4)
+    query, key = 12, 7
+    click_cell(explorer, query, key)
+    assert chosen(explorer) == (1, query, key)
+    assert as_shown(explorer.weight, float(call.weights(1)[query, key]))
+    assert "pinned" in explorer.region.inner_text()
+
+
+def test_a_pinned_cell_stays_while_the_pointer_moves(explorer, places):
+    where, _ = places("causal")
+    explorer.cell(where, 2, 9, 4)
+    x, y = click_cell(explorer, 11, 5)
+    explorer.page.mouse.move(x - 80, y + 60, steps=4)
+    explorer.page.wait_for_timeout(200)
+    assert chosen(explorer) == (2, 11, 5)
+    explorer.page.keyboard.press("Escape")
+    explorer.page.get_by_text("Point at a cell").first.wait_for()
+
+
+def test_zoomed_to_single_cells_every_weight_is_exact(explorer, places):
+    where, call = places("long")
+    explorer.cell(where, 1, 900, 850)
+    page = explorer.page
+    page.get_by_text(re.compile(r"of \d+ × \d+")).first.wait_for()  # pooled, and said so
+    the_map(explorer).focus()
+    for _ in range(8):
+        page.keyboard.press("+")
+    page.get_by_text("every weight").first.wait_for()
+    page.get_by_text(re.compile("exact")).first.wait_for()
+    queries, keys, numbers = in_view(explorer)
+    assert len(queries) < 80
+    assert len(keys) < 80
+    assert 900 in queries
+    assert 850 in keys
+    torch.testing.assert_close(numbers, call.weights(1, queries, keys), atol=0, rtol=1e-6)
+    page.keyboard.press("0")
+    page.get_by_text(re.compile(r"of \d+ × \d+")).first.wait_for()
+
+
+def test_a_token_is_found(explorer, places):
+    where, call = places("causal")
+    explorer.cell(where, 0, 16, 0)
+    places_of = [i for i, name in enumerate(call.key_tokens) if name == "o"]
+    box = explorer.page.get_by_role("searchbox")
+    box.fill("o")
+    for n, key in enumerate([*places_of, places_of[0]]):
+        box.press("Enter")
+        explorer.soon(lambda key=key: check_key(explorer, key))
+        number = n % len(places_of) + 1
+        assert explorer.page.get_by_text(f"{number} of {len(places_of)}").first.is_visible()
+    box.fill("zz")
+    box.press("Enter")
+    explorer.page.get_by_text("none", exact=True).first.wait_for()
+    box.fill("")
+
+
+def check_key(page, key):
+    assert chosen(page)[2] == key
+
+
+def test_a_png_has_the_colours_of_the_weights(explorer, places):
+    where, call = places("causal")
+    weights = call.weights(1)
+    explorer.cell(where, 1, 9, 4, theme="light")
+    cells = [(2, 1), (9, 2), (14, 7), (16, 12), (12, 5)]
+    spots = [click_cell(explorer, *cell) for cell in cells]
+    box = the_map(explorer).bounding_box()
+    path, name = explorer.downloaded("PNG")
+    assert name.endswith(".png")
+    with Image.open(path) as image:
+        assert image.size[0] >= int(box["width"]) - 2
+        found = np.asarray(image.convert("L"), float)
+    drawn = [found[int(y - box["y"]), int(x - box["x"])] for x, y in spots]
+    order = sorted(range(len(cells)), key=lambda n: float(weights[cells[n]]))
+    assert drawn[order[0]] > drawn[order[-1]] + 40  # on light ground more is darker
+    assert [drawn[n] for n in order] == sorted(drawn, reverse=True)
+
+
+def test_an_svg_has_its_tokens_as_text(explorer, places):
+    where, call = places("cross", layer=2)
+    explorer.cell(where, 1, 3, 4)
+    path, name = explorer.downloaded("SVG")
+    assert name.endswith(".svg")
+    root = ET.fromstring(path.read_text("utf-8"))
+    assert root.tag.endswith("svg")
+    said = ["".join(text.itertext()) for text in root.iter() if text.tag.endswith("text")]
+    for names in (call.query_tokens, call.key_tokens):
+        for at, token in enumerate(names):
+            assert any(token in text and str(at) in text for text in said), (token, at)
+
+
+def test_the_address_brings_back_what_was_seen(explorer, opened, served, places):
+    where, _ = places("long")
+    explorer.cell(where, 1, 700, 650, colours="log", reduce="mean")
+    the_map(explorer).focus()
+    for _ in range(8):
+        explorer.page.keyboard.press("+")
+    explorer.page.get_by_text("every weight").first.wait_for()
+    explorer.page.wait_for_timeout(400)
+    address = explorer.page.evaluate("location.hash")
+    other = opened(served.address, served.origin)
+    other.page.goto(f"{served.origin}/{address}")
+    other.page.reload()
+    other.made(1, 700, 650)
+    other.page.get_by_text("every weight").first.wait_for()
+    other.page.wait_for_timeout(300)
+    assert in_view(other)[:2] == in_view(explorer)[:2]
+    for page in (explorer, other):
+        page.page.mouse.move(5, 400)
+        the_map(page).focus()
+    one, another = (
+        np.asarray(Image.open(io.BytesIO(the_map(page).screenshot())).convert("L"), int)
+        for page in (explorer, other)
+    )
+    assert (abs(one - another) > 16).mean() < 0.01  # but for the edges of cells
+
+
+def ground(page):
+    """How light the page's corner is, 0 to 255."""
+    image = Image.open(io.BytesIO(page.page.screenshot())).convert("L")
+    return image.getpixel((3, image.height - 3))
+
+
+def test_light_and_dark_by_the_system_and_by_choice(opened, served):
+    for scheme in ("light", "dark"):
+        page = opened(served.address, served.origin, color_scheme=scheme)
+        the_map(page).wait_for()
+        assert (ground(page) > 200) == (scheme == "light")
+        page.page.get_by_role("button", name="Light or dark").click()
+        page.page.wait_for_timeout(300)
+        assert (ground(page) > 200) == (scheme == "dark")
+        page.page.reload()
+        the_map(page).wait_for()
+        assert (ground(page) > 200) == (scheme == "dark")
+
+
+def test_by_keyboard_alone_from_the_first_view_to_one_weight(opened, served):
+    page = opened(served.address, served.origin)
+    the_map(page).wait_for()
+    focused = "document.activeElement?.getAttribute('aria-label') ?? ''"
+    for _ in range(60):
+        page.page.keyboard.press("Tab")
+        if "map of weights" in page.page.evaluate(focused).lower():
+            break
+    else:
+        pytest.fail("the map cannot be reached by Tab")
+    page.page.keyboard.press("ArrowDown")
+    _, query, key = chosen(page)
+    for name, step in (("ArrowDown", (1, 0)), ("ArrowLeft", (0, -1)), ("ArrowUp", (-1, 0))):
+        page.page.keyboard.press(name)
+        query, key = query + step[0], key + step[1]
+        page.soon(lambda q=query, k=key: check_cell(page, q, k))
+    call = served.texts.call(0, 0, 0)
+    assert as_shown(page.weight, float(call.weights(call.heads[0])[query, key]))
+
+
+def check_cell(page, query, key):
+    assert chosen(page)[1:] == (query, key)
