@@ -83,8 +83,9 @@ export function painted(data, colours, highest, kind, hidden) {
   const pixels = new Uint32Array(data.length);
   for (let i = 0; i < data.length; i++) {
     const weight = data[i];
-    pixels[i] =
-      weight === weight ? colours[Math.round(share(weight, highest, kind) * 255)] : hidden;
+    pixels[i] = !Number.isNaN(weight)
+      ? colours[Math.round(share(weight, highest, kind) * 255)]
+      : hidden;
   }
   return pixels;
 }
