@@ -80,11 +80,15 @@ class Causes(NamedTuple):
         H, group = len(self.query), len(self.query) // len(self.key)
         if heads == ALL and group == 1:
             return self
-        wanted = torch.arange(H)[heads]
+        wanted = range(H)[heads]
+        if len(wanted) == 1:  # a view, where others of its group need a copy each
+            key = self.key[wanted[0] // group :][:1]
+        else:
+            key = self.key[heads] if group == 1 else self.key[torch.tensor(wanted) // group]
         bias = self.bias
         return self._replace(
             query=self.query[heads],
-            key=self.key[heads] if group == 1 else self.key[wanted // group],
+            key=key,
             mask=None if self.mask is None else self.mask.of_heads(heads),
             bias=bias[heads] if bias is not None and bias.ndim == 3 and len(bias) > 1 else bias,
             sinks=None if self.sinks is None else self.sinks[heads],

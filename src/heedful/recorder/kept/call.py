@@ -120,7 +120,9 @@ class Call(Rows):
         part = self._cells(self._heads(head), _index(queries), _index(keys))
         return part if head is None else part[0]
 
-    def log_sum_exp(self, head: int | None = None, progress: Tell | None = None) -> Tensor:
+    def log_sum_exp(
+        self, head: int | None = None, progress: Tell | None = None, *, queries: slice = ALL
+    ) -> Tensor:
         """log Σₘ exp(score) of each query, NaN where it sees nothing.
 
         The model's own kernel told it, or it is computed now, once: with it, any part of the map
@@ -129,8 +131,10 @@ class Call(Rows):
         Args:
             head: as in `weights`.
             progress: is told of the share that is done, 0 to 1, where it is computed.
+            queries: of which, a slice without a step; default all.
         """
-        found = self._row_sums(self._heads(head), range(self.shape[1]), progress)
+        rows = range(self.shape[1])[region("queries", queries)]
+        found = self._row_sums(self._heads(head), rows, progress)
         found = found.masked_fill(found == -torch.inf, torch.nan)
         return found if head is None else found[0]
 

@@ -9,6 +9,7 @@ the mask alone, and is computed for one head, once for all layers that share the
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
@@ -19,7 +20,8 @@ from heedful.head_kinds import MEANS, REACH, SCORES
 from heedful.ops import statistics as of
 from heedful.ops.causes import Causes
 from heedful.ops.masks import Mask
-from heedful.ops.statistics import RowStatistic, Sink
+from heedful.ops.score_tables import ALL
+from heedful.ops.statistics import RowStatistic, Sink, Statistic
 from heedful.recorder.kept.call import Call
 from heedful.recorder.kept.progress import Progress, Tell
 
@@ -54,24 +56,39 @@ class Even:
     """Statistics of maps of equal scores, kept for the calls that share mask and tokens."""
 
     def __init__(self) -> None:
-        self._known: list[tuple[tuple, Tensor | None, dict[str, Tensor]]] = []
+        self._known: list[_EvenRows] = []
 
-    def rows(self, call: Call, names: list[str]) -> dict[str, Tensor]:
-        """The rows of some scores of a call, were its weights even: (1 or H, N) each."""
+    def rows(self, call: Call, names: list[str], within: range) -> dict[str, Tensor]:
+        """Some scores of a call, were its weights even: (1 or H, N) each, at least of `within`."""
+        kept = self._kept(call, names)
+        if kept.done is None or not bool(kept.done[within.start : within.stop].all()):
+            of.gather(_even(call.causes), *kept.statistics, within=within)
+            kept.done = torch.zeros(call.shape[1]).bool() if kept.done is None else kept.done
+            kept.done[within.start : within.stop] = True
+        return {name: one.result() for name, one in zip(names, kept.statistics, strict=True)}
+
+    def _kept(self, call: Call, names: list[str]) -> _EvenRows:
         key = (call.causes.mask, call.shape[1:], call.unknown, call.crosses, names)
-        for known, ids, rows in self._known:
-            if known == key and _is_same(ids, call.ids):
-                return rows
-        found = of.gather(_even(call.causes), *(STATISTICS[name](call) for name in names))
-        rows = dict(zip(names, found, strict=True))
-        self._known = [*self._known[-3:], (key, call.ids, rows)]  # layers have few masks in turn
-        return rows
+        for kept in self._known:
+            if kept.key == key and _is_same(kept.ids, call.ids):
+                return kept
+        made = _EvenRows(key, call.ids, [STATISTICS[name](call) for name in names])
+        self._known = [*self._known[-3:], made]  # layers have few masks in turn
+        return made
 
 
-def evidence(
-    call: Call, even: Even | None = None, progress: Tell = lambda share: None
-) -> dict[str, Evidence]:
-    """Each score of each head, and entropy and distance, in one pass over every row of the map.
+@dataclass
+class _EvenRows:
+    """Statistics of one even map, and of which rows they are, (N,)."""
+
+    key: tuple
+    ids: Tensor | None
+    statistics: list[RowStatistic]
+    done: Tensor | None = None
+
+
+class Gathering:
+    """What the scores of a call's heads rest on, gathered run of rows by run of rows.
 
     Without tokens, induction and duplicate are left out. A score is NaN where no query of the text
     can tell, as in a text where no token comes twice, and where places count but queries and keys
@@ -80,21 +97,50 @@ def evidence(
     Args:
         call: whose heads.
         even: the same for the calls of a recording; default one of its own.
+        heads: of which heads, by their places in the call; default all.
+    """
+
+    def __init__(self, call: Call, even: Even | None = None, heads: slice = ALL) -> None:
+        self.call, self.heads, self._even = call, heads, even or Even()
+        is_known = call.ids is not None
+        names = [name for name in (*SCORES, *MEANS) if is_known or name not in BY_TOKENS]
+        self._statistics = {name: STATISTICS[name](call) for name in names}
+        self._linear = [name for name in names if name in SCORES and name != "broad"]
+        self._learned = of.LearnedSink()
+
+    def take(self, within: range, *others: Statistic) -> None:
+        """Take in a run of rows; `others` are told of its blocks too."""
+        statistics = (*self._statistics.values(), self._learned, *others)
+        self.call.gathered(*statistics, heads=self.heads, within=within)
+        self._even.rows(self.call, self._linear, within)
+
+    def found(self) -> dict[str, Evidence]:
+        """Each score of each head, and entropy and distance, over the rows taken in."""
+        evenly = self._even.rows(self.call, self._linear, range(0))
+        taken = 1 - self._learned.result()  # NaN where a row was not taken in
+        found = {}
+        for name, statistic in self._statistics.items():
+            values, chance = statistic.result(), None
+            if name in evenly:
+                rows = evenly[name]
+                shares = (rows[self.heads] if len(rows) > 1 else rows) * taken
+                chance = of.mean(shares.masked_fill(values.isnan(), torch.nan))
+            found[name] = Evidence(of.mean(values), chance, (~values.isnan()).sum(dim=-1))
+        return found
+
+
+def evidence(
+    call: Call, even: Even | None = None, progress: Tell = lambda share: None
+) -> dict[str, Evidence]:
+    """Each score of each head, and entropy and distance, in one pass over every row of the map.
+
+    Args:
+        call, even: see `Gathering`.
         progress: is told of the share that is done, 0 to 1, as the pass goes on.
     """
-    names = [name for name in (*SCORES, *MEANS) if call.ids is not None or name not in BY_TOKENS]
-    statistics = [STATISTICS[name](call) for name in names]
-    *rows, learned, _ = call.gathered(*statistics, of.LearnedSink(), Progress(progress))
-    linear = [name for name in names if name in SCORES and name != "broad"]
-    evenly = (even or Even()).rows(call, linear)
-    found = {}
-    for name, values in zip(names, rows, strict=True):
-        chance = None
-        if name in evenly:
-            chance = of.mean((evenly[name] * (1 - learned)).masked_fill(values.isnan(), torch.nan))
-        queries = (~values.isnan()).sum(dim=-1)
-        found[name] = Evidence(of.mean(values), chance, queries)
-    return found
+    gathering = Gathering(call, even)
+    gathering.take(range(call.shape[1]), Progress(progress))
+    return gathering.found()
 
 
 def ids_of(call: Call) -> Tensor:

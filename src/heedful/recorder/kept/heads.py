@@ -69,7 +69,7 @@ def heads_of(calls: list[Call], progress: Tell | None = None) -> list[Head]:
         progress: is told of the share that is done, 0 to 1.
     """
     even, found = Even(), []
-    for at, call in enumerate(_with_sure_ids(calls)):
+    for at, call in enumerate(with_sure_ids(calls)):
 
         def tell(share: float, at: int = at) -> None:
             if progress is not None:
@@ -77,16 +77,21 @@ def heads_of(calls: list[Call], progress: Tell | None = None) -> list[Head]:
 
         is_refuted = call.proof == "refuted"  # it keeps its place, and shows no number
         numbers = {} if is_refuted else evidence(call, even, tell)
-        found += [_head(call, at, i, numbers) for i in range(call.shape[0])]
+        found += heads_with(call, at, numbers)
     return found
 
 
-def _with_sure_ids(calls: list[Call]) -> list[Call]:
-    """The calls; of two texts, with the tokens of the one that their module's name says."""
+def with_sure_ids(calls: list[Call]) -> list[Call]:
+    """The calls of a sequence; of two texts, with the tokens that their module's name says."""
     if not any(call.crosses for call in calls):
         return calls
     has_encoder = any(side_of(call.name) == "encoder" for call in calls)
     return [call if side_of(call.name, has_encoder) else replace(call, ids=None) for call in calls]
+
+
+def heads_with(call: Call, at: int, numbers: dict[str, Evidence]) -> list[Head]:
+    """The heads of the call at a place, by the numbers of all of them; none where it is refuted."""
+    return [_head(call, at, i, numbers) for i in range(call.shape[0])]
 
 
 def _head(call: Call, at: int, i: int, numbers: dict[str, Evidence]) -> Head:

@@ -86,6 +86,10 @@ class Rows:
         self._meet(causes, heads, rows, sums[:, rows])
         return found
 
+    def knows(self, head: int, queries: range) -> bool:
+        """Whether the log-sum-exps of some rows are known: then a cell of theirs costs itself."""
+        return self.sums.known(self._heads(head), as_slice(queries)) is not None
+
     def _cells(self, heads: slice, queries: Index, keys: Index) -> Tensor:
         """Any part of the map: its own cells where their rows' sums are known, else whole rows."""
         causes = self.checked()

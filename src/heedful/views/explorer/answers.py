@@ -1,45 +1,65 @@
 """What a page may ask of recordings, each question a function that returns bytes.
 
-Every answer says what its numbers are: "exact", "sampled" (of some queries only). Numbers of the
-page are indices from 0; heads are the model's own numbers.
+Every answer says by its `word` what its numbers are: "exact", or "sampled", of some queries only.
+Where the exact ones are being computed, `done` is the share that is there, and who asks again gets
+them later; where they cannot be, `note` says why. Numbers of the page are indices from 0; heads are
+the model's own numbers.
 """
 
 from __future__ import annotations
 
-import math
-import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from heedful.errors import ArgumentError
-from heedful.head_kinds import MEANS, SCORES
+from heedful.errors import ArgumentError, RunError
+from heedful.ops.score_tables import as_slice
 from heedful.recorder import Call
-from heedful.recorder.kept.heads import heads_of
 from heedful.views.explorer import tiles
+from heedful.views.explorer.asked import Asked, Where
+from heedful.views.explorer.background import Background, Job
+from heedful.views.explorer.overview import Overview
 from heedful.views.explorer.pyramid import FINEST, Pyramid
+from heedful.views.explorer.region import Strongest, Sums
 from heedful.views.explorer.texts import Texts
 from heedful.views.explorer.tiles import Place
 from heedful.views.explorer.wire import packed
 
-SMALL = 32  # cells of a head's small picture
-AT_ONCE = 1 << 28  # weights that may be computed to answer at once, some seconds
-ROWS = 4  # queries that are computed for each row of a sampled small picture
-TOKENS, PART, RIVALS = 4096, 1 << 20, 8  # at most so many in one answer
+WHOLE_ROWS = 1 << 26  # weights of rows that are computed at once where their sums are not known
+TOKENS, PART, RIVALS, STRONGEST = 4096, 1 << 20, 8, 1000  # at most so many in one answer
 LONGEST = 200  # characters of a token that are sent; the page says how many it has
-
-Where = tuple[int, int, int]  # a call: the number of its recording, of its text, and its own
+FOUND = 1000  # places of a text that are sent
+SOME = 64  # queries of which a column is sampled
+KEPT = 64  # pyramids and other work, and tiles, that are kept
+PARTS = ("product", "scaled", "capped", "bias", "score", "log_sum_exp", "weight", "sink")
 
 
 class Answers:
-    """Answers about recordings; the same question has the same answer for good, but for tiles."""
+    """Answers about recordings; an exact one is the same for good.
+
+    What takes long is in `background`, where the host lets it go on while nobody asks.
+    """
 
     def __init__(self, texts: Texts) -> None:
         self.texts = texts
-        self._pyramids: dict[tuple, Pyramid] = {}
-        self._lock = threading.Lock()
+        self.background = Background()
+        self._jobs: dict[tuple, Job] = {}
+        self._overviews: dict[Where, Overview] = {}
+        self._sampled = lru_cache(KEPT)(
+            lambda where, place: tiles.sampled(texts.call(*where), place)
+        )
+
+    def ask(self, question: str, words: Mapping[str, str]) -> bytes:
+        """The answer to a question of `QUESTIONS`, as it comes from a page.
+
+        Raises:
+            LookupError: no such question.
+            HeedfulError: words that do not fit, or a call that cannot be shown.
+        """
+        return QUESTIONS[question](self, Asked(words))
 
     def about(self) -> bytes:
         """All recordings, their texts and calls."""
@@ -62,46 +82,35 @@ class Answers:
         names = (call.query_tokens if axis == "queries" else call.key_tokens) or []
         asked = text.casefold()
         found = [i for i, name in enumerate(names) if asked in name.casefold()]
-        return packed({"count": len(found)}, places=torch.tensor(found[:1000], dtype=torch.int32))
+        return packed({"count": len(found)}, places=torch.tensor(found[:FOUND], dtype=torch.int32))
 
     def small(self, where: Where) -> bytes:
         """A picture of each head: (H, r, c), the largest weight of each cell."""
-        call = self.texts.call(*where)
-        H, N, M = call.shape
-        if H * N * M <= AT_ONCE // 16:
-            maps = call.heatmap(SMALL, reduce="max")
-            return packed({"word": "exact"}, maps=maps)
-        some = torch.linspace(0, N - 1, min(N, SMALL * ROWS)).long().unique()
-        cell = -(-M // SMALL)
-        rows = tiles.pooled_keys(call.weights(queries=some), cell, "max")
-        return packed({"word": "sampled"}, maps=_fewer(rows, SMALL))
+        overview = self._overview(where)
+        overview.call.checked()
+        return packed(self._told(overview), maps=overview.maps())
 
-    def scores(self, where: Where, progress: Callable[[float], None]) -> bytes:
-        """Every head's scores and kind."""
-        call = self.texts.call(*where)
-        found = heads_of([call], progress)
-        arrays = {name: _array(head.scores[name] for head in found) for name in SCORES}
-        arrays |= {name: _array(getattr(head, name) for head in found) for name in MEANS}
-        return packed({"kinds": [head.kind for head in found]}, **arrays)
+    def scores(self, where: Where) -> bytes:
+        """Every head's scores and kind; of a long call nothing at first, then sampled ones."""
+        overview = self._overview(where)
+        kinds, scores = overview.heads()
+        return packed({**self._told(overview), "kinds": kinds}, **scores)
 
     def tile(self, where: Where, place: Place) -> bytes:
-        """The pixels of a tile: exact where that is quick, or its pyramid stands; else sampled."""
+        """The pixels of a tile: exact where that is quick, or its pyramid has it; else sampled."""
         call = self.texts.call(*where)
+        rows, _ = place.region(call)
+        call.checked()
         if tiles.is_direct(call, place):
-            return packed({"word": "exact"}, tile=tiles.exact(call, place))
-        pyramid = self._pyramids.get((*where, place.head, place.reduce))
-        if pyramid is not None and pyramid.is_whole:
+            sums = self._unknown(where, [place.head], rows)
+            if not sums:
+                return packed({"word": "exact"}, tile=tiles.exact(call, place))
+            return packed(self._told(*sums), tile=self._sampled(where, place))
+        key = ("pyramid", where, place.head, place.reduce)
+        pyramid = self._job(key, lambda: Pyramid(call, place.head, place.reduce))
+        if pyramid.has(place):
             return packed({"word": "exact"}, tile=pyramid.tile(place))
-        done = 0.0 if pyramid is None else pyramid.done
-        return packed({"word": "sampled", "done": done}, tile=tiles.sampled(call, place))
-
-    def pyramid(self, where: Where, head: int, reduce: str) -> Pyramid:
-        """The pyramid of a head, which somebody has to build."""
-        with self._lock:
-            key = (*where, head, reduce)
-            if key not in self._pyramids:
-                self._pyramids[key] = Pyramid(self.texts.call(*where), head, reduce)
-            return self._pyramids[key]
+        return packed(self._told(pyramid), tile=self._sampled(where, place))
 
     def row(self, where: Where, heads: list[int], query: int) -> bytes:
         """The weights of one query on every key, the mean over some heads, (M,)."""
@@ -109,19 +118,34 @@ class Answers:
         return packed({"word": "exact"}, weights=_mean(call, heads, [query], None)[0])
 
     def column(self, where: Where, heads: list[int], key: int) -> bytes:
-        """The weights of every query on one key, the mean over some heads, (N,)."""
+        """The weights of every query on one key, the mean over some heads, (N,).
+
+        Sampled it has NaN for a query that was not looked at.
+        """
         call = self.texts.call(*where)
-        return packed({"word": "exact"}, weights=_mean(call, heads, None, [key])[:, 0])
+        N = call.shape[1]
+        sums = self._unknown(where, heads, range(N))
+        if not sums:
+            return packed({"word": "exact"}, weights=_mean(call, heads, None, [key])[:, 0])
+        some = torch.linspace(0, N - 1, SOME).long().unique()
+        found = torch.full((N,), torch.nan)
+        found[some] = _mean(call, heads, some, [key])[:, 0]
+        return packed(self._told(*sums), weights=found)
 
     def part(self, where: Where, head: int, queries: range, keys: range) -> bytes:
-        """Single cells, (n, m)."""
+        """Single cells, (n, m), and which of them the mask lets be seen, (n, m), 0 or 1."""
         if len(queries) * len(keys) > PART:
             raise ArgumentError(
                 f"{len(queries):,} × {len(keys):,} cells", expected=f"at most {PART:,} at once"
             )
         call = self.texts.call(*where)
-        part = call.weights(head, tiles.slice_of(queries), tiles.slice_of(keys))
-        return packed({"word": "exact", "seen": None}, weights=part)
+        region = as_slice(queries), as_slice(keys)
+        if self._unknown(where, [head], queries):
+            raise RunError("rows that are not computed yet", remedy="ask again in a moment")
+        seen = ~call.hidden_cells((1, 1), head, *region)
+        return packed(
+            {"word": "exact"}, weights=call.weights(head, *region), seen=seen.to(torch.uint8)
+        )
 
     def cell(self, where: Where, head: int, query: int, key: int) -> bytes:
         """One weight with all that makes it, and its rivals in the row."""
@@ -129,20 +153,14 @@ class Answers:
         made = call.one_weight(head, query, key)
         scores = made.scores
         best = scores.topk(min(RIVALS, len(scores)))
-        seen = int((scores > -torch.inf).sum())
-        about = {
-            name: getattr(made, name)
-            for name in ("product", "scaled", "capped", "bias", "score", "log_sum_exp", "weight",
-                         "sink")
-        }  # fmt: skip
-        about |= {
-            "scale": call.causes.scale, "softcap": call.causes.softcap, "seen": seen,
-            "rank": int((scores > made.score).sum()) + 1, "hidden": made.score == -torch.inf,
-            "proof": call.proof, "why": call.why, "name": call.name,
-            "value": _value(call, head, key),
+        known = best.values > -torch.inf
+        about = {name: getattr(made, name) for name in PARTS} | {
+            "word": "exact", "scale": call.causes.scale, "softcap": call.causes.softcap,
+            "seen": int((scores > -torch.inf).sum()), "rank": int((scores > made.score).sum()) + 1,
+            "hidden": made.score == -torch.inf, "proof": call.proof, "why": call.why,
+            "name": call.name, "value": _value(call, head, key),
             "group": len(call.causes.query) // len(call.causes.key),
         }  # fmt: skip
-        known = best.values > -torch.inf
         return packed(
             about, query=made.query, key=made.key, products=made.products,
             rivals=best.indices[known], scores=best.values[known],
@@ -150,40 +168,59 @@ class Answers:
         )  # fmt: skip
 
     def strongest(self, where: Where, head: int, queries: range, keys: range, count: int) -> bytes:
-        """The largest weights of a region: of all its cells, or of those of some of its queries."""
+        """The largest weights of a region, descending: [weight, query, key] each."""
         call = self.texts.call(*where)
-        step = -(-len(queries) * len(keys) // (AT_ONCE // 16))
-        rows = list(queries[::step])
-        band = max(1, (1 << 22) // max(1, len(keys)))
-        best: list[tuple[float, int, int]] = []
-        for start in range(0, len(rows), band):
-            some = rows[start : start + band]
-            found = call.weights(head, some, tiles.slice_of(keys)).flatten()
-            top = found.topk(min(count, len(found)))
-            best += [
-                (float(w), some[int(i) // len(keys)], keys[int(i) % len(keys)])
-                for w, i in zip(*top, strict=True)
-            ]
-            best = sorted(best, key=lambda one: -one[0])[:count]
-        head_of = {"word": "exact" if step == 1 else "sampled"}
-        return packed({**head_of, "cells": [list(one) for one in best]})
+        key = ("strongest", where, head, queries, keys, count)
+        job = self._job(key, lambda: Strongest(call, head, queries, keys, count))
+        call.checked()
+        return packed({**self._told(job), "cells": [list(one) for one in job.cells]})
+
+    def _sample(self, where: Where, place: Place) -> Tensor:
+        return tiles.sampled(self.texts.call(*where), place)
+
+    def _overview(self, where: Where) -> Overview:
+        if where not in self._overviews:
+            call, even = self.texts.scored(*where)
+            self._overviews[where] = Overview(call, even)
+        return self._overviews[where]
+
+    def _unknown(self, where: Where, heads: list[int], queries: range) -> list[Job]:
+        """What has to be computed before cells of these rows are quick."""
+        call = self.texts.call(*where)
+        if len(heads) * len(queries) * call.shape[2] <= WHOLE_ROWS:
+            return []
+        call.checked()
+        jobs = [
+            self._job(("sums", where, head, queries), lambda head=head: Sums(call, head, queries))
+            for head in heads
+            if not call.knows(head, queries)
+        ]
+        return [job for job in jobs if not job.is_whole]
+
+    def _job(self, key: tuple, made: Any) -> Any:
+        """The work of a name, made where there is none yet; the least used is forgotten."""
+        job = self._jobs.pop(key, None) or made()
+        self._jobs[key] = job  # the latest used stands last
+        for oldest in list(self._jobs)[:-KEPT]:
+            self.background.forget(self._jobs.pop(oldest))
+        return job
+
+    def _told(self, *jobs: Job) -> dict[str, Any]:
+        """What is said of numbers that rest on some work, which is wanted now."""
+        for job in jobs:
+            wanted = self.background.know if isinstance(job, Overview) else self.background.show
+            wanted(job)
+        waiting = [job for job in jobs if not job.is_whole]
+        if not waiting:
+            return {"word": "exact"}
+        return {"word": "sampled", **min(waiting, key=lambda job: job.done).said}
 
 
 def _mean(call: Call, heads: list[int], queries: Any, keys: Any) -> Tensor:
     """Weights of some heads, their mean."""
-    total = sum((call.weights(head, queries, keys) for head in heads[1:]),
-                call.weights(heads[0], queries, keys))  # fmt: skip
-    return total / len(heads)
-
-
-def _array(numbers: Iterable[float | None]) -> Tensor:
-    return torch.tensor([math.nan if number is None else number for number in numbers])
-
-
-def _fewer(rows: Tensor, size: int) -> Tensor:
-    """(H, n, c) pooled to at most `size` rows, the largest of each run."""
-    cell = -(-rows.shape[1] // size)
-    return tiles.pooled_keys(rows.mT, cell, "max").mT
+    if len(heads) == 1:
+        return call.weights(heads[0], queries, keys)
+    return torch.stack([call.weights(head, queries, keys) for head in heads]).mean(0)
 
 
 def _value(call: Call, head: int, key: int) -> float | None:
@@ -192,3 +229,73 @@ def _value(call: Call, head: int, key: int) -> float | None:
         return None
     at = call.heads.index(head) // (call.shape[0] // len(call.value))
     return float(call.value[at, key].float().norm())
+
+
+def _tile(of: Answers, asked: Asked) -> bytes:
+    where = asked.where()
+    head, level, row, column = asked.numbers("place", 4)
+    call = of.texts.call(*where)
+    if head not in call.heads:
+        raise ArgumentError(f"head {head}", expected=f"one of {call.heads}")
+    reduce = asked.choice("reduce", "mean", "max")
+    return of.tile(where, Place(head, level, row, column, reduce))
+
+
+def _axis(of: Answers, asked: Asked) -> tuple[Where, str, int]:
+    """A call, one of its axes, and how long that is."""
+    where, axis = asked.where(), asked.choice("axis", "keys", "queries")
+    return where, axis, of.texts.call(*where).shape[1 if axis == "queries" else 2]
+
+
+def _tokens(of: Answers, asked: Asked) -> bytes:
+    where, axis, size = _axis(of, asked)
+    start = asked.number("start", size + 1)
+    return of.tokens(where, axis, start, asked.number("stop", 10**12, start))
+
+
+def _find(of: Answers, asked: Asked) -> bytes:
+    where, axis, _ = _axis(of, asked)
+    return of.find(where, axis, asked.text("text"))
+
+
+def _row(of: Answers, asked: Asked) -> bytes:
+    where = asked.where()
+    call = of.texts.call(*where)
+    return of.row(where, asked.heads(call), asked.number("at", call.shape[1]))
+
+
+def _column(of: Answers, asked: Asked) -> bytes:
+    where = asked.where()
+    call = of.texts.call(*where)
+    return of.column(where, asked.heads(call), asked.number("at", call.shape[2]))
+
+
+def _cell(of: Answers, asked: Asked) -> bytes:
+    where = asked.where()
+    call = of.texts.call(*where)
+    _, N, M = call.shape
+    return of.cell(where, asked.head(call), asked.number("query", N), asked.number("key", M))
+
+
+def _region(of: Answers, asked: Asked) -> tuple[Where, int, range, range]:
+    where = asked.where()
+    call = of.texts.call(*where)
+    _, N, M = call.shape
+    return where, asked.head(call), asked.run("queries", N), asked.run("keys", M)
+
+
+QUESTIONS = {
+    "about": lambda of, asked: of.about(),
+    "small": lambda of, asked: of.small(asked.where()),
+    "scores": lambda of, asked: of.scores(asked.where()),
+    "tile": _tile,
+    "tokens": _tokens,
+    "find": _find,
+    "row": _row,
+    "column": _column,
+    "cell": _cell,
+    "part": lambda of, asked: of.part(*_region(of, asked)),
+    "strongest": lambda of, asked: of.strongest(
+        *_region(of, asked), asked.number("count", STRONGEST + 1, 1)
+    ),
+}

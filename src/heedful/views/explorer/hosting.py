@@ -13,9 +13,12 @@ from heedful.views.explorer.answers import Answers
 from heedful.views.explorer.server import Explorer
 from heedful.views.explorer.texts import Texts
 
+HOST = "127.0.0.1"
+LAST = 2  # seconds that an answer on its way has, when the server ends
+
 
 def serve(texts: Texts, ready: Callable[[str], None], *, port: int = 0, model: Any = None) -> None:
-    """Answer one browser; `ready` is told the address once it can be opened.
+    """Answer browsers; `ready` is told the address once it can be opened.
 
     Args:
         texts: what is looked at.
@@ -26,31 +29,51 @@ def serve(texts: Texts, ready: Callable[[str], None], *, port: int = 0, model: A
     Raises:
         RunError: a port that is taken.
     """
-    with socket.socket() as listening:
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            listening.bind(("127.0.0.1", port))
-        except OSError as error:
-            raise RunError(
-                f"port {port} ({error.strerror})",
-                remedy="leave --port out, and a free one is taken",
-            ) from error
+    with _listening(port) as listening:
         taken = listening.getsockname()[1]
         explorer = Explorer(Answers(texts), taken, model)
-        settings = uvicorn.Config(explorer.app, log_level="error", access_log=False)
-        server = _Server(settings, lambda: ready(f"http://127.0.0.1:{taken}/?word={explorer.word}"))
-        server.run(sockets=[listening])
-        explorer.turns.end()
+        settings = uvicorn.Config(
+            explorer.app, log_level="critical", access_log=False, lifespan="off", ws="none",
+            proxy_headers=False, server_header=False, timeout_graceful_shutdown=LAST,
+        )  # fmt: skip
+        address = f"http://{HOST}:{taken}/?word={explorer.word}"
+        server = _Server(settings, lambda: ready(address), explorer.turns.end)
+        try:
+            server.run(sockets=[listening])
+        finally:
+            explorer.turns.end()
+
+
+def _listening(port: int) -> socket.socket:
+    """A socket at a port of this machine alone."""
+    listening = socket.socket()
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind((HOST, port))
+        listening.listen()
+    except OSError as error:
+        listening.close()
+        raise RunError(
+            f"port {port} ({error.strerror})", remedy="leave --port out, and a free one is taken"
+        ) from error
+    return listening
 
 
 class _Server(uvicorn.Server):
-    """Says when it listens."""
+    """Says when it listens, and refuses who waits as soon as it is to end."""
 
-    def __init__(self, config: uvicorn.Config, ready: Callable[[], None]) -> None:
+    def __init__(
+        self, config: uvicorn.Config, ready: Callable[[], None], end: Callable[[], None]
+    ) -> None:
         super().__init__(config)
-        self._ready = ready
+        self._ready, self._end = ready, end
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """As uvicorn's."""
         await super().startup(sockets)
         self._ready()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """As uvicorn's, which waits for answers on their way."""
+        self._end()
+        await super().shutdown(sockets)

@@ -1,106 +1,72 @@
-"""The explorer on 127.0.0.1, for one browser: the page, and what it asks.
-
-Only who has the random word of the address is answered: it comes with the first request, and then
-stands in a cookie that no other site can send. Host and Origin are compared, so that a name that
-points to 127.0.0.1 opens nothing.
-"""
+"""The explorer on 127.0.0.1: the page, what it asks, and what is typed into it to be recorded."""
 
 from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Awaitable, Callable
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
 from starlette.applications import Starlette
-from starlette.middleware.base import BaseHTTPMiddleware
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from starlette.responses import FileResponse, PlainTextResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
+from starlette.types import Receive, Scope, Send
 
 from heedful.errors import HeedfulError
-from heedful.views.explorer.answers import Answers, Where
-from heedful.views.explorer.pyramid import Pyramid
-from heedful.views.explorer.tiles import Place
-from heedful.views.explorer.turns import Turns
+from heedful.views.explorer.answers import QUESTIONS, Answers
+from heedful.views.explorer.guard import MOST, Guard
+from heedful.views.explorer.turns import RefusedError, Turns
 
 PAGE = Path(__file__).parent / "page"
-COOKIE = "heedful"
-POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob: data:; "
-    "connect-src 'self'; worker-src 'self'; base-uri 'none'; form-action 'none'; "
-    "frame-ancestors 'none'"
-)
-HEADERS = {
-    "Content-Security-Policy": POLICY,
-    "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
-    "Cross-Origin-Resource-Policy": "same-origin",
-    "Cross-Origin-Opener-Policy": "same-origin",
-}
-LONGEST, MOST = 4096, 2_000_000  # characters of an address, bytes of a text
+GONE = 499  # the status of an answer that nobody waits for
+LOOKED = 0.1  # seconds after which somebody looks whether the browser still waits
+NAMED = 40  # characters of a text by which it is called
 
 
 class Explorer:
-    """What answers a browser; `app` is an ASGI application, `word` opens it."""
+    """What answers a browser; `app` is an ASGI application, `word` opens it.
+
+    Args:
+        answers: about which recordings.
+        port: at which it is asked.
+        model: an opened model, which records what is typed into the page.
+    """
 
     def __init__(self, answers: Answers, port: int, model: Any = None) -> None:
-        self.answers, self.model, self.word = answers, model, secrets.token_urlsafe(24)
-        self.hosts = {f"127.0.0.1:{port}", f"localhost:{port}"}
-        self._asked: list[Pyramid] = []
-        self.turns = Turns(self._build)
-        self.app = Starlette(
-            routes=[
-                Route("/", self._page),
-                Route("/ask/{question}", self._ask),
-                Route("/record", self._record, methods=["POST"]),
-                Mount("/page", StaticFiles(directory=PAGE)),
-            ]
-        )
-        self.app.add_middleware(BaseHTTPMiddleware, dispatch=self._guard)
+        self.answers, self.model = answers, model
+        self.turns = Turns(answers.background.work)
+        routes = [
+            Route("/", self._page),
+            Route("/ask/{question}", self._ask),
+            Route("/record", self._record, methods=["POST"]),
+            Mount("/page", StaticFiles(directory=PAGE)),
+        ]
+        self._guard = Guard(Starlette(routes=routes), port, secrets.token_urlsafe(24))
 
-    async def _guard(
-        self, request: Request, go_on: Callable[[Request], Awaitable[Response]]
-    ) -> Response:
-        response = self._refusal(request) or await go_on(request)
-        for name, value in HEADERS.items():
-            response.headers[name] = value
-        return response
+    @property
+    def word(self) -> str:
+        """What opens it."""
+        return self._guard.word
 
-    def _refusal(self, request: Request) -> Response | None:
-        """What answers one who may not ask; None to one who may."""
-        host, origin = request.headers.get("host", ""), request.headers.get("origin")
-        if host not in self.hosts or (origin and origin.removeprefix("http://") not in self.hosts):
-            return PlainTextResponse("not this host", 403)
-        if len(str(request.url)) > LONGEST:
-            return PlainTextResponse("too long an address", 414)
-        given = request.query_params.get("word")
-        if given is not None and secrets.compare_digest(given.encode(), self.word.encode()):
-            answer = RedirectResponse("/")
-            answer.set_cookie(COOKIE, self.word, httponly=True, samesite="strict")
-            return answer
-        kept = request.cookies.get(COOKIE, "")
-        if secrets.compare_digest(kept.encode(), self.word.encode()):
-            return None
-        return PlainTextResponse("open the address that the command printed", 403)
+    @word.setter
+    def word(self, word: str) -> None:
+        self._guard.word = word
+
+    async def app(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """The application."""
+        await self._guard(scope, receive, send)
 
     async def _page(self, request: Request) -> Response:
-        return Response((PAGE / "index.html").read_bytes(), media_type="text/html")
+        return FileResponse(PAGE / "index.html", media_type="text/html")
 
     async def _ask(self, request: Request) -> Response:
-        question = QUESTIONS.get(request.path_params["question"])
-        if question is None:
+        question, words = request.path_params["question"], dict(request.query_params)
+        if question not in QUESTIONS:
             return PlainTextResponse("no such question", 404)
-        try:
-            asked = dict(request.query_params)
-            data = await _unless_gone(request, self.turns.ask(lambda: question(self, asked)))
-        except (KeyError, ValueError, LookupError, HeedfulError) as error:
-            return PlainTextResponse(" ".join(str(error).split()), 400)
-        if data is None:
-            return Response(status_code=499)
-        return Response(data, media_type="application/octet-stream")
+        return await self._told(request, lambda: self.answers.ask(question, words))
 
     async def _record(self, request: Request) -> Response:
         """Record a text that was typed into the page; what is known of all texts then."""
@@ -109,40 +75,37 @@ class Explorer:
         text = await _body(request)
         if text is None:
             return PlainTextResponse(f"a text of more than {MOST:,} bytes", 413)
+        return await self._told(request, lambda: self._recorded(text))
+
+    def _recorded(self, text: str) -> bytes:
+        short = " ".join(text.split())
+        name = short if len(short) <= NAMED else short[: NAMED - 1] + "…"
+        self.answers.texts.add(name, self.model.record(text))
+        return self.answers.about()
+
+    async def _told(self, request: Request, work: Any) -> Response:
+        """What the work gives when its turn has come, or why it gives nothing, in one line."""
+        future = self.turns.ask(work)
         try:
-            await self.turns.answered(lambda: self._add(text))
+            data = await _unless_gone(request, future)
+        except RefusedError as error:
+            return PlainTextResponse(str(error), 503)
         except HeedfulError as error:
             return PlainTextResponse(str(error), 400)
-        return Response(self.answers.about(), media_type="application/octet-stream")
-
-    def _add(self, text: str) -> None:
-        short = " ".join(text.split())
-        name = short if len(short) <= 40 else short[:39] + "…"
-        self.answers.texts.add(name, self.model.record(text))
-
-    def _build(self) -> bool:
-        """While nobody asks, build what was wanted last; whether there was anything to do."""
-        while self._asked and self._asked[-1].is_whole:
-            self._asked.pop()
-        if not self._asked:
-            return False
-        self._asked[-1].build(lambda: not self.turns.is_asked)
-        return True
-
-    def want(self, pyramid: Pyramid) -> None:
-        """Build a pyramid next."""
-        if not pyramid.is_whole:
-            self._asked = [one for one in self._asked if one is not pyramid] + [pyramid]
-            self.turns.wake()
+        except Exception as error:  # a fault of ours harms this question alone
+            return PlainTextResponse(f"{type(error).__name__}: {' '.join(str(error).split())}", 500)
+        if data is None:
+            return Response(status_code=GONE)
+        return Response(data, media_type="application/octet-stream")
 
 
-async def _unless_gone(request: Request, future: Any) -> bytes | None:
+async def _unless_gone(request: Request, future: Future) -> bytes | None:
     """What the future brings; None where the browser does not wait for it any more."""
     answer = asyncio.wrap_future(future)
     while not answer.done():
-        await asyncio.wait([answer], timeout=0.1)
+        await asyncio.wait([answer], timeout=LOOKED)
         if not answer.done() and await request.is_disconnected():
-            future.cancel()
+            answer.cancel()  # and the future with it
             return None
     return answer.result()
 
@@ -155,56 +118,3 @@ async def _body(request: Request) -> str | None:
         if len(data) > MOST:
             return None
     return data.decode("utf-8", "replace")
-
-
-def _where(asked: dict[str, str]) -> Where:
-    recording, text, call = (int(part) for part in asked["call"].split("."))
-    return recording, text, call
-
-
-def _numbers(text: str) -> list[int]:
-    return [int(part) for part in text.split(",")]
-
-
-def _range(text: str) -> range:
-    start, stop = (int(part) for part in text.split("-"))
-    return range(start, stop)
-
-
-def _tile(of: Explorer, asked: dict[str, str]) -> bytes:
-    where = _where(asked)
-    head, level, row, column = _numbers(asked["place"])
-    place = Place(head, level, row, column, asked.get("reduce", "mean"))
-    data = of.answers.tile(where, place)
-    if b'"sampled"' in data[:64]:
-        of.want(of.answers.pyramid(where, place.head, place.reduce))
-    return data
-
-
-def _region(asked: dict[str, str]) -> tuple[int, range, range]:
-    return int(asked["head"]), _range(asked["queries"]), _range(asked["keys"])
-
-
-QUESTIONS: dict[str, Callable[[Explorer, dict[str, str]], bytes]] = {
-    "about": lambda of, asked: of.answers.about(),
-    "small": lambda of, asked: of.answers.small(_where(asked)),
-    "scores": lambda of, asked: of.answers.scores(_where(asked), lambda share: None),
-    "tile": _tile,
-    "tokens": lambda of, asked: of.answers.tokens(
-        _where(asked), asked["axis"], int(asked["start"]), int(asked["stop"])
-    ),
-    "find": lambda of, asked: of.answers.find(_where(asked), asked["axis"], asked["text"]),
-    "row": lambda of, asked: of.answers.row(
-        _where(asked), _numbers(asked["heads"]), int(asked["at"])
-    ),
-    "column": lambda of, asked: of.answers.column(
-        _where(asked), _numbers(asked["heads"]), int(asked["at"])
-    ),
-    "cell": lambda of, asked: of.answers.cell(
-        _where(asked), int(asked["head"]), int(asked["query"]), int(asked["key"])
-    ),
-    "part": lambda of, asked: of.answers.part(_where(asked), *_region(asked)),
-    "strongest": lambda of, asked: of.answers.strongest(
-        _where(asked), *_region(asked), int(asked["count"])
-    ),
-}

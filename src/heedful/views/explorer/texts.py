@@ -7,20 +7,29 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import count
 from typing import Any
 
-from heedful.errors import HeedfulError
+from heedful.errors import ArgumentError, HeedfulError
 from heedful.recorder import Call, Recording
+from heedful.recorder.kept.head_types import Even
+from heedful.recorder.kept.heads import with_sure_ids
 
 
-@dataclass(frozen=True)
+@dataclass
 class Text:
     """The calls on one text. `label` says which text it is."""
 
     label: str
     calls: list[Call]
+    even: Even = field(default_factory=Even)
+
+    @cached_property
+    def scored(self) -> list[Call]:
+        """The calls as their heads are scored: with the tokens that are sure."""
+        return with_sure_ids(self.calls)
 
     def about(self) -> dict[str, Any]:
         """What a page needs to list it."""
@@ -31,37 +40,47 @@ class Texts:
     """All texts of named recordings, each found by the number of its recording and its own."""
 
     def __init__(self, recordings: Mapping[str, Recording]) -> None:
-        self.recordings: dict[str, Recording] = {}
-        self._of: list[list[Text]] = []
+        self._of: list[tuple[str, Recording, list[Text]]] = []
         for name, recording in recordings.items():
             self.add(name, recording)
 
     def add(self, name: str, recording: Recording) -> None:
         """One more recording; a name that is taken gets a number."""
-        names = (f"{name} ({n})" for n in count(2))
-        self.recordings[next(names) if name in self.recordings else name] = recording
-        self._of.append(_texts_of(recording))
+        taken = {each for each, *_ in self._of}
+        names = (name if n == 1 else f"{name} ({n})" for n in count(1))
+        free = next(each for each in names if each not in taken)
+        self._of.append((free, recording, _texts_of(recording)))
 
     def about(self) -> list[dict[str, Any]]:
         """Each recording with its texts and calls."""
         return [
-            {
-                "name": name,
-                "missed": self.recordings[name].missed,
-                "texts": [text.about() for text in texts],
-            }
-            for name, texts in zip(self.recordings, self._of, strict=True)
+            {"name": name, "missed": recording.missed, "texts": [text.about() for text in texts]}
+            for name, recording, texts in self._of
         ]
 
     def call(self, recording: int, text: int, call: int) -> Call:
-        """One call; LookupError where there is none."""
-        for at, among in ((recording, self._of), (text, self._of[recording])):
-            if not 0 <= at < len(among):
-                raise LookupError(f"number {at} of {len(among)}")
-        calls = self._of[recording][text].calls
-        if not 0 <= call < len(calls):
-            raise LookupError(f"call {call} of {len(calls)}")
-        return calls[call]
+        """One call.
+
+        Raises:
+            ArgumentError: there is none of these numbers.
+        """
+        calls = self._text(recording, text).calls
+        return calls[_place("call", call, len(calls))]
+
+    def scored(self, recording: int, text: int, call: int) -> tuple[Call, Even]:
+        """One call as its heads are scored, and what its text's calls share; errors as `call`."""
+        of = self._text(recording, text)
+        return of.scored[_place("call", call, len(of.calls))], of.even
+
+    def _text(self, recording: int, text: int) -> Text:
+        _, _, texts = self._of[_place("recording", recording, len(self._of))]
+        return texts[_place("text", text, len(texts))]
+
+
+def _place(what: str, at: int, size: int) -> int:
+    if not 0 <= at < size:
+        raise ArgumentError(f"{what} {at}", expected=f"0 to {size - 1}" if size else "none")
+    return at
 
 
 def _texts_of(recording: Recording) -> list[Text]:

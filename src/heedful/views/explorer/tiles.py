@@ -12,11 +12,13 @@ import torch
 from torch import Tensor
 
 from heedful.errors import ArgumentError
+from heedful.ops.score_tables import as_slice, meeting
 from heedful.recorder import Call
 
 SIDE = 256  # pixels
 DIRECT = 4  # the highest level that is computed at once: regions of 4,096 × 4,096 cells
 CELLS = (SIDE << DIRECT) ** 2
+QUERIES = 32  # whose weights are sampled in one go
 
 
 class Place(NamedTuple):
@@ -35,6 +37,9 @@ class Place(NamedTuple):
             ArgumentError: a tile outside the map.
         """
         _, N, M = call.shape
+        top = highest(call)
+        if not 0 <= self.level <= top:
+            raise ArgumentError(f"level {self.level}", expected=f"0 to {top} of this map")
         wide = SIDE << self.level
         rows = range(N)[self.row * wide : (self.row + 1) * wide]
         columns = range(M)[self.column * wide : (self.column + 1) * wide]
@@ -60,7 +65,7 @@ def is_direct(call: Call, place: Place) -> bool:
 
 def exact(call: Call, place: Place) -> Tensor:
     """The pixels of a tile, each the mean or the largest weight of its cells; NaN is hidden."""
-    rows, columns = (slice_of(run) for run in place.region(call))
+    rows, columns = (as_slice(run) for run in place.region(call))
     cell = 1 << place.level
     found = call.pooled((cell, cell), place.head, rows, columns, reduce=place.reduce)
     return found.masked_fill(call.hidden_cells((cell, cell), place.head, rows, columns), torch.nan)
@@ -71,25 +76,37 @@ def sampled(call: Call, place: Place) -> Tensor:
     rows, columns = place.region(call)
     cell = 1 << place.level
     some = [min(start + cell // 2, rows[-1]) for start in rows[::cell]]
-    found = pooled_keys(call.weights(place.head, some, slice_of(columns)), cell, place.reduce)
+    found = torch.zeros(len(some), -(-len(columns) // cell))
+    for first in range(0, len(some), QUERIES):
+        few = some[first : first + QUERIES]
+        seen = seen_by(call, range(few[0], few[-1] + 1), columns, cell)
+        if len(seen):
+            part = pooled_keys(call.weights(place.head, few, as_slice(seen)), cell, place.reduce)
+            at = (seen.start - columns.start) // cell
+            found[first : first + len(few), at : at + part.shape[1]] = part
     hidden = [
-        call.hidden_cells((1, cell), place.head, slice(row, row + 1), slice_of(columns))
+        call.hidden_cells((1, cell), place.head, slice(row, row + 1), as_slice(columns))
         for row in some
     ]
     return found.masked_fill(torch.cat(hidden), torch.nan)
 
 
+def seen_by(call: Call, queries: range, columns: range, cell: int) -> range:
+    """Whole cells of the keys that any of these queries may see."""
+    mask = call.causes.mask
+    seen = meeting(columns, columns if mask is None else mask.span(queries, call.shape))
+    if not len(seen):
+        return seen
+    start = columns.start + (seen.start - columns.start) // cell * cell
+    return range(start, min(columns.stop, start + -(-(seen.stop - start) // cell) * cell))
+
+
 def pooled_keys(part: Tensor, cell: int, reduce: str) -> Tensor:
     """Weights (…, m) pooled in pieces of `cell` keys; what is left at the end is a piece too."""
     left = -part.shape[-1] % cell
-    counts = torch.ones_like(part[0]) if part.ndim > 1 else torch.ones_like(part)
-    padded, counted = (torch.nn.functional.pad(one, (0, left)) for one in (part, counts))
-    pieces = padded.unflatten(-1, (-1, cell))
+    pieces = torch.nn.functional.pad(part, (0, left)).unflatten(-1, (-1, cell))
     if reduce == "max":
         return pieces.amax(-1)
-    return pieces.sum(-1) / counted.unflatten(-1, (-1, cell)).sum(-1)
-
-
-def slice_of(run: range) -> slice:
-    """A run as a slice."""
-    return slice(run.start, run.stop)
+    sizes = torch.full((pieces.shape[-2],), float(cell))
+    sizes[-1] -= left
+    return pieces.sum(-1) / sizes

@@ -6,7 +6,6 @@ it shows now.
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -15,69 +14,89 @@ from typing import Any
 from heedful.errors import RunError
 
 MOST = 200  # questions that may wait
+PAUSE = 0.5  # seconds after which somebody looks again whether there is something to do
+
+Idle = Callable[[Callable[[], bool]], bool]
 
 
 class Turns:
-    """A stack of questions, and threads that answer them. `idle` is called where none waits."""
+    """A stack of questions, and a thread that answers them.
 
-    def __init__(self, idle: Callable[[], bool] = lambda: False, threads: int = 1) -> None:
+    Args:
+        idle: is called where no question waits, and again while it returns True. It is given a
+            function that says whether it may go on.
+    """
+
+    def __init__(self, idle: Idle = lambda going_on: False) -> None:
         self._waiting: list[tuple[Callable[[], Any], Future]] = []
         self._changed = threading.Condition()
         self._idle, self._ended = idle, False
-        for _ in range(threads):
-            threading.Thread(target=self._answer, daemon=True).start()
-
-    @property
-    def is_asked(self) -> bool:
-        """Whether somebody waits."""
-        return bool(self._waiting)
+        self._thread = threading.Thread(target=self._answer, daemon=True, name="heedful-explorer")
+        self._thread.start()
 
     def ask(self, work: Callable[[], Any]) -> Future:
-        """A future of what the work returns; cancelled, it is not begun."""
+        """A future of what the work returns; cancelled, it is not begun.
+
+        Where too many wait, the one that has waited longest is refused.
+        """
         future: Future = Future()
         with self._changed:
-            if len(self._waiting) >= MOST:
-                _, oldest = self._waiting.pop(0)
-                oldest.set_exception(_too_many())
+            if self._ended:
+                _refuse(future, "the explorer has ended")
+                return future
+            self._waiting = [one for one in self._waiting if not one[1].cancelled()]
             self._waiting.append((work, future))
+            refused = self._waiting[:-MOST]
+            self._waiting = self._waiting[-MOST:]
             self._changed.notify()
+        for _, oldest in refused:
+            _refuse(oldest, f"more than {MOST} questions at once", "ask again in a moment")
         return future
-
-    async def answered(self, work: Callable[[], Any]) -> Any:
-        """As `ask`, awaited; the work is not begun where the one who waits has gone."""
-        return await asyncio.wrap_future(self.ask(work))
 
     def wake(self) -> None:
         """Something is to be done while nobody asks."""
         with self._changed:
             self._changed.notify()
 
-    def end(self) -> None:
-        """Answer nothing more."""
+    def end(self, seconds: float = 5.0) -> None:
+        """Answer nothing more: refuse who waits, and wait for the step that is being computed."""
         with self._changed:
             self._ended = True
+            refused, self._waiting = self._waiting, []
             self._changed.notify_all()
+        for _, future in refused:
+            _refuse(future, "the explorer has ended")
+        self._thread.join(seconds)
+
+    def _going_on(self) -> bool:
+        return not self._waiting and not self._ended
 
     def _answer(self) -> None:
         while True:
             with self._changed:
                 if self._ended:
                     return
-                work, future = self._waiting.pop() if self._waiting else (None, None)
-            if work is None or future is None:
-                if not self._idle():
-                    with self._changed:
-                        self._changed.wait_for(lambda: self._waiting or self._ended, timeout=0.5)
-            elif future.set_running_or_notify_cancel():
-                _fulfil(future, work)
+                asked = self._waiting.pop() if self._waiting else None
+            if asked is not None:
+                _fulfil(*asked)
+            elif not self._idle(self._going_on):
+                with self._changed:
+                    self._changed.wait_for(lambda: not self._going_on(), PAUSE)
 
 
-def _fulfil(future: Future, work: Callable[[], Any]) -> None:
+def _fulfil(work: Callable[[], Any], future: Future) -> None:
+    if not future.set_running_or_notify_cancel():
+        return
     try:
         future.set_result(work())
     except Exception as error:
         future.set_exception(error)
 
 
-def _too_many() -> RunError:
-    return RunError(f"more than {MOST} questions at once", remedy="ask again in a moment")
+def _refuse(future: Future, came: str, remedy: str | None = None) -> None:
+    if future.set_running_or_notify_cancel():
+        future.set_exception(RefusedError(came, remedy=remedy))
+
+
+class RefusedError(RunError):
+    """A question that is not answered, though nothing is wrong with it."""

@@ -1,0 +1,112 @@
+"""Reads a question as it comes from a page: words for numbers, each checked before it is used."""
+
+from __future__ import annotations
+
+import re
+import reprlib
+from collections.abc import Mapping
+
+from heedful.errors import ArgumentError
+from heedful.recorder import Call
+
+NUMBER = re.compile(r"[0-9]{1,12}\Z", re.ASCII)
+LONGEST = 200  # characters of a text that is looked for
+
+Where = tuple[int, int, int]  # a call: the number of its recording, of its text, and its own
+
+
+class Asked:
+    """The words that came with a question.
+
+    Every method raises an `ArgumentError` where a word is missing or is not what it should be.
+
+    >>> asked = Asked({"at": "7", "queries": "3-5"})
+    >>> asked.number("at", 8), asked.run("queries", 10)
+    (7, range(3, 5))
+    """
+
+    def __init__(self, words: Mapping[str, str]) -> None:
+        self._words = words
+
+    def where(self) -> Where:
+        """Which call."""
+        parts = [_number(part) for part in self._word("call").split(".")]
+        if len(parts) != 3 or None in parts:
+            raise self._wrong("call", "three whole numbers with points between")
+        recording, text, call = (part for part in parts if part is not None)
+        return recording, text, call
+
+    def number(self, name: str, below: int, least: int = 0) -> int:
+        """A whole number from `least` on, less than `below`."""
+        found = _number(self._word(name))
+        if found is None or not least <= found < below:
+            raise self._wrong(name, f"a whole number from {least} to {below - 1}")
+        return found
+
+    def numbers(self, name: str, count: int) -> list[int]:
+        """So many whole numbers with commas between."""
+        found = self._listed(name)
+        if len(found) != count:
+            raise self._wrong(name, f"{count} whole numbers with commas between")
+        return found
+
+    def head(self, call: Call) -> int:
+        """The number of a head of a call."""
+        [head] = self._heads("head", call, 1)
+        return head
+
+    def heads(self, call: Call) -> list[int]:
+        """Numbers of heads of a call, each once."""
+        return self._heads("heads", call, len(call.heads))
+
+    def run(self, name: str, size: int) -> range:
+        """Some of an axis, as `start-stop`; `stop` is not among them."""
+        start, _, stop = self._word(name).partition("-")
+        first, last = _number(start), _number(stop)
+        if first is None or last is None or not first <= last <= size:
+            raise self._wrong(name, f"start-stop, whole numbers from 0 to {size}")
+        return range(first, last)
+
+    def choice(self, name: str, *choices: str) -> str:
+        """One of some words; the first where none came."""
+        found = self._words.get(name, choices[0])
+        if found not in choices:
+            raise self._wrong(name, " or ".join(choices))
+        return found
+
+    def text(self, name: str) -> str:
+        """A text that is looked for."""
+        found = self._word(name)
+        if not 0 < len(found) <= LONGEST:
+            raise self._wrong(name, f"a text of 1 to {LONGEST} characters")
+        return found
+
+    def _heads(self, name: str, call: Call, most: int) -> list[int]:
+        found = self._listed(name)
+        known = set(call.heads)
+        if (
+            not 0 < len(found) <= most
+            or len(set(found)) < len(found)
+            or not known.issuperset(found)
+        ):
+            few = f"{min(known)} to {max(known)}" if known else "none"
+            raise self._wrong(name, f"heads of this call ({few}), each once")
+        return found
+
+    def _listed(self, name: str) -> list[int]:
+        found = [_number(part) for part in self._word(name).split(",")]
+        if None in found:
+            raise self._wrong(name, "whole numbers with commas between")
+        return [number for number in found if number is not None]
+
+    def _word(self, name: str) -> str:
+        if name not in self._words:
+            raise ArgumentError(f"a question without {name!r}", expected=f"{name}=…")
+        return self._words[name]
+
+    def _wrong(self, name: str, expected: str) -> ArgumentError:
+        return ArgumentError(f"{name}={reprlib.repr(self._words[name])}", expected=expected)
+
+
+def _number(text: str) -> int | None:
+    return int(text) if NUMBER.match(text) else None

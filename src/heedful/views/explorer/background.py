@@ -1,0 +1,96 @@
+"""What is computed while nobody asks, step by step, so that a question never waits for long.
+
+What a map shows comes first, the newest wish first of all; heads that are only to be known come
+after it, in the order in which they were asked for. A job that fails says why and is left; what it
+was to make exact stays sampled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from heedful.errors import HeedfulError
+
+MOST = 64  # jobs that may wait to be begun or ended; the oldest is left first
+
+
+class Job:
+    """Work in steps of at most some tenths of a second; defines `steps`.
+
+    done: the share that is done, 0 to 1. is_whole: whether it has ended. failed: why it never will.
+    """
+
+    done = 0.0
+    is_whole = False
+    failed = ""
+    _rest: Iterator[None] | None = None
+
+    def steps(self) -> Iterator[None]:
+        """Do the work, and yield after each step."""
+        raise NotImplementedError
+
+    def build(self, going_on: Callable[[], bool] = lambda: True) -> bool:
+        """Work until the end, or until `going_on` says no; then it goes on from there next time."""
+        if self._rest is None:
+            self._rest = self.steps()
+        while not self.is_whole and going_on():
+            try:
+                next(self._rest)
+            except StopIteration:
+                self.done, self.is_whole = 1.0, True
+            except Exception as error:
+                self.failed = _said(error)
+                raise
+        return self.is_whole
+
+    @property
+    def said(self) -> dict[str, object]:
+        """What an answer tells of a job: how far it is, or why it will not come."""
+        return {"note": self.failed} if self.failed else {"done": self.done}
+
+
+class Background:
+    """The jobs that wait."""
+
+    def __init__(self) -> None:
+        self._shown: list[Job] = []
+        self._known: list[Job] = []
+
+    def show(self, job: Job) -> None:
+        """Do this next: it is in view."""
+        if not job.is_whole and not job.failed:
+            self.forget(job)
+            self._shown = [*self._shown[1 - MOST :], job]
+
+    def know(self, job: Job) -> None:
+        """Do this where nothing is to be shown."""
+        if not job.is_whole and not job.failed and job not in self._known:
+            self._known.append(job)
+
+    def forget(self, job: Job) -> None:
+        """Do not do this any more."""
+        self._shown = [one for one in self._shown if one is not job]
+
+    def work(self, going_on: Callable[[], bool] = lambda: True) -> bool:
+        """Go on with the job that is next; whether there was any."""
+        waiting = self._shown or self._known
+        if not waiting:
+            return False
+        job = self._shown[-1] if self._shown else self._known[0]
+        try:
+            ended = job.build(going_on)
+        except Exception:  # the job keeps its reason, and every answer about it tells it
+            ended = True
+        if ended:
+            waiting.remove(job)
+        return True
+
+
+def _said(error: Exception) -> str:
+    """An error in one line."""
+    text = " ".join(str(error).split()) or type(error).__name__
+    if isinstance(error, HeedfulError):
+        return text
+    if isinstance(error, OSError):
+        return f"not computed: {error.strerror or text}"
+    return f"not computed: {type(error).__name__}: {text}"

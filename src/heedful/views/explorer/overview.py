@@ -1,0 +1,159 @@
+"""The heads of a call at a glance: a small picture of each and its scores.
+
+First of some queries, which is marked as sampled, then of all, head after head.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from heedful.head_kinds import MEANS, SCORES
+from heedful.ops.blocks import Block
+from heedful.ops.statistics import Statistic
+from heedful.recorder import Call
+from heedful.recorder.kept.head_types import Even, Evidence, Gathering, evidence
+from heedful.recorder.kept.heads import heads_with
+from heedful.views.explorer import tiles
+from heedful.views.explorer.background import Job
+
+SMALL = 32  # cells of a head's small picture
+FEW = 1 << 23  # weights whose scores are computed at once
+SOME = 1 << 25  # weights from which small pictures are sampled, unless rows are very long
+RUNS, RUN = 8, 16  # runs of neighbouring queries on which scores are first told
+BAND = 1 << 23  # weights that are computed in one step
+
+
+class Overview(Job):
+    """Small pictures and scores of a call's heads: sampled, then exact.
+
+    Args:
+        call: whose heads; of two texts, with the tokens that are sure.
+        even: the same for the calls of a text.
+    """
+
+    def __init__(self, call: Call, even: Even) -> None:
+        self.call, self._even = call, even
+        self._known = [False] * call.shape[0]
+        self._numbers: dict[str, Evidence] = {}
+        self._maps: Tensor | None = None
+        if call.proof == "refuted":  # no number of it is true
+            self.done, self.is_whole = 1.0, True
+        elif math.prod(call.shape) <= FEW:
+            self._maps = call.heatmap(SMALL, reduce="max")
+            self._numbers, self._known = evidence(call, even), [True] * call.shape[0]
+            self.done, self.is_whole = 1.0, True
+
+    def maps(self) -> Tensor:
+        """(H, r, c), the largest weight of each cell; sampled until the job is whole."""
+        if self._maps is None:
+            self._maps = self._sampled()
+        return self._maps
+
+    def heads(self) -> tuple[list[str], dict[str, Tensor]]:
+        """The kind of each head, "" where it is not known yet, and the scores by their names."""
+        found = heads_with(self.call, 0, self._numbers)
+        pairs = zip(found, self._known, strict=True)
+        kinds = [head.kind if known or self.is_whole else "" for head, known in pairs]
+        scores = {name: _array(head.scores[name] for head in found) for name in SCORES}
+        means = {name: _array(getattr(head, name) for head in found) for name in MEANS}
+        return kinds, scores | means
+
+    def steps(self) -> Iterator[None]:
+        """Some runs of queries of every head, then all queries of one head after the other."""
+        H, N, _ = self.call.shape
+        for i in range(H):
+            for _ in self._head(i, _runs(N)):
+                yield
+        maps = self.maps()
+        for i in range(H):
+            coarse = _Coarse(self.call)
+            for share in self._head(i, self._bands(), coarse):
+                self.done = (i + share) / H
+                yield
+            maps[i] = coarse.result()
+
+    def _head(self, i: int, runs: list[range], *others: Statistic) -> Iterator[float]:
+        """What some runs of queries tell of a head; after each the share that is done."""
+        gathering = Gathering(self.call, self._even, slice(i, i + 1))
+        for at, run in enumerate(runs):
+            gathering.take(run, *others)
+            yield (at + 1) / len(runs)
+        self._keep(i, gathering.found())
+
+    def _keep(self, i: int, found: dict[str, Evidence]) -> None:
+        H = len(self._known)
+        self._known[i] = True
+        for name, of in found.items():
+            unknown = torch.full((H,), torch.nan)
+            chance = None if of.chance is None else unknown.clone()
+            blank = Evidence(unknown, chance, torch.zeros(H, dtype=torch.long))
+            kept = self._numbers.setdefault(name, blank)
+            for whole, part in zip(kept, of, strict=True):
+                if whole is not None and part is not None:
+                    whole[i] = part[0]
+
+    def _bands(self) -> list[range]:
+        """All queries in runs of as many weights as one step has; none is of two small cells."""
+        _, N, M = self.call.shape
+        cell = max(1, -(-N // SMALL))
+        size = max(1, min(cell, BAND // max(1, M)))
+        cells = [range(start, min(start + cell, N)) for start in range(0, N, cell)]
+        return [one[at : at + size] for one in cells for at in range(0, len(one), size)]
+
+    def _sampled(self) -> Tensor:
+        """Small pictures of single queries, of as many as are quick."""
+        H, N, M = self.call.shape
+        down, across = (max(1, -(-size // SMALL)) for size in (N, M))
+        each = max(1, min(4, down, SOME // (H * M * SMALL)))
+        starts = torch.arange(0, N, down)
+        ends = (starts + down).clamp(max=N) - 1
+        middles = (torch.arange(each) + 0.5) / each
+        some = (starts[:, None] + (ends - starts)[:, None] * middles).long().flatten()
+        found = []
+        for head in self.call.heads:
+            part = tiles.pooled_keys(self.call.weights(head, some), across, "max")
+            found.append(part.unflatten(0, (-1, each)).amax(1))
+        return torch.stack(found)
+
+
+class _Coarse(Statistic):
+    """The largest weight of each cell of a head's small picture; a block is of one row of cells."""
+
+    def __init__(self, call: Call) -> None:
+        _, N, M = call.shape
+        self._down, self._across = (max(1, -(-size // SMALL)) for size in (N, M))
+        self._found = torch.zeros(-(-N // self._down), -(-M // self._across))
+
+    def update(self, block: Block) -> None:
+        """Take a block in."""
+        if not len(block.keys):
+            return
+        ahead = block.keys.start % self._across
+        most = torch.nn.functional.pad(block.weights[0].amax(0), (ahead, 0))
+        cells = tiles.pooled_keys(most, self._across, "max").cpu()
+        first = block.keys.start // self._across
+        row = self._found[block.queries.start // self._down, first : first + len(cells)]
+        row.copy_(torch.maximum(row, cells))
+
+    def merge(self, other: _Coarse) -> None:
+        """The larger of both."""
+        self._found = torch.maximum(self._found, other._found)
+
+    def result(self) -> Tensor:
+        """(r, c)."""
+        return self._found
+
+
+def _runs(size: int) -> list[range]:
+    """Evenly placed runs of neighbours."""
+    firsts = torch.linspace(0, max(0, size - RUN), RUNS).long().unique().tolist()
+    return [range(first, min(first + RUN, size)) for first in firsts]
+
+
+def _array(numbers: Any) -> Tensor:
+    return torch.tensor([math.nan if number is None else number for number in numbers])
