@@ -16,13 +16,15 @@ import torch
 from torch import Tensor
 
 from heedful.errors import ArgumentError, RunError
+from heedful.head_kinds import SCORES
 from heedful.ops.score_tables import as_slice
 from heedful.recorder import Call
+from heedful.recorder.kept.progress import Tell
 from heedful.views.explorer import tiles
 from heedful.views.explorer.asked import Asked, Where
 from heedful.views.explorer.background import Background, Job
 from heedful.views.explorer.overview import Overview
-from heedful.views.explorer.pyramid import FINEST, Pyramid
+from heedful.views.explorer.pyramid import Pyramid
 from heedful.views.explorer.region import Strongest, Sums
 from heedful.views.explorer.texts import Texts
 from heedful.views.explorer.tiles import Place
@@ -62,8 +64,9 @@ class Answers:
         return QUESTIONS[question](self, Asked(words))
 
     def about(self) -> bytes:
-        """All recordings, their texts and calls."""
-        return packed({"recordings": self.texts.about(), "finest": FINEST, "side": tiles.SIDE})
+        """All recordings, their texts and calls, and what the words for heads mean."""
+        words = {name: score._asdict() for name, score in SCORES.items()}
+        return packed({"recordings": self.texts.about(), "words": words})
 
     def tokens(self, where: Where, axis: str, start: int, stop: int) -> bytes:
         """The text of some queries or keys; null where it is not known."""
@@ -90,9 +93,14 @@ class Answers:
         overview.call.checked()
         return packed(self._told(overview), maps=overview.maps())
 
-    def scores(self, where: Where) -> bytes:
-        """Every head's scores and kind; of a long call nothing at first, then sampled ones."""
+    def scores(self, where: Where, progress: Tell | None = None) -> bytes:
+        """Every head's scores and kind; of a long call nothing at first, then sampled ones.
+
+        With `progress`, which is told of the share that is done, all are computed now.
+        """
         overview = self._overview(where)
+        if progress is not None:
+            overview.build(lambda: progress(overview.done) is None)
         kinds, scores = overview.heads()
         return packed({**self._told(overview), "kinds": kinds}, **scores)
 

@@ -46,7 +46,7 @@ class Job:
     @property
     def said(self) -> dict[str, object]:
         """What an answer tells of a job: how far it is, or why it will not come."""
-        return {"note": self.failed} if self.failed else {"done": self.done}
+        return {"note": self.failed, "done": 1.0} if self.failed else {"done": self.done}
 
 
 class Background:

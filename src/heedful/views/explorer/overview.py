@@ -6,8 +6,7 @@ First of some queries, which is marked as sampled, then of all, head after head.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterable, Iterator
 
 import torch
 from torch import Tensor
@@ -55,13 +54,20 @@ class Overview(Job):
         return self._maps
 
     def heads(self) -> tuple[list[str], dict[str, Tensor]]:
-        """The kind of each head, "" where it is not known yet, and the scores by their names."""
+        """The kind of each head, "" where it is not known yet, and its numbers, NaN likewise.
+
+        They are the scores and means by their names; beside each score, as "chance …" and
+        "queries …", what shuffled keys give and on how many queries it rests.
+        """
         found = heads_with(self.call, 0, self._numbers)
         pairs = zip(found, self._known, strict=True)
         kinds = [head.kind if known or self.is_whole else "" for head, known in pairs]
-        scores = {name: _array(head.scores[name] for head in found) for name in SCORES}
-        means = {name: _array(getattr(head, name) for head in found) for name in MEANS}
-        return kinds, scores | means
+        numbers = {name: _array(getattr(head, name) for head in found) for name in MEANS}
+        for name in SCORES:
+            numbers[name] = _array(head.scores[name] for head in found)
+            numbers[f"chance {name}"] = _array(head.chance[name] for head in found)
+            numbers[f"queries {name}"] = _array(head.queries[name] for head in found)
+        return kinds, numbers
 
     def steps(self) -> Iterator[None]:
         """Some runs of queries of every head, then all queries of one head after the other."""
@@ -155,5 +161,5 @@ def _runs(size: int) -> list[range]:
     return [range(first, min(first + RUN, size)) for first in firsts]
 
 
-def _array(numbers: Any) -> Tensor:
+def _array(numbers: Iterable[float | None]) -> Tensor:
     return torch.tensor([math.nan if number is None else number for number in numbers])

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import torch
-
 from heedful.ops.score_tables import as_slice
 from heedful.recorder import Call
 from heedful.views.explorer.background import Job
@@ -74,10 +72,9 @@ class Strongest(Job):
             some = queries[first : first + size]
             part = self.call.weights(self.head, some, as_slice(keys)).flatten()
             top = part.topk(min(self.count, len(part)))
-            rows = torch.div(top.indices, max(1, len(keys)), rounding_mode="floor")
             found += [
-                (float(weight), some[int(row)], keys[int(at) % len(keys)])
-                for weight, row, at in zip(top.values, rows, top.indices, strict=True)
+                (weight, some[at // len(keys)], keys[at % len(keys)])
+                for weight, at in zip(top.values.tolist(), top.indices.tolist(), strict=True)
                 if weight > 0
             ]
         return _largest(found, self.count)
