@@ -13,7 +13,6 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, PlainTextResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
-from starlette.types import Receive, Scope, Send
 
 from heedful.errors import HeedfulError
 from heedful.views.explorer.answers import QUESTIONS, Answers
@@ -44,20 +43,16 @@ class Explorer:
             Route("/record", self._record, methods=["POST"]),
             Mount("/page", StaticFiles(directory=PAGE)),
         ]
-        self._guard = Guard(Starlette(routes=routes), port, secrets.token_urlsafe(24))
+        self.app = Guard(Starlette(routes=routes), port, secrets.token_urlsafe(24))
 
     @property
     def word(self) -> str:
         """What opens it."""
-        return self._guard.word
+        return self.app.word
 
     @word.setter
     def word(self, word: str) -> None:
-        self._guard.word = word
-
-    async def app(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """The application."""
-        await self._guard(scope, receive, send)
+        self.app.word = word
 
     async def _page(self, request: Request) -> Response:
         return FileResponse(PAGE / "index.html", media_type="text/html")
