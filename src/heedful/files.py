@@ -65,6 +65,20 @@ def replacing(path: Path) -> Iterator[Path]:
             temporary.unlink(missing_ok=True)
 
 
+def check_free(path: Path, overwrite: bool = False) -> None:
+    """Refuse to write over what is there, unless that was asked for.
+
+    Raises:
+        SaveError: something is there.
+    """
+    if path.exists() and not overwrite:
+        raise SaveError(
+            f"{path} is there already",
+            expected="a name that is free",
+            remedy="choose another, or replace it with --overwrite",
+        )
+
+
 @contextmanager
 def saving(path: Path) -> Iterator[None]:
     """Turn what goes wrong while a path is written, or removed, into a `SaveError`."""

@@ -3,7 +3,7 @@ import pytest
 import torch
 from walks import walk
 
-from heedful.errors import ArgumentError
+from heedful.errors import ArgumentError, SaveError
 from heedful.explain import VARIANTS, explain
 from heedful.views.walk_pictures import draw, pictures
 
@@ -53,7 +53,7 @@ def test_files_are_numbered_and_not_replaced_unasked(tmp_path):
                                              "04-context.svg"]  # fmt: skip
     assert all("tea" in path.read_text() for path in paths)
     paths[2].write_text("mine")
-    with pytest.raises(ArgumentError, match=r"01-vectors\.svg is there"):
+    with pytest.raises(SaveError, match=r"01-vectors\.svg is there"):
         draw(found, tmp_path / "walk", "svg")
     assert paths[2].read_text() == "mine"
     draw(found, tmp_path / "walk", "svg", overwrite=True)

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import click
 
 from heedful.cli.options import check_model, json_option, pickle_option, revision_option
-from heedful.errors import ArgumentError, SaveError
+from heedful.errors import ArgumentError
+from heedful.files import check_free
 
 if TYPE_CHECKING:
     from torch import nn
@@ -98,12 +99,7 @@ def _check_free(out: Path | None, overwrite: bool) -> None:
             f"--out {out}{', a folder' if out.is_dir() else ''}",
             expected="the name of a picture, which ends in .png, .svg or .pdf",
         )
-    if out.exists() and not overwrite:
-        raise SaveError(
-            f"{out} is there already",
-            expected="a name that is free",
-            remedy="choose another --out, or replace it with --overwrite",
-        )
+    check_free(out, overwrite)
 
 
 def _draw(source: Path, told: Description, shape: nn.Module | None, out: Path, block: bool) -> None:

@@ -17,6 +17,7 @@ from heedful.cli.options import (
     revision_option,
 )
 from heedful.errors import ArgumentError, TextError
+from heedful.files import check_free
 
 if TYPE_CHECKING:
     from heedful.text.similarity import Nearest
@@ -108,10 +109,8 @@ def embed(
         raise click.UsageError("--word goes with --picture.")
     if pairs and not picture:
         raise click.UsageError("--pair goes with --picture.")
-    if picture and picture.exists() and not overwrite:
-        raise ArgumentError(
-            f"{picture} is there", expected="a new name", remedy="replace it with --overwrite"
-        )
+    if picture:
+        check_free(picture, overwrite)
     vectors = _vectors(source, checkpoint, revision, allow_pickle)
     found = _find(vectors, between, similar, given, keep_given, count)
     if picture:

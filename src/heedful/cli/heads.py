@@ -16,6 +16,7 @@ from heedful.cli.options import (
     checkpoint_option,
     device_option,
     file_option,
+    is_recording,
     json_option,
     pickle_option,
     read_text,
@@ -28,7 +29,6 @@ from heedful.head_kinds import FEWEST, LEAST, LEAST_BROAD, MEANS, ONCE_IN, SCORE
 if TYPE_CHECKING:
     from heedful.recorder import Head, Recording
 
-SUFFIX = ".safetensors"  # a name that ends so is a recording's, also where there is none
 NUMBERS = (*SCORES, *MEANS)
 DEFINITIONS = "\n".join(
     f"  {name}: {score.definition};\n      {score.source}" for name, score in SCORES.items()
@@ -111,7 +111,7 @@ def heads(
     SOURCE is a recording; or a model of any architecture (a run, a directory in Hugging Face
     format, a hub name), whose attention on TEXT is then recorded first.
     """
-    if source.is_file() or (source.suffix == SUFFIX and not source.is_dir()):
+    if is_recording(source):
         has_text = text is not None or file is not None or second is not None
         recording = _loaded(source, has_text or cut)
     else:

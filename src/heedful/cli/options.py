@@ -16,6 +16,7 @@ import click
 from heedful.configuration import Configuration, allowed_types, part_of
 from heedful.errors import ArgumentError
 
+RECORDING = ".safetensors"  # what the name of a recording ends in
 MOST = 10_000  # numbers in a run of them: more layers or heads than any model has
 Decorator = Callable[[Callable], Callable]
 
@@ -184,6 +185,11 @@ pickle_option = click.option(
 device_option = click.option(
     "--device", default="auto", show_default=True, help="Where to compute: auto, cpu, cuda, mps."
 )
+
+
+def is_recording(path: Path) -> bool:
+    """Whether a recording is meant: by any file, and by a name that ends so where there is none."""
+    return path.is_file() or (path.suffix == RECORDING and not path.is_dir())
 
 
 def check_no_text(source: Path, has_text: bool, command: str) -> None:

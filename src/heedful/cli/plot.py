@@ -17,6 +17,7 @@ from heedful.cli.options import (
     checkpoint_option,
     device_option,
     file_option,
+    is_recording,
     pickle_option,
     read_text,
     revision_option,
@@ -31,7 +32,6 @@ PICTURES = ("heads", "scores", "positions", "loss")
 OF_TEXT = ("heads", "scores")  # pictures that need a text
 SUFFIXES = ("png", "svg", "pdf")
 OTHERS = ("jpg", "jpeg", "gif", "webp", "tif", "tiff", "bmp", "eps", "ps")  # no folder is meant
-RECORDING = ".safetensors"  # a name that ends so is a recording's, also where there is none
 DOTS = 200  # of a PNG, in an inch
 EXAMPLE = """\b
 Examples:
@@ -160,10 +160,10 @@ def plot(
     attentions are drawn: rows of the cross-attention are the target's tokens, columns the source's.
     """
     kinds = tuple(dict.fromkeys(only)) or ("heads",)
-    is_recording = source.is_file() or (source.suffix == RECORDING and not source.is_dir())
-    _check_text(source, kinds, is_recording, text, file, second, cut)
+    has_recording = is_recording(source)
+    _check_text(source, kinds, has_recording, text, file, second, cut)
     _check_numbers(highest, size)
-    if is_recording:
+    if has_recording:
         from heedful.recorder import load
 
         recording = load(source)  # what is none is told before what is in the way
@@ -177,7 +177,7 @@ def plot(
     }
     figures: dict[str, Any] = {}
     if set(OF_TEXT) & {*kinds}:
-        if not is_recording:
+        if not has_recording:
             words = read_text(text, file)
             chosen = {"layers": layers, "heads": heads}
             recording = _recorded(source, words, second, cut, chosen, device=device, **model)
@@ -198,7 +198,7 @@ def plot(
 def _check_text(
     source: Path,
     kinds: tuple[str, ...],
-    is_recording: bool,
+    has_recording: bool,
     text: str | None,
     file: Path | None,
     second: str | None,
@@ -206,7 +206,7 @@ def _check_text(
 ) -> None:
     """Refuse a text that is missing, or that nothing reads."""
     given = cut or any(one is not None for one in (text, file, second))
-    if is_recording:
+    if has_recording:
         check_no_text(source, given, "plot")
         if not {*kinds} <= {*OF_TEXT}:
             raise click.UsageError("a recording has neither positions nor a loss: name its model.")
@@ -234,9 +234,11 @@ def _places(
     """Where the pictures go; nothing that is there is lost.
 
     Raises:
-        ArgumentError: a picture that is there, or a file where a folder was meant.
+        ArgumentError: a file where a folder was meant.
+        SaveError: a picture that is there.
     """
     from heedful.errors import ArgumentError
+    from heedful.files import check_free
 
     own = out.suffix[1:].lower() if out is not None and not out.is_dir() else ""
     if own in OTHERS:
@@ -250,9 +252,9 @@ def _places(
             )
         places = Places(out.parent, own, out)
     else:
-        if out is not None and (out.is_file() or own in OTHERS):
+        if out is not None and out.is_file():
             raise ArgumentError(
-                f"--out {out}, {'a file' if out.is_file() else 'a picture of another format'}",
+                f"--out {out}, a file",
                 expected="a folder, or a name that ends in .png, .svg or .pdf",
                 remedy="choose another --out, or leave it out",
             )
@@ -260,12 +262,7 @@ def _places(
             out or (source if _is_run(source) else Path()) / "pictures", suffix or "png"
         )
     for kind in kinds:
-        if places.of(kind).exists() and not overwrite:
-            raise ArgumentError(
-                f"{places.of(kind)} is there",
-                expected="a new name",
-                remedy="replace it with --overwrite, or choose another --out",
-            )
+        check_free(places.of(kind), overwrite)
     return places
 
 
@@ -337,9 +334,7 @@ def _saved(figure: Any, path: Path) -> Path:
 def _draw_loss(source: Path, path: Path) -> None:
     from heedful.cli.training import draw_losses
     from heedful.errors import RunError
-    from heedful.files import make_directory
 
-    make_directory(path.parent)
     if draw_losses(source, path) is None:
         raise RunError(
             f"{source} has no metrics to draw a loss curve from",

@@ -187,6 +187,7 @@ def show(console: Console, pairs: list[tuple[str, str]]) -> None:
 
 def draw_losses(directory: Path, path: Path) -> Path | None:
     """Write the loss curve of a run; None where it has no metrics to draw."""
+    from heedful.files import make_directory
     from heedful.pictures.saving import save
     from heedful.train import read_metrics
     from heedful.train.plan import METRICS
@@ -197,6 +198,7 @@ def draw_losses(directory: Path, path: Path) -> Path | None:
     checks = [(m["step"], m["validation_loss"]) for m in metrics if "validation_loss" in m]
     if not steps:
         return None
+    make_directory(path.parent)
     figure = loss_curve(
         [step for step, _ in steps],
         [loss for _, loss in steps],

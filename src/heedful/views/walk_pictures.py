@@ -11,7 +11,7 @@ from torch import Tensor
 
 from heedful.errors import ArgumentError
 from heedful.explain import Explanation, Section, Stage
-from heedful.files import make_directory
+from heedful.files import check_free, make_directory
 from heedful.pictures import plots, tables
 
 MOST = 1_000  # tokens of which a map of pairs is drawn
@@ -40,8 +40,8 @@ def draw(
         the files, in the order of the walk.
 
     Raises:
-        ArgumentError: more tokens than can be seen in a map, or a file that is there already.
-        SaveError: a file cannot be written.
+        ArgumentError: more tokens than can be seen in a map.
+        SaveError: a file that is there already, or that cannot be written.
     """
     count = max(len(found.tokens), len(found.memory))
     if count > MOST:
@@ -53,12 +53,8 @@ def draw(
         (folder / f"{number:02}-{picture.name}.{suffix}", picture.figure)
         for number, picture in enumerate(pictures(found), 1)
     ]
-    there = next((path for path, _ in drawn if path.exists()), None)
-    if there is not None and not overwrite:
-        raise ArgumentError(
-            f"{there} is there already", expected="a folder without these pictures",
-            remedy="choose another folder, or add --overwrite",
-        )  # fmt: skip
+    for path, _ in drawn:
+        check_free(path, overwrite)
     make_directory(folder)
     return [plots.save(figure, path) for path, figure in drawn]
 
