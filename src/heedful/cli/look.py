@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from pathlib import Path
+from typing import Any
 
 import click
 
 from heedful.cli.cut import cut_option
 from heedful.cli.options import (
+    Numbers,
+    check_model,
+    check_no_text,
     checkpoint_option,
     device_option,
     file_option,
+    is_recording,
     pickle_option,
+    program,
     read_text,
     revision_option,
     second_option,
@@ -24,18 +32,32 @@ Examples:
   heedful look google-bert/bert-base-uncased "Where is he?" --second "At home."
   heedful look first.safetensors second.safetensors
   heedful look first.safetensors --html first.html
+  heedful look first.safetensors --html one.html --exact --layers 2 --heads 0-3
 
-The page is served on this machine alone (127.0.0.1), to whoever has the address that is printed;
-Ctrl-C ends it. With --html it is one file that opens anywhere, with no network.
+The page is served on this machine alone (127.0.0.1), to whoever has the address that is printed.
+Ctrl-C ends it, with exit status 0. With a model, further texts can be typed into the page.
+
+With --html it is one file that opens anywhere, with no network: pooled maps of every head and the
+largest weights of rows, at most 20 MB; --exact adds queries and keys in half precision, from which
+the page computes any weight itself. Architectures that are not ours need transformers.
 """
+NOTHING = (
+    "Nothing to look at: give a recording, as in `heedful look first.safetensors`, or a model and "
+    'a text, as in `heedful look runs/first "The import statement"`'
+)
 
 
 @click.command(epilog=EXAMPLE)
-@click.argument("source", nargs=-1, required=True)
+@click.argument("source", nargs=-1)
 @file_option
 @second_option
 @cut_option
+@click.option("--layers", type=Numbers(), help="Only these layers, from 0: 0,3 or 0-2.")
+@click.option("--heads", type=Numbers(), help="Only these heads, from 0: 1,4 or 0-3.")
 @click.option("--html", type=click.Path(path_type=Path), help="Write the page as one file.")
+@click.option(
+    "--exact", is_flag=True, help="With --html: any weight, computed in the page; a larger file."
+)
 @click.option("--overwrite", is_flag=True, help="Replace the file of --html.")
 @click.option(
     "--port", type=click.IntRange(0, 65535), default=0, help="Of the address [a free one]."
@@ -50,73 +72,146 @@ def look(
     file: Path | None,
     second: str | None,
     cut: bool,
+    layers: list[int] | None,
+    heads: list[int] | None,
     html: Path | None,
+    exact: bool,
     overwrite: bool,
     port: int,
     no_browser: bool,
-    **opening: object,
+    **opening: Any,
 ) -> None:
     """Look at recordings, or at what a model does with a text, in a browser.
 
-    SOURCE is one recording or several; or a model of any architecture with a TEXT. With a model,
-    the page can record further texts.
+    SOURCE is one recording or several; or a model of any architecture (a run, a directory in
+    Hugging Face format, a hub name) with a TEXT.
     """
-    recordings, model = _read(source, file, second, cut, opening)
+    if not source:
+        raise click.UsageError(NOTHING)
+    if html is None and (exact or overwrite):
+        raise click.UsageError(f"{'--exact' if exact else '--overwrite'} goes with --html.")
     if html is not None:
-        _write(html, overwrite, recordings)
+        _check_place(html, overwrite)
+    has_text = cut or file is not None or second is not None
+    if all(is_recording(Path(each)) for each in source):
+        recordings, model = _loaded(source, has_text), None
     else:
-        _serve(recordings, model, port, no_browser)
+        chosen = {"layers": layers, "heads": heads}
+        recordings, model = _recorded(source, (file, second, cut), chosen, opening)
+    from heedful.views.explorer.texts import Texts
+
+    texts = Texts(recordings, layers, heads)
+    if html is not None:
+        _write(html, texts, exact)
+    else:
+        _serve(texts, model, port, no_browser)
 
 
-def _read(
-    source: tuple[str, ...], file: Path | None, second: str | None, cut: bool, opening: dict
-) -> tuple[dict, object]:
-    """The recordings by name, and the model that can record more; None without one."""
+def _check_place(path: Path, overwrite: bool) -> None:
+    """Refuse, before anything is computed, a place where no file can be written.
+
+    Raises:
+        SaveError: a file that is there, a folder, or none around it.
+    """
+    from heedful.errors import SaveError
+    from heedful.files import check_free
+
+    if path.is_dir():
+        raise SaveError(f"{path} is a folder", expected="the name of a file, such as page.html")
+    check_free(path, overwrite)
+    if not path.parent.is_dir():
+        raise SaveError(
+            f"no folder {path.parent}", expected="one that is there", remedy="make it first"
+        )
+
+
+def _loaded(source: tuple[str, ...], has_text: bool) -> dict[str, Any]:
+    """Recordings by their names; those of one name by their paths."""
+    check_no_text(Path(source[0]), has_text, "look")
     from heedful.recorder import load
 
-    paths = [Path(each) for each in source]
-    if all(_is_recording(path) for path in paths):
-        if cut or file is not None or second is not None:
-            raise click.UsageError("A recording has its text already: give no other, nor --cut.")
-        return {path.stem: load(path) for path in paths}, None
+    names = [Path(each).stem for each in source]
+    return {
+        each if names.count(name) > 1 else name: load(Path(each))
+        for name, each in zip(names, source, strict=True)
+    }
+
+
+def _recorded(
+    source: tuple[str, ...],
+    text: tuple[Path | None, str | None, bool],
+    chosen: dict[str, Any],
+    opening: dict[str, Any],
+) -> tuple[dict[str, Any], Any]:
+    """What a model does with a text, and the model, which can record more."""
+    file, second, cut = text
+    path = Path(source[0])
+    if is_recording(path):
+        other = next(each for each in source if not is_recording(Path(each)))
+        if Path(other).is_dir():
+            raise click.UsageError(f"{source[0]} and {other}: give recordings, or one model.")
+        check_no_text(path, True, "look")
     if len(source) > 2:
-        raise click.UsageError("Give recordings, or one model with one text.")
+        raise click.UsageError(
+            f"{len(source)} arguments: give recordings, or one model with one text in quotes."
+        )
+    words = read_text(source[1] if len(source) == 2 else None, file)
+    check_model(path, opening["revision"], opening["allow_pickle"])
     from heedful.cli.record import record_text
     from heedful.opened import open_model
 
-    words = read_text(source[1] if len(source) == 2 else None, file)
-    opened = open_model(paths[0], **opening)
-    return {paths[0].name: record_text(opened, words, second, cut)}, opened
+    opened = open_model(path, **opening)
+    return {path.name or str(path): record_text(opened, words, second, cut, **chosen)}, opened
 
 
-def _is_recording(path: Path) -> bool:
-    return path.is_file() or (path.suffix == ".safetensors" and not path.is_dir())
-
-
-def _write(path: Path, overwrite: bool, recordings: dict) -> None:
-    from heedful.errors import SaveError
+def _write(path: Path, texts: Any, exact: bool) -> None:
     from heedful.views.explorer import one_file
-    from heedful.views.explorer.texts import Texts
     from heedful.views.progress import share_done
 
-    if path.exists() and not overwrite:
-        raise SaveError(f"{path} is there", expected="a new file", remedy="give --overwrite")
+    title = f"{', '.join(texts.names)} · heedful"
     with share_done("writing the page") as tell:
-        title = f"{', '.join(recordings)} · heedful"
-        size, said = one_file.write(path, Texts(recordings), title, tell)
+        size, said = one_file.write(path, texts, title, tell, exact=exact)
     click.echo(f"{path}, {size / 1e6:.1f} MB: opens in any browser, with no network")
     click.echo(said)
 
 
-def _serve(recordings: dict, model: object, port: int, no_browser: bool) -> None:
-    import webbrowser
-
+def _serve(texts: Any, model: Any, port: int, no_browser: bool) -> None:
     from heedful.views.explorer.hosting import serve
-    from heedful.views.explorer.texts import Texts
 
     def ready(address: str) -> None:
-        click.echo(f"{address}\nCtrl-C ends it.")
-        if not no_browser:
-            webbrowser.open(address)
+        click.echo(address)
+        if not no_browser and not _opened(address):
+            click.echo(_by_hand(address))
+        click.echo("Ctrl-C ends it.")
 
-    serve(Texts(recordings), ready, port=port, model=model)
+    try:
+        serve(texts, ready, port=port, model=model)
+    except KeyboardInterrupt:  # as it is meant to end
+        click.echo("\nended", err=True)
+
+
+def _opened(address: str) -> bool:
+    """Whether a browser with windows could be asked to open the address."""
+    import webbrowser
+
+    is_far = any(os.environ.get(name) for name in ("SSH_CONNECTION", "SSH_TTY"))
+    has_screen = sys.platform in ("win32", "darwin") or any(
+        os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")
+    )
+    if is_far or not has_screen:  # else a browser in the terminal would take it over
+        return False
+    try:
+        return webbrowser.open(address)
+    except webbrowser.Error:
+        return False
+
+
+def _by_hand(address: str) -> str:
+    """How the page is opened where no browser could be."""
+    if not os.environ.get("SSH_CONNECTION"):
+        return "No browser was found: open this address in one."
+    port = address.partition("127.0.0.1:")[2].partition("/")[0]
+    return (
+        f"From the machine before you: ssh -L {port}:127.0.0.1:{port} HOST, then open this "
+        f"address there; or write one file with {program()} look … --html page.html."
+    )

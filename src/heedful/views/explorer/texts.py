@@ -16,6 +16,7 @@ from heedful.errors import ArgumentError, HeedfulError
 from heedful.recorder import Call, Recording
 from heedful.recorder.kept.head_types import Even
 from heedful.recorder.kept.heads import with_sure_ids
+from heedful.views.explorer.choosing import chosen
 
 
 @dataclass
@@ -39,17 +40,36 @@ class Text:
 class Texts:
     """All texts of named recordings, each found by the number of its recording and its own."""
 
-    def __init__(self, recordings: Mapping[str, Recording]) -> None:
+    def __init__(
+        self,
+        recordings: Mapping[str, Recording],
+        layers: list[int] | None = None,
+        heads: list[int] | None = None,
+    ) -> None:
+        """Of these layers and heads, the model's numbers; default all.
+
+        Raises:
+            ArgumentError: a layer or head that there is not.
+        """
+        self._layers, self._heads = layers, heads
         self._of: list[tuple[str, Recording, list[Text]]] = []
         for name, recording in recordings.items():
             self.add(name, recording)
 
     def add(self, name: str, recording: Recording) -> None:
         """One more recording; a name that is taken gets a number."""
-        taken = {each for each, *_ in self._of}
         names = (name if n == 1 else f"{name} ({n})" for n in count(1))
-        free = next(each for each in names if each not in taken)
-        self._of.append((free, recording, _texts_of(recording)))
+        free = next(each for each in names if each not in self.names)
+        found = [
+            Text(text.label, chosen(text.calls, self._layers, self._heads))
+            for text in _texts_of(recording)
+        ]
+        self._of.append((free, recording, found))
+
+    @property
+    def names(self) -> list[str]:
+        """The name of each recording."""
+        return [name for name, *_ in self._of]
 
     def about(self) -> list[dict[str, Any]]:
         """Each recording with its texts and calls."""
