@@ -224,7 +224,7 @@ class Filed {
       if (found) return { word: this.computedWord, tile: { data: found, shape } };
     }
     const { word, data } = kept.tile(h, [rows, columns], size, reduce);
-    return { word, tile: { data, shape } };
+    return { word, bounds: size < kept.cell, tile: { data, shape } };
   }
 
   row(call, { heads, at }, signal) {
@@ -317,6 +317,7 @@ class Filed {
       said: missing ? absent(kept, largest, atMost) : "",
       weight: missing ? null : weight,
       atMost,
+      bound: short(atMost),
       hidden,
       rank: rank || null,
       seen: kept.mask?.count(h, n) ?? null,

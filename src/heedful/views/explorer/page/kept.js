@@ -121,11 +121,11 @@ export class Kept {
         word: `mean of ${this.cell} × ${this.cell}, all that this file has`,
         data: this._repeated(h, rows, columns, size),
       };
-    const which = this.rows.size === this.shape[1] ? "each row" : "some rows";
+    const which = this.rows.size === this.shape[1] ? "a row" : "some rows";
     return {
       word: this.top
-        ? `the ${this.top} largest of ${which}; elsewhere at most so much`
-        : `at most so much: of ${this.cell} × ${this.cell}`,
+        ? `the ${this.top} largest of ${which}; the rest: at most`
+        : `at most: the largest of ${this.cell} × ${this.cell}`,
       data: this._bounded(h, rows, columns, size),
     };
   }

@@ -335,7 +335,9 @@ export class Painter {
     const kept = drawn.some((part) => !part.tile || part.cell !== cells);
     const each =
       cells === 1 ? "every weight" : `${this.state.reduce.value} of ${cells} × ${cells} a pixel`;
-    this.word.value = this.tiles.failed || `${each} · ${said(words, sampled, kept)}`;
+    const told = said(words, sampled, kept);
+    const bounds = drawn.some((part) => part.tile?.bounds); // of a file that has not every weight
+    this.word.value = this.tiles.failed || (bounds ? told : `${each} · ${told}`);
     const [highest, kind, colours] = [
       this.scale.highest.value,
       this.state.colours.value,

@@ -20,7 +20,8 @@ export function peaks(data, count) {
   for (let piece = 0; piece < found.length; piece++) {
     const end = Math.min(data.length, Math.ceil((piece + 1) * size));
     let best = Math.ceil(piece * size);
-    for (let i = best + 1; i < end; i++) if (data[i] > data[best]) best = i;
+    for (let i = best + 1; i < end; i++)
+      if (data[i] > data[best] || Number.isNaN(data[best])) best = i; // NaN: not in a file
     found[piece] = Math.min(best, data.length - 1);
   }
   return found;
@@ -75,7 +76,7 @@ export function Profile({ state, painter, row, column, tokens }) {
 }
 
 const largest = (/** @type {Float32Array} */ data) =>
-  data.reduce((most, one) => Math.max(most, one), 0);
+  data.reduce((most, one) => Math.max(most, one || 0), 0);
 
 /** Some tokens to both sides, and the weight of the middle one. @param {any} given */
 function Around({ tokens, where, axis, data, at, go }) {
@@ -101,7 +102,7 @@ function draw(canvas, data, mark, shown, painter) {
   const look = getComputedStyle(canvas);
   context.scale(ratio, ratio);
   const best = peaks(data, Math.max(1, Math.floor(width)));
-  const most = best.reduce((most, i) => Math.max(most, data[i]), 1e-12);
+  const most = best.reduce((most, i) => Math.max(most, data[i] || 0), 1e-12);
   const wide = width / best.length;
   const held =
     painter &&

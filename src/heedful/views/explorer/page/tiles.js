@@ -19,6 +19,7 @@ const BLOCK = 32; // pixels of the squares whose largest numbers are kept
  * @property {number} rows
  * @property {number} columns
  * @property {string} word
+ * @property {boolean} bounds whether some numbers are what a weight does not exceed
  * @property {number} done how much of the exact one there is, 0 to 1
  * @property {boolean} isStale whether a better one can be had now
  * @property {number} rest until when it is not asked for
@@ -69,6 +70,7 @@ export class Tiles {
       rows: 0,
       columns: 0,
       word: "",
+      bounds: false,
       done: 0,
       isStale: false,
       rest: 0,
@@ -139,6 +141,7 @@ export class Tiles {
     tile.data = found.tile.data;
     [tile.rows, tile.columns] = found.tile.shape;
     tile.word = found.word ?? "exact";
+    tile.bounds = Boolean(found.bounds);
     tile.done = found.done ?? (tile.word === "sampled" ? 0 : 1);
     tile.isStale = false;
     tile.rest = tile.done < 1 ? performance.now() + AGAIN : 0;

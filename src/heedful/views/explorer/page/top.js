@@ -5,7 +5,7 @@ import { html } from "./html.js";
 import { Menu } from "./menu.js";
 import { saved } from "./save.js";
 import { Strongest } from "./strongest.js";
-import { Term } from "./terms.js";
+import { Explained, Term } from "./terms.js";
 
 /** @import { Painter } from "./painter.js" */
 /** @import { State } from "./state.js" */
@@ -23,7 +23,8 @@ export function Top({ state, source, host, tokens, painter, painters, help }) {
   return html`<header>
     <div class="what"><b class="logo">heedful</b>
       <${Chooser} state=${state} side=${state} label="What is looked at" />
-      <span class=${`proof ${proof}`}>${Term(proof)}</span></div>
+      <span class=${`proof ${proof}`}>${Term(proof)}</span>
+      ${state.about.file ? html`<span class="quiet">${Explained("one file", state.about.file.said)}</span>` : null}</div>
     <div class="tools">
       <${Find} state=${state} source=${source} painter=${painter} />
       <${Menu} label="Strongest" shortcut="s" title="The strongest weights in view">${one ? html`<${Strongest} state=${state} source=${source} painter=${one} tokens=${tokens} />` : null}<//>

@@ -36,7 +36,8 @@
 
 /**
  * All that can be looked at.
- * @typedef {{recordings: RecordingAbout[], finest: number, side: number}} About
+ * `file`: what of the weights a page that is one file has, in words.
+ * @typedef {{recordings: RecordingAbout[], finest: number, side: number, file?: {said: string, half?: boolean, difference?: number}}} About
  */
 
 /** @typedef {"queries" | "keys"} Axis */

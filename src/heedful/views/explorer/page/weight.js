@@ -53,7 +53,7 @@ function Made({ made, state, tokens, at }) {
     tokens.label(state.where.value, "keys", key).replace(/^·+(?=.)/, "");
   return html`
     <p class="number" aria-live="polite" data-weight=${made.weight}>${made.hidden ? "hidden" : weighed(weight)}
-      <span>${made.hidden ? html`by the ${Term("mask")}` : place(made)}</span></p>
+      <span>${made.hidden ? html`by the ${Term("mask")}` : place(made)}${made.word && made.word !== "exact" ? `; ${made.word}` : ""}</span></p>
     <p class="why">${why(made, at.key, name).map((sentence) => html`<bdi>${sentence}</bdi> `)}</p>
     <${Products} made=${made} />
     <${Steps} made=${made} />
@@ -65,9 +65,12 @@ function Made({ made, state, tokens, at }) {
 }
 
 /** What a file says that has weights, and not what made them. @param {Parts} given */
-function Filed({ made, state, at }) {
-  return html`<p class="number" aria-live="polite" data-weight=${made.weight}>${weighed(number(made.weight))}<span>${made.word}</span></p>
-    <p class="quiet">This file has weights alone. The recording has the query and key that made them.</p>
+function Filed({ made, state, tokens, at }) {
+  const shown = made.weight === null ? `≤ ${made.bound}` : weighed(number(made.weight));
+  return html`<p class="number" aria-live="polite" data-weight=${made.weight}>${made.hidden ? "hidden" : shown}
+      <span>${made.hidden ? html`by the ${Term("mask")}` : made.rank ? html`${made.word}, ${ordinal(made.rank)} in its row` : made.word}</span></p>
+    <p class="quiet">${made.said} This file has weights alone; the recording has the query and key that made them.</p>
+    ${made.rivals.data.length ? html`<${Rivals} made=${made} state=${state} tokens=${tokens} at=${at} />` : null}
     <${Proof} made=${made} />
     <${Line} state=${state} at=${at} />`;
 }
