@@ -233,6 +233,7 @@ ABSENT = {
     "describe": ["none/here"],
     "record": ["none/here", "a", "--out", "none.safetensors"],
     "heads": ["none/here", "a"],
+    "look": ["none/here", "a"],
     "explain": ["a", "--model", "none/here"],
 }
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from heedful.opened import Attention, OpenedGPT
+    from heedful.recorder import Recording
 
 PROMPTS = ("The import statement", "A class definition")
 SENTENCE = "The import statement binds a name in the local namespace"
@@ -64,10 +65,13 @@ def demo(out: Path, keep: bool, steps: int | None) -> int:
     every_head = list(product(range(opened.layers), range(opened.heads)))
     attention = opened.attention(SENTENCE, every_head)
     _heads(attention, screen)
-    pictures = _pictures(opened, out)
+    recording = opened.record(SENTENCE)
+    pictures = _pictures(opened, recording, out)
     _section(screen, "Pictures", "")
     for picture in pictures:
         screen.print(f"  {picture}", soft_wrap=True, markup=False)
+    _section(screen, "All its heads in a page", "opens in any browser, with no network")
+    screen.print(f"  {_page(recording, out)}", soft_wrap=True, markup=False)
     _next(out, screen)
     screen.print(f"\n{duration(time.monotonic() - began)} in all.", style="dim")
     return 0
@@ -190,16 +194,26 @@ def _heads(attention: Attention, screen: Console) -> None:
         )
 
 
-def _pictures(opened: OpenedGPT, out: Path) -> list[Path]:
+def _pictures(opened: OpenedGPT, recording: Recording, out: Path) -> list[Path]:
     from heedful.cli.plot import draw_attention, draw_positions
     from heedful.files import make_directory
 
     folder = out / "pictures"
     make_directory(folder)
-    paths = draw_attention(opened.record(SENTENCE), ("heads", "scores"), folder, "png")
+    paths = draw_attention(recording, ("heads", "scores"), folder, "png")
     paths.append(draw_positions(opened.positions, folder / "positions.png"))
     curve = terminal.draw_losses(out, folder / "loss.png")
     return [*paths, curve] if curve else paths
+
+
+def _page(recording: Recording, out: Path) -> str:
+    """Write the explorer of a recording into the run; its path and size."""
+    from heedful.views.explorer import one_file
+    from heedful.views.explorer.texts import Texts
+
+    path = out / "explorer.html"
+    size = one_file.write(path, Texts({out.name: recording}), f"{out.name} · heedful").bytes
+    return f"{path}, {size / 1e6:.1f} MB"
 
 
 def _next(out: Path, screen: Console) -> None:
@@ -210,6 +224,7 @@ def _next(out: Path, screen: Console) -> None:
         suggestion(
             "plot", out, "--layers", "0,1", "--out", "names.png", text="for name in namespace"
         ),
+        suggestion("look", out, text="for name in namespace"),
         suggestion("train", "YOUR_TEXT.txt", "--out", "runs/mine"),
     ):
         screen.print(f"  {line}", soft_wrap=True, markup=False)

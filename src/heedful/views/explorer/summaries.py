@@ -26,7 +26,7 @@ FINER = 2**15  # a half-precision weight is kept times this, so that 10⁻⁹ ha
 # Bytes of a number after it was deflated, where it is as random as it can be
 HALF, SINGLE, KEY = 1.65, 3.25, 0.9
 Way = tuple[Callable[..., Tensor], Callable[[Tensor, Tensor], Tensor]]
-FOR_MAPS = 0.3  # of the room, where cells have several weights; the rest is for single weights
+FOR_MAPS = 0.3  # of the room at the least, where cells have several weights
 
 
 @dataclass(frozen=True)
@@ -88,8 +88,8 @@ def plan(call: Call, room: float) -> Plan:
         return Plan(1, False, torch.arange(0))
     if H * N * M * seen * HALF <= room:
         return Plan(1, True, _evenly(N, _rows_in(room - H * N * M * seen * HALF, call)))
-    cell = 2
-    while cell < max(N, M) and _bytes_of_maps(call, cell, seen) > FOR_MAPS * room:
+    cell, for_maps = 2, max(FOR_MAPS * room, room - N * _bytes_of_row(call))
+    while cell < max(N, M) and _bytes_of_maps(call, cell, seen) > for_maps:
         cell *= 2
     return Plan(cell, True, _evenly(N, _rows_in(room - _bytes_of_maps(call, cell, seen), call)))
 
@@ -225,8 +225,13 @@ def _bytes_of_maps(call: Call, cell: int, seen: float) -> float:
 
 
 def _rows_in(room: float, call: Call) -> int:
+    return int(room / max(1.0, _bytes_of_row(call)))
+
+
+def _bytes_of_row(call: Call) -> float:
+    """Of the largest weights of one query, in all heads."""
     H, _, M = call.shape
-    return int(room / max(1.0, H * min(TOP, M) * (SINGLE + KEY + max(0, M.bit_length() - 9) / 8)))
+    return H * min(TOP, M) * (SINGLE + KEY + max(0, M.bit_length() - 9) / 8)
 
 
 def _evenly(size: int, count: int) -> Tensor:
