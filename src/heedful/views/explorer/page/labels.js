@@ -10,6 +10,7 @@
  * @property {number} at the token's place
  * @property {string} name cut to the room; empty where only the place is told
  * @property {string} number
+ * @property {number} size of the name, in pixels
  * @property {number} x where the label ends towards the map, in CSS pixels
  * @property {number} y
  * @property {boolean} isTurned
@@ -24,10 +25,10 @@
  * @returns {number}
  */
 
-const LINE = 12.5; // pixels that a line of names needs
+const LINE = 11; // pixels that a line of names needs
 const APART = { queries: 30, keys: 58 }; // pixels between places that are told alone
-export const NAME = 12; // the size of a name
-export const NUMBER = 10.5;
+const NAME = 12; // the size of a name at most
+export const NUMBER = 10;
 const GAP = 7; // between a label and the map
 const LONGEST = 60; // letters that are tried
 
@@ -48,10 +49,14 @@ export function labelsOf(place, name, marked, measure, names) {
 /** @param {Axis} axis @param {Place} place @param {any} name @param {any} marked @param {Measure} measure @param {number} room @returns {Label[]} */
 function along(axis, place, name, marked, measure, room) {
   const isRow = axis === "queries";
-  const size = place.shape[isRow ? 0 : 1];
+  const tokens = place.shape[isRow ? 0 : 1];
+  const size = Math.min(NAME, Math.max(LINE, place.scale) - 0.5);
   const first = isRow ? place.y : place.x;
   const pixels = isRow ? place.high : place.wide;
-  const [start, end] = [Math.ceil(first - 0.5), Math.min(size, first + pixels / place.scale - 0.5)];
+  const [start, end] = [
+    Math.ceil(first - 0.5),
+    Math.min(tokens, first + pixels / place.scale - 0.5),
+  ];
   const { step, isNamed } = stepOf(axis, place.scale);
   const wide = measure(count(Math.max(0, Math.ceil(end) - 1)), NUMBER);
   const middle = (/** @type {number} */ at) =>
@@ -68,8 +73,9 @@ function along(axis, place, name, marked, measure, room) {
       axis,
       at,
       is,
-      name: known === undefined ? "…" : known === null ? "" : fitted(known, left, measure),
+      name: known === undefined ? "…" : known === null ? "" : fitted(known, left, measure, size),
       number: count(at),
+      size,
       x: isRow ? edge : middle(at),
       y: isRow ? middle(at) : edge,
       isTurned: !isRow && (hasName || is !== ""),
@@ -103,13 +109,13 @@ const letters = new Intl.Segmenter(undefined, { granularity: "grapheme" });
 /** @type {Map<string, string>} */
 const kept = new Map();
 
-/** As much of a name as there is room for, an ellipsis at its end. @param {string} name @param {number} room @param {Measure} measure */
-export function fitted(name, room, measure) {
-  const id = `${Math.round(room)} ${name.length > 200 ? name.slice(0, 200) + name.length : name}`;
+/** As much of a name as there is room for, an ellipsis at its end. @param {string} name @param {number} room @param {Measure} measure @param {number} [size] */
+export function fitted(name, room, measure, size = NAME) {
+  const id = `${Math.round(room)} ${size} ${name.length > 200 ? name.slice(0, 200) + name.length : name}`;
   const known = kept.get(id);
   if (known !== undefined) return known;
   if (kept.size > 4000) kept.clear();
-  const cut = cutTo(name, room, measure);
+  const cut = cutTo(name, room, (text) => measure(text, size));
   kept.set(id, cut);
   return cut;
 }
@@ -117,14 +123,14 @@ export function fitted(name, room, measure) {
 function cutTo(
   /** @type {string} */ name,
   /** @type {number} */ room,
-  /** @type {Measure} */ measure,
+  /** @type {(text: string) => number} */ measure,
 ) {
-  if (name.length < 4 * LONGEST && measure(name, NAME) <= room) return isolated(name);
+  if (name.length < 4 * LONGEST && measure(name) <= room) return isolated(name);
   const parts = Array.from(letters.segment(name.slice(0, 4 * LONGEST)), (one) => one.segment);
   let [most, least] = [Math.min(parts.length, LONGEST), 1];
   while (least < most) {
     const middle = Math.ceil((least + most) / 2);
-    if (measure(`${parts.slice(0, middle).join("")}…`, NAME) <= room) least = middle;
+    if (measure(`${parts.slice(0, middle).join("")}…`) <= room) least = middle;
     else most = middle - 1;
   }
   return isolated(`${parts.slice(0, least).join("")}…`);
@@ -152,13 +158,14 @@ export function drawLabels(context, labels, ink, measure) {
     // the map is to the right of a row's label and, turned, to the left of a column's
     const toLeft = label.axis === "queries";
     const number = measure(label.number, NUMBER);
-    const name = label.name ? measure(label.name, NAME) : 0;
+    const name = label.name ? measure(label.name, label.size) : 0;
     const gap = label.name ? 5 : 0;
     if (label.is) {
       const wide = (label.name ? Math.max(number, numbers) : number) + gap + name + 8;
       context.fillStyle = label.is === "held" ? ink.held : ink.mark;
       context.beginPath();
-      context.roundRect(toLeft ? -wide + 4 : -4, -7.5, wide, 15, 3);
+      const high = label.size + 2;
+      context.roundRect(toLeft ? -wide + 4 : -4, -high / 2, wide, high, 3);
       context.fill();
     }
     context.font = font(NUMBER);
@@ -170,7 +177,7 @@ export function drawLabels(context, labels, ink, measure) {
       context.textAlign = toLeft ? "right" : "left";
       context.fillText(label.number, 0, 0);
       if (label.name) {
-        context.font = font(NAME);
+        context.font = font(label.size);
         context.fillStyle = label.is ? ink.ground : ink.text;
         const room = Math.max(number, numbers) + gap;
         context.fillText(label.name, toLeft ? -room : room, 0);
@@ -197,4 +204,10 @@ export function measuring(context) {
     }
     return wide;
   };
+}
+
+/** A token's name; nothing where it has none, "…" while it is not known. @param {any} tokens @param {string} where @param {Axis} axis @param {number} at */
+export function nameOf(tokens, where, axis, at) {
+  const name = tokens.name(where, axis, at);
+  return name === undefined ? "…" : (name ?? "");
 }

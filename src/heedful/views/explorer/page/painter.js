@@ -143,7 +143,7 @@ export class Painter {
     context.beginPath();
     context.rect(place.left, place.top, place.wide, place.high);
     context.clip();
-    context.fillStyle = this._hatch();
+    context.fillStyle = this.hatching;
     context.fillRect(place.left, place.top, place.wide, place.high);
     context.imageSmoothingEnabled = false;
     for (const part of this.parts) this._part(context, part, place, ratio);
@@ -219,7 +219,7 @@ export class Painter {
   }
 
   /** What a mask hides: quiet lines, which are no colour of the scale. */
-  _hatch() {
+  get hatching() {
     if (this.hatch) return this.hatch;
     const side = Math.max(4, Math.round(5 * this.ratio));
     const tile = new OffscreenCanvas(side, side);
@@ -333,8 +333,7 @@ export class Painter {
     const words = new Set(drawn.flatMap((part) => (part.tile ? [part.tile.word] : [])));
     const cells = 2 ** this.level;
     const kept = drawn.some((part) => !part.tile || part.cell !== cells);
-    const each =
-      cells === 1 ? "every weight" : `${this.state.reduce.value} of ${cells} × ${cells} a pixel`;
+    const each = cells === 1 ? "every weight" : `${this.state.reduce.value} of ${cells} × ${cells}`;
     const told = said(words, sampled, kept);
     const bounds = drawn.some((part) => part.tile?.bounds); // of a file that has not every weight
     this.word.value = this.tiles.failed || (bounds ? told : `${each} · ${told}`);
@@ -350,24 +349,39 @@ export class Painter {
 
   /** The weight of a cell as far as an exact tile of single cells has it; NaN where hidden. @param {Cell} cell @returns {number | undefined} */
   valueAt(cell) {
-    const part = this.parts.find(
+    const part = this._partAt(cell);
+    if (!part) return undefined;
+    if (part.isHidden) return Number.NaN;
+    return part.cell === 1 && part.tile?.word === "exact" ? shownAt(part, cell) : undefined;
+  }
+
+  /** What the pixel of a cell shows, and of how many cells on each side. @param {Cell} cell */
+  pixelAt(cell) {
+    const part = this._partAt(cell);
+    return part?.tile ? { value: shownAt(part, cell), cells: part.cell } : null;
+  }
+
+  /** @param {Cell} cell */
+  _partAt(cell) {
+    return this.parts.find(
       ({ rows, columns }) =>
         cell.query >= rows[0] &&
         cell.query < rows[1] &&
         cell.key >= columns[0] &&
         cell.key < columns[1],
     );
-    if (!part) return undefined;
-    if (part.isHidden) return Number.NaN;
-    const { tile } = part;
-    if (!tile?.data || part.cell !== 1 || tile.word !== "exact") return undefined;
-    return tile.data[(cell.query - part.corner[0]) * tile.columns + cell.key - part.corner[1]];
   }
 
   /** The cell under a place of the canvas. @returns {Cell | null} */
   cellAt(/** @type {number} */ x, /** @type {number} */ y) {
     return cellAt(this.place, x, y);
   }
+}
+
+/** @param {Part} part @param {Cell} cell */
+function shownAt({ tile, corner, cell: size }, { query, key }) {
+  const [row, column] = [query - corner[0], key - corner[1]].map((at) => Math.floor(at / size));
+  return tile?.data?.[row * tile.columns + column];
 }
 
 /** @param {Set<string>} words @param {Tile | null} sampled @param {boolean} isKept */

@@ -25,8 +25,8 @@ const MARGIN = 10;
 /** Pixels for the names of tokens, left and above. @param {number} width @param {number} height */
 export function gutter(width, height) {
   const held = (/** @type {number} */ n, /** @type {number} */ most) =>
-    Math.max(58, Math.min(most, n));
-  return { left: held(width * 0.17, 118), top: held(height * 0.17, 112) };
+    Math.max(64, Math.min(most, n));
+  return { left: held(width * 0.21, 120), top: held(height * 0.17, 112) };
 }
 
 /**

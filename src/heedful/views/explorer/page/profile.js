@@ -1,7 +1,7 @@
 // The row or the column of the chosen cell as a curve over the whole text, and the text around it.
 import { weighed } from "./figures.js";
 import { html, useEffect, useRef, useState } from "./html.js";
-import { count } from "./labels.js";
+import { count, nameOf } from "./labels.js";
 import { reveal } from "./moving.js";
 
 /** @import { Painter } from "./painter.js" */
@@ -69,7 +69,7 @@ export function Profile({ state, painter, row, column, tokens }) {
     <div class="line"><div class="choice" role="group" aria-label="Row or column">
       <button aria-pressed=${isRow} onClick=${() => (state.profile.value = "row")}>where it looks</button>
       <button aria-pressed=${!isRow} onClick=${() => (state.profile.value = "column")}>who looks at it</button></div>
-      ${at ? html`<span class="who"><bdi>${tokens.label(where, mine, own)}</bdi> <small>${count(own)}${data ? ` · largest ${weighed(largest(data))}` : ""}</small></span>` : html`<span class="quiet">choose a cell</span>`}
+      ${at ? html`<span class="who"><bdi>${nameOf(tokens, where, mine, own)}</bdi> <small>${count(own)}${data ? ` · largest ${weighed(largest(data))}` : ""}</small></span>` : html`<span class="quiet">choose a cell</span>`}
       ${answer?.failed ? html`<span class="wrong">${answer.failed}</span>` : null}
       ${data ? html`<${Around} tokens=${tokens} where=${where} axis=${others} data=${data} at=${shown} go=${go} />` : null}</div>
     <canvas ref=${canvas} aria-hidden="true" onPointerMove=${(/** @type {any} */ e) => setOver(under(e))} onPointerLeave=${() => setOver(null)} onClick=${(/** @type {any} */ e) => go(under(e))}></canvas></section>`;
@@ -86,7 +86,7 @@ function Around({ tokens, where, axis, data, at, go }) {
     (_, i) => from + i,
   );
   return html`<span class="around"><span class="before">${places.filter((i) => i < at).map((i) => html`<bdi>${tokens.label(where, axis, i)}</bdi> `)}</span>
-    <button class="plain" title="Go there" onClick=${() => go(at)}><bdi>${tokens.label(where, axis, at)}</bdi> <small>${count(at)}</small> <b>${weighed(data[at])}</b></button>
+    <button class="plain" title="Go there" onClick=${() => go(at)}><bdi>${nameOf(tokens, where, axis, at)}</bdi> <small>${count(at)}</small> <b>${weighed(data[at])}</b></button>
     <span class="after">${places.filter((i) => i > at).map((i) => html`<bdi>${tokens.label(where, axis, i)}</bdi> `)}</span></span>`;
 }
 

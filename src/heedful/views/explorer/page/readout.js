@@ -1,7 +1,7 @@
 // The weight under the pointer beside it, and the chosen one in words for a screen reader.
 import { weighed } from "./figures.js";
 import { html, useEffect, useState } from "./html.js";
-import { count } from "./labels.js";
+import { count, nameOf } from "./labels.js";
 import { cornerOf } from "./place.js";
 
 /** @import { Painter } from "./painter.js" */
@@ -25,12 +25,12 @@ export function Readout({ state, painter, tokens, weight }) {
   const left = x + 16 + WIDE > width ? Math.max(4, x - 16 - WIDE) : x + 16;
   const place = `${x + 16 + WIDE > width ? `right:${Math.max(4, width - x + 14)}px` : `left:${left}px`};${y + 90 > height ? `bottom:${height - y + 14}px` : `top:${y + 16}px`}`;
   const where = side.where.value;
-  const cells = 2 ** painter.level;
+  const pixel = painter.pixelAt(cell);
   return html`<div class=${mine ? "readout" : "readout still"} style=${place} aria-hidden="true">
     <b>${told(valueOf(painter, cell, weight))}</b>
-    <div><small>query ${count(cell.query)}</small> <bdi>${tokens.label(where, "queries", cell.query)}</bdi></div>
-    <div><small>key ${count(cell.key)}</small> <bdi>${tokens.label(where, "keys", cell.key)}</bdi></div>
-    ${cells > 1 ? html`<small>one of ${cells} × ${cells} in this pixel</small>` : null}
+    <div><small>query ${count(cell.query)}</small> <bdi>${nameOf(tokens, where, "queries", cell.query)}</bdi></div>
+    <div><small>key ${count(cell.key)}</small> <bdi>${nameOf(tokens, where, "keys", cell.key)}</bdi></div>
+    ${pixel && pixel.cells > 1 ? html`<small>${state.reduce.value} of ${pixel.cells} × ${pixel.cells} here: ${told(pixel.value)}</small>` : null}
   </div>`;
 }
 
@@ -72,7 +72,7 @@ export function Told({ state, painter, tokens, weight }) {
   const cell = state.cell.value;
   const where = state.where.value;
   const now = cell
-    ? `query ${cell.query} '${tokens.label(where, "queries", cell.query)}', key ${cell.key} '${tokens.label(where, "keys", cell.key)}': ${told(valueOf(painter, cell, weight))}`
+    ? `query ${cell.query} '${nameOf(tokens, where, "queries", cell.query)}', key ${cell.key} '${nameOf(tokens, where, "keys", cell.key)}': ${told(valueOf(painter, cell, weight))}`
     : "";
   useEffect(() => {
     const timer = setTimeout(() => setText(now), PAUSE);

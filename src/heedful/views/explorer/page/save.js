@@ -128,14 +128,12 @@ function legend(pen, state, painter, y) {
     pen.fillStyle = `rgb(${colour & 255},${(colour >> 8) & 255},${(colour >> 16) & 255})`;
     pen.fillRect(left + i * 2, y, 2.2, 10);
   }
-  write(
-    pen,
-    `${ending(highest)}  ${SCALES[kind]}${state.sink.value ? "" : ", without the first key"}`,
-    left + 134,
-    y + 9,
-    painter.ink.text,
-    small,
-  );
+  const words = `${ending(highest)} · ${SCALES[kind]}${state.sink.value ? "" : ", first key left out"}`;
+  write(pen, words, left + 134, y + 9, painter.ink.text, small);
+  const right = left + 134 + painter.measure(words, 11) + 18;
+  pen.fillStyle = painter.hatching;
+  pen.fillRect(right, y - 1, 12, 12);
+  write(pen, "hidden", right + 18, y + 9, painter.ink.text, small);
 }
 
 const write = (

@@ -2,7 +2,7 @@
 
 import { weighed } from "./figures.js";
 import { html, useEffect, useState } from "./html.js";
-import { count } from "./labels.js";
+import { count, nameOf } from "./labels.js";
 import { reveal } from "./moving.js";
 import { inView } from "./place.js";
 
@@ -44,7 +44,7 @@ export function Strongest({ state, source, painter, tokens }) {
         key,
       ]) => html`<li><button aria-pressed=${now?.query === query && now.key === key} onClick=${() => go(query, key)}>
       <span class="amount">${weighed(weight)}</span>
-      <span class="names"><bdi>${tokens.label(where, "queries", query)}</bdi><small>${count(query)}</small> → <bdi>${tokens.label(where, "keys", key)}</bdi><small>${count(key)}</small></span></button></li>`,
+      <span class="names"><bdi>${nameOf(tokens, where, "queries", query)}</bdi><small>${count(query)}</small> → <bdi>${nameOf(tokens, where, "keys", key)}</bdi><small>${count(key)}</small></span></button></li>`,
     )}</ol>`;
 }
 

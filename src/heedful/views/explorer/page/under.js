@@ -28,11 +28,11 @@ function Legend({ state, painter }) {
     canvas.current?.getContext("2d")?.putImageData(image, 0, 0);
   }, [colours]);
   return html`<span class="legend"><span>${lowest(kind, highest)}</span><canvas ref=${canvas} width="256" height="1" aria-hidden="true"></canvas><span>${ending(highest)}</span>
-    <small>${SCALES[kind]}${state.sink.value ? "" : ", without the first key"}</small><i class="hatch" aria-hidden="true"></i><small>hidden</small></span>`;
+    <small>${SCALES[kind]}${state.sink.value ? "" : ", first key left out"}</small><i class="hatch" aria-hidden="true"></i><small>hidden</small></span>`;
 }
 
 /** @type {Record<string, string>} */
-export const SCALES = { linear: "linear", sqrt: "square root", log: "logarithm" };
+export const SCALES = { linear: "linear", sqrt: "square root", log: "log" };
 export const ending = (/** @type {number} */ highest) =>
   highest >= 1e-4 ? String(+highest.toPrecision(2)) : highest.toExponential(0).replace("-", "−");
 export const lowest = (/** @type {string} */ kind, /** @type {number} */ highest) =>
