@@ -13,6 +13,7 @@ import { State, TABS } from "./state.js";
 import { TextPane } from "./text.js";
 import { Tokens } from "./tokens.js";
 import { Top } from "./top.js";
+import { Steps, Tour } from "./tour.js";
 import { Under } from "./under.js";
 import { Weight } from "./weight.js";
 
@@ -48,6 +49,7 @@ function parts(state, source) {
   return {
     tokens: new Tokens(source),
     heads: new Heads(source, state),
+    tour: new Tour(),
     scale: new Scale(),
     first: signal(/** @type {Painter | null} */ (null)),
     second: signal(/** @type {Painter | null} */ (null)),
@@ -60,7 +62,7 @@ function parts(state, source) {
 /** @param {{state: State, source: Source, host: Host}} given */
 function Page({ state, source, host }) {
   const [made] = useState(() => parts(state, source));
-  const { tokens, heads, scale, first, second, cell, row, column } = made;
+  const { tokens, heads, tour, scale, first, second, cell, row, column } = made;
   const page = useRef(/** @type {HTMLElement | null} */ (null));
   const [helped, setHelped] = useState(false);
   useEffect(() => {
@@ -87,6 +89,7 @@ function Page({ state, source, host }) {
     <div class="part text-part" data-part="text"><${TextPane} state=${state} source=${source} tokens=${tokens} /></div>
     <aside class="part" data-part="weight"><${Weight} state=${state} tokens=${tokens} cell=${cell} /></aside>
     <${Notice} state=${state} />
-    ${helped ? html`<${Help} close=${() => setHelped(false)} />` : null}
+    <${Steps} tour=${tour} state=${state} source=${source} heads=${heads} tokens=${tokens} host=${host} />
+    ${helped ? html`<${Help} close=${() => setHelped(false)} tour=${() => tour.go(0)} />` : null}
   </div></div>`;
 }

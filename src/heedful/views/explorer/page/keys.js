@@ -149,11 +149,11 @@ function next(/** @type {State} */ state, /** @type {HTMLElement | null} */ page
   );
 }
 
-/** All keys, in a box. @param {{close: () => void}} given */
-export function Help({ close }) {
+/** All keys, in a box. @param {{close: () => void, tour: () => void}} given */
+export function Help({ close, tour }) {
   const box = useRef(/** @type {HTMLDialogElement | null} */ (null));
   useEffect(() => box.current?.showModal(), []);
   return html`<dialog ref=${box} onClose=${close} aria-label="All keys"><h2>Keys</h2><dl>${HELP.map(([keys, does]) => html`<div><dt>${keys}</dt><dd>${does}</dd></div>`)}</dl>
     <p class="quiet">Drag to move, wheel or two fingers to zoom, click a cell to pin it, a token at the edge to hold its row or column.</p>
-    <form method="dialog"><button autofocus>close</button></form></dialog>`;
+    <form method="dialog"><button onClick=${tour}>the first steps again</button> <button autofocus>close</button></form></dialog>`;
 }

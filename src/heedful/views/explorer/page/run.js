@@ -187,7 +187,7 @@ function moved(key, now, size, box, id) {
 
 /** Scroll a box, and nothing else, until a part of it is seen. @param {Element} part @param {HTMLElement} box */
 function visible(part, box) {
-  const holder = /** @type {HTMLElement | null} */ (box.closest(".text"));
+  const holder = /** @type {HTMLElement | null} */ (box.closest("[data-part]"));
   if (!holder) return;
   const [at, of] = [part.getBoundingClientRect(), holder.getBoundingClientRect()];
   if (at.top < of.top + 40) holder.scrollTop -= of.top + 40 - at.top;

@@ -123,7 +123,7 @@ function Legend({ reading, tokens, state }) {
     state.cell.value = { query: q, key: k };
     state.pinned.value = true;
   };
-  return html`<div class="legend">
+  return html`<div class="legend short">
     ${
       query === null
         ? null

@@ -3,6 +3,7 @@ import { Chooser } from "./chooser.js";
 import { Find } from "./find.js";
 import { html } from "./html.js";
 import { Menu } from "./menu.js";
+import { NewText } from "./recording.js";
 import { saved } from "./save.js";
 import { Strongest } from "./strongest.js";
 import { Explained, Term } from "./terms.js";
@@ -26,6 +27,7 @@ export function Top({ state, source, host, tokens, painter, painters, help }) {
       <span class=${`proof ${proof}`}>${Term(proof)}</span>
       ${state.about.file ? html`<span class="quiet">${Explained("one file", state.about.file.said)}</span>` : null}</div>
     <div class="tools">
+      <${NewText} state=${state} source=${source} />
       <${Find} state=${state} source=${source} painter=${painter} />
       <${Menu} label="Strongest" shortcut="s" title="The strongest weights in view">${one ? html`<${Strongest} state=${state} source=${source} painter=${one} tokens=${tokens} />` : null}<//>
       <${Beside} state=${state} />

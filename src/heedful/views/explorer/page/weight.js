@@ -50,7 +50,10 @@ const is = ({ asked }, at, state) =>
 function Made({ made, state, tokens, at }) {
   const weight = number(made.weight);
   const name = (/** @type {number} */ key) =>
-    tokens.label(state.where.value, "keys", key).replace(/^·+(?=.)/, "");
+    tokens
+      .label(state.where.value, "keys", key)
+      .replace(/^·+(?=.)/, "")
+      .slice(0, 40);
   return html`
     <p class="number" aria-live="polite" data-weight=${made.weight}>${made.hidden ? "hidden" : weighed(weight)}
       <span>${made.hidden ? html`by the ${Term("mask")}` : place(made)}${made.word && made.word !== "exact" ? `; ${made.word}` : ""}</span></p>

@@ -1,0 +1,196 @@
+// A first visit: an example is opened, and three small cards lead through it.
+import { html, signal, useEffect, useRef, useState } from "./html.js";
+import { title } from "./scores.js";
+import { Term, tells } from "./terms.js";
+
+/** @typedef {import("./types.js").Source} Source */
+/** @typedef {import("./state.js").State} State */
+/** @typedef {import("./tokens.js").Tokens} Tokens */
+/** @typedef {import("./scores.js").Heads} Heads */
+/** @typedef {import("./scores.js").One} One */
+
+const SEEN = "heedful: first steps seen";
+const PATIENCE = 3000; // milliseconds in which scores may come, to choose an example by them
+const CLEAR = ["previous", "induction", "duplicate", "local", "self"]; // whose maps say something
+const NARROW = 900; // pixels, below which parts are tabs
+
+/** Which of the steps is shown; −1: none. */
+export class Tour {
+  constructor() {
+    this.step = signal(-1);
+  }
+
+  /** @param {number} step */
+  go(step) {
+    this.step.value = step;
+  }
+
+  end() {
+    this.step.value = -1;
+    try {
+      localStorage.setItem(SEEN, "1");
+    } catch {} // a page of a file may keep nothing
+  }
+
+  get seen() {
+    try {
+      return localStorage.getItem(SEEN) === "1";
+    } catch {
+      return false;
+    }
+  }
+}
+
+/**
+ * @typedef {object} Given
+ * @property {Tour} tour
+ * @property {State} state
+ * @property {Source} source
+ * @property {Heads} heads
+ * @property {Tokens} tokens
+ * @property {import("./types.js").Host} host
+ */
+
+/** @param {Given} given */
+export function Steps({ tour, state, source, heads, tokens, host }) {
+  const box = useRef(/** @type {HTMLElement | null} */ (null));
+  const isFirst = useState(() => !host.address?.read())[0]; // nobody shared a view
+  const step = tour.step.value;
+  useEffect(() => {
+    if (!isFirst) return;
+    let gone = false;
+    example(state, source, heads, () => gone).then((is) => {
+      if (is && !gone && !tour.seen) tour.go(0);
+    });
+    return () => {
+      gone = true;
+    };
+  }, []);
+  useEffect(() => {
+    const keys = host.keys ?? box.current?.closest(".page");
+    if (step < 0 || !keys) return;
+    const onKey = (/** @type {any} */ event) => {
+      if (event.key !== "Escape") return;
+      event.stopPropagation();
+      tour.end();
+    };
+    keys.addEventListener("keydown", onKey, { capture: true });
+    return () => keys.removeEventListener("keydown", onKey, { capture: true });
+  }, [step < 0]);
+  useEffect(() => {
+    const page = /** @type {HTMLElement | null} */ (box.current?.closest(".page"));
+    if (!page || !box.current || step < 0) return;
+    const narrow = page.clientWidth <= NARROW;
+    if (narrow) state.tab.value = CARDS[step].tab;
+    const lay = () => box.current && placed(box.current, page, CARDS[step].part);
+    lay();
+    const size = new ResizeObserver(lay);
+    size.observe(page);
+    return () => size.disconnect();
+  }, [step]);
+  if (step < 0) return null;
+  const last = step === CARDS.length - 1;
+  return html`<section class=${`card card-${CARDS[step].part}`} ref=${box} aria-label=${`First steps, ${step + 1} of ${CARDS.length}`} aria-live="polite">
+    <p>${CARDS[step].says({ state, heads, tokens })}</p>
+    <div><span class="quiet">${step + 1} of ${CARDS.length}</span><span class="grow"></span>
+      ${last ? null : html`<button type="button" class="plain" onClick=${() => tour.end()}>skip</button>`}
+      ${step ? html`<button type="button" onClick=${() => tour.go(step - 1)}>back</button>` : null}
+      <button type="button" class="next" onClick=${() => (last ? tour.end() : tour.go(step + 1))}>${last ? "done" : "next"}</button></div></section>`;
+}
+
+/** @typedef {{state: State, heads: Heads, tokens: Tokens}} Shown */
+
+/** @type {{tab: string, part: "heads" | "map" | "weight", says: (shown: Shown) => any}[]} */
+const CARDS = [
+  {
+    tab: "heads",
+    part: "heads",
+    says: ({ state, heads }) => {
+      const mine = chosen(state, heads);
+      return html`Each small picture is a ${Term("head")}: what looks at what, one row for each token. Chosen is <b>${mine ? title(mine) : "one"}</b>. ${mine ? tells(mine.kind) : ""}`;
+    },
+  },
+  {
+    tab: "map",
+    part: "map",
+    says: () =>
+      html`Its map, large. A ${Term("row")} is a token that looks, a ${Term("column")} one that is looked at; the colour is how much. Drag and zoom; click a cell to keep it.`,
+  },
+  {
+    tab: "weight",
+    part: "weight",
+    says: ({ state, tokens }) => {
+      const at = state.cell.value;
+      const name = (/** @type {"queries" | "keys"} */ axis, /** @type {number} */ i) =>
+        html`<b class="short"><bdi>${tokens.label(state.where.value, axis, i).replace(/^·+(?=.)/, "")}</bdi></b>`;
+      return html`${at ? html`The marked cell: how much ${name("queries", at.query)} looks at ${name("keys", at.key)}. ` : ""}Here is all that makes it, down to single products. Words with dots under them say what they mean.`;
+    },
+  },
+];
+
+/** @param {State} state @param {Heads} heads */
+const chosen = (state, heads) =>
+  heads.all().find((one) => one.call === state.at.value[2] && one.head === state.head.value);
+
+/** Beside its part, or at the foot of a narrow page. @param {HTMLElement} card @param {HTMLElement} page @param {string} part */
+function placed(card, page, part) {
+  const of = page.querySelector(`[data-part="${part}"]`)?.getBoundingClientRect();
+  const whole = page.getBoundingClientRect();
+  if (!of || page.clientWidth <= NARROW) {
+    card.style.left = card.style.top = "";
+    return;
+  }
+  const wide = card.offsetWidth;
+  const left = { heads: of.right + 12, map: of.right - wide - 16, weight: of.left - wide - 12 }[
+    part
+  ];
+  card.style.left = `${(left ?? 0) - whole.left}px`;
+  const top = { heads: of.bottom - card.offsetHeight - 24, map: of.top + 14, weight: of.top + 64 }[
+    part
+  ];
+  card.style.top = `${(top ?? 0) - whole.top}px`;
+}
+
+/**
+ * Open the strongest cell of a clear head that is not on the sink; whether there was one, and
+ * nobody chose anything meanwhile.
+ * @param {State} state @param {Source} source @param {Heads} heads @param {() => boolean} gone
+ */
+async function example(state, source, heads, gone) {
+  const now = () =>
+    `${state.where.peek()} ${state.head.peek()} ${JSON.stringify(state.cell.peek())}`;
+  const before = now();
+  const end = performance.now() + PATIENCE;
+  while (heads.done < 1 && performance.now() < end && !gone()) await pause(80);
+  const all = heads.all();
+  const worth = (/** @type {One} */ one) =>
+    CLEAR.includes(one.kind) ? one.values[one.kind] - (one.kind === "self" ? 0.5 : 0) : -1;
+  const [best] = [...all].sort((a, b) => worth(b) - worth(a));
+  if (!best || gone() || now() !== before) return false;
+  const [, N, M] = best.about.shape;
+  const call = [...state.at.peek().slice(0, 2), best.call].join(".");
+  const region = { queries: `0-${N}`, keys: `0-${M}` };
+  try {
+    const { cells } = await source.ask("strongest", {
+      call,
+      head: best.head,
+      ...region,
+      count: 50,
+    });
+    if (gone() || now() !== before || !cells?.length) return false;
+    const first = best.about.kind === "cross" ? Number.NaN : best.about.first;
+    const found =
+      cells.find((/** @type {number[]} */ [, query, key]) => key > 0 && key !== query + first) ??
+      cells.find((/** @type {number[]} */ [, , key]) => key > 0) ??
+      cells[0];
+    state.show(best.call, best.head);
+    state.cell.value = { query: found[1], key: found[2] };
+    state.pinned.value = true;
+    return true;
+  } catch {
+    return false; // an example is nothing that has to be
+  }
+}
+
+/** @param {number} time milliseconds */
+const pause = (time) => new Promise((done) => setTimeout(done, time));
