@@ -134,21 +134,19 @@ const chosen = (state, heads) =>
 
 /** Beside its part, or at the foot of a narrow page. @param {HTMLElement} card @param {HTMLElement} page @param {string} part */
 function placed(card, page, part) {
-  const of = page.querySelector(`[data-part="${part}"]`)?.getBoundingClientRect();
-  const whole = page.getBoundingClientRect();
-  if (!of || page.clientWidth <= NARROW) {
-    card.style.left = card.style.top = "";
-    return;
-  }
-  const wide = card.offsetWidth;
-  const left = { heads: of.right + 12, map: of.right - wide - 16, weight: of.left - wide - 12 }[
-    part
-  ];
-  card.style.left = `${(left ?? 0) - whole.left}px`;
-  const top = { heads: of.bottom - card.offsetHeight - 24, map: of.top + 14, weight: of.top + 64 }[
-    part
-  ];
-  card.style.top = `${(top ?? 0) - whole.top}px`;
+  card.style.left = card.style.top = "";
+  if (page.clientWidth <= NARROW) return;
+  const box = (/** @type {string} */ name) =>
+    /** @type {Element} */ (page.querySelector(`[data-part="${name}"]`)).getBoundingClientRect();
+  const [whole, map] = [page.getBoundingClientRect(), box("map")];
+  const { offsetWidth: wide, offsetHeight: high } = card;
+  const [left, top] = {
+    heads: [map.left + 12, map.bottom - high - 12],
+    map: [map.right - wide - 16, map.top + 14],
+    weight: [box("weight").left - wide - 12, map.top + 64],
+  }[part] ?? [map.left, map.top];
+  card.style.left = `${left - whole.left}px`;
+  card.style.top = `${top - whole.top}px`;
 }
 
 /**
