@@ -86,7 +86,7 @@ def check_steps(page, call, vectors, true):
         (shown,) = [value for what, value in steps if "cap" in what]
         assert as_shown(shown, call.causes.softcap * np.tanh(scaled / call.causes.softcap))
     score, total = (
-        number(part) for part in steps[-1][0].partition("(")[2].rstrip(") \n").split(" − ", 1)
+        number(part.strip("() \n")) for part in steps[-1][0].partition("(")[2].split(" − ", 1)
     )
     assert np.exp(score - total) == pytest.approx(true, rel=3e-4, abs=1e-6)
     assert as_shown(steps[-1][1], true)
