@@ -13,6 +13,7 @@ from heedful.ops import statistics
 from heedful.ops.blocks import blocks
 from heedful.ops.causes import HIDDEN, Causes
 from heedful.ops.masks import Causal, Window
+from heedful.ops.segments import SegmentShares
 from heedful.ops.statistics import (
     Diagonal,
     Distance,
@@ -124,6 +125,7 @@ def fresh(of):
 
 
 IDS = torch.tensor([5, 6, 5, 5, 7, 6, 8, 5, 6, 6, 7, 5, 6])
+PARTS = torch.tensor([[1], [2], [3]])
 SIZES = {"entries": st.integers(1, 200), "queries": st.integers(1, 9)}
 
 
@@ -144,7 +146,9 @@ def test_blocks_merge_in_any_order(made, sizes, seed):
     of, _ = made
 
     def all_of_them():
-        return [*fresh(of).values(), Received(mean=True), TopKeys(3)]
+        _, N, M = of.shape
+        shares = SegmentShares(torch.arange(N) % PARTS == 0, torch.arange(M) // 4 == PARTS)
+        return [*fresh(of).values(), Received(mean=True), shares, TopKeys(3)]
 
     *once, top = gather(of, *all_of_them())
     made_of = [

@@ -27,6 +27,9 @@ from heedful.recorder.kept.rows import Rows, listed
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from heedful.recorder.kept.marked import Told
+    from heedful.recorder.kept.segments import Segments
+
 
 @dataclass
 class Call(Rows):
@@ -302,6 +305,32 @@ class Call(Rows):
             means = {name: of.mean(by_name[name]) for name in rows}
             self._kept["summary"] = {**means, "received": by_name["received"]}
         return self._kept["summary"]
+
+    def segments(
+        self, segments: Told, *, queries: Told | None = None, progress: Tell | None = None
+    ) -> Segments:
+        """How much each head reads of each segment, from each: exact, in one pass over all rows.
+
+        Args:
+            segments: of the keys, by name: a slice, a range, a list of indices, a boolean for each
+                token, or a text that occurs once among them. They may overlap.
+            queries: of the queries, in the same ways. By default those of the keys at which they
+                stand; in cross-attention all queries are one segment, "all".
+            progress: is told of the share that is done, 0 to 1, as the pass goes on; an exception
+                such as Ctrl-C ends it between two blocks.
+
+        Returns:
+            a list of `SegmentShare`s, which prints as a table.
+
+        Raises:
+            ArgumentError: a segment without a token, an index outside, a text that occurs nowhere
+                or several times.
+            RunError: the record of this call does not pass its own check.
+        """
+        from heedful.recorder.kept.segments import of_call
+
+        self.checked()
+        return of_call(self, segments, queries, progress)
 
     def placed(self, statistic: RowStatistic) -> RowStatistic:
         """A statistic that asks where a query stands among the keys; in cross-attention NaN."""

@@ -15,7 +15,9 @@ from heedful.recorder.checks import is_whole
 from heedful.recorder.kept.call import Call
 from heedful.recorder.kept.capture import Capture
 from heedful.recorder.kept.heads import Head, heads_of
+from heedful.recorder.kept.marked import Told
 from heedful.recorder.kept.progress import Tell
+from heedful.recorder.kept.segments import Segments, of_calls
 from heedful.recorder.kept.shown import Shown
 from heedful.recorder.kept.texts import Sides, Texts, set_text, unknown_of
 
@@ -156,6 +158,33 @@ class Sequence(Shown):
             progress: as in `summary`.
         """
         return heads_of(list(self), progress)
+
+    def segments(
+        self, segments: Told, *, target: Told | None = None, progress: Tell | None = None
+    ) -> Segments:
+        """How much each head reads of each segment of the text, from each.
+
+        A generation is taken as one (`stitched`), so that a token has one number. Definitions are
+        in `heedful.ops.segments`.
+
+        Args:
+            segments: by name a slice, a range, a list of indices, a boolean for each token, or a
+                text that occurs once among them; in an encoder–decoder of what it reads. They may
+                overlap. What is in none is "rest".
+            target: of an encoder–decoder, segments of what it writes. A text of which nothing is
+                marked is one segment, "source" or "target".
+            progress: as in `summary`.
+
+        Returns:
+            a list of `SegmentShare`s, which prints as a table; calls on other tokens are in its
+            `left_out`.
+
+        Raises:
+            ArgumentError: a segment without a token, an index outside, a text that occurs nowhere
+                or several times, a target of a model that reads one text.
+            RunError: nothing was recorded, or passes that are no generation.
+        """
+        return of_calls(self._as_one(None)[0], self._sides, segments, target, progress)
 
 
 class Sequences(list[Sequence]):
