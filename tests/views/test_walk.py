@@ -9,9 +9,9 @@ from rich.console import Console
 from walks import walk
 
 from heedful.explain import VARIANTS, explain
-from heedful.views.followed import follow
 from heedful.views.numbers import Labels, Matrix, fit, products, visible
-from heedful.views.walk import show
+from heedful.views.walk.followed import follow
+from heedful.views.walk.printed import show
 
 SENTENCE = "Your journey starts with one step"
 

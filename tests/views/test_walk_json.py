@@ -4,8 +4,8 @@ import pytest
 import torch
 from walks import walk
 
-from heedful.views import walk_json
-from heedful.views.walk_json import as_data
+from heedful.views.walk import as_json
+from heedful.views.walk.as_json import as_data
 
 
 @pytest.mark.parametrize("kind", ["gpt", "bert", "seq2seq"])
@@ -45,8 +45,8 @@ def test_a_followed_token_has_its_rows_and_its_answer():
 
 def test_large_steps_are_given_at_their_corners(monkeypatch):
     found = walk("gpt", 20)
-    monkeypatch.setattr(walk_json, "WHOLE", 1_000)
-    monkeypatch.setattr(walk_json, "TABLE", 100)
+    monkeypatch.setattr(as_json, "WHOLE", 1_000)
+    monkeypatch.setattr(as_json, "TABLE", 100)
     steps = {step["name"]: step for step in as_data(found)["steps"]}
     corner = [0, 1, 2, 3, 17, 18, 19]
     assert steps["weights"]["indices"] == [corner, corner]

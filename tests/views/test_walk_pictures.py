@@ -5,7 +5,7 @@ from walks import walk
 
 from heedful.errors import ArgumentError, SaveError
 from heedful.explain import VARIANTS, explain
-from heedful.views.walk_pictures import draw, pictures
+from heedful.views.walk.pictures import draw, pictures
 
 
 @pytest.mark.parametrize("kind", ["gpt", "seq2seq"])

@@ -130,7 +130,7 @@ def explain(
     places = None if query is None else explanation.places(query)
     drawn = [] if pictures is None else _draw(explanation, pictures, suffix, overwrite)
     if as_json:
-        from heedful.views.walk_json import as_data
+        from heedful.views.walk.as_json import as_data
 
         click.echo(json.dumps(as_data(explanation, places), ensure_ascii=False))
         return
@@ -207,9 +207,9 @@ def _of_encoding(tokenizer: Tokenizer, ids: Tensor) -> list[str]:
 def _show(explanation: Explanation, places: list[int] | None, is_variant: bool) -> None:
     from rich.text import Text
 
-    from heedful.views.followed import follow
     from heedful.views.terminal import console
-    from heedful.views.walk import show
+    from heedful.views.walk.followed import follow
+    from heedful.views.walk.printed import show
 
     screen = console()
     if places is not None:
@@ -235,7 +235,7 @@ def _next(explanation: Explanation, is_variant: bool) -> str:
 
 def _draw(explanation: Explanation, folder: Path, suffix: str, overwrite: bool) -> list[Path]:
     from heedful.cli.plot import tell_of_fonts
-    from heedful.views.walk_pictures import draw
+    from heedful.views.walk.pictures import draw
 
     paths = draw(explanation, folder, suffix, overwrite=overwrite)
     tell_of_fonts([*explanation.tokens, *explanation.memory])

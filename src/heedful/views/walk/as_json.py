@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from heedful.explain import Answer, Explanation, Section, Stage
-from heedful.views.walk import asks
-from heedful.views.written_out import WrittenOut
+from heedful.views.walk.printed import asks
+from heedful.views.walk.written_out import WrittenOut
 
 WHOLE, TABLE = 1_000_000, 20_000  # numbers of a step, of a table; of larger ones, corners
 CORNER = (*range(4), *range(-3, 0))

@@ -27,7 +27,7 @@ from heedful.views.numbers import (
     visible,
     written,
 )
-from heedful.views.written_out import WrittenOut
+from heedful.views.walk.written_out import WrittenOut
 
 MARGIN, WIDEST = 3, 130
 WIDE, WORDS = 100, 46  # from so many cells on, the words of a step stand left of its numbers

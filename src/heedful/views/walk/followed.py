@@ -9,7 +9,7 @@ from rich.text import Text
 
 from heedful.explain import Explanation, Stage
 from heedful.views.numbers import WHOLE, Labels, corners, fit, written
-from heedful.views.walk import Page, asks, together
+from heedful.views.walk.printed import Page, asks, together
 
 LARGEST = 12  # keys that are shown, where there are many
 
