@@ -25,7 +25,6 @@ from heedful.views.explorer.answers import LONGEST, Answers, Where
 from heedful.views.explorer.masks_in_file import mask_as_data
 from heedful.views.explorer.summaries import TOP, Summary, plan, summary
 from heedful.views.explorer.texts import Texts
-from heedful.views.explorer.tiles import SIDE
 from heedful.views.explorer.wire import packed, unpacked
 
 SHORT = 40  # characters of a token where longer ones take too much room
@@ -212,7 +211,7 @@ def _of_calls(kept: list[Kept]) -> Iterator[bytes]:
 
 def _about(texts: Texts, told: str, causes: CausesInFile | None) -> bytes:
     """All recordings, and what the file has of them in words."""
-    about = {"recordings": texts.about(), "finest": 0, "side": SIDE}
+    about, _ = unpacked(Answers(texts).about())
     file: dict[str, Any] = {"said": told}
     if causes is not None:
         file |= {"half": causes.half, "difference": causes.difference}
