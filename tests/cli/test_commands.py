@@ -394,8 +394,11 @@ def test_demo_trains_afresh_samples_and_draws(tmp_path, said, monkeypatch):
     for name in ("heads.png", "scores.png", "positions.png", "loss.png"):
         assert name in output
         assert (tmp_path / "d/pictures" / name).is_file()
+    assert f"{tmp_path / 'd/explorer.html'}, 0." in output
+    assert (tmp_path / "d/explorer.html").read_text("utf-8").startswith("<!doctype html>")
+    assert f"look {tmp_path / 'd'} " in output
     assert "What it writes" in output
-    for part in ("_sample", "_pictures"):  # which take most of the time
+    for part in ("_sample", "_pictures", "_page"):  # which take most of the time
         monkeypatch.setattr(f"heedful.cli.demo.{part}", lambda *given: [])
     first = (tmp_path / "d/model.safetensors").stat().st_mtime_ns
     assert said("demo", "--out", tmp_path / "d", "--keep")[0] == 0

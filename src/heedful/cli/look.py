@@ -179,10 +179,9 @@ def _serve(texts: Any, model: Any, port: int, no_browser: bool) -> None:
     from heedful.views.explorer.hosting import serve
 
     def ready(address: str) -> None:
-        click.echo(address)
+        click.echo(f"{address}\nCtrl-C ends it.")
         if not no_browser and not _opened(address):
             click.echo(_by_hand(address))
-        click.echo("Ctrl-C ends it.")
 
     try:
         serve(texts, ready, port=port, model=model)
