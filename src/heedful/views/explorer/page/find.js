@@ -1,6 +1,6 @@
 // Search for a token, among queries or keys: how many there are, marks at the map's edge, jumps.
 import { asked } from "./asked.js";
-import { effect, html, signal, useEffect, useRef, useState } from "./html.js";
+import { effect, html, signal, untracked, useEffect, useRef, useState } from "./html.js";
 import { count } from "./labels.js";
 import { reveal } from "./moving.js";
 
@@ -25,9 +25,23 @@ export function Find({ state, source, painter }) {
       120,
     ),
   );
-  useEffect(() => effect(() => take(state, answer.value)), []);
+  const goes = useRef(0); // a step that waits for its answer
+  useEffect(
+    () =>
+      effect(() => {
+        const now = answer.value;
+        untracked(() => take(state, now));
+        if (now && goes.current) untracked(() => step(state, painter.value, goes.current));
+        if (now) goes.current = 0;
+      }),
+    [],
+  );
   const found = state.found.value;
-  const go = (/** @type {number} */ by) => step(state, painter.value, by);
+  const go = (/** @type {number} */ by) => {
+    const { text: searched, axis: among } = state.found.value ?? {};
+    if (searched === text.value.trim() && among === axis.value) step(state, painter.value, by);
+    else goes.current = by;
+  };
   const keys = (/** @type {KeyboardEvent} */ event) => {
     if (event.key === "Enter") go(event.shiftKey ? -1 : 1);
     else if (event.key === "Escape") {

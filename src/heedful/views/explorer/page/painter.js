@@ -158,8 +158,10 @@ export class Painter {
       queries: { chosen: cell.value?.query ?? null, held: held.value.query },
       keys: { chosen: cell.value?.key ?? null, held: held.value.key },
     };
+    const { named, kind } = this.side.call.value;
+    const isNamed = named || kind === "cross"; // of one text, queries are named when keys are
     const name = (/** @type {Axis} */ axis, /** @type {number} */ at) =>
-      this.tokens.name(where, axis, at);
+      isNamed ? this.tokens.name(where, axis, at) : null;
     return labelsOf(place, name, marked, this.measure, gutter(width, height));
   }
 

@@ -6,7 +6,11 @@ import { unpacked } from "./wire.js";
 /** @type {import("./types.js").Source} */
 const source = {
   async ask(question, about = {}, signal = undefined) {
-    const response = await fetch(`/ask/${question}?${new URLSearchParams(about)}`, { signal });
+    const asked = `/ask/${question}?${new URLSearchParams(about)}`;
+    const response = await fetch(asked, { signal }).catch((error) => {
+      if (signal?.aborted) throw error;
+      throw new Error("The server does not answer any more: start it again, and open its address.");
+    });
     if (!response.ok) throw new Error(await response.text());
     return unpacked(await response.arrayBuffer());
   },
