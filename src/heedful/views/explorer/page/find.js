@@ -51,7 +51,7 @@ export function Find({ state, source, painter }) {
     event.preventDefault();
   };
   return html`<div class="find" role="search">
-    <input ref=${input} type="search" placeholder="Find a token" aria-label="Find a token" aria-keyshortcuts="/" value=${text.value}
+    <input ref=${input} type="search" placeholder="Find token" aria-label="Find a token" aria-keyshortcuts="/" value=${text.value}
       onInput=${(/** @type {any} */ e) => (text.value = e.target.value)} onKeyDown=${keys} />
     ${
       text.value.trim()

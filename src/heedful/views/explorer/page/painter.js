@@ -165,26 +165,20 @@ export class Painter {
     return labelsOf(place, name, marked, this.measure, gutter(width, height));
   }
 
-  /** The largest weight in view, without the first key where the sink is left out. @param {Place} place */
+  /** The largest weights of blocks in view, without the first key where it is left out. @param {Place} place */
   _largest(place) {
-    let found = 0;
-    const [rows, columns] = [
-      [place.y, place.y + place.high / place.scale],
-      [place.x, place.x + place.wide / place.scale],
-    ];
+    /** @type {number[]} */
+    const found = [];
+    const rows = [place.y, place.y + place.high / place.scale];
+    const columns = [place.x, place.x + place.wide / place.scale];
+    const cut = (/** @type {number[]} */ range, /** @type {number[]} */ seen) =>
+      /** @type {[number, number]} */ ([Math.max(range[0], seen[0]), Math.min(range[1], seen[1])]);
     for (const part of this.parts) {
       if (!part.tile) continue;
-      const cut = (/** @type {number[]} */ range, /** @type {number[]} */ seen) =>
-        /** @type {[number, number]} */ ([
-          Math.max(range[0], seen[0]),
-          Math.min(range[1], seen[1]),
-        ]);
       const isFirst = !this.state.sink.value && part.corner[1] === 0;
-      const [r, c] = [
-        pixels(part, cut(part.rows, rows), 0),
-        pixels(part, cut(part.columns, columns), 1),
-      ];
-      found = Math.max(found, largest(part.tile, r, c, isFirst));
+      const r = pixels(part, cut(part.rows, rows), 0);
+      const c = pixels(part, cut(part.columns, columns), 1);
+      found.push(...largest(part.tile, r, c, isFirst));
     }
     return found;
   }
@@ -324,8 +318,8 @@ export class Painter {
     context.font = "11px system-ui, sans-serif";
     context.textAlign = "right";
     context.textBaseline = "alphabetic";
-    context.fillText("keys →", place.left - 9, place.top - 22);
-    context.fillText("queries ↓", place.left - 9, place.top - 8);
+    context.fillText("keys →", place.left - 9, place.top - 36);
+    context.fillText("queries ↓", place.left - 9, place.top - 22);
   }
 
   /** What the numbers in view are, in words. */

@@ -128,7 +128,7 @@ function legend(pen, state, painter, y) {
     pen.fillStyle = `rgb(${colour & 255},${(colour >> 8) & 255},${(colour >> 16) & 255})`;
     pen.fillRect(left + i * 2, y, 2.2, 10);
   }
-  const words = `${ending(highest)} · ${SCALES[kind]}${state.sink.value ? "" : ", first key left out"}`;
+  const words = `${ending(highest)}${painter.scale.isCut.value ? " and more" : ""} · ${SCALES[kind]}${state.sink.value ? "" : ", first key left out"}`;
   write(pen, words, left + 134, y + 9, painter.ink.text, small);
   const right = left + 134 + painter.measure(words, 11) + 18;
   pen.fillStyle = painter.hatching;

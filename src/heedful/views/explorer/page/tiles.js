@@ -177,18 +177,19 @@ export function picture(
 }
 
 /**
- * The largest number of some rows and columns of a tile, to the blocks that they touch.
+ * The largest number of each block of a tile that some of its rows and columns touch.
  * @param {Tile} tile @param {[number, number]} rows @param {[number, number]} columns
  * @param {boolean} isFirst whether the tile begins with the first key, which is then left out
+ * @returns {number[]} without blocks that have nothing
  */
 export function largest(tile, rows, columns, isFirst) {
   tile.blocks ??= blocksOf(tile);
   const across = Math.ceil(tile.columns / BLOCK);
-  let found = 0;
+  const found = [];
   for (let r = Math.floor(rows[0] / BLOCK); r * BLOCK < rows[1]; r++)
     for (let c = Math.floor(columns[0] / BLOCK); c * BLOCK < columns[1]; c++) {
-      const at = 2 * (r * across + c);
-      found = Math.max(found, tile.blocks[at + (isFirst && c === 0 ? 1 : 0)] ?? 0);
+      const weight = tile.blocks[2 * (r * across + c) + (isFirst && c === 0 ? 1 : 0)];
+      if (weight > 0) found.push(weight);
     }
   return found;
 }

@@ -27,7 +27,7 @@ function Legend({ state, painter }) {
     new Uint32Array(image.data.buffer).set(colours);
     canvas.current?.getContext("2d")?.putImageData(image, 0, 0);
   }, [colours]);
-  return html`<span class="legend"><span>${lowest(kind, highest)}</span><canvas ref=${canvas} width="256" height="1" aria-hidden="true"></canvas><span>${ending(highest)}</span>
+  return html`<span class="legend"><span>${lowest(kind, highest)}</span><canvas ref=${canvas} width="256" height="1" aria-hidden="true"></canvas><span>${ending(highest)}${painter.scale.isCut.value ? html`<abbr title="A few weights in view are larger: they have the last colour."> +</abbr>` : null}</span>
     <small>${SCALES[kind]}${state.sink.value ? "" : ", first key left out"}</small><i class="hatch" aria-hidden="true"></i><small>hidden</small></span>`;
 }
 
