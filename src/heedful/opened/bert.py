@@ -21,6 +21,7 @@ class OpenedBert(OpenedOurs):
     tokenizer: WordPieceTokenizer | FramedTokenizer
     described = "a BERT, which guesses words from both sides"
     purpose = "fill its gaps with `heedful fill`"
+    reads_pairs = True
 
     @property
     def positions(self) -> Positions:

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -38,6 +38,7 @@ class Opened(ABC):
     model: nn.Module
     tokenizer: Any
     directory: Path
+    reads_pairs: ClassVar[bool] = False  # whether a second text may be given
 
     @abstractmethod
     def read(self, text: str, second: str | None = None, *, cut: bool = False) -> Pass:

@@ -25,6 +25,8 @@ MOST = 160  # letters of the library's own words in an error
 class OpenedTransformers(Opened):
     """A model of transformers with its tokenizer."""
 
+    reads_pairs = True
+
     def read(self, text: str, second: str | None = None, *, cut: bool = False) -> Pass:
         """What the model takes for a text, or a pair, by its own names; errors as `Opened.read`.
 

@@ -47,6 +47,7 @@ class Answers:
 
     def __init__(self, texts: Texts) -> None:
         self.texts = texts
+        self.model: dict[str, Any] | None = None  # what records a new text, and what it reads
         self.background = Background()
         self._jobs: dict[tuple, Job] = {}
         self._overviews: dict[Where, Overview] = {}
@@ -66,7 +67,7 @@ class Answers:
     def about(self) -> bytes:
         """All recordings, their texts and calls, and what the words for heads mean."""
         words = {name: score._asdict() for name, score in SCORES.items()}
-        return packed({"recordings": self.texts.about(), "words": words})
+        return packed({"recordings": self.texts.about(), "words": words, "model": self.model})
 
     def tokens(self, where: Where, axis: str, start: int, stop: int) -> bytes:
         """The text of some queries or keys; null where it is not known."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import secrets
 from concurrent.futures import Future
 from pathlib import Path
@@ -36,6 +37,8 @@ class Explorer:
 
     def __init__(self, answers: Answers, port: int, model: Any = None) -> None:
         self.answers, self.model = answers, model
+        if model is not None:
+            answers.model = {"name": model.directory.name, "pairs": model.reads_pairs}
         self.turns = Turns(answers.background.work)
         routes = [
             Route("/", self._page),
@@ -64,18 +67,21 @@ class Explorer:
         return await self._told(request, lambda: self.answers.ask(question, words))
 
     async def _record(self, request: Request) -> Response:
-        """Record a text that was typed into the page; what is known of all texts then."""
+        """Record a text that was typed, or a pair; what is known of all texts then."""
         if self.model is None:
             return PlainTextResponse("there is no model here, only recordings", 400)
-        text = await _body(request)
-        if text is None:
+        body = await _body(request)
+        if body is None:
             return PlainTextResponse(f"a text of more than {MOST:,} bytes", 413)
-        return await self._told(request, lambda: self._recorded(text))
+        texts = _texts(body)
+        if texts is None:
+            return PlainTextResponse("expected a list of one text, or of two", 400)
+        return await self._told(request, lambda: self._recorded(texts))
 
-    def _recorded(self, text: str) -> bytes:
-        short = " ".join(text.split())
+    def _recorded(self, texts: list[str]) -> bytes:
+        short = " ".join(" · ".join(texts).split())
         name = short if len(short) <= NAMED else short[: NAMED - 1] + "…"
-        self.answers.texts.add(name, self.model.record(text))
+        self.answers.texts.add(name, self.model.record(*texts))
         return self.answers.about()
 
     async def _told(self, request: Request, work: Any) -> Response:
@@ -113,3 +119,13 @@ async def _body(request: Request) -> str | None:
         if len(data) > MOST:
             return None
     return data.decode("utf-8", "replace")
+
+
+def _texts(body: str) -> list[str] | None:
+    """One text or two, as JSON; None where it is something else."""
+    try:
+        found = json.loads(body)
+    except ValueError:
+        return None
+    are = isinstance(found, list) and all(isinstance(text, str) for text in found)
+    return found if are and len(found) in (1, 2) else None

@@ -21,10 +21,19 @@ from heedful.views.explorer.choosing import chosen
 
 @dataclass
 class Text:
-    """The calls on one text. `label` says which text it is."""
+    """The calls on one text.
+
+    label: which text it is.
+    calls: in their order.
+    code: the Python that gives the list of them, of a `recording`.
+    prompt: of a generation as one, how many tokens it began with.
+    even: what its heads' scores share.
+    """
 
     label: str
     calls: list[Call]
+    code: str = "recording"
+    prompt: int | None = None
     even: Even = field(default_factory=Even)
 
     @cached_property
@@ -34,7 +43,8 @@ class Text:
 
     def about(self) -> dict[str, Any]:
         """What a page needs to list it."""
-        return {"label": self.label, "calls": [_about(call) for call in self.calls]}
+        calls = [_about(call) for call in self.calls]
+        return {"label": self.label, "code": self.code, "prompt": self.prompt, "calls": calls}
 
 
 class Texts:
@@ -105,15 +115,26 @@ def _place(what: str, at: int, size: int) -> int:
 
 def _texts_of(recording: Recording) -> list[Text]:
     found = []
+    several = len(recording.sequences) > 1
     for number, sequence in enumerate(recording.sequences):
-        name = f"text {number + 1}" if len(recording.sequences) > 1 else "the text"
+        name = f"text {number + 1}" if several else "the text"
+        code = f"recording.sequences[{number}]" if several else "recording"
         calls = list(sequence)
         if len({call.pass_index for call in calls}) > 1:
             with suppress(HeedfulError):
-                found.append(Text(f"{name}, as one", recording.stitched(number)))
+                as_one = recording.stitched(number)
+                stitched = f"recording.stitched({number})"
+                found.append(Text(f"{name}, as one", as_one, stitched, _prompt(calls)))
             name = f"{name}, pass by pass"
-        found.append(Text(name, calls))
+        found.append(Text(name, calls, code))
     return found
+
+
+def _prompt(calls: list[Call]) -> int | None:
+    """How many tokens the first pass of a generation was given."""
+    first = min(call.pass_index for call in calls)
+    own = (call for call in calls if call.pass_index == first and call.kind == "causal")
+    return next((call.shape[2] for call in own), None)
 
 
 def _about(call: Call) -> dict[str, Any]:

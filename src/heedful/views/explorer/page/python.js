@@ -6,11 +6,11 @@ import { html, useRef, useState } from "./html.js";
 /** @typedef {import("./state.js").State} State */
 
 /**
- * @param {TextAbout & {code?: string}} text what is looked at; its code gives the list of its calls
+ * @param {TextAbout} text what is looked at
  * @param {number} call @param {number} head @param {Cell} at
  */
 export const line = (text, call, head, at) =>
-  `${text.code ?? "recording"}[${call}].weights(head=${head}, queries=[${at.query}], keys=[${at.key}])`;
+  `${text.code}[${call}].weights(head=${head}, queries=[${at.query}], keys=[${at.key}])`;
 
 /** @param {{state: State, at: Cell}} given */
 export function Line({ state, at }) {

@@ -4,20 +4,20 @@ import { named } from "./scores.js";
 
 /** @typedef {import("./types.js").About} About */
 /** @typedef {import("./state.js").State} State */
-/** @typedef {{name: string, texts: string[]}} Model what its texts are called, one or two */
-/** @typedef {import("./types.js").Source & {record?: (texts: string[]) => Promise<About>}} Source */
+/** @typedef {import("./types.js").Source} Source */
 
 const PATIENCE = 300; // milliseconds before it is said that something is being done
 
 /** A button that opens the box, where there is a model. @param {{state: State, source: Source}} given */
 export function NewText({ state, source }) {
-  const model = /** @type {Model | null | undefined} */ (/** @type {any} */ (state.about).model);
+  const { model } = state.about;
   const box = useRef(/** @type {HTMLDialogElement | null} */ (null));
   const [wrong, setWrong] = useState("");
   const [busy, setBusy] = useState(false);
   const [late, setLate] = useState(false);
   const record = source.record;
   if (!model || !record) return null;
+  const labels = model.pairs ? ["text", "second text, of a pair; may be left empty"] : ["text"];
   const send = async (/** @type {SubmitEvent} */ event) => {
     event.preventDefault();
     const form = /** @type {HTMLFormElement} */ (event.currentTarget);
@@ -50,7 +50,7 @@ export function NewText({ state, source }) {
   return html`<button type="button" onClick=${() => box.current?.showModal()}>New text</button>
     <dialog class="recording" ref=${box} aria-label="A new text">
       <form onSubmit=${send} aria-busy=${busy}><h2>A new text for <bdi>${model.name}</bdi></h2>
-        ${model.texts.map((label, n) => html`<label>${label}<textarea rows=${n ? 2 : 4} dir="auto" onKeyDown=${keys} disabled=${busy}></textarea></label>`)}
+        ${labels.map((label, n) => html`<label>${label}<textarea rows=${n ? 2 : 4} dir="auto" onKeyDown=${keys} disabled=${busy}></textarea></label>`)}
         <p class="wrong" role="alert">${wrong}</p>
         <div class="bar"><span class="quiet" role="status">${late ? "The model reads it …" : "ctrl + Enter records it"}</span><span>
           <button type="button" onClick=${() => box.current?.close()}>cancel</button> <button disabled=${busy}>record</button></span></div></form></dialog>`;

@@ -60,7 +60,7 @@ export class Heads {
     /** @type {number[]} calls in view, which come first */
     this.wanted = [];
     named(state.about);
-    learn(/** @type {any} */ (state.about).words);
+    learn(state.about.words);
   }
 
   /** Of a call of the text, what is known so far. @param {number} call */

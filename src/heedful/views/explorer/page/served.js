@@ -14,6 +14,11 @@ const source = {
     if (!response.ok) throw new Error(await response.text());
     return unpacked(await response.arrayBuffer());
   },
+  async record(texts) {
+    const response = await fetch("/record", { method: "POST", body: JSON.stringify(texts) });
+    if (!response.ok) throw new Error(await response.text());
+    return unpacked(await response.arrayBuffer());
+  },
 };
 
 mount(/** @type {HTMLElement} */ (document.getElementById("heedful")), source, alone());

@@ -71,7 +71,7 @@ function best(reading, query) {
 /** Where a generation begins, that is shown as one. @param {State} state @returns {number | null} */
 function ends(state) {
   const [recording, text] = state.at.value;
-  return /** @type {any} */ (state.about.recordings[recording].texts[text]).prompt ?? null;
+  return state.about.recordings[recording].texts[text].prompt;
 }
 
 /** For which heads. @param {{state: State, reading: Reading}} given */

@@ -31,13 +31,20 @@
  * @property {boolean} named whether its tokens have names
  */
 
-/** @typedef {{label: string, calls: CallAbout[]}} TextAbout */
+/**
+ * One text: its code gives the list of its calls in Python; its prompt is the number of tokens with
+ * which a generation began, that is shown as one.
+ * @typedef {{label: string, code: string, prompt: number | null, calls: CallAbout[]}} TextAbout
+ */
 /** @typedef {{name: string, missed: string[], texts: TextAbout[]}} RecordingAbout */
 
 /**
- * All that can be looked at.
- * `file`: what of the weights a page that is one file has, in words.
- * @typedef {{recordings: RecordingAbout[], finest: number, side: number, file?: {said: string, half?: boolean, difference?: number}}} About
+ * All that can be looked at, what the scores of heads mean, and the model that records new texts.
+ * @typedef {object} About
+ * @property {RecordingAbout[]} recordings
+ * @property {Record<string, {definition: string, source: string}>} [words]
+ * @property {{name: string, pairs: boolean} | null} [model]
+ * @property {{said: string, half?: boolean, difference?: number}} [file] what a page that is one file has, in words
  */
 
 /** @typedef {"queries" | "keys"} Axis */
@@ -61,6 +68,7 @@
  * Where answers come from: a server, the numbers of a file, the kernel of a notebook.
  * @typedef {object} Source
  * @property {(question: string, about?: Record<string, any>, signal?: AbortSignal) => Promise<Answer>} ask
+ * @property {(texts: string[]) => Promise<About>} [record] a new text, or a pair; all that is there then
  */
 
 /**
