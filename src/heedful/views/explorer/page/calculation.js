@@ -4,6 +4,7 @@
 import { digits, weighed } from "./figures.js";
 import { html } from "./html.js";
 import { Explained, Term } from "./terms.js";
+import { Token } from "./token.js";
 import { number } from "./wire.js";
 
 /** @typedef {import("./types.js").Answer} Answer */
@@ -83,7 +84,7 @@ export function Rivals({ made, state, tokens, at }) {
   };
   const row = (/** @type {{key: number, score: number, weight: number}} */ one) =>
     html`<tr class=${one.key === at.key ? "me" : ""}>
-      <td><button type="button" class="rival" aria-current=${one.key === at.key ? "true" : undefined} onClick=${() => choose(one.key)}><bdi>${tokens.label(where, "keys", one.key)}</bdi><small>${one.key}</small></button></td>
+      <td><button type="button" class="rival" aria-current=${one.key === at.key ? "true" : undefined} onClick=${() => choose(one.key)}><${Token} tokens=${tokens} where=${where} axis="keys" at=${one.key} /></button></td>
       <td>${weighed(one.weight)}</td>
       <td><svg class="bar" width="44" height="10" aria-hidden="true"><rect y="1" width=${Math.max(0.5, one.weight * 44)} height="8" class="plus" /></svg></td>${made.scores ? html`<td>${digits(one.score)}</td>` : null}</tr>`;
   return html`<table class="rivals"><caption>its rivals in this ${Term("row")}</caption>

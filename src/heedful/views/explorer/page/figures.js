@@ -24,9 +24,9 @@ export function weighed(weight) {
 /** A share in whole percent, or in tenths where it is small. @param {number} share */
 export function percent(share) {
   const hundredths = share * 100;
-  if (hundredths > 0 && hundredths < 0.1) return "less than 0.1 %";
+  if (hundredths > 0 && hundredths < 0.1) return "less than 0.1\u00a0%";
   const count = hundredths < 9.95 || (hundredths > 99 && hundredths < 100) ? 1 : 0;
-  return `${Math.floor(hundredths * 10 ** count + 0.5) / 10 ** count} %`;
+  return `${Math.floor(hundredths * 10 ** count + 0.5) / 10 ** count}\u00a0%`;
 }
 
 /** 1st, 2nd, 3rd. @param {number} n */

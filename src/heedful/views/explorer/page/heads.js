@@ -46,7 +46,7 @@ export function HeadsPane({ state, heads }) {
     <${Kinds} all=${all} kinds=${kinds} toggle=${toggle} />
     ${heads.done < 1 ? html`<p class="quiet late" role="status">${Explained("Scores", "Each head's scores are means over its queries; those of long texts are estimated from some of them first.")} are being computed, ${Math.floor(heads.done * 100)} %</p>` : null}
     ${view === "scatter" ? null : html`<${Grid} state=${state} heads=${heads} shown=${shown} layered=${layered} paint=${paint} score=${score} id=${`${id}-grid`} point=${(/** @type {One | null} */ one) => setPointed(one ? [one] : [])} />`}
-    ${view === "grid" ? null : html`<${Scatter} state=${state} shown=${shown} id=${`${id}-scatter`} point=${setPointed} />`}
+    ${view === "grid" ? null : html`<${Scatter} state=${state} shown=${shown} whole=${heads.done === 1} id=${`${id}-scatter`} point=${setPointed} />`}
     <p class="pointed" aria-hidden="true">${told(pointed, score) || (shown.length < all.length ? `${shown.length} of ${all.length.toLocaleString("en")} heads` : html`<span class="quiet">${all.length.toLocaleString("en")} heads. Choose one.</span>`)}</p>
     <${Said} one=${all.find((one) => isMine(one, state))} />
   </section>`;

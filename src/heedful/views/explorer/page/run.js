@@ -48,7 +48,7 @@ export function Run(given) {
   useEffect(() => {
     const mine = box.current?.querySelector(".mine");
     if (mine && box.current) visible(mine, box.current);
-  }, [chosen, held]);
+  }, [chosen, held, Boolean(given.looks)]);
   const [first, end] = [long ? held : 0, long ? Math.min(size, held + WINDOW) : size];
   const point = (/** @type {number | null} */ at) => {
     const now = reading.pointed.peek();
@@ -185,13 +185,18 @@ function moved(key, now, size, box, id) {
   return best;
 }
 
-/** Scroll a box, and nothing else, until a part of it is seen. @param {Element} part @param {HTMLElement} box */
+/** Scroll what holds a box, and nothing else, until a part of it is seen. @param {Element} part @param {HTMLElement} box */
 function visible(part, box) {
-  const holder = /** @type {HTMLElement | null} */ (box.closest("[data-part]"));
-  if (!holder) return;
-  const [at, of] = [part.getBoundingClientRect(), holder.getBoundingClientRect()];
-  if (at.top < of.top + 40) holder.scrollTop -= of.top + 40 - at.top;
-  else if (at.bottom > of.bottom - 10) holder.scrollTop += at.bottom - of.bottom + 10;
+  for (
+    let holder = box.parentElement;
+    holder && !holder.matches(".page");
+    holder = holder.parentElement
+  ) {
+    if (holder.scrollHeight <= holder.clientHeight) continue;
+    const [at, of] = [part.getBoundingClientRect(), holder.getBoundingClientRect()];
+    if (at.top < of.top + 40) holder.scrollTop -= of.top + 40 - at.top;
+    else if (at.bottom > of.bottom - 10) holder.scrollTop += at.bottom - of.bottom + 10;
+  }
 }
 
 /** Which part of a long text is laid out. @param {{size: number, first: number, end: number, chosen: number | null, label: string, move: (start: number) => void}} given */

@@ -12,8 +12,8 @@ import { Term } from "./terms.js";
 const HIGH = 186;
 const NEAR = 7; // pixels around the pointer
 
-/** @param {{state: State, shown: One[], point: (ones: One[]) => void, id: string}} given */
-export function Scatter({ state, shown, point, id }) {
+/** @param {{state: State, shown: One[], whole: boolean, point: (ones: One[]) => void, id: string}} given whole: all scores are known */
+export function Scatter({ state, shown, whole, point, id }) {
   const [names, setNames] = useState(["previous", "sink"]);
   const [wide, setWide] = useState(280);
   const [cursor, setCursor] = useState(/** @type {One | null} */ (null));
@@ -82,7 +82,7 @@ export function Scatter({ state, shown, point, id }) {
         }}></canvas>
       <span class="hidden" role="option" id=${id} aria-selected=${now ? isMine(now, state) : false}>${now ? `${spoken(now, names[0])}, ${names[1]} ${now.values[names[1]].toFixed(2)}` : "no head"}</span>
     </div>
-    ${left ? html`<p class="quiet">${left.toLocaleString("en")} of the heads have no ${Term(names.find((name) => shown.some((one) => !Number.isFinite(one.values[name]))) ?? "score")} here.</p>` : null}</div>`;
+    ${left && whole ? html`<p class="quiet">${left.toLocaleString("en")} of the heads have no ${Term(names.find((name) => shown.some((one) => !Number.isFinite(one.values[name]))) ?? "score")} here.</p>` : null}</div>`;
 }
 
 /** An axis of a score: shares go to 1, others to a round number. @param {One[]} shown @param {string} name @param {number} from @param {number} to @returns {Axis} */

@@ -1,10 +1,11 @@
 // The text: shaded by where a token looks, underlined by who looks at it; or two columns with lines.
-import { weighed } from "./figures.js";
+import { digits } from "./figures.js";
 import { html, useRef, useState } from "./html.js";
 import { Lines } from "./lines.js";
 import { Reading, strongest } from "./reading.js";
 import { Run } from "./run.js";
 import { Term } from "./terms.js";
+import { Token } from "./token.js";
 
 /** @typedef {import("./types.js").Axis} Axis */
 /** @typedef {import("./types.js").Source} Source */
@@ -49,10 +50,10 @@ function Runs({ state, tokens, reading, id }) {
     state.pinned.value = true;
   };
   if (reading.crosses.value)
-    return html`<h3>queries</h3><${Run} ...${given} id=${`${id}-q`} label="queries" axis="queries" size=${N} looks=${null} looked=${looked} chosen=${at?.query ?? null} other=${null}
+    return html`<div class="pair"><h3>queries</h3><${Run} ...${given} id=${`${id}-q`} label="queries" axis="queries" size=${N} looks=${null} looked=${looked} chosen=${at?.query ?? null} other=${null}
         choose=${(/** @type {number} */ query) => look(query, best(reading, query) ?? at?.key ?? 0)} />
       <h3>keys</h3><${Run} ...${given} id=${`${id}-k`} label="keys" axis="keys" size=${M} looks=${looks} looked=${null} chosen=${at?.key ?? null} other=${null}
-        choose=${(/** @type {number} */ key) => look(at?.query ?? 0, key)} />`;
+        choose=${(/** @type {number} */ key) => look(at?.query ?? 0, key)} /></div>`;
   const choose = (/** @type {number} */ token) => {
     const query = token - first;
     if (query < 0 || query >= N) look(at?.query ?? 0, token);
@@ -105,7 +106,7 @@ function Legend({ reading, tokens, state }) {
   const first = reading.first.value;
   const crosses = reading.crosses.value;
   const name = (/** @type {Axis} */ axis, /** @type {number} */ at) =>
-    html`<bdi>${tokens.label(where, axis, at).replace(/^·+(?=.)/, "")}</bdi><small>${at}</small>`;
+    html`<${Token} tokens=${tokens} where=${where} axis=${axis} at=${at} />`;
   if (query === null && key === null)
     return html`<p class="quiet legend">Point at a token: shaded is where it looks, underlined who looks at it.</p>`;
   const list = (
@@ -117,7 +118,7 @@ function Legend({ reading, tokens, state }) {
       answer ? strongest(answer.weights.data, JUMPS) : []
     ).map(
       ({ at, weight }) =>
-        html` <button type="button" class="jump" onClick=${() => go(at)}>${called(at)} <b>${weighed(weight).slice(0, 6)}</b></button>`,
+        html` <button type="button" class="jump" onClick=${() => go(at)}>${called(at)} <b>${digits(weight)}</b></button>`,
     )}`;
   const look = (/** @type {number} */ q, /** @type {number} */ k) => {
     state.cell.value = { query: q, key: k };

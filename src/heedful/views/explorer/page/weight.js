@@ -4,6 +4,7 @@ import { digits, ordinal, weighed } from "./figures.js";
 import { html } from "./html.js";
 import { Line } from "./python.js";
 import { Term } from "./terms.js";
+import { Token } from "./token.js";
 import { why } from "./why.js";
 import { number } from "./wire.js";
 
@@ -32,9 +33,9 @@ export function Weight({ state, tokens, cell }) {
       : html`<p class="quiet">…</p>`;
   return html`<section class="weight" aria-label="This weight">
     <h2>This ${Term("weight")} ${state.pinned.value ? html`<span class="pin">pinned</span>` : null}</h2>
-    <p class="pair"><span class="end"><span class="what">${Term("query")}</span><bdi>${tokens.label(where, "queries", at.query)}</bdi><small>${at.query}</small></span>
+    <p class="pair"><span class="end"><span class="what">${Term("query")}</span><${Token} tokens=${tokens} where=${where} axis="queries" at=${at.query} /></span>
       <span class="to" aria-label="looks at">→</span>
-      <span class="end"><span class="what">${Term("key")}</span><bdi>${tokens.label(where, "keys", at.key)}</bdi><small>${at.key}</small></span></p>
+      <span class="end"><span class="what">${Term("key")}</span><${Token} tokens=${tokens} where=${where} axis="keys" at=${at.key} /></span></p>
     ${shown}
   </section>`;
 }
@@ -49,11 +50,10 @@ const is = ({ asked }, at, state) =>
 /** @param {Parts} given */
 function Made({ made, state, tokens, at }) {
   const weight = number(made.weight);
-  const name = (/** @type {number} */ key) =>
-    tokens
-      .label(state.where.value, "keys", key)
-      .replace(/^·+(?=.)/, "")
-      .slice(0, 40);
+  const name = (/** @type {number} */ key) => {
+    const token = tokens.name(state.where.value, "keys", key)?.replace(/^·+(?=.)/, "");
+    return token ? `“${token.slice(0, 40)}” (${key})` : `key ${key}`;
+  };
   return html`
     <p class="number" aria-live="polite" data-weight=${made.weight}>${made.hidden ? "hidden" : weighed(weight)}
       <span>${made.hidden ? html`by the ${Term("mask")}` : place(made)}${made.word && made.word !== "exact" ? `; ${made.word}` : ""}</span></p>

@@ -7,7 +7,7 @@ import { number } from "./wire.js";
 /**
  * @param {Answer} made what the source says of one weight
  * @param {number} at its key
- * @param {(key: number) => string} name a key's token
+ * @param {(key: number) => string} name a key's token and position
  * @returns {string[]} sentences
  */
 export function why(made, at, name) {
@@ -31,7 +31,7 @@ function beside(made, at, name) {
   const other = keys[0] === at ? 1 : 0;
   if (other >= keys.length) return "";
   const gap = number(made.score) - scores[other];
-  const who = `“${name(keys[other])}” (${keys[other]})`;
+  const who = name(keys[other]);
   if (made.rank > 1)
     return `Its score is ${(-gap).toFixed(2)} below the best one, that of ${who}, which so gets ${times(Math.exp(-gap))} its weight.`;
   if (gap < 0.005) return `${who} has the same score, and the same weight.`;

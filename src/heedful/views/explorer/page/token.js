@@ -1,0 +1,11 @@
+// A token with its position; where it has no name, the position alone.
+import { html } from "./html.js";
+
+/** @typedef {import("./types.js").Axis} Axis */
+/** @typedef {import("./tokens.js").Tokens} Tokens */
+
+/** @param {{tokens: Tokens, where: string, axis: Axis, at: number}} given */
+export function Token({ tokens, where, axis, at }) {
+  const name = tokens.name(where, axis, at);
+  return name ? html`<bdi>${name}</bdi><small>${at}</small>` : html`<span>${at}</span>`;
+}
