@@ -8,14 +8,15 @@ BIN := $(VENV)/bin
 # Marker files make the second call quick: nothing is asked of an index.
 READY := $(VENV)/.installed
 ALL := $(VENV)/.installed-all
+PAGE := node_modules/.installed
 INSTALL := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 
-.PHONY: demo test lint format bench docs lessons pictures dist clean help
+.PHONY: demo test lint lint-page format bench docs lessons pictures dist clean help
 
 help:
 	@echo "make demo    train a small GPT on two cores, sample from it, see where it looks"
 	@echo "make test    the tests, with the doctests"
-	@echo "make lint    ruff and mypy"
+	@echo "make lint    ruff and mypy; biome and tsc for the explorer's page where npm is"
 	@echo "make bench   the benchmarks, each beside a peer in the same run; TEXT=sales_textbook.txt"
 	@echo "             adds the run of document 004 (Zhang, LLM: From Zero to Hero)"
 	@echo "make docs    the documentation site, into build/site; a warning is an error"
@@ -33,6 +34,12 @@ lint: $(ALL)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# the page's modules: their types and style. They run in a browser as they are, so npm is not needed
+# for anything else
+lint-page:
+	@if command -v npm >/dev/null; then $(MAKE) --no-print-directory $(PAGE) && npm run --silent check; \
+		else echo "skipped: biome and tsc for the explorer's page, as there is no npm"; fi
 
 format: $(ALL)
 	$(BIN)/ruff check --fix .
@@ -72,6 +79,11 @@ dist: $(ALL)
 
 clean:
 	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+
+# not `npm ci`: it wants the binaries of all systems in the lock, also where a registry has not all
+$(PAGE): package.json package-lock.json
+	npm install --no-save --loglevel=error --no-audit --no-fund
+	@touch $@
 
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

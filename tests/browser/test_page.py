@@ -195,7 +195,7 @@ def test_the_address_brings_back_what_was_seen(explorer, opened, served, places)
         np.asarray(Image.open(io.BytesIO(the_map(page).screenshot())).convert("L"), int)
         for page in (explorer, other)
     )
-    assert (abs(one - another) > 16).mean() < 0.01  # but for the edges of cells
+    assert (abs(one - another) > 16).mean() < 0.03  # but for the edges of cells
 
 
 def ground(page):
