@@ -23,7 +23,17 @@ from heedful.cli.options import (
     revision_option,
     second_option,
 )
-from heedful.errors import ArgumentError, RunError
+from heedful.cli.segments import (
+    Asked,
+    Given,
+    check_usage,
+    marked_of,
+    over_heads_option,
+    segments_option,
+    show_shares,
+)
+from heedful.cli.sequences import chosen
+from heedful.errors import RunError
 from heedful.head_kinds import FEWEST, LEAST, LEAST_BROAD, MEANS, ONCE_IN, SCORES
 
 if TYPE_CHECKING:
@@ -39,6 +49,8 @@ Examples:
   heedful heads runs/first "the cat sat, and the cat sat" --sort induction --count 10
   heedful heads google-bert/bert-base-uncased "The cat sat." --sort previous --evidence
   heedful heads HuggingFaceTB/SmolLM2-135M --file chapter.txt --json
+  heedful heads google-bert/bert-base-uncased --file prompt.txt --segments @@ --over-heads
+  heedful heads first.safetensors --segments system=0:40,question=40:60 --sort question:system
 
 \b
 Scores, from 0 to 1, each the mean over the queries that have a choice:
@@ -55,12 +67,27 @@ none fits. As a number, "–" is one that says nothing here, such as previous in
 that says nothing of any head has no column.
 
 \b
+With --segments: a line of the text that begins with the mark begins a segment, whose name follows
+on it (@@question); the model does not read it, and what has no name has its number, from 1. A token
+belongs where its first letter stands; "rest" is what is in no segment. A share is the mean, over
+the queries of a segment that may see anything, of the weight on all keys of another; chance is the
+same of rows spread evenly over what the mask allows, and "–" where it allows nothing.
+
+\b
 Layers and heads are numbered from 0, as in `plot` and `explain`. In an encoder–decoder induction
 and duplicate are of each side's own tokens. Where a layer ran more than once in a pass, call is the
 place in the recording. Beneath the table stands what is not proved: "assumed" are right numbers
 whose texts or heads are a guess, "unproved" numbers that could not be compared, "refuted" calls
 that show none. Architectures that are not ours need transformers.
 """
+
+
+class Sort(click.Choice):
+    """A score, or a pair of segments."""
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
+        """One of the choices, or what has a colon, as it is."""
+        return value if ":" in str(value) else super().convert(value, param, ctx)
 
 
 @click.command(epilog=EXAMPLE)
@@ -71,8 +98,9 @@ that show none. Architectures that are not ours need transformers.
 @cut_option
 @click.option(
     "--sort",
-    type=click.Choice(NUMBERS),
-    help="The highest of this first; without it, layer by layer.",
+    type=Sort(NUMBERS),
+    help="The highest of this first; without it, layer by layer. With --segments a pair, as "
+    "question:document: the heads whose question reads most of the document.",
 )
 @click.option("--count", type=click.IntRange(1), help="Show so many heads only.")
 @click.option(
@@ -85,6 +113,8 @@ that show none. Architectures that are not ours need transformers.
     type=click.IntRange(0),
     help="Of a batch, this sequence alone, from 0; without it all.",
 )
+@segments_option
+@over_heads_option
 @checkpoint_option
 @device_option
 @revision_option
@@ -100,6 +130,8 @@ def heads(
     count: int | None,
     evidence: bool,
     sequence: int | None,
+    segments: Given | None,
+    over_heads: bool,
     checkpoint: str,
     device: str,
     revision: str | None,
@@ -111,7 +143,10 @@ def heads(
     SOURCE is a recording; or a model of any architecture (a run, a directory in Hugging Face
     format, a hub name), whose attention on TEXT is then recorded first.
     """
-    if is_recording(source):
+    is_kept = is_recording(source)
+    check_usage(segments, is_kept, sort, over_heads)
+    parts: dict[str, Any] | None = None if segments is None else segments.ranges
+    if is_kept:
         has_text = text is not None or file is not None or second is not None
         recording = _loaded(source, has_text or cut)
     else:
@@ -120,6 +155,9 @@ def heads(
         from heedful.cli.record import record_text
         from heedful.opened import open_model
 
+        marked = None if segments is None else marked_of(segments, words, second)
+        if marked is not None:
+            words, second = marked.text, marked.second
         opened = open_model(
             source,
             checkpoint=checkpoint,
@@ -128,6 +166,23 @@ def heads(
             allow_pickle=allow_pickle,
         )
         recording = record_text(opened, words, second, cut)
+        parts = parts if marked is None else marked.tokens(opened, cut=cut)
+    if parts is not None:
+        about = Asked(sort, count, evidence, over_heads, as_json)
+        show_shares(recording, parts, sequence, about)
+    else:
+        _show_heads(recording, source, sequence, sort, count, evidence, as_json)
+
+
+def _show_heads(
+    recording: Recording,
+    source: Path,
+    sequence: int | None,
+    sort: str | None,
+    count: int | None,
+    evidence: bool,
+    as_json: bool,
+) -> None:
     from heedful.cli import proofs
     from heedful.views.heads import Row, evidence_table, scores_table
     from heedful.views.progress import share_done
@@ -155,9 +210,7 @@ def heads(
             f"\nwithout {', '.join(shown.left_out)}: a wider terminal has room, --json has all"
         )
         screen.print(missing, style="dim")
-    screen.print(f"\nproof: {proofs.told(recording)}", style="dim", highlight=False)
-    for reason in proofs.reasons(recording):
-        screen.print(reason, style="dim", highlight=False)
+    proofs.show(recording, screen)
 
 
 def heads_of(
@@ -172,18 +225,14 @@ def heads_of(
     Raises:
         ArgumentError: no such sequence.
     """
-    sequences = recording.sequences or [recording]
-    if sequence is not None and sequence >= len(sequences):
-        many = f"numbers from 0 to {len(sequences) - 1}" if len(sequences) > 1 else "0 alone"
-        raise ArgumentError(f"sequence {sequence}", expected=f"{many}, those of the recording")
-    wanted = range(len(sequences)) if sequence is None else [sequence]
+    wanted = chosen(recording, sequence)
     found = []
-    for done, at in enumerate(wanted):
+    for done, (at, one) in enumerate(wanted):
 
         def tell(share: float, done: int = done) -> None:
             progress((done + share) / len(wanted))
 
-        found += [(at, head) for head in sequences[at].heads(tell)]
+        found += [(at, head) for head in one.heads(tell)]
     return found
 
 

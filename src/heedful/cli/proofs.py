@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 from heedful.views.terminal import many
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from heedful.recorder import Recording
 
 
@@ -33,6 +35,13 @@ def reasons(recording: Recording) -> list[str]:
         f"{word}: {why}" + ("" if number == len(calls) else f" ({many(number, 'call')})")
         for (word, why), number in whys.items()
     ]
+
+
+def show(recording: Recording, screen: Console) -> None:
+    """Print beneath a table what proves it, and what is missing."""
+    screen.print(f"\nproof: {told(recording)}", style="dim", highlight=False)
+    for reason in reasons(recording):
+        screen.print(reason, style="dim", highlight=False)
 
 
 def as_data(recording: Recording) -> list[dict[str, Any]]:

@@ -3,6 +3,7 @@
 from heedful.opened.bert import OpenedBert
 from heedful.opened.cutting import CutWarning
 from heedful.opened.gpt import OpenedGPT
+from heedful.opened.marks import Marked, Part
 from heedful.opened.opening import check_tokenizer, open_as, open_model, open_ours, positions_of
 from heedful.opened.ours import Attention, OpenedOurs, Positions, Reading
 from heedful.opened.protocol import Opened, Pass
@@ -14,12 +15,14 @@ open = open_model  # the name that `heedful.open` has; here it would hide Python
 __all__ = [
     "Attention",
     "CutWarning",
+    "Marked",
     "Opened",
     "OpenedBert",
     "OpenedGPT",
     "OpenedOurs",
     "OpenedSeq2Seq",
     "OpenedTransformers",
+    "Part",
     "Pass",
     "Positions",
     "Reading",

@@ -11,6 +11,7 @@ from heedful.opened.cutting import check_not_empty, must_cut
 from heedful.opened.ours import OpenedOurs, Positions
 from heedful.opened.protocol import Pass
 from heedful.text import FramedTokenizer, Inputs, WordPieceTokenizer
+from heedful.text.framing import Span
 
 
 @dataclass(frozen=True)
@@ -46,3 +47,10 @@ class OpenedBert(OpenedOurs):
         device = self.model.positions.device
         ids, segments = (torch.tensor([numbers], device=device) for numbers in inputs)
         return Pass((ids,), {"segments": segments}, self.pieces(inputs.ids))
+
+    def spans(
+        self, text: str, second: str | None = None, *, cut: bool = False
+    ) -> list[Span | None]:
+        """As `Opened.spans`; the frame has none."""
+        N = len(self.inputs(text, second, cut=cut).ids)
+        return self.tokenizer.framed_spans(text, second, most=N)

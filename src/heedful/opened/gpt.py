@@ -12,6 +12,7 @@ from heedful.opened.cutting import check_not_empty, must_cut
 from heedful.opened.ours import OpenedOurs, Positions, refuse_second
 from heedful.opened.protocol import Pass
 from heedful.text import Tokenizer
+from heedful.text.framing import Span
 
 
 @dataclass(frozen=True)
@@ -56,3 +57,11 @@ class OpenedGPT(OpenedOurs):
         if must_cut(ids.shape[1], context_length, cut):
             ids = ids[:, :context_length]
         return Pass((ids,), {}, self.pieces(ids[0].tolist()))
+
+    def spans(
+        self, text: str, second: str | None = None, *, cut: bool = False
+    ) -> list[Span | None]:
+        """As `Opened.spans`; what stands before a text has none."""
+        N = self.read(text, second, cut=cut).arguments[0].shape[1]
+        own = [Span(0, *span) for span in self.tokenizer.spans(text)]
+        return [*[None] * len(self.tokenizer.first), *own][:N]

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from heedful.errors import RunError
 from heedful.recorder import Recording, record
+from heedful.text.framing import Span
 
 
 class Pass(NamedTuple):
@@ -53,6 +54,18 @@ class Opened(ABC):
         Raises:
             TextError: a text that is empty, or longer than the context without `cut`.
             ArgumentError: a second text for a model that reads one.
+        """
+
+    @abstractmethod
+    def spans(
+        self, text: str, second: str | None = None, *, cut: bool = False
+    ) -> list[Span | None]:
+        """For each token that `read` gives, the characters of the text that it stands for.
+
+        None for one that stands for none, such as [CLS]. Arguments and errors as `read`.
+
+        Raises:
+            RunError: a tokenizer that does not tell where its tokens stand.
         """
 
     def pieces(self, ids: Iterable[int]) -> list[str]:

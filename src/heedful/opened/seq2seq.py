@@ -15,6 +15,7 @@ from heedful.opened.cutting import check_not_empty, must_cut
 from heedful.opened.ours import OpenedOurs, Positions, Reading, refuse_second, without_gradients
 from heedful.opened.protocol import Pass
 from heedful.text import Tokenizer
+from heedful.text.framing import Span
 from heedful.text.vectors import WordVectors
 
 BEGIN, END = "▶", "■"  # how the begin of a target, and the end of a source or target, are shown
@@ -54,6 +55,15 @@ class OpenedSeq2Seq(OpenedOurs):
         source = self.source(text, cut=cut)
         rows = self._rows(source, self._target(source))
         return Pass(rows, {}, self.pieces(rows[0][0].tolist()))
+
+    def spans(
+        self, text: str, second: str | None = None, *, cut: bool = False
+    ) -> list[Span | None]:
+        """As `Opened.spans`, of the source; its end has none."""
+        refuse_second(second, "an encoder–decoder")
+        before = len(text) - len(text.lstrip())
+        pairs = self.tokenizer.spans(text.strip())[: len(self.source(text, cut=cut))]
+        return [*(Span(0, before + start, before + end) for start, end in pairs), None]
 
     def pieces(self, ids: Iterable[int]) -> list[str]:
         """One printable label for each token; those that begin and end have a sign."""

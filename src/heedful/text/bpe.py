@@ -104,6 +104,10 @@ class BPETokenizer(Tokenizer):
         [encoding] = self._library.encode_batch_fast([text], add_special_tokens=False)
         return np.array(encoding.ids, np.uint32)
 
+    def spans(self, text: str) -> list[tuple[int, int]]:
+        """As `Tokenizer.spans`, by the library, which may change a text before it cuts it."""
+        return self._library.encode(whole_characters(text), add_special_tokens=False).offsets
+
     def _write(self, path: Path) -> None:
         self._write_text(path, self._library.to_str(pretty=True))
 

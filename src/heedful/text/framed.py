@@ -5,11 +5,16 @@ Source: Liu et al. 2019, *RoBERTa* (arXiv:1907.11692); a BERT may be trained on 
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from heedful.text.bpe import BPETokenizer
-from heedful.text.framing import Inputs, kept
+from heedful.text.framing import Inputs, Span, kept
 from heedful.text.tokenizer import whole_characters
+
+if TYPE_CHECKING:
+    import tokenizers
 
 NAMES = {"cls": "<s>", "pad": "<pad>", "sep": "</s>", "unk": "<unk>", "mask": "<mask>"}
 
@@ -57,6 +62,18 @@ class FramedTokenizer(BPETokenizer):
 
     def inputs(self, text: str, second: str | None = None, *, most: int | None = None) -> Inputs:
         """The text or the pair in its frame; `most` and errors as `WordPieceTokenizer.inputs`."""
+        framed = self._framed(text, second, most)
+        return Inputs(framed.ids, framed.type_ids)
+
+    def framed_spans(
+        self, text: str, second: str | None = None, *, most: int | None = None
+    ) -> list[Span | None]:
+        """For each token of `inputs` what it stands for; None for those of the frame."""
+        framed = self._framed(text, second, most)
+        pairs = zip(framed.sequence_ids, framed.offsets, strict=True)
+        return [None if number is None else Span(number, *span) for number, span in pairs]
+
+    def _framed(self, text: str, second: str | None, most: int | None) -> tokenizers.Encoding:
         texts = [text] if second is None else [text, second]
         encodings = [
             self._library.encode(whole_characters(part), add_special_tokens=False) for part in texts
@@ -67,8 +84,7 @@ class FramedTokenizer(BPETokenizer):
             for encoding, length in zip(encodings, lengths, strict=True):
                 encoding.truncate(length)
         first, *rest = encodings
-        framed = self._library.post_process(first, rest[0] if rest else None)
-        return Inputs(framed.ids, framed.type_ids)
+        return self._library.post_process(first, rest[0] if rest else None)
 
     def joined(self, before: str, token: int) -> str:
         """A text with one more token after it, in the place of a <mask>."""

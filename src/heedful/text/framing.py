@@ -15,6 +15,17 @@ class Inputs(NamedTuple):
     segments: list[int]
 
 
+class Span(NamedTuple):
+    """The characters that a token stands for: of which of two texts, 0 or 1, from where to where.
+
+    The end is not included.
+    """
+
+    text: int
+    start: int
+    end: int
+
+
 def kept(lengths: Sequence[int], room: int) -> list[int]:
     """How many tokens stay of each of one or two texts, the longer one cut first.
 

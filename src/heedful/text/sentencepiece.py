@@ -68,6 +68,10 @@ class SentencePieceTokenizer(Tokenizer):
         found = super().decode_bytes(ids)
         return found.removeprefix(b" ") if self._is_prefixed else found
 
+    def spans(self, text: str) -> list[tuple[int, int]]:
+        """As `Tokenizer.spans`, by the library, which may change a text before it cuts it."""
+        return self._library.encode(whole_characters(text), add_special_tokens=False).offsets
+
     def _write(self, path: Path) -> None:
         self._write_text(path, self._library.to_str(pretty=True))
 

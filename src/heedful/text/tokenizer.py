@@ -41,6 +41,21 @@ class Tokenizer(ABC):
         """The rows that a model's table needs: ids are 0 … size - 1."""
         return len(self._table)
 
+    def spans(self, text: str) -> list[tuple[int, int]]:
+        """For each token of `encode` the characters of the text that it stands for, or is part of.
+
+        From where to where, the end not included. Errors as `encode_array`.
+        """
+        ids = self.encode(text)
+        sizes = [len(char.encode()) for char in text]
+        of_byte = np.repeat(np.arange(len(text)), sizes)  # which character a byte is of
+        ends = np.cumsum([len(self.token_bytes(token)) for token in ids])
+        starts = [0, *ends[:-1].tolist()]
+        return [
+            (int(of_byte[start]), int(of_byte[end - 1]) + 1)
+            for start, end in zip(starts, ends.tolist(), strict=True)
+        ]
+
     @abstractmethod
     def encode_array(self, text: str) -> np.ndarray:
         """The ids of a text, (T,) uint32.

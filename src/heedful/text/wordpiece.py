@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from heedful.errors import ArgumentError, TextError
-from heedful.text.framing import Inputs, kept
+from heedful.text.framing import Inputs, Span, kept
 from heedful.text.tokenizer import Tokenizer, whole_characters
 
 if TYPE_CHECKING:
@@ -146,6 +146,23 @@ class WordPieceTokenizer(Tokenizer):
             ids += [*part, sep]
             segments += [segment] * (len(part) + 1)
         return Inputs(ids, segments)
+
+    def spans(self, text: str) -> list[tuple[int, int]]:
+        """As `Tokenizer.spans`, by the library, which changes a text before it cuts it."""
+        return self._library.encode(whole_characters(text), add_special_tokens=False).offsets
+
+    def framed_spans(
+        self, text: str, second: str | None = None, *, most: int | None = None
+    ) -> list[Span | None]:
+        """For each token of `inputs` what it stands for; None for those of the frame."""
+        parts = [self.spans(part) for part in (text, second) if part is not None]
+        if most is not None:
+            lengths = kept([len(part) for part in parts], most - 1 - len(parts))
+            parts = [part[:length] for part, length in zip(parts, lengths, strict=True)]
+        found: list[Span | None] = [None]
+        for number, part in enumerate(parts):
+            found += [*(Span(number, *span) for span in part), None]
+        return found
 
     def joined(self, before: str, token: int) -> str:
         """A text with one more token after it, in the place of a [MASK]."""

@@ -1,13 +1,14 @@
-"""A table of segments: a line for each head and segment that reads, a column for each that is read.
+"""Tables of shares: a line for each head and segment that reads, a column for each that is read.
 
-Beneath stands what chance gives in each place, where all heads agree on it.
+Beneath stands what chance gives in each place, where all heads agree on it. A dash is no number, or
+a place where the mask lets no query see anything.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from html import escape
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from heedful.recorder.kept.notebook import CELL, QUIET, TABLE
 from heedful.recorder.kept.segments import Segments, SegmentShare
@@ -24,58 +25,72 @@ class Cells(NamedTuple):
     titles: list[str]
     lines: list[list[str]]
     beneath: list[list[str]]
-    numbers: list[int]
+    numbers: range
 
 
-def cells(rows: Sequence[SegmentShare], sequences: Sequence[int] = ()) -> Cells:
-    """The table of rows, head by head; `sequences` are the numbers of theirs in a batch."""
-    to = list(dict.fromkeys(row.to for row in rows))
+Rows: TypeAlias = Sequence[tuple[int, SegmentShare]]  # each with the number of its sequence
+
+
+def cells(rows: Rows) -> Cells:
+    """A line for each head and segment that reads, a column for each segment that is read."""
+    to = list(dict.fromkeys(row.to for _, row in rows))
     groups: dict[tuple, dict[str, SegmentShare]] = {}
-    for i, row in enumerate(rows):
-        batch = sequences[i] if sequences else 0
+    for batch, row in rows:
         place = (batch, row.call, row.name, row.pass_index, row.head, row.from_)
         groups.setdefault(place, {})[row.to] = row
-    heads = [(place[0], next(iter(group.values()))) for place, group in groups.items()]
-    parts = {
-        "head": [_head(row) for _, row in heads],
-        "seq": [str(batch) for batch, _ in heads],
-        "call": [str(row.call) for _, row in heads],
-        "map": [row.attention for _, row in heads],
-        "proof": [row.proof for _, row in heads],
-        "from": [row.from_ for _, row in heads],
-    }
-    if len({(*place[:1], *place[2:]) for place in _places(heads)}) == len(heads):
-        del parts["call"]  # the others say it already
-    where = {name: own for name, own in parts.items()
-             if name in ("head", "from") or len(set(own)) > 1}  # fmt: skip
+    firsts = [(place[0], next(iter(group.values()))) for place, group in groups.items()]
+    where = _where(firsts)
     shares = [[_share(group.get(name)) for name in to] for group in groups.values()]
-    asked = [f"{row.queries:,}" for _, row in heads]
     lines = [
-        [*place, *own, number]
-        for place, own, number in zip(zip(*where.values(), strict=True), shares, asked, strict=True)
-    ]
+        [*place, *own, f"{row.queries:,}"]
+        for place, own, (_, row) in zip(zip(*where.values(), strict=True), shares, firsts,
+                                        strict=True)
+    ]  # fmt: skip
     titles = [*where, *to, "queries"]
-    if heads and heads[0][1].head is None:
-        titles[0] = "layer"
-    beneath = _chance(rows, to, len(where))
-    return Cells(titles, lines, beneath, list(range(len(where), len(titles))))
+    return Cells(titles, lines, _chance(rows, to, len(where)), range(len(where), len(titles)))
 
 
-def _places(heads: list[tuple[int, SegmentShare]]) -> list[tuple]:
-    return [
-        (batch, row.call, row.attention, row.layer, row.head, row.from_) for batch, row in heads
+def listed(rows: Rows) -> Cells:
+    """A line for each share, with chance, the number of queries, and that of keys."""
+    where = _where(rows)
+    lines = [
+        [*place, row.to, _share(row), _number(row.chance), f"{row.queries:,}", f"{row.keys:,}"]
+        for place, (_, row) in zip(zip(*where.values(), strict=True), rows, strict=True)
     ]
+    titles = [*where, "to", "share", "chance", "queries", "keys"]
+    return Cells(titles, lines, [], range(len(where) + 1, len(titles)))
 
 
-def _chance(rows: Sequence[SegmentShare], to: list[str], before: int) -> list[list[str]]:
+def _where(rows: Rows) -> dict[str, list[str]]:
+    """Which head and segment each line is of, and what else tells lines apart."""
+    parts = {
+        "head": [_head(row) for _, row in rows],
+        "seq": [str(batch) for batch, _ in rows],
+        "call": [str(row.call) for _, row in rows],
+        "map": [row.attention for _, row in rows],
+        "proof": [row.proof for _, row in rows],
+        "from": [row.from_ for _, row in rows],
+    }
+    heads = {(batch, row.call, row.head) for batch, row in rows}
+    named = {(batch, row.attention, row.layer, row.head) for batch, row in rows}
+    if len(named) == len(heads):
+        del parts["call"]  # the others say it already
+    found = {name: own for name, own in parts.items()
+             if name in ("head", "from") or len(set(own)) > 1}  # fmt: skip
+    if rows and rows[0][1].head is None:
+        return {("layer" if name == "head" else name): own for name, own in found.items()}
+    return found
+
+
+def _chance(rows: Rows, to: list[str], before: int) -> list[list[str]]:
     """A line for each segment that reads: what chance gives, where all heads agree."""
     found = []
-    for one in dict.fromkeys(row.from_ for row in rows):
+    for one in dict.fromkeys(row.from_ for _, row in rows):
         own = []
         for name in to:
             known = {
-                f"{row.chance:.2f}"
-                for row in rows
+                _number(row.chance)
+                for _, row in rows
                 if (row.from_, row.to) == (one, name) and row.chance is not None
             }
             own.append(known.pop() if len(known) == 1 else "")
@@ -93,12 +108,16 @@ def _share(row: SegmentShare | None) -> str:
     """A share; a dash where there is none, or where the mask lets no query see any."""
     if row is None or row.share is None or row.chance == 0:
         return NOTHING
-    return f"{row.share:.2f}"
+    return _number(row.share)
+
+
+def _number(number: float | None) -> str:
+    return NOTHING if number is None else f"{number:.2f}"
 
 
 def text(found: Segments) -> str:
     """The table in plain letters."""
-    made = cells(found)
+    made = cells([(0, row) for row in found])
     lines = [made.titles, *made.lines[:LINES], *made.beneath]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     drawn = []
@@ -113,7 +132,7 @@ def text(found: Segments) -> str:
 
 def html(found: Segments) -> str:
     """The table as HTML, in a notebook's own colours."""
-    made = cells(found)
+    made = cells([(0, row) for row in found])
 
     def line(words: list[str], tag: str = "td", style: str = "") -> str:
         own = [
@@ -135,7 +154,7 @@ def html(found: Segments) -> str:
 
 
 def _notes(found: Segments, lines: int) -> list[str]:
-    notes = [f"{name} is left out: {why}" for name, why in found.left_out.items()]
+    notes = found.notes
     if lines > LINES:
         notes.append(f"{lines - LINES:,} lines more: .over_heads() is shorter, .to_json() has all")
     return notes

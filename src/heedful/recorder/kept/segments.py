@@ -55,6 +55,10 @@ class SegmentShare(NamedTuple):
     proof: str
     why: str
 
+    def as_data(self) -> dict[str, Any]:
+        """By the names of the fields; `from_` is "from"."""
+        return {name.rstrip("_"): value for name, value in self._asdict().items()}
+
 
 class Segments(list[SegmentShare]):
     """What each head reads of each segment, head by head; printed, or in a notebook, a table.
@@ -84,6 +88,11 @@ class Segments(list[SegmentShare]):
 
         return html(self)
 
+    @property
+    def notes(self) -> list[str]:
+        """What is left out, a line each."""
+        return [f"{name} is left out: {why}" for name, why in self.left_out.items()]
+
     def over_heads(self) -> Segments:
         """The mean over the heads of each call; their `head` is None."""
         together: dict[tuple, list[SegmentShare]] = {}
@@ -102,8 +111,8 @@ class Segments(list[SegmentShare]):
         return Segments(rows, self.left_out)
 
     def as_data(self) -> list[dict[str, Any]]:
-        """A dictionary for each row; `from_` is "from"."""
-        return [{name.rstrip("_"): value for name, value in row._asdict().items()} for row in self]
+        """A dictionary for each row."""
+        return [row.as_data() for row in self]
 
     def to_json(self) -> str:
         """The rows as a JSON list."""

@@ -1,0 +1,24 @@
+"""`--sequence`: all sequences of a batch, or one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from heedful.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from heedful.recorder import Recording, Sequence
+
+
+def chosen(recording: Recording, sequence: int | None) -> list[tuple[int, Sequence]]:
+    """The sequences that are asked for, each with its number; without a number all.
+
+    Raises:
+        ArgumentError: no such sequence.
+    """
+    sequences = recording.sequences or [recording]
+    if sequence is not None and sequence >= len(sequences):
+        many = f"numbers from 0 to {len(sequences) - 1}" if len(sequences) > 1 else "0 alone"
+        raise ArgumentError(f"sequence {sequence}", expected=f"{many}, those of the recording")
+    wanted = range(len(sequences)) if sequence is None else [sequence]
+    return [(at, sequences[at]) for at in wanted]

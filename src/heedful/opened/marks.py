@@ -1,0 +1,126 @@
+"""A text in which lines mark where segments begin, and which tokens of it are in which.
+
+A line that begins with the mark ends one segment and begins the next. What stands after the mark is
+the segment's name; without one it is its number, from 1. The model does not read these lines.
+Segments of one name are one, as the turns of a chat.
+
+A token belongs to the segment in which it begins: the first of its characters that is no white
+space, for many tokenizers put the space before a word into its token. One of white space alone
+belongs to where its first character stands. What stands for no character, such as [CLS], is in none.
+"""  # noqa: E501
+
+from __future__ import annotations
+
+import warnings
+from typing import NamedTuple
+
+from heedful.errors import ArgumentError, TextError
+from heedful.opened.cutting import CutWarning
+from heedful.opened.protocol import Opened
+
+
+class Part(NamedTuple):
+    """A segment's name, and its characters in the text that is left, the end not included."""
+
+    name: str
+    start: int
+    end: int
+
+
+class Marked(NamedTuple):
+    """What the model reads of a text, and its segments; `second` as well, where there is one.
+
+    >>> Marked.of("@@system\\nBe short.\\n@@question\\nWhere is he?", "@@")
+    Marked(text='Be short.\\nWhere is he?', parts=[Part(name='system', start=0, end=10), \
+Part(name='question', start=10, end=22)], second=None, of_second=[])
+    """
+
+    text: str
+    parts: list[Part]
+    second: str | None = None
+    of_second: list[Part] = []  # noqa: RUF012 - it is never written
+
+    @classmethod
+    def of(cls, text: str, mark: str, second: str | None = None) -> Marked:
+        """A text cut at its marks; a second text without any is one segment, "second".
+
+        Raises:
+            ArgumentError: a mark that is empty, or of more than one line.
+            TextError: no line of the text begins with the mark.
+        """
+        if not mark.strip() or len(mark.splitlines()) > 1:
+            raise ArgumentError(
+                f"the mark {mark!r}", expected="what some lines begin with, such as --- or @@"
+            )
+        rest, parts = _cut(text, mark)
+        if rest == text:
+            raise TextError(
+                f"no line that begins with {mark!r}",
+                expected="one where each segment begins, with its name after the mark",
+                remedy=f"{mark}question on a line of its own, and the question below it",
+            )
+        if second is None:
+            return cls(rest, parts)
+        second, others = _cut(second, mark, len(parts))
+        return cls(rest, parts, second, others or [Part("second", 0, len(second))])
+
+    def tokens(self, opened: Opened, *, cut: bool = False) -> dict[str, list[int]]:
+        """The tokens of each segment, as `recording.segments` takes them.
+
+        Args:
+            opened: the model that reads `text` and `second`.
+            cut: as it reads them.
+
+        Raises:
+            RunError: a tokenizer that does not tell where its tokens stand.
+        """
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", CutWarning)  # reading them has told it
+            spans = opened.spans(self.text, self.second, cut=cut)
+        found: dict[str, list[int]] = {part.name: [] for part in (*self.parts, *self.of_second)}
+        for token, span in enumerate(spans):
+            if span is None:
+                continue
+            text, parts = (
+                (self.second or "", self.of_second) if span.text else (self.text, self.parts)
+            )
+            own = text[span.start : span.end]
+            first = span.start + (len(own) - len(own.lstrip()) if own.strip() else 0)
+            for part in parts:
+                if part.start <= first < part.end:
+                    found[part.name].append(token)
+        return found
+
+
+def _cut(text: str, mark: str, before: int = 0) -> tuple[str, list[Part]]:
+    """The text without the lines that mark, and its segments; blank text before the first is none.
+
+    `before` is how many segments there are already, for those that have a number for a name.
+    """
+    kept, parts, length = [], [Part("", 0, 0)], 0
+    is_marked = False
+    for line in text.splitlines(keepends=True):
+        name = _name(line, mark)
+        if name is None:
+            kept.append(line)
+            length += len(line)
+            parts[-1] = parts[-1]._replace(end=length)
+        else:
+            is_marked = True
+            parts.append(Part(name, length, length))
+    if not is_marked:
+        return text, []
+    rest = "".join(kept)
+    if not rest[: parts[0].end].strip():
+        parts = parts[1:]
+    named = enumerate(parts, before + 1)
+    return rest, [part._replace(name=part.name or str(number)) for number, part in named]
+
+
+def _name(line: str, mark: str) -> str | None:
+    """What stands after the mark, which a word or a space follows; None for a line without it."""
+    if not line.startswith(mark):
+        return None
+    after = line[len(mark) :].rstrip("\r\n")
+    is_one = not after or after[0].isspace() or after[0].isalnum()
+    return after.strip() if is_one else None
