@@ -1,14 +1,15 @@
 """A head's whole map pooled once, on disk: its tiles of any level then cost a read.
 
 The finest level has cells of 32 × 32 weights, each level above pools 2 × 2 of the one below. What a
-mask hides is never written, so the file of a causal map fills half of its size: a number of 0 is
-hidden, and a weight of zero is written as −0. The file has no name, and is gone with its process.
+mask hides is never computed nor written: a number of 0 is hidden, and a weight of zero is written
+as −0. The file has no name, and is gone with its process, however that ends.
 """
 
 from __future__ import annotations
 
 import os
 import tempfile
+import weakref
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -46,8 +47,7 @@ class Pyramid(Job):
             rows, columns = (max(1, -(-size // (1 << level))) for size in call.shape[1:])
             self._levels[level] = _Level(start, rows, columns)
             start += rows * columns * 4
-        self._file = tempfile.TemporaryFile(prefix="heedful-")  # noqa: SIM115
-        self._file.truncate(start)
+        self._size = start
 
     @property
     def bytes(self) -> int:
@@ -56,6 +56,9 @@ class Pyramid(Job):
 
     def steps(self) -> Iterator[None]:
         """Band after band, of all levels."""
+        self._file = tempfile.TemporaryFile(prefix="heedful-")  # noqa: SIM115
+        weakref.finalize(self, self._file.close)
+        self._file.truncate(self._size)
         total = self._levels[FINEST].rows
         band = max(1, min(BAND, CELLS // (max(1, self.call.shape[2]) << FINEST)))
         for first in range(0, total, band):
@@ -115,7 +118,10 @@ class Pyramid(Job):
             _, N, M = self.call.shape
             down, across = _shares(N, level)[as_slice(rows)], _shares(M, level)
             found = (four.abs() * down[:, :, None, None] * across).sum((1, 3))
-        self._write(level, rows.start, 0, _marked(found, shown.any(3).any(1)))
+        seen = shown.any(3).any(1)
+        columns = seen.any(0).nonzero()[:, 0].tolist() or [0]
+        part = slice(columns[0], columns[-1] + 1)
+        self._write(level, rows.start, columns[0], _marked(found, seen)[:, part])
 
     def _write(self, level: int, first: int, column: int, found: Tensor) -> None:
         start, _, columns = self._levels[level]
@@ -131,7 +137,7 @@ class Pyramid(Job):
 
 def _marked(found: Tensor, shown: Tensor) -> Tensor:
     """Numbers as they are written: 0 where hidden, −0 where a weight of zero is shown."""
-    return torch.where(shown, torch.where(found == 0, -0.0, found), 0.0)
+    return torch.where(shown, torch.where(found == 0, -0.0, found), 0.0).float()
 
 
 def _fours(below: Tensor) -> Tensor:

@@ -1,0 +1,268 @@
+"""The server as a stranger meets it: who may ask, what is refused, and what harms nobody else."""
+
+import http.client
+import socket
+import threading
+import time
+from contextlib import contextmanager
+
+import every_kind
+import pytest
+import uvicorn
+
+from heedful.errors import TextError
+from heedful.views.explorer.answers import QUESTIONS, Answers
+from heedful.views.explorer.guard import MOST
+from heedful.views.explorer.server import Explorer
+from heedful.views.explorer.texts import Texts
+from heedful.views.explorer.wire import unpacked
+
+ROW = "/ask/row?call=0.0.0&heads=0&at=3"
+
+
+class Model:
+    """Records what it is given; a text of nothing is refused."""
+
+    def record(self, text):
+        if not text:
+            raise TextError("an empty text", remedy="write something")
+        return every_kind.of_gpt(text=text)
+
+
+@contextmanager
+def running(model=None):
+    """An explorer of one recording on a free port, and its port."""
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        port = listening.getsockname()[1]
+        explorer = Explorer(Answers(Texts({"one": every_kind.of_gpt()})), port, model)
+        server = uvicorn.Server(
+            uvicorn.Config(explorer.app, log_level="critical", lifespan="off", ws="none")
+        )
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
+        thread.start()
+        while not server.started:
+            time.sleep(0.005)
+        yield explorer, port
+        server.should_exit = True
+        thread.join(10)
+        explorer.turns.end()
+
+
+@pytest.fixture(scope="module")
+def served():
+    with running(Model()) as found:
+        yield found
+
+
+class Browser:
+    """Asks as a browser does that was given the word; what is told of headers replaces its own."""
+
+    def __init__(self, explorer, port):
+        self.port = port
+        self.headers = {"Host": f"127.0.0.1:{port}", "Cookie": f"heedful-{port}={explorer.word}"}
+
+    def ask(self, path, method="GET", body=None, **headers):
+        given = {**self.headers, **{name.replace("_", "-"): of for name, of in headers.items()}}
+        link = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
+        link.putrequest(method, path, skip_host=True, skip_accept_encoding=True)
+        for name, values in given.items():
+            for value in values if isinstance(values, list) else [values]:
+                if value is not None:
+                    link.putheader(name, value)
+        if body is not None and "Content-Length" not in given and "Transfer-Encoding" not in given:
+            link.putheader("Content-Length", str(len(body)))
+        link.endheaders()
+        if body is not None:
+            link.send(body)
+        answer = link.getresponse()
+        found = answer.status, answer.read(), answer.headers
+        link.close()
+        return found
+
+    def status(self, *given, **headers):
+        status, said, _ = self.ask(*given, **headers)
+        if status >= 400:
+            assert said.count(b"\n") == 0
+            assert len(said) < 300
+            assert b"Traceback" not in said
+        return status
+
+
+@pytest.fixture
+def browser(served):
+    return Browser(*served)
+
+
+def test_the_word_becomes_a_cookie_and_opens_the_page(served, browser):
+    explorer, port = served
+    status, _, headers = browser.ask(f"/?word={explorer.word}", Cookie=None)
+    assert (status, headers["location"]) == (303, "/")
+    cookie = headers["set-cookie"].lower()
+    assert cookie.startswith(f"heedful-{port}=")
+    assert {"httponly", "samesite=strict", "path=/"} <= set(cookie.split("; "))
+    status, page, _ = browser.ask("/", Cookie=headers["set-cookie"].split(";")[0])
+    assert status == 200
+    assert b"<html" in page
+
+
+@pytest.mark.parametrize("path", ["/", ROW, "/page/app.js", "/ask/about", "/nowhere"])
+def test_nothing_is_told_without_the_word(browser, served, path):
+    _, port = served
+    for cookie in (None, "", f"heedful-{port}=", f"heedful-{port}=x", f"heedful-{port}=ü"):
+        assert browser.status(path, Cookie=cookie) == 403
+    assert browser.status("/?word=wrong", Cookie=None) == 403
+    assert browser.status("/?word=%C3%BC", Cookie=None) == 403
+    other = browser.headers["Cookie"].replace(f"heedful-{port}", f"heedful-{port + 1}")
+    assert browser.status(path, Cookie=other) == 403
+
+
+def test_another_name_another_port_or_no_host_is_refused(browser, served):
+    _, port = served
+    assert browser.status(ROW, Host=f"localhost:{port}") == 200
+    for host in (
+        "evil.example", f"evil.example:{port}", "127.0.0.1", "localhost", f"127.0.0.1:{port + 1}",
+        f"[::1]:{port}", f"127.0.0.1:{port}.evil.example", f"0.0.0.0:{port}", "",
+    ):  # fmt: skip
+        assert browser.status(ROW, Host=host) == 403, host
+    for hosts in (None, [f"127.0.0.1:{port}", "evil.example"]):  # which the protocol forbids
+        assert browser.status(ROW, Host=hosts) in (400, 403), hosts
+
+
+def test_a_page_of_another_origin_is_refused(browser, served):
+    _, port = served
+    assert browser.status(ROW, Origin=f"http://127.0.0.1:{port}") == 200
+    for origin in (
+        "http://evil.example", f"http://127.0.0.1:{port + 1}", f"https://127.0.0.1:{port}",
+        f"127.0.0.1:{port}", "null", "", f"http://localhost:{port}", f"http://[::1]:{port}",
+    ):  # fmt: skip
+        assert browser.status(ROW, Origin=origin) == 403, origin
+    for site in ("cross-site", "same-site"):
+        assert browser.status(ROW, Sec_Fetch_Site=site) == 403
+    assert browser.status(ROW, Sec_Fetch_Site="same-origin") == 200
+
+
+def test_every_answer_has_the_policy(browser):
+    for path, more in (("/", {}), (ROW, {}), ("/page/app.js", {}), ("/x", {}), ("/", {"Host": ""})):
+        _, _, headers = browser.ask(path, **more)
+        policy = headers["content-security-policy"]
+        assert policy.startswith("default-src 'none'; script-src 'self'")
+        assert "unsafe" not in policy
+        assert "frame-ancestors 'none'" in policy
+        assert headers["x-content-type-options"] == "nosniff"
+        assert headers["referrer-policy"] == "no-referrer"
+        assert headers["cross-origin-resource-policy"] == "same-origin"
+        assert headers["cache-control"] == "no-store"
+        assert "access-control-allow-origin" not in headers
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/page/../server.py", "/page/%2e%2e/server.py", "/page/..%2fserver.py",
+        "/page/%2e%2e%2f%2e%2e%2fserver.py", "/page//etc/passwd", "/page/....//server.py",
+        "/page/..\\server.py", "/page/%00", "/page/style/../../server.py", "/page/", "/page/style",
+    ],
+)  # fmt: skip
+def test_no_path_leaves_the_folder_of_the_page(browser, path):
+    status, said, _ = browser.ask(path)
+    assert status in (400, 404)
+    assert b"import" not in said
+    assert b"root:" not in said
+
+
+def test_what_is_absurd_in_size_is_refused_at_once(browser):
+    assert browser.status(f"/ask/find?call=0.0.0&axis=keys&text={'x' * 5000}") == 414
+    for length in (str(MOST + 1), "9" * 30, "9" * 400):
+        assert browser.status("/record", "POST", Content_Length=length) in (400, 413)
+    chunk = b"10000\r\n" + b"x" * 0x10000 + b"\r\n"
+    many = chunk * (MOST // 0x10000 + 2)
+    assert browser.status("/record", "POST", many, Transfer_Encoding="chunked") == 413
+    assert browser.status(ROW) == 200
+
+
+@pytest.mark.parametrize("method", ["PUT", "DELETE", "OPTIONS", "TRACE", "PATCH", "BREW"])
+def test_other_methods_are_refused(browser, method):
+    assert browser.status(ROW, method) == 405
+
+
+def test_wrong_words_are_400_and_no_question_404(browser):
+    assert browser.status("/ask/row?call=0.0.0&heads=0&at=99") == 400
+    assert browser.status("/ask/row?call=0.0.0&heads=%00&at=0") == 400
+    assert browser.status("/ask/row") == 400
+    assert browser.status("/ask/everything") == 404
+    assert browser.status("/ask/__class__") == 404
+    assert browser.status("/record") == 405
+
+
+def test_a_fault_of_ours_is_a_line_and_harms_no_other(browser, monkeypatch):
+    def broken(of, asked):
+        raise ZeroDivisionError("inside\nof it")
+
+    monkeypatch.setitem(QUESTIONS, "cell", broken)
+    status, said, _ = browser.ask("/ask/cell")
+    assert (status, said) == (500, b"ZeroDivisionError: inside of it")
+    assert browser.status(ROW) == 200
+
+
+def test_a_text_is_recorded_and_a_wrong_one_refused(served, browser):
+    status, data, _ = browser.ask("/record", "POST", b"a new   text")
+    assert status == 200
+    names = [one["name"] for one in unpacked(data)[0]["recordings"]]
+    assert names[-1] == "a new text"
+    assert browser.status(f"/ask/row?call={len(names) - 1}.0.0&heads=0&at=3") == 200
+    status, said, _ = browser.ask("/record", "POST", b"")
+    assert (status, said) == (400, b"an empty text; write something")
+    evil = f"http://127.0.0.1:{served[1] + 1}"
+    assert browser.status("/record", "POST", b"text", Origin=evil) == 403
+
+
+def test_without_a_model_nothing_is_recorded():
+    with running() as found:
+        status, said, _ = Browser(*found).ask("/record", "POST", b"a text")
+    assert (status, said) == (400, b"there is no model here, only recordings")
+
+
+def test_a_hundred_at_once_and_two_browsers(served, browser):
+    found, other = [], Browser(*served)
+    threads = [
+        threading.Thread(target=lambda of=of: found.append(of.ask(ROW)[:2]))
+        for of in (browser, other) * 50
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert {status for status, _ in found} == {200}
+    assert len({data for _, data in found}) == 1
+    assert len(found) == 100
+
+
+def test_what_a_browser_that_went_away_has_asked_is_dropped(served, browser, monkeypatch):
+    began, go, begun = threading.Event(), threading.Event(), []
+
+    def held(of, asked):
+        began.set()
+        assert go.wait(10)
+        return b""
+
+    monkeypatch.setitem(QUESTIONS, "small", held)
+    monkeypatch.setitem(QUESTIONS, "scores", lambda of, asked: begun.append(1) or b"")
+    waiting = threading.Thread(target=browser.status, args=["/ask/small"])
+    waiting.start()
+    assert began.wait(10)
+    explorer, port = served
+    with socket.create_connection(("127.0.0.1", port)) as gone:
+        lines = [f"{name}: {value}" for name, value in browser.headers.items()]
+        gone.sendall("\r\n".join(["GET /ask/scores HTTP/1.1", *lines, "", ""]).encode())
+        while not explorer.turns._waiting:
+            time.sleep(0.005)
+        [(_, future)] = explorer.turns._waiting
+    for _ in range(1000):
+        if future.cancelled():
+            break
+        time.sleep(0.005)
+    go.set()
+    waiting.join(10)
+    assert browser.status(ROW) == 200
+    assert not begun

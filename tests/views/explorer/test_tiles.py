@@ -1,0 +1,178 @@
+"""Tiles at any zoom, exact, sampled or from a pyramid, beside the map pooled by NumPy."""
+
+import itertools
+import math
+import os
+
+import every_kind
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from random_maps import causes, choices
+
+from heedful.errors import ArgumentError
+from heedful.ops.causes import Causes
+from heedful.ops.masks import Causal
+from heedful.recorder import Call
+from heedful.recorder.kept.certificate import Check
+from heedful.views.explorer import pyramid as of_pyramid
+from heedful.views.explorer import tiles
+from heedful.views.explorer.pyramid import Pyramid
+from heedful.views.explorer.tiles import Place
+
+KINDS = ["causal", "windowed", "grouped", "padded", "cross", "generated", "capped", "sinks"]
+
+
+def call_of(of):
+    return Call("attend", 0, 0, "causal", of, Check(0.0, 1.0, 1))
+
+
+def pooled(map_, allowed, cell, reduce):
+    """(N, M) in cells of cell[0] × cell[1]; NaN where no pair of a cell may attend."""
+    shape = [math.ceil(size / by) for size, by in zip(map_.shape, cell, strict=True)]
+    found = np.full(shape, np.nan)
+    for i, j in itertools.product(*map(range, shape)):
+        at = np.s_[i * cell[0] : (i + 1) * cell[0], j * cell[1] : (j + 1) * cell[1]]
+        if allowed[at].any():
+            found[i, j] = map_[at].mean() if reduce == "mean" else map_[at].max()
+    return found
+
+
+@pytest.fixture
+def small_tiles():
+    """Tiles of 4 × 4 pixels, pyramids from cells of 2 × 2 on: a map of 13 tokens has them all."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (tiles, of_pyramid):
+            patch.setattr(module, "SIDE", 4)
+        patch.setattr(of_pyramid, "FINEST", 1)
+        patch.setattr(of_pyramid, "BAND", 1)
+        yield
+
+
+def places(call, reduce, least=0):
+    """Every tile of the last head."""
+    head = call.shape[0] - 1
+    for level in range(least, tiles.highest(call) + 1):
+        counts = (math.ceil(size / (tiles.SIDE << level)) for size in call.shape[1:])
+        for row, column in itertools.product(*map(range, counts)):
+            yield Place(head, level, row, column, reduce)
+
+
+def of_whole(found, place):
+    return found[
+        place.row * tiles.SIDE : (place.row + 1) * tiles.SIDE,
+        place.column * tiles.SIDE : (place.column + 1) * tiles.SIDE,
+    ]
+
+
+@settings(max_examples=60, deadline=None)
+@given(made=causes(), reduce=st.sampled_from(["mean", "max"]))
+@pytest.mark.usefixtures("small_tiles")
+def test_an_exact_tile_is_the_map_pooled(made, reduce):
+    of, (map_, _) = made
+    call = call_of(of)
+    for place in places(call, reduce):
+        cell = 1 << place.level
+        expected = pooled(map_[place.head], choices(of)[place.head], (cell, cell), reduce)
+        found = tiles.exact(call, place)
+        np.testing.assert_allclose(found, of_whole(expected, place), atol=4e-6)
+
+
+@settings(max_examples=60, deadline=None)
+@given(made=causes(), reduce=st.sampled_from(["mean", "max"]), few=st.integers(1, 3))
+@pytest.mark.usefixtures("small_tiles")
+def test_a_sampled_tile_has_one_query_of_each_row_of_pixels(made, reduce, few):
+    of, (map_, _) = made
+    call, N = call_of(of), of.shape[1]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tiles, "QUERIES", few)
+        for place in places(call, reduce):
+            cell = 1 << place.level
+            rows = [min(start + cell // 2, N - 1) for start in range(0, N, cell)]
+            parts = map_[place.head][rows], choices(of)[place.head][rows]
+            expected = of_whole(pooled(*parts, (1, cell), reduce), place)
+            np.testing.assert_allclose(tiles.sampled(call, place), expected, atol=4e-6)
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    made=causes(),
+    reduce=st.sampled_from(["mean", "max"]),
+    stops=st.lists(st.integers(0, 3), min_size=1, max_size=4),
+)
+@pytest.mark.usefixtures("small_tiles")
+def test_a_pyramid_built_in_pieces_is_the_map_pooled_at_every_level(made, reduce, stops):
+    of, (map_, _) = made
+    call = call_of(of)
+    whole = Pyramid(call, call.shape[0] - 1, reduce)
+
+    def compare():
+        for place in places(call, reduce, 1):
+            if whole.has(place):
+                cell = 1 << place.level
+                expected = pooled(map_[place.head], choices(of)[place.head], (cell, cell), reduce)
+                np.testing.assert_allclose(
+                    whole.tile(place), of_whole(expected, place), atol=4e-6, err_msg=str(place)
+                )
+
+    for steps in stops:  # each time so many steps, then somebody asks
+        left = iter([True] * steps + [False])
+        whole.build(lambda left=left: next(left))
+        compare()
+    assert whole.build()
+    assert all(whole.has(place) for place in places(call, reduce, 1))
+    compare()
+
+
+@pytest.fixture(scope="module")
+def recorded():
+    return {kind: every_kind.MADE[kind]() for kind in KINDS} | {"long": every_kind.long(301)}
+
+
+@pytest.mark.parametrize("kind", [*KINDS, "long"])
+@pytest.mark.parametrize("reduce", ["mean", "max"])
+def test_tiles_of_recordings_are_their_weights_pooled(recorded, kind, reduce):
+    recording = recorded[kind]
+    calls = recording.stitched() if kind == "generated" else list(recording)
+    call = calls[-1]
+    shape, mask = call.shape, call.causes.mask
+    allowed = torch.ones(shape).bool() if mask is None else mask.crop(shape).expand(shape)
+    weights = call.weights().double().numpy()
+    for place in places(call, reduce):
+        cell = 1 << place.level
+        map_ = weights[place.head]
+        expected = pooled(map_, allowed[place.head].numpy(), (cell, cell), reduce)
+        found = tiles.exact(call, place)
+        np.testing.assert_allclose(found, of_whole(expected, place), atol=4e-6)
+
+
+def test_a_zero_that_is_seen_is_no_hidden_cell(monkeypatch):
+    monkeypatch.setattr(of_pyramid, "FINEST", 0)
+    query = torch.tensor([[[1000.0], [1000.0]]])
+    key = torch.tensor([[[1.0], [-1.0]]])
+    whole = Pyramid(call_of(causes_of(query, key)), 0, "max")
+    whole.build()
+    np.testing.assert_array_equal(whole.tile(Place(0, 0, 0, 0, "max")), [[1, np.nan], [1, 0]])
+
+
+def causes_of(query, key):
+    return Causes(query, key, 1.0, Causal())
+
+
+def test_a_pyramid_leaves_no_file_open_and_none_on_the_disk(tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    before = set(os.listdir("/proc/self/fd"))
+    whole = Pyramid(every_kind.long(500)[0], 0, "max")
+    whole.build()
+    assert not list(tmp_path.iterdir())
+    del whole
+    assert set(os.listdir("/proc/self/fd")) <= before
+
+
+@pytest.mark.parametrize("place", [(0, 9, 0, 0), (0, 0, 0, 1), (0, 0, -1, 0), (0, -1, 0, 0)])
+def test_a_tile_outside_the_map_is_refused(place):
+    call = call_of(causes_of(torch.zeros(1, 20, 2), torch.zeros(1, 30, 2)))
+    with pytest.raises(ArgumentError, match="expected"):
+        tiles.exact(call, Place(*place))

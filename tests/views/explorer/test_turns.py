@@ -1,0 +1,130 @@
+"""Questions in turn: the newest first, none that nobody waits for, and work while none waits."""
+
+import threading
+
+import pytest
+
+from heedful.views.explorer import turns as of_turns
+from heedful.views.explorer.turns import RefusedError, Turns
+
+
+@pytest.fixture
+def turns():
+    made = []
+
+    def make(*given):
+        made.append(Turns(*given))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.end()
+
+
+class Held:
+    """Keeps the thread busy until it is let go."""
+
+    def __init__(self, turns):
+        self.began, self.go = threading.Event(), threading.Event()
+        self.answer = turns.ask(self)
+        assert self.began.wait(5)
+
+    def __call__(self):
+        self.began.set()
+        assert self.go.wait(5)
+
+
+def test_the_newest_question_is_answered_first(turns):
+    order = []
+    asked = turns()
+    held = Held(asked)
+    answers = [asked.ask(lambda i=i: order.append(i) or i) for i in range(5)]
+    held.go.set()
+    assert [answer.result(5) for answer in answers] == [0, 1, 2, 3, 4]
+    assert order == [4, 3, 2, 1, 0]
+
+
+def test_a_question_that_nobody_waits_for_is_not_begun(turns):
+    order = []
+    asked = turns()
+    held = Held(asked)
+    answers = [asked.ask(lambda i=i: order.append(i)) for i in range(4)]
+    assert answers[2].cancel()
+    held.go.set()
+    answers[0].result(5)
+    assert order == [3, 1, 0]
+
+
+def test_of_too_many_the_one_that_waited_longest_is_refused(turns, monkeypatch):
+    monkeypatch.setattr(of_turns, "MOST", 3)
+    asked = turns()
+    held = Held(asked)
+    answers = [asked.ask(lambda i=i: i) for i in range(3)]
+    assert answers[1].cancel()  # which makes room
+    answers += [asked.ask(lambda i=i: i) for i in range(3, 6)]
+    held.go.set()
+    for refused in (answers[0], answers[2]):
+        with pytest.raises(RefusedError, match="more than 3 questions at once; ask again"):
+            refused.result(5)
+    assert [answer.result(5) for answer in answers[3:]] == [3, 4, 5]
+
+
+def test_a_question_that_fails_harms_no_other(turns):
+    asked = turns()
+    held = Held(asked)
+    good, bad = asked.ask(lambda: "found"), asked.ask(lambda: 1 / 0)
+    held.go.set()
+    assert isinstance(bad.exception(5), ZeroDivisionError)
+    assert good.result(5) == "found"
+
+
+def test_work_goes_on_while_nobody_asks_and_gives_way(turns):
+    steps, stopped = [], threading.Event()
+
+    def work(going_on):
+        while going_on():
+            steps.append(1)
+            if len(steps) > 1_000_000:
+                return False
+        stopped.set()
+        return True
+
+    asked = turns(work)
+    assert asked.ask(lambda: "at once").result(5) == "at once"
+    assert stopped.wait(5) or steps
+
+
+def test_the_end_refuses_who_waits_and_ends_what_is_done_meanwhile(turns):
+    ended = threading.Event()
+
+    def work(going_on):
+        while going_on():
+            pass
+        ended.set()
+        return False
+
+    asked = turns(work)
+    held = Held(asked)
+    waiting = asked.ask(lambda: 1)
+    asked.end(0)
+    with pytest.raises(RefusedError, match="ended"):
+        waiting.result(5)
+    with pytest.raises(RefusedError, match="ended"):
+        asked.ask(lambda: 1).result(5)
+    held.go.set()
+    asked.end()
+    assert not asked._thread.is_alive()
+
+
+def test_it_wakes_for_work_that_is_wanted_later(turns):
+    wanted, done = threading.Event(), threading.Event()
+
+    def work(going_on):
+        if wanted.is_set():
+            done.set()
+        return False
+
+    asked = turns(work)
+    wanted.set()
+    asked.ask(lambda: None).result(5)
+    assert done.wait(5)
