@@ -39,7 +39,8 @@ async function parts() {
 }
 
 /** A text as casefold has it, near enough: ß is ss, ς is σ. @param {string} text */
-const folded = (text) => text.toUpperCase().toLowerCase().replaceAll("ς", "σ");
+const folded = (text) =>
+  text.toUpperCase().toLowerCase().replaceAll("ς", "σ").replaceAll("ß", "ss");
 
 const numbers = (text) => String(text).split(",").map(Number);
 
@@ -273,6 +274,7 @@ class Filed {
     return { word, atMost: missing ? atMost : 0, weights: { data, shape: [size] } };
   }
 
+  /** Single cells, and which of them the mask lets be seen. */
   async part(call, { head, queries, keys }, signal) {
     const [q, k] = [range(queries), range(keys)];
     const shape = [q[1] - q[0], k[1] - k[0]];
@@ -280,21 +282,24 @@ class Filed {
       throw new Error(`${shape.join(" × ")} cells; expected at most ${PART} at once`);
     const kept = this._kept(call);
     const h = this._head(call, head);
-    if (!kept.isWhole) {
-      const found = await this._computed(call, { what: "part", h, queries: q, keys: k }, signal);
-      if (found) return { word: this.computedWord, seen: null, weights: { data: found, shape } };
-    }
-    const data = new Float32Array(shape[0] * shape[1]);
+    const asked = { what: "part", h, queries: q, keys: k };
+    const computed = kept.isWhole ? null : await this._computed(call, asked, signal);
+    const data = computed ?? new Float32Array(shape[0] * shape[1]);
+    const seen = new Uint8Array(data.length);
+    let at = 0;
     for (let n = q[0]; n < q[1]; n++) {
       const largest = kept.largest(h, n);
-      for (let m = k[0]; m < k[1]; m++)
-        data[(n - q[0]) * shape[1] + m - k[0]] = kept.weight(h, n, m, largest).weight;
+      for (let m = k[0]; m < k[1]; m++, at++) {
+        seen[at] = Number(!kept.hides(h, n, m));
+        if (!computed) data[at] = kept.weight(h, n, m, largest).weight;
+      }
     }
-    return {
-      word: kept.isWhole ? kept.word : "of the largest of a row",
-      seen: null,
-      weights: { data, shape },
-    };
+    const word = computed
+      ? this.computedWord
+      : kept.isWhole
+        ? kept.word
+        : "of the largest of a row";
+    return { word, weights: { data, shape }, seen: { data: seen, shape } };
   }
 
   /** One weight, or what it does not exceed, and the largest of its row. */

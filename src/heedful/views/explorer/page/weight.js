@@ -70,7 +70,7 @@ function Made({ made, state, tokens, at }) {
 /** What a file says that has weights, and not what made them. @param {Parts} given */
 function Filed({ made, state, tokens, at }) {
   const shown = made.weight === null ? `≤ ${made.bound}` : weighed(number(made.weight));
-  return html`<p class="number" aria-live="polite" data-weight=${made.weight}>${made.hidden ? "hidden" : shown}
+  return html`<p class="number" aria-live="polite" data-weight=${made.weight ?? ""}>${made.hidden ? "hidden" : shown}
       <span>${made.hidden ? html`by the ${Term("mask")}` : made.rank ? html`${made.word}, ${ordinal(made.rank)} in its row` : made.word}</span></p>
     <p class="quiet">${made.said} This file has weights alone; the recording has the query and key that made them.</p>
     ${made.rivals.data.length ? html`<${Rivals} made=${made} state=${state} tokens=${tokens} at=${at} />` : null}
