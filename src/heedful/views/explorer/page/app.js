@@ -24,20 +24,24 @@ import { Weight } from "./weight.js";
  * Draw the page into an element. It fills the element, listens only inside of it and changes
  * nothing else, but for what the host gives.
  * @param {HTMLElement} element @param {Source} source @param {Host} [host]
+ * @returns {Promise<() => void>} what takes it away again
  */
 export async function mount(element, source, host = {}) {
+  let unfollow = () => {};
   try {
     const about = /** @type {any} */ (await source.ask("about"));
     const state = new State(about);
-    if (host.address) follow(state, host.address);
+    if (host.address) unfollow = follow(state, host.address);
     else state.choose([0, 0, 0], Number.NaN);
     render(html`<${Page} state=${state} source=${source} host=${host} />`, element);
   } catch (error) {
-    render(
-      html`<p class="wrong">${String(/** @type {any} */ (error).message ?? error)}</p>`,
-      element,
-    );
+    const said = String(/** @type {any} */ (error).message ?? error);
+    render(html`<p class="wrong">${said}</p>`, element);
   }
+  return () => {
+    unfollow();
+    render(null, element);
+  };
 }
 
 /** What the views share: tokens, heads, and answers that follow what is shown. @param {State} state @param {Source} source */
@@ -67,12 +71,16 @@ function Page({ state, source, host }) {
   const [helped, setHelped] = useState(false);
   useEffect(() => {
     const target = host.keys ?? /** @type {HTMLElement} */ (page.current);
-    return listen(
+    const unlisten = listen(
       target,
       state,
       () => first.value,
       () => page.current,
     );
+    return () => {
+      unlisten();
+      for (const one of [cell, row, column]) one.end();
+    };
   }, []);
   const map = (/** @type {any} */ side, /** @type {any} */ where) =>
     html`<${MapPane} key=${side === state ? "first" : "second"} state=${state} side=${side} source=${source} tokens=${tokens} scale=${scale} keep=${(/** @type {any} */ one) => (where.value = one)} />`;

@@ -33,6 +33,7 @@ export class Painter {
     this.scale = scale;
     this.measure = measuring(/** @type {any} */ (new OffscreenCanvas(1, 1).getContext("2d")));
     this.word = signal("");
+    this.painted = signal(""); // of which head, and by which tiles
     this.legend = signal({ highest: 1, kind: state.colours.value, colours: table(false) });
     this.frame = 0;
     this.timer = 0;
@@ -98,6 +99,7 @@ export class Painter {
     if (this._waits(covered.parts)) return;
     this.parts = covered.parts;
     this.level = covered.level;
+    this.painted.value = `${this._of} ${covered.parts.map(({ tile }) => tile && tile.id + tile.word).join()}`;
     const wait = this.scale.tell(this, this._largest(place));
     if (wait) this.later(wait);
     const size = [Math.round(width * ratio), Math.round(height * ratio)];
@@ -357,8 +359,13 @@ export class Painter {
     return part?.tile ? { value: shownAt(part, cell), cells: part.cell } : null;
   }
 
+  get _of() {
+    return `${this.side.where.value} ${this.side.head.value} ${this.state.reduce.value}`;
+  }
+
   /** @param {Cell} cell */
   _partAt(cell) {
+    if (!this.painted.value.startsWith(`${this._of} `)) return undefined; // of the head before
     return this.parts.find(
       ({ rows, columns }) =>
         cell.query >= rows[0] &&

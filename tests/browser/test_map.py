@@ -1,0 +1,271 @@
+"""The map: what it asks for and what not, fingers, two maps, the address, a part of a page."""
+
+import re
+
+import pytest
+from browsed import as_shown
+
+from heedful.views.explorer.wire import packed, unpacked
+
+SIDE = 256
+
+
+def the_map(page):
+    return page.page.get_by_role("application", name=re.compile("map of weights", re.I)).first
+
+
+def asked(page, question, does):
+    """The addresses of a question that the page asks while something is done."""
+    found = []
+    note = lambda request: f"/ask/{question}?" in request.url and found.append(request.url)  # noqa: E731
+    page.page.on("request", note)
+    does()
+    page.page.wait_for_timeout(500)
+    page.page.remove_listener("request", note)
+    return found
+
+
+def view(page):
+    """Left key, upper query, pixels a cell: from the address."""
+    text = page.page.evaluate("new URLSearchParams(location.hash.slice(1)).get('view')")
+    return [float(part) for part in text.split(",")] if text else None
+
+
+def word(page):
+    return page.page.locator(".under .word").inner_text()
+
+
+def test_only_tiles_in_view_are_asked_for_and_none_that_is_hidden(opened, served, places):
+    where, call = places("long")
+    page = opened(served.address, served.origin)
+
+    def look():
+        page.show(call=where, head=1, view="520,1100,1")
+        page.soon(lambda: check("exact" in word(page)))
+
+    urls = asked(page, "tile", look)
+    found = {tuple(map(int, re.search(r"place=([\d%C,]+)", url)[1].replace("%2C", ",").split(",")))
+             for url in urls if f"call={where}&" in url and "place=1" in url}  # fmt: skip
+    fine = {(row, column) for _, level, row, column in found if level == 0}
+    assert fine
+    assert all(row >= column for row, column in fine), "a causal mask hides what is above"
+    assert all(row >= 1100 // SIDE and column >= 520 // SIDE for row, column in fine)
+    assert len(urls) == len(set(urls)), "nothing is asked for twice"
+    assert call.kind == "causal"
+
+
+def check(is_so):
+    assert is_so
+
+
+def check_weight(readout, true):
+    said = readout.inner_text().split("\n")[0]
+    assert said != "…"
+    assert as_shown(said, true)
+
+
+def test_sampled_is_said_and_asked_for_again_until_it_is_exact(opened, served, places):
+    where, _ = places("long")
+    page = opened(served.address, served.origin)
+    times = {}
+
+    def sampled(route):
+        """The server's answer, called sampled at first."""
+        answer = route.fetch()
+        head, arrays = unpacked(answer.body())
+        times[route.request.url] = times.get(route.request.url, 0) + 1
+        if sum(times.values()) < 4:
+            import torch
+
+            tile = torch.from_numpy(arrays["tile"].copy())
+            body = packed({**head, "word": "sampled", "done": 0.4}, tile=tile)
+            return route.fulfill(body=body, content_type="application/octet-stream")
+        return route.fulfill(response=answer)
+
+    page.page.route("**/ask/tile?**", sampled)
+    page.show(call=where, head=0)
+    page.soon(lambda: check("sampled" in word(page)))
+    page.soon(lambda: check(word(page).endswith("exact")), 15)
+    assert max(times.values()) > 1
+
+
+def test_a_finger_pans_two_zoom_and_a_tap_pins(opened, served, places):
+    where, call = places("causal")
+    phone = {"viewport": {"width": 390, "height": 844}, "has_touch": True}
+    page = opened(f"{served.address}#call={where}&head=1", **phone)
+    page.soon(lambda: check(word(page).endswith("exact")), 15)
+    box = the_map(page).bounding_box()
+    x, y = box["x"] + box["width"] * 0.55, box["y"] + box["height"] * 0.6
+    touch = page.page.context.new_cdp_session(page.page)
+
+    def fingers(kind, *at):
+        points = [{"x": x + dx, "y": y + dy, "id": i} for i, (dx, dy) in enumerate(at)]
+        touch.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": points})
+
+    fingers("touchStart", (-20, 0), (20, 0))
+    for step in range(1, 7):
+        fingers("touchMove", (-20 - 8 * step, 0), (20 + 8 * step, 0))
+    fingers("touchEnd")
+    page.soon(lambda: check(view(page)))
+    before = view(page)
+    assert before[2] > 1.5 * box["width"] / call.shape[2] * 0.5
+    fingers("touchStart", (0, 0))
+    for step in range(1, 7):
+        fingers("touchMove", (-8 * step, -6 * step))
+    fingers("touchEnd")
+    page.soon(lambda: check(view(page)[:2] != before[:2]))
+    assert view(page)[2] == pytest.approx(before[2])
+    assert "pinned" not in page.page.evaluate("location.hash")
+    fingers("touchStart", (0, 0))
+    fingers("touchEnd")
+    page.soon(lambda: check("pinned=1" in page.page.evaluate("location.hash")))
+    readout = page.page.locator(".readout").first.inner_text().split("\n")
+    query, key = (int(re.search(r"\d+", line)[0]) for line in readout[1:3])
+    true = float(call.weights(1)[query, key])
+    assert readout[0] == "hidden" if key > query else as_shown(readout[0], true)
+
+
+def test_back_and_forward_go_from_head_to_head(opened, served, places):
+    where, _ = places("causal")
+    page = opened(served.address, served.origin)
+    page.show(call=where, head=0)
+    head = page.page.get_by_role("combobox", name="Head", exact=True).first
+    for one in ("1", "2"):
+        head.select_option(one)
+        page.soon(lambda one=one: check(f"head={one}" in page.page.evaluate("location.hash")))
+    the_map(page).focus()
+    page.page.keyboard.press("+")
+    page.page.keyboard.press("ArrowDown")
+    page.page.wait_for_timeout(400)
+    page.page.go_back()
+    page.soon(lambda: check(head.input_value() == "1"))
+    page.page.go_forward()
+    page.soon(lambda: check(head.input_value() == "2"))
+
+
+def test_a_bad_address_is_passed_over_part_by_part(opened, served, places):
+    where, _ = places("causal")
+    page = opened(served.address, served.origin)
+    bad = {
+        "head": "77", "view": "1,,x", "cell": "99,-1", "colours": "log", "reduce": "most",
+        "row": "4", "column": "four", "beside": "9.9.9.9", "tab": "../x", "theme": "pink",
+    }  # fmt: skip
+    page.show(call=where, **bad)
+    page.soon(lambda: check("row=4" in page.page.evaluate("location.hash") and "head=0" in
+                            page.page.evaluate("location.hash")))  # fmt: skip
+    kept = page.page.evaluate("Object.fromEntries(new URLSearchParams(location.hash.slice(1)))")
+    assert kept == {"call": where, "head": "0", "colours": "log", "row": "4"}
+
+
+def test_two_maps_have_one_scale_and_move_together(opened, served, places):
+    where, call = places("causal")
+    page = opened(served.address, served.origin)
+    page.show(call=where, head=0, cell="9,4", pinned=1)
+    page.made(0, 9, 4)
+    page.page.get_by_role("button", name="Beside").click()
+    second = page.page.get_by_role("figure", name="The second map")
+    second.get_by_role("combobox", name="Head", exact=True).select_option("2")
+    for figure, head in ((page.page.get_by_role("figure", name="The map"), 0), (second, 2)):
+        said = figure.locator(".readout")
+        true = float(call.weights(head)[9, 4])
+        page.soon(lambda said=said, true=true: check_weight(said, true))
+    box = second.get_by_role("application").bounding_box()
+    page.page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    page.page.mouse.wheel(0, -600)
+    page.soon(lambda: check(view(page)))
+    page.soon(lambda: check(f"beside={where}.2" in page.page.evaluate("location.hash")))
+    page.page.get_by_role("button", name="Close the second map").click()
+    assert second.count() == 0
+
+
+def test_the_strongest_weights_in_view(opened, served, places):
+    where, call = places("causal")
+    page = opened(served.address, served.origin)
+    the_map(page).wait_for()
+    page.show(call=where, head=1)
+    page.soon(lambda: check(word(page).endswith("exact")))
+    page.page.keyboard.press("s")
+    buttons = page.page.get_by_role("dialog", name="Strongest").get_by_role("listitem")
+    buttons.first.wait_for()
+    best = call.weights(1).flatten().sort(descending=True).values[:10]
+    said = [text.split("\n")[0] for text in buttons.all_inner_texts()]
+    assert len(said) == 10
+    assert all(as_shown(text, float(true)) for text, true in zip(said, best, strict=True))
+    buttons.nth(1).get_by_role("button").click()
+    page.soon(lambda: check(as_shown(page.weight, float(best[1]))))
+
+
+def test_a_table_of_more_than_a_million_weights_is_refused_kindly(opened, served, places):
+    where, _ = places("long")
+    page = opened(served.address, served.origin)
+    page.show(call=where, head=1)
+    page.page.get_by_role("button", name="Save", exact=True).click()
+    page.page.get_by_role("button", name=re.compile("^CSV")).click()
+    page.page.get_by_text(re.compile("zoom in until there are at most 1,048,576")).wait_for()
+
+
+def test_a_token_at_the_edge_holds_its_row(opened, served, places):
+    where, _ = places("causal")
+    page = opened(served.address, served.origin)
+    page.show(call=where, head=1, cell="9,4", pinned=1)
+    page.made(1, 9, 4)
+    the_map(page).focus()
+    page.page.keyboard.press("r")
+    page.page.keyboard.press("ArrowDown")
+    page.soon(lambda: check("row=9" in page.page.evaluate("location.hash")))
+    said = page.page.locator("[data-told]")
+    page.soon(lambda: check(said.inner_text().startswith("query 10 ")))
+    page.page.keyboard.press("ArrowUp")
+    page.page.keyboard.press("r")
+    page.soon(lambda: check("row=" not in page.page.evaluate("location.hash")))
+
+
+PARTS = """async () => {
+  const added = [];
+  for (const one of [window, document, document.body]) {
+    const add = one.addEventListener.bind(one);
+    one.addEventListener = (name, ...rest) => (added.push(name), add(name, ...rest));
+  }
+  const { mount } = await import("/page/app.js");
+  const { unpacked } = await import("/page/wire.js");
+  const source = { async ask(question, about = {}, signal) {
+    const answer = await fetch(`/ask/${question}?${new URLSearchParams(about)}`, { signal });
+    return unpacked(await answer.arrayBuffer());
+  } };
+  document.body.replaceChildren();
+  for (const name of ["base", "top", "map"]) {
+    const style = document.createElement("link");
+    Object.assign(style, { rel: "stylesheet", href: `/page/style/${name}.css` });
+    document.head.append(style);
+  }
+  for (const name of ["one", "two"]) {
+    const part = document.createElement("div");
+    part.dataset.name = name;
+    document.body.append(part);
+    await mount(part, source);
+  }
+  return added;
+}"""
+
+
+def test_two_pages_stand_in_one_document_and_leave_it_alone(opened, served):
+    page = opened(served.address, served.origin, allowed=["404"])
+    before = f"{served.origin}/page/style/map.css"  # a page of the same origin with no explorer
+    page.page.goto(before)
+    added = page.page.evaluate(PARTS)
+    assert added == []
+    one, two = (page.page.locator(f"[data-name={name}]") for name in ("one", "two"))
+    for part in (one, two):
+        part.get_by_role("application", name=re.compile("map of weights", re.I)).first.wait_for()
+    told = [part.locator("[data-told]") for part in (one, two)]
+    for part in told:
+        page.soon(lambda part=part: check(part.inner_text().endswith(tuple("0123456789"))))
+    stood = [part.inner_text() for part in told]
+    one.get_by_role("application", name=re.compile("map of weights", re.I)).first.focus()
+    page.page.keyboard.press("ArrowDown")
+    page.soon(lambda: check(told[0].inner_text() != stood[0]))
+    page.page.wait_for_timeout(300)
+    assert told[1].inner_text() == stood[1]
+    assert page.page.evaluate("location.href") == before
+    ids = page.page.evaluate("[...document.querySelectorAll('[id]')].map((e) => e.id)")
+    assert len(ids) == len(set(ids)), "no id stands in both"
