@@ -40,16 +40,14 @@ def test_only_tiles_in_view_are_asked_for_and_none_that_is_hidden(opened, served
     page = opened(served.address, served.origin)
 
     def look():
-        page.show(call=where, head=1, view="520,1100,1")
+        page.show(call=where, head=1, view="600,300,1")
         page.soon(lambda: check("exact" in word(page)))
 
     urls = asked(page, "tile", look)
     found = {tuple(map(int, re.search(r"place=([\d%C,]+)", url)[1].replace("%2C", ",").split(",")))
              for url in urls if f"call={where}&" in url and "place=1" in url}  # fmt: skip
     fine = {(row, column) for _, level, row, column in found if level == 0}
-    assert fine
-    assert all(row >= column for row, column in fine), "a causal mask hides what is above"
-    assert all(row >= 1100 // SIDE and column >= 520 // SIDE for row, column in fine)
+    assert fine == {(2, 2)}, "of four tiles in view a causal mask hides three"
     assert len(urls) == len(set(urls)), "nothing is asked for twice"
     assert call.kind == "causal"
 
@@ -74,7 +72,7 @@ def test_sampled_is_said_and_asked_for_again_until_it_is_exact(opened, served, p
         answer = route.fetch()
         head, arrays = unpacked(answer.body())
         times[route.request.url] = times.get(route.request.url, 0) + 1
-        if sum(times.values()) < 4:
+        if times[route.request.url] == 1:
             import torch
 
             tile = torch.from_numpy(arrays["tile"].copy())

@@ -243,7 +243,7 @@ export class Painter {
     const { cell, held, pinned } = this.state;
     context.save();
     context.beginPath();
-    context.rect(place.left - 1, place.top - 1, place.wide + 2, place.high + 2);
+    context.rect(place.left - 4, place.top - 4, place.wide + 8, place.high + 8); // a box stands out
     context.clip();
     if (held.value.query !== null)
       this._band(context, place, "query", held.value.query, this.ink.held, 0.9);
@@ -272,6 +272,10 @@ export class Painter {
       ? place.top + (at - place.y) * place.scale
       : place.left + (at - place.x) * place.scale;
     const size = Math.max(place.scale, 2);
+    const [start, end] = isRow
+      ? [place.top, place.top + place.high]
+      : [place.left, place.left + place.wide];
+    if (first + size < start || first > end) return;
     context.globalAlpha = alpha;
     context.fillStyle = colour;
     for (const side of [first - 0.5, first + size - 0.5])
@@ -283,6 +287,8 @@ export class Painter {
   /** @param {Context} context @param {Place} place @param {Cell} cell */
   _box(context, place, cell, /** @type {number} */ line) {
     const [x, y] = cornerOf(place, cell);
+    const isOut = x + place.scale < place.left || y + place.scale < place.top;
+    if (isOut || x > place.left + place.wide || y > place.top + place.high) return;
     const size = Math.max(place.scale, 5);
     const off = (size - place.scale) / 2;
     context.lineWidth = line + 2;
