@@ -25,8 +25,9 @@ class Text:
 
     label: which text it is.
     calls: in their order.
-    code: the Python that gives the list of them, of a `recording`.
+    code: the Python that gives the list of all of them, of a `recording`.
     prompt: of a generation as one, how many tokens it began with.
+    places: of the calls in that list; None where they are all of it.
     even: what its heads' scores share.
     """
 
@@ -34,7 +35,15 @@ class Text:
     calls: list[Call]
     code: str = "recording"
     prompt: int | None = None
+    places: list[int] | None = None
     even: Even = field(default_factory=Even)
+
+    def of(self, layers: list[int] | None, heads: list[int] | None) -> Text:
+        """The same of some layers and heads; errors as `chosen`."""
+        calls = chosen(self.calls, layers, heads)
+        rest = iter(enumerate(self.calls))
+        places = [next(at for at, one in rest if _same(one, call)) for call in calls]
+        return Text(self.label, calls, self.code, self.prompt, places)
 
     @cached_property
     def scored(self) -> list[Call]:
@@ -43,7 +52,8 @@ class Text:
 
     def about(self) -> dict[str, Any]:
         """What a page needs to list it."""
-        calls = [_about(call) for call in self.calls]
+        places = self.places or range(len(self.calls))
+        calls = [_about(*each) for each in zip(self.calls, places, strict=True)]
         return {"label": self.label, "code": self.code, "prompt": self.prompt, "calls": calls}
 
 
@@ -70,10 +80,7 @@ class Texts:
         """One more recording; a name that is taken gets a number."""
         names = (name if n == 1 else f"{name} ({n})" for n in count(1))
         free = next(each for each in names if each not in self.names)
-        found = [
-            Text(text.label, chosen(text.calls, self._layers, self._heads))
-            for text in _texts_of(recording)
-        ]
+        found = [text.of(self._layers, self._heads) for text in _texts_of(recording)]
         self._of.append((free, recording, found))
 
     @property
@@ -137,9 +144,16 @@ def _prompt(calls: list[Call]) -> int | None:
     return next((call.shape[2] for call in own), None)
 
 
-def _about(call: Call) -> dict[str, Any]:
+def _same(one: Call, other: Call) -> bool:
+    """Whether two calls are the same, of whichever heads."""
+    mine, others = ((call.name, call.index, call.pass_index) for call in (one, other))
+    return mine == others
+
+
+def _about(call: Call, at: int) -> dict[str, Any]:
     H, N, M = call.shape
     return {
+        "at": at,
         "name": call.name,
         "layer": call.layer,
         "index": call.index,

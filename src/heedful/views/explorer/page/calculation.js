@@ -1,7 +1,7 @@
 // A weight as a calculation that can be followed with a pocket calculator: products, their sum,
 // scale, cap, bias, and the softmax against the rivals of the row. Each line has one digit less
 // than the lines that it is made of, so that they add up.
-import { digits, weighed } from "./figures.js";
+import { digits, fixed, weighed } from "./figures.js";
 import { html } from "./html.js";
 import { Explained, Term } from "./terms.js";
 import { Token } from "./token.js";
@@ -27,13 +27,16 @@ export function Products({ made }) {
   const most = Math.max(...best.map((one) => Math.abs(one.product)), 1e-30);
   const rest = number(made.product) - best.reduce((sum, one) => sum + one.product, 0);
   const left = all.length - best.length;
+  const more = Math.max(0, -Math.floor(Math.log10(most)) - 1); // digits, where all is small
   return html`<table class="products"><caption>query × key, by ${Term("dimensions")}${left ? ", the largest first" : ""}</caption>
     <thead><tr><th scope="col">dim</th><th scope="col">${Term("query")}</th><th scope="col">${Term("key")}</th><th scope="col">product</th><th><span class="hidden">as a bar</span></th></tr></thead>
     <tbody>${best.map(
-      (one) => html`<tr><td>${one.d}</td><td>${digits(one.q, 5)}</td><td>${digits(one.k, 5)}</td>
-      <td>${digits(one.product)}</td><td><${Bar} share=${one.product / most} /></td></tr>`,
+      (
+        one,
+      ) => html`<tr><td>${one.d}</td><td>${fixed(one.q, 5 + more)}</td><td>${fixed(one.k, 5 + more)}</td>
+      <td>${fixed(one.product, 4 + more)}</td><td><${Bar} share=${one.product / most} /></td></tr>`,
     )}
-      ${left ? html`<tr class="rest"><td colspan="3">${Explained(`the other ${left}`, "The products of all other dimensions, added up. Every number here is rounded by itself: a sum can be off by a unit or two of its last digit.")}</td><td>${digits(rest)}</td><td><${Bar} share=${rest / most} /></td></tr>` : null}</tbody></table>`;
+      ${left ? html`<tr class="rest"><td colspan="3">${Explained(`the other ${left}`, "The products of all other dimensions, added up. Every number here is rounded by itself: a sum can be off by a unit or two of its last digit.")}</td><td>${fixed(rest, 4 + more)}</td><td><${Bar} share=${rest / most} /></td></tr>` : null}</tbody></table>`;
 }
 
 /** A bar to both sides of zero. @param {{share: number}} given from −1 to 1; more is cut */

@@ -14,6 +14,9 @@ export function digits(value, count = 4) {
   return text.replaceAll("-", "−");
 }
 
+/** With so many digits after the point, whatever its size. @param {number} value @param {number} count */
+export const fixed = (value, count) => value.toFixed(Math.min(count, 12)).replace("-", "−");
+
 /** A weight: four digits that count, and none past the seventh. @param {number} weight */
 export function weighed(weight) {
   if (!weight || !Number.isFinite(weight)) return digits(weight);

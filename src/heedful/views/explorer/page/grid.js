@@ -2,7 +2,7 @@
 // anew as it scrolls, so that three thousand heads are as light as sixteen.
 import { painted, share, table } from "./colours.js";
 import { html, useEffect, useLayoutEffect, useRef, useState } from "./html.js";
-import { callTitle, groups, KINDS, OPEN, spoken } from "./scores.js";
+import { callTitle, groups, KINDS, OPEN, same, spoken } from "./scores.js";
 
 /** @typedef {import("./scores.js").Heads} Heads */
 /** @typedef {import("./scores.js").One} One */
@@ -223,14 +223,14 @@ function draw(canvas, box, layout, given) {
     }
     const mark = isMine(one, given.state)
       ? ink("--mark")
-      : one === given.focused
+      : given.focused && same(one, given.focused)
         ? ink("--link")
-        : one === given.over
+        : given.over && same(one, given.over)
           ? ink("--quiet")
           : "";
     if (!mark) continue;
     context.strokeStyle = mark;
-    context.lineWidth = one === given.over && !isMine(one, given.state) ? 1 : 2;
+    context.lineWidth = given.over && same(one, given.over) && !isMine(one, given.state) ? 1 : 2;
     context.strokeRect(x + 0.5, y + 0.5, size - 2, size - 2);
   }
 }

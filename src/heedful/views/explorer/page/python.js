@@ -10,7 +10,7 @@ import { html, useRef, useState } from "./html.js";
  * @param {number} call @param {number} head @param {Cell} at
  */
 export const line = (text, call, head, at) =>
-  `${text.code}[${call}].weights(head=${head}, queries=[${at.query}], keys=[${at.key}])`;
+  `${text.code}[${text.calls[call].at}].weights(head=${head}, queries=[${at.query}], keys=[${at.key}])`;
 
 /** @param {{state: State, at: Cell}} given */
 export function Line({ state, at }) {

@@ -133,7 +133,7 @@ function laid(given, first, end, cursor) {
 
 /** A token's letters, its spaces as spaces and its line ends as line ends. @param {{text: string, length?: number} | null | undefined} token @param {number} at @param {boolean} words */
 function shown(token, at, words) {
-  if (!token) return html`<bdi class="place">${at}</bdi>`;
+  if (!token) return html`<bdi class="place">${token === null ? at : "…"}</bdi>`;
   const more = words && token.text.startsWith("##");
   return html`<bdi>${pieces(more ? token.text.slice(2) : token.text, token.length).map(
     ({ kind, text }) =>

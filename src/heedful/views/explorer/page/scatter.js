@@ -1,7 +1,7 @@
 // All heads as points on two of their scores.
 import { choose, isMine } from "./grid.js";
 import { html, useEffect, useLayoutEffect, useRef, useState } from "./html.js";
-import { KINDS, OPEN, SCORES, spoken } from "./scores.js";
+import { KINDS, OPEN, SCORES, same, spoken } from "./scores.js";
 import { Term } from "./terms.js";
 
 /** @typedef {import("./scores.js").One} One */
@@ -47,11 +47,15 @@ export function Scatter({ state, shown, whole, point, id }) {
     return found.map(({ one }) => one);
   };
   const look = (/** @type {One[]} */ found) => {
-    if (found.length === over.length && found.every((one, n) => one === over[n])) return;
+    if (found.length === over.length && found.every((one, n) => same(one, over[n]))) return;
     setOver(found);
     point(found);
   };
-  const now = cursor ?? points.find(({ one }) => isMine(one, state))?.one ?? points[0]?.one;
+  const now = (
+    points.find(({ one }) => cursor && same(one, cursor)) ??
+    points.find(({ one }) => isMine(one, state)) ??
+    points[0]
+  )?.one;
   const keys = (/** @type {KeyboardEvent} */ event) => {
     if (event.shiftKey || event.ctrlKey || event.metaKey || event.altKey) return;
     const to = moved(event.key, points, now);
@@ -103,7 +107,7 @@ function moved(key, points, now) {
   if (!by) return null;
   const along = key === "ArrowRight" || key === "ArrowLeft" ? "x" : "y";
   const order = [...points].sort((a, b) => a[along] - b[along]);
-  return order[order.findIndex(({ one }) => one === now) + by]?.one ?? null;
+  return order[order.findIndex(({ one }) => same(one, now)) + by]?.one ?? now ?? null;
 }
 
 /**
@@ -151,9 +155,9 @@ function draw(canvas, points, [across, up], state, cursor, over) {
   for (const { one, x, y } of points) {
     const mark = isMine(one, state)
       ? "--mark"
-      : one === cursor
+      : same(one, cursor)
         ? "--link"
-        : over.includes(one)
+        : over.some((other) => same(one, other))
           ? "--text"
           : "";
     if (!mark) continue;

@@ -215,6 +215,9 @@ function apart(calls) {
   });
 }
 
+/** Whether two are one head, before and after its scores came. @param {One | null | undefined} one @param {One | null | undefined} other */
+export const same = (one, other) => one?.call === other?.call && one?.head === other?.head;
+
 /** A head as a screen reader says it. @param {One} one @param {string} score */
 export function spoken(one, score) {
   const kind = one.kind && one.kind !== "-" ? `, ${one.kind}` : "";

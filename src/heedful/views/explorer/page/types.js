@@ -19,6 +19,7 @@
  * One call of attention, as `about` lists it.
  * @typedef {object} CallAbout
  * @property {string} name the module that ran
+ * @property {number} at its place among all calls of its text
  * @property {number | null} layer
  * @property {number} index
  * @property {number} pass

@@ -1,0 +1,312 @@
+"""The panes around the map: heads, the text, one weight as a calculation, a first visit."""
+
+import math
+import re
+
+import numpy as np
+import pytest
+from browsed import Served, as_shown, number, unit
+
+import heedful
+from heedful.head_kinds import SCORES
+from heedful.opened.protocol import Opened
+
+
+def heads(page):
+    return page.page.get_by_role("region", name="Heads")
+
+
+def text(page):
+    return page.page.get_by_role("region", name="The text")
+
+
+def numbers(said):
+    """Every number of a line, as it is written."""
+    return re.findall(r"−?\d+(?:\.\d+)?(?:e−?\d+)?", said)
+
+
+CALCULATED = {
+    "causal": ("causal", "", 1),
+    "grouped": ("grouped", "", 1),
+    "cross": ("cross", "", 2),
+    "capped": ("capped", "", 0),
+    "sinks": ("sinks", "", 0),
+    "biased": ("biased", "", 0),
+}
+
+
+@pytest.mark.parametrize("kind", CALCULATED)
+def test_with_a_pocket_calculator_each_step_follows_from_those_above(kind, explorer, places):
+    where, call = places(*CALCULATED[kind])
+    head = call.heads[-1]
+    query, key = divmod(int(call.weights(head).argmax()), call.shape[2])
+    explorer.cell(where, head, query, key)
+    total = 0.0
+    for row in explorer.table("query × key"):
+        if row[0].isdigit():
+            product = number(row[1]) * number(row[2])
+            assert abs(product - number(row[3])) <= 1.5 * unit(row[3]), row
+        total += number(row[3] if row[0].isdigit() else row[1])
+    steps = explorer.steps()
+    assert abs(total - number(steps[0][1])) <= 5 * unit(steps[0][1])
+    now = number(steps[0][1])
+    for words, shown in steps[1:]:
+        given = [number(part) for part in numbers(words)]
+        if "log-sum-exp" in words:
+            continue
+        if words.startswith("×"):
+            now *= given[0]
+        elif "tanh" in words:
+            now = given[0] * math.tanh(now / given[1])
+        elif "bias" in words:
+            now += given[0] * (-1 if words.startswith("−") else 1)
+        else:
+            now = np.exp(given[0] - given[1])
+            assert number(shown) == pytest.approx(now, rel=3e-4)
+            continue
+        assert abs(now - number(shown)) <= 2.5 * unit(shown), (words, shown)
+        now = number(shown)
+    lowered = number(next(shown for words, shown in steps if "log-sum-exp" in words))
+    for _, weight, _, score in explorer.table("rivals"):
+        assert np.exp(number(score) - lowered) == pytest.approx(number(weight), rel=3e-4, abs=2e-7)
+
+
+def test_the_sentence_of_a_largest_weight_is_true(explorer, places):
+    where, call = places("causal", layer=1)
+    weights = call.weights(0)
+    query = int(weights[5:].max(1).values.argmax()) + 5
+    order = weights[query].argsort(descending=True)
+    explorer.cell(where, 0, query, int(order[0]))
+    said = explorer.region.locator(".why").inner_text()
+    made = call.one_weight(0, query, int(order[0]))
+    gap = float(made.scores[order[0]] - made.scores[order[1]])
+    assert f"({int(order[1])}), scores {gap:.2f} lower" in said
+    dimension = int((made.products * np.sign(made.product)).argmax())
+    assert f"Dimension {dimension} alone" in said
+
+
+@pytest.mark.parametrize(
+    "of", [("causal", "", 1), ("padded", "text 2", 1), ("generated", "as one", 0),
+           ("generated", "pass by pass", 5), ("cross", "", 2)], ids=lambda of: " ".join(of[:2])
+)  # fmt: skip
+def test_the_line_of_python_gives_the_number(of, explorer, places, recordings):
+    where, call = places(*of)
+    explorer.cell(where, call.heads[-1], call.shape[1] - 1, 1)
+    line = explorer.region.locator("code").inner_text()
+    found = eval(line, {"recording": recordings[of[0]]})
+    assert as_shown(explorer.weight, float(found))
+
+
+def test_grouped_heads_say_which_share_a_key(explorer, places):
+    where, call = places("grouped")
+    explorer.cell(where, 0, 2, 1)
+    shared = len(call.causes.query) // len(call.causes.key)
+    assert f"Heads {', '.join(map(str, range(shared)))} share this key" in (
+        explorer.region.inner_text()
+    )
+
+
+def test_heads_by_kind_by_score_and_by_keyboard(explorer, recordings, places):
+    where, _ = places("causal")
+    explorer.show(call=where, head=0)
+    pane, known = heads(explorer), recordings["causal"].heads()
+    for kind in {head.kind for head in known}:
+        count = sum(head.kind == kind for head in known)
+        pane.get_by_role("button", name=f"{'no kind' if kind == '-' else kind} {count}").wait_for()
+    pane.get_by_label("Score", exact=True).select_option("sink")
+    pane.get_by_label("sort").check()
+    best = max(known, key=lambda head: head.sink)
+    grid = pane.get_by_role("listbox", name="small picture")
+    grid.focus()
+    grid.press("Home")
+    said = grid.get_by_role("option").text_content()
+    assert said.startswith(f"layer {best.layer}, head {best.head}")
+    assert said.endswith(f"sink {best.sink:.2f}")
+    grid.press("Enter")
+    pane.get_by_role("heading", name=f"layer {best.layer}, head {best.head}").wait_for()
+    pane.get_by_label("Least sink").fill(f"{best.sink - 0.01:.3f}")
+    pane.get_by_text(f"{sum(h.sink >= best.sink - 0.025 for h in known)} of {len(known)} heads")
+
+
+def test_the_scatter_reaches_every_head_by_keyboard(explorer, recordings, places):
+    where, _ = places("causal")
+    explorer.show(call=where, head=0)
+    known = sorted(recordings["causal"].heads(), key=lambda head: head.previous)
+    points = heads(explorer).get_by_role("listbox", name="as points")
+    heads(explorer).get_by_role("list", name="Kinds").get_by_role("button").first.wait_for()
+    heads(explorer).get_by_text("are being computed").wait_for(state="detached")
+    points.focus()
+    for _ in known:
+        points.press("ArrowLeft")
+    seen = []
+    for _ in known:
+        seen.append(points.get_by_role("option").text_content())
+        points.press("ArrowRight")
+    assert len(set(seen)) == len(known)
+    assert [f"previous {head.previous:.2f}" in said for head, said in zip(known, seen, strict=True)]
+
+
+def looked(page, label):
+    """What the legend lists: positions and weights."""
+    line = text(page).locator(".legend p").filter(has_text=label)
+    line.get_by_role("button").first.wait_for()
+    return [
+        (int(one.locator("small").inner_text()), number(one.locator("b").inner_text()))
+        for one in line.get_by_role("button").all()
+    ]
+
+
+def test_a_token_that_is_pointed_at_says_where_it_looks_and_who_looks_at_it(explorer, places):
+    where, call = places("causal", layer=1)
+    explorer.cell(where, 2, 4, 1)
+    run = text(explorer).get_by_role("listbox")
+    assert run.inner_text().replace("\n", "") == "a head looks back"
+    run.locator("[data-at='9']").hover()
+    text(explorer).get_by_text("9 looks at").wait_for()
+    for weights, which in (
+        (call.weights(2), "this head"),
+        (call.weights().mean(0), "layer’s mean"),
+    ):
+        text(explorer).get_by_role("button", name=which).click()
+        run.locator("[data-at='9']").hover()
+        text(explorer).get_by_text("9 looks at").wait_for()
+        explorer.page.wait_for_timeout(200)
+        for label, line in (("looks at", weights[9]), ("is looked at by", weights[:, 9])):
+            found = looked(explorer, f"9 {label}" if label == "looks at" else label)
+            best = line.topk(len(found))
+            assert [at for at, _ in found] == best.indices.tolist()
+            np.testing.assert_allclose([w for _, w in found], best.values, atol=5.1e-5)
+
+
+def test_queries_and_keys_of_two_texts_are_apart(explorer, places):
+    where, call = places("cross", layer=2)
+    explorer.cell(where, 1, 2, 7)
+    lists = text(explorer).get_by_role("listbox")
+    assert [one.get_attribute("aria-label") for one in lists.all()] == ["queries", "keys"]
+    assert "".join(call.query_tokens).replace("·", " ") == lists.first.inner_text()
+    lists.first.focus()
+    lists.first.press("End")
+    lists.first.press("Enter")
+    assert f"cell={call.shape[1] - 1}" in explorer.page.evaluate(
+        "() => new Promise(done => setTimeout(() => done(decodeURIComponent(location.hash)), 400))"
+    )
+
+
+def test_a_generation_is_one_text_and_says_where_its_prompt_ended(explorer, places):
+    where, _ = places("generated", "as one")
+    explorer.cell(where, 0, 8, 2)
+    run = text(explorer).get_by_role("listbox")
+    assert run.inner_text().startswith("begun ")
+    before = run.locator(".ends").evaluate("it => it.previousElementSibling.dataset.at")
+    assert int(before) == len("begun ") - 1
+
+
+def test_of_a_long_text_a_window_around_the_chosen_token_is_laid_out(explorer, places):
+    where, call = places("long")
+    explorer.cell(where, 0, call.shape[1] - 3, 5)
+    run = text(explorer).get_by_role("listbox")
+    chosen = run.locator(".mine")
+    chosen.wait_for()
+    assert run.locator("[data-at]").count() < call.shape[1]
+    assert chosen.get_attribute("data-at") == str(call.shape[1] - 3)
+    text(explorer).get_by_role("button", name="earlier").click()
+    text(explorer).get_by_role("button", name="back to the chosen").click()
+    chosen.wait_for()
+
+
+def test_lines_of_a_few_tokens_by_keyboard(explorer, places):
+    where, call = places("causal")
+    explorer.cell(where, 1, 3, 1)
+    text(explorer).get_by_role("button", name="lines").click()
+    queries = text(explorer).get_by_role("listbox", name="queries")
+    queries.focus()
+    queries.press("End")
+    queries.press("Enter")
+    explorer.made(1, call.shape[1] - 1, 1)
+    inked = "it => it.getContext('2d').getImageData(0, 0, it.width, it.height).data.some(a => a)"
+    assert text(explorer).locator("canvas").evaluate(inked)
+
+
+def test_a_first_visit_is_led_and_can_be_left(opened, served):
+    page = opened(served.address, served.origin)
+    card = page.page.get_by_label("First steps")
+    card.get_by_text("1 of 3").wait_for()
+    assert number(page.weight) > 0.3
+    for said in ("2 of 3", "3 of 3"):
+        card.get_by_role("button", name="next").click()
+        card.get_by_text(said).wait_for()
+    page.page.keyboard.press("Escape")
+    card.wait_for(state="detached")
+    assert number(page.weight) > 0.3  # the cell is not let go by the same key
+    page.page.goto(served.origin)
+    page.region.locator("[data-weight]").wait_for()
+    assert not card.count()
+    page.page.get_by_role("button", name="Help").click()
+    page.page.get_by_role("button", name="first steps").click()
+    card.get_by_text("1 of 3").wait_for()
+
+
+def test_a_shared_view_is_not_changed_by_an_example(opened, served, places):
+    where, _ = places("grouped")
+    page = opened(served.address, served.origin)
+    page.page.goto("about:blank")
+    page.page.goto(f"{served.origin}/#call={where}&head=1")
+    heads(page).get_by_role("heading", name="head 1").wait_for()
+    page.page.wait_for_timeout(1500)
+    assert not page.page.get_by_label("First steps").count()
+    assert not page.region.locator("[data-weight]").count()
+
+
+def test_a_word_is_explained_by_pointer_and_by_key(explorer, places):
+    where, _ = places("causal")
+    explorer.show(call=where, head=0)
+    word = heads(explorer).locator("dt").get_by_role("button", name="induction")
+    word.hover()
+    tip = explorer.page.get_by_role("tooltip")
+    definition = SCORES["induction"].definition
+    tip.get_by_text(definition[1:]).wait_for()
+    explorer.page.mouse.move(2, 2)
+    tip.wait_for(state="detached")
+    word.focus()
+    explorer.page.keyboard.press("Shift+Tab")
+    explorer.page.keyboard.press("Tab")
+    tip.wait_for()
+    assert word.get_attribute("aria-describedby") == tip.get_attribute("id")
+    explorer.page.keyboard.press("Escape")
+    tip.wait_for(state="detached")
+
+
+class Typed(Opened):
+    """A model of letters that records what is typed."""
+
+    reads_pairs = True
+
+    def read(self, text, second=None, *, cut=False):
+        raise NotImplementedError
+
+    def record(self, text, second=None, *, cut=False, **options):
+        from every_kind import of_gpt
+
+        if "!" in text:
+            raise heedful.errors.TextError("a text with <b>!</b>", remedy="leave it out")
+        return of_gpt(text=text + (second or ""))
+
+
+def test_a_typed_text_is_recorded_and_opened(browser, opened, recordings, tmp_path):
+    model = Typed(model=None, tokenizer=None, directory=tmp_path / "letters")
+    with Served({"causal": recordings["causal"]}, model) as served:
+        page = opened(served.address, served.origin, allowed=("400",))
+        page.show(call="0.0.1", head=2)
+        page.page.get_by_role("button", name="New text").click()
+        box = page.page.get_by_role("dialog", name="A new text")
+        box.get_by_label("text", exact=True).fill("no!")
+        box.get_by_role("button", name="record").click()
+        box.get_by_text("<b>!</b>").wait_for()
+        box.get_by_label("text", exact=True).fill("new ")
+        box.get_by_label("second text").fill("words")
+        box.get_by_role("button", name="record").click()
+        box.wait_for(state="hidden")
+        run = text(page).get_by_role("listbox").filter(has_text="new words")
+        run.wait_for()
+        heads(page).get_by_role("heading", name="layer 1, head 2").wait_for()
+        assert served.texts.call(1, 0, 1).shape == (3, 9, 9)
