@@ -17,10 +17,10 @@ export function digits(value, count = 4) {
 /** With so many digits after the point, whatever its size. @param {number} value @param {number} count */
 export const fixed = (value, count) => value.toFixed(Math.min(count, 12)).replace("-", "−");
 
-/** A weight: four digits that count, and none past the seventh. @param {number} weight */
+/** A weight, with four digits that count. @param {number} weight */
 export function weighed(weight) {
   if (!weight || !Number.isFinite(weight)) return digits(weight);
-  if (weight < 1e-6) return weight.toExponential(3).replace("-", "−");
+  if (weight < 1e-4) return weight.toExponential(3).replace("-", "−");
   return weight.toFixed(Math.min(7, Math.max(4, 3 - Math.floor(Math.log10(weight)))));
 }
 

@@ -1,5 +1,5 @@
 // All heads: a small picture each, a scatter of any two of their scores, and the chosen one in words.
-import { Grid, isMine } from "./grid.js";
+import { Grid, isMine, Scale } from "./grid.js";
 import { html, useState } from "./html.js";
 import { Said } from "./said.js";
 import { Scatter } from "./scatter.js";
@@ -34,7 +34,7 @@ export function HeadsPane({ state, heads }) {
   return html`<section class="heads" aria-label="Heads">
     <div class="bar"><h2>${Term("Heads", "head")}</h2>
       ${choice("What of the heads is shown", ["grid", "scatter", "both"], view, setView)}</div>
-    <div class="knobs"><span class="quiet">colour</span>${choice("What a head is coloured by", ["picture", "kind", "score"], paint, setPaint)}</div>
+    <div class="knobs"><span class="quiet">colour</span>${choice("What a head is coloured by", ["picture", "kind", "score"], paint, setPaint)}${paint === "score" ? html`<${Scale} most=${most} />` : null}</div>
     <div class="knobs"><select aria-label="Score" value=${score} onChange=${(
       /** @type {Event} */ e,
     ) => {

@@ -35,7 +35,11 @@ function beside(made, at, name) {
   if (made.rank > 1)
     return `Its score is ${(-gap).toFixed(2)} below the best one, that of ${who}, which so gets ${times(Math.exp(-gap))} its weight.`;
   if (gap < 0.005) return `${who} has the same score, and the same weight.`;
-  return `The next key, ${who}, scores ${gap.toFixed(2)} lower, which leaves it e^−${gap.toFixed(2)} = ${percent(Math.exp(-gap))} of this weight.`;
+  const left =
+    Math.exp(-gap) < 0.001
+      ? "less than 0.1\u00a0%"
+      : `e^−${gap.toFixed(2)} = ${percent(Math.exp(-gap))}`;
+  return `The next key, ${who}, scores ${gap.toFixed(2)} lower, which leaves it ${left} of this weight.`;
 }
 
 /** @param {number} factor */
