@@ -66,6 +66,13 @@ def test_a_text_comes_back(both, text):
     assert len(ours.pieces(ids)) == len(ids)
 
 
+@pytest.mark.parametrize("text", TEXTS)
+def test_where_tokens_stand_is_what_transformers_says(both, text):
+    _, ours, theirs = both
+    found = theirs(text, add_special_tokens=False, return_offsets_mapping=True)
+    assert ours.spans(text) == found["offset_mapping"]
+
+
 def test_what_stands_before_a_text(both):
     name, ours, theirs = both
     wanted = {"Qwen": (), "Llama 3": (0,)}.get(name, (1,))

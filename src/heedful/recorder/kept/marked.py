@@ -15,13 +15,14 @@ import unicodedata
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
 
 from heedful.errors import ArgumentError
 from heedful.ops.score_tables import Index, indices
+from heedful.recorder.checks import is_whole
 from heedful.token_names import SIGNS, SPACES
 
 Told: TypeAlias = "Mapping[str, Index | range | str]"
@@ -66,7 +67,7 @@ def _one(
     if isinstance(where, str):
         where = _occurrence(name, where, labels)
     try:
-        places = indices(list(where) if isinstance(where, range) else where, tokens, "token")
+        places = indices(_index(where), tokens, "token")
     except ArgumentError as error:
         raise ArgumentError(f"the segment {name!r}: {error}") from error
     if not len(places):
@@ -78,6 +79,19 @@ def _one(
     found = torch.zeros(tokens, dtype=torch.bool)
     found[places] = True
     return found
+
+
+def _index(where: Any) -> Index:
+    """What was told as a slice or a tensor."""
+    if isinstance(where, slice | Tensor):
+        return where
+    try:
+        return torch.as_tensor([where] if is_whole(where) else list(where))
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ArgumentError(
+            f"token indices {reprlib.repr(where)}",
+            expected="a slice, a range, a list of indices, or a text that occurs",
+        ) from error
 
 
 def _occurrence(name: str, text: str, labels: Sequence[str] | None) -> slice:

@@ -84,16 +84,14 @@ def _where(rows: Rows) -> dict[str, list[str]]:
 
 def _chance(rows: Rows, to: list[str], before: int) -> list[list[str]]:
     """A line for each segment that reads: what chance gives, where all heads agree."""
+    known: dict[str, dict[str, set[str]]] = {}
+    for _, row in rows:
+        of_one = known.setdefault(row.from_, {name: set() for name in to})
+        if row.chance is not None:
+            of_one[row.to].add(_number(row.chance))
     found = []
-    for one in dict.fromkeys(row.from_ for _, row in rows):
-        own = []
-        for name in to:
-            known = {
-                _number(row.chance)
-                for _, row in rows
-                if (row.from_, row.to) == (one, name) and row.chance is not None
-            }
-            own.append(known.pop() if len(known) == 1 else "")
+    for one, by_name in known.items():
+        own = [words.pop() if len(words) == 1 else "" for words in by_name.values()]
         if any(own):
             found.append(["chance", *[""] * (before - 2), one, *own, ""])
     return found

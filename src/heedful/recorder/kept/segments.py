@@ -36,7 +36,8 @@ class SegmentShare(NamedTuple):
         nothing of `to`. None where the share is, and of the learned sink.
     queries: over how many queries the mean is: those that may see anything.
     keys: how many tokens `to` has.
-    call: the number of the call, its `index`.
+    call: the place of the call: in its sequence, of a generation among its calls put together; of
+        a call that was asked alone its `index`.
     name, attention, pass_index, proof, why: those of the call.
     """
 
@@ -146,7 +147,7 @@ def of_call(
         of_queries = _standing(call, of_keys)
     if not of_keys and not of_queries:
         raise _no_segments()
-    return Segments(_rows(call, of_queries, of_keys, progress))
+    return Segments(_rows(call, call.index, of_queries, of_keys, progress))
 
 
 def of_calls(
@@ -188,7 +189,7 @@ def of_calls(
         )
         if not call.crosses:
             of_queries = _standing(call, of_keys)
-        found += _rows(call, of_queries, of_keys, tell)
+        found += _rows(call, at, of_queries, of_keys, tell)
     if not found:
         name, why = next(iter(found.left_out.items()))
         raise RunError(f"no call is of the text: of {name}, {why}",
@@ -275,7 +276,11 @@ def _with_rest(marks: dict[str, Tensor], length: int) -> dict[str, Tensor]:
 
 
 def _rows(
-    call: Call, queries: dict[str, Tensor], keys: dict[str, Tensor], progress: Tell | None
+    call: Call,
+    at: int,
+    queries: dict[str, Tensor],
+    keys: dict[str, Tensor],
+    progress: Tell | None,
 ) -> list[SegmentShare]:
     _, N, M = call.shape
     queries = {name: own for name, own in _with_rest(queries, N).items() if bool(own.any())}
@@ -290,7 +295,7 @@ def _rows(
         for a, one in enumerate(queries):
             asked = 0 if numbers is None else int(numbers.queries[h, a])
             row = SegmentShare(
-                call.layer, head, one, "", None, None, asked, 0, call.index, call.name,
+                call.layer, head, one, "", None, None, asked, 0, at, call.name,
                 call.kind, call.pass_index, call.proof, call.why,
             )  # fmt: skip
             for b, other in enumerate(keys):

@@ -1,0 +1,127 @@
+"""`heedful heads --segments`, as a person types it."""
+
+import io
+import json
+
+import pytest
+import torch
+from rich.console import Console
+from typed import train
+
+import heedful
+from heedful.cli.segments import SegmentsType, shares_of
+from heedful.recorder import from_attentions
+from heedful.recorder.kept.segment_table import cells, listed
+from heedful.views.segments import shares_table
+
+SMALL = ["--context-length", "64", "--width", "24", "--layers", "2", "--heads", "3", "--steps", "2",
+         "--batch", "2", "--device", "cpu", "--tokenizer", "characters"]  # fmt: skip
+PROMPT = "@@day\nday and night\n@@ \nday?\n"
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    text = "night and day, day and night? \n" * 60
+    return train(tmp_path_factory.mktemp("segments"), text, *SMALL)
+
+
+@pytest.fixture(scope="module")
+def kept(trained, tmp_path_factory):
+    opened = heedful.open(trained, device="cpu")
+    return opened.record("day and night\nday?\n").save(tmp_path_factory.mktemp("kept") / "r")
+
+
+def test_a_marked_text_is_read_without_its_marks(trained, kept, said, tmp_path):
+    prompt = tmp_path / "prompt.txt"
+    prompt.write_text(PROMPT)
+    status, output, error = said("heads", trained, "--file", prompt, "--segments", "@@", "--json")
+    assert (status, error) == (0, "")
+    rows = json.loads(output)
+    expected = heedful.load(kept).segments({"day": slice(0, 14), "2": slice(14, 19)})
+    assert [(row["layer"], row["head"], row["from"], row["to"]) for row in rows] == [
+        (row.layer, row.head, row.from_, row.to) for row in expected
+    ]
+    assert [row["share"] for row in rows] == pytest.approx([r.share for r in expected], abs=1e-5)
+    ranges = ["heads", kept, "--segments", "day=0:14,2=14:"]
+    again = json.loads(said(*ranges, "--json")[1])
+    assert [row["share"] for row in again] == pytest.approx(
+        [row["share"] for row in rows], abs=1e-5
+    )
+    lines = said(*ranges)[1].splitlines()
+    assert lines[0].split() == ["head", "from", "day", "2", "queries"]
+    assert lines[1].split() == ["0.0", "day", "1.00", "–", "14"]
+    assert [line.split()[:2] for line in lines[13:15]] == [["chance", "day"], ["chance", "2"]]
+    assert lines[15:] == ["", "proof: proved"]
+
+
+def test_sorted_by_a_pair_over_heads_and_as_evidence(kept, said):
+    ranges = ["heads", kept, "--segments", "a=0:14,b=14:"]
+    rows = json.loads(said(*ranges, "--sort", "b:a", "--count", "2", "--json")[1])
+    assert [(row["from"], row["to"]) for row in rows] == [("b", "a"), ("b", "b")] * 2
+    every = json.loads(said(*ranges, "--json")[1])
+    highest = sorted(row["share"] for row in every if (row["from"], row["to"]) == ("b", "a"))
+    assert [row["share"] for row in rows[::2]] == highest[:-3:-1]
+    lines = said(*ranges, "--sort", "b:a", "--count", "1", "--evidence")[1].splitlines()
+    assert lines[0].split() == ["head", "from", "to", "share", "chance", "queries", "keys"]
+    assert lines[1].split()[1:4] == ["b", "a", f"{highest[-1]:.2f}"]
+    assert lines[1].split()[5:] == ["5", "14"]
+    assert len(lines) == 5
+    lines = said(*ranges, "--over-heads")[1].splitlines()
+    assert [line.split()[:2] for line in lines[:5]] == [
+        ["layer", "from"], ["0", "a"], ["0", "b"], ["1", "a"], ["1", "b"]
+    ]  # fmt: skip
+
+
+def test_what_is_wrong_is_one_line(trained, kept, said):
+    for arguments, status, words in [
+        ([kept, "--segments", "@@"], 1, "the mark '@@' for a recording"),
+        ([kept, "--segments", "a=0-9"], 2, "write 0:40 for the tokens 0 to 39"),
+        ([kept, "--segments", "a=0:4,b"], 2, "is no list such as system=0:40"),
+        ([kept, "--segments", "a="], 2, "a has no tokens"),
+        ([kept, "--segments", "a=3:,a=0:2"], 2, "needs the end of each"),
+        ([kept, "--segments", "a=0:99"], 1, "the segment 'a': token index 19"),
+        ([kept, "--segments", "a=4:4"], 1, "the segment 'a' without a token"),
+        ([kept, "--segments", "rest=0:4"], 1, "a segment named 'rest'"),
+        ([kept, "--segments", "a=0:4", "--sort", "a:b"], 1, "expected one of a:a, a:rest"),
+        ([kept, "--segments", "a=0:4", "--sort", "previous"], 2, "--sort takes a pair"),
+        ([kept, "--sort", "a:b"], 2, "is for --segments"),
+        ([kept, "--over-heads"], 2, "is for --segments"),
+        ([trained, "day", "--segments", "@@"], 1, "no line that begins with '@@'"),
+        ([trained, "@@a\n@@b\nday", "--segments", "@@"], 1, "the segment 'a' without a token"),
+    ]:
+        found, output, error = said("heads", *arguments)
+        assert (found, output, error.count("\n")) == (status, "", 1), error
+        assert words in error
+
+
+def test_several_ranges_of_one_name_are_one_segment():
+    given = SegmentsType().convert("frame=0,text=1:3, frame=3:5", None, None)
+    assert given.ranges == {"frame": [0, 3, 4], "text": [1, 2]}
+    assert SegmentsType().convert("--- a=b", None, None).mark == "--- a=b"
+
+
+def test_a_batch_shows_every_sequence_and_progress_is_told(said, tmp_path):
+    path = from_attentions([torch.rand(2, 2, 6, 6).softmax(-1)] * 2).save(tmp_path / "r")
+    rows = json.loads(said("heads", path, "--segments", "a=0:6", "--json")[1])
+    assert [row["sequence"] for row in rows] == [0] * 4 + [1] * 4
+    assert said("heads", path, "--segments", "a=0:6")[1].split()[:3] == ["head", "seq", "from"]
+    one = ["heads", path, "--segments", "a=0:6", "--sequence", "1", "--json"]
+    assert json.loads(said(*one)[1]) == rows[4:]
+    shares = []
+    shares_of(heedful.load(path), {"a": [1]}, None, shares.append)
+    assert shares == sorted(shares)
+    assert shares[-1] == 1.0
+
+
+@pytest.mark.parametrize("width", [50, 80, 120])
+def test_no_line_is_wider_than_the_terminal(width):
+    maps = [torch.rand(1, 2, 9, 9).softmax(-1)] * 11
+    names = ["a_long_name_of_a_segment", "another_of_them", "b", "火车站火车站火车站"]
+    recording = from_attentions(maps)
+    rows = [(0, row) for row in recording.segments({n: [i] for i, n in enumerate(names)})]
+    for evidence in (False, True):
+        screen = Console(file=io.StringIO(), width=width)
+        screen.print(shares_table(rows, evidence, width))
+        lines = screen.file.getvalue().splitlines()
+        made = listed(rows) if evidence else cells(rows)
+        assert len(lines) == 1 + len(made.lines) + len(made.beneath)
