@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+import heedful
 from heedful.errors import ArgumentError, HeedfulError, RunError
 from heedful.recorder.kept.certificate import Check
 from heedful.recorder.kept.row_sums import RowSums
@@ -332,3 +333,17 @@ def test_recordings_of_one_name_are_told_apart(recordings):
     head, _ = unpacked(Answers(texts).about())
     assert [one["name"] for one in head["recordings"]] == ["one", "one (2)", "one (3)"]
     assert head["words"]["sink"]["definition"].startswith("weight on the first token")
+
+
+def test_a_damaged_file_says_so(recordings, tmp_path):
+    path = tmp_path / "one.safetensors"
+    recordings["causal"].save(path)
+    data = bytearray(path.read_bytes())
+    data[-5] ^= 0x40
+    path.write_bytes(data)
+    ask = asking(heedful.load(path))
+    assert ask("about")[0]["recordings"]
+    last = f"0.0.{len(recordings['causal']) - 1}"
+    for question, words in {"small": {}, "row": {"heads": 0, "at": 0}}.items():
+        with pytest.raises(RunError, match="damaged"):
+            ask(question, last, **words)
