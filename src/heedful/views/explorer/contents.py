@@ -20,9 +20,11 @@ from torch import Tensor
 
 from heedful.errors import HeedfulError, RunError
 from heedful.recorder import Call
+from heedful.recorder.kept.head_types import evidence
 from heedful.recorder.kept.progress import Tell
 from heedful.views.explorer.answers import LONGEST, Answers, Where
 from heedful.views.explorer.masks_in_file import mask_as_data
+from heedful.views.explorer.overview import scores_told
 from heedful.views.explorer.summaries import TOP, Summary, plan, summary
 from heedful.views.explorer.texts import Texts
 from heedful.views.explorer.wire import packed, unpacked
@@ -166,7 +168,6 @@ def _kept(
     texts: Texts, calls: list[tuple[Where, Call]], room: float, single: bool, progress: Tell
 ) -> Iterator[Kept]:
     """What is kept of each call; its room is in proportion to its rows."""
-    answers = Answers(texts)
     rows = sum(_rows(call) for _, call in calls)
     weights = sum(call.shape[0] * call.shape[1] * call.shape[2] for _, call in calls)
     heads = sum(call.shape[0] for _, call in calls)
@@ -182,12 +183,19 @@ def _kept(
         if not single:
             wanted = replace(wanted, rows=torch.arange(0))
         try:
-            scores = answers.scores(where, lambda part: tell(part / 2)) if has_scores else None
+            scores = _scores(texts, where, lambda part: tell(part / 2)) if has_scores else None
             yield Kept(where, scores, summary(call, wanted, lambda part: tell((1 + part) / 2)))
         except HeedfulError as error:  # what was not recorded truthfully shows no number
             yield Kept(where, wrong=" ".join(str(error).split()))
         done += share
     progress(1.0)
+
+
+def _scores(texts: Texts, where: Where, progress: Tell) -> bytes:
+    """The part with the scores of a call, from one pass over all of its heads."""
+    call, even = texts.scored(*where)
+    kinds, numbers = scores_told(call, evidence(call, even, progress))
+    return packed({"part": f"scores {_name(where)}", "word": "exact", "kinds": kinds}, **numbers)
 
 
 def _with_fewer_rows(kept: Kept, share: float) -> Kept:
@@ -199,9 +207,7 @@ def _with_fewer_rows(kept: Kept, share: float) -> Kept:
 def _of_calls(kept: list[Kept]) -> Iterator[bytes]:
     for where, scores, found, wrong in kept:
         if scores is not None:
-            head, arrays = unpacked(scores)
-            tensors = {name: torch.from_numpy(array.copy()) for name, array in arrays.items()}
-            yield packed({"part": f"scores {_name(where)}", **head}, **tensors)
+            yield scores
         if found is None:
             yield packed({"part": f"maps {_name(where)}", "wrong": wrong})
         else:

@@ -59,15 +59,9 @@ class Overview(Job):
         They are the scores and means by their names; beside each score, as "chance …" and
         "queries …", what shuffled keys give and on how many queries it rests.
         """
-        found = heads_with(self.call, 0, self._numbers)
-        pairs = zip(found, self._known, strict=True)
-        kinds = [head.kind if known or self.is_whole else "" for head, known in pairs]
-        numbers = {name: _array(getattr(head, name) for head in found) for name in MEANS}
-        for name in SCORES:
-            numbers[name] = _array(head.scores[name] for head in found)
-            numbers[f"chance {name}"] = _array(head.chance[name] for head in found)
-            numbers[f"queries {name}"] = _array(head.queries[name] for head in found)
-        return kinds, numbers
+        kinds, numbers = scores_told(self.call, self._numbers)
+        pairs = zip(kinds, self._known, strict=True)
+        return [kind if known or self.is_whole else "" for kind, known in pairs], numbers
 
     def steps(self) -> Iterator[None]:
         """Some runs of queries of every head, then all queries of one head after the other."""
@@ -125,6 +119,17 @@ class Overview(Job):
             part = tiles.pooled_keys(self.call.weights(head, some), across, "max")
             found.append(part.unflatten(0, (-1, each)).amax(1))
         return torch.stack(found)
+
+
+def scores_told(call: Call, evidence: dict[str, Evidence]) -> tuple[list[str], dict[str, Tensor]]:
+    """The kind of each head and its numbers, as `Overview.heads` has them."""
+    found = heads_with(call, 0, evidence)
+    numbers = {name: _array(getattr(head, name) for head in found) for name in MEANS}
+    for name in SCORES:
+        numbers[name] = _array(head.scores[name] for head in found)
+        numbers[f"chance {name}"] = _array(head.chance[name] for head in found)
+        numbers[f"queries {name}"] = _array(head.queries[name] for head in found)
+    return [head.kind for head in found], numbers
 
 
 class _Coarse(Statistic):
