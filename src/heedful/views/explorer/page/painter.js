@@ -3,7 +3,8 @@ import { table } from "./colours.js";
 import { cover, pixels } from "./cover.js";
 import { signal } from "./html.js";
 import { drawLabels, labelsOf, measuring } from "./labels.js";
-import { cellAt, cornerOf, gutter, placed } from "./place.js";
+import { drawMarks } from "./marks.js";
+import { cellAt, gutter, placed } from "./place.js";
 import { largest, picture } from "./tiles.js";
 
 /** @import { Part } from "./cover.js" */
@@ -11,9 +12,8 @@ import { largest, picture } from "./tiles.js";
 /** @import { Scale } from "./scale.js" */
 /** @import { State } from "./state.js" */
 /** @import { Tile, Tiles } from "./tiles.js" */
-/** @import { Axis, Cell, Side } from "./types.js" */
+/** @import { Axis, Cell, Ink, Side } from "./types.js" */
 
-/** @typedef {{text: string, quiet: string, ground: string, mark: string, held: string, found: string, line: string, panel: string, isDark: boolean}} Ink */
 /** @typedef {CanvasRenderingContext2D} Context */
 
 const PATIENCE = 400; // milliseconds for which the picture before stays where there is no new one
@@ -131,7 +131,7 @@ export class Painter {
     context.setTransform(ratio, 0, 0, ratio, 0, 0);
     context.clearRect(0, 0, width, height);
     this.cells(context, place, ratio);
-    this._marks(context, place);
+    drawMarks(context, place, this.state, this.ink);
     context.strokeStyle = this.ink.line;
     context.lineWidth = 1;
     context.strokeRect(place.left - 0.5, place.top - 0.5, place.wide + 1, place.high + 1);
@@ -236,88 +236,6 @@ export class Painter {
     made.setTransform(new DOMMatrix().scale(1 / this.ratio));
     this.hatch = made;
     return made;
-  }
-
-  /** @param {Context} context @param {Place} place */
-  _marks(context, place) {
-    const { cell, held, pinned } = this.state;
-    context.save();
-    context.beginPath();
-    context.rect(place.left - 4, place.top - 4, place.wide + 8, place.high + 8); // a box stands out
-    context.clip();
-    if (held.value.query !== null)
-      this._band(context, place, "query", held.value.query, this.ink.held, 0.9);
-    if (held.value.key !== null)
-      this._band(context, place, "key", held.value.key, this.ink.held, 0.9);
-    if (cell.value) {
-      this._band(context, place, "query", cell.value.query, this.ink.mark, 0.5);
-      this._band(context, place, "key", cell.value.key, this.ink.mark, 0.5);
-      this._box(context, place, cell.value, pinned.value ? 2 : 1.5);
-    }
-    context.restore();
-    this._found(context, place);
-  }
-
-  /** Two lines along a row or a column. @param {Context} context @param {Place} place @param {"query" | "key"} axis */
-  _band(
-    context,
-    place,
-    axis,
-    /** @type {number} */ at,
-    /** @type {string} */ colour,
-    /** @type {number} */ alpha,
-  ) {
-    const isRow = axis === "query";
-    const first = isRow
-      ? place.top + (at - place.y) * place.scale
-      : place.left + (at - place.x) * place.scale;
-    const size = Math.max(place.scale, 2);
-    const [start, end] = isRow
-      ? [place.top, place.top + place.high]
-      : [place.left, place.left + place.wide];
-    if (first + size < start || first > end) return;
-    context.globalAlpha = alpha;
-    context.fillStyle = colour;
-    for (const side of [first - 0.5, first + size - 0.5])
-      if (isRow) context.fillRect(place.left, side, place.wide, 1);
-      else context.fillRect(side, place.top, 1, place.high);
-    context.globalAlpha = 1;
-  }
-
-  /** @param {Context} context @param {Place} place @param {Cell} cell */
-  _box(context, place, cell, /** @type {number} */ line) {
-    const [x, y] = cornerOf(place, cell);
-    const isOut = x + place.scale < place.left || y + place.scale < place.top;
-    if (isOut || x > place.left + place.wide || y > place.top + place.high) return;
-    const size = Math.max(place.scale, 5);
-    const off = (size - place.scale) / 2;
-    context.lineWidth = line + 2;
-    context.strokeStyle = this.ink.ground;
-    context.strokeRect(x - off - line / 2, y - off - line / 2, size + line, size + line);
-    context.lineWidth = line;
-    context.strokeStyle = this.ink.mark;
-    context.strokeRect(x - off - line / 2, y - off - line / 2, size + line, size + line);
-  }
-
-  /** Small marks at the edge for tokens that were searched for. @param {Context} context @param {Place} place */
-  _found(context, place) {
-    const found = this.state.found.value;
-    if (!found) return;
-    const isRow = found.axis === "queries";
-    const first = isRow ? place.y : place.x;
-    const length = (isRow ? place.high : place.wide) / place.scale;
-    found.places.forEach((at, i) => {
-      if (at + 1 <= first || at >= first + length) return;
-      const middle = (at + 0.5 - first) * place.scale;
-      const size = i === found.at ? 6 : 4;
-      context.fillStyle = this.ink.found;
-      context.beginPath();
-      const [x, y] = isRow ? [place.left, place.top + middle] : [place.left + middle, place.top];
-      context.moveTo(x, y);
-      context.lineTo(isRow ? x - size : x - size * 0.7, isRow ? y - size * 0.7 : y - size);
-      context.lineTo(isRow ? x - size : x + size * 0.7, isRow ? y + size * 0.7 : y - size);
-      context.fill();
-    });
   }
 
   /** @param {Context} context @param {Place} place */

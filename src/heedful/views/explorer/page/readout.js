@@ -30,7 +30,7 @@ export function Readout({ state, painter, tokens, weight }) {
     <b>${told(valueOf(painter, cell, weight))}</b>
     <div><small>query ${count(cell.query)}</small> <bdi>${nameOf(tokens, where, "queries", cell.query)}</bdi></div>
     <div><small>key ${count(cell.key)}</small> <bdi>${nameOf(tokens, where, "keys", cell.key)}</bdi></div>
-    ${pixel && pixel.cells > 1 ? html`<small>${state.reduce.value} of ${pixel.cells} × ${pixel.cells} here: ${told(pixel.value)}</small>` : null}
+    ${pixel && pixel.cells > 1 ? html`<small>${pixel.cells} × ${pixel.cells} here, ${state.reduce.value}: ${told(pixel.value)}</small>` : null}
   </div>`;
 }
 

@@ -99,4 +99,18 @@
  * @property {(at: number[], head: number) => void} choose
  */
 
+/**
+ * The colours of the page, for what is drawn into a canvas.
+ * @typedef {object} Ink
+ * @property {string} text
+ * @property {string} quiet
+ * @property {string} ground
+ * @property {string} mark
+ * @property {string} held
+ * @property {string} found
+ * @property {string} line
+ * @property {string} panel
+ * @property {boolean} isDark
+ */
+
 export {};
