@@ -1,7 +1,7 @@
 // A small picture of every head, layers down. One canvas as large as what is in view is painted
 // anew as it scrolls, so that three thousand heads are as light as sixteen.
 import { painted, share, table } from "./colours.js";
-import { html, useEffect, useLayoutEffect, useRef, useState } from "./html.js";
+import { html, signal, useEffect, useLayoutEffect, useRef, useState } from "./html.js";
 import { callTitle, groups, KINDS, OPEN, same, spoken } from "./scores.js";
 
 /** @typedef {import("./scores.js").Heads} Heads */
@@ -34,7 +34,11 @@ export function Grid(given) {
   const canvas = useRef(/** @type {HTMLCanvasElement | null} */ (null));
   const [wide, setWide] = useState(280);
   const [top, setTop] = useState(0);
-  const [cursor, setCursor] = useState(/** @type {number | null} */ (null));
+  const held = useState(() => signal(/** @type {number | null} */ (null)))[0]; // keys may come faster than drawings
+  const cursor = held.value;
+  const setCursor = (/** @type {number | null} */ to) => {
+    held.value = to;
+  };
   const [over, setOver] = useState(/** @type {One | null} */ (null));
   const layout = laid(shown, wide, layered);
   const mine = layout.places.findIndex(({ one }) => isMine(one, state));
@@ -81,7 +85,7 @@ export function Grid(given) {
   };
   const keys = (/** @type {KeyboardEvent} */ event) => {
     if (event.shiftKey || event.ctrlKey || event.metaKey || event.altKey) return;
-    const to = moved(event.key, layout, Math.max(0, now));
+    const to = moved(event.key, layout, Math.max(0, held.peek() ?? now));
     if (to !== null) go(to);
     else if ((event.key === "Enter" || event.key === " ") && layout.places[now])
       choose(state, layout.places[now].one);

@@ -80,7 +80,11 @@ function Column({ state, tokens, reading, axis, size, id, first }) {
   const where = state.where.value;
   const at = state.cell.value;
   const mine = at ? (axis === "queries" ? at.query : at.key) : null;
-  const [cursor, setCursor] = useState(/** @type {number | null} */ (null));
+  const held = useState(() => signal(/** @type {number | null} */ (null)))[0]; // keys may come faster than drawings
+  const cursor = held.value;
+  const setCursor = (/** @type {number | null} */ to) => {
+    held.value = to;
+  };
   const point = (/** @type {number | null} */ i) => {
     reading.pointed.value = i === null ? null : { axis, at: i };
   };
@@ -94,7 +98,7 @@ function Column({ state, tokens, reading, axis, size, id, first }) {
   };
   const keys = (/** @type {KeyboardEvent} */ event) => {
     if (event.shiftKey || event.ctrlKey || event.metaKey || event.altKey) return;
-    const now = cursor ?? mine ?? 0;
+    const now = held.peek() ?? mine ?? 0;
     const by = { ArrowUp: -1, ArrowDown: 1, Home: -size, End: size }[event.key];
     if (by) {
       const to = Math.max(0, Math.min(size - 1, now + by));

@@ -47,9 +47,10 @@ export class Reading {
 
   /** The query whose row is shown, and the key whose column; of one text they are one token. */
   at() {
-    const [, N] = this.state.call.value.shape;
+    const [, N, M] = this.state.call.value.shape;
     const cell = this.state.cell.value;
-    const token = this.pointed.value;
+    const pointed = this.pointed.value; // of the call before, where that was larger
+    const token = pointed && pointed.at < (pointed.axis === "keys" ? M : N) ? pointed : null;
     const first = this.first.value;
     if (this.crosses.value) {
       if (!token) return { query: cell?.query ?? null, key: cell?.key ?? null };

@@ -1,7 +1,7 @@
 // Tokens as running text. Of a long one a window is laid out, which follows the chosen token.
 import { share } from "./colours.js";
 import { weighed } from "./figures.js";
-import { html, useEffect, useLayoutEffect, useRef, useState } from "./html.js";
+import { html, signal, useEffect, useLayoutEffect, useRef, useState } from "./html.js";
 import { pieces } from "./tokens.js";
 
 /** @typedef {import("./types.js").Axis} Axis */
@@ -35,21 +35,25 @@ const SPACED = /^[\p{L}\p{N}[<¿¡([{“‘"'\p{Extended_Pictographic}]/u; // a 
 export function Run(given) {
   const { state, reading, axis, size, id, chosen } = given;
   const [start, setStart] = useState(0);
-  const [cursor, setCursor] = useState(/** @type {number | null} */ (null));
+  const held = useState(() => signal(/** @type {number | null} */ (null)))[0]; // keys may come faster than drawings
+  const cursor = held.value;
+  const setCursor = (/** @type {number | null} */ to) => {
+    held.value = to;
+  };
   const box = useRef(/** @type {HTMLElement | null} */ (null));
   const where = state.where.value;
   const long = size > WINDOW;
-  const held = Math.max(0, Math.min(start, size - WINDOW));
+  const begun = Math.max(0, Math.min(start, size - WINDOW));
   useLayoutEffect(() => {
     if (chosen === null || !long) return;
-    if (chosen < held + MARGIN || chosen >= held + WINDOW - MARGIN)
+    if (chosen < begun + MARGIN || chosen >= begun + WINDOW - MARGIN)
       setStart(Math.max(0, Math.min(chosen - WINDOW / 2, size - WINDOW)));
   }, [chosen, where]);
   useEffect(() => {
     const mine = box.current?.querySelector(".mine");
     if (mine && box.current) visible(mine, box.current);
-  }, [chosen, held, Boolean(given.looks)]);
-  const [first, end] = [long ? held : 0, long ? Math.min(size, held + WINDOW) : size];
+  }, [chosen, begun, Boolean(given.looks)]);
+  const [first, end] = [long ? begun : 0, long ? Math.min(size, begun + WINDOW) : size];
   const point = (/** @type {number | null} */ at) => {
     const now = reading.pointed.peek();
     if (at === null ? now : now?.axis !== axis || now.at !== at)
@@ -63,7 +67,7 @@ export function Run(given) {
   };
   const keys = (/** @type {KeyboardEvent} */ event) => {
     if (event.shiftKey || event.ctrlKey || event.metaKey || event.altKey) return;
-    const now = cursor ?? chosen ?? first;
+    const now = held.peek() ?? chosen ?? first;
     const to = moved(event.key, now, size, box.current, id);
     if (to !== null) go(to);
     else if (event.key === "Enter" || event.key === " ") given.choose(now);

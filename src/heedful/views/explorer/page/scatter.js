@@ -1,6 +1,6 @@
 // All heads as points on two of their scores.
 import { choose, isMine } from "./grid.js";
-import { html, useEffect, useLayoutEffect, useRef, useState } from "./html.js";
+import { html, signal, useEffect, useLayoutEffect, useRef, useState } from "./html.js";
 import { KINDS, OPEN, SCORES, same, spoken } from "./scores.js";
 import { Term } from "./terms.js";
 
@@ -16,7 +16,11 @@ const NEAR = 7; // pixels around the pointer
 export function Scatter({ state, shown, whole, point, id }) {
   const [names, setNames] = useState(["previous", "sink"]);
   const [wide, setWide] = useState(280);
-  const [cursor, setCursor] = useState(/** @type {One | null} */ (null));
+  const held = useState(() => signal(/** @type {One | null} */ (null)))[0]; // keys may come faster than drawings
+  const cursor = held.value;
+  const setCursor = (/** @type {One | null} */ to) => {
+    held.value = to;
+  };
   const [over, setOver] = useState(/** @type {One[]} */ ([]));
   const canvas = useRef(/** @type {HTMLCanvasElement | null} */ (null));
   const across = axis(shown, names[0], 34, wide - 10);
@@ -58,7 +62,7 @@ export function Scatter({ state, shown, whole, point, id }) {
   )?.one;
   const keys = (/** @type {KeyboardEvent} */ event) => {
     if (event.shiftKey || event.ctrlKey || event.metaKey || event.altKey) return;
-    const to = moved(event.key, points, now);
+    const to = moved(event.key, points, held.peek() ?? now);
     if (to) {
       setCursor(to);
       point([to]);
