@@ -76,6 +76,32 @@ def opened(browser):
     opening.check()
 
 
+@pytest.fixture(scope="session")
+def filed(recordings, tmp_path_factory):
+    """The address of a file with all kinds."""
+    from heedful.views.explorer import one_file
+    from heedful.views.explorer.texts import Texts
+
+    path = tmp_path_factory.mktemp("explorer") / "all.html"
+    one_file.write(path, Texts(recordings), "all kinds")
+    return path.as_uri()
+
+
+@pytest.fixture(scope="module")
+def _one_file(browser, filed):
+    opening = Opening(browser)
+    yield opening, opening(filed, "file://", offline=True)
+    opening.close()
+
+
+@pytest.fixture
+def file(_one_file):
+    """The page of all kinds as one file, with no network."""
+    opening, page = _one_file
+    yield page
+    opening.check()
+
+
 @pytest.fixture(scope="module")
 def _one_page(browser, served):
     opening = Opening(browser)

@@ -3,8 +3,6 @@
 import pytest
 from browsed import lacking
 
-from heedful.views.explorer import one_file
-
 WIDE, PHONE = {"width": 1360, "height": 860}, {"width": 390, "height": 844}
 
 
@@ -20,13 +18,6 @@ def faults(page):
         for one in found
         if one["impact"] in ("serious", "critical")
     ]
-
-
-@pytest.fixture(scope="module")
-def filed(served, tmp_path_factory):
-    path = tmp_path_factory.mktemp("file") / "all.html"
-    one_file.write(path, served.texts, "all kinds")
-    return path.as_uri()
 
 
 SEEN = [

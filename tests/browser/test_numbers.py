@@ -23,11 +23,16 @@ KINDS = {
 }
 
 
-@pytest.fixture(params=KINDS)
-def shown(request, explorer, places):
-    """The page, and a call of one kind: its address, the call and its last head."""
-    where, call = places(*KINDS[request.param])
-    return explorer, where, call, call.heads[-1]
+IN_A_FILE = ("causal", "windowed", "grouped", "padded", "cross", "stitched", "capped", "sinks")
+SHOWN = [("explorer", kind) for kind in KINDS] + [("file", kind) for kind in IN_A_FILE]
+
+
+@pytest.fixture(params=SHOWN, ids="-".join)
+def shown(request, places):
+    """A page, and a call of one kind: its address, the call and its last head."""
+    host, kind = request.param
+    where, call = places(*KINDS[kind])
+    return request.getfixturevalue(host), where, call, call.heads[-1]
 
 
 def cells(weights):
@@ -144,7 +149,7 @@ def test_the_value_that_a_weight_carries(explorer, places):
     assert as_shown(norms[3], float(carried))
 
 
-def test_a_csv_has_every_weight_in_view(shown, explorer):
+def test_a_csv_has_every_weight_in_view(shown):
     page, where, call, head = shown
     page.cell(where, head, 0, 0)
     path, name = page.downloaded("CSV")
@@ -154,7 +159,7 @@ def test_a_csv_has_every_weight_in_view(shown, explorer):
     assert [int(key.split()[0]) for key in first[2:]] == list(range(M))
     assert [int(row[0]) for row in rows] == list(range(N))
     found = torch.tensor([[float(weight) for weight in row[2:]] for row in rows])
-    torch.testing.assert_close(found, call.weights(head), atol=0, rtol=1e-6)
+    torch.testing.assert_close(found, call.weights(head), atol=1e-7, rtol=3e-6)
 
 
 def test_the_profile_of_a_row_and_of_a_column(shown):

@@ -5,17 +5,13 @@ import re
 import pytest
 from every_kind import EVIL, STRANGE
 
-from heedful.views.explorer import one_file
-
 
 @pytest.fixture(params=["served", "file"])
-def page(request, opened, served, tmp_path):
+def page(request, opened, served, filed):
     """The page, as it is served and as a file."""
     if request.param == "served":
         return opened(served.address, served.origin)
-    path = tmp_path / "page.html"
-    one_file.write(path, served.texts, EVIL)
-    return opened(path.as_uri(), "file://", offline=True)
+    return opened(filed, "file://", offline=True)
 
 
 def test_tokens_of_any_kind_are_text_everywhere(page, places):
