@@ -27,7 +27,7 @@ export function Readout({ state, painter, tokens, weight }) {
   const where = side.where.value;
   const pixel = painter.pixelAt(cell);
   return html`<div class=${mine ? "readout" : "readout still"} style=${place} aria-hidden="true">
-    <b>${told(valueOf(painter, cell, weight))}</b>
+    <b>${told(weightAt(painter, cell, weight))}</b>
     <div><small>query ${count(cell.query)}</small> <bdi>${nameOf(tokens, where, "queries", cell.query)}</bdi></div>
     <div><small>key ${count(cell.key)}</small> <bdi>${nameOf(tokens, where, "keys", cell.key)}</bdi></div>
     ${pixel && pixel.cells > 1 ? html`<small>${pixel.cells} × ${pixel.cells} here, ${state.reduce.value}: ${told(pixel.value)}</small>` : null}
@@ -47,7 +47,7 @@ function besides(painter, cell) {
 }
 
 /** The exact weight: of a tile that has it, else as it was answered; undefined while it is not known. */
-function valueOf(
+function weightAt(
   /** @type {Painter} */ painter,
   /** @type {Cell} */ cell,
   /** @type {Asked} */ weight,
@@ -72,7 +72,7 @@ export function Told({ state, painter, tokens, weight }) {
   const cell = state.cell.value;
   const where = state.where.value;
   const now = cell
-    ? `query ${cell.query} '${nameOf(tokens, where, "queries", cell.query)}', key ${cell.key} '${nameOf(tokens, where, "keys", cell.key)}': ${told(valueOf(painter, cell, weight))}`
+    ? `query ${cell.query} '${nameOf(tokens, where, "queries", cell.query)}', key ${cell.key} '${nameOf(tokens, where, "keys", cell.key)}': ${told(weightAt(painter, cell, weight))}`
     : "";
   useEffect(() => {
     const timer = setTimeout(() => setText(now), PAUSE);

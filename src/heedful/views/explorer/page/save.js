@@ -83,9 +83,8 @@ function sheet(pen, state, painters, ratio) {
     left += map.width;
   }
   legend(pen, state, painters[0], top + 12);
-  lines.forEach((line, i) =>
-    write(pen, line, 12, top + FOOT + 6 + i * LINE, ink.quiet, "11px system-ui, sans-serif"),
-  );
+  for (const [i, line] of lines.entries())
+    write(pen, line, 12, top + FOOT + 6 + i * LINE, ink.quiet, "11px system-ui, sans-serif");
   return [width, height];
 }
 
