@@ -241,3 +241,20 @@ def test_by_keyboard_alone_from_the_first_view_to_one_weight(opened, served):
 
 def check_cell(page, query, key):
     assert chosen(page)[1:] == (query, key)
+
+
+def test_the_strongest_weight_by_keyboard_and_it_stays_when_the_box_closes(explorer, places):
+    where, call = places("windowed")
+    explorer.cell(where, 0, 9, 7)
+    weights = call.weights(0)
+    page = explorer.page
+    page.keyboard.press("s")
+    page.get_by_role("dialog", name="Strongest").get_by_role("button").first.wait_for()
+    for n in (1, 2):
+        page.keyboard.press("ArrowDown")
+        query, key = divmod(int(weights.flatten().argsort(descending=True)[n]), weights.shape[1])
+        page.keyboard.press("Enter")
+        explorer.soon(lambda q=query, k=key: check_cell(explorer, q, k))
+    page.keyboard.press("Escape")
+    page.get_by_role("dialog", name="Strongest").wait_for(state="hidden")
+    check_cell(explorer, query, key)

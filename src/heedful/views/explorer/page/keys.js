@@ -38,6 +38,7 @@ export function listen(target, state, painter, page) {
   const on = (/** @type {any} */ event) => {
     const from = /** @type {HTMLElement | undefined} */ (event.composedPath()[0]);
     if (from?.closest?.(OWN) || event.ctrlKey || event.metaKey || event.altKey) return;
+    if (event.key === "Escape" && page()?.querySelector(":popover-open")) return; // closes that first
     const move = MOVES[event.key];
     if (move && event.shiftKey) head(state, move[1] || move[0]);
     else if (move) go(state, painter(), move);

@@ -1,7 +1,7 @@
 // The strongest cells of what is in view, each a step away.
 
 import { weighed } from "./figures.js";
-import { html, useEffect, useState } from "./html.js";
+import { html, useEffect, useRef, useState } from "./html.js";
 import { count, nameOf } from "./labels.js";
 import { reveal } from "./moving.js";
 import { inView } from "./place.js";
@@ -26,6 +26,8 @@ export function Strongest({ state, source, painter, tokens }) {
     );
     return () => end.abort();
   }, [state.where.value, state.head.value]);
+  const list = useRef(/** @type {HTMLElement | null} */ (null));
+  useEffect(() => list.current?.querySelector("button")?.focus(), [answer]); // once they are there
   const where = state.where.value;
   const now = state.cell.value;
   const go = (/** @type {number} */ query, /** @type {number} */ key) => {
@@ -37,7 +39,7 @@ export function Strongest({ state, source, painter, tokens }) {
   const cells = /** @type {number[][]} */ (answer.cells).filter(([weight]) => weight > 0);
   return html`<h2>Strongest in view</h2>
     ${answer.word === "sampled" ? html`<p class="quiet">of some rows, evenly chosen: zoom in for all</p>` : null}
-    <ol class="strongest" onKeyDown=${walk}>${cells.map(
+    <ol class="strongest" ref=${list} onKeyDown=${walk}>${cells.map(
       ([
         weight,
         query,
