@@ -30,7 +30,7 @@ demo: $(READY)
 test: $(ALL)
 	$(BIN)/python -m pytest -n 2 -rs  # names what was skipped, and why
 
-lint: $(ALL)
+lint: $(ALL) lint-page
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
