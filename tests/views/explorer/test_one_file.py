@@ -18,6 +18,7 @@ from torch import nn
 import heedful
 from heedful.errors import ArgumentError, RunError
 from heedful.ops.masks import Causal, Dense, KeyRanges, Padding, Window
+from heedful.views import offline_page
 from heedful.views.explorer import one_file, summaries
 from heedful.views.explorer.answers import Answers
 from heedful.views.explorer.causes_in_file import causes_as_data
@@ -349,7 +350,7 @@ def test_every_module_comes_after_those_that_it_imports(tmp_path):
     one_file.write(path, Texts({"a": of_gpt()}), "a")
     known = []
     for name, source in json.loads(elements(path.read_text("utf-8"))["modules"]):
-        for _, imported in one_file.IMPORT.findall(source):
+        for _, imported in offline_page.IMPORT.findall(source):
             assert imported.rpartition("/")[2] in known, (name, imported)
         known.append(name.rpartition("/")[2])
     assert known[-1] == "filed.js"
