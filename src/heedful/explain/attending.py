@@ -87,15 +87,20 @@ def attend(causes: Causes, projected: Sequence[Stage]) -> list[Stage]:
                 f"Divided by the root of the width of a key, {width}. The wider the vectors, the "
                 "larger their products; in wide layers softmax would give nearly all to one token.",
                 how=_divided(scores, math.sqrt(width)),
+                sources=(scores,),
+                reads="number",
             )
         )
     if causes.causal or causes.mask is not None:
-        found.append(pairs("masked", *_hidden(causes, found[-1].name)))
+        words = _hidden(causes, found[-1].name)
+        found.append(pairs("masked", *words, sources=(found[-1],), reads="number"))
     weights = pairs(
         "weights",
         f"weights = softmax({found[-1].name}), each row by itself",
         "e to the power of each score, divided by the sum of its row: positive shares that sum "
         "to 1. A row says where its token looks.",
+        sources=(found[-1],),
+        reads="row",
     )
     context = held(
         "context",
@@ -192,7 +197,10 @@ def added(name: str, parts: Sequence[Stage], sentence: str, total: Tensor) -> St
         return Formula(" + ".join("{}" for _ in parts), tuple(numbers))
 
     formula = f"{name} = {' + '.join(stage.name for stage in parts)}"
-    return held(name, total, formula, sentence, parts[0].rows, how=how)
+    return held(
+        name, total, formula, sentence, parts[0].rows,
+        how=how, sources=tuple(parts), reads="number",
+    )  # fmt: skip
 
 
 def _join(context: Stage) -> Stage:
@@ -214,6 +222,8 @@ def _join(context: Stage) -> Stage:
         else "There is one head: its context as it is.",
         context.rows,
         how=how,
+        sources=(context,),
+        reads="head",
         chain=(
             (1, heads, count, width),
             (1, count, heads, width),

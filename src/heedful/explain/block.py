@@ -198,7 +198,7 @@ def _rotated(name: str, source: Stage, made: Tensor, rotary: tuple[Tensor, Tenso
         f"rotated {name} = {source.name} turned by the angle of its place",
         f"Two numbers {half} apart are turned by an angle that grows with the place (rotary "
         "positions): the score of two tokens then depends on their distance.",
-        source.rows, how=how, step="rotated",
+        source.rows, how=how, sources=(source,), reads="pair", step="rotated",
     )  # fmt: skip
 
 

@@ -44,7 +44,7 @@ def normed(
     """A norm of each row of what came before, with its formula."""
     return held(
         name, made, f"{name} = {_norm_formula(source.name, norm)}", sentence, source.rows,
-        how=_norming(source, norm), step=step,
+        how=_norming(source, norm), sources=(source,), reads="row", step=step,
     )  # fmt: skip
 
 
@@ -152,6 +152,7 @@ def activated(source: Stage, activation: Callable[[Tensor], Tensor]) -> Stage:
     return held(
         "activated", activation(source.numbers()),
         f"activated = {written.formula.format(source.name)}", written.says, source.rows, how=how,
+        sources=(source,), reads="number",
     )  # fmt: skip
 
 
@@ -179,4 +180,5 @@ def gated(gate: Stage, up: Stage, activation: Callable[[Tensor], Tensor]) -> Sta
         "gated", activation(gate.numbers()) * up.numbers(),
         f"gated = {written.formula.format(gate.name)} × {up.name}",
         f"{written.says} says how much of the other goes on.", gate.rows, how=how,
+        sources=(gate, up), reads="number",
     )  # fmt: skip

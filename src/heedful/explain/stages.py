@@ -51,8 +51,10 @@ class Stage:
 
     Where each number is a sum of products, `factors` are the two stages that were multiplied, and
     `bias`, (columns) or (heads, columns), is what was added. Where it is not, `how(head, row,
-    column)` tells one number's formula. `chain` are the shapes through which it came, the batch's
-    axis with them. Stages with the same `step` belong together.
+    column)` tells one number's formula, `sources` are the stages that it reads, and `reads` is
+    what of each of them: the "number" at its place, its "row", the "pair" of numbers half a row
+    apart, or its number in a "head" that was joined with others. `chain` are the shapes through
+    which it came, the batch's axis with them. Stages with the same `step` belong together.
     """
 
     name: str
@@ -65,6 +67,8 @@ class Stage:
     factors: tuple[Stage, Stage] | None = field(default=None, repr=False)
     bias: Tensor | None = field(default=None, repr=False)
     how: How | None = field(default=None, repr=False)
+    sources: tuple[Stage, ...] = field(default=(), repr=False)
+    reads: str = ""
     chain: tuple[tuple[int, ...], ...] = ()
     step: str = ""
 

@@ -170,7 +170,7 @@ def ending(name: str, states: Stage, norm: nn.Module, made: Tensor) -> Stage:
     if isinstance(norm, nn.Identity):
         return held(name, made, f"{name} = {states.name}",
                     "As they come out of the last block, whose own norm was the last.",
-                    states.rows)  # fmt: skip
+                    states.rows, sources=(states,), reads="number")  # fmt: skip
     return normed(name, states, norm, made, "The last norm, after all blocks.")
 
 

@@ -71,14 +71,17 @@ def says(states: Stage, head: nn.Linear, tied: bool, where: str) -> list[Stage]:
 
     shape = (len(vectors), size)
     made = f"logits = {states.name} · W_vocabulary" + ("" if bias is None else " + bias")
+    logits = Stage(
+        "logits", shape, made,
+        f"A number for each of the {size:,} tokens: how well it fits {where}.",
+        states.rows, "vocabulary", raw, (states, table), bias=bias,
+    )  # fmt: skip
     return [
         table,
-        Stage("logits", shape, made,
-              f"A number for each of the {size:,} tokens: how well it fits {where}.",
-              states.rows, "vocabulary", raw, (states, table), bias=bias),
+        logits,
         Stage("probabilities", shape, "probabilities = e^logit / sum of e^logit over all tokens",
               "Softmax: positive shares that sum to 1 in each row.",
-              states.rows, "vocabulary", shares, how=how),
+              states.rows, "vocabulary", shares, how=how, sources=(logits,), reads="row"),
     ]  # fmt: skip
 
 
