@@ -21,7 +21,7 @@ from heedful.cli.options import (
     revision_option,
     second_option,
 )
-from heedful.errors import ArgumentError
+from heedful.errors import ArgumentError, SaveError
 
 if TYPE_CHECKING:  # what brings torch is imported when the work begins
     from torch import Tensor
@@ -30,6 +30,7 @@ if TYPE_CHECKING:  # what brings torch is imported when the work begins
     from heedful.text import Tokenizer
 
 VARIANTS = ("simple", "trainable", "projected", "causal", "multihead", "cross")
+TYPED = ("simple", "trainable", "causal", "multihead")  # which a page computes itself
 OPENING = ("checkpoint", "revision", "allow_pickle", "device")
 MODEL_OPTIONS = ("layer", "second", "target", *OPENING)
 EXAMPLE = """\b
@@ -41,6 +42,8 @@ Examples:
   heedful explain "The import statement" --model runs/first
   heedful explain "The import statement" --model runs/first --layer 1 --head 2
   heedful explain "The import statement" --model runs/first --pictures walk
+  heedful explain "The import statement" --model runs/first --html walk.html
+  heedful explain --html attention.html
   heedful explain "the 3rd of May 1987" --model runs/dates --target 1987
   heedful explain "A [MASK] of tea." --model google-bert/bert-base-uncased
 """
@@ -92,7 +95,15 @@ Examples:
     show_default=True,
     help="Of the pictures.",
 )
-@click.option("--overwrite", is_flag=True, help="Replace pictures that are there already.")
+@click.option(
+    "--html",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Write the steps as a page for a browser; without --model it computes any sentence.",
+)
+@click.option(
+    "--overwrite", is_flag=True, help="Replace the file, or pictures, that are there already."
+)
 @checkpoint_option
 @revision_option
 @pickle_option
@@ -107,6 +118,7 @@ def explain(
     query: str | None,
     pictures: Path | None,
     suffix: str,
+    html: Path | None,
     overwrite: bool,
     as_json: bool,
     **options: Any,
@@ -120,13 +132,21 @@ def explain(
     given = {name: value for name, value in options.items() if value not in (None, False)}
     of_model = {name: given.pop(name) for name in MODEL_OPTIONS if name in given}
     _check_usage(model, cut, given, of_model)
-    words = read_text(text, file)
+    if html is not None:
+        _check_page(html, overwrite, query, pictures, as_json)
+    words = _example(text, file, model, html) or read_text(text, file)
+    if html is not None and model is None and given.get("variant", "simple") in TYPED:
+        _write_variants(html, words, head, given)
+        return
     if model is not None:
         explanation = _of_model(model, words, cut, head, of_model)
     else:
         from heedful.explain import explain as explain_text
 
         explanation = explain_text(words, head=head, **given)
+    if html is not None:
+        _write_page(html, explanation)
+        return
     places = None if query is None else explanation.places(query)
     drawn = [] if pictures is None else _draw(explanation, pictures, suffix, overwrite)
     if as_json:
@@ -157,6 +177,51 @@ def _check_usage(
         raise click.UsageError("--variant cross looks at a second text: give it with --memory.")
     if variant != "cross" and "memory" in given:
         raise click.UsageError("--memory is the second text of --variant cross.")
+
+
+def _check_page(
+    html: Path, overwrite: bool, query: str | None, pictures: Path | None, as_json: bool
+) -> None:
+    """What a page stands instead of; and a file that is there."""
+    others = {"--query": query, "--pictures": pictures, "--json": as_json or None}
+    for name, value in others.items():
+        if value is not None:
+            raise click.UsageError(f"--html writes a page instead: leave {name} out.")
+    if html.exists() and not overwrite:
+        raise SaveError(f"{html} is there", expected="a new file", remedy="give --overwrite")
+
+
+def _example(text: str | None, file: Path | None, model: Path | None, html: Path | None) -> str:
+    """The sentence of document 002, for a page that computes whatever is typed into it."""
+    from heedful.text.examples import SENTENCE
+
+    return SENTENCE if text is None and file is None and model is None and html else ""
+
+
+def _write_variants(html: Path, words: str, head: int, given: dict[str, Any]) -> None:
+    from heedful.explain import explain as explain_text
+    from heedful.views.walk.offline import of_variants, write
+    from heedful.views.walk.typed import MOST
+
+    count = len(explain_text(words, head=head, **given).tokens)
+    if count > MOST:
+        raise ArgumentError(
+            f"{count:,} words",
+            expected=f"at most {MOST} for a page that computes them",
+            remedy="a shorter text; without --html there is no limit",
+        )
+    offered, first = of_variants({**given, "head": head} if head else given)
+    _tell(html, write(html, offered, first=first, text=words))
+
+
+def _write_page(html: Path, explanation: Explanation) -> None:
+    from heedful.views.walk.offline import of_explanation, write
+
+    _tell(html, write(html, of_explanation(explanation)))
+
+
+def _tell(html: Path, size: int) -> None:
+    click.echo(f"{html}, {size / 1e6:.1f} MB: opens in any browser, with no network")
 
 
 def _of_model(

@@ -6,6 +6,7 @@ step on a few words; here the same steps are taken on any text, by the layers th
 """
 
 from heedful.explain.pairs import explain_seq2seq
+from heedful.explain.printed import document_004
 from heedful.explain.stages import Answer, Explanation, Formula, Likely, Section, Stage
 from heedful.explain.trained import explain_bert, explain_gpt
 from heedful.explain.variants import VARIANTS, explain, vector
@@ -18,6 +19,7 @@ __all__ = [
     "Likely",
     "Section",
     "Stage",
+    "document_004",
     "explain",
     "explain_bert",
     "explain_gpt",

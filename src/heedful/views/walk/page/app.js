@@ -1,0 +1,262 @@
+// The page: a step at a time. What it shows stands in `state`.
+import {
+  effect,
+  html,
+  render,
+  useEffect,
+  useLayoutEffect,
+  useRef,
+  useState,
+} from "../../explorer/page/html.js";
+import { readable } from "../../explorer/page/tokens.js";
+import { Answered } from "./answered.js";
+import { one } from "./figures.js";
+import { called, Matrix } from "./matrix.js";
+import { margin, scene } from "./scene.js";
+import { label } from "./stages.js";
+import { State } from "./state.js";
+import { sum } from "./sums.js";
+
+/** @import { Group, Panel } from "./scene.js" */
+/** @import { Cell, Offered, Stage, Walk } from "./types.js" */
+/** @import { Host } from "../../explorer/page/types.js" */
+
+/**
+ * Draw the page into an element.
+ * @param {HTMLElement} element
+ * @param {{walks: Offered[], start: number, text: string}} about @param {Host} host
+ */
+export function mount(element, { walks, start, text }, host) {
+  const state = new State(walks, start, text);
+  if (host.address) follow(state, host.address);
+  render(html`<${Page} state=${state} host=${host} />`, element);
+}
+
+/** Keep the address and the state the same. @param {State} state @param {import("../../explorer/page/types.js").Address} address */
+function follow(state, address) {
+  state.read(address.read());
+  address.follow(() => state.read(address.read()));
+  let stood = "";
+  let waiting = 0;
+  effect(() => {
+    const text = state.written();
+    const here = `${state.which.value} ${state.step.value}`;
+    clearTimeout(waiting);
+    waiting = setTimeout(() => {
+      if (address.read() !== text) address.write(text, stood !== "" && here !== stood);
+      stood = here;
+    }, 150);
+  });
+}
+
+/** @param {{state: State, host: Host}} given */
+function Page({ state, host }) {
+  const page = useRef(/** @type {HTMLElement | null} */ (null));
+  useEffect(() => listen(state, host.keys ?? /** @type {HTMLElement} */ (page.current)), []);
+  const dark = useDark(state.theme.value);
+  const walk = state.walk.value;
+  return html`<div class=${`page walk ${state.theme.value}`} ref=${page}>
+    <${Top} state=${state} dark=${dark} />
+    <${Steps} state=${state} />
+    <main>
+      <${Words} state=${state} walk=${walk} />
+      <${Scene} state=${state} walk=${walk} dark=${dark} />
+      <${Pane} state=${state} walk=${walk} />
+    </main>
+  </div>`;
+}
+
+/** Whether the page stands on dark ground. @param {string} theme */
+function useDark(theme) {
+  const asked = useState(() => matchMedia("(prefers-color-scheme: dark)"))[0];
+  const [wanted, setWanted] = useState(asked.matches);
+  useEffect(() => {
+    const changed = () => setWanted(asked.matches);
+    asked.addEventListener("change", changed);
+    return () => asked.removeEventListener("change", changed);
+  }, []);
+  return theme ? theme === "dark" : wanted;
+}
+
+/** ← and → go a step; in a matrix they walk through its numbers. @param {State} state @param {EventTarget} target */
+function listen(state, target) {
+  const on = (/** @type {Event} */ given) => {
+    const event = /** @type {KeyboardEvent} */ (given);
+    const typing = /** @type {Element} */ (event.target).closest?.("input, select, textarea");
+    if (typing || event.ctrlKey || event.metaKey || event.altKey) return;
+    const last = state.walk.value.steps.length - 1;
+    const steps = { ArrowLeft: -1, ArrowRight: 1, PageUp: -1, PageDown: 1, Home: -last, End: last };
+    if (event.key === "Escape") {
+      state.pinned.value = false;
+      const focused = document.activeElement;
+      if (focused instanceof HTMLElement && focused.closest(".matrix")) focused.blur();
+    } else if (event.key in steps) {
+      state.go(state.step.value + steps[/** @type {keyof typeof steps} */ (event.key)]);
+      event.preventDefault();
+    }
+  };
+  target.addEventListener("keydown", on);
+  return () => target.removeEventListener("keydown", on);
+}
+
+/** @param {{state: State, dark: boolean}} given */
+function Top({ state, dark }) {
+  const { offered, which } = state;
+  const isTyped = offered[which.value].typed;
+  const walk = state.walk.value;
+  const { heads } = walk;
+  const typed = (/** @type {InputEvent} */ event) => {
+    state.text.value = /** @type {HTMLInputElement} */ (event.target).value;
+  };
+  return html`<header>
+    <b class="logo">heedful</b>
+    ${
+      offered.length > 1
+        ? html`<nav class="choice" aria-label="Variants">${offered.map(
+            (one, i) =>
+              html`<button type="button" aria-pressed=${i === which.value} onClick=${() => state.open(i)}>${one.label}</button>`,
+          )}</nav>`
+        : null
+    }
+    ${isTyped ? html`<input class="sentence" type="text" aria-label="The sentence" spellcheck="false" maxlength="400" value=${state.text.value} onInput=${typed} />` : html`<span class="grow"><bdi>${walk.title}</bdi></span>`}
+    ${
+      heads > 1
+        ? html`<span class="choice" role="group" aria-label="Head"><span>head</span>${Array.from(
+            { length: heads },
+            (_, h) =>
+              html`<button type="button" aria-label=${`head ${h}`} aria-pressed=${h === state.ofHead.value} onClick=${() => (state.head.value = h)}>${h}</button>`,
+          )}</span>`
+        : null
+    }
+    <button type="button" class="theme" aria-label=${dark ? "Light" : "Dark"} title=${dark ? "light" : "dark"} onClick=${() => (state.theme.value = dark ? "light" : "dark")}>◐</button>
+  </header>`;
+}
+
+/** The list of all steps. @param {{state: State}} given */
+function Steps({ state }) {
+  const { steps } = state.walk.value;
+  const now = state.step.value;
+  const list = useRef(/** @type {HTMLElement | null} */ (null));
+  useEffect(() => {
+    const here = list.current?.querySelector('[aria-current="step"]');
+    const [box, of] = [list.current?.getBoundingClientRect(), here?.getBoundingClientRect()];
+    if (!box || !of || !list.current) return;
+    if (of.top < box.top || of.bottom > box.bottom)
+      list.current.scrollTop += of.top - box.top - box.height / 3;
+    if (of.left < box.left || of.right > box.right)
+      list.current.scrollLeft += of.left - box.left - 20;
+  }, [now]);
+  return html`<nav class="steps" aria-label="Steps" ref=${list}><ol>${steps.map(
+    (
+      step,
+      i,
+    ) => html`${step.section && step.section !== steps[i - 1]?.section ? html`<li class="section" key=${`s${i}`}>${step.section}</li>` : null}
+      <li key=${i}><button type="button" aria-current=${i === now ? "step" : undefined} onClick=${() => state.go(i)}><span class="n">${i + 1}</span><span><bdi>${step.brief ? step.stages.map((one) => one.name).join(", ") : step.name}</bdi></span></button></li>`,
+  )}</ol></nav>`;
+}
+
+/** The title, the formula, the shapes, and what happens in a sentence. @param {{state: State, walk: Walk}} given */
+function Words({ state, walk }) {
+  const step = state.shown.value;
+  const { stages } = step;
+  const at = Math.min(state.step.value, walk.steps.length - 1);
+  const go = (/** @type {number} */ by) => () => state.go(at + by);
+  const unique = (/** @type {string[]} */ all) => [...new Set(all.filter(Boolean))];
+  const formulas = unique(stages.map((stage) => stage.formula));
+  const chains = unique(
+    stages.map((stage) => stage.chain.map((shape) => `[${shape.join(", ")}]`).join(" → ")),
+  );
+  const shapes = unique(stages.map(shape));
+  const first = at === 0;
+  return html`<section class="words" aria-label="The step">
+    <div class="title"><h1><bdi>${step.name}</bdi> <small>${shapes.join("; ")}</small></h1>
+      <span class="turn"><button type="button" aria-label="The step before" disabled=${first} onClick=${go(-1)}>←</button>
+      <span class="of">${at + 1} / ${walk.steps.length}</span>
+      <button type="button" aria-label="The next step" disabled=${at === walk.steps.length - 1} onClick=${go(1)}>→</button></span></div>
+    ${formulas.length ? html`<p class="formula">${formulas.map((text) => html`<span>${text}</span>`)}</p>` : null}
+    ${chains.map((text) => html`<p class="chain">${text}</p>`)}
+    <p>${step.brief ? null : unique(stages.map((stage) => stage.sentence)).join(" ")}</p>
+    ${first ? html`<p class="quiet">${[walk.title, ...walk.notes].map((text) => `${text}${/[.!?]$/.test(text) ? "" : "."} `)}</p>` : null}
+  </section>`;
+}
+
+/** `6 × 3`, before it the heads. @param {Stage} stage */
+function shape(stage) {
+  const all = stage.shape.map((n) => n.toLocaleString("en"));
+  const heads = all.length > 2 ? `${all[0]} head${all[0] === "1" ? "" : "s"} × ` : "";
+  return heads + all.slice(-2).join(" × ");
+}
+
+/** The matrices of the step. @param {{state: State, walk: Walk, dark: boolean}} given */
+function Scene({ state, walk, dark }) {
+  const box = useRef(/** @type {HTMLElement | null} */ (null));
+  const [size, setSize] = useState({ wide: 0, high: 0 });
+  useLayoutEffect(() => {
+    const element = /** @type {HTMLElement} */ (box.current);
+    const measure = () =>
+      setSize({ wide: element.clientWidth - 48, high: element.clientHeight - 34 });
+    const watched = new ResizeObserver(measure);
+    watched.observe(element);
+    measure();
+    return () => watched.disconnect();
+  }, []);
+  const step = state.shown.value;
+  const { groups, scale } =
+    size.wide && !step.answer
+      ? scene(walk, step, state.ofHead.value, size)
+      : { groups: [], scale: 1 };
+  return html`<section class="scene" ref=${box} aria-label="The numbers" style=${`--scale:${scale}`} key=${`${state.which.value} ${state.step.value}`}>
+    ${step.answer ? html`<${Answered} walk=${walk} answer=${step.answer} />` : null}
+    ${groups.map((group) => html`<${group.falk ? Falk : Beside} state=${state} walk=${walk} group=${group} scale=${scale} dark=${dark} brief=${step.brief} />`)}
+  </section>`;
+}
+
+/** @param {{state: State, walk: Walk, group: Group, scale: number, dark: boolean}} given */
+function Falk({ state, walk, group, scale, dark }) {
+  const { left, top, made } = group;
+  const shared = { state, walk, group, dark };
+  const edge = `padding-left:${margin(walk, left[0], scale)}px`;
+  return html`<div class="falk" style=${edge}>
+    <div class="corner"><${Scale} /></div>
+    ${top.map((panel, i) => html`<figure style=${`grid-row:1;grid-column:${i + 2};padding-left:${i ? margin(walk, panel, scale) : 0}px`}><figcaption>${called(panel)}</figcaption><${Matrix} ...${shared} panel=${panel} names=${{ rows: true, columns: true }} /></figure>`)}
+    <figure class="low" style="grid-row:2;grid-column:1"><${Matrix} ...${shared} panel=${left[0]} names=${{ rows: true, columns: false }} /><figcaption>${called(left[0])}</figcaption></figure>
+    ${made.map((panel, i) => html`<figure class="low made" style=${`grid-row:2;grid-column:${i + 2};padding-left:${i ? margin(walk, top[i], scale) : 0}px`}><${Matrix} ...${shared} panel=${panel} names=${{ rows: false, columns: false }} /><figcaption>${called(panel)}</figcaption></figure>`)}
+  </div>`;
+}
+
+/** @param {{state: State, walk: Walk, group: Group, scale: number, dark: boolean, brief: boolean}} given */
+function Beside({ state, walk, group, scale, dark, brief }) {
+  const panels = [...group.left, ...group.made];
+  const shared = { state, walk, group, dark };
+  return html`<div class="beside">${panels.map((panel, i) => {
+    const rows = i === 0 || !group.left.length;
+    return html`${i && group.left.length ? html`<span class="then" aria-hidden="true">${panel.role === "made" ? "→" : panel.stage === group.left[0].stage ? "" : "+"}</span>` : null}
+      <figure class=${panel.role} style=${`padding-left:${rows ? margin(walk, panel, scale) : 0}px`}>
+      <figcaption>${called(panel)}${brief ? html` <small>${panel.stage.sentence}</small>` : null}</figcaption>
+      <${Matrix} ...${shared} panel=${panel} names=${{ rows, columns: true }} /></figure>`;
+  })}</div>`;
+}
+
+/** What the colours mean. */
+function Scale() {
+  return html`<div class="scale" aria-hidden="true"><i></i><span>below 0</span><span>above</span></div>`;
+}
+
+/** The number that is looked at, and what makes it. @param {{state: State, walk: Walk}} given */
+function Pane({ state, walk }) {
+  const cell = state.cell.value;
+  if (!cell) return null;
+  const { stage, head, row, column } = cell;
+  const line = sum(cell);
+  const name = (/** @type {0 | 1} */ axis, /** @type {number} */ at) => {
+    const text = label(walk, stage, axis, at);
+    return text ? readable(text) : `${axis ? "number" : "row"} ${at}`;
+  };
+  const then = ["tokens", "memory"].includes(stage.axes[1]) ? " → " : ", ";
+  const several = stage.shape.length > 2 && stage.shape[0] > 1;
+  return html`<section class="pane" aria-label="This number" aria-live="polite">
+    <h2>${stage.name}${several ? ` of head ${head}` : ""}: <bdi>${name(0, row)}</bdi>${then}<bdi>${name(1, column)}</bdi>
+      ${state.pinned.value ? html`<span class="pin">kept; Esc lets it go</span>` : null}</h2>
+    <p class="sum">${line.length ? line.map(({ kind, text }) => html`<span class=${kind}>${text}</span>`) : html`<span class="total">${one(stage.at(head, row, column))}</span>`}</p>
+  </section>`;
+}

@@ -1,0 +1,62 @@
+// The walk as one file: everything was written into it by `heedful explain --html`.
+import { unpacked } from "../../explorer/page/wire.js";
+import { mount } from "./app.js";
+import { given } from "./given.js";
+import { typed } from "./typed.js";
+
+/** @import { Host } from "../../explorer/page/types.js" */
+/** @import { Offered, Walk } from "./types.js" */
+
+/** What the file has: where it begins, and each walk. */
+async function read() {
+  const text = document.getElementById("walks")?.textContent ?? "";
+  const bytes = Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
+  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
+  const buffer = await new Response(stream).arrayBuffer();
+  const about = unpacked(buffer);
+  let start = 4 + new DataView(buffer).getUint32(0, true);
+  const walks = about.walks.map((/** @type {any} */ one) => {
+    const told = unpacked(buffer.slice(start, start + one.bytes));
+    start += one.bytes;
+    return one.typed ? computed(one, told) : ready(one, told);
+  });
+  return { ...about, walks };
+}
+
+/** @param {any} one @param {any} frame @returns {Offered} */
+const computed = (one, frame) => ({ ...one, walk: (text) => typed(frame, text) });
+
+/** @param {any} one @param {any} told @returns {Offered} */
+function ready(one, told) {
+  /** @type {Walk | null} */
+  let made = null;
+  return {
+    ...one,
+    walk: () => {
+      made ??= given(told);
+      return made;
+    },
+  };
+}
+
+/** The page has the window to itself. @returns {Host} */
+function alone() {
+  const here = () => location.hash.slice(1);
+  return {
+    keys: document,
+    address: {
+      read: here,
+      write(text, isStep) {
+        if (isStep) history.pushState(null, "", `#${text}`);
+        else history.replaceState(null, "", `#${text}`);
+      },
+      follow(changed) {
+        addEventListener("popstate", changed);
+        return () => removeEventListener("popstate", changed);
+      },
+      link: () => location.href,
+    },
+  };
+}
+
+mount(/** @type {HTMLElement} */ (document.getElementById("heedful")), await read(), alone());

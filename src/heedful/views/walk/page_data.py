@@ -1,0 +1,215 @@
+"""An explanation as a page has it: its words, and numbers in arrays.
+
+Of a stage with too many numbers the first and the last rows and columns are kept, so that the page
+keeps to a size; of the vocabulary it is the likeliest tokens.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from heedful.explain import Explanation, Formula, Stage
+from heedful.views.explorer.wire import packed
+
+BYTES = 3_400_000  # of numbers, in four bytes each; as text of a page a third more
+LEAST = 8  # rows or columns that are always kept
+FORMULAS = 8_000  # numbers of a stage whose formulas are written out one by one
+VOICES = 3  # answers whose likeliest tokens are kept
+PLACES = 16  # tokens of which the whole vocabulary was computed
+
+
+class Kept(NamedTuple):
+    """Which rows and columns of a stage are in the file."""
+
+    rows: Sequence[int]
+    columns: Sequence[int]
+
+
+def as_bytes(found: Explanation, room: int = BYTES) -> bytes:
+    """All of an explanation for the page, as `wire.packed` writes it.
+
+    Args:
+        found: of a text.
+        room: bytes for numbers.
+    """
+    stages = _listed(found)
+    kept = _chosen(found, stages, room)
+    arrays: dict[str, Tensor] = {}
+    described = []
+    for i, (stage, part) in enumerate(zip(stages, kept, strict=True)):
+        arrays[f"numbers {i}"] = stage.part(part.rows, part.columns)
+        if stage.bias is not None:
+            arrays[f"bias {i}"] = stage.bias[..., list(part.columns)]
+        formulas, more = _formulas(stage, part)
+        arrays |= {f"{name} {i}": array for name, array in more.items()}
+        described.append({**described_stage(stages, stage), **_cut(found, stage, part), **formulas})
+    return packed({**about(found), "stages": described}, **arrays)
+
+
+def about(found: Explanation) -> dict[str, Any]:
+    """What is said of all stages together."""
+    order = {id(stage): n for n, section in enumerate(found.sections) for stage in section.stages}
+    return {
+        "title": found.title,
+        "notes": found.notes,
+        "tokens": found.tokens,
+        "memory": found.memory,
+        "heads": found.heads,
+        "head": found.head,
+        "layers": found.layers,
+        "layer": found.layer,
+        "asked": found.asked,
+        "missing": found.missing,
+        "vocabulary": len(found.vocabulary),
+        "answers": [
+            {"place": one.place, "likeliest": [each._asdict() for each in one.likeliest]}
+            for one in found.answers
+        ],
+        "sections": [{"title": each.title, "brief": each.brief} for each in found.sections],
+        "section": [order.get(id(stage)) for stage in _listed(found)],
+    }
+
+
+def described_stage(stages: Sequence[Stage], stage: Stage) -> dict[str, Any]:
+    """The words of a stage, and which others it was made of, by their places."""
+    places = {id(each): place for place, each in enumerate(stages)}
+    return {
+        "name": stage.name,
+        "shape": stage.shape,
+        "formula": stage.formula,
+        "sentence": stage.sentence,
+        "axes": [stage.rows, stage.columns],
+        "chain": stage.chain,
+        "step": stage.step,
+        "factors": [places[id(each)] for each in stage.factors or ()],
+        "sources": [places[id(each)] for each in stage.sources],
+        "reads": stage.reads,
+    }
+
+
+def _listed(found: Explanation) -> list[Stage]:
+    """All stages, and behind them those that are read and belong to no section."""
+    stages = list(found.stages)
+    known = {id(stage) for stage in stages}
+    for stage in list(stages):
+        for read in (*(stage.factors or ()), *stage.sources):
+            if id(read) not in known:
+                known.add(id(read))
+                stages.append(read)
+    return stages
+
+
+def _chosen(found: Explanation, stages: Sequence[Stage], room: int) -> list[Kept]:
+    """What is kept of each stage, so that all fits; each has at most as many numbers as another."""
+    likeliest = _likeliest(found)
+    wide = [_wide(stage) for stage in stages]
+    most = max(map(_size, stages))
+    while True:
+        kept = [
+            _kept(found, stage, most // each, likeliest)
+            for stage, each in zip(stages, wide, strict=True)
+        ]
+        total = sum(
+            4 * each * _heads(stage) * len(part.rows) * len(part.columns)
+            for stage, each, part in zip(stages, wide, kept, strict=True)
+        )
+        if total <= room or most <= LEAST**2:
+            return kept
+        most = most * 3 // 4
+
+
+def _kept(found: Explanation, stage: Stage, most: int, likeliest: Sequence[int]) -> Kept:
+    """At most so many numbers of a stage, where more than the least are there."""
+    rows, columns = stage.shape[-2:]
+    if stage.how is not None:
+        most = min(most, FORMULAS)
+    if stage.columns == "vocabulary":
+        places = [answer.place for answer in found.answers]
+        some = {*_ends(rows, PLACES), *places[-VOICES:]}
+        of_table = stage.rows == "width"
+        return Kept(_ends(rows, most) if of_table else sorted(some), likeliest)
+    while _heads(stage) * rows * columns > most and max(rows, columns) > LEAST:
+        if rows > columns:
+            rows = max(LEAST, rows * 3 // 4)
+        else:
+            columns = max(LEAST, columns * 3 // 4)
+    return Kept(_ends(stage.shape[-2], rows), _ends(stage.shape[-1], columns))
+
+
+def _ends(size: int, count: int) -> Sequence[int]:
+    """So many of all: three of four are the first ones, the others the last."""
+    if size <= count:
+        return range(size)
+    last = max(1, count // 4)
+    return [*range(count - last), *range(size - last, size)]
+
+
+def _likeliest(found: Explanation) -> list[int]:
+    """The tokens of the vocabulary that are kept, the likeliest at the last answer first."""
+    answers = found.answers[-VOICES:][::-1]
+    if not answers and found.vocabulary:
+        last = found.answer(len(found.tokens) - 1)
+        answers = () if last is None else (last,)
+    ids = dict.fromkeys(one.id for answer in answers for one in answer.likeliest)
+    return list(ids) or list(range(min(LEAST, len(found.vocabulary))))
+
+
+def _heads(stage: Stage) -> int:
+    return math.prod(stage.shape[:-2])
+
+
+def _size(stage: Stage) -> int:
+    return math.prod(stage.shape) * _wide(stage)
+
+
+def _wide(stage: Stage) -> int:
+    """How many numbers a number takes, with those of its formula."""
+    return 1 if stage.how is None else 1 + len(with_places(stage.how(0, 0, 0)).numbers)
+
+
+def _cut(found: Explanation, stage: Stage, part: Kept) -> dict[str, Any]:
+    """The places of rows and columns that are kept, where not all are; names of the vocabulary."""
+    said: dict[str, Any] = {}
+    sizes = stage.shape[-2:]
+    for name, kept, size in zip(part._fields, part, sizes, strict=True):
+        if len(kept) < size:
+            said[name] = list(kept)
+    if stage.columns == "vocabulary":
+        said["names"] = [found.vocabulary[id] for id in part.columns]
+    return said
+
+
+def _formulas(stage: Stage, part: Kept) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """How each kept number comes about: the texts, which of them is whose, and their numbers."""
+    if stage.how is None:
+        return {}, {}
+    texts: dict[str, int] = {}
+    whole: list[list[int]] = []
+    which, numbers = [], []
+    for head in range(_heads(stage)):
+        for row in part.rows:
+            for column in part.columns:
+                made = with_places(stage.how(head, row, column))
+                if made.text not in texts:
+                    texts[made.text] = len(texts)
+                    whole.append([n for n, x in enumerate(made.numbers) if isinstance(x, int)])
+                which.append(texts[made.text])
+                numbers.append(made.numbers)
+    more = {"formulas": torch.tensor(numbers, dtype=torch.float64)}
+    if len(texts) > 1:
+        more["which"] = torch.tensor(which, dtype=torch.uint8)
+    return {"texts": list(texts), "whole": whole}, more
+
+
+def with_places(formula: Formula) -> Formula:
+    """A formula that says where a number stands has its places as numbers."""
+    if formula.numbers:
+        return formula
+    places = tuple(int(digits) for digits in re.findall(r"\d+", formula.text))
+    return Formula(re.sub(r"\d+", "{}", formula.text), places)
