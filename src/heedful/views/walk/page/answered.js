@@ -13,6 +13,6 @@ export function Answered({ walk, answer }) {
       (
         one,
       ) => html`<tr><th scope="row"><bdi>${readable(one.token)}</bdi></th><td>${one.probability.toFixed(4)}</td>
-        <td><i style=${`width:${(100 * one.probability) / most}%`}></i></td></tr>`,
+        <td><i class="bar" style=${`width:${(100 * one.probability) / most}%`}></i></td></tr>`,
     )}</tbody></table>`;
 }

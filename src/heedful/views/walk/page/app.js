@@ -11,8 +11,9 @@ import {
 import { readable } from "../../explorer/page/tokens.js";
 import { Answered } from "./answered.js";
 import { one } from "./figures.js";
-import { called, Matrix } from "./matrix.js";
-import { margin, scene } from "./scene.js";
+import { Matrix } from "./matrix.js";
+import { scene } from "./scene.js";
+import { areHeads, fit, margin } from "./sizes.js";
 import { label } from "./stages.js";
 import { State } from "./state.js";
 import { sum } from "./sums.js";
@@ -187,24 +188,29 @@ function shape(stage) {
   return heads + all.slice(-2).join(" × ");
 }
 
+/** Pixels that matrices may take; on a phone they may be longer than it. @param {HTMLElement} element */
+function roomIn(element) {
+  const { paddingLeft, paddingTop } = getComputedStyle(element);
+  const wide = element.clientWidth - 2 * Number.parseFloat(paddingLeft);
+  const high = element.clientHeight - 2 * Number.parseFloat(paddingTop);
+  return { wide, high: wide < 560 ? 420 : Math.max(280, high) };
+}
+
 /** The matrices of the step. @param {{state: State, walk: Walk, dark: boolean}} given */
 function Scene({ state, walk, dark }) {
   const box = useRef(/** @type {HTMLElement | null} */ (null));
   const [size, setSize] = useState({ wide: 0, high: 0 });
   useLayoutEffect(() => {
     const element = /** @type {HTMLElement} */ (box.current);
-    const measure = () =>
-      setSize({ wide: element.clientWidth - 48, high: element.clientHeight - 34 });
+    const measure = () => setSize(roomIn(element));
     const watched = new ResizeObserver(measure);
     watched.observe(element);
     measure();
     return () => watched.disconnect();
   }, []);
   const step = state.shown.value;
-  const { groups, scale } =
-    size.wide && !step.answer
-      ? scene(walk, step, state.ofHead.value, size)
-      : { groups: [], scale: 1 };
+  const groups = size.wide && !step.answer ? scene(walk, step, state.ofHead.value) : [];
+  const scale = fit(walk, groups, size);
   return html`<section class="scene" ref=${box} aria-label="The numbers" style=${`--scale:${scale}`} key=${`${state.which.value} ${state.step.value}`}>
     ${step.answer ? html`<${Answered} walk=${walk} answer=${step.answer} />` : null}
     ${groups.map((group) => html`<${group.falk ? Falk : Beside} state=${state} walk=${walk} group=${group} scale=${scale} dark=${dark} brief=${step.brief} />`)}
@@ -217,10 +223,9 @@ function Falk({ state, walk, group, scale, dark }) {
   const shared = { state, walk, group, dark };
   const edge = `padding-left:${margin(walk, left[0], scale)}px`;
   return html`<div class="falk" style=${edge}>
-    <div class="corner"><${Scale} /></div>
-    ${top.map((panel, i) => html`<figure style=${`grid-row:1;grid-column:${i + 2};padding-left:${i ? margin(walk, panel, scale) : 0}px`}><figcaption>${called(panel)}</figcaption><${Matrix} ...${shared} panel=${panel} names=${{ rows: true, columns: true }} /></figure>`)}
-    <figure class="low" style="grid-row:2;grid-column:1"><${Matrix} ...${shared} panel=${left[0]} names=${{ rows: true, columns: false }} /><figcaption>${called(left[0])}</figcaption></figure>
-    ${made.map((panel, i) => html`<figure class="low made" style=${`grid-row:2;grid-column:${i + 2};padding-left:${i ? margin(walk, top[i], scale) : 0}px`}><${Matrix} ...${shared} panel=${panel} names=${{ rows: false, columns: false }} /><figcaption>${called(panel)}</figcaption></figure>`)}
+    ${top.map((panel, i) => html`<figure style=${`grid-row:1;grid-column:${i + 2};padding-left:${i ? margin(walk, panel, scale) : 0}px`}><figcaption>${captioned(panel)}</figcaption><${Matrix} ...${shared} panel=${panel} names=${{ rows: true, columns: true }} /></figure>`)}
+    <figure class="low" style="grid-row:2;grid-column:1"><${Matrix} ...${shared} panel=${left[0]} names=${{ rows: true, columns: false }} /><figcaption>${captioned(left[0])}</figcaption></figure>
+    ${made.map((panel, i) => html`<figure class="low made" style=${`grid-row:2;grid-column:${i + 2};padding-left:${i ? margin(walk, top[i], scale) : 0}px`}><${Matrix} ...${shared} panel=${panel} names=${{ rows: false, columns: false }} /><figcaption>${captioned(panel)}</figcaption></figure>`)}
   </div>`;
 }
 
@@ -228,14 +233,20 @@ function Falk({ state, walk, group, scale, dark }) {
 function Beside({ state, walk, group, scale, dark, brief }) {
   const panels = [...group.left, ...group.made];
   const shared = { state, walk, group, dark };
-  return html`<div class="beside">${panels.map((panel, i) => {
-    const rows = i === 0 || !group.left.length;
-    return html`${i && group.left.length ? html`<span class="then" aria-hidden="true">${panel.role === "made" ? "→" : panel.stage === group.left[0].stage ? "" : "+"}</span>` : null}
+  const heads = areHeads(group);
+  return html`<div class=${`beside ${group.left.length ? "steady" : ""}`}>${panels.map(
+    (panel, i) => {
+      const rows = i === 0 || !group.left.length;
+      return html`${i && group.left.length && !(heads && panel.role === "left") ? html`<span class="then" aria-hidden="true">${panel.role === "made" ? "→" : "+"}</span>` : null}
       <figure class=${panel.role} style=${`padding-left:${rows ? margin(walk, panel, scale) : 0}px`}>
-      <figcaption>${called(panel)}${brief ? html` <small>${panel.stage.sentence}</small>` : null}</figcaption>
+      <figcaption>${heads && panel.role === "left" ? `head ${panel.head}` : captioned(panel)}${brief ? html` <small>${panel.stage.sentence}</small>` : null}</figcaption>
       <${Matrix} ...${shared} panel=${panel} names=${{ rows, columns: true }} /></figure>`;
-  })}</div>`;
+    },
+  )}</div>`;
 }
+
+/** What stands at a matrix; which head it is of says the top of the page. @param {Panel} panel */
+const captioned = ({ stage, turned }) => stage.name + (turned ? "ᵀ" : "");
 
 /** What the colours mean. */
 function Scale() {
@@ -255,8 +266,8 @@ function Pane({ state, walk }) {
   const then = ["tokens", "memory"].includes(stage.axes[1]) ? " → " : ", ";
   const several = stage.shape.length > 2 && stage.shape[0] > 1;
   return html`<section class="pane" aria-label="This number" aria-live="polite">
-    <h2>${stage.name}${several ? ` of head ${head}` : ""}: <bdi>${name(0, row)}</bdi>${then}<bdi>${name(1, column)}</bdi>
-      ${state.pinned.value ? html`<span class="pin">kept; Esc lets it go</span>` : null}</h2>
+    <h2><span>${stage.name}${several ? ` of head ${head}` : ""}: <bdi>${name(0, row)}</bdi>${then}<bdi>${name(1, column)}</bdi>
+      ${state.pinned.value ? html`<span class="pin">kept; Esc lets it go</span>` : null}</span><${Scale} /></h2>
     <p class="sum">${line.length ? line.map(({ kind, text }) => html`<span class=${kind}>${text}</span>`) : html`<span class="total">${one(stage.at(head, row, column))}</span>`}</p>
   </section>`;
 }

@@ -3,7 +3,7 @@
 // column of a number meet in it. What is no product stands beside what it was made of.
 
 import { written } from "./figures.js";
-import { label, own, pairs } from "./stages.js";
+import { own, pairs } from "./stages.js";
 
 /** @import { Cell, Stage, Step, Walk } from "./types.js" */
 
@@ -29,45 +29,12 @@ import { label, own, pairs } from "./stages.js";
  */
 
 const LETTER = 7.6; // pixels of a digit
-const [LEAST, THIN, GAP] = [3, 16, 26];
-
-const SCALES = [1.75, 1.6, 1.45, 1.3, 1.15, 1]; // as large as there is room for
 
 /**
- * The panels of a step, and how much larger than usual they are.
- * @param {Walk} walk @param {Step} step @param {number} head
- * @param {{wide: number, high: number}} room pixels
+ * The panels of a step, not yet of any size.
+ * @param {Walk} walk @param {Step} step @param {number} head @returns {Group[]}
  */
-export function scene(walk, step, head, room) {
-  const groups = grouped(walk, step, head);
-  for (const scale of SCALES) {
-    for (const group of groups) sized(walk, group, room.wide, scale);
-    const used = groups.map((group) => extent(walk, group, scale));
-    const wide = Math.max(0, ...used.map((one) => one.wide));
-    const high = used.reduce((sum, one) => sum + one.high, 0);
-    const isWhole = groups.every(({ left, top, made }) => [...left, ...top, ...made].every(fits));
-    if (scale === 1 || (isWhole && wide <= room.wide && high <= room.high))
-      return { groups, scale };
-  }
-  return { groups, scale: 1 };
-}
-
-/** Pixels that a group takes. @param {Walk} walk @param {Group} group @param {number} scale */
-function extent(walk, { falk, left, top, made }, scale) {
-  const high = (/** @type {Panel[]} */ some) =>
-    Math.max(0, ...some.map((one) => one.rows.length * one.high));
-  const all = [...left, ...made];
-  const names = falk
-    ? margin(walk, left[0], scale) +
-      top.slice(1).reduce((sum, one) => sum + margin(walk, one, scale), 0)
-    : all.reduce((sum, one, i) => sum + (i && left.length ? 30 : margin(walk, one, scale)), 0);
-  const wide = all.reduce((sum, one) => sum + one.wide * one.columns.length + GAP, names);
-  const heading = 52 * scale;
-  return { wide, high: falk ? high(top) + high(all) + 2 * heading : high(all) + heading };
-}
-
-/** @param {Walk} walk @param {Step} step @param {number} head */
-function grouped(walk, step, head) {
+export function scene(walk, step, head) {
   /** @type {Group[]} */
   const groups = [];
   for (const stage of step.stages) {
@@ -108,7 +75,7 @@ function panel(stage, head, role, turned = false) {
   const finite = values.filter(Number.isFinite);
   const room = Math.max(1, ...finite.map((value) => write(value).length)) * LETTER + 12;
   const most = isId ? 0 : Math.max(0, ...finite.map(Math.abs));
-  const [rows, columns] = [drawn(stage.rows), drawn(stage.columns)];
+  const [rows, columns] = [drawn(stage, 0), drawn(stage, 1)];
   const axes = turned ? { rows: columns, columns: rows } : { rows, columns };
   return { stage, head, turned, role, ...axes, write, most, room, wide: room, high: 28 };
 }
@@ -121,75 +88,19 @@ function numbers(stage, head) {
   return found;
 }
 
-/** Places with a gap where some are left out. @param {number[]} kept */
-function drawn(kept) {
+/** Places with a gap where some are left out; of a vocabulary that is all behind the likeliest.
+ * @param {Stage} stage @param {0 | 1} axis */
+function drawn(stage, axis) {
+  const kept = axis ? stage.columns : stage.rows;
+  if (stage.axes[axis] === "vocabulary")
+    return kept.length < (stage.shape.at(-1) ?? 0) ? [...kept, null] : kept;
   /** @type {(number | null)[]} */
   const found = [];
   kept.forEach((at, i) => {
-    if (i && kept[i - 1] + 1 !== at && !(kept[i - 1] > at)) found.push(null);
+    if (i && kept[i - 1] + 1 !== at) found.push(null);
     found.push(at);
   });
   return found;
-}
-
-/** Give each panel its cells' size: numbers where they fit, first in the result. @param {Walk} walk @param {Group} group @param {number} wide @param {number} scale */
-function sized(walk, group, wide, scale) {
-  const { falk, left, top, made } = group;
-  const upper = falk ? top : [];
-  made.forEach((one, i) => {
-    one.wide = Math.max(one.room, upper[i]?.room ?? 0) * scale;
-  });
-  for (const one of left) one.wide = one.room * scale;
-  const all = [...left, ...made];
-  const names = Math.max(...all.map((one) => margin(walk, one, scale)), 24);
-  const room = Math.max(200, wide - names - GAP * all.length);
-  const width = (/** @type {Panel[]} */ some) =>
-    some.reduce((sum, one) => sum + one.wide * one.columns.length, 0);
-  const thin = (/** @type {Panel[]} */ some, /** @type {number} */ rest) => {
-    for (const one of some)
-      one.wide = Math.max(
-        LEAST,
-        Math.min(one.wide, THIN, Math.floor((rest / places(some)) * 4) / 4),
-      );
-  };
-  if (width(all) > room && room - width(made) > 5 * places(left)) thin(left, room - width(made));
-  if (width(all) > room) {
-    const share = room / places(all);
-    thin(made, share * places(made));
-    thin(left, room - width(made));
-  }
-  made.forEach((one, i) => {
-    if (upper[i]) upper[i].wide = one.wide;
-  });
-  for (const one of [...all, ...upper]) one.high = height(one) * scale;
-  const high = Math.min(...all.map((one) => one.high));
-  if (falk || left.length) for (const one of all) one.high = high;
-  const above = Math.min(...upper.map((one) => one.high));
-  for (const one of upper) one.high = above;
-}
-
-/** Columns that are drawn. @param {Panel[]} some */
-const places = (some) => some.reduce((sum, one) => sum + one.columns.length, 0);
-
-/** Pixels of a row: numbers stand in it where there are few. @param {Panel} panel */
-function height({ rows, role }) {
-  const count = rows.length;
-  if (role === "top")
-    return count <= 12 ? 26 : Math.max(2, Math.min(14, Math.floor((220 / count) * 2) / 2));
-  return count <= 12
-    ? 30
-    : count <= 26
-      ? 22
-      : Math.max(3, Math.min(18, Math.floor((520 / count) * 2) / 2));
-}
-
-/** Pixels for the names of rows. @param {Walk} walk @param {Panel} panel @param {number} scale */
-export function margin(walk, panel, scale) {
-  const axis = panel.turned ? 1 : 0;
-  const longest = Math.max(
-    ...panel.rows.map((at) => (at === null ? 1 : [...label(walk, panel.stage, axis, at)].length)),
-  );
-  return Math.min(116, Math.max(24, longest * 7.8 + 14)) * scale;
 }
 
 /** Whether there is room for numbers. @param {Panel} panel */
@@ -238,6 +149,7 @@ function cause(group, made, panel, { stage, row, column }) {
 function effect(group, panel, { stage, row, column }) {
   if (panel.role !== "made") return null;
   const i = group.made.indexOf(panel);
+  if (!group.falk && !group.left.some((one) => one.stage === stage)) return null;
   if (!group.falk)
     return panel.stage.reads === "number"
       ? { row, column, kind: /** @type {const} */ ("row") }

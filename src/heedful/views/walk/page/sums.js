@@ -6,7 +6,7 @@ import { terms } from "./stages.js";
 
 /** @typedef {{text: string, kind: "left" | "right" | "sign" | "number" | "total"}} Part */
 
-const TERMS = 12; // of a sum; of longer ones the first and the last
+const [TERMS, SOME] = [12, 6]; // products that are all written out; of more the first and the last
 
 /** @param {Part["kind"]} kind @param {string} text @returns {Part} */
 const part = (kind, text) => ({ kind, text });
@@ -37,7 +37,7 @@ function products(stage, head, row, column) {
     written,
   );
   const shown =
-    found.length > TERMS ? [...found.slice(0, TERMS - 1), found[found.length - 1]] : found;
+    found.length > TERMS ? [...found.slice(0, SOME - 1), found[found.length - 1]] : found;
   /** @type {Part[]} */
   const line = [];
   shown.forEach((term, i) => {
