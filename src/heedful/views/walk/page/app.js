@@ -14,7 +14,7 @@ import { one } from "./figures.js";
 import { Matrix } from "./matrix.js";
 import { scene } from "./scene.js";
 import { areHeads, fit, margin } from "./sizes.js";
-import { label } from "./stages.js";
+import { label, missing } from "./stages.js";
 import { State } from "./state.js";
 import { sum } from "./sums.js";
 
@@ -177,6 +177,9 @@ function Words({ state, walk }) {
     ${formulas.length ? html`<p class="formula">${formulas.map((text) => html`<span>${text}</span>`)}</p>` : null}
     ${chains.map((text) => html`<p class="chain">${text}</p>`)}
     <p>${step.brief ? null : unique(stages.map((stage) => stage.sentence)).join(" ")}</p>
+    ${walk.beyond ? html`<p class="quiet">The first ${walk.tokens.length} words are shown, ${walk.beyond.toLocaleString("en")} more are not.</p>` : null}
+    ${unique(stages.map(missing)).map((text) => html`<p class="quiet">${text}</p>`)}
+    ${at === walk.steps.length - 1 && walk.missing ? html`<p>${walk.missing}</p>` : null}
     ${first ? html`<p class="quiet">${[walk.title, ...walk.notes].map((text) => `${text}${/[.!?]$/.test(text) ? "" : "."} `)}</p>` : null}
   </section>`;
 }
@@ -208,10 +211,12 @@ function Scene({ state, walk, dark }) {
     measure();
     return () => watched.disconnect();
   }, []);
+  const here = `${state.which.value} ${state.step.value}`;
+  useEffect(() => box.current?.scrollTo(0, 0), [here]);
   const step = state.shown.value;
   const groups = size.wide && !step.answer ? scene(walk, step, state.ofHead.value) : [];
   const scale = fit(walk, groups, size);
-  return html`<section class="scene" ref=${box} aria-label="The numbers" style=${`--scale:${scale}`} key=${`${state.which.value} ${state.step.value}`}>
+  return html`<section class="scene" ref=${box} aria-label="The numbers" style=${`--scale:${scale}`}>
     ${step.answer ? html`<${Answered} walk=${walk} answer=${step.answer} />` : null}
     ${groups.map((group) => html`<${group.falk ? Falk : Beside} state=${state} walk=${walk} group=${group} scale=${scale} dark=${dark} brief=${step.brief} />`)}
   </section>`;

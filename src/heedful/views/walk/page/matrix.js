@@ -3,7 +3,7 @@
 import { html, useLayoutEffect, useRef } from "../../explorer/page/html.js";
 import { readable } from "../../explorer/page/tokens.js";
 import { colour } from "./colours.js";
-import { fits, light } from "./scene.js";
+import { fits, inCell, isShare, light } from "./scene.js";
 import { label } from "./stages.js";
 
 /** @import { State } from "./state.js" */
@@ -101,7 +101,7 @@ export function called({ stage, head, turned }) {
 
 /** The numbers, each on its colour. @param {{walk: Walk, panel: Panel, dark: boolean}} given */
 function Numbers({ walk, panel, dark }) {
-  const { stage, head, rows, columns, turned, write, most, wide, high } = panel;
+  const { stage, head, rows, columns, turned, write, wide, high } = panel;
   const name = (/** @type {0 | 1} */ axis, /** @type {number} */ at) =>
     label(walk, stage, axis, at) || String(at);
   const cell = (/** @type {number | null} */ row, /** @type {number | null} */ column) => {
@@ -109,11 +109,15 @@ function Numbers({ walk, panel, dark }) {
     const [i, j] = turned ? [column, row] : [row, column];
     const value = stage.at(head, i, j);
     const said = `${name(0, i)}, ${name(1, j)}: ${write(value)}`;
-    return html`<span role="cell" class=${Number.isFinite(value) ? "" : "none"} aria-label=${said} style=${{ background: colour(value, most, dark) }}>${write(value)}</span>`;
+    return html`<span role="cell" class=${Number.isFinite(value) ? "" : "none"} aria-label=${said} style=${{ background: shade(panel, value, dark) }}>${inCell(panel, value)}</span>`;
   };
-  return html`<div class="numbers" role="table" aria-label=${called(panel)} style=${`grid-template-columns:repeat(${columns.length},${wide}px);grid-auto-rows:${high}px`}>
+  return html`<div class=${`numbers ${wide < panel.room - 4 ? "small" : ""}`} role="table" aria-label=${called(panel)} style=${`grid-template-columns:repeat(${columns.length},${wide}px);grid-auto-rows:${high}px`}>
     ${rows.map((row) => html`<div role="row">${columns.map((column) => cell(row, column))}</div>`)}</div>`;
 }
+
+/** The colour of a number; shares by their roots, as in the explorer. @param {Panel} panel @param {number} value @param {boolean} dark */
+const shade = ({ stage, most }, value, dark) =>
+  isShare(stage) ? colour(Math.sqrt(value / most), 1, dark) : colour(value, most, dark);
 
 /** Colours alone, a pixel a number, stretched. @param {{panel: Panel, dark: boolean}} given */
 function Painted({ panel, dark }) {
@@ -121,14 +125,13 @@ function Painted({ panel, dark }) {
   useLayoutEffect(() => {
     const context = canvas.current?.getContext("2d");
     if (!context) return;
-    const { stage, head, rows, columns, turned, most } = panel;
+    const { stage, head, rows, columns, turned } = panel;
     context.clearRect(0, 0, columns.length, rows.length);
     rows.forEach((row, y) => {
       columns.forEach((column, x) => {
         if (row === null || column === null) return;
-        context.fillStyle = turned
-          ? colour(stage.at(head, column, row), most, dark)
-          : colour(stage.at(head, row, column), most, dark);
+        const value = turned ? stage.at(head, column, row) : stage.at(head, row, column);
+        context.fillStyle = shade(panel, value, dark);
         context.fillRect(x, y, 1, 1);
       });
     });

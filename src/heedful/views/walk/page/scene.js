@@ -17,8 +17,9 @@ import { own, pairs } from "./stages.js";
  * @property {(number | null)[]} rows as they are drawn; null where some are left out
  * @property {(number | null)[]} columns
  * @property {(value: number) => string} write
- * @property {number} most the largest number, by which colours are chosen
+ * @property {number} most the number that has the last colour
  * @property {number} room pixels that its longest number takes
+ * @property {number} least the same with two decimals; Infinity where these would not do
  * @property {number} wide pixels of a column
  * @property {number} high pixels of a row
  */
@@ -73,12 +74,39 @@ function panel(stage, head, role, turned = false) {
   const isId = stage.axes[1] === "id";
   const write = isId ? String : written(values);
   const finite = values.filter(Number.isFinite);
-  const room = Math.max(1, ...finite.map((value) => write(value).length)) * LETTER + 12;
-  const most = isId ? 0 : Math.max(0, ...finite.map(Math.abs));
+  const room = finite.reduce((most, x) => Math.max(most, write(x).length), 1) * LETTER + 12;
+  const least = finite.reduce((most, x) => Math.max(most, brief(x).length), 1) * 7.2 + 4;
+  const most = isId ? 0 : largest(stage, finite.map(Math.abs));
+  const sizes = finite.map(Math.abs);
+  const isPlain = !isId && sizes.some((size) => size >= 0.1) && sizes.every((size) => size < 1000);
   const [rows, columns] = [drawn(stage, 0), drawn(stage, 1)];
   const axes = turned ? { rows: columns, columns: rows } : { rows, columns };
-  return { stage, head, turned, role, ...axes, write, most, room, wide: room, high: 28 };
+  return {
+    stage,
+    head,
+    turned,
+    role,
+    ...axes,
+    write,
+    most,
+    room,
+    least: isPlain ? least : Number.POSITIVE_INFINITY,
+    wide: room,
+    high: 28,
+  };
 }
+
+const [MANY, NEARLY] = [600, 0.99];
+
+/** The number with the last colour: of many it is one that few exceed, so that these do not make
+ * all others pale; of shares that nobody exceeds. @param {Stage} stage @param {number[]} sizes */
+function largest(stage, sizes) {
+  if (isShare(stage) || sizes.length < MANY) return sizes.reduce((a, b) => Math.max(a, b), 0);
+  return sizes.sort((a, b) => a - b)[Math.floor(sizes.length * NEARLY)];
+}
+
+/** Whether numbers are shares of a row, whose small ones should be seen. @param {Stage} stage */
+export const isShare = ({ name }) => name === "weights" || name === "probabilities";
 
 /** @param {Stage} stage @param {number} head */
 function numbers(stage, head) {
@@ -104,7 +132,20 @@ function drawn(stage, axis) {
 }
 
 /** Whether there is room for numbers. @param {Panel} panel */
-export const fits = (panel) => panel.wide >= panel.room - 4 && panel.high >= 18;
+export const fits = (panel) =>
+  panel.wide >= Math.min(panel.room - 4, panel.least) && panel.high >= 17;
+
+/** A number as it stands in a cell: with two decimals where there is no room for more.
+ * @param {Panel} panel @param {number} value */
+export const inCell = (panel, value) =>
+  panel.wide >= panel.room - 4 || !Number.isFinite(value) ? panel.write(value) : brief(value);
+
+/** @param {number} value */
+const brief = (value) =>
+  value
+    .toFixed(2)
+    .replace(/^-(?=[0.]+$)/, "")
+    .replace("-", "−");
 
 /**
  * What lights up in a panel while a number is looked at: the number itself, the row and the column

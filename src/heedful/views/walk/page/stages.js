@@ -59,6 +59,24 @@ export function steps(stages, section, sections, answers, asked, tokens) {
   return found;
 }
 
+/** What of a stage is not in the file, in words; "" where all is. @param {Stage} stage */
+export function missing(stage) {
+  const [high, wide] = stage.shape.slice(-2);
+  const said = [];
+  if (stage.rows.length < high) said.push(kept("rows", stage.rows, high));
+  if (stage.axes[1] === "vocabulary" && stage.columns.length < wide)
+    said.push(`of ${wide.toLocaleString("en")} tokens the ${stage.columns.length} likeliest`);
+  else if (stage.columns.length < wide) said.push(kept("columns", stage.columns, wide));
+  return said.length ? `This file has ${said.join(", ")}.` : "";
+}
+
+/** @param {string} what @param {number[]} there @param {number} size */
+function kept(what, there, size) {
+  const gap = there.findIndex((at, i) => at !== i);
+  const [first, last] = gap < 0 ? [there.length, 0] : [gap, there.length - gap];
+  return `of ${size.toLocaleString("en")} ${what} the first ${first}${last ? ` and the last ${last}` : ""}`;
+}
+
 /** What stands along an axis of a stage, for each place; "" where numbers have no names.
  * @param {Walk} walk @param {Stage} stage @param {0 | 1} axis @param {number} at */
 export function label(walk, stage, axis, at) {

@@ -1,7 +1,7 @@
 // What the page shows now, as signals, and as the words of an address.
 import { batch, computed, signal } from "../../explorer/page/html.js";
 
-/** @import { Cell, Offered, Stage, Walk } from "./types.js" */
+/** @import { Cell, Offered, Stage } from "./types.js" */
 
 export class State {
   /** @param {Offered[]} offered @param {number} first which walk is shown first @param {string} text */
@@ -17,17 +17,9 @@ export class State {
     this.headOf = signal(/** @type {number | null} */ (null)); // where heads stand side by side
     this.pinned = signal(false);
     this.theme = signal("");
-    /** What was walked last stays while the text is empty. */
-    /** @type {Walk | null} */
-    let last = null;
     this.walk = computed(() => {
       const one = offered[this.which.value];
-      try {
-        last = one.walk(this.text.value);
-      } catch {
-        last ??= one.walk(text);
-      }
-      return /** @type {Walk} */ (last);
+      return one.walk(this.text.value.trim() ? this.text.value : text);
     });
     this.shown = computed(() => {
       const { steps } = this.walk.value;

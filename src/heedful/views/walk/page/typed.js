@@ -29,8 +29,8 @@ function softmax(scores) {
  * @param {string} text @returns {Walk}
  */
 export function typed(frame, text) {
-  const tokens = words(text).slice(0, frame.most);
-  if (!tokens.length) throw new Error("Type at least one word.");
+  const typed = words(text);
+  const tokens = typed.slice(0, frame.most);
   /** @type {Heads[]} */
   const all = [];
   frame.stages.forEach((/** @type {any} */ one) => {
@@ -50,8 +50,8 @@ export function typed(frame, text) {
     tokens,
     notes: notes(frame, tokens),
     stages,
+    beyond: typed.length - tokens.length,
     steps: steps(stages, frame.section, frame.sections, [], "", tokens),
-    cut: false,
   };
 }
 

@@ -56,7 +56,7 @@
  * @property {number} vocabulary how many tokens there are
  * @property {Stage[]} stages
  * @property {Step[]} steps
- * @property {boolean} cut whether not all numbers are there
+ * @property {number} beyond words that were typed and are too many
  */
 
 /**
