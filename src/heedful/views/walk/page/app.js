@@ -264,6 +264,8 @@ function Pane({ state, walk }) {
   if (!cell) return null;
   const { stage, head, row, column } = cell;
   const line = sum(cell);
+  const value = stage.at(head, row, column);
+  const isId = stage.axes[1] === "id";
   const name = (/** @type {0 | 1} */ axis, /** @type {number} */ at) => {
     const text = label(walk, stage, axis, at);
     return text ? readable(text) : `${axis ? "number" : "row"} ${at}`;
@@ -271,8 +273,8 @@ function Pane({ state, walk }) {
   const then = ["tokens", "memory"].includes(stage.axes[1]) ? " → " : ", ";
   const several = stage.shape.length > 2 && stage.shape[0] > 1;
   return html`<section class="pane" aria-label="This number" aria-live="polite">
-    <h2><span>${stage.name}${several ? ` of head ${head}` : ""}: <bdi>${name(0, row)}</bdi>${then}<bdi>${name(1, column)}</bdi>
+    <h2><span>${stage.name}${several ? ` of head ${head}` : ""}: <bdi>${name(0, row)}</bdi>${isId ? null : html`${then}<bdi>${name(1, column)}</bdi>`}
       ${state.pinned.value ? html`<span class="pin">kept; Esc lets it go</span>` : null}</span><${Scale} /></h2>
-    <p class="sum">${line.length ? line.map(({ kind, text }) => html`<span class=${kind}>${text}</span>`) : html`<span class="total">${one(stage.at(head, row, column))}</span>`}</p>
+    <p class="sum">${line.length ? line.map(({ kind, text }) => html`<span class=${kind}>${text}</span>`) : html`<span class="total">${isId ? value : one(value)}</span>`}</p>
   </section>`;
 }

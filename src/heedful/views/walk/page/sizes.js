@@ -8,8 +8,8 @@ import { label } from "./stages.js";
 /** @typedef {{wide: number, high: number}} Room pixels */
 
 const SCALES = [1.75, 1.6, 1.45, 1.3, 1.15, 1];
-const [LEAST, THIN, FEW] = [3, 44, 12];
-const [BETWEEN, ARROW, HEADING, TURNED] = [26, 80, 27, 50];
+const [LEAST, THIN, FEW] = [1, 44, 12];
+const [BETWEEN, ARROW, HEADING, TURNED, MORE] = [26, 80, 27, 50, 40];
 
 /** Give each panel its size; how much larger than usual that is. @param {Walk} walk @param {Group[]} groups @param {Room} room */
 export function fit(walk, groups, room) {
@@ -64,7 +64,7 @@ function headings({ falk, left, top, made }, scale) {
   const isTurned = (falk ? top : [...left, ...made]).some(
     ({ wide, stage }) => wide < 40 && stage.axes.some((axis) => axis !== "width"),
   );
-  return (falk ? 3 * HEADING : 2 * HEADING) * scale + (isTurned ? TURNED : 0) + BETWEEN;
+  return (falk ? 3 * HEADING : 2 * HEADING) * scale + (isTurned ? TURNED : 0) + MORE;
 }
 
 /** @param {Walk} walk @param {Group} group @param {number} scale @returns {Room} */
@@ -91,7 +91,10 @@ function across(walk, group, wide, scale) {
     const each = Math.floor((rest / places(some)) * 4) / 4;
     for (const one of some) one.wide = Math.max(LEAST, Math.min(one.wide, THIN, each));
   };
-  if (width(all) > room && room - width(made) > 5 * places(left)) thin(left, room - width(made));
+  const isTight = () => width(all) > room && room - width(made) <= 2 * places(left);
+  if (isTight() && upper.length < 2)
+    for (const one of made) if (Number.isFinite(one.least)) one.wide = one.least;
+  if (width(all) > room && !isTight()) thin(left, room - width(made));
   if (width(all) > room) {
     thin(made, (room / places(all)) * places(made));
     if (left.length) thin(left, room - width(made));

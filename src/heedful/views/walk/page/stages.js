@@ -65,16 +65,16 @@ export function missing(stage) {
   const said = [];
   if (stage.rows.length < high) said.push(kept("rows", stage.rows, high));
   if (stage.axes[1] === "vocabulary" && stage.columns.length < wide)
-    said.push(`of ${wide.toLocaleString("en")} tokens the ${stage.columns.length} likeliest`);
+    said.push(`the ${stage.columns.length} likeliest of ${wide.toLocaleString("en")} tokens`);
   else if (stage.columns.length < wide) said.push(kept("columns", stage.columns, wide));
-  return said.length ? `This file has ${said.join(", ")}.` : "";
+  return said.length ? `In this file: ${said.join("; ")}.` : "";
 }
 
 /** @param {string} what @param {number[]} there @param {number} size */
 function kept(what, there, size) {
   const gap = there.findIndex((at, i) => at !== i);
   const [first, last] = gap < 0 ? [there.length, 0] : [gap, there.length - gap];
-  return `of ${size.toLocaleString("en")} ${what} the first ${first}${last ? ` and the last ${last}` : ""}`;
+  return `the first ${first}${last ? ` and the last ${last}` : ""} of ${size.toLocaleString("en")} ${what}`;
 }
 
 /** What stands along an axis of a stage, for each place; "" where numbers have no names.
