@@ -59,7 +59,7 @@ lessons: $(ALL)
 	$(BIN)/python tests/lessons.py $(LESSONS)
 
 # docs/pictures, from models that are trained anew
-pictures: $(READY)
+pictures: $(ALL)
 	rm -rf build/pictures
 	$(BIN)/heedful demo --out build/pictures/demo
 	$(BIN)/heedful train --pairs dates --out build/pictures/dates
@@ -69,6 +69,7 @@ pictures: $(READY)
 	$(BIN)/heedful describe build/pictures/demo --out docs/pictures/gpt.png --overwrite
 	$(BIN)/heedful describe build/pictures/demo --block --out docs/pictures/block.png --overwrite
 	$(BIN)/heedful describe build/pictures/dates --out docs/pictures/encoder-decoder.png --overwrite
+	$(BIN)/python docs/screens.py build/pictures/demo
 
 dist: $(ALL)
 	rm -rf dist build/installed
