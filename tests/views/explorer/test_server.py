@@ -5,6 +5,7 @@ import socket
 import threading
 import time
 from contextlib import contextmanager
+from pathlib import Path
 
 import every_kind
 import pytest
@@ -22,6 +23,8 @@ ROW = "/ask/row?call=0.0.0&heads=0&at=3"
 
 class Model:
     """Records what it is given; a text of nothing is refused."""
+
+    directory, reads_pairs = Path("letters"), False
 
     def record(self, text):
         if not text:
@@ -206,13 +209,15 @@ def test_a_fault_of_ours_is_a_line_and_harms_no_other(browser, monkeypatch):
 
 
 def test_a_text_is_recorded_and_a_wrong_one_refused(served, browser):
-    status, data, _ = browser.ask("/record", "POST", b"a new   text")
+    status, data, _ = browser.ask("/record", "POST", b'["a new   text"]')
     assert status == 200
     names = [one["name"] for one in unpacked(data)[0]["recordings"]]
     assert names[-1] == "a new text"
     assert browser.status(f"/ask/row?call={len(names) - 1}.0.0&heads=0&at=3") == 200
-    status, said, _ = browser.ask("/record", "POST", b"")
+    status, said, _ = browser.ask("/record", "POST", b'[""]')
     assert (status, said) == (400, b"an empty text; write something")
+    for wrong in (b"", b"text", b"[1]", b"{}", b'["a", "b", "c"]', b"\xff"):
+        assert browser.status("/record", "POST", wrong) == 400, wrong
     evil = f"http://127.0.0.1:{served[1] + 1}"
     assert browser.status("/record", "POST", b"text", Origin=evil) == 403
 
