@@ -3,6 +3,8 @@
 import pytest
 from browsed import Page, Served, is_own, started
 
+SHARED = "#call=0.0.0&head=0"  # a view that was shared: no example is opened in its place
+
 
 @pytest.fixture(scope="session")
 def browser():
@@ -90,7 +92,7 @@ def filed(recordings, tmp_path_factory):
 @pytest.fixture(scope="module")
 def _one_file(browser, filed):
     opening = Opening(browser)
-    yield opening, opening(filed, "file://", offline=True)
+    yield opening, opening(f"{filed}{SHARED}", "file://", offline=True)
     opening.close()
 
 
@@ -105,7 +107,7 @@ def file(_one_file):
 @pytest.fixture(scope="module")
 def _one_page(browser, served):
     opening = Opening(browser)
-    yield opening, opening(served.address, served.origin)
+    yield opening, opening(f"{served.address}{SHARED}", served.origin)
     opening.close()
 
 
