@@ -174,16 +174,18 @@ def test_no_number_of_a_coarse_file_is_below_the_true_one(filed, monkeypatch):
     assert weights[600][~known].max() <= given["atMost"]
     strongest, _ = page.ask("strongest", call="0.0.0", head=0, queries="0-900", keys="0-900",
                             count=3)  # fmt: skip
-    best = np.sort(weights, axis=None)[::-1][:3]
-    np.testing.assert_allclose([cell[0] for cell in strongest["cells"]], best, atol=1e-6)
-    _, tile = page.ask("tile", call="0.0.0", place="0,2,0,0", reduce="mean")
-    true = call.pooled((4, 4), 0).numpy()
+    assert strongest["word"] == "of the largest of chosen rows"
+    assert len(strongest["cells"]) == 3
+    for weight, query, key in strongest["cells"]:
+        assert weight == pytest.approx(weights[query, key], abs=1e-6)
+    given, _ = page.ask("tile", call="0.0.0", place="0,2,0,0", reduce="mean")
+    assert given["word"] == "mean of 8 × 8, all that this file has"
+    given, tile = page.ask("tile", call="0.0.0", place="0,3,0,0", reduce="mean")
+    assert given["word"] == "half precision"
     shown = ~np.isnan(tile["tile"])
-    if (
-        page.ask("tile", call="0.0.0", place="0,2,0,0", reduce="mean")[0]["word"]
-        == "half precision"
-    ):
-        np.testing.assert_allclose(tile["tile"][shown], true[shown], rtol=2e-3)
+    true = call.pooled((8, 8), 0).numpy()
+    assert shown.sum() == (113 * 114) // 2
+    np.testing.assert_allclose(tile["tile"][shown], true[shown], rtol=2e-3)
 
 
 def test_what_a_file_cannot_do_it_says(filed, served):

@@ -359,7 +359,7 @@ class Filed {
     }
     const word =
       missed > Math.max(0, least())
-        ? "of the largest of each row"
+        ? `of the largest of ${kept.rows.size === call.about.shape[1] ? "each row" : "chosen rows"}`
         : kept.isWhole
           ? kept.word
           : "exact";
