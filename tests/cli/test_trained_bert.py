@@ -86,6 +86,22 @@ def test_a_head_that_looks_at_the_token_before(maps, said, tmp_path):
     assert summary.argmax() == 2
 
 
+def test_who_reads_what_is_sums_of_its_maps(maps, said, tmp_path):
+    """The sentence in two segments; [CLS] and [SEP] are in none."""
+    prompt = tmp_path / "prompt.txt"
+    first = SENTENCE.index(", and") + 1
+    prompt.write_text(f"@@key\n{SENTENCE[:first]}\n@@door\n{SENTENCE[first:]}")
+    rows = json.loads(said("heads", MODEL, "--file", prompt, "--segments", "@@", "--json")[0])
+    places = {"key": slice(1, 12), "door": slice(12, 19), "rest": [0, 19]}
+    assert len(rows) == 6 * 12 * 9
+    for row in rows:
+        map_ = maps[row["layer"], row["head"]][places[row["from"]]]
+        assert row["share"] == pytest.approx(
+            map_[:, places[row["to"]]].sum(-1).mean().item(), abs=1e-5
+        )
+        assert row["chance"] == pytest.approx(row["keys"] / 20)
+
+
 @pytest.mark.parametrize("second", [None, "She was glad."], ids=["text", "pair"])
 def test_a_long_text_is_refused_or_cut(second, theirs, said, tmp_path, capsys):
     text = f"{SENTENCE} " * 40
