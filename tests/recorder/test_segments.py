@@ -132,6 +132,9 @@ def test_a_generation_is_one_text():
     for call in recording.stitched():
         own = [row[:7] for row in found if row.name == call.name]
         assert [row[:7] for row in call.segments(segments)] == own
+    last = recording[-1]  # a pass with a cache: its one query stands at the last of its keys
+    assert last.shape[1:] == (1, T)
+    assert {row.from_ for row in last.segments(segments)} == {"made"}
 
 
 def test_an_encoder_decoder_has_segments_of_two_texts():
