@@ -128,3 +128,14 @@ def test_it_wakes_for_work_that_is_wanted_later(turns):
     wanted.set()
     asked.ask(lambda: None).result(5)
     assert done.wait(5)
+
+
+def test_idle_work_waits_until_a_burst_of_questions_is_over(turns):
+    begun = threading.Event()
+    asked = turns(lambda going_on: begun.set() or False, 30.0)
+    assert begun.wait(5)  # nobody has asked yet
+    assert asked.ask(lambda: "first").result(5) == "first"
+    begun.clear()
+    for i in range(3):
+        assert not begun.wait(0.05)
+        assert asked.ask(lambda i=i: i).result(5) == i

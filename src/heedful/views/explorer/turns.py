@@ -15,6 +15,7 @@ from heedful.errors import RunError
 
 MOST = 200  # questions that may wait
 PAUSE = 0.5  # seconds after which somebody looks again whether there is something to do
+REST = 0.05  # seconds without a question before idle work begins: they come in bursts
 
 Idle = Callable[[Callable[[], bool]], bool]
 
@@ -25,12 +26,13 @@ class Turns:
     Args:
         idle: is called where no question waits, and again while it returns True. It is given a
             function that says whether it may go on.
+        rest: seconds after a question before `idle` is called.
     """
 
-    def __init__(self, idle: Idle = lambda going_on: False) -> None:
+    def __init__(self, idle: Idle = lambda going_on: False, rest: float = REST) -> None:
         self._waiting: list[tuple[Callable[[], Any], Future]] = []
         self._changed = threading.Condition()
-        self._idle, self._ended = idle, False
+        self._idle, self._rest, self._ended = idle, rest, False
         self._thread = threading.Thread(target=self._answer, daemon=True, name="heedful-explorer")
         self._thread.start()
 
@@ -53,11 +55,6 @@ class Turns:
             _refuse(oldest, f"more than {MOST} questions at once", "ask again in a moment")
         return future
 
-    def wake(self) -> None:
-        """Something is to be done while nobody asks."""
-        with self._changed:
-            self._changed.notify()
-
     def end(self, seconds: float = 5.0) -> None:
         """Answer nothing more: refuse who waits, and wait for the step that is being computed."""
         with self._changed:
@@ -79,9 +76,14 @@ class Turns:
                 asked = self._waiting.pop() if self._waiting else None
             if asked is not None:
                 _fulfil(*asked)
+                self._await(self._rest)
             elif not self._idle(self._going_on):
-                with self._changed:
-                    self._changed.wait_for(lambda: not self._going_on(), PAUSE)
+                self._await(PAUSE)
+
+    def _await(self, seconds: float) -> None:
+        """Wait for a question or the end, so long at most."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._going_on(), seconds)
 
 
 def _fulfil(work: Callable[[], Any], future: Future) -> None:
