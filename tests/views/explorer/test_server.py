@@ -1,6 +1,7 @@
 """The server as a stranger meets it: who may ask, what is refused, and what harms nobody else."""
 
 import http.client
+import re
 import socket
 import threading
 import time
@@ -107,6 +108,9 @@ def test_the_word_becomes_a_cookie_and_opens_the_page(served, browser):
     status, page, _ = browser.ask("/", Cookie=headers["set-cookie"].split(";")[0])
     assert status == 200
     assert b"<html" in page
+    modules = re.findall(rb'rel="modulepreload" href="([^"]+)"', page)
+    assert {b"/page/served.js", b"/page/app.js", b"/page/vendor/preact.js"} <= set(modules)
+    assert {browser.status(path.decode()) for path in modules} == {200}
 
 
 @pytest.mark.parametrize("path", ["/", ROW, "/page/app.js", "/ask/about", "/nowhere"])

@@ -11,7 +11,7 @@ from typing import Any
 
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import FileResponse, PlainTextResponse, Response
+from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
@@ -19,6 +19,7 @@ from heedful.errors import HeedfulError
 from heedful.views.explorer.answers import QUESTIONS, Answers
 from heedful.views.explorer.guard import MOST, Guard
 from heedful.views.explorer.turns import RefusedError, Turns
+from heedful.views.offline_page import VIEWS, linked
 
 PAGE = Path(__file__).parent / "page"
 GONE = 499  # the status of an answer that nobody waits for
@@ -53,12 +54,8 @@ class Explorer:
         """What opens it."""
         return self.app.word
 
-    @word.setter
-    def word(self, word: str) -> None:
-        self.app.word = word
-
     async def _page(self, request: Request) -> Response:
-        return FileResponse(PAGE / "index.html", media_type="text/html")
+        return HTMLResponse(index())
 
     async def _ask(self, request: Request) -> Response:
         question, words = request.path_params["question"], dict(request.query_params)
@@ -98,6 +95,14 @@ class Explorer:
         if data is None:
             return Response(status_code=GONE)
         return Response(data, media_type="application/octet-stream")
+
+
+def index() -> str:
+    """The page, with all its modules asked for at once, not each after the one that imports it."""
+    modules = (VIEWS / name for name, _ in linked(PAGE / "served.js"))
+    paths = (module.relative_to(PAGE).as_posix() for module in modules)
+    links = "".join(f'    <link rel="modulepreload" href="/page/{path}" />\n' for path in paths)
+    return (PAGE / "index.html").read_text("utf-8").replace("  </head>", f"{links}  </head>")
 
 
 async def _unless_gone(request: Request, future: Future) -> bytes | None:
