@@ -245,6 +245,13 @@ def test_tokens_are_cut_and_found_whatever_their_case():
     assert asking(every_kind.long(300))("tokens", axis="keys", start=0, stop=9)[0]["tokens"] is None
 
 
+def test_whole_tokens_are_found_before_parts_of_others():
+    recording = every_kind.long(5)
+    recording.tokens = [["fit", " it", "city", "It", "no"]]
+    _, found = asking(recording)("find", axis="keys", text="it")
+    assert found["places"].tolist() == [1, 3, 0, 2]
+
+
 def test_a_refuted_call_says_so_and_harms_no_other(recordings):
     ask = asking(every_kind.of_gpt())
     call = ask.answers.texts.call(0, 0, 1)

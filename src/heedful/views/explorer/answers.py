@@ -81,11 +81,15 @@ class Answers:
         return packed({"start": start, "tokens": cut, "cut": lengths})
 
     def find(self, where: Where, axis: str, text: str) -> bytes:
-        """The places of tokens in which a text stands, whatever its case; the first thousand."""
+        """The places of tokens in which a text stands, whatever its case; the first thousand.
+
+        First those of which it is all, but for white space.
+        """
         call = self.texts.call(*where)
         names = (call.query_tokens if axis == "queries" else call.key_tokens) or []
         asked = text.casefold()
         found = [i for i, name in enumerate(names) if asked in name.casefold()]
+        found.sort(key=lambda i: names[i].casefold().strip() != asked.strip())
         return packed({"count": len(found)}, places=torch.tensor(found[:FOUND], dtype=torch.int32))
 
     def small(self, where: Where) -> bytes:

@@ -165,6 +165,8 @@ class Filed {
     const asked = folded(text);
     const names = this._names(call, axis)?.tokens ?? [];
     const found = [...names.keys()].filter((i) => folded(names[i]).includes(asked));
+    const isPart = (/** @type {number} */ i) => Number(folded(names[i]).trim() !== asked.trim());
+    found.sort((a, b) => isPart(a) - isPart(b));
     const data = Int32Array.from(found.slice(0, 1000));
     return { count: found.length, places: { data, shape: [data.length] } };
   }

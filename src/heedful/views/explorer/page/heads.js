@@ -42,7 +42,7 @@ export function HeadsPane({ state, heads }) {
       setLeast(0);
     }}>${SCORES.map((name) => html`<option value=${name}>${name}</option>`)}</select>
       <label><input type="checkbox" checked=${sorted} onChange=${() => setSorted(!sorted)} /> sort</label>
-      <label class="least"><span aria-hidden="true">≥</span> <output>${least.toFixed(2)}</output><input type="range" aria-label=${`Least ${score}`} min="0" max=${most} step=${most / 40} value=${least} onInput=${(/** @type {Event} */ e) => setLeast(Number(value(e)))} /></label></div>
+      <label class="least" title=${`Hide heads whose ${score} is less`}><span aria-hidden="true">≥</span> <output>${least.toFixed(2)}</output><input type="range" aria-label=${`Least ${score}`} min="0" max=${most} step=${most / 40} value=${least} onInput=${(/** @type {Event} */ e) => setLeast(Number(value(e)))} /></label></div>
     <${Kinds} all=${all} kinds=${kinds} toggle=${toggle} />
     ${heads.done < 1 ? html`<p class="quiet late" role="status">${Explained("Scores", "Each head's scores are means over its queries; those of long texts are estimated from some of them first.")} are being computed, ${Math.floor(heads.done * 100)} %</p>` : null}
     ${view === "scatter" ? null : html`<${Grid} state=${state} heads=${heads} shown=${shown} layered=${layered} paint=${paint} score=${score} id=${`${id}-grid`} point=${(/** @type {One | null} */ one) => setPointed(one ? [one] : [])} />`}

@@ -188,7 +188,7 @@ async function csv(state, source, painter) {
     );
   const call = state.where.value;
   const about = { call, head: state.head.value, queries: queries.join("-"), keys: keys.join("-") };
-  const [{ weights }, down, across] = await Promise.all([
+  const [{ weights, seen }, down, across] = await Promise.all([
     source.ask("part", about),
     named(source, call, "queries", queries),
     named(source, call, "keys", keys),
@@ -196,11 +196,10 @@ async function csv(state, source, painter) {
   const lines = [
     ["query", "token", ...across.map((name, i) => quoted(`${keys[0] + i} ${name}`))].join(","),
   ];
+  const told = (/** @type {number} */ i) =>
+    seen.data[i] && !Number.isNaN(weights.data[i]) ? weights.data[i] : ""; // hidden, or not known
   for (let n = 0; n < rows; n++) {
-    const row = Array.from(
-      weights.data.subarray(n * columns, (n + 1) * columns),
-      (/** @type {number} */ w) => (Number.isNaN(w) ? "" : w),
-    );
+    const row = Array.from({ length: columns }, (_, m) => told(n * columns + m));
     lines.push([queries[0] + n, quoted(down[n]), ...row].join(","));
   }
   return `${lines.join("\n")}\n`;

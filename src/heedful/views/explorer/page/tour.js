@@ -12,6 +12,7 @@ import { Term, tells } from "./terms.js";
 const SEEN = "heedful: first steps seen";
 const PATIENCE = 3000; // milliseconds in which scores may come, to choose an example by them
 const CLEAR = ["previous", "induction", "duplicate", "local", "self"]; // whose maps say something
+const WHOLE = 2048; // tokens among which the strongest weight is quickly found
 const NARROW = 900; // pixels, below which parts are tabs
 
 /** Which of the steps is shown; −1: none. */
@@ -167,7 +168,7 @@ async function example(state, source, heads, gone) {
   if (!best || gone() || now() !== before) return false;
   const [, N, M] = best.about.shape;
   const call = [...state.at.peek().slice(0, 2), best.call].join(".");
-  const region = { queries: `0-${N}`, keys: `0-${M}` };
+  const region = { queries: `0-${Math.min(N, WHOLE)}`, keys: `0-${Math.min(M, WHOLE)}` };
   try {
     const { cells } = await source.ask("strongest", {
       call,
