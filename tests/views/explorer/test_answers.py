@@ -260,7 +260,10 @@ def test_a_refuted_call_says_so_and_harms_no_other(recordings):
     for question, words in {
         "tile": {"place": "0,0,0,0"},
         "row": {"heads": 0, "at": 0},
+        "column": {"heads": 0, "at": 0},
         "cell": {"head": 0, "query": 0, "key": 0},
+        "part": {"head": 0, "queries": "0-2", "keys": "0-2"},
+        "strongest": {"head": 0, "queries": "0-2", "keys": "0-2", "count": 1},
         "small": {},
     }.items():
         with pytest.raises(RunError, match="not recorded truthfully"):

@@ -71,6 +71,7 @@ def test_a_job_that_fails_says_why_in_a_line_and_is_not_begun_again(error, said)
         background.show(bad)
     assert told == ["good", "good"]
     assert bad.said == {"note": said, "done": 1.0}
+    assert not bad.build()  # what it has is never told as all
 
 
 def test_what_waited_longest_is_left_where_too_much_is_wanted(monkeypatch):

@@ -220,7 +220,7 @@ def test_a_text_is_recorded_and_a_wrong_one_refused(served, browser):
     assert browser.status(f"/ask/row?call={len(names) - 1}.0.0&heads=0&at=3") == 200
     status, said, _ = browser.ask("/record", "POST", b'[""]')
     assert (status, said) == (400, b"an empty text; write something")
-    for wrong in (b"", b"text", b"[1]", b"{}", b'["a", "b", "c"]', b"\xff"):
+    for wrong in (b"", b"text", b"[1]", b"{}", b'["a", "b", "c"]', b"\xff", b"[" * 200_000):
         assert browser.status("/record", "POST", wrong) == 400, wrong
     evil = f"http://127.0.0.1:{served[1] + 1}"
     assert browser.status("/record", "POST", b"text", Origin=evil) == 403

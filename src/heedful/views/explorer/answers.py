@@ -188,9 +188,6 @@ class Answers:
         call.checked()
         return packed({**self._told(job), "cells": [list(one) for one in job.cells]})
 
-    def _sample(self, where: Where, place: Place) -> Tensor:
-        return tiles.sampled(self.texts.call(*where), place)
-
     def _overview(self, where: Where) -> Overview:
         if where not in self._overviews:
             call, even = self.texts.scored(*where)

@@ -33,7 +33,7 @@ class Job:
         """Work until the end, or until `going_on` says no; then it goes on from there next time."""
         if self._rest is None:
             self._rest = self.steps()
-        while not self.is_whole and going_on():
+        while not self.is_whole and not self.failed and going_on():
             try:
                 next(self._rest)
             except StopIteration:

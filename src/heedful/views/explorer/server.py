@@ -130,7 +130,7 @@ def _texts(body: str) -> list[str] | None:
     """One text or two, as JSON; None where it is something else."""
     try:
         found = json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):  # the latter of lists in lists without end
         return None
     are = isinstance(found, list) and all(isinstance(text, str) for text in found)
     return found if are and len(found) in (1, 2) else None
