@@ -106,6 +106,58 @@ def test_a_weight_has_its_place_on_the_scale_and_hidden_has_none(computed, kind)
     assert pixels == [0, 999, 255]
 
 
+def test_what_could_not_be_had_is_told_of_what_is_wanted_alone(computed):
+    found = computed("tiles.js", """await (async () => {
+        const tile = { data: Float32Array.of(1), shape: [1, 1] };
+        const source = { ask: async (question, { call }) => {
+            if (call === "bad") throw new Error("refuted");
+            return { word: "exact", tile };
+        } };
+        const tiles = new module.Tiles(source, () => {});
+        const said = [];
+        for (const call of ["good", "bad", "good"]) {
+            tiles.want([tiles.at(call, 0, [0, 0, 0], "max")]);
+            await new Promise((soon) => setTimeout(soon));
+            said.push(tiles.failed);
+        }
+        tiles.close();
+        return said;
+    })()""")
+    assert found == ["", "refuted", ""]
+
+
+def test_a_sampled_answer_is_asked_for_again_until_it_is_exact(computed):
+    found = computed("asked.js", """await (async () => {
+        const words = ["sampled", "sampled", "exact"];
+        const source = { ask: async () => {
+            const word = words.shift();
+            return word === "exact" ? { word } : { word, done: 0.5 };
+        } };
+        const told = [];
+        const { signal } = new AbortController();
+        const tell = (one) => told.push(one.word);
+        await module.untilExact(source, ["column", {}], signal, tell);
+        return told;
+    })()""")
+    assert found == ["sampled", "sampled", "exact"]
+
+
+def test_scores_of_a_text_that_was_left_are_not_asked_for(computed):
+    """Its call is none of the text that is looked at now, which then goes on."""
+    found = computed("scores.js", """await (async () => {
+        const told = [];
+        const call = { name: "a", layer: 0, heads: [0], pass: 0 };
+        const source = { ask: async (question, { call }) => (told.push(call), { kinds: ["-"] }) };
+        const at = { value: [0, 1, 0], peek: () => [0, 1, 0] };
+        const calls = { value: [call], peek: () => [call] };
+        const heads = new module.Heads(source, { about: { recordings: [] }, at, calls });
+        await heads.ask("scores", 5);
+        await heads.work();
+        return [told, heads.busy];
+    })()""")
+    assert found == [["0.1.0"], False]
+
+
 def test_what_no_font_shows_is_shown_by_a_sign(computed):
     tokens = ["a b", "\n", "\x00\x1b", "\x7f", "\u202eevil", "日本", "🙂", ""]
     found = computed("tokens.js", f"{json.dumps(tokens)}.map((one) => module.readable(one))")

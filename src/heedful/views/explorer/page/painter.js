@@ -256,7 +256,8 @@ export class Painter {
     const cells = 2 ** this.level;
     const kept = drawn.some((part) => !part.tile || part.cell !== cells);
     const each = cells === 1 ? "every weight" : `${this.state.reduce.value} of ${cells} × ${cells}`;
-    const told = said(words, sampled, kept);
+    const note = drawn.find((part) => part.tile?.note)?.tile?.note;
+    const told = `${said(words, sampled, kept)}${note ? `; ${note}` : ""}`;
     const bounds = drawn.some((part) => part.tile?.bounds); // of a file that has not every weight
     this.word.value = this.tiles.failed || (bounds ? told : `${each} · ${told}`);
     const [highest, kind, colours] = [
@@ -277,10 +278,11 @@ export class Painter {
     return part.cell === 1 && part.tile?.word === "exact" ? shownAt(part, cell) : undefined;
   }
 
-  /** What the pixel of a cell shows, and of how many cells on each side. @param {Cell} cell */
+  /** What the pixel of a cell shows, its word, and of how many cells on each side it is. @param {Cell} cell */
   pixelAt(cell) {
     const part = this._partAt(cell);
-    return part?.tile ? { value: shownAt(part, cell), cells: part.cell } : null;
+    if (!part?.tile) return null;
+    return { value: shownAt(part, cell), word: part.tile.word, cells: part.cell };
   }
 
   get _of() {

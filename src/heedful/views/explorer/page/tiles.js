@@ -23,6 +23,8 @@ const BLOCK = 32; // pixels of the squares whose largest numbers are kept
  * @property {number} done how much of the exact one there is, 0 to 1
  * @property {boolean} isStale whether a better one can be had now
  * @property {number} rest until when it is not asked for
+ * @property {string} note why no exact one follows
+ * @property {string} failed why it could not be had
  * @property {OffscreenCanvas | null} canvas
  * @property {string} look the colours of the canvas
  * @property {Float32Array | null} blocks
@@ -39,8 +41,12 @@ export class Tiles {
     this.asking = new Map();
     /** @type {Tile[]} */
     this.wanted = [];
-    this.failed = "";
     this.timer = 0;
+  }
+
+  /** Why some of what is wanted cannot be had; "" where all can. */
+  get failed() {
+    return this.wanted.find((tile) => tile.failed)?.failed ?? "";
   }
 
   /** A tile that was asked for before. @returns {Tile | undefined} */
@@ -74,6 +80,8 @@ export class Tiles {
       done: 0,
       isStale: false,
       rest: 0,
+      note: "",
+      failed: "",
       canvas: null,
       look: "",
       blocks: null,
@@ -127,7 +135,7 @@ export class Tiles {
       this._take(tile, await this.source.ask("tile", tile.about, end.signal));
     } catch (error) {
       if (!end.signal.aborted) {
-        this.failed = String(/** @type {any} */ (error).message ?? error);
+        tile.failed = String(/** @type {any} */ (error).message ?? error);
         tile.rest = performance.now() + FAILED;
       }
     }
@@ -147,7 +155,8 @@ export class Tiles {
     tile.rest = tile.done < 1 ? performance.now() + AGAIN : 0;
     tile.look = "";
     tile.blocks = null;
-    this.failed = "";
+    tile.note = found.note ?? "";
+    tile.failed = "";
     if (tile.done < 1) return;
     for (const other of this.kept.values())
       if (other.of === tile.of && other.data && other.done < 1) {
