@@ -79,7 +79,7 @@ function Page({ state, source, host }) {
     );
     return () => {
       unlisten();
-      for (const one of [cell, row, column]) one.end();
+      for (const one of [cell, row, column, heads]) one.end();
     };
   }, []);
   const map = (/** @type {any} */ side, /** @type {any} */ where) =>

@@ -1,7 +1,25 @@
 // A question whose answer follows signals: the newest wins, older ones are abandoned.
 import { effect, signal } from "./html.js";
 
-/** @import { Asked, Source } from "./types.js" */
+/** @import { Answer, Asked, Source } from "./types.js" */
+
+const AGAIN = 700; // milliseconds until a sampled answer is asked for again
+
+/**
+ * Ask, and again until the answer is the last one; a sampled one is told meanwhile.
+ * @param {Source} source @param {[string, Record<string, any>]} question @param {AbortSignal} signal
+ * @param {(answer: Answer) => void} told not called once the signal is aborted
+ */
+export async function untilExact(source, [name, about], signal, told) {
+  for (let done = 0; done < 1; ) {
+    const found = await source.ask(name, about, signal);
+    if (signal.aborted) return;
+    told(found);
+    done = found.done ?? 1;
+    if (done < 1) await new Promise((soon) => setTimeout(soon, AGAIN));
+    if (signal.aborted) return;
+  }
+}
 
 /**
  * @param {Source} source
@@ -29,8 +47,9 @@ export function asked(source, question, pause = 0) {
     end = mine;
     timer = setTimeout(async () => {
       try {
-        const found = await source.ask(...now, mine.signal);
-        if (!mine.signal.aborted) answer.value = { ...found, asked: now[1] };
+        await untilExact(source, now, mine.signal, (found) => {
+          answer.value = { ...found, asked: now[1] };
+        });
       } catch (error) {
         if (!mine.signal.aborted)
           answer.value = {

@@ -26,16 +26,18 @@ export function Find({ state, source, painter }) {
     ),
   );
   const goes = useRef(0); // a step that waits for its answer
-  useEffect(
-    () =>
-      effect(() => {
-        const now = answer.value;
-        untracked(() => take(state, now));
-        if (now && goes.current) untracked(() => step(state, painter.value, goes.current));
-        if (now) goes.current = 0;
-      }),
-    [],
-  );
+  useEffect(() => {
+    const stop = effect(() => {
+      const now = answer.value;
+      untracked(() => take(state, now));
+      if (now && goes.current) untracked(() => step(state, painter.value, goes.current));
+      if (now) goes.current = 0;
+    });
+    return () => {
+      stop();
+      answer.end();
+    };
+  }, []);
   const found = state.found.value;
   const go = (/** @type {number} */ by) => {
     const { text: searched, axis: among } = state.found.value ?? {};

@@ -39,10 +39,14 @@ export class Reading {
             question,
             { call: state.where.value, heads: this.heads.value.join(","), at },
           ]);
-    /** @type {Asked} */
     this.looks = asked(kept, () => ask("row", this.focus.value.query), 40);
-    /** @type {Asked} */
     this.looked = asked(kept, () => ask("column", this.focus.value.key), 40);
+  }
+
+  /** Ask nothing more. */
+  end() {
+    this.looks.end();
+    this.looked.end();
   }
 
   /** The query whose row is shown, and the key whose column; of one text they are one token. */

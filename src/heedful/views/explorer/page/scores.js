@@ -57,6 +57,7 @@ export class Heads {
     this.known = new Map();
     this.version = signal(0);
     this.busy = false;
+    this.ended = false;
     /** @type {number[]} calls in view, which come first */
     this.wanted = [];
     named(state.about);
@@ -83,12 +84,17 @@ export class Heads {
   /** One question after the other, so that a page's own come between. */
   async work() {
     this.busy = true;
-    for (let next = this.next(); next; next = this.next()) {
+    for (let next = this.next(); next && !this.ended; next = this.next()) {
       const [question, call, wait] = next;
       if (wait > 0) await new Promise((done) => setTimeout(done, wait));
       await this.ask(question, call);
     }
     this.busy = false;
+  }
+
+  /** Ask for nothing more. */
+  end() {
+    this.ended = true;
   }
 
   /** What to ask next: a question, of which call, and how long to wait. @returns {["small" | "scores", number, number] | null} */
@@ -109,8 +115,9 @@ export class Heads {
 
   /** @param {"small" | "scores"} question @param {number} call */
   async ask(question, call) {
-    const known = this.of(call);
     const about = this.state.calls.peek()[call];
+    if (!about) return; // another text was opened meanwhile, which has fewer calls
+    const known = this.of(call);
     try {
       const where = [...this.state.at.peek().slice(0, 2), call].join(".");
       known[question] = await this.source.ask(question, { call: where });

@@ -1,10 +1,12 @@
 // The strongest cells of what is in view, each a step away.
 
+import { untilExact } from "./asked.js";
 import { weighed } from "./figures.js";
 import { html, useEffect, useRef, useState } from "./html.js";
 import { count, nameOf } from "./labels.js";
 import { reveal } from "./moving.js";
 import { inView } from "./place.js";
+import { Word } from "./terms.js";
 
 /** @import { Painter } from "./painter.js" */
 /** @import { State } from "./state.js" */
@@ -20,14 +22,13 @@ export function Strongest({ state, source, painter, tokens }) {
     const end = new AbortController();
     const [queries, keys] = inView(painter.place).map((range) => range.join("-"));
     const about = { call: state.where.value, head: state.head.value, queries, keys, count: SHOWN };
-    source.ask("strongest", about, end.signal).then(
-      (found) => setAnswer(found),
+    untilExact(source, ["strongest", about], end.signal, setAnswer).catch(
       (error) => !end.signal.aborted && setAnswer({ failed: String(error.message ?? error) }),
     );
     return () => end.abort();
   }, [state.where.value, state.head.value]);
   const list = useRef(/** @type {HTMLElement | null} */ (null));
-  useEffect(() => list.current?.querySelector("button")?.focus(), [answer]); // once they are there
+  useEffect(() => list.current?.querySelector("button")?.focus(), [Boolean(answer)]); // once they are there
   const where = state.where.value;
   const now = state.cell.value;
   const go = (/** @type {number} */ query, /** @type {number} */ key) => {
@@ -38,7 +39,7 @@ export function Strongest({ state, source, painter, tokens }) {
   if (answer.failed) return html`<p class="wrong">${answer.failed}</p>`;
   const cells = /** @type {number[][]} */ (answer.cells).filter(([weight]) => weight > 0);
   return html`<h2>Strongest in view</h2>
-    ${answer.word === "sampled" ? html`<p class="quiet">of some rows, evenly chosen: zoom in for all</p>` : null}
+    <${Word} answer=${answer} />
     <ol class="strongest" ref=${list} onKeyDown=${walk}>${cells.map(
       ([
         weight,

@@ -76,6 +76,13 @@ export function Term(shown, word = shown) {
   return html`<${Told} shown=${shown} says=${meaning(word)} />`;
 }
 
+/** The word for numbers that are not exact, and why no exact ones follow. @param {{answer: import("./types.js").Answer}} given */
+export function Word({ answer }) {
+  const { word, note } = answer;
+  if (!word || word === "exact") return null;
+  return html`<span class="quiet">${Term(word)}${note ? `: ${note}` : ""}</span>`;
+}
+
 /** Anything with an explanation of its own. @param {any} shown @param {string} says */
 export function Explained(shown, says) {
   return html`<${Told} shown=${shown} says=${says} />`;

@@ -1,10 +1,10 @@
 // The text: shaded by where a token looks, underlined by who looks at it; or two columns with lines.
 import { digits } from "./figures.js";
-import { html, useRef, useState } from "./html.js";
+import { html, useEffect, useRef, useState } from "./html.js";
 import { Lines } from "./lines.js";
 import { Reading, strongest } from "./reading.js";
 import { Run } from "./run.js";
-import { Term } from "./terms.js";
+import { Word } from "./terms.js";
 import { Token } from "./token.js";
 
 /** @typedef {import("./types.js").Axis} Axis */
@@ -24,6 +24,7 @@ export function TextPane({ state, source, tokens }) {
   const kept = useRef(/** @type {Reading | null} */ (null));
   kept.current ??= new Reading(source, state);
   const reading = kept.current;
+  useEffect(() => () => reading.end(), []);
   const [, N, M] = state.call.value.shape;
   const [drawn, setDrawn] = useState(false);
   const few = Math.max(N, M) <= MOST_LINES;
@@ -114,7 +115,7 @@ function Legend({ reading, tokens, state }) {
     /** @type {(at: number) => void} */ go,
     /** @type {(at: number) => any} */ called,
   ) =>
-    html`${answer ? (answer.word === "exact" ? null : html` <span class="quiet">${Term(answer.word)}</span>`) : null}${(
+    html`${answer ? html` <${Word} answer=${answer} />` : null}${(
       answer ? strongest(answer.weights.data, JUMPS) : []
     ).map(
       ({ at, weight }) =>
