@@ -145,12 +145,12 @@ function draw(canvas, parts, N, M, { only, strong, each }) {
   canvas.width = Math.round(wide * ratio);
   canvas.height = Math.round(high * ratio);
   const context = canvas.getContext("2d");
-  const known = /** @type {Float32Array[]} */ (parts.filter(Boolean));
-  if (!context || !known.length) return;
+  if (!context) return;
   context.scale(ratio, ratio);
   const ink = getComputedStyle(canvas).getPropertyValue("--link").trim();
-  const maps = each ? known : [mean(known)];
+  const maps = each ? parts : [mean(parts)];
   maps.forEach((map, n) => {
+    if (!map) return; // it is still to come
     context.strokeStyle = each ? COLOURS[n % COLOURS.length] : ink;
     const shift = each ? (n - (maps.length - 1) / 2) * Math.min(3, 14 / maps.length) : 0;
     for (let q = 0; q < N; q++) {
@@ -170,8 +170,10 @@ function draw(canvas, parts, N, M, { only, strong, each }) {
   });
 }
 
-/** @param {Float32Array[]} maps */
+/** Of all heads: none of some of them. @param {(Float32Array | null)[]} maps */
 function mean(maps) {
-  if (maps.length === 1) return maps[0];
-  return maps[0].map((_, i) => maps.reduce((sum, map) => sum + map[i], 0) / maps.length);
+  const all = maps.filter((map) => map !== null);
+  if (all.length < maps.length || !all.length) return null;
+  if (all.length === 1) return all[0];
+  return all[0].map((_, i) => all.reduce((sum, map) => sum + map[i], 0) / all.length);
 }

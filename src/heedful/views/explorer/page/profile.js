@@ -3,6 +3,7 @@ import { weighed } from "./figures.js";
 import { html, useEffect, useRef, useState } from "./html.js";
 import { count, nameOf } from "./labels.js";
 import { reveal } from "./moving.js";
+import { Word } from "./terms.js";
 
 /** @import { Painter } from "./painter.js" */
 /** @import { State } from "./state.js" */
@@ -34,10 +35,16 @@ export function Profile({ state, painter, row, column, tokens }) {
   const isRow = state.profile.value === "row";
   const answer = (isRow ? row : column).value;
   const at = state.cell.value;
-  /** @type {Float32Array | undefined} */
-  const data = at && answer?.weights?.data;
+  const [, N, M] = state.call.value.shape;
   const mark = at ? (isRow ? at.key : at.query) : 0;
   const own = at ? (isRow ? at.query : at.key) : 0;
+  const { call, heads, at: of } = answer?.asked ?? {};
+  const fits = at && call === state.where.value && heads === state.head.value && of === own;
+  const found = answer?.weights?.data;
+  // the curve before stays until the next one comes; its numbers do not
+  /** @type {Float32Array | undefined} */
+  const data = at && found?.length === (isRow ? M : N) ? found : undefined;
+  const known = fits ? data : undefined;
   const shown = over !== null && data && over < data.length ? over : mark;
   useEffect(() => draw(canvas.current, data, mark, shown, painter.value));
   const where = state.where.value;
@@ -69,9 +76,9 @@ export function Profile({ state, painter, row, column, tokens }) {
     <div class="line"><div class="choice" role="group" aria-label="Row or column">
       <button aria-pressed=${isRow} onClick=${() => (state.profile.value = "row")}>where it looks</button>
       <button aria-pressed=${!isRow} onClick=${() => (state.profile.value = "column")}>who looks at it</button></div>
-      ${at ? html`<span class="who"><bdi>${nameOf(tokens, where, mine, own)}</bdi> <small>${count(own)}${data ? ` · largest ${weighed(largest(data))}` : ""}</small></span>` : html`<span class="quiet">choose a cell</span>`}
-      ${answer?.failed ? html`<span class="wrong">${answer.failed}</span>` : null}
-      ${data ? html`<${Around} tokens=${tokens} where=${where} axis=${others} data=${data} at=${shown} go=${go} />` : null}</div>
+      ${at ? html`<span class="who"><bdi>${nameOf(tokens, where, mine, own)}</bdi> <small>${count(own)}${known ? ` · largest ${weighed(largest(known))}` : ""}</small>${known ? html` <${Word} answer=${answer} />` : null}</span>` : html`<span class="quiet">choose a cell</span>`}
+      ${fits && answer?.failed ? html`<span class="wrong">${answer.failed}</span>` : null}
+      ${data ? html`<${Around} tokens=${tokens} where=${where} axis=${others} data=${data} known=${Boolean(known)} at=${shown} go=${go} />` : null}</div>
     <canvas ref=${canvas} aria-hidden="true" onPointerMove=${(/** @type {any} */ e) => setOver(under(e))} onPointerLeave=${() => setOver(null)} onClick=${(/** @type {any} */ e) => go(under(e))}></canvas></section>`;
 }
 
@@ -79,14 +86,14 @@ const largest = (/** @type {Float32Array} */ data) =>
   data.reduce((most, one) => Math.max(most, one || 0), 0);
 
 /** Some tokens to both sides, and the weight of the middle one. @param {any} given */
-function Around({ tokens, where, axis, data, at, go }) {
+function Around({ tokens, where, axis, data, known, at, go }) {
   const from = Math.max(0, at - AROUND);
   const places = Array.from(
     { length: Math.min(data.length, at + AROUND + 1) - from },
     (_, i) => from + i,
   );
   return html`<span class="around"><span class="before">${places.filter((i) => i < at).map((i) => html`<bdi>${tokens.label(where, axis, i)}</bdi> `)}</span>
-    <button class="plain" title="Go there" onClick=${() => go(at)}><bdi>${nameOf(tokens, where, axis, at)}</bdi> <small>${count(at)}</small> <b>${weighed(data[at])}</b></button>
+    <button class="plain" title="Go there" onClick=${() => go(at)}><bdi>${nameOf(tokens, where, axis, at)}</bdi> <small>${count(at)}</small> <b>${known ? weighed(data[at]) : "…"}</b></button>
     <span class="after">${places.filter((i) => i > at).map((i) => html`<bdi>${tokens.label(where, axis, i)}</bdi> `)}</span></span>`;
 }
 

@@ -26,11 +26,12 @@ export function Readout({ state, painter, tokens, weight }) {
   const place = `${x + 16 + WIDE > width ? `right:${Math.max(4, width - x + 14)}px` : `left:${left}px`};${y + 90 > height ? `bottom:${height - y + 14}px` : `top:${y + 16}px`}`;
   const where = side.where.value;
   const pixel = painter.pixelAt(cell);
+  const [amount, word] = weightAt(painter, cell, weight);
   return html`<div class=${mine ? "readout" : "readout still"} style=${place} aria-hidden="true">
-    <b>${told(weightAt(painter, cell, weight))}</b>
+    <b>${amount}</b>${word ? html` <small>${word}</small>` : null}
     <div><small>query ${count(cell.query)}</small> <bdi>${nameOf(tokens, where, "queries", cell.query)}</bdi></div>
     <div><small>key ${count(cell.key)}</small> <bdi>${nameOf(tokens, where, "keys", cell.key)}</bdi></div>
-    ${pixel && pixel.cells > 1 ? html`<small>${pixel.cells} × ${pixel.cells} here, ${state.reduce.value}: ${told(pixel.value)}</small>` : null}
+    ${pixel && pixel.cells > 1 ? html`<small>${pixel.cells} × ${pixel.cells} here, ${state.reduce.value}: ${told(pixel.value)}${pixel.word === "exact" ? "" : `, ${pixel.word}`}</small>` : null}
   </div>`;
 }
 
@@ -46,21 +47,27 @@ function besides(painter, cell) {
   return inside ? [x + place.scale / 2, y + place.scale / 2] : [-1, -1];
 }
 
-/** The exact weight: of a tile that has it, else as it was answered; undefined while it is not known. */
+/**
+ * The weight as a tile has it exactly, else as it was answered; "…" while it is not known. Beside it
+ * the word for a number that is not exact.
+ */
 function weightAt(
   /** @type {Painter} */ painter,
   /** @type {Cell} */ cell,
   /** @type {Asked} */ weight,
 ) {
   const value = painter.valueAt(cell);
-  if (value !== undefined) return value;
-  const { asked, weights, failed } = weight.value ?? {};
+  if (value !== undefined) return [told(value), ""];
+  const { asked, weights, seen, word, failed } = weight.value ?? {};
   const is =
     asked?.queries === `${cell.query}-${cell.query + 1}` &&
     asked.keys === `${cell.key}-${cell.key + 1}` &&
     asked.head === painter.side.head.value &&
     asked.call === painter.side.where.value;
-  return is && !failed ? weights.data[0] : undefined;
+  if (!is || failed) return ["…", ""];
+  if (!seen.data[0]) return ["hidden", ""];
+  if (Number.isNaN(weights.data[0])) return ["not in this file", ""];
+  return [weighed(weights.data[0]), word === "exact" ? "" : word];
 }
 
 const told = (/** @type {number | undefined} */ value) =>
@@ -72,7 +79,7 @@ export function Told({ state, painter, tokens, weight }) {
   const cell = state.cell.value;
   const where = state.where.value;
   const now = cell
-    ? `query ${cell.query} '${nameOf(tokens, where, "queries", cell.query)}', key ${cell.key} '${nameOf(tokens, where, "keys", cell.key)}': ${told(weightAt(painter, cell, weight))}`
+    ? `query ${cell.query} '${nameOf(tokens, where, "queries", cell.query)}', key ${cell.key} '${nameOf(tokens, where, "keys", cell.key)}': ${weightAt(painter, cell, weight).filter(Boolean).join(", ")}`
     : "";
   useEffect(() => {
     const timer = setTimeout(() => setText(now), PAUSE);

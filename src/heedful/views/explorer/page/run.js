@@ -109,15 +109,14 @@ function laid(given, first, end, cursor) {
   const found = [];
   for (let i = first; i < end; i++) {
     const token = tokens.token(where, axis, i);
-    const weight = looks?.[i] || 0;
-    const back = looked?.[i - offset] || 0;
+    const [weight, back] = [looks?.[i] ?? Number.NaN, looked?.[i - offset] ?? Number.NaN]; // NaN: not known
     const name = ["token"];
     if (i === given.chosen) name.push("mine");
     if (i === given.other) name.push("other");
     if (i === cursor) name.push("cursor");
     const style =
       looks || looked
-        ? `--share:${share(weight, most, colours).toFixed(3)};--under:${share(back, mostUnder, colours).toFixed(3)}`
+        ? `--share:${share(weight || 0, most, colours).toFixed(3)};--under:${share(back || 0, mostUnder, colours).toFixed(3)}`
         : "";
     if (given.ends === i)
       found.push(
@@ -126,8 +125,8 @@ function laid(given, first, end, cursor) {
     if (words && i > first && token && SPACED.test(token.text) && !token.text.startsWith("##"))
       found.push(" ");
     const shares = [
-      looks ? `looked at ${weighed(weight)}` : "",
-      looked && i >= offset ? `looks back ${weighed(back)}` : "",
+      Number.isNaN(weight) ? "" : `looked at ${weighed(weight)}`,
+      Number.isNaN(back) ? "" : `looks back ${weighed(back)}`,
     ].filter(Boolean);
     found.push(html`<span key=${i} id=${`${given.id}-${i}`} class=${name.join(" ")} style=${style} role="option" data-at=${i}
       aria-selected=${i === given.chosen} aria-label=${`${tokens.label(where, axis, i)}, ${i}${shares.length ? `, ${shares.join(", ")}` : ""}`} title=${`${i}${shares.length ? ` · ${shares.join(" · ")}` : ""}`}>${shown(token, i, words)}</span>`);

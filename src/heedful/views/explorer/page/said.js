@@ -1,7 +1,7 @@
 // The chosen head in words: what it is called, what that means, and every score beside chance.
 import { html } from "./html.js";
 import { KINDS, OPEN, SCORES, title } from "./scores.js";
-import { Explained, meaning, tells } from "./terms.js";
+import { Explained, meaning, tells, Word } from "./terms.js";
 
 /** @typedef {import("./scores.js").One} One */
 
@@ -9,15 +9,17 @@ import { Explained, meaning, tells } from "./terms.js";
 export function Said({ one }) {
   if (!one) return null;
   const known = SCORES.filter((name) => Number.isFinite(one.values[name]));
-  const sampled = (one.known.scores?.done ?? 1) < 1;
+  const { scores } = one.known;
   const named = KINDS[one.kind];
+  if (one.known.failed)
+    return html`<div class="said"><h3>${title(one)}</h3><p class="wrong">${one.known.failed}</p></div>`;
   return html`<div class="said"><h3>${title(one)} ${
     one.kind
       ? html`<span class=${named ? "kind" : "kind none"} style=${named ? `--kind:${named}` : ""}>${Explained(named ? one.kind : "no kind", named ? meaning(one.kind) : tells("-"))}</span>`
       : null
   }</h3>
-    ${one.kind ? html`<p>${tells(one.kind)}</p>` : html`<p class="quiet">${one.known.failed || "Its scores are being computed."}</p>`}
-    ${sampled ? html`<p class="quiet">${Explained("≈ sampled", meaning("sampled"))}</p>` : null}
+    ${one.kind ? html`<p>${tells(one.kind)}</p>` : html`<p class="quiet">Its scores are being computed.</p>`}
+    ${scores && scores.word !== "exact" ? html`<p>≈ <${Word} answer=${scores} /></p>` : null}
     <dl>${known.map((name) => html`<div><dt>${Explained(name, explained(one, name))}${OPEN.includes(name) ? null : html`<${Bar} one=${one} name=${name} />`}</dt><dd>${one.values[name].toFixed(2)}</dd></div>`)}</dl></div>`;
 }
 

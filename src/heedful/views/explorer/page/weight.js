@@ -26,11 +26,12 @@ export function Weight({ state, tokens, cell }) {
     return html`<section class="weight" aria-label="This weight"><h2>This ${Term("weight")}</h2>
     <p class="quiet">Point at a cell of the map; a click keeps it here. By keyboard: arrow keys on the map.</p></section>`;
   const where = state.where.value;
-  const shown = made?.failed
-    ? html`<p class="wrong">${made.failed}</p>`
-    : made && is(made, at, state)
-      ? html`<${made.filed ? Filed : Made} made=${made} state=${state} tokens=${tokens} at=${at} />`
-      : html`<p class="quiet">…</p>`;
+  const shown =
+    !made || !is(made, at, state)
+      ? html`<p class="quiet">…</p>`
+      : made.failed
+        ? html`<p class="wrong">${made.failed}</p>`
+        : html`<${made.filed ? Filed : Made} made=${made} state=${state} tokens=${tokens} at=${at} />`;
   return html`<section class="weight" aria-label="This weight">
     <h2>This ${Term("weight")} ${state.pinned.value ? html`<span class="pin">pinned</span>` : null}</h2>
     <p class="pair"><span class="end"><span class="what">${Term("query")}</span><${Token} tokens=${tokens} where=${where} axis="queries" at=${at.query} /></span>
