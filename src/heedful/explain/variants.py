@@ -224,12 +224,12 @@ def _embed(
     if positions:
         sines = sinusoidal(len(tokens), width).double()
         where, total = (f"{name} {word}" if second else word for word in ("positions", "input"))
-        found += [
+        found.append(
             held(where, sines, "sin and cos of place / 10000^(2i/width)",
-                 "Sines and cosines of each token's place, so that order is told.", rows),
-            held(total, x + sines, f"{total} = {name} + {where}",
-                 "The vector of the token and that of its place, added.", rows),
-        ]  # fmt: skip
+                 "Sines and cosines of each token's place, so that order is told.", rows)
+        )  # fmt: skip
+        sentence = "The vector of the token and that of its place, added."
+        found.append(added(total, list(found), sentence, x + sines))
     return found
 
 

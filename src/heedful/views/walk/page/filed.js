@@ -1,10 +1,10 @@
 // The walk as one file: everything was written into it by `heedful explain --html`.
+import { alone } from "../../explorer/page/host.js";
 import { unpacked } from "../../explorer/page/wire.js";
 import { mount } from "./app.js";
 import { given } from "./given.js";
 import { typed } from "./typed.js";
 
-/** @import { Host } from "../../explorer/page/types.js" */
 /** @import { Offered, Walk } from "./types.js" */
 
 /** What the file has: where it begins, and each walk. */
@@ -35,26 +35,6 @@ function ready(one, told) {
     walk: () => {
       made ??= given(told);
       return made;
-    },
-  };
-}
-
-/** The page has the window to itself. @returns {Host} */
-function alone() {
-  const here = () => location.hash.slice(1);
-  return {
-    keys: document,
-    address: {
-      read: here,
-      write(text, isStep) {
-        if (isStep) history.pushState(null, "", `#${text}`);
-        else history.replaceState(null, "", `#${text}`);
-      },
-      follow(changed) {
-        addEventListener("popstate", changed);
-        return () => removeEventListener("popstate", changed);
-      },
-      link: () => location.href,
     },
   };
 }

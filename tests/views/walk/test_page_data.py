@@ -1,0 +1,120 @@
+"""What a page is given of a model's walk: the library's own numbers, and what was left out."""
+
+import numpy as np
+import pytest
+import torch
+from walks import walk
+
+from heedful.explain import document_004, explain
+from heedful.views.explorer.wire import unpacked
+from heedful.views.walk.page_data import as_bytes
+
+KINDS = ("gpt", "bert", "seq2seq")
+
+
+def told(found, **room):
+    """The head, and a function that gives a stage's numbers as they were written."""
+    head, arrays = unpacked(as_bytes(found, **room))
+    stages = [*found.stages]
+    return head, stages, arrays
+
+
+def kept(one):
+    rows, columns = one["shape"][-2:]
+    return one.get("rows", list(range(rows))), one.get("columns", list(range(columns)))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_number_and_every_formula_is_the_librarys(kind):
+    found = walk(kind, layer=1, head=2)
+    head, stages, arrays = told(found)
+    assert [one["name"] for one in head["stages"][: len(stages)]] == [s.name for s in stages]
+    for i, stage in enumerate(stages):
+        one = head["stages"][i]
+        rows, columns = kept(one)
+        numbers = arrays[f"numbers {i}"]
+        np.testing.assert_array_equal(numbers, stage.part(rows, columns).float().numpy())
+        assert one["formula"] == stage.formula
+        assert one["sentence"] == stage.sentence
+        for names, others in (("factors", stage.factors or ()), ("sources", stage.sources)):
+            assert [head["stages"][at]["name"] for at in one[names]] == [s.name for s in others]
+        if stage.how is not None:
+            check_formula(stage, one, arrays, i, rows, columns)
+
+
+def check_formula(stage, one, arrays, i, rows, columns):
+    """The formula of the last number that is kept."""
+    made = stage.how(len(arrays[f"numbers {i}"]) - 1 if len(one["shape"]) > 2 else 0,
+                     rows[-1], columns[-1])  # fmt: skip
+    which = arrays[f"which {i}"].flat[-1] if f"which {i}" in arrays else 0
+    numbers = arrays[f"formulas {i}"].reshape(-1, arrays[f"formulas {i}"].shape[-1])[-1]
+    text = one["texts"][which]
+    if made.numbers:
+        assert text == made.text
+        np.testing.assert_allclose(numbers, made.numbers, rtol=1e-6)
+    else:
+        assert text.format(*map(int, numbers)).replace("{", "") == made.text
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_likeliest_tokens_stand_for_the_vocabulary(kind):
+    found = walk(kind)
+    head, _, _ = told(found)
+    likely = [one.token for one in found.answers[-1].likeliest]
+    [logits] = [one for one in head["stages"] if one["name"] == "logits"]
+    assert logits["names"][: len(likely)] == likely
+    assert head["answers"][-1]["likeliest"][0]["token"] == likely[0]
+
+
+def test_what_is_too_large_keeps_its_first_and_its_last():
+    found = walk("gpt", count=90)
+    data = as_bytes(found, room=60_000)
+    head, arrays = unpacked(data)
+    numbers = sum(array.nbytes for array in arrays.values())
+    assert numbers <= 60_000
+    [weights] = [one for one in head["stages"] if one["name"] == "weights"]
+    rows = weights["rows"]
+    assert rows[0] == 0
+    assert rows[-1] == 89
+    assert len(rows) < 90
+    i = head["stages"].index(weights)
+    expected = found.stage("weights").part(rows, weights["columns"])
+    np.testing.assert_array_equal(arrays[f"numbers {i}"], expected.numpy())
+
+
+def test_small_ones_are_whole():
+    head, _, _ = told(walk("gpt"))
+    assert not [one["name"] for one in head["stages"] if "rows" in one]
+
+
+def test_what_is_read_from_another_section_is_there_too():
+    """The states that come to an opened block are of no section: the page needs their numbers."""
+    head, stages, arrays = told(walk("gpt", layer=1))
+    extra = head["stages"][len(stages) :]
+    assert [one["name"] for one in extra] == ["states"]
+    assert head["section"][len(stages) :] == [None]
+    assert f"numbers {len(stages)}" in arrays
+
+
+def test_document_004s_printed_numbers():
+    found = document_004()
+    weights = found.stage("weights").numbers()
+    printed = [[1.0, 0.0, 0.0], [0.4059, 0.5941, 0.0], [0.3368, 0.4165, 0.2468]]
+    torch.testing.assert_close(weights.float(), torch.tensor(printed), atol=5e-5, rtol=0)
+    table = found.stage("positions").numbers()
+    assert table.shape == (16, 64)
+    row = [0.841471, 0.540302, 0.681561, 0.731761, 0.533168, 0.846009, 0.409309, 0.912396]
+    np.testing.assert_allclose(table[1, :8], row, atol=5e-7)
+    np.testing.assert_allclose(table[1, 60:], [0.000178, 1.0, 0.000133, 1.0], atol=5e-7)
+    head, _ = unpacked(as_bytes(found))
+    assert [section["title"].split(":")[0] for section in head["sections"]] == [
+        "Step 3",
+        "Steps 4.3 to 4.6",
+    ]
+
+
+def test_any_variant_is_data():
+    found = explain("une tasse de thé", "cross", memory="a cup of tea", heads=3)
+    head, arrays = unpacked(as_bytes(found))
+    assert head["memory"] == ["a", "cup", "of", "tea"]
+    assert len(arrays) >= len(found.stages)
