@@ -1,8 +1,13 @@
 """`heedful explain` as a person types it."""
 
+import base64
 import json
+import re
+import struct
+import zlib
 from functools import partial
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
@@ -21,6 +26,7 @@ from heedful.models import (
 )
 from heedful.models.directory import parameters_of, write_description
 from heedful.text import CharacterTokenizer, WordPieceTokenizer
+from heedful.views.explorer.wire import unpacked
 
 SENTENCE = "Your journey starts with one step"
 
@@ -286,3 +292,78 @@ def test_what_else_there_is_stands_on_one_line(said, word, width, monkeypatch):
     assert before == ""
     assert last.startswith("Go on: --query @1")
     assert len(last) <= width
+
+
+def of_page(path):
+    """What a page has, and the data of each of its walks."""
+    [text] = re.findall(r'id="walks">([^<]+)<', path.read_text("utf-8"))
+    data = zlib.decompress(base64.b64decode(text))
+    about, _ = unpacked(data)
+    start = 4 + struct.unpack_from("<I", data)[0]
+    walks = []
+    for one in about["walks"]:
+        walks.append(unpacked(data[start : start + one["bytes"]]))
+        start += one["bytes"]
+    return about, walks
+
+
+def test_a_page_that_computes_any_sentence(said, tmp_path):
+    path = tmp_path / "walk.html"
+    status, output, error = said("--html", path)
+    assert (status, error) == (0, "")
+    assert output == f"{path}, 0.1 MB: opens in any browser, with no network\n"
+    about, walks = of_page(path)
+    assert [one["label"] for one in about["walks"]] == [
+        "simple", "trainable", "causal", "multihead", "document 004",
+    ]  # fmt: skip
+    assert (about["text"], about["start"]) == (SENTENCE, 0)
+    assert said("--html", path)[2].count("--overwrite") == 1
+    options = ["--variant", "multihead", "--heads", 4, "--dim", 8, "--seed", 3, "--overwrite"]
+    assert said("a cup of tea", *options, "--html", path)[0] == 0
+    about, walks = of_page(path)
+    assert (about["text"], about["start"]) == ("a cup of tea", 3)
+    assert [head.get("heads") for head, _ in walks] == [1, 1, 1, 4, 1]
+    assert [head.get("seed") for head, _ in walks] == [0, 0, 0, 3, None]
+
+
+def test_a_page_of_a_variant_that_no_page_computes(said, tmp_path):
+    path = tmp_path / "walk.html"
+    options = ["--variant", "cross", "--memory", "une tasse de thé"]
+    assert said("a cup of tea", *options, "--html", path)[0] == 0
+    about, [(head, _)] = of_page(path)
+    assert [one["typed"] for one in about["walks"]] == [False]
+    assert head["memory"] == ["une", "tasse", "de", "thé"]
+
+
+@pytest.mark.parametrize("kind", ["model", "bert", "pairs"])
+def test_a_page_of_a_model(said, tmp_path, kind, request):
+    run, path = request.getfixturevalue(kind), tmp_path / "walk.html"
+    where = ["--model", run, "--layer", 1, "--device", "cpu"]
+    assert said("with one step", *where, "--html", path)[0] == 0
+    assert path.stat().st_size < 5_000_000
+    _, [(head, arrays)] = of_page(path)
+    status, output, _ = said("with one step", *where, "--json")
+    assert status == 0
+    expected = json.loads(output)
+    assert head["tokens"] == expected["tokens"]
+    for i, step in enumerate(expected["steps"]):
+        one = head["stages"][i]
+        assert one["name"] == step["name"]
+        if step["whole"] and "rows" not in one and "columns" not in one:
+            shown = torch.tensor(infinite(step["numbers"])).numpy()
+            np.testing.assert_allclose(arrays[f"numbers {i}"], shown, rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("more", [["--json"], ["--query", "one"], ["--pictures", "here"]])
+def test_a_page_stands_instead_of_what_is_printed(said, tmp_path, more):
+    status, _, error = said(SENTENCE, "--html", tmp_path / "walk.html", *more)
+    assert status == 2
+    assert more[0] in error
+
+
+def test_a_page_computes_so_many_words(said, tmp_path):
+    status, _, error = said("so " * 41, "--html", tmp_path / "walk.html")
+    assert status == 1
+    assert "41 words" in error
+    assert "at most 40" in error
+    assert not (tmp_path / "walk.html").exists()

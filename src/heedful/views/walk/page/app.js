@@ -272,7 +272,7 @@ function Pane({ state, walk }) {
   };
   const then = ["tokens", "memory"].includes(stage.axes[1]) ? " → " : ", ";
   const several = stage.shape.length > 2 && stage.shape[0] > 1;
-  return html`<section class="pane" aria-label="This number" aria-live="polite">
+  return html`<section class="pane" aria-label="This number" aria-live="polite" tabindex="0">
     <h2><span>${stage.name}${several ? ` of head ${head}` : ""}: <bdi>${name(0, row)}</bdi>${isId ? null : html`${then}<bdi>${name(1, column)}</bdi>`}
       ${state.pinned.value ? html`<span class="pin">kept; Esc lets it go</span>` : null}</span><${Scale} /></h2>
     <p class="sum">${line.length ? line.map(({ kind, text }) => html`<span class=${kind}>${text}</span>`) : html`<span class="total">${isId ? value : one(value)}</span>`}</p>
