@@ -215,7 +215,7 @@ def test_a_model_to_its_next_word(shown, models, kind):
     rows = page.get_by_role("table").get_by_role("row").all_inner_texts()[-len(likely) :]
     assert rows[0].split() == [likely[0].token, f"{likely[0].probability:.4f}"]
     count = page.get_by_role("navigation", name="Steps").get_by_role("button").count()
-    for step in range(count):
+    for step in range(0, count, 1 if kind == "gpt" else 7):
         page.get_by_role("navigation", name="Steps").get_by_role("button").nth(step).click()
         assert page.locator(".matrix, table").count() > 0
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from heedful.cli.explain import VARIANTS
+from heedful.cli.explain import TYPED, VARIANTS
 from heedful.explain import VARIANTS as KNOWN
 from heedful.models import (
     GPT,
@@ -27,6 +27,7 @@ from heedful.models import (
 from heedful.models.directory import parameters_of, write_description
 from heedful.text import CharacterTokenizer, WordPieceTokenizer
 from heedful.views.explorer.wire import unpacked
+from heedful.views.walk import typed
 
 SENTENCE = "Your journey starts with one step"
 
@@ -72,6 +73,7 @@ def pairs(tmp_path):
 
 def test_the_variants_are_those_that_there_are():
     assert tuple(KNOWN) == VARIANTS
+    assert typed.TYPED == TYPED
 
 
 def test_a_models_own_numbers(said, model):

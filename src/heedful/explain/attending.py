@@ -115,9 +115,12 @@ def attend(causes: Causes, projected: Sequence[Stage]) -> list[Stage]:
 
 
 def _divided(scores: Stage, root: float) -> How:
+    @functools.lru_cache(maxsize=64)  # a row is computed whole, whichever of its numbers is asked
+    def of_row(row: int) -> Tensor:
+        return scores.part([row], range(scores.shape[-1])).reshape(-1, scores.shape[-1])
+
     def how(head: int, row: int, column: int) -> Formula:
-        part = scores.part([row], [column])
-        return Formula("{} / {}", (float(part[head] if part.ndim == 3 else part), root))
+        return Formula("{} / {}", (float(of_row(row)[head, column]), root))
 
     return how
 

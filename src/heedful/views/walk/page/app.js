@@ -178,7 +178,7 @@ function Words({ state, walk }) {
     ${chains.map((text) => html`<p class="chain">${text}</p>`)}
     <p>${step.brief ? null : unique(stages.map((stage) => stage.sentence)).join(" ")}</p>
     ${walk.beyond ? html`<p class="quiet">The first ${walk.tokens.length} words are shown, ${walk.beyond.toLocaleString("en")} more are not.</p>` : null}
-    ${unique(stages.map(missing)).map((text) => html`<p class="quiet">${text}</p>`)}
+    ${missing(stages).map((text) => html`<p class="quiet">${text}</p>`)}
     ${at === walk.steps.length - 1 && walk.missing ? html`<p>${walk.missing}</p>` : null}
     ${first ? html`<p class="quiet">${[walk.title, ...walk.notes].map((text) => `${text}${/[.!?]$/.test(text) ? "" : "."} `)}</p>` : null}
   </section>`;

@@ -59,6 +59,7 @@ export function scene(walk, step, head) {
     } else if (last && !last.falk && !last.left.length && !step.brief) last.made.push(made);
     else groups.push({ falk: false, left: [], top: [], made: [made] });
   }
+  for (const group of groups) align(group);
   return groups;
 }
 
@@ -79,7 +80,7 @@ function panel(stage, head, role, turned = false) {
   const most = isId ? 0 : largest(stage, finite.map(Math.abs));
   const sizes = finite.map(Math.abs);
   const isPlain = !isId && sizes.some((size) => size >= 0.1) && sizes.every((size) => size < 1000);
-  const [rows, columns] = [drawn(stage, 0), drawn(stage, 1)];
+  const [rows, columns] = [drawn(stage, 0, stage.rows), drawn(stage, 1, stage.columns)];
   const axes = turned ? { rows: columns, columns: rows } : { rows, columns };
   return {
     stage,
@@ -117,9 +118,8 @@ function numbers(stage, head) {
 }
 
 /** Places with a gap where some are left out; of a vocabulary that is all behind the likeliest.
- * @param {Stage} stage @param {0 | 1} axis */
-function drawn(stage, axis) {
-  const kept = axis ? stage.columns : stage.rows;
+ * @param {Stage} stage @param {0 | 1} axis @param {number[]} kept */
+function drawn(stage, axis, kept) {
   if (stage.axes[axis] === "vocabulary")
     return kept.length < (stage.shape.at(-1) ?? 0) ? [...kept, null] : kept;
   /** @type {(number | null)[]} */
@@ -129,6 +129,35 @@ function drawn(stage, axis) {
     found.push(at);
   });
   return found;
+}
+
+/** Of which rows or columns a panel has numbers. @param {Panel} panel @param {"rows" | "columns"} side */
+const there = ({ stage, turned }, side) =>
+  (side === "rows") === turned ? stage.columns : stage.rows;
+
+/** Draw what all of some panels have, so that they stand in line.
+ * @param {{panel: Panel, side: "rows" | "columns"}[]} sides */
+function inLine(sides) {
+  const all = sides.map(({ panel, side }) => new Set(there(panel, side)));
+  const [first] = sides;
+  const kept = there(first.panel, first.side).filter((at) => all.every((one) => one.has(at)));
+  for (const { panel, side } of sides)
+    panel[side] = drawn(panel.stage, (side === "rows") === panel.turned ? 1 : 0, kept);
+}
+
+/** The parts of a group as they stand in line. @param {Group} group */
+function align({ falk, left, top, made }) {
+  const rows = (/** @type {Panel[]} */ some) =>
+    some.map((panel) => ({ panel, side: /** @type {const} */ ("rows") }));
+  const columns = (/** @type {Panel[]} */ some) =>
+    some.map((panel) => ({ panel, side: /** @type {const} */ ("columns") }));
+  if (!left.length) return;
+  inLine(rows([...left, ...made]));
+  if (!falk) return;
+  inLine([...columns(left), ...rows(top)]);
+  made.forEach((one, i) => {
+    inLine(columns([one, top[i]]));
+  });
 }
 
 /** Whether there is room for numbers. @param {Panel} panel */

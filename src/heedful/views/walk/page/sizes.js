@@ -115,7 +115,7 @@ function down(group, high, scale) {
   let row = (rows <= FEW ? 30 : 22) * scale;
   let above = (inner <= FEW ? 26 : 14) * scale;
   if (rows * row + inner * above > room) {
-    const least = inner <= FEW ? 20 : Math.max(2, 110 / inner);
+    const least = inner <= FEW ? 20 : 150 / inner;
     above = Math.min(above, Math.max(least, (room - rows * row) / Math.max(1, inner)));
   }
   if (rows * row + inner * above > room) {
@@ -123,7 +123,7 @@ function down(group, high, scale) {
     const least = rows <= 30 ? small : Math.max(2, 300 / rows);
     row = Math.min(row, Math.max(least, (room - inner * above) / rows));
   }
-  const even = (/** @type {number} */ size) => Math.max(1, Math.floor(size * 4) / 4);
+  const even = (/** @type {number} */ size) => Math.max(0.5, Math.floor(size * 4) / 4);
   for (const one of all) one.high = even(row);
   for (const one of upper) one.high = even(above);
 }

@@ -59,15 +59,26 @@ export function steps(stages, section, sections, answers, asked, tokens) {
   return found;
 }
 
-/** What of a stage is not in the file, in words; "" where all is. @param {Stage} stage */
-export function missing(stage) {
+/** What of some stages, and of those they were made of, is not in the file. @param {Stage[]} stages */
+export function missing(stages) {
+  /** @type {Map<string, Set<string>>} what is there, and of which stages that holds */
+  const found = new Map();
+  for (const stage of stages.flatMap((one) => [one, ...one.factors, ...one.sources])) {
+    const there = partly(stage);
+    if (there) found.set(there, (found.get(there) ?? new Set()).add(stage.name));
+  }
+  return [...found].map(([there, names]) => `Of ${[...names].join(", ")} this file has ${there}.`);
+}
+
+/** What of a stage is there, in words; "" where all is. @param {Stage} stage */
+function partly(stage) {
   const [high, wide] = stage.shape.slice(-2);
   const said = [];
   if (stage.rows.length < high) said.push(kept("rows", stage.rows, high));
   if (stage.axes[1] === "vocabulary" && stage.columns.length < wide)
     said.push(`the ${stage.columns.length} likeliest of ${wide.toLocaleString("en")} tokens`);
   else if (stage.columns.length < wide) said.push(kept("columns", stage.columns, wide));
-  return said.length ? `In this file: ${said.join("; ")}.` : "";
+  return said.join(" and ");
 }
 
 /** @param {string} what @param {number[]} there @param {number} size */
