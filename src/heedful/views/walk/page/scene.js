@@ -153,7 +153,11 @@ function align({ falk, left, top, made }) {
     some.map((panel) => ({ panel, side: /** @type {const} */ ("columns") }));
   if (!left.length) return;
   inLine(rows([...left, ...made]));
-  if (!falk) return;
+  if (!falk) {
+    const all = [...left, ...made];
+    if (new Set(all.map((one) => one.stage.shape.at(-1))).size === 1) inLine(columns(all));
+    return;
+  }
   inLine([...columns(left), ...rows(top)]);
   made.forEach((one, i) => {
     inLine(columns([one, top[i]]));
