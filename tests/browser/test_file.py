@@ -31,10 +31,17 @@ def test_a_weight_is_exact_or_bounded(without_causes):
         assert number(shown.replace("≤", "")) >= true * (1 - 1e-3)
     else:
         assert as_shown(shown, true)
+    told = page.page.locator("[data-told]")
+    page.soon(lambda: check(re.search(f"key {int(weak)} .*: not in this file$", told.inner_text())))
     said = page.region.inner_text()
     assert re.search("at most|largest|half|all that this file has|exact", said)
     page.cell("0.0.0", 1, 300, 700)
     assert page.weight == "hidden"
+    page.soon(lambda: check(told.inner_text().endswith(": hidden")))
+
+
+def check(is_so):
+    assert is_so
 
 
 def test_the_map_says_what_its_colours_are(without_causes):

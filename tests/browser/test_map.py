@@ -3,6 +3,7 @@
 import re
 
 import pytest
+import torch
 from browsed import as_shown
 
 from heedful.views.explorer.wire import packed, unpacked
@@ -73,8 +74,6 @@ def test_sampled_is_said_and_asked_for_again_until_it_is_exact(opened, served, p
         head, arrays = unpacked(answer.body())
         times[route.request.url] = times.get(route.request.url, 0) + 1
         if times[route.request.url] == 1:
-            import torch
-
             tile = torch.from_numpy(arrays["tile"].copy())
             body = packed({**head, "word": "sampled", "done": 0.4}, tile=tile)
             return route.fulfill(body=body, content_type="application/octet-stream")
@@ -85,6 +84,37 @@ def test_sampled_is_said_and_asked_for_again_until_it_is_exact(opened, served, p
     page.soon(lambda: check("sampled" in word(page)))
     page.soon(lambda: check(word(page).endswith("exact")), 15)
     assert max(times.values()) > 1
+
+
+def test_the_profile_has_no_number_of_another_row_and_says_what_is_sampled(opened, served, places):
+    where, call = places("causal")
+    page = opened(served.address, served.origin)
+    page.cell(where, 1, 9, 4)
+    profile = page.page.get_by_role("region", name="Profile")
+    largest = profile.get_by_text("largest")
+    largest.wait_for()
+    held, answering = [], []  # the profile asks, and so does the text
+
+    def hold(route):
+        if answering:
+            route.continue_()
+        else:
+            held.append(route)
+
+    page.page.route("**/ask/row?**", hold)
+    page.cell(where, 1, 10, 4)
+    largest.wait_for(state="detached")
+    assert "…" in profile.get_by_title("Go there").inner_text()
+    answering.append(True)
+    for route in held:
+        head, arrays = unpacked(route.fetch().body())
+        weights = torch.from_numpy(arrays["weights"].copy())
+        body = packed({**head, "word": "sampled", "done": 0.4}, weights=weights)
+        route.fulfill(body=body, content_type="application/octet-stream")
+    profile.get_by_text("sampled").wait_for()
+    profile.get_by_text("sampled").wait_for(state="detached")
+    said = largest.inner_text().partition("largest ")[2].split()[0]
+    assert as_shown(said, float(call.weights(1)[10].max()))
 
 
 def test_a_finger_pans_two_zoom_and_a_tap_pins(opened, served, places):

@@ -107,7 +107,9 @@ def test_a_weight_has_its_place_on_the_scale_and_hidden_has_none(computed, kind)
 
 
 def test_what_could_not_be_had_is_told_of_what_is_wanted_alone(computed):
-    found = computed("tiles.js", """await (async () => {
+    found = computed(
+        "tiles.js",
+        """await (async () => {
         const tile = { data: Float32Array.of(1), shape: [1, 1] };
         const source = { ask: async (question, { call }) => {
             if (call === "bad") throw new Error("refuted");
@@ -122,12 +124,15 @@ def test_what_could_not_be_had_is_told_of_what_is_wanted_alone(computed):
         }
         tiles.close();
         return said;
-    })()""")
+    })()""",
+    )
     assert found == ["", "refuted", ""]
 
 
 def test_a_sampled_answer_is_asked_for_again_until_it_is_exact(computed):
-    found = computed("asked.js", """await (async () => {
+    found = computed(
+        "asked.js",
+        """await (async () => {
         const words = ["sampled", "sampled", "exact"];
         const source = { ask: async () => {
             const word = words.shift();
@@ -138,13 +143,16 @@ def test_a_sampled_answer_is_asked_for_again_until_it_is_exact(computed):
         const tell = (one) => told.push(one.word);
         await module.untilExact(source, ["column", {}], signal, tell);
         return told;
-    })()""")
+    })()""",
+    )
     assert found == ["sampled", "sampled", "exact"]
 
 
 def test_scores_of_a_text_that_was_left_are_not_asked_for(computed):
     """Its call is none of the text that is looked at now, which then goes on."""
-    found = computed("scores.js", """await (async () => {
+    found = computed(
+        "scores.js",
+        """await (async () => {
         const told = [];
         const call = { name: "a", layer: 0, heads: [0], pass: 0 };
         const source = { ask: async (question, { call }) => (told.push(call), { kinds: ["-"] }) };
@@ -154,7 +162,8 @@ def test_scores_of_a_text_that_was_left_are_not_asked_for(computed):
         await heads.ask("scores", 5);
         await heads.work();
         return [told, heads.busy];
-    })()""")
+    })()""",
+    )
     assert found == [["0.1.0"], False]
 
 

@@ -129,6 +129,19 @@ def test_hidden_cells_are_said_to_be_hidden(explorer, places):
         assert "mask" in explorer.region.inner_text()
 
 
+def test_a_hidden_cell_of_a_map_seen_from_afar_is_no_zero(explorer, places):
+    where, call = places("long")
+    assert call.weights(1, queries=[300], keys=[700]) == 0
+    explorer.cell(where, 1, 300, 700)
+    told = explorer.page.locator("[data-told]")
+
+    def check():
+        assert told.inner_text().startswith("query 300 ")
+        assert told.inner_text().endswith(": hidden")
+
+    explorer.soon(check)
+
+
 def test_a_weight_that_is_not_hidden_and_prints_as_zero_is_no_zero(explorer, places):
     where, call = places("padded", "text 1")
     weights = call.weights(0)
