@@ -172,6 +172,11 @@ def test_no_number_of_a_coarse_file_is_below_the_true_one(filed, monkeypatch):
     assert 8 <= known.sum() - (900 - 601) <= 9
     given, _ = page.ask("row", call="0.0.0", heads="0", at=600)
     assert weights[600][~known].max() <= given["atMost"]
+    given, row = page.ask("row", call="0.0.0", heads="0,1", at=600)
+    mean, known = call.weights()[:, 600].mean(0), ~np.isnan(row["weights"])
+    assert 0 < known.sum() < 900
+    np.testing.assert_allclose(row["weights"][known], mean[known], atol=1e-6)
+    assert "largest" in given["word"]
     strongest, _ = page.ask("strongest", call="0.0.0", head=0, queries="0-900", keys="0-900",
                             count=3)  # fmt: skip
     assert strongest["word"] == "of the largest of chosen rows"

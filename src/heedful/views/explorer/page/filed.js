@@ -240,7 +240,7 @@ class Filed {
     return this._line(call, numbers(heads), Number(at), N, false, signal);
   }
 
-  /** The mean of some heads along a row or a column; NaN where no head's weight is in the file. */
+  /** The mean of some heads along a row or a column; NaN where not all of their weights are in the file. */
   async _line(call, heads, at, size, isRow, signal) {
     const kept = this._kept(call);
     const places = heads.map((one) => this._head(call, one));
@@ -268,7 +268,7 @@ class Filed {
         }
       }
     }
-    for (let i = 0; i < size; i++) if (!known[i]) data[i] = NaN;
+    for (let i = 0; i < size; i++) if (known[i] < heads.length) data[i] = NaN;
     const missing = known.some((count) => count < heads.length);
     const word = missing
       ? `of the ${kept.top} largest weights of a row; others at most ${short(atMost)}`
