@@ -32,7 +32,7 @@ export async function mount(element, source, host = {}) {
     const about = /** @type {any} */ (await source.ask("about"));
     const state = new State(about);
     if (host.address) unfollow = follow(state, host.address);
-    else state.choose([0, 0, 0], Number.NaN);
+    else state.choose(state.at.value, Number.NaN);
     render(html`<${Page} state=${state} source=${source} host=${host} />`, element);
   } catch (error) {
     const said = String(/** @type {any} */ (error).message ?? error);

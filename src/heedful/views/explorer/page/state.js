@@ -16,7 +16,7 @@ export class State {
   /** @param {About} about what the source tells of its recordings */
   constructor(about) {
     this.about = about;
-    this.at = signal([0, 0, 0]); // recording, text, call
+    this.at = signal(firstOf(about)); // recording, text, call
     this.head = signal(0); // the model's number
     this.view = signal(WHOLE);
     this.cell = signal(/** @type {Cell | null} */ (null));
@@ -125,6 +125,13 @@ export class State {
       Math.max(0, Math.min(size - 1, at));
     return { query: within(query, N), key: within(key, M) };
   }
+}
+
+/** The first call that there is; a recording may have none. @param {About} about */
+function firstOf({ recordings }) {
+  for (const [r, { texts }] of recordings.entries())
+    for (const [t, { calls }] of texts.entries()) if (calls.length) return [r, t, 0];
+  throw new Error("No call of attention was recorded: there is nothing to look at.");
 }
 
 const NOTHING_HELD = { query: null, key: null };

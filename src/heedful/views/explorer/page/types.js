@@ -37,7 +37,7 @@
  * which a generation began, that is shown as one.
  * @typedef {{label: string, code: string, prompt: number | null, calls: CallAbout[]}} TextAbout
  */
-/** @typedef {{name: string, missed: string[], texts: TextAbout[]}} RecordingAbout */
+/** @typedef {{name: string, missed: Record<string, string>, texts: TextAbout[]}} RecordingAbout */
 
 /**
  * All that can be looked at, what the scores of heads mean, and the model that records new texts.
