@@ -167,6 +167,27 @@ def test_scores_of_a_text_that_was_left_are_not_asked_for(computed):
     assert found == [["0.1.0"], False]
 
 
+def test_what_has_no_call_is_passed_over(computed):
+    given = "{recordings: [{texts: []}, {texts: [{calls: []}, {calls: [{shape: [1, 2, 3]}]}]}]}"
+    assert computed("state.js", f"new module.State({given}).at.value") == [1, 1, 0]
+    line = """(() => { try { new module.State({recordings: [{texts: []}]}); }
+                       catch (error) { return error.message; } })()"""
+    assert computed("state.js", line).startswith("No call of attention was recorded")
+
+
+def test_calls_of_one_layer_are_told_apart(computed):
+    names = ["encoder.0.attention", "decoder.0.attention", "decoder.0.cross", "", "x", "x"]
+    calls = [{"name": name, "layer": None if n > 2 else 0, "pass": 0, "kind": "causal"}
+             for n, name in enumerate(names)]  # fmt: skip
+    found = computed("scores.js", f"((calls) => {{ module.named({{recordings: [{{texts: "
+                     f"[{{calls}}]}}]}}); return calls.map(module.callTitle); }})"
+                     f"({json.dumps(calls)})")  # fmt: skip
+    assert found == [
+        "layer 0, encoder attention", "layer 0, decoder attention", "layer 0, decoder cross",
+        "attention", "x", "x, time 2",
+    ]  # fmt: skip
+
+
 def test_what_no_font_shows_is_shown_by_a_sign(computed):
     tokens = ["a b", "\n", "\x00\x1b", "\x7f", "\u202eevil", "日本", "🙂", ""]
     found = computed("tokens.js", f"{json.dumps(tokens)}.map((one) => module.readable(one))")

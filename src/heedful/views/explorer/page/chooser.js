@@ -1,14 +1,10 @@
 // Which text, which layer and which head a map shows.
 import { html } from "./html.js";
 
-/** @import { State } from "./state.js" */
-/** @import { CallAbout, Side } from "./types.js" */
+import { callTitle } from "./scores.js";
 
-/** A call in words. @param {CallAbout} call */
-export const callName = (call) => {
-  const layer = call.layer === null ? call.name || "attention" : `layer ${call.layer}`;
-  return call.kind === "cross" && call.layer !== null ? `${layer}, cross` : layer;
-};
+/** @import { State } from "./state.js" */
+/** @import { Side } from "./types.js" */
 
 /** @param {{state: State, side: Side, label: string}} given */
 export function Chooser({ state, side, label }) {
@@ -22,11 +18,6 @@ export function Chooser({ state, side, label }) {
       label: one.texts.length > 1 ? `${one.name} · ${of.label}` : one.name,
     })),
   );
-  const names = numbered(
-    calls.map(
-      (one) => (one.pass && calls[0].pass !== one.pass ? `pass ${one.pass}, ` : "") + callName(one),
-    ),
-  );
   const open = (/** @type {any} */ event) => {
     const [r, t] = event.target.value.split(".").map(Number);
     side.choose([r, t, Math.min(call, recordings[r].texts[t].calls.length - 1)], head);
@@ -37,18 +28,7 @@ export function Chooser({ state, side, label }) {
         ? html`<select class="of" aria-label="Text" value=${`${recording}.${text}`} onChange=${open}>${texts.map((one) => html`<option value=${one.id}>${one.label}</option>`)}</select>`
         : html`<span class="of" title=${texts[0].label}>${texts[0].label}</span>`
     }
-    <select aria-label="Layer" value=${call} onChange=${(/** @type {any} */ e) => side.choose([recording, text, Number(e.target.value)], head)}>${names.map((name, i) => html`<option value=${i}>${name}</option>`)}</select>
+    <select aria-label="Layer" value=${call} onChange=${(/** @type {any} */ e) => side.choose([recording, text, Number(e.target.value)], head)}>${calls.map((one, i) => html`<option value=${i}>${callTitle(one)}</option>`)}</select>
     <select aria-label="Head" value=${head} onChange=${(/** @type {any} */ e) => side.choose([recording, text, call], Number(e.target.value))}>${calls[call].heads.map((one) => html`<option value=${one}>head ${one}</option>`)}</select>
   </span>`;
-}
-
-/** Names that are there more than once get a number. @param {string[]} names */
-function numbered(names) {
-  /** @type {Map<string, number>} */
-  const seen = new Map();
-  return names.map((name) => {
-    const n = (seen.get(name) ?? 0) + 1;
-    seen.set(name, n);
-    return n > 1 ? `${name} (${n})` : name;
-  });
 }

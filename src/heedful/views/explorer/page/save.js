@@ -1,6 +1,6 @@
 // What is shown, as a file: a picture (PNG, or SVG with text as text), or the cells in view as CSV.
-import { callName } from "./chooser.js";
 import { gutter, inView } from "./place.js";
+import { callTitle } from "./scores.js";
 import { SvgPen } from "./svg_pen.js";
 import { ending, lowest, SCALES } from "./under.js";
 
@@ -18,7 +18,7 @@ const [TITLE, FOOT, LINE] = [26, 34, 16];
  * @param {Painter[]} painters the maps from left to right
  */
 export async function saved(kind, state, source, painters) {
-  const name = `${callName(state.call.value)} head ${state.head.value}`.replace(/[^\w.]+/g, "-");
+  const name = `${callTitle(state.call.value)} head ${state.head.value}`.replace(/[^\w.]+/g, "-");
   if (kind === "csv") {
     const text = await csv(state, source, painters[0]);
     give(new Blob([text], { type: "text/csv" }), `${name}.csv`);
@@ -152,7 +152,7 @@ const write = (
 
 /** @param {State} state @param {Side} side */
 const titleOf = (state, side) =>
-  `${callName(side.call.value)}, head ${side.head.value}${state.second.value ? ` · ${nameOf(state, side)}` : ""}`;
+  `${callTitle(side.call.value)}, head ${side.head.value}${state.second.value ? ` · ${nameOf(state, side)}` : ""}`;
 
 /** @param {State} state @param {Side} side */
 function nameOf(state, side) {

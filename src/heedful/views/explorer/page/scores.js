@@ -212,7 +212,7 @@ function apart(calls) {
       .filter((word) => !shared.includes(word))
       .join(" ")
       .replaceAll("_", " ");
-    const parts = [call.layer === null ? call.name : `layer ${call.layer}`];
+    const parts = [call.layer === null ? call.name || "attention" : `layer ${call.layer}`];
     if (own && call.layer !== null) parts.push(own);
     if (passes) parts.push(`pass ${call.pass}`);
     const so = parts.join(", ");

@@ -46,6 +46,9 @@ function Beside({ state }) {
   return html`<button class="beside" aria-pressed=${isOpen} aria-keyshortcuts="b" title="A second map, panned and zoomed with the first" onClick=${toggle}>Beside</button>`;
 }
 
+/** Copy a text, where a page may. @param {string} text */
+const copied = async (text) => navigator.clipboard.writeText(text);
+
 /** How the map is drawn. @param {{state: State}} given */
 function Looks({ state }) {
   return html`<div class="looks">
@@ -76,7 +79,7 @@ function Save({ state, source, host, painters, close }) {
     const told = () => (state.notice.value = "The link to this view is copied.");
     setTimeout(
       () =>
-        navigator.clipboard?.writeText(host.address.link()).then(told, () => {
+        copied(host.address.link()).then(told, () => {
           state.notice.value = host.address.link();
         }),
       250,
