@@ -188,6 +188,18 @@ def test_calls_of_one_layer_are_told_apart(computed):
     ]  # fmt: skip
 
 
+def test_names_of_tokens_are_kept_while_there_is_room(computed):
+    found = computed("tokens.js", """await (async () => {
+        const source = { ask: async (question, { start }) => ({ tokens: [String(start)] }) };
+        const tokens = new module.Tokens(source);
+        for (let page = 0; page < 700; page++) tokens.token("0.0.0", "keys", page * 1024);
+        await new Promise((soon) => setTimeout(soon));
+        const size = tokens.pages.size;
+        return [size, tokens.token("0.0.0", "keys", 699 * 1024).text];
+    })()""")  # fmt: skip
+    assert found == [512, "715776"]
+
+
 def test_what_no_font_shows_is_shown_by_a_sign(computed):
     tokens = ["a b", "\n", "\x00\x1b", "\x7f", "\u202eevil", "日本", "🙂", ""]
     found = computed("tokens.js", f"{json.dumps(tokens)}.map((one) => module.readable(one))")

@@ -5,6 +5,7 @@ import { signal } from "./html.js";
 /** @typedef {import("./types.js").Source} Source */
 
 const PAGE = 1024;
+const KEPT = 512; // pages of names
 /** @type {Record<string, string>} */
 const SIGNS = { " ": "·", "\n": "↵", "\t": "⇥", "\r": "␍", "\u00a0": "⍽", "\u200b": "␣" };
 const ENDS = /[\n↵]/; // a line ends here, in the text itself or in a token's name
@@ -88,9 +89,11 @@ export class Tokens {
     const id = `${where} ${axis} ${number}`;
     if (!this.pages.has(id)) {
       this.pages.set(id, undefined);
+      if (this.pages.size > KEPT) this.pages.delete(this.pages.keys().next().value ?? "");
       const start = number * PAGE;
       this.source.ask("tokens", { call: where, axis, start, stop: start + PAGE }).then(
         (found) => {
+          if (!this.pages.has(id)) return; // others were asked for since
           this.pages.set(id, { tokens: found.tokens ?? null, cut: found.cut ?? {} });
           this.version.value++;
         },
