@@ -1,7 +1,8 @@
 // A small picture of every head, layers down. One canvas as large as what is in view is painted
 // anew as it scrolls, so that three thousand heads are as light as sixteen.
 import { painted, share, table } from "./colours.js";
-import { html, signal, useEffect, useLayoutEffect, useRef, useState } from "./html.js";
+import { useCursor } from "./cursor.js";
+import { html, useEffect, useLayoutEffect, useRef, useState } from "./html.js";
 import { callTitle, groups, KINDS, OPEN, same, spoken } from "./scores.js";
 
 /** @typedef {import("./scores.js").Heads} Heads */
@@ -34,11 +35,8 @@ export function Grid(given) {
   const canvas = useRef(/** @type {HTMLCanvasElement | null} */ (null));
   const [wide, setWide] = useState(280);
   const [top, setTop] = useState(0);
-  const held = useState(() => signal(/** @type {number | null} */ (null)))[0]; // keys may come faster than drawings
+  const held = /** @type {import("./types.js").Signal<number | null>} */ (useCursor());
   const cursor = held.value;
-  const setCursor = (/** @type {number | null} */ to) => {
-    held.value = to;
-  };
   const [over, setOver] = useState(/** @type {One | null} */ (null));
   const layout = laid(shown, wide, layered);
   const mine = layout.places.findIndex(({ one }) => isMine(one, state));
@@ -77,7 +75,7 @@ export function Grid(given) {
   const go = (/** @type {number} */ n) => {
     const place = layout.places[n];
     if (!place || !box.current) return;
-    setCursor(n);
+    held.value = n;
     point(place.one);
     const { clientHeight: high } = box.current;
     if (place.y < top) box.current.scrollTop = place.y - ABOVE;
@@ -94,7 +92,7 @@ export function Grid(given) {
     event.stopPropagation();
   };
   const leave = () => {
-    setCursor(null);
+    held.value = null;
     point(null);
   };
   const said = layout.places[now]?.one;
@@ -105,7 +103,7 @@ export function Grid(given) {
     onClick=${(/** @type {MouseEvent} */ e) => {
       const place = at(e);
       if (place) choose(state, place.one);
-      setCursor(null);
+      held.value = null;
     }}>
     ${said ? html`<span class="hidden" role="option" id=${id} aria-selected=${isMine(said, state)} aria-posinset=${now + 1} aria-setsize=${layout.places.length}>${spoken(said, score)}</span>` : html`<span class="hidden" role="option" aria-selected="false">no head</span>`}
     <div style=${`height:${layout.high}px`}><canvas ref=${canvas} aria-hidden="true"></canvas></div></div>`;

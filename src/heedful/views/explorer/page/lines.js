@@ -1,4 +1,5 @@
 // Two columns of tokens with lines between them, as thick as the weight (after BertViz, Vig 2019).
+import { useCursor } from "./cursor.js";
 import { html, signal, useEffect, useRef, useState } from "./html.js";
 
 /** @typedef {import("./types.js").Answer} Answer */
@@ -80,11 +81,8 @@ function Column({ state, tokens, reading, axis, size, id, first }) {
   const where = state.where.value;
   const at = state.cell.value;
   const mine = at ? (axis === "queries" ? at.query : at.key) : null;
-  const held = useState(() => signal(/** @type {number | null} */ (null)))[0]; // keys may come faster than drawings
+  const held = /** @type {import("./types.js").Signal<number | null>} */ (useCursor());
   const cursor = held.value;
-  const setCursor = (/** @type {number | null} */ to) => {
-    held.value = to;
-  };
   const point = (/** @type {number | null} */ i) => {
     reading.pointed.value = i === null ? null : { axis, at: i };
   };
@@ -102,7 +100,7 @@ function Column({ state, tokens, reading, axis, size, id, first }) {
     const by = { ArrowUp: -1, ArrowDown: 1, Home: -size, End: size }[event.key];
     if (by) {
       const to = Math.max(0, Math.min(size - 1, now + by));
-      setCursor(to);
+      held.value = to;
       point(to);
     } else if (event.key === "ArrowLeft" || event.key === "ArrowRight") {
       const lists = /** @type {HTMLElement} */ (
@@ -115,7 +113,7 @@ function Column({ state, tokens, reading, axis, size, id, first }) {
     event.stopPropagation();
   };
   const leave = () => {
-    setCursor(null);
+    held.value = null;
     point(null);
   };
   const now = cursor ?? mine ?? 0;

@@ -1,7 +1,8 @@
 // Tokens as running text. Of a long one a window is laid out, which follows the chosen token.
 import { share } from "./colours.js";
+import { useCursor } from "./cursor.js";
 import { weighed } from "./figures.js";
-import { html, signal, useEffect, useLayoutEffect, useRef, useState } from "./html.js";
+import { html, useEffect, useLayoutEffect, useRef, useState } from "./html.js";
 import { pieces } from "./tokens.js";
 
 /** @typedef {import("./types.js").Axis} Axis */
@@ -35,11 +36,8 @@ const SPACED = /^[\p{L}\p{N}[<¿¡([{“‘"'\p{Extended_Pictographic}]/u; // a 
 export function Run(given) {
   const { state, reading, axis, size, id, chosen } = given;
   const [start, setStart] = useState(0);
-  const held = useState(() => signal(/** @type {number | null} */ (null)))[0]; // keys may come faster than drawings
+  const held = /** @type {import("./types.js").Signal<number | null>} */ (useCursor());
   const cursor = held.value;
-  const setCursor = (/** @type {number | null} */ to) => {
-    held.value = to;
-  };
   const box = useRef(/** @type {HTMLElement | null} */ (null));
   const where = state.where.value;
   const long = size > WINDOW;
@@ -61,7 +59,7 @@ export function Run(given) {
   };
   const go = (/** @type {number} */ at) => {
     const to = Math.max(0, Math.min(size - 1, at));
-    setCursor(to);
+    held.value = to;
     point(to);
     if (long && (to < first + 5 || to >= end - 5)) setStart(Math.max(0, to - WINDOW / 2));
   };
@@ -76,7 +74,7 @@ export function Run(given) {
     event.stopPropagation();
   };
   const leave = () => {
-    setCursor(null);
+    held.value = null;
     point(null);
   };
   const of = (/** @type {Event} */ event) => {
@@ -94,7 +92,7 @@ export function Run(given) {
       onClick=${(/** @type {MouseEvent} */ e) => {
         const found = of(e);
         if (found !== null) given.choose(found);
-        setCursor(null);
+        held.value = null;
       }}>${spans}</div></div>`;
 }
 

@@ -1,6 +1,8 @@
 // All heads as points on two of their scores.
+
+import { useCursor } from "./cursor.js";
 import { choose, isMine } from "./grid.js";
-import { html, signal, useEffect, useLayoutEffect, useRef, useState } from "./html.js";
+import { html, useEffect, useLayoutEffect, useRef, useState } from "./html.js";
 import { KINDS, OPEN, SCORES, same, spoken } from "./scores.js";
 import { Term } from "./terms.js";
 
@@ -16,11 +18,8 @@ const NEAR = 7; // pixels around the pointer
 export function Scatter({ state, shown, whole, point, id }) {
   const [names, setNames] = useState(["previous", "sink"]);
   const [wide, setWide] = useState(280);
-  const held = useState(() => signal(/** @type {One | null} */ (null)))[0]; // keys may come faster than drawings
+  const held = /** @type {import("./types.js").Signal<One | null>} */ (useCursor());
   const cursor = held.value;
-  const setCursor = (/** @type {One | null} */ to) => {
-    held.value = to;
-  };
   const [over, setOver] = useState(/** @type {One[]} */ ([]));
   const canvas = useRef(/** @type {HTMLCanvasElement | null} */ (null));
   const across = axis(shown, names[0], 34, wide - 10);
@@ -64,7 +63,7 @@ export function Scatter({ state, shown, whole, point, id }) {
     if (event.shiftKey || event.ctrlKey || event.metaKey || event.altKey) return;
     const to = moved(event.key, points, held.peek() ?? now);
     if (to) {
-      setCursor(to);
+      held.value = to;
       point([to]);
     } else if ((event.key === "Enter" || event.key === " ") && now) choose(state, now);
     else return;
@@ -72,7 +71,7 @@ export function Scatter({ state, shown, whole, point, id }) {
     event.stopPropagation();
   };
   const leave = () => {
-    setCursor(null);
+    held.value = null;
     point([]);
   };
   const pick = (/** @type {number} */ n, /** @type {string} */ label) =>
