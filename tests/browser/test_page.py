@@ -51,10 +51,10 @@ def click_cell(page, query, key):
 
 
 def in_view(page):
-    """The weights that CSV saves: their queries, keys and numbers."""
+    """The weights that CSV saves: their queries, keys and numbers, 0 where it has none."""
     path, _ = page.downloaded("CSV")
     first, *rows = csv.reader(io.StringIO(path.read_text("utf-8")))
-    numbers = torch.tensor([[float(weight) for weight in row[2:]] for row in rows])
+    numbers = torch.tensor([[float(weight or 0) for weight in row[2:]] for row in rows])
     return [int(row[0]) for row in rows], [int(key.split()[0]) for key in first[2:]], numbers
 
 
