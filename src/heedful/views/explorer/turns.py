@@ -6,8 +6,6 @@ it shows now.
 
 from __future__ import annotations
 
-import os
-import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -17,7 +15,6 @@ from heedful.errors import RunError
 
 MOST = 200  # questions that may wait
 PAUSE = 0.5  # seconds after which somebody looks again whether there is something to do
-NICE = 10  # of 19: how readily the thread gives way to others
 REST = 0.05  # seconds without a question before idle work begins: they come in bursts
 
 Idle = Callable[[Callable[[], bool]], bool]
@@ -72,7 +69,6 @@ class Turns:
         return not self._waiting and not self._ended
 
     def _answer(self) -> None:
-        _give_way()
         while True:
             with self._changed:
                 if self._ended:
@@ -88,12 +84,6 @@ class Turns:
         """Wait for a question or the end, so long at most."""
         with self._changed:
             self._changed.wait_for(lambda: not self._going_on(), seconds)
-
-
-def _give_way() -> None:
-    """Compute after the browser has drawn: where a thread has a priority of its own, lower it."""
-    if sys.platform == "linux":
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICE)
 
 
 def _fulfil(work: Callable[[], Any], future: Future) -> None:
