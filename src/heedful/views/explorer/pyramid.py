@@ -24,7 +24,7 @@ from heedful.views.explorer.tiles import SIDE, Place, highest
 
 FINEST = 5
 BAND = 16  # rows of finest cells that are computed in one step
-CELLS = 1 << 22  # weights that are computed in one step
+CELLS = 1 << 24  # weights that are computed in one step
 
 
 class _Level(NamedTuple):

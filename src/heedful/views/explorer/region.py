@@ -9,7 +9,7 @@ from heedful.recorder import Call
 from heedful.views.explorer.background import Job
 from heedful.views.explorer.tiles import seen_by
 
-BAND = 1 << 22  # weights that are computed in one step
+BAND = 1 << 23  # weights that are computed in one step
 SAMPLED = 1 << 23  # weights among which the strongest are looked for at once
 
 Cell = tuple[float, int, int]  # a weight, its query and its key
