@@ -1,6 +1,7 @@
 // Two columns of tokens with lines between them, as thick as the weight (after BertViz, Vig 2019).
 import { useCursor } from "./cursor.js";
 import { html, signal, useEffect, useRef, useState } from "./html.js";
+import { Word } from "./terms.js";
 
 /** @typedef {import("./types.js").Answer} Answer */
 /** @typedef {import("./types.js").Axis} Axis */
@@ -28,7 +29,9 @@ const BETWEEN = 220; // pixels from column to column
 export function Lines({ state, source, tokens, reading, id }) {
   const [, N, M] = state.call.value.shape;
   const [summed, setSummed] = useState(false);
-  const parts = useParts(state, source, reading);
+  const answers = useParts(state, source, reading);
+  const parts = answers.map((answer) => answer?.weights.data ?? null);
+  const other = answers.find((answer) => answer && answer.word !== "exact");
   const canvas = useRef(/** @type {HTMLCanvasElement | null} */ (null));
   const heads = reading.heads.value;
   const each = reading.which.value === "several" && !summed && heads.length > 1;
@@ -41,7 +44,7 @@ export function Lines({ state, source, tokens, reading, id }) {
   });
   const column = (/** @type {Axis} */ axis, /** @type {number} */ size) =>
     html`<${Column} state=${state} tokens=${tokens} reading=${reading} axis=${axis} size=${size} id=${`${id}-${axis}`} first=${first} />`;
-  return html`<p class="quiet">Left the queries, right the keys. A line is as thick as the weight; those under ${LEAST} are left out. Point at a token for its lines alone.
+  return html`<p class="quiet">Left the queries, right the keys. A line is as thick as the weight; those under ${LEAST} are left out. Point at a token for its lines alone.${other ? html` <${Word} answer=${other} />` : null}
     ${
       reading.which.value === "several" && heads.length > 1
         ? html` <label><input type="checkbox" checked=${summed} onChange=${() => setSummed(!summed)} /> their mean</label> ${summed ? null : heads.map((head, n) => html`<span class="swatch-head" style=${`--kind:${COLOURS[n % COLOURS.length]}`}>head ${head}</span> `)}`
@@ -73,7 +76,7 @@ function useParts(state, source, reading) {
     }
     return () => stop.abort();
   }, [where, heads.join()]);
-  return heads.map((head) => known.current.get(`${where} ${head}`)?.weights.data ?? null);
+  return heads.map((head) => known.current.get(`${where} ${head}`) ?? null);
 }
 
 /** @param {{state: State, tokens: Tokens, reading: Reading, axis: Axis, size: number, id: string, first: number}} given */
