@@ -1,6 +1,8 @@
 """What a page may ask: each number is the library's, or says that it is not; what is wrong is refused."""  # noqa: E501
 
+import gc
 import math
+import tempfile
 
 import every_kind
 import numpy as np
@@ -243,6 +245,26 @@ def test_tokens_are_cut_and_found_whatever_their_case():
     assert (head["count"], found["places"].tolist()) == (1, [long])
     assert ask("find", axis="queries", text="nowhere")[0]["count"] == 0
     assert asking(every_kind.long(300))("tokens", axis="keys", start=0, stop=9)[0]["tokens"] is None
+
+
+def test_few_pyramids_stand_on_the_disk_at_once(recordings, monkeypatch):
+    monkeypatch.setattr(tiles, "CELLS", 100)
+    monkeypatch.setattr(tiles, "SIDE", 16)
+    monkeypatch.setattr("heedful.views.explorer.pyramid.SIDE", 16)
+    monkeypatch.setattr("heedful.views.explorer.answers.PYRAMIDS", 2)
+    files = []
+    made = tempfile.TemporaryFile
+    monkeypatch.setattr(
+        "tempfile.TemporaryFile", lambda **how: files.append(made(**how)) or files[-1]
+    )
+    ask = asking(recordings["long"])
+    for reduce in ("max", "mean"):
+        for head in (0, 1):
+            ask("tile", place=f"{head},5,0,0", reduce=reduce)
+            while ask.answers.background.work():
+                pass
+    gc.collect()
+    assert [file.closed for file in files] == [True, True, False, False]
 
 
 def test_whole_tokens_are_found_before_parts_of_others():

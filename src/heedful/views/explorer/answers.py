@@ -35,7 +35,8 @@ TOKENS, PART, RIVALS, STRONGEST = 4096, 1 << 20, 8, 1000  # at most so many in o
 LONGEST = 200  # characters of a token that are sent; the page says how many it has
 FOUND = 1000  # places of a text that are sent
 SOME = 64  # queries of which a column is sampled
-KEPT = 64  # pyramids and other work, and tiles, that are kept
+KEPT = 64  # sums of rows and other work, and tiles, that are kept
+PYRAMIDS = 8  # that are kept on disk: at 131,072 tokens one has 60 MB
 PARTS = ("product", "scaled", "capped", "bias", "score", "log_sum_exp", "weight", "sink")
 
 
@@ -211,7 +212,9 @@ class Answers:
         """The work of a name, made where there is none yet; the least used is forgotten."""
         job = self._jobs.pop(key, None) or made()
         self._jobs[key] = job  # the latest used stands last
-        for oldest in list(self._jobs)[:-KEPT]:
+        pyramids = [one for one in self._jobs if one[0] == "pyramid"]
+        others = [one for one in self._jobs if one[0] != "pyramid"]
+        for oldest in pyramids[:-PYRAMIDS] + others[:-KEPT]:
             self.background.forget(self._jobs.pop(oldest))
         return job
 

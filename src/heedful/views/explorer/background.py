@@ -8,6 +8,9 @@ was to make exact stays sampled.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import torch
 
 from heedful.errors import HeedfulError
 
@@ -78,12 +81,24 @@ class Background:
             return False
         job = self._shown[-1] if self._shown else self._known[0]
         try:
-            ended = job.build(going_on)
+            with _core_left():
+                ended = job.build(going_on)
         except Exception:  # the job keeps its reason, and every answer about it tells it
             ended = True
         if ended:
             waiting.remove(job)
         return True
+
+
+@contextmanager
+def _core_left() -> Iterator[None]:
+    """One core less than else: the browser that shows it all draws on that one."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(max(1, threads - 1))
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 def _said(error: Exception) -> str:

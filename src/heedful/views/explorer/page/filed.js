@@ -94,7 +94,7 @@ class Filed {
   /** The word for what is computed. */
   get computedWord() {
     const { half, difference } = this.parts.about.file;
-    return half ? `half precision, within ${short(difference)}` : "exact";
+    return half ? `half precision, within ${short(difference)} where compared` : "exact";
   }
 
   /**
@@ -311,9 +311,11 @@ class Filed {
     const [h, n, m] = [this._head(call, head), Number(query), Number(key)];
     const { proof, why, name } = about;
     const made = await this._computed(call, { what: "cell", h, n, m }, signal);
-    if (made) return { ...made, word: this.computedWord, proof, why, name };
     const largest = kept.largest(h, n);
     const { weight, atMost, hidden } = kept.weight(h, n, m, largest);
+    const isExact = Boolean(largest?.some(([at]) => at === m)) || (kept.isWhole && !kept.half);
+    const stored = isExact && this.computedWord !== "exact" ? weight : null;
+    if (made) return { ...made, stored, word: this.computedWord, proof, why, name };
     const missing = Number.isNaN(weight);
     const known = kept.known(h, n).sort((a, b) => b[1] - a[1] || a[0] - b[0]);
     const rivals = known.slice(0, RIVALS);

@@ -317,7 +317,7 @@ function shownAt({ tile, corner, cell: size }, { query, key }) {
 function said(words, sampled, isKept) {
   if (sampled) {
     const done = Math.floor(sampled.done * 100);
-    return `sampled${done ? `; exact in a moment, ${done} %` : "; exact in a moment"}`;
+    return `sampled; the exact one is ${done} % done`;
   }
   if (isKept) return "loading";
   const others = [...words].filter((word) => word !== "exact");

@@ -50,19 +50,20 @@ const is = ({ asked }, at, state) =>
 
 /** @param {Parts} given */
 function Made({ made, state, tokens, at }) {
-  const weight = number(made.weight);
+  const weight = made.stored ?? number(made.weight);
+  const word = made.stored == null ? made.word : `exact; what follows is in ${made.word}`;
   const name = (/** @type {number} */ key) => {
     const token = tokens.name(state.where.value, "keys", key)?.replace(/^·+(?=.)/, "");
     return token ? `“${token.slice(0, 40)}” (${key})` : `key ${key}`;
   };
   return html`
-    <p class="number" aria-live="polite" data-weight=${made.weight}>${made.hidden ? "hidden" : weighed(weight)}
-      <span>${made.hidden ? html`by the ${Term("mask")}` : place(made)}${made.word && made.word !== "exact" ? `; ${made.word}` : ""}</span></p>
+    <p class="number" aria-live="polite" data-weight=${weight}>${made.hidden ? "hidden" : weighed(weight)}
+      <span>${made.hidden ? html`by the ${Term("mask")}` : place(made)}${word && word !== "exact" ? `; ${word}` : ""}</span></p>
     <p class="why">${why(made, at.key, name).map((sentence) => html`<bdi>${sentence}</bdi> `)}</p>
     <${Products} made=${made} />
     <${Steps} made=${made} />
     <${Rivals} made=${made} state=${state} tokens=${tokens} at=${at} />
-    ${made.value == null ? null : html`<p>The ${Term("value")} of this key is of length ${digits(made.value)}: it moved ${digits(made.value * weight)}.</p>`}
+    ${made.value == null ? null : html`<p>The ${Term("value")} of this key has the length ${digits(made.value)}; times the weight, ${digits(made.value * weight)} of it is handed on.</p>`}
     <p class="quiet">${made.group > 1 ? html`${shared(made, state)} (${Term("grouped heads")}). ` : null}Query and key are as the model multiplied them; where it turns them by their positions, after that.</p>
     <${Proof} made=${made} />
     <${Line} state=${state} at=${at} />`;

@@ -33,7 +33,7 @@ function beside(made, at, name) {
   const gap = number(made.score) - scores[other];
   const who = name(keys[other]);
   if (made.rank > 1)
-    return `Its score is ${(-gap).toFixed(2)} below the best one, that of ${who}, which so gets ${times(Math.exp(-gap))} its weight.`;
+    return `Its score is ${(-gap).toFixed(2)} below the best one, that of ${who}, which therefore gets ${times(Math.exp(-gap))} its weight.`;
   if (gap < 0.005) return `${who} has the same score, and the same weight.`;
   const left =
     Math.exp(-gap) < 0.001
