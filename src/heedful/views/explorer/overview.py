@@ -24,7 +24,7 @@ SMALL = 32  # cells of a head's small picture
 FEW = 1 << 23  # weights whose scores are computed at once
 SOME = 1 << 25  # weights from which small pictures are sampled, unless rows are very long
 RUNS, RUN = 8, 16  # runs of neighbouring queries on which scores are first told
-BAND = 1 << 22  # weights that are computed in one step
+BAND = 1 << 20  # weights that are computed in one step
 
 
 class Overview(Job):
