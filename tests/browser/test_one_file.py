@@ -180,6 +180,13 @@ def test_no_number_of_a_coarse_file_is_below_the_true_one(filed, monkeypatch):
     assert 0 < known.sum() < 900
     np.testing.assert_allclose(row["weights"][known], mean[known], atol=1e-6)
     assert "largest" in given["word"]
+    both = call.weights(queries=[600]).double().mean(0)[0].numpy()  # of two heads
+    given, mean = page.ask("row", call="0.0.0", heads="0,1", at=600)
+    unknown = np.isnan(mean["weights"])
+    assert unknown.any()
+    assert both[unknown].max() <= given["atMost"] + 1e-7
+    bounds = [page.ask("row", call="0.0.0", heads=h, at=600)[0]["atMost"] for h in "01"]
+    assert given["atMost"] != pytest.approx(max(bounds))  # a key that one head has counts, too
     strongest, _ = page.ask("strongest", call="0.0.0", head=0, queries="0-900", keys="0-900",
                             count=3)  # fmt: skip
     assert strongest["word"] == "of the largest of chosen rows"

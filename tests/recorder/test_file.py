@@ -66,6 +66,13 @@ def test_what_is_saved_comes_back(recording, tmp_path):
     assert os.listdir(tmp_path).count("own.safetensors") == 1
 
 
+def test_what_was_missed_is_told_by_the_file_too(recording, tmp_path):
+    recording.missed["gate"] = "no queries"
+    path = recording.save(tmp_path / "own.safetensors")
+    assert heedful.load(path).missed == {"gate": "no queries"}
+    del recording.missed["gate"]
+
+
 def test_a_mask_without_structure_costs_bits_and_a_shared_bias_is_kept_once(tmp_path):
     odd = foreign()
     assert odd[0].causes.mask.bits.dtype == torch.uint8

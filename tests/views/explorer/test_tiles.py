@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_maps import causes, choices
 
+import heedful
 from heedful.errors import ArgumentError
 from heedful.ops.causes import Causes
 from heedful.ops.masks import Causal
@@ -176,3 +177,20 @@ def test_a_tile_outside_the_map_is_refused(place):
     call = call_of(causes_of(torch.zeros(1, 20, 2), torch.zeros(1, 30, 2)))
     with pytest.raises(ArgumentError, match="expected"):
         tiles.exact(call, Place(*place))
+
+
+def test_tiles_of_half_precision_are_as_exact_as_weights():
+    torch.manual_seed(5)
+    query, key, value = (3 * torch.randn(3, 1, 2, 300, 16)).bfloat16()
+    with heedful.record(model := every_kind.Causal()) as recording:
+        model(query, key, value)
+    [call] = recording
+    for level, reduce in ((0, "max"), (1, "mean"), (1, "max")):
+        found = tiles.exact(call, tiles.Place(1, level, 0, 0, reduce))
+        cell = 1 << level
+        pool = (
+            torch.nn.functional.avg_pool2d if reduce == "mean" else torch.nn.functional.max_pool2d
+        )
+        true = pool(call.weights(1).float()[None], cell)[0, :256, :256]
+        shown = ~found.isnan()
+        torch.testing.assert_close(found[shown], true[shown], atol=1e-7, rtol=1e-6)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -39,14 +40,17 @@ AGAIN = "record again"
 DAMAGE = (KeyError, TypeError, ValueError, AttributeError, IndexError, RuntimeError, OverflowError)
 
 
-def save(captures: list[Capture], path: Path, texts: Texts) -> None:
-    """Write calls and the names of their tokens; raises what `save_tensors` does."""
+def save(
+    captures: list[Capture], path: Path, texts: Texts, missed: Mapping[str, str] | None = None
+) -> None:
+    """Write calls, the names of their tokens and what was missed; raises as `save_tensors`."""
     tensors: dict[str, Tensor] = {}
     for capture in captures:
         capture.intact()  # what is damaged gets no new checksum
     described = [_describe(capture, str(i), tensors) for i, capture in enumerate(captures)]
     same = _shared(tensors)
     about = {"format": "recording", "version": VERSION, "calls": described}
+    about["missed"] = dict(missed or {})
     about |= _texts_as_data(texts, captures)
     once = {name: tensor for name, tensor in tensors.items() if name not in same}
     checksums = {name: checksum_of(tensor) for name, tensor in once.items()}
@@ -76,6 +80,13 @@ def _texts_from_data(about: dict[str, Any]) -> Texts:
     )
 
 
+def _missed(about: dict[str, Any]) -> dict[str, str]:
+    missed = about.get("missed", {})  # files of before did not have it
+    if not all(isinstance(why, str) for why in missed.values()):
+        raise ValueError("what was missed")
+    return missed
+
+
 def size(capture: Capture) -> int:
     """The number of bytes in a call's tensors."""
     tensors: dict[str, Tensor] = {}
@@ -94,7 +105,7 @@ def _shared(tensors: dict[str, Tensor]) -> dict[str, str]:
     return same
 
 
-def load(path: Path) -> tuple[list[Capture], Texts]:
+def load(path: Path) -> tuple[list[Capture], Texts, dict[str, str]]:
     """Read what `save` wrote.
 
     Raises:
@@ -123,7 +134,7 @@ def load(path: Path) -> tuple[list[Capture], Texts]:
             names[name.split(".")[0]].append(same.get(name, name))
         for i, capture in enumerate(captures):
             capture.intact = functools.partial(checksums.check, names[str(i)])
-        return captures, _texts_from_data(about)
+        return captures, _texts_from_data(about), _missed(about)
     except DAMAGE as error:
         raise damaged(path, _reason(error), AGAIN) from error
 

@@ -111,7 +111,7 @@ class Recording(Sequence):
             SaveError: a full disk, a directory that is missing or may not be written.
             ArgumentError: what is no path.
         """
-        file.save(self._captures, path_of(path), self._texts)
+        file.save(self._captures, path_of(path), self._texts, self.missed)
         return path_of(path)
 
     @property
@@ -233,8 +233,10 @@ def load(path: str | Path) -> Recording:
         RunError: a file that is missing, damaged, of a newer version, or no recording.
         ArgumentError: what is no path.
     """
-    captures, texts = file.load(path_of(path))
-    return Recording(captures, texts=texts)
+    captures, texts, missed = file.load(path_of(path))
+    recording = Recording(captures, texts=texts)
+    recording.missed |= missed
+    return recording
 
 
 def from_attentions(attentions: Iterable[Tensor]) -> Recording:

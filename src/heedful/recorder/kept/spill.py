@@ -45,7 +45,7 @@ class Spill:
             directory = Path(tempfile.mkdtemp(prefix="heedful-"))
         try:
             file.save([capture], directory / "call.safetensors", Texts())
-            [again], _ = file.load(directory / "call.safetensors")
+            [again], *_ = file.load(directory / "call.safetensors")
         finally:
             shutil.rmtree(directory, ignore_errors=True)
             if directory.exists():

@@ -118,7 +118,10 @@ class Answers:
         if tiles.is_direct(call, place):
             sums = self._unknown(where, [place.head], rows)
             if not sums:
-                return packed({"word": "exact"}, tile=tiles.exact(call, place))
+                # of half precision the model's kernel told the rows' sums in half precision too
+                is_half = call.causes.query.element_size() < 4 and not tiles.is_small(call, place)
+                word = "half precision" if is_half else "exact"
+                return packed({"word": word}, tile=tiles.exact(call, place))
             return packed(self._told(*sums), tile=self._sampled(where, place))
         key = ("pyramid", where, place.head, place.reduce)
         pyramid = self._job(key, lambda: Pyramid(call, place.head, place.reduce))

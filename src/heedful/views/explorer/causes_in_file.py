@@ -14,6 +14,7 @@ from torch import Tensor
 
 from heedful.ops.causes import HIDDEN, Causes
 from heedful.ops.cells import weights
+from heedful.ops.statistics import LogSumExp, gather
 from heedful.recorder import Call
 from heedful.recorder.kept.progress import Tell
 from heedful.views.explorer.masks_in_file import mask_as_data
@@ -47,7 +48,10 @@ def causes_as_data(
         of a weight to the recording's, in sampled rows.
     """
     of = call.checked()
-    sums = call.log_sum_exp(progress=lambda share: progress(share / 2))
+    if call.causes.query.element_size() < 4:  # what the model's kernel told is in half precision
+        [sums] = gather(call.checked(), LogSumExp(exact=True))
+    else:
+        sums = call.log_sum_exp(progress=lambda share: progress(share / 2))
     sums = sums.masked_fill(sums.isnan(), -torch.inf).float().cpu()
     query, query_up = _kept(of.query, half)
     key, key_up = _kept(of.key, half)

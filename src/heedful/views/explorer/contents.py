@@ -228,6 +228,11 @@ def said(
     calls: list[tuple[Where, Call]], kept: list[Kept], causes: CausesInFile | None = None
 ) -> str:
     """What of the weights the file has, in a sentence or two."""
+    lacking = sum(one.found is None for one in kept)
+    if lacking:
+        left = [pair for pair in zip(calls, kept, strict=True) if pair[1].found is not None]
+        rest = said([call for call, _ in left], [one for _, one in left], causes) if left else ""
+        return f"{lacking} of {len(kept)} calls cannot be shown; the page says why. {rest}".strip()
     plans = [
         (one.found.plan, call) for one, (_, call) in zip(kept, calls, strict=True) if one.found
     ]

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from heedful.errors import ArgumentError
+from heedful.ops.causes import entries_of
 from heedful.ops.score_tables import as_slice, meeting
 from heedful.recorder import Call
 
@@ -63,11 +64,21 @@ def is_direct(call: Call, place: Place) -> bool:
     return len(rows) * len(columns) <= CELLS
 
 
+def is_small(call: Call, place: Place) -> bool:
+    """Whether the rows of a tile are so few weights that they are computed whole."""
+    rows, _ = place.region(call)
+    return len(rows) * call.shape[2] <= entries_of(call.causes.query)
+
+
 def exact(call: Call, place: Place) -> Tensor:
     """The pixels of a tile, each the mean or the largest weight of its cells; NaN is hidden."""
     rows, columns = (as_slice(run) for run in place.region(call))
     cell = 1 << place.level
-    found = call.pooled((cell, cell), place.head, rows, columns, reduce=place.reduce)
+    if is_small(call, place):  # whole rows are as exact as `weights`, also in half precision
+        part = call.weights(place.head, rows, columns).float()
+        found = pooled_keys(pooled_keys(part, cell, place.reduce).mT, cell, place.reduce).mT
+    else:
+        found = call.pooled((cell, cell), place.head, rows, columns, reduce=place.reduce)
     return found.masked_fill(call.hidden_cells((cell, cell), place.head, rows, columns), torch.nan)
 
 

@@ -251,7 +251,7 @@ class Filed {
     }
     const data = new Float32Array(size);
     const known = new Uint32Array(size);
-    let atMost = 0;
+    const highest = new Float64Array(size); // what the mean does not exceed
     /** @type {[number, number][] | null} */
     let largest = null;
     for (const head of places) {
@@ -261,15 +261,19 @@ class Filed {
         if (n !== before) largest = kept.largest(head, n);
         before = n;
         const found = kept.weight(head, n, m, largest);
-        if (Number.isNaN(found.weight)) atMost = Math.max(atMost, found.atMost);
-        else {
-          data[i] += found.weight / heads.length;
-          known[i]++;
-        }
+        const isKnown = !Number.isNaN(found.weight);
+        highest[i] += (isKnown ? found.weight : found.atMost) / heads.length;
+        data[i] += isKnown ? found.weight / heads.length : 0;
+        known[i] += Number(isKnown);
       }
     }
-    for (let i = 0; i < size; i++) if (known[i] < heads.length) data[i] = NaN;
     const missing = known.some((count) => count < heads.length);
+    let atMost = 0;
+    for (let i = 0; i < size; i++)
+      if (known[i] < heads.length) {
+        data[i] = NaN;
+        atMost = Math.max(atMost, highest[i]);
+      }
     const word = missing
       ? `of the ${kept.top} largest weights of a row; others at most ${short(atMost)}`
       : kept.word;

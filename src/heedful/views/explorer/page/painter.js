@@ -282,7 +282,8 @@ export class Painter {
   pixelAt(cell) {
     const part = this._partAt(cell);
     if (!part?.tile) return null;
-    return { value: shownAt(part, cell), word: part.tile.word, cells: part.cell };
+    const { word, bounds } = part.tile;
+    return { value: shownAt(part, cell), word, bounds, cells: part.cell };
   }
 
   get _of() {

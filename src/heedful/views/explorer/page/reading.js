@@ -10,6 +10,7 @@ import { computed, signal } from "./html.js";
 /** @typedef {"head" | "mean" | "several"} Which */
 /** @typedef {{axis: Axis, at: number}} Token */
 
+const LEAST = 0.005; // a weight that is worth a word
 const KEPT = 4_000_000; // weights of answers that are kept
 
 export class Reading {
@@ -116,12 +117,15 @@ function keeping(source) {
 }
 
 /** The largest of some weights, descending, with their places. @param {Float32Array} data @param {number} count @param {number} [least] */
-export function strongest(data, count, least = 0.005) {
+export function strongest(data, count, least = LEAST) {
   /** @type {{at: number, weight: number}[]} */
   const best = [];
+  let most = 0;
+  for (let at = 0; at < data.length; at++) if (data[at] > most) most = data[at];
+  const enough = Math.min(least, most / 4); // in a long text none may be large
   for (let at = 0; at < data.length; at++) {
     const weight = data[at];
-    if (!(weight > least) || (best.length === count && weight <= best[count - 1].weight)) continue;
+    if (!(weight > enough) || (best.length === count && weight <= best[count - 1].weight)) continue;
     let n = best.length;
     while (n > 0 && best[n - 1].weight < weight) n--;
     best.splice(n, 0, { at, weight });

@@ -31,7 +31,7 @@ export function Readout({ state, painter, tokens, weight }) {
     <b>${amount}</b>${word ? html` <small>${word}</small>` : null}
     <div><small>query ${count(cell.query)}</small> <bdi>${nameOf(tokens, where, "queries", cell.query)}</bdi></div>
     <div><small>key ${count(cell.key)}</small> <bdi>${nameOf(tokens, where, "keys", cell.key)}</bdi></div>
-    ${pixel && pixel.cells > 1 ? html`<small>${pixel.cells} × ${pixel.cells} here, ${state.reduce.value}: ${told(pixel.value)}${pixel.word === "exact" ? "" : `, ${pixel.word}`}</small>` : null}
+    ${pixel && pixel.cells > 1 ? html`<small>${pixel.cells} × ${pixel.cells} here, ${pixel.bounds ? "at most" : `${state.reduce.value}:`} ${told(pixel.value)}${pixel.bounds || pixel.word === "exact" ? "" : `, ${pixel.word}`}</small>` : null}
   </div>`;
 }
 

@@ -1,5 +1,5 @@
 // The text: shaded by where a token looks, underlined by who looks at it; or two columns with lines.
-import { digits } from "./figures.js";
+import { weighed } from "./figures.js";
 import { html, useEffect, useRef, useState } from "./html.js";
 import { Lines } from "./lines.js";
 import { Reading, strongest } from "./reading.js";
@@ -119,8 +119,11 @@ function Legend({ reading, tokens, state }) {
       answer ? strongest(answer.weights.data, JUMPS) : []
     ).map(
       ({ at, weight }) =>
-        html` <button type="button" class="jump" onClick=${() => go(at)}>${called(at)} <b>${digits(weight)}</b></button>`,
+        html` <button type="button" class="jump" onClick=${() => go(at)}>${called(at)} <b>${weighed(weight)}</b></button>`,
     )}`;
+  const heads = reading.heads.value;
+  const mean =
+    heads.length > 1 ? html`<i class="quiet">, mean of ${heads.length} heads,</i>` : null;
   const look = (/** @type {number} */ q, /** @type {number} */ k) => {
     state.cell.value = { query: q, key: k };
     state.pinned.value = true;
@@ -129,7 +132,7 @@ function Legend({ reading, tokens, state }) {
     ${
       query === null
         ? null
-        : html`<p><i class="swatch shade"></i>${crosses ? name("queries", query) : name("keys", query + first)} looks at${list(
+        : html`<p><i class="swatch shade"></i>${crosses ? name("queries", query) : name("keys", query + first)} looks at${mean}${list(
             reading.row,
             (at) => look(query, at),
             (at) => name("keys", at),
@@ -138,7 +141,7 @@ function Legend({ reading, tokens, state }) {
     ${
       key === null
         ? null
-        : html`<p><i class="swatch under"></i>${name("keys", key)} is looked at by${list(
+        : html`<p><i class="swatch under"></i>${name("keys", key)} is looked at by${mean}${list(
             reading.column,
             (at) => look(at, key),
             (at) => (crosses ? name("queries", at) : name("keys", at + first)),

@@ -7,5 +7,7 @@ import { html } from "./html.js";
 /** @param {{tokens: Tokens, where: string, axis: Axis, at: number}} given */
 export function Token({ tokens, where, axis, at }) {
   const name = tokens.name(where, axis, at);
-  return name ? html`<bdi>${name}</bdi><small>${at}</small>` : html`<span>${at}</span>`;
+  return name
+    ? html`<bdi>${name}</bdi><small class="place">${at}</small>`
+    : html`<span>${at}</span>`;
 }

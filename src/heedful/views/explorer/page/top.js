@@ -21,10 +21,12 @@ import { Explained, Term } from "./terms.js";
 export function Top({ state, source, host, tokens, painter, painters, help }) {
   const { proof } = state.call.value;
   const one = painter.value;
+  const missed = Object.entries(state.about.recordings[state.at.value[0]].missed);
   return html`<header>
     <div class="what"><b class="logo">heedful</b>
       <${Chooser} state=${state} side=${state} label="What is looked at" />
       <span class=${`proof ${proof}`}>${Term(proof)}</span>
+      ${missed.length ? html`<span class="quiet missed">${Explained(`${missed.length} not recorded`, missed.map(([name, why]) => `${name}: ${why}`).join("; "))}</span>` : null}
       ${state.about.file ? html`<span class="quiet">${Explained("one file", state.about.file.said)}</span>` : null}</div>
     <div class="tools">
       <${NewText} state=${state} source=${source} />

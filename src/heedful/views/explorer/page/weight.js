@@ -3,6 +3,7 @@ import { Products, Rivals, Steps } from "./calculation.js";
 import { digits, ordinal, weighed } from "./figures.js";
 import { html } from "./html.js";
 import { Line } from "./python.js";
+import { title } from "./scores.js";
 import { Term } from "./terms.js";
 import { Token } from "./token.js";
 import { why } from "./why.js";
@@ -33,7 +34,7 @@ export function Weight({ state, tokens, cell }) {
         ? html`<p class="wrong">${made.failed}</p>`
         : html`<${made.filed ? Filed : Made} made=${made} state=${state} tokens=${tokens} at=${at} />`;
   return html`<section class="weight" aria-label="This weight">
-    <h2>This ${Term("weight")} ${state.pinned.value ? html`<span class="pin">pinned</span>` : null}</h2>
+    <h2>This ${Term("weight")} <small>${title({ about: state.call.value, head: state.head.value })}</small> ${state.pinned.value ? html`<span class="pin">pinned</span>` : null}</h2>
     <p class="pair"><span class="end"><span class="what">${Term("query")}</span><${Token} tokens=${tokens} where=${where} axis="queries" at=${at.query} /></span>
       <span class="to" aria-label="looks at">→</span>
       <span class="end"><span class="what">${Term("key")}</span><${Token} tokens=${tokens} where=${where} axis="keys" at=${at.key} /></span></p>
