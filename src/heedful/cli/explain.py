@@ -192,7 +192,7 @@ def _check_page(
 
 
 def _example(text: str | None, file: Path | None, model: Path | None, html: Path | None) -> str:
-    """The sentence of document 002, for a page that computes whatever is typed into it."""
+    """Document 002's sentence (after Raschka), for a page that computes what is typed into it."""
     from heedful.text.examples import SENTENCE
 
     return SENTENCE if text is None and file is None and model is None and html else ""

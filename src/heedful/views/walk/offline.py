@@ -26,7 +26,7 @@ class Offered(NamedTuple):
 
 
 def of_variants(options: dict[str, Any]) -> tuple[list[Offered], int]:
-    """The variants that the page computes, and what document 004 prints; which is the first.
+    """The variants that the page computes, what document 004 (Zhang) prints; which is first.
 
     Args:
         options: as `heedful.explain.explain`; with `variant` they are that one's alone.

@@ -1,7 +1,7 @@
 """A variant of attention for a page that computes it itself, on any sentence.
 
 The page is given the words of the steps and the numbers that do not depend on the sentence: the
-tables of weights, the vectors that document 002 prints, the positions.
+tables of weights, the vectors that document 002 (after Raschka) prints, the positions.
 """
 
 from __future__ import annotations
