@@ -180,6 +180,14 @@ def test_no_number_of_a_coarse_file_is_below_the_true_one(filed, monkeypatch):
     assert 0 < known.sum() < 900
     np.testing.assert_allclose(row["weights"][known], mean[known], atol=1e-6)
     assert "largest" in given["word"]
+    lacking = next(
+        at
+        for at in range(500, 600)
+        if not np.nansum(page.ask("row", call="0.0.0", heads="0", at=at)[1]["weights"])
+    )
+    page.page.cell("0.0.0", 0, lacking, 3)
+    profile = page.page.page.get_by_role("region", name="Profile")
+    page.page.soon(lambda: _holds("none of its weights is in this file", profile.inner_text()))
     both = call.weights(queries=[600]).double().mean(0)[0].numpy()  # of two heads
     given, mean = page.ask("row", call="0.0.0", heads="0,1", at=600)
     unknown = np.isnan(mean["weights"])
@@ -220,3 +228,7 @@ def test_the_case_of_a_text_that_is_sought(filed):
         assert page.ask("find", call="0.0.0", axis="keys", text=asked)[1]["places"].tolist() == (
             true.tolist()
         ), asked
+
+
+def _holds(part, text):
+    assert part in text

@@ -76,14 +76,18 @@ export function Profile({ state, painter, row, column, tokens }) {
     <div class="line"><div class="choice" role="group" aria-label="Row or column">
       <button aria-pressed=${isRow} onClick=${() => (state.profile.value = "row")}>where it looks</button>
       <button aria-pressed=${!isRow} onClick=${() => (state.profile.value = "column")}>who looks at it</button></div>
-      ${at ? html`<span class="who"><bdi>${nameOf(tokens, where, mine, own)}</bdi> <small>${count(own)}${known ? ` · largest ${weighed(largest(known))}` : ""}</small>${known ? html` <${Word} answer=${answer} />` : null}</span>` : html`<span class="quiet">choose a cell</span>`}
+      ${at ? html`<span class="who"><bdi>${nameOf(tokens, where, mine, own)}</bdi> <small>${count(own)}${known ? told(known) : ""}</small>${known ? html` <${Word} answer=${answer} />` : null}</span>` : html`<span class="quiet">choose a cell</span>`}
       ${fits && answer?.failed ? html`<span class="wrong">${answer.failed}</span>` : null}
       ${data ? html`<${Around} tokens=${tokens} where=${where} axis=${others} data=${data} known=${Boolean(known)} at=${shown} go=${go} />` : null}</div>
     <canvas ref=${canvas} aria-hidden="true" onPointerMove=${(/** @type {any} */ e) => setOver(under(e))} onPointerLeave=${() => setOver(null)} onClick=${(/** @type {any} */ e) => go(under(e))}></canvas></section>`;
 }
 
-const largest = (/** @type {Float32Array} */ data) =>
-  data.reduce((most, one) => Math.max(most, one || 0), 0);
+/** The largest of a line; a file may have none of its weights. @param {Float32Array} data */
+function told(data) {
+  const most = data.reduce((before, one) => Math.max(before, one || 0), 0);
+  if (!most && data.some(Number.isNaN)) return " · none of its weights is in this file";
+  return ` · largest ${weighed(most)}`;
+}
 
 /** Some tokens to both sides, and the weight of the middle one. @param {any} given */
 function Around({ tokens, where, axis, data, known, at, go }) {
