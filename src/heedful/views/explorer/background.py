@@ -7,6 +7,7 @@ was to make exact stays sampled.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -17,7 +18,7 @@ from heedful.errors import HeedfulError
 MOST = 64  # jobs that may wait to be begun or ended; the oldest is left first
 
 
-class Job:
+class Job(ABC):
     """Work in steps of at most some tenths of a second; defines `steps`.
 
     done: the share that is done, 0 to 1. is_whole: whether it has ended. failed: why it never will.
@@ -28,9 +29,9 @@ class Job:
     failed = ""
     _rest: Iterator[None] | None = None
 
+    @abstractmethod
     def steps(self) -> Iterator[None]:
         """Do the work, and yield after each step."""
-        raise NotImplementedError
 
     def build(self, going_on: Callable[[], bool] = lambda: True) -> bool:
         """Work until the end, or until `going_on` says no; then it goes on from there next time."""

@@ -3,6 +3,7 @@
 import { mount } from "./app.js";
 import { Computing } from "./computing.js";
 import { alone } from "./host.js";
+import { inflated, parts } from "./inflated.js";
 import { Kept } from "./kept.js";
 import { unpacked } from "./wire.js";
 
@@ -13,30 +14,6 @@ const RIVALS = 8; // of a weight
 const SMALL = 32; // cells of a head's small picture
 
 const COMPUTED = 4096 ** 2; // weights that a tile is computed from
-
-/** The bytes of an element of the file, inflated. @param {Element | null} element */
-async function inflated(element) {
-  const text = atob(element?.textContent ?? "");
-  const bytes = new Uint8Array(text.length);
-  for (let i = 0; i < text.length; i++) bytes[i] = text.charCodeAt(i);
-  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
-  return new Response(stream).arrayBuffer();
-}
-
-/** The parts of the file by their names (contents.py). */
-async function parts() {
-  const buffer = await inflated(document.getElementById("numbers"));
-  const view = new DataView(buffer);
-  /** @type {Record<string, any>} */
-  const found = {};
-  for (let start = 0; start < buffer.byteLength; ) {
-    const length = view.getUint32(start, true);
-    const part = unpacked(buffer.slice(start + 4, start + 4 + length));
-    found[part.part] = part;
-    start += 4 + length;
-  }
-  return found;
-}
 
 /** A text as casefold has it, near enough: ß is ss, ς is σ. @param {string} text */
 const folded = (text) =>
