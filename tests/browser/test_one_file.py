@@ -98,7 +98,7 @@ def test_every_answer_is_the_library_s(filed, served, places, monkeypatch, exact
             (answers.tile(where, Place(head, 0, 0, 0, "max")),
              ("tile", {"place": f"{head},0,0,0", "reduce": "max"})),
             (answers.cell(where, head, n, m), ("cell", {"head": head, "query": n, "key": m})),
-            (answers.scores(where, lambda share: None), ("scores", {})),
+            (answers.scores(where), ("scores", {})),
             (answers.find(where, "keys", "A"), ("find", {"axis": "keys", "text": "A"})),
             (answers.tokens(where, "keys", 1, 5), ("tokens", {"axis": "keys", "start": 1,
                                                               "stop": 5})),

@@ -137,16 +137,6 @@ def test_heads_of_a_long_call_are_sampled_and_then_exact(recordings, monkeypatch
     np.testing.assert_allclose(maps["maps"], exact, atol=1e-5)
 
 
-def test_scores_can_be_waited_for(recordings, monkeypatch):
-    monkeypatch.setattr(of_overview, "FEW", 0)
-    told = []
-    ask = asking(recordings["long"])
-    head, _ = unpacked(ask.answers.scores((0, 0, 0), told.append))
-    assert head["word"] == "exact"
-    assert told == sorted(told)
-    assert len(set(told)) > 2
-
-
 def test_a_tile_is_sampled_until_its_pyramid_has_it(recordings, monkeypatch):
     monkeypatch.setattr(tiles, "CELLS", 100)
     monkeypatch.setattr(tiles, "SIDE", 16)

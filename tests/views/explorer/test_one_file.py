@@ -187,7 +187,7 @@ def test_scores_and_tokens_are_those_that_the_server_tells(tmp_path):
     texts = Texts({"a": recording})
     parts, _, _ = written(tmp_path / "a.html", {"a": recording})
     head, arrays = parts["scores 0.0.1"]
-    true, numbers = unpacked(Answers(texts).scores((0, 0, 1), lambda share: None))
+    true, numbers = unpacked(Answers(texts).scores((0, 0, 1)))
     assert head["kinds"] == true["kinds"]
     for name, of in numbers.items():
         np.testing.assert_array_equal(arrays[name], of)

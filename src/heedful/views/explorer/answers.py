@@ -19,7 +19,6 @@ from heedful.errors import ArgumentError, RunError
 from heedful.head_kinds import SCORES
 from heedful.ops.score_tables import as_slice
 from heedful.recorder import Call
-from heedful.recorder.kept.progress import Tell
 from heedful.views.explorer import tiles
 from heedful.views.explorer.asked import Asked, Where
 from heedful.views.explorer.background import Background, Job
@@ -99,14 +98,9 @@ class Answers:
         overview.call.checked()
         return packed(self._told(overview), maps=overview.maps())
 
-    def scores(self, where: Where, progress: Tell | None = None) -> bytes:
-        """Every head's scores and kind; of a long call nothing at first, then sampled ones.
-
-        With `progress`, which is told of the share that is done, all are computed now.
-        """
+    def scores(self, where: Where) -> bytes:
+        """Every head's scores and kind; of a long call nothing at first, then sampled ones."""
         overview = self._overview(where)
-        if progress is not None:
-            overview.build(lambda: progress(overview.done) is None)
         kinds, scores = overview.heads()
         return packed({**self._told(overview), "kinds": kinds}, **scores)
 
