@@ -12,7 +12,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from heedful.cli.explain import TYPED, VARIANTS
+from heedful.cli.explain import VARIANTS
 from heedful.explain import VARIANTS as KNOWN
 from heedful.models import (
     GPT,
@@ -27,7 +27,6 @@ from heedful.models import (
 from heedful.models.directory import parameters_of, write_description
 from heedful.text import CharacterTokenizer, WordPieceTokenizer
 from heedful.views.explorer.wire import unpacked
-from heedful.views.walk import typed
 
 SENTENCE = "Your journey starts with one step"
 
@@ -73,7 +72,6 @@ def pairs(tmp_path):
 
 def test_the_variants_are_those_that_there_are():
     assert tuple(KNOWN) == VARIANTS
-    assert typed.TYPED == TYPED
 
 
 def test_a_models_own_numbers(said, model):
@@ -316,25 +314,41 @@ def test_a_page_that_computes_any_sentence(said, tmp_path):
     assert output == f"{path}, 0.1 MB: opens in any browser, with no network\n"
     about, walks = of_page(path)
     assert [one["label"] for one in about["walks"]] == [
-        "simple", "trainable", "causal", "multihead", "document 004",
+        "simple", "trainable", "projected", "causal", "multihead", "cross", "document 004",
     ]  # fmt: skip
     assert (about["text"], about["start"]) == (SENTENCE, 0)
     assert said("--html", path)[2].count("--overwrite") == 1
     options = ["--variant", "multihead", "--heads", 4, "--dim", 8, "--seed", 3, "--overwrite"]
     assert said("a cup of tea", *options, "--html", path)[0] == 0
     about, walks = of_page(path)
-    assert (about["text"], about["start"]) == ("a cup of tea", 3)
-    assert [head.get("heads") for head, _ in walks] == [1, 1, 1, 4, 1]
-    assert [head.get("seed") for head, _ in walks] == [0, 0, 0, 3, None]
+    assert (about["text"], about["start"]) == ("a cup of tea", 4)
+    assert [head.get("heads") for head, _ in walks] == [1, 1, 1, 1, 4, 1, 1]
+    assert [head.get("seed") for head, _ in walks] == [3] * 6 + [None]
 
 
-def test_a_page_of_a_variant_that_no_page_computes(said, tmp_path):
+def test_a_page_that_computes_any_two_sentences(said, tmp_path):
     path = tmp_path / "walk.html"
-    options = ["--variant", "cross", "--memory", "une tasse de thé"]
+    options = ["--variant", "cross", "--memory", "une tasse de thé", "--heads", 3, "--head", 2]
     assert said("a cup of tea", *options, "--html", path)[0] == 0
-    about, [(head, _)] = of_page(path)
-    assert [one["typed"] for one in about["walks"]] == [False]
-    assert head["memory"] == ["une", "tasse", "de", "thé"]
+    about, walks = of_page(path)
+    assert [about[name] for name in ("text", "memory", "start")] == [
+        "a cup of tea", "une tasse de thé", 5,
+    ]  # fmt: skip
+    assert about["walks"][5]["typed"]
+    assert (walks[5][0]["heads"], walks[5][0]["head"]) == (3, 2)
+
+
+@pytest.mark.parametrize(
+    ("text", "more"), [("so " * 41, []), ("tea", ["--variant", "trainable", "--dim", 200])]
+)
+def test_what_a_page_cannot_compute_in_a_moment_is_in_it(said, tmp_path, text, more):
+    path = tmp_path / "walk.html"
+    assert said(text, *more, "--html", path)[0] == 0
+    about, walks = of_page(path)
+    given = about["start"]
+    assert [one["typed"] for one in about["walks"]].index(False) == given
+    assert walks[given][0]["tokens"] == text.split()
+    assert path.stat().st_size < 5_000_000
 
 
 @pytest.mark.parametrize("kind", ["model", "bert", "pairs"])
@@ -361,11 +375,3 @@ def test_a_page_stands_instead_of_what_is_printed(said, tmp_path, more):
     status, _, error = said(SENTENCE, "--html", tmp_path / "walk.html", *more)
     assert status == 2
     assert more[0] in error
-
-
-def test_a_page_computes_so_many_words(said, tmp_path):
-    status, _, error = said("so " * 41, "--html", tmp_path / "walk.html")
-    assert status == 1
-    assert "41 words" in error
-    assert "at most 40" in error
-    assert not (tmp_path / "walk.html").exists()

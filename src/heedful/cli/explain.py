@@ -30,7 +30,6 @@ if TYPE_CHECKING:  # what brings torch is imported when the work begins
     from heedful.text import Tokenizer
 
 VARIANTS = ("simple", "trainable", "projected", "causal", "multihead", "cross")
-TYPED = ("simple", "trainable", "causal", "multihead")  # which a page computes itself
 OPENING = ("checkpoint", "revision", "allow_pickle", "device")
 MODEL_OPTIONS = ("layer", "second", "target", *OPENING)
 EXAMPLE = """\b
@@ -135,9 +134,6 @@ def explain(
     if html is not None:
         _check_page(html, overwrite, query, pictures, as_json)
     words = _example(text, file, model, html) or read_text(text, file)
-    if html is not None and model is None and given.get("variant", "simple") in TYPED:
-        _write_variants(html, words, head, given)
-        return
     if model is not None:
         explanation = _of_model(model, words, cut, head, of_model)
     else:
@@ -145,7 +141,7 @@ def explain(
 
         explanation = explain_text(words, head=head, **given)
     if html is not None:
-        _write_page(html, explanation)
+        _write_page(html, explanation, words, given if model is None else None)
         return
     places = None if query is None else explanation.places(query)
     drawn = [] if pictures is None else _draw(explanation, pictures, suffix, overwrite)
@@ -198,29 +194,19 @@ def _example(text: str | None, file: Path | None, model: Path | None, html: Path
     return SENTENCE if text is None and file is None and model is None and html else ""
 
 
-def _write_variants(html: Path, words: str, head: int, given: dict[str, Any]) -> None:
-    from heedful.explain import explain as explain_text
-    from heedful.views.walk.offline import of_variants, write
-    from heedful.views.walk.typed import MOST
+def _write_page(
+    html: Path, explanation: Explanation, words: str, variant: dict[str, Any] | None
+) -> None:
+    """A model's walk; of a variant, given by its options, all of them for any sentence."""
+    from heedful.views.walk.offline import of_explanation, of_variants, write
 
-    count = len(explain_text(words, head=head, **given).tokens)
-    if count > MOST:
-        raise ArgumentError(
-            f"{count:,} words",
-            expected=f"at most {MOST} for a page that computes them",
-            remedy="a shorter text; without --html there is no limit",
-        )
-    offered, first = of_variants({**given, "head": head} if head else given)
-    _tell(html, write(html, offered, first=first, text=words))
-
-
-def _write_page(html: Path, explanation: Explanation) -> None:
-    from heedful.views.walk.offline import of_explanation, write
-
-    _tell(html, write(html, of_explanation(explanation)))
-
-
-def _tell(html: Path, size: int) -> None:
+    if variant is None:
+        size = write(html, of_explanation(explanation))
+    else:
+        options = {**variant, "head": explanation.head} if explanation.head else variant
+        offered, first = of_variants(explanation, options)
+        texts = {"text": words} | {n: t for n, t in variant.items() if n == "memory"}
+        size = write(html, offered, first=first, **texts)
     click.echo(f"{html}, {size / 1e6:.1f} MB: opens in any browser, with no network")
 
 

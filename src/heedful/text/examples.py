@@ -1,6 +1,7 @@
 """Small examples: those of the documents with their own numbers, and the rhyme of the lessons."""
 
 SENTENCE = "Your journey starts with one step"
+SECOND = "Votre voyage commence par un seul pas"  # the same in French, for cross-attention
 
 # Document 002, a notebook after Raschka's book: one row for each word of the sentence
 EMBEDDINGS = (

@@ -6,9 +6,9 @@ import re
 import pytest
 from walks import walk
 
-from heedful.explain import document_004
+from heedful.explain import VARIANTS, document_004
 from heedful.views.walk.page_data import as_bytes
-from heedful.views.walk.typed import TYPED, as_typed
+from heedful.views.walk.typed import as_typed
 
 CELLS = """walk.stages.flatMap((stage) => {
   const [row, column] = [stage.rows.at(-1), stage.columns.at(1) ?? 0];
@@ -57,9 +57,9 @@ def test_of_a_model(computed, kind):
     assert check(cells) > 25
 
 
-@pytest.mark.parametrize("variant", TYPED)
+@pytest.mark.parametrize("variant", VARIANTS)
 def test_of_a_variant(computed, variant):
-    line = f"((walk) => {CELLS})(typed.typed(asked, 'one cup of tea'))"
+    line = f"((walk) => {CELLS})(typed.typed(asked, 'one cup of tea', 'du thé'))"
     assert check(computed(["typed", "sums"], line, as_typed(variant))) > 3
 
 

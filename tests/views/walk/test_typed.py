@@ -5,10 +5,10 @@ import random
 import numpy as np
 import pytest
 
-from heedful.explain import explain, vector
+from heedful.explain import VARIANTS, explain, vector
 from heedful.text.examples import SENTENCE
 from heedful.text.words import words
-from heedful.views.walk.typed import MOST, TYPED, as_typed
+from heedful.views.walk.typed import MOST, as_typed
 
 SENTENCES = (
     SENTENCE,
@@ -18,10 +18,11 @@ SENTENCES = (
     "Hi 👩‍🚀🇨🇭🇩 naïve café हिन्दी <b>x</b> \u202eabc \x1ca\x85b\ufeffc x²",
     " ".join(f"w{n}" for n in range(MOST)),
 )
-ALL = """asked.map(([frame, text]) => {
-  const walk = typed.typed(frame, text);
+ALL = """asked.map(([frame, text, second]) => {
+  const walk = typed.typed(frame, text, second);
   const heads = walk.heads;
-  return { tokens: walk.tokens, notes: walk.notes, stages: walk.stages.map((one) => ({
+  const { tokens, memory, notes } = walk;
+  return { tokens, memory, notes, stages: walk.stages.map((one) => ({
     name: one.name, shape: one.shape, chain: one.chain, sentence: one.sentence,
     formula: one.formula,
     numbers: Array.from({ length: one.shape.length > 2 ? one.shape[0] : 1 }, (_, h) =>
@@ -41,7 +42,7 @@ def drawn_sentences(count):
         yield f"x {letters}"
 
 
-@pytest.mark.parametrize("variant", TYPED)
+@pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize(
     "options", [{}, {"dim": 6, "seed": 5}, {"dim": 4, "positions": True, "head_dim": 2}]
 )
@@ -49,11 +50,13 @@ def test_every_number_is_the_librarys_for_any_sentence(computed, variant, option
     if variant == "simple":
         options = {name: value for name, value in options.items() if name != "head_dim"}
     frame = as_typed(variant, **options)
-    for text, made in zip(
-        SENTENCES, computed(["typed"], ALL, [[frame, text] for text in SENTENCES]), strict=True
-    ):
-        found = explain(text, variant, **options)
+    seconds = [*SENTENCES[1:], SENTENCE]  # of other lengths than the first ones
+    asked = [[frame, *texts] for texts in zip(SENTENCES, seconds, strict=True)]
+    for (_, text, second), made in zip(asked, computed(["typed"], ALL, asked), strict=True):
+        memory = {"memory": second} if variant == "cross" else {}
+        found = explain(text, variant, **memory, **options)
         assert made["tokens"] == list(found.tokens)
+        assert made["memory"] == list(found.memory)
         assert made["notes"] == list(found.notes)
         assert [one["name"] for one in made["stages"]] == [stage.name for stage in found.stages]
         for one, stage in zip(made["stages"], found.stages, strict=True):
@@ -68,7 +71,7 @@ def test_every_number_is_the_librarys_for_any_sentence(computed, variant, option
 
 def test_four_heads(computed):
     frame = as_typed("multihead", heads=4, dim=8)
-    [made] = computed(["typed"], ALL, [[frame, "The cat sat"]])
+    [made] = computed(["typed"], ALL, [[frame, "The cat sat", ""]])
     found = explain("The cat sat", "multihead", heads=4, dim=8)
     np.testing.assert_allclose(
         made["stages"][-1]["numbers"][0], found.stages[-1].numbers(), atol=1e-12
@@ -92,7 +95,7 @@ def test_the_digest_is_that_of_the_standard(computed):
 
 
 def test_document_002s_printed_numbers(computed):
-    [made] = computed(["typed"], ALL, [[as_typed("simple"), SENTENCE]])
+    [made] = computed(["typed"], ALL, [[as_typed("simple"), SENTENCE, ""]])
     stages = {one["name"]: np.array(one["numbers"][0]).round(4) for one in made["stages"]}
     assert stages["scores"][0].tolist() == [0.9995, 0.9544, 0.9422, 0.4753, 0.4576, 0.6310]
     assert stages["scores"][1].tolist() == [0.9544, 1.4950, 1.4754, 0.8434, 0.7070, 1.0865]
@@ -102,5 +105,7 @@ def test_document_002s_printed_numbers(computed):
 
 
 def test_words_beyond_those_that_are_computed_are_counted(computed):
-    line = "(({ tokens, beyond }) => [tokens.length, beyond])(typed.typed(asked, 'a '.repeat(45)))"
-    assert computed(["typed"], line, as_typed("simple")) == [MOST, 45 - MOST]
+    line = """(({ tokens, memory, beyond }) => [tokens.length, memory.length, beyond])
+      (typed.typed(asked, 'a '.repeat(45), 'b '.repeat(50)))"""
+    assert computed(["typed"], line, as_typed("simple")) == [MOST, 0, [5, 0]]
+    assert computed(["typed"], line, as_typed("cross")) == [MOST, MOST, [5, 10]]

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from heedful.explain import Explanation, document_004
+from heedful.explain import VARIANTS, Explanation, document_004
 from heedful.files import replacing
-from heedful.text.examples import SENTENCE
+from heedful.text.examples import SECOND, SENTENCE
 from heedful.views.explorer.wire import packed
 from heedful.views.offline_page import element, shell
 from heedful.views.walk.page_data import as_bytes
-from heedful.views.walk.typed import TYPED, as_typed
+from heedful.views.walk.typed import as_typed, is_small
 
 PAGE = Path(__file__).parent / "page"
 
@@ -25,28 +25,41 @@ class Offered(NamedTuple):
     data: bytes
 
 
-def of_variants(options: dict[str, Any]) -> tuple[list[Offered], int]:
-    """The variants that the page computes, what document 004 (Zhang) prints; which is first.
+def of_variants(found: Explanation, options: dict[str, Any]) -> tuple[list[Offered], int]:
+    """All variants, and what document 004 (Zhang) prints; which is first.
 
     Args:
-        options: as `heedful.explain.explain`; with `variant` they are that one's alone.
+        found: the first one's walk. With a longer text, or wider, than a page computes in a moment
+            it is given as it is.
+        options: with which it was found, as `heedful.explain.explain`. The others have its seed
+            and positions, and their own sizes.
     """
-    chosen = options.get("variant", TYPED[0])
-    given = {name: value for name, value in options.items() if name != "variant"}
+    chosen = options.get("variant", "simple")
+    own = {name: value for name, value in options.items() if name not in ("variant", "memory")}
+    shared = {name: value for name, value in own.items() if name in ("seed", "positions")}
     offered = [
-        Offered(name, True, packed(as_typed(name, **(given if name == chosen else {}))))
-        for name in TYPED
+        Offered(name, True, packed(as_typed(name, **(own if name == chosen else shared))))
+        if name != chosen or is_small(found)
+        else Offered(name, False, as_bytes(found))
+        for name in VARIANTS
     ]
     printed = Offered("document 004", False, as_bytes(document_004()))
-    return [*offered, printed], TYPED.index(chosen)
+    return [*offered, printed], list(VARIANTS).index(chosen)
 
 
 def of_explanation(found: Explanation) -> list[Offered]:
-    """The walk of a model, or of a variant that the page does not compute."""
+    """The walk of a model."""
     return [Offered(found.title.partition(":")[0], False, as_bytes(found))]
 
 
-def write(path: Path, offered: Sequence[Offered], *, first: int = 0, text: str = SENTENCE) -> int:
+def write(
+    path: Path,
+    offered: Sequence[Offered],
+    *,
+    first: int = 0,
+    text: str = SENTENCE,
+    memory: str = SECOND,
+) -> int:
     """Write the page to a file, whole or not at all; its bytes.
 
     Args:
@@ -54,6 +67,7 @@ def write(path: Path, offered: Sequence[Offered], *, first: int = 0, text: str =
         offered: what the page can show.
         first: which of them it shows first.
         text: the sentence on which the page computes at first.
+        memory: the second one, which cross-attention looks at.
 
     Raises:
         SaveError: a place that cannot be written.
@@ -63,6 +77,7 @@ def write(path: Path, offered: Sequence[Offered], *, first: int = 0, text: str =
         {
             "start": first,
             "text": text,
+            "memory": memory,
             "walks": [
                 {"label": one.label, "typed": one.typed, "bytes": len(one.data)} for one in offered
             ],

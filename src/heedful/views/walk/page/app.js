@@ -25,10 +25,10 @@ import { sum } from "./sums.js";
 /**
  * Draw the page into an element.
  * @param {HTMLElement} element
- * @param {{walks: Offered[], start: number, text: string}} about @param {Host} host
+ * @param {{walks: Offered[], start: number, text: string, memory: string}} about @param {Host} host
  */
-export function mount(element, { walks, start, text }, host) {
-  const state = new State(walks, start, text);
+export function mount(element, { walks, start, text, memory }, host) {
+  const state = new State(walks, start, { text, memory });
   if (host.address) follow(state, host.address);
   render(html`<${Page} state=${state} host=${host} />`, element);
 }
@@ -106,9 +106,6 @@ function Top({ state, dark }) {
   const isTyped = offered[which.value].typed;
   const walk = state.walk.value;
   const { heads } = walk;
-  const typed = (/** @type {InputEvent} */ event) => {
-    state.text.value = /** @type {HTMLInputElement} */ (event.target).value;
-  };
   return html`<header>
     <b class="logo">heedful</b>
     ${
@@ -119,7 +116,12 @@ function Top({ state, dark }) {
           )}</nav>`
         : null
     }
-    ${isTyped ? html`<input class="sentence" type="text" aria-label="The sentence" spellcheck="false" maxlength="400" value=${state.text.value} onInput=${typed} />` : html`<span class="grow"><bdi>${walk.title}</bdi></span>`}
+    ${
+      isTyped
+        ? html`<${Typed} name="The sentence" text=${state.text.value} first=${state.first.text} told=${(/** @type {string} */ text) => (state.text.value = text)} />
+          ${walk.memory.length ? html`<${Typed} name="The second text, which it looks at" text=${state.memory.value} first=${state.first.memory} told=${(/** @type {string} */ text) => (state.memory.value = text)} />` : null}`
+        : html`<span class="grow"><bdi>${walk.title}</bdi></span>`
+    }
     ${
       heads > 1
         ? html`<span class="choice" role="group" aria-label="Head"><span>head</span>${Array.from(
@@ -131,6 +133,13 @@ function Top({ state, dark }) {
     }
     <button type="button" class="theme" aria-label=${dark ? "Light" : "Dark"} title=${dark ? "light" : "dark"} onClick=${() => (state.theme.value = dark ? "light" : "dark")}>◐</button>
   </header>`;
+}
+
+/** A text that is typed. @param {{name: string, text: string, first: string, told: (text: string) => void}} given */
+function Typed({ name, text, first, told }) {
+  const typed = (/** @type {InputEvent} */ event) =>
+    told(/** @type {HTMLInputElement} */ (event.target).value);
+  return html`<input class="sentence" type="text" dir="auto" aria-label=${name} title=${name} placeholder=${first} spellcheck="false" maxlength="10000" value=${text} onInput=${typed} />`;
 }
 
 /** The list of all steps. @param {{state: State}} given */
@@ -177,7 +186,7 @@ function Words({ state, walk }) {
     ${formulas.length ? html`<p class="formula">${formulas.map((text) => html`<span>${text}</span>`)}</p>` : null}
     ${chains.map((text) => html`<p class="chain">${text}</p>`)}
     <p>${step.brief ? null : unique(stages.map((stage) => stage.sentence)).join(" ")}</p>
-    ${walk.beyond ? html`<p class="quiet">The first ${walk.tokens.length} words are shown, ${walk.beyond.toLocaleString("en")} more are not.</p>` : null}
+    ${[walk.tokens, walk.memory].map(({ length }, i) => (walk.beyond[i] ? html`<p class="quiet">The first ${length} words${i ? " of the second text" : ""} are shown, ${walk.beyond[i].toLocaleString("en")} more are not.</p>` : null))}
     ${missing(stages).map((text) => html`<p class="quiet">${text}</p>`)}
     ${at === walk.steps.length - 1 && walk.missing ? html`<p>${walk.missing}</p>` : null}
     ${first ? html`<p class="quiet">${[walk.title, ...walk.notes].map((text) => `${text}${/[.!?]$/.test(text) ? "" : "."} `)}</p>` : null}

@@ -24,7 +24,7 @@ async function read() {
 }
 
 /** @param {any} one @param {any} frame @returns {Offered} */
-const computed = (one, frame) => ({ ...one, walk: (text) => typed(frame, text) });
+const computed = (one, frame) => ({ ...one, walk: (...texts) => typed(frame, ...texts) });
 
 /** @param {any} one @param {any} told @returns {Offered} */
 function ready(one, told) {

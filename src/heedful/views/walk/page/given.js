@@ -19,7 +19,7 @@ export function given(told) {
     ...told,
     stages,
     steps: steps(stages, section, sections, answers, asked, tokens),
-    beyond: 0,
+    beyond: [0, 0],
   };
 }
 

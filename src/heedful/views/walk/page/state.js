@@ -3,13 +3,16 @@ import { batch, computed, signal } from "../../explorer/page/html.js";
 
 /** @import { Cell, Offered, Stage } from "./types.js" */
 
+const TEXTS = /** @type {const} */ (["text", "memory"]);
+
 export class State {
-  /** @param {Offered[]} offered @param {number} first which walk is shown first @param {string} text */
-  constructor(offered, first, text) {
+  /** @param {Offered[]} offered @param {number} first which walk is shown first @param {{text: string, memory: string}} texts */
+  constructor(offered, first, texts) {
     this.offered = offered;
-    this.first = text;
+    this.first = texts; // they stand in for what is left empty
     this.which = signal(first);
-    this.text = signal(text); // what is typed
+    this.text = signal(texts.text); // what is typed
+    this.memory = signal(texts.memory); // the second text of cross-attention
     this.step = signal(0);
     this.head = signal(/** @type {number | null} */ (null));
     this.at = signal(/** @type {{row: number, column: number}} */ ({ row: 1, column: 0 }));
@@ -18,8 +21,11 @@ export class State {
     this.pinned = signal(false);
     this.theme = signal("");
     this.walk = computed(() => {
-      const one = offered[this.which.value];
-      return one.walk(this.text.value.trim() ? this.text.value : text);
+      const { text, memory } = this;
+      return offered[this.which.value].walk(
+        text.value.trim() ? text.value : texts.text,
+        memory.value.trim() ? memory.value : texts.memory,
+      );
     });
     this.shown = computed(() => {
       const { steps } = this.walk.value;
@@ -79,7 +85,7 @@ export class State {
     const words = {};
     if (this.offered.length > 1) words.walk = this.offered[this.which.value].label;
     words.step = String(this.step.value + 1);
-    if (this.text.value !== this.first) words.text = this.text.value;
+    for (const one of TEXTS) if (this[one].value !== this.first[one]) words[one] = this[one].value;
     if (this.head.value !== null) words.head = String(this.head.value);
     if (this.pinned.value) {
       const { stage, row, column } = /** @type {Cell} */ (this.cell.value);
@@ -96,8 +102,10 @@ export class State {
     batch(() => {
       const which = this.offered.findIndex((one) => one.label === words.get("walk"));
       if (which >= 0) this.which.value = which;
-      const text = words.get("text");
-      this.text.value = text?.trim() ? text : this.first;
+      for (const one of TEXTS) {
+        const text = words.get(one);
+        this[one].value = text?.trim() ? text : this.first[one];
+      }
       const head = whole(words.get("head"));
       this.head.value = head < this.walk.value.heads ? head : null;
       this.go(this._step(words.get("step")));

@@ -1,5 +1,5 @@
 // A variant of attention computed here, on a sentence that was typed: in doubles, by definition.
-import { steps } from "./stages.js";
+import { pairs, steps } from "./stages.js";
 import { vector } from "./vectors.js";
 import { words } from "./words.js";
 
@@ -7,6 +7,7 @@ import { words } from "./words.js";
 
 /** Rows of numbers. @typedef {number[][]} Matrix */
 /** What a stage has: one matrix, or one for each head. @typedef {Matrix[]} Heads */
+/** The words of both texts. @typedef {{tokens: string[], memory: string[]}} Texts */
 
 /** @param {Matrix} left @param {Matrix} right columns are multiplied @returns {Matrix} */
 const product = (left, right) =>
@@ -26,20 +27,22 @@ function softmax(scores) {
 /**
  * The walk of a sentence through a variant.
  * @param {any} frame the words and the tables of the variant, from the library
- * @param {string} text @returns {Walk}
+ * @param {string} text @param {string} second the text that it looks at, where the variant has one
+ * @returns {Walk}
  */
-export function typed(frame, text) {
-  const typed = words(text);
-  const tokens = typed.slice(0, frame.most);
+export function typed(frame, text, second) {
+  const [typed, others] = [words(text), frame.memory.length ? words(second) : []];
+  const [tokens, memory] = [typed, others].map((all) => all.slice(0, frame.most));
+  const texts = { tokens, memory };
   /** @type {Heads[]} */
   const all = [];
   frame.stages.forEach((/** @type {any} */ one) => {
-    all.push(numbers(one, frame, tokens, all));
+    all.push(numbers(one, frame, texts, all));
   });
   /** @type {Stage[]} */
   const stages = [];
   frame.stages.forEach((/** @type {any} */ one, /** @type {number} */ i) => {
-    stages.push(stage(one, frame, all[i], all, tokens.length));
+    stages.push(stage(one, frame, all[i], all, texts));
   });
   frame.stages.forEach((/** @type {any} */ one, /** @type {number} */ i) => {
     stages[i].factors = one.factors.map((/** @type {number} */ at) => stages[at]);
@@ -47,34 +50,30 @@ export function typed(frame, text) {
   });
   return {
     ...frame,
-    tokens,
-    notes: notes(frame, tokens),
+    ...texts,
+    notes: notes(frame, [...tokens, ...memory]),
     stages,
-    beyond: typed.length - tokens.length,
+    beyond: [typed.length - tokens.length, others.length - memory.length],
     steps: steps(stages, frame.section, frame.sections, [], "", tokens),
   };
 }
 
-/** @param {any} one @param {any} frame @param {string[]} tokens @param {Heads[]} all those before @returns {Heads} */
-function numbers(one, frame, tokens, all) {
+/** @param {any} one @param {any} frame @param {Texts} texts @param {Heads[]} all those before @returns {Heads} */
+function numbers(one, frame, { tokens, memory }, all) {
   const [first, second] = [...one.factors, ...one.sources].map(
     (/** @type {number} */ at) => all[at],
   );
-  if (one.name === "positions") return [one.numbers.slice(0, tokens.length)];
+  const own = one.axes[0] === "memory" ? memory : tokens;
+  if (one.name.endsWith("positions")) return [one.numbers.slice(0, own.length)];
   if (one.numbers) return one.shape.length > 2 ? one.numbers : [one.numbers];
-  if (one.name === "embeddings")
-    return [tokens.map((token) => vector(token, frame.width, frame.seed, frame.printed))];
+  if (!first) return [own.map((word) => vector(word, frame.width, frame.seed, frame.printed))];
   const heads = Math.max(first.length, second?.length ?? 1);
   const each = (/** @type {(head: number) => Matrix} */ make) =>
     Array.from({ length: heads }, (_, h) => make(h));
   const of = (/** @type {Heads} */ part, /** @type {number} */ head) =>
     part[part.length > 1 ? head : 0];
-  if (one.factors.length) {
-    const [, columns] = one.axes;
-    return each((h) =>
-      product(of(first, h), columns === "tokens" ? turned(of(second, h)) : of(second, h)),
-    );
-  }
+  if (one.factors.length)
+    return each((h) => product(of(first, h), pairs(one) ? turned(of(second, h)) : of(second, h)));
   if (one.name === "scaled")
     return first.map((part) => part.map((row) => row.map((x) => x / root(frame))));
   if (one.name === "masked")
@@ -88,10 +87,11 @@ function numbers(one, frame, tokens, all) {
 const root = (frame) =>
   Math.sqrt(frame.stages.find((/** @type {any} */ one) => one.name === "key").shape.at(-1));
 
-/** @param {any} one @param {any} frame @param {Heads} mine @param {Heads[]} all @param {number} count @returns {Stage} */
-function stage(one, frame, mine, all, count) {
-  const size = (/** @type {(number | string)[]} */ shape) =>
-    shape.map((n) => (typeof n === "number" ? n : count));
+/** @param {any} one @param {any} frame @param {Heads} mine @param {Heads[]} all @param {Texts} texts @returns {Stage} */
+function stage(one, frame, mine, all, { tokens, memory }) {
+  const counts = { N: tokens.length, M: memory.length };
+  const size = (/** @type {(number | "N" | "M")[]} */ shape) =>
+    shape.map((n) => (typeof n === "number" ? n : counts[n]));
   const shape = size(one.shape);
   const own = (/** @type {Heads} */ part, /** @type {number} */ head) =>
     part[Math.floor((head * part.length) / frame.heads)];

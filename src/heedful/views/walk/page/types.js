@@ -56,12 +56,12 @@
  * @property {number} vocabulary how many tokens there are
  * @property {Stage[]} stages
  * @property {Step[]} steps
- * @property {number} beyond words that were typed and are too many
+ * @property {[number, number]} beyond words that were typed and are too many, of each text
  */
 
 /**
- * What the page has: walks that are there, and variants that it computes on a sentence.
- * @typedef {{label: string, typed: boolean, walk: (text: string) => Walk}} Offered
+ * What the page has: walks that are there, and variants that it computes on what is typed.
+ * @typedef {{label: string, typed: boolean, walk: (text: string, memory: string) => Walk}} Offered
  */
 
 /** A number of a stage, as one head has it. @typedef {{stage: Stage, head: number, row: number, column: number}} Cell */
