@@ -1,14 +1,12 @@
 """Modules of the page that need no browser: what they compute, beside NumPy."""
 
 import json
-import shutil
-import subprocess
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from browsed import lacking
+from node import returned
 
 from heedful.views import explorer
 from heedful.views.explorer.wire import packed
@@ -18,24 +16,10 @@ PAGE = Path(explorer.__file__).parent / "page"
 
 @pytest.fixture
 def computed(tmp_path):
-    """What a line of JavaScript returns, of a module's names and the bytes in `given`."""
-    node = shutil.which("node") or lacking("no node is installed: apt-get install nodejs")
+    """What a line of JavaScript returns, of a `module` and of `bytes`."""
 
     def call(module, line, data=b""):
-        path = tmp_path / "given"
-        path.write_bytes(data)
-        script = f"""
-            import {{ readFileSync }} from "node:fs";
-            import * as module from {json.dumps((PAGE / module).as_uri())};
-            const given = new Uint8Array(readFileSync({json.dumps(str(path))})).buffer;
-            const words = (_, value) => (Number.isFinite(value) || typeof value !== "number"
-              ? value : String(value));
-            console.log(JSON.stringify({line}, words));
-        """
-        run = [node, "--input-type=module", "--eval", script]
-        done = subprocess.run(run, capture_output=True, text=True, timeout=60, check=False)
-        assert done.returncode == 0, done.stderr
-        return json.loads(done.stdout)
+        return returned(tmp_path, {"module": PAGE / module}, line, data=data)
 
     return call
 
@@ -44,7 +28,7 @@ def test_every_half_precision_number_is_read_as_numpy_reads_it(computed):
     halves = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
     data = packed({"word": "half"}, numbers=torch.from_numpy(halves.reshape(256, 256)))
     found = computed("wire.js", "((one) => [one.word, one.numbers.shape, "
-                     "[...one.numbers.data]])(module.unpacked(given))", data)  # fmt: skip
+                     "[...one.numbers.data]])(module.unpacked(bytes))", data)  # fmt: skip
     assert found[:2] == ["half", [256, 256]]
     np.testing.assert_array_equal(np.array(found[2], float), halves.astype(float))
 
@@ -55,7 +39,7 @@ def test_arrays_of_every_type_and_numbers_without_a_word_in_json(computed):
     found = computed("wire.js", "((one) => ({...one, single: [...one.single.data], "
                      "whole: [...one.whole.data], bytes: [...one.bytes.data], "
                      "infinite: module.number(one.infinite), none: module.number(one.none)}))"
-                     "(module.unpacked(given))", packed(head, **arrays))  # fmt: skip
+                     "(module.unpacked(bytes))", packed(head, **arrays))  # fmt: skip
     assert found["name"] == head["name"]
     assert (found["infinite"], found["none"]) == ("-Infinity", "NaN")
     np.testing.assert_allclose(found["single"], arrays["single"].flatten(), rtol=1e-7)

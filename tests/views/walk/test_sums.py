@@ -52,7 +52,7 @@ def check(cells):
 @pytest.mark.parametrize("kind", ["gpt", "bert", "seq2seq"])
 def test_of_a_model(computed, kind):
     data = as_bytes(walk(kind, layer=1))
-    line = f"((walk) => {CELLS})(given.given(data()))"
+    line = f"((walk) => {CELLS})(given.given(wire.unpacked(bytes)))"
     cells = computed(["given", "sums"], line, data=data)
     assert check(cells) > 25
 
@@ -65,14 +65,14 @@ def test_of_a_variant(computed, variant):
 
 def test_what_was_left_out_is_one_number(computed):
     data = as_bytes(walk("gpt", count=40), room=20_000)
-    line = f"((walk) => {CELLS})(given.given(data()))"
+    line = f"((walk) => {CELLS})(given.given(wire.unpacked(bytes)))"
     cells = computed(["given", "sums"], line, data=data)
     assert any("others" in cell["line"] for cell in cells)
     assert check(cells) > 10
 
 
 def test_document_004(computed):
-    line = f"((walk) => {CELLS})(given.given(data()))"
+    line = f"((walk) => {CELLS})(given.given(wire.unpacked(bytes)))"
     cells = computed(["given", "sums"], line, data=as_bytes(document_004()))
     weights = next(cell for cell in cells if cell["name"] == "weights")
     assert weights["line"] == "e^0.1498 / (e^(−0.0627) + e^0.1498 + e^(−0.3736)) = 0.4165"
