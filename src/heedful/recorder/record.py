@@ -24,6 +24,7 @@ from heedful.recorder.doors import (
 from heedful.recorder.doors.process_wide import ProcessWide
 from heedful.recorder.following.scores import Product, Weights
 from heedful.recorder.kept.capture import Capture, captured
+from heedful.recorder.kept.patches import patches_of
 from heedful.recorder.kept.recording import Recording
 from heedful.recorder.observed import Observed
 from heedful.recorder.options import Options
@@ -121,6 +122,7 @@ def record(
     recorder.end(model)
     options.check_layers(recorder.names)
     recording.name_tokens()
+    recording.know_patches(patches_of(model), recorder.image)
 
 
 # Compiled models run uncompiled, so that doors see them and nothing is compiled anew
@@ -143,6 +145,7 @@ class _Recorder:
         self._lengths: dict[str, tuple[int, int]] = {}
         self._before: dict[str, Before | None] = {}
         self._token_ids = TokenIds()
+        self.image: tuple[int, int] | None = None  # height and width that the model was given
         self._forget()
 
     def let_go(self) -> None:
@@ -176,6 +179,7 @@ class _Recorder:
         if self._given is not self.running.given:
             self._given = self.running.given
             self._inputs = Inputs(*self._given)
+            self.image = self.image or self._inputs.image
         return self._inputs
 
     @property

@@ -20,6 +20,7 @@ from heedful.ops.statistics import RowStatistic
 from heedful.ops.top import Top, TopKeys
 from heedful.recorder.checks import is_whole, region, whole
 from heedful.recorder.kept.certificate import Check
+from heedful.recorder.kept.pictures import Picture
 from heedful.recorder.kept.progress import Progress, Tell
 from heedful.recorder.kept.row_sums import RowSums, unknown
 from heedful.recorder.kept.rows import Rows, listed
@@ -41,11 +42,13 @@ class Call(Rows):
     `index` the number of the call, `pass_index` that of the forward pass, `kind` "self", "causal"
     or "cross". `ids` (M,) are the tokens of the keys, `query_ids` (N,) those of the queries,
     `key_tokens` and `query_tokens` their text, None where they are not known or the axis is none of
-    tokens; `unknown` is the id of words that the tokenizer does not know. `sequence` is the number
-    of the text among the `batch`, from 0. `chosen` are the model's numbers of the heads, where
-    `record` was told which to keep. `proof` says how much of the call is certain, and `why` what is
-    not. Every statistic is defined in `heedful.ops.statistics`; with `head`, the model's number of
-    a head, it is that of one head, without it of all, (H, …).
+    tokens; `key_picture` and `query_picture` are the image of which their tokens are patches, None
+    where they are of none; patches are named "row,column". `unknown` is the id of words that the
+    tokenizer does not know. `sequence` is the number of the text among the `batch`, from 0.
+    `chosen` are the model's numbers of the heads, where `record` was told which to keep. `proof`
+    says how much of the call is certain, and `why` what is not. Every statistic is defined in
+    `heedful.ops.statistics`; with `head`, the model's number of a head, it is that of one head,
+    without it of all, (H, …).
 
     `sums` are the log-sum-exps of rows that are known. Whenever whole rows are computed they are
     compared; one that is not the model's refutes the call, which all calls of `refutations` see.
@@ -68,6 +71,8 @@ class Call(Rows):
     query_ids: Tensor | None = None
     key_tokens: list[str] | None = None
     query_tokens: list[str] | None = None
+    key_picture: Picture | None = None
+    query_picture: Picture | None = None
     unknown: int | None = None
     door: str = ""
     chosen: list[int] | None = None

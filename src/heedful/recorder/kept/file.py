@@ -23,10 +23,14 @@ from heedful.recorder.kept import file_validation
 from heedful.recorder.kept.capture import Capture
 from heedful.recorder.kept.certificate import Check
 from heedful.recorder.kept.checksums import Checksums, checksum_of
+from heedful.recorder.kept.patches import Patches
+from heedful.recorder.kept.pictures import Images
 from heedful.recorder.kept.texts import Texts, learn
 from heedful.recorder.sequences.without_padding import Layout
 
-VERSION = 4  # 1 has nothing of owners, 2 no log-sum-exps, 3 one text a sequence
+VERSION = 5  # 1 has nothing of owners, 2 no log-sum-exps, 3 one text a sequence, 4 no images
+WITHOUT_IMAGES = 4  # what has none is written so, and older versions of heedful read it
+IMAGE = "image"  # what the name of an image's tensor begins with
 TENSORS = ("query", "key", "value", "bias", "sinks", "sums", "ids", "query_ids")
 # Fields of a call, by the words that the format has for them
 PLAIN = {
@@ -41,15 +45,23 @@ DAMAGE = (KeyError, TypeError, ValueError, AttributeError, IndexError, RuntimeEr
 
 
 def save(
-    captures: list[Capture], path: Path, texts: Texts, missed: Mapping[str, str] | None = None
+    captures: list[Capture],
+    path: Path,
+    texts: Texts,
+    missed: Mapping[str, str] | None = None,
+    images: Images | None = None,
 ) -> None:
-    """Write calls, the names of their tokens and what was missed; raises as `save_tensors`."""
-    tensors: dict[str, Tensor] = {}
+    """Write calls, names of their tokens, what was missed, images; raises as `save_tensors`."""
+    images = images or Images()
+    images.intact()
+    tensors = {f"{IMAGE}.{i}": pixels for i, pixels in enumerate(images.pixels)}
     for capture in captures:
         capture.intact()  # what is damaged gets no new checksum
     described = [_describe(capture, str(i), tensors) for i, capture in enumerate(captures)]
     same = _shared(tensors)
-    about = {"format": "recording", "version": VERSION, "calls": described}
+    version = VERSION if images.pixels else WITHOUT_IMAGES
+    about = {"format": "recording", "version": version, "calls": described}
+    about["images"] = {"patches": images.patches, "assumed": images.assumed, "seen": images.seen}
     about["missed"] = dict(missed or {})
     about |= _texts_as_data(texts, captures)
     once = {name: tensor for name, tensor in tensors.items() if name not in same}
@@ -80,6 +92,24 @@ def _texts_from_data(about: dict[str, Any]) -> Texts:
     )
 
 
+def _images_from_data(about: dict[str, Any], tensors: Mapping[str, Tensor]) -> Images:
+    """Images, and how the model cuts them; before version 5 there were none."""
+    given = about.get("images", {"patches": [], "assumed": "", "seen": None})
+    count = sum(name.startswith(f"{IMAGE}.") for name in tensors)
+    images = Images(
+        [tensors[f"{IMAGE}.{i}"] for i in range(count)],
+        [_patches(*one) for one in given["patches"]],
+        given["assumed"],
+        None if given["seen"] is None else tuple(given["seen"]),
+    )
+    file_validation.check_images(images)
+    return images
+
+
+def _patches(module: str, height: int, width: int, before: list[str], *rest: Any) -> Patches:
+    return Patches(module, height, width, tuple(before), *rest)
+
+
 def _missed(about: dict[str, Any]) -> dict[str, str]:
     missed = about.get("missed", {})  # files of before did not have it
     if not all(isinstance(why, str) for why in missed.values()):
@@ -105,7 +135,7 @@ def _shared(tensors: dict[str, Tensor]) -> dict[str, str]:
     return same
 
 
-def load(path: Path) -> tuple[list[Capture], Texts, dict[str, str]]:
+def load(path: Path) -> tuple[list[Capture], Texts, dict[str, str], Images]:
     """Read what `save` wrote.
 
     Raises:
@@ -129,12 +159,14 @@ def load(path: Path) -> tuple[list[Capture], Texts, dict[str, str]]:
         same = about["same"]
         tensors |= {name: tensors[first] for name, first in same.items()}
         captures = [_restore(one, str(i), tensors) for i, one in enumerate(about["calls"])]
-        names: dict[str, list[str]] = {str(i): [] for i in range(len(captures))}
+        names: dict[str, list[str]] = {IMAGE: [], **{str(i): [] for i in range(len(captures))}}
         for name in tensors:
             names[name.split(".")[0]].append(same.get(name, name))
         for i, capture in enumerate(captures):
             capture.intact = functools.partial(checksums.check, names[str(i)])
-        return captures, _texts_from_data(about), _missed(about)
+        images = _images_from_data(about, tensors)
+        images.intact = functools.partial(checksums.check, names[IMAGE])
+        return captures, _texts_from_data(about), _missed(about), images
     except DAMAGE as error:
         raise damaged(path, _reason(error), AGAIN) from error
 

@@ -11,6 +11,8 @@ from heedful.ops.masks import Combined, Mask, Packed
 from heedful.ops.score_tables import check_broadcast
 from heedful.recorder.checks import is_whole
 from heedful.recorder.kept.capture import Capture
+from heedful.recorder.kept.pictures import Images
+from heedful.recorder.kept.pixels import LONGEST
 from heedful.recorder.sequences.without_padding import Layout
 
 CALL_KINDS = ("self", "causal", "cross")
@@ -56,6 +58,31 @@ def check(capture: Capture) -> None:
     _hold(len(capture.layouts) == B, f"the {len(capture.layouts)} layouts {of}, a batch of {B}")
     for layout in capture.layouts:
         _check_layout(layout, (H, N, M), of)
+
+
+def check_images(images: Images) -> None:
+    """Check what is said of images; of their pixels only the shape is looked at.
+
+    Raises:
+        ValueError: with what does not fit.
+    """
+    for pixels in images.pixels:
+        shape = tuple(pixels.shape)
+        fits = len(shape) == 3 and shape[-1] == 3 and 0 < min(shape) <= max(shape) <= LONGEST
+        _hold(fits and pixels.dtype == torch.uint8, f"an image of the shape {shape}")
+    _hold(isinstance(images.assumed, str), "what is assumed of the images")
+    seen = images.seen
+    _hold(seen is None or (len(seen) == 2 and all(map(_is_size, seen))), "the size of the images")
+    for one in images.patches:
+        words = (one.module, one.assumed, *one.before)
+        sizes = _is_size(one.height) and _is_size(one.width) and len(one.before) <= LONGEST
+        windows = all(is_whole(n) and 0 <= n <= LONGEST for n in (one.window, one.shift))
+        _hold(all(isinstance(word, str) for word in words), "the names of patches")
+        _hold(sizes and windows, f"the patches of {one.module!r}")
+
+
+def _is_size(number: object) -> bool:
+    return is_whole(number) and 0 < number <= 4 * LONGEST
 
 
 def _check_layout(layout: Layout, shape: tuple[int, int, int], of: str) -> None:

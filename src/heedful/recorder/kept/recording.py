@@ -18,6 +18,8 @@ from heedful.recorder.kept import file, generation
 from heedful.recorder.kept.call import Call
 from heedful.recorder.kept.capture import Capture, captured
 from heedful.recorder.kept.certificate import Check
+from heedful.recorder.kept.patches import Patches
+from heedful.recorder.kept.pictures import Images, with_images
 from heedful.recorder.kept.proof import WORDS, proof_of
 from heedful.recorder.kept.sequence import Sequence, Sequences, call_of
 from heedful.recorder.kept.spill import Spill
@@ -38,8 +40,10 @@ class Recording(Sequence):
         budget: int | None = None,
         naming: Naming | None = None,
         texts: Texts | None = None,
+        images: Images | None = None,
     ) -> None:
-        super().__init__([] if captures is None else captures, 0, texts or Texts(naming=naming))
+        captures, texts = [] if captures is None else captures, texts or Texts(naming=naming)
+        super().__init__(captures, 0, texts, images)
         self._spill = Spill(budget)
         self.missed: dict[str, str] = {}  # modules whose attention was not understood, and why
         # how it was recorded, for `verify`; `record` says it
@@ -72,6 +76,43 @@ class Recording(Sequence):
         self._texts.written = self._checked(texts, True)
         self._calls.clear()
 
+    @property
+    def images(self) -> list[Tensor] | None:
+        """The image of each text of the batch, uint8 (h, w, 3); None where none was set."""
+        return self._images.pixels or None
+
+    def set_images(
+        self,
+        images: list[Any],
+        *,
+        patches: tuple[int, int] | None = None,
+        before: int | Iterable[str] | None = None,
+        processor: Any = None,
+    ) -> None:
+        """Lay images under the calls that attend over them: `call.key_picture`, `query_picture`.
+
+        Args:
+            images: one for each text of the batch, as the model saw it: a path, a PIL image, an
+                array (h, w, 3), uint8 or 0 to 1, or a tensor (3, h, w). A tensor of other values,
+                such as `pixel_values`, is what the model was given.
+            patches: rows and columns of the patches; by default what the model's own configuration
+                says, else what fits the number of tokens, which the picture then says.
+            before: how many tokens stand before the patches, such as a class token, or their names.
+            processor: of transformers. It makes of an image what the model saw, cut and resized,
+                and says how the values of a tensor were normalised.
+
+        Raises:
+            ArgumentError: what is no image, another number of them, or a grid that fits no call.
+        """
+        names = before if before is None or isinstance(before, int) else list(before)
+        of = with_images(images, self._images, self._of_images, patches, names, processor)
+        self._images = of
+        self._calls.clear()
+
+    def _of_images(self, images: Images) -> list[Call]:
+        """The calls of the first sequence of each, as they are with some images."""
+        return list(Sequence(self._captures, 0, self._texts, images))
+
     def _checked(self, texts: list[list[str]] | None, writes: bool) -> list[list[str]] | None:
         found = texts_of(texts)
         check_texts(found, self._captures, writes)
@@ -87,6 +128,10 @@ class Recording(Sequence):
     def add(self, capture: Capture) -> None:
         """Keep one more call, in memory or past the budget on the disk."""
         self._captures.append(self._spill.keep(capture))
+
+    def know_patches(self, patches: list[Patches], seen: tuple[int, int] | None) -> None:
+        """Keep how the model cuts images, and the height and width of those that it was given."""
+        self._images.patches, self._images.seen = patches, seen
 
     def name_tokens(self) -> None:
         """Give every id that was recorded its name, where a tokenizer was given.
@@ -111,7 +156,7 @@ class Recording(Sequence):
             SaveError: a full disk, a directory that is missing or may not be written.
             ArgumentError: what is no path.
         """
-        file.save(self._captures, path_of(path), self._texts, self.missed)
+        file.save(self._captures, path_of(path), self._texts, self.missed, self._images)
         return path_of(path)
 
     @property
@@ -122,7 +167,9 @@ class Recording(Sequence):
         have has the calls that do.
         """
         return Sequences(
-            Sequence([one for one in self._captures if len(one.query) > b], b, self._texts)
+            Sequence(
+                [one for one in self._captures if len(one.query) > b], b, self._texts, self._images
+            )
             for b in range(self._batch)
         )
 
@@ -147,7 +194,7 @@ class Recording(Sequence):
         """
         if self._captures:
             _ = self.sequences[whole("sequence", sequence, least=0)]
-        of_text = Sequence(self._captures, sequence, self._texts)
+        of_text = Sequence(self._captures, sequence, self._texts, self._images)
         return [of_text._with_texts(call) for call in generation.stitched(self._captures, sequence)]
 
     def verify(self, model: nn.Module, inputs: Any) -> dict[str, int]:
@@ -233,8 +280,8 @@ def load(path: str | Path) -> Recording:
         RunError: a file that is missing, damaged, of a newer version, or no recording.
         ArgumentError: what is no path.
     """
-    captures, texts, missed = file.load(path_of(path))
-    recording = Recording(captures, texts=texts)
+    captures, texts, missed, images = file.load(path_of(path))
+    recording = Recording(captures, texts=texts, images=images)
     recording.missed |= missed
     return recording
 

@@ -16,6 +16,7 @@ from heedful.recorder.kept.call import Call
 from heedful.recorder.kept.capture import Capture
 from heedful.recorder.kept.heads import Head, heads_of
 from heedful.recorder.kept.marked import Told
+from heedful.recorder.kept.pictures import Images
 from heedful.recorder.kept.progress import Tell
 from heedful.recorder.kept.segments import Segments, of_calls
 from heedful.recorder.kept.shown import Shown
@@ -25,8 +26,15 @@ from heedful.recorder.kept.texts import Sides, Texts, set_text, unknown_of
 class Sequence(Shown):
     """The calls of one sequence, in the order in which they happened."""
 
-    def __init__(self, captures: list[Capture], index: int, texts: Texts | None = None) -> None:
+    def __init__(
+        self,
+        captures: list[Capture],
+        index: int,
+        texts: Texts | None = None,
+        images: Images | None = None,
+    ) -> None:
         self._captures, self._index, self._texts = captures, index, texts or Texts()
+        self._images = images or Images()
         self._calls: dict[int, Call] = {}
         self._of_sides: tuple[int, Sides] | None = None  # and of how many calls
 
@@ -97,6 +105,19 @@ class Sequence(Shown):
         else:  # of a pass with a cache whose keys are not known
             call.query_tokens = texts.of_ids(call.query_ids)
         call.unknown = unknown_of(texts, call.ids, call.key_tokens)
+        return self._with_pictures(call)
+
+    def _with_pictures(self, call: Call) -> Call:
+        """The call with the images that it attends over, whose patches give tokens their names."""
+        if not self._images.pixels:
+            return call
+        batch = next(len(one.query) for one in self._captures if one.name == call.name)
+        call.key_picture = self._images.of(call, "keys", self._index, batch)
+        call.query_picture = self._images.of(call, "queries", self._index, batch)
+        if call.key_picture is not None:
+            call.key_tokens = call.key_picture.names
+        if call.query_picture is not None:
+            call.query_tokens = call.query_picture.names
         return call
 
     @property

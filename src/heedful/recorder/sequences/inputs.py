@@ -52,6 +52,13 @@ class Inputs:
         """How many texts there are, as far as the sizes of the inputs tell."""
         return self.batch().texts
 
+    @property
+    def image(self) -> tuple[int, int] | None:
+        """Height and width of the images among the inputs, (texts, channels, h, w); or None."""
+        tables = (one for one in self.all if one.ndim == 4 and one.is_floating_point())
+        found = next((one.shape for one in tables if one.shape[1] in (1, 3, 4)), None)
+        return None if found is None else (found[2], found[3])
+
     def batch(self, places: list[tuple[int, int]] = []) -> Batch:  # noqa: B006 (not changed)
         """How many texts there are, and along which axis of the inputs.
 

@@ -19,7 +19,7 @@ from heedful.errors import ArgumentError, RunError
 from heedful.head_kinds import SCORES
 from heedful.ops.score_tables import as_slice
 from heedful.recorder import Call
-from heedful.views.explorer import tiles
+from heedful.views.explorer import images, tiles
 from heedful.views.explorer.asked import Asked, Where
 from heedful.views.explorer.background import Background, Job
 from heedful.views.explorer.overview import Overview
@@ -79,6 +79,14 @@ class Answers:
         lengths = {start + i: len(name) for i, name in enumerate(part) if len(name) > LONGEST}
         cut = [name[:LONGEST] for name in part]
         return packed({"start": start, "tokens": cut, "cut": lengths})
+
+    def image(self, where: Where, axis: str) -> bytes:
+        """The picture under an axis: its pixels (h, w, 3), and the patch of each token, (L,)."""
+        picture = images.picture_of(self.texts.call(*where), axis)
+        if picture is None:
+            raise ArgumentError(f"no image under the {axis}", expected="an axis of patches")
+        head, arrays = images.as_data(picture)
+        return packed(head, **arrays)
 
     def find(self, where: Where, axis: str, text: str) -> bytes:
         """The places of tokens in which a text stands, whatever its case; the first thousand.
@@ -301,6 +309,7 @@ QUESTIONS = {
     "tile": _tile,
     "tokens": _tokens,
     "find": _find,
+    "image": lambda of, asked: of.image(*_axis(of, asked)[:2]),
     "row": _row,
     "column": _column,
     "cell": _cell,

@@ -23,6 +23,7 @@ from heedful.recorder import Call
 from heedful.recorder.kept.head_types import evidence
 from heedful.recorder.kept.progress import Tell
 from heedful.views.explorer.answers import LONGEST, Answers, Where
+from heedful.views.explorer.images import as_data, longest_in_file, picture_of, pictured
 from heedful.views.explorer.masks_in_file import mask_as_data
 from heedful.views.explorer.overview import scores_told
 from heedful.views.explorer.summaries import TOP, Summary, plan, summary
@@ -130,11 +131,13 @@ def _common(calls: list[tuple[Where, Call]], room: int) -> Parts:
     """Tokens and masks."""
     parts = Parts()
     longest = _longest([call for _, call in calls], FOR_WORDS * room)
+    side = longest_in_file([call for _, call in calls], FOR_WORDS * room)
     for where, call in calls:
         masks, arrays = mask_as_data(call)
         about: dict[str, Any] = {
             "queries": _tokens(parts, call.query_tokens, longest),
             "keys": _tokens(parts, call.key_tokens, longest),
+            "images": {axis: _image(parts, call, axis, side) for axis in pictured(call)},
         }
         if sum(array.nbytes for array in arrays.values()) < FOR_WORDS * room / len(calls):
             about["mask"] = masks
@@ -162,6 +165,15 @@ def _tokens(parts: Parts, names: list[str] | None, longest: int) -> int | None:
         return None
     lengths = {i: len(name) for i, name in enumerate(names) if len(name) > longest}
     return parts.share({"tokens": [name[:longest] for name in names], "cut": lengths})
+
+
+def _image(parts: Parts, call: Call, axis: str, side: int) -> int | None:
+    """The number of the part that has the picture under an axis; None where there is no room."""
+    picture = picture_of(call, axis)
+    if picture is None or not side:
+        return None
+    head, arrays = as_data(picture, side)
+    return parts.share(head, **arrays)
 
 
 def _kept(

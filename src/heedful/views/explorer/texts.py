@@ -17,6 +17,7 @@ from heedful.recorder import Call, Recording
 from heedful.recorder.kept.head_types import Even
 from heedful.recorder.kept.heads import with_sure_ids
 from heedful.views.explorer.choosing import chosen
+from heedful.views.explorer.images import pictured
 
 
 @dataclass
@@ -165,4 +166,5 @@ def _about(call: Call, at: int) -> dict[str, Any]:
         "shape": [H, N, M],
         "first": call.causes.offset,
         "named": call.key_tokens is not None,
+        "pictured": pictured(call),
     }

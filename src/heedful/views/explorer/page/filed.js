@@ -27,6 +27,7 @@ const range = (text) => String(text).split("-").map(Number);
 const QUESTIONS = [
   "tokens",
   "find",
+  "image",
   "small",
   "scores",
   "tile",
@@ -146,6 +147,12 @@ class Filed {
     found.sort((a, b) => isPart(a) - isPart(b));
     const data = Int32Array.from(found.slice(0, 1000));
     return { count: found.length, places: { data, shape: [data.length] } };
+  }
+
+  image(call, { axis }) {
+    const found = this.parts[`shared ${call.common.images?.[axis]}`];
+    if (!found) throw new Error("The image is not in this file: it has too many.");
+    return found;
   }
 
   small(call) {

@@ -2,6 +2,7 @@
 import { weighed } from "./figures.js";
 import { html, useEffect, useRef, useState } from "./html.js";
 import { Lines } from "./lines.js";
+import { isOne, Mode, Pictured } from "./pictured.js";
 import { Reading, strongest } from "./reading.js";
 import { Run } from "./run.js";
 import { Word } from "./terms.js";
@@ -29,13 +30,15 @@ export function TextPane({ state, source, tokens }) {
   const [drawn, setDrawn] = useState(false);
   const few = Math.max(N, M) <= MOST_LINES;
   const lined = drawn && few;
+  const pictured = Boolean(state.call.value.pictured?.length);
   const choice = (/** @type {boolean} */ is, /** @type {string} */ name) =>
     html`<button type="button" aria-pressed=${lined === is} disabled=${is && !few} title=${is && !few ? `lines are drawn up to ${MOST_LINES} tokens` : undefined} onClick=${() => setDrawn(is)}>${name}</button>`;
   return html`<section class=${lined ? "text lined" : "text"} aria-label="The text">
-    <div class="knobs"><div class="choice" role="group" aria-label="How the text is shown">${choice(false, "text")}${choice(true, "lines")}</div>
+    <div class="knobs"><div class="choice" role="group" aria-label="How the text is shown">${choice(false, pictured ? "picture" : "text")}${choice(true, "lines")}</div>
+      ${pictured && !lined && isOne(state) ? html`<${Mode} state=${state} />` : null}
       <${Choice} state=${state} reading=${reading} />
       ${lined ? null : html`<${Legend} reading=${reading} tokens=${tokens} state=${state} />`}</div>
-    ${lined ? html`<${Lines} state=${state} source=${source} tokens=${tokens} reading=${reading} id=${id} />` : html`<${Runs} state=${state} tokens=${tokens} reading=${reading} id=${id} />`}
+    ${lined ? html`<${Lines} state=${state} source=${source} tokens=${tokens} reading=${reading} id=${id} />` : pictured ? html`<${Pictured} state=${state} source=${source} tokens=${tokens} reading=${reading} id=${id} best=${(/** @type {number} */ query) => best(reading, query)} />` : html`<${Runs} state=${state} tokens=${tokens} reading=${reading} id=${id} />`}
   </section>`;
 }
 
@@ -108,8 +111,9 @@ function Legend({ reading, tokens, state }) {
   const crosses = reading.crosses.value;
   const name = (/** @type {Axis} */ axis, /** @type {number} */ at) =>
     html`<${Token} tokens=${tokens} where=${where} axis=${axis} at=${at} />`;
+  const only = isOne(state) ? state.profile.value : null; // of one image one of the two is shown
   if (query === null && key === null)
-    return html`<p class="quiet legend">Point at a token: shaded is where it looks, underlined who looks at it.</p>`;
+    return html`<p class="quiet legend">${state.call.value.pictured?.length ? "Point at a patch or a word: shaded is where it looks, or who looks at it." : "Point at a token: shaded is where it looks, underlined who looks at it."}</p>`;
   const list = (
     /** @type {import("./types.js").Answer | null} */ answer,
     /** @type {(at: number) => void} */ go,
@@ -130,7 +134,7 @@ function Legend({ reading, tokens, state }) {
   };
   return html`<div class="legend short">
     ${
-      query === null
+      query === null || only === "column"
         ? null
         : html`<p><i class="swatch shade"></i>${crosses ? name("queries", query) : name("keys", query + first)} looks at${mean}${list(
             reading.row,
@@ -139,9 +143,9 @@ function Legend({ reading, tokens, state }) {
           )}</p>`
     }
     ${
-      key === null
+      key === null || only === "row"
         ? null
-        : html`<p><i class="swatch under"></i>${name("keys", key)} is looked at by${mean}${list(
+        : html`<p><i class=${only ? "swatch shade" : "swatch under"}></i>${name("keys", key)} is looked at by${mean}${list(
             reading.column,
             (at) => look(at, key),
             (at) => (crosses ? name("queries", at) : name("keys", at + first)),

@@ -30,6 +30,7 @@
  * @property {[number, number, number]} shape heads, queries, keys
  * @property {number} first the key at which query 0 stands
  * @property {boolean} named whether its tokens have names
+ * @property {Axis[]} [pictured] the axes whose tokens are patches of an image
  */
 
 /**
