@@ -130,6 +130,15 @@ class Reader:
         states = self.model.hidden_states(unread, cache=self.cache)
         return self.model.head(states[-1][:, -1])
 
+    def cut(self, length: int, most: int) -> None:
+        """Forget all tokens but the first ones, and make room for `most` in all.
+
+        For a text that goes on in another way, and has not yet slid.
+        """
+        if self.cache is not None:
+            self.cache.cut(length)
+            self.cache.widen(min(most, self.context_length))
+
 
 def window_start(length: int, context_length: int) -> int:
     """The first token that is still seen of `length`: 0, then half a context further each time.

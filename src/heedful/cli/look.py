@@ -30,12 +30,14 @@ Examples:
   heedful look first.safetensors
   heedful look runs/first "The import statement finds a module"
   heedful look google-bert/bert-base-uncased "Where is he?" --second "At home."
+  heedful look runs/first "The import" --generate
   heedful look first.safetensors second.safetensors
   heedful look first.safetensors --html first.html
   heedful look first.safetensors --html one.html --exact --layers 2 --heads 0-3
 
 The page is served on this machine alone (127.0.0.1), to whoever has the address that is printed.
-Ctrl-C ends it, with exit status 0. With a model, further texts can be typed into the page.
+Ctrl-C ends it, with exit status 0. With a model, further texts can be typed into the page; with
+--generate the model continues them there, token by token, while its maps grow.
 
 With --html it is one file that opens anywhere, with no network: pooled maps of every head and the
 largest weights of rows, at most 20 MB; --exact adds queries and keys in half precision, from which
@@ -59,6 +61,7 @@ NOTHING = (
     "--exact", is_flag=True, help="With --html: any weight, computed in the page; a larger file."
 )
 @click.option("--overwrite", is_flag=True, help="Replace the file of --html.")
+@click.option("--generate", is_flag=True, help="Let the model continue the TEXT, in the page.")
 @click.option(
     "--port", type=click.IntRange(0, 65535), default=0, help="Of the address [a free one]."
 )
@@ -77,6 +80,7 @@ def look(
     html: Path | None,
     exact: bool,
     overwrite: bool,
+    generate: bool,
     port: int,
     no_browser: bool,
     **opening: Any,
@@ -93,6 +97,12 @@ def look(
     if html is not None:
         _check_place(html, overwrite)
     has_text = cut or file is not None or second is not None
+    if generate:
+        if html is not None or second is not None or cut:
+            one = "--html" if html else "--second" if second is not None else "--cut"
+            raise click.UsageError(f"{one} does not go with --generate.")
+        _grow(source, file, (layers, heads), opening, port, no_browser)
+        return
     if all(is_recording(Path(each)) for each in source):
         recordings, model = _loaded(source, has_text), None
     else:
@@ -164,6 +174,30 @@ def _recorded(
     return {path.name or str(path): record_text(opened, words, second, cut, **chosen)}, opened
 
 
+def _grow(
+    source: tuple[str, ...],
+    file: Path | None,
+    chosen: tuple[list[int] | None, list[int] | None],
+    opening: dict[str, Any],
+    port: int,
+    no_browser: bool,
+) -> None:
+    """Serve a model that continues texts in the page; with no text it begins from nothing."""
+    path = Path(source[0])
+    if is_recording(path) or len(source) > 2:
+        raise click.UsageError("--generate takes one model, and a text in quotes where you like.")
+    given = source[1] if len(source) == 2 else None
+    prompt = "" if given is None and file is None else read_text(given, file, "prompt")
+    check_model(path, opening["revision"], opening["allow_pickle"])
+    from heedful.opened import open_model
+    from heedful.views.explorer.generation import Generation
+    from heedful.views.explorer.texts import Texts
+
+    opened, texts = open_model(path, **opening), Texts({}, *chosen)
+    generation = Generation(opened, texts, source[0], prompt)
+    _serve(texts, opened, port, no_browser, generation)
+
+
 def _write(path: Path, texts: Any, exact: bool) -> None:
     from heedful.views.explorer import one_file
     from heedful.views.progress import share_done
@@ -175,7 +209,7 @@ def _write(path: Path, texts: Any, exact: bool) -> None:
     click.echo(said)
 
 
-def _serve(texts: Any, model: Any, port: int, no_browser: bool) -> None:
+def _serve(texts: Any, model: Any, port: int, no_browser: bool, generation: Any = None) -> None:
     from heedful.views.explorer.hosting import serve
 
     def ready(address: str) -> None:
@@ -184,7 +218,7 @@ def _serve(texts: Any, model: Any, port: int, no_browser: bool) -> None:
             click.echo(_by_hand(address))
 
     try:
-        serve(texts, ready, port=port, model=model)
+        serve(texts, ready, port=port, model=model, generation=generation)
     except KeyboardInterrupt:  # as it is meant to end
         click.echo("\nended", err=True)
 

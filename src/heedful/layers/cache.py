@@ -39,6 +39,13 @@ class LayerCache:
         self.length = end
         return self.so_far()
 
+    def widen(self, capacity: int) -> None:
+        """Put what it holds into longer buffers."""
+        keys, values = self.so_far()
+        B, G, _, d = keys.shape
+        self.keys, self.values = (old.new_empty(B, G, capacity, d) for old in (keys, values))
+        self.keys[:, :, : self.length], self.values[:, :, : self.length] = keys, values
+
     def so_far(self) -> tuple[Tensor, Tensor]:
         """All keys and values that were added, (B, G, M, d) each."""
         return self.keys[:, :, : self.length], self.values[:, :, : self.length]
@@ -75,8 +82,25 @@ class KeyValueCache:
 
     def clear(self) -> None:
         """Forget every token, keep the buffers."""
+        self.cut(0)
+
+    def cut(self, length: int) -> None:
+        """Forget all tokens but the first ones.
+
+        Raises:
+            ArgumentError: more tokens than it holds.
+        """
+        if not 0 <= length <= self.length:
+            raise ArgumentError(f"{length} tokens", expected=f"0 to {self.length}, which it holds")
         for layer in self.layers:
-            layer.length = 0
+            layer.length = length
+
+    def widen(self, capacity: int) -> None:
+        """Make room for more tokens, where there is less; those that it holds stay."""
+        if capacity > self.capacity:
+            self.capacity = capacity
+            for layer in self.layers:
+                layer.widen(capacity)
 
     def __getitem__(self, layer: int) -> LayerCache:
         return self.layers[layer]

@@ -24,8 +24,12 @@ MOST = 160  # letters of the library's own words in an error
 
 @dataclass(frozen=True)
 class OpenedTransformers(Opened):
-    """A model of transformers with its tokenizer."""
+    """A model of transformers with its tokenizer.
 
+    writer: the same model with its head, where that gives the next token of a text.
+    """
+
+    writer: nn.Module | None = None
     reads_pairs = True
 
     def read(self, text: str, second: str | None = None, *, cut: bool = False) -> Pass:
@@ -34,7 +38,7 @@ class OpenedTransformers(Opened):
         Raises:
             RunError: what the library said of a text that it cannot read.
         """
-        with self._telling():
+        with self.telling():
             inputs = self._inputs(text, second, cut)
             target = self._target(inputs)
         return Pass((), inputs | target, self.pieces(inputs["input_ids"][0].tolist()))
@@ -49,7 +53,7 @@ class OpenedTransformers(Opened):
                 expected="a tokenizer of the tokenizers library",
                 remedy="tell segments by their tokens, as --segments question=40:60",
             )
-        with self._telling():
+        with self.telling():
             N = self._inputs(text, second, cut)["input_ids"].shape[1]
             texts = [part for part in (text, second) if part is not None]
             found = self.tokenizer(
@@ -73,15 +77,20 @@ class OpenedTransformers(Opened):
         Raises:
             RunError: what the library said of a pass that failed.
         """
-        with self._telling():
+        with self.telling():
             return super().run(given)
 
     def pieces(self, ids: Iterable[int]) -> list[str]:
         """One label for each token, as our own tokenizers give them."""
         return [piece(self.tokenizer, token) for token in ids]
 
+    @property
+    def context_length(self) -> int | None:
+        """The most tokens that the model reads; None where nothing says so."""
+        return _context(self)
+
     @contextmanager
-    def _telling(self) -> Iterator[None]:
+    def telling(self) -> Iterator[None]:
         """What goes wrong in the library, as one line."""
         try:
             yield
@@ -93,7 +102,7 @@ class OpenedTransformers(Opened):
     def _inputs(self, text: str, second: str | None, cut: bool) -> dict[str, Tensor]:
         texts = [whole_characters(part) for part in (text, second) if part is not None]
         found = self.tokenizer(*texts, return_tensors="pt", padding=False, truncation=False)
-        length, context_length = found["input_ids"].shape[1], _context(self)
+        length, context_length = found["input_ids"].shape[1], self.context_length
         check_not_empty(length - len(self.tokenizer("")["input_ids"]))
         if must_cut(length, context_length, cut):
             found = self.tokenizer(
@@ -142,7 +151,9 @@ def open_transformers(
     model.config.get_text_config().use_cache = False
     # without its head a model computes the same attention, and no logits of a whole vocabulary
     bare = model if config.is_encoder_decoder else model.base_model
-    return OpenedTransformers(bare.to(device).eval(), tokenizer, directory)
+    writes = bare is not model and model.can_generate()
+    writer = model.to(device).eval() if writes else None
+    return OpenedTransformers(bare.to(device).eval(), tokenizer, directory, writer)
 
 
 def _library(directory: Path) -> Any:

@@ -73,10 +73,10 @@ def stitched(captures: list[Capture], sequence: int) -> list[Call]:
     layers = list(modules.values())
     plans: dict[tuple, Together] = {}
     found = []
-    generates = any(_generates(one) for passes in layers for one in passes)
+    generates = any(goes_on(one) for passes in layers for one in passes)
     for passes in layers:
         crosses = generates and all(one.kind == "cross" for one in passes)
-        if not crosses and not any(map(_generates, passes)):
+        if not crosses and not any(map(goes_on, passes)):
             continue
         alike = tuple((id(one.layouts), one.query.shape[2], one.key.shape[2]) for one in passes)
         if alike not in plans:
@@ -90,7 +90,8 @@ def stitched(captures: list[Capture], sequence: int) -> list[Call]:
     return found
 
 
-def _generates(capture: Capture) -> bool:
+def goes_on(capture: Capture) -> bool:
+    """Whether a call is of a text that is continued."""
     return capture.kind == "causal" or (capture.kind == "self" and capture.query.shape[2] == 1)
 
 
@@ -98,7 +99,7 @@ def _plan(passes: list[Capture], sequence: int) -> Together:
     slots, layouts = _slots(passes), [capture.layouts[sequence] for capture in passes]
     seen = torch.zeros(max(keys.stop for _, keys in slots), dtype=torch.bool)
     for capture, layout, (queries, keys) in zip(passes, layouts, slots, strict=True):
-        for _, allowed in _allowed(capture, sequence):
+        for _, allowed in allowed_rows(capture, sequence):
             seen[keys.start + layout.keys] |= allowed.any(dim=(0, 1)).cpu()
         # the last key that is seen is that of a query: what a cache has after it is empty
         last = int(seen.nonzero().max()) if bool(seen.any()) else queries.start
@@ -106,7 +107,7 @@ def _plan(passes: list[Capture], sequence: int) -> Together:
         real = int(seen[queries.start : queries.stop].sum())
         asked = int(seen[queries.start + layout.queries].sum())
         if begins_anew or last not in queries or asked != real:
-            raise _broken(capture, sequence)
+            raise broken(capture, sequence)
     places = seen.cumsum(0) - 1
     parts = []
     for layout, (queries, keys) in zip(layouts, slots, strict=True):
@@ -123,9 +124,9 @@ def _plan_of_cross(passes: list[Capture], sequence: int) -> Together:
     Keys that no query of any pass may see are padding.
     """
     parts, done, first = [], 0, passes[0].layouts[sequence]
-    tables = [table for one in passes for _, table in _allowed(one, sequence)]
+    tables = [table for one in passes for _, table in allowed_rows(one, sequence)]
     if any(not torch.equal(one.layouts[sequence].keys, first.keys) for one in passes):
-        raise _broken(passes[-1], sequence)
+        raise broken(passes[-1], sequence)
     seen = torch.stack([table.any(dim=(0, 1)) for table in tables]).any(dim=0).cpu()
     columns = seen.nonzero()[:, 0]
     for capture in passes:
@@ -149,7 +150,7 @@ def _slots(passes: list[Capture]) -> list[tuple[range, range]]:
     return slots
 
 
-def _allowed(capture: Capture, sequence: int) -> Iterator[tuple[slice, Tensor]]:
+def allowed_rows(capture: Capture, sequence: int) -> Iterator[tuple[slice, Tensor]]:
     """Which keys of its layout some rows of a pass may see, (1 or H, n, m), in runs of rows."""
     queries, keys, mask = capture.layouts[sequence]
     shape = (capture.query.shape[1], len(queries), len(keys))
@@ -168,7 +169,7 @@ def _mask(passes: list[Capture], parts: list[Part], total: int, sequence: int) -
 
     def tables() -> Iterator[tuple[Tensor, Tensor]]:
         for capture, part in zip(passes, parts, strict=True):
-            for rows, allowed in _allowed(capture, sequence):
+            for rows, allowed in allowed_rows(capture, sequence):
                 here = (part.rows >= rows.start) & (part.rows < rows.stop)
                 own = part.rows[here] - rows.start
                 table = allowed.new_zeros(len(allowed), len(own), total)
@@ -209,7 +210,7 @@ def _layer(passes: list[Capture], plan: Together, sequence: int) -> Call:
         _sinks(causes, plan),
     )
     _compare(together, causes, plan, first.name)
-    worst = max((capture.check for capture in passes), key=_worst)
+    worst = max((capture.check for capture in passes), key=worst_of)
     query_ids = _query_ids(passes, plan, sequence)
     against = next((one.against[sequence] for one in passes if sequence in one.against), "")
     return Call(
@@ -238,7 +239,7 @@ def _keys(tables: list[Tensor], passes: list[Capture], plan: Together, sequence:
     for capture, table, part in zip(passes, tables, plan.parts, strict=True):
         held, known = take(table, part.columns), int((part.keys < done).sum())
         if not torch.equal(held[:, :known], take(whole, part.keys[:known])):
-            raise _broken(capture, sequence)
+            raise broken(capture, sequence)
         whole[:, part.keys[known:]] = held[:, known:]
         done = plan.shape[1] if plan.crosses else done + len(part.queries)
     return whole
@@ -320,7 +321,8 @@ def _compare(together: Causes, causes: list[Causes], plan: Together, name: str) 
             )
 
 
-def _broken(capture: Capture, sequence: int) -> RunError:
+def broken(capture: Capture, sequence: int) -> RunError:
+    """What is said of a pass that belongs to no generation, or to another one."""
     return RunError(
         f"pass {capture.pass_index} of {capture.name} does not go on from the one before it, in "
         f"sequence {sequence}",
@@ -331,5 +333,6 @@ def _broken(capture: Capture, sequence: int) -> RunError:
     )
 
 
-def _worst(check: Check) -> float:
+def worst_of(check: Check) -> float:
+    """By how much a check is off; without end where that is not known."""
     return math.inf if math.isnan(check.worst) else check.worst

@@ -133,6 +133,13 @@ class Recording(Sequence):
         """Keep how the model cuts images, and the height and width of those that it was given."""
         self._images.patches, self._images.seen = patches, seen
 
+    def taken(self) -> list[Capture]:
+        """What was recorded since this was last asked, which is then kept here no longer."""
+        found = list(self._captures)
+        self._captures.clear()
+        self._calls.clear()
+        return found
+
     def name_tokens(self) -> None:
         """Give every id that was recorded its name, where a tokenizer was given.
 

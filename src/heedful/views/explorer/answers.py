@@ -48,6 +48,7 @@ class Answers:
     def __init__(self, texts: Texts) -> None:
         self.texts = texts
         self.model: dict[str, Any] | None = None  # what records a new text, and what it reads
+        self.written: dict[str, Any] | None = None  # how a text goes on, where one can
         self.background = Background()
         self._jobs: dict[tuple, Job] = {}
         self._overviews: dict[Where, Overview] = {}
@@ -67,7 +68,10 @@ class Answers:
     def about(self) -> bytes:
         """All recordings, their texts and calls, and what the words for heads mean."""
         words = {name: score._asdict() for name, score in SCORES.items()}
-        return packed({"recordings": self.texts.about(), "words": words, "model": self.model})
+        return packed({
+            "recordings": self.texts.about(), "words": words, "model": self.model,
+            "written": self.written,
+        })  # fmt: skip
 
     def tokens(self, where: Where, axis: str, start: int, stop: int) -> bytes:
         """The text of some queries or keys; null where it is not known."""
@@ -197,6 +201,8 @@ class Answers:
     def _overview(self, where: Where) -> Overview:
         if where not in self._overviews:
             call, even = self.texts.scored(*where)
+            for before in [one for one in self._overviews if one[:3] == where[:3]]:
+                self.background.drop(self._overviews.pop(before))  # of a text that has grown since
             self._overviews[where] = Overview(call, even)
         return self._overviews[where]
 

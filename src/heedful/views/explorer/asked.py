@@ -12,7 +12,9 @@ from heedful.recorder import Call
 NUMBER = re.compile(r"[0-9]{1,12}\Z", re.ASCII)
 LONGEST = 200  # characters of a text that is looked for
 
-Where = tuple[int, int, int]  # a call: the number of its recording, of its text, and its own
+# A call: the number of its recording, of its text, and its own; of a text that grows also how many
+# tokens it has
+Where = tuple[int, int, int] | tuple[int, int, int, int]
 
 
 class Asked:
@@ -30,11 +32,12 @@ class Asked:
 
     def where(self) -> Where:
         """Which call."""
-        parts = [_number(part) for part in self._word("call").split(".")]
-        if len(parts) != 3 or None in parts:
-            raise self._wrong("call", "three whole numbers with points between")
-        recording, text, call = (part for part in parts if part is not None)
-        return recording, text, call
+        match [_number(part) for part in self._word("call").split(".")]:
+            case [int(recording), int(text), int(call)]:
+                return recording, text, call
+            case [int(recording), int(text), int(call), int(tokens)]:
+                return recording, text, call, tokens
+        raise self._wrong("call", "three whole numbers with points between")
 
     def number(self, name: str, below: int, least: int = 0) -> int:
         """A whole number from `least` on, less than `below`."""

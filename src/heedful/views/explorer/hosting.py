@@ -10,6 +10,7 @@ import uvicorn
 
 from heedful.errors import RunError
 from heedful.views.explorer.answers import Answers
+from heedful.views.explorer.generation import Generation
 from heedful.views.explorer.server import Explorer
 from heedful.views.explorer.texts import Texts
 
@@ -17,7 +18,14 @@ HOST = "127.0.0.1"
 LAST = 2  # seconds that an answer on its way has, when the server ends
 
 
-def serve(texts: Texts, ready: Callable[[str], None], *, port: int = 0, model: Any = None) -> None:
+def serve(
+    texts: Texts,
+    ready: Callable[[str], None],
+    *,
+    port: int = 0,
+    model: Any = None,
+    generation: Generation | None = None,
+) -> None:
     """Answer browsers; `ready` is told the address once it can be opened.
 
     Args:
@@ -25,13 +33,14 @@ def serve(texts: Texts, ready: Callable[[str], None], *, port: int = 0, model: A
         ready: called with the address.
         port: 0 is a free one.
         model: an opened model, which records what is typed into the page.
+        generation: a text that grows while the page looks at it.
 
     Raises:
         RunError: a port that is taken.
     """
     with _listening(port) as listening:
         taken = listening.getsockname()[1]
-        explorer = Explorer(Answers(texts), taken, model)
+        explorer = Explorer(Answers(texts), taken, model, generation)
         settings = uvicorn.Config(
             explorer.app, log_level="critical", access_log=False, lifespan="off", ws="none",
             proxy_headers=False, server_header=False, timeout_graceful_shutdown=LAST,

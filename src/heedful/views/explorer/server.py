@@ -16,15 +16,17 @@ from starlette.routing import Route
 
 from heedful.errors import HeedfulError
 from heedful.views.explorer.answers import QUESTIONS, Answers
+from heedful.views.explorer.generation import DEEDS, Generation
 from heedful.views.explorer.guard import MOST, Guard
-from heedful.views.explorer.turns import RefusedError, Turns
+from heedful.views.explorer.texts import short
+from heedful.views.explorer.turns import RefusedError, Turns, nothing
 from heedful.views.offline_page import VIEWS, linked
 
 PAGE = Path(__file__).parent / "page"
 TYPES = {".js": "text/javascript", ".css": "text/css"}  # of what the page consists of
 GONE = 499  # the status of an answer that nobody waits for
+NO_GENERATION = "no text grows here: start it with --generate"
 LOOKED = 0.1  # seconds after which somebody looks whether the browser still waits
-NAMED = 40  # characters of a text by which it is called
 
 
 class Explorer:
@@ -34,13 +36,23 @@ class Explorer:
         answers: about which recordings.
         port: at which it is asked.
         model: an opened model, which records what is typed into the page.
+        generation: a text that grows while the page looks at it.
     """
 
-    def __init__(self, answers: Answers, port: int, model: Any = None) -> None:
-        self.answers, self.model = answers, model
+    def __init__(
+        self,
+        answers: Answers,
+        port: int,
+        model: Any = None,
+        generation: Generation | None = None,
+    ) -> None:
+        self.answers, self.model, self.generation = answers, model, generation
         if model is not None:
             answers.model = {"name": model.directory.name, "pairs": model.reads_pairs}
-        self.turns = Turns(answers.background.work)
+        if generation is not None:
+            answers.written = generation.about
+        watched = nothing if generation is None else generation.work
+        self.turns = Turns(answers.background.work, watched=watched)
         # Read once: sixty files come in a tenth of the time, and no path leads to any other
         self._files = {path.relative_to(PAGE).as_posix(): path.read_bytes() for path in _files()}
         self._index = index()
@@ -48,6 +60,8 @@ class Explorer:
             Route("/", self._page),
             Route("/ask/{question}", self._ask),
             Route("/record", self._record, methods=["POST"]),
+            Route("/generation", self._grown),
+            Route("/generation/{deed}", self._done, methods=["POST"]),
             Route("/page/{path:path}", self._file),
         ]
         self.app = Guard(Starlette(routes=routes), port, secrets.token_urlsafe(24))
@@ -86,10 +100,30 @@ class Explorer:
         return await self._told(request, lambda: self._recorded(texts))
 
     def _recorded(self, texts: list[str]) -> bytes:
-        short = " ".join(" · ".join(texts).split())
-        name = short if len(short) <= NAMED else short[: NAMED - 1] + "…"
-        self.answers.texts.add(name, self.model.record(*texts))
+        self.answers.texts.add(short(" · ".join(texts)), self.model.record(*texts))
         return self.answers.about()
+
+    async def _grown(self, request: Request) -> Response:
+        """How far the text is that grows; with `at`, what else could stand at a place of it."""
+        generation, at = self.generation, request.query_params.get("at")
+        if generation is None:
+            return PlainTextResponse(NO_GENERATION, 400)
+        if at is None:
+            return await self._told(request, generation.told)
+        place = int(at) if at.isascii() and at.isdigit() and len(at) < 13 else None
+        return await self._told(request, lambda: generation.rivals(place))
+
+    async def _done(self, request: Request) -> Response:
+        """Begin, stop, go on or choose another token; how far the text is then."""
+        generation, deed = self.generation, request.path_params["deed"]
+        if generation is None:
+            return PlainTextResponse(NO_GENERATION, 400)
+        if deed not in DEEDS:
+            return PlainTextResponse("no such deed", 404)
+        body = await _body(request)
+        if body is None:
+            return PlainTextResponse(f"a text of more than {MOST:,} bytes", 413)
+        return await self._told(request, lambda: generation.do(deed, _json(body)))
 
     async def _told(self, request: Request, work: Any) -> Response:
         """What the work gives when its turn has come, or why it gives nothing, in one line."""
@@ -142,9 +176,14 @@ async def _body(request: Request) -> str | None:
 
 def _texts(body: str) -> list[str] | None:
     """One text or two, as JSON; None where it is something else."""
-    try:
-        found = json.loads(body)
-    except (ValueError, RecursionError):  # the latter of lists in lists without end
-        return None
+    found = _json(body)
     are = isinstance(found, list) and all(isinstance(text, str) for text in found)
     return found if are and len(found) in (1, 2) else None
+
+
+def _json(body: str) -> Any:
+    """What a body says; None where that is no JSON."""
+    try:
+        return json.loads(body)
+    except (ValueError, RecursionError):  # the latter of lists in lists without end
+        return None

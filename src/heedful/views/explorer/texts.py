@@ -1,6 +1,7 @@
 """What a page may choose from: recordings, their texts, and the calls of each.
 
-A text is one sequence of a batch; a generation, with its many passes, is also there as one.
+A text is one sequence of a batch; a generation, with its many passes, is also there as one. One
+that is still being written has calls for each number of tokens that it has had.
 """
 
 from __future__ import annotations
@@ -8,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import count
-from typing import Any
+from typing import Any, Protocol
 
 from heedful.errors import ArgumentError, HeedfulError
 from heedful.recorder import Call, Recording
@@ -18,6 +19,9 @@ from heedful.recorder.kept.head_types import Even
 from heedful.recorder.kept.heads import with_sure_ids
 from heedful.views.explorer.choosing import chosen
 from heedful.views.explorer.images import pictured
+
+NAMED = 40  # characters of a text by which it is called
+SIZES = 16  # of texts that grow, whose calls are kept: a page asks for the newest ones
 
 
 @dataclass
@@ -58,6 +62,21 @@ class Text:
         return {"label": self.label, "code": self.code, "prompt": self.prompt, "calls": calls}
 
 
+class Grows(Protocol):
+    """A text that is being written: `GrowingText`."""
+
+    @property
+    def tokens(self) -> int:
+        """How many there are by now."""
+
+    @property
+    def missed(self) -> Mapping[str, str]:
+        """Modules whose attention was not understood, and why."""
+
+    def at(self, tokens: int) -> Text:
+        """The calls on the first tokens."""
+
+
 class Texts:
     """All texts of named recordings, each found by the number of its recording and its own."""
 
@@ -73,16 +92,25 @@ class Texts:
             ArgumentError: a layer or head that there is not.
         """
         self._layers, self._heads = layers, heads
-        self._of: list[tuple[str, Recording, list[Text]]] = []
+        self._of: list[tuple[str, Recording | Grows, list[Text]]] = []
+        self._sized = lru_cache(SIZES)(self._at_size)
         for name, recording in recordings.items():
             self.add(name, recording)
 
     def add(self, name: str, recording: Recording) -> None:
         """One more recording; a name that is taken gets a number."""
-        names = (name if n == 1 else f"{name} ({n})" for n in count(1))
-        free = next(each for each in names if each not in self.names)
         found = [text.of(self._layers, self._heads) for text in _texts_of(recording)]
-        self._of.append((free, recording, found))
+        self._of.append((self._free(name), recording, found))
+
+    def grow(self, name: str, text: Grows) -> int:
+        """One more recording, of a text that is being written; its number."""
+        text.at(text.tokens).of(self._layers, self._heads)  # or it raises before it is there
+        self._of.append((self._free(name), text, []))
+        return len(self._of) - 1
+
+    def _free(self, name: str) -> str:
+        names = (name if n == 1 else f"{name} ({n})" for n in count(1))
+        return next(each for each in names if each not in self.names)
 
     @property
     def names(self) -> list[str]:
@@ -90,29 +118,50 @@ class Texts:
         return [name for name, *_ in self._of]
 
     def about(self) -> list[dict[str, Any]]:
-        """Each recording with its texts and calls."""
-        return [
-            {"name": name, "missed": recording.missed, "texts": [text.about() for text in texts]}
-            for name, recording, texts in self._of
-        ]
+        """Each recording with its texts and calls; how many tokens one has that may grow."""
+        found = []
+        for number, (name, recording, texts) in enumerate(self._of):
+            told = [text.about() for text in texts]
+            if not isinstance(recording, Recording):
+                size = recording.tokens
+                told = [{**self._sized(number, size).about(), "tokens": size}]
+            found.append({"name": name, "missed": recording.missed, "texts": told})
+        return found
 
-    def call(self, recording: int, text: int, call: int) -> Call:
-        """One call.
+    def call(self, recording: int, text: int, call: int, tokens: int | None = None) -> Call:
+        """One call; of a text that grows, with so many tokens.
 
         Raises:
             ArgumentError: there is none of these numbers.
         """
-        calls = self._text(recording, text).calls
+        calls = self._text(recording, text, tokens).calls
         return calls[_place("call", call, len(calls))]
 
-    def scored(self, recording: int, text: int, call: int) -> tuple[Call, Even]:
+    def scored(
+        self, recording: int, text: int, call: int, tokens: int | None = None
+    ) -> tuple[Call, Even]:
         """One call as its heads are scored, and what its text's calls share; errors as `call`."""
-        of = self._text(recording, text)
+        of = self._text(recording, text, tokens)
         return of.scored[_place("call", call, len(of.calls))], of.even
 
-    def _text(self, recording: int, text: int) -> Text:
-        _, _, texts = self._of[_place("recording", recording, len(self._of))]
-        return texts[_place("text", text, len(texts))]
+    def _text(self, recording: int, text: int, tokens: int | None) -> Text:
+        number = _place("recording", recording, len(self._of))
+        _, of, texts = self._of[number]
+        if isinstance(of, Recording):
+            return texts[_place("text", text, len(texts))]
+        _place("text", text, 1)
+        return self._sized(number, of.tokens if tokens is None else tokens)
+
+    def _at_size(self, recording: int, tokens: int) -> Text:
+        _, of, _ = self._of[recording]
+        assert not isinstance(of, Recording)
+        return of.at(tokens).of(self._layers, self._heads)
+
+
+def short(text: str) -> str:
+    """What a text is called: its beginning, in one line."""
+    found = " ".join(text.split())
+    return found if len(found) <= NAMED else found[: NAMED - 1] + "…"
 
 
 def _place(what: str, at: int, size: int) -> int:

@@ -20,19 +20,27 @@ REST = 0.05  # seconds without a question before idle work begins: they come in 
 Idle = Callable[[Callable[[], bool]], bool]
 
 
+def nothing(going_on: Callable[[], bool]) -> bool:
+    """No work, ever."""
+    return False
+
+
 class Turns:
     """A stack of questions, and a thread that answers them.
 
     Args:
         idle: is called where no question waits, and again while it returns True. It is given a
             function that says whether it may go on.
+        watched: the same for work that somebody watches: it comes before `idle`, and at once.
         rest: seconds after a question before `idle` is called.
     """
 
-    def __init__(self, idle: Idle = lambda going_on: False, rest: float = REST) -> None:
+    def __init__(
+        self, idle: Idle = nothing, rest: float = REST, *, watched: Idle = nothing
+    ) -> None:
         self._waiting: list[tuple[Callable[[], Any], Future]] = []
         self._changed = threading.Condition()
-        self._idle, self._rest, self._ended = idle, rest, False
+        self._idle, self._watched, self._rest, self._ended = idle, watched, rest, False
         self._thread = threading.Thread(target=self._answer, daemon=True, name="heedful-explorer")
         self._thread.start()
 
@@ -76,7 +84,10 @@ class Turns:
                 asked = self._waiting.pop() if self._waiting else None
             if asked is not None:
                 _fulfil(*asked)
-                self._await(self._rest)
+                if not self._watched(self._going_on):
+                    self._await(self._rest)
+            elif self._watched(self._going_on):
+                continue
             elif not self._idle(self._going_on):
                 self._await(PAUSE)
 

@@ -1,0 +1,175 @@
+"""What continues a text, token by token: one of our GPTs, an encoder–decoder, or transformers'.
+
+Each reads no token twice: keys and values of those before are kept, and cut where another token
+is chosen.
+"""
+
+from __future__ import annotations
+
+import inspect
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from heedful.errors import ArgumentError
+from heedful.generate import Reader, beginning
+from heedful.opened import OpenedBert, OpenedGPT, OpenedSeq2Seq
+from heedful.opened.protocol import Opened
+from heedful.opened.transformers_model import OpenedTransformers
+from heedful.recorder import Recording
+
+
+class Continued(ABC):
+    """A text that a model goes on with.
+
+    model: what is recorded. ids: what the text begins with. ends: ids that end it. size: of the
+    vocabulary that is chosen from. context_length: the most tokens it may have; None: no end.
+    """
+
+    model: nn.Module
+    ids: list[int]
+    ends: frozenset[int]
+    size: int
+    context_length: int | None
+
+    @abstractmethod
+    def logits(self, ids: Tensor) -> Tensor:
+        """(1, V), after ids (1, T) that begin with those of the call before."""
+
+    @abstractmethod
+    def cut(self, ids: Tensor, most: int) -> None:
+        """Forget all but these ids (1, T); there will be `most`."""
+
+    @abstractmethod
+    def name(self, recording: Recording, pieces: list[str]) -> None:
+        """Give the tokens of a recording of the text their names."""
+
+
+def continued(opened: Opened, prompt: str) -> Continued:
+    """What goes on with a prompt; an empty one begins from nothing.
+
+    Raises:
+        ArgumentError: a model that continues no text.
+        TextError: a prompt that is longer than the context.
+    """
+    if isinstance(opened, OpenedGPT):
+        return _OfGPT(opened, prompt)
+    if isinstance(opened, OpenedSeq2Seq):
+        return _OfSeq2Seq(opened, prompt)
+    if isinstance(opened, OpenedTransformers) and opened.writer is not None:
+        return _OfTransformers(opened, opened.writer, prompt)
+    guesses = isinstance(opened, OpenedBert) or "Masked" in type(opened.model).__name__
+    raise ArgumentError(
+        f"{opened.directory.name} holds a {type(opened.model).__name__}, which continues no text",
+        expected="a model that writes one token after the other",
+        remedy="fill its gaps with `heedful fill`" if guesses else "look at it with a text",
+    )
+
+
+class _OfGPT(Continued):
+    def __init__(self, opened: OpenedGPT, prompt: str) -> None:
+        self.model, self._opened = opened.model, opened
+        tokenizer = opened.tokenizer
+        if prompt:
+            self.ids = opened.read(prompt).arguments[0][0].tolist()
+        else:
+            self.ids = beginning(tokenizer)
+        end = tokenizer.special.get("eos")
+        self.ends = frozenset() if end is None else frozenset({end})
+        self.size, self.context_length = tokenizer.size, opened.model.config.context_length
+        self._reader = Reader(opened.model, 1, most=len(self.ids))
+
+    def logits(self, ids: Tensor) -> Tensor:
+        return self._reader.logits(ids)
+
+    def cut(self, ids: Tensor, most: int) -> None:
+        self._reader.cut(ids.shape[1], most)
+
+    def name(self, recording: Recording, pieces: list[str]) -> None:
+        recording.tokens = [pieces]
+
+
+class _OfSeq2Seq(Continued):
+    """The text that grows is the target, after the sign of its begin."""
+
+    def __init__(self, opened: OpenedSeq2Seq, prompt: str) -> None:
+        self.model, self._seq2seq = opened.model, opened.model
+        config = opened.model.config
+        source, target = opened.rows(prompt, target="")
+        self.ids, self._source = target[0].tolist(), source
+        self._read = opened.pieces(source[0].tolist())
+        self.ends, self.context_length = frozenset({config.end}), config.context_length
+        self.size, self._begin = config.vocabulary, config.begin
+        self._cache = opened.model.new_cache(1, source.shape[1])
+        self._memory: Tensor | None = None
+
+    def logits(self, ids: Tensor) -> Tensor:
+        if self._memory is None:
+            self._memory = self._seq2seq.encode(self._source)
+        unread = ids[:, self._cache.target.length :]
+        states = self._seq2seq.decoder_states(unread, self._memory, cache=self._cache)
+        logits = self._seq2seq.head(states[-1][:, -1])
+        logits[:, self._begin] = -torch.inf  # a target never begins again
+        return logits
+
+    def cut(self, ids: Tensor, most: int) -> None:
+        self._cache.target.cut(ids.shape[1])
+
+    def name(self, recording: Recording, pieces: list[str]) -> None:
+        recording.tokens, recording.target_tokens = [self._read], [pieces]
+
+
+class _OfTransformers(Continued):
+    def __init__(self, opened: OpenedTransformers, writer: nn.Module, prompt: str) -> None:
+        self.model, self._writer, self._opened = opened.model, writer, opened
+        self.ids = _begun(opened, prompt)
+        self.ends = _ends(writer)
+        self.size, self.context_length = len(opened.tokenizer), opened.context_length
+        takes = inspect.signature(writer.forward).parameters
+        self._options = {"logits_to_keep": 1} if "logits_to_keep" in takes else {}
+        self._cache: Any = None
+        self._length = 0
+
+    def logits(self, ids: Tensor) -> Tensor:
+        with self._opened.telling():
+            found = self._writer(
+                ids[:, self._length :],
+                past_key_values=self._cache,
+                use_cache=True,
+                **self._options,
+            )
+        self._cache, self._length = found.past_key_values, ids.shape[1]
+        return found.logits[:, -1]
+
+    def cut(self, ids: Tensor, most: int) -> None:
+        too_many = self._length - ids.shape[1]
+        if not too_many:
+            return
+        try:
+            self._cache.crop(-too_many)
+            self._length = ids.shape[1]
+        except RuntimeError:  # a window has passed over what it would need again
+            self._cache, self._length = None, 0
+            self.logits(ids)
+
+    def name(self, recording: Recording, pieces: list[str]) -> None:
+        recording.tokens = [pieces]
+
+
+def _begun(opened: OpenedTransformers, prompt: str) -> list[int]:
+    """The ids of a prompt; of none, that of the token that begins or ends a text."""
+    if prompt:
+        return opened.read(prompt).keywords["input_ids"][0].tolist()
+    tokenizer = opened.tokenizer
+    for token in (tokenizer.bos_token_id, tokenizer.eos_token_id):
+        if token is not None:
+            return [token]
+    raise ArgumentError("an empty prompt", expected="some text to continue")
+
+
+def _ends(writer: Any) -> frozenset[int]:
+    end = writer.generation_config.eos_token_id
+    return frozenset(() if end is None else end if isinstance(end, Sequence) else (end,))

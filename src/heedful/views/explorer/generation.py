@@ -1,0 +1,310 @@
+"""A text that a model continues while the page looks at it: begin, stop, go on, choose again.
+
+How the page is told of what grows. A call of such a text has four numbers, "r.t.c.T": recording,
+text, call, and how many tokens there are. A causal row never changes once it is written, so that
+the first T tokens give the same map whatever follows: an answer to a question with T is the same
+for good, like all others, may be kept, and may come late. What grows is T alone: `told` says the
+newest, the page asks for it again and again, and draws each as a map of its own. Choosing another
+token begins another recording, with the rows before it; the old one stays to be looked at.
+
+There is one generation for a server. A second tab that begins one ends that of the first, which
+stays as a recording; both are told of the newest. Where nobody has asked for a while, as when the
+tab was closed, it stops.
+
+Each beginning, and each choice, draws anew from the seed: what follows is what `heedful generate`
+gives for the text so far with the same seed and options.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import secrets
+import shlex
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from heedful.configuration import setting
+from heedful.errors import ArgumentError, HeedfulError, RunError
+from heedful.models.decoding import Sampling
+from heedful.opened import OpenedGPT
+from heedful.opened.protocol import Opened
+from heedful.recorder import Recording, record
+from heedful.recorder.checks import is_whole
+from heedful.recorder.kept.growing import Growing
+from heedful.views.explorer.continued import Continued, continued
+from heedful.views.explorer.growing_text import GrowingText
+from heedful.views.explorer.texts import Texts, short
+from heedful.views.explorer.wire import packed
+
+RIVALS = 10  # likely tokens that are told beside the chosen one
+UNWATCHED = 20.0  # seconds after which nobody looks any more: a tab in the background asks slowly
+DEEDS = ("begin", "on", "stop", "choose")
+
+
+@dataclasses.dataclass(frozen=True)
+class Wishes(Sampling):
+    """How a text goes on, as the options of `heedful generate` say it.
+
+    >>> Wishes(tokens=40).temperature
+    0.8
+    """
+
+    tokens: int = setting(200, "Tokens to add.", low=1, high=1_000_000)
+    seed: int | None = setting(None, "For the same choices every time.", low=0, high=2**63 - 1)
+
+    @property
+    def sampling(self) -> Sampling:
+        """The part that chooses."""
+        names = (one.name for one in dataclasses.fields(Sampling))
+        return Sampling(**{name: getattr(self, name) for name in names})
+
+
+@dataclass
+class _Text:
+    """A text as far as it is written.
+
+    name: of its prompt, which is `said` in full. prompt: how many tokens it began with. first: how
+    many were there when the seed was last taken. likely: for each token after the prompt, and for
+    the next one, the likeliest with their probabilities, before temperature and what else chooses.
+    chances: of the tokens after the prompt. logits: (1, V), of the next. number: of the recording.
+    """
+
+    name: str
+    said: str
+    growing: Growing
+    ids: list[int]
+    prompt: int
+    first: int
+    likely: list[tuple[list[int], list[float]]] = field(default_factory=list)
+    chances: list[float] = field(default_factory=list)
+    logits: Tensor = field(default_factory=lambda: torch.empty(1, 0))
+    number: int = 0
+
+    def is_begun_with(self, prompt: str) -> bool:
+        """Whether it is this prompt and nothing else."""
+        return self.said == prompt and len(self.ids) == self.prompt
+
+
+class Generation:
+    """What the page can do with a model that continues texts.
+
+    Args:
+        opened: the model.
+        texts: where each text becomes a recording.
+        called: how the model was named, in the command that gives a text again.
+        prompt: what is read at first; "" begins from nothing.
+
+    Raises:
+        ArgumentError: a model that continues no text.
+    """
+
+    def __init__(self, opened: Opened, texts: Texts, called: str, prompt: str = "") -> None:
+        self._opened, self._texts, self._called = opened, texts, called
+        self._wishes, self._sampling = Wishes(), Sampling()
+        self._seed: int | None = None
+        self._generator: torch.Generator | None = None
+        self._left, self._why = 0, ""  # tokens yet to be added, and why there are no more
+        self._asked = time.monotonic()
+        self._begin(prompt)
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """What a page needs to offer it: the model's name, and what is wished by default."""
+        return {"model": self._opened.directory.name, "wishes": Wishes().to_dict()}
+
+    def do(self, deed: str, words: Any) -> bytes:
+        """A deed of `DEEDS` with what a page gave, and what is known then.
+
+        Raises:
+            ArgumentError: words that do not fit.
+            HeedfulError: a prompt that cannot be read.
+        """
+        if not isinstance(words, dict):
+            raise ArgumentError(f"a {type(words).__name__}", expected="an object of words")
+        if deed == "begin":
+            prompt = words.get("prompt")
+            if not isinstance(prompt, str):
+                raise ArgumentError(f"prompt {prompt!r}", expected="a text")
+            wishes = _wishes(words)
+            if not self._text.is_begun_with(prompt):
+                self._begin(prompt)
+            self._run(wishes)
+        elif deed == "choose":
+            wishes = _wishes(words)
+            self._choose(words.get("at"), words.get("token"))
+            self._run(wishes)
+        elif deed == "on":
+            self._run(_wishes(words))
+        else:
+            self._left = 0
+        return self.told()
+
+    def told(self) -> bytes:
+        """How far it is, and with which chances each token was chosen."""
+        self._asked = time.monotonic()
+        text = self._text
+        about = {
+            "recording": text.number, "tokens": len(text.ids), "prompt": text.prompt,
+            "runs": self._left > 0, "why": self._why, "seed": self._seed,
+            "command": self._command(),
+        }  # fmt: skip
+        return packed(about, chances=torch.tensor(text.chances))
+
+    def rivals(self, at: Any) -> bytes:
+        """The likeliest tokens at a place after the prompt, or after the text.
+
+        Raises:
+            ArgumentError: a place where none was chosen.
+        """
+        ids, chances = self._likely(at)
+        chosen = self._text.ids[at] if at < len(self._text.ids) else None
+        kept = [n for n, token in enumerate(ids) if token != chosen][:RIVALS]
+        pieces = self._opened.pieces([ids[n] for n in kept])
+        return packed(
+            {"at": at, "ids": [ids[n] for n in kept], "pieces": pieces},
+            chances=torch.tensor([chances[n] for n in kept]),
+        )
+
+    def work(self, going_on: Callable[[], bool] = lambda: True) -> bool:
+        """Add tokens while there is nothing else to do; whether some were to be added."""
+        if not self._left:
+            return False
+        if time.monotonic() - self._asked > UNWATCHED:
+            self._end("stopped, because no page looked at it any more")
+            return True
+        try:
+            with torch.inference_mode(), record(self._continued.model) as recording:
+                while self._left and going_on():
+                    self._step(recording)
+            self._text.growing.missed |= recording.missed
+        except Exception as error:  # what went wrong is told, and the server goes on
+            known = isinstance(error, HeedfulError)
+            self._end(str(error) if known else f"{type(error).__name__}: {error}")
+        return True
+
+    def _begin(self, prompt: str) -> None:
+        reading = continued(self._opened, prompt)
+        size = len(reading.ids)
+        text = _Text(short(prompt) or "from nothing", prompt, Growing(), [], size, size)
+        self._read(reading, text, reading.ids)
+        if not text.growing.tokens:
+            raise RunError(
+                f"no attention in a {type(reading.model).__name__}",
+                expected="a model that attends to the tokens before each",
+            )
+        self._continued, self._left = reading, 0
+        self._open(text, text.name)
+
+    def _open(self, text: _Text, name: str) -> None:
+        """Make a text the one that grows, and a recording that can be looked at."""
+        text.number = self._texts.grow(name, GrowingText(text, self._opened, self._continued))
+        self._text, self._why, self._generator = text, "", None
+
+    def _run(self, wishes: Wishes) -> None:
+        """Go on; the seed is drawn from anew where something else is wished than before."""
+        changed = wishes.sampling != self._sampling
+        if self._generator is None or changed or wishes.seed not in (None, self._seed):
+            begins = len(self._text.ids) == self._text.prompt
+            if wishes.seed is not None:
+                self._seed = wishes.seed
+            elif begins or self._seed is None:
+                self._seed = secrets.randbelow(2**31)
+            device = next(self._continued.model.parameters()).device
+            self._generator = torch.Generator(device).manual_seed(self._seed)
+            self._text.first = len(self._text.ids)
+        self._wishes, self._sampling = wishes, wishes.sampling
+        self._left, self._why = wishes.tokens, ""
+        self._continued.cut(_row(self._text.ids), len(self._text.ids) + wishes.tokens)
+        self._asked = time.monotonic()
+
+    def _choose(self, at: Any, token: Any) -> None:
+        """Cut the text before a place, and go on from another token there."""
+        ids, chances = self._likely(at)
+        if token not in ids:
+            raise ArgumentError(f"token {token!r}", expected=f"one of the likeliest at {at}")
+        text, most = self._text, self._continued.context_length
+        if most is not None and at >= most:
+            raise ArgumentError(
+                f"a token at place {at:,}", expected=f"places below {most:,}, the model's context"
+            )
+        self._left = 0
+        start = at - text.prompt
+        [piece] = self._opened.pieces([token])
+        new = dataclasses.replace(
+            text, growing=text.growing.until(at), ids=text.ids[:at], first=at + 1,
+            likely=text.likely[: start + 1], chances=text.chances[:start],
+        )  # fmt: skip
+        self._continued.cut(_row(new.ids), at + 1)
+        new.chances.append(chances[ids.index(token)])
+        self._read(self._continued, new, [token])
+        self._open(new, f"{text.name}, {at}: {piece}")
+
+    def _step(self, recording: Recording) -> None:
+        """One token more, or the reason why there is none."""
+        text, most = self._text, self._continued.context_length
+        if most is not None and len(text.ids) >= most:
+            self._end(f"the model’s context of {most:,} tokens is full")
+            return
+        before = _row(text.ids).to(text.logits.device)
+        token = int(self._sampling.choose(text.logits, before, self._generator))
+        if token in self._continued.ends:
+            self._end("the model ended the text here")
+            return
+        text.chances.append(float(text.logits.float().softmax(-1)[0, token]))
+        self._take(self._continued, text, [token], recording)
+        self._left -= 1
+
+    def _read(self, reading: Continued, text: _Text, ids: list[int]) -> None:
+        """Read tokens, recorded."""
+        with torch.inference_mode(), record(reading.model) as recording:
+            self._take(reading, text, ids, recording)
+        text.growing.missed |= recording.missed
+
+    def _take(self, reading: Continued, text: _Text, ids: list[int], recording: Recording) -> None:
+        """Read tokens in an open recording, and know what may follow."""
+        device = next(reading.model.parameters()).device
+        logits = reading.logits(_row([*text.ids, *ids]).to(device))[:, : reading.size]
+        text.growing.take(recording)
+        text.ids.extend(ids)
+        text.logits = logits
+        top = logits[0].float().softmax(-1).topk(min(RIVALS + 1, logits.shape[-1]))
+        text.likely.append((top.indices.tolist(), top.values.tolist()))
+
+    def _likely(self, at: Any) -> tuple[list[int], list[float]]:
+        first, last = self._text.prompt, len(self._text.ids)
+        if not is_whole(at) or not first <= at <= last:
+            raise ArgumentError(f"place {at!r}", expected=f"{first} to {last}, after the prompt")
+        return self._text.likely[at - first]
+
+    def _end(self, why: str) -> None:
+        self._left, self._why = 0, " ".join(why.split())
+
+    def _command(self) -> str:
+        """What gives this text again; "" where no command does, or nothing was added."""
+        text, wishes = self._text, self._wishes
+        added = len(text.ids) - text.first
+        if self._seed is None or not added or not isinstance(self._opened, OpenedGPT):
+            return ""
+        chosen = self._opened.tokenizer.decode(text.ids[text.prompt : text.first])
+        default = Sampling()
+        options = [
+            f"--{name.replace('_', '-')} {value:g}"
+            for name, value in wishes.sampling.to_dict().items()
+            if value != getattr(default, name)
+        ]
+        words = ["heedful generate", shlex.quote(self._called), shlex.quote(text.said + chosen)]
+        return " ".join([*words, f"--tokens {added} --seed {self._seed}", *options])
+
+
+def _wishes(words: dict[str, Any]) -> Wishes:
+    names = {one.name for one in dataclasses.fields(Wishes)}
+    return Wishes.from_dict({name: value for name, value in words.items() if name in names})
+
+
+def _row(ids: Iterable[int]) -> Tensor:
+    return torch.tensor([list(ids)])
