@@ -134,6 +134,45 @@ class Text(NamedTuple):
         return torch.equal(self.ids, other.ids)
 
 
+class Read(NamedTuple):
+    """Which text's tokens a call's queries and keys are: True is what the model writes.
+
+    why_not: why they are the tokens of neither; empty where they are.
+    """
+
+    queries: bool | None
+    keys: bool | None
+    why_not: str = ""
+
+
+def read_by(calls: list[Call], sides: Sides) -> list[Read]:
+    """Which of the texts each call reads, of one pass or of a generation put together."""
+    texts = _texts(calls, sides)
+    return [
+        Read(
+            _side(call, sides, "queries"),
+            _side(call, sides, "keys"),
+            _why_not(call, sides, texts),
+        )
+        for call in calls
+    ]
+
+
+def marks_of(
+    calls: list[Call], sides: Sides, told: Told, target: Told | None = None
+) -> dict[bool, dict[str, Tensor]]:
+    """Which tokens are in which segment, of each text that there is: True is what is written.
+
+    Raises:
+        ArgumentError: segments that are not of the text, as `Sequence.segments` says.
+    """
+    given = {False: told, True: target or {}}
+    return {
+        writes: marked(given[writes], one.length, one.labels)
+        for writes, one in _texts(calls, sides).items()
+    }
+
+
 def of_call(
     call: Call, told: Told, queries: Told | None = None, progress: Tell | None = None
 ) -> Segments:
@@ -144,7 +183,7 @@ def of_call(
     elif call.crosses:
         of_queries = {ALL: torch.ones(call.shape[1], dtype=torch.bool)}
     else:
-        of_queries = _standing(call, of_keys)
+        of_queries = standing(call, of_keys)
     if not of_keys and not of_queries:
         raise _no_segments()
     return Segments(_rows(call, call.index, of_queries, of_keys, progress))
@@ -165,14 +204,12 @@ def of_calls(
         told, target, progress: as there.
     """
     _check(calls, sides, told, target)
-    texts = {writes: _text(calls, sides, writes) for writes in ({False, True} & _all(calls, sides))}
-    marks = {}
-    for writes, one in texts.items():
-        given = target if writes else told
-        marks[writes] = marked(given or {}, one.length, one.labels)
-        if sides.crosses and not given:
-            name = TARGET if writes else SOURCE
-            marks[writes] = {name: torch.ones(one.length, dtype=torch.bool)}
+    marks = marks_of(calls, sides, told, target)
+    for writes in marks:
+        if sides.crosses and not (target if writes else told):
+            every = torch.ones(_text(calls, sides, writes).length, dtype=torch.bool)
+            marks[writes] = {TARGET if writes else SOURCE: every}
+    read = read_by(calls, sides)
     found = Segments()
     for at, call in enumerate(calls):
 
@@ -180,15 +217,13 @@ def of_calls(
             if progress is not None:
                 progress((at + share) / len(calls))
 
-        missing = _why_not(call, sides, texts)
-        if missing:
-            found.left_out[call.name] = missing
+        reads = read[at]
+        if reads.why_not:
+            found.left_out[call.name] = reads.why_not
             continue
-        of_keys, of_queries = (
-            marks[bool(_side(call, sides, axis))] for axis in ("keys", "queries")
-        )
+        of_keys, of_queries = marks[bool(reads.keys)], marks[bool(reads.queries)]
         if not call.crosses:
-            of_queries = _standing(call, of_keys)
+            of_queries = standing(call, of_keys)
         found += _rows(call, at, of_queries, of_keys, tell)
     if not found:
         name, why = next(iter(found.left_out.items()))
@@ -236,6 +271,12 @@ def _axis(call: Call, axis: str) -> Text:
     return Text(call.query_ids, call.query_tokens, N)
 
 
+def _texts(calls: list[Call], sides: Sides) -> dict[bool, Text]:
+    """What the model reads, and what it writes, as far as there are calls of it."""
+    known = _all(calls, sides)
+    return {writes: _text(calls, sides, writes) for writes in (False, True) if writes in known}
+
+
 def _text(calls: list[Call], sides: Sides, writes: bool) -> Text:
     """The longest text of one side; where a call knows its ids, the longest of those."""
     found = [
@@ -258,7 +299,7 @@ def _why_not(call: Call, sides: Sides, texts: dict[bool, Text]) -> str:
     return ""
 
 
-def _standing(call: Call, marks: dict[str, Tensor]) -> dict[str, Tensor]:
+def standing(call: Call, marks: dict[str, Tensor]) -> dict[str, Tensor]:
     """The segments of the queries, (N,): those of the keys at which they stand."""
     _, N, M = call.shape
     stands = torch.arange(N) + call.causes.offset
@@ -267,7 +308,7 @@ def _standing(call: Call, marks: dict[str, Tensor]) -> dict[str, Tensor]:
     return {name: own[at] & is_key if M else is_key for name, own in marks.items()}
 
 
-def _with_rest(marks: dict[str, Tensor], length: int) -> dict[str, Tensor]:
+def with_rest(marks: dict[str, Tensor], length: int) -> dict[str, Tensor]:
     """With what is in no segment, if there is any."""
     rest = torch.ones(length, dtype=torch.bool)
     for own in marks.values():
@@ -283,8 +324,8 @@ def _rows(
     progress: Tell | None,
 ) -> list[SegmentShare]:
     _, N, M = call.shape
-    queries = {name: own for name, own in _with_rest(queries, N).items() if bool(own.any())}
-    keys = _with_rest(keys, M)
+    queries = {name: own for name, own in with_rest(queries, N).items() if bool(own.any())}
+    keys = with_rest(keys, M)
     statistic = SegmentShares(_stacked(queries, N), _stacked(keys, M))
     numbers = None
     if call.proof != "refuted":  # one that is keeps its place, and shows no number

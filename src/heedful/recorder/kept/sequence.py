@@ -88,7 +88,7 @@ class Sequence(Shown):
 
     def _with_texts(self, call: Call, sides: Sides | None = None) -> Call:
         """The call with the names of its tokens."""
-        sides = self._sides if sides is None else sides
+        sides = self.sides if sides is None else sides
         texts, writes = self._texts, sides.writes(call.name)
         of_keys = False if call.crosses else writes
         _, N, M = call.shape
@@ -121,7 +121,8 @@ class Sequence(Shown):
         return call
 
     @property
-    def _sides(self) -> Sides:
+    def sides(self) -> Sides:
+        """Which of its calls read, and which write, in an encoder–decoder."""
         if self._of_sides is None or self._of_sides[0] != len(self._captures):
             self._of_sides = len(self._captures), Sides(self._captures, self._index)
         return self._of_sides[1]
@@ -135,7 +136,7 @@ class Sequence(Shown):
         """The names of the tokens of one side: as they were set, else of its ids."""
         given = self._texts.side(writes)
         if given is None:
-            return self._texts.of_ids(self._sides.ids(writes))
+            return self._texts.of_ids(self.sides.ids(writes))
         return given[self._index] if self._index < len(given) else None
 
     def summary(self, progress: Tell | None = None) -> dict[str, Tensor | list]:
@@ -205,7 +206,7 @@ class Sequence(Shown):
                 or several times, a target of a model that reads one text.
             RunError: nothing was recorded, or passes that are no generation.
         """
-        return of_calls(self._as_one(None)[0], self._sides, segments, target, progress)
+        return of_calls(self._as_one(None)[0], self.sides, segments, target, progress)
 
 
 class Sequences(list[Sequence]):

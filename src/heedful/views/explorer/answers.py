@@ -25,6 +25,7 @@ from heedful.views.explorer.background import Background, Job
 from heedful.views.explorer.overview import Overview
 from heedful.views.explorer.pyramid import Pyramid
 from heedful.views.explorer.region import Strongest, Sums
+from heedful.views.explorer.shares import SharesOf
 from heedful.views.explorer.texts import Texts
 from heedful.views.explorer.tiles import Place
 from heedful.views.explorer.wire import packed
@@ -50,6 +51,7 @@ class Answers:
         self.model: dict[str, Any] | None = None  # what records a new text, and what it reads
         self.written: dict[str, Any] | None = None  # how a text goes on, where one can
         self.background = Background()
+        self.shares = SharesOf(texts, self.background)
         self._jobs: dict[tuple, Job] = {}
         self._overviews: dict[Where, Overview] = {}
         self._sampled = lru_cache(KEPT)(
@@ -320,6 +322,7 @@ QUESTIONS = {
     "column": _column,
     "cell": _cell,
     "part": lambda of, asked: of.part(*_region(of, asked)),
+    "segments": lambda of, asked: of.shares.ask(asked),
     "strongest": lambda of, asked: of.strongest(
         *_region(of, asked), asked.number("count", STRONGEST + 1, 1)
     ),

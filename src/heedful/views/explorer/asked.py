@@ -10,7 +10,9 @@ from heedful.errors import ArgumentError
 from heedful.recorder import Call
 
 NUMBER = re.compile(r"[0-9]{1,12}\Z", re.ASCII)
+RUN = re.compile(r"([0-9]{1,12})-([0-9]{1,12})\Z", re.ASCII)
 LONGEST = 200  # characters of a text that is looked for
+SEGMENTS = 60  # that are marked at once
 
 # A call: the number of its recording, of its text, and its own; of a text that grows also how many
 # tokens it has
@@ -69,6 +71,19 @@ class Asked:
         if first is None or last is None or not first <= last <= size:
             raise self._wrong(name, f"start-stop, whole numbers from 0 to {size}")
         return range(first, last)
+
+    def marks(self, name: str, size: int) -> list[list[range]]:
+        """Segments of an axis, as `0-40,50-60;60-80`: each some runs of neighbours."""
+        found = []
+        for segment in filter(None, self._word(name).split(";")):
+            runs = [RUN.match(run) for run in segment.split(",")]
+            own = [range(int(run[1]), int(run[2])) for run in runs if run is not None]
+            if len(own) < len(runs) or not all(run and run.stop <= size for run in own):
+                raise self._wrong(name, f"segments such as 0-4,5-7;8-9, with ends up to {size}")
+            found.append(own)
+        if len(found) > SEGMENTS:
+            raise self._wrong(name, f"at most {SEGMENTS} segments")
+        return found
 
     def choice(self, name: str, *choices: str) -> str:
         """One of some words; the first where none came."""

@@ -8,20 +8,28 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from itertools import count
 from typing import Any, Protocol
+
+import torch
+from torch import Tensor
 
 from heedful.errors import ArgumentError, HeedfulError
 from heedful.recorder import Call, Recording
 from heedful.recorder.kept.head_types import Even
 from heedful.recorder.kept.heads import with_sure_ids
+from heedful.recorder.kept.marked import Told
+from heedful.recorder.kept.segments import SOURCE, TARGET, Read, marks_of, read_by
+from heedful.recorder.kept.texts import Sides
 from heedful.views.explorer.choosing import chosen
 from heedful.views.explorer.images import pictured
 
 NAMED = 40  # characters of a text by which it is called
 SIZES = 16  # of texts that grow, whose calls are kept: a page asks for the newest ones
+
+SIDES = {False: SOURCE, True: TARGET}  # what is read, and what is written
 
 
 @dataclass
@@ -34,6 +42,9 @@ class Text:
     prompt: of a generation as one, how many tokens it began with.
     places: of the calls in that list; None where they are all of it.
     even: what its heads' scores share.
+    sides: which of its calls read, and which write, in an encoder–decoder.
+    read: which text's tokens each call's queries and keys are.
+    marks: segments that are marked at first, of what is read and of what is written.
     """
 
     label: str
@@ -42,13 +53,23 @@ class Text:
     prompt: int | None = None
     places: list[int] | None = None
     even: Even = field(default_factory=Even)
+    sides: Sides | None = None
+    read: list[Read] | None = None
+    marks: dict[bool, dict[str, Tensor]] = field(default_factory=dict)
 
     def of(self, layers: list[int] | None, heads: list[int] | None) -> Text:
         """The same of some layers and heads; errors as `chosen`."""
         calls = chosen(self.calls, layers, heads)
         rest = iter(enumerate(self.calls))
         places = [next(at for at, one in rest if _same(one, call)) for call in calls]
-        return Text(self.label, calls, self.code, self.prompt, places)
+        every = read_by(self.calls, self.sides) if self.sides else []
+        read = [every[at] for at in places] if every else None
+        return replace(self, calls=calls, places=places, read=read, even=Even())
+
+    def mark(self, told: Told) -> None:
+        """Mark segments of what is read; errors as `Sequence.segments`."""
+        if self.sides is not None:
+            self.marks = marks_of(self.calls, self.sides, told)
 
     @cached_property
     def scored(self) -> list[Call]:
@@ -58,8 +79,16 @@ class Text:
     def about(self) -> dict[str, Any]:
         """What a page needs to list it."""
         places = self.places or range(len(self.calls))
-        calls = [_about(*each) for each in zip(self.calls, places, strict=True)]
-        return {"label": self.label, "code": self.code, "prompt": self.prompt, "calls": calls}
+        read = self.read or [Read(False, False)] * len(self.calls)
+        calls = [_about(*each) for each in zip(self.calls, places, read, strict=True)]
+        return {
+            "label": self.label,
+            "code": self.code,
+            "prompt": self.prompt,
+            "crosses": self.sides is not None and self.sides.crosses,
+            "marks": {SIDES[writes]: _runs_of(marks) for writes, marks in self.marks.items()},
+            "calls": calls,
+        }
 
 
 class Grows(Protocol):
@@ -85,17 +114,22 @@ class Texts:
         recordings: Mapping[str, Recording],
         layers: list[int] | None = None,
         heads: list[int] | None = None,
+        segments: Told | None = None,
     ) -> None:
         """Of these layers and heads, the model's numbers; default all.
 
+        `segments` are marked in each text, as `recording.segments` is told them.
+
         Raises:
-            ArgumentError: a layer or head that there is not.
+            ArgumentError: a layer or head that there is not, or a segment.
         """
         self._layers, self._heads = layers, heads
         self._of: list[tuple[str, Recording | Grows, list[Text]]] = []
         self._sized = lru_cache(SIZES)(self._at_size)
         for name, recording in recordings.items():
             self.add(name, recording)
+            if segments:
+                _mark(self._of[-1][2], segments)
 
     def add(self, name: str, recording: Recording) -> None:
         """One more recording; a name that is taken gets a number."""
@@ -144,6 +178,12 @@ class Texts:
         of = self._text(recording, text, tokens)
         return of.scored[_place("call", call, len(of.calls))], of.even
 
+    def marked(
+        self, recording: int, text: int, tokens: int | None = None
+    ) -> dict[bool, dict[str, Tensor]]:
+        """The segments that are marked at first, of what is read and of what is written."""
+        return self._text(recording, text, tokens).marks
+
     def _text(self, recording: int, text: int, tokens: int | None) -> Text:
         number = _place("recording", recording, len(self._of))
         _, of, texts = self._of[number]
@@ -181,9 +221,36 @@ def _texts_of(recording: Recording) -> list[Text]:
             with suppress(HeedfulError):
                 as_one = recording.stitched(number)
                 stitched = f"recording.stitched({number})"
-                found.append(Text(f"{name}, as one", as_one, stitched, _prompt(calls)))
+                found.append(
+                    Text(f"{name}, as one", as_one, stitched, _prompt(calls), sides=sequence.sides)
+                )
             name = f"{name}, pass by pass"
-        found.append(Text(name, calls, code))
+        found.append(Text(name, calls, code, sides=sequence.sides))
+    return found
+
+
+def _mark(texts: list[Text], segments: Told) -> None:
+    """Mark them in each text that has such tokens.
+
+    Raises:
+        ArgumentError: none has.
+    """
+    wrong = []
+    for text in texts:
+        try:
+            text.mark(segments)
+        except ArgumentError as error:
+            wrong.append(error)
+    if len(wrong) == len(texts) and wrong:
+        raise wrong[0]
+
+
+def _runs_of(marks: dict[str, Tensor]) -> list[dict[str, Any]]:
+    """Each segment with its runs of neighbours, [first, end)."""
+    found = []
+    for name, own in marks.items():
+        edges = torch.nn.functional.pad(own.int(), (1, 1)).diff().nonzero()[:, 0]
+        found.append({"name": name, "runs": edges.view(-1, 2).tolist()})
     return found
 
 
@@ -200,9 +267,11 @@ def _same(one: Call, other: Call) -> bool:
     return mine == others
 
 
-def _about(call: Call, at: int) -> dict[str, Any]:
+def _about(call: Call, at: int, read: Read) -> dict[str, Any]:
     H, N, M = call.shape
     return {
+        "reads": None if read.why_not else [SIDES[bool(read.queries)], SIDES[bool(read.keys)]],
+        "apart": read.why_not,
         "at": at,
         "name": call.name,
         "layer": call.layer,

@@ -1,0 +1,137 @@
+"""Who reads what: how much each head of a call reads of each segment that a person marked.
+
+Of a short call at once; else head after head while nobody asks, and all of it when it is done, for
+a share is a mean over whole segments. The numbers are those of `recording.segments`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from heedful.ops.segments import SegmentShares
+from heedful.recorder import Call
+from heedful.recorder.kept.segments import standing, with_rest
+from heedful.views.explorer.asked import Asked, Where
+from heedful.views.explorer.background import Background, Job
+from heedful.views.explorer.texts import Texts
+from heedful.views.explorer.wire import packed
+
+FEW = 1 << 23  # weights whose shares are computed at once
+BAND = 1 << 22  # weights that are computed in one step
+KEPT = 4000  # calls whose shares are kept
+
+Marks = dict[str, Tensor]  # by its number, which tokens a segment has
+
+
+class Shares(Job):
+    """The shares of one call.
+
+    Args:
+        call: whose heads.
+        queries, keys: boolean (A, N) and (B, M).
+    """
+
+    def __init__(self, call: Call, queries: Tensor, keys: Tensor) -> None:
+        self.call, self.queries, self.keys = call, queries, keys
+        self._of: list[SegmentShares] = []
+        call.checked()
+        H, N, M = call.shape
+        if H * N * M <= FEW:
+            self.build()
+
+    def steps(self) -> Iterator[None]:
+        """Run of rows after run of rows, of one head after the other."""
+        H, N, M = self.call.shape
+        size = max(1, BAND // max(1, M))
+        for i in range(H):
+            own = SegmentShares(self.queries, self.keys)
+            for first in range(0, max(1, N), size):
+                run = range(first, min(first + size, N))
+                self.call.gathered(own, heads=slice(i, i + 1), within=run)
+                self.done = (i + run.stop / max(1, N)) / H
+                yield
+            self._of.append(own)
+
+    def arrays(self) -> dict[str, Tensor]:
+        """share, chance (H, A, B), learned and queries (H, A), keys (B,); once it is whole."""
+        found = [one.result() for one in self._of]
+        by_name = {name: torch.cat([getattr(one, name) for one in found])
+                   for name in ("share", "chance", "learned", "queries")}  # fmt: skip
+        return {**by_name, "keys": self.keys.sum(dim=-1)}
+
+
+class SharesOf:
+    """Answers about segments of texts; what was computed once is kept."""
+
+    def __init__(self, texts: Texts, background: Background) -> None:
+        self._texts, self._background = texts, background
+        self._jobs: dict[tuple, Shares] = {}
+
+    def ask(self, asked: Asked) -> bytes:
+        """The shares of a call, or how far they are; with `stop` they are not wanted any more.
+
+        `keys` are the marks, as 0-40,50-60;60-80; `queries` those of another text. What is in no
+        segment comes last, if there is any.
+        """
+        where = asked.where()
+        call = self._texts.call(*where)
+        _, N, M = call.shape
+        words = {"keys": asked.marks("keys", M)}
+        if call.crosses:
+            words["queries"] = asked.marks("queries", N)
+        key = (where, *(tuple(map(tuple, one)) for one in words.values()))
+        if asked.choice("stop", "", "1"):
+            self._drop(key)
+            return packed({"word": "stopped"})
+        return self._told(self._job(key, where, words))
+
+    def _told(self, job: Shares) -> bytes:
+        about = {"sinks": job.call.causes.sinks is not None}
+        self._background.show(job)
+        if not job.is_whole:
+            return packed({"word": "not computed yet", **about, **job.said})
+        return packed({"word": "exact", **about}, **job.arrays())
+
+    def _job(self, key: tuple, where: Where, words: dict[str, Any]) -> Shares:
+        job = self._jobs.pop(key, None)
+        if job is None:
+            call = self._texts.call(*where)
+            job = shares(call, words["keys"], words.get("queries"))
+        self._jobs[key] = job  # the latest used stands last
+        if len(self._jobs) > KEPT:
+            self._drop(next(iter(self._jobs)))
+        return job
+
+    def _drop(self, key: tuple) -> None:
+        job = self._jobs.get(key)
+        if job is not None and not job.is_whole:
+            self._background.forget(self._jobs.pop(key))
+
+
+def shares(call: Call, keys: list[list[range]], queries: list[list[range]] | None = None) -> Shares:
+    """The work of a call; of one text the queries are in the segments of where they stand.
+
+    Args:
+        call: whose heads.
+        keys, queries: the runs of each segment.
+    """
+    _, N, M = call.shape
+    of_keys = _marks(keys, M)
+    of_queries = standing(call, of_keys) if queries is None else _marks(queries, N)
+    stacked = [torch.stack([*with_rest(marks, size).values()])
+               if size else torch.zeros(len(marks), 0, dtype=torch.bool)
+               for marks, size in ((of_queries, N), (of_keys, M))]  # fmt: skip
+    return Shares(call, *stacked)
+
+
+def _marks(segments: list[list[range]], size: int) -> Marks:
+    found = {}
+    for number, runs in enumerate(segments):
+        own = found[str(number)] = torch.zeros(size, dtype=torch.bool)
+        for run in runs:
+            own[run.start : run.stop] = True
+    return found
