@@ -11,7 +11,7 @@ from torch import nn
 
 from heedful.configuration import Configuration, nearest
 from heedful.errors import ArgumentError, RunError
-from heedful.files import load_tensors, read_json, write_json
+from heedful.files import load_tensors, read_json, write_checked_json
 from heedful.models.bert import Bert, BertConfig
 from heedful.models.gpt import GPT, GPTConfig
 from heedful.models.huggingface.checkpoints import load_pretrained, pretrained_shape
@@ -116,10 +116,14 @@ def _described(description: Any, source: Path) -> tuple[Any, Callable[[Any], nn.
         ) from error
 
 
-def write_description(directory: Path, config: Configuration) -> None:
-    """Write the `config.json` from which `load_model` makes the same model."""
+def write_description(directory: Path, config: Configuration, **more: Any) -> None:
+    """Write the `config.json` from which `load_model` makes the same model, and what else it says.
+
+    It has a checksum, as its last entry.
+    """
     family = next(name for name, (kind, _) in FAMILIES.items() if kind is type(config))
-    write_json(directory / "config.json", {"model_type": family, "model": config.to_dict()})
+    about = {"model_type": family, "model": config.to_dict(), **more}
+    write_checked_json(directory / "config.json", about)
 
 
 def read_description(directory: Path) -> Any:

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from heedful.errors import ArgumentError, TextError
-from heedful.files import make_directory, replacing, write_json
+from heedful.files import make_directory, replacing, write_checked_json
 from heedful.token_names import SIGNS
 
 FILE_NAME = "tokenizer.json"
@@ -126,7 +126,7 @@ class Tokenizer(ABC):
         """Write the tokenizer to this file."""
 
     def _write_envelope(self, path: Path, **what: Any) -> None:
-        write_json(path, {ENVELOPE: VERSION, "kind": self.kind, **what})
+        write_checked_json(path, {ENVELOPE: VERSION, "kind": self.kind, **what})
 
     def _write_text(self, path: Path, text: str) -> None:
         with replacing(path) as temporary:

@@ -1,4 +1,7 @@
-"""The token file: ids as a `.npy` array that is read by memory map."""
+"""The token file: ids as a `.npy` array that is read by memory map, and after it a checksum.
+
+NumPy reads the array and leaves alone what stands after it.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +12,11 @@ from typing import BinaryIO
 import numpy as np
 
 from heedful.errors import ArgumentError, RunError
+from heedful.files.checksums import checksum_of_file, digits, is_file_whole
 
 _CHUNK = 1 << 20  # ids
+MARK = b"\nheedful crc32 "  # what stands after the array, before eight digits
+TAIL = len(MARK) + len("00000000\n")
 
 
 class TokenFile:
@@ -77,6 +83,9 @@ def write_ids(path: Path, chunks: Iterable[np.ndarray], dtype: np.dtype) -> int:
             count += len(chunk)
         file.seek(0)
         _write_header(file, count, dtype)  # as long as the first: numpy leaves room to grow
+    checksum = digits(checksum_of_file(path))
+    with open(path, "ab") as file:
+        file.write(MARK + checksum.encode() + b"\n")
     return count
 
 
@@ -114,12 +123,25 @@ def _open(path: Path) -> np.ndarray:
         raise _damaged(path, str(error)) from error
     if not isinstance(ids, np.memmap) or ids.ndim != 1 or ids.dtype.kind != "u" or not len(ids):
         raise _damaged(path, "it is no array of ids")
+    if not _is_whole(path, ids.offset + ids.nbytes):
+        raise _damaged(path, "its checksum does not fit")
     return ids
+
+
+def _is_whole(path: Path, end: int) -> bool:
+    """Whether what stands before `end` is what was written; files of older versions end there."""
+    with path.open("rb") as file:
+        file.seek(end)
+        tail = file.read(TAIL + 1)
+    if not tail:
+        return True
+    whole = len(tail) == TAIL and tail.startswith(MARK) and tail.endswith(b"\n")
+    return whole and is_file_whole(path, end, tail[len(MARK) : -1])
 
 
 def _damaged(path: Path, what: str) -> RunError:
     return RunError(
         f"cannot read the tokens in {path}: {what}",
         cause="a damaged or truncated file",
-        remedy="restore it, or train again",
+        remedy="copy it again, or train again",
     )

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from heedful.errors import ArgumentError, RunError
-from heedful.files import make_directory, read_json, write_json
+from heedful.files import make_directory, read_json, write_checked_json
 from heedful.models import BertConfig
 from heedful.text import TokenizerChoice, WordPieceTokenizer, dates, open_source
 from heedful.text.sources import STANDARD_INPUT
@@ -38,7 +38,7 @@ class Plan(NamedTuple):
         make_directory(self.directory / "state")
         about = {name: getattr(self, name) for name in ("sources", "include", "title", "preset")}
         about["kind"] = self.recipe.kind
-        write_json(self.directory / RECIPE, {**about, **self.recipe.to_dict()})
+        write_checked_json(self.directory / RECIPE, {**about, **self.recipe.to_dict()})
 
 
 def new_plan(

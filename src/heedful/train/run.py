@@ -43,6 +43,7 @@ from heedful.text import (
     prepare_pairs,
     read_pairs,
 )
+from heedful.text.loading import of_run
 from heedful.train.loop import Training
 from heedful.train.masked_words import MaskedWords
 from heedful.train.plan import METRICS, RECIPE, TOKENS, Plan, check_free, choice_of, has_run
@@ -115,7 +116,7 @@ def prepare_run(plan: Plan, progress: Report | None = None) -> Prepared:
     prepared = make(plan, progress)
     task_of(prepared)  # refuses what is too short
     prepared.tokenizer.save(directory)
-    write_description(directory, prepared.config)
+    write_description(directory, prepared.config, **of_run(directory / "tokenizer.json"))
     return prepared
 
 

@@ -16,13 +16,20 @@ import torch
 from torch import Tensor
 
 from heedful.errors import RunError
-from heedful.files import damaged, description, is_header_whole, load_tensors, save_tensors
+from heedful.files import (
+    Checksums,
+    damaged,
+    description,
+    is_header_whole,
+    read_tensors,
+    save_tensors,
+)
+from heedful.files.tensor_files import SUMS
 from heedful.ops.masks import Causal, Combined, KeyRanges, Mask, Packed, Window
 from heedful.recorder.checks import is_whole, texts_of
 from heedful.recorder.kept import file_validation
 from heedful.recorder.kept.capture import Capture
 from heedful.recorder.kept.certificate import Check
-from heedful.recorder.kept.checksums import Checksums, checksum_of
 from heedful.recorder.kept.patches import Patches
 from heedful.recorder.kept.pictures import Images
 from heedful.recorder.kept.texts import Texts, learn
@@ -40,6 +47,7 @@ PLAIN = {
 PROOF = ("index", "inferred", "texts", "texts_dim")
 OLDER = {"owners": "texts and heads, of a recording by a version that did not follow them"}
 AGAIN = "record again"
+COPY_AGAIN = "copy it again, or record again"
 # What reading a header may run into that somebody or something has changed
 DAMAGE = (KeyError, TypeError, ValueError, AttributeError, IndexError, RuntimeError, OverflowError)
 
@@ -65,8 +73,7 @@ def save(
     about["missed"] = dict(missed or {})
     about |= _texts_as_data(texts, captures)
     once = {name: tensor for name, tensor in tensors.items() if name not in same}
-    checksums = {name: checksum_of(tensor) for name, tensor in once.items()}
-    save_tensors(path, once, {**about, "same": same, "sums": checksums})
+    save_tensors(path, once, {**about, "same": same})
 
 
 def _texts_as_data(texts: Texts, captures: list[Capture]) -> dict[str, Any]:
@@ -155,7 +162,7 @@ def load(path: Path) -> tuple[list[Capture], Texts, dict[str, str], Images]:
         )
     tensors, about = _opened(path)
     try:
-        checksums = Checksums(path, dict(tensors), about.get("sums", {}))
+        checksums = Checksums(path, dict(tensors), about.get(SUMS, {}), COPY_AGAIN)
         same = about["same"]
         tensors |= {name: tensors[first] for name, first in same.items()}
         captures = [_restore(one, str(i), tensors) for i, one in enumerate(about["calls"])]
@@ -174,7 +181,7 @@ def load(path: Path) -> tuple[list[Capture], Texts, dict[str, str], Images]:
 def _opened(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """The tensors and the header of a file that is a recording of a version that we know."""
     try:
-        tensors, about = load_tensors(path)
+        tensors, about = read_tensors(path)
         header_is_whole = is_header_whole(path)
     except RunError as error:  # whose remedy is that of a model
         reason = error.__cause__

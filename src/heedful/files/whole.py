@@ -6,20 +6,12 @@ A reader never sees half a file, and a failure leaves what was saved before.
 from __future__ import annotations
 
 import errno
-import json
 import os
-import re
-import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
 
 from heedful.errors import RunError, SaveError
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
 
 CAUSES = {
     errno.ENOSPC: "a full disk",
@@ -33,9 +25,6 @@ CAUSES = {
 }
 # In which nothing was saved before
 WRONG_PLACES = (errno.ENOENT, errno.ENOTDIR, errno.EEXIST, errno.EISDIR)
-LONGEST_HEADER = 100_000_000  # bytes, as safetensors itself allows
-# Where a header says its own checksum, eight hexadecimal digits that count as zeros in it
-CHECKSUM = re.compile(rb'"header_crc32":"([0-9a-f]{8})"')
 
 
 @contextmanager
@@ -130,116 +119,6 @@ def make_directory(path: Path) -> None:
     """Make a directory and those above it; a `SaveError` where that cannot be."""
     with saving(path):
         path.mkdir(parents=True, exist_ok=True)
-
-
-def write_json(path: Path, value: Any) -> None:
-    """Write a value as indented JSON, whole or not at all."""
-    with replacing(path) as temporary:
-        temporary.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", "utf-8")
-
-
-def read_json(path: Path) -> Any:
-    """Read JSON; a `RunError` where the file is missing or damaged."""
-    try:
-        return json.loads(path.read_text("utf-8"))
-    except FileNotFoundError:
-        raise RunError(
-            f"no file {path}",
-            expected="a whole directory, made by `heedful train` or in Hugging Face format",
-            remedy="check the path; fetch it again, or train again",
-        ) from None
-    except (ValueError, OSError) as error:
-        raise damaged(path, error) from error
-
-
-def save_tensors(path: Path, tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> None:
-    """Write named tensors, with a JSON description in the header, as safetensors."""
-    from safetensors import SafetensorError
-    from safetensors.torch import save_file
-
-    with replacing(path) as temporary:
-        try:
-            save_file(
-                {name: tensor.detach().contiguous() for name, tensor in tensors.items()},
-                temporary,
-                metadata={
-                    "format": "pt",
-                    "heedful": json.dumps(about),
-                    "header_crc32": "0" * 8,
-                },
-            )
-            _write_checksum(temporary)
-        except SafetensorError as error:  # how its Rust part reports a full disk
-            raise OSError(str(error)) from error
-        temporary.chmod(0o666 & ~_umask())  # as other files have it; safetensors hides its own
-
-
-def _write_checksum(path: Path) -> None:
-    """Write the checksum of a file's header into its place there."""
-    with path.open("r+b") as file:
-        header = _header(file)
-        file.seek(header.index(b'"header_crc32":"') + len(b'"header_crc32":"'))
-        file.write(b"%08x" % zlib.crc32(header))
-
-
-def is_header_whole(path: Path) -> bool | None:
-    """Whether a file's header is what `save_tensors` wrote; None where it has no checksum."""
-    with path.open("rb") as file:
-        header = _header(file)
-    found = CHECKSUM.search(header)
-    if found is None:  # another program's, or an older version's
-        return None
-    zeros = header[: found.start(1)] + b"0" * 8 + header[found.end(1) :]
-    return int(found[1], 16) == zlib.crc32(zeros)
-
-
-def _header(file: BinaryIO) -> bytes:
-    """The header of safetensors, with the length before it."""
-    length = file.read(8)
-    return length + file.read(int.from_bytes(length, "little"))
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
-
-
-def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Read what `save_tensors` wrote; a `RunError` where it is missing or damaged."""
-    from safetensors import SafetensorError, safe_open
-
-    if not path.is_file():
-        raise RunError(
-            f"no file {path}",
-            cause="training stopped before it was first saved",
-            remedy="continue with `heedful train --resume`",
-        )
-    try:
-        with safe_open(path, framework="pt") as file:
-            about = json.loads((file.metadata() or {}).get("heedful", "{}"))
-            return {name: file.get_tensor(name) for name in file.keys()}, about  # noqa: SIM118
-    except (SafetensorError, ValueError, OSError) as error:
-        raise damaged(path, error) from error
-
-
-def description(path: Path) -> dict[str, Any] | None:
-    """What `save_tensors` was told about its tensors, whether these are whole or cut.
-
-    Empty where another program wrote the tensors, or the header itself is cut; None where the file
-    does not begin as safetensors do.
-    """
-    with path.open("rb") as file:
-        length = int.from_bytes(file.read(8), "little")
-        begin = file.read(1)
-        if begin != b"{" or length > LONGEST_HEADER:
-            return None
-        header = begin + file.read(length - 1)
-    try:
-        about = json.loads(json.loads(header)["__metadata__"]["heedful"])
-    except (ValueError, LookupError, TypeError):
-        return {}
-    return about if isinstance(about, dict) else {}
 
 
 def _flush(path: Path) -> None:

@@ -1,0 +1,42 @@
+"""Floor 0: files that are whole or not there, and that say when they are not what was written.
+
+`whole.py` writes beside and renames, `json_files.py` and `tensor_files.py` are what is written so,
+`checksums.py` is how a damaged file is known.
+"""
+
+from heedful.files.checksums import Checksums, checksum_of
+from heedful.files.json_files import read_json, write_checked_json, write_json
+from heedful.files.tensor_files import (
+    description,
+    is_header_whole,
+    load_tensors,
+    read_tensors,
+    save_tensors,
+)
+from heedful.files.whole import (
+    alone,
+    check_free,
+    damaged,
+    make_directory,
+    replacing,
+    saving,
+)
+
+__all__ = [
+    "Checksums",
+    "alone",
+    "check_free",
+    "checksum_of",
+    "damaged",
+    "description",
+    "is_header_whole",
+    "load_tensors",
+    "make_directory",
+    "read_json",
+    "read_tensors",
+    "replacing",
+    "save_tensors",
+    "saving",
+    "write_checked_json",
+    "write_json",
+]
