@@ -1,6 +1,10 @@
 """The walk as one file, in a browser with no network: steps, numbers, keys, hostile words."""
 
+import json
 import re
+import runpy
+from pathlib import Path
+from urllib.parse import parse_qs
 
 import pytest
 from browsed import lacking
@@ -8,8 +12,11 @@ from walks import walk
 
 from heedful.explain import VARIANTS, explain
 from heedful.text.examples import SECOND, SENTENCE
-from heedful.views.walk.offline import of_explanation, of_variants, write
+from heedful.views.walk.offline import of_explanation, page
 
+ROOT = Path(__file__).resolve().parents[2]
+SITE = runpy.run_path(str(ROOT / "docs" / "walks.py"))  # what makes the pages of the site
+LINK = re.compile(r"\]\(\.\./(walk[\w-]*\.html)#([^)]+)\)")
 PHONE = {"width": 390, "height": 844}
 EVIL = "<img src=x onerror=alert(1)> \u202eabc </script><script>alert(2)</script> ']]>"
 
@@ -17,8 +24,7 @@ EVIL = "<img src=x onerror=alert(1)> \u202eabc </script><script>alert(2)</script
 @pytest.fixture(scope="module")
 def variants(tmp_path_factory):
     path = tmp_path_factory.mktemp("walk") / "variants.html"
-    offered, first = of_variants(explain(SENTENCE), {})
-    write(path, offered, first=first)
+    path.write_bytes(SITE["variants"]())
     return path.as_uri()
 
 
@@ -27,7 +33,7 @@ def models(tmp_path_factory):
     folder = tmp_path_factory.mktemp("walk")
     found = {kind: walk(kind) for kind in ("gpt", "bert", "seq2seq")}
     for kind, one in found.items():
-        write(folder / f"{kind}.html", of_explanation(one))
+        (folder / f"{kind}.html").write_bytes(page(of_explanation(one)))
     return {kind: ((folder / f"{kind}.html").as_uri(), one) for kind, one in found.items()}
 
 
@@ -97,6 +103,43 @@ def is_rounded(text, number):
         return number == -float("inf")
     decimals = len(text.partition(".")[2])
     return abs(float(text) - number) <= 0.5001 * 10**-decimals
+
+
+@pytest.mark.parametrize("name", ["walk.html", "walk-model.html"])
+def test_each_link_of_a_lesson_opens_its_walk_at_its_step(shown, tmp_path, name):
+    """In one page; what a link does not name is as it is when the page is opened."""
+    make = SITE[{"walk.html": "variants", "walk-model.html": "model"}[name]]
+    make.__globals__["STEPS"] = 1  # the steps are the same before it has learned
+    (tmp_path / name).write_bytes(make())
+    page = shown((tmp_path / name).as_uri())
+    links = [where for file, where in lesson_links() if file == name]
+    assert len(links) > 8
+    for where in links:
+        page.evaluate("where => { location.hash = where }", where)
+        words = {key: value for key, [value] in parse_qs(where).items()}
+        heading = page.get_by_role("heading", level=1).filter(has_text=words["step"])
+        heading.wait_for()
+        now = page.locator('[aria-current="step"]').inner_text()
+        assert words["step"] in re.split(r"[,\n] ?", now) or words["step"] == "likeliest", where
+        if "walk" in words:
+            chosen = page.get_by_role("button", name=words["walk"], exact=True)
+            assert chosen.get_attribute("aria-pressed") == "true"
+        for box, key in (("The sentence", "text"), ("The second text", "memory")):
+            if key in words:
+                assert page.get_by_role("textbox", name=box).input_value() == words[key]
+
+
+def lesson_links():
+    """(page, what is written behind it) of each link to a walk."""
+    for path in sorted((ROOT / "docs" / "lessons").glob("*.ipynb")):
+        for cell in json.loads(path.read_text("utf-8"))["cells"]:
+            yield from LINK.findall("".join(cell["source"]))
+
+
+def test_every_lesson_on_a_step_links_to_it():
+    linked = {path.name: LINK.findall(path.read_text("utf-8"))
+              for path in (ROOT / "docs" / "lessons").glob("*.ipynb")}  # fmt: skip
+    assert [name for name, found in linked.items() if not found] == ["11-bert.ipynb"]
 
 
 def test_document_002_as_it_prints_them(shown, variants):

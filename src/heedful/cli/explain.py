@@ -198,16 +198,19 @@ def _write_page(
     html: Path, explanation: Explanation, words: str, variant: dict[str, Any] | None
 ) -> None:
     """A model's walk; of a variant, given by its options, all of them for any sentence."""
-    from heedful.views.walk.offline import of_explanation, of_variants, write
+    from heedful.files import replacing
+    from heedful.views.walk.offline import of_explanation, of_variants, page
 
     if variant is None:
-        size = write(html, of_explanation(explanation))
+        data = page(of_explanation(explanation))
     else:
         options = {**variant, "head": explanation.head} if explanation.head else variant
         offered, first = of_variants(explanation, options)
-        texts = {"text": words} | {n: t for n, t in variant.items() if n == "memory"}
-        size = write(html, offered, first=first, **texts)
-    click.echo(f"{html}, {size / 1e6:.1f} MB: opens in any browser, with no network")
+        memory = {name: text for name, text in variant.items() if name == "memory"}
+        data = page(offered, first=first, text=words, **memory)
+    with replacing(html) as part:
+        part.write_bytes(data)
+    click.echo(f"{html}, {len(data) / 1e6:.1f} MB: opens in any browser, with no network")
 
 
 def _of_model(

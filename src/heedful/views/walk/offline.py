@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from heedful.explain import VARIANTS, Explanation, document_004
-from heedful.files import replacing
 from heedful.text.examples import SECOND, SENTENCE
 from heedful.views.explorer.wire import packed
 from heedful.views.offline_page import element, shell
@@ -52,25 +51,16 @@ def of_explanation(found: Explanation) -> list[Offered]:
     return [Offered(found.title.partition(":")[0], False, as_bytes(found))]
 
 
-def write(
-    path: Path,
-    offered: Sequence[Offered],
-    *,
-    first: int = 0,
-    text: str = SENTENCE,
-    memory: str = SECOND,
-) -> int:
-    """Write the page to a file, whole or not at all; its bytes.
+def page(
+    offered: Sequence[Offered], *, first: int = 0, text: str = SENTENCE, memory: str = SECOND
+) -> bytes:
+    """The whole page.
 
     Args:
-        path: the file.
-        offered: what the page can show.
+        offered: what it can show.
         first: which of them it shows first.
-        text: the sentence on which the page computes at first.
+        text: the sentence on which it computes at first.
         memory: the second one, which cross-attention looks at.
-
-    Raises:
-        SaveError: a place that cannot be written.
     """
     begin, end = shell(f"{offered[first].label} · heedful", PAGE / "filed.js", [PAGE / "style.css"])
     about = packed(
@@ -83,7 +73,4 @@ def write(
             ],
         }
     )
-    data = begin + element("walks", about + b"".join(one.data for one in offered)) + end
-    with replacing(path) as part:
-        part.write_bytes(data)
-    return len(data)
+    return begin + element("walks", about + b"".join(one.data for one in offered)) + end

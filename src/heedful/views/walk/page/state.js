@@ -121,12 +121,12 @@ export class State {
     });
   }
 
-  /** A step by its number, or by the name of one of its stages. @param {string | null} text */
+  /** A step by its number, by the name of one of its stages, or the first answer, "likeliest". @param {string | null} text */
   _step(text) {
     const number = whole(text);
     if (number >= 1) return number - 1;
     const found = this.walk.value.steps.findIndex((step) =>
-      step.stages.some((stage) => stage.name === text),
+      step.answer ? text === "likeliest" : step.stages.some((stage) => stage.name === text),
     );
     return Math.max(0, found);
   }
