@@ -137,7 +137,7 @@ def test_a_weight_that_was_computed_in_the_page_is_within_what_it_says(
 
 
 def test_what_is_not_in_the_file_is_bounded_and_said(filed, monkeypatch):
-    coarse(monkeypatch, 400_000)
+    coarse(monkeypatch, 530_000)
     recording = long(700)
     page, [call] = filed(Texts({"long": recording})), recording
     assert "8 largest weights of every row" in page.told.said
@@ -158,7 +158,7 @@ def test_what_is_not_in_the_file_is_bounded_and_said(filed, monkeypatch):
 
 
 def test_no_number_of_a_coarse_file_is_below_the_true_one(filed, monkeypatch):
-    coarse(monkeypatch, 300_000)
+    coarse(monkeypatch, 415_000)
     recording = long(900)
     page, [call] = filed(Texts({"long": recording})), recording
     weights = call.weights(0).double().numpy()

@@ -20,7 +20,7 @@ from heedful.views.explorer.generation import DEEDS, Generation
 from heedful.views.explorer.guard import MOST, Guard
 from heedful.views.explorer.texts import short
 from heedful.views.explorer.turns import RefusedError, Turns, nothing
-from heedful.views.offline_page import VIEWS, linked
+from heedful.views.one_script import VIEWS, linked
 
 PAGE = Path(__file__).parent / "page"
 TYPES = {".js": "text/javascript", ".css": "text/css"}  # of what the page consists of

@@ -6,9 +6,9 @@ export class Computing {
   constructor(source) {
     /** @type {{asked: any, signal?: AbortSignal, resolve: (found: any) => void, reject: (error: Error) => void}[]} */
     this.waiting = [];
-    // from a file Chromium starts no worker of modules: this one is a script, from a Blob
-    const url = URL.createObjectURL(new Blob([source], { type: "text/javascript" }));
-    this.worker = new Worker(url);
+    // from a file Chromium starts no worker of modules: this one is a script, in its own address
+    const text = new TextDecoder().decode(source);
+    this.worker = new Worker(`data:text/javascript,${encodeURIComponent(text)}`);
     /** @type {any} */
     this.now = null;
     this.worker.onmessage = ({ data }) => this._answered(data);

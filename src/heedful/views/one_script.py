@@ -1,0 +1,102 @@
+"""A page's modules as one script, for where a browser fetches none: files, frames, workers, cells.
+
+Every module becomes a function that is called once, after those that it imports; the first one
+stands behind them as it is. Only the ways of importing and exporting that the pages use are known.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+VIEWS = Path(__file__).parent  # modules are named by their paths from here
+IMPORT = re.compile(r'(\bfrom\s*|\bimport\s*)"(\.{1,2}/[^"]+)"')
+FROM = r'\s*from\s*"(?P<path>\.{1,2}/[^"]+)";?'
+LISTED = r"\{(?P<names>[^{}]*)\}"
+DECLARED = re.compile(r"^export (?:async )?(?:function|class|const|let) (\w+)", re.M)
+REMARK = re.compile(r"^\s*(?://[^\n]*|/\*\*(?:(?!\*/).)*\*/)\n", re.M | re.S)
+
+
+def linked(entry: Path) -> list[tuple[str, str]]:
+    """Each module's name and source, after those that it imports."""
+    found: dict[str, str] = {}
+
+    def add(module: Path) -> None:
+        name = _name(module)
+        if name in found:
+            return
+        source = module.read_text("utf-8")
+        for _, path in IMPORT.findall(source):
+            add(module.parent / path)
+        found[name] = source
+
+    add(entry)
+    return list(found.items())
+
+
+def one_script(entry: Path) -> str:
+    """A module and all that it imports, as one module without an import.
+
+    >>> script = one_script(VIEWS / "explorer" / "page" / "html.js")
+    >>> script.startswith("const modules = {};"), "import " in script.splitlines()[-1]
+    (True, False)
+    """
+    *parts, (name, source) = linked(entry)
+    called = [
+        f'modules["{part}"] = (() => {{\n{_function(part, text)}\n}})();' for part, text in parts
+    ]
+    text = "\n".join(["const modules = {};", *called, _imports(name, _plain(source))])
+    return text.replace("</script", "<\\/script")
+
+
+def _plain(source: str) -> str:
+    """Without remarks and indents."""
+    return re.sub(r"^[ \t]+", "", REMARK.sub("", source), flags=re.M)
+
+
+def _imports(name: str, source: str) -> str:
+    """The source with what it imports taken from the modules."""
+
+    def listed(found: re.Match[str]) -> str:
+        taken = ", ".join(f"{theirs}: {ours}" for theirs, ours in _pairs(found["names"]))
+        return f"const {{ {taken} }} = {_module(name, found)};"
+
+    def standard(found: re.Match[str]) -> str:
+        return f"const {found['ours']} = {_module(name, found)}.default;"
+
+    source = re.sub(r"\bimport\s*" + LISTED + FROM, listed, source)
+    source = re.sub(r"\bimport\s+(?P<ours>\w+)" + FROM, standard, source)
+    return re.sub(r'^import\s*"\.{1,2}/[^"]+";?', "", source, flags=re.M)
+
+
+def _function(name: str, source: str) -> str:
+    """The body of a function that returns what the module exports."""
+    source = _plain(source)
+    given = [(each, each) for each in DECLARED.findall(source)]
+    source = re.sub(r"^export (?=(?:async )?(?:function|class|const|let) )", "", source, flags=re.M)
+
+    def listed(found: re.Match[str]) -> str:
+        of = f"{_module(name, found)}." if found["path"] else ""
+        given.extend((ours, of + theirs) for theirs, ours in _pairs(found["names"]))
+        return ""
+
+    source = re.sub(r"\bexport\s*" + LISTED + f"(?:{FROM})?;?", listed, source)
+    source, standard = re.subn(r"\bexport default ", "const standard = ", source)
+    given += [("default", "standard")] * standard
+    names = ", ".join(f"{ours}: {own}" for ours, own in given)
+    return f"{_imports(name, source)}\nreturn {{ {names} }};"
+
+
+def _pairs(names: str) -> list[tuple[str, str]]:
+    """Of names in braces, each as it is called there, and here."""
+    words = (each.strip().partition(" as ") for each in names.split(",") if each.strip())
+    return [(theirs, ours or theirs) for theirs, _, ours in words]
+
+
+def _module(name: str, found: re.Match[str]) -> str:
+    """How a module is reached that another one imports."""
+    return f'modules["{_name((VIEWS / name).parent / found["path"])}"]'
+
+
+def _name(module: Path) -> str:
+    return module.resolve().relative_to(VIEWS.resolve()).as_posix()
