@@ -28,11 +28,14 @@ import { Weight } from "./weight.js";
  */
 export async function mount(element, source, host = {}) {
   let unfollow = () => {};
+  let undress = () => {};
   try {
     const about = /** @type {any} */ (await source.ask("about"));
     const state = new State(about);
     if (host.address) unfollow = follow(state, host.address);
     else state.choose(state.at.value, Number.NaN);
+    const { theme } = host;
+    if (theme) undress = dress(state, theme);
     render(html`<${Page} state=${state} source=${source} host=${host} />`, element);
   } catch (error) {
     const said = String(/** @type {any} */ (error).message ?? error);
@@ -40,8 +43,16 @@ export async function mount(element, source, host = {}) {
   }
   return () => {
     unfollow();
+    undress();
     render(null, element);
   };
+}
+
+/** Wear what is worn around the page; ends that. @param {State} state @param {import("./types.js").Theme} theme */
+function dress(state, theme) {
+  const read = () => (state.around.value = theme.read());
+  read();
+  return theme.follow(read);
 }
 
 /** What the views share: tokens, heads, and answers that follow what is shown. @param {State} state @param {Source} source */
@@ -83,9 +94,9 @@ function Page({ state, source, host }) {
     };
   }, []);
   const map = (/** @type {any} */ side, /** @type {any} */ where) =>
-    html`<${MapPane} key=${side === state ? "first" : "second"} state=${state} side=${side} source=${source} tokens=${tokens} scale=${scale} keep=${(/** @type {any} */ one) => (where.value = one)} />`;
+    html`<${MapPane} key=${side === state ? "first" : "second"} state=${state} side=${side} source=${source} host=${host} tokens=${tokens} scale=${scale} keep=${(/** @type {any} */ one) => (where.value = one)} />`;
   const painters = () => /** @type {Painter[]} */ ([first.value, second.value].filter(Boolean));
-  return html`<div class="heedful"><div ref=${page} class=${`page tab-${state.tab.value} ${state.theme.value}`}>
+  return html`<div class="heedful"><div ref=${page} class=${`page tab-${state.tab.value} ${state.worn.value}`}>
     <${Top} state=${state} source=${source} host=${host} tokens=${tokens} painter=${first} painters=${painters} help=${() => setHelped(true)} />
     <nav class="tabs" aria-label="Parts of the page">${TABS.map((tab) => html`<button aria-pressed=${state.tab.value === tab} onClick=${() => (state.tab.value = tab)}>${tab}</button>`)}</nav>
     <div class="part heads-part" data-part="heads"><${HeadsPane} state=${state} heads=${heads} /></div>

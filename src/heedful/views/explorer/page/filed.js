@@ -2,7 +2,7 @@
 // and shapes of answers.py. What it does not have is NaN, and said; nothing of it is told as 0.
 import { mount } from "./app.js";
 import { Computing } from "./computing.js";
-import { alone } from "./host.js";
+import { alone, framed } from "./host.js";
 import { inflated, parts } from "./inflated.js";
 import { Kept } from "./kept.js";
 import { unpacked } from "./wire.js";
@@ -388,4 +388,5 @@ function absent(kept, largest, atMost) {
 const source = new Filed(await parts());
 const element = /** @type {HTMLElement} */ (document.getElementById("heedful"));
 Object.assign(element, { source }); // so that the console can ask it, too
-mount(element, source, alone());
+const host = window.parent === window ? alone() : framed(element.dataset.view ?? "");
+mount(element, source, host);

@@ -1,4 +1,5 @@
-// Where a page stands that has a window to itself: its keys are the window's, its address too.
+// Where a page stands that has a window to itself: its keys are the window's, its address too; or
+// a frame, which has keys and no address.
 
 /** @import { Host } from "./types.js" */
 
@@ -7,6 +8,7 @@ export function alone() {
   const here = () => location.hash.slice(1);
   return {
     keys: document,
+    wheel: true,
     address: {
       read: here,
       write(text, isStep) {
@@ -19,5 +21,14 @@ export function alone() {
       },
       link: () => location.href,
     },
+  };
+}
+
+/** @param {string} view what is shown first @returns {Host} */
+export function framed(view) {
+  let now = view;
+  return {
+    keys: document,
+    address: { read: () => now, write: (text) => (now = text), follow: () => () => {} },
   };
 }

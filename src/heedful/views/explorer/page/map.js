@@ -17,10 +17,11 @@ const NAME =
 /**
  * @param {object} given
  * @param {State} given.state @param {Side} given.side @param {Source} given.source
+ * @param {import("./types.js").Host} given.host
  * @param {any} given.tokens @param {Scale} given.scale
  * @param {(painter: Painter | null) => void} given.keep
  */
-export function MapPane({ state, side, source, tokens, scale, keep }) {
+export function MapPane({ state, side, source, host, tokens, scale, keep }) {
   const canvas = useRef(/** @type {HTMLCanvasElement | null} */ (null));
   const [painter, setPainter] = useState(/** @type {Painter | null} */ (null));
   const [weight] = useState(() => asked(source, () => weightOf(state, side), 60));
@@ -29,6 +30,7 @@ export function MapPane({ state, side, source, tokens, scale, keep }) {
       state,
       side,
       source,
+      host,
       tokens,
       scale,
     });
@@ -65,7 +67,7 @@ function weightOf(state, side) {
 }
 
 /** A painter that paints whenever something changes that it shows. @param {HTMLCanvasElement} canvas @param {any} given */
-function painting(canvas, { state, side, source, tokens, scale }) {
+function painting(canvas, { state, side, source, host, tokens, scale }) {
   const painter = new Painter(
     canvas,
     state,
@@ -100,10 +102,10 @@ function painting(canvas, { state, side, source, tokens, scale }) {
       painter.soon();
     }),
     effect(() => {
-      state.theme.value;
+      state.worn.value;
       requestAnimationFrame(() => painter.newInk()); // when the page has its new colours
     }),
-    pointed(canvas, state, painter),
+    pointed(canvas, state, painter, Boolean(host.wheel)),
   ];
   const dark = matchMedia("(prefers-color-scheme: dark)");
   const turned = () => painter.newInk();

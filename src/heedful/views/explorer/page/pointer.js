@@ -7,8 +7,12 @@ import { tokensAt } from "./place.js";
 
 const STILL = 4; // pixels that a finger may move and still tap
 
-/** Follow the pointer on a canvas; ends that. @param {HTMLCanvasElement} canvas @param {State} state @param {Painter} painter */
-export function pointed(canvas, state, painter) {
+/**
+ * Follow the pointer on a canvas; ends that.
+ * @param {HTMLCanvasElement} canvas @param {State} state @param {Painter} painter
+ * @param {boolean} wheel whether the wheel is the map's without its having the focus
+ */
+export function pointed(canvas, state, painter, wheel) {
   /** @type {Map<number, number[]>} where each finger is */
   const down = new Map();
   let moved = 0;
@@ -55,6 +59,8 @@ export function pointed(canvas, state, painter) {
       state.hover.value = null;
     },
     wheel(/** @type {WheelEvent} */ event) {
+      const { activeElement } = /** @type {Document | ShadowRoot} */ (canvas.getRootNode());
+      if (!wheel && !event.ctrlKey && activeElement !== canvas) return; // what is around scrolls
       event.preventDefault();
       const [x, y] = at(event);
       const amount = event.deltaY * (event.deltaMode === 1 ? 18 : 1);

@@ -34,6 +34,8 @@ export class State {
     this.tab = signal("map"); // the pane of a narrow screen
     this.profile = signal(/** @type {"row" | "column"} */ ("row"));
     this.theme = signal(""); // "light", "dark", or as the system wishes
+    this.around = signal(""); // what is worn around the page, where a host knows it
+    this.worn = computed(() => this.theme.value || this.around.value);
     this.notice = signal(""); // a line that is told once
     this.calls = computed(() => this._calls(this.at.value));
     this.where = computed(() => this.at.value.join("."));

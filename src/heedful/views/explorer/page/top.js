@@ -91,6 +91,6 @@ function Save({ state, source, host, painters, close }) {
     <button onClick=${does("png")}><b>PNG</b> the map as it is shown</button>
     <button onClick=${does("svg")}><b>SVG</b> the same, its names as text</button>
     <button onClick=${does("csv")}><b>CSV</b> the weights in view</button>
-    ${host.address ? html`<button onClick=${copy}><b>Link</b> copy the address of this view</button>` : null}
+    ${host.address?.link ? html`<button onClick=${copy}><b>Link</b> copy the address of this view</button>` : null}
   </div>`;
 }

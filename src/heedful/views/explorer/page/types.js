@@ -82,7 +82,9 @@
  * Where the page stands. Without any of it, it is a part of another page, which it leaves alone.
  * @typedef {object} Host
  * @property {EventTarget} [keys] where keys are listened for; the page's own element if left out
+ * @property {boolean} [wheel] whether the wheel zooms wherever the pointer is; else only in a map with the focus
  * @property {Address} [address] keeps what is shown
+ * @property {Theme} [theme] what is worn around the page, where that is not the system's
  */
 
 /**
@@ -90,8 +92,10 @@
  * @property {() => string} read
  * @property {(text: string, isStep: boolean) => void} write a step can be gone back to
  * @property {(changed: () => void) => () => void} follow calls when it was changed; ends that
- * @property {() => string} link what can be shared
+ * @property {() => string} [link] what can be shared
  */
+
+/** "light" or "dark", and a call when it was changed; `follow` gives what ends that. @typedef {{read: () => string, follow: (changed: () => void) => () => void}} Theme */
 
 /** One map of the page: which call and head it shows. @typedef {object} Side
  * @property {ReadonlySignal<number>} head the model's number
