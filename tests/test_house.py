@@ -187,6 +187,7 @@ def test_public_names():
         "errors",
         "load",
         "load_model",
+        "look",
         "masks",
         "open",
         "positions",
@@ -200,7 +201,7 @@ def test_public_names():
 
 
 FORBIDDEN = ("matplotlib", "starlette", "uvicorn", "huggingface_hub", "transformers", "tokenizers",
-             "tiktoken", "rich", "click", "requests", "IPython")  # fmt: skip
+             "tiktoken", "rich", "click", "requests", "IPython", "anywidget")  # fmt: skip
 
 
 def test_an_import_brings_no_pictures_web_or_hub_and_little_time():

@@ -6,13 +6,14 @@ Importing it does no work: each public name brings its module, and torch, when i
 from typing import TYPE_CHECKING
 
 from heedful import errors
-from heedful.lazy import lazily
+from heedful.lazy import lazily, wire
 
 if TYPE_CHECKING:
     from heedful.models import load_model
     from heedful.opened import open_model as open
     from heedful.ops import attention, masks, positions, steps, streaming_attention
     from heedful.recorder import load, record
+    from heedful.views.notebook.looking import look
 
 __version__ = "0.1.0"
 __all__ = [
@@ -21,6 +22,7 @@ __all__ = [
     "errors",
     "load",
     "load_model",
+    "look",
     "masks",
     "open",
     "positions",
@@ -36,8 +38,11 @@ __getattr__, _ = lazily(
         "heedful.opened": ["open_model as open"],
         "heedful.ops": ["attention", "masks", "positions", "steps", "streaming_attention"],
         "heedful.recorder": ["load", "record"],
+        "heedful.views.notebook.looking": ["look"],
     },
 )
+# what a recording is in a notebook, beside its table
+wire("in a notebook", "heedful.views.notebook.shows", "bundle")
 
 
 def __dir__() -> list[str]:

@@ -10,6 +10,27 @@ import importlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+_WIRED: dict[str, tuple[str, str]] = {}
+
+
+def wire(name: str, module: str, function: str) -> None:
+    """Say which function of a higher floor does what a lower one asks for by a name.
+
+    The package's top says it: imports go down, and some things are shown by what stands above them.
+    """
+    _WIRED[name] = module, function
+
+
+def wired(name: str) -> Callable[..., Any]:
+    """The function of a name, whose module is brought now.
+
+    >>> wire("turn", "math", "tau")
+    >>> wired("turn") > 6
+    True
+    """
+    module, function = _WIRED[name]
+    return getattr(importlib.import_module(module), function)
+
 
 def lazily(
     package: str, homes: Mapping[str, Sequence[str]]

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from heedful.errors import RunError
+from heedful.lazy import wired
 from heedful.ops import statistics as of
 from heedful.ops.causes import Causes
 from heedful.ops.heatmap import check_region, heatmap, pooled
@@ -50,7 +51,8 @@ class Call(Rows):
     `heedful.ops.statistics`; with `head`, the model's number of a head, it is that of one head,
     without it of all, (H, …).
 
-    `sums` are the log-sum-exps of rows that are known. Whenever whole rows are computed they are
+    `home()` is the recording, as long as somebody holds it. `sums` are the log-sum-exps of rows
+    that are known. Whenever whole rows are computed they are
     compared; one that is not the model's refutes the call, which all calls of `refutations` see.
     """
 
@@ -77,6 +79,7 @@ class Call(Rows):
     door: str = ""
     chosen: list[int] | None = None
     intact: Callable[[], None] | None = field(default=None, repr=False)
+    home: Callable[[], Any] = field(default=lambda: None, repr=False, compare=False)
     _kept: dict[Any, Any] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
@@ -100,6 +103,10 @@ class Call(Rows):
         from heedful.recorder.kept.notebook import html
 
         return html([self], repr(self).strip("<>"), "call")
+
+    def _repr_mimebundle_(self, **given: Any) -> Any:
+        """What a notebook shows where it can: the explorer's page, opened on this call."""
+        return wired("in a notebook")(self)
 
     @property
     def crosses(self) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from html import escape
+from importlib.util import find_spec
 
 import numpy as np
 import torch
@@ -60,6 +61,9 @@ def html(calls: Sequence[Call], name: str, one: str, notes: Sequence[str] = ()) 
                     f"{one}.plot(heads=0) draws it")  # fmt: skip
     if len(calls) > len(shown):
         said.append(f"{_many(len(calls) - len(shown), 'call')} more: iterate, or take {one}")
+    if find_spec("anywidget") is None:
+        said.append("as a page in which every weight can be looked at: "
+                    "pip install 'heedful[notebook]'")  # fmt: skip
     tokens = next((call.key_tokens for call in calls if call.key_tokens), None)
     head = "".join(f'<th style="{CELL}">{word}</th>' for word in COLUMNS)
     return (

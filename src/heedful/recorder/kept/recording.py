@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import warnings
+import weakref
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
@@ -44,6 +45,7 @@ class Recording(Sequence):
     ) -> None:
         captures, texts = [] if captures is None else captures, texts or Texts(naming=naming)
         super().__init__(captures, 0, texts, images)
+        self._texts.home = weakref.ref(self)  # by which a call finds what it is of
         self._spill = Spill(budget)
         self.missed: dict[str, str] = {}  # modules whose attention was not understood, and why
         # how it was recorded, for `verify`; `record` says it

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import SupportsIndex, overload
+from typing import Any, SupportsIndex, overload
 
 import torch
 from torch import Tensor
@@ -37,6 +37,10 @@ class Sequence(Shown):
         self._images = images or Images()
         self._calls: dict[int, Call] = {}
         self._of_sides: tuple[int, Sides] | None = None  # and of how many calls
+
+    def home(self) -> Any:
+        """The recording that it is of, or None where nobody holds that any more."""
+        return self._texts.home()
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {len(self)} call{'' if len(self) == 1 else 's'}>"
@@ -105,6 +109,7 @@ class Sequence(Shown):
         else:  # of a pass with a cache whose keys are not known
             call.query_tokens = texts.of_ids(call.query_ids)
         call.unknown = unknown_of(texts, call.ids, call.key_tokens)
+        call.home = texts.home
         return self._with_pictures(call)
 
     def _with_pictures(self, call: Call) -> Call:

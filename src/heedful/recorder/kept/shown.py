@@ -5,9 +5,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from heedful.errors import RunError
+from heedful.lazy import wired
 from heedful.recorder.kept import generation
 from heedful.recorder.kept.call import Call
 from heedful.recorder.kept.capture import Capture
@@ -41,6 +42,14 @@ class Shown(ABC):
         if texts > 1:
             notes = [*notes, f"sequence {self._index} of {texts}: .sequences has each"]
         return html(calls, repr(self).strip("<>"), "recording[0]", notes)
+
+    def _repr_mimebundle_(self, **given: Any) -> Any:
+        """What a notebook shows where it can: the explorer's page."""
+        return wired("in a notebook")(self)
+
+    @abstractmethod
+    def home(self) -> Any:
+        """The recording that it is of, or None where that is gone."""
 
     def plot(
         self,

@@ -6,7 +6,9 @@ are of neither side by the name of their module, only the ids can tell the token
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -26,6 +28,7 @@ class Texts:
 
     read, written: as they were set, a list for each sequence; None where they were not.
     naming: how ids are named; names: those that were. unknown: the id of unknown words.
+    home: gives the recording, as long as somebody holds it.
     """
 
     read: list[list[str]] | None = None
@@ -33,6 +36,7 @@ class Texts:
     naming: Naming | None = None
     names: dict[int, str] = field(default_factory=dict)
     unknown: int | None = None
+    home: Callable[[], Any] = field(default=lambda: None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if self.naming is not None:

@@ -20,7 +20,8 @@ from heedful.views.explorer.causes_in_file import SAMPLED, bytes_of, causes_as_d
 from heedful.views.explorer.contents import CausesInFile, contents, places
 from heedful.views.explorer.texts import Texts
 from heedful.views.explorer.wire import packed
-from heedful.views.offline_page import element, linked, shell
+from heedful.views.offline_page import element, shell
+from heedful.views.one_script import one_script
 
 PAGE = Path(__file__).parent / "page"
 ENTRY, WORKER = PAGE / "filed.js", PAGE / "causes.js"
@@ -47,6 +48,8 @@ def write(
     progress: Tell = lambda share: None,
     *,
     exact: bool = False,
+    most: int | None = None,
+    view: str = "",
 ) -> Written:
     """Write the page to a file, whole or not at all.
 
@@ -57,6 +60,8 @@ def write(
         progress: is told of the share that is done, 0 to 1.
         exact: with queries and keys in half precision, from which the page computes any weight.
             Where they are few, they are in it without being asked for, in single precision.
+        most: bytes that it may have; default by what is recorded.
+        view: what is shown first where the page has no address, as the words of one.
 
     Raises:
         RunError: more than a file can hold.
@@ -64,9 +69,10 @@ def write(
     """
     calls = places(recordings)
     check_size(recordings, exact=exact)
-    few = sum(bytes_of(call, half=False) for _, call in calls) <= FEW
+    room = most or _budget(recordings)
+    few = sum(bytes_of(call, half=False) for _, call in calls) <= min(FEW, room // 4)
     with replacing(path) as part, part.open("wb") as file:
-        begin, end = shell(title, ENTRY, _styles())
+        begin, end = shell(title, ENTRY, styles(), view)
         file.write(begin)
         causes = None
         if exact or few:
@@ -75,7 +81,7 @@ def write(
         ahead = 0.5 if causes else 0.0
         numbers, told = contents(
             recordings,
-            (_budget(recordings) - around) * 3 // 4,
+            (room - around) * 3 // 4,
             lambda done: progress(ahead + (1 - ahead) * done),
             causes,
         )
@@ -108,7 +114,8 @@ def _write_causes(
     def write_part(name: str, data: bytes) -> None:
         file.write(element(name, data))
 
-    write_part("worker", _worker().encode())
+    # no script of modules: from a file, browsers start no worker of these
+    write_part("worker", one_script(WORKER).replace("export ", "").encode())
     for done, (where, call) in enumerate(calls):
 
         def tell(share: float, done: int = done) -> None:
@@ -135,16 +142,7 @@ def _budget(recordings: Texts) -> int:
     return min(MOST, max(LEAST, LEAST * rows // ROWS))
 
 
-def _styles() -> list[Path]:
+def styles() -> list[Path]:
     """The style sheets of the page, in the order of its index."""
     names = re.findall(r'href="/page/(style/[^"]+)"', (PAGE / "index.html").read_text("utf-8"))
     return [PAGE / name for name in names]
-
-
-def _worker() -> str:
-    """The modules of the worker as one script: from a file, browsers start no worker of modules."""
-    sources = (source for _, source in linked(WORKER))
-    return "\n".join(
-        re.sub(r"^export ", "", re.sub(r"^import [^;]*;", "", source, flags=re.M), flags=re.M)
-        for source in sources
-    )

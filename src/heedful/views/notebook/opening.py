@@ -1,0 +1,67 @@
+"""What a page is opened on: the recording of what is shown, and where in it that stands."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import urlencode
+
+from heedful.recorder import Call, Recording, Sequence
+from heedful.views.explorer.texts import Texts
+
+NAME = "recording"
+
+
+class Alone(Recording):
+    """One call whose recording is no longer there."""
+
+    def __init__(self, call: Call) -> None:
+        super().__init__()
+        self._call_alone = call
+
+    @property
+    def sequences(self) -> list[Any]:
+        """The one text with the one call."""
+        return [[self._call_alone]]
+
+
+def opened_on(shown: Recording | Sequence | Call, **chosen: Any) -> tuple[Texts, str]:
+    """All that a page may choose from, and what it shows first, as the words of its address.
+
+    Args:
+        shown: what stands in the cell; a text of a batch, or a call, opens its whole recording at
+            its own place.
+        chosen: `layers` and `heads`, as `Texts` takes them.
+
+    Raises:
+        ArgumentError: a layer or head that there is not.
+    """
+    if isinstance(shown, Recording):
+        return Texts({NAME: shown}, **chosen), ""
+    home = shown.home()
+    if isinstance(shown, Sequence):
+        texts = Texts({NAME: home or Recording(shown._captures, texts=shown._texts)}, **chosen)
+        return texts, _address(texts, lambda call: call.sequence == shown._index)
+    if home is not None:
+        texts = Texts({NAME: home}, **chosen)
+        found = _address(texts, lambda call: _is_same(call, shown))
+        if found:
+            return texts, found
+    return Texts({NAME: Alone(shown)}, **chosen), urlencode({"call": "0.0.0"})
+
+
+def _address(texts: Texts, is_meant: Any) -> str:
+    """The address of the first call that is meant; empty where there is none."""
+    [recording] = texts.about()
+    for t, text in enumerate(recording["texts"]):
+        for c in range(len(text["calls"])):
+            if is_meant(texts.call(0, t, c)):
+                return urlencode({"call": f"0.{t}.{c}"})
+    return ""
+
+
+def _is_same(one: Call, other: Call) -> bool:
+    mine, others = (
+        (call.name, call.index, call.pass_index, call.sequence, call.shape[1:])
+        for call in (one, other)
+    )
+    return mine == others

@@ -1,0 +1,49 @@
+// Where a page stands in a notebook: its keys are its own, and the wheel is the notebook's.
+
+/** @import { Host } from "../../explorer/page/types.js" */
+/** @typedef {{get: (name: string) => any, set: (name: string, value: any) => void, save_changes: () => void}} Model */
+
+/** @param {HTMLElement} element @param {Model} model @returns {{host: Host, end: () => void}} */
+export function inCell(element, model) {
+  const box = /** @type {HTMLElement} */ (/** @type {ShadowRoot} */ (element.getRootNode()).host);
+  // a notebook deletes and inserts cells by single keys
+  const keep = (/** @type {Event} */ event) => {
+    const { ctrlKey, metaKey, altKey } = /** @type {KeyboardEvent} */ (event);
+    if (!ctrlKey && !metaKey && !altKey) event.stopPropagation();
+  };
+  const kinds = ["keydown", "keypress", "keyup"];
+  for (const kind of kinds) box.addEventListener(kind, keep);
+  return {
+    host: {
+      theme: { read: theme, follow },
+      address: {
+        read: () => model.get("view"),
+        write(text) {
+          model.set("view", text);
+          model.save_changes();
+        },
+        follow: () => () => {},
+      },
+    },
+    end() {
+      for (const kind of kinds) box.removeEventListener(kind, keep);
+    },
+  };
+}
+
+/** What the notebook wears: JupyterLab and VS Code say it, others are light. */
+function theme() {
+  const { dataset, classList } = document.body;
+  const isDark =
+    dataset.jpThemeLight === "false" ||
+    classList.contains("vscode-dark") ||
+    classList.contains("vscode-high-contrast");
+  return isDark ? "dark" : "light";
+}
+
+/** @param {() => void} changed @returns {() => void} */
+function follow(changed) {
+  const watched = new MutationObserver(changed);
+  watched.observe(document.body, { attributeFilter: ["data-jp-theme-light", "class"] });
+  return () => watched.disconnect();
+}
