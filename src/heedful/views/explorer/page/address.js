@@ -1,5 +1,6 @@
 // What is shown, as the words of an address, and back. What is not understood is passed over.
 import { batch, effect } from "./html.js";
+import { asWords, fromWords } from "./segments.js";
 import { TABS, WHOLE } from "./state.js";
 
 /** @import { State } from "./state.js" */
@@ -50,6 +51,10 @@ export function written(state) {
   if (!state.sink.value) words.sink = "0";
   if (state.profile.value !== "row") words.profile = state.profile.value;
   if (state.tab.value !== "map") words.tab = state.tab.value;
+  if (state.pane.value !== "weight") words.pane = state.pane.value;
+  const { source, target } = state.segments.kept.value[state.segments.key.value] ?? {};
+  if (source) words.marks = asWords(source);
+  if (target?.length) words.written = asWords(target);
   if (second) words.beside = `${second.at.join(".")}.${second.head}`;
   if (state.theme.value) words.theme = state.theme.value;
   return new URLSearchParams(words).toString();
@@ -82,6 +87,13 @@ export function read(state, text) {
     state.sink.value = words.get("sink") !== "0";
     state.profile.value = oneOf("profile", ["row", "column"], "row");
     state.tab.value = oneOf("tab", TABS, "map");
+    const pane = state.tab.value === "segments" ? "segments" : "weight";
+    state.pane.value = oneOf("pane", ["weight", "segments"], pane);
+    const { segments } = state;
+    const marks = (/** @type {string} */ name, /** @type {"source" | "target"} */ reads) =>
+      fromWords(words.get(name) ?? "", segments.size(reads));
+    if (words.has("marks"))
+      segments.put({ source: marks("marks", "source"), target: marks("written", "target") });
     state.theme.value = oneOf("theme", ["", "light", "dark"], "");
   });
 }

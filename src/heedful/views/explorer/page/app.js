@@ -9,6 +9,7 @@ import { MapPane } from "./map.js";
 import { Notice } from "./notice.js";
 import { Profile } from "./profile.js";
 import { Scale } from "./scale.js";
+import { Shares } from "./shares.js";
 import { State, TABS } from "./state.js";
 import { TextPane } from "./text.js";
 import { Tokens } from "./tokens.js";
@@ -16,6 +17,7 @@ import { Top } from "./top.js";
 import { Steps, Tour } from "./tour.js";
 import { Under } from "./under.js";
 import { Weight } from "./weight.js";
+import { Who } from "./who.js";
 
 /** @import { Painter } from "./painter.js" */
 /** @import { Host, Source } from "./types.js" */
@@ -66,6 +68,7 @@ function parts(state, source) {
     heads: new Heads(source, state),
     tour: new Tour(),
     scale: new Scale(),
+    shares: new Shares(source, state),
     first: signal(/** @type {Painter | null} */ (null)),
     second: signal(/** @type {Painter | null} */ (null)),
     cell: asked(source, () => at() && ["cell", of({ head: state.head.value, ...at() })], 30),
@@ -77,7 +80,7 @@ function parts(state, source) {
 /** @param {{state: State, source: Source, host: Host}} given */
 function Page({ state, source, host }) {
   const [made] = useState(() => parts(state, source));
-  const { tokens, heads, tour, scale, first, second, cell, row, column } = made;
+  const { tokens, heads, tour, scale, shares, first, second, cell, row, column } = made;
   const page = useRef(/** @type {HTMLElement | null} */ (null));
   const [helped, setHelped] = useState(false);
   useEffect(() => {
@@ -90,15 +93,15 @@ function Page({ state, source, host }) {
     );
     return () => {
       unlisten();
-      for (const one of [cell, row, column, heads]) one.end();
+      for (const one of [cell, row, column, heads, shares]) one.end();
     };
   }, []);
   const map = (/** @type {any} */ side, /** @type {any} */ where) =>
     html`<${MapPane} key=${side === state ? "first" : "second"} state=${state} side=${side} source=${source} host=${host} tokens=${tokens} scale=${scale} keep=${(/** @type {any} */ one) => (where.value = one)} />`;
   const painters = () => /** @type {Painter[]} */ ([first.value, second.value].filter(Boolean));
-  return html`<div class="heedful"><div ref=${page} class=${`page tab-${state.tab.value} ${state.worn.value}`}>
+  return html`<div class="heedful"><div ref=${page} class=${`page tab-${state.tab.value} pane-${state.pane.value} ${state.worn.value}`}>
     <${Top} state=${state} source=${source} host=${host} tokens=${tokens} painter=${first} painters=${painters} help=${() => setHelped(true)} />
-    <nav class="tabs" aria-label="Parts of the page">${TABS.map((tab) => html`<button aria-pressed=${state.tab.value === tab} onClick=${() => (state.tab.value = tab)}>${tab}</button>`)}</nav>
+    <nav class="tabs" aria-label="Parts of the page">${TABS.map((tab) => html`<button aria-pressed=${state.tab.value === tab} onClick=${() => state.turn(tab)}>${tab}</button>`)}</nav>
     <div class="part heads-part" data-part="heads"><${HeadsPane} state=${state} heads=${heads} /></div>
     <main class="part" data-part="map"><h1 class="hidden">heedful explorer</h1>
       <div class="maps">${map(state, first)}${state.second.value ? map(state.sides[1], second) : null}</div>
@@ -107,6 +110,7 @@ function Page({ state, source, host }) {
     </main>
     <div class="part text-part" data-part="text"><${TextPane} state=${state} source=${source} tokens=${tokens} /></div>
     <aside class="part" data-part="weight"><${Weight} state=${state} tokens=${tokens} cell=${cell} /></aside>
+    ${state.pane.value === "segments" ? html`<aside class="part" data-part="segments"><${Who} state=${state} source=${source} shares=${shares} /></aside>` : null}
     <${Notice} state=${state} />
     <${Steps} tour=${tour} state=${state} source=${source} heads=${heads} tokens=${tokens} host=${host} />
     ${helped ? html`<${Help} close=${() => setHelped(false)} tour=${() => tour.go(0)} />` : null}

@@ -19,8 +19,10 @@ const HELP = [
   ["/  n  shift + n", "find a token, the next, the one before"],
   ["a", "the profile of the row or of the column"],
   ["b", "a second map beside this one"],
+  ["m", "mark segments, and see who reads which"],
+  ["shift + ← ↑ → ↓ Enter", "in the text: choose a piece, and mark it"],
   ["v  w", "how it looks; what can be saved"],
-  ["t", "the next part: heads, map, text, weight"],
+  ["t", "the next part: heads, map, text, weight, segments"],
   ["Esc", "let the cell go"],
   ["?", "these keys"],
 ];
@@ -141,7 +143,7 @@ function layer(state, by) {
 
 /** The next part of the page: shown where parts are tabs, and its first control has the focus. */
 function next(/** @type {State} */ state, /** @type {HTMLElement | null} */ page) {
-  state.tab.value = TABS[(TABS.indexOf(state.tab.value) + 1) % TABS.length];
+  state.turn(TABS[(TABS.indexOf(state.tab.value) + 1) % TABS.length]);
   const part = page?.querySelector(`[data-part="${state.tab.value}"]`);
   requestAnimationFrame(() =>
     /** @type {HTMLElement | null} */ (

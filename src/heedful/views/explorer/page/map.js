@@ -95,6 +95,7 @@ function painting(canvas, { state, side, source, host, tokens, scale }) {
         state.pinned,
         state.held,
         state.found,
+        state.segments.now,
         tokens.version,
         scale.highest,
       ])

@@ -1,10 +1,12 @@
 // Paints the map of one head into a canvas: tiles, marks, labels. Rows are queries.
+import { drawBands } from "./bands.js";
 import { table } from "./colours.js";
 import { cover, pixels } from "./cover.js";
 import { signal } from "./html.js";
 import { drawLabels, labelsOf, measuring } from "./labels.js";
 import { drawMarks } from "./marks.js";
 import { cellAt, gutter, placed } from "./place.js";
+import { COLOURS } from "./segments.js";
 import { largest, picture } from "./tiles.js";
 
 /** @import { Part } from "./cover.js" */
@@ -131,6 +133,8 @@ export class Painter {
     context.setTransform(ratio, 0, 0, ratio, 0, 0);
     context.clearRect(0, 0, width, height);
     this.cells(context, place, ratio);
+    const names = gutter(width, height);
+    drawBands(context, place, this.segments, this.ink, this.measure, names);
     drawMarks(context, place, this.state, this.ink);
     context.strokeStyle = this.ink.line;
     context.lineWidth = 1;
@@ -151,6 +155,13 @@ export class Painter {
     for (const part of this.parts) this._part(context, part, place, ratio);
     this._sink(context, place);
     context.restore();
+  }
+
+  /** @returns {Record<Axis, import("./segments.js").Segment[]>} */
+  get segments() {
+    const call = this.side.call.value;
+    const of = (/** @type {Axis} */ axis) => this.state.segments.along(call, axis);
+    return { queries: of("queries"), keys: of("keys") };
   }
 
   labels(/** @type {Place} */ place, /** @type {number} */ width, /** @type {number} */ height) {
@@ -338,6 +349,7 @@ function inkOf(element) {
     found: of("found"),
     line: of("line"),
     panel: of("panel"),
+    segments: Array.from({ length: COLOURS }, (_, i) => of(`segment-${i}`)),
     isDark: of("dark") === "1",
   };
 }

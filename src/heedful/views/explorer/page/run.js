@@ -3,6 +3,7 @@ import { share } from "./colours.js";
 import { useCursor } from "./cursor.js";
 import { weighed } from "./figures.js";
 import { html, useEffect, useLayoutEffect, useRef, useState } from "./html.js";
+import { lines, marksOf, tag, useMarking } from "./marking.js";
 import { pieces } from "./tokens.js";
 
 /** @typedef {import("./types.js").Axis} Axis */
@@ -21,6 +22,7 @@ const SPACED = /^[\p{L}\p{N}[<¿¡([{“‘"'\p{Extended_Pictographic}]/u; // a 
  * @property {Reading} reading
  * @property {Axis} axis
  * @property {number} size how many tokens
+ * @property {import("./segments.js").Reads | null} reads which text that can be marked it is
  * @property {string} label
  * @property {string} id a name of its own in the document
  * @property {number | null} chosen
@@ -63,11 +65,21 @@ export function Run(given) {
     point(to);
     if (long && (to < first + 5 || to >= end - 5)) setStart(Math.max(0, to - WINDOW / 2));
   };
+  const of = (/** @type {Event} */ event) => {
+    const token = /** @type {HTMLElement} */ (event.target).closest?.("[data-at]");
+    return token ? Number(token.getAttribute("data-at")) : null;
+  };
+  const marking = useMarking(state, given.reads, of);
   const keys = (/** @type {KeyboardEvent} */ event) => {
-    if (event.shiftKey || event.ctrlKey || event.metaKey || event.altKey) return;
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
     const now = held.peek() ?? chosen ?? first;
     const to = moved(event.key, now, size, box.current, id);
-    if (to !== null) go(to);
+    if (event.shiftKey && (!marking.is || to === null)) return;
+    if (to !== null) {
+      go(to);
+      if (event.shiftKey) marking.extend(Math.max(0, Math.min(size - 1, to)), now);
+      else marking.leave();
+    } else if (marking.key(event.key)) held.value = now;
     else if (event.key === "Enter" || event.key === " ") given.choose(now);
     else return;
     event.preventDefault();
@@ -77,33 +89,31 @@ export function Run(given) {
     held.value = null;
     point(null);
   };
-  const of = (/** @type {Event} */ event) => {
-    const token = /** @type {HTMLElement} */ (event.target).closest?.("[data-at]");
-    return token ? Number(token.getAttribute("data-at")) : null;
-  };
-  const spans = laid(given, first, end, cursor);
+  const spans = laid(given, first, end, cursor, marking);
   const at = cursor ?? chosen;
   const active = at !== null && at >= first && at < end ? at : first;
   return html`<div class="piece">
     ${long ? html`<${Move} size=${size} first=${first} end=${end} chosen=${chosen} label=${given.label} move=${setStart} />` : null}
-    <div class="run" ref=${box} role="listbox" aria-orientation="horizontal" tabindex="0" dir=${direction(given, first, end)} aria-label=${given.label}
+    <div class=${marking.is ? "run marking" : "run"} ref=${box} role="listbox" aria-orientation="horizontal" tabindex="0" dir=${direction(given, first, end)} aria-label=${given.label}
       aria-activedescendant=${`${id}-${active}`} onKeyDown=${keys} onBlur=${leave}
-      onPointerOver=${(/** @type {PointerEvent} */ e) => e.pointerType === "mouse" && point(of(e))} onPointerLeave=${() => point(null)}
+      onPointerOver=${(/** @type {PointerEvent} */ e) => e.pointerType === "mouse" && point(of(e))} onPointerLeave=${() => point(null)} ...${marking.drag}
       onClick=${(/** @type {MouseEvent} */ e) => {
         const found = of(e);
-        if (found !== null) given.choose(found);
+        if (found !== null && !marking.click(e, found, held.peek() ?? chosen)) given.choose(found);
         held.value = null;
       }}>${spans}</div></div>`;
 }
 
-/** The tokens of a window. @param {Given} given @param {number} first @param {number} end @param {number | null} cursor */
-function laid(given, first, end, cursor) {
+/** The tokens of a window. @param {Given} given @param {number} first @param {number} end @param {number | null} cursor @param {ReturnType<typeof useMarking>} marking */
+function laid(given, first, end, cursor, marking) {
   const { state, tokens, axis, looks, looked, offset } = given;
   const where = state.where.value;
   const colours = /** @type {import("./types.js").Colours} */ (state.colours.value);
   const words = tokens.areWords(where, axis);
   const most = looks ? largest(looks, 0, looks.length) : 1;
   const mostUnder = looked ? largest(looked, 0, looked.length) : 1;
+  const { segments } = state;
+  const marks = marksOf(given.reads ? segments.now.value[given.reads] : [], first, end);
   const found = [];
   for (let i = first; i < end; i++) {
     const token = tokens.token(where, axis, i);
@@ -112,17 +122,23 @@ function laid(given, first, end, cursor) {
     if (i === given.chosen) name.push("mine");
     if (i === given.other) name.push("other");
     if (i === cursor) name.push("cursor");
-    const style =
+    if (marking.isIn(i)) name.push("selected");
+    const inside = marks.inside.get(i);
+    if (inside) name.push("marked");
+    const shade =
       looks || looked
         ? `--share:${share(weight || 0, most, colours).toFixed(3)};--under:${share(back || 0, mostUnder, colours).toFixed(3)}`
         : "";
+    const style = inside ? `${shade};--lines:${lines(inside)}` : shade;
     if (given.ends === i)
       found.push(
         html`<span class="ends" key="ends" role="presentation">generated from here</span>`,
       );
     if (words && i > first && token && SPACED.test(token.text) && !token.text.startsWith("##"))
       found.push(" ");
+    for (const one of marks.begins.get(i) ?? []) found.push(tag(one, i));
     const shares = [
+      ...(inside ?? []).map((one) => `in ${one.name}`),
       Number.isNaN(weight) ? "" : `looked at ${weighed(weight)}`,
       Number.isNaN(back) ? "" : `looks back ${weighed(back)}`,
     ].filter(Boolean);

@@ -1,11 +1,12 @@
 // What the page shows now, as signals.
 import { batch, computed, signal } from "./html.js";
+import { Segments } from "./segments.js";
 
 /** @import { About, Axis, CallAbout, Cell, Colours, Reduce, Side, Signal, View } from "./types.js" */
 
 /** @type {View} */
 export const WHOLE = { x: 0, y: 0, scale: 0 };
-export const TABS = ["heads", "map", "text", "weight"];
+export const TABS = ["heads", "map", "text", "weight", "segments"];
 
 /**
  * Tokens that were searched for: the answer's places, of which the one numbered `at` is looked at.
@@ -32,6 +33,8 @@ export class State {
     this.colours = signal(/** @type {Colours} */ ("sqrt"));
     this.sink = signal(true); // whether the first key counts in the colour scale
     this.tab = signal("map"); // the pane of a narrow screen
+    /** What stands beside the map. */
+    this.pane = signal(/** @type {"weight" | "segments"} */ ("weight"));
     this.profile = signal(/** @type {"row" | "column"} */ ("row"));
     this.theme = signal(""); // "light", "dark", or as the system wishes
     this.around = signal(""); // what is worn around the page, where a host knows it
@@ -42,6 +45,7 @@ export class State {
     this.call = computed(() => this.calls.value[this.at.value[2]]);
     /** A second map beside the first, panned together. */
     this.second = signal(/** @type {{at: number[], head: number} | null} */ (null));
+    this.segments = new Segments(this);
     /** @type {Side[]} */
     this.sides = [this, this._side()];
   }
@@ -103,6 +107,7 @@ export class State {
     this.hover.value = null;
     this.held.value = NOTHING_HELD;
     this.found.value = null;
+    this.segments.selection.value = null;
   }
 
   /** Look at a cell. @param {Cell} cell @param {boolean} [pinned] */
@@ -111,6 +116,14 @@ export class State {
       const now = this.cell.value;
       if (now?.query !== cell.query || now?.key !== cell.key) this.cell.value = cell;
       this.pinned.value = pinned;
+    });
+  }
+
+  /** Turn to a part of a narrow screen. @param {string} tab */
+  turn(tab) {
+    batch(() => {
+      this.tab.value = tab;
+      if (tab === "segments") this.pane.value = tab;
     });
   }
 

@@ -49,21 +49,22 @@ function Runs({ state, tokens, reading, id }) {
   const [looks, looked] = [reading.row?.weights.data ?? null, reading.column?.weights.data ?? null];
   const first = reading.first.value;
   const given = { state, tokens, reading, ends: null, offset: 0 };
+  const readsOf = (/** @type {Axis} */ axis) => state.segments.reads(state.call.value, axis);
   const look = (/** @type {number} */ query, /** @type {number} */ key) => {
     state.cell.value = { query, key };
     state.pinned.value = true;
   };
   if (reading.crosses.value)
-    return html`<div class="pair"><h3>queries</h3><${Run} ...${given} id=${`${id}-q`} label="queries" axis="queries" size=${N} looks=${null} looked=${looked} chosen=${at?.query ?? null} other=${null}
+    return html`<div class="pair"><h3>queries</h3><${Run} ...${given} reads=${readsOf("queries")} id=${`${id}-q`} label="queries" axis="queries" size=${N} looks=${null} looked=${looked} chosen=${at?.query ?? null} other=${null}
         choose=${(/** @type {number} */ query) => look(query, best(reading, query) ?? at?.key ?? 0)} />
-      <h3>keys</h3><${Run} ...${given} id=${`${id}-k`} label="keys" axis="keys" size=${M} looks=${looks} looked=${null} chosen=${at?.key ?? null} other=${null}
+      <h3>keys</h3><${Run} ...${given} reads=${readsOf("keys")} id=${`${id}-k`} label="keys" axis="keys" size=${M} looks=${looks} looked=${null} chosen=${at?.key ?? null} other=${null}
         choose=${(/** @type {number} */ key) => look(at?.query ?? 0, key)} /></div>`;
   const choose = (/** @type {number} */ token) => {
     const query = token - first;
     if (query < 0 || query >= N) look(at?.query ?? 0, token);
     else look(query, best(reading, query) ?? token);
   };
-  return html`<${Run} ...${given} id=${id} label="tokens of the text" axis="keys" size=${M} looks=${looks} looked=${looked} offset=${first}
+  return html`<${Run} ...${given} reads=${readsOf("keys")} id=${id} label="tokens of the text" axis="keys" size=${M} looks=${looks} looked=${looked} offset=${first}
     chosen=${at ? at.query + first : null} other=${at?.key ?? null} ends=${ends(state)} choose=${choose} />`;
 }
 

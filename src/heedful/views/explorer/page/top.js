@@ -33,6 +33,7 @@ export function Top({ state, source, host, tokens, painter, painters, help }) {
       <${Find} state=${state} source=${source} painter=${painter} />
       <${Menu} label="Strongest" shortcut="s" title="The strongest weights in view">${one ? html`<${Strongest} state=${state} source=${source} painter=${one} tokens=${tokens} />` : null}<//>
       <${Beside} state=${state} />
+      <button class="segments" aria-pressed=${state.pane.value === "segments"} aria-keyshortcuts="m" title="Mark segments of the text, and see who reads which" onClick=${() => (state.pane.value = state.pane.value === "segments" ? "weight" : "segments")}>Segments</button>
       <${Menu} label="View" shortcut="v"><${Looks} state=${state} /><//>
       <${Menu} label="Save" shortcut="w">${(/** @type {() => void} */ close) => html`<${Save} state=${state} source=${source} host=${host} painters=${painters} close=${close} />`}<//>
       <button class="round" aria-label="Help: all keys" aria-keyshortcuts="?" title="All keys" onClick=${help}>?</button>

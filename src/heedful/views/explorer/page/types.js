@@ -31,12 +31,19 @@
  * @property {number} first the key at which query 0 stands
  * @property {boolean} named whether its tokens have names
  * @property {Axis[]} [pictured] the axes whose tokens are patches of an image
+ * @property {["source" | "target", "source" | "target"] | null} [reads] of which text its queries and its keys are; null where they are of neither
+ * @property {string} [apart] why they are of neither
+ */
+
+/**
+ * Segments that are marked at first, with the runs of tokens of each, the end not among them.
+ * @typedef {{name: string, runs: [number, number][]}[]} MarksAbout
  */
 
 /**
  * One text: its code gives the list of its calls in Python; its prompt is the number of tokens with
  * which a generation began, that is shown as one.
- * @typedef {{label: string, code: string, prompt: number | null, calls: CallAbout[]}} TextAbout
+ * @typedef {{label: string, code: string, prompt: number | null, crosses?: boolean, marks?: {source?: MarksAbout, target?: MarksAbout}, calls: CallAbout[]}} TextAbout
  */
 /** @typedef {{name: string, missed: Record<string, string>, texts: TextAbout[]}} RecordingAbout */
 
@@ -115,6 +122,7 @@
  * @property {string} found
  * @property {string} line
  * @property {string} panel
+ * @property {string[]} segments
  * @property {boolean} isDark
  */
 
