@@ -216,6 +216,7 @@ class _Growth:
             ids=self._about.ids if self._crosses else ids,
             query_ids=ids if self._crosses else None,
             against={},
+            bias=None,
             sums=self._sums.first(tokens)[..., 0],
         )
 
@@ -273,7 +274,7 @@ def _check_form(capture: Capture, crosses: bool) -> None:
     fits = capture.kind == "cross" if crosses else goes_on(capture)
     rules = {
         "a batch": B == 1 and whole,
-        "positions that are a bias of queries and keys": capture.bias is None,
+        "positions that are a bias of queries and keys": _adds_nothing(capture),
         "sinks that differ from query to query": sinks is None or sinks.ndim == 1,
         "a call that is not causal": fits,
     }
@@ -284,6 +285,16 @@ def _check_form(capture: Capture, crosses: bool) -> None:
             expected="one text that is continued, by causal attention",
             remedy="record the generation, and look at it with recording.stitched()",
         )
+
+
+def _adds_nothing(capture: Capture) -> bool:
+    """Whether a bias is zero wherever the mask lets a key be seen, so that it is the mask again."""
+    if capture.bias is None:
+        return True
+    bias = capture.bias[0].expand(capture.query.shape[1], capture.query.shape[2], -1)
+    return all(
+        not bool((bias[:, rows] * allowed).any()) for rows, allowed in allowed_rows(capture, 0)
+    )
 
 
 def _sums(capture: Capture) -> Tensor:

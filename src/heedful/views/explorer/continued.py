@@ -40,8 +40,8 @@ class Continued(ABC):
         """(1, V), after ids (1, T) that begin with those of the call before."""
 
     @abstractmethod
-    def cut(self, ids: Tensor, most: int) -> None:
-        """Forget all but these ids (1, T); there will be `most`."""
+    def cut(self, length: int, most: int) -> bool:
+        """Forget all but the first tokens; there will be `most`. Whether these were kept."""
 
     @abstractmethod
     def name(self, recording: Recording, pieces: list[str]) -> None:
@@ -85,8 +85,9 @@ class _OfGPT(Continued):
     def logits(self, ids: Tensor) -> Tensor:
         return self._reader.logits(ids)
 
-    def cut(self, ids: Tensor, most: int) -> None:
-        self._reader.cut(ids.shape[1], most)
+    def cut(self, length: int, most: int) -> bool:
+        self._reader.cut(length, most)
+        return True
 
     def name(self, recording: Recording, pieces: list[str]) -> None:
         recording.tokens = [pieces]
@@ -115,8 +116,9 @@ class _OfSeq2Seq(Continued):
         logits[:, self._begin] = -torch.inf  # a target never begins again
         return logits
 
-    def cut(self, ids: Tensor, most: int) -> None:
-        self._cache.target.cut(ids.shape[1])
+    def cut(self, length: int, most: int) -> bool:
+        self._cache.target.cut(length)
+        return True
 
     def name(self, recording: Recording, pieces: list[str]) -> None:
         recording.tokens, recording.target_tokens = [self._read], [pieces]
@@ -144,16 +146,16 @@ class _OfTransformers(Continued):
         self._cache, self._length = found.past_key_values, ids.shape[1]
         return found.logits[:, -1]
 
-    def cut(self, ids: Tensor, most: int) -> None:
-        too_many = self._length - ids.shape[1]
+    def cut(self, length: int, most: int) -> bool:
+        too_many = self._length - length
         if not too_many:
-            return
+            return True
         try:
             self._cache.crop(-too_many)
-            self._length = ids.shape[1]
+            self._length = length
         except RuntimeError:  # a window has passed over what it would need again
             self._cache, self._length = None, 0
-            self.logits(ids)
+        return bool(self._length)
 
     def name(self, recording: Recording, pieces: list[str]) -> None:
         recording.tokens = [pieces]

@@ -150,7 +150,7 @@ class Generation:
         text = self._text
         about = {
             "recording": text.number, "tokens": len(text.ids), "prompt": text.prompt,
-            "runs": self._left > 0, "why": self._why, "seed": self._seed,
+            "said": text.said, "runs": self._left > 0, "why": self._why, "seed": self._seed,
             "command": self._command(),
         }  # fmt: skip
         return packed(about, chances=torch.tensor(text.chances))
@@ -219,7 +219,8 @@ class Generation:
             self._text.first = len(self._text.ids)
         self._wishes, self._sampling = wishes, wishes.sampling
         self._left, self._why = wishes.tokens, ""
-        self._continued.cut(_row(self._text.ids), len(self._text.ids) + wishes.tokens)
+        size = len(self._text.ids)
+        self._continued.cut(size, size + wishes.tokens)
         self._asked = time.monotonic()
 
     def _choose(self, at: Any, token: Any) -> None:
@@ -236,10 +237,11 @@ class Generation:
         start = at - text.prompt
         [piece] = self._opened.pieces([token])
         new = dataclasses.replace(
-            text, growing=text.growing.until(at), ids=text.ids[:at], first=at + 1,
+            text, growing=Growing(), ids=text.ids[:at], first=at + 1,
             likely=text.likely[: start + 1], chances=text.chances[:start],
         )  # fmt: skip
-        self._continued.cut(_row(new.ids), at + 1)
+        if self._continued.cut(at, at + 1):
+            new.growing = text.growing.until(at)  # else all is read again
         new.chances.append(chances[ids.index(token)])
         self._read(self._continued, new, [token])
         self._open(new, f"{text.name}, {at}: {piece}")
@@ -290,14 +292,19 @@ class Generation:
         added = len(text.ids) - text.first
         if self._seed is None or not added or not isinstance(self._opened, OpenedGPT):
             return ""
-        chosen = self._opened.tokenizer.decode(text.ids[text.prompt : text.first])
+        prompt = text.said + self._opened.tokenizer.decode(text.ids[text.prompt : text.first])
+        if (
+            text.first > text.prompt
+            and self._opened.ids(prompt)[0].tolist() != text.ids[: text.first]
+        ):
+            return ""  # that text has other tokens
         default = Sampling()
         options = [
             f"--{name.replace('_', '-')} {value:g}"
             for name, value in wishes.sampling.to_dict().items()
             if value != getattr(default, name)
         ]
-        words = ["heedful generate", shlex.quote(self._called), shlex.quote(text.said + chosen)]
+        words = ["heedful generate", shlex.quote(self._called), shlex.quote(prompt)]
         return " ".join([*words, f"--tokens {added} --seed {self._seed}", *options])
 
 

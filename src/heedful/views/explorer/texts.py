@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from itertools import count
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import torch
 from torch import Tensor
@@ -194,8 +194,7 @@ class Texts:
 
     def _at_size(self, recording: int, tokens: int) -> Text:
         _, of, _ = self._of[recording]
-        assert not isinstance(of, Recording)
-        return of.at(tokens).of(self._layers, self._heads)
+        return cast(Grows, of).at(tokens).of(self._layers, self._heads)
 
 
 def short(text: str) -> str:

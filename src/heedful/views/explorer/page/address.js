@@ -30,14 +30,14 @@ export function follow(state, address) {
   };
 }
 
-const headOf = (/** @type {State} */ state) => `${state.where.value} ${state.head.value}`;
+const headOf = (/** @type {State} */ state) => `${state.at.value} ${state.head.value}`;
 
 /** @param {State} state */
 export function written(state) {
   const { x, y, scale } = state.view.value;
   const [cell, held, second] = [state.cell.value, state.held.value, state.second.value];
   /** @type {Record<string, string>} */
-  const words = { call: state.where.value, head: String(state.head.value) };
+  const words = { call: state.at.value.join("."), head: String(state.head.value) };
   if (scale) words.view = [x, y, scale].map((n) => +n.toPrecision(7)).join(",");
   // a cell that is only pointed at is not worth an address
   if (cell && state.pinned.value) {

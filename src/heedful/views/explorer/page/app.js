@@ -2,6 +2,8 @@
 
 import { follow } from "./address.js";
 import { asked } from "./asked.js";
+import { Generation } from "./generation.js";
+import { Growing } from "./growing.js";
 import { Heads, HeadsPane } from "./heads.js";
 import { html, render, signal, useEffect, useRef, useState } from "./html.js";
 import { Help, listen } from "./keys.js";
@@ -63,14 +65,20 @@ function parts(state, source) {
   const at = () => state.cell.value;
   const line = (/** @type {"row" | "column"} */ name, /** @type {"query" | "key"} */ axis) =>
     asked(source, () => at() && [name, of({ heads: state.head.value, at: at()?.[axis] })], 60);
+  const [first, second] = [0, 1].map(() => signal(/** @type {Painter | null} */ (null)));
+  const tokens = new Tokens(source);
+  const painters = () =>
+    /** @type {Painter[]} */ ([first.peek(), second.peek()].filter((one) => one !== null));
   return {
-    tokens: new Tokens(source),
+    tokens,
     heads: new Heads(source, state),
+    growing: new Growing(source, state, tokens, painters),
+    painters,
     tour: new Tour(),
     scale: new Scale(),
     shares: new Shares(source, state),
-    first: signal(/** @type {Painter | null} */ (null)),
-    second: signal(/** @type {Painter | null} */ (null)),
+    first,
+    second,
     cell: asked(source, () => at() && ["cell", of({ head: state.head.value, ...at() })], 30),
     row: line("row", "query"),
     column: line("column", "key"),
@@ -80,7 +88,20 @@ function parts(state, source) {
 /** @param {{state: State, source: Source, host: Host}} given */
 function Page({ state, source, host }) {
   const [made] = useState(() => parts(state, source));
-  const { tokens, heads, tour, scale, shares, first, second, cell, row, column } = made;
+  const {
+    tokens,
+    heads,
+    growing,
+    tour,
+    scale,
+    shares,
+    first,
+    second,
+    painters,
+    cell,
+    row,
+    column,
+  } = made;
   const page = useRef(/** @type {HTMLElement | null} */ (null));
   const [helped, setHelped] = useState(false);
   useEffect(() => {
@@ -93,14 +114,14 @@ function Page({ state, source, host }) {
     );
     return () => {
       unlisten();
-      for (const one of [cell, row, column, heads, shares]) one.end();
+      for (const one of [cell, row, column, heads, growing, shares]) one.end();
     };
   }, []);
   const map = (/** @type {any} */ side, /** @type {any} */ where) =>
     html`<${MapPane} key=${side === state ? "first" : "second"} state=${state} side=${side} source=${source} host=${host} tokens=${tokens} scale=${scale} keep=${(/** @type {any} */ one) => (where.value = one)} />`;
-  const painters = () => /** @type {Painter[]} */ ([first.value, second.value].filter(Boolean));
   return html`<div class="heedful"><div ref=${page} class=${`page tab-${state.tab.value} pane-${state.pane.value} ${state.worn.value}`}>
-    <${Top} state=${state} source=${source} host=${host} tokens=${tokens} painter=${first} painters=${painters} help=${() => setHelped(true)} />
+    <div class="above"><${Top} state=${state} source=${source} host=${host} tokens=${tokens} painter=${first} painters=${painters} help=${() => setHelped(true)} />
+      <${Generation} state=${state} growing=${growing} tokens=${tokens} /></div>
     <nav class="tabs" aria-label="Parts of the page">${TABS.map((tab) => html`<button aria-pressed=${state.tab.value === tab} onClick=${() => state.turn(tab)}>${tab}</button>`)}</nav>
     <div class="part heads-part" data-part="heads"><${HeadsPane} state=${state} heads=${heads} /></div>
     <main class="part" data-part="map"><h1 class="hidden">heedful explorer</h1>
@@ -108,11 +129,11 @@ function Page({ state, source, host }) {
       ${first.value ? html`<${Under} state=${state} painter=${first.value} />` : null}
       <${Profile} state=${state} painter=${first} row=${row} column=${column} tokens=${tokens} />
     </main>
-    <div class="part text-part" data-part="text"><${TextPane} state=${state} source=${source} tokens=${tokens} /></div>
+    <div class="part text-part" data-part="text"><${TextPane} state=${state} source=${source} tokens=${tokens} growing=${growing} /></div>
     <aside class="part" data-part="weight"><${Weight} state=${state} tokens=${tokens} cell=${cell} /></aside>
     ${state.pane.value === "segments" ? html`<aside class="part" data-part="segments"><${Who} state=${state} source=${source} shares=${shares} /></aside>` : null}
     <${Notice} state=${state} />
     <${Steps} tour=${tour} state=${state} source=${source} heads=${heads} tokens=${tokens} host=${host} />
-    ${helped ? html`<${Help} close=${() => setHelped(false)} tour=${() => tour.go(0)} />` : null}
+    ${helped ? html`<${Help} close=${() => setHelped(false)} tour=${() => tour.go(0)} grows=${growing.isThere} />` : null}
   </div></div>`;
 }

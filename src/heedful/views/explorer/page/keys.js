@@ -26,6 +26,11 @@ const HELP = [
   ["Esc", "let the cell go"],
   ["?", "these keys"],
 ];
+const GROWS = [
+  ["g", "type a prompt to be continued"],
+  ["y", "stop adding tokens, go on"],
+  ["x", "how the next token is chosen"],
+];
 const OWN = "input, select, textarea, dialog, [popover]"; // what has keys of its own
 /** @type {Record<string, [number, number]>} */
 const MOVES = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] };
@@ -58,7 +63,7 @@ function shortcut(page, key) {
   const control = /** @type {HTMLElement | null} */ (
     page.querySelector(`[aria-keyshortcuts="${CSS.escape(key)}"]`)
   );
-  if (control?.tagName === "INPUT") control.focus();
+  if (control?.matches("input, textarea")) control.focus();
   else control?.click();
   return Boolean(control);
 }
@@ -152,11 +157,12 @@ function next(/** @type {State} */ state, /** @type {HTMLElement | null} */ page
   );
 }
 
-/** All keys, in a box. @param {{close: () => void, tour: () => void}} given */
-export function Help({ close, tour }) {
+/** All keys, in a box. @param {{close: () => void, tour: () => void, grows: boolean}} given */
+export function Help({ close, tour, grows }) {
+  const all = grows ? [...GROWS, ...HELP] : HELP;
   const box = useRef(/** @type {HTMLDialogElement | null} */ (null));
   useEffect(() => box.current?.showModal(), []);
-  return html`<dialog ref=${box} onClose=${close} aria-label="All keys"><h2>Keys</h2><dl>${HELP.map(([keys, does]) => html`<div><dt>${keys}</dt><dd>${does}</dd></div>`)}</dl>
+  return html`<dialog ref=${box} onClose=${close} aria-label="All keys"><h2>Keys</h2><dl>${all.map(([keys, does]) => html`<div><dt>${keys}</dt><dd>${does}</dd></div>`)}</dl>
     <p class="quiet">Drag to move, wheel or two fingers to zoom, click a cell to pin it, a token at the edge to hold its row or column.</p>
     <form method="dialog"><button onClick=${tour}>the first steps again</button> <button autofocus>close</button></form></dialog>`;
 }

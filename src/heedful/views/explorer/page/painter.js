@@ -322,7 +322,8 @@ export class Painter {
 /** @param {Part} part @param {Cell} cell */
 function shownAt({ tile, corner, cell: size }, { query, key }) {
   const [row, column] = [query - corner[0], key - corner[1]].map((at) => Math.floor(at / size));
-  return tile?.data?.[row * tile.columns + column];
+  if (!tile || row >= tile.rows || column >= tile.columns) return undefined;
+  return tile.data?.[row * tile.columns + column];
 }
 
 /** @param {Set<string>} words @param {Tile | null} sampled @param {boolean} isKept */

@@ -1,7 +1,7 @@
 // Tokens as running text. Of a long one a window is laid out, which follows the chosen token.
 import { share } from "./colours.js";
 import { useCursor } from "./cursor.js";
-import { weighed } from "./figures.js";
+import { percent, weighed } from "./figures.js";
 import { html, useEffect, useLayoutEffect, useRef, useState } from "./html.js";
 import { lines, marksOf, tag, useMarking } from "./marking.js";
 import { pieces } from "./tokens.js";
@@ -14,6 +14,8 @@ import { pieces } from "./tokens.js";
 export const WINDOW = 700; // tokens that are laid out
 const MARGIN = 40; // so many are to be seen around the chosen one
 const SPACED = /^[\p{L}\p{N}[<¿¡([{“‘"'\p{Extended_Pictographic}]/u; // a word piece that begins a word
+
+/** Tokens after a prompt, each with the chance that the model gave it. @typedef {{prompt: number, chances: Float32Array}} Added */
 
 /**
  * @typedef {object} Given
@@ -30,6 +32,7 @@ const SPACED = /^[\p{L}\p{N}[<¿¡([{“‘"'\p{Extended_Pictographic}]/u; // a 
  * @property {Float32Array | null} looks how much each is looked at by the token that is pointed at
  * @property {Float32Array | null} looked how much each looks at it
  * @property {number} offset the first token of `looked`
+ * @property {Added | null} added the chances with which tokens were chosen
  * @property {number | null} ends where a prompt ended and the generated tokens begin
  * @property {(at: number) => void} choose
  */
@@ -125,6 +128,7 @@ function laid(given, first, end, cursor, marking) {
     if (marking.isIn(i)) name.push("selected");
     const inside = marks.inside.get(i);
     if (inside) name.push("marked");
+    if (token && /[\n↵]/.test(token.text)) name.push("breaks");
     const shade =
       looks || looked
         ? `--share:${share(weight || 0, most, colours).toFixed(3)};--under:${share(back || 0, mostUnder, colours).toFixed(3)}`
@@ -137,12 +141,18 @@ function laid(given, first, end, cursor, marking) {
     if (words && i > first && token && SPACED.test(token.text) && !token.text.startsWith("##"))
       found.push(" ");
     for (const one of marks.begins.get(i) ?? []) found.push(tag(one, i));
+    const chance =
+      given.added && i >= given.added.prompt
+        ? given.added.chances[i - given.added.prompt]
+        : undefined;
+    const isChosen = chance !== undefined;
     const shares = [
       ...(inside ?? []).map((one) => `in ${one.name}`),
+      isChosen ? `probability ${percent(chance)}` : "",
       Number.isNaN(weight) ? "" : `looked at ${weighed(weight)}`,
       Number.isNaN(back) ? "" : `looks back ${weighed(back)}`,
     ].filter(Boolean);
-    found.push(html`<span key=${i} id=${`${given.id}-${i}`} class=${name.join(" ")} style=${style} role="option" data-at=${i}
+    found.push(html`<span key=${i} id=${`${given.id}-${i}`} class=${name.join(" ")} style=${style} data-chance=${isChosen ? Math.round(chance * 100) : undefined} role="option" data-at=${i}
       aria-selected=${i === given.chosen} aria-label=${`${tokens.label(where, axis, i)}, ${i}${shares.length ? `, ${shares.join(", ")}` : ""}`} title=${`${i}${shares.length ? ` · ${shares.join(" · ")}` : ""}`}>${shown(token, i, words)}</span>`);
   }
   return found;

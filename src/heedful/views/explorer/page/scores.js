@@ -27,6 +27,7 @@ export const OPEN = ["entropy", "distance"];
  * @typedef {object} Known
  * @property {Answer | null} small
  * @property {Answer | null} scores
+ * @property {Record<string, string>} asked of which length of a text they are
  * @property {number} next when it may be asked again, of scores that are not whole yet
  * @property {string} failed
  * @property {One[]} heads
@@ -66,10 +67,10 @@ export class Heads {
 
   /** Of a call of the text, what is known so far. @param {number} call */
   of(call) {
-    const where = [...this.state.at.value.slice(0, 2), call].join(".");
+    const where = [...this.state.at.value.slice(0, 2), call].join("."); // however long it is by now
     let known = this.known.get(where);
     if (!known) {
-      known = { small: null, scores: null, next: 0, failed: "", heads: [] };
+      known = { small: null, scores: null, asked: {}, next: 0, failed: "", heads: [] };
       this.known.set(where, known);
     }
     return known;
@@ -106,11 +107,25 @@ export class Heads {
     if (small !== undefined) return ["small", small, 0];
     const fresh = order.find((call) => open(call) && !this.of(call).scores);
     if (fresh !== undefined) return ["scores", fresh, 0];
+    if (this.state.growing.peek() === null)
+      for (const question of /** @type {const} */ (["small", "scores"])) {
+        const old = order.find((call) => open(call) && this.isOld(call, question));
+        if (old !== undefined) return [question, old, 0];
+      }
     const parts = order.filter((call) => open(call) && isPart(this.of(call)));
     if (!parts.length) return null;
     const soonest = parts.reduce((a, b) => (this.of(b).next < this.of(a).next ? b : a));
     const question = (this.of(soonest).scores?.done ?? 1) < 1 ? "scores" : "small";
     return [question, soonest, this.of(soonest).next - performance.now()];
+  }
+
+  /** Whether an answer is of a text that has grown since. @param {number} call @param {"small" | "scores"} question */
+  isOld(call, question) {
+    const before = this.of(call).asked[question];
+    return (
+      before !== undefined &&
+      before !== this.state.name([...this.state.at.peek().slice(0, 2), call])
+    );
   }
 
   /** @param {"small" | "scores"} question @param {number} call */
@@ -119,7 +134,8 @@ export class Heads {
     if (!about) return; // another text was opened meanwhile, which has fewer calls
     const known = this.of(call);
     try {
-      const where = [...this.state.at.peek().slice(0, 2), call].join(".");
+      const where = this.state.name([...this.state.at.peek().slice(0, 2), call]);
+      known.asked[question] = where;
       known[question] = await this.source.ask(question, { call: where });
       known.next = performance.now() + AGAIN;
     } catch (error) {

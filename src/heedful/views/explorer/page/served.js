@@ -3,6 +3,14 @@ import { mount } from "./app.js";
 import { alone } from "./host.js";
 import { unpacked } from "./wire.js";
 
+/** @param {string} path @param {unknown} [body] what is posted; else it is asked */
+async function answered(path, body) {
+  const how = body === undefined ? {} : { method: "POST", body: JSON.stringify(body) };
+  const response = await fetch(path, how);
+  if (!response.ok) throw new Error(await response.text());
+  return unpacked(await response.arrayBuffer());
+}
+
 /** @type {import("./types.js").Source} */
 const source = {
   async ask(question, about = {}, signal = undefined) {
@@ -14,10 +22,10 @@ const source = {
     if (!response.ok) throw new Error(await response.text());
     return unpacked(await response.arrayBuffer());
   },
-  async record(texts) {
-    const response = await fetch("/record", { method: "POST", body: JSON.stringify(texts) });
-    if (!response.ok) throw new Error(await response.text());
-    return unpacked(await response.arrayBuffer());
+  record: (texts) => answered("/record", texts),
+  generation: {
+    told: (at) => answered(at === undefined ? "/generation" : `/generation?at=${at}`),
+    do: (deed, words) => answered(`/generation/${deed}`, words),
   },
 };
 

@@ -40,8 +40,10 @@ export class State {
     this.around = signal(""); // what is worn around the page, where a host knows it
     this.worn = computed(() => this.theme.value || this.around.value);
     this.notice = signal(""); // a line that is told once
+    this.sized = signal(0); // changes when a text has grown
+    this.growing = signal(/** @type {number | null} */ (null)); // the recording that does so now
     this.calls = computed(() => this._calls(this.at.value));
-    this.where = computed(() => this.at.value.join("."));
+    this.where = computed(() => this.name(this.at.value));
     this.call = computed(() => this.calls.value[this.at.value[2]]);
     /** A second map beside the first, panned together. */
     this.second = signal(/** @type {{at: number[], head: number} | null} */ (null));
@@ -55,7 +57,7 @@ export class State {
     const at = computed(() => this.second.value?.at ?? this.at.value);
     return {
       head: computed(() => this.second.value?.head ?? this.head.value),
-      where: computed(() => at.value.join(".")),
+      where: computed(() => this.name(at.value)),
       call: computed(() => this._calls(at.value)[at.value[2]]),
       choose: (at, head) => {
         const call = this._calls(at)[at[2]];
@@ -65,8 +67,31 @@ export class State {
     };
   }
 
+  /** A call as it is asked for; of a text that may grow, with how many tokens it has. @param {number[]} at */
+  name(at) {
+    this.sized.value;
+    const tokens = this.about.recordings[at[0]]?.texts[at[1]]?.tokens;
+    return [...at, ...(tokens === undefined ? [] : [tokens])].join(".");
+  }
+
+  /** How many calls a recording's first text has. @param {number} recording */
+  size(recording) {
+    return this._calls([recording, 0]).length;
+  }
+
+  /** A text has more tokens now. @param {number} recording @param {number} tokens */
+  grow(recording, tokens) {
+    const { texts } = this.about.recordings[recording];
+    const [before] = texts;
+    if (before.tokens === tokens) return;
+    const calls = before.calls.map((call) => ({ ...call, shape: grown(call, tokens) }));
+    texts[0] = { ...before, tokens, calls };
+    this.sized.value++;
+  }
+
   /** @param {number[]} at @returns {CallAbout[]} */
   _calls([recording, text]) {
+    this.sized.value;
     return this.about.recordings[recording]?.texts[text]?.calls ?? [];
   }
 
@@ -147,6 +172,12 @@ function firstOf({ recordings }) {
   for (const [r, { texts }] of recordings.entries())
     for (const [t, { calls }] of texts.entries()) if (calls.length) return [r, t, 0];
   throw new Error("No call of attention was recorded: there is nothing to look at.");
+}
+
+/** @param {CallAbout} call @param {number} tokens @returns {[number, number, number]} */
+function grown({ kind, shape: [H, N, M] }, tokens) {
+  if (kind === "causal") return [H, tokens, tokens];
+  return kind === "cross" ? [H, tokens, M] : [H, N, M];
 }
 
 const NOTHING_HELD = { query: null, key: null };

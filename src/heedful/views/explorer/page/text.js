@@ -19,8 +19,8 @@ const JUMPS = 8; // strongest tokens that are listed
 
 let made = 0; // so that two pages in one document do not share an id
 
-/** @param {{state: State, source: Source, tokens: Tokens}} given */
-export function TextPane({ state, source, tokens }) {
+/** @param {{state: State, source: Source, tokens: Tokens, growing: import("./growing.js").Growing}} given */
+export function TextPane({ state, source, tokens, growing }) {
   const id = useState(() => `text-${++made}`)[0];
   const kept = useRef(/** @type {Reading | null} */ (null));
   kept.current ??= new Reading(source, state);
@@ -38,24 +38,24 @@ export function TextPane({ state, source, tokens }) {
       ${pictured && !lined && isOne(state) ? html`<${Mode} state=${state} />` : null}
       <${Choice} state=${state} reading=${reading} />
       ${lined ? null : html`<${Legend} reading=${reading} tokens=${tokens} state=${state} />`}</div>
-    ${lined ? html`<${Lines} state=${state} source=${source} tokens=${tokens} reading=${reading} id=${id} />` : pictured ? html`<${Pictured} state=${state} source=${source} tokens=${tokens} reading=${reading} id=${id} best=${(/** @type {number} */ query) => best(reading, query)} />` : html`<${Runs} state=${state} tokens=${tokens} reading=${reading} id=${id} />`}
+    ${lined ? html`<${Lines} state=${state} source=${source} tokens=${tokens} reading=${reading} id=${id} />` : pictured ? html`<${Pictured} state=${state} source=${source} tokens=${tokens} reading=${reading} id=${id} best=${(/** @type {number} */ query) => best(reading, query)} />` : html`<${Runs} state=${state} tokens=${tokens} reading=${reading} id=${id} added=${growing.shown ?? null} />`}
   </section>`;
 }
 
-/** One text, or that of the queries and that of the keys. @param {{state: State, tokens: Tokens, reading: Reading, id: string}} given */
-function Runs({ state, tokens, reading, id }) {
+/** One text, or that of the queries and that of the keys. @param {{state: State, tokens: Tokens, reading: Reading, id: string, added: import("./run.js").Added | null}} given */
+function Runs({ state, tokens, reading, id, added }) {
   const [, N, M] = state.call.value.shape;
   const at = state.cell.value;
   const [looks, looked] = [reading.row?.weights.data ?? null, reading.column?.weights.data ?? null];
   const first = reading.first.value;
-  const given = { state, tokens, reading, ends: null, offset: 0 };
+  const given = { state, tokens, reading, ends: null, offset: 0, added: null };
   const readsOf = (/** @type {Axis} */ axis) => state.segments.reads(state.call.value, axis);
   const look = (/** @type {number} */ query, /** @type {number} */ key) => {
     state.cell.value = { query, key };
     state.pinned.value = true;
   };
   if (reading.crosses.value)
-    return html`<div class="pair"><h3>queries</h3><${Run} ...${given} reads=${readsOf("queries")} id=${`${id}-q`} label="queries" axis="queries" size=${N} looks=${null} looked=${looked} chosen=${at?.query ?? null} other=${null}
+    return html`<div class="pair"><h3>queries</h3><${Run} ...${given} reads=${readsOf("queries")} id=${`${id}-q`} label="queries" axis="queries" added=${added} size=${N} looks=${null} looked=${looked} chosen=${at?.query ?? null} other=${null}
         choose=${(/** @type {number} */ query) => look(query, best(reading, query) ?? at?.key ?? 0)} />
       <h3>keys</h3><${Run} ...${given} reads=${readsOf("keys")} id=${`${id}-k`} label="keys" axis="keys" size=${M} looks=${looks} looked=${null} chosen=${at?.key ?? null} other=${null}
         choose=${(/** @type {number} */ key) => look(at?.query ?? 0, key)} /></div>`;
@@ -65,7 +65,7 @@ function Runs({ state, tokens, reading, id }) {
     else look(query, best(reading, query) ?? token);
   };
   return html`<${Run} ...${given} reads=${readsOf("keys")} id=${id} label="tokens of the text" axis="keys" size=${M} looks=${looks} looked=${looked} offset=${first}
-    chosen=${at ? at.query + first : null} other=${at?.key ?? null} ends=${ends(state)} choose=${choose} />`;
+    chosen=${at ? at.query + first : null} other=${at?.key ?? null} ends=${ends(state)} added=${added} choose=${choose} />`;
 }
 
 /** What a query looks at most, where its row is known. @param {Reading} reading @param {number} query */

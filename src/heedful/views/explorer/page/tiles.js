@@ -1,5 +1,6 @@
 // Tiles of maps: asked for in the order of their importance, few at once, kept while there is room.
 import { painted } from "./colours.js";
+import { isGrowing, lengthOf, textOf } from "./lengths.js";
 
 /** @import { Source } from "./types.js" */
 
@@ -42,6 +43,8 @@ export class Tiles {
     /** @type {Tile[]} */
     this.wanted = [];
     this.timer = 0;
+    /** The latest tile that came of each place of a text that grows. @type {Map<string, Tile>} */
+    this.before = new Map();
   }
 
   /** Why some of what is wanted cannot be had; "" where all can. */
@@ -56,7 +59,17 @@ export class Tiles {
     /** @type {number[]} */ place,
     /** @type {string} */ reduce,
   ) {
-    return this.kept.get(`${call} ${head} ${reduce} ${place.join()}`);
+    return this.kept.get(`${settled(call, place)} ${head} ${reduce} ${place.join()}`);
+  }
+
+  /** What a place showed when its text had fewer tokens. @returns {Tile | undefined} */
+  earlier(
+    /** @type {string} */ call,
+    /** @type {number} */ head,
+    /** @type {number[]} */ place,
+    /** @type {string} */ reduce,
+  ) {
+    return this.before.get(`${textOf(call)} ${head} ${reduce} ${place.join()}`);
   }
 
   /** A tile, with no numbers yet where it has not come. @returns {Tile} */
@@ -66,7 +79,7 @@ export class Tiles {
     /** @type {number[]} */ place,
     /** @type {string} */ reduce,
   ) {
-    const of = `${call} ${head} ${reduce}`;
+    const of = `${settled(call, place)} ${head} ${reduce}`;
     const id = `${of} ${place.join()}`;
     const tile = this.kept.get(id) ?? {
       id,
@@ -93,6 +106,21 @@ export class Tiles {
       this.kept.delete(id);
     }
     return tile;
+  }
+
+  /**
+   * Fetch for a longer text what is wanted of it now, so that it is there when the text is shown.
+   * @param {string} call the longer one
+   */
+  async ahead(call) {
+    const places = this.wanted.filter((tile) => textOf(tile.about.call) === textOf(call));
+    await Promise.all(
+      places.map(async ({ about }) => {
+        const [head, ...place] = about.place.split(",").map(Number);
+        const tile = this.at(call, head, place, about.reduce);
+        if (!tile.data) this._take(tile, await this.source.ask("tile", tile.about));
+      }),
+    );
   }
 
   /** What the latest picture needs, the most urgent first; what it does not need is let go. @param {Tile[]} wanted */
@@ -157,6 +185,17 @@ export class Tiles {
     tile.blocks = null;
     tile.note = found.note ?? "";
     tile.failed = "";
+    if (isGrowing(tile.about.call)) {
+      const [head, ...place] = tile.about.place.split(",");
+      this.before.set(
+        `${textOf(tile.about.call)} ${head} ${tile.about.reduce} ${place.join()}`,
+        tile,
+      );
+      for (const id of this.before.keys()) {
+        if (this.before.size <= AT_ONCE * 2) break;
+        this.before.delete(id);
+      }
+    }
     if (tile.done < 1) return;
     for (const other of this.kept.values())
       if (other.of === tile.of && other.data && other.done < 1) {
@@ -164,6 +203,15 @@ export class Tiles {
         other.rest = 0;
       }
   }
+}
+
+/**
+ * The name under which a tile is kept. Rows that are written never change: a tile that has all its
+ * rows is the same for every length of the text.
+ * @param {string} call @param {number[]} place level, row, column
+ */
+function settled(call, [level, row]) {
+  return (row + 1) * SIDE * 2 ** level <= lengthOf(call) ? textOf(call) : call;
 }
 
 /** A tile as a picture, made anew when its colours change; hidden cells are left out of it. */
@@ -193,10 +241,11 @@ export function picture(
  */
 export function largest(tile, rows, columns, isFirst) {
   tile.blocks ??= blocksOf(tile);
+  const [lastRow, lastColumn] = [Math.min(rows[1], tile.rows), Math.min(columns[1], tile.columns)];
   const across = Math.ceil(tile.columns / BLOCK);
   const found = [];
-  for (let r = Math.floor(rows[0] / BLOCK); r * BLOCK < rows[1]; r++)
-    for (let c = Math.floor(columns[0] / BLOCK); c * BLOCK < columns[1]; c++) {
+  for (let r = Math.floor(rows[0] / BLOCK); r * BLOCK < lastRow; r++)
+    for (let c = Math.floor(columns[0] / BLOCK); c * BLOCK < lastColumn; c++) {
       const weight = tile.blocks[2 * (r * across + c) + (isFirst && c === 0 ? 1 : 0)];
       if (weight > 0) found.push(weight);
     }

@@ -1,5 +1,6 @@
 // The names of queries and keys, fetched in pages; what no font shows is shown by a sign.
 import { signal } from "./html.js";
+import { lengthOf, textOf } from "./lengths.js";
 
 /** @typedef {import("./types.js").Axis} Axis */
 /** @typedef {import("./types.js").Source} Source */
@@ -86,21 +87,41 @@ export class Tokens {
 
   /** @param {string} where @param {Axis} axis @param {number} number */
   page(where, axis, number) {
-    const id = `${where} ${axis} ${number}`;
+    const id = this._id(where, axis, number);
     if (!this.pages.has(id)) {
       this.pages.set(id, undefined);
-      if (this.pages.size > KEPT) this.pages.delete(this.pages.keys().next().value ?? "");
-      const start = number * PAGE;
-      this.source.ask("tokens", { call: where, axis, start, stop: start + PAGE }).then(
-        (found) => {
-          if (!this.pages.has(id)) return; // others were asked for since
-          this.pages.set(id, { tokens: found.tokens ?? null, cut: found.cut ?? {} });
-          this.version.value++;
-        },
-        () => this.pages.delete(id),
-      );
+      this._ask(id, where, axis, number).catch(() => this.pages.delete(id));
     }
     return this.pages.get(id);
+  }
+
+  /** Fetch the last names of a longer text, so that they are there when it is shown. @param {string} where @param {number} size */
+  async ahead(where, size) {
+    const number = Math.floor((size - 1) / PAGE);
+    const axes = /** @type {Axis[]} */ (["keys", "queries"]).map((axis) => {
+      const id = this._id(where, axis, number);
+      if (this.pages.get(id)) return null;
+      this.pages.set(id, undefined);
+      return this._ask(id, where, axis, number);
+    });
+    await Promise.all(axes);
+  }
+
+  /** A page that is full is the same for every length of a text that grows. @param {string} where @param {Axis} axis @param {number} number */
+  _id(where, axis, number) {
+    const isFull = (number + 1) * PAGE <= lengthOf(where);
+    return `${isFull ? textOf(where) : where} ${axis} ${number}`;
+  }
+
+  /** @param {string} id @param {string} where @param {Axis} axis @param {number} number */
+  async _ask(id, where, axis, number) {
+    if (this.pages.size > KEPT) this.pages.delete(this.pages.keys().next().value ?? "");
+    const start = number * PAGE;
+    const about = { call: where, axis, start, stop: start + PAGE };
+    const found = await this.source.ask("tokens", about);
+    if (!this.pages.has(id)) return; // others were asked for since
+    this.pages.set(id, { tokens: found.tokens ?? null, cut: found.cut ?? {} });
+    this.version.value++;
   }
 
   /** Whether spaces between the tokens are not in their names, as those of word pieces are not.

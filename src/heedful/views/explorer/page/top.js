@@ -29,7 +29,7 @@ export function Top({ state, source, host, tokens, painter, painters, help }) {
       ${missed.length ? html`<span class="quiet missed">${Explained(`${missed.length} not recorded`, missed.map(([name, why]) => `${name}: ${why}`).join("; "))}</span>` : null}
       ${state.about.file ? html`<span class="quiet">${Explained("one file", state.about.file.said)}</span>` : null}</div>
     <div class="tools">
-      <${NewText} state=${state} source=${source} />
+      ${state.about.written ? null : html`<${NewText} state=${state} source=${source} />`}
       <${Find} state=${state} source=${source} painter=${painter} />
       <${Menu} label="Strongest" shortcut="s" title="The strongest weights in view">${one ? html`<${Strongest} state=${state} source=${source} painter=${one} tokens=${tokens} />` : null}<//>
       <${Beside} state=${state} />

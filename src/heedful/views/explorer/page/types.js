@@ -41,9 +41,29 @@
  */
 
 /**
+ * How a text goes on, by the names of the options of `heedful generate`.
+ * @typedef {{tokens?: number, temperature?: number, top_k?: number, top_p?: number, repetition_penalty?: number, seed?: number | null}} Wishes
+ */
+
+/**
+ * A text that the model continues: its recording, how many tokens it has and began with, whether
+ * more are being added, why it ended, and the chances of those that were added.
+ * @typedef {object} Grown
+ * @property {number} recording
+ * @property {number} tokens
+ * @property {number} prompt
+ * @property {string} said the prompt
+ * @property {boolean} runs
+ * @property {string} why
+ * @property {number | null} seed
+ * @property {string} command what gives it again
+ * @property {Float32Array} chances
+ */
+
+/**
  * One text: its code gives the list of its calls in Python; its prompt is the number of tokens with
- * which a generation began, that is shown as one.
- * @typedef {{label: string, code: string, prompt: number | null, crosses?: boolean, marks?: {source?: MarksAbout, target?: MarksAbout}, calls: CallAbout[]}} TextAbout
+ * which a generation began, that is shown as one; one that may grow has so many tokens.
+ * @typedef {{label: string, code: string, prompt: number | null, crosses?: boolean, marks?: {source?: MarksAbout, target?: MarksAbout}, calls: CallAbout[], tokens?: number}} TextAbout
  */
 /** @typedef {{name: string, missed: Record<string, string>, texts: TextAbout[]}} RecordingAbout */
 
@@ -53,6 +73,7 @@
  * @property {RecordingAbout[]} recordings
  * @property {Record<string, {definition: string, source: string}>} [words]
  * @property {{name: string, pairs: boolean} | null} [model]
+ * @property {{model: string, wishes: Wishes} | null} [written] the model that continues texts
  * @property {{said: string, half?: boolean, difference?: number}} [file] what a page that is one file has, in words
  */
 
@@ -78,6 +99,15 @@
  * @typedef {object} Source
  * @property {(question: string, about?: Record<string, any>, signal?: AbortSignal) => Promise<Answer>} ask
  * @property {(texts: string[]) => Promise<About>} [record] a new text, or a pair; all that is there then
+ * @property {GenerationSource} [generation] a text that the model continues
+ */
+
+/**
+ * Continues a text: `told` how far it is, or what else could stand at a place; `do` begins, stops,
+ * goes on or chooses another token.
+ * @typedef {object} GenerationSource
+ * @property {(at?: number) => Promise<Answer>} told
+ * @property {(deed: string, words: Record<string, any>) => Promise<Answer>} do
  */
 
 /**
