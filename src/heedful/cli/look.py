@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from heedful.cli.cut import cut_option
+from heedful.cli.images import image_option, record_image, text_beside
 from heedful.cli.options import (
     Numbers,
     check_model,
@@ -31,6 +32,7 @@ Examples:
   heedful look runs/first "The import statement finds a module"
   heedful look google-bert/bert-base-uncased "Where is he?" --second "At home."
   heedful look runs/first "The import" --generate
+  heedful look google/vit-base-patch16-224 --image photo.jpg
   heedful look first.safetensors second.safetensors
   heedful look first.safetensors --html first.html
   heedful look first.safetensors --html one.html --exact --layers 2 --heads 0-3
@@ -53,6 +55,7 @@ NOTHING = (
 @click.argument("source", nargs=-1)
 @file_option
 @second_option
+@image_option
 @cut_option
 @click.option("--layers", type=Numbers(), help="Only these layers, from 0: 0,3 or 0-2.")
 @click.option("--heads", type=Numbers(), help="Only these heads, from 0: 1,4 or 0-3.")
@@ -74,6 +77,7 @@ def look(
     source: tuple[str, ...],
     file: Path | None,
     second: str | None,
+    image: Path | None,
     cut: bool,
     layers: list[int] | None,
     heads: list[int] | None,
@@ -88,7 +92,7 @@ def look(
     """Look at recordings, or at what a model does with a text, in a browser.
 
     SOURCE is one recording or several; or a model of any architecture (a run, a directory in
-    Hugging Face format, a hub name) with a TEXT.
+    Hugging Face format, a hub name) with a TEXT, an --image, or both.
     """
     if not source:
         raise click.UsageError(NOTHING)
@@ -96,10 +100,10 @@ def look(
         raise click.UsageError(f"{'--exact' if exact else '--overwrite'} goes with --html.")
     if html is not None:
         _check_place(html, overwrite)
-    has_text = cut or file is not None or second is not None
+    has_text = cut or file is not None or second is not None or image is not None
     if generate:
-        if html is not None or second is not None or cut:
-            one = "--html" if html else "--second" if second is not None else "--cut"
+        if html is not None or second is not None or cut or image is not None:
+            one = "--html" if html else "--second" if second else "--cut" if cut else "--image"
             raise click.UsageError(f"{one} does not go with --generate.")
         _grow(source, file, (layers, heads), opening, port, no_browser)
         return
@@ -107,7 +111,7 @@ def look(
         recordings, model = _loaded(source, has_text), None
     else:
         chosen = {"layers": layers, "heads": heads}
-        recordings, model = _recorded(source, (file, second, cut), chosen, opening)
+        recordings, model = _recorded(source, (file, second, cut), image, chosen, opening)
     from heedful.views.explorer.texts import Texts
 
     texts = Texts(recordings, layers, heads)
@@ -150,10 +154,11 @@ def _loaded(source: tuple[str, ...], has_text: bool) -> dict[str, Any]:
 def _recorded(
     source: tuple[str, ...],
     text: tuple[Path | None, str | None, bool],
+    image: Path | None,
     chosen: dict[str, Any],
     opening: dict[str, Any],
 ) -> tuple[dict[str, Any], Any]:
-    """What a model does with a text, and the model, which can record more."""
+    """What a model does with a text, and the model, which can record more texts without images."""
     file, second, cut = text
     path = Path(source[0])
     if is_recording(path):
@@ -165,13 +170,15 @@ def _recorded(
         raise click.UsageError(
             f"{len(source)} arguments: give recordings, or one model with one text in quotes."
         )
-    words = read_text(source[1] if len(source) == 2 else None, file)
+    words = text_beside(image, source[1] if len(source) == 2 else None, file, second)
     check_model(path, opening["revision"], opening["allow_pickle"])
     from heedful.cli.record import record_text
     from heedful.opened import open_model
 
-    opened = open_model(path, **opening)
-    return {path.name or str(path): record_text(opened, words, second, cut, **chosen)}, opened
+    opened, name = open_model(path, **opening), path.name or str(path)
+    if image is not None:
+        return {name: record_image(opened, image, words, cut, **chosen)}, None
+    return {name: record_text(opened, words or "", second, cut, **chosen)}, opened
 
 
 def _grow(

@@ -13,6 +13,7 @@ from warnings import catch_warnings, simplefilter
 import click
 
 from heedful.cli.cut import cut_option
+from heedful.cli.images import image_option, record_image, text_beside
 from heedful.cli.options import (
     Numbers,
     check_model,
@@ -22,7 +23,6 @@ from heedful.cli.options import (
     json_option,
     pickle_option,
     program,
-    read_text,
     revision_option,
     second_option,
 )
@@ -37,6 +37,7 @@ Examples:
   heedful record runs/first --file chapter.txt --out chapter.safetensors --layers 0,5 --heads 3
   heedful record google-bert/bert-base-uncased "Where?" --second "Here." --out pair.safetensors
   heedful record google-t5/t5-small "translate English to German: yes" --out t5.safetensors
+  heedful record google/vit-base-patch16-224 --image photo.jpg --out vit.safetensors
 
 Architectures that are not ours need the transformers library: pip install 'transformers>=5.0'
 """
@@ -47,6 +48,7 @@ Architectures that are not ours need the transformers library: pip install 'tran
 @click.argument("text", required=False)
 @file_option
 @second_option
+@image_option
 @cut_option
 @click.option(
     "--out",
@@ -73,6 +75,7 @@ def record(
     text: str | None,
     file: Path | None,
     second: str | None,
+    image: Path | None,
     cut: bool,
     out: Path,
     layers: list[int] | None,
@@ -88,10 +91,11 @@ def record(
     """Record what MODEL attends to on TEXT: the causes of every map, in one file.
 
     MODEL is a run, a directory in Hugging Face format or a hub name, of any architecture. An
-    encoder–decoder translates TEXT first; recorded is one pass over the two. `heedful heads` lists
+    encoder–decoder translates TEXT first; recorded is one pass over the two. A model that looks at
+    an --image may have a TEXT beside it; one that writes of images writes it. `heedful heads` lists
     the heads of the file, and `heedful.load` opens it in Python.
     """
-    words = read_text(text, file)
+    words = text_beside(image, text, file, second)
     _check_place(out)
     check_model(model, revision, allow_pickle)
     from heedful.cli import proofs
@@ -102,7 +106,10 @@ def record(
         model, checkpoint=checkpoint, device=device, revision=revision, allow_pickle=allow_pickle
     )
     options = {"layers": layers, "heads": heads, "values": values, "budget": _bytes(budget)}
-    recording = record_text(opened, words, second, cut, **options)
+    if image is not None:
+        recording = record_image(opened, image, words, cut, **options)
+    else:
+        recording = record_text(opened, words or "", second, cut, **options)
     recording.save(out)
     if as_json:
         about = {"file": str(out), "bytes": out.stat().st_size, "missed": recording.missed}

@@ -9,6 +9,7 @@ from heedful.opened.ours import Attention, OpenedOurs, Positions, Reading
 from heedful.opened.protocol import Opened, Pass
 from heedful.opened.seq2seq import OpenedSeq2Seq
 from heedful.opened.transformers_model import OpenedTransformers
+from heedful.opened.vision import OpenedVision, PictureWarning
 
 open = open_model  # the name that `heedful.open` has; here it would hide Python's own
 
@@ -22,8 +23,10 @@ __all__ = [
     "OpenedOurs",
     "OpenedSeq2Seq",
     "OpenedTransformers",
+    "OpenedVision",
     "Part",
     "Pass",
+    "PictureWarning",
     "Positions",
     "Reading",
     "check_tokenizer",

@@ -17,6 +17,7 @@ from heedful.opened.ours import SOME, OpenedOurs, Positions
 from heedful.opened.protocol import Opened
 from heedful.opened.seq2seq import OpenedSeq2Seq
 from heedful.opened.transformers_model import open_transformers
+from heedful.opened.vision import open_vision, reads_images
 from heedful.text import (
     MARKS,
     BPETokenizer,
@@ -42,8 +43,8 @@ def open_model(
 
     One of heedful's, a GPT-2, a BERT or one of Llama's family (Llama, Mistral, Qwen2, Qwen3) is a
     model of heedful. Another, or one whose settings or tokenizer heedful does not have, is opened
-    by the transformers library, without its head, with its own tokenizer. Code that comes with a
-    model is never run.
+    by the transformers library, without its head, with its own tokenizer, or with its image
+    processor, for `opened.record(image="photo.jpg")`. Code that comes with a model is never run.
 
     Args:
         path_or_name: a directory made by `heedful train`, a directory in Hugging Face format, or
@@ -83,6 +84,8 @@ def open_model(
         except ForeignTokenizerError:
             if not is_checkpoint(directory):
                 raise
+    if reads_images(directory):
+        return open_vision(directory, where, allow_pickle=allow_pickle)
     return open_transformers(directory, where, allow_pickle=allow_pickle)
 
 

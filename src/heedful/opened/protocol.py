@@ -40,6 +40,7 @@ class Opened(ABC):
     tokenizer: Any
     directory: Path
     reads_pairs: ClassVar[bool] = False  # whether a second text may be given
+    reads_images: ClassVar[bool] = False  # whether `record` takes an image
 
     @abstractmethod
     def read(self, text: str, second: str | None = None, *, cut: bool = False) -> Pass:

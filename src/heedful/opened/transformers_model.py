@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -89,15 +89,9 @@ class OpenedTransformers(Opened):
         """The most tokens that the model reads; None where nothing says so."""
         return _context(self)
 
-    @contextmanager
-    def telling(self) -> Iterator[None]:
+    def telling(self) -> AbstractContextManager[None]:
         """What goes wrong in the library, as one line."""
-        try:
-            yield
-        except (HeedfulError, Warning):  # a warning, where Python makes errors of them
-            raise
-        except Exception as error:
-            raise _refused(f"run a {type(self.model).__name__} on this text", error) from error
+        return telling(f"run a {type(self.model).__name__} on this text")
 
     def _inputs(self, text: str, second: str | None, cut: bool) -> dict[str, Tensor]:
         texts = [whole_characters(part) for part in (text, second) if part is not None]
@@ -133,30 +127,58 @@ def open_transformers(
     Raises:
         RunError: no transformers here, or a directory that it cannot open whole.
     """
-    library = _library(directory)
-    dtype = torch.float32 if device.type == "cpu" else "auto"
-    try:
+    library = library_for(directory)
+    with telling(f"open {directory}"):
+        tokenizer = read_tokenizer(library, directory)
         config = library.AutoConfig.from_pretrained(directory)
-        tokenizer = library.AutoTokenizer.from_pretrained(directory)
-        model, about = _class(library, config).from_pretrained(
-            directory,
-            dtype=dtype,
-            use_safetensors=None if allow_pickle else True,
-            output_loading_info=True,
-        )
-    except Exception as error:  # of many kinds: its own, the hub's, safetensors', json's, torch's
-        raise _refused(f"open {directory}", error) from error
-    _check_whole(about, directory)
-    _as_they_are(tokenizer)
-    model.config.get_text_config().use_cache = False
+        model = read_model(_class(library, config), directory, device, allow_pickle)
     # without its head a model computes the same attention, and no logits of a whole vocabulary
     bare = model if config.is_encoder_decoder else model.base_model
     writes = bare is not model and model.can_generate()
-    writer = model.to(device).eval() if writes else None
-    return OpenedTransformers(bare.to(device).eval(), tokenizer, directory, writer)
+    return OpenedTransformers(bare, tokenizer, directory, model if writes else None)
 
 
-def _library(directory: Path) -> Any:
+def read_tokenizer(library: Any, directory: Path) -> Any:
+    """The tokenizer of a directory, which gives all tokens of a text."""
+    tokenizer = library.AutoTokenizer.from_pretrained(directory)
+    _as_they_are(tokenizer)
+    return tokenizer
+
+
+def read_model(family: Any, directory: Path, device: torch.device, allow_pickle: bool) -> Any:
+    """A model of a class of the library, on a device, in evaluation mode.
+
+    Raises:
+        RunError: weights that the directory lacks.
+    """
+    model, about = family.from_pretrained(
+        directory,
+        dtype=torch.float32 if device.type == "cpu" else "auto",
+        use_safetensors=None if allow_pickle else True,
+        output_loading_info=True,
+    )
+    _check_whole(about, directory)
+    model.config.get_text_config().use_cache = False
+    return model.to(device).eval()
+
+
+@contextmanager
+def telling(what: str) -> Iterator[None]:
+    """What goes wrong in the library, as one line: it cannot do `what`."""
+    try:
+        yield
+    except (HeedfulError, Warning):  # a warning, where Python makes errors of them
+        raise
+    except Exception as error:  # of many kinds: its own, the hub's, safetensors', json's, torch's
+        raise _refused(what, error) from error
+
+
+def library_for(directory: Path) -> Any:
+    """The library that opens what is in a directory.
+
+    Raises:
+        RunError: it is not installed.
+    """
     try:
         import transformers
     except ImportError as error:
@@ -182,7 +204,7 @@ def _refused(what: str, error: Exception) -> RunError:
     said = said if len(said) <= MOST else said[:MOST].rsplit(" ", 1)[0] + " …"
     return RunError(
         f"transformers cannot {what}: {type(error).__name__}: {said}",
-        expected="a language model with its tokenizer, in safetensors",
+        expected="a model with its tokenizer or image processor, in safetensors",
         remedy="open it in Python, and put heedful.record(model) around it",
     )
 

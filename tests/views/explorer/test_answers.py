@@ -319,6 +319,8 @@ WRONG = [
     ("tokens", {"axis": "keys", "start": "99", "stop": "100"}),
     ("tokens", {"axis": "keys", "start": "5", "stop": "2"}),
     ("find", {"axis": "keys", "text": ""}),
+    ("image", {"axis": "keys"}),
+    ("image", {"axis": "values"}),
     ("find", {"axis": "keys", "text": "x" * 1000}),
     ("small", {"call": "0.0"}),
     ("small", {"call": "0.0.-1"}),

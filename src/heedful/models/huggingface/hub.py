@@ -17,6 +17,8 @@ DESCRIPTIONS = (
     "vocab.json",
     "merges.txt",
     "vocab.txt",
+    "preprocessor_config.json",
+    "processor_config.json",
 )
 EXPECTED = "a directory made by `heedful train`, one in Hugging Face format, or a hub name"
 NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?", re.ASCII)

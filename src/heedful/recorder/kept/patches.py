@@ -21,6 +21,7 @@ APART = {
     "register_tokens": "[REG", "reg_token": "[REG",
 }  # fmt: skip
 MOST_APART = 8  # tokens before the patches that sizes alone may tell
+STRIDES = (4, 8, 16, 32, 64)  # of a network of convolutions, whose last patch may reach outside
 LEAST = 2  # rows and columns of a grid that sizes alone may tell
 
 
@@ -53,7 +54,7 @@ class Patches(NamedTuple):
 def patches_of(model: nn.Module) -> list[Patches]:
     """How the parts of a model cut images, as its own configuration tells; deepest names first.
 
-    Configurations are transformers': `patch_size` and `num_channels`, and a Swin block's window.
+    Configurations are transformers': `patch_size`, and a Swin block's window.
     Of another model a convolution that steps as far as it reaches is taken for what cuts, and that
     is marked as assumed.
     """
@@ -65,14 +66,19 @@ def _configured(model: nn.Module) -> Iterator[Patches]:
     known: list[str] = []
     for name, module in model.named_modules():
         config: Any = getattr(module, "config", None)
-        size, channels = getattr(config, "patch_size", None), getattr(config, "num_channels", None)
-        sides = _sides(size)
-        if sides is None or channels is None or hasattr(config, "window_size"):
+        sides = _sides(getattr(config, "patch_size", None))
+        if sides is None or not _is_vision(config) or hasattr(config, "window_size"):
             continue
         if any(not outer or name.startswith(f"{outer}.") for outer in known):
             continue
         known.append(name)
         yield Patches(plain_name(name), *sides, before=_apart(module))
+
+
+def _is_vision(config: Any) -> bool:
+    """Whether patches are of images; those of sounds and of series have another configuration."""
+    told = any(hasattr(config, name) for name in ("image_size", "num_channels"))
+    return told or "vision" in str(getattr(config, "model_type", ""))
 
 
 def _windows(model: nn.Module) -> Iterator[Patches]:
@@ -124,6 +130,9 @@ def _sides(size: Any) -> tuple[int, int] | None:
 def inferred(tokens: int, height: int, width: int, apart: int | None = None) -> Patches | None:
     """Square patches that cover an image and are as many as some tokens, but for a few before them.
 
+    Where none do so without a rest, those of a network that halves an image several times: the
+    last row and column may reach outside of it.
+
     `apart` is how many stand before them, where that is told.
 
     >>> inferred(197, 224, 224)
@@ -135,6 +144,9 @@ def inferred(tokens: int, height: int, width: int, apart: int | None = None) -> 
                 continue
             if (height // side) * (width // side) == tokens - some:
                 return Patches("", side, side, numbered(some), assumed="assumed")
+    for side in () if apart else STRIDES:
+        if -(-height // side) * -(-width // side) == tokens:
+            return Patches("", side, side, assumed="assumed")
     return None
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from heedful.errors import ArgumentError
 from heedful.recorder.checks import is_whole
@@ -155,6 +155,7 @@ def with_images(
     images = images_of(given, calls, known, patches, before, processor)
     if not _fit(images, calls_with) and patches is None and images.patches == known.patches:
         images.patches = [_told(None, before, calls, images.pixels[0])]
+        images.pixels = [_whole(one, images.patches[0]) for one in images.pixels]
     if not _fit(images, calls_with):
         raise _misfit(images, calls)
     return images
@@ -203,6 +204,8 @@ def images_of(
         images.patches = [_told(patches, before, calls, found[0])]
         if patches is not None:
             images.pixels = [_divided(one, *patches) for one in found]
+        else:
+            images.pixels = [_whole(one, images.patches[0]) for one in found]
     elif before is not None:
         images.patches = [one._replace(before=_names(before)) for one in known.patches]
     return images
@@ -275,6 +278,12 @@ def _told(
         names, assumed = numbered(min(left, default=0)), "assumed"
     h, w = _divided(pixels, rows, columns).shape[:2]
     return Patches("", h // rows, w // columns, names, assumed=assumed)
+
+
+def _whole(pixels: Tensor, patches: Patches) -> Tensor:
+    """The same image with black beside it, so that its last patches are whole."""
+    h, w = pixels.shape[:2]
+    return nn.functional.pad(pixels, (0, 0, 0, -w % patches.width, 0, -h % patches.height))
 
 
 def _divided(pixels: Tensor, rows: int, columns: int) -> Tensor:

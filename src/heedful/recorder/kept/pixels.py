@@ -89,7 +89,9 @@ def _read(path: str | PathLike[str]) -> Any:
 
 def _tensor(array: np.ndarray) -> Tensor:
     try:
-        return torch.from_numpy(np.ascontiguousarray(array))
+        return torch.from_numpy(
+            np.array(array)
+        )  # a copy: what is given may change, or be read-only
     except TypeError as error:
         raise ArgumentError(f"an image of {array.dtype}", expected="numbers") from error
 
