@@ -1,5 +1,6 @@
 """The commands as a person types them: what they print, write and refuse."""
 
+import dataclasses
 import json
 import os
 import re
@@ -18,8 +19,8 @@ from typed import refused
 from heedful.cli.main import COMMANDS, run
 from heedful.generate import Sampling
 from heedful.generate import generate as continuations
-from heedful.models import load_model
-from heedful.text import load_tokenizer
+from heedful.models import load_model, write_description
+from heedful.text import CharacterTokenizer, load_tokenizer
 from heedful.train import read_metrics
 
 TEXT = "".join(f"Bottle {i} of {i * i}: naïve café, 火, 🙂.\n" for i in range(200))
@@ -431,10 +432,18 @@ BREAKS = {
         "damaged or truncated",
     ),
     "weights misfit": (
+        lambda d: write_description(d, dataclasses.replace(load_model(d).config, width=48)),
+        "do not fit",
+    ),
+    "config changed": (
         lambda d: (d / "config.json").write_text(
             (d / "config.json").read_text().replace('"width": 24', '"width": 48')
         ),
-        "do not fit",
+        "config.json is not what was written",
+    ),
+    "another's tokenizer": (
+        lambda d: CharacterTokenizer("abc").save(d),
+        "not the tokenizer that this run was trained with",
     ),
 }
 

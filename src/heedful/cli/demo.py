@@ -79,15 +79,17 @@ def demo(out: Path, keep: bool, steps: int | None) -> int:
 
 def _train(out: Path, steps: int | None, screen: Console) -> int:
     from heedful.train import PRESETS, new_plan, open_training, replace
+    from heedful.train.place import owning
 
     recipe = PRESETS["quick"]
     if steps:
         recipe = recipe.changed({"train": {"steps": steps}})
     plan = new_plan(out, (), recipe, preset="quick")
-    prepared = terminal.prepare(replace, plan, screen)
-    training = open_training(plan, prepared)
-    terminal.show(screen, terminal.describe(plan, prepared, training))
-    ended = terminal.train(training, screen)
+    with owning(out):
+        prepared = terminal.prepare(replace, plan, screen)
+        training = open_training(plan, prepared)
+        terminal.show(screen, terminal.describe(plan, prepared, training))
+        ended = terminal.train(plan, training, screen)
     if ended.why == "stopped":
         screen.print("Stopped and saved. Go on with:")
         line = f"  {suggestion('train', '--out', out, '--resume')}"

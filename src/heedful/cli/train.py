@@ -106,6 +106,7 @@ def train(
         raise click.UsageError("--resume continues a run and --overwrite removes it: choose one.")
     if pairs is not None and (files or _is_typed(ctx, "include")):
         raise click.UsageError("--pairs names the only file: leave out FILES and --include.")
+    from heedful.train.place import has_something, owning
     from heedful.train.plan import check_free, has_plan, new_plan, read_plan
 
     files = files if pairs in (None, DATES) else (str(pairs),)
@@ -113,9 +114,12 @@ def train(
     if resume and has_plan(out):
         asked = {"preset": preset_name or "", "include": include}
         asked = {name: asked[name] for name in asked if _is_typed(ctx, name)}
-        plan = _continued(read_plan(out), changes, files, asked, pairs)
-        plan.write()
-        return run("prepare_run", plan, resume)
+        with owning(out) as found:
+            plan = _continued(read_plan(out), changes, files, asked, pairs)
+            plan.write()
+            for sentence in [*found, *_of_text(plan)]:
+                click.echo(sentence)
+            return run("prepare_run", plan, resume)
     if resume and not files and not out.exists():
         raise RunError(
             f"no directory {out}",
@@ -132,7 +136,24 @@ def train(
         check_free(out)
     with terminal.left_out_told():
         plan = new_plan(out, files, recipe, include=include, preset=preset_name)
-    return run("replace" if overwrite else "begin", plan)
+    with owning(out):
+        if overwrite and has_something(out):
+            click.echo(f"The run in {out} stays until the first checkpoint of this one.")
+        return run("replace" if overwrite else "begin", plan)
+
+
+def _of_text(plan: Plan) -> list[str]:
+    """A sentence where the text of a run is no longer what it was."""
+    from heedful.train.plan import has_run
+    from heedful.train.text_read import GONE, change
+
+    what = change(plan.sources, plan.include, plan.title, plan.read)
+    if what is None:
+        return []
+    if not has_run(plan.directory):
+        return [f"{what}; it had not been tokenized, and is taken as it is now."]
+    remedy = "" if what == GONE.format(plan.title) else "; --overwrite trains on that of now"
+    return [f"{what}: the run goes on with the text as it was{remedy}."]
 
 
 def _start(pairs: str | None, name: str | None) -> tuple[str, Recipe]:
@@ -153,7 +174,10 @@ def _is_typed(ctx: click.Context, name: str) -> bool:
 
 
 def run(make: str, plan: Plan, resume: bool = False) -> int:
-    """Prepare a plan by a function of `heedful.train.run`, and train it; the exit status."""
+    """Prepare a plan by a function of `heedful.train.run`, and train it; the exit status.
+
+    Its directory must be owned.
+    """
     from heedful.train import run as preparing
     from heedful.views.terminal import console
 
@@ -170,7 +194,7 @@ def run(make: str, plan: Plan, resume: bool = False) -> int:
         )
     elif resume:
         screen.print(f"Continuing from step {training.progress.step:,}.")
-    ended = terminal.train(training, screen)
+    ended = terminal.train(plan, training, screen)
     _say_end(plan, prepared, training, ended, screen)
     return 130 if ended.why == "stopped" else 0
 

@@ -124,15 +124,16 @@ def _blocks(config: GPTConfig | BertConfig | Seq2SeqConfig) -> str:
     return many(config.layers, "block")
 
 
-def train(training: Training, console: Console) -> Ended:
-    """Train to the end, or until Ctrl-C, drawing what happens."""
+def train(plan: Plan, training: Training, console: Console) -> Ended:
+    """Train to the end, or until Ctrl-C, drawing what happens; the directory must be owned."""
     from heedful.train import Ended
+    from heedful.train.run import events
     from heedful.views.progress import training_view
 
     steps, start = training.settings.steps, training.progress.step
     ended = Ended(start, "finished")
     with _stopping(training), training_view(console, steps, start) as view:
-        for event in training.events():
+        for event in events(plan, training):
             view.show(event)
             if isinstance(event, Ended):
                 ended = event
@@ -148,7 +149,7 @@ def to_try(prepared: Prepared) -> tuple[str, str]:
     from heedful.text import PairFile
     from heedful.train.masked_words import FRAME
 
-    tokenizer, tokens, config = prepared
+    tokenizer, tokens, config, _ = prepared
     if isinstance(tokens, PairFile):
         source, _ = tokens[len(tokens) - 1]
         return "translate", shortened(tokenizer.decode(source[:-1]))

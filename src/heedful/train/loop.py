@@ -107,11 +107,15 @@ class Training:
     def events(self) -> Iterator[Event]:
         """Train until the last step, an early stop, or `stop`; yield what happens."""
         with alone(self.directory / "state"):
-            metrics = Metrics(self.directory / "metrics.jsonl", self.progress.step)
-            try:
-                yield from self._events(metrics)
-            finally:
-                metrics.close()
+            yield from self.owned_events()
+
+    def owned_events(self) -> Iterator[Event]:
+        """As `events`, in a directory that nobody else writes in: its `alone` is the caller's."""
+        metrics = Metrics(self.directory / "metrics.jsonl", self.progress.step)
+        try:
+            yield from self._events(metrics)
+        finally:
+            metrics.close()
 
     def _events(self, metrics: Metrics) -> Iterator[Event]:
         self.model.train()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from heedful.errors import ArgumentError, RunError
 from heedful.files import make_directory, read_json, write_checked_json
@@ -23,7 +23,8 @@ class Plan(NamedTuple):
     """What a run was asked to do; the first thing that its directory holds.
 
     `preset` is where its settings started, `title` what its text is called. Without `sources` the
-    text is the embedded one: the Python language reference, or for pairs the dates.
+    text is the embedded one: the Python language reference, or for pairs the dates. `read` is what
+    the files of the text were when they were read, if there are any.
     """
 
     directory: Path
@@ -32,11 +33,14 @@ class Plan(NamedTuple):
     title: str
     preset: str
     recipe: Recipe
+    read: dict[str, Any] | None = None
 
     def write(self) -> None:
         """Write it into the directory, which is made."""
         make_directory(self.directory / "state")
-        about = {name: getattr(self, name) for name in ("sources", "include", "title", "preset")}
+        about = {
+            name: getattr(self, name) for name in ("sources", "include", "title", "preset", "read")
+        }
         about["kind"] = self.recipe.kind
         write_checked_json(self.directory / RECIPE, {**about, **self.recipe.to_dict()})
 
@@ -84,7 +88,8 @@ def read_plan(directory: Path) -> Plan:
         start = next(recipe for recipe in PRESETS.values() if recipe.kind == kind)
         recipe = start.changed({name: about[name] for name in Recipe._fields})
         include, title, preset = (about[name] for name in ("include", "title", "preset"))
-        return Plan(directory, tuple(about["sources"]), include, title, preset, recipe)
+        sources, read = tuple(about["sources"]), about.get("read")
+        return Plan(directory, sources, include, title, preset, recipe, read)
     except (ArgumentError, KeyError, StopIteration, TypeError) as error:
         raise RunError(
             f"{directory / RECIPE} is not the plan of a run: {error}",

@@ -10,17 +10,16 @@ DIR/state/              what continuing needs: recipe.json, tokens.npy, last.saf
 from __future__ import annotations
 
 import dataclasses
-import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 
 from heedful.device import choose_device
 from heedful.errors import HeedfulError
-from heedful.files import alone, saving
 from heedful.models import (
     GPT,
     Bert,
@@ -30,7 +29,7 @@ from heedful.models import (
     Seq2SeqConfig,
     write_description,
 )
-from heedful.models.directory import CHECKPOINTS, read_description
+from heedful.models.directory import read_description
 from heedful.text import (
     MARKS,
     PairFile,
@@ -44,10 +43,12 @@ from heedful.text import (
     read_pairs,
 )
 from heedful.text.loading import of_run
-from heedful.train.loop import Training
+from heedful.train.loop import Event, Saved, Training
 from heedful.train.masked_words import MaskedWords
-from heedful.train.plan import METRICS, RECIPE, TOKENS, Plan, check_free, choice_of, has_run
+from heedful.train.place import FRESH, has_something, take_place
+from heedful.train.plan import TOKENS, Plan, check_free, choice_of, has_run
 from heedful.train.tasks import NextToken, Translating
+from heedful.train.text_read import text_read
 
 MODELS: dict[type, Callable[[Any], Any]] = {
     GPTConfig: GPT,
@@ -55,15 +56,15 @@ MODELS: dict[type, Callable[[Any], Any]] = {
     Seq2SeqConfig: Seq2Seq,
 }
 Report = Callable[[int, int | None], None]  # bytes done, and bytes in all where known
-FILES = ("config.json", "tokenizer.json", METRICS, RECIPE, TOKENS, *CHECKPOINTS.values())
 
 
 class Prepared(NamedTuple):
-    """A text, or pairs, that were tokenized for a plan."""
+    """A text, or pairs, that were tokenized for a plan, and where that stands."""
 
     tokenizer: Tokenizer
     tokens: TokenFile | PairFile
     config: GPTConfig | BertConfig | Seq2SeqConfig
+    directory: Path
 
 
 def begin(plan: Plan, progress: Report | None = None) -> Prepared:
@@ -75,6 +76,8 @@ def begin(plan: Plan, progress: Report | None = None) -> Prepared:
     """
     check_free(plan.directory)
     made = [folder for folder in (plan.directory, *plan.directory.parents) if not folder.exists()]
+    read = text_read(plan.sources, plan.include)
+    plan = plan._replace(read=read._asdict() if read else None)
     plan.write()
     try:
         return prepare_run(plan, progress)
@@ -87,19 +90,25 @@ def begin(plan: Plan, progress: Report | None = None) -> Prepared:
 
 
 def replace(plan: Plan, progress: Report | None = None) -> Prepared:
-    """As `begin`, in place of a run that is there: it goes only when the new text is tokenized."""
-    fresh = plan._replace(directory=plan.directory / "state" / "fresh")
-    try:
-        begin(fresh, progress)
-        with alone(plan.directory / "state"), saving(plan.directory):
-            for name in FILES:
-                (plan.directory / name).unlink(missing_ok=True)
-            for name in FILES:
-                if (fresh.directory / name).exists():
-                    os.replace(fresh.directory / name, plan.directory / name)
-    finally:
-        shutil.rmtree(fresh.directory, ignore_errors=True)
-    return prepare_run(plan)
+    """As `begin`, to take the place of a run that is there, which stays until `take_place`.
+
+    The directory must be owned. What is prepared stands in its `state/fresh` meanwhile.
+    """
+    if not has_something(plan.directory):
+        return begin(plan, progress)
+    return begin(plan._replace(directory=plan.directory / FRESH), progress)
+
+
+def events(plan: Plan, training: Training) -> Iterator[Event]:
+    """Train in a directory that is owned, and say what happens.
+
+    A run that replaces another takes its place with its first checkpoint.
+    """
+    for event in training.owned_events():
+        if isinstance(event, Saved) and training.directory != plan.directory:
+            take_place(plan.directory)
+            training.directory = plan.directory
+        yield event
 
 
 def prepare_run(plan: Plan, progress: Report | None = None) -> Prepared:
@@ -111,7 +120,7 @@ def prepare_run(plan: Plan, progress: Report | None = None) -> Prepared:
     directory, recipe = plan.directory, plan.recipe
     if has_run(directory):  # its config.json is written last
         config = read_description(directory)
-        return Prepared(load_tokenizer(directory), _opened(plan, config), config)
+        return Prepared(load_tokenizer(directory), _opened(plan, config), config, directory)
     make = _prepare_pairs if recipe.on_pairs else _prepare_text
     prepared = make(plan, progress)
     task_of(prepared)  # refuses what is too short
@@ -138,7 +147,8 @@ def _prepare_text(plan: Plan, progress: Report | None) -> Prepared:
     changes: dict[str, Any] = {"vocabulary": tokenizer.size}
     if isinstance(plan.recipe.model, BertConfig):
         changes["padding"] = tokenizer.special["pad"]
-    return Prepared(tokenizer, tokens, dataclasses.replace(plan.recipe.model, **changes))
+    config = dataclasses.replace(plan.recipe.model, **changes)
+    return Prepared(tokenizer, tokens, config, plan.directory)
 
 
 def _prepare_pairs(plan: Plan, progress: Report | None) -> Prepared:
@@ -150,9 +160,8 @@ def _prepare_pairs(plan: Plan, progress: Report | None) -> Prepared:
         longest=model.context_length,
         validation=plan.recipe.text.validation,
     )
-    return Prepared(
-        tokenizer, tokens, dataclasses.replace(model, vocabulary=tokenizer.size + MARKS)
-    )
+    config = dataclasses.replace(model, vocabulary=tokenizer.size + MARKS)
+    return Prepared(tokenizer, tokens, config, plan.directory)
 
 
 def task_of(prepared: Prepared) -> NextToken | MaskedWords | Translating:
@@ -162,7 +171,7 @@ def task_of(prepared: Prepared) -> NextToken | MaskedWords | Translating:
         ArgumentError: a BERT's context without room for a word.
         TextError: a text too short for one context, no pair to train on.
     """
-    tokenizer, tokens, config = prepared
+    tokenizer, tokens, config, _ = prepared
     if isinstance(tokens, PairFile):
         return Translating(tokens.train, tokens.validation, config.context_length, tokens.begin)
     split = tokens.train, tokens.validation
@@ -177,4 +186,4 @@ def open_training(plan: Plan, prepared: Prepared) -> Training:
     device = choose_device(settings.device)
     torch.manual_seed(settings.seed)
     model = MODELS[type(config)](config)
-    return Training(plan.directory, model.to(device), task_of(prepared), settings)
+    return Training(prepared.directory, model.to(device), task_of(prepared), settings)
