@@ -85,7 +85,7 @@ def _train(out: Path, steps: int | None, screen: Console) -> int:
     if steps:
         recipe = recipe.changed({"train": {"steps": steps}})
     plan = new_plan(out, (), recipe, preset="quick")
-    with owning(out):
+    with terminal.saved_if_unheard(out), owning(out):
         prepared = terminal.prepare(replace, plan, screen)
         training = open_training(plan, prepared)
         terminal.show(screen, terminal.describe(plan, prepared, training))

@@ -9,6 +9,7 @@ import importlib
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 
 import click
 
@@ -78,7 +79,21 @@ def main(arguments: Sequence[str] | None = None) -> None:
     # machines, that makes training several times slower; spinning less costs a fifth elsewhere.
     os.environ.setdefault("GOMP_SPINCOUNT", "1000")
     arguments = sys.argv[1:] if arguments is None else list(arguments)
-    sys.exit(run(arguments))
+    status = run(arguments)
+    try:
+        sys.stdout.flush()
+    except OSError as error:  # or Python would say so at its end, in two lines
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if not status and not isinstance(error, BrokenPipeError):
+            status = _say(f"standard output cannot be written: {error.strerror}")
+    sys.exit(status)
+
+
+def _say(words: str, status: int = 1) -> int:
+    """Print an error, if there is still somewhere to print it; its exit status."""
+    with suppress(OSError):
+        print(f"heedful: {words}", file=sys.stderr)
+    return status
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -97,19 +112,16 @@ def run(arguments: Sequence[str]) -> int:
         print(in_one_line(error, f"heedful {called}".strip()), file=sys.stderr)
         return error.exit_code
     except click.ClickException as error:
-        print(f"heedful: {error.format_message()}", file=sys.stderr)
-        return error.exit_code
+        return _say(error.format_message(), error.exit_code)
     except (KeyboardInterrupt, click.Abort):
-        print("heedful: interrupted", file=sys.stderr)
-        return 130
+        return _say("interrupted", 130)
     except BrokenPipeError:  # the reader, such as `head`, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except Exception as error:
         if debug:
             raise
-        print(f"heedful: {_one_line(error)}", file=sys.stderr)
-        return 1
+        return _say(_one_line(error))
     return status if isinstance(status, int) else 0
 
 

@@ -114,7 +114,7 @@ def train(
     if resume and has_plan(out):
         asked = {"preset": preset_name or "", "include": include}
         asked = {name: asked[name] for name in asked if _is_typed(ctx, name)}
-        with owning(out) as found:
+        with terminal.saved_if_unheard(out), owning(out) as found:
             plan = _continued(read_plan(out), changes, files, asked, pairs)
             plan.write()
             for sentence in [*found, *_of_text(plan)]:
@@ -136,7 +136,7 @@ def train(
         check_free(out)
     with terminal.left_out_told():
         plan = new_plan(out, files, recipe, include=include, preset=preset_name)
-    with owning(out):
+    with terminal.saved_if_unheard(out), owning(out):
         if overwrite and has_something(out):
             click.echo(f"The run in {out} stays until the first checkpoint of this one.")
         return run("replace" if overwrite else "begin", plan)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import re
 import signal
 import warnings
@@ -13,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from heedful.cli.suggestion import shortened
+from heedful.cli.suggestion import shortened, suggestion
+from heedful.errors import HeedfulError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from heedful.text import Tokenizer
     from heedful.train import Ended, Plan, Prepared, Training
 
+HANGUP = getattr(signal, "SIGHUP", None)  # which Windows does not have
 LOOKED_AT = 4096  # tokens in which a text to try is looked for
 
 
@@ -125,19 +128,63 @@ def _blocks(config: GPTConfig | BertConfig | Seq2SeqConfig) -> str:
 
 
 def train(plan: Plan, training: Training, console: Console) -> Ended:
-    """Train to the end, or until Ctrl-C, drawing what happens; the directory must be owned."""
+    """Train to the end, or until Ctrl-C, drawing what happens; the directory must be owned.
+
+    Where nothing can be printed any more, training is stopped and saved.
+
+    Raises:
+        OSError: what could not be printed, once the run is saved.
+    """
     from heedful.train import Ended
+    from heedful.train.loop import Noticed
     from heedful.train.run import events
     from heedful.views.progress import training_view
 
     steps, start = training.settings.steps, training.progress.step
-    ended = Ended(start, "finished")
+    ended, lost = Ended(start, "finished"), None
     with _stopping(training), training_view(console, steps, start) as view:
         for event in events(plan, training):
-            view.show(event)
             if isinstance(event, Ended):
                 ended = event
+            try:
+                view.show(event)
+                if isinstance(event, Noticed):
+                    console.print(event.words, soft_wrap=True, markup=False)
+            except OSError as error:
+                lost = error
+                training.stop()
+    if lost:
+        raise lost
     return ended
+
+
+UNHEARD = (errno.EPIPE, errno.ENOSPC, errno.EIO, errno.EBADF)  # of an output that has ended
+
+
+@contextmanager
+def saved_if_unheard(directory: Path) -> Iterator[None]:
+    """Where nothing can be printed any more, an error that says what of a run is saved.
+
+    Raises:
+        HeedfulError: standard output is closed, its disk is full, or its terminal is gone.
+    """
+    try:
+        yield
+    except OSError as error:
+        if isinstance(error, HeedfulError) or error.filename or error.errno not in UNHEARD:
+            raise
+        from heedful.train.checkpoint import saved_step
+
+        step = saved_step(directory)
+        raise HeedfulError(
+            f"standard output cannot be written ({error.strerror})",
+            cause="a reader, such as `head`, that has ended; a full disk, or a closed terminal",
+            remedy="nothing was trained yet: begin with "
+            f"{suggestion('train', '--out', directory, '--resume')}"
+            if step is None
+            else f"the run was saved at step {step:,}: go on with "
+            f"{suggestion('train', '--out', directory, '--resume')}",
+        ) from error
 
 
 def to_try(prepared: Prepared) -> tuple[str, str]:
@@ -220,14 +267,21 @@ def _smoothing(directory: Path) -> str | None:
 
 @contextmanager
 def _stopping(training: Training) -> Iterator[None]:
-    """The first Ctrl-C (or SIGTERM) ends training after its step, saved; a second one at once."""
+    """The first Ctrl-C (or SIGTERM) ends training after its step, saved; a second one at once.
+
+    A terminal that is closed does the same, often twice, unless the program was told to outlive it
+    (`nohup`).
+    """
 
     def stop(number: int, frame: FrameType | None) -> None:
         training.stop()
-        signal.signal(number, before[number])
+        if number != HANGUP:
+            signal.signal(number, before[number])
 
     before: dict[int, Any] = {}
-    for asked in (signal.SIGINT, signal.SIGTERM):
+    for asked in (signal.SIGINT, signal.SIGTERM, HANGUP):
+        if asked is None or (asked == HANGUP and signal.getsignal(asked) == signal.SIG_IGN):
+            continue
         with suppress(ValueError):  # not the main thread, as in tests and notebooks
             before[asked] = signal.signal(asked, stop)
     try:

@@ -7,7 +7,11 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
+import shutil
+import zlib
 from collections import deque
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -16,8 +20,10 @@ import torch
 from torch import Tensor, nn
 
 from heedful.errors import RunError
-from heedful.files import load_tensors, replacing, save_tensors, saving
+from heedful.files import description, load_tensors, replacing, save_tensors, saving
+from heedful.files.checksums import digits
 from heedful.models import load_parameters, parameters_of
+from heedful.models.directory import CHECKPOINTS
 
 
 @dataclasses.dataclass
@@ -67,7 +73,18 @@ def restore(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> P
         ) from error
 
 
+def saved_step(directory: Path) -> int | None:
+    """The step of a run's checkpoint; None where none was saved."""
+    path = directory / CHECKPOINTS["last"]
+    step = (description(path) or {}).get("step") if path.is_file() else None
+    return step if isinstance(step, int) else None
+
+
 MOST_AVERAGED = 50  # steps
+DAMAGED = "metrics.damaged.jsonl"
+INF = float("inf")
+CHECKSUM = b"crc32"
+LINE = re.compile(rb'(.*), "crc32": "([0-9a-f]{8})"\}')
 
 
 def averaged(step: int) -> int:
@@ -84,30 +101,54 @@ def averaged(step: int) -> int:
 class Metrics:
     """`metrics.jsonl`: one JSON object a line, for every step and every validation.
 
-    A step's `loss` is that of its own batch, its `mean_loss` the one that is shown (`averaged`).
+    A step's `loss` is that of its own batch, its `mean_loss` the one that is shown (`averaged`),
+    left out where lines of its steps were lost. `crc32` goes over the line and that of the line
+    before, so that a line that is lost is missed.
+
+    `latest` is the loss of the latest step, `mean` its mean loss and `lowest` the lowest so far;
+    `lost` says, where lines were, what is lost.
     """
 
     def __init__(self, path: Path, step: int) -> None:
         """Open it to go on after `step`; lines of later steps, or cut short, are dropped."""
-        kept = [line for line in read_metrics(path) if line["step"] <= step] if step else []
+        lines, damage = _read(path)
+        kept = [line for line in lines if line["step"] <= step] if step else []
+        losses = [(line["step"], line["loss"]) for line in kept if "loss" in line]
+        missing = sorted(set(range(1, step + 1)) - {step for step, _ in losses})
+        self.lost = _told(path, missing) if missing or (step and damage) else None
+        if self.lost and path.exists():
+            shutil.copyfile(path, path.with_name(DAMAGED))
+        self._checksum = 0
         with replacing(path) as temporary:
-            temporary.write_text("".join(json.dumps(line) + "\n" for line in kept), "utf-8")
-        self._losses = deque((line["loss"] for line in kept if "loss" in line), MOST_AVERAGED)
+            temporary.write_text("".join(map(self._line, kept)), "utf-8")
+        self._losses = deque(losses, MOST_AVERAGED)
+        self.lowest = min((line["mean_loss"] for line in kept if "mean_loss" in line), default=INF)
+        self.latest = self.mean = losses[-1][1] if losses else INF
         self._path = path
         self._file = path.open("a", encoding="utf-8", buffering=1)
 
+    def _line(self, values: Mapping[str, Any]) -> str:
+        body = json.dumps(values)
+        self._checksum = zlib.crc32(body.encode(), self._checksum)
+        return f'{body[:-1]}, "crc32": "{digits(self._checksum)}"}}\n'
+
     def write_step(self, step: int, loss: float, rate: float) -> float:
-        """Add the line of a step; its mean loss."""
-        self._losses.append(loss)
-        latest = list(self._losses)[-averaged(step) :]
+        """Add the line of a step; its mean loss, of those that are there where some were lost."""
+        self._losses.append((step, loss))
+        latest = [loss for at, loss in self._losses if at > step - averaged(step)]
         mean = sum(latest) / len(latest)
-        self.write(step=step, loss=loss, mean_loss=mean, rate=rate)
+        self.latest, self.mean = loss, mean
+        if len(latest) == averaged(step):
+            self.lowest = min(self.lowest, mean)
+            self.write(step=step, loss=loss, mean_loss=mean, rate=rate)
+        else:
+            self.write(step=step, loss=loss, rate=rate)
         return mean
 
     def write(self, **values: Any) -> None:
         """Add a line; a `SaveError` where the disk is full."""
         with saving(self._path):
-            self._file.write(json.dumps(values) + "\n")
+            self._file.write(self._line(values))
 
     def close(self) -> None:
         """Close the file."""
@@ -116,19 +157,55 @@ class Metrics:
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """The lines of a `metrics.jsonl`; a last one that was cut short is left out."""
-    lines = path.read_bytes().splitlines() if path.is_file() else []
-    metrics = []
-    for i, line in enumerate(lines):
-        try:
-            metric = json.loads(line)
-            metric["step"] + 0  # an object with a number
-            metrics.append(metric)
-        except (ValueError, TypeError, KeyError) as error:
-            if i < len(lines) - 1:
-                raise RunError(
-                    f"line {i + 1} of {path} is no metric",
-                    cause="a damaged file",
-                    remedy="remove that line, or the file: training needs none of it",
-                ) from error
+    """The lines of a `metrics.jsonl`; a last one that was cut short is left out.
+
+    Raises:
+        RunError: a line is damaged, or lines before it are lost.
+    """
+    metrics, damage = _read(path)
+    if damage:
+        raise RunError(
+            f"line {damage} of {path} is not what was written, or one before it is lost",
+            cause="a damaged file",
+            remedy="remove the file: training needs none of it, and --resume mends it",
+        )
     return metrics
+
+
+def _read(path: Path) -> tuple[list[dict[str, Any]], int]:
+    """The whole lines, without their checksums, and the number of the first damaged one, or 0.
+
+    A last line that was cut short is no damage, but what a kill leaves.
+    Lines of older versions have no checksum, and stand before those that have one.
+    """
+    content = path.read_bytes() if path.is_file() else b""
+    lines = content.splitlines()
+    metrics, damage, checksum = [], 0, 0
+    for number, line in enumerate(lines, 1):
+        found = LINE.fullmatch(line)
+        body = found[1] + b"}" if found else line
+        after = zlib.crc32(body, checksum)
+        try:
+            metric = json.loads(body)
+            metric["step"] + 0  # an object with a number
+            whole = int(found[2], 16) == after if found else not checksum and CHECKSUM not in line
+        except (ValueError, TypeError, KeyError):
+            whole, metric = False, None
+        if metric is not None and whole:
+            metrics.append(metric)
+        elif metric is not None or number < len(lines) or content.endswith(b"\n"):
+            damage = damage or number
+        checksum = int(found[2], 16) if found else checksum
+    return metrics, damage
+
+
+def _told(path: Path, missing: list[int]) -> str:
+    """What is said of lines that are lost."""
+    what = "lines that are damaged"
+    if missing:
+        run = f"{missing[0]:,} to {missing[-1]:,}" if len(missing) > 1 else f"{missing[0]:,}"
+        what = f"no whole line of {len(missing):,} steps ({run})"
+    return (
+        f"{path} has {what}; what it had is in {DAMAGED}. Training needs none of it; the mean "
+        "loss goes over the steps that are there."
+    )

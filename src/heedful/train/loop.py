@@ -6,6 +6,7 @@ It writes numbers and checkpoints; who iterates over it draws them.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import time
 from collections.abc import Iterator
@@ -21,7 +22,8 @@ from heedful.files import alone, save_tensors
 from heedful.models import GPT, Bert, Seq2Seq, parameters_of
 from heedful.models.directory import CHECKPOINTS
 from heedful.train import checkpoint
-from heedful.train.checkpoint import Metrics, Progress
+from heedful.train.chance import BETTER, chance
+from heedful.train.checkpoint import Metrics, Progress, saved_step
 from heedful.train.optimizers import adamw, learning_rate
 from heedful.train.settings import TrainSettings
 from heedful.train.tasks import Task
@@ -61,6 +63,14 @@ class Saved:
 
 
 @dataclasses.dataclass(frozen=True)
+class Noticed:
+    """Something was found that the user should know: a sentence."""
+
+    step: int
+    words: str
+
+
+@dataclasses.dataclass(frozen=True)
 class Ended:
     """Training is over: "finished", "early" (no lower validation loss) or "stopped" (asked to)."""
 
@@ -68,7 +78,7 @@ class Ended:
     why: str
 
 
-Event: TypeAlias = Step | Validation | Saved | Ended
+Event: TypeAlias = Step | Validation | Saved | Noticed | Ended
 
 
 class Training:
@@ -119,18 +129,43 @@ class Training:
 
     def _events(self, metrics: Metrics) -> Iterator[Event]:
         self.model.train()
-        saved = self.progress.step
+        saved, due = self.progress.step, False
+        if metrics.lost:
+            yield Noticed(saved, metrics.lost)
         while True:
             yield from self._validate(metrics)
             why = self._why_end()
             step = self.progress.step
-            if why or (step % self.settings.save_every == 0 and step != saved):
-                yield self._save()
-                saved = step
+            due = due or (step % self.settings.save_every == 0 and step != saved)
+            if (why or due) and self._may_be_saved(metrics, last=bool(why)):
+                yield self._save(metrics)
+                saved, due = step, False
             if why:
                 yield Ended(step, why)
                 return
             yield self._step(metrics)
+
+    def _may_be_saved(self, metrics: Metrics, last: bool) -> bool:
+        """Whether a checkpoint is worth more than the one before; a spike of the loss waits.
+
+        Raises:
+            HeedfulError: what was learned is lost: the loss is no better than chance, which it was.
+        """
+        was_better = metrics.lowest < BETTER * self.chance
+        if not was_better or metrics.latest < self.chance:
+            return True
+        if last or metrics.mean >= self.chance:
+            raise self._spoiled(
+                f"the training loss is {metrics.mean:.3f} after {self.progress.step:,} steps, no "
+                f"better than chance ({self.chance:.3f}), and was {metrics.lowest:.3f}",
+                metrics,
+            )
+        return False
+
+    @functools.cached_property
+    def chance(self) -> float:
+        """The loss of guessing by frequency alone, in nats per token."""
+        return chance(self.task)
 
     def evaluate(self, data: Any) -> float | None:
         """Mean loss over all of a split, in nats per token; None where asked to stop.
@@ -166,7 +201,7 @@ class Training:
             parameter.grad = None
         parts = [self._backward(step, part) for part in range(settings.accumulation)]
         loss = sum(loss for loss, _ in parts)
-        self._check_finite("training loss is", loss)
+        self._check_finite("training loss is", loss, metrics)
         if settings.clip:
             nn.utils.clip_grad_norm_(self.parameters, settings.clip)
         self.optimizer.step()
@@ -175,15 +210,24 @@ class Training:
         tokens = sum(targets for _, targets in parts)
         return Step(step + 1, loss, mean, rate, tokens, time.perf_counter() - began)
 
-    def _check_finite(self, what: str, value: float) -> None:
+    def _check_finite(self, what: str, value: float, metrics: Metrics) -> None:
         """Refuse what would spoil the weights, before it does and before they are saved."""
         if not math.isfinite(value):
-            raise HeedfulError(
-                f"the {what} {value} after {self.progress.step:,} steps",
-                cause="a learning rate that is too high",
-                remedy="continue from the last checkpoint with --resume --learning-rate "
-                f"{min(self.settings.learning_rate / 3, 1e-3):.1g}",
-            )
+            raise self._spoiled(f"the {what} {value} after {self.progress.step:,} steps", metrics)
+
+    def _spoiled(self, what: str, metrics: Metrics) -> HeedfulError:
+        """The error of a run that came to nothing, with where it can go on from."""
+        kept = saved_step(self.directory)
+        rate = f"--learning-rate {min(self.settings.learning_rate / 3, 1e-3):.1g}"
+        is_good = kept is not None and metrics.lowest < BETTER * self.chance
+        return HeedfulError(
+            what,
+            cause="a learning rate that is too high",
+            remedy=f"the checkpoint of step {kept:,}, which is better, was kept: continue from it "
+            f"with --resume {rate}"
+            if is_good
+            else f"no checkpoint is better than chance: train again with --overwrite {rate}",
+        )
 
     def _backward(self, step: int, part: int) -> tuple[float, int]:
         """Add the gradient of one batch; its part of the step's loss, and its targets."""
@@ -208,7 +252,7 @@ class Training:
         loss = self.evaluate(self.task.validation)
         if loss is None:
             return
-        self._check_finite("validation loss is", loss)
+        self._check_finite("validation loss is", loss, metrics)
         best = loss < progress.best
         progress.evaluated = progress.step
         progress.waited = 0 if best else progress.waited + 1
@@ -226,9 +270,9 @@ class Training:
         early = self.settings.patience and self.progress.waited >= self.settings.patience
         return "early" if early else None
 
-    def _save(self) -> Saved:
+    def _save(self, metrics: Metrics) -> Saved:
         size = float(nn.utils.get_total_norm([p.detach() for p in self.parameters]))
-        self._check_finite("norm of the weights is", size)
+        self._check_finite("norm of the weights is", size, metrics)
         checkpoint.save(
             self.directory / CHECKPOINTS["last"], self.model, self.optimizer, self.progress
         )

@@ -89,8 +89,12 @@ class MaskedWords:
             if whole < len(part):
                 yield self._with_gaps(part[None, whole:], random)
 
+    def asked(self, batch: Gaps) -> Tensor:
+        """The tokens behind the gaps."""
+        return batch.words
+
     def targets(self, batch: Gaps) -> int:
-        """The tokens that are asked for."""
+        """How many they are."""
         return len(batch.words)
 
     def loss(self, model: nn.Module, batch: Gaps, smoothing: float) -> Tensor:

@@ -35,8 +35,11 @@ class Task(Protocol):
     def every(self, data: Any, batch: int) -> Iterator[Any]:
         """All of some data, in order, in batches."""
 
+    def asked(self, batch: Any) -> Tensor:
+        """The ids of the tokens that a batch asks for, (T,); its loss is the mean over them."""
+
     def targets(self, batch: Any) -> int:
-        """The tokens that a batch asks for; its loss is the mean over them."""
+        """How many they are."""
 
     def loss(self, model: nn.Module, batch: Any, smoothing: float) -> Tensor:
         """Mean cross-entropy, in nats per token, of the batch's targets."""
@@ -72,8 +75,12 @@ class NextToken:
         """Windows that do not overlap, so the first tokens of each have little to go by."""
         return (Windows(*ids) for ids in every_window(data, self.context_length, batch))
 
-    def targets(self, batch: Windows) -> int:
+    def asked(self, batch: Windows) -> Tensor:
         """All of a window's tokens."""
+        return batch.targets.flatten()
+
+    def targets(self, batch: Windows) -> int:
+        """How many they are."""
         return batch.targets.numel()
 
     def loss(self, model: nn.Module, batch: Windows, smoothing: float) -> Tensor:
@@ -132,8 +139,12 @@ class Translating:
             stop = min(start + batch, len(data))
             yield self._padded([data[i] for i in range(start, stop)])
 
-    def targets(self, batch: PaddedPairs) -> int:
+    def asked(self, batch: PaddedPairs) -> Tensor:
         """All tokens of the targets, their ends with them."""
+        return batch.targets[batch.target_keep]
+
+    def targets(self, batch: PaddedPairs) -> int:
+        """How many they are."""
         return int(batch.target_keep.sum())
 
     def loss(self, model: nn.Module, batch: PaddedPairs, smoothing: float) -> Tensor:

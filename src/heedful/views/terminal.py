@@ -18,9 +18,17 @@ COLOURS = ("#440154", "#46327e", "#365c8d", "#277f8e", "#1fa187", "#4ac16d", "#a
 LABEL = 9  # cells of a token's label
 
 
+class _Console(Console):
+    """A console that raises where its reader has gone; that of rich ends the process."""
+
+    def on_broken_pipe(self) -> None:
+        """Called by rich while it handles the error."""
+        raise
+
+
 def console(stderr: bool = False) -> Console:
     """A console that is plain where it is not a terminal, and honours NO_COLOR."""
-    return Console(stderr=stderr, highlight=False, soft_wrap=False)
+    return _Console(stderr=stderr, highlight=False, soft_wrap=False)
 
 
 class Trimmed(Table):
