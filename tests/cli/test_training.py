@@ -157,3 +157,16 @@ def test_a_number_of_tokens_has_its_comma(tmp_path, capsys):
     options = [*SMALL, "--tokenizer", "characters", "--context-length", "1100", "--steps", "0"]
     train(tmp_path, PROSE, *options)
     assert "context 1,100 tokens" in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--matrix-rate", "0.02"], "matrix_rate = 0.02 with the optimizer adamw"),
+        (["--optimizer", "muon", "--fall", "0.3"], "add --decay trapezoid"),
+    ],
+)
+def test_a_setting_that_would_do_nothing_is_refused(options, words, tmp_path, capsys):
+    assert run(["train", "--out", str(tmp_path / "run"), *options]) != 0
+    assert words in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()

@@ -63,12 +63,21 @@ def outcome(directory):
     return read_metrics(directory / "metrics.jsonl"), about, numbers
 
 
+RECIPES = {
+    "adamw": {},
+    "muon": {"optimizer": "muon", "initial": "zero", "decay": "trapezoid", "final_rate": 0.0},
+}
+
+
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
-    """The outcome of a run that was never stopped."""
-    directory = tmp_path_factory.mktemp("whole")
-    trained(started(directory))
-    return outcome(directory / "run")
+    """The outcome of a run that was never stopped, with each recipe."""
+    outcomes = {}
+    for name, changes in RECIPES.items():
+        directory = tmp_path_factory.mktemp(name)
+        trained(started(directory, **changes))
+        outcomes[name] = outcome(directory / "run")
+    return outcomes
 
 
 # Run in a process of its own, which kills itself at the n-th moment of a kind
@@ -108,18 +117,18 @@ raise SystemExit("it was not killed")
 
 
 @pytest.mark.parametrize(
-    ("where", "after"),
+    ("where", "after", "name"),
     [
-        ("tokenizing", 1),  # the text is not yet there
-        ("stepping", 3),  # before anything was saved
-        ("stepping", 15),
-        ("flushing", 8),  # half a save: written, not yet renamed
-        ("replacing", 5),
-        ("replacing", 7),  # between the best weights and the checkpoint
+        ("tokenizing", 1, "adamw"),  # the text is not yet there
+        ("stepping", 3, "adamw"),  # before anything was saved
+        ("stepping", 15, "muon"),
+        ("flushing", 8, "adamw"),  # half a save: written, not yet renamed
+        ("replacing", 5, "adamw"),
+        ("replacing", 7, "adamw"),  # between the best weights and the checkpoint
     ],
 )
-def test_killed_and_continued_equals_never_stopped(where, after, tmp_path, whole):
-    plan = started(tmp_path)
+def test_killed_and_continued_equals_never_stopped(where, after, name, tmp_path, whole):
+    plan = started(tmp_path, **RECIPES[name])
     killed = subprocess.run(
         [sys.executable, "-c", KILLED, plan.directory, where, str(after)],
         capture_output=True,
@@ -128,19 +137,20 @@ def test_killed_and_continued_equals_never_stopped(where, after, tmp_path, whole
     )
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     trained(read_plan(plan.directory), resume=True)
-    assert outcome(plan.directory) == whole
+    assert outcome(plan.directory) == whole[name]
 
 
+@pytest.mark.parametrize("name", RECIPES)
 @pytest.mark.parametrize("asked_at", [1, 6, 8, 23])
-def test_stopped_and_continued_equals_never_stopped(asked_at, tmp_path, whole):
-    plan = started(tmp_path)
+def test_stopped_and_continued_equals_never_stopped(asked_at, name, tmp_path, whole):
+    plan = started(tmp_path, **RECIPES[name])
     training = open_training(plan, prepare_run(plan))
     for event in training.events():
         if isinstance(event, Step) and event.step == asked_at:
             training.stop()
     assert event == Ended(asked_at, "stopped")
     trained(read_plan(plan.directory), resume=True)
-    assert outcome(plan.directory) == whole
+    assert outcome(plan.directory) == whole[name]
 
 
 def test_a_run_can_be_made_longer(tmp_path):

@@ -124,7 +124,7 @@ def test_no_validation_saves_the_last_weights(tmp_path):
 
 def test_only_matrices_are_decayed():
     model = GPT(GPTConfig(vocabulary=5, width=4, heads=2, context_length=3, bias=True))
-    groups = adamw(model, SETTINGS).param_groups
+    groups = adamw(list(model.parameters()), SETTINGS).param_groups
     assert {p.ndim for p in groups[0]["params"]} == {2}
     assert {p.ndim for p in groups[1]["params"]} == {1}
     assert (groups[0]["weight_decay"], groups[1]["weight_decay"]) == (0.1, 0.0)
@@ -237,7 +237,9 @@ def test_metrics_cut_short_are_mended(tmp_path):
 @pytest.mark.parametrize(
     ("step", "decay", "expected"),
     [(0, "cosine", 0.25), (3, "cosine", 1.0), (4, "constant", 1.0), (4, "linear", 1.0),
-     (54, "linear", 0.55), (54, "cosine", 0.55), (104, "cosine", 0.1), (29, "linear", 0.775)],
+     (54, "linear", 0.55), (54, "cosine", 0.55), (104, "cosine", 0.1), (29, "linear", 0.775),
+     (3, "trapezoid", 1.0), (52, "trapezoid", 1.0), (78, "trapezoid", 0.55),
+     (104, "trapezoid", 0.1)],
 )  # fmt: skip
 def test_learning_rates(step, decay, expected):
     rates = TrainSettings(steps=104, warmup=4, learning_rate=1.0, decay=decay)

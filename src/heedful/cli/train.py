@@ -132,6 +132,7 @@ def train(
     _refuse_foreign(changes.get("model", {}), start)
     recipe = start.changed(changes)
     _refuse_idle(changes.get("text", {}), recipe.text.tokenizer)
+    _refuse_idle_training(changes.get("train", {}), recipe.train)
     if not overwrite:
         check_free(out)
     with terminal.left_out_told():
@@ -241,6 +242,22 @@ def _refuse_idle(text: dict[str, Any], tokenizer: str) -> None:
                 f"{name} = {text[name]!r} with the tokenizer {tokenizer}",
                 expected=f"it with {heeding[name]} only",
                 remedy=f"leave {name} out, or choose another --tokenizer",
+            )
+
+
+def _refuse_idle_training(asked: dict[str, Any], settings: TrainSettings) -> None:
+    """Refuse settings of the optimizer and of the decay that the others leave without effect."""
+    needs = {
+        **dict.fromkeys(("matrix_rate", "matrix_decay", "momentum"), ("optimizer", "muon")),
+        "fall": ("decay", "trapezoid"),
+    }
+    for name in asked:
+        other, value = needs.get(name, ("", ""))
+        if other and getattr(settings, other) != value:
+            raise ArgumentError(
+                f"{name} = {asked[name]!r} with the {other} {getattr(settings, other)}",
+                expected=f"it with --{other} {value} only",
+                remedy=f"leave {name} out, or add --{other} {value}",
             )
 
 

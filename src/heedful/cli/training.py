@@ -76,6 +76,7 @@ def describe(plan: Plan, prepared: Prepared, training: Training) -> list[tuple[s
     from heedful.text import LICENCE, TITLE
     from heedful.train.checkpoint import MOST_AVERAGED
     from heedful.train.masked_words import ASKED
+    from heedful.train.optimizers import kept
     from heedful.views.terminal import count, many
 
     tokens, config, batch = prepared.tokens, prepared.config, plan.recipe.train.batch
@@ -99,7 +100,8 @@ def describe(plan: Plan, prepared: Prepared, training: Training) -> list[tuple[s
         ),
         (
             "memory",
-            f"{16 * number / 1e6:,.0f} MB for weights, gradients and AdamW's two means, up to "
+            f"{(8 * number + 4 * kept(training.optimizer)) / 1e6:,.0f} MB for weights, gradients "
+            f"and the optimizer's means, up to "
             f"{12 * logits / 1e6:,.0f} MB for a batch's logits; what the blocks keep of a batch "
             "comes on top",
         ),

@@ -24,7 +24,7 @@ from heedful.models.directory import CHECKPOINTS
 from heedful.train import checkpoint
 from heedful.train.chance import BETTER, chance
 from heedful.train.checkpoint import Metrics, Progress, saved_step
-from heedful.train.optimizers import adamw, learning_rate
+from heedful.train.optimizers import learning_rate, make_optimizer, set_rates
 from heedful.train.settings import TrainSettings
 from heedful.train.tasks import Task
 
@@ -97,7 +97,7 @@ class Training:
     ) -> None:
         self.directory, self.model, self.task, self.settings = directory, model, task, settings
         self.device = next(model.parameters()).device
-        self.optimizer = adamw(model, settings)
+        self.optimizer = make_optimizer(model, settings)
         self.parameters = list(model.parameters())
         self.progress = Progress()
         self._stopping = False
@@ -194,9 +194,7 @@ class Training:
     def _step(self, metrics: Metrics) -> Step:
         settings, step = self.settings, self.progress.step
         began = time.perf_counter()
-        rate = learning_rate(step, settings)
-        for group in self.optimizer.param_groups:
-            group["lr"] = rate
+        set_rates(self.optimizer, step, settings)
         for parameter in self.parameters:
             parameter.grad = None
         parts = [self._backward(step, part) for part in range(settings.accumulation)]
@@ -206,6 +204,7 @@ class Training:
             nn.utils.clip_grad_norm_(self.parameters, settings.clip)
         self.optimizer.step()
         self.progress.step += 1
+        rate = learning_rate(step, settings)
         mean = metrics.write_step(step + 1, loss, rate)
         tokens = sum(targets for _, targets in parts)
         return Step(step + 1, loss, mean, rate, tokens, time.perf_counter() - began)

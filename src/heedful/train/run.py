@@ -43,6 +43,7 @@ from heedful.text import (
     read_pairs,
 )
 from heedful.text.loading import of_run
+from heedful.train.initial import begin_with
 from heedful.train.loop import Event, Saved, Training
 from heedful.train.masked_words import MaskedWords
 from heedful.train.place import FRESH, has_something, take_place
@@ -186,4 +187,5 @@ def open_training(plan: Plan, prepared: Prepared) -> Training:
     device = choose_device(settings.device)
     torch.manual_seed(settings.seed)
     model = MODELS[type(config)](config)
+    begin_with(model, settings.initial)
     return Training(prepared.directory, model.to(device), task_of(prepared), settings)

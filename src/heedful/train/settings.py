@@ -40,17 +40,30 @@ class TrainSettings(Configuration):
     steps: int = setting(500, "Optimizer steps.", low=0)
     batch: int = setting(16, "Sequences in a batch.", low=1)
     accumulation: int = setting(1, "Batches whose gradients are added for one step.", low=1)
+    optimizer: str = setting(
+        "adamw",
+        "What takes a step: adamw, or muon for the matrices of the blocks and adamw for the rest.",
+        choices=("adamw", "muon"),
+    )
     learning_rate: float = setting(3e-3, "Highest learning rate.", low=0.0)
+    matrix_rate: float = setting(
+        0.03, "Highest learning rate of the matrices that muon trains.", low=0.0
+    )
     warmup: int = setting(50, "Steps in which the learning rate rises from 0.", low=0)
     decay: str = setting(
         "cosine",
         "How the learning rate falls after warm-up.",
-        choices=("cosine", "linear", "inverse_sqrt", "constant"),
+        choices=("cosine", "linear", "trapezoid", "inverse_sqrt", "constant"),
+    )
+    fall: float = setting(
+        0.5, "Share of the steps, the last ones, in which a trapezoid falls.", low=0.0, high=1.0
     )
     final_rate: float = setting(
         0.1, "Learning rate at the end, as a share of the highest.", low=0.0, high=1.0
     )
     weight_decay: float = setting(0.1, "AdamW's weight decay, on matrices only.", low=0.0)
+    matrix_decay: float = setting(0.0, "Muon's weight decay.", low=0.0)
+    momentum: float = setting(0.9, "Muon's decay of the mean of gradients.", low=0.0, high=0.9999)
     beta1: float = setting(0.9, "AdamW's decay of the mean of gradients.", low=0.0, high=0.9999)
     beta2: float = setting(0.95, "AdamW's decay of their squares.", low=0.0, high=0.99999)
     label_smoothing: float = setting(
@@ -58,6 +71,11 @@ class TrainSettings(Configuration):
         "Share of each target's weight that is spread over all tokens while training.",
         low=0.0,
         high=0.9,
+    )
+    initial: str = setting(
+        "normal",
+        "Weights to begin with: normal, the model's own, or zero where a block adds to its input.",
+        choices=("normal", "zero"),
     )
     clip: float = setting(1.0, "Largest norm of the gradient; 0 leaves it as it is.", low=0.0)
     evaluate_every: int = setting(100, "Steps between validations over the whole split.", low=1)

@@ -1,0 +1,170 @@
+"""Muon beside its formula in NumPy and beside torch's own, and which matrices it is for."""
+
+import copy
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from heedful.layers import GatedFeedForward
+from heedful.models import GPT, Bert, BertConfig, GPTConfig, Seq2Seq, Seq2SeqConfig
+from heedful.train import TrainSettings
+from heedful.train.initial import begin_with
+from heedful.train.muon import Muon, matrices_of, orthogonal
+from heedful.train.optimizers import adamw, make_optimizer, set_rates
+
+SETTINGS = TrainSettings(optimizer="muon", steps=10, warmup=0, decay="constant")
+
+
+def by_definition(matrix):
+    """Jordan's five iterations, in float64 and with no transposition."""
+    x = matrix / np.linalg.norm(matrix)
+    for _ in range(5):
+        x = 3.4445 * x - 4.7750 * x @ x.T @ x + 2.0315 * x @ x.T @ x @ x.T @ x
+    return x
+
+
+def gpt(**changes):
+    sizes = {"vocabulary": 11, "context_length": 7, "width": 12, "layers": 2, "heads": 3}
+    torch.manual_seed(0)
+    return GPT(GPTConfig(**{**sizes, "positions": "learned", **changes}))
+
+
+def with_gradients(model):
+    torch.manual_seed(1)
+    for parameter in model.parameters():
+        parameter.grad = torch.randn_like(parameter)
+    return model
+
+
+@pytest.mark.parametrize("shape", [(3, 5, 7), (3, 7, 5), (1, 6, 6)])
+def test_orthogonal_is_its_formula_for_each_matrix(shape):
+    matrices = torch.randn(shape, dtype=torch.float64)
+    expected = np.stack([by_definition(matrix) for matrix in matrices.numpy()])
+    torch.testing.assert_close(orthogonal(matrices), torch.from_numpy(expected))
+
+
+def test_singular_vectors_stay_and_values_come_near_one():
+    matrix = torch.randn(4, 9, dtype=torch.float64)
+    before, _, after = torch.linalg.svd(matrix, full_matrices=False)
+    turned = before.mT @ orthogonal(matrix[None])[0] @ after.mT
+    assert (turned - turned.diagonal().diag()).abs().max() < 1e-12
+    assert ((turned.diagonal() > 0.6) & (turned.diagonal() < 1.25)).all()
+    assert orthogonal(torch.zeros(1, 3, 4)).abs().max() == 0
+
+
+def test_three_steps_equal_the_formula():
+    """Momentum, Nesterov's look ahead, the decay and the size of a tall matrix."""
+    chance = np.random.default_rng(0)
+    weight, gradients = chance.normal(size=(9, 4)), chance.normal(size=(3, 9, 4))
+    parameter = nn.Parameter(torch.from_numpy(weight.copy()))
+    groups = [{"params": [parameter], "parts": [(9,)], "lr": 0.1}]
+    rest = torch.optim.AdamW([nn.Parameter(torch.ones(1))])
+    muon = Muon(groups, rest, momentum=0.8, weight_decay=0.5)
+    mean = np.zeros((9, 4))
+    for gradient in gradients:
+        parameter.grad = torch.from_numpy(gradient)
+        muon.step()
+        mean = 0.8 * mean + 0.2 * gradient
+        weight = weight * (1 - 0.1 * 0.5)
+        weight = weight - 0.1 * np.sqrt(9 / 4) * by_definition(0.2 * gradient + 0.8 * mean)
+        np.testing.assert_allclose(parameter.detach().numpy(), weight, atol=1e-12)
+
+
+@pytest.mark.skipif(not hasattr(torch.optim, "Muon"), reason="torch has no Muon of its own")
+def test_a_model_goes_as_with_torchs_muon_and_adamw():
+    """torch's makes its products in bfloat16, so a step of it is ours to a few hundredths."""
+    settings = dataclasses.replace(SETTINGS, matrix_decay=0.2, momentum=0.9)
+    model = with_gradients(gpt(kv_heads=1, tied=False))
+    other = copy.deepcopy(model)
+    ours, parts = make_optimizer(model, settings), matrices_of(other)
+    alone = [nn.Parameter(part.clone()) for p, rows in parts.items() for part in p.split(rows)]
+    theirs = torch.optim.Muon(alone, lr=0.03, weight_decay=0.2, momentum=0.9)
+    rest = adamw([p for p in other.parameters() if p not in parts], settings)
+    before = [p.detach().clone() for p in alone]
+    for step in range(3):
+        set_rates(ours, step, settings)
+        set_rates(rest, step, settings)
+        with_gradients(model), with_gradients(other)
+        gradients = [part for p, rows in parts.items() for part in p.grad.split(rows)]
+        for parameter, gradient in zip(alone, gradients, strict=True):
+            parameter.grad = gradient.clone()
+        for optimizer in (ours, theirs, rest):
+            optimizer.step()
+    mine = [part for p, rows in matrices_of(model).items() for part in p.split(rows)]
+    for found, expected, start in zip(mine, alone, before, strict=True):
+        assert (found - expected).norm() < 0.03 * (expected - start).norm()
+    for (name, found), expected in zip(model.named_parameters(), other.parameters(), strict=True):
+        if "blocks" not in name or found.ndim < 2:
+            assert torch.equal(found, expected), name
+
+
+@pytest.mark.parametrize(
+    ("model", "expected"),
+    [
+        (gpt(kv_heads=1), {"projection": (12, 4, 4), "enter": (48,), "output": (12,)}),
+        (gpt(activation="swiglu", hidden=20), {"projection": (12, 12, 12), "enter": (20, 20)}),
+        (Bert(BertConfig(vocabulary=13, width=12, layers=1, heads=2)), {"projection": (12,) * 3}),
+        (
+            Seq2Seq(Seq2SeqConfig(vocabulary=13, width=12, layers=1, heads=2)),
+            {"projection": (12,) * 3, "query": (12,), "memory": (12, 12)},
+        ),
+    ],
+)
+def test_matrices_are_those_of_the_blocks(model, expected):
+    names = {parameter: name for name, parameter in model.named_parameters()}
+    found = {names[parameter]: rows for parameter, rows in matrices_of(model).items()}
+    inside = ("blocks.", "encoder.", "decoder.")
+    assert set(found) == {n for p, n in names.items() if p.ndim == 2 and n.startswith(inside)}
+    for last, rows in expected.items():
+        assert {found[name] for name in found if name.split(".")[-2] == last} == {rows}
+    assert all(sum(rows) == len(p) for p, rows in matrices_of(model).items())
+    before = copy.deepcopy(with_gradients(model))
+    optimizer = make_optimizer(model, SETTINGS)
+    set_rates(optimizer, 0, SETTINGS)
+    optimizer.step()
+    for old, new in zip(before.parameters(), model.parameters(), strict=True):
+        assert new.isfinite().all()
+        assert not torch.equal(old, new)
+
+
+def test_gates_are_two_matrices():
+    blocks = nn.ModuleList([GatedFeedForward(6, 10)])
+    assert list(matrices_of(blocks).values()) == [(10, 10), (6,)]
+
+
+def test_every_parameter_is_trained_once_at_its_own_rate():
+    model = with_gradients(gpt())
+    optimizer = make_optimizer(model, dataclasses.replace(SETTINGS, learning_rate=0.5))
+    grouped = [p for group in optimizer.param_groups for p in group["params"]]
+    assert sorted(map(id, grouped)) == sorted(map(id, model.parameters()))
+    set_rates(optimizer, 3, dataclasses.replace(SETTINGS, decay="inverse_sqrt"))
+    assert [group["lr"] for group in optimizer.param_groups] == [0.015, 0.25, 0.25]
+
+
+def test_a_state_that_torch_loads_goes_on_the_same():
+    model, settings = with_gradients(gpt()), SETTINGS
+    optimizer = make_optimizer(model, settings)
+    set_rates(optimizer, 0, settings)
+    optimizer.step()
+    other = copy.deepcopy(model)
+    again = make_optimizer(other, settings)
+    again.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+    for each, one in ((model, optimizer), (other, again)):
+        with_gradients(each)
+        one.step()
+    for found, expected in zip(other.parameters(), model.parameters(), strict=True):
+        assert torch.equal(found, expected)
+
+
+@pytest.mark.parametrize("order", ["pre", "post"])
+def test_blocks_that_begin_with_zero_add_nothing(order):
+    model = gpt(norm_order=order)
+    begin_with(model, "zero")
+    states = model(torch.tensor([[1, 2, 3]])).hidden_states
+    if order == "pre":
+        assert torch.equal(states[0], states[1])
+    zeros = {n for n, p in model.named_parameters() if not p.any()}
+    assert zeros == {f"blocks.{i}.{n}.output.weight" for i in (0, 1) for n in ("attend", "feed")}
