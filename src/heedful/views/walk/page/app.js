@@ -12,8 +12,7 @@ import { readable } from "../../explorer/page/tokens.js";
 import { Answered } from "./answered.js";
 import { one } from "./figures.js";
 import { Matrix } from "./matrix.js";
-import { scene } from "./scene.js";
-import { areHeads, fit, margin } from "./sizes.js";
+import { areHeads, arranged, isNarrow, margin } from "./sizes.js";
 import { label, missing } from "./stages.js";
 import { State } from "./state.js";
 import { sum } from "./sums.js";
@@ -193,10 +192,10 @@ function Words({ state, walk }) {
   </section>`;
 }
 
-/** `6 × 3`, before it the heads. @param {Stage} stage */
+/** `6 × 3`, before it the heads where there are several. @param {Stage} stage */
 function shape(stage) {
   const all = stage.shape.map((n) => n.toLocaleString("en"));
-  const heads = all.length > 2 ? `${all[0]} head${all[0] === "1" ? "" : "s"} × ` : "";
+  const heads = all.length > 2 && all[0] !== "1" ? `${all[0]} heads × ` : "";
   return heads + all.slice(-2).join(" × ");
 }
 
@@ -223,11 +222,14 @@ function Scene({ state, walk, dark }) {
   const here = `${state.which.value} ${state.step.value}`;
   useEffect(() => box.current?.scrollTo(0, 0), [here]);
   const step = state.shown.value;
-  const groups = size.wide && !step.answer ? scene(walk, step, state.ofHead.value) : [];
-  const scale = fit(walk, groups, size);
+  const { groups, scale } =
+    size.wide && !step.answer
+      ? arranged(walk, step, state.ofHead.value, size)
+      : { groups: [], scale: 1 };
+  const stacked = isNarrow(size);
   return html`<section class="scene" ref=${box} aria-label="The numbers" style=${`--scale:${scale}`}>
     ${step.answer ? html`<${Answered} walk=${walk} answer=${step.answer} />` : null}
-    ${groups.map((group) => html`<${group.falk ? Falk : Beside} state=${state} walk=${walk} group=${group} scale=${scale} dark=${dark} brief=${step.brief} />`)}
+    ${groups.map((group) => html`<${group.falk ? Falk : Beside} state=${state} walk=${walk} group=${group} scale=${scale} dark=${dark} brief=${step.brief} stacked=${stacked} />`)}
   </section>`;
 }
 
@@ -237,21 +239,30 @@ function Falk({ state, walk, group, scale, dark }) {
   const shared = { state, walk, group, dark };
   const edge = `padding-left:${margin(walk, left[0], scale)}px`;
   return html`<div class="falk" style=${edge}>
-    ${top.map((panel, i) => html`<figure style=${`grid-row:1;grid-column:${i + 2};padding-left:${i ? margin(walk, panel, scale) : 0}px`}><figcaption>${captioned(panel)}</figcaption><${Matrix} ...${shared} panel=${panel} names=${{ rows: true, columns: true }} /></figure>`)}
-    <figure class="low" style="grid-row:2;grid-column:1"><${Matrix} ...${shared} panel=${left[0]} names=${{ rows: true, columns: false }} /><figcaption>${captioned(left[0])}</figcaption></figure>
-    ${made.map((panel, i) => html`<figure class="low made" style=${`grid-row:2;grid-column:${i + 2};padding-left:${i ? margin(walk, top[i], scale) : 0}px`}><${Matrix} ...${shared} panel=${panel} names=${{ rows: false, columns: false }} /><figcaption>${captioned(panel)}</figcaption></figure>`)}
+    ${top.map((panel, i) => html`<figure style=${`grid-row:1;grid-column:${i + 2};padding-left:${i ? margin(walk, panel, scale) : 0}px`}><${Caption} walk=${walk} panel=${panel} scale=${scale} /><${Matrix} ...${shared} panel=${panel} names=${{ rows: true, columns: true }} /></figure>`)}
+    <figure class="low" style="grid-row:2;grid-column:1"><${Matrix} ...${shared} panel=${left[0]} names=${{ rows: true, columns: false }} /><${Caption} walk=${walk} panel=${left[0]} scale=${scale} /></figure>
+    ${made.map((panel, i) => html`<figure class="low made" style=${`grid-row:2;grid-column:${i + 2};padding-left:${i ? margin(walk, top[i], scale) : 0}px`}><${Matrix} ...${shared} panel=${panel} names=${{ rows: false, columns: false }} /><${Caption} walk=${walk} panel=${panel} scale=${scale} /></figure>`)}
   </div>`;
 }
 
-/** @param {{state: State, walk: Walk, group: Group, scale: number, dark: boolean, brief: boolean}} given */
-function Beside({ state, walk, group, scale, dark, brief }) {
+/** What stands at a factor or a product. Longer than its matrix, it goes on to the left, or a line
+ * deeper where there is no room. @param {{walk: Walk, panel: Panel, scale: number}} given */
+function Caption({ walk, panel, scale }) {
+  const text = captioned(panel);
+  const over = text.length * 9 * scale - panel.wide * panel.columns.length;
+  const how = over > margin(walk, panel, scale) ? "long deeper" : over > 0 ? "long" : "";
+  return html`<figcaption class=${how}>${text}</figcaption>`;
+}
+
+/** @param {{state: State, walk: Walk, group: Group, scale: number, dark: boolean, brief: boolean, stacked: boolean}} given */
+function Beside({ state, walk, group, scale, dark, brief, stacked }) {
   const panels = [...group.left, ...group.made];
   const shared = { state, walk, group, dark };
   const heads = areHeads(group);
-  return html`<div class=${`beside ${group.left.length ? "steady" : ""}`}>${panels.map(
+  return html`<div class=${`beside ${stacked ? "stacked" : group.left.length ? "steady" : ""}`}>${panels.map(
     (panel, i) => {
-      const rows = i === 0 || !group.left.length;
-      return html`${i && group.left.length && !(heads && panel.role === "left") ? html`<span class="then" aria-hidden="true">${panel.role === "made" ? "→" : "+"}</span>` : null}
+      const rows = i === 0 || stacked || !group.left.length;
+      return html`${i && group.left.length && !(heads && panel.role === "left") ? html`<span class="then" aria-hidden="true">${panel.role !== "made" ? "+" : stacked ? "↓" : "→"}</span>` : null}
       <figure class=${panel.role} style=${`padding-left:${rows ? margin(walk, panel, scale) : 0}px`}>
       <figcaption>${heads && panel.role === "left" ? `head ${panel.head}` : captioned(panel)}${brief ? html` <small>${panel.stage.sentence}</small>` : null}</figcaption>
       <${Matrix} ...${shared} panel=${panel} names=${{ rows, columns: true }} /></figure>`;

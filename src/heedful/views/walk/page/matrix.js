@@ -3,7 +3,8 @@
 import { html, useLayoutEffect, useRef } from "../../explorer/page/html.js";
 import { readable } from "../../explorer/page/tokens.js";
 import { colour } from "./colours.js";
-import { fits, inCell, isShare, light } from "./scene.js";
+import { fits, inCell, isShare, letters, light } from "./scene.js";
+import { areTurned, BROAD, LETTERS, longest } from "./sizes.js";
 import { label } from "./stages.js";
 
 /** @import { State } from "./state.js" */
@@ -16,7 +17,7 @@ const NAMED = 11; // pixels that a name takes at least
 
 /** @param {Given} given */
 export function Matrix(given) {
-  const { state, walk, panel, names, dark } = given;
+  const { state, walk, group, panel, names, dark } = given;
   const { rows, columns, wide, high } = panel;
   const box = useRef(/** @type {HTMLElement | null} */ (null));
   const at = (/** @type {PointerEvent} */ event) => {
@@ -48,7 +49,7 @@ export function Matrix(given) {
   };
   const size = `width:${columns.length * wide}px;height:${rows.length * high}px`;
   return html`<div class="matrix" style=${size}>
-    ${names.columns ? html`<${Columns} walk=${walk} panel=${panel} />` : null}
+    ${names.columns ? html`<${Columns} walk=${walk} group=${group} panel=${panel} />` : null}
     ${names.rows ? html`<${Rows} walk=${walk} panel=${panel} />` : null}
     <div class="body" ref=${box} tabindex="0" role="group" aria-roledescription="matrix"
       aria-label=${`${called(panel)}, ${rows.length} by ${columns.length}. The arrow keys walk through its numbers.`}
@@ -109,15 +110,20 @@ function Numbers({ walk, panel, dark }) {
     const [i, j] = turned ? [column, row] : [row, column];
     const value = stage.at(head, i, j);
     const said = `${name(0, i)}, ${name(1, j)}: ${write(value)}`;
-    return html`<span role="cell" class=${Number.isFinite(value) ? "" : "none"} aria-label=${said} style=${{ background: shade(panel, value, dark) }}>${inCell(panel, value)}</span>`;
+    return html`<span role="cell" class=${Number.isFinite(value) ? "" : "none"} aria-label=${said} style=${{ background: shade(panel, i, j, dark) }}>${inCell(panel, value)}</span>`;
   };
-  return html`<div class=${`numbers ${wide < panel.room - 4 ? "small" : ""}`} role="table" aria-label=${called(panel)} style=${`grid-template-columns:repeat(${columns.length},${wide}px);grid-auto-rows:${high}px`}>
+  return html`<div class=${`numbers ${letters(panel)}`} role="table" aria-label=${called(panel)} style=${`grid-template-columns:repeat(${columns.length},${wide}px);grid-auto-rows:${high}px`}>
     ${rows.map((row) => html`<div role="row">${columns.map((column) => cell(row, column))}</div>`)}</div>`;
 }
 
-/** The colour of a number; shares by their roots, as in the explorer. @param {Panel} panel @param {number} value @param {boolean} dark */
-const shade = ({ stage, most }, value, dark) =>
-  isShare(stage) ? colour(Math.sqrt(value / most), 1, dark) : colour(value, most, dark);
+/** The colour of a number; shares by their roots, as in the explorer; those that a mask hid have
+ * the mask's. @param {Panel} panel @param {number} row @param {number} column @param {boolean} dark */
+function shade({ stage, head, most }, row, column, dark) {
+  const value = stage.at(head, row, column);
+  if (!isShare(stage)) return colour(value, most, dark);
+  const score = stage.sources[0]?.at(head, row, column) ?? 0;
+  return colour(score === -Infinity ? score : Math.sqrt(value / most), 1, dark);
+}
 
 /** Colours alone, a pixel a number, stretched. @param {{panel: Panel, dark: boolean}} given */
 function Painted({ panel, dark }) {
@@ -125,13 +131,13 @@ function Painted({ panel, dark }) {
   useLayoutEffect(() => {
     const context = canvas.current?.getContext("2d");
     if (!context) return;
-    const { stage, head, rows, columns, turned } = panel;
+    const { rows, columns, turned } = panel;
     context.clearRect(0, 0, columns.length, rows.length);
     rows.forEach((row, y) => {
       columns.forEach((column, x) => {
         if (row === null || column === null) return;
-        const value = turned ? stage.at(head, column, row) : stage.at(head, row, column);
-        context.fillStyle = shade(panel, value, dark);
+        const [i, j] = turned ? [column, row] : [row, column];
+        context.fillStyle = shade(panel, i, j, dark);
         context.fillRect(x, y, 1, 1);
       });
     });
@@ -139,17 +145,19 @@ function Painted({ panel, dark }) {
   return html`<canvas ref=${canvas} width=${panel.columns.length} height=${panel.rows.length} aria-hidden="true"></canvas>`;
 }
 
-/** The names of the columns; upright where they are wide enough. @param {{walk: Walk, panel: Panel}} given */
-function Columns({ walk, panel }) {
+/** The names of the columns; upright where they are wide enough. @param {{walk: Walk, group: Group, panel: Panel}} given */
+function Columns({ walk, group, panel }) {
   const { columns, stage, turned, wide } = panel;
   const axis = turned ? 0 : 1;
   if (wide < NAMED + 2) return null;
   const named = stage.axes[axis] !== "width" && stage.axes[axis] !== "id";
   if (!named && wide < 24) return null;
-  const turn = named && wide < 40;
+  const turn = named && areTurned(walk, group);
   const text = (/** @type {number | null} */ at) =>
     at === null ? "…" : readable(label(walk, stage, axis, at) || String(at));
-  return html`<div class=${`columns ${turn ? "turned" : ""} ${named ? "" : "places"}`} aria-hidden="true">${columns.map(
+  const largest = Math.max(LETTERS, Math.floor((wide - 6) / (longest(walk, panel) * BROAD)));
+  const size = `font-size:min(${largest}px, calc(${LETTERS}px * var(--scale, 1)))`;
+  return html`<div class=${`columns ${turn ? "turned" : ""} ${named ? "" : "places"}`} style=${named ? size : ""} aria-hidden="true">${columns.map(
     (at) =>
       html`<span style=${`width:${wide}px`} title=${at === null ? "" : text(at)}><bdi>${stage.axes[axis] === "id" ? "" : text(at)}</bdi></span>`,
   )}</div>`;

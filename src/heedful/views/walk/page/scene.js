@@ -19,7 +19,8 @@ import { own, pairs } from "./stages.js";
  * @property {(value: number) => string} write
  * @property {number} most the number that has the last colour
  * @property {number} room pixels that its longest number takes
- * @property {number} least the same with two decimals; Infinity where these would not do
+ * @property {number} brief the same with two decimals; Infinity where these would not do
+ * @property {number} least the same in small letters
  * @property {number} wide pixels of a column
  * @property {number} high pixels of a row
  */
@@ -32,10 +33,10 @@ import { own, pairs } from "./stages.js";
 const LETTER = 7.6; // pixels of a digit
 
 /**
- * The panels of a step, not yet of any size.
- * @param {Walk} walk @param {Step} step @param {number} head @returns {Group[]}
+ * The panels of a step, not yet of any size. Products of one matrix stand side by side, if they may.
+ * @param {Walk} walk @param {Step} step @param {number} head @param {boolean} sideBySide @returns {Group[]}
  */
-export function scene(walk, step, head) {
+export function scene(walk, step, head, sideBySide) {
   /** @type {Group[]} */
   const groups = [];
   for (const stage of step.stages) {
@@ -43,7 +44,7 @@ export function scene(walk, step, head) {
     const last = groups[groups.length - 1];
     if (stage.factors.length) {
       const [left, top] = stage.factors;
-      if (last?.falk && last.left[0].stage === left) {
+      if (sideBySide && last?.falk && last.left[0].stage === left) {
         last.top.push(panel(top, head, "top", pairs(stage)));
         last.made.push(made);
       } else {
@@ -76,7 +77,7 @@ function panel(stage, head, role, turned = false) {
   const write = isId ? String : written(values);
   const finite = values.filter(Number.isFinite);
   const room = finite.reduce((most, x) => Math.max(most, write(x).length), 1) * LETTER + 12;
-  const least = finite.reduce((most, x) => Math.max(most, brief(x).length), 1) * 7.2 + 4;
+  const letters = finite.reduce((most, x) => Math.max(most, brief(x).length), 1);
   const most = isId ? 0 : largest(stage, finite.map(Math.abs));
   const sizes = finite.map(Math.abs);
   const isPlain = !isId && sizes.some((size) => size >= 0.1) && sizes.every((size) => size < 1000);
@@ -91,7 +92,8 @@ function panel(stage, head, role, turned = false) {
     write,
     most,
     room,
-    least: isPlain ? least : Number.POSITIVE_INFINITY,
+    brief: isPlain ? letters * 7.2 + 4 : Number.POSITIVE_INFINITY,
+    least: isPlain ? letters * 6.2 + 3 : Number.POSITIVE_INFINITY,
     wide: room,
     high: 28,
   };
@@ -167,6 +169,12 @@ function align({ falk, left, top, made }) {
 /** Whether there is room for numbers. @param {Panel} panel */
 export const fits = (panel) =>
   panel.wide >= Math.min(panel.room - 4, panel.least) && panel.high >= 17;
+
+/** Of what size the letters of a panel's numbers are. @param {Panel} panel */
+export function letters(panel) {
+  if (panel.wide >= panel.room - 4) return "";
+  return panel.wide >= panel.brief ? "small" : "small least";
+}
 
 /** A number as it stands in a cell: with two decimals where there is no room for more.
  * @param {Panel} panel @param {number} value */

@@ -1,23 +1,64 @@
 // How large the cells of a step's matrices are: as large as there is room for, and with numbers in
 // them where these fit, first in the result.
-import { fits } from "./scene.js";
+import { fits, scene } from "./scene.js";
 import { label } from "./stages.js";
 
 /** @import { Group, Panel } from "./scene.js" */
-/** @import { Walk } from "./types.js" */
+/** @import { Step, Walk } from "./types.js" */
 /** @typedef {{wide: number, high: number}} Room pixels */
 
 const SCALES = [1.75, 1.6, 1.45, 1.3, 1.15, 1];
 const [LEAST, THIN, FEW] = [1, 44, 12];
-const [BETWEEN, ARROW, HEADING, TURNED, MORE] = [26, 80, 27, 50, 40];
+const TYPED = 40; // rows of a sentence that is typed: their names are seen
+const FAVOUR = 4; // columns of a product are so much wider than those of what is multiplied
+/** @typedef {"room" | "brief" | "least"} Digits all; two decimals; these in small letters */
+/** @type {[Digits, Digits][]} of results, and of what they are made of */
+const TRIES = [
+  ["room", "room"],
+  ["room", "brief"],
+  ["brief", "brief"],
+  ["least", "least"],
+];
+export const [LETTERS, BROAD] = [13, 0.57]; // pixels of a name's letters, and how broad these are
+const [NARROW, LINE, UPRIGHT, SEEN] = [560, 2, 40, 4];
+const [BETWEEN, ARROW, HEADING, TURNED, MORE] = [26, 80, 27, 68, 40];
+
+/**
+ * The panels of a step, each with its size, and how much larger than usual they are. In a narrow room
+ * what stands side by side elsewhere is stacked.
+ * @param {Walk} walk @param {Step} step @param {number} head @param {Room} room
+ */
+export function arranged(walk, step, head, room) {
+  const groups = scene(walk, step, head, !isNarrow(room));
+  const scale = fit(walk, groups, room);
+  const isTight = groups.some(
+    (group) =>
+      group.top.length > 1 &&
+      (extent(walk, group, scale).wide > room.wide || group.made.some((one) => one.wide < SEEN)),
+  );
+  if (!isTight) return { groups, scale };
+  const apart = scene(walk, step, head, false);
+  return { groups: apart, scale: fit(walk, apart, room) };
+}
+
+/** Whether there is no room for matrices side by side: on a phone. @param {Room} room */
+export const isNarrow = ({ wide }) => wide < NARROW;
 
 /** Give each panel its size; how much larger than usual that is. @param {Walk} walk @param {Group[]} groups @param {Room} room */
-export function fit(walk, groups, room) {
+function fit(walk, groups, room) {
+  if (isNarrow(room)) {
+    for (const group of groups) {
+      if (group.falk) across(walk, group, room.wide, 1);
+      else for (const one of panels(group)) alone(walk, one, room.wide);
+      down(walk, group, room.high, 1);
+    }
+    return 1;
+  }
   for (const scale of SCALES) {
     const each = { wide: room.wide, high: room.high / groups.length };
     for (const group of groups) {
       across(walk, group, each.wide, scale);
-      down(group, each.high, scale);
+      down(walk, group, each.high, scale);
     }
     if (scale === 1) break;
     const isWhole = groups.every((group) => panels(group).every((one) => isFull(one, scale)));
@@ -53,19 +94,31 @@ function beside(walk, group, scale) {
   const { falk, left, top, made } = group;
   const names = (/** @type {Panel[]} */ some) =>
     some.reduce((sum, one) => sum + margin(walk, one, scale) + BETWEEN, 0);
-  if (falk) return names([left[0], ...top.slice(1)]) + BETWEEN;
+  if (falk) return names([left[0], ...top.slice(1)]) + LINE;
   if (!left.length) return names(made);
   const heads = areHeads(group) ? BETWEEN * (left.length - 1) : ARROW * (left.length - 1);
   return names([left[0]]) + heads + ARROW * made.length;
 }
 
-/** Pixels above and below the matrices. @param {Group} group @param {number} scale */
-function headings({ falk, left, top, made }, scale) {
-  const isTurned = (falk ? top : [...left, ...made]).some(
-    ({ wide, stage }) => wide < 40 && stage.axes.some((axis) => axis !== "width"),
-  );
-  return (falk ? 3 * HEADING : 2 * HEADING) * scale + (isTurned ? TURNED : 0) + MORE;
+/** Pixels above and below the matrices. @param {Walk} walk @param {Group} group @param {number} scale */
+function headings(walk, group, scale) {
+  const turned = areTurned(walk, group) ? TURNED : 0;
+  return (group.falk ? 3 * HEADING : 2 * HEADING) * scale + turned + MORE;
 }
+
+/** Whether names of columns stand on their side, as one of them would not fit: then all do. @param {Walk} walk @param {Group} group */
+export const areTurned = (walk, { falk, left, top, made }) =>
+  (falk ? top : [...left, ...made]).some(
+    (panel) =>
+      ["tokens", "memory", "vocabulary"].includes(panel.stage.axes[panel.turned ? 0 : 1]) &&
+      (panel.wide < UPRIGHT || longest(walk, panel) * LETTERS * BROAD > panel.wide - 6),
+  );
+
+/** Letters of the longest name of a column. @param {Walk} walk @param {Panel} panel */
+export const longest = (walk, { stage, columns, turned }) =>
+  Math.max(
+    ...columns.map((at) => (at === null ? 1 : [...label(walk, stage, turned ? 0 : 1, at)].length)),
+  );
 
 /** @param {Walk} walk @param {Group} group @param {number} scale @returns {Room} */
 function extent(walk, group, scale) {
@@ -73,20 +126,33 @@ function extent(walk, group, scale) {
   const all = [...left, ...made];
   return {
     wide: width(all) + beside(walk, group, scale),
-    high: depth(all) + (falk ? depth(top) : 0) + headings(group, scale),
+    high: depth(all) + (falk ? depth(top) : 0) + headings(walk, group, scale),
   };
+}
+
+/** The width of a panel's columns that stands in its own line. @param {Walk} walk @param {Panel} panel @param {number} wide */
+function alone(walk, panel, wide) {
+  const each = (wide - margin(walk, panel, 1) - LINE) / panel.columns.length;
+  const thin = Math.max(LEAST, Math.min(THIN, Math.floor(each * 4) / 4));
+  const found = [panel.room, panel.brief, panel.least].find((one) => one <= each);
+  panel.wide = found ?? Math.min(thin, panel.room);
 }
 
 /** The width of columns. @param {Walk} walk @param {Group} group @param {number} wide @param {number} scale */
 function across(walk, group, wide, scale) {
   const { falk, left, top, made } = group;
   const upper = falk ? top : [];
-  made.forEach((one, i) => {
-    one.wide = Math.max(one.room, upper[i]?.room ?? 0) * scale;
-  });
-  for (const one of left) one.wide = one.room * scale;
   const all = [...left, ...made];
   const room = Math.max(160, wide - beside(walk, group, scale));
+  const write = (/** @type {[Digits, Digits]} */ [ofMade, ofLeft]) => {
+    made.forEach((one, i) => {
+      one.wide = numbered(ofMade, one, ...(upper[i] ? [upper[i]] : [])) * scale;
+    });
+    for (const one of left) one.wide = numbered(ofLeft, one) * scale;
+    return width(all) <= room;
+  };
+  if (TRIES.slice(0, upper.length < 2 ? 4 : 3).some(write)) return aligned(upper, made);
+  write(TRIES[0]);
   const thin = (/** @type {Panel[]} */ some, /** @type {number} */ rest) => {
     const each = Math.floor((rest / places(some)) * 4) / 4;
     for (const one of some) one.wide = Math.max(LEAST, Math.min(one.wide, THIN, each));
@@ -96,22 +162,33 @@ function across(walk, group, wide, scale) {
     for (const one of made) if (Number.isFinite(one.least)) one.wide = one.least;
   if (width(all) > room && !isTight()) thin(left, room - width(made));
   if (width(all) > room) {
-    thin(made, (room / places(all)) * places(made));
+    const share = (falk ? FAVOUR : 1) * places(made);
+    thin(made, (room * share) / (share + places(left)));
     if (left.length) thin(left, room - width(made));
   }
+  aligned(upper, made);
+}
+
+/** Columns of a factor above its results are as wide as these. @param {Panel[]} upper @param {Panel[]} made */
+function aligned(upper, made) {
   upper.forEach((one, i) => {
     one.wide = made[i].wide;
   });
 }
 
-/** The height of rows. @param {Group} group @param {number} high @param {number} scale */
-function down(group, high, scale) {
+/** Pixels of a column in which the numbers of some panels are written with so many digits, or with
+ * all where fewer do not do. @param {Digits} digits @param {Panel[]} some */
+const numbered = (digits, ...some) =>
+  Math.max(...some.map((one) => (Number.isFinite(one[digits]) ? one[digits] : one.room)));
+
+/** The height of rows. @param {Walk} walk @param {Group} group @param {number} high @param {number} scale */
+function down(walk, group, high, scale) {
   const { falk, left, top, made } = group;
   const upper = falk ? top : [];
   const all = [...left, ...made];
   const rows = Math.max(...all.map((one) => one.rows.length));
   const inner = Math.max(0, ...upper.map((one) => one.rows.length));
-  const room = high - headings(group, scale);
+  const room = high - headings(walk, group, scale);
   let row = (rows <= FEW ? 30 : 22) * scale;
   let above = (inner <= FEW ? 26 : 14) * scale;
   if (rows * row + inner * above > room) {
@@ -120,7 +197,7 @@ function down(group, high, scale) {
   }
   if (rows * row + inner * above > room) {
     const small = all.every(fits) ? 19 : 13;
-    const least = rows <= 30 ? small : Math.max(2, 300 / rows);
+    const least = rows <= TYPED ? small : Math.max(2, 300 / rows);
     row = Math.min(row, Math.max(least, (room - inner * above) / rows));
   }
   const even = (/** @type {number} */ size) => Math.max(0.5, Math.floor(size * 4) / 4);
