@@ -5,6 +5,7 @@ import { asked } from "./asked.js";
 import { Generation } from "./generation.js";
 import { Growing } from "./growing.js";
 import { Heads, HeadsPane } from "./heads.js";
+import { system } from "./host.js";
 import { html, render, signal, useEffect, useRef, useState } from "./html.js";
 import { Help, listen } from "./keys.js";
 import { MapPane } from "./map.js";
@@ -38,8 +39,7 @@ export async function mount(element, source, host = {}) {
     const state = new State(about);
     if (host.address) unfollow = follow(state, host.address);
     else state.choose(state.at.value, Number.NaN);
-    const { theme } = host;
-    if (theme) undress = dress(state, theme);
+    undress = dress(state, host.theme ?? system());
     render(html`<${Page} state=${state} source=${source} host=${host} />`, element);
   } catch (error) {
     const said = String(/** @type {any} */ (error).message ?? error);
@@ -122,7 +122,7 @@ function Page({ state, source, host }) {
   return html`<div class="heedful"><div ref=${page} class=${`page tab-${state.tab.value} pane-${state.pane.value} ${state.worn.value}`}>
     <div class="above"><${Top} state=${state} source=${source} host=${host} tokens=${tokens} painter=${first} painters=${painters} help=${() => setHelped(true)} />
       <${Generation} state=${state} growing=${growing} tokens=${tokens} /></div>
-    <nav class="tabs" aria-label="Parts of the page">${TABS.map((tab) => html`<button aria-pressed=${state.tab.value === tab} onClick=${() => state.turn(tab)}>${tab}</button>`)}</nav>
+    <nav class="tabs" aria-label="Parts of the page">${TABS.map((tab) => html`<button data-tab=${tab} aria-pressed=${state.tab.value === tab} onClick=${() => state.turn(tab)}>${tab}</button>`)}</nav>
     <div class="part heads-part" data-part="heads"><${HeadsPane} state=${state} heads=${heads} /></div>
     <main class="part" data-part="map"><h1 class="hidden">heedful explorer</h1>
       <div class="maps">${map(state, first)}${state.second.value ? map(state.sides[1], second) : null}</div>

@@ -37,6 +37,7 @@ export function Grid(given) {
   const [top, setTop] = useState(0);
   const held = /** @type {import("./types.js").Signal<number | null>} */ (useCursor());
   const cursor = held.value;
+  state.worn.value; // it is drawn in other colours then
   const [over, setOver] = useState(/** @type {One | null} */ (null));
   const layout = laid(shown, wide, layered);
   const mine = layout.places.findIndex(({ one }) => isMine(one, state));

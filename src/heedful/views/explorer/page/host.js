@@ -3,6 +3,18 @@
 
 /** @import { Host } from "./types.js" */
 
+/** What the system wears. @returns {import("./types.js").Theme} */
+export function system() {
+  const dark = matchMedia("(prefers-color-scheme: dark)");
+  return {
+    read: () => (dark.matches ? "dark" : "light"),
+    follow(changed) {
+      dark.addEventListener("change", changed);
+      return () => dark.removeEventListener("change", changed);
+    },
+  };
+}
+
 /** @returns {Host} */
 export function alone() {
   const here = () => location.hash.slice(1);

@@ -38,6 +38,7 @@ export function Lines({ state, source, tokens, reading, id }) {
   const at = state.cell.value;
   const first = reading.first.value;
   const token = reading.pointed.value;
+  state.worn.value; // it is drawn in other colours then
   useEffect(() => {
     if (canvas.current)
       draw(canvas.current, parts, N, M, { only: token, strong: at?.query ?? -1, each });

@@ -108,16 +108,12 @@ function painting(canvas, { state, side, source, host, tokens, scale }) {
     }),
     pointed(canvas, state, painter, Boolean(host.wheel)),
   ];
-  const dark = matchMedia("(prefers-color-scheme: dark)");
-  const turned = () => painter.newInk();
-  dark.addEventListener("change", turned);
   const size = new ResizeObserver(() => painter.paint()); // at once, so that nothing is stretched
   size.observe(canvas);
   return {
     painter,
     end() {
       for (const stop of stops) stop();
-      dark.removeEventListener("change", turned);
       size.disconnect();
       painter.close();
     },

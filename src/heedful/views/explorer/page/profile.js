@@ -35,6 +35,7 @@ export function Profile({ state, painter, row, column, tokens }) {
   const isRow = state.profile.value === "row";
   const answer = (isRow ? row : column).value;
   const at = state.cell.value;
+  state.worn.value; // it is drawn in other colours then
   const [, N, M] = state.call.value.shape;
   const mark = at ? (isRow ? at.key : at.query) : 0;
   const own = at ? (isRow ? at.query : at.key) : 0;

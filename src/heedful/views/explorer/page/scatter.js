@@ -20,6 +20,7 @@ export function Scatter({ state, shown, whole, point, id }) {
   const [wide, setWide] = useState(280);
   const held = /** @type {import("./types.js").Signal<One | null>} */ (useCursor());
   const cursor = held.value;
+  state.worn.value; // it is drawn in other colours then
   const [over, setOver] = useState(/** @type {One[]} */ ([]));
   const canvas = useRef(/** @type {HTMLCanvasElement | null} */ (null));
   const across = axis(shown, names[0], 34, wide - 10);
