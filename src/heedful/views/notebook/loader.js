@@ -82,17 +82,17 @@ const STYLE = `
 :host { display: block; position: relative; font: 13px / 1.45 system-ui, sans-serif; }
 .wait { box-sizing: border-box; height: 640px; margin: 4px 0; padding: 12px 16px; color: #808080;
   border: 1px solid rgb(128 128 128 / 35%); border-radius: 6px; }
-[role="status"] { position: absolute; z-index: 9; left: 50%; top: 50px; transform: translateX(-50%);
+.kernel { position: absolute; z-index: 9; left: 50%; top: 50px; transform: translateX(-50%);
   max-width: 90%; margin: 0; padding: 6px 14px; border-radius: 8px; color: #fff;
   background: #3a426d; }
-[role="status"]:empty { display: none; }`;
+.kernel:empty { display: none; }`;
 
 /** A place of its own in a cell: style and ids do not reach out of it, nor into it. @param {HTMLElement} cell */
 const placed = (cell) => {
   const box = document.createElement("div");
   cell.append(box);
   const root = box.attachShadow({ mode: "open" });
-  root.innerHTML = `<style>${STYLE}</style><div class="wait">The kernel is asked for the page.</div><p role="status"></p>`;
+  root.innerHTML = `<style>${STYLE}</style><div class="wait">The kernel is asked for the page.</div><p class="kernel" role="status"></p>`;
   return root;
 };
 

@@ -94,7 +94,7 @@ def _shown(what: Any, text: str | None, second: str | None) -> Shown:
             raise ArgumentError("a model without a text", expected="look(model, text)")
         return what.record(text, second)
     if not isinstance(what, Recording | Sequence | Call):
-        raise ArgumentError(f"a {type(what).__name__} to look at", expected=EXPECTED)
+        raise ArgumentError(f"an object of type {type(what).__name__}", expected=EXPECTED)
     if text is not None or second is not None:
         raise ArgumentError("a text beside a recording", expected="a model before the text")
     return what

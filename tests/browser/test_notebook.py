@@ -1,0 +1,156 @@
+"""The page as a notebook's cell has it, with no network: a model such as anywidget gives, whose
+messages the kernel's side answers here."""
+
+import base64
+import threading
+
+import pytest
+from browsed import as_shown
+from every_kind import of_gpt, padded
+
+from heedful.views.notebook import frame
+from heedful.views.notebook.answering import Answering
+from heedful.views.notebook.opening import opened_on
+from heedful.views.notebook.widget import Page as Widget
+
+# JupyterLab's page, as far as it matters: a policy that lets Blobs run, as anywidget needs
+PAGE = """<!doctype html><meta http-equiv="Content-Security-Policy" content="default-src 'none';
+script-src blob: 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:">
+<body data-jp-theme-light="false"><div id="one"></div><div id="two"></div>"""
+SHOW = """async ([esm, name, view]) => {
+  const bytes = (text) => new DataView(Uint8Array.from(atob(text), (c) => c.charCodeAt(0)).buffer);
+  const listeners = {}, state = { view };
+  const tell = (event, ...given) => (listeners[event] ?? []).forEach((does) => does(...given));
+  const model = {
+    on: (event, does) => (listeners[event] ??= []).push(does),
+    off: (event, does) => { listeners[event] = listeners[event].filter((one) => one !== does); },
+    get: (word) => state[word],
+    set: (word, value) => { state[word] = value; },
+    save_changes() {},
+    async send(message) {
+      while (window.held) await new Promise((soon) => setTimeout(soon, 50));
+      const answer = await kernel(name, message);
+      if (answer) tell("msg:custom", answer[0], answer[1].map(bytes));
+    },
+  };
+  const url = URL.createObjectURL(new Blob([esm], { type: "text/javascript" }));
+  const widget = (await import(url)).default;
+  const el = document.getElementById(name);
+  const end = await widget.render({ model, el });
+  (window.cells ??= {})[name] = { end, tell, state, listeners };
+}"""
+
+
+class Kernel:
+    """Answers the messages of models by their names."""
+
+    def __init__(self, shown):
+        self.heard, self.sent, self._came = [], {}, threading.Condition()
+        self.cells = {name: Answering(one, self._send) for name, one in shown.items()}
+
+    def _send(self, message, buffers):
+        with self._came:
+            self.sent[message["answer"]] = message, buffers
+            self._came.notify()
+
+    def __call__(self, name, message):
+        self.heard.append(message)
+        self.cells[name].told(message)
+        number = message.get("ask")
+        if number is None:
+            return None
+        with self._came:
+            self._came.wait_for(lambda: number in self.sent, 20)
+        answer, buffers = self.sent.pop(number)
+        return answer, [base64.b64encode(bytes(one)).decode() for one in buffers]
+
+
+@pytest.fixture
+def cells(opened):
+    """Two recordings in one notebook, each in its cell."""
+    page = opened("about:blank", "about:", offline=True).page
+    shown = {"one": of_gpt(), "two": padded().sequences[1]}
+    kernel = Kernel(shown)
+    page.expose_function("kernel", kernel)
+    page.set_content(PAGE)
+    for name, one in shown.items():
+        page.evaluate(SHOW, [str(Widget._esm), name, opened_on(one)[1]])
+    yield page, kernel, shown
+    for answering in kernel.cells.values():
+        answering.end()
+
+
+def weight(cell):
+    """The Python of the weight that is shown, and its number."""
+    region = cell.get_by_role("region", name="This weight")
+    region.get_by_text("weights(head=").wait_for()
+    return region.locator("code").inner_text(), region.locator("[data-weight]").first.inner_text()
+
+
+def test_two_pages_in_one_notebook(cells):
+    page, kernel, shown = cells
+    one, two = (page.locator(f"#{name}") for name in shown)
+    one.get_by_role("button", name="skip").click()
+    code, text = weight(one)  # the example that is opened first
+    true = eval(code, {"recording": shown["one"]})
+    assert as_shown(text.split("\n")[0], float(true))
+    assert code.startswith("recording[")
+    two.locator("canvas[role=application]").press("ArrowDown")
+    assert weight(two)[0].startswith("recording.sequences[1][0].weights(")
+    assert weight(one) == (code, text)
+    # what is worn around them, where nobody chose
+    ground = "one => getComputedStyle(one).getPropertyValue('--dark').trim()"
+    inside = one.locator(".page")
+    assert inside.evaluate(ground) == "1"
+    page.evaluate("() => { document.body.dataset.jpThemeLight = 'true' }")
+    page.wait_for_function(
+        "() => !document.querySelector('#one > div').shadowRoot.querySelector('.page').matches('.dark')"
+    )
+    assert inside.evaluate(ground) == "0"
+    # keys and wheel stay inside, or stay out
+    page.evaluate("() => { window.keys = []; onkeydown = (event) => keys.push(event.key) }")
+    field = two.locator("canvas[role=application]")
+    for key in ("d", "ArrowDown", "p", "Control+s"):
+        field.press(key)
+    assert page.evaluate("keys") == ["Control", "s"]
+    # a kernel that is busy, and one that is gone, is said; the page stays
+    page.evaluate("() => { window.held = true }")
+    field.press("ArrowUp")
+    two.get_by_text("The kernel is busy").wait_for()
+    page.evaluate("() => { window.held = false }")
+    two.get_by_text("The kernel is busy").wait_for(state="detached")
+    page.evaluate("() => cells.two.tell('comm_live_update')")
+    two.get_by_text("run the cell again").wait_for()
+    assert not one.get_by_text("run the cell again").count()
+    # an end leaves nothing behind
+    page.evaluate("() => cells.one.end()")
+    assert not one.locator(".page").count()
+    assert page.evaluate("Object.values(cells.one.listeners).flat().length") == 0
+    page.wait_for_timeout(100)
+    assert kernel.heard[-1]["open"] is False
+    assert kernel.cells["one"]._asked is None
+    assert kernel.cells["two"]._asked is not None
+    assert "call=0.1.0" in page.evaluate("cells.two.state.view")
+
+
+# What VS Code lets the cells of a notebook do: scripts that stand in them, none from a Blob
+STRICT = (
+    "default-src 'none'; script-src 'unsafe-inline' 'unsafe-eval'; style-src 'unsafe-inline'; "
+    "img-src https: http: data:; font-src https:; connect-src https:; child-src https: data:"
+)
+
+
+def test_a_page_in_a_frame_under_a_strict_policy(opened, monkeypatch):
+    recording = of_gpt()
+    page = opened("about:blank", "about:", offline=True).page
+    head = f'<!doctype html><meta http-equiv="Content-Security-Policy" content="{STRICT}"><body>'
+    page.set_content(head + frame.frame(recording[1]))
+    cell = page.frame_locator("iframe").locator("body")
+    assert cell.get_by_label("Layer").first.input_value() == "1"
+    field = cell.locator("canvas[role=application]")
+    field.press("ArrowDown")  # the one in the middle
+    code, text = weight(cell)
+    true = eval(code, {"recording": recording})
+    assert as_shown(text.split("\n")[0], float(true))
+    scrolled = cell.get_by_role("button", name="whole", exact=True)
+    assert scrolled.is_disabled()

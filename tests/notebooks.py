@@ -1,0 +1,140 @@
+"""Notebooks as a person has them: a server of Jupyter, a notebook in a browser, and its pages."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+
+import nbformat
+
+WORD = "of-the-tests"  # that opens the server
+READY = 90  # seconds that a server may take to start
+KINDS = {"lab": "lab/tree", "notebook": "notebooks", "nbclassic": "nbclassic/notebooks"}
+
+
+class Server:
+    """A server of Jupyter in a folder; `kind` is one of `KINDS`."""
+
+    def __init__(self, folder, kind="lab"):
+        self.folder = Path(folder)
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = free.getsockname()[1]
+        self.address = f"http://127.0.0.1:{self.port}"
+        own = {f"JUPYTER_{name}_DIR": str(self.folder / name.lower())
+               for name in ("CONFIG", "DATA", "RUNTIME")}  # fmt: skip
+        given = {name: word for name, word in os.environ.items() if not name.startswith("VSCODE")}
+        self._log = (self.folder / "server.log").open("w")
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "jupyter", kind, "--no-browser", "--allow-root",
+             "--ip=127.0.0.1", f"--port={self.port}", f"--IdentityProvider.token={WORD}",
+             f"--ServerApp.root_dir={self.folder}", "--LabApp.news_url=None"],
+            cwd=self.folder, env=given | own, stdout=self._log, stderr=self._log,
+        )  # fmt: skip
+
+    def start(self):
+        """Wait until it answers."""
+        end = time.monotonic() + READY
+        while True:
+            try:
+                urllib.request.urlopen(f"{self.address}/api?token={WORD}", timeout=2)
+                return
+            except OSError:
+                if time.monotonic() > end or self._process.poll() is not None:
+                    log = (self.folder / "server.log").read_text()
+                    raise RuntimeError(f"Jupyter did not start:\n{log}") from None
+                time.sleep(0.2)
+
+    def end(self):
+        """With its kernels."""
+        self._process.terminate()
+        try:
+            self._process.wait(20)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+        self._log.close()
+
+    def write(self, name, *cells):
+        """A notebook with cells of code, not run."""
+        made = nbformat.v4.new_notebook(
+            cells=[nbformat.v4.new_code_cell(cell) for cell in cells],
+            metadata={"kernelspec": {"name": "python3", "display_name": "Python 3"}},
+        )
+        nbformat.write(made, self.folder / name)
+
+
+class Notebook:
+    """The notebook a.ipynb in a browser, with so many cells."""
+
+    def __init__(self, server, page, kind, count):
+        self.server, self.page, self.kind = server, page, kind
+        self.is_old = kind == "nbclassic"
+        page.goto(f"{server.address}/{KINDS[kind]}/a.ipynb?token={WORD}")
+        self.cells = page.locator(".code_cell" if self.is_old else ".jp-CodeCell")
+        self.cells.nth(count - 1).wait_for(state="attached")
+        if self.is_old:
+            page.wait_for_function("window.Jupyter?.notebook?.kernel?.is_connected()")
+        else:
+            page.locator("[data-status=idle]").first.wait_for(state="attached")
+
+    def run(self, number):
+        """Run a cell."""
+        self.cells.nth(number).locator(".CodeMirror, .cm-content").first.click()
+        self.page.keyboard.press("Control+Enter")
+
+    def cell(self, number):
+        """The page in a cell."""
+        return Shown(self.cells.nth(number))
+
+    def frame(self, number):
+        """The page in a frame in a cell."""
+        return Shown(self.cells.nth(number).frame_locator("iframe[srcdoc]").locator("body"))
+
+    def restart(self):
+        """Restart the kernel."""
+        self.page.get_by_role("menuitem", name="Kernel").click()
+        self.page.get_by_role("menuitem", name="Restart Kernel…").first.click()
+        self.page.get_by_role("button", name="Restart", exact=True).click()
+
+    def scrolled(self):
+        """How far the notebook is scrolled, in pixels."""
+        return self.page.evaluate(
+            "() => Math.max(...[...document.querySelectorAll('*')].map((one) => "
+            "one.scrollHeight > one.clientHeight + 200 ? one.scrollTop : 0))"
+        )
+
+    def saved(self, number):
+        """The outputs of a cell in the file."""
+        found = json.loads((self.server.folder / "a.ipynb").read_text("utf-8"))
+        return found["cells"][number]["outputs"]
+
+    def soon(self, check, seconds=20):
+        """Wait until a check holds."""
+        end = time.monotonic() + seconds
+        while not check():
+            assert time.monotonic() < end, "it did not become true"
+            self.page.wait_for_timeout(100)
+
+
+class Shown:
+    """A page of the explorer in a part of a notebook."""
+
+    def __init__(self, part):
+        self.part = part
+        self.map = part.locator("canvas[role=application]").first
+
+    def skip(self):
+        """Leave out the first steps, which come with an example."""
+        self.part.get_by_role("button", name="skip").click()
+
+    def weight(self):
+        """The weight that is shown: its Python, and its number."""
+        self.part.get_by_role("button", name="weight", exact=True).click()
+        region = self.part.get_by_role("region", name="This weight")
+        region.get_by_text("weights(head=").wait_for()
+        shown = region.locator("[data-weight]").first.inner_text().split("\n")[0]
+        return region.locator("code").inner_text(), shown

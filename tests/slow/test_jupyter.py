@@ -1,0 +1,149 @@
+"""A recording in JupyterLab, in Jupyter Notebook and in the classic one, with the network cut: its
+numbers are the library's, and what becomes of it is said in a line."""
+
+import re
+from pathlib import Path
+
+import pytest
+from browsed import as_shown, is_own, pairs
+from notebooks import KINDS, Notebook, Server
+
+import heedful
+
+CELLS = (
+    f"""import sys
+sys.path.insert(0, {str(Path(__file__).parents[1])!r})
+import heedful
+from every_kind import of_gpt, padded
+recording, other = of_gpt(), padded()
+recording.save("recording.safetensors")
+recording""",
+    "other.sequences[1][1]",
+    "heedful.look(recording, kernel=False)",
+    "import time; time.sleep(8)",
+    "import threading\n"
+    "[one.name for one in threading.enumerate()].count('heedful-explorer'), 'threads'",
+)
+BUSY = "The kernel is busy: this goes on when it answers."
+ENDED = "The kernel was restarted or has ended: run the cell again to look further."
+
+
+@pytest.fixture
+def jupyter(browser, tmp_path):
+    """Open a notebook of a kind; a request to another host fails the test."""
+    asked, servers = [], []
+
+    def open_(kind, *cells):
+        server = Server(tmp_path, kind)
+        servers.append(server)
+        server.start()
+        server.write("a.ipynb", *cells)
+        context = browser.new_context(viewport={"width": 1280, "height": 900})
+        context.set_default_timeout(60_000)
+        page = context.new_page()
+        page.on("request", lambda one: outside(one.url, server) and asked.append(one.url))
+        return Notebook(server, page, kind, len(cells))
+
+    yield open_
+    for server in servers:
+        server.end()
+    assert not asked, f"another host was asked: {asked}"
+
+
+def outside(url, server):
+    return not is_own(url, server.address) and not url.startswith(f"ws://127.0.0.1:{server.port}/")
+
+
+def true(code, recording):
+    """The weight that a page's line of Python gives."""
+    assert re.fullmatch(r"recording\[\d+\]\.weights\([^()]*\)", code)
+    return float(eval(code, {"recording": recording}))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_numbers_two_pages_and_keys(jupyter, kind):
+    notebook = jupyter(kind, *CELLS)
+    notebook.run(0)
+    first = notebook.cell(0)
+    first.skip()
+    recording = heedful.load(notebook.server.folder / "recording.safetensors")
+    code, shown = first.weight()  # of the example that is opened first
+    assert as_shown(shown, true(code, recording)), (code, shown)
+
+    notebook.run(1)  # a call of the second text opens on itself
+    second = notebook.cell(1)
+    second.map.click(position={"x": 200, "y": 150})
+    before = first.weight()
+    code, shown = second.weight()
+    assert "recording.sequences[1][1].weights" in code
+    for key in ("ArrowDown", "a", "x", "d", "d"):  # nothing else of the notebook hears them
+        second.map.press(key)
+    assert notebook.cells.count() == len(CELLS)
+    assert second.weight() != (code, shown)
+    assert first.weight() == before
+
+    top = notebook.scrolled()  # the wheel is the notebook's until the map has the focus
+    first.part.get_by_label("Find token").first.focus()
+    first.map.hover()
+    top = notebook.scrolled()
+    notebook.page.mouse.wheel(0, 100)
+    notebook.soon(lambda: notebook.scrolled() > top)
+    first.map.focus()
+    top = notebook.scrolled()
+    notebook.page.mouse.wheel(0, -100)
+    first.part.get_by_role("button", name="whole", exact=True).wait_for()
+    assert notebook.scrolled() == top
+
+
+def test_a_page_in_a_frame_has_the_same_numbers(jupyter):
+    notebook = jupyter("lab", CELLS[0] + ".home()", CELLS[2])
+    notebook.run(0)
+    notebook.run(1)
+    frame = notebook.frame(1)
+    frame.skip()
+    recording = heedful.load(notebook.server.folder / "recording.safetensors")
+    code, shown = frame.weight()
+    assert as_shown(shown, true(code, recording)), (code, shown)
+    numbers = dict(pairs(frame.part.get_by_role("region", name="This weight")))
+    assert len(numbers) > 2
+    notebook.page.keyboard.press("Control+s")
+    notebook.soon(lambda: notebook.saved(1))
+    assert len(notebook.saved(1)[0]["data"]["text/html"]) < 2_100_000
+
+
+def test_a_kernel_that_runs_or_is_gone_is_said(jupyter):
+    notebook = jupyter("nbclassic", *CELLS)
+    notebook.run(0)
+    cell = notebook.cell(0)
+    cell.skip()
+    code, _ = cell.weight()
+    notebook.run(3)
+    cell.map.press("ArrowDown")
+    cell.part.get_by_text(BUSY).wait_for()
+    cell.part.get_by_text(BUSY).wait_for(state="detached")
+    notebook.soon(lambda: cell.weight()[0] != code)
+    notebook.run(4)
+    notebook.cells.nth(4).get_by_text("(1, 'threads')").wait_for()
+    notebook.run(0)  # again: the page before is gone, and its thread with it
+    cell.map.wait_for()
+    notebook.run(4)
+    notebook.cells.nth(4).get_by_text("(1, 'threads')").wait_for()
+
+
+def test_a_restart_is_said_and_a_saved_notebook_has_its_table(jupyter):
+    notebook = jupyter("lab", *CELLS)
+    notebook.run(0)
+    cell = notebook.cell(0)
+    cell.map.wait_for()
+    notebook.page.keyboard.press("Control+s")
+    notebook.soon(lambda: notebook.saved(0))
+    [output] = notebook.saved(0)
+    assert {*output["data"]} == {
+        "application/vnd.jupyter.widget-view+json", "text/html", "text/plain",
+    }  # fmt: skip
+    assert "layers.0" in "".join(output["data"]["text/html"])
+    notebook.restart()
+    cell.part.get_by_text(ENDED).wait_for()
+    notebook.run(0)
+    cell.part.get_by_text(ENDED).wait_for(state="detached")
+    cell.map.wait_for()

@@ -1,0 +1,128 @@
+"""What a cell gets: the page where a notebook has widgets, a frame where it may not, a table else."""
+
+import gc
+import html
+import re
+import sys
+from types import SimpleNamespace
+
+import pytest
+import torch
+from every_kind import MADE, of_gpt, padded
+
+import heedful
+from heedful.errors import ArgumentError
+from heedful.recorder.kept import notebook
+from heedful.views.notebook import frame, hosts
+from heedful.views.notebook.opening import opened_on
+
+WIDGET = "application/vnd.jupyter.widget-view+json"
+
+
+@pytest.fixture
+def kernel(monkeypatch):
+    """A process that is a notebook's kernel, of no known host."""
+    monkeypatch.setattr(hosts, "is_notebook", lambda: True)
+    for name in hosts.VS_CODE:
+        monkeypatch.delenv(name, raising=False)
+
+
+def of(bundle):
+    return bundle[0] if isinstance(bundle, tuple) else bundle
+
+
+@pytest.mark.parametrize(
+    "part", [lambda one: one, lambda one: one.sequences[1], lambda one: one[1]]
+)
+def test_the_page_with_the_table_and_the_words_beside_it(kernel, part):
+    shown = part(padded())
+    data = of(shown._repr_mimebundle_())
+    assert list(data) == [WIDGET]
+    assert "<table" in shown._repr_html_()
+    assert repr(shown).startswith("<")
+
+
+def test_outside_of_a_notebook_there_is_no_page():
+    assert of_gpt()._repr_mimebundle_() is None
+
+
+def test_without_anywidget_the_table_says_how_to_get_the_page(kernel, monkeypatch):
+    monkeypatch.setattr(hosts, "has_widgets", lambda: False)
+    monkeypatch.setattr(notebook, "find_spec", lambda name: None)
+    recording = of_gpt()
+    assert recording._repr_mimebundle_() is None
+    assert "pip install 'heedful[notebook]'" in html.unescape(recording._repr_html_())
+    with pytest.raises(ArgumentError, match="heedful\\[notebook\\]"):
+        heedful.look(recording, kernel=True)
+
+
+@pytest.mark.parametrize("host", ["VS Code", "Colab"])
+def test_where_widgets_may_be_fetched_a_frame_stands_in(kernel, monkeypatch, host):
+    if host == "Colab":
+        monkeypatch.setitem(sys.modules, "google.colab", SimpleNamespace())
+    else:
+        monkeypatch.setenv("VSCODE_PID", "7")
+    recording = of_gpt()
+    data = of(recording._repr_mimebundle_())
+    assert list(data) == ["text/html"]
+    assert list(of(heedful.look(recording, kernel=True)._repr_mimebundle_())) == [WIDGET]
+
+
+def test_a_frame_is_small_shut_in_and_begins_with_words():
+    [call] = MADE["causal"]().sequences[0][1:2]
+    found = frame.frame(call)
+    assert len(found) < frame.MOST * 1.05
+    line, page = re.fullmatch(
+        r'<div style="[^"]*">(.*?)</div><iframe sandbox="allow-scripts allow-downloads" .*? '
+        r'srcdoc="(.*)"></iframe>', found, re.S,
+    ).groups()  # fmt: skip
+    assert html.unescape(line).startswith("Call 'blocks.1.attend': causal")
+    assert "weight" in line
+    assert "connect-src 'none'" in html.unescape(page)
+
+
+def test_a_long_recording_stays_small_in_a_frame(monkeypatch):
+    from every_kind import long
+
+    monkeypatch.setattr(frame, "MOST", 500_000)
+    assert len(frame.frame(long(700))) < 500_000 * 1.05
+
+
+def test_a_call_and_a_text_open_on_themselves():
+    recording = MADE["generated"]()
+    [last] = recording.stitched()[-1:]
+    texts, view = opened_on(last)
+    call = view.removeprefix("call=").split(".")
+    assert "as one" in texts.about()[0]["texts"][int(call[1])]["label"]
+    torch.testing.assert_close(texts.call(*map(int, call)).weights(), last.weights())
+    batch = padded()
+    assert opened_on(batch)[1] == ""
+    assert opened_on(batch.sequences[1])[1] == "call=0.1.0"
+    assert opened_on(batch.sequences[1][1])[1] == "call=0.1.1"
+
+
+def test_a_call_whose_recording_is_gone_is_shown_alone():
+    call = of_gpt()[1]
+    gc.collect()
+    assert call.home() is None
+    texts, view = opened_on(call)
+    assert view == "call=0.0.0"
+    assert texts.call(0, 0, 0) is call
+
+
+def test_look_takes_what_can_be_looked_at(tmp_path):
+    recording = of_gpt()
+    path = recording.save(tmp_path / "one.safetensors")
+    assert repr(heedful.look(recording)) == (
+        "<Look at Recording of 2 calls, 1 sequence; a notebook shows it>"
+    )
+    assert heedful.look(recording, layers=[1], heads=[0])._repr_html_() == recording._repr_html_()
+    assert len(heedful.look(path).shown) == len(heedful.look(str(path)).shown) == 2
+    for wrong, words in [
+        (lambda: heedful.look(7), "an object of type int"),
+        (lambda: heedful.look(recording, "a text"), "a text beside a recording"),
+        (lambda: heedful.look(recording, layers=[9]), "layer 9; expected one of layers 0 to 1"),
+        (lambda: heedful.look("none/here", "a"), "none/here"),
+    ]:
+        with pytest.raises(heedful.errors.HeedfulError, match=words):
+            wrong()
