@@ -25,6 +25,7 @@ from heedful.cli.options import (
     revision_option,
     second_option,
 )
+from heedful.cli.segments import Given, check_usage, marked_of, segments_option
 
 EXAMPLE = """\b
 Examples:
@@ -34,6 +35,7 @@ Examples:
   heedful look runs/first "The import" --generate
   heedful look google/vit-base-patch16-224 --image photo.jpg
   heedful look first.safetensors second.safetensors
+  heedful look google-bert/bert-base-uncased --file prompt.txt --segments @@
   heedful look first.safetensors --html first.html
   heedful look first.safetensors --html one.html --exact --layers 2 --heads 0-3
 
@@ -59,6 +61,7 @@ NOTHING = (
 @cut_option
 @click.option("--layers", type=Numbers(), help="Only these layers, from 0: 0,3 or 0-2.")
 @click.option("--heads", type=Numbers(), help="Only these heads, from 0: 1,4 or 0-3.")
+@segments_option
 @click.option("--html", type=click.Path(path_type=Path), help="Write the page as one file.")
 @click.option(
     "--exact", is_flag=True, help="With --html: any weight, computed in the page; a larger file."
@@ -81,6 +84,7 @@ def look(
     cut: bool,
     layers: list[int] | None,
     heads: list[int] | None,
+    segments: Given | None,
     html: Path | None,
     exact: bool,
     overwrite: bool,
@@ -102,23 +106,41 @@ def look(
         _check_place(html, overwrite)
     has_text = cut or file is not None or second is not None or image is not None
     if generate:
-        if html is not None or second is not None or cut or image is not None:
-            one = "--html" if html else "--second" if second else "--cut" if cut else "--image"
-            raise click.UsageError(f"{one} does not go with --generate.")
+        no = {"--html": html, "--second": second, "--cut": cut or None, "--image": image}
+        _refuse("--generate", no | {"--segments": segments})
         _grow(source, file, (layers, heads), opening, port, no_browser)
         return
-    if all(is_recording(Path(each)) for each in source):
+    if image is not None:
+        _refuse("--image", {"--segments": segments})
+    are_kept = all(is_recording(Path(each)) for each in source)
+    check_usage(segments, are_kept, None, False)
+    marks: Any = None if segments is None else segments.ranges
+    if are_kept:
         recordings, model = _loaded(source, has_text), None
     else:
         chosen = {"layers": layers, "heads": heads}
-        recordings, model = _recorded(source, (file, second, cut), image, chosen, opening)
+        recordings, model, marked = _recorded(
+            source, (file, second, cut), image, chosen, opening, segments
+        )
+        marks = marked or marks
     from heedful.views.explorer.texts import Texts
 
-    texts = Texts(recordings, layers, heads)
+    texts = Texts(recordings, layers, heads, marks)
     if html is not None:
         _write(html, texts, exact)
     else:
         _serve(texts, model, port, no_browser)
+
+
+def _refuse(option: str, given: dict[str, Any]) -> None:
+    """Refuse what was given beside an option that it does not go with.
+
+    Raises:
+        UsageError: the first of it.
+    """
+    for name, value in given.items():
+        if value is not None:
+            raise click.UsageError(f"{name} does not go with {option}.")
 
 
 def _check_place(path: Path, overwrite: bool) -> None:
@@ -157,8 +179,11 @@ def _recorded(
     image: Path | None,
     chosen: dict[str, Any],
     opening: dict[str, Any],
-) -> tuple[dict[str, Any], Any]:
-    """What a model does with a text, and the model, which can record more texts without images."""
+    segments: Given | None = None,
+) -> tuple[dict[str, Any], Any, dict[str, list[int]]]:
+    """What a model does with a text; the model, which can record more texts without images;
+    segments by their marks.
+    """
     file, second, cut = text
     path = Path(source[0])
     if is_recording(path):
@@ -177,8 +202,13 @@ def _recorded(
 
     opened, name = open_model(path, **opening), path.name or str(path)
     if image is not None:
-        return {name: record_image(opened, image, words, cut, **chosen)}, None
-    return {name: record_text(opened, words or "", second, cut, **chosen)}, opened
+        return {name: record_image(opened, image, words, cut, **chosen)}, None, {}
+    marked = None if segments is None else marked_of(segments, words or "", second)
+    if marked is not None:
+        words, second = marked.text, marked.second
+    recording = record_text(opened, words or "", second, cut, **chosen)
+    tokens = {} if marked is None else marked.tokens(opened, cut=cut)
+    return {name: recording}, opened, tokens
 
 
 def _grow(

@@ -26,6 +26,7 @@ from heedful.views.explorer.answers import LONGEST, Answers, Where
 from heedful.views.explorer.images import as_data, longest_in_file, picture_of, pictured
 from heedful.views.explorer.masks_in_file import mask_as_data
 from heedful.views.explorer.overview import scores_told
+from heedful.views.explorer.shares_in_file import shares_in_file
 from heedful.views.explorer.summaries import TOP, Summary, plan, summary
 from heedful.views.explorer.texts import Texts
 from heedful.views.explorer.wire import packed, unpacked
@@ -111,8 +112,12 @@ def contents(
     """
     calls = places(texts)
     common = _common(calls, room)
+    marked = list(shares_in_file(texts, [where for where, _ in calls], lambda x: progress(x / 3)))
+    common.parts += marked
+    ahead = 1 / 3 if marked else 0.0
     left = room - len(deflated(common.parts)) - EACH * len(calls)
-    kept = list(_kept(texts, calls, max(0, left), causes is None, progress))
+    told_of = lambda share: progress(ahead + (1 - ahead) * share)  # noqa: E731
+    kept = list(_kept(texts, calls, max(0, left), causes is None, told_of))
     for attempt in range(TRIES):
         told = said(calls, kept, causes)
         data = deflated([*common.parts, *_of_calls(kept), _about(texts, told, causes)])

@@ -15,16 +15,17 @@ from torch import Tensor
 from heedful.ops.segments import SegmentShares
 from heedful.recorder import Call
 from heedful.recorder.kept.segments import standing, with_rest
-from heedful.views.explorer.asked import Asked, Where
+from heedful.views.explorer.asked import Asked
 from heedful.views.explorer.background import Background, Job
 from heedful.views.explorer.texts import Texts
 from heedful.views.explorer.wire import packed
 
 FEW = 1 << 23  # weights whose shares are computed at once
 BAND = 1 << 22  # weights that are computed in one step
-KEPT = 4000  # calls whose shares are kept
+NEARLY = 0.999  # of a job that has one more thing to do
+KEPT = 4000  # answers that are kept, of some kilobytes each
 
-Marks = dict[str, Tensor]  # by its number, which tokens a segment has
+Runs = list[list[range]]  # of each segment
 
 
 class Shares(Job):
@@ -52,9 +53,14 @@ class Shares(Job):
             for first in range(0, max(1, N), size):
                 run = range(first, min(first + size, N))
                 self.call.gathered(own, heads=slice(i, i + 1), within=run)
-                self.done = (i + run.stop / max(1, N)) / H
+                self.done = min(NEARLY, (i + run.stop / max(1, N)) / H)
                 yield
             self._of.append(own)
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """What is said of the numbers."""
+        return {"word": "exact", "sinks": self.call.causes.sinks is not None}
 
     def arrays(self) -> dict[str, Tensor]:
         """share, chance (H, A, B), learned and queries (H, A), keys (B,); once it is whole."""
@@ -69,7 +75,8 @@ class SharesOf:
 
     def __init__(self, texts: Texts, background: Background) -> None:
         self._texts, self._background = texts, background
-        self._jobs: dict[tuple, Shares] = {}
+        self._jobs: dict[tuple, Shares] = {}  # that are not whole yet
+        self._answers: dict[tuple, bytes] = {}
 
     def ask(self, asked: Asked) -> bytes:
         """The shares of a call, or how far they are; with `stop` they are not wanted any more.
@@ -80,39 +87,28 @@ class SharesOf:
         where = asked.where()
         call = self._texts.call(*where)
         _, N, M = call.shape
-        words = {"keys": asked.marks("keys", M)}
-        if call.crosses:
-            words["queries"] = asked.marks("queries", N)
-        key = (where, *(tuple(map(tuple, one)) for one in words.values()))
+        keys = asked.marks("keys", M)
+        queries = asked.marks("queries", N) if call.crosses else None
+        key = (where, repr(keys), repr(queries))
         if asked.choice("stop", "", "1"):
-            self._drop(key)
+            if key in self._jobs:
+                self._background.forget(self._jobs.pop(key))
             return packed({"word": "stopped"})
-        return self._told(self._job(key, where, words))
-
-    def _told(self, job: Shares) -> bytes:
-        about = {"sinks": job.call.causes.sinks is not None}
-        self._background.show(job)
-        if not job.is_whole:
-            return packed({"word": "not computed yet", **about, **job.said})
-        return packed({"word": "exact", **about}, **job.arrays())
-
-    def _job(self, key: tuple, where: Where, words: dict[str, Any]) -> Shares:
-        job = self._jobs.pop(key, None)
-        if job is None:
-            call = self._texts.call(*where)
-            job = shares(call, words["keys"], words.get("queries"))
-        self._jobs[key] = job  # the latest used stands last
-        if len(self._jobs) > KEPT:
-            self._drop(next(iter(self._jobs)))
-        return job
-
-    def _drop(self, key: tuple) -> None:
-        job = self._jobs.get(key)
-        if job is not None and not job.is_whole:
-            self._background.forget(self._jobs.pop(key))
+        if key not in self._answers:
+            if key not in self._jobs:
+                self._jobs[key] = shares(call, keys, queries)
+            job = self._jobs[key]
+            self._background.show(job)
+            if not job.is_whole:
+                return packed({"word": "not computed yet", **job.said})
+            self._answers[key] = packed(job.about, **job.arrays())
+            del self._jobs[key]
+            if len(self._answers) > KEPT:
+                del self._answers[next(iter(self._answers))]
+        return self._answers[key]
 
 
-def shares(call: Call, keys: list[list[range]], queries: list[list[range]] | None = None) -> Shares:
+def shares(call: Call, keys: Runs, queries: Runs | None = None) -> Shares:
     """The work of a call; of one text the queries are in the segments of where they stand.
 
     Args:
@@ -128,7 +124,7 @@ def shares(call: Call, keys: list[list[range]], queries: list[list[range]] | Non
     return Shares(call, *stacked)
 
 
-def _marks(segments: list[list[range]], size: int) -> Marks:
+def _marks(segments: Runs, size: int) -> dict[str, Tensor]:
     found = {}
     for number, runs in enumerate(segments):
         own = found[str(number)] = torch.zeros(size, dtype=torch.bool)

@@ -86,7 +86,10 @@ class Text:
             "code": self.code,
             "prompt": self.prompt,
             "crosses": self.sides is not None and self.sides.crosses,
-            "marks": {SIDES[writes]: _runs_of(marks) for writes, marks in self.marks.items()},
+            "marks": {
+                SIDES[writes]: [{"name": name, "runs": runs_of(own)} for name, own in of.items()]
+                for writes, of in self.marks.items()
+            },
             "calls": calls,
         }
 
@@ -244,13 +247,10 @@ def _mark(texts: list[Text], segments: Told) -> None:
         raise wrong[0]
 
 
-def _runs_of(marks: dict[str, Tensor]) -> list[dict[str, Any]]:
-    """Each segment with its runs of neighbours, [first, end)."""
-    found = []
-    for name, own in marks.items():
-        edges = torch.nn.functional.pad(own.int(), (1, 1)).diff().nonzero()[:, 0]
-        found.append({"name": name, "runs": edges.view(-1, 2).tolist()})
-    return found
+def runs_of(own: Tensor) -> list[list[int]]:
+    """The runs of neighbours among the tokens of a segment, [first, end)."""
+    edges = torch.nn.functional.pad(own.int(), (1, 1)).diff().nonzero()[:, 0]
+    return edges.view(-1, 2).tolist()
 
 
 def _prompt(calls: list[Call]) -> int | None:

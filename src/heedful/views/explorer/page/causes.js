@@ -97,6 +97,51 @@ export class Causes {
     return data;
   }
 
+  /** Sums over rows of what each segment of queries gives to each of keys, as ops/segments.py has them. */
+  shares({ h, from, to, rows }) {
+    const [, N, M] = this.shape;
+    const [A, B] = [from.length, to.length];
+    const found = {
+      share: new Float64Array(A * B),
+      chance: new Float64Array(A * B),
+      left: new Float64Array(A),
+      queries: new Float64Array(A),
+      sinks: Boolean(this.about.sinks),
+    };
+    const one = new Float32Array(M);
+    const [share, seen] = [new Float64Array(B), new Float64Array(B)];
+    for (let n = rows[0]; n < rows[1]; n++) {
+      const mine = [...from.keys()].filter((a) => from[a].some(([x, y]) => n >= x && n < y));
+      const choices = this.mask.count(h, n);
+      if (!mine.length || !choices || this.sums[h * N + n] === -Infinity) continue;
+      const [first, end] = this.mask.run(n);
+      this.weights(h, n, first, end, one);
+      let left = 1;
+      if (found.sinks) {
+        left = 0;
+        for (let i = 0; i < end - first; i++) left += one[i];
+      }
+      for (let b = 0; b < B; b++) {
+        share[b] = seen[b] = 0;
+        for (const [x, y] of to[b]) {
+          const [begin, stop] = [Math.max(x, first), Math.min(y, end)];
+          for (let m = begin; m < stop; m++) share[b] += one[m - first];
+          if (!this.mask.tables.length) seen[b] += Math.max(0, stop - begin);
+          else for (let m = begin; m < stop; m++) seen[b] += Number(this.mask.allows(h, n, m));
+        }
+      }
+      for (const a of mine) {
+        found.queries[a]++;
+        found.left[a] += left;
+        for (let b = 0; b < B; b++) {
+          found.share[a * B + b] += share[b];
+          found.chance[a * B + b] += (left * seen[b]) / choices;
+        }
+      }
+    }
+    return found;
+  }
+
   /** Pixels of size × size weights; NaN where the mask hides all of them. */
   tile({ h, rows, columns, size, reduce }) {
     const [, N, M] = this.shape;

@@ -5,6 +5,7 @@ import { Computing } from "./computing.js";
 import { alone, framed } from "./host.js";
 import { inflated, parts } from "./inflated.js";
 import { Kept } from "./kept.js";
+import { SharesFiled } from "./shares_filed.js";
 import { unpacked } from "./wire.js";
 
 const SIDE = 256; // pixels of a tile
@@ -36,6 +37,7 @@ const QUESTIONS = [
   "part",
   "cell",
   "strongest",
+  "segments",
 ];
 
 class Filed {
@@ -45,6 +47,7 @@ class Filed {
     this.calls = new globalThis.Map();
     /** @type {Promise<Computing> | null} */
     this.computing = null;
+    this.shares = new SharesFiled(this);
   }
 
   /** The causes of a call, brought to the worker; null where the file has none. */
@@ -153,6 +156,10 @@ class Filed {
     const found = this.parts[`shared ${call.common.images?.[axis]}`];
     if (!found) throw new Error("The image is not in this file: it has too many.");
     return found;
+  }
+
+  segments(call, given) {
+    return this.shares.ask(call, given);
   }
 
   small(call) {

@@ -101,9 +101,14 @@ export function marksOf(segments, first, end) {
 export const tag = (one, at) =>
   html`<span class="segment-tag" key=${`segment ${one.id} ${at}`} role="presentation" style=${`--segment:var(--segment-${one.colour})`}>${one.name}</span>`;
 
-/** The lines over a token, one for each of its segments. @param {Segment[]} segments */
-export const lines = (segments) =>
-  segments
-    .map((one) => `0 ${-2 - 3 * one.lane}px 0 var(--segment-${one.colour})`)
-    .toReversed()
-    .join(", ");
+/** The lines over a token, one above the other, each of its lane. @param {Segment[]} segments */
+export function lines(segments) {
+  const highest = Math.max(...segments.map((one) => one.lane));
+  const found = [];
+  for (let lane = 0; lane <= highest; lane++) {
+    const own = segments.find((one) => one.lane === lane);
+    const colour = own ? `var(--segment-${own.colour})` : "var(--ground)";
+    found.push(`0 ${-2 - 4 * lane}px 0 ${colour}`, `0 ${-4 - 4 * lane}px 0 var(--ground)`);
+  }
+  return found.slice(0, -1).join(", ");
+}

@@ -169,7 +169,7 @@ function Table({ state, told, names, mean, setMean, pair, choose }) {
       ${to.map((other, b) => {
         const [share, chance] = [of(one, "share", h, a, b), of(one, "chance", h, a, b)];
         const is = pair?.from === name && pair?.to === other;
-        return html`<td style=${`--share:${Math.max(share, 0)}`}><button type="button" aria-pressed=${is} title=${hint(name, other, share, chance)} onClick=${() => choose({ from: name, to: other })}>${shown(share, chance)}<${Bar} share=${share} chance=${chance} /></button></td>`;
+        return html`<td style=${`--share:${share || 0}`}><button type="button" aria-pressed=${is} title=${hint(name, other, share, chance)} onClick=${() => choose({ from: name, to: other })}>${shown(share, chance)}<${Bar} share=${share} chance=${chance} /></button></td>`;
       })}${told.sinks ? html`<td>${shown(one.learned.data[h * A + a], 1)}</td>` : null}</tr>`,
     )}</tbody></table></div>
     <p class="quiet note">${sums(state, told, one, h, from)}</p>`;

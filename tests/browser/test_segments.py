@@ -1,0 +1,149 @@
+"""Segments marked in the page: their numbers are those of `recording.segments`, in the file too."""
+
+import re
+
+import pytest
+from browsed import as_shown
+from every_kind import MADE
+
+from heedful.views.explorer import one_file
+from heedful.views.explorer.texts import Texts
+
+WHO = "Who reads what"
+MARKS = "begin:0-3,8-9;middle:4-7"
+
+
+def table(page):
+    """The names of the columns, and each line's name with its shares."""
+    where = page.page.get_by_role("region", name=WHO).get_by_role("table")
+    columns = where.locator("thead th bdi").all_inner_texts()
+    lines = where.locator("tbody tr").evaluate_all(
+        "rows => rows.map((row) => [row.querySelector('bdi').innerText,"
+        " [...row.querySelectorAll('button')].map((one) => one.innerText.trim())])"
+    )
+    return columns, lines
+
+
+def check(page, call, parts, head, queries=None):
+    """That what is shown is the library's table of a head, or of the mean over heads."""
+    found = call.segments(parts, queries=queries)
+    rows = [row for row in (found.over_heads() if head is None else found) if row.head == head]
+    columns, lines = table(page)
+    assert [name for name, _ in lines] == list(dict.fromkeys(row.from_ for row in rows))
+    for name, shares in lines:
+        mine = {row.to: row for row in rows if row.from_ == name}
+        assert [to for to in mine if to != "learned sink"] == columns
+        for to, share in zip(columns, shares, strict=True):
+            true = mine[to]
+            if true.share is None or true.chance == 0:
+                assert share == "–"
+            else:
+                assert as_shown(share, true.share), (name, to)
+
+
+def drag(page, first, last):
+    """Over tokens of the text, with the mouse."""
+    mouse = page.page.mouse
+    for at, does in ((first, mouse.down), (last, mouse.up)):
+        box = page.page.locator(f'[data-at="{at}"]').last.bounding_box()
+        mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2, steps=4)
+        does()
+
+
+def marks_in(page):
+    return page.page.evaluate("new URLSearchParams(location.hash.slice(1)).get('marks')")
+
+
+def test_marked_by_mouse_and_keyboard_and_counted_as_the_library_counts(explorer, places):
+    page, (where, call) = explorer, places("causal", layer=1)
+    page.show(call=where, head=2)
+    page.soon(lambda: page.page.get_by_role("option", name=re.compile(", 5$")).first.wait_for())
+    page.page.keyboard.press("m")
+    who = page.page.get_by_role("region", name=WHO)
+    who.wait_for()
+    drag(page, 0, 4)
+    who.get_by_role("button", name="Mark", exact=True).click()
+    name = who.get_by_label("Name of the segment")
+    name.fill("begin")
+    name.press("Tab")
+    text = page.page.get_by_role("listbox", name="tokens of the text")
+    text.focus()
+    text.press("Home")
+    for key in ["ArrowRight"] * 6 + ["Shift+ArrowRight"] * 3 + ["Enter"]:
+        text.press(key)
+    who.get_by_role("table").wait_for()
+    parts = {"begin": slice(0, 5), "segment 2": slice(6, 10)}
+    page.soon(lambda: check(page, call, parts, 2))
+    who.get_by_role("button", name="layer’s mean").click()
+    page.soon(lambda: check(page, call, parts, None))
+    who.get_by_role("button", name="this head").click()
+    # a second piece, told by its numbers
+    who.get_by_label("First token").fill("12")
+    who.get_by_label("First token").press("Tab")
+    who.get_by_label("Last token").fill("13")
+    who.get_by_label("Last token").press("Tab")
+    who.get_by_label("Add the tokens to").select_option("begin")
+    parts["begin"] = [*range(5), 12, 13]
+    page.soon(lambda: check(page, call, parts, 2))
+    assert "rest" in who.inner_text() and "6 tokens" in who.inner_text()
+    page.soon(lambda: compare(marks_in(page), "begin:0-5,12-14;segment%202:6-10"))
+    # heads by one pair: every head of both layers, the highest first
+    who.get_by_label("Reads", exact=True).select_option("segment 2")
+    who.get_by_label("Is read").select_option("begin")
+    page.soon(lambda: check_sorted(who, [places("causal", layer=n)[1] for n in (0, 1)], parts))
+    # without it, and without any
+    who.get_by_role("button", name="Delete segment 2").click()
+    page.soon(lambda: check(page, call, {"begin": parts["begin"]}, 2))
+    who.get_by_role("button", name="Delete begin").click()
+    assert who.get_by_role("table").count() == 0
+    who.get_by_role("textbox", name="Delimiter").fill("k")
+    who.get_by_role("button", name="Cut there").click()  # "a head loo", "s bac"
+    cut = {"1": slice(0, 10), "2": slice(11, 16)}
+    page.soon(lambda: check(page, call, cut, 2))
+    who.get_by_role("textbox", name="Delimiter").fill("§")
+    who.get_by_role("button", name="Cut there").click()
+    who.get_by_role("alert").wait_for()
+    page.page.keyboard.press("Escape")
+
+
+def compare(found, expected):
+    assert found == expected
+
+
+def check_sorted(who, calls, parts):
+    shown = who.get_by_role("listitem").filter(has=who.page.locator("b")).all_inner_texts()
+    true = sorted(
+        (row.share, f"layer {row.layer}, head {row.head}")
+        for call in calls
+        for row in call.segments(parts)
+        if (row.from_, row.to) == ("segment 2", "begin")
+    )
+    words = [line.split("\n") for line in shown]
+    assert [name for name, *_ in words] == [name for _, name in reversed(true)]
+    assert all(as_shown(line[-1], share) for line, (share, _) in zip(words, reversed(true),
+                                                                     strict=True))  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["windowed", "sinks", "cross"])
+def test_a_file_computes_them_and_has_those_that_were_marked(opened, tmp_path, kind, monkeypatch):
+    recording = MADE[kind]()
+    known = {"early": slice(1, 4), "late": [5, 7]}
+    path = tmp_path / "page.html"
+    one_file.write(path, Texts({kind: recording}, segments=known), "a file")
+    page = opened(
+        f"{path.as_uri()}#call=0.0.{len(recording) - 1}&head=1&pane=segments",
+        "file://",
+        offline=True,
+    )
+    call = recording[-1]
+    target = {"target": slice(None)} if kind == "cross" else None
+    if kind == "cross":
+        call = next(one for one in recording if one.crosses)
+        at = list(recording).index(call)
+        page.show(call=f"0.0.{at}", head=1, pane="segments")
+    page.page.get_by_role("table").first.wait_for()
+    page.soon(lambda: check(page, call, known, 1, target))
+    where = page.page.evaluate("new URLSearchParams(location.hash.slice(1)).get('call')")
+    page.show(call=where, head=1, pane="segments", marks=MARKS)
+    mine = {"begin": [0, 1, 2, 8], "middle": slice(4, 7)}
+    page.soon(lambda: check(page, call, mine, 1, target))
