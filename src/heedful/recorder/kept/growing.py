@@ -158,7 +158,7 @@ class _Growth:
         self._about, self._check = first, first.check
         self._crosses = first.kind == "cross"
         self._mask: Mask | None = None if self._crosses else Causal()
-        _check_form(first, self._crosses)
+        _check_form(first, self._crosses or goes_on(first))
         self._fit(first, 0)
         self._query, self._key, self._sums = (
             _Rows(one) for one in (first.query, first.key, _sums(first))
@@ -172,12 +172,14 @@ class _Growth:
 
     def take(self, capture: Capture) -> None:
         """Append the rows of a pass, and its new keys; the others have to be those there are."""
-        _check_form(capture, self._crosses)
+        _check_form(capture)
         new = 0 if self._crosses else capture.query.shape[2]
         held = capture.key.shape[2] - new
         start = self._key.length - held  # above 0 where a cache forgets: it holds the last keys
+        anew = held <= 0 and not self._crosses  # the text is read from its beginning again
         if (
             start < 0
+            or anew
             or (start and self._crosses)
             or capture.scale != self._about.scale
             or not torch.equal(capture.key[:, :, :held], self._key.rows[:, :, start:])
@@ -262,7 +264,7 @@ def _part(first: Capture) -> _Fixed | _Growth:
     return _Fixed(first) if is_encoder else _Growth(first)
 
 
-def _check_form(capture: Capture, crosses: bool) -> None:
+def _check_form(capture: Capture, fits: bool = True) -> None:
     """Refuse what cannot be appended.
 
     Raises:
@@ -271,7 +273,6 @@ def _check_form(capture: Capture, crosses: bool) -> None:
     layout, (B, _, n, _) = capture.layouts[0], capture.query.shape
     whole = len(layout.queries) == n and len(layout.keys) == capture.key.shape[2]
     sinks = capture.sinks
-    fits = capture.kind == "cross" if crosses else goes_on(capture)
     rules = {
         "a batch": B == 1 and whole,
         "positions that are a bias of queries and keys": _adds_nothing(capture),

@@ -23,6 +23,8 @@ import shlex
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -36,6 +38,7 @@ from heedful.opened.protocol import Opened
 from heedful.recorder import Recording, record
 from heedful.recorder.checks import is_whole
 from heedful.recorder.kept.growing import Growing
+from heedful.views.explorer.asked import Asked
 from heedful.views.explorer.continued import Continued, continued
 from heedful.views.explorer.growing_text import GrowingText
 from heedful.views.explorer.texts import Texts, short
@@ -306,6 +309,19 @@ class Generation:
         ]
         words = ["heedful generate", shlex.quote(self._called), shlex.quote(prompt)]
         return " ".join([*words, f"--tokens {added} --seed {self._seed}", *options])
+
+
+def file_of(texts: Texts, asked: Asked) -> bytes:
+    """The file of a text that grew, with as many tokens as its call was named with.
+
+    Raises:
+        ArgumentError: a call of none.
+    """
+    where = asked.where()
+    if len(where) != 4:
+        raise ArgumentError("a text that does not grow", expected="recording.text.call.tokens")
+    with TemporaryDirectory(prefix="heedful-") as folder:
+        return texts.whole(where[0], where[3]).save(Path(folder) / "text").read_bytes()
 
 
 def _wishes(words: dict[str, Any]) -> Wishes:

@@ -16,7 +16,8 @@ from starlette.routing import Route
 
 from heedful.errors import HeedfulError
 from heedful.views.explorer.answers import QUESTIONS, Answers
-from heedful.views.explorer.generation import DEEDS, Generation
+from heedful.views.explorer.asked import Asked
+from heedful.views.explorer.generation import DEEDS, Generation, file_of
 from heedful.views.explorer.guard import MOST, Guard
 from heedful.views.explorer.texts import short
 from heedful.views.explorer.turns import RefusedError, Turns, nothing
@@ -61,6 +62,7 @@ class Explorer:
             Route("/ask/{question}", self._ask),
             Route("/record", self._record, methods=["POST"]),
             Route("/generation", self._grown),
+            Route("/generation/file", self._saved),
             Route("/generation/{deed}", self._done, methods=["POST"]),
             Route("/page/{path:path}", self._file),
         ]
@@ -112,6 +114,11 @@ class Explorer:
             return await self._told(request, generation.told)
         place = int(at) if at.isascii() and at.isdigit() and len(at) < 13 else None
         return await self._told(request, lambda: generation.rivals(place))
+
+    async def _saved(self, request: Request) -> Response:
+        """A text that grew, as the file of a recording."""
+        words = dict(request.query_params)
+        return await self._told(request, lambda: file_of(self.answers.texts, Asked(words)))
 
     async def _done(self, request: Request) -> Response:
         """Begin, stop, go on or choose another token; how far the text is then."""

@@ -108,6 +108,9 @@ class Grows(Protocol):
     def at(self, tokens: int) -> Text:
         """The calls on the first tokens."""
 
+    def recording(self, tokens: int) -> Recording:
+        """These tokens as a recording of one pass."""
+
 
 class Texts:
     """All texts of named recordings, each found by the number of its recording and its own."""
@@ -164,6 +167,17 @@ class Texts:
                 told = [{**self._sized(number, size).about(), "tokens": size}]
             found.append({"name": name, "missed": recording.missed, "texts": told})
         return found
+
+    def whole(self, recording: int, tokens: int) -> Recording:
+        """The recording of a text that grows, with so many tokens.
+
+        Raises:
+            ArgumentError: a number of none.
+        """
+        _, of, _ = self._of[_place("recording", recording, len(self._of))]
+        if isinstance(of, Recording):
+            raise ArgumentError(f"recording {recording}", expected="one of a text that grows")
+        return of.recording(tokens)
 
     def call(self, recording: int, text: int, call: int, tokens: int | None = None) -> Call:
         """One call; of a text that grows, with so many tokens.

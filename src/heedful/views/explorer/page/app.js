@@ -120,7 +120,7 @@ function Page({ state, source, host }) {
   const map = (/** @type {any} */ side, /** @type {any} */ where) =>
     html`<${MapPane} key=${side === state ? "first" : "second"} state=${state} side=${side} source=${source} host=${host} tokens=${tokens} scale=${scale} keep=${(/** @type {any} */ one) => (where.value = one)} />`;
   return html`<div class="heedful"><div ref=${page} class=${`page tab-${state.tab.value} pane-${state.pane.value} ${state.worn.value}`}>
-    <div class="above"><${Top} state=${state} source=${source} host=${host} tokens=${tokens} painter=${first} painters=${painters} help=${() => setHelped(true)} />
+    <div class="above"><${Top} state=${state} source=${source} host=${host} tokens=${tokens} growing=${growing} painter=${first} painters=${painters} help=${() => setHelped(true)} />
       <${Generation} state=${state} growing=${growing} tokens=${tokens} /></div>
     <nav class="tabs" aria-label="Parts of the page">${TABS.map((tab) => html`<button data-tab=${tab} aria-pressed=${state.tab.value === tab} onClick=${() => state.turn(tab)}>${tab}</button>`)}</nav>
     <div class="part heads-part" data-part="heads"><${HeadsPane} state=${state} heads=${heads} /></div>

@@ -82,18 +82,9 @@ function How({ state, growing }) {
   const added = told.tokens - told.prompt;
   const count = (/** @type {number} */ n) => `${n.toLocaleString("en")} token${n === 1 ? "" : "s"}`;
   const word = told.runs ? "generating" : told.why ? told.why : added ? "stopped" : "ready";
-  const copy = async () => {
-    try {
-      await navigator.clipboard.writeText(told.command);
-      state.notice.value = "The command that gives this text again is copied.";
-    } catch {
-      state.notice.value = told.command;
-    }
-  };
   return html`<p class="how quiet"><span class=${told.runs ? "runs" : ""} role="status">${word}</span>
     <span class="count"> · ${count(told.prompt)} of the prompt, ${added.toLocaleString("en")} added</span>
     ${told.seed === null ? null : html`<span> · seed ${told.seed}</span>`}
-    ${told.command && !told.runs ? html` <button type="button" class="plain" title=${told.command} onClick=${copy}>Copy the command</button>` : null}
     ${growing.isLive ? null : html` <button type="button" class="plain" onClick=${() => state.choose([told.recording, 0, state.at.peek()[2]], state.head.peek())}>Show the newest text</button>`}</p>`;
 }
 
@@ -120,13 +111,16 @@ function Rivals({ state, growing, tokens }) {
   const isNext = at === told.tokens;
   const says = isNext
     ? "next"
-    : html`instead of <${Token} tokens=${tokens} where=${state.where.value} axis="keys" at=${at} /> <b>${percent(told.chances[at - told.prompt])}</b>`;
+    : html`instead of <${Token} tokens=${tokens} where=${state.where.value} axis="keys" at=${at} /> <b>${chance(told.chances[at - told.prompt])}</b>`;
   return html`<div class="rivals" role="group" aria-label=${isNext ? "The likeliest next tokens" : `Rivals of token ${at}`}><span class="quiet" title="The model’s own probabilities, before temperature and the rest">${says}</span>
     ${known?.pieces.map(
       (/** @type {string} */ piece, /** @type {number} */ n) =>
-        html`<button type="button" class="jump" title=${isNext ? "Go on with this token" : "Cut the text here, and go on from this token"} onClick=${() => growing.choose(at, known.ids[n])}><bdi>${readable(piece)}</bdi> <b>${percent(known.chances.data[n])}</b></button>`,
+        html`<button type="button" class="jump" title=${isNext ? "Go on with this token" : "Cut the text here, and go on from this token"} onClick=${() => growing.choose(at, known.ids[n])}><bdi>${readable(piece)}</bdi> <b>${chance(known.chances.data[n])}</b></button>`,
     )}</div>`;
 }
+
+/** A share in few letters. @param {number} share */
+const chance = (share) => (share < 0.001 ? "< 0.1\u00a0%" : percent(share));
 
 /** The place whose rivals are shown: the chosen token's, else the next. @param {State} state @param {import("./types.js").Grown} told */
 function placeOf(state, told) {

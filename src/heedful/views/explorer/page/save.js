@@ -39,6 +39,14 @@ export async function saved(kind, state, source, painters) {
   }
 }
 
+/** The recording of a text that the model continued, as `heedful.load` opens it. @param {State} state @param {Source} source */
+export async function recorded(state, source) {
+  const blob = await source.generation?.file(state.where.value);
+  const [recording] = state.at.value;
+  const name = state.about.recordings[recording].name.replace(/[^\w]+/g, "-");
+  if (blob) give(blob, `${name}.safetensors`);
+}
+
 /** @param {Blob} blob @param {string} name */
 function give(blob, name) {
   const link = document.createElement("a");

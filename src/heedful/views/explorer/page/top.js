@@ -4,10 +4,11 @@ import { Find } from "./find.js";
 import { html } from "./html.js";
 import { Menu } from "./menu.js";
 import { NewText } from "./recording.js";
-import { saved } from "./save.js";
+import { recorded, saved } from "./save.js";
 import { Strongest } from "./strongest.js";
 import { Explained, Term } from "./terms.js";
 
+/** @import { Growing } from "./growing.js" */
 /** @import { Painter } from "./painter.js" */
 /** @import { State } from "./state.js" */
 /** @import { Host, Signal, Source } from "./types.js" */
@@ -15,10 +16,11 @@ import { Explained, Term } from "./terms.js";
 /**
  * @param {object} given
  * @param {State} given.state @param {Source} given.source @param {Host} given.host
- * @param {any} given.tokens @param {Signal<Painter | null>} given.painter
+ * @param {any} given.tokens @param {Growing} given.growing
+ * @param {Signal<Painter | null>} given.painter
  * @param {() => Painter[]} given.painters @param {() => void} given.help
  */
-export function Top({ state, source, host, tokens, painter, painters, help }) {
+export function Top({ state, source, host, tokens, growing, painter, painters, help }) {
   const { proof } = state.call.value;
   const one = painter.value;
   const missed = Object.entries(state.about.recordings[state.at.value[0]].missed);
@@ -35,7 +37,7 @@ export function Top({ state, source, host, tokens, painter, painters, help }) {
       <${Beside} state=${state} />
       <button class="segments" aria-pressed=${state.pane.value === "segments"} aria-keyshortcuts="m" title="Mark segments of the text, and see who reads which" onClick=${() => (state.pane.value = state.pane.value === "segments" ? "weight" : "segments")}>Segments</button>
       <${Menu} label="View" shortcut="v"><${Looks} state=${state} /><//>
-      <${Menu} label="Save" shortcut="w">${(/** @type {() => void} */ close) => html`<${Save} state=${state} source=${source} host=${host} painters=${painters} close=${close} />`}<//>
+      <${Menu} label="Save" shortcut="w">${(/** @type {() => void} */ close) => html`<${Save} state=${state} source=${source} host=${host} painters=${painters} growing=${growing} close=${close} />`}<//>
       <button class="round" aria-label="Help: all keys" aria-keyshortcuts="?" title="All keys" onClick=${help}>?</button>
     </div></header>`;
 }
@@ -68,15 +70,25 @@ function Choice({ title, of, values }) {
 }
 
 /** @param {any} given */
-function Save({ state, source, host, painters, close }) {
-  const does = (/** @type {"png" | "svg" | "csv"} */ kind) => async () => {
+function Save({ state, source, host, painters, growing, close }) {
+  const telling = (/** @type {() => Promise<void>} */ does) => async () => {
     close();
     try {
-      await saved(kind, state, source, painters());
+      await does();
     } catch (error) {
       state.notice.value = String(/** @type {any} */ (error).message ?? error);
     }
   };
+  const does = (/** @type {"png" | "svg" | "csv"} */ kind) =>
+    telling(() => saved(kind, state, source, painters()));
+  const { shown } = growing;
+  const command = shown?.command;
+  const copyCommand = telling(async () => {
+    await copied(command).catch(() => {
+      throw new Error(command); // where it may not be copied, it is at least told
+    });
+    state.notice.value = "The command that gives this text again is copied.";
+  });
   const copy = () => {
     close();
     const told = () => (state.notice.value = "The link to this view is copied.");
@@ -92,6 +104,8 @@ function Save({ state, source, host, painters, close }) {
     <button onClick=${does("png")}><b>PNG</b> the map as it is shown</button>
     <button onClick=${does("svg")}><b>SVG</b> the same, its names as text</button>
     <button onClick=${does("csv")}><b>CSV</b> the weights in view</button>
+    ${shown ? html`<button onClick=${telling(() => recorded(state, source))}><b>Recording</b> of this text, for heedful.load</button>` : null}
+    ${command ? html`<button title=${command} onClick=${copyCommand}><b>Command</b> copy what gives this text again</button>` : null}
     ${host.address?.link ? html`<button onClick=${copy}><b>Link</b> copy the address of this view</button>` : null}
   </div>`;
 }

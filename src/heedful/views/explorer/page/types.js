@@ -104,10 +104,11 @@
 
 /**
  * Continues a text: `told` how far it is, or what else could stand at a place; `do` begins, stops,
- * goes on or chooses another token.
+ * goes on or chooses another token; `file` is a text's recording, as `heedful.load` opens it.
  * @typedef {object} GenerationSource
  * @property {(at?: number) => Promise<Answer>} told
  * @property {(deed: string, words: Record<string, any>) => Promise<Answer>} do
+ * @property {(call: string) => Promise<Blob>} file
  */
 
 /**
