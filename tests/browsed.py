@@ -52,15 +52,15 @@ def started():
 
 
 class Served:
-    """Recordings on a free port, until it is left."""
+    """Recordings on a free port, until it is left; `generation` makes one for their texts."""
 
-    def __init__(self, recordings, model=None):
+    def __init__(self, recordings, model=None, generation=lambda texts: None):
         self.texts = Texts(recordings)
         self._socket = socket.socket()
         self._socket.bind(("127.0.0.1", 0))
         port = self._socket.getsockname()[1]
         self.origin = f"http://127.0.0.1:{port}"
-        self.explorer = Explorer(Answers(self.texts), port, model)
+        self.explorer = Explorer(Answers(self.texts), port, model, generation(self.texts))
         self.address = f"{self.origin}/?word={self.explorer.word}"
         config = uvicorn.Config(self.explorer.app, log_level="error", access_log=False)
         self._server = uvicorn.Server(config)

@@ -17,6 +17,7 @@ import heedful
 from heedful.cli.look import _by_hand, _opened
 from heedful.models import GPT, GPTConfig
 from heedful.views.explorer import hosting, one_file
+from heedful.views.explorer.wire import unpacked
 
 
 @pytest.fixture(scope="module")
@@ -119,6 +120,20 @@ def test_a_model_with_a_text_and_recordings_of_one_name(trained, recorded, said,
     assert f"{recorded}, {other} · heedful" in page.read_text("utf-8")
 
 
+def test_a_model_that_continues_texts(trained, recorded, said, monkeypatch):
+    """With a prompt or without one; what does not fit is refused in a line."""
+    served = []
+    monkeypatch.setattr(hosting, "serve", lambda texts, ready, **given: served.append(given))
+    for prompt, tokens in ((["green bottles"], 3), ([], 1)):
+        assert said("look", trained, *prompt, "--generate", "--heads", "1")[0] == 0
+        assert unpacked(served[-1]["generation"].told())[0]["tokens"] == tokens
+    usage(said("look", recorded, "--generate"), "one model")
+    usage(said("look", trained, "a", "b", "--generate"), "one model")
+    usage(said("look", trained, "a", "--generate", "--html", "x.html"), "--html", "--generate")
+    usage(said("look", trained, "a", "--generate", "--second", "b"), "--second")
+    refused(said("look", trained, "green", "--generate", "--heads", "9"), "head 9")
+
+
 def test_a_port_that_is_taken(recorded, said):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
@@ -134,8 +149,8 @@ def test_the_address_is_printed_whether_or_not_a_browser_opens(recorded, said, m
             raise opens
         return opens
 
-    def serve(texts, ready, *, port, model):
-        assert model is None
+    def serve(texts, ready, *, port, model, generation):
+        assert model is generation is None
         ready("http://127.0.0.1:1234/?word=w")
 
     monkeypatch.setenv("DISPLAY", ":0")

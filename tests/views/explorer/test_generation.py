@@ -196,7 +196,7 @@ def test_a_text_of_nothing_and_an_encoder_decoder():
         one for one in session.texts.about()[0]["texts"][0]["calls"] if one["kind"] == "cross"
     ]
     assert cross["shape"] == [2, told["tokens"], 12]
-    call = session.texts.call(0, 0, 2)
+    call = session.texts.call(0, 0, 2, told["tokens"])
     assert (call.key_tokens[-1], call.query_tokens[0]) == ("■", "▶")
     with torch.inference_mode(), heedful.record(opened.model) as recording:
         opened.model(opened.rows("from source", target="")[0], torch.tensor([session.ids]))

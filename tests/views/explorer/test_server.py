@@ -13,7 +13,11 @@ import pytest
 import uvicorn
 
 from heedful.errors import TextError
+from heedful.models import GPT, GPTConfig
+from heedful.opened import OpenedGPT
+from heedful.recorder import load
 from heedful.views.explorer.answers import QUESTIONS, Answers
+from heedful.views.explorer.generation import Generation
 from heedful.views.explorer.guard import MOST
 from heedful.views.explorer.server import Explorer
 from heedful.views.explorer.texts import Texts
@@ -34,12 +38,13 @@ class Model:
 
 
 @contextmanager
-def running(model=None):
+def running(model=None, generation=lambda texts: None):
     """An explorer of one recording on a free port, and its port."""
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))
         port = listening.getsockname()[1]
-        explorer = Explorer(Answers(Texts({"one": every_kind.of_gpt()})), port, model)
+        texts = Texts({"one": every_kind.of_gpt()})
+        explorer = Explorer(Answers(texts), port, model, generation(texts))
         server = uvicorn.Server(
             uvicorn.Config(explorer.app, log_level="critical", lifespan="off", ws="none")
         )
@@ -275,3 +280,47 @@ def test_what_a_browser_that_went_away_has_asked_is_dropped(served, browser, mon
     waiting.join(10)
     assert browser.status(ROW) == 200
     assert not begun
+
+
+def test_a_text_that_grows_is_asked_for_as_all_else(browser, tmp_path):
+    """Whoever has not the word gets nothing; without a model it is said that nothing grows."""
+    for path, how in (("/generation", "GET"), ("/generation/begin", "POST")):
+        assert browser.status(path, how, b"{}" if how == "POST" else None) == 400
+        assert browser.status(path, how, b"", Cookie=None) == 403
+
+    def made(texts):
+        config = GPTConfig(**every_kind.SHAPE, heads=3)
+        opened = OpenedGPT(GPT(config).eval(), every_kind.LETTERS, Path("letters"))
+        return Generation(opened, texts, "letters", "a head")
+
+    with running(generation=made) as (explorer, port):
+        ours = Browser(explorer, port)
+        assert unpacked(ours.ask("/ask/about")[1])[0]["written"]["wishes"]["tokens"] == 200
+        assert unpacked(ours.ask("/generation")[1])[0]["tokens"] == 6
+        assert len(unpacked(ours.ask("/generation?at=6")[1])[0]["ids"]) == 10
+        body = b'{"prompt": "a head", "tokens": 4, "seed": 7}'
+        assert unpacked(ours.ask("/generation/begin", "POST", body)[1])[0]["recording"] == 1
+        while (told := unpacked(ours.ask("/generation")[1])[0])["runs"]:
+            pass
+        assert (told["tokens"], told["seed"]) == (10, 7)
+        assert unpacked(ours.ask("/ask/row?call=1.0.0.9&heads=0&at=8")[1])[1]["weights"].shape == (
+            9,
+        )
+        path = tmp_path / "text.safetensors"
+        path.write_bytes(ours.ask("/generation/file?call=1.0.0.10")[1])
+        assert load(path)[1].shape == (3, 10, 10)
+        for path, how, said in (
+            ("/generation?at=5", "GET", None), ("/generation?at=-1", "GET", None),
+            ("/generation?at=", "GET", None), ("/generation/file?call=0.0.0", "GET", None),
+            ("/generation/file?call=0.0.0.3", "GET", None),
+            ("/generation/file?call=1.0.0.11", "GET", None),
+            ("/ask/row?call=1.0.0.11&heads=0&at=3", "GET", None),
+            ("/ask/row?call=0.0.0.5&heads=0&at=3", "GET", None),
+            ("/ask/row?call=1.0.0&heads=0&at=3", "GET", None),
+            ("/generation/begin", "POST", b"{"), ("/generation/begin", "POST", b"[" * 9999),
+            ("/generation/choose", "POST", b'{"at": 6, "token": true}'),
+        ):  # fmt: skip
+            assert ours.status(path, how, said) == 400, path
+        assert ours.status("/generation/read", "POST", b"{}") == 404
+        assert ours.status("/generation/begin") == 405
+        assert ours.status("/generation/begin", "POST", b"{}", Origin="http://evil") == 403

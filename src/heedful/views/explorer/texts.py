@@ -204,10 +204,14 @@ class Texts:
     def _text(self, recording: int, text: int, tokens: int | None) -> Text:
         number = _place("recording", recording, len(self._of))
         _, of, texts = self._of[number]
-        if isinstance(of, Recording):
-            return texts[_place("text", text, len(texts))]
-        _place("text", text, 1)
-        return self._sized(number, of.tokens if tokens is None else tokens)
+        is_whole = isinstance(of, Recording)
+        if is_whole is (tokens is not None):  # what grows has no answers for good without a length
+            told = "a length of" if is_whole else "no length of"
+            raise ArgumentError(
+                f"{told} recording {recording}", expected="one where its text grows, and only there"
+            )
+        place = _place("text", text, len(texts) if is_whole else 1)
+        return texts[place] if tokens is None else self._sized(number, tokens)
 
     def _at_size(self, recording: int, tokens: int) -> Text:
         _, of, _ = self._of[recording]

@@ -19,7 +19,7 @@ export function Menu({ label, children, title, kind = "", shortcut }) {
     if (open) stand(box.current, button.current);
     setOpen(open);
   };
-  return html`<span class="menu"><button ref=${button} aria-haspopup="dialog" aria-expanded=${isOpen} title=${title} aria-keyshortcuts=${shortcut}>${label}<span aria-hidden="true"> ▾</span></button>
+  return html`<span class="menu"><button type="button" ref=${button} aria-haspopup="dialog" aria-expanded=${isOpen} title=${title} aria-keyshortcuts=${shortcut}>${label}<span aria-hidden="true"> ▾</span></button>
     <div ref=${box} popover="auto" role="dialog" aria-label=${label} class=${`box ${kind}`} onToggle=${toggled}>${isOpen ? (typeof children === "function" ? children(() => box.current?.hidePopover()) : children) : null}</div></span>`;
 }
 

@@ -1,0 +1,85 @@
+"""A prompt that is typed into the page: its map grows, it stops, and goes on from another token."""
+
+import re
+from pathlib import Path
+
+import every_kind
+import torch
+from browsed import Served, number, unit
+
+import heedful
+from heedful.models import GPT, GPTConfig
+from heedful.opened import OpenedGPT
+from heedful.views.explorer.generation import Generation
+
+SHAPE = {**every_kind.SHAPE, "context_length": 900, "heads": 3, "positions": "rotary"}
+
+
+def made(texts):
+    model = every_kind.sharp(GPT(GPTConfig(**SHAPE)), 12, 0.3)
+    return Generation(OpenedGPT(model, every_kind.LETTERS, Path("letters")), texts, "letters", "a ")
+
+
+def test_a_prompt_grows_stops_and_goes_on_from_another_token(browser, opened):
+    with Served({}, generation=made) as served:
+        explorer = opened(served.address, allowed=["400"])
+        page, generation = explorer.page, served.explorer.generation
+        part = page.get_by_role("region", name="Generation")
+        part.get_by_text("2 tokens of the prompt, 0 added").wait_for()
+        assert page.get_by_role("button", name="New text").count() == 0
+        page.keyboard.press("g")
+        prompt = part.get_by_role("textbox", name="Prompt for letters")
+        prompt.fill("A HEAD")  # letters that the model does not have
+        prompt.press("Enter")
+        part.get_by_role("alert").wait_for()
+
+        prompt.fill("a head ")
+        part.get_by_role("spinbutton", name="tokens").fill("800")
+        page.get_by_role("button", name="Sampling").click()
+        page.get_by_role("spinbutton", name="seed").fill("7")
+        page.keyboard.press("Escape")
+        part.get_by_role("button", name="Generate").click()
+        text = page.get_by_role("listbox", name="tokens of the text")
+        sizes = []
+        while len(set(sizes)) < 3:  # it grows while one watches
+            sizes.append(text.get_by_role("option").count())
+            assert sizes == sorted(sizes)
+        part.get_by_role("button", name="Stop").click()
+        part.get_by_text("stopped").wait_for()
+        ids = list(generation._text.ids)
+        size = len(ids)
+        assert 7 < size < 807
+        part.get_by_text(f"7 tokens of the prompt, {size - 7} added · seed 7").wait_for()
+        said = text.get_by_role("option").nth(8).get_attribute("aria-label")
+        assert re.search(r"probability (less than )?\d+(\.\d+)?\s%", said)
+
+        def is_weight(of):
+            """The number of a cell is that of one pass over the final text."""
+            with heedful.record(generation._opened.model) as recording:
+                generation._opened.model(torch.tensor([of]))
+            number_of, last = generation._text.number, len(of) - 1
+            explorer.cell(f"{number_of}.0.1", 2, last, 3)
+            expected = float(recording[1].weights(2, [last], [3]))
+            assert abs(number(explorer.weight) - expected) <= unit(explorer.weight)
+
+        is_weight(ids)
+        text.get_by_role("option").nth(9).click()
+        rivals = part.get_by_role("group", name="Rivals of token 9")
+        rivals.get_by_role("button").nth(9).wait_for()
+        second = rivals.get_by_role("button").nth(1)
+        part.get_by_role("spinbutton", name="tokens").fill("5")
+        second.focus()
+        page.keyboard.press("Enter")
+        part.get_by_text("7 tokens of the prompt, 8 added").wait_for()
+        part.get_by_text("stopped").wait_for()
+        assert generation._text.ids[:9] == ids[:9]
+        assert generation._text.ids[9] != ids[9]
+        is_weight(generation._text.ids)
+        page.get_by_role("combobox", name="Text").select_option(label="a head")
+        part.get_by_role("button", name="Show the newest text").click()
+        path, name = explorer.downloaded("Recording")
+        assert name.endswith(".safetensors")
+        assert heedful.load(path)[0].shape == (3, 15, 15)
+        page.keyboard.press("y")  # goes on
+        part.get_by_text("7 tokens of the prompt, 13 added").wait_for()
+        page.close()  # before its server
