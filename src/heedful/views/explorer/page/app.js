@@ -122,7 +122,7 @@ function Page({ state, source, host }) {
   return html`<div class="heedful"><div ref=${page} class=${`page tab-${state.tab.value} pane-${state.pane.value} ${state.worn.value}`}>
     <div class="above"><${Top} state=${state} source=${source} host=${host} tokens=${tokens} growing=${growing} painter=${first} painters=${painters} help=${() => setHelped(true)} />
       <${Generation} state=${state} growing=${growing} tokens=${tokens} /></div>
-    <nav class="tabs" aria-label="Parts of the page">${TABS.map((tab) => html`<button data-tab=${tab} aria-pressed=${state.tab.value === tab} onClick=${() => state.turn(tab)}>${tab}</button>`)}</nav>
+    <nav class="tabs" aria-label="Parts of the page">${TABS.map((tab) => html`<button data-tab=${tab} aria-pressed=${state.tab.value === tab} onClick=${() => state.turn(tab)}>${tab === "text" && state.call.value.pictured?.length ? "picture" : tab}</button>`)}</nav>
     <div class="part heads-part" data-part="heads"><${HeadsPane} state=${state} heads=${heads} /></div>
     <main class="part" data-part="map"><h1 class="hidden">heedful explorer</h1>
       <div class="maps">${map(state, first)}${state.second.value ? map(state.sides[1], second) : null}</div>

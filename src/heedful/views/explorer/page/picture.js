@@ -47,7 +47,7 @@ export function Picture(given) {
   };
   const most = largest(given.weights, found);
   return html`<div class="seen"><${Canvas} ...${given} image=${found} cursor=${cursor} point=${point} most=${most} />
-    <div class="beside"><${Boxes} ...${given} image=${found} point=${point} most=${most} />
+    <div class="figures"><${Boxes} ...${given} image=${found} point=${point} most=${most} />
       ${given.weights ? html`<${Key} weights=${given.weights} image=${found} most=${most} />` : null}
       <p class="quiet">${said(found, state.call.value.shape)}</p></div></div>`;
 }
@@ -211,7 +211,7 @@ function canvasOf(image, how) {
     const grey = 0.299 * r + 0.587 * g + 0.114 * b;
     const pale = how === "light" ? 70 + grey * 0.7 : 12 + grey * 0.66;
     for (const [n, value] of [r, g, b].entries())
-      rgba[4 * i + n] = how === "whole" ? value : 0.12 * value + 0.88 * pale;
+      rgba[4 * i + n] = how === "whole" ? value : 0.4 * value + 0.6 * pale;
     rgba[4 * i + 3] = 255;
   }
   const canvas = document.createElement("canvas");
@@ -234,6 +234,7 @@ function draw(canvas, image, weights, most, marks) {
   canvas.height = height;
   const look = getComputedStyle(canvas);
   const isDark = look.getPropertyValue("--dark").trim() === "1";
+  context.imageSmoothingEnabled = width < 3 * image.pixels.shape[1]; // a small image is shown by its pixels
   context.drawImage(
     canvasOf(image, weights ? (isDark ? "dark" : "light") : "whole"),
     0,

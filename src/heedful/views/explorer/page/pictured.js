@@ -53,7 +53,7 @@ export function Pictured({ state, source, tokens, reading, id, best }) {
       choose: isKeys ? chooseKey : chooseQuery,
     };
     const isPicture = state.call.value.pictured?.includes(axis);
-    return html`<h3>${own.label}</h3>${
+    return html`<h3>${own.label}${isPicture ? ": the image" : ""}</h3>${
       isPicture
         ? html`<${Picture} ...${given} ...${own} weights=${isKeys ? looks : looked} other=${null} />`
         : html`<${Run} ...${given} ...${own} id=${`${id}-${axis}`} size=${isKeys ? M : N} looks=${isKeys ? looks : null} looked=${isKeys ? null : looked} other=${null} />`
