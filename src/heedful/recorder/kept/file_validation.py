@@ -74,10 +74,11 @@ def check_images(images: Images) -> None:
     seen = images.seen
     _hold(seen is None or (len(seen) == 2 and all(map(_is_size, seen))), "the size of the images")
     for one in images.patches:
-        words = (one.module, one.assumed, *one.before)
+        words = (one.module, *one.before)
         sizes = _is_size(one.height) and _is_size(one.width) and len(one.before) <= LONGEST
         windows = all(is_whole(n) and 0 <= n <= LONGEST for n in (one.window, one.shift))
         _hold(all(isinstance(word, str) for word in words), "the names of patches")
+        _hold(one.assumed in ("", "apart", "assumed"), "what is assumed of patches")
         _hold(sizes and windows, f"the patches of {one.module!r}")
 
 

@@ -31,7 +31,7 @@ class Patches(NamedTuple):
     module: the part's name, "" for all of the model. height, width: of a patch, in pixels.
     before: the names of the tokens before the patches. window, shift: where attention is within
     windows of so many patches to a side, and how many patches these are moved by (Swin).
-    assumed: in words what of this is a guess.
+    assumed: what of this is a guess: "" nothing, "apart" what stands before, "assumed" all.
     """
 
     module: str

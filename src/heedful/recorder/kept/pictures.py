@@ -129,13 +129,14 @@ class Images:
 
     def _said(self, patches: Patches, rows: int, columns: int) -> str:
         """What is a guess."""
-        said = [self.assumed] if self.assumed else []
-        if patches.assumed:
-            count = len(patches.before)
-            first = "first token" if count == 1 else f"first {count} tokens"
-            apart = f", {first} apart" if count else ""
-            said.insert(0, f"patches assumed {rows} × {columns}{apart}")
-        return "; ".join(said)
+        count = len(patches.before)
+        first = "first token" if count == 1 else f"first {count} tokens"
+        said = {
+            "": "",
+            "apart": f"{first} assumed apart",
+            "assumed": f"patches assumed {rows} × {columns}{f', {first} apart' if count else ''}",
+        }[patches.assumed]
+        return "; ".join(filter(None, (said, self.assumed)))
 
 
 def with_images(
@@ -275,7 +276,7 @@ def _told(
         names = _names(before)
     elif rows * columns not in lengths:
         left = [length - rows * columns for length in lengths if length > rows * columns]
-        names, assumed = numbered(min(left, default=0)), "assumed"
+        names, assumed = numbered(min(left, default=0)), "apart"
     h, w = _divided(pixels, rows, columns).shape[:2]
     return Patches("", h // rows, w // columns, names, assumed=assumed)
 
