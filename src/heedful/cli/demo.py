@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 
 from heedful.cli import training as terminal
+from heedful.cli.options import Directory
 from heedful.cli.suggestion import suggestion
 from heedful.errors import RunError
 
@@ -32,7 +33,7 @@ Examples:
 @click.command(epilog=EXAMPLE)
 @click.option(
     "--out",
-    type=click.Path(path_type=Path),
+    type=Directory(),
     default=Path("runs/demo"),
     show_default=True,
     help="The run's directory; a run that is there is replaced.",

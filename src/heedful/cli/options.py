@@ -138,6 +138,19 @@ def runs(text: str) -> list[range] | None:
     return found
 
 
+class Directory(click.Path):
+    """A directory to write in; an empty name, which would mean the present one, is refused."""
+
+    def __init__(self) -> None:
+        super().__init__(path_type=Path)
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
+        """The path."""
+        if value == "":
+            self.fail("an empty name; expected a directory, . for the present one", param, ctx)
+        return super().convert(value, param, ctx)
+
+
 class Numbers(click.ParamType):
     """Whole numbers and runs of them, with commas between."""
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from heedful.cli import training as terminal
-from heedful.cli.options import SectionedCommand, given, settings_of
+from heedful.cli.options import Directory, SectionedCommand, given, settings_of
 from heedful.cli.suggestion import suggestion
 from heedful.errors import ArgumentError, RunError
 from heedful.models.configurations import BertConfig, GPTConfig, Seq2SeqConfig
@@ -54,7 +54,7 @@ Examples:
 
 @click.command(cls=SectionedCommand, epilog=EXAMPLE)
 @click.argument("files", nargs=-1)
-@click.option("--out", type=click.Path(path_type=Path), required=True, help="The run's directory.")
+@click.option("--out", type=Directory(), required=True, help="The run's directory.")
 @click.option(
     "--pairs",
     metavar="FILE.tsv",

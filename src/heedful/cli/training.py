@@ -72,17 +72,14 @@ def _fewer(plan: Plan, prepared: Prepared) -> str:
 
 def describe(plan: Plan, prepared: Prepared, training: Training) -> list[tuple[str, str]]:
     """The text, the tokens and the model of a run, before it is trained."""
-    from heedful.models import BertConfig
     from heedful.text import LICENCE, TITLE
     from heedful.train.checkpoint import MOST_AVERAGED
-    from heedful.train.masked_words import ASKED
-    from heedful.train.optimizers import kept
+    from heedful.train.memory import memory, said
     from heedful.views.terminal import count, many
 
-    tokens, config, batch = prepared.tokens, prepared.config, plan.recipe.train.batch
+    tokens, config = prepared.tokens, prepared.config
     number = sum(parameter.numel() for parameter in training.parameters)
-    asked = ASKED if isinstance(config, BertConfig) else 1.0  # a BERT makes those of its gaps
-    logits = asked * batch * config.context_length * config.vocabulary
+    needed = memory(config, plan.recipe.train.batch)
     licence = [("", LICENCE)] if plan.title == TITLE else []
     kind = getattr(prepared.tokenizer, "name", prepared.tokenizer.kind)
     return [
@@ -100,10 +97,9 @@ def describe(plan: Plan, prepared: Prepared, training: Training) -> list[tuple[s
         ),
         (
             "memory",
-            f"{(8 * number + 4 * kept(training.optimizer)) / 1e6:,.0f} MB for weights, gradients "
-            f"and the optimizer's means, up to "
-            f"{12 * logits / 1e6:,.0f} MB for a batch's logits; what the blocks keep of a batch "
-            "comes on top",
+            f"about {said(needed.weights)} for weights, gradients and the optimizer, "
+            f"{said(needed.blocks)} for what the blocks keep of a batch, {said(needed.logits)} for "
+            "its logits",
         ),
         ("device", str(training.device)),
         (

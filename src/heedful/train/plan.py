@@ -5,15 +5,17 @@ It knows no torch, so that what does not fit is told at once.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from heedful.errors import ArgumentError, RunError
 from heedful.files import make_directory, read_json, write_checked_json
-from heedful.models import BertConfig
-from heedful.text import TokenizerChoice, WordPieceTokenizer, dates, open_source
+from heedful.models import BertConfig, GPTConfig, Seq2SeqConfig
+from heedful.text import BPETokenizer, TokenizerChoice, WordPieceTokenizer, dates, open_source
 from heedful.text.sources import STANDARD_INPUT
+from heedful.train.memory import check_memory
 from heedful.train.settings import PRESETS, TRAINED, Recipe
 
 RECIPE, TOKENS, METRICS = "state/recipe.json", "state/tokens.npy", "metrics.jsonl"
@@ -66,14 +68,22 @@ def new_plan(
             cause="the run's own files would be read as text",
             remedy="choose another --out",
         )
-    _check_device(recipe.train.device)
+    check_memory(_at_least(recipe), recipe.train.batch, _device(recipe.train.device))
     return Plan(directory, sources, include, title, preset, recipe)
 
 
-def _check_device(name: str) -> None:
+def _device(name: str) -> str:
     from heedful.device import choose_device  # it brings torch, so it comes last
 
-    choose_device(name)
+    return str(choose_device(name))
+
+
+def _at_least(recipe: Recipe) -> GPTConfig | BertConfig | Seq2SeqConfig:
+    """The model's shape before its text is read: with the vocabulary that was asked for, if any."""
+    text, model = recipe.text, recipe.model
+    learned = text.tokenizer in (BPETokenizer.kind, WordPieceTokenizer.kind)
+    rows = text.vocabulary if learned else model.vocabulary
+    return dataclasses.replace(model, vocabulary=max(rows, model.vocabulary))
 
 
 def read_plan(directory: Path) -> Plan:

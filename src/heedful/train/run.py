@@ -46,6 +46,7 @@ from heedful.text.loading import of_run
 from heedful.train.initial import begin_with
 from heedful.train.loop import Event, Saved, Training
 from heedful.train.masked_words import MaskedWords
+from heedful.train.memory import check_memory
 from heedful.train.place import FRESH, has_something, take_place
 from heedful.train.plan import TOKENS, Plan, check_free, choice_of, has_run
 from heedful.train.tasks import NextToken, Translating
@@ -182,9 +183,14 @@ def task_of(prepared: Prepared) -> NextToken | MaskedWords | Translating:
 
 
 def open_training(plan: Plan, prepared: Prepared) -> Training:
-    """A training that has its model on its device, at step 0."""
+    """A training that has its model on its device, at step 0.
+
+    Raises:
+        ArgumentError: the device has no memory for it.
+    """
     settings, config = plan.recipe.train, prepared.config
     device = choose_device(settings.device)
+    check_memory(config, settings.batch, str(device))
     torch.manual_seed(settings.seed)
     model = MODELS[type(config)](config)
     begin_with(model, settings.initial)
