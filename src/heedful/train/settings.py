@@ -83,7 +83,9 @@ class TrainSettings(Configuration):
     patience: int = setting(
         0, "Validations without a lower loss before stopping early; 0 never stops.", low=0
     )
-    seed: int = setting(1337, "Seed of the weights, the batches and dropout.", low=0)
+    seed: int = setting(
+        1337, "Seed of the weights, the batches and dropout.", low=0, high=2**63 - 1
+    )
     device: str = setting("auto", "Where to train: auto, cpu, cuda, cuda:1, mps.")
     precision: str = setting(
         "float32",
