@@ -24,6 +24,7 @@ from heedful.models.directory import CHECKPOINTS
 from heedful.train import checkpoint
 from heedful.train.chance import BETTER, chance
 from heedful.train.checkpoint import Metrics, Progress, saved_step
+from heedful.train.freed_memory import keep_freed_memory
 from heedful.train.optimizers import learning_rate, make_optimizer, set_rates
 from heedful.train.settings import TrainSettings
 from heedful.train.tasks import Task
@@ -121,6 +122,7 @@ class Training:
 
     def owned_events(self) -> Iterator[Event]:
         """As `events`, in a directory that nobody else writes in: its `alone` is the caller's."""
+        keep_freed_memory()
         metrics = Metrics(self.directory / "metrics.jsonl", self.progress.step)
         try:
             yield from self._events(metrics)
