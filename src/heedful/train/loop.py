@@ -29,7 +29,9 @@ from heedful.train.optimizers import learning_rate, make_optimizer, set_rates
 from heedful.train.settings import TrainSettings
 from heedful.train.tasks import Task
 
-VALIDATION_LOGITS = 1 << 23  # 32 MB in one forward pass, where a training batch has fewer
+# In one pass of validation, where a training batch has fewer: logits (32 MB), and on a CPU tokens,
+# whose states then stay in its caches
+VALIDATION_LOGITS, VALIDATION_TOKENS = 1 << 23, 1 << 13
 
 
 @dataclasses.dataclass(frozen=True)
@@ -183,8 +185,10 @@ class Training:
     @torch.inference_mode()
     def _mean_loss(self, data: Any) -> float | None:
         total, count = 0.0, 0
-        rows = self.model.config.vocabulary
-        most = max(self.settings.batch, VALIDATION_LOGITS // rows // self.task.context_length)
+        tokens = VALIDATION_LOGITS // self.model.config.vocabulary
+        if self.device.type == "cpu":
+            tokens = min(tokens, VALIDATION_TOKENS)
+        most = max(self.settings.batch, tokens // self.task.context_length)
         for batch in self.task.every(data, most):
             if self._stopping:
                 return None
