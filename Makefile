@@ -8,14 +8,16 @@ BIN := $(VENV)/bin
 # Marker files make the second call quick: nothing is asked of an index.
 READY := $(VENV)/.installed
 ALL := $(VENV)/.installed-all
+JUPYTER := $(VENV)/.installed-jupyter
 PAGE := node_modules/.installed
 INSTALL := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 
-.PHONY: demo test lint lint-page format bench docs lessons pictures dist clean help
+.PHONY: demo test test-slow lint lint-page format bench docs lessons pictures dist clean help
 
 help:
 	@echo "make demo    train a small GPT on two cores, sample from it, see where it looks"
 	@echo "make test    the tests, with the doctests"
+	@echo "make test-slow  a recording in real notebooks: JupyterLab, Notebook, the classic one"
 	@echo "make lint    ruff and mypy; biome and tsc for the explorer's page where npm is"
 	@echo "make bench   the benchmarks, each beside a peer in the same run; TEXT=sales_textbook.txt"
 	@echo "             adds the run of document 004 (Zhang, LLM: From Zero to Hero)"
@@ -29,6 +31,10 @@ demo: $(READY)
 
 test: $(ALL)
 	$(BIN)/python -m pytest -n 2 -rs  # names what was skipped, and why
+
+# in a browser with no network; each notebook is a server of its own
+test-slow: $(JUPYTER)
+	$(BIN)/python -m pytest -rs tests/slow
 
 lint: $(ALL) lint-page
 	$(BIN)/ruff check .
@@ -94,5 +100,9 @@ $(READY): pyproject.toml constraints.txt
 	@touch $@
 
 $(ALL): $(READY)
-	$(INSTALL) --editable '.[dev,docs,pretrained,trained]'
+	$(INSTALL) --editable '.[dev,docs,notebook,pretrained,trained]'
+	@touch $@
+
+$(JUPYTER): $(ALL)
+	$(INSTALL) --editable '.[jupyter]'
 	@touch $@

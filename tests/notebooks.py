@@ -133,7 +133,7 @@ class Shown:
 
     def weight(self):
         """The weight that is shown: its Python, and its number."""
-        self.part.get_by_role("button", name="weight", exact=True).click()
+        self.part.locator(".tabs [data-tab=weight]").click()
         region = self.part.get_by_role("region", name="This weight")
         region.get_by_text("weights(head=").wait_for()
         shown = region.locator("[data-weight]").first.inner_text().split("\n")[0]

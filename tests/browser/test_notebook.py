@@ -103,9 +103,7 @@ def test_two_pages_in_one_notebook(cells):
     inside = one.locator(".page")
     assert inside.evaluate(ground) == "1"
     page.evaluate("() => { document.body.dataset.jpThemeLight = 'true' }")
-    page.wait_for_function(
-        "() => !document.querySelector('#one > div').shadowRoot.querySelector('.page').matches('.dark')"
-    )
+    one.locator(".page.light").wait_for()
     assert inside.evaluate(ground) == "0"
     # keys and wheel stay inside, or stay out
     page.evaluate("() => { window.keys = []; onkeydown = (event) => keys.push(event.key) }")
