@@ -17,7 +17,7 @@ INSTALL := $(BIN)/python -m pip --disable-pip-version-check install --quiet --co
 help:
 	@echo "make demo    train a small GPT on two cores, sample from it, see where it looks"
 	@echo "make test    the tests, with the doctests"
-	@echo "make test-slow  a recording in real notebooks: JupyterLab, Notebook, the classic one"
+	@echo "make test-slow  the lessons, each run; the site; a recording in JupyterLab and its like"
 	@echo "make lint    ruff and mypy; biome and tsc for the explorer's page where npm is"
 	@echo "make bench   the benchmarks, each beside a peer in the same run; TEXT=sales_textbook.txt"
 	@echo "             adds the run of document 004 (Zhang, LLM: From Zero to Hero)"
@@ -32,7 +32,7 @@ demo: $(READY)
 test: $(ALL)
 	$(BIN)/python -m pytest -n 2 -rs  # names what was skipped, and why
 
-# in a browser with no network; each notebook is a server of its own
+# what takes minutes: a notebook is a server of its own, in a browser with no network
 test-slow: $(JUPYTER)
 	$(BIN)/python -m pytest -rs tests/slow
 
