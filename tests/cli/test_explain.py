@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
+from typed import refused
 
 from heedful.cli.explain import VARIANTS
 from heedful.explain import VARIANTS as KNOWN
@@ -26,6 +27,7 @@ from heedful.models import (
 )
 from heedful.models.directory import parameters_of, write_description
 from heedful.text import CharacterTokenizer, WordPieceTokenizer
+from heedful.text.examples import SECOND
 from heedful.views.explorer.wire import unpacked
 
 SENTENCE = "Your journey starts with one step"
@@ -317,7 +319,6 @@ def test_a_page_that_computes_any_sentence(said, tmp_path):
         "simple", "trainable", "projected", "causal", "multihead", "cross", "document 004",
     ]  # fmt: skip
     assert (about["text"], about["start"]) == (SENTENCE, 0)
-    assert said("--html", path)[2].count("--overwrite") == 1
     options = ["--variant", "multihead", "--heads", 4, "--dim", 8, "--seed", 3, "--overwrite"]
     assert said("a cup of tea", *options, "--html", path)[0] == 0
     about, walks = of_page(path)
@@ -336,6 +337,16 @@ def test_a_page_that_computes_any_two_sentences(said, tmp_path):
     ]  # fmt: skip
     assert about["walks"][5]["typed"]
     assert (walks[5][0]["heads"], walks[5][0]["head"]) == (3, 2)
+
+
+def test_a_page_has_texts_of_its_own_and_a_place_of_its_own(said, tmp_path):
+    path = tmp_path / "walk.html"
+    assert said("--variant", "cross", "--html", path)[0] == 0
+    about, _ = of_page(path)
+    assert (about["text"], about["memory"], about["start"]) == (SENTENCE, SECOND, 5)
+    refused(said("tea", "--model", "none/here", "--html", tmp_path), "is a folder", "page.html")
+    refused(said("tea", "--model", "none/here", "--html", tmp_path / "no/a.html"), "no folder")
+    refused(said("--html", path), "is there already", "--overwrite")
 
 
 @pytest.mark.parametrize(

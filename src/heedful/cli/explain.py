@@ -12,6 +12,7 @@ import click
 from heedful.cli.cut import cut_option, cuts_told
 from heedful.cli.options import (
     check_model,
+    check_place,
     checkpoint_option,
     device_option,
     file_option,
@@ -21,7 +22,7 @@ from heedful.cli.options import (
     revision_option,
     second_option,
 )
-from heedful.errors import ArgumentError, SaveError
+from heedful.errors import ArgumentError
 
 if TYPE_CHECKING:  # what brings torch is imported when the work begins
     from torch import Tensor
@@ -130,6 +131,10 @@ def explain(
     """
     given = {name: value for name, value in options.items() if value not in (None, False)}
     of_model = {name: given.pop(name) for name in MODEL_OPTIONS if name in given}
+    if html is not None and given.get("variant") == "cross":
+        from heedful.text.examples import SECOND
+
+        given.setdefault("memory", SECOND)
     _check_usage(model, cut, given, of_model)
     if html is not None:
         _check_page(html, overwrite, query, pictures, as_json)
@@ -178,13 +183,12 @@ def _check_usage(
 def _check_page(
     html: Path, overwrite: bool, query: str | None, pictures: Path | None, as_json: bool
 ) -> None:
-    """What a page stands instead of; and a file that is there."""
+    """What a page stands instead of; and where none can be written."""
     others = {"--query": query, "--pictures": pictures, "--json": as_json or None}
     for name, value in others.items():
         if value is not None:
             raise click.UsageError(f"--html writes a page instead: leave {name} out.")
-    if html.exists() and not overwrite:
-        raise SaveError(f"{html} is there", expected="a new file", remedy="give --overwrite")
+    check_place(html, overwrite)
 
 
 def _example(text: str | None, file: Path | None, model: Path | None, html: Path | None) -> str:

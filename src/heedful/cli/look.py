@@ -15,6 +15,7 @@ from heedful.cli.options import (
     Numbers,
     check_model,
     check_no_text,
+    check_place,
     checkpoint_option,
     device_option,
     file_option,
@@ -103,7 +104,7 @@ def look(
     if html is None and (exact or overwrite):
         raise click.UsageError(f"{'--exact' if exact else '--overwrite'} goes with --html.")
     if html is not None:
-        _check_place(html, overwrite)
+        check_place(html, overwrite)
     has_text = cut or file is not None or second is not None or image is not None
     if generate:
         no = {"--html": html, "--second": second, "--cut": cut or None, "--image": image}
@@ -141,24 +142,6 @@ def _refuse(option: str, given: dict[str, Any]) -> None:
     for name, value in given.items():
         if value is not None:
             raise click.UsageError(f"{name} does not go with {option}.")
-
-
-def _check_place(path: Path, overwrite: bool) -> None:
-    """Refuse, before anything is computed, a place where no file can be written.
-
-    Raises:
-        SaveError: a file that is there, a folder, or none around it.
-    """
-    from heedful.errors import SaveError
-    from heedful.files import check_free
-
-    if path.is_dir():
-        raise SaveError(f"{path} is a folder", expected="the name of a file, such as page.html")
-    check_free(path, overwrite)
-    if not path.parent.is_dir():
-        raise SaveError(
-            f"no folder {path.parent}", expected="one that is there", remedy="make it first"
-        )
 
 
 def _loaded(source: tuple[str, ...], has_text: bool) -> dict[str, Any]:

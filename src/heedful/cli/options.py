@@ -205,6 +205,24 @@ def is_recording(path: Path) -> bool:
     return path.is_file() or (path.suffix == RECORDING and not path.is_dir())
 
 
+def check_place(path: Path, overwrite: bool) -> None:
+    """Refuse, before anything is computed, a place where no file can be written.
+
+    Raises:
+        SaveError: a file that is there, a folder, or none around it.
+    """
+    from heedful.errors import SaveError
+    from heedful.files import check_free
+
+    if path.is_dir():
+        raise SaveError(f"{path} is a folder", expected="the name of a file, such as page.html")
+    check_free(path, overwrite)
+    if not path.parent.is_dir():
+        raise SaveError(
+            f"no folder {path.parent}", expected="one that is there", remedy="make it first"
+        )
+
+
 def check_no_text(source: Path, has_text: bool, command: str) -> None:
     """Refuse a text beside a recording, which has its own.
 

@@ -103,13 +103,15 @@ function listen(state, target) {
 function Top({ state, dark }) {
   const { offered, which } = state;
   const isTyped = offered[which.value].typed;
+  const variants = useRef(/** @type {HTMLElement | null} */ (null));
+  useEffect(() => inView(variants.current, '[aria-pressed="true"]'), [which.value]);
   const walk = state.walk.value;
   const { heads } = walk;
   return html`<header>
     <b class="logo">heedful</b>
     ${
       offered.length > 1
-        ? html`<nav class="choice" aria-label="Variants">${offered.map(
+        ? html`<nav class="choice" aria-label="Variants" ref=${variants}>${offered.map(
             (one, i) =>
               html`<button type="button" aria-pressed=${i === which.value} onClick=${() => state.open(i)}>${one.label}</button>`,
           )}</nav>`
@@ -141,20 +143,21 @@ function Typed({ name, text, first, told }) {
   return html`<input class="sentence" type="text" dir="auto" aria-label=${name} title=${name} placeholder=${first} spellcheck="false" maxlength="10000" value=${text} onInput=${typed} />`;
 }
 
+/** Scroll a list to what is chosen in it. @param {HTMLElement | null} list @param {string} chosen */
+function inView(list, chosen) {
+  const [box, of] = [list, list?.querySelector(chosen)].map((one) => one?.getBoundingClientRect());
+  if (!box || !of || !list) return;
+  if (of.top < box.top || of.bottom > box.bottom)
+    list.scrollTop += of.top - box.top - box.height / 3;
+  if (of.left < box.left || of.right > box.right) list.scrollLeft += of.left - box.left - 20;
+}
+
 /** The list of all steps. @param {{state: State}} given */
 function Steps({ state }) {
   const { steps } = state.walk.value;
   const now = state.step.value;
   const list = useRef(/** @type {HTMLElement | null} */ (null));
-  useEffect(() => {
-    const here = list.current?.querySelector('[aria-current="step"]');
-    const [box, of] = [list.current?.getBoundingClientRect(), here?.getBoundingClientRect()];
-    if (!box || !of || !list.current) return;
-    if (of.top < box.top || of.bottom > box.bottom)
-      list.current.scrollTop += of.top - box.top - box.height / 3;
-    if (of.left < box.left || of.right > box.right)
-      list.current.scrollLeft += of.left - box.left - 20;
-  }, [now]);
+  useEffect(() => inView(list.current, '[aria-current="step"]'), [now]);
   return html`<nav class="steps" aria-label="Steps" ref=${list}><ol>${steps.map(
     (
       step,

@@ -4,7 +4,7 @@ import { html, useLayoutEffect, useRef } from "../../explorer/page/html.js";
 import { readable } from "../../explorer/page/tokens.js";
 import { colour } from "./colours.js";
 import { fits, inCell, isShare, letters, light } from "./scene.js";
-import { areTurned, BROAD, LETTERS, longest } from "./sizes.js";
+import { BROAD, LETTERS, longest, namesAbove } from "./sizes.js";
 import { label } from "./stages.js";
 
 /** @import { State } from "./state.js" */
@@ -47,7 +47,8 @@ export function Matrix(given) {
     event.preventDefault();
     event.stopPropagation();
   };
-  const size = `width:${columns.length * wide}px;height:${rows.length * high}px`;
+  const above = namesAbove(walk, group); // for names of columns
+  const size = `width:${columns.length * wide}px;height:${rows.length * high}px;--above:${above}px`;
   return html`<div class="matrix" style=${size}>
     ${names.columns ? html`<${Columns} walk=${walk} group=${group} panel=${panel} />` : null}
     ${names.rows ? html`<${Rows} walk=${walk} panel=${panel} />` : null}
@@ -152,10 +153,10 @@ function Columns({ walk, group, panel }) {
   if (wide < NAMED + 2) return null;
   const named = stage.axes[axis] !== "width" && stage.axes[axis] !== "id";
   if (!named && wide < 24) return null;
-  const turn = named && areTurned(walk, group);
+  const turn = named && namesAbove(walk, group) > 0;
   const text = (/** @type {number | null} */ at) =>
     at === null ? "…" : readable(label(walk, stage, axis, at) || String(at));
-  const largest = Math.max(LETTERS, Math.floor((wide - 6) / (longest(walk, panel) * BROAD)));
+  const largest = Math.max(LETTERS, Math.floor((wide - 4) / (longest(walk, panel) * BROAD)));
   const size = `font-size:min(${largest}px, calc(${LETTERS}px * var(--scale, 1)))`;
   return html`<div class=${`columns ${turn ? "turned" : ""} ${named ? "" : "places"}`} style=${named ? size : ""} aria-hidden="true">${columns.map(
     (at) =>

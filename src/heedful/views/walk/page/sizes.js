@@ -19,9 +19,10 @@ const TRIES = [
   ["brief", "brief"],
   ["least", "least"],
 ];
-export const [LETTERS, BROAD] = [13, 0.57]; // pixels of a name's letters, and how broad these are
-const [NARROW, LINE, UPRIGHT, SEEN] = [560, 2, 40, 4];
-const [BETWEEN, ARROW, HEADING, TURNED, MORE] = [26, 80, 27, 68, 40];
+export const LETTERS = 13; // pixels of a name's letters
+export const BROAD = 0.55; // how broad these are, of their size
+const [NARROW, LINE, SEEN] = [560, 2, 4];
+const [BETWEEN, ARROW, HEADING, TURNED, MORE] = [26, 80, 27, 92, 40];
 
 /**
  * The panels of a step, each with its size, and how much larger than usual they are. In a narrow room
@@ -102,17 +103,20 @@ function beside(walk, group, scale) {
 
 /** Pixels above and below the matrices. @param {Walk} walk @param {Group} group @param {number} scale */
 function headings(walk, group, scale) {
-  const turned = areTurned(walk, group) ? TURNED : 0;
-  return (group.falk ? 3 * HEADING : 2 * HEADING) * scale + turned + MORE;
+  const above = Math.max(0, namesAbove(walk, group) - HEADING);
+  return (group.falk ? 3 * HEADING : 2 * HEADING) * scale + above + MORE;
 }
 
-/** Whether names of columns stand on their side, as one of them would not fit: then all do. @param {Walk} walk @param {Group} group */
-export const areTurned = (walk, { falk, left, top, made }) =>
-  (falk ? top : [...left, ...made]).some(
-    (panel) =>
-      ["tokens", "memory", "vocabulary"].includes(panel.stage.axes[panel.turned ? 0 : 1]) &&
-      (panel.wide < UPRIGHT || longest(walk, panel) * LETTERS * BROAD > panel.wide - 6),
+/** Pixels above a group's matrices for names of columns that stand on their side, as one of them
+ * would not fit: then all do. 0 where all fit. @param {Walk} walk @param {Group} group */
+export function namesAbove(walk, { falk, left, top, made }) {
+  const named = (falk ? top : [...left, ...made]).filter((panel) =>
+    ["tokens", "memory", "vocabulary"].includes(panel.stage.axes[panel.turned ? 0 : 1]),
   );
+  const size = (/** @type {Panel} */ panel) => longest(walk, panel) * LETTERS * BROAD;
+  if (named.every((panel) => size(panel) <= panel.wide - 4)) return 0;
+  return Math.min(TURNED, Math.max(...named.map(size)) + 22);
+}
 
 /** Letters of the longest name of a column. @param {Walk} walk @param {Panel} panel */
 export const longest = (walk, { stage, columns, turned }) =>
