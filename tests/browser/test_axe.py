@@ -41,5 +41,8 @@ def test_axe_finds_nothing_serious(opened, served, filed, host, scheme, size):
                 one.click()
     page.wait_for_timeout(200)
     assert not faults(page)
+    seen.show(call="0.0.0", head=1, tab="segments", marks="begin:0-3;middle:2-7")
+    page.get_by_role("region", name="Who reads what").get_by_role("table").wait_for()
+    assert not faults(page)
     page.get_by_role("button", name="Help").first.click()
     assert not faults(page)

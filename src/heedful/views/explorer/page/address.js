@@ -90,10 +90,9 @@ export function read(state, text) {
     const pane = state.tab.value === "segments" ? "segments" : "weight";
     state.pane.value = oneOf("pane", ["weight", "segments"], pane);
     const { segments } = state;
-    const marks = (/** @type {string} */ name, /** @type {"source" | "target"} */ reads) =>
-      fromWords(words.get(name) ?? "", segments.size(reads));
-    if (words.has("marks"))
-      segments.put({ source: marks("marks", "source"), target: marks("written", "target") });
+    const source = fromWords(words.get("marks") ?? "", segments.size("source"));
+    const target = fromWords(words.get("written") ?? "", segments.size("target"), source.length);
+    if (words.has("marks")) segments.put({ source, target });
     state.theme.value = oneOf("theme", ["", "light", "dark"], "");
   });
 }

@@ -1,5 +1,5 @@
 // Segments at the edges of a map: a band beside their queries and above their keys, with its name.
-import { fitted, font, stepOf } from "./labels.js";
+import { fitted, font, NUMBER, count as number, stepOf } from "./labels.js";
 
 /** @import { Place } from "./place.js" */
 /** @import { Measure } from "./labels.js" */
@@ -9,7 +9,7 @@ import { fitted, font, stepOf } from "./labels.js";
 const WIDE = 4; // pixels of a band
 const NAME = 10.5;
 const OUTER = 7; // pixels from the outer edge of tokens' names to the middle of a segment's
-const BESIDE = { queries: 46, keys: 25 }; // from the map, where tokens have no names
+const ABOVE = 25; // from the map, where tokens have no names
 
 /**
  * @param {CanvasRenderingContext2D} context @param {Place} place
@@ -53,7 +53,9 @@ function name(
   if (text.replace(/[\u2068\u2069…]/g, "").length < Math.min(2, one.name.length)) return;
   context.save();
   const { isNamed } = stepOf(axis, place.scale);
-  const off = isNamed ? names[axis === "queries" ? "left" : "top"] - OUTER : BESIDE[axis];
+  const numbers = measure(number(place.shape[0] - 1), NUMBER) + 20;
+  const beside = axis === "queries" ? numbers : ABOVE;
+  const off = isNamed ? names[axis === "queries" ? "left" : "top"] - OUTER : beside;
   const middle = from + size / 2;
   if (axis === "queries") context.translate(place.left - off, place.top + middle);
   else context.translate(place.left + middle, place.top - off);

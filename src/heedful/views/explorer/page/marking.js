@@ -66,6 +66,15 @@ export function useMarking(state, reads, tokenOf) {
   };
 }
 
+/** What is chosen, and a button that makes a segment of it. @param {{state: State}} given */
+export function MarkIt({ state }) {
+  const now = state.segments.selection.value;
+  if (!now || state.pane.value !== "segments") return null;
+  const { reads, from, to } = now;
+  return html`<span class="mark-it"><button type="button" class="main" onClick=${() => state.segments.add(reads, [[from, to + 1]])}>Mark tokens ${from.toLocaleString("en")} to ${to.toLocaleString("en")}</button>
+    <button type="button" class="plain" aria-label="Choose nothing" onClick=${() => (state.segments.selection.value = null)}>×</button></span>`;
+}
+
 /** A box that is dragged beyond its end follows. @param {PointerEvent} event */
 function scroll(event) {
   const target = /** @type {HTMLElement} */ (event.currentTarget);

@@ -48,12 +48,13 @@ export class Segments {
 
   /** What was marked before the page was opened. @param {TextAbout} text @returns {Marks} */
   _first({ marks }) {
+    const first = marks?.source?.length ?? 0; // two texts share no colour while there are others
     const of = (/** @type {Reads} */ reads) =>
       laned(
         (marks?.[reads] ?? []).map((one, i) => ({
           ...one,
           id: -1 - i,
-          colour: i % COLOURS,
+          colour: (i + (reads === "target" ? first : 0)) % COLOURS,
           lane: 0,
         })),
       );
@@ -106,7 +107,7 @@ export class Segments {
   /** A new segment. @param {Reads} reads @param {Run[]} runs @param {string} [name] */
   add(reads, runs, name = "") {
     const now = this.now.value[reads];
-    const used = now.map((one) => one.colour);
+    const used = [...this.now.value.source, ...this.now.value.target].map((one) => one.colour);
     const free = [...Array(COLOURS).keys()].find((one) => !used.includes(one));
     const colour = free ?? now.length % COLOURS;
     const one = { id: ++this.made, name: "", colour, lane: 0, runs: merged(runs) };
@@ -249,8 +250,8 @@ export function asWords(segments) {
   return segments.map((one) => `${encodeURIComponent(one.name)}:${written([one])}`).join(";");
 }
 
-/** Marks of an address; what is not understood is passed over. @param {string} text @param {number} size @returns {Segment[]} */
-export function fromWords(text, size) {
+/** Marks of an address, after some of the other text; what is not understood is passed over. @param {string} text @param {number} size @param {number} [before] @returns {Segment[]} */
+export function fromWords(text, size, before = 0) {
   const found = text.split(";").flatMap((part, i) => {
     const [name, runs] = part.split(":");
     const all = (runs ?? "").split(",").map((run) => /^(\d{1,9})-(\d{1,9})$/.exec(run));
@@ -259,7 +260,7 @@ export function fromWords(text, size) {
     );
     const own = merged(known.filter(([a, b]) => a < b));
     return own.length && i < MOST
-      ? [{ id: -1 - i, name: plain(name), colour: i % COLOURS, lane: 0, runs: own }]
+      ? [{ id: -1 - i, name: plain(name), colour: (i + before) % COLOURS, lane: 0, runs: own }]
       : [];
   });
   return laned(found);

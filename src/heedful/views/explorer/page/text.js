@@ -2,6 +2,7 @@
 import { weighed } from "./figures.js";
 import { html, useEffect, useRef, useState } from "./html.js";
 import { Lines } from "./lines.js";
+import { MarkIt } from "./marking.js";
 import { isOne, Mode, Pictured } from "./pictured.js";
 import { Reading, strongest } from "./reading.js";
 import { Run } from "./run.js";
@@ -37,6 +38,7 @@ export function TextPane({ state, source, tokens, growing }) {
     <div class="knobs"><div class="choice" role="group" aria-label="How the text is shown">${choice(false, pictured ? "picture" : "text")}${choice(true, "lines")}</div>
       ${pictured && !lined && isOne(state) ? html`<${Mode} state=${state} />` : null}
       <${Choice} state=${state} reading=${reading} />
+      <${MarkIt} state=${state} />
       ${lined ? null : html`<${Legend} reading=${reading} tokens=${tokens} state=${state} />`}</div>
     ${lined ? html`<${Lines} state=${state} source=${source} tokens=${tokens} reading=${reading} id=${id} />` : pictured ? html`<${Pictured} state=${state} source=${source} tokens=${tokens} reading=${reading} id=${id} best=${(/** @type {number} */ query) => best(reading, query)} />` : html`<${Runs} state=${state} tokens=${tokens} reading=${reading} id=${id} added=${growing.shown ?? null} />`}
   </section>`;

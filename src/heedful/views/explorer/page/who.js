@@ -2,7 +2,7 @@
 
 import { allTokens, cutAt } from "./cut.js";
 import { html, useState } from "./html.js";
-import { title } from "./scores.js";
+import { callTitle, title } from "./scores.js";
 import { count, MOST, REST } from "./segments.js";
 import { of, overHeads } from "./shares.js";
 import { Explained, Term } from "./terms.js";
@@ -133,7 +133,7 @@ function Choosing({ state, source }) {
     <p class="tokens"><input type="text" size="6" placeholder="###" aria-label="Delimiter" value=${delimiter} onInput=${(/** @type {Event} */ e) => setDelimiter(value(e))} onKeyDown=${(/** @type {KeyboardEvent} */ e) => e.key === "Enter" && delimiter && cut(delimiter)} />
       <button type="button" disabled=${!delimiter} onClick=${() => cut(delimiter)}>Cut there</button> <button type="button" onClick=${() => cut("\n")}>Cut at line ends</button></p>
     ${wrong ? html`<p class="wrong" role="alert">${wrong}</p>` : null}
-    ${segments.any ? null : html`<p class="quiet">Drag over the text, or use shift with the arrow keys in it, and mark what you chose: a document, a question. Or cut the text at a delimiter.</p>`}
+    ${segments.any ? null : html`<p class="quiet">Drag over the text, or use shift with the arrow keys in it, and mark what you chose: a document, a question. By touch, tap its first token and its last. Or cut the text at a delimiter.</p>`}
   </div>`;
 }
 
@@ -159,7 +159,7 @@ function Table({ state, told, names, mean, setMean, pair, choose }) {
   const to = names.to.slice(0, B);
   const queries = (/** @type {number} */ a) => one.queries.data[h * A + a];
   return html`${toggle}
-  <div class="wide"><table class="shares"><caption>${mean ? `mean of ${call.heads.length} heads, ${title({ about: call, head: 0 }).replace(/, head 0$/, "")}` : title({ about: call, head: state.head.value })}: a line reads, a column is read ${told.word === "exact" ? null : html`<span>(${told.word})</span>`}</caption>
+  <div class="wide"><table class="shares"><caption>${mean ? `mean of ${call.heads.length} heads, ${callTitle(call)}` : title({ about: call, head: state.head.value })}: a line reads, a column is read ${told.word === "exact" ? null : html`<span>(${told.word})</span>`}</caption>
     <thead><tr><th scope="col"></th>${to.map((name) => html`<th scope="col" title=${name}><bdi>${name}</bdi></th>`)}${told.sinks ? html`<th scope="col">${Term("learned sink")}</th>` : null}</tr></thead>
     <tbody>${from.map(
       (
@@ -233,7 +233,7 @@ function Sorted({ state, shares, pair, choose }) {
       .slice(0, most)
       .map(
         ({ call, head, share, chance }) =>
-          html`<li key=${`${call} ${head}`}><button type="button" aria-current=${call === state.at.value[2] && head === state.head.value ? "true" : undefined} onClick=${() => state.show(call, head)}><span>${title({ about: state.calls.value[call], head })}</span><${Bar} share=${share} chance=${chance} /><b>${shown(share, chance)}</b></button></li>`,
+          html`<li key=${`${call} ${head}`}><button type="button" aria-current=${call === state.at.value[2] && head === state.head.value ? "true" : undefined} onClick=${() => state.show(call, head)}><span>${callTitle(state.calls.value[call])}</span><i>head ${head}</i><${Bar} share=${share} chance=${chance} /><b>${shown(share, chance)}</b></button></li>`,
       )}</ol>
     ${rows.length > most ? html`<button type="button" onClick=${() => setMost(most + 5 * SHOWN)}>${(rows.length - most).toLocaleString("en")} more</button>` : null}</div>`;
 }
