@@ -23,6 +23,7 @@ from walks import variants
 import heedful
 from heedful.opened import Marked
 from heedful.views.explorer import one_file
+from heedful.views.explorer.generation import Generation
 from heedful.views.explorer.hosting import serve
 from heedful.views.explorer.texts import Texts
 
@@ -39,6 +40,7 @@ The tired engineer found the old key under a stone, and quickly opened the garde
 Who found the key?
 """
 PAIR = ("question", "document")
+BEGINNING = "The import statement"
 WIDE, PHONE = (1360, 860), (390, 844)
 DEMO, BERT, MARKED = 0, 1, 2  # which recording
 
@@ -166,10 +168,32 @@ def pictures(camera, recorded, file):
     camera.take("file", view(0, before), page=file)
 
 
+def continued(camera, generation):
+    """A text that the demo's model has continued, with the rivals of a token."""
+    words = {"call": f"{generation.number}.0.2", "head": 1, "cell": "17,4", "pinned": 1}
+    camera.take("generation", words)
+
+
+def grown(run):
+    """What the demo's model writes after a prompt."""
+    generation = Generation(heedful.open(run), texts := Texts({}), str(run), BEGINNING)
+    generation.do("begin", {"prompt": BEGINNING, "tokens": 56, "seed": 11})
+    generation.work()
+    return texts, generation
+
+
+def address_of(*given, **more):
+    """Where a server of its own answers."""
+    told = Queue()
+    threading.Thread(target=serve, args=(*given, told.put), kwargs=more, daemon=True).start()
+    return told.get()
+
+
 def main(run, folder="docs/pictures"):
     """Draw them all."""
-    recorded, told = recordings(run), Queue()
-    threading.Thread(target=serve, args=(Texts(recorded), told.put), daemon=True).start()
+    recorded = recordings(run)
+    texts, generation = grown(run)
+    addresses = address_of(Texts(recorded)), address_of(texts, generation=generation)
     with tempfile.TemporaryDirectory() as kept, sync_playwright() as playwright:
         file, story = Path(kept) / "bert.html", list(recorded.items())[BERT]
         walk = Path(kept) / "walk.html"
@@ -179,9 +203,10 @@ def main(run, folder="docs/pictures"):
             executable_path=shutil.which("chromium"),
             args=["--no-sandbox", "--disable-background-networking"],
         )
-        camera = Camera(browser, told.get(), Path(folder))
-        camera.walk(walk.as_uri())
-        pictures(camera, recorded, file.as_uri())
+        page, growing = (Camera(browser, address, Path(folder)) for address in addresses)
+        page.walk(walk.as_uri())
+        continued(growing, generation)
+        pictures(page, recorded, file.as_uri())
         browser.close()
 
 

@@ -167,3 +167,17 @@ def as_shown(text, true):
 def is_own(url, origin):
     """Whether a request leaves the page's own host."""
     return urlsplit(url).scheme in ("blob", "data", "file", "about") or url.startswith(origin)
+
+
+def faults(page):
+    """What axe finds that is serious or worse, in short."""
+    try:
+        from axe_playwright_python.sync_playwright import Axe
+    except ImportError:
+        lacking("no axe is installed: pip install axe-playwright-python")
+    found = Axe().run(page).response["violations"]
+    return [
+        (one["id"], one["help"], [node["html"][:120] for node in one["nodes"][:3]])
+        for one in found
+        if one["impact"] in ("serious", "critical")
+    ]

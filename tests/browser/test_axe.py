@@ -1,23 +1,9 @@
 """Nothing of the page keeps out people with a screen reader or a keyboard: axe-core finds none."""
 
 import pytest
-from browsed import lacking
+from browsed import faults
 
 WIDE, PHONE = {"width": 1360, "height": 860}, {"width": 390, "height": 844}
-
-
-def faults(page):
-    """What axe finds that is serious or worse, in short."""
-    try:
-        from axe_playwright_python.sync_playwright import Axe
-    except ImportError:
-        lacking("no axe is installed: pip install axe-playwright-python")
-    found = Axe().run(page).response["violations"]
-    return [
-        (one["id"], one["help"], [node["html"][:120] for node in one["nodes"][:3]])
-        for one in found
-        if one["impact"] in ("serious", "critical")
-    ]
 
 
 SEEN = [

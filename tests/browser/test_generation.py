@@ -5,7 +5,7 @@ from pathlib import Path
 
 import every_kind
 import torch
-from browsed import Served, number, unit
+from browsed import Served, faults, number, unit
 
 import heedful
 from heedful.models import GPT, GPTConfig
@@ -66,6 +66,7 @@ def test_a_prompt_grows_stops_and_goes_on_from_another_token(browser, opened):
         text.get_by_role("option").nth(9).click()
         rivals = part.get_by_role("group", name="Rivals of token 9")
         rivals.get_by_role("button").nth(9).wait_for()
+        assert not faults(page)
         second = rivals.get_by_role("button").nth(1)
         part.get_by_role("spinbutton", name="tokens").fill("5")
         second.focus()

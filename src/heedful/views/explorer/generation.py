@@ -116,6 +116,11 @@ class Generation:
         self._begin(prompt)
 
     @property
+    def number(self) -> int:
+        """Of its recording, among the texts."""
+        return self._text.number
+
+    @property
     def about(self) -> dict[str, Any]:
         """What a page needs to offer it: the model's name, and what is wished by default."""
         return {"model": self._opened.directory.name, "wishes": Wishes().to_dict()}
