@@ -3,6 +3,7 @@ import { asked } from "./asked.js";
 import { useCursor } from "./cursor.js";
 import { weighed } from "./figures.js";
 import { html, useEffect, useLayoutEffect, useRef, useState } from "./html.js";
+import { strongest } from "./reading.js";
 
 /** @typedef {import("./types.js").Answer} Answer */
 /** @typedef {import("./types.js").Axis} Axis */
@@ -26,6 +27,7 @@ const BOXES = 16; // tokens that are no patches, each with a box
  * @property {Float32Array | null} weights of each token of the axis; null: nothing is pointed at
  * @property {number | null} chosen
  * @property {number | null} other a second token that is marked: the key of the chosen cell
+ * @property {boolean} [isOwn] whether the weights are those of a patch of this image
  * @property {(at: number) => void} choose
  */
 
@@ -93,7 +95,7 @@ function Canvas(given) {
     follow.observe(box);
     return () => follow.disconnect();
   }, []);
-  const theme = state.theme.value;
+  const theme = state.worn.value;
   useLayoutEffect(() => {
     const marks = { chosen, other, cursor: cursor.value };
     draw(/** @type {HTMLCanvasElement} */ (canvas.current), image, weights, most, marks);
@@ -118,8 +120,13 @@ function Canvas(given) {
     event.stopPropagation();
   };
   const at = cursor.value ?? chosen;
+  const top = given.isOwn && weights ? strongest(weights, 1, 0)[0] : null;
   const told =
-    at === null ? "" : `${wording(image, at)}${weights ? `, ${weighed(weights[at])}` : ""}`;
+    at === null
+      ? ""
+      : top
+        ? `${wording(image, at)}: most ${wording(image, top.at)}, ${weighed(top.weight)}`
+        : `${wording(image, at)}${weights ? `, ${weighed(weights[at])}` : ""}`;
   const high = image.size[0] / image.size[1];
   return html`<div class="canvas" style=${`--ratio:${(1 / high).toFixed(4)}`}><canvas ref=${canvas} tabindex="0" role="application" aria-roledescription="picture"
       aria-label=${`${label}: a picture of ${rows} rows and ${columns} columns of patches. Arrow keys move by patch, Enter chooses it.`}

@@ -2,6 +2,7 @@
 // an image and a text of which one looks at the other.
 import { html } from "./html.js";
 import { Picture } from "./picture.js";
+import { strongest } from "./reading.js";
 import { Run } from "./run.js";
 
 /** @typedef {import("./types.js").Axis} Axis */
@@ -35,14 +36,14 @@ export function Pictured({ state, source, tokens, reading, id, best }) {
     state.cell.value = { query, key };
     state.pinned.value = true;
   };
-  const given = { state, source, tokens, reading, ends: null, offset: 0 };
+  const given = { state, source, tokens, reading, ends: null, offset: 0, added: null };
   const chooseQuery = (/** @type {number} */ query) => look(query, best(query) ?? at?.key ?? 0);
   const chooseKey = (/** @type {number} */ key) => look(at?.query ?? 0, key);
   if (isOne(state)) {
     const isRow = state.profile.value === "row";
-    return html`<${Picture} ...${given} axis="keys" label="The image" weights=${isRow ? looks : looked}
+    return html`<${Picture} ...${given} axis="keys" isOwn=${true} label="The image" weights=${isRow ? looks : looked}
       chosen=${at ? (isRow ? at.query : at.key) : null} other=${at ? (isRow ? at.key : at.query) : null}
-      choose=${isRow ? chooseQuery : (/** @type {number} */ key) => look(strongest(looked) ?? at?.query ?? 0, key)} />`;
+      choose=${isRow ? chooseQuery : (/** @type {number} */ key) => look((looked && strongest(looked, 1, 0)[0]?.at) ?? at?.query ?? 0, key)} />`;
   }
   const part = (/** @type {Axis} */ axis) => {
     const isKeys = axis === "keys";
@@ -56,16 +57,8 @@ export function Pictured({ state, source, tokens, reading, id, best }) {
     return html`<h3>${own.label}${isPicture ? ": the image" : ""}</h3>${
       isPicture
         ? html`<${Picture} ...${given} ...${own} weights=${isKeys ? looks : looked} other=${null} />`
-        : html`<${Run} ...${given} ...${own} id=${`${id}-${axis}`} size=${isKeys ? M : N} looks=${isKeys ? looks : null} looked=${isKeys ? null : looked} other=${null} />`
+        : html`<${Run} ...${given} ...${own} reads=${state.segments.reads(state.call.value, axis)} id=${`${id}-${axis}`} size=${isKeys ? M : N} looks=${isKeys ? looks : null} looked=${isKeys ? null : looked} other=${null} />`
     }`;
   };
   return html`<div class="pair">${part("queries")}${part("keys")}</div>`;
-}
-
-/** The place of the largest number. @param {Float32Array | null} data */
-function strongest(data) {
-  if (!data?.length) return null;
-  let best = 0;
-  for (let i = 1; i < data.length; i++) if (data[i] > data[best]) best = i;
-  return best;
 }

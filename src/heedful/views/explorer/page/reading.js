@@ -59,9 +59,11 @@ export class Reading {
     const first = this.first.value;
     if (this.crosses.value) {
       if (!token) return { query: cell?.query ?? null, key: cell?.key ?? null };
+      // over a picture the shade stays that of the chosen token, so that patches can be compared
+      const other = this.state.call.value.pictured?.length ? cell : null;
       return token.axis === "queries"
-        ? { query: token.at, key: null }
-        : { query: null, key: token.at };
+        ? { query: token.at, key: other?.key ?? null }
+        : { query: other?.query ?? null, key: token.at };
     }
     const key = token
       ? token.axis === "keys"
