@@ -64,8 +64,8 @@ def outcome(directory):
 
 
 RECIPES = {
-    "adamw": {},
-    "muon": {"optimizer": "muon", "initial": "zero", "decay": "trapezoid", "final_rate": 0.0},
+    "muon": {},
+    "adamw": {"optimizer": "adamw", "initial": "normal", "decay": "cosine", "final_rate": 0.1},
 }
 
 

@@ -1,0 +1,263 @@
+"""Training beside a checkout of nanoGPT: seconds to a loss, and the loss at equal time.
+
+    python benchmarks/train.py tinyshakespeare.txt --nanogpt ../nanoGPT --other sales_textbook.txt
+
+Each run is a process of its own, and everything counts, from its start to its end: imports, the
+text (nanoGPT's is prepared before), validations of the whole split, files that are written. Both
+read the same characters in the same windows and validate after about the same seconds; nanoGPT's
+own estimate, on a few random batches, is replaced by that in a copy of its train.py, and its seed
+by the round's. Its recipe is the one that its README has for CPUs.
+
+"equal" has nanoGPT's width, depth, context and batch, "free" its parameters only. "to the loss"
+is as short as it can be to get below `--target`; the others end when nanoGPT does. "adamw" is
+the recipe that heedful had before. With `--other`, both recipes are compared at equal time on texts
+that nothing was tuned on: the files', in BPE, and the Python language reference.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import pickle
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from timing import machine
+
+STEPS, EVERY, CONTEXT, BATCH = 2000, 250, 64, 12
+SHAPE = {"n_layer": 4, "n_head": 4, "n_embd": 128, "block_size": CONTEXT, "batch_size": BATCH}
+CHECK = re.compile(r"step ([\d,]+)(?:: train loss \S+, val|  validation) loss ([\d.]+)")
+ESTIMATE = """
+def estimate_loss():
+    model.eval()
+    data = np.fromfile(os.path.join(data_dir, 'val.bin'), dtype=np.uint16).astype(np.int64)
+    total, whole = 0.0, (len(data) - 1) // block_size * block_size
+    ends = [*range(0, whole, 128 * block_size), whole]
+    parts = [(a, b, block_size) for a, b in zip(ends, ends[1:])]
+    parts += [(whole, len(data) - 1, len(data) - 1 - whole)] if whole < len(data) - 1 else []
+    for start, stop, length in parts:
+        x = torch.from_numpy(data[start:stop]).view(-1, length)
+        y = torch.from_numpy(data[start + 1:stop + 1]).view(-1, length)
+        total += model(x, y)[1].item() * (stop - start)
+    model.train()
+    return {'train': float('nan'), 'val': total / (len(data) - 1)}
+"""
+EQUAL = ["--context-length", "64", "--batch", "12"]
+RECIPE = ["--preset", "quick"]
+ADAMW = [*RECIPE, "--optimizer", "adamw", "--initial", "normal", "--decay", "cosine"]
+ADAMW += ["--final-rate", "0.1", "--warmup", "50"]
+
+
+@dataclass
+class Run:
+    """Validations of a process as (seconds since its start, loss), and what it took in all."""
+
+    checks: list[tuple[float, float]]
+    seconds: float
+    gigabytes: float
+    tokens: int
+
+    @property
+    def loss(self) -> float:
+        """The last validation's."""
+        return self.checks[-1][1]
+
+    @property
+    def speed(self) -> float:
+        """Tokens a second between the first validation and the last one."""
+        return self.tokens / (self.checks[-1][0] - self.checks[0][0])
+
+    def reaching(self, target: float) -> float:
+        """Seconds to the first validation at the target or below; NaN where there is none."""
+        return next((second for second, loss in self.checks if loss <= target), float("nan"))
+
+
+def main() -> None:
+    options = _arguments()
+    print(machine(), flush=True)
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder)
+        if options.nanogpt:
+            beside_nanogpt(place, options)
+        for text in options.other:
+            at_equal_time(place, text, options.seeds)
+        if options.other:
+            at_equal_time(place, None, options.seeds)
+
+
+def beside_nanogpt(place: Path, options: argparse.Namespace) -> None:
+    """The table: nanoGPT, then heedful to the loss and at nanoGPT's time, equal and free."""
+    copy = copied(options.nanogpt, place / "nanoGPT", options.text)
+    free = ["--context-length", "128", "--batch", "8"]
+    rounds: dict[str, list[Run]] = {}
+    for seed in range(options.seeds):
+        peer = nanogpt(copy, seed)
+        rounds.setdefault("nanoGPT", []).append(peer)
+        _show("nanoGPT", [peer], options.target)
+
+        def ours(name: str, steps: int, every: int, given: Sequence[str], seed: int = seed) -> Run:
+            tokens = steps * int(given[1]) * int(given[3])
+            run = heedful(place / "run", options.text, seed, steps, every, given, tokens)
+            rounds.setdefault(name, []).append(run)
+            _show(name, [run], options.target)
+            return run
+
+        short = ours("equal, to the loss", options.steps, options.steps, [*EQUAL, *RECIPE])
+        ours("free, to the loss", options.free_steps, options.free_steps, [*free, *RECIPE])
+        for name, shape, recipe in (
+            ("equal", EQUAL, RECIPE),
+            ("free", free, RECIPE),
+            ("equal, adamw", EQUAL, ADAMW),
+        ):
+            each = (short.checks[-1][0] - short.checks[0][0]) / options.steps
+            each *= int(shape[1]) * int(shape[3]) / (CONTEXT * BATCH)
+            steps = steps_within(peer.seconds, short, each)
+            ours(name, steps, max(1, steps // (STEPS // EVERY)), [*shape, *recipe])
+    print(f"\nmedians of {options.seeds} seeds, and the lowest and highest loss")
+    for name, runs in rounds.items():
+        _show(name, runs, options.target)
+    times = [run.reaching(options.target) for run in rounds["nanoGPT"]]
+    for name in ("equal, to the loss", "free, to the loss"):
+        pairs = zip(rounds[name], times, strict=True)
+        shares = [run.reaching(options.target) / other for run, other in pairs]
+        print(f"{name}: {statistics.median(shares):.3f} of nanoGPT's time to {options.target}")
+
+
+def steps_within(seconds: float, short: Run, each: float) -> int:
+    """How many steps with eight validations take so many seconds, by what a short run took."""
+    validations = (STEPS // EVERY - 1) * (short.seconds - short.checks[-1][0] + 1.0)
+    return max(1, round((seconds - short.checks[0][0] - validations) / each))
+
+
+def at_equal_time(place: Path, text: str | None, seeds: int) -> None:
+    """AdamW, and the default recipe with as many steps as take its time."""
+    losses: dict[str, list[float]] = {}
+    for seed in range(seeds):
+        plain = heedful(place / "run", text, seed, 500, 500, ADAMW)
+        short = heedful(place / "run", text, seed, 60, 60, RECIPE)
+        each = (short.checks[-1][0] - short.checks[0][0]) / 60
+        steps = max(1, round(60 + (plain.seconds - short.seconds) / each))
+        fast = heedful(place / "run", text, seed, steps, steps, RECIPE)
+        for name, run in (("adamw", plain), (f"fast, {steps} steps", fast)):
+            print(f"  {name:20}{run.seconds:7.1f} s  loss {run.loss:.3f}", flush=True)
+            losses.setdefault(name.split(",")[0], []).append(run.loss)
+    ahead = [a - b for a, b in zip(losses["adamw"], losses["fast"], strict=True)]
+    title = Path(text).name if text else "the Python language reference"
+    print(f"{title}: ahead by {statistics.median(ahead):.3f} ({min(ahead):.3f}–{max(ahead):.3f})")
+
+
+def copied(checkout: Path, copy: Path, text: str) -> Path:
+    """A copy of nanoGPT whose train.py validates on the whole split, with the text prepared."""
+    copy.mkdir()
+    for name in ("model.py", "configurator.py"):
+        shutil.copy(checkout / name, copy)
+    shutil.copytree(checkout / "config", copy / "config")
+    source = (checkout / "train.py").read_text()
+    changes = (
+        (r"\ndef estimate_loss\(\):\n(?:    .*\n)+", lambda _: ESTIMATE),
+        (r"manual_seed\(1337 \+", lambda _: "manual_seed(int(os.environ['SEED']) +"),
+    )
+    for pattern, change in changes:
+        source, found = re.subn(pattern, change, source)
+        if found != 1:
+            raise SystemExit(f"{checkout / 'train.py'} is not the one that is known")
+    (copy / "train.py").write_text(source)
+    data = copy / "data" / "shakespeare_char"
+    data.mkdir(parents=True)
+    characters = Path(text).read_text("utf-8")
+    names = sorted(set(characters))
+    numbers = {name: number for number, name in enumerate(names)}
+    ids = np.array([numbers[name] for name in characters], np.uint16)
+    split = int(0.9 * len(ids))
+    ids[:split].tofile(data / "train.bin")
+    ids[split:].tofile(data / "val.bin")
+    (data / "meta.pkl").write_bytes(pickle.dumps({"vocab_size": len(names)}))
+    return copy
+
+
+def nanogpt(copy: Path, seed: int) -> Run:
+    shape = [f"--{name}={value}" for name, value in SHAPE.items()]
+    steps = [f"--max_iters={STEPS}", f"--lr_decay_iters={STEPS}", f"--eval_interval={EVERY}"]
+    arguments = ["train.py", "config/train_shakespeare_char.py", "--device=cpu", "--compile=False"]
+    command = [*arguments, *shape, *steps, "--dropout=0.0", "--log_interval=1"]
+    return timed(command, STEPS * CONTEXT * BATCH, copy, SEED=str(seed))
+
+
+def heedful(
+    out: Path,
+    text: str | None,
+    seed: int,
+    steps: int,
+    every: int,
+    given: Sequence[str],
+    tokens: int = 0,
+) -> Run:
+    """`heedful train` with this run's steps, in its own process."""
+    start = "from heedful.cli import main; main()"
+    sizes = {"--steps": steps, "--evaluate-every": every, "--save-every": every, "--seed": seed}
+    chosen = [word for name, value in sizes.items() for word in (name, str(value))]
+    if tokens:
+        chosen += ["--tokenizer", "characters"]
+    files = [text] if text else []
+    command = ["-c", start, "train", *files, "--out", str(out), "--overwrite", *chosen, *given]
+    return timed(command, tokens, Path.cwd())
+
+
+def timed(arguments: Sequence[str], tokens: int, folder: Path, **variables: str) -> Run:
+    """Run Python with these arguments, and note when each validation is said."""
+    began = time.perf_counter()
+    process = subprocess.Popen(
+        [sys.executable, "-u", *arguments],
+        cwd=folder,
+        env={**os.environ, **variables},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    checks, said = [], []
+    for line in process.stdout or ():
+        said.append(line)
+        if found := CHECK.match(line):
+            checks.append((time.perf_counter() - began, float(found[2])))
+    _, status, usage = os.wait4(process.pid, 0)
+    if status or not checks:
+        raise SystemExit("".join(said[-20:]))
+    return Run(checks, time.perf_counter() - began, usage.ru_maxrss * 1024 / 1e9, tokens)
+
+
+def _show(name: str, runs: Sequence[Run], target: float) -> None:
+    def middle(of: Callable[[Run], float]) -> float:
+        return statistics.median(map(of, runs))
+
+    losses = [run.loss for run in runs]
+    spread = f" ({min(losses):.3f}–{max(losses):.3f})" if len(runs) > 1 else ""
+    print(f"{name:20}{middle(lambda run: run.seconds):7.1f} s  to {target}", end=" ")
+    print(f"{middle(lambda run: run.reaching(target)):6.1f} s", end="  ")
+    print(f"loss {middle(lambda run: run.loss):.3f}{spread}", end="  ")
+    print(f"{middle(lambda run: run.speed):,.0f} tokens/s", end="  ")
+    print(f"{middle(lambda run: run.gigabytes):.2f} GB", flush=True)
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("text", nargs="?", help="the text, characters its tokens")
+    parser.add_argument("--nanogpt", type=Path, help="a checkout of nanoGPT")
+    parser.add_argument("--other", nargs="*", default=[], help="texts to compare recipes on")
+    parser.add_argument("--target", type=float, default=1.874, help="validation loss to reach")
+    parser.add_argument("--steps", type=int, default=260, help="that reach it with equal shape")
+    parser.add_argument("--free-steps", type=int, default=260, help="that reach it with a free one")
+    parser.add_argument("--seeds", type=int, default=3)
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()
