@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
-from heedful.explain.stages import Formula, How, Part, Stage, held
+from heedful.explain.stages import Formula, How, Part, Stage, held, reader_of
 from heedful.layers import Heads
 from heedful.ops import Steps, attention, steps
 from heedful.ops.masks import Causal, Mask, Window
@@ -115,12 +115,10 @@ def attend(causes: Causes, projected: Sequence[Stage]) -> list[Stage]:
 
 
 def _divided(scores: Stage, root: float) -> How:
-    @functools.lru_cache(maxsize=64)  # a row is computed whole, whichever of its numbers is asked
-    def of_row(row: int) -> Tensor:
-        return scores.part([row], range(scores.shape[-1])).reshape(-1, scores.shape[-1])
+    read = reader_of(scores)
 
     def how(head: int, row: int, column: int) -> Formula:
-        return Formula("{} / {}", (float(of_row(row)[head, column]), root))
+        return Formula("{} / {}", (read(head, row)[column], root))
 
     return how
 
@@ -194,10 +192,11 @@ def mix(context: Stage, layer: nn.Linear) -> list[Stage]:
 
 def added(name: str, parts: Sequence[Stage], sentence: str, total: Tensor) -> Stage:
     """The sum of stages (N, width) of one shape."""
+    read = [reader_of(stage) for stage in parts]
 
-    def how(head: int, row: int, column: int) -> Formula:
-        numbers = (float(stage.part([row], [column])) for stage in parts)
-        return Formula(" + ".join("{}" for _ in parts), tuple(numbers))
+    def how(head: int, at: int, column: int) -> Formula:
+        numbers = tuple(row(head, at)[column] for row in read)
+        return Formula(" + ".join("{}" for _ in parts), numbers)
 
     formula = f"{name} = {' + '.join(stage.name for stage in parts)}"
     return held(

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from heedful.errors import ArgumentError
 from heedful.explain.attending import PURPOSES, Causes, added, attend, mix, project
 from heedful.explain.pieces import activated, gated, linear, normed
-from heedful.explain.stages import Formula, Section, Stage, held
+from heedful.explain.stages import Formula, Section, Stage, held, reader_of
 from heedful.explain.watching import Seen
 from heedful.layers import (
     CrossAttention,
@@ -183,12 +183,11 @@ def _rotated(name: str, source: Stage, made: Tensor, rotary: tuple[Tensor, Tenso
     cosines, sines = (table.reshape(table.shape[-2:]) for table in rotary)
     half = made.shape[-1] // 2
 
-    def number(head: int, row: int, column: int) -> float:
-        return float(source.part([row], [column])[head])
+    read = reader_of(source)
 
     def how(head: int, row: int, column: int) -> Formula:
-        pair = column % half
-        here, other = number(head, row, column), number(head, row, (column + half) % (2 * half))
+        pair, vector = column % half, read(head, row)
+        here, other = vector[column], vector[(column + half) % (2 * half)]
         sign = "-" if column < half else "+"
         numbers = (here, float(cosines[row, pair]), other, float(sines[row, pair]))
         return Formula(f"{{}} × {{}} {sign} {{}} × {{}}", numbers)

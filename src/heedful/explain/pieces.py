@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -9,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from heedful.explain.stages import Formula, How, Stage, held
+from heedful.explain.stages import Formula, How, Stage, held, reader_of
 from heedful.layers import ACTIVATIONS, GATES
 
 
@@ -61,14 +62,21 @@ def _norming(source: Stage, norm: Any) -> How:
     shift = None if shift is None else shift.detach()
     epsilon = torch.finfo(norm.weight.dtype).eps if norm.eps is None else norm.eps
 
+    centred = isinstance(norm, nn.LayerNorm)
+    read = reader_of(source)
+
+    @functools.lru_cache(maxsize=64)
+    def measured(head: int, row: int) -> tuple[float, float]:
+        """The mean of a row, and the root that it is divided by."""
+        x = torch.tensor(read(head, row), dtype=torch.float64)
+        square = x.var(correction=0) if centred else x.square().mean()
+        return float(x.mean()), math.sqrt(float(square) + epsilon)
+
     def how(head: int, row: int, column: int) -> Formula:
-        x = source.part([row], range(source.shape[-1])).double()
-        x = x[head, 0] if x.ndim == 3 else x[0]
-        if not isinstance(norm, nn.LayerNorm):
-            root = math.sqrt(float(x.square().mean()) + epsilon)
-            return Formula("{} / {} × {}", (float(x[column]), root, float(gain[column])))
-        root = math.sqrt(float(x.var(correction=0)) + epsilon)
-        numbers = (float(x[column]), float(x.mean()), root, float(gain[column]))
+        x, (mean, root) = read(head, row)[column], measured(head, row)
+        if not centred:
+            return Formula("{} / {} × {}", (x, root, float(gain[column])))
+        numbers = (x, mean, root, float(gain[column]))
         if shift is None:
             return Formula("({} - {}) / {} × {}", numbers)
         return Formula("({} - {}) / {} × {} + {}", (*numbers, float(shift[column])))
@@ -144,10 +152,10 @@ WRITTEN = {
 def activated(source: Stage, activation: Callable[[Tensor], Tensor]) -> Stage:
     """What an activation of `ACTIVATIONS` makes of each number by itself."""
     name = next(name for name, function in ACTIVATIONS.items() if function is activation)
-    written = WRITTEN[name]
+    written, read = WRITTEN[name], reader_of(source)
 
     def how(head: int, row: int, column: int) -> Formula:
-        return written.of(float(source.part([row], [column])))
+        return written.of(read(head, row)[column])
 
     return held(
         "activated", activation(source.numbers()),
@@ -170,9 +178,10 @@ GATED = {
 def gated(gate: Stage, up: Stage, activation: Callable[[Tensor], Tensor]) -> Stage:
     """What a gate, through an activation of `GATES`, lets through of the other half."""
     written = GATED[next(name for name, function in GATES.items() if function is activation)]
+    reads, lets = reader_of(gate), reader_of(up)
 
     def how(head: int, row: int, column: int) -> Formula:
-        first, second = (float(stage.part([row], [column])) for stage in (gate, up))
+        first, second = reads(head, row)[column], lets(head, row)[column]
         text, numbers = written.of(first)
         return Formula(f"{text} × {{}}", (*numbers, second))
 

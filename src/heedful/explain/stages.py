@@ -5,6 +5,7 @@ Stages are data, for a page in a terminal, pictures or JSON: none of them knows 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias, cast
@@ -99,6 +100,20 @@ class Stage:
         """The formula of the number at a row and a column; needs `how`."""
         own = head * self.shape[0] // heads if len(self.shape) == 3 else 0
         return cast("How", self.how)(own, row, column)
+
+
+def reader_of(stage: Stage) -> Callable[[int, int], list[float]]:
+    """What gives a row of a stage, by head (0 where there are none) and row.
+
+    Each is computed once, though a page asks for the formula of every number in it.
+    """
+
+    @functools.lru_cache(maxsize=64)
+    def row(head: int, at: int) -> list[float]:
+        whole = stage.part([at], range(stage.shape[-1]))
+        return whole.reshape(-1, stage.shape[-1])[head].tolist()
+
+    return row
 
 
 class Likely(NamedTuple):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Sequence
 from typing import overload
 
@@ -64,10 +65,15 @@ def says(states: Stage, head: nn.Linear, tied: bool, where: str) -> list[Stage]:
     def shares(rows: Sequence[int], columns: Sequence[int]) -> Tensor:
         return head(vectors[list(rows)]).float().softmax(-1)[:, list(columns)]
 
+    @functools.lru_cache(maxsize=1)  # one is as wide as the vocabulary
     @torch.no_grad()
-    def how(_: int, row: int, column: int) -> Formula:
+    def of_row(row: int) -> tuple[Tensor, float]:
         logits = head(vectors[row]).double()
-        return Formula("e^{} / {}", (float(logits[column]), float(logits.exp().sum())))
+        return logits, float(logits.exp().sum())
+
+    def how(_: int, row: int, column: int) -> Formula:
+        logits, total = of_row(row)
+        return Formula("e^{} / {}", (float(logits[column]), total))
 
     shape = (len(vectors), size)
     made = f"logits = {states.name} · W_vocabulary" + ("" if bias is None else " + bias")
