@@ -119,7 +119,7 @@ def check_sorted(who, calls, parts):
         if (row.from_, row.to) == ("segment 2", "begin")
     )
     words = [line.split("\n") for line in shown]
-    assert [name for name, *_ in words] == [name for _, name in reversed(true)]
+    assert [f"{line[0]}, {line[1]}" for line in words] == [name for _, name in reversed(true)]
     assert all(as_shown(line[-1], share) for line, (share, _) in zip(words, reversed(true),
                                                                      strict=True))  # fmt: skip
 
@@ -147,3 +147,5 @@ def test_a_file_computes_them_and_has_those_that_were_marked(opened, tmp_path, k
     page.show(call=where, head=1, pane="segments", marks=MARKS)
     mine = {"begin": [0, 1, 2, 8], "middle": slice(4, 7)}
     page.soon(lambda: check(page, call, mine, 1, target))
+    page.page.get_by_role("button", name="As at first").click()
+    page.soon(lambda: check(page, call, known, 1, target))

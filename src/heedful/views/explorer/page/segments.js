@@ -61,6 +61,23 @@ export class Segments {
     return marks ? { source: of("source"), target: of("target") } : NONE;
   }
 
+  /** Whether others were marked when the page was made. */
+  get isChanged() {
+    const now = this.kept.value[this.key.value];
+    const { source, target } = this._first(this.text);
+    const is = (/** @type {Segment[]} */ one, /** @type {Segment[]} */ other) =>
+      asWords(one) === asWords(other);
+    return (
+      Boolean(now && source.length + target.length) &&
+      !(is(source, now.source) && is(target, now.target))
+    );
+  }
+
+  /** Back to those. */
+  reset() {
+    this.put(this._first(this.text));
+  }
+
   /** Which text an axis of a call is of; null where it is none that can be marked. @param {CallAbout} call @param {Axis} axis @returns {Reads | null} */
   reads(call, axis) {
     return call.reads?.[axis === "queries" ? 0 : 1] ?? null;

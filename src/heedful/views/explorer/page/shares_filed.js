@@ -108,7 +108,7 @@ export class SharesFiled {
 }
 
 const LACKING =
-  "This file has no table of these segments: --segments puts one into it, --exact what any is computed from.";
+  "This file has no table of these segments. `heedful look … --html` puts in the one of --segments; with --exact the page computes any.";
 
 /** @param {number} A @param {number} B @returns {Sums} */
 const nothing = (A, B) => ({

@@ -37,7 +37,7 @@ export function Who(given) {
     ${segments.any ? html`<${Doing} shares=${shares} />` : null}
     ${names && told ? html`<${Table} state=${state} told=${told} names=${names} mean=${mean} setMean=${setMean} pair=${pair} choose=${setWanted} />` : null}
     ${!names && segments.any ? html`<p class="wrong">This call is left out: ${state.call.value.apart}.</p>` : null}
-    ${pair && shares.found.value.size ? html`<${Sorted} state=${state} shares=${shares} pair=${pair} choose=${setWanted} />` : null}
+    ${pair && [...shares.found.value.values()].some((one) => !one.failed) ? html`<${Sorted} state=${state} shares=${shares} pair=${pair} choose=${setWanted} />` : null}
   </section>`;
 }
 
@@ -131,7 +131,8 @@ function Choosing({ state, source }) {
           : null
       }</p>
     <p class="tokens"><input type="text" size="6" placeholder="###" aria-label="Delimiter" value=${delimiter} onInput=${(/** @type {Event} */ e) => setDelimiter(value(e))} onKeyDown=${(/** @type {KeyboardEvent} */ e) => e.key === "Enter" && delimiter && cut(delimiter)} />
-      <button type="button" disabled=${!delimiter} onClick=${() => cut(delimiter)}>Cut there</button> <button type="button" onClick=${() => cut("\n")}>Cut at line ends</button></p>
+      <button type="button" disabled=${!delimiter} onClick=${() => cut(delimiter)}>Cut there</button> <button type="button" onClick=${() => cut("\n")}>Cut at line ends</button>
+      ${segments.isChanged ? html`<button type="button" title="The segments that were marked when the page was made" onClick=${() => segments.reset()}>As at first</button>` : null}</p>
     ${wrong ? html`<p class="wrong" role="alert">${wrong}</p>` : null}
     ${segments.any ? null : html`<p class="quiet">Drag over the text, or use shift with the arrow keys in it, and mark what you chose: a document, a question. By touch, tap its first token and its last. Or cut the text at a delimiter.</p>`}
   </div>`;
