@@ -125,7 +125,7 @@ def check_sorted(who, calls, parts):
 
 
 @pytest.mark.parametrize("kind", ["windowed", "sinks", "cross"])
-def test_a_file_computes_them_and_has_those_that_were_marked(opened, tmp_path, kind, monkeypatch):
+def test_a_file_computes_them_and_has_those_that_were_marked(opened, tmp_path, kind):
     recording = MADE[kind]()
     known = {"early": slice(1, 4), "late": [5, 7]}
     path = tmp_path / "page.html"
