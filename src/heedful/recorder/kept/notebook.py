@@ -64,7 +64,8 @@ def html(calls: Sequence[Call], name: str, one: str, notes: Sequence[str] = ()) 
     if find_spec("anywidget") is None:
         said.append("as a page in which every weight can be looked at: "
                     "pip install 'heedful[notebook]'")  # fmt: skip
-    tokens = next((call.key_tokens for call in calls if call.key_tokens), None)
+    words = (call.key_tokens for call in calls if call.key_picture is None)
+    tokens = next(filter(None, words), None)
     head = "".join(f'<th style="{CELL}">{word}</th>' for word in COLUMNS)
     return (
         f"<div><div><b>{escape(name)}</b></div>"
