@@ -54,4 +54,5 @@ class GrowingText:
         Raises:
             ArgumentError: more than there are, or none.
         """
-        return Text("the text", list(self.recording(tokens)), prompt=self._written.prompt)
+        of = self.recording(tokens)
+        return Text("the text", list(of), prompt=self._written.prompt, sides=of.sides)

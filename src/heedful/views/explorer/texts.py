@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from itertools import count
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -172,12 +172,9 @@ class Texts:
         """The recording of a text that grows, with so many tokens.
 
         Raises:
-            ArgumentError: a number of none.
+            ArgumentError: there is none of these numbers.
         """
-        _, of, _ = self._of[_place("recording", recording, len(self._of))]
-        if isinstance(of, Recording):
-            raise ArgumentError(f"recording {recording}", expected="one of a text that grows")
-        return of.recording(tokens)
+        return self._growing(recording).recording(tokens)
 
     def call(self, recording: int, text: int, call: int, tokens: int | None = None) -> Call:
         """One call; of a text that grows, with so many tokens.
@@ -202,20 +199,24 @@ class Texts:
         return self._text(recording, text, tokens).marks
 
     def _text(self, recording: int, text: int, tokens: int | None) -> Text:
-        number = _place("recording", recording, len(self._of))
-        _, of, texts = self._of[number]
-        is_whole = isinstance(of, Recording)
-        if is_whole is (tokens is not None):  # what grows has no answers for good without a length
-            told = "a length of" if is_whole else "no length of"
+        if tokens is not None:
+            _place("text", text, 1)
+            return self._sized(recording, tokens)
+        _, of, texts = self._of[_place("recording", recording, len(self._of))]
+        if not isinstance(of, Recording):  # without a length no answer is the same for good
             raise ArgumentError(
-                f"{told} recording {recording}", expected="one where its text grows, and only there"
+                f"recording {recording}, whose text grows", expected="with a number of tokens"
             )
-        place = _place("text", text, len(texts) if is_whole else 1)
-        return texts[place] if tokens is None else self._sized(number, tokens)
+        return texts[_place("text", text, len(texts))]
 
     def _at_size(self, recording: int, tokens: int) -> Text:
-        _, of, _ = self._of[recording]
-        return cast(Grows, of).at(tokens).of(self._layers, self._heads)
+        return self._growing(recording).at(tokens).of(self._layers, self._heads)
+
+    def _growing(self, recording: int) -> Grows:
+        _, of, _ = self._of[_place("recording", recording, len(self._of))]
+        if isinstance(of, Recording):
+            raise ArgumentError(f"recording {recording}", expected="one whose text grows")
+        return of
 
 
 def short(text: str) -> str:
