@@ -15,7 +15,7 @@ from heedful.files.whole import damaged, replacing
 
 CHECKSUM = "crc32"
 # How a file with a checksum ends; the digits count as zeros in it
-END = re.compile(rb',\n  "crc32": "([0-9a-f]{8})"\n\}\n\Z')
+END = re.compile(rb'[,{]\n  "crc32": "([0-9a-f]{8})"\n\}\n\Z')
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -203,8 +203,8 @@ def _told(path: Path, missing: list[int]) -> str:
     """What is said of lines that are lost."""
     what = "lines that are damaged"
     if missing:
-        run = f"{missing[0]:,} to {missing[-1]:,}" if len(missing) > 1 else f"{missing[0]:,}"
-        what = f"no whole line of {len(missing):,} steps ({run})"
+        run = f"steps {missing[0]:,} to {missing[-1]:,}"
+        what = f"no whole line of {len(missing):,} of the {run}"
     return (
         f"{path} has {what}; what it had is in {DAMAGED}. Training needs none of it; the mean "
         "loss goes over the steps that are there."

@@ -1,0 +1,127 @@
+"""Tiny runs, in processes that are killed: what `faults.py` does its faults to."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import random
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from heedful.files import load_tensors, tensor_files, whole
+from heedful.train import PRESETS, Plan, Recipe, open_training, read_metrics
+from heedful.train.loop import Noticed
+from heedful.train.place import owning
+from heedful.train.plan import new_plan, read_plan
+from heedful.train.run import begin, events, prepare_run
+
+STEPS = 16
+Outcome = tuple[Any, ...]
+
+
+def written_texts(place: Path) -> tuple[Path, Path]:
+    """Two texts of the same characters and length, so that only checks can tell them apart."""
+    lines = [f"{i} green bottles on the wall, {i * i} of them\n" for i in range(100, 180)]
+    first, second = place / "first.txt", place / "second.txt"
+    first.write_text("".join(lines))
+    second.write_text("".join(reversed(lines)))
+    return first, second
+
+
+def recipe(**changes: Any) -> Recipe:
+    """A model and a training that take a moment, with everything that has a state."""
+    quick = PRESETS["quick"]
+    text = dataclasses.replace(quick.text, tokenizer="characters")
+    model = {"context_length": 16, "width": 24, "layers": 2, "heads": 2, "dropout": 0.1}
+    train = {"steps": STEPS, "batch": 3, "evaluate_every": 4, "save_every": 3, "device": "cpu"}
+    return Recipe(
+        text,
+        dataclasses.replace(quick.model, **model),
+        dataclasses.replace(quick.train, **{**train, **changes}),
+    )
+
+
+def trained(plan: Plan, make: Callable[[Plan], Any], resume: bool = False) -> list[str]:
+    """Train a plan as the command does; what was said."""
+    with owning(plan.directory) as said:
+        training = open_training(plan, make(plan))
+        if resume:
+            training.restore()
+        noticed = [e.words for e in events(plan, training) if isinstance(e, Noticed)]
+        return [*said, *noticed]
+
+
+def resumed(directory: Path, **changes: Any) -> list[str]:
+    """Go on with a run; what was said."""
+    with owning(directory) as said:
+        plan = read_plan(directory)
+    plan = plan._replace(recipe=plan.recipe.changed({"train": changes}))
+    return [*said, *trained(plan, prepare_run, resume=True)]
+
+
+def outcome(directory: Path) -> Outcome:
+    """All numbers of a run that is at its end."""
+    last, about = load_tensors(directory / "state/last.safetensors")
+    best, _ = load_tensors(directory / "model.safetensors")
+    numbers = {name: tensor.tolist() for name, tensor in {**last, **best}.items()}
+    return read_metrics(directory / "metrics.jsonl"), about, numbers
+
+
+def never_stopped(directory: Path, text: Path, changes: dict[str, Any]) -> Outcome:
+    apart(lambda: trained(new_plan(directory, [str(text)], recipe(**changes)), begin))
+    return outcome(directory)
+
+
+def apart(work: Callable[[], object], kill_after: float | None = None) -> int:
+    """Do some work in a process that is forked, and killed after so many seconds; its status."""
+    process = os.fork()
+    if not process:
+        with open(os.devnull, "w") as nowhere:
+            os.dup2(nowhere.fileno(), 2)
+            work()
+            os._exit(0)
+    if kill_after is not None:
+        time.sleep(kill_after)
+        os.kill(process, signal.SIGKILL)
+    return os.waitpid(process, 0)[1]
+
+
+MOMENTS = {
+    "rename": (whole.os, "replace"),
+    "flush": (whole, "_flush"),
+    "write": (tensor_files, "_bytes_of"),
+}
+
+
+def deadly(moment: str, after: int, work: Callable[[], object]) -> None:
+    """Do some work, and be killed at the n-th rename, flush or write of a tensor."""
+    module, name = MOMENTS[moment]
+    function, count = getattr(module, name), iter(range(1, 1 << 30))
+
+    def wrapped(*arguments: Any, **named: Any) -> Any:
+        if next(count) == after:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return function(*arguments, **named)
+
+    setattr(module, name, wrapped)
+    work()
+
+
+def struck(work: Callable[[], object], i: int, seconds: float, chosen: random.Random) -> None:
+    """Kill some work: every other time at random, else inside a rename, flush or write."""
+    if i % 2:
+        apart(work, kill_after=chosen.random() * seconds)
+    else:
+        moment = list(MOMENTS)[i // 2 % len(MOMENTS)]
+        after = chosen.randint(1, {"rename": 20, "flush": 40, "write": 400}[moment])
+        apart(lambda: deadly(moment, after, work))
+
+
+def lasting(work: Callable[[], object]) -> float:
+    """Seconds that some work takes in a process of its own."""
+    began = time.perf_counter()
+    apart(work)
+    return time.perf_counter() - began

@@ -1,0 +1,333 @@
+"""No fault gives a wrong model: what is damaged is refused, what was stopped is finished."""
+
+import dataclasses
+import json
+import os
+import random
+import shutil
+
+import numpy as np
+import pytest
+import safetensors.torch
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from heedful.errors import HeedfulError, RunError
+from heedful.files import checksums, load_tensors, read_json, save_tensors, write_checked_json
+from heedful.models import load_model
+from heedful.text import CharacterTokenizer, TokenFile, load_tokenizer
+from heedful.text import tokens as token_files
+from heedful.train import PRESETS, Recipe, Saved, Step, new_plan, open_training, read_metrics
+from heedful.train import place as places
+from heedful.train.loop import Noticed
+from heedful.train.place import owning
+from heedful.train.plan import read_plan
+from heedful.train.run import begin, events, prepare_run, replace
+from heedful.train.text_read import change
+
+LINES = [f"{i} green bottles on the wall, {i * i} of them\n" for i in range(100, 160)]
+STEPS = 12
+
+
+def plan_of(directory, lines=LINES, **train):
+    quick = PRESETS["quick"]
+    model = dataclasses.replace(quick.model, context_length=16, width=24, layers=2, heads=2)
+    text = dataclasses.replace(quick.text, tokenizer="characters")
+    changes = {"steps": STEPS, "batch": 3, "evaluate_every": 4, "save_every": 3, "device": "cpu"}
+    directory.mkdir(exist_ok=True)
+    (directory / "text.txt").write_text("".join(lines))
+    recipe = Recipe(text, model, dataclasses.replace(quick.train, **{**changes, **train}))
+    return new_plan(directory / "run", [str(directory / "text.txt")], recipe)
+
+
+def trained(plan, make=begin, resume=False):
+    """The events of a training as the command does it."""
+    with owning(plan.directory):
+        training = open_training(plan, make(plan))
+        if resume:
+            training.restore()
+        return list(events(plan, training))
+
+
+def longer(plan, steps):
+    return plan._replace(recipe=plan.recipe.changed({"train": {"steps": steps}}))
+
+
+def outcome(directory):
+    tensors, about = load_tensors(directory / "state/last.safetensors")
+    best, _ = load_tensors(directory / "model.safetensors")
+    numbers = {name: tensor.tolist() for name, tensor in {**tensors, **best}.items()}
+    return read_metrics(directory / "metrics.jsonl"), about, numbers, read_plan(directory).title
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    plan = plan_of(tmp_path_factory.mktemp("whole"))
+    trained(plan)
+    return plan
+
+
+def numbers(tensors):
+    return {name: tensor.tolist() for name, tensor in tensors.items()}
+
+
+READERS = {
+    "config.json": lambda d: load_model(d).config,
+    "tokenizer.json": lambda d: load_tokenizer(d).encode("12 green"),
+    "model.safetensors": lambda d: numbers(load_model(d).state_dict()),
+    "metrics.jsonl": lambda d: read_metrics(d / "metrics.jsonl"),
+    "state/recipe.json": lambda d: read_plan(d).recipe,
+    "state/tokens.npy": lambda d: TokenFile(d / "state/tokens.npy").ids.tolist(),
+    "state/last.safetensors": lambda d: numbers(load_tensors(d / "state/last.safetensors")[0]),
+}
+
+
+@pytest.mark.parametrize("fault", ["flipped", "cut"])
+@pytest.mark.parametrize("name", READERS)
+def test_a_damaged_file_is_refused_or_the_same(name, fault, whole, tmp_path):
+    """A bit of each of 60 bytes, those of both ends among them; or the end, cut anywhere."""
+    directory = tmp_path / "run"
+    shutil.copytree(whole.directory, directory)
+    path, wanted = directory / name, READERS[name](directory)
+    content, chosen = path.read_bytes(), random.Random(name)
+    some = [chosen.randrange(len(content)) for _ in range(20)]
+    for at in [*range(20), *some, *range(len(content) - 20, len(content))]:
+        flipped = bytes([content[at] ^ 1 << chosen.randrange(8)])
+        path.write_bytes(
+            content[:at] + (flipped + content[at + 1 :] if fault == "flipped" else b"")
+        )
+        try:
+            found = READERS[name](directory)
+        except HeedfulError:
+            continue
+        is_prefix = name == "metrics.jsonl" and found == wanted[: len(found)]
+        assert found == wanted or is_prefix, f"{name}, {at} of {len(content)}"
+
+
+def test_files_are_those_of_safetensors(tmp_path):
+    path = tmp_path / "t.safetensors"
+    tensors = {
+        "b": torch.randn(3, 5),
+        "a": torch.arange(7),
+        "c": torch.randn(2).bfloat16(),
+        "one": torch.tensor(2.5),
+        "é": torch.zeros(0, 4, dtype=torch.bool),
+        "turned": torch.randn(2, 3).T,
+    }
+    save_tensors(path, tensors, {"step": 3})
+    found, about = load_tensors(path)
+    assert about == {"step": 3}
+    assert all(torch.equal(found[name], tensor) for name, tensor in tensors.items())
+    with safetensors.safe_open(path, "pt") as file:
+        metadata = file.metadata()
+    contiguous = {name: tensor.contiguous() for name, tensor in tensors.items()}
+    theirs = safetensors.torch.save(contiguous, metadata)
+    ours = path.read_bytes()
+    assert len(ours) == len(theirs)
+    (length,) = np.frombuffer(ours[:8], "<u8")
+    assert json.loads(ours[8 : 8 + length]) == json.loads(theirs[8 : 8 + length])
+    assert ours[8 + length :] == theirs[8 + length :]
+
+
+def test_a_run_of_an_older_version_has_no_checksums_and_loads(whole, tmp_path):
+    directory = tmp_path / "run"
+    shutil.copytree(whole.directory, directory)
+    wanted = {name: read(directory) for name, read in READERS.items()}
+    for name in ("config.json", "state/recipe.json", "tokenizer.json"):
+        about = read_json(directory / name)
+        about.pop("tokenizer_crc32", None)
+        (directory / name).write_text(json.dumps(about))
+    for name in ("model.safetensors", "state/last.safetensors"):
+        tensors, about = load_tensors(directory / name)
+        safetensors.torch.save_file(tensors, directory / name, {"heedful": json.dumps(about)})
+    ids = np.array(TokenFile(directory / "state/tokens.npy").ids)
+    np.save(directory / "state/tokens.npy", ids)
+    lines = read_metrics(directory / "metrics.jsonl")
+    (directory / "metrics.jsonl").write_text("".join(json.dumps(one) + "\n" for one in lines))
+    assert {name: read(directory) for name, read in READERS.items()} == wanted
+    plan = longer(read_plan(directory), STEPS + 2)
+    assert not any(isinstance(event, Noticed) for event in trained(plan, prepare_run, True))
+
+
+def test_a_tokenizer_of_another_run_is_refused(whole, tmp_path):
+    directory = tmp_path / "run"
+    shutil.copytree(whole.directory, directory)
+    characters = CharacterTokenizer.train(["".join(LINES).replace("g", "G")])
+    assert characters.size == load_tokenizer(directory).size
+    characters.save(directory)
+    with pytest.raises(RunError, match="not the tokenizer that this run was trained with"):
+        load_tokenizer(directory)
+
+
+@given(st.dictionaries(st.text(), st.integers() | st.text() | st.lists(st.floats(-1, 1))))
+@settings(max_examples=50, deadline=None)
+def test_json_with_a_checksum_is_what_was_written(value):
+    value.pop("crc32", None)
+    path = places.Path(os.environ.get("TMPDIR", "/tmp")) / f"heedful-{os.getpid()}.json"
+    try:
+        write_checked_json(path, value)
+        assert read_json(path) == value
+    finally:
+        path.unlink()
+
+
+def test_large_files_are_compared_once_for_each_change(tmp_path, monkeypatch):
+    path, read = tmp_path / "tokens.npy", []
+    token_files.write_ids(path, [np.arange(500)], np.dtype(np.uint16))
+    compute = checksums.checksum_of_file
+    monkeypatch.setattr(checksums, "LARGE", 100)
+    monkeypatch.setattr(
+        checksums, "checksum_of_file", lambda *given: read.append(1) or compute(*given)
+    )
+    for times in (1, 1):
+        TokenFile(path)
+        assert len(read) == times
+    content = path.read_bytes()
+    path.write_bytes(content[:300] + b"\1" + content[301:])
+    for times in (2, 3):  # what is damaged is never noted as whole
+        with pytest.raises(RunError, match="checksum"):
+            TokenFile(path)
+        assert len(read) == times
+    path.write_bytes(content)
+    (tmp_path / ".tokens.npy.compared").unlink()
+    (tmp_path / ".tokens.npy.compared").mkdir()  # stands for a disk on which nothing can be noted
+    for times in (4, 5):
+        TokenFile(path)
+        assert len(read) == times
+
+
+@pytest.fixture(scope="module")
+def other(tmp_path_factory):
+    """A run on another text of the same characters."""
+    plan = plan_of(tmp_path_factory.mktemp("other"), LINES[::-1])
+    trained(plan)
+    return plan
+
+
+@pytest.mark.parametrize("after", [1, 2, 5, 8])
+def test_a_replacement_stopped_halfway_is_finished_by_the_next(
+    after, whole, other, tmp_path, monkeypatch
+):
+    """Before its first rename the old run is whole; after it, the new one."""
+    plan = plan_of(tmp_path, LINES[::-1])
+    shutil.copytree(whole.directory, plan.directory)
+    before, count, rename = outcome(plan.directory), iter(range(1, 99)), os.replace
+
+    def stopping(source, target):
+        is_moved = str(source).endswith(places.FRESH) or places.REPLACEMENT in str(source)
+        if is_moved and next(count) == after:
+            raise KeyboardInterrupt
+        rename(source, target)
+
+    monkeypatch.setattr(os, "replace", stopping)
+    with pytest.raises(KeyboardInterrupt):
+        trained(plan, replace)
+    monkeypatch.undo()
+    if after == 1:
+        assert outcome(plan.directory) == before
+        return
+    if after < 8:  # then its weights are there
+        with pytest.raises(RunError, match="no file"):
+            load_model(plan.directory)
+    trained(plan, prepare_run, resume=True)
+    assert outcome(plan.directory)[:3] == outcome(other.directory)[:3]
+
+
+def test_the_old_run_stays_until_the_first_checkpoint(whole, tmp_path):
+    plan = plan_of(tmp_path, LINES[::-1])
+    shutil.copytree(whole.directory, plan.directory)
+    before = outcome(plan.directory)
+    with owning(plan.directory):
+        for event in events(plan, open_training(plan, replace(plan))):
+            if isinstance(event, Saved):
+                break
+            assert outcome(plan.directory) == before
+    assert read_plan(plan.directory).sources == plan.sources
+    (plan.directory / "state/.last.safetensors.part").write_bytes(b"half")
+    (plan.directory / "state/.tmpX1y2Z3").write_bytes(b"half")
+    shutil.copytree(whole.directory, plan.directory / places.FRESH)
+    with owning(plan.directory) as said:
+        assert "was stopped before its first checkpoint" in said[0]
+        assert not list(plan.directory.rglob(".*"))
+        assert not (plan.directory / places.FRESH).exists()
+
+
+def test_lost_lines_of_metrics_are_said_and_no_mean_goes_over_them(whole, tmp_path):
+    directory = tmp_path / "run"
+    shutil.copytree(whole.directory, directory)
+    path = directory / "metrics.jsonl"
+    lines = path.read_text().splitlines(keepends=True)
+    kept = [line for line in lines if '"step": 11, "loss"' not in line]
+    path.write_text("".join(kept))
+    plan = longer(read_plan(directory), 31)
+    with pytest.raises(RunError, match="or one before it is lost"):
+        read_metrics(path)
+    *_, (notice,) = [[e for e in trained(plan, prepare_run, True) if isinstance(e, Noticed)]]
+    assert "no whole line of 2 of the steps 11 to 12" in notice.words
+    assert (directory / "metrics.damaged.jsonl").read_text() == "".join(kept)
+    losses = {one["step"]: one for one in read_metrics(path) if "loss" in one}
+    assert [step for step, one in losses.items() if "mean_loss" not in one] == [13]
+    assert losses[31]["mean_loss"] == pytest.approx(
+        np.mean([losses[i]["loss"] for i in range(28, 32)])
+    )
+
+
+def test_a_text_that_changed_or_went_is_said(tmp_path):
+    plan = plan_of(tmp_path)
+    trained(plan)
+    plan = read_plan(plan.directory)
+    asked = plan.sources, plan.include, "text.txt", plan.read
+    text = tmp_path / "text.txt"
+    assert change(*asked) is None
+    os.utime(text, (1, 1))  # copied, with the same content
+    assert change(*asked) is None
+    text.write_text("".join(LINES).replace("green", "brown"))
+    assert change(*asked) == "text.txt has changed since it was read"
+    text.unlink()
+    assert change(*asked) == "text.txt is no longer there"
+
+
+@pytest.fixture(scope="module")
+def learned(tmp_path_factory):
+    """A run that is better than chance."""
+    plan = plan_of(tmp_path_factory.mktemp("learned"), steps=100, learning_rate=1e-2, save_every=50)
+    training = [event for event in trained(plan) if isinstance(event, Step)]
+    assert training[-1].mean < 2.6
+    return plan
+
+
+@pytest.mark.parametrize("rate", [30.0, 1e30])
+def test_what_is_no_better_than_chance_is_not_saved_after_what_was(rate, learned, tmp_path):
+    directory = tmp_path / "run"
+    shutil.copytree(learned.directory, directory)
+    before = outcome(directory)[1:]
+    changes = {"steps": 400, "learning_rate": rate}
+    plan = read_plan(directory)
+    plan = plan._replace(recipe=plan.recipe.changed({"train": changes}))
+    with pytest.raises(
+        HeedfulError, match=r"step 100, which is better, was kept.* --resume --learn"
+    ):
+        trained(plan, prepare_run, resume=True)
+    assert outcome(directory)[1:] == before
+
+
+def test_a_run_that_never_learned_is_not_advised_to_go_on(tmp_path):
+    with pytest.raises(HeedfulError, match=r"train again with --overwrite --learning-rate 0\.001"):
+        trained(plan_of(tmp_path, learning_rate=1e30, steps=50, save_every=1))
+
+
+def test_a_single_spike_waits_with_the_checkpoint(learned, tmp_path, monkeypatch):
+    directory = tmp_path / "run"
+    shutil.copytree(learned.directory, directory)
+    plan = longer(read_plan(directory), 160)
+    with owning(directory):
+        training = open_training(plan, prepare_run(plan))
+        training.restore()
+        loss = training._loss
+        monkeypatch.setattr(
+            training, "_loss",
+            lambda batch, smoothing: loss(batch, smoothing) + 9 * (training.progress.step == 149),
+        )  # fmt: skip
+        saved = [e.step for e in events(plan, training) if isinstance(e, Saved)]
+    assert saved == [151, 160]
