@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 DIGITS = re.compile(r"[0-9a-f]{8}")
-CHUNK = 1 << 24  # bytes
+CHUNK = 1 << 20  # bytes, which stay in the processor's cache
 LARGE = 1 << 28  # bytes of a file that is read again only once it has changed: 0.3 s
 COPIED = "a disk, or a copy of the file, that failed"
 

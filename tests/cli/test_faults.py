@@ -1,0 +1,134 @@
+"""What a person does to a run by accident: it is saved, and said, in one line."""
+
+import os
+import shutil
+import signal
+
+import pytest
+from typed import refused
+
+from heedful.files import load_tensors
+from heedful.train import Training
+from heedful.train.place import owning
+from heedful.views import terminal
+
+TEXT = "".join(f"Bottle {i} of {i * i} on the wall.\n" for i in range(100))
+SMALL = ["--context-length", "16", "--width", "24", "--layers", "1", "--heads", "2", "--batch", "3",
+         "--tokenizer", "characters", "--device", "cpu", "--evaluate-every", "50"]  # fmt: skip
+
+
+@pytest.fixture
+def text(tmp_path):
+    path = tmp_path / "text.txt"
+    path.write_text(TEXT)
+    return path
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory):
+    """A short run, not to be changed."""
+    from heedful.cli.main import run
+
+    folder = tmp_path_factory.mktemp("kept")
+    (folder / "text.txt").write_text(TEXT)
+    out = folder / "run"
+    assert run(["train", str(folder / "text.txt"), "--out", str(out), *SMALL, "--steps", "2"]) == 0
+    return out
+
+
+def test_a_refused_second_resume_changes_nothing_of_the_first(kept, said):
+    files = {path: path.read_bytes() for path in kept.rglob("*") if path.is_file()}
+    with owning(kept):
+        second = said("train", "--out", kept, "--resume", "--learning-rate", "0.5")
+    refused(second, "being written by another process")
+    assert {path: path.read_bytes() for path in kept.rglob("*") if path.is_file()} == files
+
+
+class Ended:
+    """An output that has ended after some lines."""
+
+    def __init__(self, lines, error):
+        self.left, self.error = lines, error
+
+    def write(self, text):
+        self.left -= text.count("\n")
+        if self.left < 0:
+            raise self.error
+        return len(text)
+
+    def flush(self):
+        return
+
+
+PIPE, FULL = BrokenPipeError(32, "Broken pipe"), OSError(28, "No space left on device")
+
+
+@pytest.mark.parametrize(("lines", "error"), [(0, FULL), (14, PIPE), (14, FULL)])
+def test_an_output_that_has_ended_saves_and_says_so(
+    lines, error, text, said, tmp_path, monkeypatch
+):
+    out = tmp_path / "run"
+    screen = terminal._Console(file=Ended(lines, error), width=200)
+    monkeypatch.setattr(terminal, "console", lambda: screen)
+    result = said("train", text, "--out", out, *SMALL, "--steps", "90")
+    refused(result, "standard output cannot be written", f"train --out {out} --resume")
+    if not lines:
+        assert "nothing was trained yet" in result[2]
+        return
+    step = load_tensors(out / "state/last.safetensors")[1]["step"]
+    assert 0 < step < 90
+    assert f"saved at step {step}:" in result[2]
+    monkeypatch.undo()
+    assert said("train", "--out", out, "--resume", "--steps", step + 1)[0] == 0
+
+
+def hung_up(monkeypatch, at):
+    """A terminal that closes during a step; a shell tells of it once more."""
+    step = Training._step
+
+    def stepped(self, metrics):
+        if self.progress.step == at:
+            for _ in range(2):
+                os.kill(os.getpid(), signal.SIGHUP)
+        return step(self, metrics)
+
+    monkeypatch.setattr(Training, "_step", stepped)
+
+
+def test_a_terminal_that_closes_saves_unless_the_run_is_to_outlive_it(
+    text, said, tmp_path, monkeypatch
+):
+    out = tmp_path / "run"
+    hung_up(monkeypatch, at=7)
+    status, output, _ = said("train", text, "--out", out, *SMALL, "--steps", "20")
+    assert status == 130
+    assert "Stopped and saved at step 8" in output
+    shutil.rmtree(out)
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
+    try:
+        assert said("train", text, "--out", out, *SMALL, "--steps", "20")[0] == 0
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def test_what_is_replaced_and_what_is_gone_is_said(kept, text, said, tmp_path):
+    out = tmp_path / "run"
+    assert said("train", text, "--out", out, *SMALL, "--steps", "2")[0] == 0
+    text.write_text(TEXT.replace("wall", "gate"))
+    status, output, _ = said("train", "--out", out, "--resume", "--steps", "4")
+    assert status == 0
+    assert f"{text} has changed since it was read: the run goes on with the text as it" in output
+    text.unlink()
+    assert f"{text} is no longer there" in said("train", "--out", out, "--resume")[1]
+    text.write_text(TEXT)
+    again = said("train", text, "--out", out, *SMALL, "--steps", "2", "--overwrite")
+    assert again[0] == 0
+    assert "stays until the first checkpoint" in again[1]
+
+
+@pytest.mark.parametrize("command", ["train", "demo"])
+def test_an_empty_name_is_no_directory(command, said):
+    status, _, error = said(command, "--out", "")
+    assert status == 2
+    assert "--out: an empty name; expected a directory" in error
+    assert error.count("\n") == 1
