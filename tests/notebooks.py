@@ -28,11 +28,15 @@ class Server:
         own = {f"JUPYTER_{name}_DIR": str(self.folder / name.lower())
                for name in ("CONFIG", "DATA", "RUNTIME")}  # fmt: skip
         given = {name: word for name, word in os.environ.items() if not name.startswith("VSCODE")}
+        quiet = self.folder / "config" / "labconfig" / "page_config.json"  # no question about news
+        quiet.parent.mkdir(parents=True)
+        news = {"@jupyterlab/apputils-extension:announcements": True}
+        quiet.write_text(json.dumps({"disabledExtensions": news}))
         self._log = (self.folder / "server.log").open("w")
         self._process = subprocess.Popen(
             [sys.executable, "-m", "jupyter", kind, "--no-browser", "--allow-root",
              "--ip=127.0.0.1", f"--port={self.port}", f"--IdentityProvider.token={WORD}",
-             f"--ServerApp.root_dir={self.folder}", "--LabApp.news_url=None"],
+             f"--ServerApp.root_dir={self.folder}"],
             cwd=self.folder, env=given | own, stdout=self._log, stderr=self._log,
         )  # fmt: skip
 
@@ -83,8 +87,14 @@ class Notebook:
 
     def run(self, number):
         """Run a cell."""
-        self.cells.nth(number).locator(".CodeMirror, .cm-content").first.click()
-        self.page.keyboard.press("Control+Enter")
+        cell = self.cells.nth(number)
+        prompt = cell.locator(".input_prompt, .jp-InputPrompt").first
+        for _ in range(10):  # a kernel that is only beginning may pass over it
+            cell.locator(".CodeMirror, .cm-content").first.click()
+            self.page.keyboard.press("Control+Enter")
+            self.page.wait_for_timeout(3000)
+            if prompt.inner_text().strip(" \xa0In:") != "[ ]":
+                return
 
     def cell(self, number):
         """The page in a cell."""
@@ -127,13 +137,15 @@ class Shown:
         self.part = part
         self.map = part.locator("canvas[role=application]").first
 
-    def skip(self):
-        """Leave out the first steps, which come with an example."""
-        self.part.get_by_role("button", name="skip").click()
+    def choose(self):
+        """Choose the cell in the middle of the map, or the one below what is chosen."""
+        self.map.press("ArrowDown")
 
     def weight(self):
         """The weight that is shown: its Python, and its number."""
-        self.part.locator(".tabs [data-tab=weight]").click()
+        tab = self.part.locator(".tabs [data-tab=weight]")
+        if tab.is_visible():  # where the page is narrow
+            tab.click()
         region = self.part.get_by_role("region", name="This weight")
         region.get_by_text("weights(head=").wait_for()
         shown = region.locator("[data-weight]").first.inner_text().split("\n")[0]

@@ -65,14 +65,14 @@ def test_numbers_two_pages_and_keys(jupyter, kind):
     notebook = jupyter(kind, *CELLS)
     notebook.run(0)
     first = notebook.cell(0)
-    first.skip()
+    first.choose()
     recording = heedful.load(notebook.server.folder / "recording.safetensors")
-    code, shown = first.weight()  # of the example that is opened first
+    code, shown = first.weight()
     assert as_shown(shown, true(code, recording)), (code, shown)
 
     notebook.run(1)  # a call of the second text opens on itself
     second = notebook.cell(1)
-    second.map.click(position={"x": 200, "y": 150})
+    second.choose()
     before = first.weight()
     code, shown = second.weight()
     assert "recording.sequences[1][1].weights" in code
@@ -82,7 +82,7 @@ def test_numbers_two_pages_and_keys(jupyter, kind):
     assert second.weight() != (code, shown)
     assert first.weight() == before
 
-    first.part.locator(".tabs [data-tab=weight]").focus()
+    second.map.focus()
     first.map.hover()  # the wheel is the notebook's until the map has the focus
     top = notebook.scrolled()
     notebook.page.mouse.wheel(0, 100)
@@ -99,7 +99,7 @@ def test_a_page_in_a_frame_has_the_same_numbers(jupyter):
     notebook.run(0)
     notebook.run(1)
     frame = notebook.frame(1)
-    frame.skip()
+    frame.choose()
     recording = heedful.load(notebook.server.folder / "recording.safetensors")
     code, shown = frame.weight()
     assert as_shown(shown, true(code, recording)), (code, shown)
@@ -114,7 +114,7 @@ def test_a_kernel_that_runs_or_is_gone_is_said(jupyter):
     notebook = jupyter("nbclassic", *CELLS)
     notebook.run(0)
     cell = notebook.cell(0)
-    cell.skip()
+    cell.choose()
     code, _ = cell.weight()
     notebook.run(3)
     cell.map.press("ArrowDown")

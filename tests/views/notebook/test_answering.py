@@ -2,6 +2,7 @@
 
 import gc
 import threading
+import time
 
 import pytest
 from every_kind import of_gpt, padded
@@ -87,12 +88,13 @@ def test_with_its_last_page_the_thread_ends_and_the_recording_is_let_go():
     cell.answering.told({"page": "a", "open": False})
     assert "wrong" not in cell.ask("about")[0]
     cell.answering.told({"page": "b", "open": False})
-    for one in threading.enumerate():
-        if one.name == "heedful-explorer" and before == 0:
-            one.join(10)
     cell.answering.told({"page": "c", "open": True})  # the notebook was opened again
     assert "wrong" not in cell.ask("about")[0]
     cell.answering.told({"page": "c", "open": False})
+    end = time.monotonic() + 10
+    while threads() > before and time.monotonic() < end:
+        time.sleep(0.01)
+    assert threads() == before
     del recording
     gc.collect()
     assert cell.ask("about")[0]["wrong"] == (

@@ -11,6 +11,12 @@ from heedful.views.explorer.texts import Texts
 NAME = "recording"
 
 
+class _OneCall(list[Call]):
+    """A text that has one call."""
+
+    sides = None  # nobody knows what else there was
+
+
 class Alone(Recording):
     """One call whose recording is no longer there."""
 
@@ -21,7 +27,7 @@ class Alone(Recording):
     @property
     def sequences(self) -> list[Any]:
         """The one text with the one call."""
-        return [[self._call_alone]]
+        return [_OneCall([self._call_alone])]
 
 
 def opened_on(shown: Recording | Sequence | Call, **chosen: Any) -> tuple[Texts, str]:
