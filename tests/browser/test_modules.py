@@ -142,7 +142,9 @@ def test_scores_of_a_text_that_was_left_are_not_asked_for(computed):
         const source = { ask: async (question, { call }) => (told.push(call), { kinds: ["-"] }) };
         const at = { value: [0, 1, 0], peek: () => [0, 1, 0] };
         const calls = { value: [call], peek: () => [call] };
-        const heads = new module.Heads(source, { about: { recordings: [] }, at, calls });
+        const [growing, name] = [{ peek: () => null }, (place) => place.join(".")];
+        const heads = new module.Heads(
+            source, { about: { recordings: [] }, at, calls, growing, name });
         await heads.ask("scores", 5);
         await heads.work();
         return [told, heads.busy];

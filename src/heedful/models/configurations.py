@@ -18,6 +18,9 @@ from heedful.layers.choices import (
 )
 from heedful.rotary_scaling import RotaryScaling
 
+# The weights of a run, by what they are: with the lowest validation loss, and the latest
+CHECKPOINTS = {"best": "model.safetensors", "last": "state/last.safetensors"}
+
 
 @dataclasses.dataclass(frozen=True)
 class GPTConfig(Configuration):

@@ -13,6 +13,7 @@ from heedful.configuration import Configuration, nearest
 from heedful.errors import ArgumentError, RunError
 from heedful.files import load_tensors, read_json, write_checked_json
 from heedful.models.bert import Bert, BertConfig
+from heedful.models.configurations import CHECKPOINTS
 from heedful.models.gpt import GPT, GPTConfig
 from heedful.models.huggingface.checkpoints import load_pretrained, pretrained_shape
 from heedful.models.huggingface.hub import model_directory
@@ -31,7 +32,6 @@ FAMILIES: dict[str, tuple[type[Configuration], Callable[[Any], nn.Module]]] = {
     "heedful-bert": (BertConfig, Bert),
     "heedful-seq2seq": (Seq2SeqConfig, Seq2Seq),
 }
-CHECKPOINTS = {"best": "model.safetensors", "last": "state/last.safetensors"}
 
 
 def load_model(

@@ -23,7 +23,7 @@ from heedful.errors import RunError
 from heedful.files import description, load_tensors, replacing, save_tensors, saving
 from heedful.files.checksums import digits
 from heedful.models import load_parameters, parameters_of
-from heedful.models.directory import CHECKPOINTS
+from heedful.models.configurations import CHECKPOINTS
 
 
 @dataclasses.dataclass

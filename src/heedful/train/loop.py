@@ -20,7 +20,7 @@ from torch import nn
 from heedful.errors import HeedfulError
 from heedful.files import alone, save_tensors
 from heedful.models import GPT, Bert, Seq2Seq, parameters_of
-from heedful.models.directory import CHECKPOINTS
+from heedful.models.configurations import CHECKPOINTS
 from heedful.train import checkpoint
 from heedful.train.chance import BETTER, chance
 from heedful.train.checkpoint import Metrics, Progress, saved_step

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from heedful.errors import HeedfulError
 from heedful.files import alone, saving
-from heedful.models.directory import CHECKPOINTS
+from heedful.models.configurations import CHECKPOINTS
 from heedful.train.plan import METRICS, RECIPE, TOKENS, has_plan, has_run, read_plan
 
 FRESH, REPLACEMENT = "state/fresh", "state/replacement"
