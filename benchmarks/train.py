@@ -118,9 +118,7 @@ def beside_nanogpt(place: Path, options: argparse.Namespace) -> None:
             ("free", free, RECIPE),
             ("equal, adamw", EQUAL, ADAMW),
         ):
-            each = (short.checks[-1][0] - short.checks[0][0]) / options.steps
-            each *= int(shape[1]) * int(shape[3]) / (CONTEXT * BATCH)
-            steps = steps_within(peer.seconds, short, each)
+            steps = steps_within(peer.seconds, short, options.text, int(shape[1]) * int(shape[3]))
             ours(name, steps, max(1, steps // (STEPS // EVERY)), [*shape, *recipe])
     print(f"\nmedians of {options.seeds} seeds, and the lowest and highest loss")
     for name, runs in rounds.items():
@@ -132,10 +130,15 @@ def beside_nanogpt(place: Path, options: argparse.Namespace) -> None:
         print(f"{name}: {statistics.median(shares):.3f} of nanoGPT's time to {options.target}")
 
 
-def steps_within(seconds: float, short: Run, each: float) -> int:
-    """How many steps with eight validations take so many seconds, by what a short run took."""
-    validations = (STEPS // EVERY - 1) * (short.seconds - short.checks[-1][0] + 1.0)
-    return max(1, round((seconds - short.checks[0][0] - validations) / each))
+def steps_within(seconds: float, short: Run, text: str, tokens: int) -> int:
+    """How many steps of so many tokens, with eight validations, take so many seconds.
+
+    By what a short run took, where validating a token costs a third of training on it.
+    """
+    validation = 0.1 * len(Path(text).read_text("utf-8")) / 3
+    first, last = short.checks[0][0], short.checks[-1][0]
+    each = (last - first) / (short.tokens + validation)
+    return max(1, round(((seconds - first) / each - STEPS // EVERY * validation) / tokens))
 
 
 def at_equal_time(place: Path, text: str | None, seeds: int) -> None:

@@ -16,7 +16,7 @@ import pytest
 from heedful.cli.main import run
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = ("README.md", "docs/index.md", "docs/documents.md")
+PAGES = ("README.md", "docs/index.md", "docs/documents.md", "docs/training.md")
 DOCUMENTS = [*(ROOT / page for page in PAGES), *sorted(ROOT.glob("docs/how-to/*.md"))]
 IN_A_TABLE = re.compile(r"^\|.*\| `(heedful .*?)` \|.*$\n", re.MULTILINE)
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -25,7 +25,7 @@ TEXTS = ("book.txt", "notes/one.md", "notes/two.txt", "sales_textbook.txt")
 WORDS = "It was a dark and stormy night; the rain fell in torrents, and Chapter {} began.\n"
 SHORT = ["--batch", "2", "--width", "16", "--layers", "2", "--heads", "2", "--context-length", "32"]
 LOCAL = ["--tokenizer", "bpe"]  # a preset with an encoding of tiktoken would fetch it
-ENCODED = {"zero-to-hero", "gpt2"}
+ENCODED = {"zero-to-hero", "zero-to-hero-fast", "gpt2"}
 ELSEWHERE = re.compile(  # not run here: installing, the Makefile, what the demo printed
     r"(PIP_EXTRA_INDEX_URL=\w+ )?(make \w+|pip install -e \.)|heedful demo · a GPT from nothing"
     r"|heedful tokenize .* --tokenizer cl100k_base"  # it would be fetched

@@ -278,6 +278,13 @@ def test_presets_and_files_of_settings(tmp_path):
     assert (hero.model.heads, hero.model.layers, hero.model.dropout) == (4, 8, 0.1)
     assert (hero.train.steps, hero.train.learning_rate) == (5000, 1e-3)
     assert hero.text.tokenizer == "cl100k_base"
+    assert (hero.train.optimizer, hero.train.initial) == ("adamw", "normal")
+    fast = preset("zero-to-hero-fast")
+    assert dataclasses.replace(fast.model, dropout=0.1) == hero.model
+    assert {name for name in PRESETS if PRESETS[name].train.optimizer == "muon"} == {
+        "quick",
+        "zero-to-hero-fast",
+    }
     path = tmp_path / "run.toml"
     path.write_text("[model]\nwidth = 32\nheads = 4\n[train]\nsteps = 9\n")
     changed = PRESETS["quick"].changed(read_toml(path))

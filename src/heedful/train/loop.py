@@ -25,7 +25,7 @@ from heedful.train import checkpoint
 from heedful.train.chance import BETTER, chance
 from heedful.train.checkpoint import Metrics, Progress, saved_step
 from heedful.train.freed_memory import keep_freed_memory
-from heedful.train.optimizers import learning_rate, make_optimizer, set_rates
+from heedful.train.optimizers import learning_rate, make_optimizer, set_rates, slower
 from heedful.train.settings import TrainSettings
 from heedful.train.tasks import Task
 
@@ -223,7 +223,7 @@ class Training:
     def _spoiled(self, what: str, metrics: Metrics) -> HeedfulError:
         """The error of a run that came to nothing, with where it can go on from."""
         kept = saved_step(self.directory)
-        rate = f"--learning-rate {min(self.settings.learning_rate / 3, 1e-3):.1g}"
+        rate = slower(self.settings)
         is_good = kept is not None and metrics.lowest < BETTER * self.chance
         return HeedfulError(
             what,

@@ -54,12 +54,16 @@ def set_rates(optimizer: torch.optim.Optimizer, step: int, settings: TrainSettin
         group["lr"] = group["highest"] * share
 
 
-def kept(optimizer: torch.optim.Optimizer) -> int:
-    """How many numbers an optimizer keeps beside the weights: two means of AdamW, one of Muon."""
-    return sum(
-        (1 if "parts" in group else 2) * sum(parameter.numel() for parameter in group["params"])
-        for group in optimizer.param_groups
-    )
+def slower(settings: TrainSettings) -> str:
+    """The options that give a run a third of its learning rates, and AdamW at most 0.001.
+
+    >>> slower(TrainSettings(optimizer="muon", learning_rate=0.06, matrix_rate=0.6))
+    '--learning-rate 0.001 --matrix-rate 0.2'
+    """
+    options = f"--learning-rate {min(settings.learning_rate / 3, 1e-3):.1g}"
+    if settings.optimizer == "muon":
+        options += f" --matrix-rate {settings.matrix_rate / 3:.1g}"
+    return options
 
 
 def learning_rate(step: int, settings: TrainSettings) -> float:
