@@ -117,6 +117,12 @@ class Notebook:
             "one.scrollHeight > one.clientHeight + 200 ? one.scrollTop : 0))"
         )
 
+    def save(self, number):
+        """Save it, with the outputs of a cell."""
+        self.cells.nth(0).locator(".cm-content").click()  # a frame keeps the keys to itself
+        self.page.keyboard.press("Control+s")
+        self.soon(lambda: self.saved(number))
+
     def saved(self, number):
         """The outputs of a cell in the file."""
         found = json.loads((self.server.folder / "a.ipynb").read_text("utf-8"))

@@ -105,8 +105,7 @@ def test_a_page_in_a_frame_has_the_same_numbers(jupyter):
     assert as_shown(shown, true(code, recording)), (code, shown)
     numbers = dict(pairs(frame.part.get_by_role("region", name="This weight")))
     assert len(numbers) > 2
-    notebook.page.keyboard.press("Control+s")
-    notebook.soon(lambda: notebook.saved(1))
+    notebook.save(1)
     assert len(notebook.saved(1)[0]["data"]["text/html"]) < 2_100_000
 
 
@@ -134,13 +133,12 @@ def test_a_restart_is_said_and_a_saved_notebook_has_its_table(jupyter):
     notebook.run(0)
     cell = notebook.cell(0)
     cell.map.wait_for()
-    notebook.page.keyboard.press("Control+s")
-    notebook.soon(lambda: notebook.saved(0))
+    notebook.save(0)
     [output] = notebook.saved(0)
     assert {*output["data"]} == {
         "application/vnd.jupyter.widget-view+json", "text/html", "text/plain",
     }  # fmt: skip
-    assert "layers.0" in "".join(output["data"]["text/html"])
+    assert "blocks.0.attend" in "".join(output["data"]["text/html"])
     notebook.restart()
     cell.part.get_by_text(ENDED).wait_for()
     notebook.run(0)
