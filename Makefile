@@ -76,6 +76,7 @@ pictures: $(ALL)
 	$(BIN)/heedful describe build/pictures/demo --block --out docs/pictures/block.png --overwrite
 	$(BIN)/heedful describe build/pictures/dates --out docs/pictures/encoder-decoder.png --overwrite
 	$(BIN)/python docs/screens.py build/pictures/demo
+	$(BIN)/python docs/shapes.py build/pictures/shapes
 
 dist: $(ALL)
 	rm -rf dist build/installed
