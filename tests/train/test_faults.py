@@ -297,7 +297,7 @@ def learned(tmp_path_factory):
     return plan
 
 
-@pytest.mark.parametrize("rate", [30.0, 1e30])
+@pytest.mark.parametrize("rate", [3.0, 1e30])
 def test_what_is_no_better_than_chance_is_not_saved_after_what_was(rate, learned, tmp_path):
     directory = tmp_path / "run"
     shutil.copytree(learned.directory, directory)
