@@ -162,8 +162,8 @@ def test_a_number_of_tokens_has_its_comma(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--matrix-rate", "0.02"], "matrix_rate = 0.02 with the optimizer adamw"),
-        (["--optimizer", "muon", "--fall", "0.3"], "add --decay trapezoid"),
+        (["--preset", "bert", "--momentum", "0.9"], "momentum = 0.9 with the optimizer adamw"),
+        (["--decay", "cosine", "--fall", "0.3"], "add --decay trapezoid"),
     ],
 )
 def test_a_setting_that_would_do_nothing_is_refused(options, words, tmp_path, capsys):
