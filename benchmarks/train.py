@@ -145,7 +145,7 @@ def at_equal_time(place: Path, text: str | None, seeds: int) -> None:
     """AdamW, and the default recipe with as many steps as take its time."""
     losses: dict[str, list[float]] = {}
     for seed in range(seeds):
-        plain = heedful(place / "run", text, seed, 500, 500, ADAMW)
+        plain = heedful(place / "run", text, seed, 500, 500, [*ADAMW, "--batch", "16"])
         short = heedful(place / "run", text, seed, 60, 60, RECIPE)
         each = (short.checks[-1][0] - short.checks[0][0]) / 60
         steps = max(1, round(60 + (plain.seconds - short.seconds) / each))

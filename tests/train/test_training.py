@@ -283,6 +283,7 @@ def test_presets_and_files_of_settings(tmp_path):
     assert dataclasses.replace(fast.model, dropout=0.1) == hero.model
     assert {name for name in PRESETS if PRESETS[name].train.optimizer == "muon"} == {
         "quick",
+        "demo",
         "zero-to-hero-fast",
     }
     path = tmp_path / "run.toml"

@@ -39,7 +39,7 @@ Examples:
     help="The run's directory; a run that is there is replaced.",
 )
 @click.option("--keep", is_flag=True, help="Do not train again: show the model that is there.")
-@click.option("--steps", type=click.IntRange(1), help="Training steps [preset quick].")
+@click.option("--steps", type=click.IntRange(1), help="Training steps [preset demo].")
 def demo(out: Path, keep: bool, steps: int | None) -> int:
     """Train a small GPT on the Python language reference, sample from it, see where it looks."""
     _check(out, keep)
@@ -82,10 +82,10 @@ def _train(out: Path, steps: int | None, screen: Console) -> int:
     from heedful.train import PRESETS, new_plan, open_training, replace
     from heedful.train.place import owning
 
-    recipe = PRESETS["quick"]
+    recipe = PRESETS["demo"]
     if steps:
         recipe = recipe.changed({"train": {"steps": steps}})
-    plan = new_plan(out, (), recipe, preset="quick")
+    plan = new_plan(out, (), recipe, preset="demo")
     with terminal.saved_if_unheard(out), owning(out):
         prepared = terminal.prepare(replace, plan, screen)
         training = open_training(plan, prepared)

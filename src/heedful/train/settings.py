@@ -167,6 +167,14 @@ PRESETS = {
         GPTConfig(vocabulary=1),
         dataclasses.replace(FAST, steps=800, batch=8, evaluate_every=200, save_every=200),
     ),
+    # For a text as short as the embedded one, which is read five times over
+    "demo": Recipe(
+        TextSettings(),
+        GPTConfig(vocabulary=1),
+        dataclasses.replace(
+            FAST, steps=800, batch=8, matrix_decay=0.5, evaluate_every=200, save_every=200
+        ),
+    ),
     # The model of document 004 (Zhang, *LLM: From Zero to Hero*) with its numbers, as its author's
     # own code has it: 8 blocks, dropout, AdamW, and norms before each part. Where the document
     # itself puts them, after each sum, is norm_order="post".
