@@ -1,7 +1,8 @@
 """A page's modules as one script, for where a browser fetches none: files, frames, workers, cells.
 
 Every module becomes a function that is called once, after those that it imports; the first one
-stands behind them as it is. Only the ways of importing and exporting that the pages use are known.
+stands behind them as it is. Only the ways of importing and exporting that the pages use are known;
+another one is refused.
 """
 
 from __future__ import annotations
@@ -9,11 +10,13 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from heedful.errors import RunError
+
 VIEWS = Path(__file__).parent  # modules are named by their paths from here
 IMPORT = re.compile(r'(\bfrom\s*|\bimport\s*)"(\.{1,2}/[^"]+)"')
 FROM = r'\s*from\s*"(?P<path>\.{1,2}/[^"]+)";?'
 LISTED = r"\{(?P<names>[^{}]*)\}"
-DECLARED = re.compile(r"^export (?:async )?(?:function|class|const|let) (\w+)", re.M)
+DECLARED = re.compile(r"^export ((?:async )?(?:function|class|const|let) (\w+))", re.M)
 REMARK = re.compile(r"^\s*(?://[^\n]*|/\*\*(?:(?!\*/).)*\*/)\n", re.M | re.S)
 
 
@@ -36,6 +39,9 @@ def linked(entry: Path) -> list[tuple[str, str]]:
 
 def one_script(entry: Path) -> str:
     """A module and all that it imports, as one module without an import.
+
+    Raises:
+        RunError: an import or an export of a form that is not known.
 
     >>> script = one_script(VIEWS / "explorer" / "page" / "html.js")
     >>> script.startswith("const modules = {};"), "import " in script.splitlines()[-1]
@@ -66,14 +72,15 @@ def _imports(name: str, source: str) -> str:
 
     source = re.sub(r"\bimport\s*" + LISTED + FROM, listed, source)
     source = re.sub(r"\bimport\s+(?P<ours>\w+)" + FROM, standard, source)
-    return re.sub(r'^import\s*"\.{1,2}/[^"]+";?', "", source, flags=re.M)
+    source = re.sub(r'^import\s*"\.{1,2}/[^"]+";?', "", source, flags=re.M)
+    return _without("import", source, name)
 
 
 def _function(name: str, source: str) -> str:
     """The body of a function that returns what the module exports."""
     source = _plain(source)
-    given = [(each, each) for each in DECLARED.findall(source)]
-    source = re.sub(r"^export (?=(?:async )?(?:function|class|const|let) )", "", source, flags=re.M)
+    given = [(each, each) for _, each in DECLARED.findall(source)]
+    source = DECLARED.sub(r"\1", source)
 
     def listed(found: re.Match[str]) -> str:
         of = f"{_module(name, found)}." if found["path"] else ""
@@ -83,8 +90,23 @@ def _function(name: str, source: str) -> str:
     source = re.sub(r"\bexport\s*" + LISTED + f"(?:{FROM})?;?", listed, source)
     source, standard = re.subn(r"\bexport default ", "const standard = ", source)
     given += [("default", "standard")] * standard
+    source = _without("export", _imports(name, source), name)
     names = ", ".join(f"{ours}: {own}" for ours, own in given)
-    return f"{_imports(name, source)}\nreturn {{ {names} }};"
+    return f"{source}\nreturn {{ {names} }};"
+
+
+def _without(word: str, source: str, name: str) -> str:
+    """The source, in which no line begins with a word any more.
+
+    Raises:
+        RunError: one does, as its form is not known.
+    """
+    if unknown := re.search(rf"^{word}\b(?!\().*", source, re.M):
+        raise RunError(
+            f"{name}: {unknown[0]}",
+            expected="names in braces, a default, or one name that is declared",
+        )
+    return source
 
 
 def _pairs(names: str) -> list[tuple[str, str]]:
