@@ -173,14 +173,33 @@ def test_the_end_and_the_context_are_told():
 
 
 def test_nobody_who_looks_stops_it(monkeypatch):
+    """Also while no question comes between two tokens, as when the tab is closed."""
     session = Session(letters())
     session.do("begin", 2, prompt="a head ", **WISHES)
-    monkeypatch.setattr(of_generation, "UNWATCHED", -1.0)
-    assert session.generation.work()
-    monkeypatch.undo()
-    assert session.told["tokens"] == 9
+    asked, steps = session.generation._asked, iter(range(99))
+
+    def going_on():
+        if next(steps) == 3:
+            monkeypatch.setattr(session.generation, "_asked", asked - of_generation.UNWATCHED - 1)
+        return True
+
+    assert session.generation.work(going_on)
+    assert session.told["tokens"] == 12
     assert "no page looked" in session.told["why"]
-    assert session.do("on", **WISHES)["tokens"] == 21
+    assert session.do("on", **WISHES)["tokens"] == 24
+
+
+def test_a_token_that_could_not_be_read_leaves_each_chance_at_its_token(monkeypatch):
+    session, whole = Session(letters()), Session(letters())
+    expected = whole.do("begin", prompt="a head ", **WISHES)["chances"].tolist()
+    session.do("begin", 3, prompt="a head ", **WISHES)
+    with monkeypatch.context() as broken:
+        broken.setattr(session.generation._continued, "logits", None)
+        session.generation.work()
+    assert "not callable" in session.told["why"]
+    told = session.do("on", **WISHES | {"temperature": 0})
+    assert len(told["chances"]) == told["tokens"] - told["prompt"] == 15
+    assert told["chances"].tolist()[:3] == expected[:3]
 
 
 def test_a_text_of_nothing_and_an_encoder_decoder():
@@ -214,7 +233,7 @@ WRONG = {
     "begin": [{"prompt": 3}, {"prompt": "a", "tokens": 0}, {"prompt": "a", "temperature": "hot"},
               {"prompt": "a", "seed": -1}, {"prompt": "a", "top_p": 2}],
     "choose": [{"at": 2, "token": 1}, {"at": "7", "token": 1}, {"at": 7, "token": 10**6},
-               {"at": 7, "token": None}, {}],
+               {"at": 7, "token": None}, {"at": 7, "token": 6.0}, {}],
     "on": [{"tokens": None}, {"top_k": 0.5}],
 }  # fmt: skip
 

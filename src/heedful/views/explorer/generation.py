@@ -182,13 +182,13 @@ class Generation:
         """Add tokens while there is nothing else to do; whether some were to be added."""
         if not self._left:
             return False
-        if time.monotonic() - self._asked > UNWATCHED:
-            self._end("stopped, because no page looked at it any more")
-            return True
         try:
             with torch.inference_mode(), record(self._continued.model) as recording:
                 while self._left and going_on():
-                    self._step(recording)
+                    if time.monotonic() - self._asked > UNWATCHED:
+                        self._end("stopped, because no page looked at it any more")
+                    else:
+                        self._step(recording)
             self._text.growing.missed |= recording.missed
         except Exception as error:  # what went wrong is told, and the server goes on
             known = isinstance(error, HeedfulError)
@@ -234,7 +234,7 @@ class Generation:
     def _choose(self, at: Any, token: Any) -> None:
         """Cut the text before a place, and go on from another token there."""
         ids, chances = self._likely(at)
-        if token not in ids:
+        if not is_whole(token) or token not in ids:
             raise ArgumentError(f"token {token!r}", expected=f"one of the likeliest at {at}")
         text, most = self._text, self._continued.context_length
         if most is not None and at >= most:
@@ -265,8 +265,9 @@ class Generation:
         if token in self._continued.ends:
             self._end("the model ended the text here")
             return
-        text.chances.append(float(text.logits.float().softmax(-1)[0, token]))
+        chance = float(text.logits.float().softmax(-1)[0, token])
         self._take(self._continued, text, [token], recording)
+        text.chances.append(chance)  # of no token that could not be read
         self._left -= 1
 
     def _read(self, reading: Continued, text: _Text, ids: list[int]) -> None:
