@@ -5,7 +5,7 @@ from pathlib import Path
 
 import every_kind
 import torch
-from browsed import Served, faults, number, unit
+from browsed import Served, as_shown, faults, number, unit
 
 import heedful
 from heedful.models import GPT, GPTConfig
@@ -83,4 +83,11 @@ def test_a_prompt_grows_stops_and_goes_on_from_another_token(browser, opened):
         assert heedful.load(path)[0].shape == (3, 15, 15)
         page.keyboard.press("y")  # goes on
         part.get_by_text("7 tokens of the prompt, 13 added").wait_for()
+        where = f"{generation._text.number}.0.1"
+        explorer.show(call=where, head=2, pane="segments", marks="begin:0-5;end:9-20")
+        call = generation._texts.call(generation._text.number, 0, 1, 20)
+        rows = call.segments({"begin": slice(0, 5), "end": slice(9, 20)})
+        [share] = [row.share for row in rows if row[1:4] == (2, "end", "begin")]
+        line = page.get_by_role("region", name="Who reads what").get_by_role("row").nth(2)
+        assert as_shown(line.get_by_role("button").first.inner_text().strip(), share)
         page.close()  # before its server

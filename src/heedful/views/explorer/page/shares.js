@@ -1,5 +1,5 @@
 // How much each head reads of each segment: asked call after call, the one that is shown first.
-import { effect, signal, untracked } from "./html.js";
+import { computed, effect, signal, untracked } from "./html.js";
 
 /** @import { Answer, Source } from "./types.js" */
 /** @import { State } from "./state.js" */
@@ -17,8 +17,13 @@ export class Shares {
     this.done = signal(1);
     this.stopped = signal(false);
     this.mine = new AbortController();
+    /** The text that is shown, with how many tokens it has; "" while it grows, and its shares with it. */
+    this.text = computed(() => {
+      const at = state.at.value.slice(0, 2);
+      return state.growing.value === at[0] ? "" : state.name(at);
+    });
     this.stopEffect = effect(() => {
-      const wanted = state.pane.value === "segments";
+      const wanted = state.pane.value === "segments" && this.text.value !== "";
       state.segments.asked.value;
       untracked(() => this._renew(wanted));
     });
@@ -61,7 +66,8 @@ export class Shares {
     const left = order.filter((c) => segments.of(calls[c]) && !this.found.peek().has(c));
     this.done.value = left.length ? 0 : 1;
     for (const [n, c] of left.entries()) {
-      const about = { call: [...at.slice(0, 2), c].join("."), ...segments.of(calls[c])?.words };
+      const call = this.state.name([...at.slice(0, 2), c]);
+      const about = { call, ...segments.of(calls[c])?.words };
       const found = await this._one(about, end, (share) => {
         this.done.value = (n + share) / left.length;
       });
