@@ -77,6 +77,7 @@ pictures: $(ALL)
 	$(BIN)/heedful describe build/pictures/dates --out docs/pictures/encoder-decoder.png --overwrite
 	$(BIN)/python docs/screens.py build/pictures/demo
 	$(BIN)/python docs/shapes.py build/pictures/shapes
+	$(BIN)/python docs/notebook_screen.py
 
 dist: $(ALL)
 	rm -rf dist build/installed

@@ -145,6 +145,11 @@ class Shown:
 
     def choose(self):
         """Choose the cell in the middle of the map, or the one below what is chosen."""
+        for _ in range(10):  # a notebook that has just run a cell takes the focus back to it
+            self.map.focus()
+            self.map.page.wait_for_timeout(500)
+            if self.map.evaluate("(map) => map.getRootNode().activeElement === map"):
+                break
         self.map.press("ArrowDown")
 
     def weight(self):

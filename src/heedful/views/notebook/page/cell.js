@@ -7,12 +7,22 @@
 export function inCell(element, model) {
   const box = /** @type {HTMLElement} */ (/** @type {ShadowRoot} */ (element.getRootNode()).host);
   // a notebook deletes and inserts cells by single keys
-  const keep = (/** @type {Event} */ event) => {
+  const isOwn = (/** @type {Event} */ event) => {
     const { ctrlKey, metaKey, altKey } = /** @type {KeyboardEvent} */ (event);
-    if (!ctrlKey && !metaKey && !altKey) event.stopPropagation();
+    return !ctrlKey && !metaKey && !altKey;
+  };
+  const keep = (/** @type {Event} */ event) => {
+    if (isOwn(event)) event.stopPropagation();
+  };
+  // Jupyter Notebook 7 hears keys before the page does, at the document, and passes over those of
+  // elements with this attribute of Lumino's (CommandRegistry, "data-lm-suppress-shortcuts")
+  const before = (/** @type {Event} */ event) => {
+    if (event.composedPath().includes(box))
+      box.toggleAttribute("data-lm-suppress-shortcuts", isOwn(event));
   };
   const kinds = ["keydown", "keypress", "keyup"];
   for (const kind of kinds) box.addEventListener(kind, keep);
+  window.addEventListener("keydown", before, true);
   return {
     host: {
       theme: { read: theme, follow },
@@ -27,6 +37,7 @@ export function inCell(element, model) {
     },
     end() {
       for (const kind of kinds) box.removeEventListener(kind, keep);
+      window.removeEventListener("keydown", before, true);
     },
   };
 }
