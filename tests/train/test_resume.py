@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from heedful.files import load_tensors
+from heedful.files import load_tensors, read_json, write_json
 from heedful.models import load_model
 from heedful.train import (
     PRESETS,
@@ -180,3 +180,13 @@ def test_best_and_last_are_the_weights_that_they_say(tmp_path):
         training.model.load_state_dict(model.state_dict())
         assert training.evaluate(prepared.tokens.validation) == expected
     assert min(checks)[1] == training.progress.best_step
+
+
+def test_a_run_from_before_muon_goes_on_with_adamw(tmp_path):
+    plan = started(tmp_path, **RECIPES["adamw"])
+    path = plan.directory / "state/recipe.json"
+    about = read_json(path)
+    for name in ("optimizer", "initial", "matrix_rate", "matrix_decay", "momentum", "fall"):
+        del about["train"][name]
+    write_json(path, about)
+    assert read_plan(plan.directory).recipe == plan.recipe

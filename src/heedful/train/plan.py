@@ -16,7 +16,7 @@ from heedful.models import BertConfig, GPTConfig, Seq2SeqConfig
 from heedful.text import BPETokenizer, TokenizerChoice, WordPieceTokenizer, dates, open_source
 from heedful.text.sources import STANDARD_INPUT
 from heedful.train.memory import check_memory
-from heedful.train.settings import PRESETS, TRAINED, Recipe
+from heedful.train.settings import PRESETS, TRAINED, Recipe, TrainSettings
 
 RECIPE, TOKENS, METRICS = "state/recipe.json", "state/tokens.npy", "metrics.jsonl"
 
@@ -96,6 +96,7 @@ def read_plan(directory: Path) -> Plan:
     try:
         kind = about.get("kind", "encoder–decoder" if about.get("on_pairs") else "GPT")
         start = next(recipe for recipe in PRESETS.values() if recipe.kind == kind)
+        start = start._replace(train=TrainSettings())  # what an older version did not ask
         recipe = start.changed({name: about[name] for name in Recipe._fields})
         include, title, preset = (about[name] for name in ("include", "title", "preset"))
         sources, read = tuple(about["sources"]), about.get("read")
