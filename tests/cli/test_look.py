@@ -14,7 +14,7 @@ import torch
 from typed import refused, train
 
 import heedful
-from heedful.cli.look import _by_hand, _opened
+from heedful.cli.look import _by_hand, _has_opened
 from heedful.models import GPT, GPTConfig
 from heedful.views.explorer import hosting, one_file
 from heedful.views.explorer.wire import unpacked
@@ -170,7 +170,7 @@ def test_from_afar_no_browser_is_opened_and_the_way_is_told(monkeypatch):
     monkeypatch.setattr(webbrowser, "open", lambda address: pytest.fail("opened"))
     monkeypatch.setenv("SSH_CONNECTION", "1.2.3.4 5 6.7.8.9 22")
     monkeypatch.setenv("DISPLAY", ":0")
-    assert not _opened("http://127.0.0.1:1234/?word=w")
+    assert not _has_opened("http://127.0.0.1:1234/?word=w")
     assert "ssh -L 1234:127.0.0.1:1234" in _by_hand("http://127.0.0.1:1234/?word=w")
 
 

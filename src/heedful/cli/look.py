@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 
@@ -105,32 +105,52 @@ def look(
         raise click.UsageError(f"{'--exact' if exact else '--overwrite'} goes with --html.")
     if html is not None:
         check_place(html, overwrite)
-    has_text = cut or file is not None or second is not None or image is not None
+    asked = _Asked(source, file, second, image, cut, layers, heads, segments, opening)
     if generate:
-        no = {"--html": html, "--second": second, "--cut": cut or None, "--image": image}
-        _refuse("--generate", no | {"--segments": segments})
-        _grow(source, file, (layers, heads), opening, port, no_browser)
+        alone = {"--html": html, "--second": second, "--cut": cut or None, "--image": image}
+        _refuse("--generate", alone | {"--segments": segments})
+        _serve(_grown(asked), port, no_browser)
         return
     if image is not None:
         _refuse("--image", {"--segments": segments})
-    are_kept = all(is_recording(Path(each)) for each in source)
-    check_usage(segments, are_kept, None, False)
-    marks: Any = None if segments is None else segments.ranges
-    if are_kept:
-        recordings, model = _loaded(source, has_text), None
-    else:
-        chosen = {"layers": layers, "heads": heads}
-        recordings, model, marked = _recorded(
-            source, (file, second, cut), image, chosen, opening, segments
-        )
-        marks = marked or marks
-    from heedful.views.explorer.texts import Texts
-
-    texts = Texts(recordings, layers, heads, marks)
+    shown = _shown(asked)
     if html is not None:
-        _write(html, texts, exact)
+        _write(html, shown.texts, exact)
     else:
-        _serve(texts, model, port, no_browser)
+        _serve(shown, port, no_browser)
+
+
+class _Asked(NamedTuple):
+    """What is to be looked at: recordings, or a model with what it reads and how it is opened."""
+
+    source: tuple[str, ...]
+    file: Path | None
+    second: str | None
+    image: Path | None
+    cut: bool
+    layers: list[int] | None
+    heads: list[int] | None
+    segments: Given | None
+    opening: dict[str, Any]
+
+    @property
+    def text(self) -> str | None:
+        """The text beside a model."""
+        return self.source[1] if len(self.source) == 2 else None
+
+    @property
+    def has_text(self) -> bool:
+        """Whether something to read was told by an option."""
+        given = (self.file, self.second, self.image)
+        return self.cut or any(one is not None for one in given)
+
+
+class _Shown(NamedTuple):
+    """What a page shows; `model` records more texts for it, `generation` continues one."""
+
+    texts: Any
+    model: Any = None
+    generation: Any = None
 
 
 def _refuse(option: str, given: dict[str, Any]) -> None:
@@ -144,78 +164,101 @@ def _refuse(option: str, given: dict[str, Any]) -> None:
             raise click.UsageError(f"{name} does not go with {option}.")
 
 
-def _loaded(source: tuple[str, ...], has_text: bool) -> dict[str, Any]:
+def _shown(asked: _Asked) -> _Shown:
+    """Recordings, or what a model does with a text or an image."""
+    are_kept = all(is_recording(Path(each)) for each in asked.source)
+    check_usage(asked.segments, are_kept, None, False)
+    if are_kept:
+        return _loaded(asked)
+    _check_one_model(asked)
+    words = text_beside(asked.image, asked.text, asked.file, asked.second)
+    opened = _opened(asked)
+    if asked.image is not None:
+        return _seen(asked, opened, asked.image, words)
+    return _read(asked, opened, words or "")
+
+
+def _loaded(asked: _Asked) -> _Shown:
     """Recordings by their names; those of one name by their paths."""
-    check_no_text(Path(source[0]), has_text, "look")
+    check_no_text(Path(asked.source[0]), asked.has_text, "look")
     from heedful.recorder import load
 
-    names = [Path(each).stem for each in source]
-    return {
+    names = [Path(each).stem for each in asked.source]
+    recordings = {
         each if names.count(name) > 1 else name: load(Path(each))
-        for name, each in zip(names, source, strict=True)
+        for name, each in zip(names, asked.source, strict=True)
     }
+    return _Shown(_texts(asked, recordings, asked.segments and asked.segments.ranges))
 
 
-def _recorded(
-    source: tuple[str, ...],
-    text: tuple[Path | None, str | None, bool],
-    image: Path | None,
-    chosen: dict[str, Any],
-    opening: dict[str, Any],
-    segments: Given | None = None,
-) -> tuple[dict[str, Any], Any, dict[str, list[int]]]:
-    """What a model does with a text; the model, which can record more texts without images;
-    segments by their marks.
+def _check_one_model(asked: _Asked) -> None:
+    """Refuse a recording beside what is none, and more than a model and a text.
+
+    Raises:
+        UsageError: what is wrong.
     """
-    file, second, cut = text
-    path = Path(source[0])
-    if is_recording(path):
+    first, *_ = source = asked.source
+    if is_recording(Path(first)):
         other = next(each for each in source if not is_recording(Path(each)))
         if Path(other).is_dir():
-            raise click.UsageError(f"{source[0]} and {other}: give recordings, or one model.")
-        check_no_text(path, True, "look")
+            raise click.UsageError(f"{first} and {other}: give recordings, or one model.")
+        check_no_text(Path(first), True, "look")
     if len(source) > 2:
         raise click.UsageError(
             f"{len(source)} arguments: give recordings, or one model with one text in quotes."
         )
-    words = text_beside(image, source[1] if len(source) == 2 else None, file, second)
+
+
+def _opened(asked: _Asked) -> Any:
+    """The model."""
+    path, opening = Path(asked.source[0]), asked.opening
     check_model(path, opening["revision"], opening["allow_pickle"])
+    from heedful.opened import open_model
+
+    return open_model(path, **opening)
+
+
+def _read(asked: _Asked, opened: Any, text: str) -> _Shown:
+    """What a model does with a text, whose segments are those of its marks."""
     from heedful.cli.record import record_text
-    from heedful.opened import open_model
 
-    opened, name = open_model(path, **opening), path.name or str(path)
-    if image is not None:
-        return {name: record_image(opened, image, words, cut, **chosen)}, None, {}
-    marked = None if segments is None else marked_of(segments, words or "", second)
+    second, segments = asked.second, asked.segments
+    marked = None if segments is None else marked_of(segments, text, second)
     if marked is not None:
-        words, second = marked.text, marked.second
-    recording = record_text(opened, words or "", second, cut, **chosen)
-    tokens = {} if marked is None else marked.tokens(opened, cut=cut)
-    return {name: recording}, opened, tokens
+        text, second = marked.text, marked.second
+    recording = record_text(opened, text, second, asked.cut, layers=asked.layers, heads=asked.heads)
+    marks: Any = segments and segments.ranges
+    if marked is not None:
+        marks = marked.tokens(opened, cut=asked.cut) or marks
+    return _Shown(_texts(asked, {_name(asked): recording}, marks), opened)
 
 
-def _grow(
-    source: tuple[str, ...],
-    file: Path | None,
-    chosen: tuple[list[int] | None, list[int] | None],
-    opening: dict[str, Any],
-    port: int,
-    no_browser: bool,
-) -> None:
-    """Serve a model that continues texts in the page; with no text it begins from nothing."""
-    path = Path(source[0])
-    if is_recording(path) or len(source) > 2:
+def _seen(asked: _Asked, opened: Any, image: Path, text: str | None) -> _Shown:
+    """What a model does with an image; texts that are typed into the page would have none."""
+    recording = record_image(opened, image, text, asked.cut, layers=asked.layers, heads=asked.heads)
+    return _Shown(_texts(asked, {_name(asked): recording}))
+
+
+def _grown(asked: _Asked) -> _Shown:
+    """A model that continues texts in the page; with no text it begins from nothing."""
+    if is_recording(Path(asked.source[0])) or len(asked.source) > 2:
         raise click.UsageError("--generate takes one model, and a text in quotes where you like.")
-    given = source[1] if len(source) == 2 else None
-    prompt = "" if given is None and file is None else read_text(given, file, "prompt")
-    check_model(path, opening["revision"], opening["allow_pickle"])
-    from heedful.opened import open_model
+    has_none = asked.text is None and asked.file is None
+    prompt = "" if has_none else read_text(asked.text, asked.file, "prompt")
+    opened, texts = _opened(asked), _texts(asked, {})
     from heedful.views.explorer.generation import Generation
+
+    return _Shown(texts, opened, Generation(opened, texts, asked.source[0], prompt))
+
+
+def _texts(asked: _Asked, recordings: dict[str, Any], marks: Any = None) -> Any:
     from heedful.views.explorer.texts import Texts
 
-    opened, texts = open_model(path, **opening), Texts({}, *chosen)
-    generation = Generation(opened, texts, source[0], prompt)
-    _serve(texts, opened, port, no_browser, generation)
+    return Texts(recordings, asked.layers, asked.heads, marks)
+
+
+def _name(asked: _Asked) -> str:
+    return Path(asked.source[0]).name or asked.source[0]
 
 
 def _write(path: Path, texts: Any, exact: bool) -> None:
@@ -229,21 +272,21 @@ def _write(path: Path, texts: Any, exact: bool) -> None:
     click.echo(said)
 
 
-def _serve(texts: Any, model: Any, port: int, no_browser: bool, generation: Any = None) -> None:
+def _serve(shown: _Shown, port: int, no_browser: bool) -> None:
     from heedful.views.explorer.hosting import serve
 
     def ready(address: str) -> None:
         click.echo(f"{address}\nCtrl-C ends it.")
-        if not no_browser and not _opened(address):
+        if not no_browser and not _has_opened(address):
             click.echo(_by_hand(address))
 
     try:
-        serve(texts, ready, port=port, model=model, generation=generation)
+        serve(shown.texts, ready, port=port, model=shown.model, generation=shown.generation)
     except KeyboardInterrupt:  # as it is meant to end
         click.echo("\nended", err=True)
 
 
-def _opened(address: str) -> bool:
+def _has_opened(address: str) -> bool:
     """Whether a browser with windows could be asked to open the address."""
     import webbrowser
 
