@@ -108,7 +108,7 @@ class Notebook:
         """Restart the kernel."""
         self.page.get_by_role("menuitem", name="Kernel").click()
         self.page.get_by_role("menuitem", name="Restart Kernel…").first.click()
-        self.page.get_by_role("button", name="Restart", exact=True).click()
+        self.page.locator(".jp-Dialog .jp-mod-accept").click()
 
     def scrolled(self):
         """How far the notebook is scrolled, in pixels."""
