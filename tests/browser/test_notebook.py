@@ -55,8 +55,10 @@ class Kernel:
 
     def __call__(self, name, message):
         self.heard.append(message)
-        self.cells[name].told(message)
         number = message.get("ask")
+        if message.get("question") == "segments":
+            return None  # never answered
+        self.cells[name].told(message)
         if number is None:
             return None
         with self._came:
@@ -129,6 +131,17 @@ def test_two_pages_in_one_notebook(cells):
     assert kernel.cells["one"]._asked is None
     assert kernel.cells["two"]._asked is not None
     assert "call=0.1.0" in page.evaluate("cells.two.state.view")
+    # nor does one that waits for an answer, which would begin the kernel's thread again
+    kernel.heard.clear()
+    page.evaluate(SHOW, [str(Widget._esm), "one", "call=0.0.0&pane=segments&marks=a:0-3"])
+    while not any(message.get("question") == "scores" for message in kernel.heard):
+        page.wait_for_timeout(50)
+    assert any(message.get("question") == "segments" for message in kernel.heard)
+    page.evaluate("() => cells.one.end()")
+    page.wait_for_timeout(100)
+    *_, last = (message for message in kernel.heard if "leave" not in message)
+    assert last["open"] is False
+    assert kernel.cells["one"]._asked is None
 
 
 # What VS Code lets the cells of a notebook do: scripts that stand in them, none from a Blob

@@ -17,7 +17,8 @@ class Kernel {
     this.model = model;
     this.name = Math.random().toString(36).slice(2); // two views of one output have one model
     this.made = 0;
-    this.ended = false;
+    this.ended = false; // the kernel is gone
+    this.isLeft = false; // the page is
     /** @type {Map<string, Waiting>} */
     this.waiting = new Map();
     this._heard = (/** @type {any} */ message, /** @type {DataView[]} */ buffers) =>
@@ -45,6 +46,7 @@ class Kernel {
    * @returns {Promise<ArrayBuffer>}
    */
   ask(question, words = {}, signal = undefined) {
+    if (this.isLeft) return Promise.reject(new Error("This page was closed."));
     return new Promise((resolve, reject) => {
       const id = `${this.name} ${++this.made}`;
       this.waiting.set(id, { resolve, reject, since: Date.now() });
@@ -70,7 +72,9 @@ class Kernel {
     }
   }
 
+  /** Ask nothing more: else the kernel would begin anew for a page that nobody sees. */
   end() {
+    this.isLeft = true;
     clearInterval(this.timer);
     this.model.off("msg:custom", this._heard);
     this.model.off("comm_live_update", this._left);
