@@ -194,3 +194,29 @@ def test_what_no_font_shows_is_shown_by_a_sign(computed):
     for shown in found:
         assert shown
         assert not any(ord(c) < 32 or ord(c) == 127 or 0x202A <= ord(c) <= 0x202E for c in shown)
+
+
+LATE = """await (async () => {
+  let told = { recording: 0, tokens: 5 };
+  let come = () => {};
+  const coming = new Promise((soon) => { come = soon; });
+  const at = (one) => ({ peek: () => one });
+  const growing = Object.assign(Object.create(module.Growing.prototype), {
+    told: { peek: () => told, get value() { return told; }, set value(one) { told = one; } },
+    of: new Map(), painters: () => [], _ahead: () => coming,
+    state: { about: { recordings: [{}, {}] }, growing: {}, at: at([0, 0, 0]), head: at(0),
+             view: at({}), size: () => 1, choose() {}, grow() {} },
+  });
+  const chances = { data: [] };
+  const late = growing._take({ recording: 0, tokens: 6, chances });
+  await growing._take({ recording: 1, tokens: 3, chances });
+  come();
+  await late;
+  await growing._take({ recording: 0, tokens: 9, chances });
+  return [told.recording, told.tokens];
+})()"""
+
+
+def test_what_is_told_of_an_older_text_comes_too_late(computed):
+    """Another token was chosen while the page fetched what it shows of the text before."""
+    assert computed("growing.js", LATE) == [1, 3]

@@ -99,12 +99,13 @@ export class Growing {
     const { recording, tokens } = told;
     const { state } = this;
     const before = this.told.peek();
-    if (before && recording === before.recording && tokens < before.tokens) return; // came late
+    if (isOlder(told, before)) return; // came late
     const isNew = !state.about.recordings[recording];
     if (isNew) {
       Object.assign(state.about, await this.source.ask("about"));
       named(/** @type {About} */ (state.about));
     } else if (before && tokens > before.tokens) await this._ahead(recording, tokens);
+    if (isOlder(told, this.told.peek())) return; // meanwhile a newer one has come
     batch(() => {
       this.of.set(recording, told);
       this.told.value = told;
@@ -155,4 +156,10 @@ export class Growing {
     const [down, right] = [end.down ? N - end.N : 0, end.right ? M - end.M : 0];
     if (down || right) this.state.view.value = { ...view, x: view.x + right, y: view.y + down };
   }
+}
+
+/** Whether one is of a text before the other, or of fewer of its tokens. @param {Grown} one @param {Grown | null} other */
+function isOlder(one, other) {
+  if (!other || one.recording > other.recording) return false;
+  return one.recording < other.recording || one.tokens < other.tokens;
 }

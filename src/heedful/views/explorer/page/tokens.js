@@ -102,7 +102,10 @@ export class Tokens {
       const id = this._id(where, axis, number);
       if (this.pages.get(id)) return null;
       this.pages.set(id, undefined);
-      return this._ask(id, where, axis, number);
+      return this._ask(id, where, axis, number).catch((error) => {
+        this.pages.delete(id); // so that it is asked for again
+        throw error;
+      });
     });
     await Promise.all(axes);
   }
