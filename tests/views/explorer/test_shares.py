@@ -51,7 +51,7 @@ def test_shares_are_those_of_the_library(recordings, kind, in_steps, monkeypatch
         monkeypatch.setattr(of_shares, "FEW", 0)
         monkeypatch.setattr(of_shares, "BAND", 20)
     ask = asking(recordings[kind])
-    calls = ask.answers.texts._of[0][2][0].calls
+    calls = ask.answers.texts._text(0, 0, None).calls
     call, where = calls[-1], f"0.0.{len(calls) - 1}"
     _, N, M = call.shape
     keys = {"first": slice(0, 2), "odd": [2, M - 1], "middle": [1, 3]}

@@ -8,7 +8,7 @@ from heedful.opened.protocol import Opened
 from heedful.recorder import Recording
 from heedful.recorder.kept.growing import Growing
 from heedful.views.explorer.continued import Continued
-from heedful.views.explorer.texts import Text
+from heedful.views.explorer.text import Text
 
 
 class Written(Protocol):

@@ -11,7 +11,8 @@ from heedful.recorder.kept.progress import Tell
 from heedful.recorder.kept.segments import TARGET
 from heedful.views.explorer.asked import Where
 from heedful.views.explorer.shares import Runs, shares
-from heedful.views.explorer.texts import Texts, runs_of
+from heedful.views.explorer.text import runs_of
+from heedful.views.explorer.texts import Texts
 from heedful.views.explorer.wire import packed
 
 

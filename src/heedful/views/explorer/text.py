@@ -1,0 +1,145 @@
+"""One text that a page may show: the calls on it, and the segments that are marked in it."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from heedful.errors import HeedfulError
+from heedful.recorder import Call, Recording
+from heedful.recorder.kept.head_types import Even
+from heedful.recorder.kept.heads import with_sure_ids
+from heedful.recorder.kept.marked import Told
+from heedful.recorder.kept.segments import SOURCE, TARGET, Read, marks_of, read_by
+from heedful.recorder.kept.texts import Sides
+from heedful.views.explorer.choosing import chosen
+from heedful.views.explorer.images import pictured
+
+SIDES = {False: SOURCE, True: TARGET}  # what is read, and what is written
+
+
+@dataclass
+class Text:
+    """The calls on one text.
+
+    label: which text it is.
+    calls: in their order.
+    code: the Python that gives the list of all of them, of a `recording`.
+    prompt: of a generation as one, how many tokens it began with.
+    places: of the calls in that list; None where they are all of it.
+    even: what its heads' scores share.
+    sides: which of its calls read, and which write, in an encoder–decoder.
+    read: which text's tokens each call's queries and keys are.
+    marks: segments that are marked at first, of what is read and of what is written.
+    """
+
+    label: str
+    calls: list[Call]
+    code: str = "recording"
+    prompt: int | None = None
+    places: list[int] | None = None
+    even: Even = field(default_factory=Even)
+    sides: Sides | None = None
+    read: list[Read] | None = None
+    marks: dict[bool, dict[str, Tensor]] = field(default_factory=dict)
+
+    def of(self, layers: list[int] | None, heads: list[int] | None) -> Text:
+        """The same of some layers and heads; errors as `chosen`."""
+        calls = chosen(self.calls, layers, heads)
+        rest = iter(enumerate(self.calls))
+        places = [next(at for at, one in rest if _same(one, call)) for call in calls]
+        every = read_by(self.calls, self.sides) if self.sides else []
+        read = [every[at] for at in places] if every else None
+        return replace(self, calls=calls, places=places, read=read, even=Even())
+
+    def mark(self, told: Told) -> None:
+        """Mark segments of what is read; errors as `Sequence.segments`."""
+        if self.sides is not None:
+            self.marks = marks_of(self.calls, self.sides, told)
+
+    @cached_property
+    def scored(self) -> list[Call]:
+        """The calls as their heads are scored: with the tokens that are sure."""
+        return with_sure_ids(self.calls)
+
+    def about(self) -> dict[str, Any]:
+        """What a page needs to list it."""
+        places = self.places or range(len(self.calls))
+        read = self.read or [Read(False, False)] * len(self.calls)
+        calls = [_about(*each) for each in zip(self.calls, places, read, strict=True)]
+        return {
+            "label": self.label,
+            "code": self.code,
+            "prompt": self.prompt,
+            "crosses": self.sides is not None and self.sides.crosses,
+            "marks": {
+                SIDES[writes]: [{"name": name, "runs": runs_of(own)} for name, own in of.items()]
+                for writes, of in self.marks.items()
+            },
+            "calls": calls,
+        }
+
+
+def texts_of(recording: Recording) -> list[Text]:
+    """The sequences of a recording; a generation, with its many passes, also as one."""
+    found = []
+    several = len(recording.sequences) > 1
+    for number, sequence in enumerate(recording.sequences):
+        name = f"text {number + 1}" if several else "the text"
+        code = f"recording.sequences[{number}]" if several else "recording"
+        calls = list(sequence)
+        if len({call.pass_index for call in calls}) > 1:
+            with suppress(HeedfulError):
+                as_one = recording.stitched(number)
+                stitched = f"recording.stitched({number})"
+                found.append(
+                    Text(f"{name}, as one", as_one, stitched, _prompt(calls), sides=sequence.sides)
+                )
+            name = f"{name}, pass by pass"
+        found.append(Text(name, calls, code, sides=sequence.sides))
+    return found
+
+
+def runs_of(own: Tensor) -> list[list[int]]:
+    """The runs of neighbours among the tokens of a segment, [first, end)."""
+    edges = torch.nn.functional.pad(own.int(), (1, 1)).diff().nonzero()[:, 0]
+    return edges.view(-1, 2).tolist()
+
+
+def _prompt(calls: list[Call]) -> int | None:
+    """How many tokens the first pass of a generation was given."""
+    first = min(call.pass_index for call in calls)
+    own = (call for call in calls if call.pass_index == first and call.kind == "causal")
+    return next((call.shape[2] for call in own), None)
+
+
+def _same(one: Call, other: Call) -> bool:
+    """Whether two calls are the same, of whichever heads."""
+    mine, others = ((call.name, call.index, call.pass_index) for call in (one, other))
+    return mine == others
+
+
+def _about(call: Call, at: int, read: Read) -> dict[str, Any]:
+    H, N, M = call.shape
+    return {
+        "reads": None if read.why_not else [SIDES[bool(read.queries)], SIDES[bool(read.keys)]],
+        "apart": read.why_not,
+        "at": at,
+        "name": call.name,
+        "layer": call.layer,
+        "index": call.index,
+        "pass": call.pass_index,
+        "kind": call.kind,
+        "proof": call.proof,
+        "why": call.why,
+        "heads": call.heads,
+        "shape": [H, N, M],
+        "first": call.causes.offset,
+        "named": call.key_tokens is not None,
+        "pictured": pictured(call),
+    }
