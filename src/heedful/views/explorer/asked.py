@@ -78,7 +78,7 @@ class Asked:
         for segment in filter(None, self._word(name).split(";")):
             runs = [RUN.match(run) for run in segment.split(",")]
             own = [range(int(run[1]), int(run[2])) for run in runs if run is not None]
-            if len(own) < len(runs) or not all(run and run.stop <= size for run in own):
+            if len(own) < len(runs) or not all(run.start < run.stop <= size for run in own):
                 raise self._wrong(name, f"segments such as 0-4,5-7;8-9, with ends up to {size}")
             found.append(own)
         if len(found) > SEGMENTS:
