@@ -317,3 +317,12 @@ def test_what_a_file_says_of_images_is_checked(change, tmp_path):
     save_tensors(tmp_path / "one", tensors, {**about, "sums": {}})
     with pytest.raises(RunError, match="damaged"):
         heedful.load(tmp_path / "one")
+
+
+def test_a_patch_larger_than_the_image_is_no_picture():
+    recording, _ = recorded(of_vision("ViT"), pixel_values=images(1))
+    recording.set_images(list(images(1)))
+    recording._images.patches = [Patches("", 64, 64, ("none",) * 17)]  # as a forged file says
+    recording._calls.clear()
+    assert recording[0].shape[1:] == (17, 17)
+    assert recording[0].key_picture is None

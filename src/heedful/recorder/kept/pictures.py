@@ -114,8 +114,8 @@ class Images:
             if not (patches.has(call.name) or (call.crosses and is_keys and not patches.window)):
                 continue
             rows, columns = patches.grid(pixels)
-            if each != windows_of(patches, rows, columns):
-                continue
+            if not rows * columns or each != windows_of(patches, rows, columns):
+                continue  # a patch is larger than the image, or the windows are not of it
             places = places_of(patches, rows, columns, sequence % each)
             if len(places) == length:
                 self.intact()
