@@ -206,11 +206,12 @@ def test_values_are_made_colours_by_the_processor_s_numbers_or_said_to_be_stretc
     assert recording[0].key_picture.assumed.startswith("colours stretched")
 
 
-@pytest.mark.parametrize("form", ["path", "PIL", "array", "floats", "tensor", "grey"])
+@pytest.mark.parametrize("form", ["path", "PIL", "array", "floats", "tensor", "grey", "deep"])
 def test_the_forms_of_an_image(form, tmp_path):
     array = np.random.default_rng(2).integers(0, 255, (32, 32, 3)).astype(np.uint8)
-    array = array[..., :1].repeat(3, -1) if form == "grey" else array
+    array = array[..., :1].repeat(3, -1) if form in ("grey", "deep") else array
     Image.fromarray(array).save(tmp_path / "one.png")
+    Image.fromarray(array[..., 0].astype(np.uint16) * 257).save(tmp_path / "deep.png")
     given = {
         "path": str(tmp_path / "one.png"),
         "PIL": Image.fromarray(array).convert("RGBA"),
@@ -218,6 +219,7 @@ def test_the_forms_of_an_image(form, tmp_path):
         "floats": array / 255,
         "tensor": torch.from_numpy(array).permute(2, 0, 1),
         "grey": array[..., 0],
+        "deep": tmp_path / "deep.png",  # 16 bits
     }[form]
     recording = of_bare(16)
     recording.set_images([given])

@@ -51,7 +51,7 @@ def pixels_of(given: Any, normalised: Normalised | None = None) -> Pixels:
     if isinstance(given, str | PathLike):
         given = _read(given)
     if hasattr(given, "convert") and hasattr(given, "getbands"):  # a PIL image
-        given = np.asarray(given.convert("RGB"))
+        given = np.asarray(_eight_bits(given))
     if isinstance(given, Tensor):
         table = given.detach().cpu()
         channels = table.movedim(0, -1) if table.ndim == 3 else table
@@ -75,7 +75,7 @@ def _read(path: str | PathLike[str]) -> Any:
                     expected=f"at most {4 * LONGEST:,} to a side",
                 )
             image.load()
-            return ImageOps.exif_transpose(image).convert("RGB")
+            return _eight_bits(ImageOps.exif_transpose(image))
     except FileNotFoundError as error:
         raise ArgumentError(f"no image {path}", remedy="check the path") from error
     except UnidentifiedImageError as error:
@@ -85,6 +85,15 @@ def _read(path: str | PathLike[str]) -> Any:
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
         why = " ".join(str(error).split())
         raise ArgumentError(f"the image {path} cannot be read", cause=why) from error
+
+
+def _eight_bits(image: Any) -> Any:
+    """A PIL image in RGB; of greys of 16 bits Pillow itself makes white of all above 255."""
+    if image.mode.startswith("I;16"):
+        from PIL import Image
+
+        image = Image.fromarray((np.asarray(image) // 257).astype(np.uint8))
+    return image.convert("RGB")
 
 
 def _tensor(array: np.ndarray) -> Tensor:
