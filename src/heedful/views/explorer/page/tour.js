@@ -167,7 +167,8 @@ async function example(state, source, heads, gone) {
   const [best] = [...all].sort((a, b) => worth(b) - worth(a));
   if (!best || gone() || now() !== before) return false;
   const [, N, M] = best.about.shape;
-  const call = [...state.at.peek().slice(0, 2), best.call].join(".");
+  const [recording, text] = state.at.peek();
+  const call = state.name([recording, text, best.call]);
   const region = { queries: `0-${Math.min(N, WHOLE)}`, keys: `0-${Math.min(M, WHOLE)}` };
   try {
     const { cells } = await source.ask("strongest", {
