@@ -161,6 +161,7 @@ def test_the_end_and_the_context_are_told():
     told = session.do("begin", prompt="a head ", **WISHES)
     assert told["tokens"] == 12
     assert told["why"] == "the model’s context of 12 tokens is full"
+    assert told["full"]
     with pytest.raises(ArgumentError, match="places below 12"):
         session.do("choose", at=12, token=next(iter(session.rivals(12))), **WISHES)
     with pytest.raises(TextError, match="13 tokens"):

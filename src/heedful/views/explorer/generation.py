@@ -158,8 +158,8 @@ class Generation:
         text = self._text
         about = {
             "recording": text.number, "tokens": len(text.ids), "prompt": text.prompt,
-            "said": text.said, "runs": self._left > 0, "why": self._why, "seed": self._seed,
-            "command": self._command(),
+            "said": text.said, "runs": self._left > 0, "why": self._why, "full": self._is_full,
+            "seed": self._seed, "command": self._command(),
         }  # fmt: skip
         return packed(about, chances=torch.tensor(text.chances))
 
@@ -256,10 +256,10 @@ class Generation:
 
     def _step(self, recording: Recording) -> None:
         """One token more, or the reason why there is none."""
-        text, most = self._text, self._continued.context_length
-        if most is not None and len(text.ids) >= most:
-            self._end(f"the model’s context of {most:,} tokens is full")
+        if self._is_full:
+            self._end(f"the model’s context of {self._continued.context_length:,} tokens is full")
             return
+        text = self._text
         before = _row(text.ids).to(text.logits.device)
         token = int(self._sampling.choose(text.logits, before, self._generator))
         if token in self._continued.ends:
@@ -269,6 +269,11 @@ class Generation:
         self._take(self._continued, text, [token], recording)
         text.chances.append(chance)  # of no token that could not be read
         self._left -= 1
+
+    @property
+    def _is_full(self) -> bool:
+        most = self._continued.context_length
+        return most is not None and len(self._text.ids) >= most
 
     def _read(self, reading: Continued, text: _Text, ids: list[int]) -> None:
         """Read tokens, recorded."""

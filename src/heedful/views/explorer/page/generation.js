@@ -52,7 +52,7 @@ export function Generation({ state, growing, tokens }) {
       ${
         runs
           ? html`<button type="button" key="stop" aria-keyshortcuts="y" onClick=${() => growing.stop()}>Stop</button>`
-          : html`<button type="button" key="on" aria-keyshortcuts="y" disabled=${!told} title="More tokens after these" onClick=${() => growing.on()}>Go on</button>`
+          : html`<button type="button" key="on" aria-keyshortcuts="y" disabled=${!told || told.full} title="More tokens after these" onClick=${() => growing.on()}>Go on</button>`
       }
       <${Wish} growing=${growing} name="tokens" label="tokens" step="1" says="Tokens to add." />
       <${Menu} label="Sampling" shortcut="x" title="How the next token is chosen">${WISHES.map(([name, label, step, says]) => html`<${Wish} growing=${growing} name=${name} label=${label} step=${step} says=${says} />`)}<//>
@@ -115,7 +115,7 @@ function Rivals({ state, growing, tokens }) {
   return html`<div class="rivals" role="group" aria-label=${isNext ? "The likeliest next tokens" : `Rivals of token ${at}`}><span class="quiet" title="The model’s own probabilities, before temperature and the rest">${says}</span>
     ${known?.pieces.map(
       (/** @type {string} */ piece, /** @type {number} */ n) =>
-        html`<button type="button" class="jump" title=${isNext ? "Go on with this token" : "Cut the text here, and go on from this token"} onClick=${() => growing.choose(at, known.ids[n])}><bdi>${readable(piece)}</bdi> <b>${chance(known.chances.data[n])}</b></button>`,
+        html`<button type="button" class="jump" disabled=${isNext && told.full} title=${isNext ? "Go on with this token" : "Cut the text here, and go on from this token"} onClick=${() => growing.choose(at, known.ids[n])}><bdi>${readable(piece)}</bdi> <b>${chance(known.chances.data[n])}</b></button>`,
     )}</div>`;
 }
 

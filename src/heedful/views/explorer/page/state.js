@@ -167,9 +167,10 @@ export class State {
   }
 }
 
-/** The first call that there is; a recording may have none. @param {About} about */
-function firstOf({ recordings }) {
-  for (const [r, { texts }] of recordings.entries())
+/** The first call that there is, of texts that grow the newest's. @param {About} about */
+function firstOf({ recordings, written }) {
+  const all = [...recordings.entries()]; // a recording may have no call
+  for (const [r, { texts }] of written ? all.reverse() : all)
     for (const [t, { calls }] of texts.entries()) if (calls.length) return [r, t, 0];
   throw new Error("No call of attention was recorded: there is nothing to look at.");
 }

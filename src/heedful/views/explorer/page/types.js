@@ -55,6 +55,7 @@
  * @property {string} said the prompt
  * @property {boolean} runs
  * @property {string} why
+ * @property {boolean} full whether the model's context has no room for a token more
  * @property {number | null} seed
  * @property {string} command what gives it again
  * @property {Float32Array} chances
