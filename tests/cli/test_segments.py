@@ -87,7 +87,7 @@ def test_what_is_wrong_is_one_line(trained, kept, said):
         ([kept, "--sort", "a:b"], 2, "is for --segments"),
         ([kept, "--over-heads"], 2, "is for --segments"),
         ([trained, "day", "--segments", "@@"], 1, "no line that begins with '@@'"),
-        ([trained, "@@a\n@@b\nday", "--segments", "@@"], 1, "the segment 'a' without a token"),
+        ([trained, "@@a\n@@b\nday", "--segments", "@@"], 1, "the segment 'a' has no token"),
     ]:
         found, output, error = said("heads", *arguments)
         assert (found, output, error.count("\n")) == (status, "", 1), error

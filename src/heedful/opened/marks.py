@@ -73,6 +73,7 @@ Part(name='question', start=10, end=22)], second=None, of_second=[])
 
         Raises:
             RunError: a tokenizer that does not tell where its tokens stand.
+            TextError: a segment in which no token begins.
         """
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", CutWarning)  # reading them has told it
@@ -89,6 +90,14 @@ Part(name='question', start=10, end=22)], second=None, of_second=[])
             for part in parts:
                 if part.start <= first < part.end:
                     found[part.name].append(token)
+        empty = next((name for name, its in found.items() if not its), None)
+        if empty is not None:
+            raise TextError(
+                f"the segment {empty!r} has no token",
+                expected="text below the line that marks it",
+                cause="it is left for an answer, or --cut left its text out",
+                remedy="take that line out, or write below it",
+            )
         return found
 
 
