@@ -102,6 +102,8 @@ function Choosing({ state, source }) {
     const other = now ? now[end === "from" ? "to" : "from"] : at;
     segments.selection.value = { reads, from: Math.min(at, other), to: Math.max(at, other) };
   };
+  const whole = (/** @type {Event} */ event) =>
+    /** @type {HTMLInputElement} */ (event.target).select(); // so that what is typed replaces it
   const cut = async (/** @type {string} */ at) => {
     setWrong("");
     try {
@@ -117,8 +119,8 @@ function Choosing({ state, source }) {
   const full = all.length >= MOST;
   return html`<div class="choosing" role="group" aria-label="Mark">
     ${sides.length > 1 ? html`<div class="choice" role="group" aria-label="Of which text">${sides.map((one) => html`<button type="button" aria-pressed=${reads === one} onClick=${() => setSide(one)}>${one}</button>`)}</div>` : null}
-    <p class="tokens"><label>tokens <input type="number" min="0" max=${size - 1} aria-label="First token" value=${now?.from ?? ""} onChange=${bound("from")} /></label>
-      <label>to <input type="number" min="0" max=${size - 1} aria-label="Last token" value=${now?.to ?? ""} onChange=${bound("to")} /></label>
+    <p class="tokens"><label>tokens <input type="number" min="0" max=${size - 1} aria-label="First token" value=${now?.from ?? ""} onClick=${whole} onChange=${bound("from")} /></label>
+      <label>to <input type="number" min="0" max=${size - 1} aria-label="Last token" value=${now?.to ?? ""} onClick=${whole} onChange=${bound("to")} /></label>
       <button type="button" class="main" disabled=${!now || full} aria-keyshortcuts="Enter" onClick=${() => now && segments.add(reads, [[now.from, now.to + 1]])}>Mark</button>
       ${
         now && all.length
