@@ -26,6 +26,7 @@ FINER = 2**15  # a half-precision weight is kept times this, so that 10⁻⁹ ha
 # Bytes of a number after it was deflated, where it is as random as it can be
 HALF, SINGLE, KEY = 1.65, 3.25, 0.9
 Way = tuple[Callable[..., Tensor], Callable[[Tensor, Tensor], Tensor]]
+HOPED = 1.06  # of the room, for rows: what is too much is left out once the bytes are known
 FOR_MAPS = 0.3  # of the room at the least, where cells have several weights
 
 
@@ -81,7 +82,10 @@ class Summary:
 
 
 def plan(call: Call, room: float) -> Plan:
-    """The finest cells, and as many rows, as are sure to take no more bytes than there is room."""
+    """The finest cells that are sure to fit into so many bytes, and rows that are likely to.
+
+    Rows deflate better than the worst of them would, and some can be left out again.
+    """
     H, N, M = call.shape
     seen = _share_seen(call)
     if H * N * M * seen * SINGLE <= room:
@@ -91,7 +95,8 @@ def plan(call: Call, room: float) -> Plan:
     cell, for_maps = 2, max(FOR_MAPS * room, room - N * _bytes_of_row(call))
     while cell < max(N, M) and _bytes_of_maps(call, cell, seen) > for_maps:
         cell *= 2
-    return Plan(cell, True, _evenly(N, _rows_in(room - _bytes_of_maps(call, cell, seen), call)))
+    for_rows = HOPED * room - _bytes_of_maps(call, cell, seen)
+    return Plan(cell, True, _evenly(N, _rows_in(for_rows, call)))
 
 
 def summary(call: Call, wanted: Plan, progress: Tell = lambda share: None) -> Summary:
