@@ -43,10 +43,10 @@ def click_cell(page, query, key):
     low, high = (clicked(*(at + side * part for at in middle)) for part in (-0.1, 0.3))
     pixels = (high[0] - low[0]) / (high[1] - low[1])
     here = low
-    for _ in range(6):
+    for _ in range(12):
         if tuple(here[1]) == (key, query):
             return tuple(here[0])
-        here = clicked(*(here[0] + (np.array([key, query]) - here[1]) * pixels))
+        here = clicked(*(here[0] + (np.array([key, query]) - here[1]) * pixels * 0.7))
     raise AssertionError(f"no way to {query}, {key}: {low}, {high}, {here}")
 
 

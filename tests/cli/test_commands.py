@@ -478,8 +478,8 @@ def test_wrong_texts_are_one_clear_line(said, tmp_path):
 
 def test_wrong_settings_are_one_clear_line(said, text_file, tmp_path):
     out = ["--out", tmp_path / "r", "--device", "cpu"]
-    refused(said("train", text_file, *out, "--preset", "quik"), "one of quick, zero-to-hero, gpt2")
-    refused(said("train", text_file, *out, "--preset", "gpt3"), "one of gpt2, quick, zero-to-hero")
+    refused(said("train", text_file, *out, "--preset", "quik"), "one of quick, demo, zero-to-hero")
+    refused(said("train", text_file, *out, "--preset", "gpt3"), "one of gpt2, quick, demo")
     refused(said("train", text_file, *out, "--heads", "7"), "divides the width")
     refused(said("train", text_file, *out, "--dropout", "2"), "dropout = 2.0")
     characters = ["--tokenizer", "characters"]

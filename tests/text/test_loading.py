@@ -37,6 +37,7 @@ def test_a_whole_table_is_saved_as_its_size(tmp_path, named_tiny):
     TiktokenTokenizer.whole(named_tiny).save(tmp_path / "t.json")
     saved = json.loads((tmp_path / "t.json").read_text())
     assert saved.pop("carried")["special"] == {"<|end|>": 270}
+    assert len(saved.pop("crc32")) == 8
     assert saved == {"heedful_tokenizer": 1, "kind": "tiktoken", "encoding": "tiny", "size": 271}
 
 

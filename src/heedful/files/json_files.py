@@ -33,7 +33,7 @@ def write_checked_json(path: Path, value: Mapping[str, Any]) -> None:
     >>> print(path.read_text(), read_json(path))
     {
       "minutes": 3,
-      "crc32": "ab05d7e8"
+      "crc32": "ace35fe3"
     }
      {'minutes': 3}
     """

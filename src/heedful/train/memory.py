@@ -53,7 +53,7 @@ def memory(config: Config, batch: int) -> Memory:
         batch: sequences in a batch.
 
     >>> memory(GPTConfig(vocabulary=50257, width=768, layers=12, heads=12), batch=12).parameters
-    123531264
+    123532032
     """
     width, decoder = config.width, _decoder_layers(config)
     layers = config.layers + decoder

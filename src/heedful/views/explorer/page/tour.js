@@ -56,11 +56,13 @@ export class Tour {
 export function Steps({ tour, state, source, heads, tokens, host }) {
   const box = useRef(/** @type {HTMLElement | null} */ (null));
   const isFirst = useState(() => !host.address?.read())[0]; // nobody shared a view
+  const before = useState(() => looked(state))[0]; // effects run later, when a view may be chosen
   const step = tour.step.value;
   useEffect(() => {
     if (!isFirst) return;
     let gone = false;
-    example(state, source, heads, () => gone).then((is) => {
+    const chose = () => gone || looked(state) !== before;
+    example(state, source, heads, chose).then((is) => {
       if (is && !gone && !tour.seen) tour.go(0);
     });
     return () => {
@@ -151,21 +153,24 @@ function placed(card, page, part) {
 }
 
 /**
+ * What is looked at. @param {State} state
+ */
+const looked = (state) =>
+  `${state.where.peek()} ${state.head.peek()} ${JSON.stringify(state.cell.peek())}`;
+
+/**
  * Open the strongest cell of a clear head that is not on the sink; whether there was one, and
  * nobody chose anything meanwhile.
  * @param {State} state @param {Source} source @param {Heads} heads @param {() => boolean} gone
  */
 async function example(state, source, heads, gone) {
-  const now = () =>
-    `${state.where.peek()} ${state.head.peek()} ${JSON.stringify(state.cell.peek())}`;
-  const before = now();
   const end = performance.now() + PATIENCE;
   while (heads.done < 1 && performance.now() < end && !gone()) await pause(80);
   const all = heads.all();
   const worth = (/** @type {One} */ one) =>
     CLEAR.includes(one.kind) ? one.values[one.kind] - (one.kind === "self" ? 0.5 : 0) : -1;
   const [best] = [...all].sort((a, b) => worth(b) - worth(a));
-  if (!best || gone() || now() !== before) return false;
+  if (!best || gone()) return false;
   const [, N, M] = best.about.shape;
   const [recording, text] = state.at.peek();
   const call = state.name([recording, text, best.call]);
@@ -177,7 +182,7 @@ async function example(state, source, heads, gone) {
       ...region,
       count: 50,
     });
-    if (gone() || now() !== before || !cells?.length) return false;
+    if (gone() || !cells?.length) return false;
     const first = best.about.kind === "cross" ? Number.NaN : best.about.first;
     const found =
       cells.find((/** @type {number[]} */ [, query, key]) => key > 0 && key !== query + first) ??
