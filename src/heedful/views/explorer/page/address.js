@@ -51,7 +51,7 @@ export function written(state) {
   if (!state.sink.value) words.sink = "0";
   if (state.profile.value !== "row") words.profile = state.profile.value;
   if (state.tab.value !== "map") words.tab = state.tab.value;
-  if (state.pane.value !== "weight") words.pane = state.pane.value;
+  if (state.pane.value !== state.firstPane) words.pane = state.pane.value;
   const { source, target } = state.segments.kept.value[state.segments.key.value] ?? {};
   if (source) words.marks = asWords(source);
   if (target?.length) words.written = asWords(target);
@@ -87,7 +87,7 @@ export function read(state, text) {
     state.sink.value = words.get("sink") !== "0";
     state.profile.value = oneOf("profile", ["row", "column"], "row");
     state.tab.value = oneOf("tab", TABS, "map");
-    const pane = state.tab.value === "segments" ? "segments" : "weight";
+    const pane = state.tab.value === "segments" ? "segments" : state.firstPane;
     state.pane.value = oneOf("pane", ["weight", "segments"], pane);
     const { segments } = state;
     const source = fromWords(words.get("marks") ?? "", segments.size("source"));

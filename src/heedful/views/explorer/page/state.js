@@ -33,8 +33,12 @@ export class State {
     this.colours = signal(/** @type {Colours} */ ("sqrt"));
     this.sink = signal(true); // whether the first key counts in the colour scale
     this.tab = signal("map"); // the pane of a narrow screen
-    /** What stands beside the map. */
-    this.pane = signal(/** @type {"weight" | "segments"} */ ("weight"));
+    const isMarked = about.recordings.some(({ texts }) =>
+      texts.some(({ marks }) => marks?.source?.length),
+    );
+    /** What stands beside the map at first: who asked for segments wants to see their table. */
+    this.firstPane = /** @type {"weight" | "segments"} */ (isMarked ? "segments" : "weight");
+    this.pane = signal(this.firstPane);
     this.profile = signal(/** @type {"row" | "column"} */ ("row"));
     this.theme = signal(""); // "light", "dark", or as the system wishes
     this.around = signal(""); // what is worn around the page, where a host knows it
