@@ -81,7 +81,8 @@ class Notebook:
         self.cells = page.locator(".code_cell" if self.is_old else ".jp-CodeCell")
         self.cells.nth(count - 1).wait_for(state="attached")
         if self.is_old:
-            page.wait_for_function("window.Jupyter?.notebook?.kernel?.is_connected()")
+            kernel = "window.Jupyter?.notebook?.kernel"  # what has no widgets yet shows their text
+            page.wait_for_function(f"{kernel}?.is_connected() && {kernel}.widget_manager")
         else:
             page.locator("[data-status=idle]").first.wait_for(state="attached")
 
