@@ -17,7 +17,7 @@ INSTALL := $(BIN)/python -m pip --disable-pip-version-check install --quiet --co
 help:
 	@echo "make demo    train a small GPT on two cores, sample from it, see where it looks"
 	@echo "make test    the tests, with the doctests"
-	@echo "make test-slow  the lessons, each run; the site; a recording in JupyterLab and its like"
+	@echo "make test-slow  the lessons, each run; the site; notebooks; many processes; what is compiled"
 	@echo "make lint    ruff and mypy; biome and tsc for the explorer's page where npm is"
 	@echo "make bench   the benchmarks, each beside a peer in the same run; TEXT=sales_textbook.txt"
 	@echo "             adds the run of document 004 (Zhang, LLM: From Zero to Hero)"
@@ -32,9 +32,9 @@ demo: $(READY)
 test: $(ALL)
 	$(BIN)/python -m pytest -n 2 -rs  # names what was skipped, and why
 
-# what takes minutes: a notebook is a server of its own, in a browser with no network
+# what takes minutes: notebooks, each a server of its own, in a browser with no network; torchrun
 test-slow: $(JUPYTER)
-	$(BIN)/python -m pytest -rs tests/slow
+	$(BIN)/python -m pytest -n 2 -rs tests/slow
 
 lint: $(ALL) lint-page
 	$(BIN)/ruff check .
@@ -70,6 +70,10 @@ pictures: $(ALL)
 	$(BIN)/heedful demo --out build/pictures/demo
 	$(BIN)/heedful train --pairs dates --out build/pictures/dates
 	$(BIN)/heedful plot build/pictures/dates "the 3rd of May 1987" --attention cross --layers 1 --heads 0,1 --out build/pictures/drawn
+	$(BIN)/python docs/twice.py build/pictures
+	$(BIN)/heedful train build/pictures/twice.txt --out build/pictures/twice --layers 2 --batch 16 --vocabulary 420 --steps 1500 --evaluate-every 50 --watch-file build/pictures/seen.txt --watch-every 20
+	$(BIN)/heedful plot build/pictures/twice --out docs/pictures/watched.png --overwrite
+	$(BIN)/python docs/scale.py docs/scale.md docs/pictures
 	cp $(addprefix build/pictures/demo/pictures/,heads.png scores.png loss.png) docs/pictures/
 	cp build/pictures/drawn/heads.png docs/pictures/dates.png
 	$(BIN)/heedful describe build/pictures/demo --out docs/pictures/gpt.png --overwrite

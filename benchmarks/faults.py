@@ -3,8 +3,10 @@
     python benchmarks/faults.py [--quick]
 
 Kills: at random, and inside a write, a rename or a flush, of a run that begins, goes on, or takes
-the place of another. Flips and cuts: one bit of a file, or its end. Commands: an output that ends,
-a terminal that closes, settings that fit no machine.
+the place of another, with every optimizer and decay; of two processes one is killed, and the other
+must say so in a line. A disk that fills: no file may grow beyond a
+size. Flips and cuts: one bit of a file, or its end. Files of another run: whole, and of the same
+shapes. Commands: an output that ends, a terminal that closes, values that fit no machine.
 
 clear     said in a line, and nothing that was saved is lost
 harmless  the same numbers, bit for bit, as without the fault
@@ -20,9 +22,8 @@ import argparse
 import dataclasses
 import os
 import random
+import resource
 import shutil
-import signal
-import subprocess
 import sys
 import tempfile
 import time
@@ -33,8 +34,11 @@ from typing import Any
 
 import numpy as np
 import torch
+from faulty_commands import changed_texts, refused_second, refused_settings, unheard
+from faulty_processes import killed_together
 from timing import Turns, machine
 from tiny_runs import (
+    REFUSED,
     STEPS,
     Outcome,
     apart,
@@ -53,10 +57,26 @@ from heedful.files import load_tensors, read_tensors, save_tensors
 from heedful.opened import OpenedGPT, open_as
 from heedful.text.tokens import TokenFile, write_ids
 from heedful.train import Plan, TrainSettings
-from heedful.train.place import owning
 from heedful.train.plan import new_plan
 from heedful.train.run import begin, prepare_run, replace
 
+NAME = 42  # characters of a row's name
+ALL_PARTS = {
+    "optimizer": "muon",
+    "mean_weights": 0.9,
+    "falling_decay": True,
+    "half_life": 1000,
+    "first_batch": 1,
+    "first_context": 5,
+    "accumulation": 2,
+    "clip_logits": 0.3,
+    "watch": "12 green bottles",
+    "watch_every": 3,
+}
+TOGETHER = {
+    "one of two killed, a copy in each": ("--optimizer", "adamw"),
+    "one of two killed, cut among them": ("--shard", "--optimizer", "muon"),
+}
 KINDS = ("clear", "harmless", "silent", "lost")
 FILES = (
     "config.json",
@@ -67,15 +87,6 @@ FILES = (
     "state/tokens.npy",
     "state/last.safetensors",
 )
-SETTINGS = (  # each is refused by one line, before any work
-    ("--width", "1000000000"),
-    ("--vocabulary", "1000000000000"),
-    ("--layers", "1000000"),
-    ("--batch", "1000000000000"),
-    ("--seed", "1000000000000000000000000000000"),
-    ("--tokenizer", "another/tokenizer.json"),
-    ("--out", ""),
-)
 
 
 def main() -> None:
@@ -85,7 +96,7 @@ def main() -> None:
     torch.set_num_threads(1)  # so that a process can fork
     chosen = random.Random(arguments.seed)
     began = time.perf_counter()
-    print(f"{'':34}" + "".join(f"{kind:>10}" for kind in KINDS))
+    print(" " * NAME + "".join(f"{kind:>10}" for kind in KINDS))
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
         total = Counter[str]()
@@ -104,14 +115,19 @@ def rows(
 ) -> Iterator[tuple[str, Iterable[str]]]:
     """The rows of the table, each a name and what became of its faults."""
     texts = written_texts(place)
-    for optimizer in optimizers():
-        changes = {"optimizer": optimizer} if optimizer else {}
-        wanted = never_stopped(place / f"whole {optimizer}", texts[0], changes)
-        name = f"killed, {optimizer or 'AdamW'}"
-        yield name, killed(place, texts[0], changes, wanted, kills, chosen)
+    trained(new_plan(place / "first", [str(texts[0])], recipe()), begin)  # its imports are forked
+    for optimizer in choices("optimizer"):
+        changes = {"optimizer": optimizer}
+        yield f"killed, {optimizer}", killed(place, texts[0], changes, kills, chosen)
+    yield "killed, all parts of a recipe", killed(place, texts[0], ALL_PARTS, kills, chosen)
+    for name, options in TOGETHER.items():
+        yield name, killed_together(place, texts[0], options, max(10, kills // 2), chosen)
     old = place / "old"
     wanted = never_stopped(old, texts[0], {})
     other = never_stopped(place / "other", texts[1], {})
+    never_stopped(place / "slower", texts[0], {"learning_rate": 1e-3})
+    largest = max(path.stat().st_size for path in old.rglob("*"))
+    yield "a disk that fills", filled(place, texts[0], wanted, damages, largest, chosen)
     yield (
         "killed with --overwrite",
         overwritten(place, old, texts[1], (wanted, other), kills, chosen),
@@ -120,38 +136,65 @@ def rows(
         for name in FILES:
             row = f"{name}, {'a bit flipped' if fault is flip else 'cut'}"
             yield row, damaged(place, old, name, fault, damages, chosen)
+    for name in FILES:
+        others = [place / "other", place / "slower"]
+        yield f"{name}, of another run", mixed(place, old, name, others)
     yield "a refused second --resume", refused_second(place, old)
     yield "a learning rate that is too high", too_high(place, texts[0])
     yield "an output that ends", unheard(place, texts[0])
-    yield "settings that fit no machine", refused_settings(place, texts[0])
+    yield "values that fit nothing", refused_settings(place, texts[0])
     yield "a text that changed, or went", changed_texts(place, texts[0])
 
 
 def show(name: str, counts: Counter[str]) -> None:
     """A line of the table; zeros are dots."""
-    print(f"{name:34}" + "".join(f"{counts[kind] or '·':>10}" for kind in KINDS), flush=True)
+    print(f"{name:{NAME}}" + "".join(f"{counts[kind] or '·':>10}" for kind in KINDS), flush=True)
 
 
-def optimizers() -> tuple[str, ...]:
-    """The optimizers that there are to choose from."""
+def choices(name: str) -> tuple[str, ...]:
+    """The words that a setting of training is chosen from."""
     fields = {field.name: field for field in dataclasses.fields(TrainSettings)}
-    return fields["optimizer"].metadata["choices"] if "optimizer" in fields else ("",)
+    return fields[name].metadata["choices"]
 
 
 def killed(
-    place: Path, text: Path, changes: dict, wanted: Outcome, kills: int, chosen: random.Random
+    place: Path, text: Path, changes: dict[str, Any], kills: int, chosen: random.Random
 ) -> Iterator[str]:
     """A run killed, continued, now and then killed again, and continued to its end."""
-    seconds = lasting(
-        lambda: trained(new_plan(place / "timed", [str(text)], recipe(**changes)), begin)
-    )
+    decays = choices("decay")
+    wanted, seconds = {}, 0.0
+    for decay in decays:
+        directory = place / f"whole {len(changes)} {changes['optimizer']} {decay}"
+        began = time.perf_counter()
+        wanted[decay] = never_stopped(directory, text, {**changes, "decay": decay})
+        seconds = time.perf_counter() - began
     for i in range(kills):
-        directory = place / f"killed {i} {changes}"
-        plan = new_plan(directory, [str(text)], recipe(**changes))
+        decay = decays[i % len(decays)]
+        directory = place / f"killed {i}"
+        plan = new_plan(directory, [str(text)], recipe(**changes, decay=decay))
         struck(lambda plan=plan: trained(plan, begin), i, seconds, chosen)
-        if i % 5 == 0:
+        if i % 3 == 0:
             struck(lambda plan=plan: trained(plan, prepare_run, True), i, seconds, chosen)
-        yield verdict(lambda plan=plan: finished(plan), [wanted])
+        yield verdict(lambda plan=plan: finished(plan), [wanted[decay]])
+        shutil.rmtree(directory)
+
+
+def filled(
+    place: Path, text: Path, wanted: Outcome, times: int, largest: int, chosen: random.Random
+) -> Iterator[str]:
+    """A run whose files may not grow beyond a size; then they may, and it goes on."""
+    for i in range(times):
+        directory = place / f"filled {i}"
+        plan = new_plan(directory, [str(text)], recipe())
+        most = chosen.randrange(largest)
+
+        def work(plan: Plan = plan, most: int = most) -> None:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (most, resource.RLIM_INFINITY))
+            trained(plan, begin)
+
+        status = apart(work)
+        what = verdict(lambda plan=plan: finished(plan), [wanted])
+        yield "lost" if status not in (0, REFUSED) else "clear" if what == "harmless" else what
         shutil.rmtree(directory)
 
 
@@ -238,6 +281,21 @@ def damaged(
         shutil.rmtree(directory)
 
 
+def mixed(place: Path, run: Path, name: str, others: list[Path]) -> Iterator[str]:
+    """A file of another run of the same shapes, whole, in the place of a run's own."""
+    directory = place / "mixed"
+    shutil.copytree(run, directory)
+    wanted = [used(directory, place)]
+    for other in others:
+        shutil.rmtree(directory)
+        shutil.copytree(run, directory)
+        shutil.copy(other / name, directory / name)
+        said: list[str] = []
+        what = verdict(lambda said=said: used(directory, place, said), wanted)
+        yield "clear" if what == "silent" and any("metrics.jsonl has" in w for w in said) else what
+    shutil.rmtree(directory)
+
+
 def used(directory: Path, place: Path, said: list[str] | None = None) -> Outcome:
     """What a run tells when it is opened, drawn and continued."""
     opened = open_as(OpenedGPT, directory)
@@ -246,17 +304,6 @@ def used(directory: Path, place: Path, said: list[str] | None = None) -> Outcome
     words = resumed(directory, steps=STEPS + 2)
     (said if said is not None else []).extend(words)
     return ids, logits, *outcome(directory)
-
-
-def refused_second(place: Path, old: Path) -> Iterator[str]:
-    """A second `--resume` with other settings, while the first one trains."""
-    directory = place / "second"
-    shutil.copytree(old, directory)
-    before = (directory / "state/recipe.json").read_bytes()
-    with owning(directory):
-        status, error = command("train", "--out", directory, "--resume", "--learning-rate", "0.5")
-    kept = (directory / "state/recipe.json").read_bytes() == before
-    yield "clear" if kept and status == 1 and "another process" in error else "silent"
 
 
 def too_high(place: Path, text: Path) -> Iterator[str]:
@@ -273,68 +320,6 @@ def too_high(place: Path, text: Path) -> Iterator[str]:
             kept = "was kept" in str(error) and "--resume --learning-rate" in str(error)
             step = load_tensors(directory / "state/last.safetensors")[1]["step"]
             yield "clear" if kept and step >= before[0]["step"] else "lost"
-
-
-def command(*words: Any, output: Any = subprocess.DEVNULL, shell: str = "") -> tuple[int, str]:
-    """Run the command; its status and what it says on standard error."""
-    program = [sys.executable, "-c", "from heedful.cli import main; main()", *map(str, words)]
-    done = subprocess.run(program, stdout=output, stderr=subprocess.PIPE, text=True, check=False)
-    return done.returncode, done.stderr
-
-
-SMALL = (
-    *("--context-length", "16", "--width", "24", "--layers", "2", "--heads", "2", "--batch", "3"),
-    *("--tokenizer", "characters", "--device", "cpu", "--steps", "1000000"),
-    *("--save-every", "1000000", "--evaluate-every", "20"),
-)
-
-
-def unheard(place: Path, text: Path) -> Iterator[str]:
-    """A pipe that is closed, a full disk behind standard output, a terminal that closes."""
-    for name in ("pipe", "hangup", "full"):
-        directory = place / name
-        program = [sys.executable, "-c", "from heedful.cli import main; main()", "train", text]
-        output = open("/dev/full", "w") if name == "full" else subprocess.PIPE  # noqa: SIM115
-        process = subprocess.Popen(
-            [*program, "--out", directory, *SMALL], stdout=output, stderr=subprocess.PIPE, text=True
-        )
-        if process.stdout:
-            while "step 40" not in (line := process.stdout.readline()) and line:
-                pass
-            if name == "hangup":
-                process.send_signal(signal.SIGHUP)
-                said = process.stdout.read()
-            else:
-                process.stdout.close()
-        error = process.stderr.read() if process.stderr else ""
-        process.wait()
-        told = said if name == "hangup" else error
-        is_saved = (directory / "state/last.safetensors").is_file() or name == "full"
-        yield "clear" if is_saved and "--resume" in told else "lost"
-
-
-def refused_settings(place: Path, text: Path) -> Iterator[str]:
-    """Settings that fit no machine: one line, and no directory."""
-    for option, value in SETTINGS:
-        out = place / "none"
-        status, error = command("train", text, "--out", out, option, value)
-        is_line = status in (1, 2) and error.count("\n") == 1 and "unexpected" not in error
-        yield "clear" if is_line and not out.exists() else "lost"
-        shutil.rmtree(out, ignore_errors=True)
-
-
-def changed_texts(place: Path, text: Path) -> Iterator[str]:
-    """A text that is another one, or gone, when its run goes on."""
-    mine, directory = place / "mine.txt", place / "mine"
-    shutil.copy(text, mine)
-    trained(new_plan(directory, [str(mine)], recipe()), begin)
-    for content in (text.read_text().replace("green", "brown"), None):
-        mine.write_text(content) if content else mine.unlink()
-        program = [sys.executable, "-c", "from heedful.cli import main; main()", "train"]
-        done = subprocess.run(
-            [*program, "--out", directory, "--resume"], capture_output=True, text=True, check=True
-        )
-        yield "clear" if "mine.txt" in done.stdout.partition("text ")[0] else "silent"
 
 
 def cost(place: Path, bytes: int) -> None:

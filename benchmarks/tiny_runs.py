@@ -6,19 +6,28 @@ import dataclasses
 import os
 import random
 import signal
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import torch
+
+from heedful.errors import HeedfulError
 from heedful.files import load_tensors, tensor_files, whole
+from heedful.files.sharded import about_sharded, load_sharded
+from heedful.processes import Processes
 from heedful.train import PRESETS, Plan, Recipe, open_training, read_metrics
+from heedful.train.checkpoint import latest
 from heedful.train.loop import Noticed
 from heedful.train.place import owning
 from heedful.train.plan import new_plan, read_plan
 from heedful.train.run import begin, events, prepare_run
+from heedful.train.watched import recordings_of
 
 STEPS = 16
+REFUSED = 3  # the status of work that ended with a clear error
 Outcome = tuple[Any, ...]
 
 
@@ -64,10 +73,19 @@ def resumed(directory: Path, **changes: Any) -> list[str]:
 
 def outcome(directory: Path) -> Outcome:
     """All numbers of a run that is at its end."""
-    last, about = load_tensors(directory / "state/last.safetensors")
+    place = latest(directory)
+    if place is not None and place.is_dir():  # of many processes, each its part
+        last = load_sharded(place, lambda _, shape: torch.zeros(shape), Processes())
+        about = about_sharded(place)
+    else:
+        last, about = load_tensors(directory / "state/last.safetensors")
     best, _ = load_tensors(directory / "model.safetensors")
     numbers = {name: tensor.tolist() for name, tensor in {**last, **best}.items()}
-    return read_metrics(directory / "metrics.jsonl"), about, numbers
+    watched = [
+        {name: tensor.tolist() for name, tensor in load_tensors(path)[0].items()}
+        for path in recordings_of(directory).values()
+    ]
+    return read_metrics(directory / "metrics.jsonl"), about, numbers, watched
 
 
 def never_stopped(directory: Path, text: Path, changes: dict[str, Any]) -> Outcome:
@@ -79,35 +97,44 @@ def apart(work: Callable[[], object], kill_after: float | None = None) -> int:
     """Do some work in a process that is forked, and killed after so many seconds; its status."""
     process = os.fork()
     if not process:
-        with open(os.devnull, "w") as nowhere:
-            os.dup2(nowhere.fileno(), 2)
+        try:  # whatever happens, this process ends here, and cleans up nothing of the other one
             work()
             os._exit(0)
+        except HeedfulError as error:
+            os._exit(1 if "\n" in str(error) else REFUSED)
+        except BaseException as error:
+            print(f"  {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+        finally:
+            os._exit(1)
     if kill_after is not None:
         time.sleep(kill_after)
         os.kill(process, signal.SIGKILL)
-    return os.waitpid(process, 0)[1]
+    return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
 
 
 MOMENTS = {
     "rename": (whole.os, "replace"),
-    "flush": (whole, "_flush"),
+    "flush": (whole, "flush"),
     "write": (tensor_files, "_bytes_of"),
 }
 
 
 def deadly(moment: str, after: int, work: Callable[[], object]) -> None:
     """Do some work, and be killed at the n-th rename, flush or write of a tensor."""
-    module, name = MOMENTS[moment]
+    wrapped(*MOMENTS[moment], after)
+    work()
+
+
+def wrapped(module: Any, name: str, after: int) -> None:
+    """Make the n-th call of a function end this process."""
     function, count = getattr(module, name), iter(range(1, 1 << 30))
 
-    def wrapped(*arguments: Any, **named: Any) -> Any:
+    def deadly(*arguments: Any, **named: Any) -> Any:
         if next(count) == after:
             os.kill(os.getpid(), signal.SIGKILL)
         return function(*arguments, **named)
 
-    setattr(module, name, wrapped)
-    work()
+    setattr(module, name, deadly)
 
 
 def struck(work: Callable[[], object], i: int, seconds: float, chosen: random.Random) -> None:

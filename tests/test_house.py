@@ -24,6 +24,9 @@ FLOORS = {
     "files": 0,
     "configuration": 0,
     "device": 0,
+    "processes": 0,
+    "missing_processes": 0,
+    "torchrun": 0,
     "head_kinds": 0,
     "token_names": 0,
     "ops": 1,
@@ -45,7 +48,8 @@ LAZY = ("layers", "models", "text", "train")
 
 
 def room(path):
-    return path.relative_to(SOURCE).parts[0].removesuffix(".py")
+    first = path.relative_to(SOURCE).parts[0].removesuffix(".py")
+    return "cli" if first == "__main__" else first
 
 
 def imported_rooms(path):

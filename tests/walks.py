@@ -20,6 +20,11 @@ def walk(kind, count=7, **where):
     size = {"vocabulary": len(NAMES), "context_length": 400, "width": 24, "heads": 4, "layers": 3}
     if kind == "gpt":
         return explain_gpt(GPT(GPTConfig(**size)).eval(), ids, pieces=pieces, **where)
+    if kind == "convolved":
+        model = GPT(GPTConfig(**size, convolution=3)).eval()
+        for weight in model.convolution.weights:
+            torch.nn.init.normal_(weight)
+        return explain_gpt(model, ids, pieces=pieces, **where)
     if kind == "seq2seq":
         model = Seq2Seq(Seq2SeqConfig(**size, norm_order="post")).eval()
         return explain_seq2seq(model, ids[:, : count - 2], ids.flip(1), pieces=pieces, **where)

@@ -16,6 +16,7 @@ from typing import Any, Self
 
 from heedful.errors import ArgumentError
 
+LARGEST = 2**63 - 1  # a whole number that a tensor can hold
 # Names that runs of older versions have for settings
 FORMERLY = {"context": "context_length", "key_heads": "kv_heads"}
 
@@ -155,20 +156,32 @@ def _checked(field: dataclasses.Field, hint: Any, value: Any) -> Any:
     allowed = allowed_types(hint)
     if float in allowed and type(value) is int:
         value = float(value)
-    metadata = field.metadata
     if type(value) not in allowed:
         names = " or ".join("nothing" if t is type(None) else t.__name__ for t in allowed)
         raise _refusal(field, value, f"a value of type {names}")
-    if metadata["choices"] and value is not None and value not in metadata["choices"]:
-        raise _refusal(field, value, all_of(str(value), metadata["choices"]))
-    if isinstance(value, int | float) and not _in_range(value, metadata["low"], metadata["high"]):
-        raise _refusal(field, value, _range(metadata["low"], metadata["high"]))
+    expected = expected_of(field, value)
+    if expected:
+        raise _refusal(field, value, expected)
     return value
+
+
+def expected_of(field: dataclasses.Field, value: Any) -> str | None:
+    """What a field expects in place of a value of its type; None where the value is allowed."""
+    low, high, choices = (field.metadata[name] for name in ("low", "high", "choices"))
+    if choices and value is not None and value not in choices:
+        return all_of(str(value), choices)
+    if type(value) is int and high is None and value > LARGEST:
+        high = LARGEST
+    if isinstance(value, int | float) and not _in_range(value, low, high):
+        return _range(low, high)
+    return None
 
 
 def _in_range(value: float, low: float | None, high: float | None) -> bool:
     return (
-        math.isfinite(value) and (low is None or value >= low) and (high is None or value <= high)
+        (isinstance(value, int) or math.isfinite(value))
+        and (low is None or value >= low)
+        and (high is None or value <= high)
     )
 
 

@@ -7,8 +7,13 @@ import torch
 from heedful.errors import ArgumentError
 
 
-def choose_device(name: str) -> torch.device:
+def choose_device(name: str, number: int = 0) -> torch.device:
     """The device of a name; "auto" takes a GPU where there is one.
+
+    Args:
+        name: as torch has it, or "auto".
+        number: which of the GPUs it is, where the name says none: of several processes on a
+            machine each has its own.
 
     Raises:
         ArgumentError: a name that torch does not know, or a device that this machine lacks.
@@ -17,11 +22,13 @@ def choose_device(name: str) -> torch.device:
     device(type='cpu')
     """
     if name == "auto":
-        return torch.device(_best())
+        name = _best()
     try:
         device = torch.device(name)
     except RuntimeError:
         device = None
+    if number and device is not None and device.type == "cuda" and device.index is None:
+        device = torch.device("cuda", number)
     available = device is not None and (
         device.type == "cpu"
         or (device.type == "cuda" and (device.index or 0) < torch.cuda.device_count())
@@ -29,7 +36,7 @@ def choose_device(name: str) -> torch.device:
     )
     if device is None or not available:
         raise ArgumentError(
-            f"device {name!r}",
+            f"device {name!r}" + (f" for process {number} of this machine" if number else ""),
             expected="auto, cpu, or a cuda or mps device that torch finds here",
             cause="a torch built without it, or no such device",
             remedy='"auto" takes the best that is here',

@@ -1,6 +1,5 @@
 """The commands as a person types them: what they print, write and refuse."""
 
-import dataclasses
 import json
 import os
 import re
@@ -17,9 +16,10 @@ import torch
 from typed import refused
 
 from heedful.cli.main import COMMANDS, run
+from heedful.files import read_json, write_checked_json
 from heedful.generate import Sampling
 from heedful.generate import generate as continuations
-from heedful.models import load_model, write_description
+from heedful.models import load_model
 from heedful.text import CharacterTokenizer, load_tokenizer
 from heedful.train import read_metrics
 
@@ -421,6 +421,12 @@ def broken(run_directory, copy, change):
     return copy
 
 
+def widened(path):
+    about = read_json(path)
+    about["model"]["width"] = 48
+    write_checked_json(path, about)
+
+
 BREAKS = {
     "no config": (lambda d: (d / "config.json").unlink(), "config.json"),
     "config cut": (lambda d: (d / "config.json").write_text("{"), "damaged"),
@@ -432,7 +438,7 @@ BREAKS = {
         "damaged or truncated",
     ),
     "weights misfit": (
-        lambda d: write_description(d, dataclasses.replace(load_model(d).config, width=48)),
+        lambda d: widened(d / "config.json"),
         "do not fit",
     ),
     "config changed": (
@@ -443,7 +449,7 @@ BREAKS = {
     ),
     "another's tokenizer": (
         lambda d: CharacterTokenizer("abc").save(d),
-        "not the tokenizer that this run was trained with",
+        "tokenizer.json is not of the run that",
     ),
 }
 
@@ -478,10 +484,11 @@ def test_wrong_texts_are_one_clear_line(said, tmp_path):
 
 def test_wrong_settings_are_one_clear_line(said, text_file, tmp_path):
     out = ["--out", tmp_path / "r", "--device", "cpu"]
-    refused(said("train", text_file, *out, "--preset", "quik"), "one of quick, demo, zero-to-hero")
-    refused(said("train", text_file, *out, "--preset", "gpt3"), "one of gpt2, quick, demo")
+    refused(
+        said("train", text_file, *out, "--preset", "quik"), "one of quick, characters, zero-to-hero"
+    )
+    refused(said("train", text_file, *out, "--preset", "gpt3"), "one of gpt2, quick, characters")
     refused(said("train", text_file, *out, "--heads", "7"), "divides the width")
-    refused(said("train", text_file, *out, "--dropout", "2"), "dropout = 2.0")
     characters = ["--tokenizer", "characters"]
     refused(
         said("train", text_file, *out, *characters, "--vocabulary", "500"), "bpe or wordpiece only"
@@ -521,6 +528,18 @@ WRONG_USAGE = {
     "fill a b --count 0": "heedful fill: --count 0; expected a whole number of at least 1; see",
     "embed --between a": "heedful embed: option --between requires 2 arguments; see",
     "embed --keep-given": "heedful embed: --keep-given goes with --analogy; see heedful embed",
+    "train --out a --window 0": "--window 0; expected at least 1; How many tokens each sees",
+    "train --out a --dropout 2": "train: --dropout 2; expected at least 0.0 and at most 0.9; Share",
+    "train --out a --learning-rate nan": "--learning-rate nan; expected at least 0.0 and at most",
+    "train --out a --clip 1e400": "--clip 1e400; expected at least 0.0; Largest norm of the grad",
+    f"train --out a --steps {10**30}": f"--steps {10**30}; expected at least 0 and at most",
+    f"train --out a --window {10**400}": "expected at least 1 and at most 9223372036854775807",
+    "train --out a --seed -1": "--seed -1; expected at least 0 and at most 9223372036854775807",
+    f"generate a b --seed {10**30}": "expected a whole number of at least 0 and at most 92233720",
+    f"generate a b --samples {10**9}": "expected a whole number of at least 1 and at most 10000",
+    "generate a b --temperature inf": "--temperature inf; expected at least 0.0; Divides the log",
+    f"translate a b --beams {10**9}": "expected at least 1 and at most 10000; Unfinished targets",
+    "translate a b --length-penalty 1e300": "expected at least 0.0 and at most 100.0; Exponent",
     "tokenize": "heedful tokenize: give the text as an argument or with --file, one of the two; se",
 }
 

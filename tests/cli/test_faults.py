@@ -44,6 +44,23 @@ def test_a_refused_second_resume_changes_nothing_of_the_first(kept, said):
     assert {path: path.read_bytes() for path in kept.rglob("*") if path.is_file()} == files
 
 
+REFUSED = {
+    "--optimizer adamw": "--resume with optimizer = 'adamw'",
+    "--initial normal": "--resume with initial = 'normal'",
+    f"--batch {10**12}": "training that takes about",
+    "--first-batch 99": "at most the 3 that it grows to",
+    "--device cuda:99": "cuda:99",
+}
+
+
+@pytest.mark.parametrize("option", REFUSED)
+def test_what_a_resumed_run_cannot_do_is_refused_and_not_kept(option, kept, said):
+    recipe = kept / "state/recipe.json"
+    before = recipe.read_bytes()
+    refused(said("train", "--out", kept, "--resume", *option.split()), REFUSED[option])
+    assert recipe.read_bytes() == before
+
+
 class Ended:
     """An output that has ended after some lines."""
 

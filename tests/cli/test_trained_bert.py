@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 import torch
+from scored import over_texts
 
 import heedful
 from heedful.cli.main import run
+from heedful.head_kinds import MEANS, SCORES
 from heedful.opened import OpenedBert, open_as
 
 transformers = pytest.importorskip("transformers")
@@ -100,6 +102,37 @@ def test_who_reads_what_is_sums_of_its_maps(maps, said, tmp_path):
             map_[:, places[row["to"]]].sum(-1).mean().item(), abs=1e-5
         )
         assert row["chance"] == pytest.approx(row["keys"] / 20)
+
+
+def test_heads_over_many_texts_are_means_over_the_queries_of_all_their_maps(said, tmp_path):
+    """In contexts of 24 tokens, cut and framed by transformers, whose eager maps are taken."""
+    texts = [SENTENCE, f"{SENTENCE} And then, once more: {SENTENCE.lower()}", "The ☃ the ☃."]
+    for number, text in enumerate(texts):
+        (tmp_path / f"{number}.txt").write_text(text, "utf-8")
+    output, error = said("heads", MODEL, "--texts", tmp_path, "--context-length", 24, "--json")
+    assert error == ""
+    told = json.loads(output)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(MODEL)
+    tokenizer.backend_tokenizer.no_padding()
+    model = transformers.BertModel.from_pretrained(MODEL, attn_implementation="eager")
+    maps = [[] for _ in range(6)]
+    for text in texts:
+        whole = tokenizer(text, truncation=True, max_length=24, return_overflowing_tokens=True)
+        for ids in whole["input_ids"]:
+            with torch.inference_mode():
+                found = model(torch.tensor([ids]), output_attentions=True).attentions
+            for layer, map_ in enumerate(found):
+                maps[layer].append((map_[0], ids))
+    assert (told["texts"], told["contexts"], len(maps[0])) == (3, 4, 4)
+    assert len(told["heads"]) == 6 * 12
+    for layer in range(6):
+        means, chance, queries = over_texts(maps[layer], False, tokenizer.unk_token_id)
+        for row in told["heads"][layer * 12 : layer * 12 + 12]:
+            for name in (*SCORES, *MEANS):
+                assert row[name] == pytest.approx(means[name][row["head"]], abs=2e-5), name
+            assert row["queries"] == queries
+            for name, numbers in chance.items():
+                assert row["chance"][name] == pytest.approx(numbers[0], abs=1e-5), name
 
 
 @pytest.mark.parametrize("second", [None, "She was glad."], ids=["text", "pair"])

@@ -168,7 +168,8 @@ def test_texts_that_cannot_be_translated_are_one_clear_line(trained, said):
     refused(said("translate", trained, "1 plus 2\n1 ÷ 2"), "line 2:", "'÷'")
     refused(said("translate", trained, "1" * 16), "16 tokens", "at most 15", "shorter", "--cut")
     refused(said("translate", trained, ""), "empty")
-    refused(said("translate", trained, "1", "--beams", "0"), "beams = 0")
+    status, _, error = said("translate", trained, "1", "--beams", "0")
+    assert (status, "--beams 0" in error) == (2, True)
     refused(said("translate", trained / "none", "1"), "none")
 
 

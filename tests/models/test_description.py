@@ -29,6 +29,7 @@ MODELS = {
         GPTConfig(**SMALL, norm_order="post", positions="learned", tied=False, logit_bias=True)
     ),
     "swiglu": lambda: GPT(GPTConfig(**SMALL, activation="swiglu", hidden=17, bias=True)),
+    "convolved": lambda: GPT(GPTConfig(**SMALL, convolution=2)),
     "bert": lambda: Bert(BertConfig(**SMALL, next_sentence=True)),
     "bare bert": lambda: Bert(BertConfig(**SMALL, pooler=False, masked_words=False)),
     "pairs": lambda: Seq2Seq(Seq2SeqConfig(**SMALL, decoder_layers=1)),
@@ -151,6 +152,13 @@ def test_where_the_norms_stand(name, order):
     assert (steps[0] == "norm") == (order == "pre")
     assert (steps[-1] == "norm") == (order == "post")
     assert ("final norm" in [part.name for part in told.parts]) == (order == "pre")
+
+
+def test_a_short_convolution_is_told_between_embeddings_and_blocks():
+    told = describe(MODELS["convolved"]())
+    assert ("short convolution", 2 * 12) in [(part.name, part.parameters) for part in told.parts]
+    steps = [passage.step for passage in told.passages]
+    assert steps[:4] == ["ids", "embeddings", "short convolution", "norm"]
 
 
 def test_a_shared_table_counts_once_and_is_said():

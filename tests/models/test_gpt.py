@@ -26,11 +26,15 @@ VARIANTS = [
     {"kv_heads": 1, "activation": "swiglu", "hidden": 17, "qk_norm": False},
     {"norm_order": "post", "norm": "layer", "heads": 2, "activation": "gelu"},
     {"window": 3, "head_width": 6, "activation": "reglu", "feed_bias": True, "bias": False},
+    {"convolution": 3},
 ]
 
 
 def tiny(**changes):
-    return GPT(GPTConfig(**{**SMALL, **changes})).eval()
+    model = GPT(GPTConfig(**{**SMALL, **changes})).eval()
+    for weight in model.convolution.weights if model.convolution else ():
+        torch.nn.init.normal_(weight)  # they begin at 0
+    return model
 
 
 def document_004(model, ids):

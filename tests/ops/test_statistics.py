@@ -7,7 +7,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from random_maps import OFFSETS, causes, choices, log_sum_exps, rounding, whole_map
+from random_maps import OFFSETS, all_scores, causes, choices, log_sum_exps, rounding, whole_map
 
 from heedful.ops import statistics
 from heedful.ops.blocks import blocks
@@ -18,6 +18,7 @@ from heedful.ops.statistics import (
     Diagonal,
     Distance,
     Entropy,
+    LargestScore,
     LargestWeight,
     LearnedSink,
     LogSumExp,
@@ -81,6 +82,7 @@ def by_definition(of, map_, seen):
         "nearby": rows(np.where(sees_further, (map_ * near).sum(-1), np.nan)),
         **among,
         "largest": rows(map_.max(-1)),
+        "largest score": rows(all_scores(of)[..., :M].max(-1)),
         "distance": rows((map_ * np.abs(position - np.arange(M))).sum(-1)),
         "self": diagonal(0),
         "previous": diagonal(1),
@@ -109,6 +111,7 @@ def fresh(of):
         "nearby": Nearby(2),
         **among,
         "largest": LargestWeight(),
+        "largest score": LargestScore(),
         "distance": Distance(),
         "self": Diagonal(0),
         "previous": Diagonal(1),

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from scored import means
+from scored import means, over_texts
 
 import heedful
 from heedful.head_kinds import MEANS, SCORES
@@ -79,25 +79,9 @@ def test_scores_of_a_model_are_those_of_its_maps_by_loops():
     with heedful.record(model) as recording:
         model(IDS[None])
     call = recording[0]
-    found, map_ = means(call), call.weights().double().numpy()
-    queries = range(N)
-    again = [n for n in queries if any(IDS[m] == IDS[n] for m in range(n))]
-    follows = [n for n in queries if any(IDS[m - 1] == IDS[n] for m in range(1, n))]
-    expected = {
-        "previous": np.mean([map_[:, n, n - 1] for n in range(1, N)], 0),
-        "sink": map_[:, 1:, 0].mean(1),
-        "self": np.mean([map_[:, n, n] for n in range(1, N)], 0),
-        "local": np.mean([map_[:, n, n - 4 : n + 1].sum(-1) for n in range(5, N)], 0),
-        "broad": np.mean(
-            [-(map_[:, n, : n + 1] * np.log(map_[:, n, : n + 1])).sum(-1) / np.log(n + 1)
-             for n in range(1, N)], 0),
-        "duplicate": np.mean(
-            [sum(map_[:, n, m] for m in range(n) if IDS[m] == IDS[n]) for n in again], 0),
-        "induction": np.mean(
-            [sum(map_[:, n, m] for m in range(1, n) if IDS[m - 1] == IDS[n]) for n in follows], 0),
-    }  # fmt: skip
-    for name, value in expected.items():
-        np.testing.assert_allclose(found[name], value, atol=1e-5, err_msg=name)
+    expected, _, _ = over_texts([(call.weights(), IDS.tolist())])
+    for name, value in means(call).items():
+        np.testing.assert_allclose(value, expected[name], atol=1e-5, err_msg=name)
 
 
 def test_without_tokens_two_kinds_are_left_out():

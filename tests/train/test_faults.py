@@ -13,7 +13,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from heedful.errors import HeedfulError, RunError
+from heedful.errors import HeedfulError, RunError, SaveError
 from heedful.files import checksums, load_tensors, read_json, save_tensors, write_checked_json
 from heedful.models import load_model
 from heedful.text import CharacterTokenizer, TokenFile, load_tokenizer
@@ -134,16 +134,18 @@ def test_a_run_of_an_older_version_has_no_checksums_and_loads(whole, tmp_path):
     directory = tmp_path / "run"
     shutil.copytree(whole.directory, directory)
     wanted = {name: read(directory) for name, read in READERS.items()}
+    lines = wanted["metrics.jsonl"]
     for name in ("config.json", "state/recipe.json", "tokenizer.json"):
         about = read_json(directory / name)
-        about.pop("tokenizer_crc32", None)
+        for entry in ("tokenizer_crc32", "tokens_crc32", "run"):
+            about.pop(entry, None)
         (directory / name).write_text(json.dumps(about))
     for name in ("model.safetensors", "state/last.safetensors"):
         tensors, about = load_tensors(directory / name)
+        del about["run"]
         safetensors.torch.save_file(tensors, directory / name, {"heedful": json.dumps(about)})
     ids = np.array(TokenFile(directory / "state/tokens.npy").ids)
     np.save(directory / "state/tokens.npy", ids)
-    lines = read_metrics(directory / "metrics.jsonl")
     (directory / "metrics.jsonl").write_text("".join(json.dumps(one) + "\n" for one in lines))
     assert {name: read(directory) for name, read in READERS.items()} == wanted
     plan = longer(read_plan(directory), STEPS + 2)
@@ -156,7 +158,7 @@ def test_a_tokenizer_of_another_run_is_refused(whole, tmp_path):
     characters = CharacterTokenizer.train(["".join(LINES).replace("g", "G")])
     assert characters.size == load_tokenizer(directory).size
     characters.save(directory)
-    with pytest.raises(RunError, match="not the tokenizer that this run was trained with"):
+    with pytest.raises(RunError, match=r"tokenizer.json is not of the run that"):
         load_tokenizer(directory)
 
 
@@ -203,6 +205,42 @@ def other(tmp_path_factory):
     plan = plan_of(tmp_path_factory.mktemp("other"), LINES[::-1])
     trained(plan)
     return plan
+
+
+@pytest.mark.parametrize("name", sorted({*READERS} - {"tokenizer.json", "metrics.jsonl"}))
+def test_a_file_of_another_run_of_the_same_shapes_is_refused(name, whole, other, tmp_path):
+    """Each is whole, and has the checksum that was written with it."""
+    directory = tmp_path / "run"
+    shutil.copytree(whole.directory, directory)
+    shutil.copy(other.directory / name, directory / name)
+    files = {path: path.read_bytes() for path in directory.rglob("*") if path.is_file()}
+    with pytest.raises(RunError, match=r"is not of the run that .*config.json describes"):
+        trained(longer(read_plan(directory), STEPS + 2), prepare_run, True)
+    if name in ("config.json", "model.safetensors"):
+        with pytest.raises(RunError, match=r"model.safetensors is not of the run"):
+            load_model(directory)
+    assert {path: path.read_bytes() for path in files} == files
+
+
+def test_metrics_of_another_run_are_not_taken_for_its_own(whole, other, tmp_path):
+    directory = tmp_path / "run"
+    shutil.copytree(whole.directory, directory)
+    shutil.copy(other.directory / "metrics.jsonl", directory)
+    with pytest.raises(RunError, match="line 1 of"):
+        read_metrics(directory / "metrics.jsonl")
+    plan = longer(read_plan(directory), STEPS + 1)
+    (notice,) = [e for e in trained(plan, prepare_run, True) if isinstance(e, Noticed)]
+    assert "no whole line of 12 of the steps 1 to 12" in notice.words
+
+
+def test_weights_of_another_program_open_and_the_same_run_twice_is_one(whole, tmp_path):
+    plan = plan_of(tmp_path)
+    trained(plan)
+    weights = plan.directory / "model.safetensors"
+    assert weights.read_bytes() == (whole.directory / "model.safetensors").read_bytes()
+    tensors = {name: tensor + 1 for name, tensor in load_tensors(weights)[0].items()}
+    safetensors.torch.save_file(tensors, weights)
+    assert torch.equal(load_model(plan.directory).norm.weight, tensors["norm.weight"])
 
 
 @pytest.mark.parametrize("after", [1, 2, 5, 8])
@@ -327,7 +365,37 @@ def test_a_single_spike_waits_with_the_checkpoint(learned, tmp_path, monkeypatch
         loss = training._loss
         monkeypatch.setattr(
             training, "_loss",
-            lambda batch, smoothing: loss(batch, smoothing) + 9 * (training.progress.step == 149),
+            lambda *given, **named: loss(*given, **named) + 9 * (training.progress.step == 149),
         )  # fmt: skip
         saved = [e.step for e in events(plan, training) if isinstance(e, Saved)]
     assert saved == [151, 160]
+
+
+THEIRS = {
+    "config.json": '{"model_type": "llama"}',
+    "model.safetensors": "weights",
+    "tokenizer.json": "{}",
+    "metrics.jsonl": "",
+    "state/fresh/page.html": "a page",
+    "state/tokens.npy": "ids",
+}
+
+
+@pytest.mark.parametrize("make", [begin, replace])
+@pytest.mark.parametrize("name", THEIRS)
+def test_files_that_no_run_has_written_are_neither_replaced_nor_removed(name, make, tmp_path):
+    plan = plan_of(tmp_path)
+    path = plan.directory / name
+    path.parent.mkdir(parents=True)
+    path.write_text(THEIRS[name])
+    with pytest.raises(SaveError, match=r"is there, and no run of heedful.* choose another --out"):
+        trained(plan, make)
+    assert [each for each in plan.directory.rglob("*") if each.is_file()] == [path]
+    assert path.read_text() == THEIRS[name]
+
+
+def test_a_text_that_is_refused_leaves_nothing(tmp_path):
+    plan = plan_of(tmp_path, ["too short"])
+    with pytest.raises(HeedfulError, match="give more text"):
+        trained(plan)
+    assert not plan.directory.exists()

@@ -1,9 +1,11 @@
 """What is told of memory before any work, against what real small runs keep."""
 
 import dataclasses
+import weakref
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from heedful.errors import ArgumentError
 from heedful.models import (
@@ -16,8 +18,9 @@ from heedful.models import (
     loss,
     parameters_of,
 )
-from heedful.train import PRESETS, new_plan
+from heedful.train import PRESETS, TrainSettings, new_plan
 from heedful.train.memory import check_memory, memory, said
+from heedful.train.optimizers import make_optimizer, set_rates
 
 BATCH, CONTEXT = 3, 37
 SHAPE = {"vocabulary": 211, "context_length": CONTEXT, "width": 60, "layers": 3, "heads": 6}
@@ -79,7 +82,7 @@ CASES = {
 @pytest.mark.parametrize("case", CASES)
 def test_the_estimate_is_near_what_a_run_takes(case):
     config, model, run = CASES[case]()
-    told = memory(config, BATCH)
+    told = memory(config, TrainSettings(batch=BATCH))
     numbers = sum(parameter.numel() for parameter in model.parameters())
     assert told.parameters == pytest.approx(numbers, rel=0.03)
     model.train()
@@ -113,11 +116,51 @@ def test_what_fits_no_machine_is_refused_before_any_work(section, changes, remed
 
 def test_the_machine_is_asked_for_all_of_it_and_not_more(monkeypatch):
     config = dataclasses.replace(PRESETS["gpt2"].model, vocabulary=50_257)
-    needed = memory(config, 12).total
+    settings = TrainSettings(batch=12)
+    needed = memory(config, settings).total
     for has, refused in ((needed, False), (needed - 1, True), (None, False)):
         monkeypatch.setattr("heedful.train.memory.machine_memory", lambda device, has=has: has)
         if refused:
             with pytest.raises(ArgumentError, match=f"about {said(needed)} of memory"):
-                check_memory(config, 12, "cpu")
+                check_memory(config, settings, "cpu")
         else:
-            check_memory(config, 12, "cpu")
+            check_memory(config, settings, "cpu")
+
+
+class Largest(TorchDispatchMode):
+    """The most bytes that are alive at once, of the tensors that are made meanwhile."""
+
+    def __init__(self):
+        super().__init__()
+        self.alive, self.most = {}, 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        for tensor in result if isinstance(result, list | tuple) else [result]:
+            if isinstance(tensor, torch.Tensor):
+                storage = tensor.untyped_storage()
+                if storage.data_ptr() not in self.alive:
+                    self.alive[storage.data_ptr()] = storage.nbytes()
+                    weakref.finalize(storage, self.alive.pop, storage.data_ptr(), None)
+        self.most = max(self.most, sum(self.alive.values()))
+        return result
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"activation": "swiglu"}, {"kv_heads": 2, "hidden": 90}, {"layers": 1, "width": 96}],
+)
+def test_the_step_of_muon_takes_what_is_told(changes):
+    """What its first step makes: its means, what it steps by, and the products of one stack."""
+    config = GPTConfig(**{**SHAPE, **changes})
+    model = GPT(config)
+    settings = TrainSettings(optimizer="muon", batch=BATCH)
+    optimizer = make_optimizer(model, settings)
+    set_rates(optimizer, 0, settings, tokens=1)
+    for parameter in model.parameters():
+        parameter.grad = torch.randn_like(parameter)
+    with Largest() as made:
+        optimizer.step()
+    weights = sum(2 * parameter.nbytes for parameter in parameters_of(model).values())
+    told = memory(config, settings).weights - config.layers * 60_000
+    assert told == pytest.approx(weights + made.most, rel=0.25)

@@ -13,7 +13,7 @@ from heedful.models import GPT, Bert, BertConfig, GPTConfig, Seq2Seq, Seq2SeqCon
 from heedful.train import TrainSettings, muon
 from heedful.train.initial import begin_with
 from heedful.train.muon import COEFFICIENTS, Muon, matrices_of, orthogonal
-from heedful.train.optimizers import adamw, make_optimizer, set_rates
+from heedful.train.optimizers import groups_of, make_optimizer, set_rates
 
 SETTINGS = TrainSettings(optimizer="muon", steps=10, warmup=0, decay="constant")
 
@@ -39,7 +39,7 @@ def with_gradients(model):
     return model
 
 
-@pytest.mark.parametrize("shape", [(3, 5, 7), (3, 7, 5), (1, 6, 6)])
+@pytest.mark.parametrize("shape", [(3, 5, 7), (3, 7, 5), (1, 6, 6), (2, 4, 9), (3, 17, 5)])
 def test_orthogonal_is_its_formula_for_each_matrix(shape):
     matrices = torch.randn(shape, dtype=torch.float64)
     expected = np.stack([by_definition(matrix) for matrix in matrices.numpy()])
@@ -60,9 +60,8 @@ def test_three_steps_equal_the_formula():
     chance = np.random.default_rng(0)
     weight, gradients = chance.normal(size=(9, 4)), chance.normal(size=(3, 9, 4))
     parameter = nn.Parameter(torch.from_numpy(weight.copy()))
-    groups = [{"params": [parameter], "parts": [(9,)], "lr": 0.1}]
-    rest = torch.optim.AdamW([nn.Parameter(torch.ones(1))])
-    optimizer = Muon(groups, rest, momentum=0.8, weight_decay=0.5)
+    groups = [{"params": [parameter], "parts": [(9,)]}]
+    optimizer = Muon(groups, lr=0.1, momentum=0.8, weight_decay=0.5)
     mean = np.zeros((9, 4))
     for gradient in gradients:
         parameter.grad = torch.from_numpy(gradient)
@@ -71,6 +70,19 @@ def test_three_steps_equal_the_formula():
         weight = weight * (1 - 0.1 * 0.5)
         weight = weight - 0.1 * np.sqrt(9 / 4) * by_definition(0.2 * gradient + 0.8 * mean)
         np.testing.assert_allclose(parameter.detach().numpy(), weight, atol=1e-12)
+
+
+@pytest.mark.parametrize("most", [1, 300])
+def test_matrices_that_wait_for_their_turn_go_where_all_at_once_would(most, monkeypatch):
+    together, in_turn = (with_gradients(gpt()) for _ in range(2))
+    settings = TrainSettings(optimizer="muon")
+    make_optimizer(together, settings).step()
+    sizes, orthogonal = [], muon.orthogonal
+    monkeypatch.setattr(muon, "at_once", lambda processes: most)
+    monkeypatch.setattr(muon, "orthogonal", lambda x: sizes.append(x.numel()) or orthogonal(x))
+    make_optimizer(in_turn, settings).step()
+    torch.testing.assert_close(list(in_turn.parameters()), list(together.parameters()))
+    assert max(sizes) <= most + 4 * 12 * 12
 
 
 @pytest.mark.skipif(not hasattr(torch.optim, "Muon"), reason="torch has no Muon of its own")
@@ -84,11 +96,14 @@ def test_a_model_goes_as_with_torchs_muon_and_adamw(monkeypatch):
     jordan = (3.4445, -4.7750, 2.0315)  # which torch's five iterations have
     monkeypatch.setattr(muon, "COEFFICIENTS", (jordan,) * 5)
     theirs = torch.optim.Muon(alone, lr=0.02, weight_decay=0.2, momentum=0.9)
-    rest = adamw([p for p in other.parameters() if p not in parts], settings)
+    rest = torch.optim.AdamW(
+        groups_of(other, [p for p in other.parameters() if p not in parts], settings),
+        lr=1.0, betas=(settings.beta1, settings.beta2), fused=True,
+    )  # fmt: skip
     before = [p.detach().clone() for p in alone]
     for step in range(3):
-        set_rates(ours, step, settings)
-        set_rates(rest, step, settings)
+        set_rates(ours, step, settings, tokens=1)
+        set_rates(rest, step, settings, tokens=1)
         with_gradients(model), with_gradients(other)
         gradients = [part for p, rows in parts.items() for part in p.grad.split(rows)]
         for parameter, gradient in zip(alone, gradients, strict=True):
@@ -125,7 +140,7 @@ def test_matrices_are_those_of_the_blocks(model, expected):
     assert all(sum(rows) == len(p) for p, rows in matrices_of(model).items())
     before = copy.deepcopy(with_gradients(model))
     optimizer = make_optimizer(model, SETTINGS)
-    set_rates(optimizer, 0, SETTINGS)
+    set_rates(optimizer, 0, SETTINGS, tokens=1)
     optimizer.step()
     for old, new in zip(before.parameters(), model.parameters(), strict=True):
         assert new.isfinite().all()
@@ -142,14 +157,14 @@ def test_every_parameter_is_trained_once_at_its_own_rate():
     optimizer = make_optimizer(model, dataclasses.replace(SETTINGS, learning_rate=0.5))
     grouped = [p for group in optimizer.param_groups for p in group["params"]]
     assert sorted(map(id, grouped)) == sorted(map(id, model.parameters()))
-    set_rates(optimizer, 3, dataclasses.replace(SETTINGS, decay="inverse_sqrt"))
+    set_rates(optimizer, 3, dataclasses.replace(SETTINGS, decay="inverse_sqrt"), tokens=1)
     assert [group["lr"] for group in optimizer.param_groups] == [0.01, 0.25, 0.25]
 
 
 def test_a_state_that_torch_loads_goes_on_the_same():
     model, settings = with_gradients(gpt()), SETTINGS
     optimizer = make_optimizer(model, settings)
-    set_rates(optimizer, 0, settings)
+    set_rates(optimizer, 0, settings, tokens=1)
     optimizer.step()
     other = copy.deepcopy(model)
     again = make_optimizer(other, settings)

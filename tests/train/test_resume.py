@@ -6,54 +6,20 @@ import subprocess
 import sys
 
 import pytest
+from small_runs import started, trained
 
 from heedful.files import load_tensors, read_json, write_json
 from heedful.models import load_model
 from heedful.train import (
-    PRESETS,
     Ended,
-    Recipe,
     Step,
-    new_plan,
+    TrainSettings,
     open_training,
     prepare_run,
     read_metrics,
     read_plan,
 )
-
-TEXT = "".join(f"{i} green bottles hanging on the wall, {i * i} of them\n" for i in range(120))
-
-
-def recipe(**changes):
-    quick = PRESETS["quick"]
-    model = dataclasses.replace(
-        quick.model,
-        context_length=16,
-        width=24,
-        layers=2,
-        heads=2,
-        dropout=0.2,
-        embedding_dropout=0.1,
-    )
-    train = dataclasses.replace(
-        quick.train, steps=24, batch=3, accumulation=2, evaluate_every=6, save_every=4, device="cpu"
-    )
-    text = dataclasses.replace(quick.text, tokenizer="characters")
-    return Recipe(text, model, dataclasses.replace(train, **changes))
-
-
-def started(directory, **changes):
-    (directory / "text.txt").write_text(TEXT)
-    plan = new_plan(directory / "run", [str(directory / "text.txt")], recipe(**changes))
-    plan.write()
-    return plan
-
-
-def trained(plan, resume=False):
-    training = open_training(plan, prepare_run(plan))
-    if resume:
-        training.restore()
-    return list(training.events())
+from heedful.train.loop import Noticed
 
 
 def outcome(directory):
@@ -63,9 +29,17 @@ def outcome(directory):
     return read_metrics(directory / "metrics.jsonl"), about, numbers
 
 
+GROWING = {"first_batch": 2, "first_context": 5, "half_life": 300, "falling_decay": True}
 RECIPES = {
     "muon": {},
-    "adamw": {"optimizer": "adamw", "initial": "normal", "decay": "cosine", "final_rate": 0.1},
+    "grown": {**GROWING, "matrix_decay": 0.1, "mean_weights": 0.9, "convolution_rate": 0.01},
+    "adamw": {
+        "matrix_decay": 0.0,
+        "optimizer": "adamw",
+        "initial": "normal",
+        "decay": "cosine",
+        "final_rate": 0.1,
+    },
 }
 
 
@@ -107,7 +81,7 @@ training = open_training(plan, prepared)
 if where == "replacing":
     files.os.replace = deadly(os.replace)
 if where == "flushing":
-    files._flush = deadly(files._flush)
+    files.flush = deadly(files.flush)
 if where == "stepping":
     training.optimizer.step = deadly(training.optimizer.step)
 for event in training.events():
@@ -153,6 +127,35 @@ def test_stopped_and_continued_equals_never_stopped(asked_at, name, tmp_path, wh
     assert outcome(plan.directory) == whole[name]
 
 
+CHOICES = {field.name: field.metadata["choices"] for field in dataclasses.fields(TrainSettings)}
+
+
+@pytest.mark.parametrize("decay", CHOICES["decay"])
+@pytest.mark.parametrize("optimizer", CHOICES["optimizer"])
+def test_stopped_in_the_fall_of_every_schedule_it_goes_on_as_if_never_stopped(
+    optimizer, decay, tmp_path
+):
+    """Stopped at step 7 of 10, where the rate of a trapezoid falls since step 4."""
+    changes = {"optimizer": optimizer, "decay": decay, "warmup": 2, "fall": 0.6, "steps": 10}
+    outcomes = []
+    for stops in ((), (7,)):
+        directory = tmp_path / str(stops)
+        directory.mkdir()
+        plan = started(directory, **changes, accumulation=1)
+        training = open_training(plan, prepare_run(plan))
+        for event in training.events():
+            if isinstance(event, Step) and event.step in stops:
+                training.stop()
+        if stops:
+            assert event == Ended(7, "stopped")
+            trained(read_plan(plan.directory), resume=True)
+        outcomes.append(outcome(plan.directory))
+    assert outcomes[0] == outcomes[1]
+    rates = [line["rate"] for line in outcomes[0][0] if "rate" in line]
+    assert len(rates) == 10
+    assert (rates[6] > rates[9]) == (decay != "constant")
+
+
 def test_a_run_can_be_made_longer(tmp_path):
     plan = started(tmp_path, decay="constant")
     trained(plan)
@@ -182,11 +185,28 @@ def test_best_and_last_are_the_weights_that_they_say(tmp_path):
     assert min(checks)[1] == training.progress.best_step
 
 
-def test_a_run_from_before_muon_goes_on_with_adamw(tmp_path):
+def test_a_run_of_an_older_version_goes_on_as_what_it_was(tmp_path):
+    """With AdamW, and without a convolution, though the presets have others by now."""
     plan = started(tmp_path, **RECIPES["adamw"])
     path = plan.directory / "state/recipe.json"
     about = read_json(path)
     for name in ("optimizer", "initial", "matrix_rate", "matrix_decay", "momentum", "fall"):
         del about["train"][name]
+    assert about["model"].pop("convolution")
     write_json(path, about)
-    assert read_plan(plan.directory).recipe == plan.recipe
+    assert read_plan(plan.directory).recipe == plan.recipe.changed({"model": {"convolution": 0}})
+
+
+def test_a_validation_that_is_cut_off_the_metrics_is_told_as_lost(tmp_path):
+    plan = started(tmp_path)
+    trained(plan)
+    path = plan.directory / "metrics.jsonl"
+    *lines, last = path.read_text().splitlines(keepends=True)
+    assert "validation_loss" in last
+    path.write_text("".join(lines))
+    longer = plan._replace(recipe=plan.recipe.changed({"train": {"steps": 25}}))
+    training = open_training(longer, prepare_run(longer))
+    training.restore()
+    said = [event.words for event in training.events() if isinstance(event, Noticed)]
+    assert len(said) == 1
+    assert "lost" in said[0]

@@ -13,9 +13,10 @@ from heedful.errors import ArgumentError, HeedfulError, RunError, SaveError, Tex
 from heedful.models import GPT, GPTConfig, load_model
 from heedful.train import Ended, Training, TrainSettings, Validation, choose_device, preset
 from heedful.train.batches import draw, every_window
-from heedful.train.checkpoint import Metrics, read_metrics
-from heedful.train.optimizers import adamw, learning_rate
-from heedful.train.settings import PRESETS, read_toml
+from heedful.train.checkpoint import Metrics, Progress, read_metrics
+from heedful.train.optimizers import groups_of, learning_rate
+from heedful.train.presets import PRESETS
+from heedful.train.settings import read_toml
 from heedful.train.tasks import NextToken
 
 TOKENS = np.tile(np.arange(11, dtype=np.uint16), 60)
@@ -124,10 +125,10 @@ def test_no_validation_saves_the_last_weights(tmp_path):
 
 def test_only_matrices_are_decayed():
     model = GPT(GPTConfig(vocabulary=5, width=4, heads=2, context_length=3, bias=True))
-    groups = adamw(list(model.parameters()), SETTINGS).param_groups
+    groups = groups_of(model, model.parameters(), SETTINGS)
     assert {p.ndim for p in groups[0]["params"]} == {2}
     assert {p.ndim for p in groups[1]["params"]} == {1}
-    assert (groups[0]["weight_decay"], groups[1]["weight_decay"]) == (0.1, 0.0)
+    assert (groups[0]["decay"], groups[1]["decay"]) == (0.1, 0.0)
 
 
 def test_bfloat16_trains_and_keeps_float32_weights(tmp_path):
@@ -161,7 +162,7 @@ def test_what_is_no_number_ends_the_run_and_is_never_saved(spoil, clip, tmp_path
 
 
 def test_a_full_disk_while_writing_metrics_is_a_save_error(tmp_path):
-    metrics = Metrics(tmp_path / "metrics.jsonl", step=0)
+    metrics = Metrics(tmp_path / "metrics.jsonl", Progress())
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100, hard))
     try:
@@ -205,7 +206,7 @@ def test_the_mean_loss_is_that_of_the_latest_tenth_also_when_resumed(tmp_path, s
     path, losses = tmp_path / "metrics.jsonl", np.random.default_rng(0).random(600).tolist()
     said, done = [], 0
     for stop in (*stops, len(losses)):
-        metrics = Metrics(path, done)
+        metrics = Metrics(path, Progress(done, evaluated=done))
         for step in range(done, stop):
             said.append(metrics.write_step(step + 1, losses[step], 0.1))
         metrics.write(step=stop, validation_loss=1.0)
@@ -221,7 +222,7 @@ def test_metrics_cut_short_are_mended(tmp_path):
     path = tmp_path / "metrics.jsonl"
     path.write_text('{"step": 1, "loss": 2.0}\n{"step": 2, "loss": 1.5}\n{"step": 3, "lo')
     assert [line["step"] for line in read_metrics(path)] == [1, 2]
-    metrics = Metrics(path, step=1)
+    metrics = Metrics(path, Progress(step=1))
     metrics.write(step=2, loss=1.25)
     metrics.close()
     assert read_metrics(path) == [{"step": 1, "loss": 2.0}, {"step": 2, "loss": 1.25}]
@@ -283,8 +284,8 @@ def test_presets_and_files_of_settings(tmp_path):
     assert dataclasses.replace(fast.model, dropout=0.1) == hero.model
     assert {name for name in PRESETS if PRESETS[name].train.optimizer == "muon"} == {
         "quick",
-        "demo",
         "zero-to-hero-fast",
+        "characters",
     }
     path = tmp_path / "run.toml"
     path.write_text("[model]\nwidth = 32\nheads = 4\n[train]\nsteps = 9\n")

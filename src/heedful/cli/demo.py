@@ -39,10 +39,11 @@ Examples:
     help="The run's directory; a run that is there is replaced.",
 )
 @click.option("--keep", is_flag=True, help="Do not train again: show the model that is there.")
-@click.option("--steps", type=click.IntRange(1), help="Training steps [preset demo].")
+@click.option("--steps", type=click.IntRange(1, 10**12), help="Training steps [preset quick].")
 def demo(out: Path, keep: bool, steps: int | None) -> int:
     """Train a small GPT on the Python language reference, sample from it, see where it looks."""
-    _check(out, keep)
+    if keep:
+        _check_there(out)
     from rich.text import Text
 
     from heedful.opened import OpenedGPT, open_as
@@ -82,11 +83,12 @@ def _train(out: Path, steps: int | None, screen: Console) -> int:
     from heedful.train import PRESETS, new_plan, open_training, replace
     from heedful.train.place import owning
 
-    recipe = PRESETS["demo"]
+    recipe = PRESETS["quick"]
     if steps:
         recipe = recipe.changed({"train": {"steps": steps}})
-    plan = new_plan(out, (), recipe, preset="demo")
+    plan = new_plan(out, (), recipe, preset="quick")
     with terminal.saved_if_unheard(out), owning(out):
+        _check_replaceable(out)
         prepared = terminal.prepare(replace, plan, screen)
         training = open_training(plan, prepared)
         terminal.show(screen, terminal.describe(plan, prepared, training))
@@ -99,14 +101,20 @@ def _train(out: Path, steps: int | None, screen: Console) -> int:
     return 0
 
 
-def _check(out: Path, keep: bool) -> None:
-    """The demo shows a run that is there, or replaces its own, and no run on somebody's text."""
+def _check_there(out: Path) -> None:
+    """The demo shows a run that is there."""
+    from heedful.train import has_run
+
+    if not has_run(out):
+        raise RunError(f"no run in {out}", remedy="run `heedful demo` without --keep")
+
+
+def _check_replaceable(out: Path) -> None:
+    """Or replaces its own, and no run on somebody's text; the directory must be owned."""
     from heedful.text import TITLE
     from heedful.train import has_run, read_plan
 
-    if keep and not has_run(out):
-        raise RunError(f"no run in {out}", remedy="run `heedful demo` without --keep")
-    if not keep and has_run(out) and read_plan(out).title != TITLE:
+    if has_run(out) and read_plan(out).title != TITLE:
         raise RunError(
             f"{out} holds a run on another text",
             expected="no run there, or the demo's own",

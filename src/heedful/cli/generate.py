@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from heedful.cli.options import (
+    MOST,
     SectionedCommand,
     check_model,
     checkpoint_option,
@@ -21,6 +22,7 @@ from heedful.cli.options import (
     revision_option,
     settings_of,
 )
+from heedful.configuration import LARGEST
 from heedful.models.decoding import Sampling
 
 if TYPE_CHECKING:
@@ -44,8 +46,10 @@ Examples:
 @click.option("--tokens", type=click.IntRange(0), default=200, show_default=True, help="To add.")
 @click.option("--greedy", is_flag=True, help="Always the likeliest token: --temperature 0.")
 @click.option("--stop", multiple=True, metavar="TEXT", help="Stop before this text; repeatable.")
-@click.option("--samples", type=click.IntRange(1), default=1, show_default=True, help="How many.")
-@click.option("--seed", type=int, help="For the same choices every time.")
+@click.option(
+    "--samples", type=click.IntRange(1, MOST), default=1, show_default=True, help="How many."
+)
+@click.option("--seed", type=click.IntRange(0, LARGEST), help="For the same choices every time.")
 @click.option(
     "--cache/--no-cache", default=True, help="Keep keys and values (the same text, faster)."
 )

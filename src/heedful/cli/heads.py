@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from heedful.cli import texts as of_texts
 from heedful.cli.cut import cut_option
 from heedful.cli.options import (
     check_model,
@@ -37,7 +38,9 @@ from heedful.errors import RunError
 from heedful.head_kinds import FEWEST, LEAST, LEAST_BROAD, MEANS, ONCE_IN, SCORES
 
 if TYPE_CHECKING:
+    from heedful.cli.proofs import Certified
     from heedful.recorder import Head, Recording
+    from heedful.views.heads import Row
 
 NUMBERS = (*SCORES, *MEANS)
 DEFINITIONS = "\n".join(
@@ -49,6 +52,8 @@ Examples:
   heedful heads runs/first "the cat sat, and the cat sat" --sort induction --count 10
   heedful heads google-bert/bert-base-uncased "The cat sat." --sort previous --evidence
   heedful heads HuggingFaceTB/SmolLM2-135M --file chapter.txt --json
+  heedful heads runs/first --texts books --include '*.txt' --sort induction
+  torchrun --standalone --nproc-per-node 4 -m heedful heads runs/first --texts books --json
   heedful heads google-bert/bert-base-uncased --file prompt.txt --segments @@ --over-heads
   heedful heads first.safetensors --segments system=0:40,question=40:60 --sort question:system
 
@@ -74,6 +79,13 @@ the queries of a segment that may see anything, of the weight on all keys of ano
 same of rows spread evenly over what the mask allows, and "–" where it allows nothing.
 
 \b
+With --texts every number is a mean over the queries of all texts, as if they were one long list: a
+long text weighs more than a short one. A text that is longer than the model's context is cut into
+contexts, one after another, the last as long as what is left; nothing is left out but what a line
+on standard error names, and then the exit status is 1. Started by torchrun, processes share the
+texts out, and the numbers are the same.
+
+\b
 Layers and heads are numbered from 0, as in `plot` and `explain`. In an encoder–decoder induction
 and duplicate are of each side's own tokens. Where a layer ran more than once in a pass, call is the
 place in the recording. Beneath the table stands what is not proved: "assumed" are right numbers
@@ -96,6 +108,9 @@ class Sort(click.Choice):
 @file_option
 @second_option
 @cut_option
+@of_texts.texts_option
+@of_texts.include_option
+@of_texts.context_option
 @click.option(
     "--sort",
     type=Sort(NUMBERS),
@@ -126,6 +141,9 @@ def heads(
     file: Path | None,
     second: str | None,
     cut: bool,
+    texts: tuple[Path, ...],
+    include: str | None,
+    context_length: int | None,
     sort: str | None,
     count: int | None,
     evidence: bool,
@@ -137,12 +155,23 @@ def heads(
     revision: str | None,
     allow_pickle: bool,
     as_json: bool,
-) -> None:
+) -> int:
     """List every head, as layer.head, with its scores and its kind.
 
     SOURCE is a recording; or a model of any architecture (a run, a directory in Hugging Face
-    format, a hub name), whose attention on TEXT is then recorded first.
+    format, a hub name), whose attention on TEXT, or on all --texts, is then recorded first.
     """
+    of_texts.check_usage(click.get_current_context().params)
+    asked = Asked(sort, count, evidence, over_heads, as_json)
+    opening: dict[str, Any] = {
+        "checkpoint": checkpoint,
+        "device": device,
+        "revision": revision,
+        "allow_pickle": allow_pickle,
+    }
+    if texts:
+        check_usage(segments, False, sort, over_heads)
+        return _over_texts(source, of_texts.Chosen(texts, include, context_length), asked, opening)
     is_kept = is_recording(source)
     check_usage(segments, is_kept, sort, over_heads)
     parts: dict[str, Any] | None = None if segments is None else segments.ranges
@@ -151,6 +180,7 @@ def heads(
         recording = _loaded(source, has_text or cut)
     else:
         words = read_text(text, file)
+        of_texts.hint_at_folder(text)
         check_model(source, revision, allow_pickle)
         from heedful.cli.record import record_text
         from heedful.opened import open_model
@@ -158,35 +188,47 @@ def heads(
         marked = None if segments is None else marked_of(segments, words, second)
         if marked is not None:
             words, second = marked.text, marked.second
-        opened = open_model(
-            source,
-            checkpoint=checkpoint,
-            device=device,
-            revision=revision,
-            allow_pickle=allow_pickle,
-        )
+        opened = open_model(source, **opening)
         recording = record_text(opened, words, second, cut)
         parts = parts if marked is None else marked.tokens(opened, cut=cut)
     if parts is not None:
-        about = Asked(sort, count, evidence, over_heads, as_json)
-        show_shares(recording, parts, sequence, about)
+        show_shares(recording, parts, sequence, asked)
     else:
-        _show_heads(recording, source, sequence, sort, count, evidence, as_json)
+        _show_heads(recording, source, sequence, asked)
+    return 0
 
 
-def _show_heads(
-    recording: Recording,
-    source: Path,
-    sequence: int | None,
-    sort: str | None,
-    count: int | None,
-    evidence: bool,
-    as_json: bool,
-) -> None:
-    from heedful.cli import proofs
-    from heedful.views.heads import Row, evidence_table, scores_table
+def _over_texts(source: Path, texts: of_texts.Chosen, asked: Asked, opening: dict[str, Any]) -> int:
+    """Show the heads over all texts; the exit status, 1 where something was left out."""
+    if is_recording(source):
+        raise click.UsageError("a recording has its text already: --texts is for a model.")
+    from heedful.torchrun import started
+
+    here = started()
+    if here.is_first:  # which tells what is missing for all
+        with here.telling():
+            texts.check()
+            check_model(source, opening["revision"], opening["allow_pickle"])
+    from heedful.device import choose_device
+    from heedful.opened import open_model
+    from heedful.views.heads import Row
+
+    device = str(choose_device(opening["device"], here.local))
+    together = texts.over(open_model(source, **opening | {"device": device}), here)
+    if not here.is_first:
+        return 0
+    rows = _sorted([Row(0, head) for head in together.found.heads()], asked)
+    if asked.as_json:
+        click.echo(of_texts.as_json(together, [described(row.head) for row in rows[: asked.count]]))
+    else:
+        about = of_texts.about(together)
+        _print(rows, asked, together.found, about)
+    return int(bool(together.left_out))
+
+
+def _show_heads(recording: Recording, source: Path, sequence: int | None, asked: Asked) -> None:
+    from heedful.views.heads import Row
     from heedful.views.progress import share_done
-    from heedful.views.terminal import console
 
     with share_done("reading the maps") as tell:
         rows = [Row(at, head) for at, head in heads_of(recording, sequence, tell)]
@@ -196,21 +238,39 @@ def _show_heads(
             expected="at least one call of attention",
             remedy="record again, with the model's pass inside the `with` block",
         )
-    if sort is not None:
-        rows.sort(key=lambda row: _height(row.head, sort), reverse=True)
-    if as_json:
-        click.echo(json.dumps([as_data(*row) for row in rows[:count]]))
-        return
+    rows = _sorted(rows, asked)
+    if asked.as_json:
+        click.echo(json.dumps([as_data(*row) for row in rows[: asked.count]]))
+    else:
+        _print(rows, asked, recording)
+
+
+def _sorted(rows: list[Row], asked: Asked) -> list[Row]:
+    """The rows as they are asked for: the highest of a score first, or layer by layer."""
+    name = asked.sort
+    if name is None:
+        return rows
+    return sorted(rows, key=lambda row: _height(row.head, name), reverse=True)
+
+
+def _print(rows: list[Row], asked: Asked, proved: Certified, *notes: str) -> None:
+    """A table of heads, what it has no room for, notes, and what proves it."""
+    from heedful.cli import proofs
+    from heedful.views.heads import evidence_table, scores_table
+    from heedful.views.terminal import console
+
     screen = console()
-    show = evidence_table if evidence else scores_table
-    shown = show(rows, count, sort, screen.width)
+    show = evidence_table if asked.evidence else scores_table
+    shown = show(rows, asked.count, asked.sort, screen.width)
     screen.print(shown.table)
     if shown.left_out:
         missing = (
             f"\nwithout {', '.join(shown.left_out)}: a wider terminal has room, --json has all"
         )
         screen.print(missing, style="dim")
-    proofs.show(recording, screen)
+    for note in notes:
+        screen.print(f"\n{note}", style="dim", highlight=False)
+    proofs.show(proved, screen)
 
 
 def heads_of(
@@ -238,8 +298,12 @@ def heads_of(
 
 def as_data(sequence: int, head: Head) -> dict[str, Any]:
     """A head as --json has it: `self_` is "self"."""
-    about = {name.rstrip("_"): value for name, value in head._asdict().items()}
-    return {"sequence": sequence, **about}
+    return {"sequence": sequence, **described(head)}
+
+
+def described(head: Head) -> dict[str, Any]:
+    """As `as_data`, of a head that is of no sequence alone."""
+    return {name.rstrip("_"): value for name, value in head._asdict().items()}
 
 
 def _height(head: Head, name: str) -> float:

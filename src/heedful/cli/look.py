@@ -27,6 +27,7 @@ from heedful.cli.options import (
     second_option,
 )
 from heedful.cli.segments import Given, check_usage, marked_of, segments_option
+from heedful.cli.watched import moments_of, was_watched
 
 EXAMPLE = """\b
 Examples:
@@ -36,6 +37,7 @@ Examples:
   heedful look runs/first "The import" --generate
   heedful look google/vit-base-patch16-224 --image photo.jpg
   heedful look first.safetensors second.safetensors
+  heedful look runs/seen
   heedful look google-bert/bert-base-uncased --file prompt.txt --segments @@
   heedful look first.safetensors --html first.html
   heedful look first.safetensors --html one.html --exact --layers 2 --heads 0-3
@@ -97,7 +99,8 @@ def look(
     """Look at recordings, or at what a model does with a text, in a browser.
 
     SOURCE is one recording or several; or a model of any architecture (a run, a directory in
-    Hugging Face format, a hub name) with a TEXT, an --image, or both.
+    Hugging Face format, a hub name) with a TEXT, an --image, or both. A run that was trained with
+    --watch needs none: the page then steps through its recordings.
     """
     if not source:
         raise click.UsageError(NOTHING)
@@ -115,7 +118,7 @@ def look(
         _refuse("--image", {"--segments": segments})
     shown = _shown(asked)
     if html is not None:
-        _write(html, shown.texts, exact)
+        _write(html, shown, exact)
     else:
         _serve(shown, port, no_browser)
 
@@ -146,11 +149,15 @@ class _Asked(NamedTuple):
 
 
 class _Shown(NamedTuple):
-    """What a page shows; `model` records more texts for it, `generation` continues one."""
+    """What a page shows; `model` records more texts for it, `generation` continues one.
+
+    `title` is what it is called, by default after its texts.
+    """
 
     texts: Any
     model: Any = None
     generation: Any = None
+    title: str | None = None
 
 
 def _refuse(option: str, given: dict[str, Any]) -> None:
@@ -171,6 +178,8 @@ def _shown(asked: _Asked) -> _Shown:
     if are_kept:
         return _loaded(asked)
     _check_one_model(asked)
+    if len(asked.source) == 1 and not asked.has_text and was_watched(Path(asked.source[0])):
+        return _formed(asked)
     words = text_beside(asked.image, asked.text, asked.file, asked.second)
     opened = _opened(asked)
     if asked.image is not None:
@@ -189,6 +198,14 @@ def _loaded(asked: _Asked) -> _Shown:
         for name, each in zip(names, asked.source, strict=True)
     }
     return _Shown(_texts(asked, recordings, asked.segments and asked.segments.ranges))
+
+
+def _formed(asked: _Asked) -> _Shown:
+    """The recordings of a run that was watched, one for each moment."""
+    recordings, moments = moments_of(Path(asked.source[0]))
+    texts = _texts(asked, recordings, asked.segments and asked.segments.ranges)
+    texts.moments = moments
+    return _Shown(texts, title=_name(asked))
 
 
 def _check_one_model(asked: _Asked) -> None:
@@ -261,11 +278,12 @@ def _name(asked: _Asked) -> str:
     return Path(asked.source[0]).name or asked.source[0]
 
 
-def _write(path: Path, texts: Any, exact: bool) -> None:
+def _write(path: Path, shown: _Shown, exact: bool) -> None:
     from heedful.views.explorer import one_file
     from heedful.views.progress import share_done
 
-    title = f"{', '.join(texts.names)} · heedful"
+    texts = shown.texts
+    title = f"{shown.title or ', '.join(texts.names)} · heedful"
     with share_done("writing the page") as tell:
         size, said = one_file.write(path, texts, title, tell, exact=exact)
     click.echo(f"{path}, {size / 1e6:.1f} MB: opens in any browser, with no network")

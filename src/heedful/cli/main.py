@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
 import sys
+import traceback
 from collections.abc import Sequence
 from contextlib import suppress
 
@@ -15,7 +17,17 @@ import click
 
 import heedful
 from heedful.cli.usage import in_one_line, no_such_command
-from heedful.errors import HeedfulError
+from heedful.errors import ArgumentError, HeedfulError
+from heedful.missing_processes import EndedElsewhereError, LostError
+from heedful.torchrun import (
+    has_others,
+    is_first_to_speak,
+    leave,
+    leave_it_to_the_first,
+    speaker,
+    started,
+    tell_torchrun,
+)
 
 COMMANDS = {
     "demo": "Train a small GPT on the Python reference, and see where it looks.",
@@ -33,6 +45,7 @@ COMMANDS = {
     "look": "Look at recordings, or at a model's attention on a text, in a browser.",
     "explain": "Show every step of attention on a sentence, with its numbers.",
 }
+SHARED = ("train", "heads --texts")  # whose work is shared out among the processes of torchrun
 
 
 class Commands(click.Group):
@@ -86,13 +99,25 @@ def main(arguments: Sequence[str] | None = None) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if not status and not isinstance(error, BrokenPipeError):
             status = _say(f"standard output cannot be written: {error.strerror}")
+    if has_others():
+        leave(status)
     sys.exit(status)
 
 
 def _say(words: str, status: int = 1) -> int:
     """Print an error, if there is still somewhere to print it; its exit status."""
     with suppress(OSError):
-        print(f"heedful: {words}", file=sys.stderr)
+        print(f"heedful: {speaker()}{words}", file=sys.stderr)
+    return status
+
+
+def _say_first(line: str, status: int) -> int:
+    """Print what all processes of torchrun would print alike, once; its exit status."""
+    if is_first_to_speak():
+        with suppress(OSError):
+            print(line, file=sys.stderr)
+    else:
+        leave_it_to_the_first()
     return status
 
 
@@ -102,31 +127,62 @@ def run(arguments: Sequence[str]) -> int:
     debug = "--debug" in arguments[:end]
     options = [argument for argument in arguments[:end] if argument != "--debug"]
     arguments = [*options, *arguments[end:]]
+    called = next((word for word in arguments[:1] if word in COMMANDS), "")
     try:
+        if called and not _is_shared(called, options):
+            _check_alone(called)
         status = heedful_command(arguments, prog_name="heedful", standalone_mode=False)
     except click.exceptions.NoArgsIsHelpError as error:
         error.show()
         return error.exit_code
     except click.UsageError as error:
-        called = next((word for word in arguments[:1] if word in COMMANDS), "")
-        print(in_one_line(error, f"heedful {called}".strip()), file=sys.stderr)
-        return error.exit_code
+        return _say_first(in_one_line(error, f"heedful {called}".strip()), error.exit_code)
     except click.ClickException as error:
         return _say(error.format_message(), error.exit_code)
     except (KeyboardInterrupt, click.Abort):
-        return _say("interrupted", 130)
+        return _say_first("heedful: interrupted", 130)
     except BrokenPipeError:  # the reader, such as `head`, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except EndedElsewhereError:
+        leave_it_to_the_first()
+        return 1
     except Exception as error:
+        words = _one_line(error)
+        if not isinstance(error, LostError):
+            is_ours = isinstance(error, HeedfulError)
+            tell_torchrun(words, None if is_ours else traceback.format_exc())
         if debug:
             raise
-        return _say(_one_line(error))
+        return _say(words)
     return status if isinstance(status, int) else 0
+
+
+def _is_shared(called: str, options: Sequence[str]) -> bool:
+    """Whether several processes share the work of this command; its help is for one too."""
+    of_texts = any(option.partition("=")[0] == "--texts" for option in options)
+    return called == "train" or (called == "heads" and of_texts)
+
+
+def _check_alone(called: str) -> None:
+    """Refuse, in several processes, what each of them would do by itself; the first one says so."""
+    here = started()
+    if here.is_alone:
+        return
+    if not here.is_first:
+        raise EndedElsewhereError(f"heedful {called} is for one process")
+    raise ArgumentError(
+        f"heedful {called} in {here.size:,} processes",
+        expected="one",
+        cause=f"torchrun started it, and only {' and '.join(SHARED)} share their work",
+        remedy="call it without torchrun, or unset RANK and WORLD_SIZE",
+    )
 
 
 def _one_line(error: Exception) -> str:
     if isinstance(error, HeedfulError):
         return str(error)
     what = " ".join(f"{type(error).__name__}: {error}".split())
+    if isinstance(error, MemoryError) or re.search("allocate memory|out of memory", what):
+        return f"not enough memory ({what}); ask for less at once: fewer, smaller or shorter"
     return f"unexpected {what}; see where with --debug, and please report it"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import shlex
 import shutil
 import sys
 import typing
@@ -13,20 +14,32 @@ from typing import Any
 
 import click
 
-from heedful.configuration import Configuration, allowed_types, part_of
+from heedful.configuration import Configuration, allowed_types, expected_of, part_of
 from heedful.errors import ArgumentError
 
 RECORDING = ".safetensors"  # what the name of a recording ends in
-MOST = 10_000  # numbers in a run of them: more layers or heads than any model has
+MOST = 10_000  # more layers, heads or continuations than anybody has
 Decorator = Callable[[Callable], Callable]
 
 
 class SettingOption(click.Option):
-    """An option made from a field of a configuration, listed under its section in --help."""
+    """An option made from a field of a configuration, listed under its section in --help.
 
-    def __init__(self, *names: str, section: str, **rest: Any) -> None:
-        super().__init__(list(names), default=None, **rest)
-        self.section = section
+    A value that the field refuses is wrong usage, said before anything else is looked at.
+    """
+
+    def __init__(self, *names: str, field: dataclasses.Field, section: str, **rest: Any) -> None:
+        super().__init__([*names, field.name], default=None, **rest)
+        self.field, self.section = field, section
+
+    def type_cast_value(self, ctx: click.Context, value: Any) -> Any:
+        """The value, of the option's type and in its field's range."""
+        cast = super().type_cast_value(ctx, value)
+        expected = None if cast is None else expected_of(self.field, cast)
+        if expected:
+            sentence = self.field.metadata["sentence"]
+            raise click.UsageError(f"{self.opts[0]} {value}; expected {expected}; {sentence}", ctx)
+        return cast
 
 
 class SectionedCommand(click.Command):
@@ -72,12 +85,12 @@ def _option(section: str, field: dataclasses.Field, hint: Any, default: Any) -> 
     if default is not None:
         help += f" [{str(default).lower() if kind is bool else default}]"
     if kind is bool:
-        return SettingOption(f"--{name}/--no-{name}", field.name, section=section, help=help)
+        return SettingOption(f"--{name}/--no-{name}", field=field, section=section, help=help)
     choices = field.metadata["choices"]
     metavar = "|".join(choices) or {int: "N", float: "X", str: "NAME"}[kind]
     type_ = click.Choice(choices) if choices else kind
     return SettingOption(
-        f"--{name}", field.name, section=section, type=type_, help=help, metavar=metavar
+        f"--{name}", field=field, section=section, type=type_, help=help, metavar=metavar
     )
 
 
@@ -96,8 +109,17 @@ def check_model(path: Path, revision: str | None = None, allow_pickle: bool = Fa
 
 
 def program() -> str:
-    """How the user can call the command again: by name, or by path where it is not on PATH."""
-    return "heedful" if shutil.which("heedful") else os.path.relpath(sys.argv[0])
+    """How the user can call the command again, as a shell reads it.
+
+    By name; where that is not on PATH by path, or as a module of the Python that runs it.
+    """
+    if shutil.which("heedful"):
+        return "heedful"
+    if getattr(sys.modules["__main__"].__spec__, "name", "") != "heedful.__main__":
+        return shlex.quote(os.path.relpath(sys.argv[0]))
+    name = Path(sys.executable).name
+    known = shutil.which(name) == sys.executable
+    return f"{name if known else shlex.quote(sys.executable)} -m heedful"
 
 
 def read_text(text: str | None, file: Path | None, what: str = "text") -> str:

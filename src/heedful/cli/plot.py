@@ -23,12 +23,13 @@ from heedful.cli.options import (
     revision_option,
     second_option,
 )
+from heedful.cli.watched import how_heads_formed, was_watched
 
 if TYPE_CHECKING:
     from heedful.opened import Positions
     from heedful.recorder import Recording
 
-PICTURES = ("heads", "scores", "positions", "loss")
+PICTURES = ("heads", "scores", "positions", "loss", "watched")
 OF_TEXT = ("heads", "scores")  # pictures that need a text
 SUFFIXES = ("png", "svg", "pdf")
 OTHERS = ("jpg", "jpeg", "gif", "webp", "tif", "tiff", "bmp", "eps", "ps")  # no folder is meant
@@ -38,6 +39,7 @@ Examples:
   heedful plot runs/first "The import statement finds a module"
   heedful plot runs/first "The import statement" --layers 0,3 --heads 1,2 --out import.svg
   heedful plot runs/first --only positions --only loss
+  heedful plot runs/seen
   heedful plot first.safetensors --layers 2 --scale log --title "Layer 2"
   heedful plot google-bert/bert-base-uncased "Where is he?" --second "At home." --layers 0
   heedful plot runs/dates "the 3rd of May 1987" --attention cross
@@ -88,9 +90,10 @@ class Places(NamedTuple):
     "--only",
     type=click.Choice(PICTURES),
     multiple=True,
-    help="What to draw [heads]; repeatable. scores: those of the first chosen head, before and "
-    "after the mask; positions: the positional table; loss: the loss curve of a run. The last two "
-    "need no text.",
+    help="What to draw [heads; without a text watched]; repeatable. scores: those of the first "
+    "chosen head, before and after the mask; positions: the positional table; loss: the loss curve "
+    "of a run; watched: of a run trained with --watch, how its heads formed. The last three need "
+    "no text.",
 )
 @click.option("--title", help="A title over the picture.")
 @click.option(
@@ -158,9 +161,14 @@ def plot(
     SOURCE is a recording; or a model of any architecture (a run, a directory in Hugging Face
     format, a hub name), which reads TEXT. An encoder–decoder translates it, and all three
     attentions are drawn: rows of the cross-attention are the target's tokens, columns the source's.
+
+    A run that was trained with --watch needs no TEXT: then the scores of its heads are drawn over
+    the steps, under the loss.
     """
-    kinds = tuple(dict.fromkeys(only)) or ("heads",)
     has_recording = is_recording(source)
+    is_bare = not has_recording and all(one is None for one in (text, file, second))
+    own = "watched" if is_bare and was_watched(source) else "heads"
+    kinds = tuple(dict.fromkeys(only)) or (own,)
     _check_text(source, kinds, has_recording, text, file, second, cut)
     _check_numbers(highest, size)
     if has_recording:
@@ -193,6 +201,8 @@ def plot(
         click.echo(_saved(figure, places.of(kind)))
     if "loss" in kinds:
         _draw_loss(source, places.of("loss"))
+    if "watched" in kinds:
+        click.echo(_saved(how_heads_formed(source, title), places.of("watched")))
 
 
 def _check_text(
@@ -209,15 +219,17 @@ def _check_text(
     if has_recording:
         check_no_text(source, given, "plot")
         if not {*kinds} <= {*OF_TEXT}:
-            raise click.UsageError("a recording has neither positions nor a loss: name its model.")
+            raise click.UsageError(
+                "a recording has no positions, no loss and no steps: name its model."
+            )
     elif {*kinds} & {*OF_TEXT}:
         if (text is None) == (file is None):
             raise click.UsageError(
                 "Give the text as an argument or with --file, one of the two; "
-                "--only positions and --only loss need none."
+                "--only positions and --only loss need none, nor does a run trained with --watch."
             )
     elif given:
-        raise click.UsageError("No text is read for positions and loss: leave it out.")
+        raise click.UsageError("No text is read for positions, loss and watched: leave it out.")
 
 
 def _check_numbers(highest: float | None, size: float | None) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Protocol
 
 from heedful.views.terminal import many
 
@@ -13,7 +14,26 @@ if TYPE_CHECKING:
     from heedful.recorder import Recording
 
 
-def told(recording: Recording) -> str:
+class Proven(Protocol):
+    """What says how much of it is certain."""
+
+    @property
+    def proof(self) -> str:
+        """One word."""
+
+    @property
+    def why(self) -> str:
+        """What is missing."""
+
+
+class Certified(Protocol):
+    """A recording, or what was gathered over many."""
+
+    def certificate(self) -> Sequence[tuple[str, Proven]]:
+        """Each call by its name."""
+
+
+def told(recording: Certified) -> str:
     """How many calls are proved, assumed and so on, in one line.
 
     >>> import torch
@@ -27,7 +47,7 @@ def told(recording: Recording) -> str:
     return ", ".join(f"{many(number, 'call')} {word}" for word, number in words.items())
 
 
-def reasons(recording: Recording) -> list[str]:
+def reasons(recording: Certified) -> list[str]:
     """What is missing to a proof, each reason once, with how many calls it is missing in."""
     calls = recording.certificate()
     whys = Counter((check.proof, check.why) for _, check in calls if check.why)
@@ -37,7 +57,7 @@ def reasons(recording: Recording) -> list[str]:
     ]
 
 
-def show(recording: Recording, screen: Console) -> None:
+def show(recording: Certified, screen: Console) -> None:
     """Print beneath a table what proves it, and what is missing."""
     screen.print(f"\nproof: {told(recording)}", style="dim", highlight=False)
     for reason in reasons(recording):

@@ -61,7 +61,7 @@ Architectures that are not ours need the transformers library: pip install 'tran
 @click.option("--values", is_flag=True, help="Keep the values too.")
 @click.option(
     "--budget",
-    type=click.FloatRange(min=0),
+    type=click.FloatRange(min=0, max=1e9),
     metavar="GB",
     help="Memory to take; what is past it waits in temporary files.",
 )

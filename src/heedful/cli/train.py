@@ -3,32 +3,35 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from heedful.cli import training as terminal
-from heedful.cli.options import Directory, SectionedCommand, given, settings_of
+from heedful.cli.options import Directory, SectionedCommand, given, read_text, settings_of
 from heedful.cli.suggestion import suggestion
 from heedful.errors import ArgumentError, RunError
 from heedful.models.configurations import BertConfig, GPTConfig, Seq2SeqConfig
+from heedful.train.presets import PRESETS, preset
 from heedful.train.settings import (
-    PRESETS,
     TRAINED,
     Recipe,
     TextSettings,
     TrainSettings,
-    preset,
     read_toml,
 )
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from heedful.processes import Processes
     from heedful.train import Ended, Plan, Prepared, Training
 
 QUICK, BERT, PAIRS = PRESETS["quick"], PRESETS["bert"], PRESETS["pairs"]
+KEPT = ("optimizer", "initial")  # settings of training that a run keeps when it goes on
 DATES = "dates"  # the embedded pairs, and the preset for them
 OF_GPT, OF_BERT, OF_PAIRS = (
     {field.name for field in dataclasses.fields(config)}
@@ -47,6 +50,7 @@ Examples:
   cat *.txt | heedful train - --out runs/all --tokenizer characters
   heedful train --out runs/first --resume --steps 1200
   heedful train book.txt --preset bert --out runs/words
+  heedful train book.txt --out runs/seen --watch "the cat sat, and the cat sat"
   heedful train --pairs dates --out runs/dates
   heedful train --pairs phrases.tsv --out runs/phrases --width 256 --heads 8
 """
@@ -76,6 +80,9 @@ Examples:
     help="A TOML file with settings under [text], [model] and [train].",
 )
 @click.option("--include", default="*", show_default=True, help="Which files of a folder.")
+@click.option(
+    "--watch-file", type=click.Path(path_type=Path), help="Read the text of --watch from a file."
+)
 @click.option("--resume", is_flag=True, help="Continue from the last checkpoint.")
 @click.option("--overwrite", is_flag=True, help="Replace the run that is there.")
 @settings_of("Text", QUICK.text)
@@ -92,6 +99,7 @@ def train(
     preset_name: str | None,
     config: Path | None,
     include: str,
+    watch_file: Path | None,
     resume: bool,
     overwrite: bool,
     **options: Any,
@@ -106,41 +114,52 @@ def train(
         raise click.UsageError("--resume continues a run and --overwrite removes it: choose one.")
     if pairs is not None and (files or _is_typed(ctx, "include")):
         raise click.UsageError("--pairs names the only file: leave out FILES and --include.")
-    from heedful.train.place import has_something, owning
-    from heedful.train.plan import check_free, has_plan, new_plan, read_plan
+    from heedful.torchrun import started
+    from heedful.train.place import has_something, is_of_launch, owning
+    from heedful.train.plan import check_free, check_shared_out, has_plan, new_plan, read_plan
 
-    files = files if pairs in (None, DATES) else (str(pairs),)
-    changes = _together([read_toml(config) if config else {}, _changes(options)])
-    if resume and has_plan(out):
-        asked = {"preset": preset_name or "", "include": include}
-        asked = {name: asked[name] for name in asked if _is_typed(ctx, name)}
-        with terminal.saved_if_unheard(out), owning(out) as found:
-            plan = _continued(read_plan(out), changes, files, asked, pairs)
-            plan.write()
-            for sentence in [*found, *_of_text(plan)]:
-                click.echo(sentence)
-            return run("prepare_run", plan, resume)
-    if resume and not files and not out.exists():
-        raise RunError(
-            f"no directory {out}",
-            expected="a run to continue",
-            remedy="check the path; without --resume a new run begins there",
-        )
-    if resume:
-        click.echo(f"Nothing was saved in {out} yet: starting from the beginning.")
-    preset_name, start = _start(pairs, preset_name)
-    _refuse_foreign(changes.get("model", {}), start)
-    recipe = start.changed(changes)
-    _refuse_idle(changes.get("text", {}), recipe.text.tokenizer)
-    _refuse_idle_training(changes.get("train", {}), recipe.train)
-    if not overwrite:
-        check_free(out)
-    with terminal.left_out_told():
-        plan = new_plan(out, files, recipe, include=include, preset=preset_name)
-    with terminal.saved_if_unheard(out), owning(out):
-        if overwrite and has_something(out):
-            click.echo(f"The run in {out} stays until the first checkpoint of this one.")
-        return run("replace" if overwrite else "begin", plan)
+    here = started()
+    if not here.is_first:
+        return join(here)
+    with here.telling():
+        if here.restarts and is_of_launch(out, here.launch):
+            resume, overwrite = True, False  # torchrun gives the same command again
+        files = files if pairs in (None, DATES) else (str(pairs),)
+        if watch_file is not None or options["watch"] is not None:
+            options["watch"] = read_text(options["watch"], watch_file, "text of --watch")
+        changes = _together([read_toml(config) if config else {}, _changes(options)])
+        if resume and has_plan(out):
+            asked = {"preset": preset_name or "", "include": include}
+            asked = {name: asked[name] for name in asked if _is_typed(ctx, name)}
+            with terminal.saved_if_unheard(out), owning(out) as found:
+                plan = _continued(read_plan(out), changes, files, asked, pairs)
+                check_shared_out(plan.recipe.train, here.size)
+                for sentence in [*found, *_of_text(plan)]:
+                    click.echo(sentence)
+                return run("prepare_run", plan, here, resume)
+        if resume and not files and not out.exists():
+            raise RunError(
+                f"no directory {out}",
+                expected="a run to continue",
+                remedy="check the path; without --resume a new run begins there",
+            )
+        if resume:
+            click.echo(f"Nothing was saved in {out} yet: starting from the beginning.")
+        preset_name, start = _start(pairs, preset_name)
+        _refuse_foreign(changes.get("model", {}), start)
+        recipe = start.changed(changes)
+        _refuse_idle(changes.get("text", {}), recipe.text.tokenizer)
+        _refuse_idle_training(changes.get("train", {}), recipe)
+        check_shared_out(recipe.train, here.size)
+        if not overwrite:
+            check_free(out)
+        about: dict[str, Any] = {"include": include, "preset": preset_name, "processes": here.size}
+        with terminal.left_out_told():
+            plan = new_plan(out, files, recipe, **about)._replace(launch=here.launch)
+        with terminal.saved_if_unheard(out), owning(out):
+            if overwrite and has_something(out):
+                click.echo(f"The run in {out} stays until the first checkpoint of this one.")
+            return run("replace" if overwrite else "begin", plan, here)
 
 
 def _of_text(plan: Plan) -> list[str]:
@@ -174,29 +193,59 @@ def _is_typed(ctx: click.Context, name: str) -> bool:
     return ctx.get_parameter_source(parameter) != click.core.ParameterSource.DEFAULT
 
 
-def run(make: str, plan: Plan, resume: bool = False) -> int:
+def run(make: str, plan: Plan, here: Processes, resume: bool = False) -> int:
     """Prepare a plan by a function of `heedful.train.run`, and train it; the exit status.
 
-    Its directory must be owned.
+    Its directory must be owned. Of several processes the first one does this, and the others
+    `join` it.
     """
     from heedful.train import run as preparing
     from heedful.views.terminal import console
 
     screen = console()
     prepared = terminal.prepare(getattr(preparing, make), plan, screen)
-    training = preparing.open_training(plan, prepared)
-    terminal.show(screen, terminal.describe(plan, prepared, training))
-    if resume and not training.restore():
-        screen.print("No checkpoint was saved yet: starting from step 0.")
-    elif training.progress.step >= training.settings.steps > 0:
-        screen.print(
-            f"All {training.progress.step:,} steps were done; --steps {training.progress.step * 2} "
-            "makes the run longer."
-        )
-    elif resume:
-        screen.print(f"Continuing from step {training.progress.step:,}.")
-    ended = terminal.train(plan, training, screen)
-    _say_end(plan, prepared, training, ended, screen)
+    here.tell((plan.to_dict(), str(plan.directory), str(prepared.directory), resume))
+    return _train(plan, lambda: prepared, here, resume, screen)
+
+
+def join(here: Processes) -> int:
+    """Train what the first process prepared; the exit status. It prints nothing."""
+    from rich.console import Console
+
+    from heedful.train.plan import plan_of
+    from heedful.train.run import prepared_by_another
+
+    about, directory, place, resume = here.hear()
+    plan = plan_of(Path(directory), about)
+    prepare = partial(prepared_by_another, plan._replace(directory=Path(place)), here)
+    return _train(plan, prepare, here, resume, Console(quiet=True))
+
+
+def _train(
+    plan: Plan, prepare: Callable[[], Prepared], here: Processes, resume: bool, screen: Console
+) -> int:
+    from heedful.device import choose_device
+    from heedful.train.run import open_training
+
+    settings = plan.recipe.train
+    device = choose_device(settings.device, here.local)
+    with here.together(settings.timeout, device):
+        prepared = prepare()
+        training = open_training(plan, prepared, here)
+        terminal.show(screen, terminal.describe(plan, prepared, training))
+        if resume and not training.restore():
+            screen.print("No checkpoint was saved yet: starting from step 0.")
+        elif training.progress.step >= training.settings.steps > 0:
+            screen.print(
+                f"All {training.progress.step:,} steps were done; --steps "
+                f"{training.progress.step * 2} makes the run longer."
+            )
+        elif resume:
+            screen.print(f"Continuing from step {training.progress.step:,}.")
+        if resume and here.is_first:
+            plan.write()  # now that nothing of what was asked for is refused any more
+        ended = terminal.train(plan, training, screen)
+    here.end(lambda: _say_end(plan, prepared, training, ended, screen))
     return 130 if ended.why == "stopped" else 0
 
 
@@ -245,12 +294,23 @@ def _refuse_idle(text: dict[str, Any], tokenizer: str) -> None:
             )
 
 
-def _refuse_idle_training(asked: dict[str, Any], settings: TrainSettings) -> None:
-    """Refuse settings of the optimizer and of the decay that the others leave without effect."""
+def _refuse_idle_training(asked: dict[str, Any], recipe: Recipe) -> None:
+    """Refuse settings of training that the others leave without effect."""
+    settings = recipe.train
     needs = {
         **dict.fromkeys(("matrix_rate", "matrix_decay", "momentum"), ("optimizer", "muon")),
         "fall": ("decay", "trapezoid"),
     }
+    if "watch_every" in asked and settings.watch is None:
+        raise ArgumentError(
+            f"watch_every = {asked['watch_every']} without a text to watch",
+            expected="it with --watch or --watch-file",
+        )
+    if "convolution_rate" in asked and not getattr(recipe.model, "convolution", 0):
+        raise ArgumentError(
+            f"convolution_rate = {asked['convolution_rate']} without a short convolution",
+            expected="it with --convolution, of a GPT",
+        )
     for name in asked:
         other, value = needs.get(name, ("", ""))
         if other and getattr(settings, other) != value:
@@ -278,16 +338,21 @@ def _continued(
     pairs: str | None,
 ) -> Plan:
     """The plan of a run that goes on: its training may change, its text and model may not."""
-    from heedful.train.plan import absolute
+    from heedful.train.growth import check_growth
+    from heedful.train.plan import absolute, check_installed, check_watched
 
     _refuse_foreign(changes.get("model", {}), plan.recipe)
     recipe = plan.recipe.changed(changes)
+    _refuse_idle_training(changes.get("train", {}), recipe)
+    check_growth(recipe)
+    check_watched(recipe)
     different = [
         f"{name} = {asked[name]!r}" for name in asked if asked[name] != getattr(plan, name)
     ]
-    for section in ("text", "model"):
+    for section in Recipe._fields:
         old, new = getattr(plan.recipe, section).to_dict(), getattr(recipe, section).to_dict()
-        different += [f"{name} = {new[name]!r}" for name in old if old[name] != new[name]]
+        kept = KEPT if section == "train" else tuple(old)
+        different += [f"{name} = {new[name]!r}" for name in kept if old[name] != new[name]]
     sources = tuple(map(absolute, files))
     is_other = (sources or pairs is not None) and sources != plan.sources
     if is_other or (pairs is not None) > plan.recipe.on_pairs:
@@ -296,9 +361,10 @@ def _continued(
         raise ArgumentError(
             f"--resume with {', '.join(different)}",
             expected=f"what the run was begun with: preset {plan.preset or 'quick'}, {plan.title}, "
-            "its text and model settings",
+            "its text and model settings, its optimizer and first weights",
             remedy="leave them out, or train a new run in another --out",
         )
+    check_installed(recipe)
     return plan._replace(recipe=recipe)
 
 
@@ -328,3 +394,5 @@ def _say_end(
     screen.print("\nNext:", style="dim")
     for name in (command, "plot"):
         screen.print(f"  {suggestion(name, out, text=text)}", soft_wrap=True, markup=False)
+    for name in ("plot", "look") if training.watch else ():
+        screen.print(f"  {suggestion(name, out)}", soft_wrap=True, markup=False)

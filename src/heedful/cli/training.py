@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from heedful.models import BertConfig, GPTConfig, Seq2SeqConfig
     from heedful.text import Tokenizer
     from heedful.train import Ended, Plan, Prepared, Training
+    from heedful.views.curve import Losses
 
 HANGUP = getattr(signal, "SIGHUP", None)  # which Windows does not have
 LOOKED_AT = 4096  # tokens in which a text to try is looked for
@@ -79,7 +80,7 @@ def describe(plan: Plan, prepared: Prepared, training: Training) -> list[tuple[s
 
     tokens, config = prepared.tokens, prepared.config
     number = sum(parameter.numel() for parameter in training.parameters)
-    needed = memory(config, plan.recipe.train.batch)
+    needed = memory(config, plan.recipe.train, training.here.size)
     licence = [("", LICENCE)] if plan.title == TITLE else []
     kind = getattr(prepared.tokenizer, "name", prepared.tokenizer.kind)
     return [
@@ -97,16 +98,49 @@ def describe(plan: Plan, prepared: Prepared, training: Training) -> list[tuple[s
         ),
         (
             "memory",
+            f"{'' if training.here.is_alone else 'in each process '}"
             f"about {said(needed.weights)} for weights, gradients and the optimizer, "
             f"{said(needed.blocks)} for what the blocks keep of a batch, {said(needed.logits)} for "
             "its logits",
         ),
         ("device", str(training.device)),
+        *_processes(training),
+        *_watched(plan, training),
         (
             "loss",
             "mean, in nats per token: of training over the latest tenth of the steps, at most "
             f"{MOST_AVERAGED}{_smoothed(plan)}; of validation over its whole split",
         ),
+    ]
+
+
+def _processes(training: Training) -> list[tuple[str, str]]:
+    """What each of several processes reads, and what it holds of the model."""
+    here, batch = training.here, training.settings.batch
+    if here.is_alone:
+        return []
+    least, most = batch // here.size, -(-batch // here.size)
+    each = f"{least:,}" if least == most else f"{least:,} or {most:,}"
+    cut, copied = "a part of every weight (FSDP2)", "a copy of the model (DDP)"
+    holds = cut if training.passes.is_cut else copied
+    reads = f"{each} of a batch's {batch:,} sequences"
+    return [("processes", f"{here.size:,}, each with {reads} and {holds}")]
+
+
+def _watched(plan: Plan, training: Training) -> list[tuple[str, str]]:
+    """How often a text is watched, and where its recordings go."""
+    from heedful.train.plan import WATCHED
+
+    watch = training.watch
+    if watch is None:
+        return []
+    cut = f" ({watch.left_out:,} more are left out)" if watch.left_out else ""
+    return [
+        (
+            "watched",
+            f"{watch.tokens:,} tokens{cut} at {len(watch.moments):,} steps; recordings in "
+            f"{plan.directory / WATCHED}",
+        )
     ]
 
 
@@ -239,20 +273,25 @@ def draw_losses(directory: Path, path: Path) -> Path | None:
     from heedful.train.plan import METRICS
     from heedful.views.curve import loss_curve
 
-    metrics = read_metrics(directory / METRICS)
-    steps = [(line["step"], line["loss"]) for line in metrics if "loss" in line]
-    checks = [(m["step"], m["validation_loss"]) for m in metrics if "validation_loss" in m]
-    if not steps:
+    losses = losses_of(read_metrics(directory / METRICS))
+    if not losses.steps:
         return None
     make_directory(path.parent)
-    figure = loss_curve(
-        [step for step, _ in steps],
-        [loss for _, loss in steps],
-        [step for step, _ in checks],
-        [loss for _, loss in checks],
-        note=_smoothing(directory),
+    return save(loss_curve(*losses, note=_smoothing(directory)), path)
+
+
+def losses_of(metrics: list[dict[str, Any]]) -> Losses:
+    """The losses among the lines of a run's metrics."""
+    from heedful.views.curve import Losses
+
+    train = [line for line in metrics if "loss" in line]
+    checks = [line for line in metrics if "validation_loss" in line]
+    return Losses(
+        [line["step"] for line in train],
+        [line["loss"] for line in train],
+        [line["step"] for line in checks],
+        [line["validation_loss"] for line in checks],
     )
-    return save(figure, path)
 
 
 def _smoothing(directory: Path) -> str | None:

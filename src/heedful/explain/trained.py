@@ -11,9 +11,10 @@ from torch import Tensor, nn
 from heedful.explain.attending import added
 from heedful.explain.block import brief, opened, parts_of
 from heedful.explain.pieces import looked_up, normed, placed
-from heedful.explain.stages import Explanation, Section, Stage, answer, check_index, held
+from heedful.explain.stages import Explanation, Formula, Section, Stage, answer, check_index, held
 from heedful.explain.watching import Seen, watch
 from heedful.explain.words import Names, masked_word_head, says
+from heedful.layers import ShortConvolution
 from heedful.models.bert import Bert
 from heedful.models.gpt import GPT
 
@@ -190,6 +191,9 @@ def _arrive(model: GPT, ids: Tensor) -> list[Stage]:
         lambda n: int(ids[n]),
     )  # fmt: skip
     found = [ids_stage(ids, "tokens"), embeddings]
+    if model.convolution is not None:
+        found += _convolved(embeddings, x, model.convolution)
+        x = found[-1].numbers()
     if model.config.positions != "rotary":
         where = model.positions[: len(x)].detach().to(x.dtype)
         positions = placed(where, "tokens")
@@ -198,8 +202,33 @@ def _arrive(model: GPT, ids: Tensor) -> list[Stage]:
             positions = looked_up("positions", where, "positions = table[place]", said,
                                   "tokens", int)  # fmt: skip
         sentence = "The vector of the token and that of its place, added."
-        found += [positions, added("input", [embeddings, positions], sentence, x + where)]
+        found += [positions, added("input", [found[-1], positions], sentence, x + where)]
     return found
+
+
+def _convolved(embeddings: Stage, x: Tensor, convolution: ShortConvolution) -> list[Stage]:
+    """What the few tokens before each one add to its vector."""
+    weights = [weight.detach() for weight in convolution.weights]
+
+    def how(head: int, row: int, column: int) -> Formula:
+        pairs = [
+            (float(x[row - back, column]), float(weight[column]))
+            for back, weight in enumerate(weights, 1)
+            if back <= row
+        ]
+        numbers = tuple(number for pair in pairs for number in pair)
+        return Formula(" + ".join("{} × {}" for _ in pairs) or "no token stands before", numbers)
+
+    reach = convolution.reach
+    which = "vector of the token" if reach == 1 else f"vectors of the {reach} tokens"
+    before = held(
+        "before", convolution.before(x[None])[0] + 0.0,  # where nothing stands before, no −0
+        f"before = Σ weights[i] · embeddings[{'i tokens' if reach > 1 else 'a token'} back]",
+        f"The {which} before, each number times a weight that the model has learned"
+        f"{', added up' if reach > 1 else ''}: a short convolution.", "tokens", how=how,
+    )  # fmt: skip
+    sentence = "The token's own vector, and what those before it add."
+    return [before, added("joint", [embeddings, before], sentence, convolution(x[None])[0])]
 
 
 def _arrive_framed(

@@ -1,7 +1,7 @@
 """Floor 0: files that are whole or not there, and that say when they are not what was written.
 
 `whole.py` writes beside and renames, `json_files.py` and `tensor_files.py` are what is written so,
-`checksums.py` is how a damaged file is known.
+`checksums.py` is how a damaged file is known, `belonging.py` how one of another run is.
 """
 
 from heedful.files.checksums import Checksums, checksum_of

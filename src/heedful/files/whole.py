@@ -16,11 +16,12 @@ from heedful.errors import RunError, SaveError
 CAUSES = {
     errno.ENOSPC: "a full disk",
     errno.EDQUOT: "a quota that is used up",
+    errno.EFBIG: "a limit on the size of files (`ulimit -f`)",
     errno.EROFS: "a read-only disk",
     errno.EACCES: "a directory that is another user's",
     errno.ENOENT: "there is no directory {directory}",
     errno.ENOTDIR: "a file where a directory was meant",
-    errno.EEXIST: "a file where a directory was meant",
+    errno.EEXIST: "a file, or a link that leads nowhere, where a directory was meant",
     errno.EISDIR: "a directory where a file was meant",
 }
 # In which nothing was saved before
@@ -46,9 +47,9 @@ def replacing(path: Path) -> Iterator[Path]:
         with saving(path):
             temporary.touch()  # a place that cannot be written is told before the work is done
             yield temporary
-            _flush(temporary)
+            flush(temporary)
             os.replace(temporary, path)
-            _flush(path.parent)
+            flush(path.parent)
     finally:
         with _ignoring_os_errors():
             temporary.unlink(missing_ok=True)
@@ -121,7 +122,8 @@ def make_directory(path: Path) -> None:
         path.mkdir(parents=True, exist_ok=True)
 
 
-def _flush(path: Path) -> None:
+def flush(path: Path) -> None:
+    """Wait until a file, or the names in a directory, are on the disk."""
     if os.name == "nt":  # where a directory has no descriptor, and a read-only one no flush
         return
     descriptor = os.open(path, os.O_RDONLY)

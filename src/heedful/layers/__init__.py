@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     )
     from heedful.layers.cache import KeyValueCache, LayerCache
     from heedful.layers.choices import check_heads
+    from heedful.layers.convolution import ShortConvolution
     from heedful.layers.cross import CrossAttention
     from heedful.layers.multihead import Heads, MultiHeadAttention
     from heedful.layers.norm import NORMS, RMSNorm
@@ -46,6 +47,7 @@ __all__ = [
     "PreNormDecoderBlock",
     "RMSNorm",
     "SelfAttention",
+    "ShortConvolution",
     "SimpleSelfAttention",
     "StackedHeads",
     "check_heads",
@@ -70,6 +72,7 @@ __getattr__, __dir__ = lazily(
         ],
         "heedful.layers.cache": ["KeyValueCache", "LayerCache"],
         "heedful.layers.choices": ["check_heads"],
+        "heedful.layers.convolution": ["ShortConvolution"],
         "heedful.layers.cross": ["CrossAttention"],
         "heedful.layers.multihead": ["Heads", "MultiHeadAttention"],
         "heedful.layers.norm": ["NORMS", "RMSNorm"],

@@ -6,6 +6,7 @@ B batch, G key heads, M keys so far, d head width.
 from __future__ import annotations
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from heedful.errors import ArgumentError
@@ -54,6 +55,8 @@ class LayerCache:
 class KeyValueCache:
     """One `LayerCache` for each layer of a model; `length` tokens have been read.
 
+    `ids` (B, capacity) has room for the tokens themselves, where a model looks back at them.
+
     >>> cache = KeyValueCache(layers=2, batch=1, kv_heads=1, capacity=4, head_width=8)
     >>> keys, values = cache[0].append(torch.zeros(1, 1, 3, 8), torch.zeros(1, 1, 3, 8))
     >>> keys.shape, cache.length
@@ -74,6 +77,7 @@ class KeyValueCache:
         shape = (batch, kv_heads, capacity, head_width)
         self.capacity = capacity
         self.layers = [LayerCache(shape, dtype, torch.device(device)) for _ in range(layers)]
+        self.ids = torch.zeros(batch, capacity, dtype=torch.int64, device=device)
 
     @property
     def length(self) -> int:
@@ -98,6 +102,7 @@ class KeyValueCache:
     def widen(self, capacity: int) -> None:
         """Make room for more tokens, where there is less; those that it holds stay."""
         if capacity > self.capacity:
+            self.ids = F.pad(self.ids, (0, capacity - self.capacity))
             self.capacity = capacity
             for layer in self.layers:
                 layer.widen(capacity)

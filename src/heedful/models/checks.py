@@ -39,8 +39,11 @@ def check_ids(
 
 
 def check_rows(name: str, numbers: Tensor, rows: int, cause: str) -> None:
-    """Refuse numbers without a row, where it costs nothing: an accelerator would have to wait."""
-    if not numbers.is_cpu or not numbers.numel():
+    """Refuse numbers without a row, where it costs nothing: an accelerator would have to wait.
+
+    Inside `torch.compile` there are no numbers yet: who compiles checks them before.
+    """
+    if torch.compiler.is_compiling() or not numbers.is_cpu or not numbers.numel():
         return
     low, high = (int(end) for end in numbers.aminmax())
     if not 0 <= low <= high < rows:

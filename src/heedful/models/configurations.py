@@ -20,6 +20,7 @@ from heedful.rotary_scaling import RotaryScaling
 
 # The weights of a run, by what they are: with the lowest validation loss, and the latest
 CHECKPOINTS = {"best": "model.safetensors", "last": "state/last.safetensors"}
+SHARDED = "state/sharded"  # where the latest are, if many processes wrote them, each its part
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,6 +58,12 @@ divides the width; try 6 heads
     rotary_base: float = setting(10_000.0, "Base of the rotary wavelengths.", low=1.0)
     rotary_scaling: RotaryScaling | None = setting(  # noqa: RUF009
         None, "Which rotary frequencies are slowed."
+    )
+    convolution: int = setting(
+        0,
+        "How many tokens back a short convolution goes, which adds to each token's vector those "
+        "before it; 0: none.",
+        low=0,
     )
     activation: str = setting(
         "relu2", "Activation of the feed-forward layer.", choices=(*ACTIVATION_NAMES, *GATE_NAMES)

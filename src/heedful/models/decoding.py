@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
+COLDEST = 1e-30  # float32 divides zeros by it, and not by zero
+
+
 @dataclasses.dataclass(frozen=True)
 class Sampling(Configuration):
     """How the next token is chosen; the steps apply in this order.
@@ -53,7 +56,8 @@ class Sampling(Configuration):
         logits = penalised(logits.float(), before, self.repetition_penalty)
         if self.temperature == 0:
             return logits.new_zeros(logits.shape).scatter_(-1, logits.argmax(-1, keepdim=True), 1.0)
-        logits = (logits - logits.amax(-1, keepdim=True)) / self.temperature
+        temperature = max(self.temperature, COLDEST)
+        logits = (logits - logits.amax(-1, keepdim=True)) / temperature
         if 0 < self.top_k < logits.shape[-1]:
             top = logits.topk(self.top_k)
             logits = logits.new_full(logits.shape, float("-inf")).scatter(
@@ -90,11 +94,14 @@ class Search(Configuration):
     Search(beams=1, length_penalty=0.6, longest=None)
     """
 
-    beams: int = setting(4, "Unfinished targets that are kept at each step; 1 is greedy.", low=1)
+    beams: int = setting(
+        4, "Unfinished targets that are kept at each step; 1 is greedy.", low=1, high=10_000
+    )
     length_penalty: float = setting(
         0.6,
         "Exponent by which longer targets are favoured: 0 compares plain probabilities.",
         low=0.0,
+        high=100.0,
     )
     longest: int | None = setting(
         None, "Tokens of a target at most, its end with them; default: the context.", low=1

@@ -172,11 +172,16 @@ def _gpt(model: GPT) -> Description:
     parts = [Part("token table", parameters_in(model.tokens))]
     if config.positions == "learned":
         parts.append(Part("position table", model.positions.numel()))
+    if model.convolution is not None:
+        parts.append(Part("short convolution", parameters_in(model.convolution)))
     parts.append(_repeated("block", blocks))
     if config.norm_order == "pre":
         parts.append(Part("final norm", parameters_in(model.norm)))
     parts.append(_head(model.head, model.tokens, config.tied))
-    passages = [*_embedding(config.width), *_block(blocks[0], config.norm_order, "block")]
+    passages = [*_embedding(config.width)]
+    if model.convolution is not None:
+        passages.append(Passage("short convolution", (("B", "N", config.width),)))
+    passages += _block(blocks[0], config.norm_order, "block")
     if config.norm_order == "pre":
         passages.append(Passage("final norm", (("B", "N", config.width),)))
     passages.append(Passage("logits", (("B", "N", config.vocabulary),)))

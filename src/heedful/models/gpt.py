@@ -19,6 +19,7 @@ from heedful.layers import (
     KeyValueCache,
     MultiHeadAttention,
     PreNormBlock,
+    ShortConvolution,
     feed_forward,
 )
 from heedful.models.checks import check_ids, check_keep
@@ -58,6 +59,9 @@ class GPT(nn.Module):
         super().__init__()
         self.config = config
         self.tokens = nn.Embedding(config.vocabulary, config.width)
+        self.convolution = (
+            ShortConvolution(config.width, config.convolution) if config.convolution else None
+        )
         self.blocks = nn.ModuleList(_block(config) for _ in range(config.layers))
         self.norm = _norm(config) if config.norm_order == "pre" else nn.Identity()
         self.head = nn.Linear(config.width, config.vocabulary, bias=config.logit_bias)
@@ -91,7 +95,7 @@ class GPT(nn.Module):
         """The hidden states alone: generation needs the logits of the last token only."""
         start = cache.length if cache is not None else 0
         check_ids(ids, self.config.vocabulary, self.config.context_length, start=start)
-        x, angles = self._embed(ids, self._positions(ids, start, keep))
+        x, angles = self._embed(ids, self._positions(ids, start, keep), keep, cache)
         mask = self.mask(keep)
         states = [x]
         for i, block in enumerate(self.blocks):
@@ -151,15 +155,30 @@ class GPT(nn.Module):
         return (keep.cumsum(-1) - 1).clamp(min=0)[:, start:]
 
     def _embed(
-        self, ids: Tensor, here: slice | Tensor
+        self,
+        ids: Tensor,
+        here: slice | Tensor,
+        keep: Tensor | None = None,
+        cache: KeyValueCache | None = None,
     ) -> tuple[Tensor, tuple[Tensor, Tensor] | None]:
-        x = self.tokens(ids)
+        x = self.tokens(ids) if self.convolution is None else self._convolved(ids, keep, cache)
         if self.config.positions != "rotary":
             return self.dropout(x + self.positions[here].to(x.dtype)), None
         cosines, sines = self.cosines[here], self.sines[here]
         if cosines.ndim == 3:  # a batch of positions, the same for all heads
             cosines, sines = cosines[:, None], sines[:, None]
         return self.dropout(x), (cosines, sines)
+
+    def _convolved(self, ids: Tensor, keep: Tensor | None, cache: KeyValueCache | None) -> Tensor:
+        """The tokens' vectors with those before them, of which a cache has the ids."""
+        convolution, seen = cast(ShortConvolution, self.convolution), 0
+        if cache is not None:
+            start = cache.length
+            cache.ids[:, start : start + ids.shape[1]] = ids
+            seen = min(start, convolution.reach)
+            ids = cache.ids[:, start - seen : start + ids.shape[1]]
+        keep = None if keep is None else keep[:, -ids.shape[1] :]
+        return convolution(self.tokens(ids), keep)[:, seen:]
 
     def _add_positions(self) -> None:
         config = self.config

@@ -3,11 +3,13 @@
 from heedful.opened.bert import OpenedBert
 from heedful.opened.cutting import CutWarning
 from heedful.opened.gpt import OpenedGPT
+from heedful.opened.many_texts import LeftOut, OverTexts, over_texts
 from heedful.opened.marks import Marked, Part
 from heedful.opened.opening import check_tokenizer, open_as, open_model, open_ours, positions_of
 from heedful.opened.ours import Attention, OpenedOurs, Positions, Reading
 from heedful.opened.protocol import Opened, Pass
 from heedful.opened.seq2seq import OpenedSeq2Seq
+from heedful.opened.sharing import shares
 from heedful.opened.transformers_model import OpenedTransformers
 from heedful.opened.vision import OpenedVision, PictureWarning
 
@@ -16,6 +18,7 @@ open = open_model  # the name that `heedful.open` has; here it would hide Python
 __all__ = [
     "Attention",
     "CutWarning",
+    "LeftOut",
     "Marked",
     "Opened",
     "OpenedBert",
@@ -24,6 +27,7 @@ __all__ = [
     "OpenedSeq2Seq",
     "OpenedTransformers",
     "OpenedVision",
+    "OverTexts",
     "Part",
     "Pass",
     "PictureWarning",
@@ -33,5 +37,7 @@ __all__ = [
     "open_as",
     "open_model",
     "open_ours",
+    "over_texts",
     "positions_of",
+    "shares",
 ]

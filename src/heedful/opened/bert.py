@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 
 from heedful.models import Bert
-from heedful.opened.cutting import check_not_empty, must_cut
+from heedful.opened.cutting import check_not_empty, must_cut, room_beside
 from heedful.opened.ours import OpenedOurs, Positions
 from heedful.opened.protocol import Pass
 from heedful.text import FramedTokenizer, Inputs, WordPieceTokenizer
@@ -43,10 +43,13 @@ class OpenedBert(OpenedOurs):
 
     def read(self, text: str, second: str | None = None, *, cut: bool = False) -> Pass:
         """The ids and segments of a text or a pair, (1, N) each; errors as `Opened.read`."""
-        inputs = self.inputs(text, second, cut=cut)
-        device = self.model.positions.device
-        ids, segments = (torch.tensor([numbers], device=device) for numbers in inputs)
-        return Pass((ids,), {"segments": segments}, self.pieces(inputs.ids))
+        return self._pass(self.inputs(text, second, cut=cut))
+
+    def contexts(self, text: str, most: int | None = None) -> list[Pass]:
+        """As `Opened.contexts`, each framed."""
+        frame = len(self.tokenizer.inputs("").ids)
+        room = room_beside(frame, self.model.config.context_length, most)
+        return [self._pass(inputs) for inputs in self.tokenizer.contexts(text, room)]
 
     def spans(
         self, text: str, second: str | None = None, *, cut: bool = False
@@ -54,3 +57,8 @@ class OpenedBert(OpenedOurs):
         """As `Opened.spans`; the frame has none."""
         N = len(self.inputs(text, second, cut=cut).ids)
         return self.tokenizer.framed_spans(text, second, most=N)
+
+    def _pass(self, inputs: Inputs) -> Pass:
+        device = self.model.positions.device
+        ids, segments = (torch.tensor([numbers], device=device) for numbers in inputs)
+        return Pass((ids,), {"segments": segments}, self.pieces(inputs.ids))

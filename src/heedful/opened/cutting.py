@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 
-from heedful.errors import TextError
+from heedful.errors import ArgumentError, TextError
 
 
 class CutWarning(UserWarning):
@@ -45,3 +46,29 @@ def must_cut(tokens: int, context_length: int | None, cut: bool, ends: int = 0) 
     told = f"the text is cut: {room:,} of its {tokens:,} tokens are read"
     warnings.warn(told, CutWarning, stacklevel=4)  # where `read` is called, or `steps`
     return True
+
+
+def room_beside(frame: int, context_length: int | None, most: int | None) -> int:
+    """How many tokens of a text fit into one context; more than any has, where nothing limits it.
+
+    Args:
+        frame: tokens that stand around a text in every context.
+        context_length: the most that the model reads; none where it has no limit.
+        most: the most that the user wants in a context; default what the model reads.
+
+    Raises:
+        ArgumentError: more than the model reads, or no room beside the frame.
+    """
+    longest = sys.maxsize if context_length is None else context_length
+    limit = longest if most is None else most
+    if limit > longest:
+        raise ArgumentError(
+            f"contexts of {limit:,} tokens", expected=f"at most {longest:,}, the model's context"
+        )
+    if limit <= frame:
+        raise ArgumentError(
+            f"contexts of {limit:,} tokens",
+            expected=f"{frame + 1} or more",
+            cause=f"{frame} stand around a text" if frame else None,
+        )
+    return limit - frame

@@ -8,11 +8,11 @@ import torch
 from torch import Tensor
 
 from heedful.models import GPT
-from heedful.opened.cutting import check_not_empty, must_cut
+from heedful.opened.cutting import check_not_empty, must_cut, room_beside
 from heedful.opened.ours import OpenedOurs, Positions, refuse_second
 from heedful.opened.protocol import Pass
 from heedful.text import Tokenizer
-from heedful.text.framing import Span
+from heedful.text.framing import Span, in_contexts
 
 
 @dataclass(frozen=True)
@@ -57,6 +57,13 @@ class OpenedGPT(OpenedOurs):
         if must_cut(ids.shape[1], context_length, cut):
             ids = ids[:, :context_length]
         return Pass((ids,), {}, self.pieces(ids[0].tolist()))
+
+    def contexts(self, text: str, most: int | None = None) -> list[Pass]:
+        """As `Opened.contexts`; each begins with what the tokenizer puts before a text."""
+        first, device = self.tokenizer.first, next(self.model.parameters()).device
+        room = room_beside(len(first), self.model.config.context_length, most)
+        parts = [[*first, *part] for part in in_contexts(self.tokenizer.encode(text), room)]
+        return [Pass((torch.tensor([ids], device=device),), {}, self.pieces(ids)) for ids in parts]
 
     def spans(
         self, text: str, second: str | None = None, *, cut: bool = False

@@ -58,6 +58,22 @@ class Opened(ABC):
         """
 
     @abstractmethod
+    def contexts(self, text: str, most: int | None = None) -> list[Pass]:
+        """What the model is given for a text of any length: one context after another.
+
+        All are full but the last, which is as long as what is left; each stands in the frame that
+        `read` gives a text. None for a text without a token.
+
+        Args:
+            text: of any length.
+            most: the most tokens of a context, the frame included; default the model's context,
+                and where it has no limit all.
+
+        Raises:
+            ArgumentError: more than the model's context, or no room for a token.
+        """
+
+    @abstractmethod
     def spans(
         self, text: str, second: str | None = None, *, cut: bool = False
     ) -> list[Span | None]:
@@ -106,9 +122,13 @@ class Opened(ABC):
         """
         with torch.inference_mode():
             given = self.read(text, second, cut=cut)
-            options.setdefault("tokenizer", self)
-            with record(self.model, **options) as recording:
-                self.run(given)
+        return self.recorded(given, **options)
+
+    def recorded(self, given: Pass, **options: Any) -> Recording:
+        """One pass over what `read` or `contexts` made; options and errors as `record`."""
+        options.setdefault("tokenizer", self)
+        with torch.inference_mode(), record(self.model, **options) as recording:
+            self.run(given)
         if not len(recording):
             raise RunError(
                 f"no attention in a {type(self.model).__name__}",

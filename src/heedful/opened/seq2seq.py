@@ -11,11 +11,11 @@ from torch import Tensor
 from heedful.errors import ArgumentError, TextError
 from heedful.models import Seq2Seq
 from heedful.models.search import translate
-from heedful.opened.cutting import check_not_empty, must_cut
+from heedful.opened.cutting import check_not_empty, must_cut, room_beside
 from heedful.opened.ours import OpenedOurs, Positions, Reading, refuse_second, without_gradients
 from heedful.opened.protocol import Pass
 from heedful.text import Tokenizer
-from heedful.text.framing import Span
+from heedful.text.framing import Span, in_contexts
 from heedful.text.vectors import WordVectors
 
 BEGIN, END = "▶", "■"  # how the begin of a target, and the end of a source or target, are shown
@@ -52,9 +52,13 @@ class OpenedSeq2Seq(OpenedOurs):
     def read(self, text: str, second: str | None = None, *, cut: bool = False) -> Pass:
         """A source (1, M) and the target that the model finds for it, as it reads it, (1, N)."""
         refuse_second(second, "an encoder–decoder")
-        source = self.source(text, cut=cut)
-        rows = self._rows(source, self._target(source))
-        return Pass(rows, {}, self.pieces(rows[0][0].tolist()))
+        return self._pass(self.source(text, cut=cut))
+
+    def contexts(self, text: str, most: int | None = None) -> list[Pass]:
+        """As `Opened.contexts`: each a source, with the target that the model finds for it."""
+        room = room_beside(1, self.model.config.context_length, most)
+        ids = self.tokenizer.encode(text.strip())
+        return [self._pass(list(source)) for source in in_contexts(ids, room)]
 
     def spans(
         self, text: str, second: str | None = None, *, cut: bool = False
@@ -129,6 +133,10 @@ class OpenedSeq2Seq(OpenedOurs):
             f"{self.directory} holds a {type(self.model).__name__}",
             expected="a GPT or a BERT, which has one table of tokens",
         )
+
+    def _pass(self, source: list[int]) -> Pass:
+        rows = self._rows(source, self._target(source))
+        return Pass(rows, {}, self.pieces(rows[0][0].tolist()))
 
     def _target(self, source: list[int]) -> list[int]:
         """The likeliest target, without its begin and end."""

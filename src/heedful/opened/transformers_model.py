@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from heedful.errors import HeedfulError, RunError
-from heedful.opened.cutting import check_not_empty, must_cut
+from heedful.opened.cutting import check_not_empty, must_cut, room_beside
 from heedful.opened.protocol import Opened, Pass
 from heedful.text.framing import Span
 from heedful.text.tokenizer import whole_characters
@@ -39,9 +39,35 @@ class OpenedTransformers(Opened):
             RunError: what the library said of a text that it cannot read.
         """
         with self.telling():
-            inputs = self._inputs(text, second, cut)
-            target = self._target(inputs)
-        return Pass((), inputs | target, self.pieces(inputs["input_ids"][0].tolist()))
+            return self._pass(self._inputs(text, second, cut))
+
+    def contexts(self, text: str, most: int | None = None) -> list[Pass]:
+        """As `Opened.contexts`, cut and framed by the library.
+
+        Raises:
+            RunError: a text of several contexts, and a tokenizer that does not cut.
+        """
+        with self.telling():
+            frame = len(self.tokenizer("")["input_ids"])
+            room = room_beside(frame, self.context_length, most)
+            whole = self.tokenizer(whole_characters(text), padding=False, truncation=False)
+            length = len(whole["input_ids"])
+            if length == frame:
+                return []
+            if length <= frame + room:
+                return [self._pass(self._tensors(whole))]
+            if not self.tokenizer.is_fast:
+                raise RunError(
+                    f"a {type(self.tokenizer).__name__}, which does not cut a text into contexts",
+                    expected="a tokenizer of the tokenizers library, or shorter texts",
+                )
+            cut = self.tokenizer(
+                whole_characters(text), padding=False, truncation=True,
+                max_length=frame + room, return_overflowing_tokens=True,
+            )  # fmt: skip
+            names = [name for name in cut if name in whole]
+            parts = [{name: cut[name][i] for name in names} for i in range(len(cut["input_ids"]))]
+            return [self._pass(self._tensors(part)) for part in parts]
 
     def spans(
         self, text: str, second: str | None = None, *, cut: bool = False
@@ -104,6 +130,15 @@ class OpenedTransformers(Opened):
             )
         device = next(self.model.parameters()).device
         return {name: tensor.to(device) for name, tensor in found.items()}
+
+    def _tensors(self, given: Mapping[str, list[int]]) -> dict[str, Tensor]:
+        """What the tokenizer makes of one text, as a batch of one."""
+        device = next(self.model.parameters()).device
+        return {name: torch.tensor([numbers], device=device) for name, numbers in given.items()}
+
+    def _pass(self, inputs: dict[str, Tensor]) -> Pass:
+        given = inputs | self._target(inputs)
+        return Pass((), given, self.pieces(inputs["input_ids"][0].tolist()))
 
     @torch.inference_mode()
     def _target(self, inputs: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from heedful.errors import ArgumentError, RunError
+from heedful.opened.protocol import Pass
 from heedful.opened.transformers_model import (
     LONGEST,
     OpenedTransformers,
@@ -105,6 +106,18 @@ class OpenedVision(OpenedTransformers):
         except ArgumentError as error:
             warnings.warn(f"no picture is shown: {error}", PictureWarning, stacklevel=2)
         return recording
+
+    def contexts(self, text: str, most: int | None = None) -> list[Pass]:
+        """Refused: it looks at an image, and has no text alone.
+
+        Raises:
+            ArgumentError: always.
+        """
+        raise ArgumentError(
+            f"a text alone for a {type(self.model).__name__}",
+            expected="a model that reads texts",
+            cause="it looks at images",
+        )
 
     def telling(self) -> AbstractContextManager[None]:
         """What goes wrong in the library, as one line."""

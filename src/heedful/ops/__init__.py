@@ -11,9 +11,10 @@ The way of a query, file after file; each calls only those below it:
 7. `masks.py`, `score_tables.py`: what may attend to what.
 
 A map of weights, in parts and without the rest, begins at `causes.py`. By whole rows: `blocks.py`,
-`statistics.py`, `top.py`, `segments.py`, and `streaming.py`, which gives the output too. By the
-log-sum-exp of rows, any cells alone: `cells.py`, `heatmap.py`. Both fill `score_blocks.py`. What a
-mask hides of a picture is `hidden.py`.
+`statistics.py`, `top.py`, `segments.py`, and `streaming.py`, which gives the output too; what is
+found of rows is added up over many texts by `exact_sums.py`. By the log-sum-exp of rows, any cells
+alone: `cells.py`, `heatmap.py`. Both fill `score_blocks.py`. What a mask hides of a picture is
+`hidden.py`.
 """
 
 from heedful.ops import masks, positions, reference

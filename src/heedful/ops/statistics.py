@@ -137,6 +137,14 @@ class LargestWeight(RowStatistic):
         return block.largest
 
 
+class LargestScore(RowStatistic):
+    """The largest score of each row, among those that the mask allows: scaled, before softmax."""
+
+    def of(self, block: Block) -> Tensor:
+        """(h, n)."""
+        return block.highest
+
+
 class Distance(RowStatistic):
     """Σₘ W · |p(n) − m|: how far a query looks, in tokens.
 

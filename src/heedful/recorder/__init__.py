@@ -2,6 +2,7 @@
 
 from heedful.recorder.kept.call import Call
 from heedful.recorder.kept.certificate import Check
+from heedful.recorder.kept.head_totals import HeadTotals
 from heedful.recorder.kept.heads import Head
 from heedful.recorder.kept.recording import Recording, from_attentions, load
 from heedful.recorder.kept.segments import Segments, SegmentShare
@@ -12,6 +13,7 @@ __all__ = [
     "Call",
     "Check",
     "Head",
+    "HeadTotals",
     "Recording",
     "SegmentShare",
     "Segments",

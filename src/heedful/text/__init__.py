@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from heedful.text.pairs import MARKS, Pair, PairFile, Pairs, prepare_pairs, read_pairs
     from heedful.text.preparation import prepare
     from heedful.text.sentencepiece import SentencePieceTokenizer
-    from heedful.text.sources import FileSource, Source, StringSource, open_source
+    from heedful.text.sources import FileSource, Source, StringSource, open_source, text_files
     from heedful.text.tiktoken_encoding import TiktokenTokenizer, open_encoding
     from heedful.text.tokenizer import Tokenizer
     from heedful.text.tokens import TokenFile
@@ -54,6 +54,7 @@ __all__ = [
     "prepare_pairs",
     "python_reference",
     "read_pairs",
+    "text_files",
     "unseen_date_pairs",
 ]
 
@@ -71,7 +72,13 @@ __getattr__, __dir__ = lazily(
         "heedful.text.pairs": ["MARKS", "Pair", "PairFile", "Pairs", "prepare_pairs", "read_pairs"],
         "heedful.text.preparation": ["prepare"],
         "heedful.text.sentencepiece": ["SentencePieceTokenizer"],
-        "heedful.text.sources": ["FileSource", "Source", "StringSource", "open_source"],
+        "heedful.text.sources": [
+            "FileSource",
+            "Source",
+            "StringSource",
+            "open_source",
+            "text_files",
+        ],
         "heedful.text.tiktoken_encoding": ["TiktokenTokenizer", "open_encoding"],
         "heedful.text.tokenizer": ["Tokenizer"],
         "heedful.text.tokens": ["TokenFile"],

@@ -16,7 +16,7 @@ import numpy as np
 
 from heedful.errors import ArgumentError
 from heedful.text.pieces import cut
-from heedful.text.tokenizer import Tokenizer, whole_characters
+from heedful.text.tokenizer import Tokenizer, check_learnable, whole_characters
 
 if TYPE_CHECKING:
     import tiktoken
@@ -74,7 +74,7 @@ class BPETokenizer(Tokenizer):
                 more pairs to join.
 
         Raises:
-            ArgumentError: the vocabulary is too small.
+            ArgumentError: the vocabulary is too small, or so large that the library has no memory.
             TextError: the text is not one that UTF-8 can hold.
         """
         from tokenizers import pre_tokenizers, trainers
@@ -86,6 +86,7 @@ class BPETokenizer(Tokenizer):
                 cause="each of the 256 bytes has a token of its own",
                 remedy="try 4096",
             )
+        check_learnable(vocabulary)
         library = _untrained()
         trainer = trainers.BpeTrainer(
             vocab_size=vocabulary,

@@ -65,6 +65,14 @@ class FramedTokenizer(BPETokenizer):
         framed = self._framed(text, second, most)
         return Inputs(framed.ids, framed.type_ids)
 
+    def contexts(self, text: str, room: int) -> list[Inputs]:
+        """A text of any length cut into runs of `room` tokens, each framed as `inputs` does."""
+        whole = self._library.encode(whole_characters(text), add_special_tokens=False)
+        whole.truncate(room)
+        parts = [part for part in (whole, *whole.overflowing) if len(part)]
+        framed = [self._library.post_process(part) for part in parts]
+        return [Inputs(part.ids, part.type_ids) for part in framed]
+
     def framed_spans(
         self, text: str, second: str | None = None, *, most: int | None = None
     ) -> list[Span | None]:

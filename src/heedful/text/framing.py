@@ -52,3 +52,12 @@ def kept(lengths: Sequence[int], room: int) -> list[int]:
     shorter = min(*lengths, room // 2)
     longer = room - shorter
     return [longer, shorter] if lengths[0] > lengths[1] else [shorter, longer]
+
+
+def in_contexts(ids: Sequence[int], room: int) -> list[Sequence[int]]:
+    """The tokens of a text cut into runs of `room`, the last as long as what is left.
+
+    >>> in_contexts([5, 6, 7, 8, 9], 2), in_contexts([], 2)
+    ([[5, 6], [7, 8], [9]], [])
+    """
+    return [ids[start : start + room] for start in range(0, len(ids), room)]

@@ -10,6 +10,7 @@ import numpy as np
 
 from heedful.errors import ArgumentError, RunError, TextError
 from heedful.files import read_json
+from heedful.files.belonging import TOKENIZER, check_belongs
 from heedful.files.checksums import checksum_of_file, digits
 from heedful.text.bpe import BPETokenizer
 from heedful.text.carried import encoding_of
@@ -30,7 +31,6 @@ from heedful.text.wordpiece import WordPieceTokenizer
 if TYPE_CHECKING:
     import tokenizers
 
-TOKENIZER = "tokenizer_crc32"  # the entry of a run's config.json
 SENTENCEPIECE = "tokenizer.model"  # its own file, which its own library reads
 
 
@@ -72,7 +72,8 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
             "one",
         )
     about = read_json(path)
-    check_of_run(path)
+    if path.name == FILE_NAME:
+        check_belongs(path, TOKENIZER, digits(checksum_of_file(path)), path.parent)
     if not isinstance(about, dict):
         raise _foreign(path)
     if ENVELOPE not in about:
@@ -90,28 +91,6 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
         raise
     except (AttributeError, KeyError, TypeError, ValueError, OverflowError, MemoryError) as error:
         raise _damaged(path, error) from error
-
-
-def of_run(path: Path) -> dict[str, str]:
-    """What the `config.json` of a run says of its tokenizer's file, so that no other is taken."""
-    return {TOKENIZER: digits(checksum_of_file(path))}
-
-
-def check_of_run(path: Path) -> None:
-    """Refuse a tokenizer that the run in its directory was not trained with.
-
-    Raises:
-        RunError: it is another one, or damaged.
-    """
-    config = path.with_name("config.json")
-    about = read_json(config) if path.name == FILE_NAME and config.is_file() else None
-    said = about.get(TOKENIZER) if isinstance(about, dict) else None
-    if said is not None and said != of_run(path)[TOKENIZER]:
-        raise RunError(
-            f"{path} is not the tokenizer that this run was trained with",
-            cause="another run's file, or a damaged one",
-            remedy="put its own back, or train again",
-        )
 
 
 def _of_name(name: str) -> Tokenizer:

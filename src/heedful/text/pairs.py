@@ -101,7 +101,8 @@ class PairFile:
     """
 
     def __init__(self, path: str | Path, end: int, validation: float = 0.1) -> None:
-        self.ids, self.begin = TokenFile(path, validation).ids, end - 1
+        tokens = TokenFile(path, validation)
+        self.ids, self.checksum, self.begin = tokens.ids, tokens.checksum, end - 1
         ends = np.flatnonzero(self.ids == end) + 1
         if len(ends) % 2 or not len(ends) or ends[-1] != len(self.ids):
             raise RunError(

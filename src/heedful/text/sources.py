@@ -158,6 +158,27 @@ def open_source(names: Sequence[str | Path] = (), include: str = "*") -> Source:
     return FileSource(tuple(paths))
 
 
+def text_files(names: Sequence[str | Path], include: str = "*") -> list[str]:
+    """Files and those of folders, each once, as `open_source` finds them.
+
+    Args:
+        names: files and folders.
+        include: which files of a folder, as in `open_source`.
+
+    Raises:
+        TextError: a name is missing, a folder has no such file, or what can be read only once.
+    """
+    paths = dict.fromkeys(path for name in names for path in _files(str(name), include))
+    for path in paths:
+        if FileSource((path,)).once:
+            raise TextError(
+                f"{FileSource((path,)).title} among many texts",
+                expected="files and folders, which can be read again",
+                cause="standard input, or a pipe",
+            )
+    return list(paths)
+
+
 def _files(name: str, include: str) -> list[str]:
     if name == STANDARD_INPUT or not stat.S_ISDIR(_status(name).st_mode):
         return [name]

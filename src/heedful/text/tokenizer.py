@@ -15,6 +15,7 @@ from heedful.errors import ArgumentError, TextError
 from heedful.files import make_directory, replacing, write_checked_json
 from heedful.token_names import SIGNS
 
+LEARNABLE = 10_000_000  # tokens: more than a text has that is learned from
 FILE_NAME = "tokenizer.json"
 ENVELOPE = "heedful_tokenizer"
 VERSION = 1
@@ -131,6 +132,14 @@ class Tokenizer(ABC):
     def _write_text(self, path: Path, text: str) -> None:
         with replacing(path) as temporary:
             temporary.write_text(text, "utf-8")
+
+
+def check_learnable(vocabulary: int) -> None:
+    """Refuse a vocabulary for whose tables the library would end the process; `ArgumentError`."""
+    if vocabulary > LEARNABLE:
+        raise ArgumentError(
+            f"a vocabulary of {vocabulary}", expected=f"at most {LEARNABLE:,}", remedy="try 4096"
+        )
 
 
 def tokenizer_file(path: str | Path) -> Path:

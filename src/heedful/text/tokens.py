@@ -15,7 +15,7 @@ from heedful.errors import ArgumentError, RunError
 from heedful.files.checksums import checksum_of_file, digits, is_file_whole
 
 _CHUNK = 1 << 20  # ids
-MARK = b"\nheedful crc32 "  # what stands after the array, before eight digits
+MARK = "\nheedful crc32 "  # what stands after the array, before eight digits
 TAIL = len(MARK) + len("00000000\n")
 
 
@@ -46,7 +46,7 @@ class TokenFile:
                 remedy="try 0.1",
             )
         self.path = Path(path)
-        self.ids = _open(self.path)
+        self.ids, self.checksum = _open(self.path)
         self._split = int(len(self.ids) * (1 - validation))
 
     def __len__(self) -> int:
@@ -85,7 +85,7 @@ def write_ids(path: Path, chunks: Iterable[np.ndarray], dtype: np.dtype) -> int:
         _write_header(file, count, dtype)  # as long as the first: numpy leaves room to grow
     checksum = digits(checksum_of_file(path))
     with open(path, "ab") as file:
-        file.write(MARK + checksum.encode() + b"\n")
+        file.write(f"{MARK}{checksum}\n".encode())
     return count
 
 
@@ -110,7 +110,8 @@ def _write_header(file: BinaryIO, count: int, dtype: np.dtype) -> None:
     np.lib.format.write_array_header_1_0(file, about)
 
 
-def _open(path: Path) -> np.ndarray:
+def _open(path: Path) -> tuple[np.ndarray, str | None]:
+    """The ids of a token file, and the checksum that stands in it."""
     try:
         ids = np.load(path, mmap_mode="r")
     except FileNotFoundError:
@@ -123,20 +124,23 @@ def _open(path: Path) -> np.ndarray:
         raise _damaged(path, str(error)) from error
     if not isinstance(ids, np.memmap) or ids.ndim != 1 or ids.dtype.kind != "u" or not len(ids):
         raise _damaged(path, "it is no array of ids")
-    if not _is_whole(path, ids.offset + ids.nbytes):
+    end = ids.offset + ids.nbytes
+    checksum = _written_checksum(path, end)
+    if checksum is not None and not is_file_whole(path, end, checksum.encode("latin-1")):
         raise _damaged(path, "its checksum does not fit")
-    return ids
+    return ids, checksum
 
 
-def _is_whole(path: Path, end: int) -> bool:
-    """Whether what stands before `end` is what was written; files of older versions end there."""
+def _written_checksum(path: Path, end: int) -> str | None:
+    """The checksum that stands after an array; None in files of older versions, which end there.
+
+    Where something else stands there, it is that, which fits no file.
+    """
     with path.open("rb") as file:
         file.seek(end)
-        tail = file.read(TAIL + 1)
-    if not tail:
-        return True
-    whole = len(tail) == TAIL and tail.startswith(MARK) and tail.endswith(b"\n")
-    return whole and is_file_whole(path, end, tail[len(MARK) : -1])
+        tail = file.read(TAIL + 1).decode("latin-1")
+    whole = len(tail) == TAIL and tail.startswith(MARK) and tail.endswith("\n")
+    return tail[len(MARK) : -1] if whole else tail or None
 
 
 def _damaged(path: Path, what: str) -> RunError:

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from heedful.errors import ArgumentError, TextError
-from heedful.text.framing import Inputs, Span, kept
-from heedful.text.tokenizer import Tokenizer, whole_characters
+from heedful.text.framing import Inputs, Span, in_contexts, kept
+from heedful.text.tokenizer import Tokenizer, check_learnable, whole_characters
 
 if TYPE_CHECKING:
     import tokenizers
@@ -91,11 +91,13 @@ class WordPieceTokenizer(Tokenizer):
             lowercase: uncased, so without accents too.
 
         Raises:
-            ArgumentError: the vocabulary has no room for the text's characters.
+            ArgumentError: the vocabulary has no room for the text's characters, or is so large that
+                the library has no memory.
             TextError: no words, or a text that UTF-8 cannot hold.
         """
         from tokenizers import trainers
 
+        check_learnable(vocabulary)
         texts = [whole_characters(piece) for piece in pieces]
         library = wordpiece_library({NAMES["unk"]: 0}, lowercase=lowercase)
         base = [*NAMES.values(), *_characters(library, texts)]
@@ -146,6 +148,12 @@ class WordPieceTokenizer(Tokenizer):
             ids += [*part, sep]
             segments += [segment] * (len(part) + 1)
         return Inputs(ids, segments)
+
+    def contexts(self, text: str, room: int) -> list[Inputs]:
+        """A text of any length cut into runs of `room` tokens, each framed as `inputs` does."""
+        cls, sep = self.special["cls"], self.special["sep"]
+        parts = in_contexts(self.encode(text), room)
+        return [Inputs([cls, *part, sep], [0] * (len(part) + 2)) for part in parts]
 
     def spans(self, text: str) -> list[tuple[int, int]]:
         """As `Tokenizer.spans`, by the library, which changes a text before it cuts it."""

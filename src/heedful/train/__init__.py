@@ -10,15 +10,9 @@ if TYPE_CHECKING:
     from heedful.train.loop import Ended, Event, Saved, Step, Training, Validation
     from heedful.train.masked_words import MaskedWords
     from heedful.train.plan import Plan, absolute, has_plan, has_run, new_plan, read_plan
+    from heedful.train.presets import PRESETS, preset
     from heedful.train.run import Prepared, begin, open_training, prepare_run, replace
-    from heedful.train.settings import (
-        PRESETS,
-        Recipe,
-        TextSettings,
-        TrainSettings,
-        preset,
-        read_toml,
-    )
+    from heedful.train.settings import Recipe, TextSettings, TrainSettings, read_toml
     from heedful.train.tasks import NextToken, Task, Translating
 
 __all__ = [
@@ -62,15 +56,9 @@ __getattr__, __dir__ = lazily(
         "heedful.train.loop": ["Ended", "Event", "Saved", "Step", "Training", "Validation"],
         "heedful.train.masked_words": ["MaskedWords"],
         "heedful.train.plan": ["Plan", "absolute", "has_plan", "has_run", "new_plan", "read_plan"],
+        "heedful.train.presets": ["PRESETS", "preset"],
         "heedful.train.run": ["Prepared", "begin", "open_training", "prepare_run", "replace"],
-        "heedful.train.settings": [
-            "PRESETS",
-            "Recipe",
-            "TextSettings",
-            "TrainSettings",
-            "preset",
-            "read_toml",
-        ],
+        "heedful.train.settings": ["Recipe", "TextSettings", "TrainSettings", "read_toml"],
         "heedful.train.tasks": ["NextToken", "Task", "Translating"],
     },
 )

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import re
 import shutil
 import zlib
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -20,10 +21,23 @@ import torch
 from torch import Tensor, nn
 
 from heedful.errors import RunError
-from heedful.files import description, load_tensors, replacing, save_tensors, saving
+from heedful.files import load_tensors, replacing, save_tensors, saving
+from heedful.files.belonging import RUN, check_belongs, said
 from heedful.files.checksums import digits
-from heedful.models import load_parameters, parameters_of
-from heedful.models.configurations import CHECKPOINTS
+from heedful.files.sharded import (
+    about_sharded,
+    about_tensors,
+    forget_sharded,
+    latest_of,
+    load_sharded,
+    save_sharded,
+)
+from heedful.models import parameters_of
+from heedful.models.configurations import CHECKPOINTS, SHARDED
+from heedful.models.named_parameters import check_fit, shapes_of
+from heedful.processes import Processes
+from heedful.train.plan import WATCHED
+from heedful.train.shards import fill, is_sharded, whole
 
 
 @dataclasses.dataclass
@@ -32,7 +46,7 @@ class Progress:
 
     `step` steps are done; `evaluated` is the step of the last validation; `best` the lowest
     validation loss (nats per token) and `best_step` where it was; `waited` how many validations
-    have passed since.
+    have passed since; `watched` the step at which the heads were last looked at.
     """
 
     step: int = 0
@@ -40,31 +54,101 @@ class Progress:
     best: float = float("inf")
     best_step: int = -1
     waited: int = 0
+    watched: int = -1
+
+    def has(self, line: Mapping[str, Any]) -> bool:
+        """Whether a line of the metrics is of what was done by then; what comes after is redone."""
+        if "validation_loss" in line:
+            return bool(line["step"] <= self.evaluated)
+        return bool(line["step"] <= (self.watched if WATCHED in line else self.step))
+
+    def is_last_of(self, lines: Sequence[Mapping[str, Any]]) -> bool:
+        """Whether lines of the metrics have the last validation and the last look that were."""
+        found = [
+            {line["step"] for line in lines if name in line} | {-1}
+            for name in ("validation_loss", WATCHED)
+        ]
+        return self.evaluated in found[0] and self.watched in found[1]
 
 
 def save(
-    path: Path, model: nn.Module, optimizer: torch.optim.Optimizer, progress: Progress
+    directory: Path,
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    progress: Progress,
+    here: Processes,
 ) -> None:
-    """Write everything that continuing needs, whole or not at all."""
+    """Write everything that continuing a run needs, whole or not at all.
+
+    The first process writes it; all of them do, each its part, where the model is cut among them.
+    """
     tensors = {f"model.{name}": tensor for name, tensor in parameters_of(model).items()}
     for name, parameter in parameters_of(model).items():
         for key, tensor in optimizer.state[parameter].items():
             tensors[f"optimizer.{key}.{name}"] = tensor
-    save_tensors(path, tensors, dataclasses.asdict(progress))
+    about = dataclasses.asdict(progress) | of_run(directory)
+    if any(map(is_sharded, tensors.values())):
+        save_sharded(directory / SHARDED, tensors, about, here)
+        if here.is_first:
+            with saving(directory):
+                (directory / CHECKPOINTS["last"]).unlink(missing_ok=True)
+    elif here.is_first:
+        save_tensors(directory / CHECKPOINTS["last"], tensors, about)
+        forget_sharded(directory / SHARDED)
 
 
-def restore(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> Progress:
-    """Put back what `save` wrote; a `RunError` where it does not fit this model."""
-    tensors, about = load_tensors(path)
-    sections: dict[str, dict[str, Tensor]] = {"model": {}, "optimizer": {}}
-    for name, tensor in tensors.items():
-        section, _, rest = name.partition(".")
-        sections.setdefault(section, {})[rest] = tensor
-    load_parameters(model, sections["model"], path)
+def save_weights(directory: Path, model: nn.Module, progress: Progress, here: Processes) -> None:
+    """Write the weights, as those that are best, whole or not at all, by the first process."""
+    about = {"step": progress.step, "validation_loss": progress.best}
+    tensors = {}
+    for name, parameter in parameters_of(model).items():
+        tensor = whole(parameter.detach())  # one by one: all of them may not fit on the device
+        if here.is_first:
+            tensors[name] = tensor.cpu() if is_sharded(parameter) else tensor
+    if here.is_first:
+        save_tensors(directory / CHECKPOINTS["best"], tensors, about | of_run(directory))
+
+
+def of_run(directory: Path) -> dict[str, str]:
+    """What a file says of the run that it belongs to; nothing in one of an older version."""
+    run = said(directory, RUN)
+    return {RUN: run} if run else {}
+
+
+def latest(directory: Path) -> Path | None:
+    """Where a run's checkpoint is: a file, or the place of its parts; None where none was saved."""
+    return latest_of(directory / CHECKPOINTS["last"], directory / SHARDED)
+
+
+def restore(
+    directory: Path, model: nn.Module, optimizer: torch.optim.Optimizer, here: Processes
+) -> Progress:
+    """Put back what `save` wrote, with any number of processes.
+
+    Raises:
+        RunError: nothing was saved, or it does not fit this model.
+    """
+    path = latest(directory) or directory / CHECKPOINTS["last"]
     parameters = parameters_of(model)
-    for name, tensor in sections["optimizer"].items():
-        key, _, parameter = name.partition(".")
-        optimizer.state[parameters[parameter]][key] = tensor.to(parameters[parameter].device)
+
+    def place_for(name: str, shape: tuple[int, ...]) -> Tensor:
+        like = parameters.get(_parts(name)[2])
+        return torch.zeros(shape) if like is None or like.shape != shape else torch.zeros_like(like)
+
+    if path.is_dir():
+        tensors, about = load_sharded(path, place_for, here), about_sharded(path)
+    else:
+        tensors, about = load_tensors(path)
+    about.pop(RUN, None)
+    found = {_parts(name): tensor for name, tensor in tensors.items()}
+    weights = {name: tensor for (section, _, name), tensor in found.items() if section == "model"}
+    check_fit(shapes_of(parameters), shapes_of(weights), path)
+    for (section, key, name), tensor in found.items():
+        parameter = parameters[name]
+        if section == "model":
+            fill(parameter, tensor)
+        else:
+            optimizer.state[parameter][key] = _kept_as(parameter, tensor)
     try:
         return Progress(**about)
     except TypeError as error:
@@ -73,10 +157,38 @@ def restore(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> P
         ) from error
 
 
+def _parts(name: str) -> tuple[str, str, str]:
+    """The section of a tensor's name, what state of the optimizer it is, and of which parameter."""
+    section, _, rest = name.partition(".")
+    if section == "model":
+        return section, "", rest
+    key, _, parameter = rest.partition(".")
+    return section, key, parameter
+
+
+def _kept_as(parameter: Tensor, tensor: Tensor) -> Tensor:
+    """A state of the optimizer, cut among processes where its parameter is."""
+    if tensor.shape != parameter.shape or is_sharded(tensor) or not is_sharded(parameter):
+        return tensor.to(parameter.device)
+    kept = torch.zeros_like(parameter)
+    fill(kept, tensor)
+    return kept
+
+
+def check_of_run(directory: Path) -> None:
+    """Refuse weights and a checkpoint of another run, by their headers alone; `RunError`."""
+    for path in (directory / CHECKPOINTS["best"], latest(directory)):
+        if path is None or not path.exists():
+            continue
+        about = about_tensors(path)
+        if about:  # those of another program say nothing
+            check_belongs(path, RUN, about.get(RUN), directory)
+
+
 def saved_step(directory: Path) -> int | None:
     """The step of a run's checkpoint; None where none was saved."""
-    path = directory / CHECKPOINTS["last"]
-    step = (description(path) or {}).get("step") if path.is_file() else None
+    path = latest(directory)
+    step = about_tensors(path).get("step") if path is not None else None
     return step if isinstance(step, int) else None
 
 
@@ -102,34 +214,39 @@ class Metrics:
     """`metrics.jsonl`: one JSON object a line, for every step and every validation.
 
     A step's `loss` is that of its own batch, its `mean_loss` the one that is shown (`averaged`),
-    left out where lines of its steps were lost. `crc32` goes over the line and that of the line
-    before, so that a line that is lost is missed.
+    left out where lines of its steps were lost. `crc32` goes over the line, what the run is called,
+    and that of the line before, so that a line that is lost, or another run's, is missed.
 
     `latest` is the loss of the latest step, `mean` its mean loss and `lowest` the lowest so far;
     `lost` says, where lines were, what is lost.
     """
 
-    def __init__(self, path: Path, step: int) -> None:
-        """Open it to go on after `step`; lines of later steps, or cut short, are dropped."""
-        lines, damage = _read(path)
-        kept = [line for line in lines if line["step"] <= step] if step else []
+    def __init__(self, path: Path, progress: Progress, *, is_writer: bool = True) -> None:
+        """Open it to go on from there; lines of what came later, or cut short, are dropped.
+
+        Where several processes train, one is the writer, and the others have the same numbers.
+        """
+        (lines, damage), step = _read(path), progress.step
+        kept = [line for line in lines if progress.has(line)]
         losses = [(line["step"], line["loss"]) for line in kept if "loss" in line]
         missing = sorted(set(range(1, step + 1)) - {step for step, _ in losses})
-        self.lost = _told(path, missing) if missing or (step and damage) else None
-        if self.lost and path.exists():
-            shutil.copyfile(path, path.with_name(DAMAGED))
-        self._checksum = 0
-        with replacing(path) as temporary:
-            temporary.write_text("".join(map(self._line, kept)), "utf-8")
+        cut = not progress.is_last_of(kept)
+        self.lost = _told(path, missing) if missing or cut or (step and damage) else None
+        self._run, self._checksum = _run(path), 0
+        if is_writer:
+            if self.lost and path.exists():
+                shutil.copyfile(path, path.with_name(DAMAGED))
+            with replacing(path) as temporary:
+                temporary.write_text("".join(map(self._line, kept)), "utf-8")
         self._losses = deque(losses, MOST_AVERAGED)
         self.lowest = min((line["mean_loss"] for line in kept if "mean_loss" in line), default=INF)
         self.latest = self.mean = losses[-1][1] if losses else INF
-        self._path = path
-        self._file = path.open("a", encoding="utf-8", buffering=1)
+        self._path = path if is_writer else Path(os.devnull)
+        self._file = self._path.open("a", encoding="utf-8", buffering=1)
 
     def _line(self, values: Mapping[str, Any]) -> str:
         body = json.dumps(values)
-        self._checksum = zlib.crc32(body.encode(), self._checksum)
+        self._checksum = zlib.crc32(body.encode(), zlib.crc32(self._run, self._checksum))
         return f'{body[:-1]}, "crc32": "{digits(self._checksum)}"}}\n'
 
     def write_step(self, step: int, loss: float, rate: float) -> float:
@@ -180,15 +297,16 @@ def _read(path: Path) -> tuple[list[dict[str, Any]], int]:
     """
     content = path.read_bytes() if path.is_file() else b""
     lines = content.splitlines()
-    metrics, damage, checksum = [], 0, 0
+    metrics, damage, checksum, run = [], 0, 0, _run(path)
     for number, line in enumerate(lines, 1):
         found = LINE.fullmatch(line)
         body = found[1] + b"}" if found else line
-        after = zlib.crc32(body, checksum)
+        after = zlib.crc32(body, zlib.crc32(run, checksum))
         try:
             metric = json.loads(body)
             metric["step"] + 0  # an object with a number
-            whole = int(found[2], 16) == after if found else not checksum and CHECKSUM not in line
+            older = not (checksum or run) and CHECKSUM not in line
+            whole = int(found[2], 16) == after if found else older
         except (ValueError, TypeError, KeyError):
             whole, metric = False, None
         if metric is not None and whole:
@@ -199,9 +317,14 @@ def _read(path: Path) -> tuple[list[dict[str, Any]], int]:
     return metrics, damage
 
 
+def _run(path: Path) -> bytes:
+    """What the run of a `metrics.jsonl` is called; nothing in one of an older version."""
+    return (said(path.parent, RUN) or "").encode()
+
+
 def _told(path: Path, missing: list[int]) -> str:
     """What is said of lines that are lost."""
-    what = "lines that are damaged"
+    what = "lines that are damaged, or lost some"
     if missing:
         run = f"steps {missing[0]:,} to {missing[-1]:,}"
         what = f"no whole line of {len(missing):,} of the {run}"

@@ -11,23 +11,35 @@ import math
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import torch
 from torch import nn
 
 from heedful.errors import HeedfulError
-from heedful.files import alone, save_tensors
-from heedful.models import GPT, Bert, Seq2Seq, parameters_of
-from heedful.models.configurations import CHECKPOINTS
+from heedful.files import alone
+from heedful.missing_processes import EndedElsewhereError
+from heedful.models import GPT, Bert, Seq2Seq
+from heedful.processes import Processes
 from heedful.train import checkpoint
+from heedful.train.batches import in_turns
 from heedful.train.chance import BETTER, chance
-from heedful.train.checkpoint import Metrics, Progress, saved_step
+from heedful.train.checkpoint import Metrics, Progress, latest, saved_step
+from heedful.train.clipping import LogitClipping
+from heedful.train.compiled import Loss, compiled
 from heedful.train.freed_memory import keep_freed_memory
+from heedful.train.growth import Size, size_of
+from heedful.train.mean_weights import MeanWeights
 from heedful.train.optimizers import learning_rate, make_optimizer, set_rates, slower
+from heedful.train.passes import passes_of
 from heedful.train.settings import TrainSettings
+from heedful.train.shards import whole
 from heedful.train.tasks import Task
+from heedful.train.watched import Watched, forget_after
+
+if TYPE_CHECKING:
+    from heedful.train.watch import Watch
 
 # In one pass of validation, where a training batch has fewer: logits (32 MB), and on a CPU tokens,
 # whose states then stay in its caches
@@ -81,7 +93,7 @@ class Ended:
     why: str
 
 
-Event: TypeAlias = Step | Validation | Saved | Noticed | Ended
+Event: TypeAlias = Step | Validation | Watched | Saved | Noticed | Ended
 
 
 class Training:
@@ -90,32 +102,50 @@ class Training:
     Args:
         directory: where `model.safetensors` (the best), `state/last.safetensors` and
             `metrics.jsonl` go.
-        model: the model, on its device.
+        model: the model, on its device, or one that is to be cut among processes.
         task: what it is trained on.
         settings: how to train.
+        here: which process this is, where several train the model together, each with its own
+            sequences of a batch. All have the same events; the first one writes.
+        device: where to train; where the model is by default.
+
+    `watch` is what looks at a text meanwhile, if something does.
     """
 
     def __init__(
-        self, directory: Path, model: GPT | Bert | Seq2Seq, task: Task, settings: TrainSettings
+        self,
+        directory: Path,
+        model: GPT | Bert | Seq2Seq,
+        task: Task,
+        settings: TrainSettings,
+        here: Processes | None = None,
+        device: torch.device | None = None,
     ) -> None:
         self.directory, self.model, self.task, self.settings = directory, model, task, settings
-        self.device = next(model.parameters()).device
-        self.optimizer = make_optimizer(model, settings)
+        self.here = here or Processes()
+        self.device = device or next(model.parameters()).device
+        self.passes = passes_of(model, self.here, self.device, settings.shard)
+        self.optimizer = make_optimizer(model, settings, self.here)
+        self.clipping = LogitClipping(model, settings.clip_logits, self.here)
+        self.watch: Watch | None = None
         self.parameters = list(model.parameters())
+        self.mean = MeanWeights(self.optimizer, self.parameters, settings.mean_weights)
+        self._training_loss = compiled(task.loss) if settings.compile else task.loss
         self.progress = Progress()
-        self._stopping = False
+        self._stopping = self._all_stop = False
 
     def restore(self) -> bool:
         """Go back to the last checkpoint; False where nothing was saved yet."""
-        path = self.directory / CHECKPOINTS["last"]
-        if not path.is_file():
+        if latest(self.directory) is None:
             return False
-        self.progress = checkpoint.restore(path, self.model, self.optimizer)
+        self.progress = checkpoint.restore(self.directory, self.model, self.optimizer, self.here)
+        self.mean.restored()
         return True
 
     def stop(self) -> None:
-        """Save and end after the step that is under way."""
+        """Save and end after the step that is under way, and so do the other processes."""
         self._stopping = True
+        self._all_stop = self.here.is_alone
 
     def events(self) -> Iterator[Event]:
         """Train until the last step, an early stop, or `stop`; yield what happens."""
@@ -125,7 +155,8 @@ class Training:
     def owned_events(self) -> Iterator[Event]:
         """As `events`, in a directory that nobody else writes in: its `alone` is the caller's."""
         keep_freed_memory()
-        metrics = Metrics(self.directory / "metrics.jsonl", self.progress.step)
+        path = self.directory / "metrics.jsonl"
+        metrics = Metrics(path, self.progress, is_writer=self.here.is_first)
         try:
             yield from self._events(metrics)
         finally:
@@ -133,13 +164,18 @@ class Training:
 
     def _events(self, metrics: Metrics) -> Iterator[Event]:
         self.model.train()
+        if self.here.is_first:
+            forget_after(self.directory, self.progress.watched)
         saved, due = self.progress.step, False
         if metrics.lost:
             yield Noticed(saved, metrics.lost)
+        if self.settings.compile:
+            yield Noticed(saved, "The first step takes long: the training pass is compiled in it.")
         while True:
             yield from self._validate(metrics)
-            why = self._why_end()
-            step = self.progress.step
+            why, step = self._why_end(), self.progress.step
+            if why != "stopped":  # who asked for that waits; the run looks when it goes on
+                yield from self._look(metrics, last=why == "early")
             due = due or (step % self.settings.save_every == 0 and step != saved)
             if (why or due) and self._may_be_saved(metrics, last=bool(why)):
                 yield self._save(metrics)
@@ -178,42 +214,70 @@ class Training:
         """
         self.model.eval()
         try:
-            return self._mean_loss(data)
+            with self.mean.in_use():
+                return self._mean_loss(data)
         finally:
             self.model.train()
 
-    @torch.inference_mode()
     def _mean_loss(self, data: Any) -> float | None:
+        """Passes are shared out in turns; who has none left repeats one, as all run together."""
         total, count = 0.0, 0
         tokens = VALIDATION_LOGITS // self.model.config.vocabulary
         if self.device.type == "cpu":
             tokens = min(tokens, VALIDATION_TOKENS)
         most = max(self.settings.batch, tokens // self.task.context_length)
-        for batch in self.task.every(data, most):
-            if self._stopping:
+        for batch, is_new in in_turns(self.task.every(data, most), self.here):
+            if self._must_stop():
                 return None
             targets = self.task.targets(batch)
-            total += float(self._loss(batch, smoothing=0.0)) * targets
-            count += targets
-        return total / count
+            loss = float(self._loss(self.passes.looking, self.task.loss, batch, smoothing=0.0))
+            total += is_new * loss * targets
+            count += is_new * targets
+        loss_of_all, targets_of_all = self.here.sums([total, count], self.device)
+        return loss_of_all / targets_of_all
+
+    def _must_stop(self) -> bool:
+        """Whether any of the processes was asked to stop."""
+        if not self.here.is_alone:
+            self._all_stop = self._all_stop or self.here.any(self._stopping, self.device)
+        return self._all_stop
 
     def _step(self, metrics: Metrics) -> Step:
         settings, step = self.settings, self.progress.step
         began = time.perf_counter()
-        set_rates(self.optimizer, step, settings)
+        size = size_of(step, settings, self.task.context_length)
+        read = settings.accumulation * size.batch * size.context
+        set_rates(self.optimizer, step, settings, read)
         for parameter in self.parameters:
             parameter.grad = None
-        parts = [self._backward(step, part) for part in range(settings.accumulation)]
-        loss = sum(loss for loss, _ in parts)
+        with self.clipping.measuring():
+            parts = [self._backward(size, (step, part)) for part in range(settings.accumulation)]
+        loss, tokens = self._over_all(parts)
         self._check_finite("training loss is", loss, metrics)
         if settings.clip:
             nn.utils.clip_grad_norm_(self.parameters, settings.clip)
         self.optimizer.step()
+        clipped = self.clipping.clip()
+        self.mean.update(step + 1)
+        if clipped:
+            metrics.write(step=step + 1, clipped=clipped)
         self.progress.step += 1
         rate = learning_rate(step, settings)
         mean = metrics.write_step(step + 1, loss, rate)
-        tokens = sum(targets for _, targets in parts)
         return Step(step + 1, loss, mean, rate, tokens, time.perf_counter() - began)
+
+    def _over_all(self, parts: list[tuple[float, int]]) -> tuple[float, int]:
+        """The loss and the targets of a step, of all processes; and whether one was asked to stop.
+
+        All in one message: with many processes each of them takes its time.
+        """
+        loss, targets = (sum(numbers) for numbers in zip(*parts, strict=True))
+        if self.here.is_alone:
+            return loss, targets
+        told = [loss, targets, float(self._stopping)]
+        loss, targets, stopping = self.here.sums(told, self.device)
+        self._all_stop = self._all_stop or stopping > 0
+        return loss, int(targets)
 
     def _check_finite(self, what: str, value: float, metrics: Metrics) -> None:
         """Refuse what would spoil the weights, before it does and before they are saved."""
@@ -222,6 +286,8 @@ class Training:
 
     def _spoiled(self, what: str, metrics: Metrics) -> HeedfulError:
         """The error of a run that came to nothing, with where it can go on from."""
+        if not self.here.is_first:  # all have the same numbers, so the first one says it
+            return EndedElsewhereError(what)
         kept = saved_step(self.directory)
         rate = slower(self.settings)
         is_good = kept is not None and metrics.lowest < BETTER * self.chance
@@ -234,20 +300,33 @@ class Training:
             else f"no checkpoint is better than chance: train again with --overwrite {rate}",
         )
 
-    def _backward(self, step: int, part: int) -> tuple[float, int]:
-        """Add the gradient of one batch; its part of the step's loss, and its targets."""
-        settings, key = self.settings, (self.settings.seed, step, part)
-        _seed_dropout(int(np.random.default_rng(key).integers(2**63)), self.device)
-        batch = self.task.draw(settings.batch, key)
-        loss = self._loss(batch, settings.label_smoothing) / settings.accumulation
-        loss.backward()
-        return loss.item(), self.task.targets(batch)
+    def _backward(self, size: Size, which: tuple[int, int]) -> tuple[float, int]:
+        """Add the gradient of one batch; its part of the step's loss, and its targets.
 
-    def _loss(self, batch: Any, smoothing: float) -> torch.Tensor:
+        Of several processes each takes its rows. The gradient is the mean over the processes, so
+        what a batch of it counts for is multiplied by their number.
+        """
+        settings, here, key = self.settings, self.here, (self.settings.seed, *which)
+        dropout = key if here.is_first else (*key, here.rank)
+        _seed_dropout(int(np.random.default_rng(dropout).integers(2**63)), self.device)
+        rows = here.share(size.batch)
+        batch = self.task.draw(size.batch, key, rows)
+        if settings.first_context is not None:
+            batch = type(batch)(*(tensor[:, : size.context] for tensor in batch))
+        with self.passes.adding(is_last=which[1] == settings.accumulation - 1):
+            training = self.passes.training
+            loss = self._loss(training, self._training_loss, batch, settings.label_smoothing)
+            loss = loss / settings.accumulation
+            if not here.is_alone:
+                loss = loss * (self.task.share(size.batch, key, rows) * here.size)
+            loss.backward()
+        return loss.item() / here.size, self.task.targets(batch)
+
+    def _loss(self, run: Any, loss: Loss, batch: Any, smoothing: float) -> torch.Tensor:
         reduced = self.settings.precision == "bfloat16"
         batch = type(batch)(*(tensor.to(self.device) for tensor in batch))
         with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=reduced):
-            return self.task.loss(self.model, batch, smoothing)
+            return run(loss, batch, smoothing)
 
     def _validate(self, metrics: Metrics) -> Iterator[Event]:
         progress, settings = self.progress, self.settings
@@ -267,8 +346,19 @@ class Training:
         metrics.write(step=progress.step, validation_loss=loss)
         yield Validation(progress.step, loss, best)
 
+    def _look(self, metrics: Metrics, last: bool) -> Iterator[Watched]:
+        step = self.progress.step
+        if self.watch is None or step == self.progress.watched:
+            return
+        if not (last or step in self.watch.moments):
+            return
+        watched = self.watch.look(self.passes, self.directory, step, keeps=self.here.is_first)
+        self.progress.watched = step
+        metrics.write(step=step, watched=watched.scores)
+        yield watched
+
     def _why_end(self) -> str | None:
-        if self._stopping:
+        if self._all_stop:
             return "stopped"
         if self.progress.step >= self.settings.steps:
             return "finished"
@@ -276,18 +366,16 @@ class Training:
         return "early" if early else None
 
     def _save(self, metrics: Metrics) -> Saved:
-        size = float(nn.utils.get_total_norm([p.detach() for p in self.parameters]))
+        size = float(whole(nn.utils.get_total_norm([p.detach() for p in self.parameters])))
         self._check_finite("norm of the weights is", size, metrics)
-        checkpoint.save(
-            self.directory / CHECKPOINTS["last"], self.model, self.optimizer, self.progress
-        )
+        checkpoint.save(self.directory, self.model, self.optimizer, self.progress, self.here)
         if self.progress.best_step < 0:  # nothing was validated, so the last is the best known
             self._save_weights()
         return Saved(self.progress.step)
 
     def _save_weights(self) -> None:
-        about = {"step": self.progress.step, "validation_loss": self.progress.best}
-        save_tensors(self.directory / CHECKPOINTS["best"], parameters_of(self.model), about)
+        with self.mean.in_use():
+            checkpoint.save_weights(self.directory, self.model, self.progress, self.here)
 
 
 def _seed_dropout(seed: int, device: torch.device) -> None:

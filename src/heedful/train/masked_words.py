@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from heedful.errors import ArgumentError
 from heedful.models import Bert, loss
+from heedful.train.batches import ALL
 from heedful.train.tasks import check_length
 
 ASKED = 0.15  # the share of a text's tokens that are asked for
@@ -69,14 +70,18 @@ class MaskedWords:
         self.special, self.length = special, context_length - FRAME
         self.words = np.setdiff1d(np.arange(vocabulary), list(special.values()))
 
-    def draw(self, batch: int, key: tuple[int, ...]) -> Gaps:
+    def draw(self, batch: int, key: tuple[int, ...], rows: slice = ALL) -> Gaps:
         """Random parts of the text, with random gaps; as long as each other, mostly the longest."""
         random = np.random.default_rng(key)
         is_short = random.random() < SHORT
         length = int(random.integers(1, self.length + 1)) if is_short else self.length
         starts = random.integers(0, len(self.train) - length + 1, batch)
-        texts = np.stack([self.train[start : start + length] for start in starts])
-        return self._with_gaps(texts, random)
+        texts = np.stack([self.train[start : start + length] for start in starts[rows]])
+        return self._with_gaps(texts, random.random((batch, 3, length))[rows])
+
+    def share(self, batch: int, key: tuple[int, ...], rows: slice) -> float:
+        """As many gaps in each text."""
+        return len(range(batch)[rows]) / batch
 
     def every(self, data: np.ndarray, batch: int) -> Iterator[Gaps]:
         """Parts that do not overlap, the last shorter; the same gaps always, in any batches."""
@@ -85,9 +90,10 @@ class MaskedWords:
             part = data[start : start + batch * self.length]
             whole = len(part) // self.length * self.length
             if whole:
-                yield self._with_gaps(part[:whole].reshape(-1, self.length), random)
+                texts = part[:whole].reshape(-1, self.length)
+                yield self._with_gaps(texts, random.random((len(texts), 3, self.length)))
             if whole < len(part):
-                yield self._with_gaps(part[None, whole:], random)
+                yield self._with_gaps(part[None, whole:], random.random((1, 3, len(part) - whole)))
 
     def asked(self, batch: Gaps) -> Tensor:
         """The tokens behind the gaps."""
@@ -105,14 +111,15 @@ class MaskedWords:
         logits = bert.head(states[-1][batch.places])  # type: ignore[misc]
         return loss(logits, batch.words, smoothing)
 
-    def _with_gaps(self, texts: np.ndarray, random: np.random.Generator) -> Gaps:
+    def _with_gaps(self, texts: np.ndarray, drawn: np.ndarray) -> Gaps:
         """The same number of gaps in each text (B, n), one at least; framed, (B, n + 2).
 
-        What is drawn for a text is drawn together, so that its gaps are the same in any batch.
+        What is drawn for a text stands together, (B, 3, n), so that its gaps are the same in any
+        batch.
         """
         size = texts.shape[1]
         asked = max(1, round(ASKED * size))
-        order, fate, other = random.random((len(texts), 3, size)).swapaxes(0, 1)
+        order, fate, other = drawn.swapaxes(0, 1)
         places = order.argsort(1) < asked
         others = self.words[(other * len(self.words)).astype(np.int64)]
         shown = np.full((len(texts), size + FRAME), self.special["sep"])

@@ -14,10 +14,14 @@ from typing import NamedTuple
 from heedful.errors import ArgumentError
 from heedful.layers.choices import GATE_NAMES
 from heedful.models import BertConfig, GPTConfig, Seq2SeqConfig
+from heedful.train.settings import TrainSettings
 
 Config = GPTConfig | BertConfig | Seq2SeqConfig
 NUMBER = 4  # bytes: weights, gradients and activations are float32
-STATES = 4  # for each weight itself, its gradient, and up to two means of the optimizer
+# For each weight itself, its gradient, and two means of AdamW; of Muon one, and what it steps by
+STATES = 4
+STACKS = 5  # of the largest stack of matrices that Muon makes orthogonal at once: it and products
+AT_ONCE, MOST_AT_ONCE = 1 << 27, 1 << 29  # numbers that wait to be stacked, by process; in all
 MODULES = 60_000  # bytes of the Python objects of a block
 LOGITS = 3  # they, their gradient and their softmax
 CGROUP = Path("/sys/fs/cgroup/memory.max")  # what a container may have
@@ -31,7 +35,8 @@ REMEDIES = {
 class Memory(NamedTuple):
     """Bytes: of the weights, with gradients and optimizer; of a batch in the blocks; of its logits.
 
-    `parameters` is how many numbers the model has, without vectors (norms and biases).
+    What the optimizer takes for a step is among the first. `parameters` is how many numbers the
+    model has, without vectors (norms and biases).
     """
 
     parameters: int
@@ -45,14 +50,16 @@ class Memory(NamedTuple):
         return self.weights + self.blocks + self.logits
 
 
-def memory(config: Config, batch: int) -> Memory:
+def memory(config: Config, settings: TrainSettings, processes: int = 1) -> Memory:
     """What training takes, an estimate by the shapes: mostly within a third of what a run takes.
 
     Args:
         config: the model's shape.
-        batch: sequences in a batch.
+        settings: its batch and its optimizer count.
+        processes: that train it together; the numbers are those of one.
 
-    >>> memory(GPTConfig(vocabulary=50257, width=768, layers=12, heads=12), batch=12).parameters
+    >>> gpt2 = GPTConfig(vocabulary=50257, width=768, layers=12, heads=12)
+    >>> memory(gpt2, TrainSettings()).parameters
     123532032
     """
     width, decoder = config.width, _decoder_layers(config)
@@ -67,13 +74,37 @@ def memory(config: Config, batch: int) -> Memory:
     kept += 6 * heads if getattr(config, "qk_norm", False) else 0
     if getattr(config, "attention_dropout", config.dropout):
         kept += 3 * config.heads * config.context_length  # scores, weights, what is left of them
-    tokens = batch * config.context_length
+    tokens = -(-settings.batch // processes) * config.context_length
+    convolved = 2 * width * getattr(config, "convolution", 0)
+    stacked = min(_stacked(config), at_once(processes)) if settings.optimizer == "muon" else 0
+    each = parameters / (processes if settings.shard else 1)
+    states = (STATES + (1 if settings.mean_weights else 0)) * each
     return Memory(
         parameters,
-        NUMBER * STATES * parameters + MODULES * layers,
-        NUMBER * tokens * (layers * kept + decoder * 13 * width),
+        round(NUMBER * (states + STACKS * stacked)) + MODULES * layers,
+        NUMBER * tokens * (layers * kept + decoder * 13 * width + convolved),
         round(NUMBER * LOGITS * tokens * config.vocabulary * _asked(config)),
     )
+
+
+def at_once(processes: int) -> int:
+    """How many numbers of matrices Muon gathers before it makes them orthogonal: 2 GB at most.
+
+    With more processes more at a time, so that each has something to do.
+    """
+    return min(AT_ONCE * processes, MOST_AT_ONCE)
+
+
+def _stacked(config: Config) -> int:
+    """The numbers in the largest stack of matrices of one shape, of all blocks together.
+
+    An encoder–decoder's cross-attention stands with the other attention.
+    """
+    decoder = _decoder_layers(config)
+    layers, (heads, pairs) = config.layers + decoder, _widths(config)
+    attention = (2 * layers + 2 * decoder) * heads * (2 if heads == pairs else 1)
+    enters = 2 if config.activation in GATE_NAMES else 1
+    return config.width * max(attention, layers * enters * (config.hidden or 4 * config.width))
 
 
 def _decoder_layers(config: Config) -> int:
@@ -107,18 +138,19 @@ def _asked(config: Config) -> float:
     return ASKED
 
 
-def check_memory(config: Config, batch: int, device: str) -> None:
+def check_memory(config: Config, settings: TrainSettings, device: str, processes: int = 1) -> None:
     """Refuse what the machine has no memory for.
 
     Args:
         config: the model's shape, as far as it is known.
-        batch: sequences in a batch.
+        settings: how it is trained.
         device: a device's name, as `choose_device` gives it.
+        processes: that train it together, each on such a device.
 
     Raises:
         ArgumentError: it needs more than all of the device's memory.
     """
-    needed, has = memory(config, batch), machine_memory(device)
+    needed, has = memory(config, settings, processes), machine_memory(device)
     if has is None or needed.total <= has:
         return
     largest = max(("weights", "blocks", "logits"), key=lambda part: getattr(needed, part))
@@ -150,10 +182,12 @@ def said(size: float) -> str:
     """Bytes for people.
 
     >>> said(1_234_000_000), said(5 * 10**21)
-    ('1.2 GB', '5,000,000,000 TB')
+    ('1.2 GB', '5e+09 TB')
     """
     for unit, name in ((10**12, "TB"), (10**9, "GB"), (10**6, "MB")):
         if size >= unit:
             number = size / unit
+            if number >= 10**6:
+                return f"{number:.0e} {name}"
             return f"{number:,.0f} {name}" if number >= 100 else f"{number:.1f} {name}"
     return f"{size / 1000:.0f} kB"

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Iterator
+from itertools import accumulate
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from heedful.layers import CrossAttention, GatedFeedForward, MultiHeadAttention
+from heedful.processes import Processes
+from heedful.train.adamw import AdamW
+from heedful.train.memory import at_once
+from heedful.train.shards import gathered, held, own
 
 # Of a X + b (X Xᵀ) X + c (X Xᵀ)² X, one line an iteration: the first three of the five of
 # modded-nanogpt's medium track (by You Jiacheng). Singular values from 0.01 on come to 0.5 to 1.2.
 COEFFICIENTS = ((4.0848, -6.8946, 2.9270), (3.9505, -6.3029, 2.6377), (3.7418, -5.5913, 2.3037))
 
 
-class Muon(torch.optim.Optimizer):
+class Muon(AdamW):
     """Momentum whose direction is made orthogonal, for matrices; AdamW for all the rest.
 
     A matrix W (rows, columns) with gradient G, momentum B and learning rate r becomes
@@ -29,16 +34,16 @@ class Muon(torch.optim.Optimizer):
     al. 2025 (arXiv:2502.16982). Matrices of one shape are made orthogonal together.
 
     Args:
-        matrices: groups of parameters for Muon: `params`, of which `parts` says for each how many
-            rows belong to each of the matrices that it holds, as query, key and value in one.
-        adamw: the optimizer of the rest. Both have one state, so a checkpoint has all of it.
+        groups: of parameters. Those with `parts` are for Muon: for each of its `params` how many
+            rows belong to each of the matrices that it holds, as query, key and value in one. The
+            others are for AdamW.
         momentum: μ.
-        weight_decay: λ.
+        here: where several processes train, the matrices of one shape are shared out among them.
+        defaults: of `AdamW`.
 
     >>> weight = nn.Parameter(torch.tensor([[2.0, 0.0], [0.0, 1.0]]))
     >>> weight.grad = torch.tensor([[5.0, 0.0], [0.0, 3.0]])
-    >>> groups = [{"params": [weight], "parts": [(2,)], "lr": 0.1}]
-    >>> Muon(groups, torch.optim.AdamW([nn.Parameter(torch.ones(1))])).step()
+    >>> Muon([{"params": [weight], "parts": [(2,)]}], lr=0.1).step()
     >>> weight.detach().round(decimals=1)
     tensor([[1.9000, 0.0000],
             [0.0000, 0.9000]])
@@ -46,45 +51,75 @@ class Muon(torch.optim.Optimizer):
 
     def __init__(
         self,
-        matrices: Iterable[dict[str, Any]],
-        adamw: torch.optim.AdamW,
+        groups: list[dict[str, Any]],
         *,
         momentum: float = 0.95,
-        weight_decay: float = 0.0,
+        here: Processes | None = None,
+        **defaults: Any,
     ) -> None:
-        super().__init__(matrices, {"momentum": momentum, "weight_decay": weight_decay})
-        self.param_groups += adamw.param_groups
-        self._adamw = adamw
-
-    @torch.no_grad()
-    def step(self, closure: Any = None) -> None:  # type: ignore[override]
-        """One step of both, by the gradients that are there; a closure is not asked."""
-        for group in self.param_groups:
-            if "parts" in group:
-                self._step(group)
-        self._adamw.state = self.state
-        self._adamw.param_groups = [group for group in self.param_groups if "parts" not in group]
-        self._adamw.step()
+        super().__init__([{"momentum": momentum, **group} for group in groups], **defaults)
+        self.here = here or Processes()
 
     def _step(self, group: dict[str, Any]) -> None:
+        if "parts" not in group:
+            super()._step(group)
+            return
+        for parts in some_at_once(self._ahead(group), at_once(self.here.size)):
+            for alike in _by_shape(parts):
+                self._subtract(alike, group["lr"])
+
+    def _ahead(self, group: dict[str, Any]) -> Iterator[Part]:
+        """Nesterov's direction of each matrix, whole, its momentum and its decay being done."""
         rate, momentum = group["lr"], group["momentum"]
-        alike: dict[torch.Size, list[tuple[Tensor, Tensor]]] = {}
         for parameter, rows in zip(group["params"], group["parts"], strict=True):
             if parameter.grad is None:
                 continue
             state = self.state[parameter]
-            if not state:
+            if "mean" not in state:
                 state["mean"] = torch.zeros_like(parameter)
-            mean = state["mean"].lerp_(parameter.grad, 1 - momentum)
-            ahead = parameter.grad.lerp(mean, momentum)  # Nesterov's
-            parameter.mul_(1 - rate * group["weight_decay"])
-            for part, update in zip(parameter.split(rows), ahead.split(rows), strict=True):
-                alike.setdefault(part.shape, []).append((part, update))
-        for shape, pairs in alike.items():
-            updates = orthogonal(torch.stack([update for _, update in pairs]))
-            size = rate * math.sqrt(max(1.0, shape[0] / shape[1]))
-            for (part, _), update in zip(pairs, updates, strict=True):
-                part.sub_(update, alpha=size)
+            gradient = own(parameter.grad)
+            mean = own(state["mean"]).lerp_(gradient, 1 - momentum)
+            ahead = gathered(gradient.lerp(mean, momentum), parameter)
+            own(parameter).mul_(1 - rate * group["weight_decay"])
+            starts = accumulate(rows, initial=0)
+            yield from (Part(parameter, *of) for of in zip(starts, ahead.split(rows), strict=False))
+
+    def _subtract(self, alike: list[Part], rate: float) -> None:
+        """Step by the directions of matrices of one shape, made orthogonal."""
+        stack = torch.stack([part.direction for part in alike])
+        size = rate * math.sqrt(max(1.0, stack.shape[1] / stack.shape[2]))
+        for part, update in zip(alike, self.here.shared_out(orthogonal, stack), strict=True):
+            rows, of_rows = held(part.parameter, part.start, update)
+            rows.sub_(of_rows, alpha=size)
+
+
+class Part(NamedTuple):
+    """A matrix: a run of rows of a parameter, from `start` on, and where it shall go."""
+
+    parameter: Tensor
+    start: int
+    direction: Tensor
+
+
+def some_at_once(parts: Iterable[Part], most: int) -> Iterator[list[Part]]:
+    """The parts in order, a list as soon as it has `most` numbers."""
+    turn: list[Part] = []
+    numbers = 0
+    for part in parts:
+        turn.append(part)
+        numbers += part.direction.numel()
+        if numbers >= most:
+            yield turn
+            turn, numbers = [], 0
+    if turn:
+        yield turn
+
+
+def _by_shape(parts: list[Part]) -> list[list[Part]]:
+    alike: dict[torch.Size, list[Part]] = {}
+    for part in parts:
+        alike.setdefault(part.direction.shape, []).append(part)
+    return list(alike.values())
 
 
 def orthogonal(matrices: Tensor) -> Tensor:
@@ -99,10 +134,39 @@ def orthogonal(matrices: Tensor) -> Tensor:
     is_tall = matrices.shape[-2] > matrices.shape[-1]
     x = matrices.mT if is_tall else matrices
     x = x / x.norm(dim=(-2, -1), keepdim=True).clamp(min=1e-7)
+    is_long = x.shape[-1] > 2 * x.shape[-2]
+    x = _by_squares(x) if is_long else _by_turns(x)
+    return x.mT if is_tall else x
+
+
+def _by_turns(x: Tensor) -> Tensor:
+    """The iterations, each on what the one before made."""
     for a, b, c in COEFFICIENTS:
         square = x @ x.mT
         x = torch.baddbmm(x, torch.baddbmm(square, square, square, beta=b, alpha=c), x, beta=a)
-    return x.mT if is_tall else x
+    return x
+
+
+def _by_squares(x: Tensor) -> Tensor:
+    """The same for (B, n, m) with n far below m, nearly all of it in products of n × n.
+
+    An iteration is x ← P x, where P is a polynomial of the square S = x xᵀ; so S ← P S P, and only
+    all the P together are multiplied with x.
+    """
+    square = x @ x.mT
+    factor = together = _factor(square, *COEFFICIENTS[0])
+    for coefficients in COEFFICIENTS[1:]:
+        square = factor @ (square @ factor)
+        factor = _factor(square, *coefficients)
+        together = factor @ together
+    return together @ x
+
+
+def _factor(square: Tensor, a: float, b: float, c: float) -> Tensor:
+    """P = a I + b S + c S²."""
+    factor = torch.baddbmm(square, square, square, beta=b, alpha=c)
+    factor.diagonal(dim1=-2, dim2=-1).add_(a)
+    return factor
 
 
 def matrices_of(model: nn.Module) -> dict[Tensor, tuple[int, ...]]:

@@ -3,59 +3,103 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
+from typing import Any
 
 import torch
 from torch import nn
 
+from heedful.layers import ShortConvolution
+from heedful.processes import Processes
+from heedful.train.adamw import AdamW
 from heedful.train.muon import Muon, matrices_of
 from heedful.train.settings import TrainSettings
 
 
-def make_optimizer(model: nn.Module, settings: TrainSettings) -> torch.optim.Optimizer:
-    """The optimizer that the settings ask for; `set_rates` gives it the rates of a step."""
+def make_optimizer(
+    model: nn.Module, settings: TrainSettings, here: Processes | None = None
+) -> AdamW:
+    """The optimizer that the settings ask for; `set_rates` gives it the rates of a step.
+
+    Args:
+        here: the process that this is, where several train the model together.
+    """
+    defaults: dict[str, Any] = {
+        "lr": settings.learning_rate,
+        "betas": (settings.beta1, settings.beta2),
+    }
     if settings.optimizer == "adamw":
-        return adamw(list(model.parameters()), settings)
+        return AdamW(groups_of(model, model.parameters(), settings), **defaults)
     matrices = matrices_of(model)
-    rest = [p for p in model.parameters() if p not in matrices]
     group = {
         "params": list(matrices),
         "parts": list(matrices.values()),
         "highest": settings.matrix_rate,
+        "decay": settings.matrix_decay,
     }
-    return Muon(
-        [group],
-        adamw(rest, settings),
-        momentum=settings.momentum,
-        weight_decay=settings.matrix_decay,
-    )
+    rest = (parameter for parameter in model.parameters() if parameter not in matrices)
+    groups = [group, *groups_of(model, rest, settings)]
+    return Muon(groups, momentum=settings.momentum, here=here, **defaults)
 
 
-def adamw(parameters: list[nn.Parameter], settings: TrainSettings) -> torch.optim.AdamW:
-    """AdamW (Loshchilov and Hutter 2019, arXiv:1711.05101); vectors are not decayed."""
-    matrices = [p for p in parameters if p.ndim >= 2]
-    vectors = [p for p in parameters if p.ndim < 2]
-    groups = [
-        {"params": matrices, "weight_decay": settings.weight_decay},
-        {"params": vectors, "weight_decay": 0.0},
+def groups_of(
+    model: nn.Module, parameters: Iterable[nn.Parameter], settings: TrainSettings
+) -> list[dict[str, Any]]:
+    """The groups that AdamW has of some of a model's parameters.
+
+    Vectors are not decayed; those of a short convolution have a rate of their own.
+    """
+    convolved = {
+        weight
+        for layer in model.modules()
+        if isinstance(layer, ShortConvolution)
+        for weight in layer.weights
+    }
+    groups: list[dict[str, Any]] = [
+        {"params": [], "decay": settings.weight_decay, "highest": settings.learning_rate},
+        {"params": [], "decay": 0.0, "highest": settings.learning_rate},
+        {"params": [], "decay": 0.0, "highest": settings.convolution_rate},
     ]
-    rate = settings.learning_rate
-    return torch.optim.AdamW(
-        [{**group, "highest": rate} for group in groups],
-        lr=rate,
-        betas=(settings.beta1, settings.beta2),
-        fused=True,
-    )
+    for parameter in parameters:
+        of = 2 if parameter in convolved else int(parameter.ndim < 2)
+        groups[of]["params"].append(parameter)
+    return [group for group in groups if group["params"]]
 
 
-def set_rates(optimizer: torch.optim.Optimizer, step: int, settings: TrainSettings) -> None:
-    """Give each group of parameters its learning rate of a step."""
+def set_rates(
+    optimizer: torch.optim.Optimizer, step: int, settings: TrainSettings, tokens: int
+) -> None:
+    """Give each group of parameters its learning rate, weight decay and β₂ of a step.
+
+    Args:
+        optimizer: from `make_optimizer`.
+        step: counted from 0.
+        settings: of the run.
+        tokens: that the step reads.
+    """
     share = share_of_rate(step, settings)
+    left = 1 - step / settings.steps if settings.falling_decay else 1.0
     for group in optimizer.param_groups:
         group["lr"] = group["highest"] * share
+        group["weight_decay"] = group["decay"] * left
+        if "betas" in group:
+            group["betas"] = (settings.beta1, beta2(settings, tokens))
+
+
+def beta2(settings: TrainSettings, tokens: int) -> float:
+    """AdamW's decay of squares, of a step of so many tokens.
+
+    A half-life in tokens fits batches of any size: Marek et al. 2025, *Small batch size training
+    for language models* (arXiv:2507.07101).
+
+    >>> beta2(TrainSettings(beta2=0.95), 700), beta2(TrainSettings(half_life=7000), 7000)
+    (0.95, 0.5)
+    """
+    return 0.5 ** (tokens / settings.half_life) if settings.half_life else settings.beta2
 
 
 def slower(settings: TrainSettings) -> str:
-    """The options that give a run a third of its learning rates, and AdamW at most 0.001.
+    """The options that give a run a third of its learning rates, and the tables at most 0.001.
 
     >>> slower(TrainSettings(optimizer="muon", learning_rate=0.06, matrix_rate=0.6))
     '--learning-rate 0.001 --matrix-rate 0.2'

@@ -13,10 +13,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from heedful.errors import HeedfulError
-from heedful.files import alone, saving
-from heedful.models.configurations import CHECKPOINTS
-from heedful.train.plan import METRICS, RECIPE, TOKENS, has_plan, has_run, read_plan
+from heedful.errors import HeedfulError, SaveError
+from heedful.files import alone, read_json, saving
+from heedful.models.configurations import CHECKPOINTS, SHARDED
+from heedful.train.plan import (
+    LOGS,
+    METRICS,
+    RECIPE,
+    TOKENS,
+    WATCHED,
+    has_plan,
+    has_run,
+    read_plan,
+)
 
 FRESH, REPLACEMENT = "state/fresh", "state/replacement"
 # Weights go last, so that none ever stands beside the description of another run
@@ -34,8 +43,10 @@ def owning(directory: Path) -> Iterator[list[str]]:
         sentences for the user about what was found.
 
     Raises:
-        SaveError: another process has it, or nothing can be written there.
+        SaveError: another process has it, nothing can be written there, or there are files of
+            somebody else that a run would replace.
     """
+    _check_ours(directory)
     state = directory / "state"
     made = [folder for folder in (state, *state.parents) if not folder.exists()]
     try:
@@ -52,12 +63,39 @@ def owning(directory: Path) -> Iterator[list[str]]:
                 folder.rmdir()
 
 
+def _check_ours(directory: Path) -> None:
+    """Refuse a directory in which a run would replace, or remove, what no run has written."""
+    if has_plan(directory) or _is_ours(directory):
+        return
+    theirs = [path for name in FILES if (path := directory / name).exists()]
+    theirs += [path for path in (directory / "state").glob("[!.]*") if path.name != "lock"]
+    if theirs:
+        raise SaveError(
+            f"{theirs[0]} is there, and no run of heedful",
+            expected="a directory without files of such names",
+            remedy="choose another --out",
+        )
+
+
+def _is_ours(directory: Path) -> bool:
+    """Whether a `config.json` is one that heedful writes."""
+    try:
+        about = read_json(directory / "config.json")
+    except HeedfulError:
+        return False
+    return isinstance(about, dict) and str(about.get("model_type")).startswith("heedful-")
+
+
 def _put_in_order(directory: Path) -> list[str]:
     """Finish or undo what a killed process had begun; the directory must be owned."""
     for name in FILES:
         path = directory / name
         for left in path.parent.glob(f".{path.name}.part*"):
             left.unlink(missing_ok=True)
+    for left in (directory / WATCHED).glob(".*.part"):
+        left.unlink(missing_ok=True)
+    for left in (directory / SHARDED).glob(".*.part"):
+        shutil.rmtree(left, ignore_errors=True)
     for left in (directory / "state").glob(".tmp*"):  # by versions that let safetensors write
         left.unlink(missing_ok=True)
     if (directory / REPLACEMENT).is_dir():
@@ -84,6 +122,13 @@ def has_something(directory: Path) -> bool:
     return has_run(directory) or has_plan(directory)
 
 
+def is_of_launch(directory: Path, launch: str | None) -> bool:
+    """Whether the run that is there, or is just moving in, was begun by this launch of torchrun."""
+    moving = directory / REPLACEMENT
+    place = moving if has_plan(moving) else directory
+    return launch is not None and has_plan(place) and read_plan(place).launch == launch
+
+
 def take_place(directory: Path) -> None:
     """Put the run in `state/fresh`, which has a checkpoint, in place of the one that is there.
 
@@ -91,15 +136,26 @@ def take_place(directory: Path) -> None:
     owns the directory next, where this process is killed.
     """
     with saving(directory):
+        (directory / FRESH / WATCHED).mkdir(exist_ok=True)  # once it has moved, it is not there
         os.replace(directory / FRESH, directory / REPLACEMENT)
         _move_in(directory)
 
 
 def _move_in(directory: Path) -> None:
     replacement = directory / REPLACEMENT
-    for name in CHECKPOINTS.values():
-        if (replacement / name).exists():
-            (directory / name).unlink(missing_ok=True)
+    last = CHECKPOINTS["last"]  # or its parts: whichever the new run has, the old one's both go
+    for old, new in ((last, SHARDED), *((name, name) for name in CHECKPOINTS.values())):
+        if (replacement / new).exists():
+            (directory / old).unlink(missing_ok=True)
+    if (replacement / last).exists():
+        shutil.rmtree(directory / SHARDED, ignore_errors=True)
+    for name in (WATCHED, SHARDED):
+        if (replacement / name).is_dir():
+            shutil.rmtree(directory / name, ignore_errors=True)
+            os.replace(replacement / name, directory / name)
+    with suppress(OSError):  # something was watched
+        (directory / WATCHED).rmdir()
+    shutil.rmtree(directory / LOGS, ignore_errors=True)  # services draw another run from now on
     for name in FILES:
         if (replacement / name).exists():
             os.replace(replacement / name, directory / name)

@@ -6,19 +6,33 @@ It knows no torch, so that what does not fit is told at once.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from heedful.errors import ArgumentError, RunError
 from heedful.files import make_directory, read_json, write_checked_json
+from heedful.files.belonging import RUN, check_belongs, said
 from heedful.models import BertConfig, GPTConfig, Seq2SeqConfig
 from heedful.text import BPETokenizer, TokenizerChoice, WordPieceTokenizer, dates, open_source
 from heedful.text.sources import STANDARD_INPUT
+from heedful.train.compiler import check_compiler
+from heedful.train.growth import check_growth
 from heedful.train.memory import check_memory
-from heedful.train.settings import PRESETS, TRAINED, Recipe, TrainSettings
+from heedful.train.services import check_services
+from heedful.train.settings import (
+    CONFIGURATIONS,
+    TRAINED,
+    Recipe,
+    TextSettings,
+    TrainSettings,
+)
 
 RECIPE, TOKENS, METRICS = "state/recipe.json", "state/tokens.npy", "metrics.jsonl"
+WRITTEN = ("sources", "include", "title", "preset", "read")
+LAUNCH = "launch"
+WATCHED = "watched"  # the folder of a watched text's recordings
+LOGS = "logs"  # what services that draw a run keep of it, and how far they are
 
 
 class Plan(NamedTuple):
@@ -26,7 +40,8 @@ class Plan(NamedTuple):
 
     `preset` is where its settings started, `title` what its text is called. Without `sources` the
     text is the embedded one: the Python language reference, or for pairs the dates. `read` is what
-    the files of the text were when they were read, if there are any.
+    the files of the text were when they were read, if there are any. `launch` is what torchrun's
+    processes call it, so that they know their own run when they are started again.
     """
 
     directory: Path
@@ -36,28 +51,48 @@ class Plan(NamedTuple):
     preset: str
     recipe: Recipe
     read: dict[str, Any] | None = None
+    launch: str | None = None
 
-    def write(self) -> None:
-        """Write it into the directory, which is made."""
+    def write(self, run: str | None = None) -> None:
+        """Write it into the directory, which is made, with what the run's files call the run.
+
+        That is known once its text is tokenized; then its `config.json` says it.
+        """
         make_directory(self.directory / "state")
-        about = {
-            name: getattr(self, name) for name in ("sources", "include", "title", "preset", "read")
-        }
-        about["kind"] = self.recipe.kind
-        write_checked_json(self.directory / RECIPE, {**about, **self.recipe.to_dict()})
+        about = {**self.to_dict(), RUN: run or said(self.directory, RUN)}
+        write_checked_json(self.directory / RECIPE, about)
+
+    def to_dict(self) -> dict[str, Any]:
+        """What `plan_of` reads: all but where it stands."""
+        about = {name: getattr(self, name) for name in WRITTEN}
+        about |= {LAUNCH: self.launch} if self.launch else {}
+        return {**about, "kind": self.recipe.kind, **self.recipe.to_dict()}
 
 
 def new_plan(
-    directory: Path, names: Sequence[str], recipe: Recipe, *, include: str = "*", preset: str = ""
+    directory: Path,
+    names: Sequence[str],
+    recipe: Recipe,
+    *,
+    include: str = "*",
+    preset: str = "",
+    processes: int = 1,
 ) -> Plan:
     """The plan of a new run, checked as far as it can be before any work is done.
 
+    Args:
+        processes: how many train it together.
+
     Raises:
-        ArgumentError: a tokenizer or device that does not exist, or a directory inside the text.
+        ArgumentError: a tokenizer or device that does not exist, a directory inside the text, a
+            service whose package is not installed.
         TextError: a text that is not there.
     """
     choice_of(recipe)
     _check_trained(recipe)
+    check_growth(recipe)
+    check_watched(recipe)
+    check_installed(recipe)
     sources = tuple(absolute(name) for name in names)
     title = _title(sources, include, recipe)
     inside = [name for name in sources if Path(name).is_dir() and _is_below(directory, Path(name))]
@@ -68,8 +103,49 @@ def new_plan(
             cause="the run's own files would be read as text",
             remedy="choose another --out",
         )
-    check_memory(_at_least(recipe), recipe.train.batch, _device(recipe.train.device))
+    check_memory(_at_least(recipe), recipe.train, _device(recipe.train.device), processes)
     return Plan(directory, sources, include, title, preset, recipe)
+
+
+def check_installed(recipe: Recipe) -> None:
+    """Refuse settings that ask for what is not on this machine, or not for this kind of model.
+
+    Raises:
+        ArgumentError: no package of a service, no compiler.
+    """
+    check_services(recipe.train.log)
+    if recipe.train.compile:
+        check_compiler(recipe.kind)
+        _check_one_graph(recipe.train)
+
+
+def _check_one_graph(settings: TrainSettings) -> None:
+    """Refuse, of a compiled run, what looks inside its graph or needs many of them."""
+    for name, cause in (
+        ("clip_logits", "a compiled pass shows no logits"),
+        (
+            "shard",
+            "the weights of a block are gathered before it runs, which is no part of a graph",
+        ),
+        ("first_batch", "each size of a batch would be compiled for itself"),
+        ("first_context", "each size of a batch would be compiled for itself"),
+    ):
+        if getattr(settings, name):
+            raise ArgumentError(
+                f"compile with {name}", expected="one of them", cause=cause, remedy="--no-compile"
+            )
+
+
+def check_shared_out(settings: TrainSettings, processes: int) -> None:
+    """Refuse batches that cannot be shared out: each process needs a sequence; `ArgumentError`."""
+    smallest = min(settings.batch, settings.first_batch or settings.batch)
+    if smallest < processes:
+        raise ArgumentError(
+            f"a batch of {smallest:,} for {processes:,} processes",
+            expected="a sequence for each of them at least",
+            cause="--batch is that of all processes together",
+            remedy=f"--batch {processes}, or fewer processes",
+        )
 
 
 def _device(name: str) -> str:
@@ -90,23 +166,31 @@ def read_plan(directory: Path) -> Plan:
     """The plan of a run that was begun.
 
     Raises:
-        RunError: no run there, or a damaged plan.
+        RunError: no run there, a damaged plan, or that of another run.
     """
     about = read_json(directory / RECIPE)
     try:
-        kind = about.get("kind", "encoder–decoder" if about.get("on_pairs") else "GPT")
-        start = next(recipe for recipe in PRESETS.values() if recipe.kind == kind)
-        start = start._replace(train=TrainSettings())  # what an older version did not ask
-        recipe = start.changed({name: about[name] for name in Recipe._fields})
-        include, title, preset = (about[name] for name in ("include", "title", "preset"))
-        sources, read = tuple(about["sources"]), about.get("read")
-        return Plan(directory, sources, include, title, preset, recipe, read)
-    except (ArgumentError, KeyError, StopIteration, TypeError) as error:
+        plan, run = plan_of(directory, about), about.get(RUN)
+    except (ArgumentError, KeyError, TypeError, AttributeError) as error:
         raise RunError(
             f"{directory / RECIPE} is not the plan of a run: {error}",
             cause="a damaged file, or one of another version of heedful",
             remedy="train again with --overwrite",
         ) from error
+    if has_run(directory):
+        check_belongs(directory / RECIPE, RUN, run, directory)
+    return plan
+
+
+def plan_of(directory: Path, about: Mapping[str, Any]) -> Plan:
+    """The plan of a directory by what `Plan.to_dict` said of it."""
+    kind = about.get("kind", "encoder–decoder" if about.get("on_pairs") else "GPT")
+    # What an older version did not ask is as it was then
+    older = Recipe(TextSettings(), CONFIGURATIONS[kind](vocabulary=3), TrainSettings())
+    recipe = older.changed({name: about[name] for name in Recipe._fields})
+    include, title, preset = (about[name] for name in ("include", "title", "preset"))
+    sources, later = tuple(about["sources"]), (about.get("read"), about.get(LAUNCH))
+    return Plan(directory, sources, include, title, preset, recipe, *later)
 
 
 def has_run(directory: Path) -> bool:
@@ -161,6 +245,17 @@ def _check_trained(recipe: Recipe) -> None:
                 expected=f"{trained}",
                 cause="masked words are all that it is trained on",
             )
+
+
+def check_watched(recipe: Recipe) -> None:
+    """Refuse a text to watch for a model that reads two; `ArgumentError`."""
+    if recipe.on_pairs and recipe.train.watch is not None:
+        raise ArgumentError(
+            "a text to watch for an encoder–decoder",
+            expected="a GPT or a BERT",
+            cause="what it attends to depends on what it writes, which changes as it learns",
+            remedy="leave --watch out; `heedful look` shows it once it is trained",
+        )
 
 
 def _is_below(path: Path, folder: Path) -> bool:

@@ -4,12 +4,15 @@ DIR/config.json         the model's description
 DIR/tokenizer.json      its tokenizer
 DIR/model.safetensors   the weights with the lowest validation loss
 DIR/metrics.jsonl       a line for each step and each validation
-DIR/state/              what continuing needs: recipe.json, tokens.npy, last.safetensors
+DIR/watched/            recordings of the text that is watched, if one is, each named by its step
+DIR/state/              what continuing needs: recipe.json, tokens.npy, last.safetensors, or, of
+                        many processes that each hold a part of the model, sharded/
 """
 
 from __future__ import annotations
 
 import dataclasses
+import platform
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -19,7 +22,10 @@ from typing import Any, NamedTuple
 import torch
 
 from heedful.device import choose_device
-from heedful.errors import HeedfulError
+from heedful.errors import HeedfulError, RunError
+from heedful.files.belonging import RUN, TOKENIZER, check_belongs, identity
+from heedful.files.belonging import TOKENS as TOKENS_CRC32
+from heedful.files.checksums import checksum_of_file, digits
 from heedful.models import (
     GPT,
     Bert,
@@ -30,6 +36,7 @@ from heedful.models import (
     write_description,
 )
 from heedful.models.directory import read_description
+from heedful.processes import Processes
 from heedful.text import (
     MARKS,
     PairFile,
@@ -42,15 +49,17 @@ from heedful.text import (
     prepare_pairs,
     read_pairs,
 )
-from heedful.text.loading import of_run
+from heedful.train.checkpoint import check_of_run
 from heedful.train.initial import begin_with
-from heedful.train.loop import Event, Saved, Training
+from heedful.train.logs import logging_to
+from heedful.train.loop import Ended, Event, Noticed, Saved, Training
 from heedful.train.masked_words import MaskedWords
 from heedful.train.memory import check_memory
 from heedful.train.place import FRESH, has_something, take_place
 from heedful.train.plan import TOKENS, Plan, check_free, choice_of, has_run
 from heedful.train.tasks import NextToken, Translating
 from heedful.train.text_read import text_read
+from heedful.train.watched_text import watched_text
 
 MODELS: dict[type, Callable[[Any], Any]] = {
     GPTConfig: GPT,
@@ -85,6 +94,8 @@ def begin(plan: Plan, progress: Report | None = None) -> Prepared:
         return prepare_run(plan, progress)
     except HeedfulError:  # there is nothing to continue: leave no skeleton of a run
         shutil.rmtree(plan.directory / "state", ignore_errors=True)
+        with suppress(OSError):
+            (plan.directory / "tokenizer.json").unlink(missing_ok=True)
         for folder in made:
             with suppress(OSError):
                 folder.rmdir()
@@ -104,31 +115,71 @@ def replace(plan: Plan, progress: Report | None = None) -> Prepared:
 def events(plan: Plan, training: Training) -> Iterator[Event]:
     """Train in a directory that is owned, and say what happens.
 
-    A run that replaces another takes its place with its first checkpoint.
+    A run that replaces another takes its place with its first checkpoint. Services that draw the
+    run begin then, or with the first event, which is when `metrics.jsonl` is there.
     """
-    for event in training.owned_events():
-        if isinstance(event, Saved) and training.directory != plan.directory:
-            take_place(plan.directory)
-            training.directory = plan.directory
-        yield event
+    start, is_first = training.progress.step, training.here.is_first
+    services = plan.recipe.train.log if is_first else None
+    with logging_to(services, plan.directory, start) as logs:
+        for event in training.owned_events():
+            if isinstance(event, Saved) and training.directory != plan.directory:
+                if is_first:
+                    take_place(plan.directory)
+                training.directory = plan.directory
+            if training.directory == plan.directory:
+                logs.begin()
+            if isinstance(event, Ended):
+                logs.end()
+            for words in logs.said():
+                yield Noticed(event.step, words)
+            yield event
 
 
 def prepare_run(plan: Plan, progress: Report | None = None) -> Prepared:
     """Tokenize the text of a plan, unless that was done; write what generating needs.
 
     Raises:
+        ArgumentError: a text to watch of a single token.
         TextError: the text cannot be read, or is too short for one context.
     """
     directory, recipe = plan.directory, plan.recipe
     if has_run(directory):  # its config.json is written last
         config = read_description(directory)
-        return Prepared(load_tokenizer(directory), _opened(plan, config), config, directory)
+        tokenizer, tokens = load_tokenizer(directory), _opened(plan, config)
+        check_belongs(directory / TOKENS, TOKENS_CRC32, tokens.checksum, directory)
+        check_of_run(directory)
+        return Prepared(tokenizer, tokens, config, directory)
     make = _prepare_pairs if recipe.on_pairs else _prepare_text
     prepared = make(plan, progress)
     task_of(prepared)  # refuses what is too short
+    watch, config = recipe.train.watch, prepared.config
+    if watch is not None and not isinstance(config, Seq2SeqConfig):
+        watched_text(config, prepared.tokenizer, watch)  # as does this
     prepared.tokenizer.save(directory)
-    write_description(directory, prepared.config, **of_run(directory / "tokenizer.json"))
+    belonging = {
+        TOKENIZER: digits(checksum_of_file(directory / "tokenizer.json")),
+        TOKENS_CRC32: prepared.tokens.checksum,
+    }
+    run = identity(recipe.to_dict(), belonging)
+    plan.write(run)  # before config.json, which says that all of it is there
+    write_description(directory, prepared.config, **{RUN: run}, **belonging)
     return prepared
+
+
+def prepared_by_another(plan: Plan, here: Processes) -> Prepared:
+    """What the first of several processes prepared, for another one.
+
+    Raises:
+        RunError: it is not there, where machines do not share the directory.
+    """
+    if not has_run(plan.directory):
+        raise RunError(
+            f"no run in {plan.directory} on {platform.node()}",
+            expected="the directory that the first process wrote",
+            cause="machines that do not share it",
+            remedy="choose an --out that all of them see under the same path",
+        )
+    return prepare_run(plan)
 
 
 def _opened(plan: Plan, config: Any) -> TokenFile | PairFile:
@@ -182,16 +233,26 @@ def task_of(prepared: Prepared) -> NextToken | MaskedWords | Translating:
     return NextToken(*split, config.context_length)
 
 
-def open_training(plan: Plan, prepared: Prepared) -> Training:
+def open_training(plan: Plan, prepared: Prepared, here: Processes | None = None) -> Training:
     """A training that has its model on its device, at step 0.
 
+    Args:
+        here: which process this is, where several train it together.
+
     Raises:
-        ArgumentError: the device has no memory for it.
+        ArgumentError: the device has no memory for it, or the model no use for a text to watch.
     """
-    settings, config = plan.recipe.train, prepared.config
-    device = choose_device(settings.device)
-    check_memory(config, settings.batch, str(device))
+    settings, config, here = plan.recipe.train, prepared.config, here or Processes()
+    device = choose_device(settings.device, here.local)
+    check_memory(config, settings, str(device), here.size)
     torch.manual_seed(settings.seed)
     model = MODELS[type(config)](config)
     begin_with(model, settings.initial)
-    return Training(prepared.directory, model.to(device), task_of(prepared), settings)
+    if here.is_alone or not settings.shard:  # what is cut comes to the device in parts
+        model.to(device)
+    training = Training(prepared.directory, model, task_of(prepared), settings, here, device)
+    if settings.watch is not None:
+        from heedful.train.watch import Watch  # it brings the recorder, which takes 0.2 s
+
+        training.watch = Watch(model, prepared.tokenizer, settings)
+    return training

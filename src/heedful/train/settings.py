@@ -1,4 +1,4 @@
-"""What a training run is made of: settings of the text, the model and the training; presets."""
+"""What a training run is made of: settings of the text, of the model and of the training."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from heedful.configuration import Configuration, all_of, setting
+from heedful.configuration import Configuration, setting
 from heedful.errors import ArgumentError
 from heedful.models import BertConfig, GPTConfig, Seq2SeqConfig
+
+HIGHEST = 1e30  # a rate that float32 still holds when it is multiplied
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,17 +39,33 @@ class TextSettings(Configuration):
 class TrainSettings(Configuration):
     """How the model is trained."""
 
-    steps: int = setting(500, "Optimizer steps.", low=0)
-    batch: int = setting(16, "Sequences in a batch.", low=1)
-    accumulation: int = setting(1, "Batches whose gradients are added for one step.", low=1)
+    steps: int = setting(500, "Optimizer steps.", low=0, high=10**12)
+    batch: int = setting(
+        16, "Sequences in a batch, of all processes together where torchrun started several.", low=1
+    )
+    first_batch: int | None = setting(
+        None, "Sequences in the first batch; it grows evenly over half of the steps.", low=1
+    )
+    first_context: int | None = setting(
+        None, "Tokens of a text in the first batch; they grow evenly over half of the steps.", low=1
+    )
+    accumulation: int = setting(
+        1, "Batches whose gradients are added for one step.", low=1, high=10**6
+    )
     optimizer: str = setting(
         "adamw",
         "What takes a step: adamw, or muon for the matrices of the blocks and adamw for the rest.",
         choices=("adamw", "muon"),
     )
-    learning_rate: float = setting(3e-3, "Highest learning rate.", low=0.0)
+    learning_rate: float = setting(3e-3, "Highest learning rate.", low=0.0, high=HIGHEST)
     matrix_rate: float = setting(
-        0.02, "Highest learning rate of the matrices that muon trains.", low=0.0
+        0.02, "Highest learning rate of the matrices that muon trains.", low=0.0, high=HIGHEST
+    )
+    convolution_rate: float = setting(
+        0.05,
+        "Highest learning rate of the short convolution, where the model has one.",
+        low=0.0,
+        high=HIGHEST,
     )
     warmup: int = setting(50, "Steps in which the learning rate rises from 0.", low=0)
     decay: str = setting(
@@ -61,11 +79,27 @@ class TrainSettings(Configuration):
     final_rate: float = setting(
         0.1, "Learning rate at the end, as a share of the highest.", low=0.0, high=1.0
     )
-    weight_decay: float = setting(0.1, "AdamW's weight decay, on matrices only.", low=0.0)
-    matrix_decay: float = setting(0.0, "Muon's weight decay.", low=0.0)
+    weight_decay: float = setting(
+        0.1, "AdamW's weight decay, on matrices only.", low=0.0, high=HIGHEST
+    )
+    matrix_decay: float = setting(0.0, "Muon's weight decay.", low=0.0, high=HIGHEST)
+    falling_decay: bool = setting(False, "Weight decay falls evenly over the steps, to 0.")
     momentum: float = setting(0.85, "Muon's decay of the mean of gradients.", low=0.0, high=0.9999)
     beta1: float = setting(0.9, "AdamW's decay of the mean of gradients.", low=0.0, high=0.9999)
     beta2: float = setting(0.95, "AdamW's decay of their squares.", low=0.0, high=0.99999)
+    half_life: int = setting(
+        0,
+        "Tokens after which a square counts half in AdamW, in place of beta2; 0: beta2.",
+        low=0,
+        high=10**12,
+    )
+    mean_weights: float = setting(
+        0.0,
+        "Decay of a running mean of the weights, which is validated and saved as the model; 0: the "
+        "weights themselves.",
+        low=0.0,
+        high=0.99999,
+    )
     label_smoothing: float = setting(
         0.0,
         "Share of each target's weight that is spread over all tokens while training.",
@@ -83,6 +117,16 @@ class TrainSettings(Configuration):
     patience: int = setting(
         0, "Validations without a lower loss before stopping early; 0 never stops.", low=0
     )
+    watch: str | None = setting(None, "A text whose heads are looked at while they form.")
+    watch_every: int = setting(
+        0, "Steps between two looks at it; 0: some 20 in all, dense at first.", low=0
+    )
+    clip_logits: float = setting(
+        0.0,
+        "Above this, a head's largest logit scales its query and key down (MuonClip, 100 there); "
+        "0 never does.",
+        low=0.0,
+    )
     seed: int = setting(
         1337, "Seed of the weights, the batches and dropout.", low=0, high=2**63 - 1
     )
@@ -92,6 +136,22 @@ class TrainSettings(Configuration):
         "Number type of the products; bfloat16 keeps the weights in float32.",
         choices=("float32", "bfloat16"),
     )
+    compile: bool = setting(
+        False, "Compile the training pass of a GPT: it begins later, and its steps are faster."
+    )
+    shard: bool = setting(
+        False,
+        "Of several processes each holds a part of the weights, gradients and optimizer (FSDP2); "
+        "without it each holds all of them (DDP).",
+    )
+    timeout: int = setting(
+        600, "Seconds that processes wait for one of them that does not answer.", low=1
+    )
+    log: str | None = setting(
+        None,
+        "Services that draw the run while it trains, commas between: tensorboard, wandb, trackio.",
+    )
+    log_project: str = setting("heedful", "Project that wandb and trackio keep the run in.")
 
 
 # The parts of a BERT, and whether masked words train them; the others would stay as drawn
@@ -127,7 +187,8 @@ class Recipe(NamedTuple):
     def changed(self, changes: Mapping[str, Mapping[str, Any]]) -> Recipe:
         """With some settings changed: {section: {name: value}}.
 
-        >>> PRESETS["quick"].changed({"train": {"steps": 7}}).train.steps
+        >>> recipe = Recipe(TextSettings(), GPTConfig(vocabulary=1), TrainSettings())
+        >>> recipe.changed({"train": {"steps": 7}}).train.steps
         7
         """
         for section in changes:
@@ -140,194 +201,6 @@ class Recipe(NamedTuple):
             self.model.changed(changes.get("model", {})),
             self.train.changed(changes.get("train", {})),
         )
-
-
-# Muon, a trapezoid, blocks that begin with zero: docs/training.md says what each part is worth
-FAST = TrainSettings(optimizer="muon", initial="zero", decay="trapezoid", final_rate=0.0, warmup=10)
-# The shape of document 004 (Zhang)
-ZERO_TO_HERO = GPTConfig(
-    vocabulary=1,
-    context_length=16,
-    width=64,
-    layers=8,
-    heads=4,
-    positions="sinusoidal",
-    activation="relu",
-    norm="layer",
-    qk_norm=False,
-    bias=True,
-    logit_bias=True,
-    tied=False,
-    dropout=0.1,
-)
-
-PRESETS = {
-    "quick": Recipe(
-        TextSettings(),
-        GPTConfig(vocabulary=1),
-        dataclasses.replace(FAST, steps=800, batch=8, evaluate_every=200, save_every=200),
-    ),
-    # For a text as short as the embedded one, which is read five times over
-    "demo": Recipe(
-        TextSettings(),
-        GPTConfig(vocabulary=1),
-        dataclasses.replace(
-            FAST, steps=800, batch=8, matrix_decay=0.5, evaluate_every=200, save_every=200
-        ),
-    ),
-    # The model of document 004 (Zhang, *LLM: From Zero to Hero*) with its numbers, as its author's
-    # own code has it: 8 blocks, dropout, AdamW, and norms before each part. Where the document
-    # itself puts them, after each sum, is norm_order="post".
-    "zero-to-hero": Recipe(
-        TextSettings(tokenizer="cl100k_base"),
-        ZERO_TO_HERO,
-        TrainSettings(
-            steps=5000,
-            batch=4,
-            learning_rate=1e-3,
-            warmup=0,
-            decay="constant",
-            weight_decay=0.01,
-            beta2=0.999,
-            clip=0.0,
-            evaluate_every=500,
-            save_every=500,
-        ),
-    ),
-    # The same shape by the recipe of today, to the same loss on the text it trains on: larger
-    # batches, a twentieth of the steps, and no dropout, which only delays what is learned by heart
-    "zero-to-hero-fast": Recipe(
-        TextSettings(tokenizer="cl100k_base"),
-        dataclasses.replace(ZERO_TO_HERO, dropout=0.0),
-        dataclasses.replace(
-            FAST,
-            steps=240,
-            batch=64,
-            learning_rate=0.01,
-            weight_decay=0.0,
-            evaluate_every=120,
-            save_every=240,
-        ),
-    ),
-    # The 124 M shape of Radford et al. 2019, trained as nanoGPT does
-    "gpt2": Recipe(
-        TextSettings(tokenizer="gpt2", compact=False),
-        GPTConfig(
-            vocabulary=1,
-            context_length=1024,
-            width=768,
-            layers=12,
-            heads=12,
-            positions="learned",
-            activation="gelu_tanh",
-            norm="layer",
-            qk_norm=False,
-            bias=True,
-            attention_bias=True,
-        ),
-        TrainSettings(
-            steps=600_000,
-            batch=12,
-            accumulation=40,
-            learning_rate=6e-4,
-            warmup=2000,
-            evaluate_every=1000,
-            save_every=1000,
-        ),
-    ),
-    # A small BERT for one's own text; what it has is what masked words train
-    "bert": Recipe(
-        TextSettings(tokenizer="wordpiece", vocabulary=2048),
-        BertConfig(vocabulary=1, context_length=64, width=128, layers=4, heads=4, pooler=False),
-        TrainSettings(
-            steps=2000,
-            batch=32,
-            learning_rate=3e-3,
-            warmup=200,
-            weight_decay=0.01,
-            beta2=0.98,
-            evaluate_every=250,
-            save_every=250,
-        ),
-    ),
-    # The base model of Devlin et al. 2018: section 3 and appendix A.2
-    "bert-base": Recipe(
-        TextSettings(tokenizer="wordpiece", vocabulary=30_000),
-        BertConfig(vocabulary=1, pooler=False),
-        TrainSettings(
-            steps=1_000_000,
-            batch=16,
-            accumulation=16,
-            learning_rate=1e-4,
-            warmup=10_000,
-            decay="linear",
-            final_rate=0.0,
-            weight_decay=0.01,
-            beta2=0.999,
-            evaluate_every=5000,
-            save_every=5000,
-        ),
-    ),
-    "pairs": Recipe(
-        TextSettings(vocabulary=4096),
-        Seq2SeqConfig(vocabulary=3),
-        TrainSettings(
-            steps=5000,
-            batch=64,
-            learning_rate=1e-3,
-            warmup=400,
-            weight_decay=0.01,
-            beta2=0.98,
-            label_smoothing=0.1,
-            evaluate_every=500,
-            save_every=500,
-        ),
-    ),
-    # The embedded example: dates in many written forms to ISO 8601, a character a token
-    "dates": Recipe(
-        TextSettings(tokenizer="characters", validation=0.01),
-        Seq2SeqConfig(vocabulary=3, context_length=40, width=64, heads=4, dropout=0.0),
-        TrainSettings(
-            steps=1000,
-            batch=64,
-            learning_rate=3e-3,
-            warmup=100,
-            weight_decay=0.01,
-            beta2=0.98,
-            label_smoothing=0.1,
-            evaluate_every=200,
-            save_every=200,
-        ),
-    ),
-    # The base model of Vaswani et al. 2017: sections 3 and 5, and table 3
-    "transformer-base": Recipe(
-        TextSettings(vocabulary=37_000),
-        Seq2SeqConfig(
-            vocabulary=3, context_length=256, width=512, layers=6, heads=8, norm_order="post"
-        ),
-        TrainSettings(
-            steps=100_000,
-            batch=64,
-            accumulation=16,  # about 25,000 tokens of each side a step
-            learning_rate=7e-4,
-            warmup=4000,
-            decay="inverse_sqrt",
-            weight_decay=0.0,
-            beta2=0.98,
-            clip=0.0,
-            label_smoothing=0.1,
-            evaluate_every=1000,
-            save_every=1000,
-        ),
-    ),
-}
-
-
-def preset(name: str) -> Recipe:
-    """The recipe of a name; an `ArgumentError` names all, the nearest first, where it is none."""
-    if name not in PRESETS:
-        raise ArgumentError(f"preset {name!r}", expected=all_of(name, PRESETS))
-    return PRESETS[name]
 
 
 def read_toml(path: Path) -> dict[str, dict[str, Any]]:

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from heedful.errors import TextError
 from heedful.models import loss
 from heedful.text import Pairs
-from heedful.train.batches import draw, every_window
+from heedful.train.batches import ALL, draw, every_window
 
 
 class Task(Protocol):
@@ -29,8 +29,13 @@ class Task(Protocol):
     validation: Any
     context_length: int
 
-    def draw(self, batch: int, key: tuple[int, ...]) -> Any:
-        """A batch of `batch` sequences of the training split; the same for the same key."""
+    def draw(self, batch: int, key: tuple[int, ...], rows: slice = ALL) -> Any:
+        """A batch of `batch` sequences of the training split, the same for the same key; or rows of
+        it, in the order they have there.
+        """
+
+    def share(self, batch: int, key: tuple[int, ...], rows: slice) -> float:
+        """What share of the targets of that batch is in those rows."""
 
     def every(self, data: Any, batch: int) -> Iterator[Any]:
         """All of some data, in order, in batches."""
@@ -67,9 +72,13 @@ class NextToken:
         check_length(train, validation, context_length)
         self.train, self.validation, self.context_length = train, validation, context_length
 
-    def draw(self, batch: int, key: tuple[int, ...]) -> Windows:
+    def draw(self, batch: int, key: tuple[int, ...], rows: slice = ALL) -> Windows:
         """Random windows."""
-        return Windows(*draw(self.train, self.context_length, batch, key))
+        return Windows(*draw(self.train, self.context_length, batch, key, rows))
+
+    def share(self, batch: int, key: tuple[int, ...], rows: slice) -> float:
+        """As many targets in each window."""
+        return len(range(batch)[rows]) / batch
 
     def every(self, data: np.ndarray, batch: int) -> Iterator[Windows]:
         """Windows that do not overlap, so the first tokens of each have little to go by."""
@@ -128,10 +137,17 @@ class Translating:
             begin,
         )
 
-    def draw(self, batch: int, key: tuple[int, ...]) -> PaddedPairs:
+    def draw(self, batch: int, key: tuple[int, ...], rows: slice = ALL) -> PaddedPairs:
         """Random pairs."""
-        chosen = np.random.default_rng(key).integers(0, len(self.train), batch)
-        return self._padded([self.train[i] for i in chosen])
+        return self._padded([self.train[i] for i in self._chosen(batch, key)[rows]])
+
+    def share(self, batch: int, key: tuple[int, ...], rows: slice) -> float:
+        """By the lengths of the targets."""
+        lengths = [len(self.train[i][1]) for i in self._chosen(batch, key)]
+        return sum(lengths[rows]) / sum(lengths)
+
+    def _chosen(self, batch: int, key: tuple[int, ...]) -> np.ndarray:
+        return np.random.default_rng(key).integers(0, len(self.train), batch)
 
     def every(self, data: Pairs, batch: int) -> Iterator[PaddedPairs]:
         """All pairs in order."""

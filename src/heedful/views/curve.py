@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -18,6 +18,15 @@ TRAINING, VALIDATION = "#0072b2", "#d55e00"  # Okabe and Ito (2008): told apart 
 NOTE = 130  # points: the width of the best loss's note, about
 HEIGHTS = (34, -46, 64, 94)  # points from the best loss at which its note may stand
 CROWD = 60  # validation losses: beyond it dots would hide the line
+
+
+class Losses(NamedTuple):
+    """Training and validation losses with their steps, in nats per token."""
+
+    steps: Sequence[int]
+    training: Sequence[float]
+    validated: Sequence[int]
+    validation: Sequence[float]
 
 
 def loss_curve(

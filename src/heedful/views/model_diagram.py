@@ -45,6 +45,10 @@ def _gpt(diagram: Diagram, model: Any) -> None:
     state: Shape = ("B", "N", config.width)
     column.words("token ids")
     _embedding(column, "Token embedding", config, IDS)
+    if config.convolution:
+        reach = config.convolution
+        line = f"adds the {reach} vectors before" if reach > 1 else "adds the vector before"
+        column.box("Short convolution", [line], "rose", state)
     if config.positions in POSITIONS:
         y = column.sum(state, 0.46)
         column.beside(y, "Positions", [POSITIONS[config.positions]], "rose", -1)

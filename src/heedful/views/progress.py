@@ -141,11 +141,11 @@ def training_view(console: Console, steps: int, start: int) -> LiveTraining | Pl
 
 
 @contextmanager
-def share_done(what: str) -> Iterator[Callable[[float], None]]:
+def share_done(what: str, shown: bool = True) -> Iterator[Callable[[float], None]]:
     """A bar under what goes on, told its share from 0 to 1; gone once it is done.
 
     Only on a terminal, and beside what is printed, so that a pipe has neither. Until it is told a
-    share the bar runs to and fro.
+    share the bar runs to and fro. Of several processes at one terminal, one has it `shown`.
     """
     screen = console(stderr=True)
     bar = Progress(
@@ -154,7 +154,7 @@ def share_done(what: str) -> Iterator[Callable[[float], None]]:
         TimeElapsedColumn(),
         console=screen,
         transient=True,
-        disable=not screen.is_terminal,
+        disable=not (shown and screen.is_terminal),
     )
     with bar:
         task = bar.add_task("", total=None)

@@ -57,6 +57,20 @@ def test_of_a_model(computed, kind):
     assert check(cells) > 25
 
 
+def test_a_convolutions_first_tokens_have_fewer_numbers_and_the_first_none(computed):
+    line = """((walk) => {
+      const stage = walk.stages.find((one) => one.name === "before");
+      return [0, 1, 2, 6].map((row) => ({
+        name: stage.name, value: stage.at(0, row, 5),
+        line: sums.sum({ stage, head: 0, row, column: 5 }).map((part) => part.text).join(""),
+      }));
+    })(given.given(wire.unpacked(bytes)))"""
+    first, *others = computed(["given", "sums"], line, data=as_bytes(walk("convolved")))
+    assert first["line"] == "no token stands before = 0.00"
+    assert [cell["line"].count("×") for cell in others] == [1, 2, 3]
+    assert check(others) == 3
+
+
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_of_a_variant(computed, variant):
     line = f"((walk) => {CELLS})(typed.typed(asked, 'one cup of tea', 'du thé'))"

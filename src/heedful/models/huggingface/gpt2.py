@@ -30,6 +30,7 @@ ALWAYS: dict[str, Any] = {
     "attention_bias": True,
     "logit_bias": False,
     "window": None,
+    "convolution": 0,
 }
 
 

@@ -26,6 +26,7 @@ ALWAYS: dict[str, Any] = {
     "positions": "rotary",
     "norm": "rms",
     "norm_order": "pre",
+    "convolution": 0,
     "logit_bias": False,
 }
 

@@ -19,6 +19,7 @@ from heedful.errors import RunError
 from heedful.head_kinds import MEANS, REACH, SCORES
 from heedful.ops import statistics as of
 from heedful.ops.causes import Causes
+from heedful.ops.exact_sums import Total
 from heedful.ops.masks import Mask
 from heedful.ops.score_tables import ALL
 from heedful.ops.statistics import RowStatistic, Sink, Statistic
@@ -50,6 +51,34 @@ class Evidence(NamedTuple):
     mean: Tensor
     chance: Tensor | None
     queries: Tensor
+
+
+class ScoreTotals(NamedTuple):
+    """What means and chances are the quotients of: exact sums over queries, of one text or of many.
+
+    names: of the scores, entropy and distance. values: (scores, H). by_chance: the names of those
+    that have a chance. chance: (those, H).
+    """
+
+    names: tuple[str, ...]
+    values: Total
+    by_chance: tuple[str, ...]
+    chance: Total
+
+    def plus(self, other: ScoreTotals) -> ScoreTotals:
+        """Both together; of the same scores."""
+        return self._replace(
+            values=self.values.plus(other.values), chance=self.chance.plus(other.chance)
+        )
+
+    def evidence(self) -> dict[str, Evidence]:
+        """The means, in single precision as the rows are, over all queries that were added up."""
+        means, chance = self.values.mean().float(), self.chance.mean().float()
+        chances = dict(zip(self.by_chance, chance, strict=True))
+        return {
+            name: Evidence(mean, chances.get(name), counts)
+            for name, mean, counts in zip(self.names, means, self.values.counts, strict=True)
+        }
 
 
 class Even:
@@ -114,24 +143,30 @@ class Gathering:
         self.call.gathered(*statistics, heads=self.heads, within=within)
         self._even.rows(self.call, self._linear, within)
 
-    def found(self) -> dict[str, Evidence]:
-        """Each score of each head, and entropy and distance, over the rows taken in."""
+    def totals(self) -> ScoreTotals:
+        """Each score of each head, and entropy and distance, added up over the rows taken in."""
         evenly = self._even.rows(self.call, self._linear, range(0))
         taken = 1 - self._learned.result()  # NaN where a row was not taken in
-        found = {}
-        for name, statistic in self._statistics.items():
-            values, chance = statistic.result(), None
-            if name in evenly:
-                rows = evenly[name]
-                shares = (rows[self.heads] if len(rows) > 1 else rows) * taken
-                chance = of.mean(shares.masked_fill(values.isnan(), torch.nan))
-            found[name] = Evidence(of.mean(values), chance, (~values.isnan()).sum(dim=-1))
-        return found
+        values = {name: statistic.result() for name, statistic in self._statistics.items()}
+        chances = {}
+        for name, rows in evenly.items():
+            shares = (rows[self.heads] if len(rows) > 1 else rows) * taken
+            chances[name] = shares.masked_fill(values[name].isnan(), torch.nan)
+        return ScoreTotals(
+            tuple(values),
+            Total.of(torch.stack([*values.values()])),
+            tuple(chances),
+            Total.of(torch.stack([*chances.values()])),
+        )
+
+    def found(self) -> dict[str, Evidence]:
+        """Each score of each head, and entropy and distance: their means over the rows taken in."""
+        return self.totals().evidence()
 
 
-def evidence(
+def totals(
     call: Call, even: Even | None = None, progress: Tell = lambda share: None
-) -> dict[str, Evidence]:
+) -> ScoreTotals:
     """Each score of each head, and entropy and distance, in one pass over every row of the map.
 
     Args:
@@ -140,7 +175,14 @@ def evidence(
     """
     gathering = Gathering(call, even)
     gathering.take(range(call.shape[1]), Progress(progress))
-    return gathering.found()
+    return gathering.totals()
+
+
+def evidence(
+    call: Call, even: Even | None = None, progress: Tell = lambda share: None
+) -> dict[str, Evidence]:
+    """The means of `totals`, whose arguments it takes."""
+    return totals(call, even, progress).evidence()
 
 
 def ids_of(call: Call) -> Tensor:

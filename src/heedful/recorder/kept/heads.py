@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from torch import Tensor
 
@@ -12,6 +12,30 @@ from heedful.recorder.kept.call import Call
 from heedful.recorder.kept.head_types import Even, Evidence, evidence
 from heedful.recorder.kept.progress import Tell
 from heedful.recorder.running import side_of
+
+
+class Place(Protocol):
+    """Which heads, of what, and how much of it is certain: a call, or the same call of many texts.
+
+    Each is as in `Head`; `heads` are the model's own numbers.
+    """
+
+    name: str
+    layer: int | None
+    kind: str
+    pass_index: int
+
+    @property
+    def heads(self) -> list[int]:
+        """The model's own number of each head."""
+
+    @property
+    def proof(self) -> str:
+        """How much is certain."""
+
+    @property
+    def why(self) -> str:
+        """What is not."""
 
 
 class Head(NamedTuple):
@@ -89,12 +113,12 @@ def with_sure_ids(calls: list[Call]) -> list[Call]:
     return [call if side_of(call.name, has_encoder) else replace(call, ids=None) for call in calls]
 
 
-def heads_with(call: Call, at: int, numbers: dict[str, Evidence]) -> list[Head]:
+def heads_with(call: Place, at: int, numbers: dict[str, Evidence]) -> list[Head]:
     """The heads of the call at a place, by the numbers of all of them; none where it is refuted."""
-    return [_head(call, at, i, numbers) for i in range(call.shape[0])]
+    return [_head(call, at, i, numbers) for i in range(len(call.heads))]
 
 
-def _head(call: Call, at: int, i: int, numbers: dict[str, Evidence]) -> Head:
+def _head(call: Place, at: int, i: int, numbers: dict[str, Evidence]) -> Head:
     means = {
         name: _number(numbers[name].mean[i]) if name in numbers else None
         for name in (*SCORES, *MEANS)

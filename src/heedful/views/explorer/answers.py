@@ -72,7 +72,7 @@ class Answers:
         words = {name: score._asdict() for name, score in SCORES.items()}
         return packed({
             "recordings": self.texts.about(), "words": words, "model": self.model,
-            "written": self.written,
+            "written": self.written, "moments": [one._asdict() for one in self.texts.moments],
         })  # fmt: skip
 
     def tokens(self, where: Where, axis: str, start: int, stop: int) -> bytes:

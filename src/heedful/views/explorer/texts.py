@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import lru_cache
 from itertools import count
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from torch import Tensor
 
@@ -23,6 +23,20 @@ NAMED = 40  # characters of a text by which it is called
 SIZES = 4  # of each text that grows, whose calls are kept: a page asks for the newest ones
 
 Chosen = tuple[list[int] | None, list[int] | None]  # layers and heads, the model's numbers
+
+
+class Moment(NamedTuple):
+    """A recording of a model in training: its number, after how many steps, the losses then.
+
+    `training` is the mean training loss, `validation` the latest validation loss, of the step
+    `validated`, in nats per token; None where there is none yet.
+    """
+
+    recording: int
+    step: int
+    training: float | None
+    validation: float | None
+    validated: int | None
 
 
 class Grows(Protocol):
@@ -96,6 +110,7 @@ class Texts:
             ArgumentError: a layer or head that there is not, or a segment.
         """
         self._chosen = layers, heads
+        self.moments: list[Moment] = []  # where the recordings are of one text, as a model learns
         self._of: dict[str, _Finished | _Growing] = {}
         for name, recording in recordings.items():
             found = self.add(name, recording)

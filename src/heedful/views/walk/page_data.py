@@ -169,8 +169,9 @@ def _size(stage: Stage) -> int:
 
 
 def _wide(stage: Stage) -> int:
-    """How many numbers a number takes, with those of its formula."""
-    return 1 if stage.how is None else 1 + len(with_places(stage.how(0, 0, 0)).numbers)
+    """How many numbers a number takes, with those of its formula: the last row has most."""
+    last = stage.shape[-2] - 1
+    return 1 if stage.how is None else 1 + len(with_places(stage.how(0, last, 0)).numbers)
 
 
 def _cut(found: Explanation, stage: Stage, part: Kept) -> dict[str, Any]:
@@ -186,7 +187,10 @@ def _cut(found: Explanation, stage: Stage, part: Kept) -> dict[str, Any]:
 
 
 def _formulas(stage: Stage, part: Kept) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """How each kept number comes about: the texts, which of them is whose, and their numbers."""
+    """How each kept number comes about: the texts, which of them is whose, and their numbers.
+
+    A formula of fewer numbers than others has zeros after its own.
+    """
     if stage.how is None:
         return {}, {}
     texts: dict[str, int] = {}
@@ -201,7 +205,9 @@ def _formulas(stage: Stage, part: Kept) -> tuple[dict[str, Any], dict[str, Tenso
                     whole.append([n for n, x in enumerate(made.numbers) if isinstance(x, int)])
                 which.append(texts[made.text])
                 numbers.append(made.numbers)
-    more = {"formulas": torch.tensor(numbers, dtype=torch.float64)}
+    most = max(map(len, numbers))
+    padded = [[*own, *[0] * (most - len(own))] for own in numbers]
+    more = {"formulas": torch.tensor(padded, dtype=torch.float64)}
     if len(texts) > 1:
         more["which"] = torch.tensor(which, dtype=torch.uint8)
     return {"texts": list(texts), "whole": whole}, more

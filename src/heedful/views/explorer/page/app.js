@@ -9,6 +9,7 @@ import { system } from "./host.js";
 import { html, render, signal, useEffect, useRef, useState } from "./html.js";
 import { Help, listen } from "./keys.js";
 import { MapPane } from "./map.js";
+import { Moments } from "./moments.js";
 import { Notice } from "./notice.js";
 import { Profile } from "./profile.js";
 import { Scale } from "./scale.js";
@@ -121,6 +122,7 @@ function Page({ state, source, host }) {
     html`<${MapPane} key=${side === state ? "first" : "second"} state=${state} side=${side} source=${source} host=${host} tokens=${tokens} scale=${scale} keep=${(/** @type {any} */ one) => (where.value = one)} />`;
   return html`<div class="heedful"><div ref=${page} class=${`page tab-${state.tab.value} pane-${state.pane.value} ${state.worn.value}`}>
     <div class="above"><${Top} state=${state} source=${source} host=${host} tokens=${tokens} growing=${growing} painter=${first} painters=${painters} help=${() => setHelped(true)} />
+      <${Moments} state=${state} />
       <${Generation} state=${state} growing=${growing} tokens=${tokens} /></div>
     <nav class="tabs" aria-label="Parts of the page">${TABS.map((tab) => html`<button data-tab=${tab} aria-pressed=${state.tab.value === tab} onClick=${() => state.turn(tab)}>${tab === "text" && state.call.value.pictured?.length ? "picture" : tab}</button>`)}</nav>
     <div class="part heads-part" data-part="heads"><${HeadsPane} state=${state} heads=${heads} /></div>
@@ -134,6 +136,6 @@ function Page({ state, source, host }) {
     ${state.pane.value === "segments" ? html`<aside class="part" data-part="segments"><${Who} state=${state} source=${source} shares=${shares} /></aside>` : null}
     <${Notice} state=${state} />
     <${Steps} tour=${tour} state=${state} source=${source} heads=${heads} tokens=${tokens} host=${host} />
-    ${helped ? html`<${Help} close=${() => setHelped(false)} tour=${() => tour.go(0)} grows=${growing.isThere} />` : null}
+    ${helped ? html`<${Help} close=${() => setHelped(false)} tour=${() => tour.go(0)} grows=${growing.isThere} learns=${Boolean(state.about.moments?.length)} />` : null}
   </div></div>`;
 }

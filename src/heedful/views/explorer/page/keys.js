@@ -31,6 +31,7 @@ const GROWS = [
   ["y", "stop adding tokens, go on"],
   ["x", "how the next token is chosen"],
 ];
+const LEARNS = [[",  .", "an earlier step of training, a later one"]];
 const OWN = "input, select, textarea, dialog, [popover]"; // what has keys of its own
 /** @type {Record<string, [number, number]>} */
 const MOVES = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] };
@@ -157,9 +158,9 @@ function next(/** @type {State} */ state, /** @type {HTMLElement | null} */ page
   );
 }
 
-/** All keys, in a box. @param {{close: () => void, tour: () => void, grows: boolean}} given */
-export function Help({ close, tour, grows }) {
-  const all = grows ? [...GROWS, ...HELP] : HELP;
+/** All keys, in a box. @param {{close: () => void, tour: () => void, grows: boolean, learns: boolean}} given */
+export function Help({ close, tour, grows, learns }) {
+  const all = [...(grows ? GROWS : []), ...(learns ? LEARNS : []), ...HELP];
   const box = useRef(/** @type {HTMLDialogElement | null} */ (null));
   useEffect(() => box.current?.showModal(), []);
   return html`<dialog ref=${box} onClose=${close} aria-label="All keys"><h2>Keys</h2><dl>${all.map(([keys, does]) => html`<div><dt>${keys}</dt><dd>${does}</dd></div>`)}</dl>

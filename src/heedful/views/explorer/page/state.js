@@ -115,6 +115,15 @@ export class State {
     this.choose([recording, text, call], this.head.value);
   }
 
+  /** The same head of another recording; the same view and cell where its map is as large. @param {number} recording */
+  turnTo(recording) {
+    const [, text, call] = this.at.value;
+    const at = [recording, text, call];
+    const size = String(this.call.value.shape);
+    if (this.has(at) && String(this._calls(at)[call].shape) === size) this.at.value = at;
+    else this.choose(at, this.head.value);
+  }
+
   /** Show a call, of any text, and a head of it. @param {number[]} at @param {number} head */
   choose(at, head) {
     if (!this.has(at)) return;
@@ -171,10 +180,10 @@ export class State {
   }
 }
 
-/** The first call that there is, of texts that grow the newest's. @param {About} about */
-function firstOf({ recordings, written }) {
+/** The first call that there is; of texts that grow, and of a model that learns, the newest's. @param {About} about */
+function firstOf({ recordings, written, moments }) {
   const all = [...recordings.entries()]; // a recording may have no call
-  for (const [r, { texts }] of written ? all.reverse() : all)
+  for (const [r, { texts }] of written || moments?.length ? all.reverse() : all)
     for (const [t, { calls }] of texts.entries()) if (calls.length) return [r, t, 0];
   throw new Error("No call of attention was recorded: there is nothing to look at.");
 }

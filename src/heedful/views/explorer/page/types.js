@@ -75,7 +75,14 @@
  * @property {Record<string, {definition: string, source: string}>} [words]
  * @property {{name: string, pairs: boolean} | null} [model]
  * @property {{model: string, wishes: Wishes} | null} [written] the model that continues texts
+ * @property {Moment[]} [moments] where the recordings are of one text, as a model learns
  * @property {{said: string, half?: boolean, difference?: number}} [file] what a page that is one file has, in words
+ */
+
+/**
+ * A recording of a model in training: after how many steps, the losses then, and at which step the
+ * validation loss was taken.
+ * @typedef {{recording: number, step: number, training: number | null, validation: number | null, validated: number | null}} Moment
  */
 
 /** @typedef {"queries" | "keys"} Axis */

@@ -66,8 +66,9 @@ function stage(one, told, i) {
       const at = find(head, row, column);
       if (!formulas || at < 0) return null;
       const text = which ? which.data[at] : 0;
-      const count = formulas.shape[1];
-      const numbers = [...formulas.data.subarray(at * count, (at + 1) * count)];
+      const first = at * formulas.shape[1];
+      const own = one.texts[text].split("{}").length - 1; // zeros may follow
+      const numbers = [...formulas.data.subarray(first, first + own)];
       return { text: one.texts[text], numbers, whole: one.whole[text] };
     },
   };

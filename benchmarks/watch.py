@@ -1,0 +1,102 @@
+"""What watching heads, and clipping logits, take of the time of training.
+
+    python benchmarks/watch.py
+    python benchmarks/watch.py --rounds 40 --steps 400
+
+Watching: `train --watch` with a text of 96 tokens. Steps and looks take turns, so that what slows
+the machine slows both; the share is all looks of a run, the first one with what it imports, over
+all its steps. Clipping: a step with `--clip-logits` over one without, where no logit is above the
+limit, and where some are at every step.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from timing import Turns, machine
+
+from heedful.train import PRESETS, Recipe, Step, Training, begin, new_plan, open_training
+
+TEXT = "the import statement binds names in the local namespace, " * 8
+NEVER = 10**9  # steps between validations, and between checkpoints
+SHAPES: dict[str, dict[str, dict]] = {
+    "preset quick, 8 × 128 tokens": {},
+    "12 × 64 tokens, width 128": {
+        "model": {"context_length": 64, "width": 128},
+        "train": {"batch": 12},
+    },
+}
+LIMITS = {"no limit": 0.0, "a limit of 100": 100.0, "a limit of 0.5, always passed": 0.5}
+
+
+def main() -> None:
+    options = _arguments()
+    print(f"{machine()}; runs of {options.steps} steps", flush=True)
+    for name, changes in SHAPES.items():
+        recipe = PRESETS["quick"].changed(changes)
+        recipe = recipe.changed({"train": {"steps": options.steps}})
+        with tempfile.TemporaryDirectory() as folder:
+            _watching(name, recipe, Path(folder), options.rounds)
+            _clipping(recipe, Path(folder), options.rounds)
+
+
+def _watching(name: str, recipe: Recipe, folder: Path, rounds: int) -> None:
+    training = _opened(recipe.changed({"train": {"watch": TEXT}}), folder / "watched")
+    watch, steps = training.watch, recipe.train.steps
+    assert watch is not None
+    began = time.perf_counter()
+    watch.look(folder / "watched", 0)
+    first = time.perf_counter() - began
+    turns = Turns(
+        {"look": lambda: watch.look(folder / "watched", 1), "step": _stepping(training)}, rounds
+    )
+    look, step = turns.median("look"), turns.median("step")
+    looks = len(watch.moments)
+    share = (first + (looks - 1) * look) / (steps * step)
+    print(f"\n{name}: {watch.tokens} tokens watched {looks} times")
+    print(f"  a look    {1000 * look:6.1f} ms; the first {1000 * first:.0f} ms")
+    print(f"  a step    {1000 * step:6.1f} ms")
+    print(f"  watching  {share:6.1%} of the time of {steps} steps", flush=True)
+
+
+def _clipping(recipe: Recipe, folder: Path, rounds: int) -> None:
+    ways = {}
+    for name, limit in LIMITS.items():
+        changed = recipe.changed({"train": {"clip_logits": limit}})
+        ways[name] = _stepping(_opened(changed, folder / name))
+    turns = Turns(ways, 2 * rounds)
+    for name in list(LIMITS)[1:]:
+        print(f"  a step with {name}: {turns.ratio(name, 'no limit'):.3f} of one without")
+
+
+def _opened(recipe: Recipe, directory: Path) -> Training:
+    alone = {"evaluate_every": NEVER, "save_every": NEVER}
+    plan = new_plan(directory, (), recipe.changed({"train": alone}))
+    return open_training(plan, begin(plan))
+
+
+def _stepping(training: Training) -> Callable[[], None]:
+    """What takes a step of a training, and looks at nothing."""
+    training.watch = None
+    steps: Iterator[Step] = (event for event in training.events() if isinstance(event, Step))
+    next(steps)
+
+    def step() -> None:
+        next(steps)
+
+    return step
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--steps", type=int, default=800, help="Of a run, for the share.")
+    parser.add_argument("--rounds", type=int, default=25, help="Looks and steps that are timed.")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

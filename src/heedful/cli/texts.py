@@ -1,0 +1,152 @@
+"""`--texts`: the heads of a model over many texts, by one process or by those of torchrun."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+from warnings import catch_warnings, simplefilter
+
+import click
+
+from heedful.errors import RunError
+
+if TYPE_CHECKING:
+    from heedful.opened import Opened, OverTexts
+    from heedful.processes import Processes
+    from heedful.recorder import HeadTotals
+
+TOLD = 10  # texts that are left out are named one by one up to so many; --json names all
+
+texts_option = click.option(
+    "--texts",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    metavar="PATH",
+    help="Over all texts of a folder, or of a file; may be given several times.",
+)
+include_option = click.option("--include", help="With --texts, which files of a folder. [*]")
+context_option = click.option(
+    "--context-length",
+    type=click.IntRange(1),
+    metavar="N",
+    help="With --texts, cut them into contexts of so many tokens. [the model's]",
+)
+
+
+# what cannot stand beside --texts, and what is for them alone, by the names of parameters
+OTHERS = {
+    "text": "a text",
+    "file": "--file",
+    "second": "--second",
+    "cut": "--cut",
+    "sequence": "--sequence",
+    "segments": "--segments",
+}
+ONLY = {"include": "--include", "context_length": "--context-length"}
+
+
+def check_usage(parameters: dict[str, Any]) -> None:
+    """Refuse options that do not go together, before anything is opened."""
+    has_texts = bool(parameters["texts"])
+    wrong = [
+        words
+        for name, words in (OTHERS if has_texts else ONLY).items()
+        if parameters[name] is not None and parameters[name] is not False
+    ]
+    if wrong and has_texts:
+        several = " Of several folders, each has its own --texts." if "a text" in wrong else ""
+        raise click.UsageError(f"--texts and {wrong[0]} do not go together.{several}")
+    if wrong:
+        raise click.UsageError(f"{wrong[0]} is for --texts.")
+
+
+def hint_at_folder(text: str | None) -> None:
+    """Tell who names a folder as the text that its name is what is read."""
+    if text is not None and os.path.isdir(text):
+        click.echo(
+            f"{text!r} is read as a text; --texts {text} reads the texts of the folder", err=True
+        )
+
+
+class Chosen(NamedTuple):
+    """Which texts, and in contexts of how many tokens."""
+
+    texts: tuple[Path, ...]
+    include: str | None
+    context_length: int | None
+
+    def check(self) -> None:
+        """Refuse what is not there before torch is imported, and tell what is no text.
+
+        Raises:
+            TextError: a name is missing, or a folder has no such file.
+        """
+        from heedful.cli.training import left_out_told
+        from heedful.text import text_files
+
+        with left_out_told():
+            text_files(self.texts, self.include or "*")
+
+    def over(self, opened: Opened, here: Processes) -> OverTexts[HeadTotals]:
+        """The heads over all texts, of which each process reads its share; losses are told."""
+        from heedful.opened import over_texts
+        from heedful.recorder import HeadTotals
+        from heedful.views.progress import share_done
+
+        if not here.is_alone:  # torchrun ends the others so: as they unwind, the bar goes
+            signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+        with share_done("recording", here.is_first) as tell, catch_warnings():
+            simplefilter("ignore", UserWarning)  # what is left out is told beside
+            together = over_texts(
+                opened, self.texts, HeadTotals, include=self.include or "*",
+                context_length=self.context_length, processes=here, progress=tell,
+            )  # fmt: skip
+        if here.is_first:
+            _tell_of_losses(together)
+        return together
+
+
+def _tell_of_losses(together: OverTexts[HeadTotals]) -> None:
+    for name, reason in sorted(together.found.missed.items()):
+        click.echo(f"attention of {name} was not recorded: {reason}", err=True)
+    for one in together.left_out[:TOLD]:
+        click.echo(f"left out: {one}", err=True)
+    if len(together.left_out) > TOLD:
+        click.echo(f"left out: {len(together.left_out) - TOLD:,} more; --json has all", err=True)
+
+
+def about(together: OverTexts[HeadTotals]) -> str:
+    """What the numbers rest on, in a line beneath the table.
+
+    Raises:
+        RunError: on nothing, as no text could be read.
+    """
+    from heedful.views.terminal import many
+
+    if not together.contexts:
+        raise RunError(
+            "no text could be read",
+            expected="one at least",
+            remedy="the lines above say of each what is wrong",
+        )
+    return (
+        f"over {many(together.texts, 'text')}, {many(together.tokens, 'token')} in "
+        f"{many(together.contexts, 'context')}: each score is the mean over all their queries"
+    )
+
+
+def as_json(together: OverTexts[HeadTotals], heads: list[dict[str, Any]]) -> str:
+    """All that is known, for programs."""
+    return json.dumps(
+        {
+            "texts": together.texts,
+            "contexts": together.contexts,
+            "tokens": together.tokens,
+            "left_out": [one._asdict() for one in together.left_out],
+            "heads": heads,
+        }
+    )

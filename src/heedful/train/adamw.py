@@ -1,0 +1,76 @@
+"""torch's AdamW, without torch's compiler."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim.adamw import adamw
+
+from heedful.train.shards import own
+
+Optimizer = torch.optim.Optimizer
+
+
+class AdamW(Optimizer):
+    """AdamW (Loshchilov and Hutter 2019, arXiv:1711.05101), by torch's own fused function.
+
+    Bit for bit `torch.optim.AdamW(fused=True)`, with the same names in its state. That class
+    imports torch's compiler at its first use, which takes a second: as long as torch itself. Of a
+    weight that is cut among processes each steps the rows that it holds.
+
+    Args:
+        groups: of parameters: `params`, and what differs from the defaults below.
+        lr: learning rate; betas: decay of the mean of gradients, and of their squares;
+            weight_decay: λ of W ← (1 − lr λ) W.
+
+    >>> weight = torch.nn.Parameter(torch.ones(2))
+    >>> weight.grad = torch.tensor([0.5, -3.0])
+    >>> AdamW([{"params": [weight]}], lr=0.1, weight_decay=0.0).step()
+    >>> weight.detach().round(decimals=4)
+    tensor([0.9000, 1.1000])
+    """
+
+    # without what would hide it from the compiler, by importing that
+    add_param_group = getattr(Optimizer.add_param_group, "__wrapped__", Optimizer.add_param_group)
+
+    def __init__(
+        self,
+        groups: list[dict[str, Any]],
+        *,
+        lr: float,
+        betas: tuple[float, float] = (0.9, 0.95),
+        weight_decay: float = 0.0,
+    ) -> None:
+        super().__init__(groups, {"lr": lr, "betas": betas, "weight_decay": weight_decay})
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        """One step, by the gradients that are there; a closure is not asked."""
+        for group in self.param_groups:
+            self._step(group)
+
+    def _step(self, group: dict[str, Any]) -> None:
+        given = [one for one in group["params"] if one.grad is not None]
+        if not given:
+            return
+        states = [self._state_of(one) for one in given]
+        parameters, gradients = [own(one) for one in given], [own(one.grad) for one in given]
+        means, squares, steps = (
+            [own(state[name]) for state in states] for name in ("exp_avg", "exp_avg_sq", "step")
+        )
+        beta1, beta2 = group["betas"]
+        adamw(
+            parameters, gradients, means, squares, [], steps, fused=True, amsgrad=False,
+            beta1=beta1, beta2=beta2, lr=group["lr"], weight_decay=group["weight_decay"],
+            eps=1e-8, maximize=False,
+        )  # fmt: skip
+
+    def _state_of(self, parameter: Tensor) -> dict[str, Tensor]:
+        state = self.state[parameter]
+        if "step" not in state:
+            state["step"] = torch.zeros((), device=parameter.device)
+            state["exp_avg"] = torch.zeros_like(parameter)
+            state["exp_avg_sq"] = torch.zeros_like(parameter)
+        return state

@@ -1,0 +1,199 @@
+"""The presets: recipes that `heedful train --preset` begins from."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from heedful.configuration import all_of
+from heedful.errors import ArgumentError
+from heedful.models import BertConfig, GPTConfig, Seq2SeqConfig
+from heedful.train.settings import Recipe, TextSettings, TrainSettings
+
+# Muon, a trapezoid, blocks that begin with zero: docs/training.md says what each part is worth
+FAST = TrainSettings(optimizer="muon", initial="zero", decay="trapezoid", final_rate=0.0, warmup=10)
+# The shape of document 004 (Zhang)
+ZERO_TO_HERO = GPTConfig(
+    vocabulary=1,
+    context_length=16,
+    width=64,
+    layers=8,
+    heads=4,
+    positions="sinusoidal",
+    activation="relu",
+    norm="layer",
+    qk_norm=False,
+    bias=True,
+    logit_bias=True,
+    tied=False,
+    dropout=0.1,
+)
+
+PRESETS = {
+    # The matrices decay: one's own text is mostly short, and read several times over
+    "quick": Recipe(
+        TextSettings(),
+        GPTConfig(vocabulary=1),
+        dataclasses.replace(
+            FAST, steps=800, batch=8, matrix_decay=0.5, evaluate_every=200, save_every=200
+        ),
+    ),
+    # A character a token: a short convolution shows which of them stand together. On a text that is
+    # read more than about twice over, pieces of words say that already, and it is learned by heart
+    "characters": Recipe(
+        TextSettings(tokenizer="characters"),
+        GPTConfig(vocabulary=1, convolution=3),
+        dataclasses.replace(FAST, steps=800, batch=8, evaluate_every=200, save_every=200),
+    ),
+    # The model of document 004 (Zhang, *LLM: From Zero to Hero*) with its numbers, as its author's
+    # own code has it: 8 blocks, dropout, AdamW, and norms before each part. Where the document
+    # itself puts them, after each sum, is norm_order="post".
+    "zero-to-hero": Recipe(
+        TextSettings(tokenizer="cl100k_base"),
+        ZERO_TO_HERO,
+        TrainSettings(
+            steps=5000,
+            batch=4,
+            learning_rate=1e-3,
+            warmup=0,
+            decay="constant",
+            weight_decay=0.01,
+            beta2=0.999,
+            clip=0.0,
+            evaluate_every=500,
+            save_every=500,
+        ),
+    ),
+    # The same shape by the recipe of today, to the same loss on the text it trains on: larger
+    # batches, a twentieth of the steps, and no dropout, which only delays what is learned by heart
+    "zero-to-hero-fast": Recipe(
+        TextSettings(tokenizer="cl100k_base"),
+        dataclasses.replace(ZERO_TO_HERO, dropout=0.0),
+        dataclasses.replace(
+            FAST,
+            steps=240,
+            batch=64,
+            learning_rate=0.01,
+            weight_decay=0.0,
+            evaluate_every=120,
+            save_every=240,
+        ),
+    ),
+    # The 124 M shape of Radford et al. 2019, trained as nanoGPT does
+    "gpt2": Recipe(
+        TextSettings(tokenizer="gpt2", compact=False),
+        GPTConfig(
+            vocabulary=1,
+            context_length=1024,
+            width=768,
+            layers=12,
+            heads=12,
+            positions="learned",
+            activation="gelu_tanh",
+            norm="layer",
+            qk_norm=False,
+            bias=True,
+            attention_bias=True,
+        ),
+        TrainSettings(
+            steps=600_000,
+            batch=12,
+            accumulation=40,
+            learning_rate=6e-4,
+            warmup=2000,
+            evaluate_every=1000,
+            save_every=1000,
+        ),
+    ),
+    # A small BERT for one's own text; what it has is what masked words train
+    "bert": Recipe(
+        TextSettings(tokenizer="wordpiece", vocabulary=2048),
+        BertConfig(vocabulary=1, context_length=64, width=128, layers=4, heads=4, pooler=False),
+        TrainSettings(
+            steps=2000,
+            batch=32,
+            learning_rate=3e-3,
+            warmup=200,
+            weight_decay=0.01,
+            beta2=0.98,
+            evaluate_every=250,
+            save_every=250,
+        ),
+    ),
+    # The base model of Devlin et al. 2018: section 3 and appendix A.2
+    "bert-base": Recipe(
+        TextSettings(tokenizer="wordpiece", vocabulary=30_000),
+        BertConfig(vocabulary=1, pooler=False),
+        TrainSettings(
+            steps=1_000_000,
+            batch=16,
+            accumulation=16,
+            learning_rate=1e-4,
+            warmup=10_000,
+            decay="linear",
+            final_rate=0.0,
+            weight_decay=0.01,
+            beta2=0.999,
+            evaluate_every=5000,
+            save_every=5000,
+        ),
+    ),
+    "pairs": Recipe(
+        TextSettings(vocabulary=4096),
+        Seq2SeqConfig(vocabulary=3),
+        TrainSettings(
+            steps=5000,
+            batch=64,
+            learning_rate=1e-3,
+            warmup=400,
+            weight_decay=0.01,
+            beta2=0.98,
+            label_smoothing=0.1,
+            evaluate_every=500,
+            save_every=500,
+        ),
+    ),
+    # The embedded example: dates in many written forms to ISO 8601, a character a token
+    "dates": Recipe(
+        TextSettings(tokenizer="characters", validation=0.01),
+        Seq2SeqConfig(vocabulary=3, context_length=40, width=64, heads=4, dropout=0.0),
+        TrainSettings(
+            steps=1000,
+            batch=64,
+            learning_rate=3e-3,
+            warmup=100,
+            weight_decay=0.01,
+            beta2=0.98,
+            label_smoothing=0.1,
+            evaluate_every=200,
+            save_every=200,
+        ),
+    ),
+    # The base model of Vaswani et al. 2017: sections 3 and 5, and table 3
+    "transformer-base": Recipe(
+        TextSettings(vocabulary=37_000),
+        Seq2SeqConfig(
+            vocabulary=3, context_length=256, width=512, layers=6, heads=8, norm_order="post"
+        ),
+        TrainSettings(
+            steps=100_000,
+            batch=64,
+            accumulation=16,  # about 25,000 tokens of each side a step
+            learning_rate=7e-4,
+            warmup=4000,
+            decay="inverse_sqrt",
+            weight_decay=0.0,
+            beta2=0.98,
+            clip=0.0,
+            label_smoothing=0.1,
+            evaluate_every=1000,
+            save_every=1000,
+        ),
+    ),
+}
+
+
+def preset(name: str) -> Recipe:
+    """The recipe of a name; an `ArgumentError` names all, the nearest first, where it is none."""
+    if name not in PRESETS:
+        raise ArgumentError(f"preset {name!r}", expected=all_of(name, PRESETS))
+    return PRESETS[name]

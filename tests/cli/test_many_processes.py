@@ -1,0 +1,96 @@
+"""What a person sees of `heedful` in several processes, or as a module of Python."""
+
+import os
+import shlex
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import pytest
+from small_runs import recipe, started
+from typed import refused
+
+from heedful import __version__, torchrun
+from heedful.cli import options
+from heedful.cli.main import COMMANDS, SHARED
+from heedful.cli.suggestion import suggestion
+from heedful.cli.training import describe
+from heedful.errors import ArgumentError
+from heedful.processes import Processes
+from heedful.train import new_plan, open_training, prepare_run
+from heedful.train.memory import memory
+from heedful.train.memory import said as size
+
+
+@pytest.fixture
+def process(monkeypatch):
+    """Be one of two processes that torchrun started, as often as one likes."""
+    monkeypatch.setattr(torchrun, "GRACE", 0.0)  # in which torchrun would end it
+
+    def be(rank):
+        named = {"RANK": rank, "WORLD_SIZE": 2, "MASTER_ADDR": "localhost", "MASTER_PORT": 1}
+        for name, value in named.items():
+            monkeypatch.setenv(name, str(value))
+
+    return be
+
+
+@pytest.mark.parametrize("command", sorted(set(COMMANDS) - set(SHARED)))
+def test_what_is_not_shared_out_is_refused_once(command, process, said):
+    process(0)
+    refused(said(command), f"heedful {command} in 2 processes", "without torchrun")
+    process(1)
+    assert said(command) == (1, "", "")
+
+
+def test_help_needs_no_other_process(process, said):
+    process(1)
+    assert said("train", "--help")[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("cut", "processes", "words"),
+    [
+        (False, 2, "6 of a batch's 12 sequences and a copy of the model (DDP)"),
+        (True, 5, "2 or 3 of a batch's 12 sequences and a part of every weight (FSDP2)"),
+    ],
+)
+def test_processes_and_the_memory_of_each_are_told(cut, processes, words, tmp_path):
+    plan = started(tmp_path, batch=12, shard=cut)
+    prepared = prepare_run(plan)
+    training = open_training(plan, prepared)
+    alone = dict(describe(plan, prepared, training))
+    training.here, training.passes = Processes(1, processes), SimpleNamespace(is_cut=cut)
+    told = dict(describe(plan, prepared, training))
+    assert "processes" not in alone
+    assert told["processes"] == f"{processes}, each with {words}"
+    needed = memory(prepared.config, plan.recipe.train, processes)
+    assert told["memory"].startswith(f"in each process about {size(needed.weights)} for weights")
+    assert f", {size(needed.logits)} for its logits" in told["memory"]
+    assert told["memory"] != f"in each process {alone['memory']}"
+
+
+def test_what_fits_when_it_is_shared_out_is_planned(tmp_path, monkeypatch):
+    wide = recipe(batch=12, shard=True).changed({"model": {"width": 2048}})
+    has = memory(wide.model, wide.train).total // 2
+    monkeypatch.setattr("heedful.train.memory.machine_memory", lambda device: has)
+    new_plan(tmp_path / "run", (), wide, processes=12)
+    with pytest.raises(ArgumentError, match="of memory"):
+        new_plan(tmp_path / "run", (), wide)
+
+
+def test_a_suggestion_calls_heedful_as_it_was_called(monkeypatch):
+    main = sys.modules["__main__"]
+    monkeypatch.setattr(main, "__spec__", SimpleNamespace(name="heedful.__main__"))
+    monkeypatch.setattr(options.shutil, "which", {"heedful": "/bin/heedful"}.get)
+    assert suggestion("plot", "my run") == "heedful plot 'my run'"
+    for known in (sys.executable, "/another/python", None):
+        monkeypatch.setattr(options.shutil, "which", lambda name, known=known: (
+            None if name == "heedful" else known))  # fmt: skip
+        words = shlex.split(suggestion("plot", "my run"))
+        assert words[1:] == ["-m", "heedful", "plot", "my run"]
+        name = os.path.basename(sys.executable)
+        assert words[0] == (name if known == sys.executable else sys.executable)
+    asked = [*words[:3], "--version"]
+    version = subprocess.run(asked, capture_output=True, text=True, check=True).stdout
+    assert version.split()[-1] == __version__

@@ -1,0 +1,202 @@
+"""`heedful heads MODEL --texts …`: every head over many texts, as a person asks for it."""
+
+import json
+
+import pytest
+import torch
+from scored import over_texts
+from test_house import heavy_modules
+from typed import refused, train
+
+import heedful
+from heedful.head_kinds import MEANS, SCORES
+from heedful.opened import OpenedGPT
+
+CONTEXT = 32
+SMALL = ["--context-length", str(CONTEXT), "--width", "24", "--layers", "2", "--heads", "3",
+         "--steps", "2", "--batch", "2", "--device", "cpu", "--vocabulary", "300"]  # fmt: skip
+TEXTS = {
+    "one.txt": "day and night, day and night",
+    "two.md": "night and day, and day and night again and again. " * 3,
+    "three/deep.txt": "and, and, and",
+}
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    text = "night and day, day and night. " * 60
+    return train(tmp_path_factory.mktemp("texts"), text, *SMALL)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    for name, text in TEXTS.items():
+        path = tmp_path / "texts" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return tmp_path / "texts"
+
+
+def test_every_number_is_the_mean_over_all_queries_of_all_texts(trained, folder, said):
+    status, output, error = said("heads", trained, "--texts", folder, "--json")
+    assert (status, error) == (0, "")
+    found = json.loads(output)
+    opened = heedful.open(trained, device="cpu")
+    maps = [[], []]
+    for text in TEXTS.values():
+        ids = opened.tokenizer.encode(text)
+        for start in range(0, len(ids), CONTEXT):
+            with torch.inference_mode(), heedful.record(opened.model) as recording:
+                opened.model(torch.tensor([ids[start : start + CONTEXT]]))
+            for layer, call in enumerate(recording):
+                maps[layer].append((call.weights(), ids[start : start + CONTEXT]))
+    assert (found["texts"], found["left_out"]) == (len(TEXTS), [])
+    assert found["contexts"] == len(maps[0]) > len(TEXTS)
+    assert found["tokens"] == sum(len(ids) for _, ids in maps[0])
+    assert [(row["layer"], row["head"]) for row in found["heads"]] == [
+        (layer, head) for layer in (0, 1) for head in (0, 1, 2)
+    ]
+    for row in found["heads"]:
+        means, chance, queries = over_texts(maps[row["layer"]])
+        for name in (*SCORES, *MEANS):
+            assert row[name] == pytest.approx(means[name][row["head"]], abs=5e-6), name
+        assert row["queries"] == queries
+        assert {name: row["chance"][name] for name in chance} == pytest.approx(
+            {name: numbers[0] for name, numbers in chance.items()}, abs=5e-6
+        )
+
+
+def test_one_text_that_fits_has_the_numbers_of_its_own_list(trained, folder, said):
+    path = folder / "one.txt"
+    alone = json.loads(said("heads", trained, "--file", path, "--json")[1])
+    among = json.loads(said("heads", trained, "--texts", path, "--json")[1])
+    assert among["heads"] == [
+        {name: value for name, value in row.items() if name != "sequence"} for row in alone
+    ]
+
+
+def test_the_table_says_what_it_rests_on(trained, folder, said):
+    more = ["--texts", folder, "--include", "*.txt", "--texts", folder / "two.md"]
+    status, output, _ = said("heads", trained, *more, "--sort", "self", "--count", "2")
+    assert status == 0
+    _, *rows = output.split("\n\n")[0].splitlines()
+    assert [row.split()[0] for row in rows[2:]] == ["chance", "queries"]
+    told = " ".join(output.split())
+    assert "over 3 texts, " in told
+    assert "each score is the mean over all their queries proof: proved" in told
+    _, output, _ = said("heads", trained, *more, "--evidence")
+    assert output.split("\n")[0].split()[:5] == ["head", "kind", "score", "chance", "queries"]
+
+
+def test_contexts_are_as_long_as_they_are_asked_for(trained, folder, said):
+    found = {}
+    for length in (8, CONTEXT):
+        _, output, _ = said(
+            "heads", trained, "--texts", folder, "--context-length", length, "--json"
+        )
+        found[length] = json.loads(output)
+    assert found[8]["tokens"] == found[CONTEXT]["tokens"]
+    assert found[8]["contexts"] > found[CONTEXT]["contexts"]
+    refused(
+        said("heads", trained, "--texts", folder, "--context-length", 33),
+        "contexts of 33 tokens; expected at most 32, the model's context",
+    )
+
+
+def test_what_is_left_out_is_named_and_the_rest_is_shown(trained, folder, said):
+    whole = json.loads(said("heads", trained, "--texts", folder, "--json")[1])
+    (folder / "empty.txt").touch()
+    (folder / "latin.txt").write_bytes(b"caf\xe9")
+    (folder / "letter.txt").write_text("d")
+    status, output, error = said("heads", trained, "--texts", folder, "--json")
+    found = json.loads(output)
+    assert (status, found["heads"], found["texts"]) == (1, whole["heads"], 3)
+    names = ["empty.txt", "latin.txt", "letter.txt"]
+    assert [one["path"] for one in found["left_out"]] == [str(folder / name) for name in names]
+    lines = error.splitlines()
+    assert [line.split(" ")[:3] for line in lines] == [
+        ["left", "out:", str(folder / name)] for name in names
+    ]
+    assert "is empty" in lines[0]
+    assert "0xe9" in lines[1]
+    assert "one token" in lines[2]
+
+
+def test_where_nothing_can_be_read_nothing_is_shown(trained, tmp_path, said):
+    for number in range(12):
+        (tmp_path / f"{number:02}.txt").touch()
+    status, output, error = said("heads", trained, "--texts", tmp_path)
+    assert (status, output) == (1, "")
+    lines = error.splitlines()
+    assert len(lines) == 10 + 2
+    assert lines[10] == "left out: 2 more; --json has all"
+    assert lines[11].startswith("heedful: no text could be read; expected one at least")
+    status, output, error = said("heads", trained, "--texts", tmp_path, "--json")
+    found = json.loads(output)
+    assert (status, found["heads"], len(found["left_out"])) == (1, [], 12)
+    assert error.splitlines() == lines[:11]
+
+
+def test_what_is_no_text_is_told_of_and_not_read(trained, folder, said):
+    (folder / "picture.png").write_bytes(b"\x89PNG\r\n\0")
+    status, output, error = said("heads", trained, "--texts", folder, "--json")
+    assert (status, json.loads(output)["texts"]) == (0, 3)
+    assert error.splitlines() == [
+        f"left out of {folder}, as no text: picture.png; --include '*.txt' chooses what is read"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["a text"], "--texts and a text do not go together. Of several"),
+        (["--file", "x"], "--texts and --file"),
+        (["--second", "x"], "--texts and --second"),
+        (["--cut"], "--texts and --cut"),
+        (["--sequence", "0"], "--texts and --sequence"),
+        (["--segments", "@@"], "--texts and --segments"),
+        (["--sort", "a:b"], "is for --segments"),
+        (["--over-heads"], "is for --segments"),
+        (["--context-length", "0"], "--context-length"),
+    ],
+)
+def test_what_does_not_go_together(arguments, words, trained, folder, said):
+    status, output, error = said("heads", trained, *arguments, "--texts", folder)
+    assert (status, output, error.count("\n")) == (2, "", 1)
+    assert words in error
+
+
+def test_options_of_texts_alone(trained, said):
+    for option in (["--include", "*"], ["--context-length", "8"]):
+        status, _, error = said("heads", trained, "a text", *option)
+        assert (status, error.count("\n")) == (2, 1)
+        assert f"{option[0]} is for --texts" in error
+
+
+def test_what_is_not_there(trained, folder, said):
+    refused(said("heads", trained, "--texts", folder / "none"), "none")
+    refused(said("heads", trained, "--texts", folder, "--include", "*.html"), "*.html")
+    refused(said("heads", trained, "--texts", "-"), "standard input among many texts")
+    status, _, error = said("heads", trained / "model.safetensors", "--texts", folder)
+    assert (status, error.count("\n")) == (2, 1)
+    assert "--texts is for a model" in error
+    refused(said("heads", folder / "none", "--texts", folder), "none")
+    [[status, *heavy]] = heavy_modules(["heads", str(folder / "none"), "--texts", str(folder)])
+    assert status == "1"
+    assert "torch" not in heavy
+
+
+def test_a_folder_as_a_text_is_pointed_out(trained, folder, said, monkeypatch):
+    monkeypatch.chdir(folder.parent)
+    status, _, error = said("heads", trained, "texts")
+    assert status == 0
+    assert error == "'texts' is read as a text; --texts texts reads the texts of the folder\n"
+
+
+def test_ctrl_c_ends_it_in_one_line(trained, folder, said, monkeypatch):
+    def interrupted(self, given):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(OpenedGPT, "recorded", interrupted)
+    status, output, error = said("heads", trained, "--texts", folder)
+    assert (status, output, error.strip()) == (130, "", "heedful: interrupted")

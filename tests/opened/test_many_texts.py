@@ -1,0 +1,365 @@
+"""Texts of any number and length, shared out among processes: nothing twice, nothing missing."""
+
+import weakref
+from contextlib import nullcontext
+from itertools import chain
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from heedful.errors import ArgumentError, RunError, TextError
+from heedful.models import GPT, Bert, BertConfig, GPTConfig, Seq2Seq, Seq2SeqConfig
+from heedful.opened import (
+    OpenedBert,
+    OpenedGPT,
+    OpenedSeq2Seq,
+    OpenedTransformers,
+    many_texts,
+    over_texts,
+    shares,
+)
+from heedful.processes import Processes
+from heedful.recorder import HeadTotals
+from heedful.text import BPETokenizer, CharacterTokenizer, FramedTokenizer, WordPieceTokenizer
+
+CONTEXT = 13
+SHAPE = {"context_length": CONTEXT, "width": 12, "layers": 2, "heads": 3}
+LETTERS = CharacterTokenizer(" abcdefg")
+WORDS = WordPieceTokenizer.train(["the cat sat on the mat"], 60)
+PAIRS = FramedTokenizer(BPETokenizer.train(["the cat sat on the mat "] * 3, 262))
+LONG = "a bad cab, a faded badge ".replace(",", "") * 2
+
+
+def drawn(model):
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.normal_(std=0.5)
+    return model.eval()
+
+
+@pytest.fixture(scope="module")
+def gpt():
+    torch.manual_seed(1)
+    return OpenedGPT(drawn(GPT(GPTConfig(vocabulary=8, **SHAPE))), LETTERS, Path())
+
+
+@pytest.fixture
+def folder(tmp_path):
+    for name, text in {"a": "a bad cab", "b": LONG, "c/d": "fed a cab " * 2, "e": "bb"}.items():
+        path = tmp_path / f"{name}.txt"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+    return tmp_path
+
+
+# Contexts
+
+
+def ids_of(contexts):
+    return [one.arguments[0][0].tolist() for one in contexts]
+
+
+def test_a_gpt_reads_every_token_once_in_full_contexts(gpt):
+    found = ids_of(gpt.contexts(LONG))
+    assert [*chain(*found)] == LETTERS.encode(LONG)
+    assert [len(ids) for ids in found] == [13, 13, 13, 9]
+    assert [len(ids) for ids in ids_of(gpt.contexts(LONG, 9))] == [9] * 5 + [3]
+    assert gpt.contexts("") == []
+    [whole] = gpt.contexts("a bad cab")
+    torch.testing.assert_close(whole.arguments[0], gpt.read("a bad cab").arguments[0])
+
+
+def test_what_stands_before_a_text_stands_before_each_context(gpt, monkeypatch):
+    monkeypatch.setattr(CharacterTokenizer, "first", (7, 7))
+    found = ids_of(gpt.contexts(LONG, 5))
+    assert all(ids[:2] == [7, 7] for ids in found)
+    assert [*chain(*(ids[2:] for ids in found))] == LETTERS.encode(LONG)
+
+
+@pytest.mark.parametrize("tokenizer", [WORDS, PAIRS], ids=["words", "pairs"])
+def test_each_context_of_a_bert_is_framed(tokenizer):
+    bert = OpenedBert(
+        drawn(Bert(BertConfig(vocabulary=tokenizer.size, **SHAPE))), tokenizer, Path()
+    )
+    text = "the cat sat on the mat " * 4
+    frame = tokenizer.inputs("").ids
+    found = bert.contexts(text, 8)
+    assert len(found) > 2
+    inside = []
+    for one in found:
+        ids = one.arguments[0][0].tolist()
+        assert len(ids) == 8 or one is found[-1]
+        assert one.keywords["segments"].shape == (1, len(ids))
+        if frame:
+            assert [ids[0], ids[-1]] == frame
+            ids = ids[1:-1]
+        inside += ids
+    assert inside == tokenizer.encode(text)
+    [short], read = bert.contexts("the cat"), bert.read("the cat")
+    torch.testing.assert_close(short.arguments[0], read.arguments[0])
+    torch.testing.assert_close(short.keywords["segments"], read.keywords["segments"])
+    assert short.tokens == read.tokens
+    assert bert.contexts("") == []
+
+
+def test_an_encoder_decoder_translates_each_context():
+    model = drawn(Seq2Seq(Seq2SeqConfig(vocabulary=10, **SHAPE)))
+    opened = OpenedSeq2Seq(model, LETTERS, Path())
+    text = "gfed cab bad faded"
+    found = opened.contexts(text)
+    sources = [one.arguments[0][0].tolist() for one in found]
+    assert [len(source) for source in sources] == [13, 7]
+    assert all(source[-1] == model.config.end for source in sources)
+    whole = [id for source in sources for id in source[:-1]]
+    assert whole == LETTERS.encode(text)
+    first = opened.read(text[:12])
+    for ours, theirs in zip(found[0].arguments, first.arguments, strict=True):
+        torch.testing.assert_close(ours, theirs)
+
+
+def test_a_model_of_transformers_has_the_contexts_of_ours():
+    transformers = pytest.importorskip("transformers")
+    text = "the cat sat on the mat " * 4
+    tokenizer = transformers.BertTokenizerFast(tokenizer_object=WORDS._library)
+    config = transformers.BertConfig(
+        vocab_size=WORDS.size, hidden_size=12, num_hidden_layers=1, num_attention_heads=3,
+        intermediate_size=8, max_position_embeddings=CONTEXT,
+    )  # fmt: skip
+    theirs = OpenedTransformers(transformers.BertModel(config).eval(), tokenizer, Path())
+    bert = OpenedBert(drawn(Bert(BertConfig(vocabulary=WORDS.size, **SHAPE))), WORDS, Path())
+    for most in (None, 8):
+        found = theirs.contexts(text, most)
+        assert [one.keywords["input_ids"][0].tolist() for one in found] == ids_of(
+            bert.contexts(text, most)
+        )
+        for one in found:
+            assert {tensor.shape for tensor in one.keywords.values()} == {(1, len(one.tokens))}
+    assert theirs.contexts("") == []
+    assert len(theirs.recorded(theirs.contexts(text)[0])) == 1
+    with pytest.raises(ArgumentError, match="contexts of 14 tokens; expected at most 13"):
+        theirs.contexts(text, 14)
+
+
+@pytest.mark.parametrize(("most", "words"), [(14, "at most 13, the model's"), (0, "1 or more")])
+def test_contexts_that_cannot_be(gpt, most, words):
+    with pytest.raises(ArgumentError, match=words):
+        gpt.contexts("a", most)
+
+
+# Sharing out
+
+
+@given(sizes=st.lists(st.integers(0, 99), max_size=30), processes=st.integers(1, 9))
+def test_every_piece_is_of_one_process_and_none_has_much_more_than_another(sizes, processes):
+    found = shares(sizes, processes)
+    assert len(found) == processes
+    assert sorted([*chain(*found)]) == list(range(len(sizes)))
+    loads = [sum(sizes[piece] for piece in own) for own in found]
+    assert max(loads) - min(loads) <= max(sizes, default=0)
+    least = max([sum(sizes) / processes, *sizes])  # of what any sharing leaves the busiest
+    assert max(loads) <= 2 * least
+
+
+class Played(Processes):
+    """One of several processes that run one after another, the first one last."""
+
+    def __init__(self, rank, found):
+        super().__init__(rank, len(found))
+        self.found = found
+
+    def told(self, do):
+        return do()
+
+    def goes_on(self):
+        pass
+
+    def meet(self, timeout):
+        pass
+
+    def together(self, timeout):
+        return nullcontext()
+
+    def each(self, own):
+        self.found[self.rank] = own
+        return self.found if self.is_first else [own]
+
+
+def shared(count, opened, names, **options):
+    """What is found by so many processes."""
+    parts = [None] * count
+    for rank in reversed(range(count)):
+        found = over_texts(opened, names, HeadTotals, processes=Played(rank, parts), **options)
+    return found
+
+
+@pytest.fixture
+def in_small_parts(monkeypatch):
+    monkeypatch.setattr(many_texts, "PIECE", 20)
+
+
+def test_any_number_of_processes_finds_the_same_to_the_bit(gpt, folder, in_small_parts):
+    alone = over_texts(gpt, [folder], HeadTotals)
+    assert (alone.texts, alone.left_out) == (4, [])
+    assert alone.tokens == sum(len(path.read_text()) for path in folder.rglob("*.txt"))
+    for count in (1, 2, 3, 11):
+        found = shared(count, gpt, [folder])
+        assert found.found.heads() == alone.found.heads()
+        assert (found.texts, found.contexts, found.tokens) == (4, alone.contexts, alone.tokens)
+
+
+def test_it_is_what_the_contexts_give_one_by_one(gpt, folder):
+    by_hand = HeadTotals()
+    paths = sorted(folder.rglob("*.txt"), key=lambda path: path.relative_to(folder))
+    for number, path in enumerate(paths):
+        for i in range(0, len(path.read_text()), CONTEXT):
+            by_hand.add(gpt.record(path.read_text()[i : i + CONTEXT]), (number, i))
+    found = over_texts(gpt, [folder], HeadTotals)
+    assert found.found.heads() == by_hand.heads()
+    assert found.contexts == 1 + 4 + 2 + 1
+
+
+def test_a_text_in_parts_is_read_whole(gpt, folder, in_small_parts):
+    """Parts end between words, and their contexts with them."""
+    found = over_texts(gpt, [folder / "b.txt"], HeadTotals)
+    assert (found.texts, found.tokens) == (1, len(LONG))
+    pieces = many_texts.FileSource((str(folder / "b.txt"),)).pieces(20)
+    assert found.contexts == sum(-(-len(piece) // CONTEXT) for piece in pieces) == 5
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_a_text_of_more_pieces_than_its_size_tells_is_read_whole(
+    count, gpt, tmp_path, in_small_parts
+):
+    """A word and its space are twelve letters: of 20 a piece has one."""
+    text = "abcdefgabcd " * 5
+    (tmp_path / "long.txt").write_text(text)
+    pieces = [*many_texts.FileSource((str(tmp_path / "long.txt"),)).pieces(20)]
+    assert len(pieces) > -(-len(text) // 20)
+    found = shared(count, gpt, [tmp_path])
+    assert (found.contexts, found.tokens) == (len(pieces), len(text))
+
+
+def test_no_recording_is_kept(gpt, folder):
+    alive = []
+
+    class Watching(HeadTotals):
+        def add(self, recording, *rest):
+            assert not [one for one in alive if one() is not None]
+            alive.append(weakref.ref(recording))
+            super().add(recording, *rest)
+
+    found = over_texts(gpt, [folder], Watching)
+    assert found.contexts == len(alive) == 8
+
+
+def test_a_file_that_is_named_twice_is_read_once(gpt, folder):
+    once = over_texts(gpt, [folder / "b.txt"], HeadTotals)
+    twice = over_texts(gpt, [folder, folder / "b.txt"], HeadTotals, include="b*")
+    assert twice.texts == 1
+    assert twice.found.heads() == once.found.heads()
+
+
+def test_its_own_share_is_told(gpt, folder, in_small_parts):
+    told = []
+    over_texts(gpt, [folder], HeadTotals, progress=told.append)
+    assert told == sorted(told)
+    assert 0 < told[0] < told[-1] == 1.0
+
+
+# What goes wrong
+
+
+def test_a_text_that_fails_is_named_and_the_others_are_read(gpt, folder, forbid):
+    good = over_texts(gpt, [folder], HeadTotals)
+    (folder / "b0.txt").write_text("")
+    (folder / "b1.txt").write_text("a")
+    (folder / "b2.txt").write_text("a zebra")
+    (folder / "b3.txt").write_bytes(b"a bad \xff cab")
+    (folder / "b4.txt").write_text("never read")
+    forbid(folder / "b4.txt")
+    for count in (1, 2, 3):
+        found = shared(count, gpt, [folder], include="*.txt")
+        assert found.found.heads() == good.found.heads()
+        assert (found.texts, found.tokens) == (good.texts, good.tokens)
+        words = ["is empty", "has one token; expected two", "'z'", "0xff", "Permission denied"]
+        assert [Path(one.path).name for one in found.left_out] == [
+            f"b{i}.txt" for i in range(len(words))
+        ]
+        for one, word in zip(found.left_out, words, strict=True):
+            assert word in str(one)
+            assert one.path in str(one)
+            assert "\n" not in str(one)
+
+
+def test_of_a_long_text_the_parts_that_fail_are_named(gpt, tmp_path, in_small_parts, monkeypatch):
+    path = tmp_path / "long.txt"
+    path.write_text("a bad cab and a bad cab " * 3)  # n is no letter of the tokenizer's
+    text = path.read_text()
+    pieces = [at for at, piece in enumerate(many_texts.FileSource((str(path),)).pieces(20))
+              if "n" in piece]  # fmt: skip
+    for count in (1, 2):
+        found = shared(count, gpt, [path])
+        assert [one.part - 1 for one in found.left_out] == pieces
+        assert {one.parts for one in found.left_out} == {-(-len(text) // 20)}
+        assert str(found.left_out[0]).startswith(f"{path}, part {pieces[0] + 1} of 4: ")
+        assert 0 < found.tokens < len(text)
+
+
+def test_what_fails_halfway_is_not_taken_in_by_half(gpt, folder, monkeypatch):
+    """The third context of b.txt fails: its first two are not counted either."""
+    contexts, record = [], OpenedGPT.recorded
+
+    def recorded(self, given):
+        contexts.append(given)
+        if len(contexts) == 4:
+            raise RunError("no luck")
+        return record(self, given)
+
+    monkeypatch.setattr(OpenedGPT, "recorded", recorded)
+    found = over_texts(gpt, [folder], HeadTotals)
+    assert [str(one) for one in found.left_out] == [f"{folder / 'b.txt'}: no luck"]
+    monkeypatch.undo()
+    rest = [folder / name for name in ("a.txt", "c", "e.txt")]
+    assert found.found.heads() == over_texts(gpt, rest, HeadTotals).found.heads()
+
+
+def test_an_error_that_nobody_expects_names_its_text(gpt, folder, monkeypatch):
+    def recorded(self, given):
+        raise RuntimeError("allocate memory:\n too much")
+
+    monkeypatch.setattr(OpenedGPT, "recorded", recorded)
+    with pytest.raises(RunError, match=r"a.txt: unexpected RuntimeError: allocate memory: too"):
+        over_texts(gpt, [folder], HeadTotals)
+
+
+@pytest.mark.parametrize(
+    ("names", "options", "error", "words"),
+    [
+        (["none"], {}, TextError, "none"),
+        (["."], {"include": "*.md"}, TextError, r"no text; expected files that match \*\.md"),
+        (["-"], {}, TextError, "standard input among many texts"),
+        (["."], {"context_length": 14}, ArgumentError, "contexts of 14 tokens"),
+    ],
+)
+def test_what_cannot_begin(gpt, folder, names, options, error, words, monkeypatch):
+    monkeypatch.chdir(folder)
+    with pytest.raises(error, match=words):
+        over_texts(gpt, names, HeadTotals, **options)
+
+
+def test_many_short_texts_have_the_numbers_of_numpy(gpt, folder):
+    """A check of the whole way beside the maps: the mean entropy over all rows."""
+    maps = []
+    for path in sorted(folder.rglob("*.txt")):
+        text = path.read_text()
+        for i in range(0, len(text), CONTEXT):
+            maps.append(gpt.record(text[i : i + CONTEXT])[1].weights().double().numpy())
+    with np.errstate(divide="ignore", invalid="ignore"):
+        rows = [-np.where(map_ > 0, map_ * np.log(map_), 0).sum(-1) for map_ in maps]
+    expected = np.concatenate(rows, axis=1).mean(1)
+    heads = over_texts(gpt, [folder], HeadTotals).found.heads()[3:]
+    np.testing.assert_allclose([head.entropy for head in heads], expected, atol=1e-6)

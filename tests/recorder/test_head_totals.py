@@ -1,0 +1,165 @@
+"""Heads over many recordings: the mean over all their queries, however they were shared out."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scored import over_texts
+
+import heedful
+from heedful.errors import RunError
+from heedful.head_kinds import MEANS, SCORES
+from heedful.models import GPT, GPTConfig
+from heedful.recorder import HeadTotals, from_attentions
+
+SIZES = (13, 2, 7, 24, 3)  # the longest is no multiple of another
+LAYERS, HEADS = 2, 3
+
+
+def recorded(size, seed):
+    torch.manual_seed(seed)
+    ids = torch.randint(0, 6, (1, size))
+    with heedful.record(MODEL) as recording:
+        MODEL(ids)
+    return recording
+
+
+torch.manual_seed(3)
+MODEL = GPT(GPTConfig(vocabulary=6, context_length=24, width=12, layers=LAYERS, heads=HEADS)).eval()
+for parameter in MODEL.parameters():
+    torch.nn.init.normal_(parameter, std=0.7)
+
+
+@pytest.fixture(scope="module")
+def recordings():
+    return [recorded(size, seed) for seed, size in enumerate(SIZES)]
+
+
+def gathered(recordings, numbers):
+    found = HeadTotals()
+    for number in numbers:
+        found.add(recordings[number], (number,), f"text {number}")
+    return found
+
+
+def test_each_number_is_that_of_all_queries_and_not_of_the_texts_means(recordings):
+    heads = gathered(recordings, range(len(SIZES))).heads()
+    assert [(head.layer, head.head) for head in heads] == [
+        (layer, head) for layer in range(LAYERS) for head in range(HEADS)
+    ]
+    for layer in range(LAYERS):
+        maps = [(one[layer].weights(), one[layer].ids.tolist()) for one in recordings]
+        means, chance, queries = over_texts(maps)
+        for head in heads[layer * HEADS : (layer + 1) * HEADS]:
+            found = head.scores | {name: getattr(head, name) for name in MEANS}
+            for name, number in found.items():
+                assert number == pytest.approx(means[name][head.head], abs=2e-6), name
+            for name in SCORES:
+                assert head.queries[name] == queries[name]
+                if name != "broad":
+                    assert head.chance[name] == pytest.approx(chance[name][0], abs=2e-6), name
+    of_each = [one.heads()[0].previous for one in recordings]
+    assert abs(np.mean(of_each) - heads[0].previous) > 1e-3
+
+
+def test_one_recording_has_its_own_numbers_to_the_bit(recordings):
+    assert gathered(recordings, [3]).heads() == recordings[3].heads()
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    order=st.permutations(range(len(SIZES))),
+    owner=st.lists(st.integers(0, 2), min_size=len(SIZES), max_size=len(SIZES)),
+    merged=st.permutations(range(3)),
+)
+def test_any_sharing_out_merges_to_the_same_bits(singles, order, owner, merged):
+    parts = [HeadTotals() for _ in range(3)]
+    for number in order:
+        parts[owner[number]].merge(singles[number])
+    together = HeadTotals()
+    for rank in merged:
+        together.merge(parts[rank])
+    everything = HeadTotals()
+    for single in singles:
+        everything.merge(single)
+    assert together.heads() == everything.heads()
+    assert together.calls.keys() == everything.calls.keys()
+
+
+@pytest.fixture(scope="module")
+def singles(recordings):
+    return [gathered(recordings, [number]) for number in range(len(SIZES))]
+
+
+def test_merged_is_as_if_one_had_seen_all(recordings, singles):
+    together = HeadTotals()
+    for single in reversed(singles):
+        together.merge(single)
+    assert together.heads() == gathered(recordings, range(len(SIZES))).heads()
+
+
+def given_maps(*sizes):
+    return [from_attentions([torch.eye(N).expand(1, 2, N, N)]) for N in sizes]
+
+
+def test_what_is_refuted_on_one_text_shows_no_number_and_names_the_text():
+    good, bad, other = given_maps(5, 3, 4)
+    bad._captures[0].against[0] = "made up for a test"
+    for order in ([0, 1, 2], [1, 2, 0]):
+        head, _ = gathered([good, bad, other], order).heads()
+        assert (head.proof, head.why) == ("refuted", "made up for a test (of text 1)")
+        assert head.kind == "-"
+        assert head.self_ is None
+        assert head.queries["self"] == 0
+
+
+def test_what_is_told_is_the_worst_and_of_the_first_text_that_has_it():
+    found = gathered(given_maps(5, 3), [1, 0])
+    [(name, call)] = found.certificate()
+    assert (name, call.proof, call.told_by) == ("layer 0", "unproved", (0,))
+    assert call.why == "not compared: only the weights are known"
+
+
+def test_sequences_of_a_batch_count_as_texts():
+    maps = torch.rand(3, 2, 7, 7).softmax(-1)
+    together, apart = HeadTotals(), HeadTotals()
+    together.add(from_attentions([maps]), (0,))
+    for number, map_ in enumerate(maps):
+        apart.add(from_attentions([map_[None]]), (number,))
+    assert together.heads() == apart.heads()
+
+
+def test_other_heads_are_refused():
+    found = gathered(given_maps(5), [0])
+    with pytest.raises(RunError, match="has 2 heads on one text and 3 on another"):
+        found.add(from_attentions([torch.eye(4).expand(1, 3, 4, 4)]), (1,))
+
+
+def test_a_module_that_is_called_twice_has_two_calls():
+    found = HeadTotals()
+    for number, size in enumerate((4, 6)):
+        x = torch.randn(1, 2, size, 4)
+        with heedful.record(TWICE) as recording:
+            TWICE(x)
+        found.add(recording, (number,))
+    assert [(head.name, head.call, head.head) for head in found.heads()] == [
+        ("Twice", call, head) for call in (0, 1) for head in (0, 1)
+    ]
+
+
+class Twice(torch.nn.Module):
+    def forward(self, x):
+        first = heedful.attention(x, x, x)
+        return heedful.attention(first, first, first)
+
+
+TWICE = Twice()
+
+
+def test_the_share_is_told_from_nothing_to_all():
+    shares = []
+    recording = from_attentions([torch.rand(2, H, 5, 5).softmax(-1) for H in (2, 3)])
+    HeadTotals().add(recording, (0,), progress=shares.append)
+    assert shares == sorted(shares)
+    assert 0 < shares[0] < shares[-1] == 1.0

@@ -1,0 +1,168 @@
+"""`heedful heads --texts` under torchrun: the same numbers, and an end where a process dies."""
+
+import json
+import os
+import random
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from typed import train
+
+from heedful.cli.main import run
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs" / "how-to" / "corpus.md"
+SMALL = ["--context-length", "32", "--width", "24", "--layers", "2", "--heads", "3",
+         "--steps", "2", "--batch", "2", "--device", "cpu", "--vocabulary", "300"]  # fmt: skip
+ENDS_WITHIN = 90  # seconds
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    text = "night and day, day and night. " * 60
+    return train(tmp_path_factory.mktemp("processes"), text, *SMALL)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Texts of very different lengths, in folders."""
+    made, chance = tmp_path_factory.mktemp("texts"), random.Random(1)
+    for number, words in enumerate((2, 900, 30, 31, 5, 400, 77)):
+        path = made / f"part{number % 2}" / f"{number}.txt"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(
+            " ".join(chance.choice(["night", "day", "and", "or"]) for _ in range(words))
+        )
+    return made
+
+
+def torchrun(processes):
+    """How a person starts so many; each call has a port of its own."""
+    return [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node",
+            str(processes), "-m", "heedful"]  # fmt: skip
+
+
+def done(begin, *arguments):
+    """A command in a process of its own, as OMP_NUM_THREADS of this one has it."""
+    words = [*begin, *map(str, arguments)]
+    return subprocess.run(words, capture_output=True, text=True, timeout=300, check=False)
+
+
+def test_one_two_and_three_processes_print_the_same_once(trained, folder):
+    arguments = ["heads", trained, "--texts", folder, "--json"]
+    alone = done([sys.executable, "-m", "heedful"], *arguments)
+    assert (alone.returncode, alone.stderr) == (0, "")
+    assert json.loads(alone.stdout)["texts"] == 7
+    for processes in (1, 2, 3):
+        shared = done(torchrun(processes), *arguments)
+        assert shared.returncode == 0, shared.stderr
+        assert shared.stdout == alone.stdout
+
+
+def test_more_processes_than_texts(trained, folder):
+    arguments = ["heads", trained, "--texts", folder / "part1" / "1.txt"]
+    alone = done([sys.executable, "-m", "heedful"], *arguments)
+    shared = done(torchrun(3), *arguments)
+    assert shared.returncode == 0, shared.stderr
+    assert shared.stdout == alone.stdout
+
+
+def test_what_is_left_out_is_told_once_whoever_found_it(trained, folder, tmp_path):
+    for name in ("a.txt", "b.txt", "c.txt"):
+        (tmp_path / name).touch()
+    more = ["--texts", tmp_path, "--texts", folder, "--json"]
+    shared = done(torchrun(2), "heads", trained, *more)
+    assert shared.returncode == 1
+    assert len(json.loads(shared.stdout)["left_out"]) == 3
+    assert shared.stderr.count("left out: ") == 3
+
+
+def test_an_error_of_all_is_told_and_all_end(trained, folder):
+    shared = done(torchrun(2), "heads", trained, "--texts", folder, "--context-length", 99)
+    assert shared.returncode == 1
+    assert shared.stdout == ""
+    assert "heedful: contexts of 99 tokens; expected at most 32" in shared.stderr
+
+
+def children(process):
+    """The processes that one has started."""
+    found = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    return [int(pid) for pid in found]
+
+
+def is_worker(pid):
+    return b"heads" in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+
+
+@pytest.mark.parametrize("after", [0.0, 10.0])
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_process_that_is_killed_ends_the_others(after, rank, trained, tmp_path):
+    """At the beginning, while processes meet or read, and while they work."""
+    (tmp_path / "a.txt").write_text("night and day and " * 60_000)
+    (tmp_path / "b.txt").write_text("day or night and " * 60_000)
+    command = [*torchrun(2), "heads", str(trained), "--texts", str(tmp_path)]
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    try:
+        while not (workers := [pid for pid in children(process) if is_worker(pid)])[1:]:
+            assert process.poll() is None
+            time.sleep(0.1)
+        time.sleep(after)
+        os.kill(workers[rank], signal.SIGKILL)
+        output, error = process.communicate(timeout=ENDS_WITHIN)
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+    assert process.returncode != 0
+    assert output == ""
+    cause = error[error.index("Root Cause") :]  # torchrun's own list
+    assert f"rank      : {rank} " in cause
+    assert "SIGKILL" in cause
+
+
+HANGS = """
+import os, signal, sys
+import heedful
+from heedful.opened import over_texts
+from heedful.torchrun import started
+from heedful.recorder import HeadTotals
+
+class Stopping(HeadTotals):
+    def add(self, *given):
+        super().add(*given)
+        if started().rank == 1:
+            os.kill(os.getpid(), signal.SIGSTOP)
+
+over_texts(heedful.open(sys.argv[1]), [sys.argv[2]], Stopping, processes=started(), timeout=4)
+"""
+
+
+def test_a_process_that_hangs_is_missed_by_its_number(trained, folder, tmp_path):
+    (tmp_path / "hangs.py").write_text(HANGS)
+    begin = [*torchrun(2)[:-2], tmp_path / "hangs.py"]
+    ended = done(begin, trained, folder)
+    assert ended.returncode != 0
+    assert "no word from process 1 of 2 for 4 s" in ended.stderr
+
+
+def test_the_line_of_the_page_does_what_it_says(trained, folder, tmp_path, monkeypatch):
+    [line] = re.findall(r"^torchrun .*$", PAGE.read_text("utf-8"), re.MULTILINE)
+    words = shlex.split(line)
+    assert words[0] == "torchrun"
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs" / "book").symlink_to(trained)
+    (tmp_path / "nights").symlink_to(folder)
+    shared = done([sys.executable, "-m", "torch.distributed.run"], *words[1:])
+    assert shared.returncode == 0, shared.stderr
+    own = words[words.index("heedful") + 1 :]
+    assert shared.stdout == done([sys.executable, "-m", "heedful"], *own).stdout
+    assert run(own) == 0

@@ -1,0 +1,47 @@
+"""Runs of a small model on a small text, a second or less each."""
+
+import dataclasses
+
+from heedful.train import PRESETS, Recipe, new_plan, open_training, prepare_run
+
+TEXT = "".join(f"{i} green bottles hanging on the wall, {i * i} of them\n" for i in range(120))
+
+
+def recipe(**changes):
+    quick = PRESETS["quick"]
+    model = dataclasses.replace(
+        quick.model,
+        context_length=16,
+        width=24,
+        layers=2,
+        heads=2,
+        convolution=2,
+        dropout=0.2,
+        embedding_dropout=0.1,
+    )
+    train = dataclasses.replace(
+        quick.train,
+        steps=24,
+        batch=3,
+        convolution_rate=0.01,
+        accumulation=2,
+        evaluate_every=6,
+        save_every=4,
+        device="cpu",
+    )
+    text = dataclasses.replace(quick.text, tokenizer="characters")
+    return Recipe(text, model, dataclasses.replace(train, **changes))
+
+
+def started(directory, **changes):
+    (directory / "text.txt").write_text(TEXT)
+    plan = new_plan(directory / "run", [str(directory / "text.txt")], recipe(**changes))
+    plan.write()
+    return plan
+
+
+def trained(plan, resume=False):
+    training = open_training(plan, prepare_run(plan))
+    if resume:
+        training.restore()
+    return list(training.events())

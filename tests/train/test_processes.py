@@ -1,0 +1,321 @@
+"""What each of several processes has of a batch, a split, a tensor and an update; and who they are.
+
+Real processes, which train together, are in `tests/slow/test_processes.py`.
+"""
+
+import dataclasses
+from itertools import chain
+
+import numpy as np
+import pytest
+import torch
+import torch.distributed as dist
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from heedful.errors import ArgumentError, HeedfulError
+from heedful.missing_processes import EndedElsewhereError
+from heedful.models import GPT, GPTConfig
+from heedful.processes import Processes
+from heedful.torchrun import started
+from heedful.train import PRESETS, TrainSettings
+from heedful.train.batches import in_turns
+from heedful.train.masked_words import Gaps, MaskedWords
+from heedful.train.memory import memory
+from heedful.train.muon import Muon, matrices_of, orthogonal
+from heedful.train.plan import check_shared_out
+from heedful.train.shards import fill, first_row, gathered, held, own, whole
+from heedful.train.tasks import NextToken, PaddedPairs, Translating
+
+
+def processes(size):
+    return [Processes(rank, size) for rank in range(size)]
+
+
+@given(number=st.integers(0, 300), size=st.integers(1, 40))
+def test_shares_are_all_of_it_once_and_as_equal_as_can_be(number, size):
+    shares = [list(range(number))[one.share(number)] for one in processes(size)]
+    assert [*chain(*shares)] == list(range(number))
+    assert max(map(len, shares)) - min(map(len, shares)) <= 1
+
+
+@given(number=st.integers(0, 60), size=st.integers(1, 9))
+def test_each_batch_is_new_once_and_all_have_as_many_turns(number, size):
+    turns = [list(in_turns(iter(range(number)), one)) for one in processes(size)]
+    assert len(set(map(len, turns))) == 1
+    new = [[batch for batch, is_new in each if is_new] for each in turns]
+    assert sorted(chain(*new)) == list(range(number))
+    assert all(0 <= batch < number for each in turns for batch, _ in each)
+
+
+def pairs(tmp_path):
+    random, sides = np.random.default_rng(3), []
+    for _ in range(29):
+        sides += [random.integers(0, 11, random.integers(1, 9)) for _ in range(2)]
+    return [(source, target) for source, target in zip(sides[::2], sides[1::2], strict=True)]
+
+
+def tasks(tmp_path):
+    tokens = np.random.default_rng(0).integers(0, 11, 500)
+    special = {"pad": 0, "cls": 1, "sep": 2, "mask": 3}
+    return {
+        "next": NextToken(tokens, tokens[:100], 13),
+        "words": MaskedWords(tokens + 4, tokens[:100] + 4, 13, special, 15),
+        "pairs": Translating(pairs(tmp_path), [], 9, 12),
+    }
+
+
+def kept(batch, rows=slice(None)):
+    """What is in a batch, or in rows of it, apart from padding."""
+    if isinstance(batch, PaddedPairs):
+        source, inputs, targets, source_keep, target_keep = (each[rows] for each in batch)
+        return source[source_keep], inputs[target_keep], targets[target_keep], source_keep.sum(1)
+    if isinstance(batch, Gaps):
+        return batch.ids[rows], batch.places[rows], batch.words.view(len(batch.ids), -1)[rows]
+    return tuple(each[rows] for each in batch)
+
+
+@pytest.mark.parametrize("name", ["next", "words", "pairs"])
+@pytest.mark.parametrize(("batch", "size"), [(7, 2), (5, 3), (4, 4)])
+def test_what_each_draws_are_rows_of_the_whole_batch(name, batch, size, tmp_path):
+    task = tasks(tmp_path)[name]
+    for step in range(5):  # of masked words, some are short
+        key = (17, step, 0)
+        every, total, targets = task.draw(batch, key), 0.0, 0
+        for one in processes(size):
+            rows = one.share(batch)
+            mine = task.draw(batch, key, rows)
+            assert all(map(torch.equal, kept(mine), kept(every, rows)))
+            assert task.share(batch, key, rows) == pytest.approx(
+                task.targets(mine) / task.targets(every)
+            )
+            total, targets = total + task.share(batch, key, rows), targets + task.targets(mine)
+        assert total == pytest.approx(1.0)
+        assert targets == task.targets(every)
+
+
+class Mesh:
+    def __init__(self, rank, size):
+        self.rank, self.number = rank, size
+
+    def size(self):
+        return self.number
+
+    def get_local_rank(self):
+        return self.rank
+
+
+class Part:
+    """What this project asks of a DTensor, cut as `torch.chunk` cuts, which is how FSDP2 does."""
+
+    def __init__(self, tensor, rank, size):
+        parts = torch.chunk(tensor, size)
+        self.rows = parts[rank] if rank < len(parts) else tensor[:0]
+        self.shape, self.device_mesh, self.all = tensor.shape, Mesh(rank, size), tensor
+
+    def to_local(self):
+        return self.rows
+
+    def full_tensor(self):
+        return self.all
+
+
+@given(
+    rows=st.integers(1, 17), size=st.integers(1, 6), start=st.integers(0, 16), n=st.integers(0, 17)
+)
+@settings(deadline=None)
+def test_rows_that_are_held_are_those_of_the_whole(rows, size, start, n):
+    start, n = min(start, rows), min(n, rows - min(start, rows))
+    plain, values = torch.zeros(rows, 3), torch.randn(n, 3)
+    expected = plain.clone()
+    expected[start : start + n] += values
+    for rank in range(size):
+        mine, part = held(Part(plain, rank, size), start, values)
+        assert mine.shape == part.shape
+        mine += part  # in the tensor's own memory
+    assert torch.equal(plain, expected)
+    mine, part = held(expected, start, values)
+    assert torch.equal(mine, part)
+
+
+def test_a_tensor_of_one_process_is_its_own_only_part():
+    tensor, values = torch.zeros(5, 2), torch.randn(5, 2)
+    assert own(tensor) is tensor
+    assert whole(tensor) is tensor
+    assert gathered(values, tensor) is values
+    assert first_row(tensor) == 0
+    fill(tensor, values)
+    assert torch.equal(tensor, values)
+
+
+@pytest.fixture
+def group():
+    """A process group of one: its DTensors are real ones."""
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    yield dist.init_device_mesh("cpu", (1,))
+    dist.destroy_process_group()
+
+
+def test_real_shards_are_filled_and_gathered(group):
+    from torch.distributed.tensor import Shard, distribute_tensor
+
+    cut = distribute_tensor(torch.zeros(5, 3), group, [Shard(0)])
+    values = torch.randn(5, 3)
+    fill(cut, values)
+    assert torch.equal(whole(cut), values)
+    fill(cut, distribute_tensor(2 * values, group, [Shard(0)]))
+    assert torch.equal(gathered(own(cut), cut), 2 * values)
+    rows, part = held(cut, 2, torch.ones(2, 3))
+    rows += part
+    assert torch.equal(whole(cut)[2:4], 2 * values[2:4] + 1)
+    assert first_row(cut) == 0
+
+
+class Sharing(Processes):
+    """All processes in one: what each of them finds of its share, put together."""
+
+    def shared_out(self, function, things):
+        found = []
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(dist, "all_gather_single", lambda every, mine: found.append(mine))
+            for one in processes(self.size):
+                one.shared_out(function, things)
+        assert len({len(mine) for mine in found}) == 1
+        self.largest_share = max(map(len, found))
+        return torch.cat(found)[: len(things)]
+
+
+@pytest.mark.parametrize("size", [2, 3, 5])
+def test_muon_that_is_shared_out_takes_the_same_step(size):
+    def stepped(here):
+        torch.manual_seed(5)
+        config = GPTConfig(vocabulary=13, context_length=8, width=12, heads=2, layers=2, kv_heads=1)
+        model = GPT(config)
+        matrices = matrices_of(model)
+        group = {"params": list(matrices), "parts": list(matrices.values()), "weight_decay": 0.1}
+        optimizer = Muon([group], lr=0.02, here=here)
+        for parameter in model.parameters():
+            parameter.grad = torch.randn_like(parameter)
+        optimizer.step()
+        return list(model.parameters())
+
+    for found, expected in zip(stepped(Sharing(0, size)), stepped(None), strict=True):
+        torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
+
+
+def test_matrices_are_shared_out_evenly_and_come_back_in_order():
+    here, stack = Sharing(0, 3), torch.randn(7, 4, 6)
+    torch.testing.assert_close(here.shared_out(orthogonal, stack), orthogonal(stack))
+    assert here.largest_share == 3
+
+
+def test_one_process_of_a_cut_model_takes_less_memory():
+    config, train = GPTConfig(vocabulary=50257, width=768, layers=12, heads=12), TrainSettings()
+    alone = memory(config, train)
+    cut = memory(config, dataclasses.replace(train, shard=True), 4)
+    copy = memory(config, train, 4)
+    assert copy.weights == alone.weights
+    assert (copy.blocks, copy.logits) == (alone.blocks // 4, alone.logits // 4)
+    assert 0.25 * alone.weights < cut.weights < 0.26 * alone.weights
+    assert cut.blocks == copy.blocks
+    uneven = memory(config, dataclasses.replace(train, batch=5), 4)
+    assert uneven.logits == 2 * memory(config, dataclasses.replace(train, batch=1)).logits
+
+
+def test_a_batch_has_a_sequence_for_each():
+    quick = PRESETS["quick"].train
+    check_shared_out(dataclasses.replace(quick, batch=3), 3)
+    with pytest.raises(ArgumentError, match=r"a batch of 2 for 3 processes.*--batch 3"):
+        check_shared_out(dataclasses.replace(quick, batch=2), 3)
+    with pytest.raises(ArgumentError, match="a batch of 1 for 2 processes"):
+        check_shared_out(dataclasses.replace(quick, batch=8, first_batch=1), 2)
+
+
+NAMES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT",
+         "TORCHELASTIC_RESTART_COUNT")  # fmt: skip
+HERE = {"MASTER_ADDR": "localhost", "MASTER_PORT": "29500"}
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        ({}, (0, 1, 0, 0)),
+        ({"WORLD_SIZE": "4"}, (0, 1, 0, 0)),  # of another program
+        ({"RANK": "0", "WORLD_SIZE": "1"}, (0, 1, 0, 0)),
+        ({"RANK": "2", "WORLD_SIZE": "3", **HERE}, (2, 3, 0, 0)),
+        (
+            {"RANK": "5", "WORLD_SIZE": "8", "LOCAL_RANK": "1", NAMES[5]: "2", **HERE},
+            (5, 8, 1, 2),
+        ),
+        ({"RANK": "5", "WORLD_SIZE": "2", **HERE}, "RANK='5', WORLD_SIZE='2'; expected"),
+        ({"RANK": "-1", "WORLD_SIZE": "2", **HERE}, "RANK='-1'"),
+        ({"RANK": "one", "WORLD_SIZE": "2", **HERE}, "RANK='one'"),
+        ({"RANK": "0", "WORLD_SIZE": "0", **HERE}, "WORLD_SIZE='0'"),
+        ({"RANK": "1", "WORLD_SIZE": "2"}, "without MASTER_ADDR without MASTER_PORT"),
+    ],
+)
+def test_who_this_is_by_what_torchrun_says(said, expected, monkeypatch):
+    for name in NAMES:
+        monkeypatch.delenv(name, raising=False)
+    for name, value in said.items():
+        monkeypatch.setenv(name, value)
+    if isinstance(expected, str):
+        with pytest.raises(ArgumentError, match=expected):
+            started()
+        return
+    here = started()
+    assert (here.rank, here.size, here.local, here.restarts) == expected
+    assert here.is_alone == (here.size == 1)
+    assert here.is_first == (here.rank == 0)
+
+
+@pytest.fixture
+def two(monkeypatch):
+    """Two processes that share a store, as torchrun gives them one."""
+    store, both = dist.HashStore(), processes(2)
+    for one in both:
+        monkeypatch.setitem(one.__dict__, "_kept", store)
+    return both
+
+
+def test_what_the_first_tells_is_heard_and_what_goes_wrong_too(two):
+    first, other = two
+    with first.telling():
+        first.tell({"steps": 3})
+    assert other.hear() == {"steps": 3}
+    again = Processes(1, 2, restarts=1)
+    again.__dict__["_kept"] = other._kept
+    with pytest.raises(HeedfulError, match="nothing"), first.telling():
+        raise HeedfulError("nothing")
+    with pytest.raises(EndedElsewhereError):
+        other.hear()
+    assert not again._store.check(["told"])  # what was told before a restart is not heard after it
+
+
+def test_a_missing_process_is_named_by_the_first_of_those_that_are_left(two, monkeypatch):
+    monkeypatch.setattr("heedful.processes.GRACE", 0.0)
+    three = [Processes(rank, 3) for rank in range(3)]
+    for one in three:
+        one.__dict__["_kept"] = two[0]._kept
+        monkeypatch.setattr(one, "_wait_for", lambda is_so, seconds=0: is_so())
+    three[0]._missing(RuntimeError("closed"), 7)
+    late, closed = RuntimeError("gloo: Timed out waiting"), RuntimeError("gloo: Connection closed")
+    assert isinstance(three[1]._missing(closed, 7), EndedElsewhereError)
+    assert "no answer from process 2 of 3 in 7 s" in str(three[0]._missing(late, 7))
+    said = str(three[0]._missing(closed, 7))
+    assert "no answer from process 2 of 3; likely cause: it was killed" in said
+    three[2]._say_once(HeedfulError("a full disk"))
+    assert isinstance(three[0]._missing(closed, 7), EndedElsewhereError)  # it said so itself
+
+
+def test_alone_nothing_is_told(monkeypatch):
+    here, module = Processes(), nn.Linear(2, 2)
+    with here.telling(), here.together(1.0):
+        here.tell(3)
+        assert here.first(lambda: 5) == 5
+    assert here.sums([1.5, 2]) == [1.5, 2]
+    assert here.each("a") == ["a"]
+    assert here.any(True)
+    assert here.largest(module.weight) is module.weight
+    assert here.launch is None

@@ -1,0 +1,214 @@
+"""Watching heads: scores by definition, training unchanged, also where it is cut and goes on."""
+
+import dataclasses
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+
+import heedful
+from heedful.errors import ArgumentError, TextError
+from heedful.files import load_tensors
+from heedful.models import GPT, GPTConfig, load_model
+from heedful.text import load_tokenizer
+from heedful.train import (
+    PRESETS,
+    Step,
+    begin,
+    new_plan,
+    open_training,
+    prepare_run,
+    read_metrics,
+    replace,
+)
+from heedful.train.place import owning
+from heedful.train.run import events
+from heedful.train.watch import affordable
+from heedful.train.watched import Watched, moments, recordings_of, scores_over_steps
+
+TEXT = "".join(f"{i} green bottles hanging on the wall, {i * i} of them\n" for i in range(90))
+SEEN = "green wall, green wall"
+SIZES = {"context_length": 16, "width": 24, "layers": 2, "heads": 3}
+STEPS = {"steps": 24, "batch": 2, "evaluate_every": 8, "save_every": 5, "device": "cpu"}
+
+
+def plan_of(folder, name="run", preset="quick", model=None, **changes):
+    (folder / "text.txt").write_text(TEXT)
+    tokenizer = {"tokenizer": "wordpiece"} if preset == "bert" else {"tokenizer": "characters"}
+    recipe = PRESETS[preset].changed(
+        {"text": tokenizer, "model": SIZES | (model or {}), "train": STEPS | changes}
+    )
+    return new_plan(folder / name, [str(folder / "text.txt")], recipe)
+
+
+def trained(plan):
+    return list(open_training(plan, begin(plan)).events())
+
+
+def lines(plan):
+    return [line for line in read_metrics(plan.directory / "metrics.jsonl") if "watched" in line]
+
+
+def by_definition(model, ids):
+    """Each score of each head of each layer, from the model's own intermediates, in NumPy."""
+    found = {name: [] for name in ("entropy", "previous", "induction", "sink", "largest_logit")}
+    N = len(ids)
+    for steps in model.steps(torch.tensor([ids])):
+        weights, scaled = steps.weights[0].double().numpy(), steps.scaled[0].double().numpy()
+        with np.errstate(divide="ignore", invalid="ignore"):
+            log = np.where(weights > 0, np.log(weights), 0)
+        after = [
+            (n, [m for m in range(1, n) if ids[m - 1] == ids[n]]) for n in range(N)
+        ]  # what came after the token before
+        asks = [(n, keys) for n, keys in after if keys]
+        for name, values in {
+            "entropy": -(weights * log).sum(-1).mean(-1),
+            "previous": np.mean([weights[:, n, n - 1] for n in range(1, N)], axis=0),
+            "induction": np.mean([weights[:, n, keys].sum(-1) for n, keys in asks], axis=0),
+            "sink": weights[:, 1:, 0].mean(-1),
+            "largest_logit": np.where(np.tri(N) > 0, scaled, -np.inf).max((1, 2)),
+        }.items():
+            found[name].append(values.tolist())
+    return found
+
+
+def test_scores_are_their_definitions_and_those_of_the_recording(tmp_path):
+    plan = plan_of(tmp_path, model={"dropout": 0.4}, watch=SEEN)
+    told = [event for event in trained(plan) if isinstance(event, Watched)]
+    steps, scores = scores_over_steps(read_metrics(plan.directory / "metrics.jsonl"))
+    assert steps == [event.step for event in told] == list(recordings_of(plan.directory))
+    assert told[-1].scores == {name: each[-1] for name, each in scores.items()}
+    model = load_model(plan.directory, checkpoint="last").eval()
+    ids = load_tokenizer(plan.directory).encode(SEEN)[:16]
+    with torch.no_grad():
+        expected = by_definition(model, ids)
+    for name, value in expected.items():
+        np.testing.assert_allclose(scores[name][-1], value, rtol=1e-3, err_msg=name)
+    heads = heedful.load(recordings_of(plan.directory)[24]).heads()
+    for name in ("entropy", "previous", "induction", "sink"):
+        kept = [getattr(head, name) for head in heads]
+        np.testing.assert_allclose(np.ravel(scores[name][-1]), kept, rtol=1e-3, err_msg=name)
+
+
+def test_training_is_bit_for_bit_as_without_and_goes_on_as_if_never_stopped(tmp_path):
+    changes = {"model": {"dropout": 0.2}, "watch_every": 3, "clip_logits": 2.0}
+    plans = {
+        name: plan_of(tmp_path, name, watch=watch, **(changes | more))
+        for name, watch, more in (
+            ("alone", None, {"watch_every": 0}),
+            ("whole", SEEN, {}),
+            ("cut", SEEN, {}),
+        )
+    }
+    trained(plans["alone"])
+    trained(plans["whole"])
+    running = open_training(plans["cut"], begin(plans["cut"]))
+    for event in running.events():  # gone at step 17, after the recording of 15
+        if getattr(event, "step", 0) == 17:
+            break
+    assert max(recordings_of(plans["cut"].directory)) == 15
+    again = open_training(plans["cut"], begin(plans["cut"]._replace(directory=tmp_path / "other")))
+    again.directory = plans["cut"].directory
+    assert again.restore()
+    assert again.progress.step == 15
+    list(again.events())
+    kept = {
+        name: load_tensors(plan.directory / "state/last.safetensors")
+        for name, plan in plans.items()
+    }
+    whole, about = kept["whole"]
+    for name in ("alone", "cut"):
+        assert all(torch.equal(kept[name][0][key], whole[key]) for key in whole)
+    assert kept["cut"][1] == about
+    metrics = [plan.directory / "metrics.jsonl" for plan in (plans["cut"], plans["whole"])]
+    assert metrics[0].read_bytes() == metrics[1].read_bytes()
+    assert b'"clipped"' in metrics[0].read_bytes()
+    one, other = (recordings_of(plans[name].directory) for name in ("cut", "whole"))
+    assert list(one) == list(other) == [0, 3, 6, 9, 12, 15, 18, 21, 24]
+    for step, path in one.items():
+        assert path.read_bytes() == other[step].read_bytes(), step
+
+
+def test_stopped_where_it_would_validate_and_look_and_killed_when_it_went_on(tmp_path):
+    """Once each, and in the same order, as of a run that did so without a stop."""
+    changes = {"steps": 10, "evaluate_every": 4, "save_every": 10, "watch": SEEN, "watch_every": 4}
+    whole, cut = (plan_of(tmp_path, name, **changes) for name in ("whole", "cut"))
+    trained(whole)
+    running = open_training(cut, begin(cut))
+    for event in running.events():
+        if getattr(event, "step", 0) == 4:
+            running.stop()
+    for kill in (True, False):
+        again = open_training(cut, prepare_run(cut))
+        assert again.restore()
+        for event in again.events():
+            if kill and isinstance(event, Step):
+                break
+    one, other = (plan.directory / "metrics.jsonl" for plan in (whole, cut))
+    assert one.read_bytes() == other.read_bytes()
+
+
+def test_recordings_of_later_steps_go_with_their_metrics(tmp_path):
+    plan = plan_of(tmp_path, watch=SEEN, watch_every=4)
+    trained(plan)
+    run = open_training(plan, begin(plan._replace(directory=tmp_path / "other")))
+    run.directory = plan.directory
+    next(run.owned_events())  # from the beginning again
+    assert list(recordings_of(plan.directory)) == []
+
+
+def test_a_replacement_brings_its_own_recordings_or_none(tmp_path):
+    plan = plan_of(tmp_path, watch=SEEN)
+    trained(plan)
+    for watch, steps in ((SEEN, [0, 1, 2, 3]), (None, [])):
+        new = plan_of(tmp_path, watch=watch, steps=3, watch_every=1)
+        with owning(new.directory):
+            list(events(new, open_training(new, replace(new))))
+        assert list(recordings_of(new.directory)) == steps
+        assert (new.directory / "watched").exists() == bool(steps)
+        assert [line["step"] for line in lines(new)] == steps
+
+
+def test_a_bert_is_watched_between_its_frame(tmp_path):
+    plan = plan_of(tmp_path, preset="bert", model={"pooler": False}, watch=SEEN, steps=2)
+    trained(plan)
+    recording = heedful.load(recordings_of(plan.directory)[2])
+    assert recording[0].tokens[0] == "[CLS]"
+    assert recording[0].kind == "self"
+    assert np.shape(lines(plan)[-1]["watched"]["induction"]) == (2, 3)
+
+
+def test_a_text_in_which_no_token_comes_again_has_no_induction(tmp_path):
+    plan = plan_of(tmp_path, watch="gren", steps=1)
+    trained(plan)
+    assert lines(plan)[0]["watched"]["induction"] == [[None] * 3] * 2
+
+
+def test_what_cannot_be_watched_is_refused(tmp_path):
+    for text, error, words in (
+        ("g", ArgumentError, "a text to watch of a single token; expected at least two"),
+        ("green €", TextError, "the character '€'"),
+    ):
+        plan = plan_of(tmp_path, watch=text)
+        with pytest.raises(error, match=words):
+            begin(plan)
+        assert not plan.directory.exists()  # so that it can be begun with another text
+    pairs = PRESETS["dates"].changed({"train": {"watch": "the 3rd of May"}})
+    with pytest.raises(ArgumentError, match="for an encoder–decoder; expected a GPT or a BERT"):
+        new_plan(tmp_path / "pairs", (), pairs)
+
+
+def test_moments_are_dense_at_first_and_as_many_as_training_affords():
+    for steps in (1, 2, 7, 800, 600_000):
+        for most in (2, 5, 24):
+            found = moments(steps, most)
+            assert found[0] == 0
+            assert found[-1] == steps
+            assert len(found) <= most
+            gaps = [after - before for before, after in pairwise(found)][:-1]
+            assert gaps == sorted(gaps)
+    model = GPT(GPTConfig(vocabulary=11, **SIZES))
+    settings = PRESETS["quick"].train
+    assert affordable(model, dataclasses.replace(settings, steps=100_000), 16) == 24
+    assert affordable(model, dataclasses.replace(settings, steps=10), 16) == 2

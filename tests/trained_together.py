@@ -1,0 +1,102 @@
+"""Small runs of every kind, which one process trains, or those that torchrun starts.
+
+    torchrun tests/trained_together.py DIR NAMES [--shard]
+
+Each is trained in DIR/its name, one after another; none has dropout, which each process has of its
+own.
+"""
+
+import dataclasses
+import sys
+from pathlib import Path
+
+from heedful.torchrun import leave, started
+from heedful.train import PRESETS, Recipe, new_plan, open_training, prepare_run
+
+STEPS = 20
+TEXT = "".join(f"{i} green bottles hanging on the wall, {i * i} of them\n" for i in range(120))
+PAIRS = "".join(f"{i} bottles\t{i * i} of them, {'all' * (i % 5)} green\n" for i in range(90))
+TRAIN = {"steps": STEPS, "evaluate_every": 6, "save_every": 8, "device": "cpu", "accumulation": 2}
+SMALL = {"width": 24, "layers": 2, "heads": 2, "dropout": 0.0}
+# A preset, a tokenizer, and what is changed of the model and of its training; batches are those
+# that two and three processes cannot share out evenly
+CASES = {
+    "adamw": ("quick", "characters", {}, {"optimizer": "adamw", "batch": 7}),
+    "muon": ("quick", "characters", {}, {"optimizer": "muon", "batch": 5, "matrix_decay": 0.1}),
+    "all": (
+        "quick",
+        "characters",
+        {"convolution": 2, "tied": False, "kv_heads": 1},
+        {
+            "optimizer": "muon",
+            "batch": 8,
+            "first_batch": 3,
+            "first_context": 5,
+            "half_life": 300,
+            "mean_weights": 0.9,
+            "clip_logits": 0.2,
+            "label_smoothing": 0.1,
+            "watch": "12 green bottles",
+            "watch_every": 7,
+        },
+    ),
+    "gpt2": (
+        "quick",
+        "characters",
+        {"norm": "layer", "bias": True, "positions": "learned", "qk_norm": False, "tied": True},
+        {"optimizer": "adamw", "batch": 5, "clip_logits": 0.2, "initial": "normal"},
+    ),
+    "bert": (
+        "bert",
+        "wordpiece",
+        {"attention_dropout": 0.0},
+        {"batch": 7, "watch": "green bottles hang on the wall"},
+    ),
+    "pairs": ("pairs", "characters", {"context_length": 64}, {"batch": 5}),
+    "pairs with muon": (
+        "pairs",
+        "characters",
+        {"context_length": 64, "decoder_layers": 1},
+        {"batch": 7, "optimizer": "muon", "clip_logits": 0.5, "mean_weights": 0.5},
+    ),
+}
+
+
+def plan_of(name, directory, shard):
+    preset, tokenizer, model, train = CASES[name]
+    of = PRESETS[preset]
+    text = {"tokenizer": tokenizer} | ({"vocabulary": 300} if tokenizer == "wordpiece" else {})
+    recipe = Recipe(
+        dataclasses.replace(of.text, **text),
+        dataclasses.replace(of.model, **{"context_length": 16, **SMALL, **model}),
+        dataclasses.replace(of.train, **TRAIN, **train, shard=shard),
+    )
+    source = directory / ("pairs.tsv" if of.on_pairs else "text.txt")
+    return new_plan(directory / name, [str(source)], recipe)
+
+
+def write_texts(directory):
+    (directory / "text.txt").write_text(TEXT)
+    (directory / "pairs.tsv").write_text(PAIRS)
+
+
+def main(directory, names, shard):
+    here = started()
+    with here.together(60):
+        here.first(lambda: write_texts(directory))
+        for name in names:
+            plan = plan_of(name, directory, shard)
+
+            def prepare(plan=plan):
+                plan.write()
+                prepare_run(plan)
+
+            here.first(prepare)
+            for _ in open_training(plan, prepare_run(plan), here).owned_events():
+                pass
+
+
+if __name__ == "__main__":
+    options = [word for word in sys.argv[1:] if word != "--shard"]
+    main(Path(options[0]), options[1:], "--shard" in sys.argv)
+    leave(0)
