@@ -32,9 +32,12 @@ demo: $(READY)
 test: $(ALL)
 	$(BIN)/python -m pytest -n 2 -rs  # names what was skipped, and why
 
-# what takes minutes: notebooks, each a server of its own, in a browser with no network; torchrun
+# what takes minutes: torchrun, what is compiled, and notebooks, each a server of its own, in a
+# browser with no network. The notebooks run alone: beside a compiler a page waits for its kernel
+# longer than a person would
 test-slow: $(JUPYTER)
-	$(BIN)/python -m pytest -n 2 -rs tests/slow
+	$(BIN)/python -m pytest -n 2 -rs tests/slow --ignore tests/slow/test_jupyter.py
+	$(BIN)/python -m pytest -rs tests/slow/test_jupyter.py
 
 lint: $(ALL) lint-page
 	$(BIN)/ruff check .

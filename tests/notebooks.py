@@ -81,8 +81,10 @@ class Notebook:
         self.cells = page.locator(".code_cell" if self.is_old else ".jp-CodeCell")
         self.cells.nth(count - 1).wait_for(state="attached")
         if self.is_old:
-            kernel = "window.Jupyter?.notebook?.kernel"  # what has no widgets yet shows their text
-            page.wait_for_function(f"{kernel}?.is_connected() && {kernel}.widget_manager")
+            # what has no widgets yet shows their text, and a kernel that has not yet said what it is
+            # may pass over a cell
+            kernel = "window.Jupyter?.notebook?.kernel"
+            page.wait_for_function(f"{kernel}?.widget_manager && {kernel}.info_reply?.status")
         else:
             page.locator("[data-status=idle]").first.wait_for(state="attached")
 
@@ -125,8 +127,11 @@ class Notebook:
         self.soon(lambda: self.saved(number))
 
     def saved(self, number):
-        """The outputs of a cell in the file."""
-        found = json.loads((self.server.folder / "a.ipynb").read_text("utf-8"))
+        """The outputs of a cell in the file; none while the file is being written."""
+        try:
+            found = json.loads((self.server.folder / "a.ipynb").read_text("utf-8"))
+        except json.JSONDecodeError:
+            return []
         return found["cells"][number]["outputs"]
 
     def soon(self, check, seconds=20):
