@@ -9,15 +9,16 @@ import os
 import random
 import shutil
 import signal
-import socket
 import sys
 import time
 from collections.abc import Callable, Iterator
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 import torch.distributed.checkpoint
 import torch.distributed.fsdp  # noqa: F401 so that those that are forked have it
+from forked import forked, free_port
 from tiny_runs import STEPS, Outcome, outcome, wrapped
 
 from heedful import processes, torchrun
@@ -100,12 +101,12 @@ def together(
         after: seconds after which it is killed.
         strike: what makes it kill itself, once it has begun.
     """
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     said = [place / f"said {rank}" for rank in range(2)]
+    for path in said:
+        path.write_text("")
     begun = [
-        _forked(rank, port, said[rank], command, strike if rank == dies else None)
+        forked(rank, 2, port, partial(_run, said[rank], command, strike if rank == dies else None))
         for rank in range(2)
     ]
     if dies is not None and after is not None:
@@ -115,31 +116,16 @@ def together(
     return [(end, path.read_text()) for end, path in zip(ends, said, strict=True)]
 
 
-def _forked(
-    rank: int, port: int, said: Path, command: tuple[str, ...], strike: Callable[[], None] | None
-) -> int:
-    said.write_text("")
-    process = os.fork()
-    if process:
-        return process
-    os.environ |= {
-        "RANK": str(rank),
-        "WORLD_SIZE": "2",
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(port),
-    }
+def _run(said: Path, command: tuple[str, ...], strike: Callable[[], None] | None) -> int:
     processes.GRACE = torchrun.GRACE = 0.5  # so that it takes no minutes
     processes.JOINING = timedelta(seconds=10)
-    try:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        os.dup2(os.open(said, os.O_WRONLY), 2)
-        if strike:
-            strike()
-        status = run(command)
-        sys.stderr.flush()
-        os._exit(status)
-    finally:
-        os._exit(99)
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    os.dup2(os.open(said, os.O_WRONLY), 2)
+    if strike:
+        strike()
+    status = run(command)
+    sys.stderr.flush()
+    return status
 
 
 def deadly(moment: str, after: int) -> Callable[[], None]:

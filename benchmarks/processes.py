@@ -13,15 +13,13 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import os
-import socket
 import statistics
 import tempfile
-import traceback
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import torch
+from forked import forked, free_port
 from timing import machine
 
 from heedful.models import GPT
@@ -52,13 +50,11 @@ def main() -> None:
 
 def rate(way: str, optimizer: str, steps: int) -> float:
     """Tokens per second of two processes together."""
-    with socket.socket() as free, tempfile.TemporaryDirectory() as folder:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-        free.close()
+    with tempfile.TemporaryDirectory() as folder:
+        port = free_port()
         places = [Path(folder, str(rank)) for rank in range(2)]
         begun = [
-            _forked(rank, port, lambda place=place: _train(way, optimizer, steps, place))
+            forked(rank, 2, port, lambda place=place: _train(way, optimizer, steps, place))
             for rank, place in enumerate(places)
         ]
         for process in begun:
@@ -67,26 +63,7 @@ def rate(way: str, optimizer: str, steps: int) -> float:
         return sum(float((place / "rate").read_text()) for place in places)
 
 
-def _forked(rank: int, port: int, work: Callable[[], object]) -> int:
-    process = os.fork()
-    if process:
-        return process
-    os.environ |= {
-        "RANK": str(rank),
-        "WORLD_SIZE": "2",
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(port),
-    }
-    try:
-        work()
-        os._exit(0)
-    except BaseException:
-        traceback.print_exc()
-    finally:
-        os._exit(1)
-
-
-def _train(way: str, optimizer: str, steps: int, place: Path) -> None:
+def _train(way: str, optimizer: str, steps: int, place: Path) -> int:
     """Take steps, and write how many tokens of its own the process reads in a second."""
     together = started()
     here = Processes() if way == "alone" else together
@@ -112,6 +89,7 @@ def _train(way: str, optimizer: str, steps: int, place: Path) -> None:
         seconds = [training._step(metrics).seconds for _ in range(FIRST + steps)][FIRST:]
         (place / "rate").write_text(str(BATCH * CONTEXT / statistics.median(seconds)))
         together.any(False)
+    return 0
 
 
 def _arguments() -> argparse.Namespace:
