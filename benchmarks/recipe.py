@@ -49,6 +49,9 @@ PARTS: dict[str, dict[str, dict]] = {
     "batches from 6 on": {"train": {"first_batch": 6}},
     "contexts from 32 on": {"train": {"first_context": 32}},
     "a head of its own": {"model": {"tied": False}},
+    "value embeddings": {"model": {"value_embeddings": True}},
+    "residual scalars": {"model": {"residual_scalars": True}},
+    "both": {"model": {"value_embeddings": True, "residual_scalars": True}},
 }
 
 

@@ -81,7 +81,7 @@ class Notebook:
         self.cells = page.locator(".code_cell" if self.is_old else ".jp-CodeCell")
         self.cells.nth(count - 1).wait_for(state="attached")
         if self.is_old:
-            # what has no widgets yet shows their text, and a kernel that has not yet said what it is
+            # what has no widgets yet shows their text, and a kernel that has not said what it is
             # may pass over a cell
             kernel = "window.Jupyter?.notebook?.kernel"
             page.wait_for_function(f"{kernel}?.widget_manager && {kernel}.info_reply?.status")

@@ -26,7 +26,13 @@ CASES = {
     "all": (
         "quick",
         "characters",
-        {"convolution": 2, "tied": False, "kv_heads": 1},
+        {
+            "convolution": 2,
+            "tied": False,
+            "kv_heads": 1,
+            "value_embeddings": True,
+            "residual_scalars": True,
+        },
         {
             "optimizer": "muon",
             "batch": 8,

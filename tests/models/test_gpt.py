@@ -1,4 +1,5 @@
 import dataclasses
+import itertools
 import math
 
 import pytest
@@ -27,13 +28,15 @@ VARIANTS = [
     {"norm_order": "post", "norm": "layer", "heads": 2, "activation": "gelu"},
     {"window": 3, "head_width": 6, "activation": "reglu", "feed_bias": True, "bias": False},
     {"convolution": 3},
+    {"value_embeddings": True, "residual_scalars": True, "kv_heads": 1},
 ]
 
 
 def tiny(**changes):
     model = GPT(GPTConfig(**{**SMALL, **changes})).eval()
-    for weight in model.convolution.weights if model.convolution else ():
-        torch.nn.init.normal_(weight)  # they begin at 0
+    begun = [part.parameters() for part in (model.convolution, model.values, model.scalars) if part]
+    for weight in itertools.chain(*begun):
+        torch.nn.init.normal_(weight)  # they begin as if they were not there
     return model
 
 

@@ -74,6 +74,7 @@ CASES = {
         norm="layer", qk_norm=False, bias=True, positions="learned", activation="gelu_tanh"
     ),
     "dropout": lambda: gpt(dropout=0.1),
+    "weighed": lambda: gpt(value_embeddings=True, residual_scalars=True, kv_heads=2),
     "bert": bert,
     "pairs": pairs,
 }

@@ -20,7 +20,15 @@ def training(directory, **settings):
     from heedful.models import GPT, GPTConfig
 
     torch.manual_seed(4)
-    config = GPTConfig(vocabulary=19, context_length=8, width=12, heads=2, layers=1, convolution=2)
+    config = GPTConfig(
+        vocabulary=19,
+        context_length=8,
+        width=12,
+        heads=2,
+        layers=1,
+        convolution=2,
+        residual_scalars=True,
+    )
     given = {"steps": 6, "batch": 4, "warmup": 0, "decay": "constant", "device": "cpu", **settings}
     task = NextToken(IDS[:300], IDS[300:], 8)
     return Training(directory, GPT(config), task, TrainSettings(**given))
@@ -107,7 +115,7 @@ def test_each_group_has_its_rate_its_decay_and_its_half_life(tmp_path):
     assert [group["betas"] for group in (tables, vectors, convolved)] == [(0.9, 0.25)] * 3
     assert {one.ndim for one in matrices["params"]} == {one.ndim for one in tables["params"]} == {2}
     assert {tuple(one.shape) for one in vectors["params"]} == {(12,), (6,)}
-    assert [tuple(one.shape) for one in convolved["params"]] == [(12,), (12,)]
+    assert [tuple(one.shape) for one in convolved["params"]] == [(12,), (12,), (1,), (1,)]
     with pytest.raises(ArgumentError, match="half_life"):  # a β₂ of 1, which makes NaN
         TrainSettings(half_life=10**18)
     set_rates(optimizer, 5, dataclasses.replace(settings, half_life=0), tokens=2000)

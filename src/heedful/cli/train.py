@@ -306,10 +306,11 @@ def _refuse_idle_training(asked: dict[str, Any], recipe: Recipe) -> None:
             f"watch_every = {asked['watch_every']} without a text to watch",
             expected="it with --watch or --watch-file",
         )
-    if "convolution_rate" in asked and not getattr(recipe.model, "convolution", 0):
+    trained = [getattr(recipe.model, name, 0) for name in ("convolution", "residual_scalars")]
+    if "convolution_rate" in asked and not any(trained):
         raise ArgumentError(
-            f"convolution_rate = {asked['convolution_rate']} without a short convolution",
-            expected="it with --convolution, of a GPT",
+            f"convolution_rate = {asked['convolution_rate']} without what it trains",
+            expected="it with --convolution or --residual-scalars, of a GPT",
         )
     for name in asked:
         other, value = needs.get(name, ("", ""))

@@ -11,10 +11,19 @@ from torch import Tensor, nn
 from heedful.explain.attending import added
 from heedful.explain.block import brief, opened, parts_of
 from heedful.explain.pieces import looked_up, normed, placed
-from heedful.explain.stages import Explanation, Formula, Section, Stage, answer, check_index, held
+from heedful.explain.stages import (
+    Explanation,
+    Formula,
+    Section,
+    Stage,
+    answer,
+    check_index,
+    held,
+    reader_of,
+)
 from heedful.explain.watching import Seen, watch
 from heedful.explain.words import Names, masked_word_head, says
-from heedful.layers import ShortConvolution
+from heedful.layers import ResidualScalars, ShortConvolution
 from heedful.models.bert import Bert
 from heedful.models.gpt import GPT
 
@@ -51,7 +60,7 @@ def explain_gpt(
     stages = _arrive(model, ids[0])
     names = Names(config.vocabulary, pieces)
     sections = [Section("From text to vectors", tuple(stages))]
-    sections += through(blocks, seen, stages[-1], layer, "block", "tokens")
+    sections += through(blocks, seen, stages[-1], layer, "block", "tokens", scalars=model.scalars)
     end = [ending("final", sections[-1].stages[-1], model.norm, last)]
     end += says(end[-1], model.head, config.tied, "as the next one")
     title = "From the last states to the next token"
@@ -139,7 +148,7 @@ def explain_bert(
 
 def through(
     blocks: Sequence[nn.Module], seen: Mapping[nn.Module, Seen], source: Stage, layer: int,
-    name: str, rows: str, memory: Stage | None = None,
+    name: str, rows: str, memory: Stage | None = None, scalars: ResidualScalars | None = None,
 ) -> list[Section]:  # fmt: skip
     """The sections of all blocks: one is opened, the others have a line each."""
     states = [seen[block].made for block in blocks]
@@ -160,6 +169,9 @@ def through(
         if layer:
             arrives = held("states", states[layer - 1], f"states = {name} {layer - 1}(states)",
                            "", rows)  # fmt: skip
+        if scalars is not None:
+            arrives = _weighed(arrives, source, scalars, layer)
+            found.append(Section(f"What {name} {layer} reads", (arrives,)))
         title = f"{name[0].upper()}{name[1:]} {layer} of {len(blocks)}"
         found += opened(blocks[layer], seen, arrives, layer, title, memory)  # type: ignore[arg-type]
         others(layer + 1, len(blocks))
@@ -173,6 +185,23 @@ def ending(name: str, states: Stage, norm: nn.Module, made: Tensor) -> Stage:
                     "As they come out of the last block, whose own norm was the last.",
                     states.rows, sources=(states,), reads="number")  # fmt: skip
     return normed(name, states, norm, made, "The last norm, after all blocks.")
+
+
+def _weighed(states: Stage, source: Stage, scalars: ResidualScalars, layer: int) -> Stage:
+    """What a block reads: the states before it and those before all blocks, each times a number."""
+    mine, first = float(scalars.stream[layer]), float(scalars.first[layer])
+    made = scalars(states.numbers(), source.numbers(), layer)
+    read = [reader_of(stage) for stage in (states, source)]
+
+    def how(head: int, row: int, column: int) -> Formula:
+        before, begun = (of(head, row)[column] for of in read)
+        return Formula("{} × {} + {} × {}", (mine, before, first, begun))
+
+    return held(
+        "weighed", made, f"weighed = r · {states.name} + e · {source.name}",
+        "The states before this block and those before all blocks, each times a number that the "
+        "model has learned.", states.rows, how=how, sources=(states, source), reads="number",
+    )  # fmt: skip
 
 
 def ids_stage(ids: Tensor, rows: str) -> Stage:

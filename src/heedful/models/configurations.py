@@ -65,6 +65,12 @@ divides the width; try 6 heads
         "before it; 0: none.",
         low=0,
     )
+    value_embeddings: bool = setting(
+        False, "In each block a table, whose row of a token is added to its values."
+    )
+    residual_scalars: bool = setting(
+        False, "Each block reads the states before it and the embeddings, by two learned numbers."
+    )
     activation: str = setting(
         "relu2", "Activation of the feed-forward layer.", choices=(*ACTIVATION_NAMES, *GATE_NAMES)
     )

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from heedful.layers import ShortConvolution
+from heedful.layers import ResidualScalars, ShortConvolution
 from heedful.processes import Processes
 from heedful.train.adamw import AdamW
 from heedful.train.muon import Muon, matrices_of
@@ -47,13 +47,14 @@ def groups_of(
 ) -> list[dict[str, Any]]:
     """The groups that AdamW has of some of a model's parameters.
 
-    Vectors are not decayed; those of a short convolution have a rate of their own.
+    Vectors are not decayed; those of a short convolution and of residual scalars, which begin as
+    if they were not there, have a rate of their own.
     """
-    convolved = {
+    begun = {
         weight
         for layer in model.modules()
-        if isinstance(layer, ShortConvolution)
-        for weight in layer.weights
+        if isinstance(layer, ShortConvolution | ResidualScalars)
+        for weight in layer.parameters()
     }
     groups: list[dict[str, Any]] = [
         {"params": [], "decay": settings.weight_decay, "highest": settings.learning_rate},
@@ -61,7 +62,7 @@ def groups_of(
         {"params": [], "decay": 0.0, "highest": settings.convolution_rate},
     ]
     for parameter in parameters:
-        of = 2 if parameter in convolved else int(parameter.ndim < 2)
+        of = 2 if parameter in begun else int(parameter.ndim < 2)
         groups[of]["params"].append(parameter)
     return [group for group in groups if group["params"]]
 

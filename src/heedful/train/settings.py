@@ -63,7 +63,8 @@ class TrainSettings(Configuration):
     )
     convolution_rate: float = setting(
         0.05,
-        "Highest learning rate of the short convolution, where the model has one.",
+        "Highest learning rate of the short convolution and of residual scalars, where the model "
+        "has them.",
         low=0.0,
         high=HIGHEST,
     )

@@ -31,6 +31,8 @@ ALWAYS: dict[str, Any] = {
     "logit_bias": False,
     "window": None,
     "convolution": 0,
+    "value_embeddings": False,
+    "residual_scalars": False,
 }
 
 
