@@ -164,7 +164,7 @@ def test_a_number_of_tokens_has_its_comma(tmp_path, capsys):
     [
         (["--preset", "bert", "--momentum", "0.9"], "momentum = 0.9 with the optimizer adamw"),
         (["--decay", "cosine", "--fall", "0.3"], "add --decay trapezoid"),
-        (["--convolution-rate", "0.1"], "with --convolution or --residual-scalars"),
+        (["--convolution-rate", "0.1"], "without a short convolution or residual scalars"),
     ],
 )
 def test_a_setting_that_would_do_nothing_is_refused(options, words, tmp_path, capsys):

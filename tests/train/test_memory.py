@@ -98,6 +98,13 @@ def test_the_estimate_is_near_what_a_run_takes(case):
     assert told.blocks + told.logits == pytest.approx(taken, rel=0.35)
 
 
+def test_what_value_embeddings_and_scalars_keep_is_counted():
+    plain, both = gpt(), gpt(value_embeddings=True, residual_scalars=True)
+    kept = kept_by(*both[1:]) - kept_by(*plain[1:])
+    told = [memory(one[0], TrainSettings(batch=BATCH)).blocks for one in (both, plain)]
+    assert told[0] - told[1] == pytest.approx(kept, rel=0.3)
+
+
 @pytest.mark.parametrize(
     ("section", "changes", "remedy"),
     [

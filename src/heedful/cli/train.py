@@ -309,7 +309,8 @@ def _refuse_idle_training(asked: dict[str, Any], recipe: Recipe) -> None:
     trained = [getattr(recipe.model, name, 0) for name in ("convolution", "residual_scalars")]
     if "convolution_rate" in asked and not any(trained):
         raise ArgumentError(
-            f"convolution_rate = {asked['convolution_rate']} without what it trains",
+            f"convolution_rate = {asked['convolution_rate']} without a short convolution or "
+            "residual scalars",
             expected="it with --convolution or --residual-scalars, of a GPT",
         )
     for name in asked:

@@ -241,7 +241,7 @@ def _feed(layer: nn.Module, reads: Stage) -> list[Stage]:
 
 
 def brief(
-    name: str, first: int, states: Sequence[Tensor], before: Stage | Tensor, rows: str
+    name: str, first: int, states: Sequence[Tensor], read: Sequence[Tensor], rows: str
 ) -> list[Stage]:
     """A stage for each block that is not opened: what it gives, and by how much it changes that.
 
@@ -249,16 +249,14 @@ def brief(
         name: "block", "encoder block" or "decoder block".
         first: the number of the first of them.
         states: what each gives, (N, width).
-        before: what the first of them reads.
+        read: what each reads, of the same shape.
         rows: what stands along the rows.
     """
     found = []
-    last = before if isinstance(before, Tensor) else before.numbers()
-    for number, made in enumerate(states, first):
-        change = float(((made - last).norm(dim=-1) / last.norm(dim=-1).clamp_min(1e-12)).mean())
+    for number, (made, came) in enumerate(zip(states, read, strict=True), first):
+        change = float(((made - came).norm(dim=-1) / came.norm(dim=-1).clamp_min(1e-12)).mean())
         found.append(
             held(f"{name} {number}", made, f"states = {name} {number}(states)",
                  f"adds to each token {change:.2f} times its length, on average", rows)
         )  # fmt: skip
-        last = made
     return found

@@ -156,9 +156,9 @@ def through(
 
     def others(first: int, end: int) -> None:
         if first < end:
-            before = source if first == 0 else states[first - 1]
+            read = [seen[block].read for block in blocks[first:end]]
             which = f"{name}s {first} to {end - 1}" if end - first > 1 else f"{name} {first}"
-            stages = brief(name, first, states[first:end], before, rows)
+            stages = brief(name, first, states[first:end], read, rows)
             title = f"{which[0].upper()}{which[1:]} of {len(blocks)}"
             found.append(Section(title, tuple(stages), brief=True))
 
@@ -171,7 +171,7 @@ def through(
                            "", rows)  # fmt: skip
         if scalars is not None:
             arrives = _weighed(arrives, source, scalars, layer)
-            found.append(Section(f"What {name} {layer} reads", (arrives,)))
+            found.append(Section(f"What {name} {layer} reads", (arrives,), layer))
         title = f"{name[0].upper()}{name[1:]} {layer} of {len(blocks)}"
         found += opened(blocks[layer], seen, arrives, layer, title, memory)  # type: ignore[arg-type]
         others(layer + 1, len(blocks))
@@ -192,6 +192,7 @@ def _weighed(states: Stage, source: Stage, scalars: ResidualScalars, layer: int)
     mine, first = float(scalars.stream[layer]), float(scalars.first[layer])
     made = scalars(states.numbers(), source.numbers(), layer)
     read = [reader_of(stage) for stage in (states, source)]
+    sources = (states,) if states is source else (states, source)  # block 0 has one source
 
     def how(head: int, row: int, column: int) -> Formula:
         before, begun = (of(head, row)[column] for of in read)
@@ -200,7 +201,7 @@ def _weighed(states: Stage, source: Stage, scalars: ResidualScalars, layer: int)
     return held(
         "weighed", made, f"weighed = r · {states.name} + e · {source.name}",
         "The states before this block and those before all blocks, each times a number that the "
-        "model has learned.", states.rows, how=how, sources=(states, source), reads="number",
+        "model has learned.", states.rows, how=how, sources=sources, reads="number",
     )  # fmt: skip
 
 

@@ -132,6 +132,7 @@ class MultiHeadAttention(nn.Module):
         if rotary is not None:
             query, key = rotate(query, *rotary), rotate(key, *rotary)
         if values is not None:
+            values = values.to(value.dtype)  # where autocast gives the product lower precision
             value = value + values.unflatten(-1, (-1, self.head_width)).transpose(-3, -2)
         if cache is not None:
             key, value = cache.append(key, value)

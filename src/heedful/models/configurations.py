@@ -66,10 +66,13 @@ divides the width; try 6 heads
         low=0,
     )
     value_embeddings: bool = setting(
-        False, "In each block a table, whose row of a token is added to its values."
+        False,
+        "In each block a table, whose row of a token is added to its values: vocabulary × width "
+        "numbers for a block.",
     )
     residual_scalars: bool = setting(
-        False, "Each block reads the states before it and the embeddings, by two learned numbers."
+        False,
+        "Each block reads the states before it and the embeddings, each times a learned number.",
     )
     activation: str = setting(
         "relu2", "Activation of the feed-forward layer.", choices=(*ACTIVATION_NAMES, *GATE_NAMES)

@@ -76,8 +76,8 @@ def memory(config: Config, settings: TrainSettings, processes: int = 1) -> Memor
     kept += 6 * heads if getattr(config, "qk_norm", False) else 0
     if getattr(config, "attention_dropout", config.dropout):
         kept += 3 * config.heads * config.context_length  # scores, weights, what is left of them
-    kept += 2 * pairs if getattr(config, "value_embeddings", False) else 0
-    kept += 2 * width if getattr(config, "residual_scalars", False) else 0
+    kept += pairs if getattr(config, "value_embeddings", False) else 0
+    kept += width if getattr(config, "residual_scalars", False) else 0
     tokens = -(-settings.batch // processes) * config.context_length
     convolved = 2 * width * getattr(config, "convolution", 0)
     stacked = min(_stacked(config), at_once(processes)) if settings.optimizer == "muon" else 0

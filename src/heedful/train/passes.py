@@ -7,16 +7,18 @@ model is torch's own: `DistributedDataParallel` (Li et al. 2020, arXiv:2006.1570
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, TypeVar
 
 import torch
 from torch import nn
 
+from heedful.layers import ValueEmbeddings
 from heedful.processes import Processes
 
 T = TypeVar("T")
+LEAST = 2**20  # numbers that processes gather from each other at once, 4 MB in float32
 
 
 class Runner(nn.Module):
@@ -74,6 +76,8 @@ class Copies(Passes):
 class Cut(Passes):
     """Rows of every weight in each process; a block is whole while it runs, and no longer.
 
+    Small blocks are gathered together, as a message costs time however short it is.
+
     The model's parameters are replaced, so an optimizer must be made after this.
     """
 
@@ -86,8 +90,11 @@ class Cut(Passes):
         super().__init__(model)
         mesh = init_device_mesh(device.type, (size,))
         for stack in [part for part in model.modules() if isinstance(part, nn.ModuleList)]:
-            for block in stack:
-                fully_shard(block, mesh=mesh)
+            for group in gathered(stack):
+                fully_shard(group, mesh=mesh)
+        for part in model.modules():  # else the table of all blocks stays whole for the whole pass
+            if isinstance(part, ValueEmbeddings):
+                fully_shard(part, mesh=mesh)
         self._runner: Any = fully_shard(Runner(model), mesh=mesh)
 
     def training(self, function: Callable[..., T], *given: Any) -> T:
@@ -105,6 +112,25 @@ class Cut(Passes):
         """Inside, gradients are added to those before; with the last batch, over the processes."""
         self._runner.set_requires_gradient_sync(is_last)
         return nullcontext()
+
+
+def gathered(stack: Iterable[nn.Module]) -> list[list[nn.Module]]:
+    """Blocks in their order, in groups of at least `LEAST` numbers, but for the last.
+
+    >>> [len(group) for group in gathered([nn.Linear(1023, 1024)] * 5)], LEAST
+    ([1, 1, 1, 1, 1], 1048576)
+    >>> [len(group) for group in gathered([nn.Linear(1023, 512)] * 5)]
+    [2, 2, 1]
+    """
+    groups: list[list[nn.Module]] = []
+    numbers = LEAST
+    for block in stack:
+        if numbers >= LEAST:
+            groups.append([])
+            numbers = 0
+        groups[-1].append(block)
+        numbers += sum(parameter.numel() for parameter in block.parameters())
+    return groups
 
 
 def passes_of(model: nn.Module, here: Processes, device: torch.device, cut: bool) -> Passes:
