@@ -115,7 +115,7 @@ class Cut(Passes):
 
 
 def gathered(stack: Iterable[nn.Module]) -> list[list[nn.Module]]:
-    """Blocks in their order, in groups of at least `LEAST` numbers, but for the last.
+    """Blocks in their order, in groups of at least `LEAST` numbers, but for the last one.
 
     >>> [len(group) for group in gathered([nn.Linear(1023, 1024)] * 5)], LEAST
     ([1, 1, 1, 1, 1], 1048576)
