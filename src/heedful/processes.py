@@ -11,7 +11,7 @@ import json
 import os
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from functools import cached_property
@@ -351,14 +351,25 @@ class Processes:
             dist.all_reduce(values, dist.ReduceOp.MAX)
         return values
 
-    def shared_out(self, function: Callable[[Tensor], Tensor], things: Tensor) -> Tensor:
-        """A function of each of many things (B, …), of which each process takes its share.
+    def shared_out(
+        self, function: Callable[[Tensor], Tensor], things: Iterable[Tensor]
+    ) -> Iterator[Tensor]:
+        """A function of each of many things, of which each process takes its share.
 
         Args:
             function: of some of the things, (b, …) to (b, …).
+            things: stacks of them, (B, …) each; of one stack all have the same shape.
         """
         if self.is_alone:
-            return function(things)
+            yield from map(function, things)
+            return
+        # what is found travels while the next is computed, so that all wait for each other once
+        for every, sent in [self._share(function, stack) for stack in things]:
+            sent.wait()
+            yield every
+
+    def _share(self, function: Callable[[Tensor], Tensor], things: Tensor) -> tuple[Tensor, Any]:
+        """What all processes find of a stack, once what is beside it has been waited for."""
         import torch
         import torch.distributed as dist
 
@@ -368,8 +379,7 @@ class Processes:
         if len(mine):
             found[: len(mine)] = function(mine)
         every = found.new_empty(each * self.size, *found.shape[1:])
-        dist.all_gather_single(every, found)
-        return every[: len(things)]
+        return every[: len(things)], dist.all_gather_single(every, found, async_op=True)
 
     def each(self, value: T) -> list[T]:
         """What each process gives, in the order of their numbers."""

@@ -39,7 +39,7 @@ class Opening:
         """
         options = {"viewport": {"width": 1360, "height": 860}, "reduced_motion": "reduce"} | options
         context = self.browser.new_context(**options)
-        context.set_default_timeout(6_000)
+        context.set_default_timeout(20_000)
         self.contexts.append(context)
         page = self.watch(
             context.new_page(), origin or address.partition("?")[0].rstrip("/"), allowed

@@ -5,6 +5,7 @@ Real processes, which train together, are in `tests/slow/test_processes.py`.
 
 import dataclasses
 from itertools import chain
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -176,14 +177,17 @@ class Sharing(Processes):
     """All processes in one: what each of them finds of its share, put together."""
 
     def shared_out(self, function, things):
-        found = []
+        things, found, sent = list(things), [], SimpleNamespace(wait=lambda: None)
+        gather = lambda every, mine, async_op: found.append(mine) or sent  # noqa: E731
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(dist, "all_gather_single", lambda every, mine: found.append(mine))
+            patch.setattr(dist, "all_gather_single", gather)
             for one in processes(self.size):
-                one.shared_out(function, things)
-        assert len({len(mine) for mine in found}) == 1
-        self.largest_share = max(map(len, found))
-        return torch.cat(found)[: len(things)]
+                list(one.shared_out(function, things))
+        for n, stack in enumerate(things):
+            shares = found[n :: len(things)]
+            assert len({len(mine) for mine in shares}) == 1
+            self.largest_share = len(shares[0])
+            yield torch.cat(shares)[: len(stack)]
 
 
 @pytest.mark.parametrize("size", [2, 3, 5])
@@ -205,8 +209,9 @@ def test_muon_that_is_shared_out_takes_the_same_step(size):
 
 
 def test_matrices_are_shared_out_evenly_and_come_back_in_order():
-    here, stack = Sharing(0, 3), torch.randn(7, 4, 6)
-    torch.testing.assert_close(here.shared_out(orthogonal, stack), orthogonal(stack))
+    here, stacks = Sharing(0, 3), [torch.randn(2, 6, 6), torch.randn(7, 4, 6)]
+    for found, stack in zip(here.shared_out(orthogonal, stacks), stacks, strict=True):
+        torch.testing.assert_close(found, orthogonal(stack))
     assert here.largest_share == 3
 
 

@@ -65,8 +65,7 @@ class Muon(AdamW):
             super()._step(group)
             return
         for parts in some_at_once(self._ahead(group), at_once(self.here.size)):
-            for alike in _by_shape(parts):
-                self._subtract(alike, group["lr"])
+            self._subtract(_by_shape(parts), group["lr"])
 
     def _ahead(self, group: dict[str, Any]) -> Iterator[Part]:
         """Nesterov's direction of each matrix, whole, its momentum and its decay being done."""
@@ -84,13 +83,14 @@ class Muon(AdamW):
             starts = accumulate(rows, initial=0)
             yield from (Part(parameter, *of) for of in zip(starts, ahead.split(rows), strict=False))
 
-    def _subtract(self, alike: list[Part], rate: float) -> None:
-        """Step by the directions of matrices of one shape, made orthogonal."""
-        stack = torch.stack([part.direction for part in alike])
-        size = rate * math.sqrt(max(1.0, stack.shape[1] / stack.shape[2]))
-        for part, update in zip(alike, self.here.shared_out(orthogonal, stack), strict=True):
-            rows, of_rows = held(part.parameter, part.start, update)
-            rows.sub_(of_rows, alpha=size)
+    def _subtract(self, alike: list[list[Part]], rate: float) -> None:
+        """Step by the directions of matrices, those of one shape together, made orthogonal."""
+        stacks = (torch.stack([part.direction for part in parts]) for parts in alike)
+        for parts, updates in zip(alike, self.here.shared_out(orthogonal, stacks), strict=True):
+            size = rate * math.sqrt(max(1.0, updates.shape[1] / updates.shape[2]))
+            for part, update in zip(parts, updates, strict=True):
+                rows, of_rows = held(part.parameter, part.start, update)
+                rows.sub_(of_rows, alpha=size)
 
 
 class Part(NamedTuple):
