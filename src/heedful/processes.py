@@ -363,23 +363,26 @@ class Processes:
         if self.is_alone:
             yield from map(function, things)
             return
-        # what is found travels while the next is computed, so that all wait for each other once
-        for every, sent in [self._share(function, stack) for stack in things]:
-            sent.wait()
-            yield every
-
-    def _share(self, function: Callable[[Tensor], Tensor], things: Tensor) -> tuple[Tensor, Any]:
-        """What all processes find of a stack, once what is beside it has been waited for."""
         import torch
         import torch.distributed as dist
 
+        stacks = list(things)
+        shares = [self._share(function, stack) for stack in stacks]
+        mine = torch.cat([share.flatten() for share in shares])
+        every = mine.new_empty(self.size * len(mine))
+        dist.all_gather_single(every, mine)  # of all stacks at once: who waits, waits once
+        parts = every.view(self.size, -1).split([share.numel() for share in shares], dim=1)
+        for stack, part in zip(stacks, parts, strict=True):
+            yield part.reshape(-1, *stack.shape[1:])[: len(stack)]
+
+    def _share(self, function: Callable[[Tensor], Tensor], things: Tensor) -> Tensor:
+        """What this process finds of a stack; as much as the others, with zeros at the end."""
         each = -(-len(things) // self.size)
         mine = things[each * self.rank : each * (self.rank + 1)]
-        found = torch.zeros_like(things[:1]).repeat(each, *(1,) * (things.ndim - 1))
+        found = things.new_zeros(each, *things.shape[1:])
         if len(mine):
             found[: len(mine)] = function(mine)
-        every = found.new_empty(each * self.size, *found.shape[1:])
-        return every[: len(things)], dist.all_gather_single(every, found, async_op=True)
+        return found
 
     def each(self, value: T) -> list[T]:
         """What each process gives, in the order of their numbers."""
