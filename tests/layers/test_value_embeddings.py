@@ -142,3 +142,14 @@ def test_their_numbers_are_explained(layer):
     context = steps.weights[0] @ value.numbers().repeat_interleave(2, 0)
     torch.testing.assert_close(context, steps.context[0], atol=1e-5, rtol=0)
     assert sum(value.how(1, 3, 2).numbers) == pytest.approx(float(value.numbers()[1, 3, 2]))
+
+
+def test_a_block_that_is_not_opened_is_told_by_what_it_read():
+    torch.manual_seed(4)
+    gpt, ids = model(**BOTH).float().requires_grad_(False), torch.tensor([[4, 9, 1, 7]])
+    walk = explain_gpt(gpt, ids, pieces=lambda ids: [f"<{id}>" for id in ids], layer=0)
+    first, _, made, _ = (state[0] for state in gpt.hidden_states(ids))
+    read = gpt.scalars(gpt.hidden_states(ids)[1][0], first, 1)
+    share = ((made - read).norm(dim=-1) / read.norm(dim=-1)).mean()
+    told = next(stage for stage in walk.stages if stage.name == "block 1")
+    assert f"adds to each token {share:.2f} times" in told.sentence
