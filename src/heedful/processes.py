@@ -8,6 +8,7 @@ tensors go through a process group of torch: gloo, and NCCL between GPUs.
 from __future__ import annotations
 
 import json
+import math
 import os
 import time
 import uuid
@@ -363,26 +364,39 @@ class Processes:
         if self.is_alone:
             yield from map(function, things)
             return
-        import torch
-        import torch.distributed as dist
-
         stacks = list(things)
-        shares = [self._share(function, stack) for stack in stacks]
-        mine = torch.cat([share.flatten() for share in shares])
-        every = mine.new_empty(self.size * len(mine))
-        dist.all_gather_single(every, mine)  # of all stacks at once: who waits, waits once
-        parts = every.view(self.size, -1).split([share.numel() for share in shares], dim=1)
-        for stack, part in zip(stacks, parts, strict=True):
-            yield part.reshape(-1, *stack.shape[1:])[: len(stack)]
+        found = [self._share(function, stack) for stack in stacks]
+        yield from self.joined(found, [len(stack) for stack in stacks])
 
     def _share(self, function: Callable[[Tensor], Tensor], things: Tensor) -> Tensor:
-        """What this process finds of a stack; as much as the others, with zeros at the end."""
+        """What this process finds of a stack."""
         each = -(-len(things) // self.size)
         mine = things[each * self.rank : each * (self.rank + 1)]
-        found = things.new_zeros(each, *things.shape[1:])
-        if len(mine):
-            found[: len(mine)] = function(mine)
-        return found
+        return function(mine) if len(mine) else mine
+
+    def joined(self, rows: Sequence[Tensor], lengths: Sequence[int]) -> list[Tensor]:
+        """Tensors that are cut by their rows among the processes, as `torch.chunk` cuts, whole.
+
+        One message has all of them: who waits for the others waits once.
+
+        Args:
+            rows: those of each tensor that this process has, (r, …); the last ones may have none.
+            lengths: the rows of each that all processes have together.
+        """
+        import torch.distributed as dist
+
+        each = [-(-length // self.size) for length in lengths]
+        sizes = [most * math.prod(own.shape[1:]) for most, own in zip(each, rows, strict=True)]
+        mine = rows[0].new_zeros(sum(sizes))
+        for place, own in zip(mine.split(sizes), rows, strict=True):
+            place[: own.numel()] = own.flatten()
+        every = mine.new_empty(self.size * len(mine))
+        dist.all_gather_single(every, mine)
+        of_all = every.view(self.size, -1).split(sizes, dim=1)
+        return [
+            of_each.reshape(-1, *own.shape[1:])[:length]
+            for of_each, own, length in zip(of_all, rows, lengths, strict=True)
+        ]
 
     def each(self, value: T) -> list[T]:
         """What each process gives, in the order of their numbers."""

@@ -143,7 +143,8 @@ def test_a_tensor_of_one_process_is_its_own_only_part():
     tensor, values = torch.zeros(5, 2), torch.randn(5, 2)
     assert own(tensor) is tensor
     assert whole(tensor) is tensor
-    assert gathered(values, tensor) is values
+    [only] = gathered([values], [tensor], Processes())
+    assert only is values
     assert first_row(tensor) == 0
     fill(tensor, values)
     assert torch.equal(tensor, values)
@@ -165,28 +166,48 @@ def test_real_shards_are_filled_and_gathered(group):
     fill(cut, values)
     assert torch.equal(whole(cut), values)
     fill(cut, distribute_tensor(2 * values, group, [Shard(0)]))
-    assert torch.equal(gathered(own(cut), cut), 2 * values)
+    [found] = gathered([own(cut)], [cut], Processes())
+    assert torch.equal(found, 2 * values)
     rows, part = held(cut, 2, torch.ones(2, 3))
     rows += part
     assert torch.equal(whole(cut)[2:4], 2 * values[2:4] + 1)
     assert first_row(cut) == 0
 
 
+def joined_by_all(size, ask):
+    """What `ask` of each process tells the others in its one message, and what the first makes."""
+    told = []
+    with pytest.MonkeyPatch.context() as patch:  # each tells what it has, and hears nothing
+        patch.setattr(dist, "all_gather_single", lambda every, mine: told.append(mine))
+        for one in processes(size):
+            ask(one)
+        assert len({len(mine) for mine in told}) == 1
+        assert len(told) == size
+        patch.setattr(dist, "all_gather_single", lambda every, mine: every.copy_(torch.cat(told)))
+        return told, ask(Processes(0, size))
+
+
 class Sharing(Processes):
     """All processes in one: what each of them finds of its share, put together."""
 
     def shared_out(self, function, things):
-        things, told = list(things), []
-        with pytest.MonkeyPatch.context() as patch:  # each tells what it found, and hears nothing
-            patch.setattr(dist, "all_gather_single", lambda every, mine: told.append(mine))
-            for one in processes(self.size):
-                list(one.shared_out(function, things))
-            assert len({len(mine) for mine in told}) == 1
-            self.numbers = len(told[0])
-            patch.setattr(
-                dist, "all_gather_single", lambda every, mine: every.copy_(torch.cat(told))
-            )
-            yield from super().shared_out(function, things)
+        things = list(things)
+        told, found = joined_by_all(
+            self.size, lambda one: list(Processes.shared_out(one, function, things))
+        )
+        self.numbers = len(told[0])
+        yield from found
+
+
+@given(lengths=st.lists(st.integers(1, 9), min_size=1, max_size=4), size=st.integers(1, 5))
+@settings(deadline=None)
+def test_rows_of_many_tensors_are_joined_by_one_message(lengths, size):
+    tensors = [torch.randn(length, 2 + length % 3) for length in lengths]
+    _, found = joined_by_all(
+        size,
+        lambda one: one.joined([own(Part(tensor, one.rank, size)) for tensor in tensors], lengths),
+    )
+    assert all(map(torch.equal, found, tensors))
 
 
 @pytest.mark.parametrize("size", [2, 3, 5])

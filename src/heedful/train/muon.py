@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
-from itertools import accumulate
+from itertools import accumulate, chain
 from typing import Any, NamedTuple
 
 import torch
@@ -64,24 +64,22 @@ class Muon(AdamW):
         if "parts" not in group:
             super()._step(group)
             return
-        for parts in some_at_once(self._ahead(group), at_once(self.here.size)):
-            self._subtract(_by_shape(parts), group["lr"])
+        rows = dict(zip(group["params"], group["parts"], strict=True))
+        trained = (parameter for parameter in rows if parameter.grad is not None)
+        for turn in some_at_once(trained, at_once(self.here.size)):
+            ahead = gathered([self._ahead(of, group) for of in turn], turn, self.here)
+            parts = [_parts(of, rows[of], each) for of, each in zip(turn, ahead, strict=True)]
+            self._subtract(_by_shape(chain.from_iterable(parts)), group["lr"])
 
-    def _ahead(self, group: dict[str, Any]) -> Iterator[Part]:
-        """Nesterov's direction of each matrix, whole, its momentum and its decay being done."""
-        rate, momentum = group["lr"], group["momentum"]
-        for parameter, rows in zip(group["params"], group["parts"], strict=True):
-            if parameter.grad is None:
-                continue
-            state = self.state[parameter]
-            if "mean" not in state:
-                state["mean"] = torch.zeros_like(parameter)
-            gradient = own(parameter.grad)
-            mean = own(state["mean"]).lerp_(gradient, 1 - momentum)
-            ahead = gathered(gradient.lerp(mean, momentum), parameter)
-            own(parameter).mul_(1 - rate * group["weight_decay"])
-            starts = accumulate(rows, initial=0)
-            yield from (Part(parameter, *of) for of in zip(starts, ahead.split(rows), strict=False))
+    def _ahead(self, parameter: Any, group: dict[str, Any]) -> Tensor:
+        """Nesterov's direction of the rows that are here; their momentum and decay are done."""
+        state = self.state[parameter]
+        if "mean" not in state:
+            state["mean"] = torch.zeros_like(parameter)
+        gradient = own(parameter.grad)
+        mean = own(state["mean"]).lerp_(gradient, 1 - group["momentum"])
+        own(parameter).mul_(1 - group["lr"] * group["weight_decay"])
+        return gradient.lerp(mean, group["momentum"])
 
     def _subtract(self, alike: list[list[Part]], rate: float) -> None:
         """Step by the directions of matrices, those of one shape together, made orthogonal."""
@@ -101,13 +99,18 @@ class Part(NamedTuple):
     direction: Tensor
 
 
-def some_at_once(parts: Iterable[Part], most: int) -> Iterator[list[Part]]:
-    """The parts in order, a list as soon as it has `most` numbers."""
-    turn: list[Part] = []
+def _parts(parameter: Tensor, rows: tuple[int, ...], directions: Tensor) -> list[Part]:
+    starts = accumulate(rows, initial=0)
+    return [Part(parameter, *of) for of in zip(starts, directions.split(rows), strict=False)]
+
+
+def some_at_once(tensors: Iterable[Tensor], most: int) -> Iterator[list[Tensor]]:
+    """The tensors in order, a list as soon as it has `most` numbers."""
+    turn: list[Tensor] = []
     numbers = 0
-    for part in parts:
-        turn.append(part)
-        numbers += part.direction.numel()
+    for tensor in tensors:
+        turn.append(tensor)
+        numbers += tensor.numel()
         if numbers >= most:
             yield turn
             turn, numbers = [], 0
@@ -115,7 +118,7 @@ def some_at_once(parts: Iterable[Part], most: int) -> Iterator[list[Part]]:
         yield turn
 
 
-def _by_shape(parts: list[Part]) -> list[list[Part]]:
+def _by_shape(parts: Iterable[Part]) -> list[list[Part]]:
     alike: dict[torch.Size, list[Part]] = {}
     for part in parts:
         alike.setdefault(part.direction.shape, []).append(part)

@@ -8,6 +8,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from heedful.processes import Processes
+
 
 def is_sharded(tensor: Tensor) -> bool:
     """Whether this process holds a part of it only."""
@@ -24,16 +26,11 @@ def whole(tensor: Tensor) -> Tensor:
     return tensor.full_tensor() if is_sharded(tensor) else tensor  # type: ignore[attr-defined]
 
 
-def gathered(rows: Tensor, like: Tensor) -> Tensor:
-    """All of a tensor of which each process has the rows that it holds of another one."""
-    if not is_sharded(like):
+def gathered(rows: list[Tensor], like: list[Tensor], here: Processes) -> list[Tensor]:
+    """All of tensors of which each process has the rows that it holds of some others."""
+    if not any(map(is_sharded, like)):
         return rows
-    from torch.distributed.tensor import DTensor
-
-    mesh, placements = like.device_mesh, like.placements  # type: ignore[attr-defined]
-    return DTensor.from_local(
-        rows, mesh, placements, shape=like.shape, stride=like.stride()
-    ).full_tensor()
+    return here.joined(rows, [len(tensor) for tensor in like])
 
 
 def first_row(tensor: Tensor) -> int:
