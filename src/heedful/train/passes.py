@@ -76,7 +76,8 @@ class Copies(Passes):
 class Cut(Passes):
     """Rows of every weight in each process; a block is whole while it runs, and no longer.
 
-    Small blocks are gathered together, as a message costs time however short it is.
+    Small blocks are gathered together, as a message costs time however short it is. What runs last
+    stays whole from its forward pass to its gradient.
 
     The model's parameters are replaced, so an optimizer must be made after this.
     """
@@ -89,13 +90,15 @@ class Cut(Passes):
 
         super().__init__(model)
         mesh = init_device_mesh(device.type, (size,))
-        for stack in [part for part in model.modules() if isinstance(part, nn.ModuleList)]:
-            for group in gathered(stack):
-                fully_shard(group, mesh=mesh)
+        stacks = [part for part in model.modules() if isinstance(part, nn.ModuleList)]
+        groups = [group for stack in stacks for group in gathered(stack)]
+        for group in groups:  # the last one's gradient comes first, so it stays whole until then
+            fully_shard(group, mesh=mesh, reshard_after_forward=group is not groups[-1])
         for part in model.modules():  # else the table of all blocks stays whole for the whole pass
             if isinstance(part, ValueEmbeddings):
                 fully_shard(part, mesh=mesh)
         self._runner: Any = fully_shard(Runner(model), mesh=mesh)
+        self._kept: list[Any] = [self._runner, *(group[0] for group in groups[-1:])]
 
     def training(self, function: Callable[..., T], *given: Any) -> T:
         """A function of the model whose result is differentiated."""
@@ -105,7 +108,8 @@ class Cut(Passes):
         """A function of the model whose result is looked at."""
         with torch.no_grad():  # what is gathered in inference mode cannot be trained on later
             found = self._runner(function, *given)
-        self._runner.reshard()  # what is outside the blocks stays whole until a gradient comes
+        for part in self._kept:  # else it stays whole until a gradient comes
+            part.reshard()
         return found
 
     def adding(self, is_last: bool) -> AbstractContextManager[None]:
