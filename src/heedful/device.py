@@ -1,4 +1,4 @@
-"""Where to compute."""
+"""Where to compute, and in what type of numbers."""
 
 from __future__ import annotations
 
@@ -42,6 +42,28 @@ def choose_device(name: str, number: int = 0) -> torch.device:
             remedy='"auto" takes the best that is here',
         )
     return device
+
+
+def choose_products(name: str, device: torch.device) -> torch.dtype:
+    """The type in which matrices are multiplied; "auto" is bfloat16 where that is faster.
+
+    That is a GPU whose tensor cores have it, or a CPU with instructions for it (AVX-512 BF16 or
+    AMX; torch says so from 2.10 on).
+
+    >>> choose_products("float32", torch.device("cpu"))
+    torch.float32
+    """
+    is_narrow = _multiplies_bfloat16(device) if name == "auto" else name == "bfloat16"
+    return torch.bfloat16 if is_narrow else torch.float32
+
+
+def _multiplies_bfloat16(device: torch.device) -> bool:
+    if device.type == "cuda":
+        return torch.cuda.is_bf16_supported(including_emulation=False)
+    if device.type != "cpu" or not hasattr(torch.cpu, "get_capabilities"):
+        return False
+    has = torch.cpu.get_capabilities()
+    return bool(has.get("avx512_bf16") or has.get("amx_bf16"))
 
 
 def _best() -> str:

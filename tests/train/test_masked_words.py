@@ -27,6 +27,7 @@ from heedful.train import (
     read_metrics,
     read_plan,
 )
+from heedful.train.batches import Which
 
 SPECIAL = {"pad": 0, "unk": 1, "cls": 2, "sep": 3, "mask": 4}
 VOCABULARY = 60
@@ -67,7 +68,7 @@ def restored(batch):
 @given(st.integers(1, 5), st.integers(3, 30), st.integers(0, 10_000))
 @settings(max_examples=30, deadline=None)
 def test_a_draw_is_framed_parts_of_the_text_with_gaps(batch, context_length, seed):
-    drawn = task(context_length=context_length).draw(batch, (seed, 0))
+    drawn = task(context_length=context_length).draw(batch, Which((seed, 0)))
     length = drawn.ids.shape[1] - 2
     assert drawn.ids.shape == drawn.places.shape == (batch, length + 2)
     assert drawn.places.sum(1).tolist() == [max(1, round(0.15 * length))] * batch
@@ -95,7 +96,7 @@ def test_of_what_is_asked_most_is_hidden_some_is_another_word_and_some_stays():
 
 def test_half_of_the_batches_are_shorter():
     filling = task()
-    lengths = [filling.draw(1, (9, step)).ids.shape[1] - 2 for step in range(2000)]
+    lengths = [filling.draw(1, Which((9, step))).ids.shape[1] - 2 for step in range(2000)]
     short = [length for length in lengths if length < 20]
     assert len(short) / 2000 == pytest.approx(0.5 * 19 / 20, abs=0.03)
     assert set(short) == set(range(1, 20))
@@ -103,7 +104,7 @@ def test_half_of_the_batches_are_shorter():
 
 
 def test_draws_are_decided_by_a_key():
-    first, again, other = (task().draw(9, key) for key in ((1, 0), (1, 0), (1, 1)))
+    first, again, other = (task().draw(9, Which(key)) for key in ((1, 0), (1, 0), (1, 1)))
     assert all(map(torch.equal, first, again))
     assert not torch.equal(first.places, other.places)
 
@@ -129,7 +130,7 @@ def test_the_loss_is_that_of_the_models_own_logits_at_the_gaps():
     filling = task()
     config = BertConfig(vocabulary=VOCABULARY, context_length=22, width=12, layers=2, heads=3)
     model = Bert(config).eval()
-    batch = filling.draw(5, (3, 1))
+    batch = filling.draw(5, Which((3, 1)))
     labels = torch.full_like(batch.ids, -100).masked_scatter(batch.places, batch.words)
     logits = model(batch.ids).logits
     for smoothing in (0.0, 0.2):

@@ -27,6 +27,7 @@ from heedful.train import (
     read_metrics,
     read_plan,
 )
+from heedful.train.batches import Which
 from heedful.train.optimizers import learning_rate
 from heedful.translate import Search, translate
 
@@ -127,7 +128,7 @@ def test_a_batch_is_padded_and_shifted():
 
 
 def test_draws_are_pairs_that_a_key_decides():
-    first, again, other = (task().draw(50, key) for key in ((1, 0), (1, 0), (1, 1)))
+    first, again, other = (task().draw(50, Which(key)) for key in ((1, 0), (1, 0), (1, 1)))
     assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
     assert first.source.tolist() != other.source.tolist()
     assert len({tuple(row) for row in first.source.tolist()}) == 3  # the last pair is drawn too

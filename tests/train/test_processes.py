@@ -20,7 +20,7 @@ from heedful.models import GPT, GPTConfig
 from heedful.processes import Processes
 from heedful.torchrun import started
 from heedful.train import PRESETS, TrainSettings
-from heedful.train.batches import in_turns
+from heedful.train.batches import Which, in_turns
 from heedful.train.masked_words import Gaps, MaskedWords
 from heedful.train.memory import memory
 from heedful.train.muon import Muon, matrices_of, orthogonal
@@ -78,19 +78,20 @@ def kept(batch, rows=slice(None)):
 
 @pytest.mark.parametrize("name", ["next", "words", "pairs"])
 @pytest.mark.parametrize(("batch", "size"), [(7, 2), (5, 3), (4, 4)])
-def test_what_each_draws_are_rows_of_the_whole_batch(name, batch, size, tmp_path):
+@pytest.mark.parametrize("first", [None, 3])
+def test_what_each_draws_are_rows_of_the_whole_batch(name, batch, size, first, tmp_path):
     task = tasks(tmp_path)[name]
     for step in range(5):  # of masked words, some are short
-        key = (17, step, 0)
-        every, total, targets = task.draw(batch, key), 0.0, 0
+        which = Which((17, step, 0), first)
+        every, total, targets = task.draw(batch, which), 0.0, 0
         for one in processes(size):
             rows = one.share(batch)
-            mine = task.draw(batch, key, rows)
+            mine = task.draw(batch, which, rows)
             assert all(map(torch.equal, kept(mine), kept(every, rows)))
-            assert task.share(batch, key, rows) == pytest.approx(
+            assert task.share(batch, which, rows) == pytest.approx(
                 task.targets(mine) / task.targets(every)
             )
-            total, targets = total + task.share(batch, key, rows), targets + task.targets(mine)
+            total, targets = total + task.share(batch, which, rows), targets + task.targets(mine)
         assert total == pytest.approx(1.0)
         assert targets == task.targets(every)
 

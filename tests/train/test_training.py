@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from heedful.errors import ArgumentError, HeedfulError, RunError, SaveError, TextError
 from heedful.models import GPT, GPTConfig, load_model
 from heedful.train import Ended, Training, TrainSettings, Validation, choose_device, preset
-from heedful.train.batches import draw, every_window
+from heedful.train.batches import Which, draw, every_window
 from heedful.train.checkpoint import Metrics, Progress, read_metrics
 from heedful.train.optimizers import groups_of, learning_rate
 from heedful.train.presets import PRESETS
@@ -60,7 +60,7 @@ def test_a_step_equals_torchs_own_loop(tmp_path):
     )
     for step in range(2):
         optimizer.zero_grad()
-        batches = [draw(TOKENS[:500], 7, 4, (1337, step, part)) for part in range(3)]
+        batches = [draw(TOKENS[:500], 7, 4, Which((1337, step, part))) for part in range(3)]
         inputs, targets = (torch.cat(ids) for ids in zip(*batches, strict=True))
         F.cross_entropy(model(inputs).logits.flatten(0, 1), targets.flatten()).backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 0.5)
@@ -100,12 +100,12 @@ def test_evaluation_is_the_mean_over_tokens_without_dropout(tmp_path):
 
 
 def test_batches_are_windows_that_a_key_decides():
-    inputs, targets = draw(np.arange(50, dtype=np.uint16), 7, 5, (1, 2, 3))
+    inputs, targets = draw(np.arange(50, dtype=np.uint16), 7, 5, Which((1, 2, 3)))
     assert inputs.dtype == torch.int64
     assert torch.equal(targets, inputs + 1)
     assert torch.equal(inputs, inputs[:, :1] + torch.arange(7))
-    assert not torch.equal(inputs, draw(np.arange(50), 7, 5, (1, 2, 4))[0])
-    lasts = {int(draw(np.arange(9), 7, 1, (seed,))[1].max()) for seed in range(50)}
+    assert not torch.equal(inputs, draw(np.arange(50), 7, 5, Which((1, 2, 4)))[0])
+    lasts = {int(draw(np.arange(9), 7, 1, Which((seed,)))[1].max()) for seed in range(50)}
     assert lasts == {7, 8}  # the last token is drawn too
 
 

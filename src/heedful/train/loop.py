@@ -17,19 +17,20 @@ import numpy as np
 import torch
 from torch import nn
 
+from heedful.device import choose_products
 from heedful.errors import HeedfulError
 from heedful.files import alone
 from heedful.missing_processes import EndedElsewhereError
 from heedful.models import GPT, Bert, Seq2Seq
 from heedful.processes import Processes
 from heedful.train import checkpoint
-from heedful.train.batches import in_turns
+from heedful.train.batches import Which, in_turns
 from heedful.train.chance import BETTER, chance
 from heedful.train.checkpoint import Metrics, Progress, latest, saved_step
 from heedful.train.clipping import LogitClipping
 from heedful.train.compiled import Loss, compiled
 from heedful.train.freed_memory import keep_freed_memory
-from heedful.train.growth import Size, size_of
+from heedful.train.growth import Size, sequences_before, size_of
 from heedful.train.mean_weights import MeanWeights
 from heedful.train.optimizers import learning_rate, make_optimizer, set_rates, slower
 from heedful.train.passes import passes_of
@@ -124,6 +125,7 @@ class Training:
         self.directory, self.model, self.task, self.settings = directory, model, task, settings
         self.here = here or Processes()
         self.device = device or next(model.parameters()).device
+        self.products = choose_products(settings.precision, self.device)
         self.passes = passes_of(model, self.here, self.device, settings.shard)
         self.optimizer = make_optimizer(model, settings, self.here)
         self.clipping = LogitClipping(model, settings.clip_logits, self.here)
@@ -132,6 +134,7 @@ class Training:
         self.mean = MeanWeights(self.optimizer, self.parameters, settings.mean_weights)
         self._training_loss = compiled(task.loss) if settings.compile else task.loss
         self.progress = Progress()
+        self._read = 0  # sequences, of all processes
         self._stopping = self._all_stop = False
 
     def restore(self) -> bool:
@@ -140,6 +143,7 @@ class Training:
             return False
         self.progress = checkpoint.restore(self.directory, self.model, self.optimizer, self.here)
         self.mean.restored()
+        self._read = sequences_before(self.progress.step, self.settings)
         return True
 
     def stop(self) -> None:
@@ -251,7 +255,7 @@ class Training:
         for parameter in self.parameters:
             parameter.grad = None
         with self.clipping.measuring():
-            parts = [self._backward(size, (step, part)) for part in range(settings.accumulation)]
+            parts = [self._backward(size, part) for part in range(settings.accumulation)]
         loss, tokens = self._over_all(parts)
         self._check_finite("training loss is", loss, metrics)
         if settings.clip:
@@ -300,32 +304,38 @@ class Training:
             else f"no checkpoint is better than chance: train again with --overwrite {rate}",
         )
 
-    def _backward(self, size: Size, which: tuple[int, int]) -> tuple[float, int]:
-        """Add the gradient of one batch; its part of the step's loss, and its targets.
+    def _backward(self, size: Size, part: int) -> tuple[float, int]:
+        """Add the gradient of one batch of a step; its part of the loss, and its targets.
 
         Of several processes each takes its rows. The gradient is the mean over the processes, so
         what a batch of it counts for is multiplied by their number.
         """
-        settings, here, key = self.settings, self.here, (self.settings.seed, *which)
+        settings, here, key = (
+            self.settings,
+            self.here,
+            (self.settings.seed, self.progress.step, part),
+        )
+        which = Which(key, self._read if settings.order == "shuffled" else None)
+        self._read += size.batch
         dropout = key if here.is_first else (*key, here.rank)
         _seed_dropout(int(np.random.default_rng(dropout).integers(2**63)), self.device)
         rows = here.share(size.batch)
-        batch = self.task.draw(size.batch, key, rows)
+        batch = self.task.draw(size.batch, which, rows)
         if settings.first_context is not None:
             batch = type(batch)(*(tensor[:, : size.context] for tensor in batch))
-        with self.passes.adding(is_last=which[1] == settings.accumulation - 1):
+        with self.passes.adding(is_last=part == settings.accumulation - 1):
             training = self.passes.training
             loss = self._loss(training, self._training_loss, batch, settings.label_smoothing)
             loss = loss / settings.accumulation
             if not here.is_alone:
-                loss = loss * (self.task.share(size.batch, key, rows) * here.size)
+                loss = loss * (self.task.share(size.batch, which, rows) * here.size)
             loss.backward()
         return loss.item() / here.size, self.task.targets(batch)
 
     def _loss(self, run: Any, loss: Loss, batch: Any, smoothing: float) -> torch.Tensor:
-        reduced = self.settings.precision == "bfloat16"
         batch = type(batch)(*(tensor.to(self.device) for tensor in batch))
-        with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=reduced):
+        is_narrow = self.products == torch.bfloat16
+        with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=is_narrow):
             return run(loss, batch, smoothing)
 
     def _validate(self, metrics: Metrics) -> Iterator[Event]:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from heedful.errors import ArgumentError
 from heedful.models import Bert, loss
-from heedful.train.batches import ALL
+from heedful.train.batches import ALL, Which, starts
 from heedful.train.tasks import check_length
 
 ASKED = 0.15  # the share of a text's tokens that are asked for
@@ -70,16 +70,17 @@ class MaskedWords:
         self.special, self.length = special, context_length - FRAME
         self.words = np.setdiff1d(np.arange(vocabulary), list(special.values()))
 
-    def draw(self, batch: int, key: tuple[int, ...], rows: slice = ALL) -> Gaps:
-        """Random parts of the text, with random gaps; as long as each other, mostly the longest."""
-        random = np.random.default_rng(key)
+    def draw(self, batch: int, which: Which, rows: slice = ALL) -> Gaps:
+        """Parts of the text, with random gaps; as long as each other, mostly the longest."""
+        random = which.random()
         is_short = random.random() < SHORT
         length = int(random.integers(1, self.length + 1)) if is_short else self.length
-        starts = random.integers(0, len(self.train) - length + 1, batch)
-        texts = np.stack([self.train[start : start + length] for start in starts[rows]])
+        least = length if which.first is None else self.length  # a pass is cut in one way
+        firsts = starts(which, batch, len(self.train), least, random)
+        texts = np.stack([self.train[first : first + length] for first in firsts[rows]])
         return self._with_gaps(texts, random.random((batch, 3, length))[rows])
 
-    def share(self, batch: int, key: tuple[int, ...], rows: slice) -> float:
+    def share(self, batch: int, which: Which, rows: slice) -> float:
         """As many gaps in each text."""
         return len(range(batch)[rows]) / batch
 

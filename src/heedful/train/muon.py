@@ -39,6 +39,8 @@ class Muon(AdamW):
             others are for AdamW.
         momentum: μ.
         here: where several processes train, the matrices of one shape are shared out among them.
+        products: the type in which matrices are made orthogonal, as Jordan has bfloat16; by default
+            their own.
         defaults: of `AdamW`.
 
     >>> weight = nn.Parameter(torch.tensor([[2.0, 0.0], [0.0, 1.0]]))
@@ -55,10 +57,11 @@ class Muon(AdamW):
         *,
         momentum: float = 0.95,
         here: Processes | None = None,
+        products: torch.dtype | None = None,
         **defaults: Any,
     ) -> None:
         super().__init__([{"momentum": momentum, **group} for group in groups], **defaults)
-        self.here = here or Processes()
+        self.here, self.products = here or Processes(), products
 
     def _step(self, group: dict[str, Any]) -> None:
         if "parts" not in group:
@@ -84,11 +87,14 @@ class Muon(AdamW):
     def _subtract(self, alike: list[list[Part]], rate: float) -> None:
         """Step by the directions of matrices, those of one shape together, made orthogonal."""
         stacks = (torch.stack([part.direction for part in parts]) for parts in alike)
-        for parts, updates in zip(alike, self.here.shared_out(orthogonal, stacks), strict=True):
+        for parts, updates in zip(alike, self.here.shared_out(self._made, stacks), strict=True):
             size = rate * math.sqrt(max(1.0, updates.shape[1] / updates.shape[2]))
             for part, update in zip(parts, updates, strict=True):
                 rows, of_rows = held(part.parameter, part.start, update)
                 rows.sub_(of_rows, alpha=size)
+
+    def _made(self, stack: Tensor) -> Tensor:
+        return orthogonal(stack.to(self.products or stack.dtype)).to(stack.dtype)
 
 
 class Part(NamedTuple):

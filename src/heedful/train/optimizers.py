@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from heedful.device import choose_products
 from heedful.layers import ResidualScalars, ShortConvolution
 from heedful.processes import Processes
 from heedful.train.adamw import AdamW
@@ -39,7 +40,8 @@ def make_optimizer(
     }
     rest = (parameter for parameter in model.parameters() if parameter not in matrices)
     groups = [group, *groups_of(model, rest, settings)]
-    return Muon(groups, momentum=settings.momentum, here=here, **defaults)
+    products = choose_products(settings.precision, next(model.parameters()).device)
+    return Muon(groups, momentum=settings.momentum, here=here, products=products, **defaults)
 
 
 def groups_of(

@@ -10,7 +10,15 @@ from heedful.models import BertConfig, GPTConfig, Seq2SeqConfig
 from heedful.train.settings import Recipe, TextSettings, TrainSettings
 
 # Muon, a trapezoid, blocks that begin with zero: docs/training.md says what each part is worth
-FAST = TrainSettings(optimizer="muon", initial="zero", decay="trapezoid", final_rate=0.0, warmup=10)
+FAST = TrainSettings(
+    optimizer="muon",
+    initial="zero",
+    decay="trapezoid",
+    final_rate=0.0,
+    warmup=10,
+    order="shuffled",
+    precision="auto",
+)
 # The shape of document 004 (Zhang)
 ZERO_TO_HERO = GPTConfig(
     vocabulary=1,

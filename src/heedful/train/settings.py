@@ -49,6 +49,12 @@ class TrainSettings(Configuration):
     first_context: int | None = setting(
         None, "Tokens of a text in the first batch; they grow evenly over half of the steps.", low=1
     )
+    order: str = setting(
+        "random",
+        "Which sequences of the training split come next: random ones, or shuffled, so that each "
+        "is read once before any comes again.",
+        choices=("random", "shuffled"),
+    )
     accumulation: int = setting(
         1, "Batches whose gradients are added for one step.", low=1, high=10**6
     )
@@ -134,8 +140,9 @@ class TrainSettings(Configuration):
     device: str = setting("auto", "Where to train: auto, cpu, cuda, cuda:1, mps.")
     precision: str = setting(
         "float32",
-        "Number type of the products; bfloat16 keeps the weights in float32.",
-        choices=("float32", "bfloat16"),
+        "Number type of the products: float32, bfloat16, or auto, which is bfloat16 where the "
+        "processor or GPU multiplies it faster; the weights stay float32.",
+        choices=("auto", "float32", "bfloat16"),
     )
     compile: bool = setting(
         False, "Compile the training pass of a GPT: it begins later, and its steps are faster."

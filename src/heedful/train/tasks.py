@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from heedful.errors import TextError
 from heedful.models import loss
 from heedful.text import Pairs
-from heedful.train.batches import ALL, draw, every_window
+from heedful.train.batches import ALL, Which, draw, every_window, shuffled
 
 
 class Task(Protocol):
@@ -29,12 +29,12 @@ class Task(Protocol):
     validation: Any
     context_length: int
 
-    def draw(self, batch: int, key: tuple[int, ...], rows: slice = ALL) -> Any:
-        """A batch of `batch` sequences of the training split, the same for the same key; or rows of
-        it, in the order they have there.
+    def draw(self, batch: int, which: Which, rows: slice = ALL) -> Any:
+        """A batch of `batch` sequences of the training split, which it is; or rows of it, in the
+        order they have there.
         """
 
-    def share(self, batch: int, key: tuple[int, ...], rows: slice) -> float:
+    def share(self, batch: int, which: Which, rows: slice) -> float:
         """What share of the targets of that batch is in those rows."""
 
     def every(self, data: Any, batch: int) -> Iterator[Any]:
@@ -72,11 +72,11 @@ class NextToken:
         check_length(train, validation, context_length)
         self.train, self.validation, self.context_length = train, validation, context_length
 
-    def draw(self, batch: int, key: tuple[int, ...], rows: slice = ALL) -> Windows:
-        """Random windows."""
-        return Windows(*draw(self.train, self.context_length, batch, key, rows))
+    def draw(self, batch: int, which: Which, rows: slice = ALL) -> Windows:
+        """Windows of the text."""
+        return Windows(*draw(self.train, self.context_length, batch, which, rows))
 
-    def share(self, batch: int, key: tuple[int, ...], rows: slice) -> float:
+    def share(self, batch: int, which: Which, rows: slice) -> float:
         """As many targets in each window."""
         return len(range(batch)[rows]) / batch
 
@@ -137,17 +137,19 @@ class Translating:
             begin,
         )
 
-    def draw(self, batch: int, key: tuple[int, ...], rows: slice = ALL) -> PaddedPairs:
-        """Random pairs."""
-        return self._padded([self.train[i] for i in self._chosen(batch, key)[rows]])
+    def draw(self, batch: int, which: Which, rows: slice = ALL) -> PaddedPairs:
+        """Some of the pairs."""
+        return self._padded([self.train[i] for i in self._chosen(batch, which)[rows]])
 
-    def share(self, batch: int, key: tuple[int, ...], rows: slice) -> float:
+    def share(self, batch: int, which: Which, rows: slice) -> float:
         """By the lengths of the targets."""
-        lengths = [len(self.train[i][1]) for i in self._chosen(batch, key)]
+        lengths = [len(self.train[i][1]) for i in self._chosen(batch, which)]
         return sum(lengths[rows]) / sum(lengths)
 
-    def _chosen(self, batch: int, key: tuple[int, ...]) -> np.ndarray:
-        return np.random.default_rng(key).integers(0, len(self.train), batch)
+    def _chosen(self, batch: int, which: Which) -> list[int]:
+        if which.first is None:
+            return which.random().integers(0, len(self.train), batch).tolist()
+        return [pair for _, pair in shuffled(which, batch, len(self.train))]
 
     def every(self, data: Pairs, batch: int) -> Iterator[PaddedPairs]:
         """All pairs in order."""
