@@ -64,7 +64,8 @@ def estimate_loss():
 EQUAL = ["--context-length", "64", "--batch", "12"]
 RECIPE, QUICK = ["--preset", "characters"], ["--preset", "quick"]
 ADAMW = [*QUICK, "--optimizer", "adamw", "--initial", "normal", "--decay", "cosine"]
-ADAMW += ["--final-rate", "0.1", "--warmup", "50"]
+ADAMW += ["--final-rate", "0.1", "--warmup", "50", "--weight-decay", "0.1"]
+ADAMW += ["--order", "random", "--precision", "float32"]
 
 
 @dataclass

@@ -37,12 +37,18 @@ ZERO_TO_HERO = GPTConfig(
 )
 
 PRESETS = {
-    # The matrices decay: one's own text is mostly short, and read several times over
+    # Weights decay fast: one's own text is mostly short, and read several times over
     "quick": Recipe(
         TextSettings(),
         GPTConfig(vocabulary=1),
         dataclasses.replace(
-            FAST, steps=800, batch=8, matrix_decay=0.5, evaluate_every=200, save_every=200
+            FAST,
+            steps=1000,
+            batch=8,
+            matrix_decay=0.5,
+            weight_decay=1.0,
+            evaluate_every=200,
+            save_every=200,
         ),
     ),
     # A character a token: a short convolution shows which of them stand together. On a text that is
