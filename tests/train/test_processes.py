@@ -253,8 +253,13 @@ def test_a_batch_has_a_sequence_for_each():
     check_shared_out(dataclasses.replace(quick, batch=3), 3)
     with pytest.raises(ArgumentError, match=r"a batch of 2 for 3 processes.*--batch 3"):
         check_shared_out(dataclasses.replace(quick, batch=2), 3)
-    with pytest.raises(ArgumentError, match="a batch of 1 for 2 processes"):
-        check_shared_out(dataclasses.replace(quick, batch=8, first_batch=1), 2)
+    first = dataclasses.replace(quick, batch=4, first_batch=1)
+    with pytest.raises(ArgumentError, match=r"^a first batch of 1 for 2 .* --first-batch 2, or"):
+        check_shared_out(first, 2)
+    both = dataclasses.replace(quick, batch=2, first_batch=1)
+    with pytest.raises(ArgumentError, match=r"a batch of 2 and a first .* --batch 3 --first-batch"):
+        check_shared_out(both, 3)
+    check_shared_out(dataclasses.replace(both, batch=3, first_batch=3), 3)
 
 
 NAMES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT",
