@@ -114,6 +114,8 @@ def train(
         raise click.UsageError("--resume continues a run and --overwrite removes it: choose one.")
     if pairs is not None and (files or _is_typed(ctx, "include")):
         raise click.UsageError("--pairs names the only file: leave out FILES and --include.")
+    if watch_file is not None and options["watch"] is not None:
+        raise click.UsageError("give a text to --watch, or its file to --watch-file, not both.")
     from heedful.torchrun import started
     from heedful.train.place import has_something, is_of_launch, owning
     from heedful.train.plan import check_free, check_shared_out, has_plan, new_plan, read_plan
