@@ -212,8 +212,8 @@ def test_a_configuration_survives_a_dictionary(variant):
         ({"layers": 2.5}, "of type int"),
         ({"tied": "yes"}, "of type bool"),
         ({"width": 9}, "even width"),
-        ({"norm_epsilon": float("nan")}, "at least 0"),
-        ({"rotary_base": float("inf")}, "at least 1"),
+        ({"norm_epsilon": float("nan")}, "a finite number of at least 0.0; Added"),
+        ({"rotary_base": float("inf")}, "a finite number of at least 1.0; Base"),
     ],
 )
 def test_fields_out_of_range_are_refused_in_one_line(changes, words):
