@@ -279,10 +279,11 @@ HERE = {"MASTER_ADDR": "localhost", "MASTER_PORT": "29500"}
             (5, 8, 1, 2),
         ),
         ({"RANK": "5", "WORLD_SIZE": "2", **HERE}, "RANK='5', WORLD_SIZE='2'; expected"),
-        ({"RANK": "-1", "WORLD_SIZE": "2", **HERE}, "RANK='-1'"),
+        ({"RANK": "-1", "WORLD_SIZE": "2", **HERE}, "RANK='-1', WORLD_SIZE='2'; expected"),
         ({"RANK": "one", "WORLD_SIZE": "2", **HERE}, "RANK='one'"),
         ({"RANK": "0", "WORLD_SIZE": "0", **HERE}, "WORLD_SIZE='0'"),
-        ({"RANK": "1", "WORLD_SIZE": "2"}, "without MASTER_ADDR without MASTER_PORT"),
+        ({"RANK": "1", "WORLD_SIZE": "2"}, "'2' without MASTER_ADDR and MASTER_PORT;"),
+        ({"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "a"}, "'2' without MASTER_PORT; exp"),
     ],
 )
 def test_who_this_is_by_what_torchrun_says(said, expected, monkeypatch):
