@@ -222,6 +222,13 @@ def test_fields_out_of_range_are_refused_in_one_line(changes, words):
     assert "\n" not in str(caught.value)
 
 
+def test_a_convolution_reaches_no_further_than_a_context():
+    assert GPTConfig(**{**SMALL, "convolution": 10}).convolution == SMALL["context_length"] - 1
+    assert GPTConfig(**{**SMALL, "context_length": 1}).convolution == 0
+    with pytest.raises(ArgumentError, match=r"convolution = 11 with a context of 11 .* most 10;"):
+        GPTConfig(**{**SMALL, "convolution": 11})
+
+
 def test_names_that_do_not_exist_are_refused_with_the_nearest():
     with pytest.raises(ArgumentError, match="kv_heads"):
         GPTConfig.from_dict({**SMALL, "keyheads": 1})
