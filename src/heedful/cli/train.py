@@ -316,6 +316,13 @@ def _refuse_idle_training(asked: dict[str, Any], recipe: Recipe) -> None:
             "residual scalars",
             expected="it with --convolution or --residual-scalars, of a GPT",
         )
+    if "beta2" in asked and settings.half_life:
+        raise ArgumentError(
+            f"beta2 = {asked['beta2']} with a half_life of {settings.half_life:,} tokens",
+            expected="one of them",
+            cause="AdamW then takes the half-life in place of beta2",
+            remedy="leave beta2 out, or add --half-life 0",
+        )
     for name in asked:
         other, value = needs.get(name, ("", ""))
         if other and getattr(settings, other) != value:
