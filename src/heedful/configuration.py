@@ -172,17 +172,16 @@ def expected_of(field: dataclasses.Field, value: Any) -> str | None:
         return all_of(str(value), choices)
     if type(value) is int and high is None and value > LARGEST:
         high = LARGEST
+    ends = _range(low, high)
+    if isinstance(value, float) and not math.isfinite(value):
+        return "a finite number" + (ends and f" of {ends}")
     if isinstance(value, int | float) and not _in_range(value, low, high):
-        return _range(low, high)
+        return ends
     return None
 
 
 def _in_range(value: float, low: float | None, high: float | None) -> bool:
-    return (
-        (isinstance(value, int) or math.isfinite(value))
-        and (low is None or value >= low)
-        and (high is None or value <= high)
-    )
+    return (low is None or value >= low) and (high is None or value <= high)
 
 
 def _range(low: float | None, high: float | None) -> str:
@@ -190,7 +189,7 @@ def _range(low: float | None, high: float | None) -> str:
         f"at least {low}" if low is not None else "",
         f"at most {high}" if high is not None else "",
     ]
-    return " and ".join(end for end in ends if end) or "a number"
+    return " and ".join(end for end in ends if end)
 
 
 def _refusal(field: dataclasses.Field, value: Any, expected: str) -> ArgumentError:

@@ -35,7 +35,7 @@ def started() -> Processes:
     if lacking or not 0 <= here.rank < here.size:
         said = ", ".join(f"{name}={os.environ[name]!r}" for name in names[:2])
         raise ArgumentError(
-            said + "".join(f" without {name}" for name in lacking),
+            said + (f" without {' and '.join(lacking)}" if lacking else ""),
             expected="the variables that torchrun sets: a rank below the number of processes, and "
             "where they meet",
             remedy=f"start it with torchrun, or unset {' and '.join(names[:2])}",

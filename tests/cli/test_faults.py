@@ -47,6 +47,10 @@ def test_a_refused_second_resume_changes_nothing_of_the_first(kept, said):
 REFUSED = {
     "--optimizer adamw": "--resume with optimizer = 'adamw'",
     "--initial normal": "--resume with initial = 'normal'",
+    "--width 25": "--resume with width = 25; expected what the run was begun with",
+    "--heads 5 --width 24": "--resume with heads = 5; expected what the run was begun with",
+    "--width 25 --heads 5": "--resume with width = 25, heads = 5; expected what the run was",
+    "--convolution 16": "--resume with convolution = 16; expected what the run was begun with",
     f"--batch {10**12}": "training that takes about",
     "--first-batch 99": "at most the 3 that it grows to",
     "--device cuda:99": "cuda:99",

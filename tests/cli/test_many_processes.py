@@ -1,5 +1,6 @@
 """What a person sees of `heedful` in several processes, or as a module of Python."""
 
+import json
 import os
 import shlex
 import subprocess
@@ -46,6 +47,19 @@ def test_what_is_not_shared_out_is_refused_once(command, process, said):
 def test_help_needs_no_other_process(process, said):
     process(1)
     assert said("train", "--help")[0] == 0
+
+
+@pytest.mark.parametrize("wrong", ["--fly", "--steps -1", "--out a --resume --overwrite"])
+def test_wrong_usage_is_told_to_torchrun_as_it_is_said(wrong, process, said, tmp_path, monkeypatch):
+    heard = tmp_path / "error.json"
+    monkeypatch.setenv("TORCHELASTIC_ERROR_FILE", str(heard))
+    process(1)
+    assert said("train", *wrong.split()) == (2, "", "")
+    assert not heard.exists()  # all find it: torchrun is to name the one that says it
+    process(0)
+    status, _, error = said("train", *wrong.split())
+    assert (status, error.count("\n")) == (2, 1)
+    assert json.loads(heard.read_text())["message"]["message"] == error.strip()
 
 
 @pytest.mark.parametrize(

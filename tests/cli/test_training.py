@@ -16,6 +16,8 @@ PROSE = "".join(
 )
 BROKEN = '火 水 木 $HOME `x` "y" it\'s! \\ 🙂 ' * 90
 UNBROKEN = "火水木金土，这里没有空格🙂" * 60
+LINES = "火水木金土，这里没有空格🙂\n" * 60
+WIDE = "火水木\u3000金土，\u3000这里没有空格🙂\u3000" * 60  # their space is not that of a keyboard
 SMALL = ["--width", "8", "--layers", "1", "--heads", "2", "--batch", "2", "--steps", "1",
          "--context-length", "16", "--device", "cpu"]  # fmt: skip
 KINDS = {
@@ -27,8 +29,8 @@ KINDS = {
 
 @pytest.mark.parametrize(
     ("text", "validation"),
-    [(PROSE, "0.3"), (BROKEN, "0"), (UNBROKEN, "0.3")],
-    ids=["prose", "no words", "no spaces"],
+    [(PROSE, "0.3"), (BROKEN, "0"), (UNBROKEN, "0.3"), (LINES, "0.3"), (WIDE, "0.3")],
+    ids=["prose", "no words", "no spaces", "lines without spaces", "wide spaces"],
 )
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_next_commands_run_on_words_of_the_text(kind, text, validation, tmp_path, capsys):
@@ -59,6 +61,16 @@ def test_pairs_are_tried_on_the_last_source(tmp_path, capsys):
     first, second = (shlex.split(line)[1:] for line in capsys.readouterr().out.splitlines()[-2:])
     assert first == ["translate", str(tmp_path / "run"), "b $c"]
     assert second == ["plot", *first[1:]]
+    assert run(first) == 0
+
+
+def test_a_pair_whose_text_has_no_space_is_tried_on_a_word(tmp_path, capsys):
+    source = tmp_path / "pairs.tsv"
+    source.write_text("火水\u3000木金\t土\n" * 10, "utf-8")
+    options = [*SMALL, "--tokenizer", "characters"]
+    assert run(["train", "--pairs", str(source), "--out", str(tmp_path / "run"), *options]) == 0
+    first, _ = (shlex.split(line)[1:] for line in capsys.readouterr().out.splitlines()[-2:])
+    assert first[2] == "木金"
     assert run(first) == 0
 
 
@@ -165,9 +177,18 @@ def test_a_number_of_tokens_has_its_comma(tmp_path, capsys):
         (["--preset", "bert", "--momentum", "0.9"], "momentum = 0.9 with the optimizer adamw"),
         (["--decay", "cosine", "--fall", "0.3"], "add --decay trapezoid"),
         (["--convolution-rate", "0.1"], "without a short convolution or residual scalars"),
+        (["--half-life", "300", "--beta2", "0.9"], "beta2 = 0.9 with a half_life of 300 tokens"),
     ],
 )
 def test_a_setting_that_would_do_nothing_is_refused(options, words, tmp_path, capsys):
     assert run(["train", "--out", str(tmp_path / "run"), *options]) != 0
     assert words in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
+
+
+def test_a_beta_that_a_half_life_replaces_is_refused_when_it_comes_later(tmp_path, capsys):
+    out = train(tmp_path, PROSE, *SMALL, *KINDS["characters"], "--half-life", "300")
+    going_on = ["train", "--out", str(out), "--resume", "--steps", "2", "--beta2", "0.9"]
+    assert run(going_on) == 1
+    assert "leave beta2 out, or add --half-life 0" in capsys.readouterr().err
+    assert run([*going_on, "--half-life", "0"]) == 0

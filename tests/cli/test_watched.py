@@ -103,6 +103,7 @@ def test_pairs_are_not_watched_also_when_the_run_goes_on(said, tmp_path):
 
 
 def test_both_ways_of_naming_the_text_are_too_many(said, tmp_path):
-    result = said(*shlex.split(f"train --out {tmp_path}/run --watch a --watch-file b"))
-    assert result[0] == 2
-    assert "one of the two" in result[2]
+    status, _, error = said(*shlex.split(f"train --out {tmp_path}/run --watch a --watch-file b"))
+    assert status == 2
+    assert "a text to --watch, or its file to --watch-file, not both" in error
+    assert "--file" not in error

@@ -212,14 +212,21 @@ def test_a_configuration_survives_a_dictionary(variant):
         ({"layers": 2.5}, "of type int"),
         ({"tied": "yes"}, "of type bool"),
         ({"width": 9}, "even width"),
-        ({"norm_epsilon": float("nan")}, "at least 0"),
-        ({"rotary_base": float("inf")}, "at least 1"),
+        ({"norm_epsilon": float("nan")}, "a finite number of at least 0.0; Added"),
+        ({"rotary_base": float("inf")}, "a finite number of at least 1.0; Base"),
     ],
 )
 def test_fields_out_of_range_are_refused_in_one_line(changes, words):
     with pytest.raises(ArgumentError, match=words) as caught:
         GPTConfig(**{**SMALL, **changes})
     assert "\n" not in str(caught.value)
+
+
+def test_a_convolution_reaches_no_further_than_a_context():
+    assert GPTConfig(**{**SMALL, "convolution": 10}).convolution == SMALL["context_length"] - 1
+    assert GPTConfig(**{**SMALL, "context_length": 1}).convolution == 0
+    with pytest.raises(ArgumentError, match=r"convolution = 11 with a context of 11 .* most 10;"):
+        GPTConfig(**{**SMALL, "convolution": 11})
 
 
 def test_names_that_do_not_exist_are_refused_with_the_nearest():

@@ -1,5 +1,7 @@
 """Models that look at images, opened with their processor: what they see is what is shown."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
@@ -8,6 +10,7 @@ from PIL import Image
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 import heedful
+from heedful.cli.images import record_image
 from heedful.cli.main import run
 from heedful.errors import ArgumentError
 from heedful.opened import OpenedVision, PictureWarning
@@ -154,3 +157,12 @@ def test_record_and_look_from_the_command_line(captioning, photo, tmp_path, caps
         told = capsys.readouterr().err
         assert words in told
         assert "Traceback" not in told
+
+
+def test_an_image_for_a_model_of_words_is_refused_by_its_kind(photo):
+    class Electra:
+        """A model whose kind has another article than most."""
+
+    words = SimpleNamespace(reads_images=False, model=Electra())
+    with pytest.raises(ArgumentError, match=r"^--image for a model of the kind Electra;"):
+        record_image(words, photo, None, False)

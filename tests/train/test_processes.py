@@ -254,8 +254,13 @@ def test_a_batch_has_a_sequence_for_each():
     check_shared_out(dataclasses.replace(quick, batch=3), 3)
     with pytest.raises(ArgumentError, match=r"a batch of 2 for 3 processes.*--batch 3"):
         check_shared_out(dataclasses.replace(quick, batch=2), 3)
-    with pytest.raises(ArgumentError, match="a batch of 1 for 2 processes"):
-        check_shared_out(dataclasses.replace(quick, batch=8, first_batch=1), 2)
+    first = dataclasses.replace(quick, batch=4, first_batch=1)
+    with pytest.raises(ArgumentError, match=r"^a first batch of 1 for 2 .* --first-batch 2, or"):
+        check_shared_out(first, 2)
+    both = dataclasses.replace(quick, batch=2, first_batch=1)
+    with pytest.raises(ArgumentError, match=r"a batch of 2 and a first .* --batch 3 --first-batch"):
+        check_shared_out(both, 3)
+    check_shared_out(dataclasses.replace(both, batch=3, first_batch=3), 3)
 
 
 NAMES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT",
@@ -275,10 +280,11 @@ HERE = {"MASTER_ADDR": "localhost", "MASTER_PORT": "29500"}
             (5, 8, 1, 2),
         ),
         ({"RANK": "5", "WORLD_SIZE": "2", **HERE}, "RANK='5', WORLD_SIZE='2'; expected"),
-        ({"RANK": "-1", "WORLD_SIZE": "2", **HERE}, "RANK='-1'"),
+        ({"RANK": "-1", "WORLD_SIZE": "2", **HERE}, "RANK='-1', WORLD_SIZE='2'; expected"),
         ({"RANK": "one", "WORLD_SIZE": "2", **HERE}, "RANK='one'"),
         ({"RANK": "0", "WORLD_SIZE": "0", **HERE}, "WORLD_SIZE='0'"),
-        ({"RANK": "1", "WORLD_SIZE": "2"}, "without MASTER_ADDR without MASTER_PORT"),
+        ({"RANK": "1", "WORLD_SIZE": "2"}, "'2' without MASTER_ADDR and MASTER_PORT;"),
+        ({"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "a"}, "'2' without MASTER_PORT; exp"),
     ],
 )
 def test_who_this_is_by_what_torchrun_says(said, expected, monkeypatch):

@@ -8,7 +8,7 @@ import torch
 from small_runs import recipe, started, trained
 
 from heedful.errors import ArgumentError
-from heedful.models import BertConfig, load_model
+from heedful.models import load_model
 from heedful.train import PRESETS, NextToken, Training, TrainSettings, Validation, new_plan
 from heedful.train.growth import size_of
 from heedful.train.optimizers import make_optimizer, set_rates
@@ -134,9 +134,10 @@ def test_what_would_shrink_is_refused(changes, words, tmp_path):
         new_plan(tmp_path / "run", [], recipe(**changes))
 
 
-def test_the_context_of_a_bert_does_not_grow(tmp_path):
-    bert = PRESETS["bert"]
-    growing = bert._replace(train=dataclasses.replace(bert.train, first_context=8))
-    assert isinstance(bert.model, BertConfig)
-    with pytest.raises(ArgumentError, match="first_context for a BERT; expected it for a GPT"):
+@pytest.mark.parametrize(("name", "kind"), [("bert", "BERT"), ("dates", "encoder–decoder")])
+def test_the_context_of_a_gpt_alone_grows(name, kind, tmp_path):
+    start = PRESETS[name]
+    growing = start._replace(train=dataclasses.replace(start.train, first_context=8))
+    words = f"^first_context for a model of the kind {kind}; expected it for a GPT alone"
+    with pytest.raises(ArgumentError, match=words):
         new_plan(tmp_path / "run", [], growing)

@@ -293,7 +293,11 @@ def test_presets_and_files_of_settings(tmp_path):
     assert (changed.model.width, changed.train.steps) == (32, 9)
     for content, words in [
         ("steps = 3", "outside a section"),
-        ("[model]\nwidht = 3", "width"),
+        ("[model]\nwidht = 3", r"^unknown setting 'widht' in \[model\]; expected width; .* typo$"),
+        ("[train]\nvalue_embeddings = true", r"in \[train\]; expected it in \[model\]$"),
+        ("[train]\nkey_heads = 1", r"'key_heads' in \[train\]; expected it in \[model\]$"),
+        ("[model]\nsteps = 5", r"unknown setting 'steps' in \[model\]; expected it in \[train\]$"),
+        ("[text]\nqqq = 5", r"'qqq' in \[text\]; .* `heedful train --help` lists them$"),
         ("[modell]\nwidth = 3", r"unknown section \[modell\]"),
         ("[model", "cannot read settings"),
     ]:

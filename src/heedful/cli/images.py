@@ -59,7 +59,7 @@ def record_image(
 
     if not opened.reads_images:
         raise ArgumentError(
-            f"--image for a {type(opened.model).__name__}",
+            f"--image for a model of the kind {type(opened.model).__name__}",
             expected="a model with an image processor (preprocessor_config.json)",
         )
     with share_done("recording"), warnings.catch_warnings(record=True) as told:

@@ -136,7 +136,10 @@ def run(arguments: Sequence[str]) -> int:
         error.show()
         return error.exit_code
     except click.UsageError as error:
-        return _say_first(in_one_line(error, f"heedful {called}".strip()), error.exit_code)
+        line = in_one_line(error, f"heedful {called}".strip())
+        if is_first_to_speak():
+            tell_torchrun(line)
+        return _say_first(line, error.exit_code)
     except click.ClickException as error:
         return _say(error.format_message(), error.exit_code)
     except (KeyboardInterrupt, click.Abort):

@@ -13,6 +13,7 @@ import click
 from heedful.cli import training as terminal
 from heedful.cli.options import Directory, SectionedCommand, given, read_text, settings_of
 from heedful.cli.suggestion import suggestion
+from heedful.configuration import FORMERLY, Configuration
 from heedful.errors import ArgumentError, RunError
 from heedful.models.configurations import BertConfig, GPTConfig, Seq2SeqConfig
 from heedful.train.presets import PRESETS, preset
@@ -114,6 +115,8 @@ def train(
         raise click.UsageError("--resume continues a run and --overwrite removes it: choose one.")
     if pairs is not None and (files or _is_typed(ctx, "include")):
         raise click.UsageError("--pairs names the only file: leave out FILES and --include.")
+    if watch_file is not None and options["watch"] is not None:
+        raise click.UsageError("give a text to --watch, or its file to --watch-file, not both.")
     from heedful.torchrun import started
     from heedful.train.place import has_something, is_of_launch, owning
     from heedful.train.plan import check_free, check_shared_out, has_plan, new_plan, read_plan
@@ -313,6 +316,13 @@ def _refuse_idle_training(asked: dict[str, Any], recipe: Recipe) -> None:
             "residual scalars",
             expected="it with --convolution or --residual-scalars, of a GPT",
         )
+    if "beta2" in asked and settings.half_life:
+        raise ArgumentError(
+            f"beta2 = {asked['beta2']} with a half_life of {settings.half_life:,} tokens",
+            expected="one of them",
+            cause="AdamW then takes the half-life in place of beta2",
+            remedy="leave beta2 out, or add --half-life 0",
+        )
     for name in asked:
         other, value = needs.get(name, ("", ""))
         if other and getattr(settings, other) != value:
@@ -344,17 +354,17 @@ def _continued(
     from heedful.train.plan import absolute, check_installed, check_watched
 
     _refuse_foreign(changes.get("model", {}), plan.recipe)
-    recipe = plan.recipe.changed(changes)
-    _refuse_idle_training(changes.get("train", {}), recipe)
-    check_growth(recipe)
-    check_watched(recipe)
     different = [
         f"{name} = {asked[name]!r}" for name in asked if asked[name] != getattr(plan, name)
     ]
     for section in Recipe._fields:
-        old, new = getattr(plan.recipe, section).to_dict(), getattr(recipe, section).to_dict()
-        kept = KEPT if section == "train" else tuple(old)
-        different += [f"{name} = {new[name]!r}" for name in kept if old[name] != new[name]]
+        begun, settings = getattr(plan.recipe, section), changes.get(section, {})
+        kept = KEPT if section == "train" else tuple(begun.to_dict())
+        different += [
+            f"{name} = {value!r}"
+            for name, value in settings.items()
+            if FORMERLY.get(name, name) in kept and _is_other(begun, name, value)
+        ]
     sources = tuple(map(absolute, files))
     is_other = (sources or pairs is not None) and sources != plan.sources
     if is_other or (pairs is not None) > plan.recipe.on_pairs:
@@ -366,8 +376,20 @@ def _continued(
             "its text and model settings, its optimizer and first weights",
             remedy="leave them out, or train a new run in another --out",
         )
+    recipe = plan.recipe.changed(changes)
+    _refuse_idle_training(changes.get("train", {}), recipe)
+    check_growth(recipe)
+    check_watched(recipe)
     check_installed(recipe)
     return plan._replace(recipe=recipe)
+
+
+def _is_other(begun: Configuration, name: str, value: Any) -> bool:
+    """Whether a setting is not what a run was begun with; one that is refused cannot be."""
+    try:
+        return begun.changed({name: value}) != begun
+    except ArgumentError:
+        return True
 
 
 def _say_end(

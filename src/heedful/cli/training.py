@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from heedful.cli.suggestion import shortened, suggestion
-from heedful.errors import HeedfulError
+from heedful.errors import HeedfulError, TextError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -231,7 +231,8 @@ def to_try(prepared: Prepared) -> tuple[str, str]:
     tokenizer, tokens, config, _ = prepared
     if isinstance(tokens, PairFile):
         source, _ = tokens[len(tokens) - 1]
-        return "translate", shortened(tokenizer.decode(source[:-1]))
+        text = tokenizer.decode(source[:-1])
+        return "translate", shortened(text if _has_spaces(tokenizer) else _unbroken(text))
     kept = tokens.validation if len(tokens.validation) else tokens.train
     text = tokenizer.decode(kept[:LOOKED_AT])
     if not isinstance(config, BertConfig):
@@ -246,15 +247,35 @@ def to_try(prepared: Prepared) -> tuple[str, str]:
 def _part(tokenizer: Tokenizer, text: str, words: int, tokens: int) -> str:
     """Some words of a text, shorter where they would be more than so many tokens.
 
-    The beginning of a sentence or a line where there is one of plain words, else what comes.
+    The beginning of a sentence or a line where there is one of plain words, else what comes. Where
+    the tokenizer has no space that could join them, it is one word.
     """
     run = rf"[^\W\d_]+(?: [^\W\d_]+){{{words - 1}}}(?!\w)"
     found = re.search(rf"(?:(?<=[.!?] )|(?<=\n)){run}", text) or re.search(rf"(?<=\s){run}", text)
     split = text.split()  # the first may be the end of a word
     part = found[0] if found else " ".join(split[1 : words + 1] or split)
+    part = part if _has_spaces(tokenizer) else _unbroken(text)
     while len(part) > 1 and len(tokenizer.encode(part)) > tokens:
         part = part.rpartition(" ")[0] or part[: len(part) // 2]
     return part
+
+
+def _has_spaces(tokenizer: Tokenizer) -> bool:
+    """Whether it takes a space; one of characters does only where its text had some."""
+    try:
+        tokenizer.encode(" ")
+    except TextError:
+        return False
+    return True
+
+
+def _unbroken(text: str) -> str:
+    """A part of a text without space or anything unprintable in it.
+
+    The second part if there are several, as the first may be the end of one.
+    """
+    parts = shortened(text, len(text)).split()
+    return next(iter(parts[1:] or parts), "")
 
 
 def show(console: Console, pairs: list[tuple[str, str]]) -> None:

@@ -105,6 +105,13 @@ divides the width; try 6 heads
         check_heads(self.width, self.heads, self.kv_heads or self.heads, self.head_width)
         if self.positions != "learned":
             self._check_even()
+        if self.convolution >= self.context_length:
+            raise ArgumentError(
+                f"convolution = {self.convolution} with a context of {self.context_length} tokens",
+                expected=f"at most {self.context_length - 1}",
+                cause="no token has so many before it",
+                remedy="make convolution smaller or context_length larger",
+            )
 
     @property
     def width_of_heads(self) -> int:

@@ -63,7 +63,7 @@ def check_growth(recipe: Recipe) -> None:
             )
     if settings.first_context is not None and recipe.kind != "GPT":
         raise ArgumentError(
-            f"first_context for a {recipe.kind}",
+            f"first_context for a model of the kind {recipe.kind}",
             expected="it for a GPT alone",
             cause="pairs and texts with gaps are read whole",
         )

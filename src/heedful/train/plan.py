@@ -138,13 +138,16 @@ def _check_one_graph(settings: TrainSettings) -> None:
 
 def check_shared_out(settings: TrainSettings, processes: int) -> None:
     """Refuse batches that cannot be shared out: each process needs a sequence; `ArgumentError`."""
-    smallest = min(settings.batch, settings.first_batch or settings.batch)
-    if smallest < processes:
+    sizes = {"batch": settings.batch, "first batch": settings.first_batch}
+    few = [name for name, size in sizes.items() if size is not None and size < processes]
+    if few:
+        options = ["--" + name.replace(" ", "-") for name in few]
         raise ArgumentError(
-            f"a batch of {smallest:,} for {processes:,} processes",
+            f"{' and '.join(f'a {name} of {sizes[name]:,}' for name in few)} for {processes:,} "
+            "processes",
             expected="a sequence for each of them at least",
-            cause="--batch is that of all processes together",
-            remedy=f"--batch {processes}, or fewer processes",
+            cause="a batch is that of all processes together",
+            remedy=f"{' '.join(f'{option} {processes}' for option in options)}, or fewer processes",
         )
 
 
