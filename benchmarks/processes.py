@@ -1,6 +1,6 @@
 """Weak scaling: two processes that train one model, beside two that train one each.
 
-    python benchmarks/processes.py [--rounds 5] [--steps 30]
+    python benchmarks/processes.py [--rounds 5] [--steps 30] [--precision float32]
 
 Both ways have two processes of one thread at the same time, and each process the same sequences in
 a batch: what is told between them is all that differs. In turns, a copy in each (DDP), cut among
@@ -40,7 +40,7 @@ def main() -> None:
         rates: dict[str, list[float]] = {way: [] for way in WAYS}
         for turn in range(options.rounds):
             for way in WAYS if turn % 2 else reversed(WAYS):
-                rates[way].append(rate(way, optimizer, options.steps))
+                rates[way].append(rate(way, optimizer, options))
         for way in WAYS:
             pairs = zip(rates[way], rates["alone"], strict=True)
             share = statistics.median(one / alone for one, alone in pairs)
@@ -48,13 +48,13 @@ def main() -> None:
             print(f"{optimizer:6} {way:16}{tokens:8,.0f} tokens/s  {share:.2f}", flush=True)
 
 
-def rate(way: str, optimizer: str, steps: int) -> float:
+def rate(way: str, optimizer: str, options: argparse.Namespace) -> float:
     """Tokens per second of two processes together."""
     with tempfile.TemporaryDirectory() as folder:
         port = free_port()
         places = [Path(folder, str(rank)) for rank in range(2)]
         begun = [
-            forked(rank, 2, port, lambda place=place: _train(way, optimizer, steps, place))
+            forked(rank, 2, port, lambda place=place: _train(way, optimizer, options, place))
             for rank, place in enumerate(places)
         ]
         for process in begun:
@@ -63,7 +63,7 @@ def rate(way: str, optimizer: str, steps: int) -> float:
         return sum(float((place / "rate").read_text()) for place in places)
 
 
-def _train(way: str, optimizer: str, steps: int, place: Path) -> int:
+def _train(way: str, optimizer: str, options: argparse.Namespace, place: Path) -> int:
     """Take steps, and write how many tokens of its own the process reads in a second."""
     together = started()
     here = Processes() if way == "alone" else together
@@ -75,6 +75,7 @@ def _train(way: str, optimizer: str, steps: int, place: Path) -> int:
             optimizer=optimizer,
             batch=BATCH * here.size,
             steps=9999,
+            precision=options.precision,
             device="cpu",
             shard=way == "cut among them",
         )
@@ -86,7 +87,7 @@ def _train(way: str, optimizer: str, steps: int, place: Path) -> int:
         training = Training(place, model, task, settings, here)
         metrics = Metrics(place / "metrics.jsonl", Progress())
         model.train()
-        seconds = [training._step(metrics).seconds for _ in range(FIRST + steps)][FIRST:]
+        seconds = [training._step(metrics).seconds for _ in range(FIRST + options.steps)][FIRST:]
         (place / "rate").write_text(str(BATCH * CONTEXT / statistics.median(seconds)))
         together.any(False)
     return 0
@@ -98,6 +99,7 @@ def _arguments() -> argparse.Namespace:
     )
     parser.add_argument("--rounds", type=int, default=5, help="turns of each way")
     parser.add_argument("--steps", type=int, default=30, help="measured steps of a turn")
+    parser.add_argument("--precision", default="auto", help="of the products: heedful's own choice")
     return parser.parse_args()
 
 

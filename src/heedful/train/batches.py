@@ -43,8 +43,8 @@ def shuffled(which: Which, batch: int, pieces: int) -> list[tuple[int, int]]:
     >>> shuffled(Which((7, 1), first=3), 2, 4)
     [(0, 1), (1, 1)]
     """
-    assert which.first is not None
-    places = (divmod(which.first + i, pieces) for i in range(batch))
+    first = which.first or 0
+    places = (divmod(first + i, pieces) for i in range(batch))
     return [(number, int(_pass(which.key[0], number, pieces)[at])) for number, at in places]
 
 
