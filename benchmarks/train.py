@@ -305,7 +305,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--nanochat", type=Path, help="a checkout of nanochat")
     parser.add_argument("--other", nargs="*", default=[], help="texts to compare recipes on")
     parser.add_argument("--target", type=float, default=1.874, help="validation loss to reach")
-    parser.add_argument("--steps", type=int, default=190, help="that reach it with equal shape")
+    parser.add_argument("--steps", type=int, default=215, help="that reach it with equal shape")
     parser.add_argument("--seeds", type=int, default=3)
     return parser.parse_args()
 

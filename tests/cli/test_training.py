@@ -54,6 +54,15 @@ def test_the_next_commands_run_on_words_of_the_text(kind, text, validation, tmp_
     assert run([*second, "--only", "heads"]) == 0
 
 
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_the_type_of_the_products_is_said(precision, tmp_path, capsys):
+    source = tmp_path / "text.txt"
+    source.write_text(PROSE)
+    options = ["--tokenizer", "characters", *SMALL, "--precision", precision]
+    assert run(["train", str(source), "--out", str(tmp_path / "run"), *options]) == 0
+    assert f"cpu, products in {precision}\n" in capsys.readouterr().out
+
+
 def test_pairs_are_tried_on_the_last_source(tmp_path, capsys):
     source = tmp_path / "pairs.tsv"
     source.write_text('a "b"\tc\nb $c\t"d"\n' * 5)

@@ -18,6 +18,7 @@ from heedful.cli.suggestion import shortened, suggestion
 from heedful.errors import HeedfulError, TextError
 
 if TYPE_CHECKING:
+    import torch
     from rich.console import Console
 
     from heedful.models import BertConfig, GPTConfig, Seq2SeqConfig
@@ -103,7 +104,7 @@ def describe(plan: Plan, prepared: Prepared, training: Training) -> list[tuple[s
             f"{said(needed.blocks)} for what the blocks keep of a batch, {said(needed.logits)} for "
             "its logits",
         ),
-        ("device", str(training.device)),
+        ("device", f"{training.device}, products in {_name(training.products)}"),
         *_processes(training),
         *_watched(plan, training),
         (
@@ -112,6 +113,10 @@ def describe(plan: Plan, prepared: Prepared, training: Training) -> list[tuple[s
             f"{MOST_AVERAGED}{_smoothed(plan)}; of validation over its whole split",
         ),
     ]
+
+
+def _name(kind: torch.dtype) -> str:
+    return str(kind).removeprefix("torch.")
 
 
 def _processes(training: Training) -> list[tuple[str, str]]:
