@@ -26,7 +26,8 @@ PYTHON = [sys.executable]
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 SMALL = ["--context-length", "32", "--width", "24", "--layers", "2", "--heads", "2", "--dropout",
          "0", "--batch", "5", "--accumulation", "2", "--tokenizer", "characters", "--device", "cpu",
-         "--steps", "24", "--evaluate-every", "6", "--save-every", "4"]  # fmt: skip
+         "--steps", "24", "--evaluate-every", "6", "--save-every", "4",
+         "--precision", "float32"]  # fmt: skip
 ATOL = 1e-5
 
 
