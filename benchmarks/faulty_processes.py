@@ -49,7 +49,7 @@ def killed_together(
     for i in range(kills):
         directory = place / f"together {i}"
         command, in_write = (*train, str(directory)), i // 2 % 2 == 0
-        dies = i % 2 if options or not in_write else 0  # which of copies alone writes
+        dies = i % 2 if "--shard" in options or not in_write else 0  # of copies one alone writes
         ends = [(0, ""), (0, "")]
         while ends[dies][0] != -signal.SIGKILL:  # else it had ended, or never came to that
             shutil.rmtree(directory, ignore_errors=True)
