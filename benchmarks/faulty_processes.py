@@ -28,6 +28,7 @@ OPTIONS = (
     *("--context-length", "16", "--width", "24", "--layers", "2", "--heads", "2"),
     *("--dropout", "0.1", "--tokenizer", "characters", "--device", "cpu", "--batch", "3"),
     *("--steps", str(STEPS), "--evaluate-every", "4", "--save-every", "3"),
+    *("--timeout", "20"),  # for one that is killed before they have met: no torchrun ends these
 )
 MOMENTS = ("replace", "fsync", "unlink", "mkdir")  # of `os`, in which one is killed
 MOST = {"replace": 24, "fsync": 40, "unlink": 20, "mkdir": 8}
