@@ -50,12 +50,13 @@ def killed_together(
     for i in range(kills):
         directory = place / f"together {i}"
         command, in_write = (*train, str(directory)), i // 2 % 2 == 0
-        dies = i % 2 if "--shard" in options or not in_write else 0  # of copies one alone writes
+        moment = MOMENTS[i // 4 % len(MOMENTS)]
+        both_do = not in_write or ("--shard" in options and moment == "fsync")
+        dies = i % 2 if both_do else 0  # the first alone writes, but for its own part
         ends = [(0, ""), (0, "")]
         while ends[dies][0] != -signal.SIGKILL:  # else it had ended, or never came to that
             shutil.rmtree(directory, ignore_errors=True)
             if in_write:
-                moment = MOMENTS[i // 4 % len(MOMENTS)]
                 strike = deadly(moment, chosen.randint(1, MOST[moment]))
                 ends = together(place, *command, dies=dies, strike=strike)
             else:
