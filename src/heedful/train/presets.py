@@ -9,7 +9,7 @@ from heedful.errors import ArgumentError
 from heedful.models import BertConfig, GPTConfig, Seq2SeqConfig
 from heedful.train.settings import Recipe, TextSettings, TrainSettings
 
-# Muon, a trapezoid, blocks that begin with zero: docs/training.md says what each part is worth
+# docs/training.md says what each part is worth
 FAST = TrainSettings(
     optimizer="muon",
     initial="zero",
