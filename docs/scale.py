@@ -35,10 +35,9 @@ WAYS = {"ddp": "DDP", "fsdp": "FSDP", "hsdp": "HSDP"}
 OURS = ("ddp", "fsdp")  # what heedful has of them
 GOOD = 0.9  # of the speed that as many single GPUs would have
 # The step of docs/training.md on two threads, 12 × 64 tokens; width 128, 4 blocks, 65 characters
-CPU_FLOPS = 12 * 64 / 0.0476 * (6 * (4 * 12 * 128**2 + 65 * 128) + 12 * 4 * 128 * 64)
+CPU_FLOPS = 12 * 64 / 0.0463 * (6 * (4 * 12 * 128**2 + 65 * 128) + 12 * 4 * 128 * 64)
 TEXT, BPE = 4.4, 8.5e6  # bytes of text for a token of OpenWebText; bytes a second, README
 STOPPED, COPIED = 148.8, 6.3  # seconds that saving 7 B stops the work, and with `async_save`
-PRODUCTS = 66.9e12  # that an H100 makes a second in float32, in which Muon is
 
 
 def table(head: str, rows) -> str:
@@ -247,7 +246,7 @@ def stacks(model) -> int:
 def muon() -> str:
     rows = []
     for model in SHAPES:
-        cells = [lasting(orthogonal_share(model, gpus) / PRODUCTS) for gpus in (1, 8, 256)]
+        cells = [lasting(orthogonal_share(model, gpus) / H100.peak) for gpus in (1, 8, 256)]
         work = step(model, H100, 256, "fsdp").compute
         count = sum(matrices(model).values())
         rows.append((model.name, count, *cells, lasting(work), f"{stacks(model) / 1e9:.1f}"))

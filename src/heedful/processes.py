@@ -8,11 +8,10 @@ tensors go through a process group of torch: gloo, and NCCL between GPUs.
 from __future__ import annotations
 
 import json
-import math
 import os
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from functools import cached_property
@@ -351,52 +350,6 @@ class Processes:
 
             dist.all_reduce(values, dist.ReduceOp.MAX)
         return values
-
-    def shared_out(
-        self, function: Callable[[Tensor], Tensor], things: Iterable[Tensor]
-    ) -> Iterator[Tensor]:
-        """A function of each of many things, of which each process takes its share.
-
-        Args:
-            function: of some of the things, (b, …) to (b, …).
-            things: stacks of them, (B, …) each; of one stack all have the same shape.
-        """
-        if self.is_alone:
-            yield from map(function, things)
-            return
-        stacks = list(things)
-        found = [self._share(function, stack) for stack in stacks]
-        yield from self.joined(found, [len(stack) for stack in stacks])
-
-    def _share(self, function: Callable[[Tensor], Tensor], things: Tensor) -> Tensor:
-        """What this process finds of a stack."""
-        each = -(-len(things) // self.size)
-        mine = things[each * self.rank : each * (self.rank + 1)]
-        return function(mine) if len(mine) else mine
-
-    def joined(self, rows: Sequence[Tensor], lengths: Sequence[int]) -> list[Tensor]:
-        """Tensors that are cut by their rows among the processes, as `torch.chunk` cuts, whole.
-
-        One message has all of them: who waits for the others waits once.
-
-        Args:
-            rows: those of each tensor that this process has, (r, …); the last ones may have none.
-            lengths: the rows of each that all processes have together.
-        """
-        import torch.distributed as dist
-
-        each = [-(-length // self.size) for length in lengths]
-        sizes = [most * math.prod(own.shape[1:]) for most, own in zip(each, rows, strict=True)]
-        mine = rows[0].new_zeros(sum(sizes))
-        for place, own in zip(mine.split(sizes), rows, strict=True):
-            place[: own.numel()] = own.flatten()
-        every = mine.new_empty(self.size * len(mine))
-        dist.all_gather_single(every, mine)
-        of_all = every.view(self.size, -1).split(sizes, dim=1)
-        return [
-            of_each.reshape(-1, *own.shape[1:])[:length]
-            for of_each, own, length in zip(of_all, rows, lengths, strict=True)
-        ]
 
     def each(self, value: T) -> list[T]:
         """What each process gives, in the order of their numbers."""

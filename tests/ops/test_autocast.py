@@ -45,3 +45,19 @@ def test_wider_types_stay_as_they_are(kind):
         found = heedful.attention(query, query, query)
     assert found.dtype == kind
     torch.testing.assert_close(found, heedful.attention(query, query, query))
+
+
+def test_every_road_gives_what_the_kernel_gives():
+    torch.manual_seed(0)
+    query, key, value = (torch.randn(2, 3, 9, 8) for _ in range(3))
+    with torch.autocast("cpu", torch.bfloat16):
+        expected, weights = heedful.attention(query, key, value, causal=True, return_weights=True)
+        found = {
+            "dropout": heedful.attention(query, key, value, causal=True, dropout=1e-12),
+            "vmap": torch.vmap(lambda *of: heedful.attention(*of, causal=True))(query, key, value),
+            "steps": heedful.steps(query, key, value, causal=True).context,
+        }
+    found["weights"] = weights @ value
+    for road, context in found.items():
+        assert context.dtype == torch.float32, road
+        torch.testing.assert_close(context, expected, msg=lambda text, road=road: f"{road}: {text}")

@@ -18,6 +18,7 @@ from heedful.models import (
     loss,
     parameters_of,
 )
+from heedful.processes import Processes
 from heedful.train import PRESETS, TrainSettings, new_plan
 from heedful.train.memory import check_memory, memory, said
 from heedful.train.optimizers import make_optimizer, set_rates
@@ -158,17 +159,27 @@ class Largest(TorchDispatchMode):
     "changes",
     [{}, {"activation": "swiglu"}, {"kv_heads": 2, "hidden": 90}, {"layers": 1, "width": 96}],
 )
-def test_the_step_of_muon_takes_what_is_told(changes):
-    """What its first step makes: its means, what it steps by, and the products of one stack."""
+@pytest.mark.parametrize("processes", [1, 2, 8])
+def test_the_step_of_muon_takes_what_is_told(changes, processes, monkeypatch):
+    """What its first step makes: its means, what it steps by, and the products of one stack.
+
+    Of several processes one is here, and what the others would send is its own once more.
+    """
+
+    def of_all(every, mine):
+        every.view(processes, -1)[:] = mine
+
+    monkeypatch.setattr(torch.distributed, "all_gather_single", of_all)
+    monkeypatch.setattr(torch.distributed, "all_reduce", lambda total: None)
     config = GPTConfig(**{**SHAPE, **changes})
     model = GPT(config)
     settings = TrainSettings(optimizer="muon", batch=BATCH)
-    optimizer = make_optimizer(model, settings)
+    optimizer = make_optimizer(model, settings, Processes(size=processes))
     set_rates(optimizer, 0, settings, tokens=1)
     for parameter in model.parameters():
         parameter.grad = torch.randn_like(parameter)
     with Largest() as made:
         optimizer.step()
     weights = sum(2 * parameter.nbytes for parameter in parameters_of(model).values())
-    told = memory(config, settings).weights - config.layers * 60_000
+    told = memory(config, settings, processes).weights - config.layers * 60_000
     assert told == pytest.approx(weights + made.most, rel=0.25)

@@ -9,7 +9,6 @@ from small_runs import recipe, started
 
 from heedful.train import open_training, prepare_run
 from heedful.train.batches import Which, draw, shuffled, starts
-from heedful.train.growth import sequences_before
 
 
 @given(
@@ -75,16 +74,18 @@ def which_of(training, monkeypatch):
 
 
 @pytest.mark.parametrize("first_batch", [None, 2])
-def test_training_goes_on_in_its_pass_where_it_was(first_batch, tmp_path, monkeypatch):
+@pytest.mark.parametrize("batch", [3, 5])
+def test_training_goes_on_in_its_pass_where_it_was(first_batch, batch, tmp_path, monkeypatch):
+    """Where the batch or the number of steps is another one, too."""
     plan = started(tmp_path, steps=8, first_batch=first_batch)
     read = which_of(open_training(plan, prepare_run(plan)), monkeypatch)
+    longer = plan.recipe.changed({"train": {"steps": 12, "batch": batch}})
+    training = open_training(plan._replace(recipe=longer), prepare_run(plan))
+    assert training.restore()
+    read += which_of(training, monkeypatch)
+    assert len(read) == 12 * plan.recipe.train.accumulation
     places = [place for first, batch in read for place in range(first, first + batch)]
     assert places == list(range(len(places)))
-    train = plan.recipe.train
-    assert sequences_before(8, train) == len(places)
-    for step in range(9):
-        of_before = read[: step * train.accumulation]
-        assert sequences_before(step, train) == sum(batch for _, batch in of_before)
 
 
 def test_random_sequences_do_not_depend_on_what_was_read(tmp_path, monkeypatch):

@@ -19,8 +19,9 @@ from heedful.missing_processes import EndedElsewhereError
 from heedful.models import GPT, GPTConfig
 from heedful.processes import Processes
 from heedful.torchrun import started
-from heedful.train import PRESETS, TrainSettings
+from heedful.train import PRESETS, TrainSettings, muon
 from heedful.train.batches import Which, in_turns
+from heedful.train.exchange import joined, shared_out
 from heedful.train.masked_words import Gaps, MaskedWords
 from heedful.train.memory import memory
 from heedful.train.muon import Muon, matrices_of, orthogonal
@@ -177,42 +178,46 @@ def test_real_shards_are_filled_and_gathered(group):
 
 def joined_by_all(size, ask):
     """What `ask` of each process tells the others in its one message, and what the first makes."""
-    told = []
+    parts, sums = [], []
     with pytest.MonkeyPatch.context() as patch:  # each tells what it has, and hears nothing
-        patch.setattr(dist, "all_gather_single", lambda every, mine: told.append(mine))
+        patch.setattr(dist, "all_gather_single", lambda every, mine: parts.append(mine))
+        patch.setattr(dist, "all_reduce", lambda total: sums.append(total.clone()))
         for one in processes(size):
             ask(one)
+        told = parts or sums
+        assert not (parts and sums)
         assert len({len(mine) for mine in told}) == 1
         assert len(told) == size
-        patch.setattr(dist, "all_gather_single", lambda every, mine: every.copy_(torch.cat(told)))
+        patch.setattr(dist, "all_gather_single", lambda every, mine: every.copy_(torch.cat(parts)))
+        patch.setattr(dist, "all_reduce", lambda total: total.copy_(torch.stack(sums).sum(0)))
         return told, ask(Processes(0, size))
 
 
-class Sharing(Processes):
-    """All processes in one: what each of them finds of its share, put together."""
-
-    def shared_out(self, function, things):
-        things = list(things)
-        told, found = joined_by_all(
-            self.size, lambda one: list(Processes.shared_out(one, function, things))
-        )
-        self.numbers = len(told[0])
-        yield from found
+def shared_by_all(function, stacks, here):
+    """What all processes together make, one after the other in this one."""
+    stacks = list(stacks)
+    _, found = joined_by_all(here.size, lambda one: list(shared_out(function, stacks, one)))
+    yield from found
 
 
-@given(lengths=st.lists(st.integers(1, 9), min_size=1, max_size=4), size=st.integers(1, 5))
+@given(lengths=st.lists(st.integers(1, 9), min_size=1, max_size=4), size=st.integers(2, 12))
 @settings(deadline=None)
 def test_rows_of_many_tensors_are_joined_by_one_message(lengths, size):
     tensors = [torch.randn(length, 2 + length % 3) for length in lengths]
-    _, found = joined_by_all(
-        size,
-        lambda one: one.joined([own(Part(tensor, one.rank, size)) for tensor in tensors], lengths),
-    )
+
+    def ask(one):
+        return joined([own(Part(tensor, one.rank, size)) for tensor in tensors], lengths, one)
+
+    told, found = joined_by_all(size, ask)
     assert all(map(torch.equal, found, tensors))
+    sent = len(told[0]) if len(told[0]) == sum(t.numel() for t in tensors) else size * len(told[0])
+    assert sent <= 2 * sum(tensor.numel() for tensor in tensors)
 
 
-@pytest.mark.parametrize("size", [2, 3, 5])
-def test_muon_that_is_shared_out_takes_the_same_step(size):
+@pytest.mark.parametrize("size", [2, 3, 5, 40])
+def test_muon_that_is_shared_out_takes_the_same_step(size, monkeypatch):
+    monkeypatch.setattr(muon, "shared_out", shared_by_all)
+
     def stepped(here):
         torch.manual_seed(5)
         config = GPTConfig(vocabulary=13, context_length=8, width=12, heads=2, layers=2, kv_heads=1)
@@ -225,15 +230,18 @@ def test_muon_that_is_shared_out_takes_the_same_step(size):
         optimizer.step()
         return list(model.parameters())
 
-    for found, expected in zip(stepped(Sharing(0, size)), stepped(None), strict=True):
+    shared = stepped(Processes(0, size))
+    monkeypatch.undo()
+    for found, expected in zip(shared, stepped(None), strict=True):
         torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
 
 
 def test_matrices_are_shared_out_evenly_and_come_back_in_order():
-    here, stacks = Sharing(0, 3), [torch.randn(2, 6, 6), torch.randn(7, 4, 6)]
-    for found, stack in zip(here.shared_out(orthogonal, stacks), stacks, strict=True):
-        torch.testing.assert_close(found, orthogonal(stack))
-    assert here.numbers == 1 * 6 * 6 + 3 * 4 * 6
+    stacks = [torch.randn(2, 6, 6), torch.randn(7, 4, 6)]
+    told, found = joined_by_all(3, lambda one: list(shared_out(orthogonal, stacks, one)))
+    for made, stack in zip(found, stacks, strict=True):
+        torch.testing.assert_close(made, orthogonal(stack))
+    assert len(told[0]) == 1 * 6 * 6 + 3 * 4 * 6
 
 
 def test_one_process_of_a_cut_model_takes_less_memory():

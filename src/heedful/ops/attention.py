@@ -10,6 +10,7 @@ from jaxtyping import Float
 from heedful.ops import arrays
 from heedful.ops.arguments import check
 from heedful.ops.arrays import Values
+from heedful.ops.autocast import in_float32
 from heedful.ops.by_definition import weights
 from heedful.ops.dispatch import attend
 from heedful.ops.masks import Mask
@@ -110,4 +111,4 @@ def attention(
         query, key, value, mask=mask, bias=bias, causal=causal, scale=scale, dropout=dropout
     )
     context = attend(arguments)
-    return (context, weights(arguments)) if return_weights else context
+    return (context, in_float32(weights, arguments)) if return_weights else context

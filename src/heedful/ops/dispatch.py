@@ -17,6 +17,7 @@ from torch._C import _functorch as functorch
 
 from heedful.ops import by_definition, kernels
 from heedful.ops.arguments import Arguments
+from heedful.ops.autocast import in_float32
 from heedful.ops.dropping_out import with_dropout
 from heedful.ops.log_sum_exp import Catching
 from heedful.ops.masks import Causal, Dense, Mask
@@ -48,11 +49,11 @@ def attend(arguments: Arguments) -> Tensor:
     """The context (..., N, value width) of checked arguments; those who listen are told of it."""
     listeners = getattr(_thread, "listeners", ())
     if not listeners:
-        return _by_its_road(arguments)
+        return in_float32(_by_its_road, arguments)
     _thread.running = True
     try:
         with Catching() as caught:
-            context = _by_its_road(arguments)
+            context = in_float32(_by_its_road, arguments)
     finally:
         _thread.running = False
     for listener in listeners:

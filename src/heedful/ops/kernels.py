@@ -42,14 +42,7 @@ def as_asked(context: Tensor, four: Arguments, arguments: Arguments) -> Tensor:
 
 
 def call(four: Arguments, table: Tensor | None = None, causal: bool = False) -> Tensor:
-    """The context of arguments in the kernels' form, and their table where they need one.
-
-    Where autocast narrows products on a CPU, attention stays in float32: torch's kernel there takes
-    four times as long for the gradient in bfloat16.
-    """
-    if torch.is_autocast_enabled("cpu") and four.query.device.type == "cpu":
-        with torch.autocast("cpu", enabled=False):
-            return call(_widened(four), None if table is None else _wide(table), causal)
+    """The context of arguments in the kernels' form, and their table where they need one."""
     return F.scaled_dot_product_attention(
         four.query,
         four.key,
@@ -109,15 +102,6 @@ def four_axes(tensor: Tensor, lead: tuple[int, ...]) -> Tensor:
     if axes == 3:
         return tensor[:, None]
     return tensor.flatten(0, -4) if axes > 4 else tensor
-
-
-def _widened(four: Arguments) -> Arguments:
-    query, key, value = map(_wide, (four.query, four.key, four.value))
-    return four._replace(query=query, key=key, value=value)
-
-
-def _wide(tensor: Tensor) -> Tensor:
-    return tensor.float() if tensor.dtype == torch.bfloat16 else tensor
 
 
 def _has_form(query: Tensor, key: Tensor, value: Tensor) -> bool:

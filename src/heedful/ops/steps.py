@@ -9,8 +9,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from heedful.ops import arrays, by_definition
-from heedful.ops.arguments import check
+from heedful.ops.arguments import Arguments, check
 from heedful.ops.arrays import Values
+from heedful.ops.autocast import in_float32
 from heedful.ops.masks import Mask
 
 
@@ -71,9 +72,13 @@ def steps(
     arguments = check(
         query, key, value, mask=mask, bias=bias, causal=causal, scale=scale, dropout=dropout
     )
+    return in_float32(_steps, arguments)
+
+
+def _steps(arguments: Arguments) -> Steps:
     scores = by_definition.dot_products(arguments)
     scaled = scores * arguments.scale
     masked = by_definition.mask_scores(scaled, arguments)
-    weights = by_definition.softmax(masked).to(query.dtype)
+    weights = by_definition.softmax(masked).to(arguments.query.dtype)
     context = by_definition.context(weights, arguments)
     return Steps(scores, scaled, masked, weights, context)

@@ -1,4 +1,4 @@
-"""Batches from a map of tokens: each a function of the seed and the step, so nothing is kept."""
+"""Batches from a map of tokens: each a function of numbers (`Which`), so no generator is kept."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """What a run is continued from: weights, optimizer and bookkeeping in one file, and metrics.
 
-Batches and dropout are functions of the seed and the step, so no generator needs saving.
+Batches and dropout are functions of the seed, the step and how many sequences were read before, so
+no generator needs saving.
 """
 
 from __future__ import annotations
@@ -46,7 +47,8 @@ class Progress:
 
     `step` steps are done; `evaluated` is the step of the last validation; `best` the lowest
     validation loss (nats per token) and `best_step` where it was; `waited` how many validations
-    have passed since; `watched` the step at which the heads were last looked at.
+    have passed since; `watched` the step at which the heads were last looked at; `read` how many
+    sequences all processes have read, which is the place in a shuffled pass.
     """
 
     step: int = 0
@@ -55,6 +57,7 @@ class Progress:
     best_step: int = -1
     waited: int = 0
     watched: int = -1
+    read: int = 0
 
     def has(self, line: Mapping[str, Any]) -> bool:
         """Whether a line of the metrics is of what was done by then; what comes after is redone."""

@@ -38,14 +38,6 @@ def size_of(step: int, settings: TrainSettings, context_length: int) -> Size:
     )
 
 
-def sequences_before(step: int, settings: TrainSettings) -> int:
-    """How many sequences the steps before one have read."""
-    if settings.first_batch is None:
-        return step * settings.batch * settings.accumulation
-    sizes = (size_of(before, settings, 0).batch for before in range(step))
-    return sum(sizes) * settings.accumulation
-
-
 def check_growth(recipe: Recipe) -> None:
     """Refuse what would shrink, and a context that grows where nothing may be cut.
 

@@ -30,7 +30,7 @@ from heedful.train.checkpoint import Metrics, Progress, latest, saved_step
 from heedful.train.clipping import LogitClipping
 from heedful.train.compiled import Loss, compiled
 from heedful.train.freed_memory import keep_freed_memory
-from heedful.train.growth import Size, sequences_before, size_of
+from heedful.train.growth import Size, size_of
 from heedful.train.mean_weights import MeanWeights
 from heedful.train.optimizers import learning_rate, make_optimizer, set_rates, slower
 from heedful.train.passes import passes_of
@@ -134,7 +134,6 @@ class Training:
         self.mean = MeanWeights(self.optimizer, self.parameters, settings.mean_weights)
         self._training_loss = compiled(task.loss) if settings.compile else task.loss
         self.progress = Progress()
-        self._read = 0  # sequences, of all processes
         self._stopping = self._all_stop = False
 
     def restore(self) -> bool:
@@ -143,7 +142,6 @@ class Training:
             return False
         self.progress = checkpoint.restore(self.directory, self.model, self.optimizer, self.here)
         self.mean.restored()
-        self._read = sequences_before(self.progress.step, self.settings)
         return True
 
     def stop(self) -> None:
@@ -315,8 +313,8 @@ class Training:
             self.here,
             (self.settings.seed, self.progress.step, part),
         )
-        which = Which(key, self._read if settings.order == "shuffled" else None)
-        self._read += size.batch
+        which = Which(key, self.progress.read if settings.order == "shuffled" else None)
+        self.progress.read += size.batch
         dropout = key if here.is_first else (*key, here.rank)
         _seed_dropout(int(np.random.default_rng(dropout).integers(2**63)), self.device)
         rows = here.share(size.batch)

@@ -80,12 +80,12 @@ def memory(config: Config, settings: TrainSettings, processes: int = 1) -> Memor
     kept += width if getattr(config, "residual_scalars", False) else 0
     tokens = -(-settings.batch // processes) * config.context_length
     convolved = 2 * width * getattr(config, "convolution", 0)
-    stacked = min(_stacked(config), at_once(processes)) if settings.optimizer == "muon" else 0
+    orthogonal = _orthogonal(config, layers * block + decoder * cross, processes)
     each = parameters / (processes if settings.shard else 1)
     states = (STATES + (1 if settings.mean_weights else 0)) * each
     return Memory(
         parameters,
-        round(NUMBER * (states + STACKS * stacked)) + MODULES * layers,
+        round(NUMBER * (states + orthogonal * (settings.optimizer == "muon"))) + MODULES * layers,
         NUMBER * tokens * (layers * kept + decoder * 13 * width + convolved),
         round(NUMBER * LOGITS * tokens * config.vocabulary * _asked(config)),
     )
@@ -97,6 +97,19 @@ def at_once(processes: int) -> int:
     With more processes more at a time, so that each has something to do.
     """
     return min(AT_ONCE * processes, MOST_AT_ONCE)
+
+
+def _orthogonal(config: Config, matrices: int, processes: int) -> float:
+    """The numbers that Muon's step holds at its worst moment, beside what it steps by.
+
+    That is the largest stack and its products; or, with several processes, a message of what all of
+    them found and what is made of it, beside this one's own part twice.
+    """
+    most = at_once(processes)
+    stacked = float(STACKS * min(_stacked(config), most))
+    if processes == 1:
+        return stacked
+    return max(stacked, (2 + 2 / processes) * min(matrices, most))
 
 
 def _stacked(config: Config) -> int:

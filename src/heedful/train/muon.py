@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from heedful.layers import CrossAttention, GatedFeedForward, MultiHeadAttention
 from heedful.processes import Processes
 from heedful.train.adamw import AdamW
+from heedful.train.exchange import shared_out
 from heedful.train.memory import at_once
 from heedful.train.shards import gathered, held, own
 
@@ -87,7 +88,7 @@ class Muon(AdamW):
     def _subtract(self, alike: list[list[Part]], rate: float) -> None:
         """Step by the directions of matrices, those of one shape together, made orthogonal."""
         stacks = (torch.stack([part.direction for part in parts]) for parts in alike)
-        for parts, updates in zip(alike, self.here.shared_out(self._made, stacks), strict=True):
+        for parts, updates in zip(alike, shared_out(self._made, stacks, self.here), strict=True):
             size = rate * math.sqrt(max(1.0, updates.shape[1] / updates.shape[2]))
             for part, update in zip(parts, updates, strict=True):
                 rows, of_rows = held(part.parameter, part.start, update)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from heedful.processes import Processes
+from heedful.train.exchange import joined
 
 
 def is_sharded(tensor: Tensor) -> bool:
@@ -30,7 +31,7 @@ def gathered(rows: list[Tensor], like: list[Tensor], here: Processes) -> list[Te
     """All of tensors of which each process has the rows that it holds of some others."""
     if not any(map(is_sharded, like)):
         return rows
-    return here.joined(rows, [len(tensor) for tensor in like])
+    return joined(rows, [len(tensor) for tensor in like], here)
 
 
 def first_row(tensor: Tensor) -> int:
