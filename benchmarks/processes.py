@@ -1,20 +1,25 @@
 """Weak scaling: two processes that train one model, beside two that train one each.
 
-    python benchmarks/processes.py [--rounds 5] [--steps 30] [--precision float32]
+    python benchmarks/processes.py [--steps 120] [--precision float32]
 
 Both ways have two processes of one thread at the same time, and each process the same sequences in
-a batch: what is told between them is all that differs. In turns, a copy in each (DDP), cut among
-them (FSDP2) and each alone; tokens per second of both together, by the median step, without the
-first steps. The bar: 0.85 of what two that know nothing of each other do.
+a batch: what is told between them is all that differs. Each process has a training of every way, a
+copy in each (DDP), cut among them (FSDP2) and each alone, and takes a step of one after a step of
+the other, all of which begin at the same time, so that what slows the machine slows all. Printed
+are tokens per second of both together, by the median step, and the median of what a turn of steps
+has of those alone, with its quartiles. The bar: 0.85 of what two that know nothing of each other
+do.
 """
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
+import json
 import os
 import statistics
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -37,68 +42,79 @@ def main() -> None:
     torch.set_num_threads(1)  # so that a process can fork
     print(f"{machine()}; 2 processes, {BATCH} × {CONTEXT} tokens in each", flush=True)
     for optimizer in ("adamw", "muon"):
-        rates: dict[str, list[float]] = {way: [] for way in WAYS}
-        for turn in range(options.rounds):
-            for way in WAYS if turn % 2 else reversed(WAYS):
-                rates[way].append(rate(way, optimizer, options))
+        rates = tokens_per_second(optimizer, options)
         for way in WAYS:
-            pairs = zip(rates[way], rates["alone"], strict=True)
-            share = statistics.median(one / alone for one, alone in pairs)
+            low, share, high = statistics.quantiles(rates[way] / rates["alone"], n=4)
             tokens = statistics.median(rates[way])
-            print(f"{optimizer:6} {way:16}{tokens:8,.0f} tokens/s  {share:.2f}", flush=True)
+            line = f"{optimizer:6} {way:16}{tokens:8,.0f} tokens/s  {share:.2f}"
+            print(line if way == "alone" else f"{line}  ({low:.2f}–{high:.2f})", flush=True)
 
 
-def rate(way: str, optimizer: str, options: argparse.Namespace) -> float:
-    """Tokens per second of two processes together."""
+def tokens_per_second(optimizer: str, options: argparse.Namespace) -> dict[str, np.ndarray]:
+    """Of each way what two processes together read in a second of each step."""
     with tempfile.TemporaryDirectory() as folder:
         port = free_port()
         places = [Path(folder, str(rank)) for rank in range(2)]
         begun = [
-            forked(rank, 2, port, lambda place=place: _train(way, optimizer, options, place))
+            forked(rank, 2, port, lambda place=place: _train(optimizer, options, place))
             for rank, place in enumerate(places)
         ]
         for process in begun:
             if os.waitpid(process, 0)[1]:
-                raise RuntimeError(f"{way}, {optimizer}: a process failed")
-        return sum(float((place / "rate").read_text()) for place in places)
+                raise RuntimeError(f"{optimizer}: a process failed")
+        seconds = [json.loads((place / "seconds").read_text()) for place in places]
+    return {
+        way: sum(BATCH * CONTEXT / np.array(of_one[way][FIRST:]) for of_one in seconds)
+        for way in WAYS
+    }
 
 
-def _train(way: str, optimizer: str, options: argparse.Namespace, place: Path) -> int:
-    """Take steps, and write how many tokens of its own the process reads in a second."""
+def _train(optimizer: str, options: argparse.Namespace, place: Path) -> int:
+    """Take steps, of each way in turn, and write how long they took."""
     together = started()
-    here = Processes() if way == "alone" else together
-    with together.together(60):  # also those alone, so that they begin at the same time
-        together.any(False)
-        quick = PRESETS["quick"]
-        settings = dataclasses.replace(
-            quick.train,
-            optimizer=optimizer,
-            batch=BATCH * here.size,
-            steps=9999,
-            precision=options.precision,
-            device="cpu",
-            shard=way == "cut among them",
-        )
-        torch.manual_seed(0)
-        model = GPT(dataclasses.replace(quick.model, vocabulary=VOCABULARY, context_length=CONTEXT))
-        tokens = np.random.default_rng(0).integers(0, VOCABULARY, 100_000).astype(np.uint16)
-        task = NextToken(tokens, tokens[:0], CONTEXT)
-        place.mkdir()
-        training = Training(place, model, task, settings, here)
-        metrics = Metrics(place / "metrics.jsonl", Progress())
-        model.train()
-        seconds = [training._step(metrics).seconds for _ in range(FIRST + options.steps)][FIRST:]
-        (place / "rate").write_text(str(BATCH * CONTEXT / statistics.median(seconds)))
+    seconds: dict[str, list[float]] = {way: [] for way in WAYS}
+    with together.together(60):
+        trainings = {way: _training(way, optimizer, options, place, together) for way in WAYS}
+        for turn in range(FIRST + options.steps):
+            for way in WAYS if turn % 2 else reversed(WAYS):
+                together.any(False)  # so that all steps begin at the same time
+                seconds[way].append(trainings[way]())
+        (place / "seconds").write_text(json.dumps(seconds))
         together.any(False)
     return 0
+
+
+def _training(
+    way: str, optimizer: str, options: argparse.Namespace, place: Path, together: Processes
+) -> Callable[[], float]:
+    """What takes a step of a training, and gives its seconds."""
+    here = Processes() if way == "alone" else together
+    quick = PRESETS["quick"]
+    settings = dataclasses.replace(
+        quick.train,
+        optimizer=optimizer,
+        batch=BATCH * here.size,
+        steps=9999,
+        precision=options.precision,
+        device="cpu",
+        shard=way == "cut among them",
+    )
+    torch.manual_seed(0)
+    model = GPT(dataclasses.replace(quick.model, vocabulary=VOCABULARY, context_length=CONTEXT))
+    tokens = np.random.default_rng(0).integers(0, VOCABULARY, 100_000).astype(np.uint16)
+    task = NextToken(tokens, tokens[:0], CONTEXT)
+    (place / way).mkdir(parents=True)
+    training = Training(place / way, model, task, settings, here)
+    metrics = Metrics(place / way / "metrics.jsonl", Progress())
+    model.train()
+    return lambda: training._step(metrics).seconds
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("--rounds", type=int, default=5, help="turns of each way")
-    parser.add_argument("--steps", type=int, default=30, help="measured steps of a turn")
+    parser.add_argument("--steps", type=int, default=120, help="that are measured of each way")
     parser.add_argument("--precision", default="auto", help="of the products: heedful's own choice")
     return parser.parse_args()
 

@@ -46,14 +46,16 @@ def main() -> None:
 
 def _watching(name: str, recipe: Recipe, folder: Path, rounds: int) -> None:
     training = _opened(recipe.changed({"train": {"watch": TEXT}}), folder / "watched")
-    watch, steps = training.watch, recipe.train.steps
+    watch, passes, steps = training.watch, training.passes, recipe.train.steps
     assert watch is not None
     began = time.perf_counter()
-    watch.look(folder / "watched", 0)
+    watch.look(passes, folder / "watched", 0)
     first = time.perf_counter() - began
-    turns = Turns(
-        {"look": lambda: watch.look(folder / "watched", 1), "step": _stepping(training)}, rounds
-    )
+    ways = {
+        "look": lambda: watch.look(passes, folder / "watched", 1),
+        "step": _stepping(training),
+    }
+    turns = Turns(ways, rounds)
     look, step = turns.median("look"), turns.median("step")
     looks = len(watch.moments)
     share = (first + (looks - 1) * look) / (steps * step)

@@ -8,7 +8,7 @@ import sys
 from types import SimpleNamespace
 
 import pytest
-from small_runs import recipe, started
+from small_runs import TEXT, recipe, started
 from typed import refused
 
 from heedful import __version__, torchrun
@@ -82,6 +82,19 @@ def test_processes_and_the_memory_of_each_are_told(cut, processes, words, tmp_pa
     assert told["memory"].startswith(f"in each process about {size(needed.weights)} for weights")
     assert f", {size(needed.logits)} for its logits" in told["memory"]
     assert told["memory"] != f"in each process {alone['memory']}"
+
+
+def test_one_process_says_that_it_has_nothing_to_cut(said, tmp_path):
+    (tmp_path / "text.txt").write_text(TEXT)
+    begin = ("train", tmp_path / "text.txt", "--out", tmp_path / "run", "--context-length", "8")
+    small = ("--width", "8", "--heads", "2", "--layers", "1", "--steps", "1", "--device", "cpu")
+    words = "One process has all of the model: --shard cuts it where torchrun starts more.\n"
+    status, output, _ = said(*begin, *small, "--tokenizer", "characters", "--shard")
+    assert status == 0
+    assert output.startswith(words)
+    status, output, _ = said("train", "--out", tmp_path / "run", "--resume", "--steps", "2")
+    assert status == 0
+    assert words not in output
 
 
 def test_what_fits_when_it_is_shared_out_is_planned(tmp_path, monkeypatch):

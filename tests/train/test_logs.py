@@ -270,6 +270,8 @@ def test_a_package_that_is_missing_is_said_with_what_installs_it(tmp_path, calls
     check_services(None)
     with pytest.raises(ArgumentError, match=r"log = 'tensorbord'; expected one of tensorboard"):
         check_services("trackio,tensorbord")
+    with pytest.raises(ArgumentError, match=r"log = ','; expected one of"):
+        check_services(" , ")
     (tmp_path / "packages" / "wandb.py").unlink()
     (tmp_path / "packages" / "wandb").mkdir()  # as wandb leaves one wherever it ran
     monkeypatch.setattr(sys, "path", [str(tmp_path / "packages")])

@@ -26,7 +26,7 @@ from heedful.train.masked_words import Gaps, MaskedWords
 from heedful.train.memory import memory
 from heedful.train.muon import Muon, matrices_of, orthogonal
 from heedful.train.plan import check_shared_out
-from heedful.train.shards import fill, first_row, gathered, held, own, whole
+from heedful.train.shards import clip, fill, first_row, gathered, held, own, whole
 from heedful.train.tasks import NextToken, PaddedPairs, Translating
 
 
@@ -359,3 +359,24 @@ def test_alone_nothing_is_told(monkeypatch):
     assert here.any(True)
     assert here.largest(module.weight) is module.weight
     assert here.launch is None
+
+
+@pytest.mark.parametrize(("most", "others"), [(99.0, 0.0), (0.5, 0.0), (0.5, 9.0)])
+def test_gradients_that_are_cut_are_clipped_as_whole_ones(most, others, group, monkeypatch):
+    """`others` is what the squares of the rows that other processes have add up to."""
+    from torch.distributed.tensor import Shard, distribute_tensor
+
+    torch.manual_seed(0)
+    plain = [nn.Parameter(torch.randn(5, 3)), nn.Parameter(torch.randn(4))]
+    for one in plain:
+        one.grad = torch.randn_like(one)
+    cut = [nn.Parameter(distribute_tensor(one.detach(), group, [Shard(0)])) for one in plain]
+    for one, of in zip(cut, plain, strict=True):
+        one.grad = distribute_tensor(of.grad, group, [Shard(0)])
+    elsewhere = nn.Parameter(torch.zeros(1))
+    elsewhere.grad = torch.tensor([others**0.5])
+    nn.utils.clip_grad_norm_([*plain, elsewhere], most)
+    monkeypatch.setattr(Processes, "sums", lambda here, numbers, device: [numbers[0] + others])
+    clip(cut, most, Processes(0, 2))
+    for one, of in zip(cut, plain, strict=True):
+        torch.testing.assert_close(own(one.grad), of.grad)

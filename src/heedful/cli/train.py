@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -11,9 +10,16 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from heedful.cli import training as terminal
+from heedful.cli.idle_settings import (
+    OF_GPT,
+    is_other,
+    refuse_foreign,
+    refuse_idle,
+    refuse_idle_training,
+)
 from heedful.cli.options import Directory, SectionedCommand, given, read_text, settings_of
 from heedful.cli.suggestion import suggestion
-from heedful.configuration import FORMERLY, Configuration
+from heedful.configuration import FORMERLY
 from heedful.errors import ArgumentError, RunError
 from heedful.models.configurations import BertConfig, GPTConfig, Seq2SeqConfig
 from heedful.train.presets import PRESETS, preset
@@ -34,10 +40,6 @@ if TYPE_CHECKING:
 QUICK, BERT, PAIRS = PRESETS["quick"], PRESETS["bert"], PRESETS["pairs"]
 KEPT = ("optimizer", "initial")  # settings of training that a run keeps when it goes on
 DATES = "dates"  # the embedded pairs, and the preset for them
-OF_GPT, OF_BERT, OF_PAIRS = (
-    {field.name for field in dataclasses.fields(config)}
-    for config in (GPTConfig, BertConfig, Seq2SeqConfig)
-)
 
 
 def _names(on_pairs: bool) -> str:
@@ -149,11 +151,15 @@ def train(
         if resume:
             click.echo(f"Nothing was saved in {out} yet: starting from the beginning.")
         preset_name, start = _start(pairs, preset_name)
-        _refuse_foreign(changes.get("model", {}), start)
+        refuse_foreign(changes.get("model", {}), start)
         recipe = start.changed(changes)
-        _refuse_idle(changes.get("text", {}), recipe.text.tokenizer)
-        _refuse_idle_training(changes.get("train", {}), recipe)
+        refuse_idle(changes.get("text", {}), recipe.text.tokenizer)
+        refuse_idle_training(changes.get("train", {}), recipe)
         check_shared_out(recipe.train, here.size)
+        if changes.get("train", {}).get("shard") and here.is_alone:
+            click.echo(
+                "One process has all of the model: --shard cuts it where torchrun starts more."
+            )
         if not overwrite:
             check_free(out)
         about: dict[str, Any] = {"include": include, "preset": preset_name, "processes": here.size}
@@ -264,75 +270,6 @@ def _changes(options: dict[str, Any]) -> dict[str, dict[str, Any]]:
     return changes
 
 
-def _refuse_foreign(model: dict[str, Any], recipe: Recipe) -> None:
-    """Refuse settings of the other kind of model; what neither has is refused with the nearest."""
-    known = OF_GPT | OF_BERT | OF_PAIRS
-    has = {field.name for field in dataclasses.fields(recipe.model)}
-    free = sorted(has - {"vocabulary", "padding"} - set(TRAINED))
-    for name in model:
-        if name in known - has:
-            raise ArgumentError(
-                f"{name} = {model[name]!r} for a model of the kind {recipe.kind}",
-                expected="a setting of such a model: " + ", ".join(free),
-            )
-
-
-def _refuse_idle(text: dict[str, Any], tokenizer: str) -> None:
-    """Refuse settings that the tokenizer would not heed: who sets one expects something of it."""
-    from heedful.text import BPETokenizer, CharacterTokenizer, WordPieceTokenizer
-
-    learned = (BPETokenizer.kind, WordPieceTokenizer.kind)
-    own = (*learned, CharacterTokenizer.kind)
-    idle = {"vocabulary": tokenizer not in learned, "compact": tokenizer in own}
-    heeding = {
-        "vocabulary": "--tokenizer " + " or ".join(learned),
-        "compact": "a tiktoken encoding",
-    }
-    for name in text:
-        if idle.get(name):
-            raise ArgumentError(
-                f"{name} = {text[name]!r} with the tokenizer {tokenizer}",
-                expected=f"it with {heeding[name]} only",
-                remedy=f"leave {name} out, or choose another --tokenizer",
-            )
-
-
-def _refuse_idle_training(asked: dict[str, Any], recipe: Recipe) -> None:
-    """Refuse settings of training that the others leave without effect."""
-    settings = recipe.train
-    needs = {
-        **dict.fromkeys(("matrix_rate", "matrix_decay", "momentum"), ("optimizer", "muon")),
-        "fall": ("decay", "trapezoid"),
-    }
-    if "watch_every" in asked and settings.watch is None:
-        raise ArgumentError(
-            f"watch_every = {asked['watch_every']} without a text to watch",
-            expected="it with --watch or --watch-file",
-        )
-    trained = [getattr(recipe.model, name, 0) for name in ("convolution", "residual_scalars")]
-    if "convolution_rate" in asked and not any(trained):
-        raise ArgumentError(
-            f"convolution_rate = {asked['convolution_rate']} without a short convolution or "
-            "residual scalars",
-            expected="it with --convolution or --residual-scalars, of a GPT",
-        )
-    if "beta2" in asked and settings.half_life:
-        raise ArgumentError(
-            f"beta2 = {asked['beta2']} with a half_life of {settings.half_life:,} tokens",
-            expected="one of them",
-            cause="AdamW then takes the half-life in place of beta2",
-            remedy="leave beta2 out, or add --half-life 0",
-        )
-    for name in asked:
-        other, value = needs.get(name, ("", ""))
-        if other and getattr(settings, other) != value:
-            raise ArgumentError(
-                f"{name} = {asked[name]!r} with the {other} {getattr(settings, other)}",
-                expected=f"it with --{other} {value} only",
-                remedy=f"leave {name} out, or add --{other} {value}",
-            )
-
-
 def _together(changes: list[dict[str, dict[str, Any]]]) -> dict[str, dict[str, Any]]:
     """All changes at once, later ones over earlier: half of them may not make a model."""
     together: dict[str, dict[str, Any]] = {}
@@ -353,7 +290,7 @@ def _continued(
     from heedful.train.growth import check_growth
     from heedful.train.plan import absolute, check_installed, check_watched
 
-    _refuse_foreign(changes.get("model", {}), plan.recipe)
+    refuse_foreign(changes.get("model", {}), plan.recipe)
     different = [
         f"{name} = {asked[name]!r}" for name in asked if asked[name] != getattr(plan, name)
     ]
@@ -363,7 +300,7 @@ def _continued(
         different += [
             f"{name} = {value!r}"
             for name, value in settings.items()
-            if FORMERLY.get(name, name) in kept and _is_other(begun, name, value)
+            if FORMERLY.get(name, name) in kept and is_other(begun, name, value)
         ]
     sources = tuple(map(absolute, files))
     is_other = (sources or pairs is not None) and sources != plan.sources
@@ -377,19 +314,11 @@ def _continued(
             remedy="leave them out, or train a new run in another --out",
         )
     recipe = plan.recipe.changed(changes)
-    _refuse_idle_training(changes.get("train", {}), recipe)
+    refuse_idle_training(changes.get("train", {}), recipe)
     check_growth(recipe)
     check_watched(recipe)
     check_installed(recipe)
     return plan._replace(recipe=recipe)
-
-
-def _is_other(begun: Configuration, name: str, value: Any) -> bool:
-    """Whether a setting is not what a run was begun with; one that is refused cannot be."""
-    try:
-        return begun.changed({name: value}) != begun
-    except ArgumentError:
-        return True
 
 
 def _say_end(

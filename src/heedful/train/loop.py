@@ -35,7 +35,7 @@ from heedful.train.mean_weights import MeanWeights
 from heedful.train.optimizers import learning_rate, make_optimizer, set_rates, slower
 from heedful.train.passes import passes_of
 from heedful.train.settings import TrainSettings
-from heedful.train.shards import whole
+from heedful.train.shards import clip, whole
 from heedful.train.tasks import Task
 from heedful.train.watched import Watched, forget_after
 
@@ -127,7 +127,7 @@ class Training:
         self.device = device or next(model.parameters()).device
         self.products = choose_products(settings.precision, self.device)
         self.passes = passes_of(model, self.here, self.device, settings.shard)
-        self.optimizer = make_optimizer(model, settings, self.here)
+        self.optimizer = make_optimizer(model, settings, self.here, self.products)
         self.clipping = LogitClipping(model, settings.clip_logits, self.here)
         self.watch: Watch | None = None
         self.parameters = list(model.parameters())
@@ -197,8 +197,9 @@ class Training:
         if not was_better or metrics.latest < self.chance:
             return True
         if last or metrics.mean >= self.chance:
+            loss = max(metrics.mean, metrics.latest)  # a run may end in a batch whose loss is above
             raise self._spoiled(
-                f"the training loss is {metrics.mean:.3f} after {self.progress.step:,} steps, no "
+                f"the training loss is {loss:.3f} after {self.progress.step:,} steps, no "
                 f"better than chance ({self.chance:.3f}), and was {metrics.lowest:.3f}",
                 metrics,
             )
@@ -257,7 +258,7 @@ class Training:
         loss, tokens = self._over_all(parts)
         self._check_finite("training loss is", loss, metrics)
         if settings.clip:
-            nn.utils.clip_grad_norm_(self.parameters, settings.clip)
+            clip(self.parameters, settings.clip, self.here)
         self.optimizer.step()
         clipped = self.clipping.clip()
         self.mean.update(step + 1)

@@ -9,7 +9,6 @@ from typing import Any
 import torch
 from torch import nn
 
-from heedful.device import choose_products
 from heedful.layers import ResidualScalars, ShortConvolution
 from heedful.processes import Processes
 from heedful.train.adamw import AdamW
@@ -18,12 +17,16 @@ from heedful.train.settings import TrainSettings
 
 
 def make_optimizer(
-    model: nn.Module, settings: TrainSettings, here: Processes | None = None
+    model: nn.Module,
+    settings: TrainSettings,
+    here: Processes | None = None,
+    products: torch.dtype | None = None,
 ) -> AdamW:
     """The optimizer that the settings ask for; `set_rates` gives it the rates of a step.
 
     Args:
         here: the process that this is, where several train the model together.
+        products: the type in which matrices are multiplied, for Muon too; by default their own.
     """
     defaults: dict[str, Any] = {
         "lr": settings.learning_rate,
@@ -40,7 +43,6 @@ def make_optimizer(
     }
     rest = (parameter for parameter in model.parameters() if parameter not in matrices)
     groups = [group, *groups_of(model, rest, settings)]
-    products = choose_products(settings.precision, next(model.parameters()).device)
     return Muon(groups, momentum=settings.momentum, here=here, products=products, **defaults)
 
 

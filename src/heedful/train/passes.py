@@ -76,8 +76,8 @@ class Copies(Passes):
 class Cut(Passes):
     """Rows of every weight in each process; a block is whole while it runs, and no longer.
 
-    Small blocks are gathered together, as a message costs time however short it is. What runs last
-    stays whole from its forward pass to its gradient.
+    Small blocks are gathered together, and a small model as a whole, as a message costs time
+    however short it is. What runs last stays whole from its forward pass to its gradient.
 
     The model's parameters are replaced, so an optimizer must be made after this.
     """
@@ -121,10 +121,14 @@ class Cut(Passes):
 def gathered(stack: Iterable[nn.Module]) -> list[list[nn.Module]]:
     """Blocks in their order, in groups of at least `LEAST` numbers, but for the last one.
 
+    Blocks that have fewer together make none: they are gathered with what stands around them.
+
     >>> [len(group) for group in gathered([nn.Linear(1023, 1024)] * 5)], LEAST
     ([1, 1, 1, 1, 1], 1048576)
     >>> [len(group) for group in gathered([nn.Linear(1023, 512)] * 5)]
     [2, 2, 1]
+    >>> gathered([nn.Linear(1023, 512)])
+    []
     """
     groups: list[list[nn.Module]] = []
     numbers = LEAST
@@ -134,7 +138,7 @@ def gathered(stack: Iterable[nn.Module]) -> list[list[nn.Module]]:
             numbers = 0
         groups[-1].append(block)
         numbers += sum(parameter.numel() for parameter in block.parameters())
-    return groups
+    return groups if len(groups) > 1 or numbers >= LEAST else []
 
 
 def passes_of(model: nn.Module, here: Processes, device: torch.device, cut: bool) -> Passes:

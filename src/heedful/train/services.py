@@ -193,8 +193,9 @@ def services_of(log: str | None) -> list[str]:
     Raises:
         ArgumentError: a service that is not known.
     """
-    names = list(dict.fromkeys(name.strip() for name in (log or "").split(",") if name.strip()))
-    for name in names:
+    given = (log or "").strip()
+    names = list(dict.fromkeys(name.strip() for name in given.split(",") if name.strip()))
+    for name in names if names or not given else [given]:  # commas alone name none
         if name not in SERVICES:
             raise ArgumentError(f"log = {name!r}", expected=all_of(name, SERVICES))
     return names

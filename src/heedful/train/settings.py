@@ -53,7 +53,7 @@ class TrainSettings(Configuration):
     order: str = setting(
         "random",
         "Which sequences of the training split come next: random ones, or shuffled, so that each "
-        "is read once before any comes again.",
+        "is drawn once before any comes again.",
         choices=("random", "shuffled"),
     )
     accumulation: int = setting(

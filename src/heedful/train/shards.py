@@ -5,8 +5,11 @@ Here is all that knows of it: any other tensor is its own only part, and comes b
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from heedful.processes import Processes
 from heedful.train.exchange import joined
@@ -58,3 +61,20 @@ def fill(tensor: Tensor, values: Tensor) -> None:
             (own(tensor), own(values)) if is_sharded(values) else held(tensor, 0, values)
         )
     tensor.copy_(values)
+
+
+@torch.no_grad()
+def clip(parameters: Sequence[Tensor], most: float, here: Processes) -> None:
+    """Scale all gradients by one factor, so that the norm of all of them is at most `most`.
+
+    As `clip_grad_norm_` does it, which for tensors that are cut sends a message for each step of
+    the sum, and goes through Python for each tensor; here one number is sent.
+    """
+    if not any(map(is_sharded, parameters)):
+        nn.utils.clip_grad_norm_(parameters, most)
+        return
+    gradients = [own(one.grad) for one in parameters if one.grad is not None]
+    norm = nn.utils.get_total_norm(gradients)
+    [squares] = here.sums([float(norm) ** 2], norm.device)
+    factor = norm.new_tensor(most / (math.sqrt(squares) + 1e-6)).clamp(max=1.0)  # NaN stays NaN
+    torch._foreach_mul_(gradients, factor)
