@@ -1,5 +1,7 @@
 """Recording: nothing of a model changes; what is kept is what happened."""
 
+import subprocess
+import sys
 import threading
 
 import numpy as np
@@ -375,3 +377,40 @@ def test_a_call_is_found_by_its_number_or_the_name_of_its_module():
             recording[wrong]
     with pytest.raises(IndexError, match="call 9 of 4"):
         recording[9]
+
+
+OURS = """
+import sys, torch, heedful
+from heedful.models import GPT, GPTConfig
+model = GPT(GPTConfig(vocabulary=9, context_length=8, width=12, layers=2, heads=3)).eval()
+with torch.no_grad(), heedful.record(model) as recording:
+    model(torch.tensor([[1, 2, 3]]))
+print(len(recording), "torch._dynamo" in sys.modules)
+"""
+COMPILES = """
+import sys, torch, heedful
+import torch.nn.functional as F
+
+class Compiles(torch.nn.Module):
+    def forward(self, x):
+        attend = torch.compile(F.scaled_dot_product_attention, backend="eager")
+        print(torch._dynamo.eval_frame._stance.stance)
+        return attend(x, x, x)
+
+print("torch._dynamo" in sys.modules)
+model = Compiles()
+with torch.no_grad(), heedful.record(model) as recording:
+    model(torch.randn(1, 2, 5, 4))
+print(len(recording), recording.missed)
+"""
+
+
+@pytest.mark.parametrize(
+    ("program", "printed"),
+    [(OURS, "2 False"), (COMPILES, "False\nforce_eager\n1 {}")],
+    ids=["ours", "compiles"],
+)
+def test_torchs_compiler_is_asked_only_where_something_may_be_compiled(program, printed):
+    """It takes a second to import; a model may compile a part of itself while it runs."""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stdout.strip() == printed, done.stderr
