@@ -156,10 +156,6 @@ def train(
         refuse_idle(changes.get("text", {}), recipe.text.tokenizer)
         refuse_idle_training(changes.get("train", {}), recipe)
         check_shared_out(recipe.train, here.size)
-        if changes.get("train", {}).get("shard") and here.is_alone:
-            click.echo(
-                "One process has all of the model: --shard cuts it where torchrun starts more."
-            )
         if not overwrite:
             check_free(out)
         about: dict[str, Any] = {"include": include, "preset": preset_name, "processes": here.size}
@@ -303,8 +299,8 @@ def _continued(
             if FORMERLY.get(name, name) in kept and is_other(begun, name, value)
         ]
     sources = tuple(map(absolute, files))
-    is_other = (sources or pairs is not None) and sources != plan.sources
-    if is_other or (pairs is not None) > plan.recipe.on_pairs:
+    has_others = (sources or pairs is not None) and sources != plan.sources
+    if has_others or (pairs is not None) > plan.recipe.on_pairs:
         different.append(f"other files ({pairs or ', '.join(files)})")
     if different:
         raise ArgumentError(

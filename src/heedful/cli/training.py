@@ -123,7 +123,8 @@ def _processes(training: Training) -> list[tuple[str, str]]:
     """What each of several processes reads, and what it holds of the model."""
     here, batch = training.here, training.settings.batch
     if here.is_alone:
-        return []
+        whole = "one, which has all of the model: --shard cuts it where torchrun starts more"
+        return [("processes", whole)] if training.settings.shard else []
     least, most = batch // here.size, -(-batch // here.size)
     each = f"{least:,}" if least == most else f"{least:,} or {most:,}"
     cut, copied = "a part of every weight (FSDP2)", "a copy of the model (DDP)"

@@ -79,7 +79,8 @@ def attention(
         return_weights: also return the weights, before dropout, beside the same output.
 
     Returns:
-        the context (..., N, v); with `return_weights`, (context, weights (..., N, M)).
+        the context (..., N, v); with `return_weights`, (context, weights (..., N, M)), in the type
+        of the inputs, or in float32 under autocast on a CPU.
 
     Raises:
         ArgumentError: shapes, types or devices that do not fit, in one line.

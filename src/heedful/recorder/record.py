@@ -135,7 +135,8 @@ _eager = ProcessWide(lambda: torch.compiler.set_stance("force_eager"))
 def _may_be_compiled(model: nn.Module) -> bool:
     """Whether something of the model may be compiled; asking torch's compiler takes a second.
 
-    It is there where anything was compiled before. Code of others may do it while it runs.
+    It is there where anything was compiled before. Code of others may do it while it runs; what
+    the caller compiles only inside the block is recorded too, with warnings of the compiler's.
     """
     if "torch._dynamo" in sys.modules:
         return True

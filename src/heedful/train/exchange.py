@@ -28,11 +28,12 @@ def shared_out(
         yield from map(function, stacks)
         return
     found, lengths = [], []
-    for stack in stacks:  # one by one, so that no two of them wait in memory
+    for stack in stacks:
         each = -(-len(stack) // here.size)
         mine = stack[each * here.rank : each * (here.rank + 1)]
         found.append(function(mine) if len(mine) else mine.clone())
         lengths.append(len(stack))
+        del stack, mine  # no two stacks wait in memory, and none while the message is made
     yield from joined(found, lengths, here)
 
 

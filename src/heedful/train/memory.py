@@ -80,7 +80,7 @@ def memory(config: Config, settings: TrainSettings, processes: int = 1) -> Memor
     kept += width if getattr(config, "residual_scalars", False) else 0
     tokens = -(-settings.batch // processes) * config.context_length
     convolved = 2 * width * getattr(config, "convolution", 0)
-    orthogonal = _orthogonal(config, layers * block + decoder * cross, processes)
+    orthogonal = _orthogonal(config, layers * block + decoder * cross, processes, settings.shard)
     each = parameters / (processes if settings.shard else 1)
     states = (STATES + (1 if settings.mean_weights else 0)) * each
     return Memory(
@@ -99,17 +99,20 @@ def at_once(processes: int) -> int:
     return min(AT_ONCE * processes, MOST_AT_ONCE)
 
 
-def _orthogonal(config: Config, matrices: int, processes: int) -> float:
-    """The numbers that Muon's step holds at its worst moment, beside what it steps by.
+def _orthogonal(config: Config, matrices: int, processes: int, is_cut: bool) -> float:
+    """The numbers that Muon's step holds at its worst moment, beside its own part of what it
+    steps by.
 
     That is the largest stack and its products; or, with several processes, a message of what all of
-    them found and what is made of it, beside this one's own part twice.
+    them found and what is made of it, beside this one's own part twice, and, where the model is
+    cut, what the others step by.
     """
     most = at_once(processes)
     stacked = float(STACKS * min(_stacked(config), most))
     if processes == 1:
         return stacked
-    return max(stacked, (2 + 2 / processes) * min(matrices, most))
+    others = 1 - 1 / processes if is_cut else 0.0
+    return max(stacked, (2 + 2 / processes + others) * min(matrices, most))
 
 
 def _stacked(config: Config) -> int:
