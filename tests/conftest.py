@@ -3,10 +3,13 @@
 import builtins
 import io
 import os
+import signal
 from pathlib import Path
 
 os.environ["HF_HUB_OFFLINE"] = "1"  # a mistyped path looks like the name of a model
 os.environ["OMP_NUM_THREADS"] = "1"  # the suite itself runs on all cores, a process each
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as of all that a script starts with &
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 import jaxtyping
 import pytest
