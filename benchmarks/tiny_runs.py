@@ -20,7 +20,7 @@ from heedful.files.sharded import about_sharded, load_sharded
 from heedful.processes import Processes
 from heedful.train import PRESETS, Plan, Recipe, open_training, read_metrics
 from heedful.train.checkpoint import latest
-from heedful.train.loop import Noticed
+from heedful.train.events import Noticed
 from heedful.train.place import owning
 from heedful.train.plan import new_plan, read_plan
 from heedful.train.run import begin, events, prepare_run

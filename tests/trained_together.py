@@ -1,9 +1,9 @@
 """Small runs of every kind, which one process trains, or those that torchrun starts.
 
-    torchrun tests/trained_together.py DIR NAMES [--shard]
+    torchrun tests/trained_together.py DIR NAMES [--shard] [--by-block]
 
 Each is trained in DIR/its name, one after another; none has dropout, which each process has of its
-own.
+own. With --by-block these small models too are gathered block by block, as large ones are.
 """
 
 import dataclasses
@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 from heedful.torchrun import leave, started
-from heedful.train import PRESETS, Recipe, new_plan, open_training, prepare_run
+from heedful.train import PRESETS, Recipe, new_plan, open_training, passes, prepare_run
 
 STEPS = 20
 TEXT = "".join(f"{i} green bottles hanging on the wall, {i * i} of them\n" for i in range(120))
@@ -105,6 +105,8 @@ def main(directory, names, shard):
 
 
 if __name__ == "__main__":
-    options = [word for word in sys.argv[1:] if word != "--shard"]
+    options = [word for word in sys.argv[1:] if not word.startswith("--")]
+    if "--by-block" in sys.argv:
+        passes.LEAST = 1
     main(Path(options[0]), options[1:], "--shard" in sys.argv)
     leave(0)

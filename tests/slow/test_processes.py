@@ -64,8 +64,16 @@ def alone(tmp_path_factory):
 FEWER = ["adamw", "all", "pairs with muon"]
 
 
-@pytest.mark.parametrize("shard", [[], ["--shard"]])
-@pytest.mark.parametrize(("number", "names"), [(2, [*CASES]), (3, FEWER)])
+@pytest.mark.parametrize(
+    ("number", "names", "shard"),
+    [
+        (2, [*CASES], []),
+        (3, FEWER, []),
+        (2, [*CASES], ["--shard"]),
+        (3, FEWER, ["--shard"]),
+        (2, FEWER, ["--shard", "--by-block"]),
+    ],
+)
 def test_losses_are_those_of_one_process(number, names, shard, alone, tmp_path):
     made(*torchrun(number), trained_together.__file__, tmp_path, *names, *shard)
     for name in names:

@@ -20,7 +20,7 @@ from heedful.text import CharacterTokenizer, TokenFile, load_tokenizer
 from heedful.text import tokens as token_files
 from heedful.train import PRESETS, Recipe, Saved, Step, new_plan, open_training, read_metrics
 from heedful.train import place as places
-from heedful.train.loop import Noticed
+from heedful.train.events import Noticed
 from heedful.train.place import owning
 from heedful.train.plan import read_plan
 from heedful.train.run import begin, events, prepare_run, replace
@@ -355,20 +355,58 @@ def test_a_run_that_never_learned_is_not_advised_to_go_on(tmp_path):
         trained(plan_of(tmp_path, learning_rate=1e30, steps=50, save_every=1))
 
 
-def test_a_single_spike_waits_with_the_checkpoint(learned, tmp_path, monkeypatch):
-    directory = tmp_path / "run"
-    shutil.copytree(learned.directory, directory)
-    plan = longer(read_plan(directory), 160)
-    with owning(directory):
-        training = open_training(plan, prepare_run(plan))
-        training.restore()
-        loss = training._loss
-        monkeypatch.setattr(
-            training, "_loss",
-            lambda *given, **named: loss(*given, **named) + 9 * (training.progress.step == 149),
-        )  # fmt: skip
-        saved = [e.step for e in events(plan, training) if isinstance(e, Saved)]
-    assert saved == [151, 160]
+@pytest.fixture
+def spiked(learned, tmp_path, monkeypatch):
+    """That run, which goes on until step 160 or a stop, with losses far above at some steps."""
+
+    def call(is_bad, stop=None):
+        directory = tmp_path / "run"
+        shutil.copytree(learned.directory, directory)
+        plan = longer(read_plan(directory), 160)
+        saved = []
+        with owning(directory):
+            training = open_training(plan, prepare_run(plan))
+            training.restore()
+            loss = training._loss
+            monkeypatch.setattr(
+                training, "_loss",
+                lambda *given, **named: loss(*given, **named) + 9 * is_bad(training.progress.step),
+            )  # fmt: skip
+            for event in events(plan, training):
+                saved += [event.step] if isinstance(event, Saved) else []
+                if isinstance(event, Step) and event.step == stop:
+                    training.stop()
+        return saved
+
+    return call
+
+
+def test_a_single_spike_waits_with_the_checkpoint(spiked):
+    assert spiked(lambda step: step == 149) == [151, 160]
+
+
+@pytest.mark.parametrize(("stop", "end"), [(None, 160), (130, 130)])
+def test_a_spike_of_the_last_batch_is_no_reason_not_to_save(stop, end, spiked):
+    assert spiked(lambda step: step == end - 1, stop)[-1] == end
+
+
+@pytest.mark.parametrize("stop", [None, 130])
+def test_a_model_that_is_lost_in_the_last_steps_is_not_saved(stop, spiked):
+    end = stop or 160
+    with pytest.raises(HeedfulError, match=r"the training loss is 9\.\d* after .* was kept"):
+        spiked(lambda step: step >= end - 1, stop)
+
+
+def test_what_was_lost_before_anything_was_saved_is_told_so(tmp_path, monkeypatch):
+    plan = plan_of(tmp_path, steps=100, learning_rate=1e-2, save_every=200, evaluate_every=200)
+    training = open_training(plan, prepare_run(plan))
+    loss = training._loss
+    monkeypatch.setattr(
+        training, "_loss",
+        lambda *given, **named: loss(*given, **named) + 9 * (training.progress.step >= 99),
+    )  # fmt: skip
+    with pytest.raises(HeedfulError, match="nothing was saved before: train again with --overw"):
+        list(training.events())
 
 
 THEIRS = {

@@ -17,8 +17,8 @@ from heedful.files import read_json
 from heedful.train import PRESETS, Ended, new_plan, open_training, read_metrics
 from heedful.train import logs as logs_module
 from heedful.train import run as runs
+from heedful.train.events import Noticed, Saved
 from heedful.train.follower import follow
-from heedful.train.loop import Noticed, Saved
 from heedful.train.services import check_services
 
 TEXT = "".join(f"{i} green bottles hanging on the wall, {i * i} of them\n" for i in range(120))

@@ -19,7 +19,7 @@ from heedful.train import (
     read_metrics,
     read_plan,
 )
-from heedful.train.loop import Noticed
+from heedful.train.events import Noticed
 
 
 def outcome(directory):

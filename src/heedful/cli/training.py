@@ -174,7 +174,7 @@ def train(plan: Plan, training: Training, console: Console) -> Ended:
         OSError: what could not be printed, once the run is saved.
     """
     from heedful.train import Ended
-    from heedful.train.loop import Noticed
+    from heedful.train.events import Noticed
     from heedful.train.run import events
     from heedful.views.progress import training_view
 

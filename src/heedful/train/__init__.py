@@ -7,7 +7,8 @@ from heedful.lazy import lazily
 if TYPE_CHECKING:
     from heedful.device import choose_device
     from heedful.train.checkpoint import Progress, read_metrics
-    from heedful.train.loop import Ended, Event, Saved, Step, Training, Validation
+    from heedful.train.events import Ended, Event, Saved, Step, Validation
+    from heedful.train.loop import Training
     from heedful.train.masked_words import MaskedWords
     from heedful.train.plan import Plan, absolute, has_plan, has_run, new_plan, read_plan
     from heedful.train.presets import PRESETS, preset
@@ -53,7 +54,8 @@ __getattr__, __dir__ = lazily(
     {
         "heedful.device": ["choose_device"],
         "heedful.train.checkpoint": ["Progress", "read_metrics"],
-        "heedful.train.loop": ["Ended", "Event", "Saved", "Step", "Training", "Validation"],
+        "heedful.train.events": ["Ended", "Event", "Saved", "Step", "Validation"],
+        "heedful.train.loop": ["Training"],
         "heedful.train.masked_words": ["MaskedWords"],
         "heedful.train.plan": ["Plan", "absolute", "has_plan", "has_run", "new_plan", "read_plan"],
         "heedful.train.presets": ["PRESETS", "preset"],

@@ -48,7 +48,8 @@ class Progress:
     `step` steps are done; `evaluated` is the step of the last validation; `best` the lowest
     validation loss (nats per token) and `best_step` where it was; `waited` how many validations
     have passed since; `watched` the step at which the heads were last looked at; `read` how many
-    sequences all processes have read, which is the place in a shuffled pass.
+    sequences all processes have read, which is the place in a shuffled pass, or -1 where a
+    checkpoint of an older version does not say.
     """
 
     step: int = 0
@@ -153,7 +154,7 @@ def restore(
         else:
             optimizer.state[parameter][key] = _kept_as(parameter, tensor)
     try:
-        return Progress(**about)
+        return Progress(**{"read": -1} | about)
     except TypeError as error:
         raise RunError(
             f"{path} does not say how far the run is", cause="a file of another version of heedful"

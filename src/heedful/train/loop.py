@@ -5,13 +5,12 @@ It writes numbers and checkpoints; who iterates over it draws them.
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import math
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -29,6 +28,7 @@ from heedful.train.chance import BETTER, chance
 from heedful.train.checkpoint import Metrics, Progress, latest, saved_step
 from heedful.train.clipping import LogitClipping
 from heedful.train.compiled import Loss, compiled
+from heedful.train.events import Ended, Event, Noticed, Saved, Step, Validation
 from heedful.train.freed_memory import keep_freed_memory
 from heedful.train.growth import Size, size_of
 from heedful.train.mean_weights import MeanWeights
@@ -45,56 +45,6 @@ if TYPE_CHECKING:
 # In one pass of validation, where a training batch has fewer: logits (32 MB), and on a CPU tokens,
 # whose states then stay in its caches
 VALIDATION_LOGITS, VALIDATION_TOKENS = 1 << 23, 1 << 13
-
-
-@dataclasses.dataclass(frozen=True)
-class Step:
-    """A step was taken: its training loss in nats per token, its targets, and how long it took.
-
-    `loss` is that of its own batch, `mean` goes over the latest tenth of the steps, at most 50.
-    """
-
-    step: int
-    loss: float
-    mean: float
-    rate: float
-    tokens: int
-    seconds: float
-
-
-@dataclasses.dataclass(frozen=True)
-class Validation:
-    """The whole validation split was read; `best` where the loss was the lowest so far."""
-
-    step: int
-    loss: float
-    best: bool
-
-
-@dataclasses.dataclass(frozen=True)
-class Saved:
-    """A checkpoint was written."""
-
-    step: int
-
-
-@dataclasses.dataclass(frozen=True)
-class Noticed:
-    """Something was found that the user should know: a sentence."""
-
-    step: int
-    words: str
-
-
-@dataclasses.dataclass(frozen=True)
-class Ended:
-    """Training is over: "finished", "early" (no lower validation loss) or "stopped" (asked to)."""
-
-    step: int
-    why: str
-
-
-Event: TypeAlias = Step | Validation | Watched | Saved | Noticed | Ended
 
 
 class Training:
@@ -141,8 +91,18 @@ class Training:
         if latest(self.directory) is None:
             return False
         self.progress = checkpoint.restore(self.directory, self.model, self.optimizer, self.here)
+        if self.progress.read < 0:
+            self.progress.read = self._read_by_now()
         self.mean.restored()
         return True
+
+    def _read_by_now(self) -> int:
+        """The sequences that the steps so far have read, if their settings were those of now."""
+        sizes = (
+            size_of(step, self.settings, self.task.context_length)
+            for step in range(self.progress.step)
+        )
+        return self.settings.accumulation * sum(size.batch for size in sizes)
 
     def stop(self) -> None:
         """Save and end after the step that is under way, and so do the other processes."""
@@ -190,14 +150,19 @@ class Training:
     def _may_be_saved(self, metrics: Metrics, last: bool) -> bool:
         """Whether a checkpoint is worth more than the one before; a spike of the loss waits.
 
+        At the end nothing can wait: the next batch tells a spike from a model that is lost.
+
         Raises:
             HeedfulError: what was learned is lost: the loss is no better than chance, which it was.
         """
         was_better = metrics.lowest < BETTER * self.chance
         if not was_better or metrics.latest < self.chance:
             return True
-        if last or metrics.mean >= self.chance:
-            loss = max(metrics.mean, metrics.latest)  # a run may end in a batch whose loss is above
+        is_bad = metrics.mean >= self.chance
+        if last and not is_bad and self._next_loss() < self.chance:
+            return True
+        if last or is_bad:
+            loss = max(metrics.mean, metrics.latest)
             raise self._spoiled(
                 f"the training loss is {loss:.3f} after {self.progress.step:,} steps, no "
                 f"better than chance ({self.chance:.3f}), and was {metrics.lowest:.3f}",
@@ -294,13 +259,14 @@ class Training:
         kept = saved_step(self.directory)
         rate = slower(self.settings)
         is_good = kept is not None and metrics.lowest < BETTER * self.chance
+        none = "nothing was saved before" if kept is None else "no checkpoint is better than chance"
         return HeedfulError(
             what,
             cause="a learning rate that is too high",
             remedy=f"the checkpoint of step {kept:,}, which is better, was kept: continue from it "
             f"with --resume {rate}"
             if is_good
-            else f"no checkpoint is better than chance: train again with --overwrite {rate}",
+            else f"{none}: train again with --overwrite {rate}",
         )
 
     def _backward(self, size: Size, part: int) -> tuple[float, int]:
@@ -309,27 +275,40 @@ class Training:
         Of several processes each takes its rows. The gradient is the mean over the processes, so
         what a batch of it counts for is multiplied by their number.
         """
-        settings, here, key = (
-            self.settings,
-            self.here,
-            (self.settings.seed, self.progress.step, part),
-        )
-        which = Which(key, self.progress.read if settings.order == "shuffled" else None)
+        settings, here = self.settings, self.here
+        key = settings.seed, self.progress.step, part
+        batch, share = self._drawn(size, part)
         self.progress.read += size.batch
         dropout = key if here.is_first else (*key, here.rank)
         _seed_dropout(int(np.random.default_rng(dropout).integers(2**63)), self.device)
-        rows = here.share(size.batch)
-        batch = self.task.draw(size.batch, which, rows)
-        if settings.first_context is not None:
-            batch = type(batch)(*(tensor[:, : size.context] for tensor in batch))
         with self.passes.adding(is_last=part == settings.accumulation - 1):
             training = self.passes.training
             loss = self._loss(training, self._training_loss, batch, settings.label_smoothing)
             loss = loss / settings.accumulation
             if not here.is_alone:
-                loss = loss * (self.task.share(size.batch, which, rows) * here.size)
+                loss = loss * (share * here.size)
             loss.backward()
         return loss.item() / here.size, self.task.targets(batch)
+
+    def _drawn(self, size: Size, part: int) -> tuple[Any, float]:
+        """This process's rows of one batch of the coming step, and their share of its targets."""
+        settings = self.settings
+        key = settings.seed, self.progress.step, part
+        which = Which(key, self.progress.read if settings.order == "shuffled" else None)
+        rows = self.here.share(size.batch)
+        batch = self.task.draw(size.batch, which, rows)
+        if settings.first_context is not None:
+            batch = type(batch)(*(tensor[:, : size.context] for tensor in batch))
+        return batch, self.task.share(size.batch, which, rows)
+
+    def _next_loss(self) -> float:
+        """The loss of the batch that comes next, of which nothing is learned."""
+        size = size_of(self.progress.step, self.settings, self.task.context_length)
+        batch, share = self._drawn(size, 0)
+        self.model.eval()
+        loss = float(self._loss(self.passes.looking, self.task.loss, batch, smoothing=0.0))
+        self.model.train()
+        return self.here.sums([loss * share], self.device)[0]
 
     def _loss(self, run: Any, loss: Loss, batch: Any, smoothing: float) -> torch.Tensor:
         batch = type(batch)(*(tensor.to(self.device) for tensor in batch))

@@ -50,9 +50,10 @@ from heedful.text import (
     read_pairs,
 )
 from heedful.train.checkpoint import check_of_run
+from heedful.train.events import Ended, Event, Noticed, Saved
 from heedful.train.initial import begin_with
 from heedful.train.logs import logging_to
-from heedful.train.loop import Ended, Event, Noticed, Saved, Training
+from heedful.train.loop import Training
 from heedful.train.masked_words import MaskedWords
 from heedful.train.memory import check_memory
 from heedful.train.place import FRESH, has_something, take_place
