@@ -55,6 +55,23 @@ def test_singular_vectors_stay_and_values_come_near_one():
     assert orthogonal(torch.zeros(1, 3, 4)).abs().max() == 0
 
 
+def test_products_in_bfloat16_take_nearly_the_step_of_those_in_float32():
+    def stepped(products):
+        model = with_gradients(gpt())
+        before = torch.cat([weight.flatten() for weight in matrices_of(model)]).detach()
+        optimizer = make_optimizer(model, SETTINGS, products=products)
+        set_rates(optimizer, 0, SETTINGS, tokens=1)
+        optimizer.step()
+        assert {state.dtype for each in optimizer.state.values() for state in each.values()} == {
+            torch.float32
+        }
+        return torch.cat([weight.flatten() for weight in matrices_of(model)]).detach() - before
+
+    exact, narrow = stepped(None), stepped(torch.bfloat16)
+    off = float((narrow - exact).norm() / exact.norm())
+    assert 1e-4 < off < 0.03
+
+
 def test_three_steps_equal_the_formula():
     """Momentum, Nesterov's look ahead, the decay and the size of a tall matrix."""
     chance = np.random.default_rng(0)

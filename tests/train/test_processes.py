@@ -209,9 +209,11 @@ def test_rows_of_many_tensors_are_joined_by_one_message(lengths, size):
         return joined([own(Part(tensor, one.rank, size)) for tensor in tensors], lengths, one)
 
     told, found = joined_by_all(size, ask)
-    assert all(map(torch.equal, found, tensors))
-    sent = len(told[0]) if len(told[0]) == sum(t.numel() for t in tensors) else size * len(told[0])
-    assert sent <= 2 * sum(tensor.numel() for tensor in tensors)
+    for whole_one, tensor in zip(found, tensors, strict=True):
+        assert torch.equal(whole_one, tensor)
+    total = sum(tensor.numel() for tensor in tensors)
+    parts = sum(-(-len(tensor) // size) * tensor.shape[1] for tensor in tensors)
+    assert len(told[0]) == (parts if size * parts <= 2 * total else total)
 
 
 @pytest.mark.parametrize("size", [2, 3, 5, 40])
@@ -255,6 +257,21 @@ def test_one_process_of_a_cut_model_takes_less_memory():
     assert cut.blocks == copy.blocks
     uneven = memory(config, dataclasses.replace(train, batch=5), 4)
     assert uneven.logits == 2 * memory(config, dataclasses.replace(train, batch=1)).logits
+
+
+def test_a_process_of_a_cut_model_gathers_what_muon_steps_by():
+    config = GPTConfig(vocabulary=211, context_length=8, width=96, layers=4, heads=4)
+    muon = TrainSettings(optimizer="muon")
+    matrices = 4 * 12 * 96 * 96
+    for size in (2, 8):
+        adamw, copy, cut = (
+            memory(config, dataclasses.replace(muon, **changes), size).weights
+            for changes in ({"optimizer": "adamw"}, {}, {"shard": True})
+        )
+        states = 4 * 4 * memory(config, muon).parameters
+        assert copy - adamw == pytest.approx(4 * (2 + 2 / size) * matrices)
+        others = cut - adamw + states * (1 - 1 / size)
+        assert others == pytest.approx(4 * (3 + 1 / size) * matrices)
 
 
 def test_a_batch_has_a_sequence_for_each():

@@ -80,7 +80,7 @@ def attention(
 
     Returns:
         the context (..., N, v); with `return_weights`, (context, weights (..., N, M)), in the type
-        of the inputs, or in float32 under autocast on a CPU.
+        of the inputs; on a CPU in float32 where autocast would narrow them.
 
     Raises:
         ArgumentError: shapes, types or devices that do not fit, in one line.

@@ -18,7 +18,7 @@ Made = TypeVar("Made")
 
 
 def in_float32(function: Callable[[Arguments], Made], arguments: Arguments) -> Made:
-    """What a function makes of arguments, with the narrow ones widened where autocast is on.
+    """What a function makes of arguments, those of autocast's type widened where it is on.
 
     Without autocast, and on other devices, the arguments are given on as they are.
     """

@@ -20,9 +20,9 @@ class Steps(NamedTuple):
 
     `scores`, `scaled` and `masked` (N × M, with the leading axes before them) are float32 where
     the inputs are float16 or bfloat16, as in fused kernels; `weights` and `context` have the
-    type of the inputs, or float32 under autocast on a CPU. `masked` has the bias added and −inf
-    where a pair may not attend. `weights` are those before dropout; a row that may attend to
-    nothing is zero. Where arrays were given, these are arrays.
+    type of the inputs; on a CPU float32 where autocast would narrow them. `masked` has the bias
+    added and −inf where a pair may not attend. `weights` are those before dropout; a row that may
+    attend to nothing is zero. Where arrays were given, these are arrays.
     """
 
     scores: Tensor

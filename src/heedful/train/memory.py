@@ -105,7 +105,8 @@ def _orthogonal(config: Config, matrices: int, processes: int, is_cut: bool) -> 
 
     That is the largest stack and its products; or, with several processes, a message of what all of
     them found and what is made of it, beside this one's own part twice, and, where the model is
-    cut, what the others step by.
+    cut, what the others step by. A message that is padded, as of 5 matrices for 8 processes, may
+    have up to twice as many.
     """
     most = at_once(processes)
     stacked = float(STACKS * min(_stacked(config), most))

@@ -92,7 +92,7 @@ class Cut(Passes):
         mesh = init_device_mesh(device.type, (size,))
         stacks = [part for part in model.modules() if isinstance(part, nn.ModuleList)]
         groups = [group for stack in stacks for group in gathered(stack)]
-        for group in groups:  # the last one's gradient comes first, so it stays whole until then
+        for group in groups:  # what runs last, or nearly, has its gradient first: it stays whole
             fully_shard(group, mesh=mesh, reshard_after_forward=group is not groups[-1])
         for part in model.modules():  # else the table of all blocks stays whole for the whole pass
             if isinstance(part, ValueEmbeddings):
