@@ -12,8 +12,9 @@ by the round's. Its recipe is the one that its README has for CPUs.
 "equal" has nanoGPT's width, depth, context and batch, "free" its parameters only: texts twice as
 long. "to the loss" is as short as it can be to get below `--target` (no free choice was found to be
 shorter); the others aim at 0.9 of nanoGPT's time, as the pace of a shared machine changes from run
-to run; what each took is printed. Where nanoGPT does not reach the target in its 2,000 steps, its whole time stands for the time that it would have needed, which is longer. With
-`--other`, the default recipe and AdamW's, which heedful had before, are compared at equal time on
+to run; what each took is printed. Where nanoGPT does not reach the target in its 2,000 steps, its
+whole time stands for the time that it would have needed, which is longer. With `--other`, the
+default recipe and AdamW's, which heedful had before, are compared at equal time on
 texts that nothing was tuned on: the files', in BPE, and the Python language reference.
 
 With `--nanochat`, nanochat's own loop and optimizer train its model with nanoGPT's width, depth,
