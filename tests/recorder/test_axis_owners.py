@@ -364,3 +364,30 @@ def test_a_wrong_word_of_the_user_is_refuted_by_texts_alone():
     recording.verify(model, [query, key])
     assert {call.proof for call in recording} == {"refuted"}
     assert math.prod(recording[0].shape) == B * N * M
+
+
+class Sources(nn.Module):
+    """A learned query, or some, chooses among several sources at each token."""
+
+    def __init__(self, queries):
+        super().__init__()
+        self.query, self.made = nn.Parameter(torch.randn(queries, D)), nn.Linear(WIDTH, M * D)
+
+    def forward(self, x):
+        sources = self.made(x).unflatten(-1, (M, D))
+        asked = self.query.expand(*sources.shape[:-2], -1, -1)
+        return nn.functional.scaled_dot_product_attention(asked, sources, sources)
+
+
+@pytest.mark.parametrize("queries", [1, 3])
+@pytest.mark.parametrize("texts", [1, 2])
+def test_a_learned_query_at_each_token_makes_parts_of_texts(texts, queries):
+    model, x = Sources(queries), torch.randn(texts, N, WIDTH)
+    with heedful.record(model) as recording:
+        model(x)
+    assert recording.missed == {}
+    sources = model.made(x).unflatten(-1, (M, D)).flatten(0, 1)
+    expected = weighed(model.query.expand(len(sources), -1, -1) / D**0.5, sources)
+    assert len(recording.sequences) == texts * N
+    for [call], map_ in zip(recording.sequences, expected, strict=True):
+        torch.testing.assert_close(call.weights(), map_[None], atol=2e-6, rtol=1e-5)

@@ -165,9 +165,10 @@ class HeadsFirst(nn.Module):
         return scaled_dot_product_attention(made, made.cos(), made)
 
 
+@pytest.mark.parametrize("texts", [2, 3, 4, 5])
 @pytest.mark.parametrize("by_hand", [False, True])
-def test_a_guess_that_is_wrong_is_refuted_and_shows_no_weights(by_hand):
-    model, x = HeadsFirst(by_hand), torch.randn(B, N, H * D)
+def test_a_guess_that_is_wrong_is_refuted_and_shows_no_weights(by_hand, texts):
+    model, x = HeadsFirst(by_hand), torch.randn(texts, N, H * D)
     recording = recorded(model, x)
     assert recording[0].proof == "assumed"
     assert recording.verify(model, x) == {"refuted": 1}
@@ -182,6 +183,69 @@ def test_a_guess_that_is_wrong_is_refuted_and_shows_no_weights(by_hand):
     for [call], one in zip(recording.sequences, heads_of(x), strict=True):
         expected = (one @ one.cos().mT / D**0.5).softmax(-1)
         torch.testing.assert_close(call.weights(), expected, atol=2e-6, rtol=0)
+
+
+class Meaned(Model):
+    """Takes the mean over the batch off its tokens, so that texts change each other."""
+
+    def __init__(self, by_hand):
+        super().__init__(by_hand)
+        self.embed.register_forward_hook(lambda module, given, made: made - made.mean(0) / 2)
+
+
+@pytest.mark.parametrize("by_hand", [False, True])
+def test_texts_that_change_each_other_are_not_refuted(by_hand):
+    model = Meaned(by_hand)
+    recording = recorded(model, ids())
+    before = recording[0].weights()
+    assert recording.verify(model, ids()) == {"assumed": 2}
+    why = "text 0 alone has other queries and keys, and no other text has those of sequence 0"
+    said = f"{TEXTS}, which texts alone do not settle: {why}"
+    assert [call.why for call in recording] == [said] * 2
+    assert torch.equal(recording[0].weights(), before)
+
+
+class Asked(nn.Module):
+    """For each image the words of all texts ask, as in a classifier by names."""
+
+    def __init__(self):
+        super().__init__()
+        self.attend = nn.MultiheadAttention(H * D, H, batch_first=True)
+
+    def forward(self, words, images):
+        every = words[None].expand(len(images), -1, -1)
+        return self.attend(every, images, images, need_weights=False)[0]
+
+
+def test_what_a_module_told_is_not_refuted_where_texts_alone_ask_less():
+    model, given = Asked().eval(), (torch.randn(2, H * D), torch.randn(2, N, H * D))
+    recording = recorded(model, *given)
+    before = recording[0].weights()
+    assert "refuted" not in recording.verify(model, given)
+    torch.testing.assert_close(recording[0].weights(), before)
+
+
+class Packed(nn.Module):
+    """All texts in one sequence, of which each sees itself alone, as models of images pack them."""
+
+    def __init__(self, turned=False):
+        super().__init__()
+        self.q, self.k = nn.Linear(H * D, H * D), nn.Linear(H * D, H * D)
+        self.turned = turned
+
+    def forward(self, x):
+        of = torch.arange(len(x)).repeat_interleave(x.shape[1])
+        x = x.flip(0) if self.turned else x
+        query, key = (heads_of(made(x.flatten(0, 1)))[None] for made in (self.q, self.k))
+        return scaled_dot_product_attention(query, key, key, of[:, None] == of)
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_texts_in_one_sequence_are_settled_in_their_order(turned):
+    model, x = Packed(turned), torch.randn(B, N, H * D)
+    recording = recorded(model, x)
+    assert recording[0].proof == "assumed"
+    assert recording.verify(model, x) == {"assumed" if turned else "proved": 1}
 
 
 def kept():

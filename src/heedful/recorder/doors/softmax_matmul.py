@@ -19,7 +19,7 @@ from heedful.recorder.following.alignment import Order, aligned
 from heedful.recorder.following.scores import Meeting, Product
 from heedful.recorder.following.strides import Parts, are_of_one, length
 from heedful.recorder.observed import Observed, of_weights
-from heedful.recorder.sequences.axis_owners import Groups, Sides
+from heedful.recorder.sequences.axis_owners import Groups, Origins, Sides
 from heedful.recorder.sequences.told_or_followed import Owning
 
 SINK = "that the column beside the keys is of no key: it is no parameter of the model's"
@@ -62,21 +62,24 @@ class _Ends(NamedTuple):
     """Which side of a product asks and which answers: of q @ k.mT the left, of k @ q.mT the right.
 
     asking, answering: the axes of queries and of keys; query, key: their tensors, (…, n, d).
+    origins: for each axis of the scores, the parts of query and key that it was made from.
     """
 
     asking: Parts
     answering: Parts
     query: Tensor
     key: Tensor
+    origins: Origins
 
 
 def _ends(product: Product, keys: Parts) -> _Ends:
     """The sides of a product, of which the one with the axis of the softmax has the keys."""
     left, right = product.left, product.right.mT
     wanted = {part.axis for part in keys}
+    turned = {axis: (second, first) for axis, (first, second) in product.origins.items()}
     for ends in (
-        _Ends(product.rows, product.columns, left, right),
-        _Ends(product.columns, product.rows, right, left),
+        _Ends(product.rows, product.columns, left, right, product.origins),
+        _Ends(product.columns, product.rows, right, left, turned),
     ):
         # one key alone has no axis: then the keys are the side that has none
         if wanted <= {part.axis for part in ends.answering} and (wanted or not ends.answering):
@@ -105,7 +108,7 @@ def _by_causes(
         return Sides(shared, order.atoms(ends.asking), beside, of_keys)
 
     _check_whole(meeting, product, order)
-    groups = owning.groups(sides, order, product.origins, axes)
+    groups = owning.groups(sides, order, ends.origins, axes)
     causes = causes_of(scores, order, groups)
     if causes is None:
         return None

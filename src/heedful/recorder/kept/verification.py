@@ -1,7 +1,9 @@
 """Verifies which rows are of which text: each text of a batch runs alone, and is compared.
 
 A text alone has its own queries and keys and no others'. So an order of axes that was guessed
-wrongly, or a padding that is none, cannot agree with it.
+wrongly, or a padding that is none, cannot agree with it. What disagrees is refuted where its
+queries and keys are found in another text or head. Where they are found nowhere, the texts of a
+batch may change each other, as by a mean over the batch; that settles nothing.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from heedful.errors import ArgumentError, HeedfulError
+from heedful.ops.causes import Causes
 from heedful.ops.cells import weights
 from heedful.recorder.kept.capture import Capture
 from heedful.recorder.sequences.inputs import Inputs
@@ -139,7 +142,8 @@ def _check_repeated(captures: list[Capture], given: Any, run: Run) -> None:
             raise ArgumentError(
                 f"inputs with which {capture.name} does something else than was recorded",
                 expected="the inputs of the pass that was recorded",
-                cause="other inputs, or a pass in training mode, whose dropout is not repeated",
+                cause="other inputs, a pass in training mode, whose dropout is not repeated, or a "
+                "model that draws at random",
             )
 
 
@@ -258,16 +262,74 @@ def _differ(capture: Capture, alone: list[Capture | None]) -> _Difference | None
     if len(parts) < len(alone):
         return OTHER_CALLS
     rows = [(b, one, p) for b, one in enumerate(parts) for p in range(len(one.query))]
+    if len(capture.query) == 1 and len(rows) == len(parts) and _is_packed(capture, parts):
+        return None
     if len(rows) != len(capture.query):
         why = f"the texts alone are {len(rows)} sequences, and not {len(capture.query)}"
         # as many numbers in another order were arranged wrongly; others are another call's
         return _Difference(why, sum(map(_entries, parts)) == _entries(capture))
     for sequence, (b, one, p) in enumerate(rows):
-        if not _agree(capture, sequence, one, p):
+        if _agree(capture, sequence, one, p):
+            continue
+        each = [other.causes(place) for _, other, place in rows]
+        if _is_elsewhere(capture.causes(sequence), each, sequence):
             return _Difference(
                 f"sequence {sequence} is not of text {b}, which alone has other queries and keys"
             )
+        why = f"text {b} alone has other queries and keys, and no other text has those of sequence"
+        return _Difference(f"{why} {sequence}", refutes=False)
     return None
+
+
+def _is_packed(capture: Capture, parts: list[Capture]) -> bool:
+    """Whether the one sequence of a call is the texts one after the other, as
+    models of images pack them.
+    """
+    ours, alone = capture.causes(0), [one.causes(0) for one in parts]
+    near = NEAR.get(capture.query.dtype, 1e-3)
+    return all(
+        len({len(each) for each in several}) == 1
+        and _is_near(whole, torch.cat(several, dim=1), near)
+        for whole, several in (
+            (ours.query, [one.query for one in alone]),
+            (ours.key, [one.key for one in alone]),
+        )
+    )
+
+
+def _is_elsewhere(ours: Causes, alone: list[Causes], place: int) -> bool:
+    """Whether a sequence has the queries and keys of other heads or texts rather than its own.
+
+    Args:
+        ours: what is kept of the sequence.
+        alone: what is kept of all sequences of the texts alone.
+        place: which of these it should be.
+    """
+    sides = zip(_vectors(ours), *map(_vectors, alone), strict=True)
+    for mine, *theirs in sides:
+        rows = torch.linspace(0, mine.shape[1] - 1, min(mine.shape[1], ROWS)).long().unique()
+        mine = mine[:, rows]
+        near = NEAR.get(mine.dtype, 1e-3) * max(float(one.abs().max()) for one in theirs)
+        own = _found(mine, theirs[place], near)
+        flat = mine.flatten(0, 1)[None]
+        others = [_found(flat, one.flatten(0, 1)[None], near) for one in theirs]
+        elsewhere = torch.stack(others).any(dim=0).view_as(own) & ~own
+        if int(elsewhere.sum()) < max(1, int(own.sum())):
+            return False
+    return True
+
+
+def _vectors(of: Causes) -> list[Tensor]:
+    """The queries and keys of a sequence, (heads, rows, width); of weights alone, these."""
+    return [weights(of)] if of.query.shape[-1] == 1 else [of.query, of.key]
+
+
+def _found(vectors: Tensor, among: Tensor, near: float) -> Tensor:
+    """Which of the vectors (H, n, d) are among others of their head, (H, m, d)."""
+    if len(vectors) != len(among) or vectors.shape[-1] != among.shape[-1]:
+        return torch.zeros(vectors.shape[:2], dtype=torch.bool, device=vectors.device)
+    apart = torch.cdist(vectors.float(), among.float(), p=math.inf)
+    return (apart <= near).any(dim=-1)
 
 
 def _entries(capture: Capture) -> int:

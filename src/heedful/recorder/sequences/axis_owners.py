@@ -68,7 +68,7 @@ def owned(sides: Sides, order: Order, origins: Origins, batch: Batch, last: list
     Args:
         sides: the atoms.
         order: of the call; it knows which atoms are features.
-        origins: the parts that the axes of the scores were made from.
+        origins: the parts that the axes of the scores were made from, of query and key.
         batch: the texts of the pass.
         last: the atoms of the axis of the scores next to the keys; if in doubt, they are queries.
     """
@@ -116,17 +116,25 @@ def _is_doubtful(atom: Atom, origins: Origins) -> bool:
 
 
 def _with_queries(sides: Sides, order: Order, origins: Origins, batch: Batch) -> Sides:
-    """The sides, where no atom asks: in one text, an axis that repeats the keys is of queries."""
+    """The sides, where no atom asks: in one text, an axis that repeats the keys is of queries.
+
+    One that repeats the query, such as a learned one, is of parts of the text, each with its keys.
+    """
     if sides.asking or batch.texts != 1:
         return sides
     repeated = [
         atom
         for atom in sides.shared
-        if order.flag(atom) is not True
-        and {part.axis.is_copy for part in origins.get(atom.axis, ()) if part} == {True, False}
+        if order.flag(atom) is not True and _repeats_keys(*origins.get(atom.axis, (None, None)))
     ]
     shared = [atom for atom in sides.shared if atom not in repeated]
     return sides._replace(shared=shared, asking=repeated)
+
+
+def _repeats_keys(of_query: Part | None, of_key: Part | None) -> bool:
+    if of_query is None or of_key is None:
+        return False
+    return of_key.axis.is_copy and not of_query.axis.is_copy
 
 
 def _axes_of(atoms: list[Atom], origins: Origins) -> set[Axis]:

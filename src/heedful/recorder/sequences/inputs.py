@@ -65,9 +65,10 @@ class Inputs:
         Args:
             places: where in the inputs the queries of a call come from: the number of an input, and
                 its dimension. Texts are along the other dimension of that input, so that the call
-                tells whether positions come first.
+                tells whether positions come first; of texts packed into one it does not.
         """
-        for number, dim in places:
+        packed = {number for number, dim in places if dim == 0 and (number, 1) in places}
+        for number, dim in [one for one in places if one[0] not in packed]:
             sizes, is_whole = self.all[number].shape, are_ids(self.all[number])
             if len(sizes) == 1 or (len(sizes) == 2 and not is_whole and dim == 0):
                 return Batch(1 if dim == 0 else sizes[0])
