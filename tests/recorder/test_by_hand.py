@@ -266,6 +266,34 @@ def test_keys_hidden_by_a_mask_of_the_models_own():
         torch.testing.assert_close(found, expected[b], atol=2e-6, rtol=1e-5)
 
 
+@pytest.mark.parametrize("low", [-1e9, torch.finfo(torch.float32).min, -torch.inf])
+@pytest.mark.parametrize("is_in_place", [False, True])
+@pytest.mark.parametrize("is_same", [True, False])
+def test_weights_that_are_set_to_zero_where_their_scores_were_hidden(low, is_in_place, is_same):
+    """As ESPnet and SEW-D do, so that rows of padding, which see nothing, weigh nothing."""
+    hidden = torch.rand(B, 1, N, M, generator=torch.Generator().manual_seed(1)) < 0.4
+    hidden[..., 0] = False
+    if low > -torch.inf:
+        hidden[1, :, 3] = True
+    emptied = hidden if is_same else hidden.roll(1, -1)
+    met = []
+
+    def attend(query, key):
+        weights = (query @ key.mT / 2).masked_fill(hidden, low).softmax(-1)
+        fill = torch.Tensor.masked_fill_ if is_in_place else torch.masked_fill
+        weights = fill(weights, emptied, 0.0)
+        met.append(weights.clone())
+        return weights @ key
+
+    model, given = Heads(attend), (torch.randn(B, N, WIDTH), torch.randn(B, M, WIDTH))
+    with torch.no_grad(), heedful.record(model) as recording:
+        model(*given)
+    if is_same:
+        shows(recording, met[0], proof="assumed")
+    else:
+        assert "changed after their softmax (masked_fill)" in recording.missed["Heads"]
+
+
 @pytest.mark.parametrize("keeps", [lambda w: w, lambda w: w.double()], ids=["own", "cast"])
 @pytest.mark.parametrize(
     "drop",

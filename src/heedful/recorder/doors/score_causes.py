@@ -26,6 +26,7 @@ class ScoreCauses:
     factor: multiplies the queries, where each query or head has a scale of its own.
     source: the model's own tensor, where mask or bias were made of one alone.
     is_finite: whether keys were hidden by a finite number, or may have been, as by a bias.
+    emptied: where weights were set to zero after the softmax, in rows that see nothing.
     """
 
     scale: float = 1.0
@@ -35,6 +36,7 @@ class ScoreCauses:
     bias: Tensor | None = None
     source: Tensor | None = None
     is_finite: bool = False
+    emptied: Tensor | None = None
 
 
 def causes_of(scores: Scores, order: Order, groups: Groups) -> ScoreCauses | None:
@@ -53,7 +55,7 @@ def causes_of(scores: Scores, order: Order, groups: Groups) -> ScoreCauses | Non
             return None
     if not found.finish():
         return None
-    tables = [one for one in scores.changes if one.kind in ("add", "hide", "fill", "keep")]
+    tables = [one for one in scores.changes if one.kind not in ("scale", "softcap")]
     if len(tables) == 1 and not found.has_scaled_bias:
         found.causes.source = tables[0].source
     return found.causes
@@ -90,6 +92,8 @@ class _Found:
         elif kind in ("hide", "fill"):
             causes.is_finite = causes.is_finite or kind == "fill"
             causes.mask = ~value if causes.mask is None else causes.mask & ~value
+        elif kind == "empty":
+            causes.emptied = value if causes.emptied is None else causes.emptied | value
         elif kind == "keep":
             self._zeroed = value == 0 if self._zeroed is None else self._zeroed | (value == 0)
         return True

@@ -132,6 +132,8 @@ def _put(seen: Observed, causes: ScoreCauses) -> None:
     seen.mask, seen.bias, seen.source = causes.mask, causes.bias, causes.source
     if causes.is_finite:
         _make_even(seen)
+    if causes.emptied is not None:
+        _empty(seen, causes.emptied)
 
 
 def _make_even(seen: Observed) -> None:
@@ -142,6 +144,16 @@ def _make_even(seen: Observed) -> None:
     else:
         seen.query, seen.mask = uniform_rows.added(seen.query, before)
     seen.source = seen.source if seen.mask is before else None
+
+
+def _empty(seen: Observed, emptied: Tensor) -> None:
+    """Hide the keys of weights that were set to zero, also where all keys had had the same."""
+    before: Any = seen.mask
+    if before is None or before.dtype == torch.bool:
+        seen.mask = ~emptied if before is None else before & ~emptied
+    else:
+        seen.mask = before.masked_fill(emptied, -torch.inf)
+    seen.source = None
 
 
 def _check_whole(meeting: Meeting, product: Product, order: Order) -> None:

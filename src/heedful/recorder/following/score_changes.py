@@ -266,14 +266,28 @@ def after_weights(role: Weights, step: Operation) -> Weights | None:
         return replace(role, dropped=True)
     if isinstance(step.role_of(other), Weights):
         return replace(role, altered="another softmax is added to it or taken from it")
-    if step.given is None:
-        return replace(role, altered=role.altered or name)
-    if is_same(step.given, step.made):
+    if step.given is not None and is_same(step.given, step.made):
         return role
-    emptied = _emptied(step) if role.axes[-1] == role.over else None
+    is_map = role.axes[-1] == role.over
+    emptied = (
+        _hidden_again(role, step) if step.given is None else _emptied(step) if is_map else None
+    )
     if emptied is not None:
-        return replace(role, scores=role.scores.then("hide", emptied, step.axes))
+        return replace(role, scores=role.scores.then("empty", emptied, step.axes))
     return replace(role, altered=role.altered or name)
+
+
+def _hidden_again(role: Weights, step: Operation) -> Tensor | None:
+    """The mask of a `masked_fill_` with zero, if it has hidden the scores before; else None.
+
+    Its keys have no weight already, but in rows that see nothing.
+    """
+    if step.name != "masked_fill" or _number(step.arguments[2]) != 0:
+        return None
+    mask = step.arguments[1].detach().bool()
+    hides = (change for change in role.scores.changes if change.kind in ("hide", "fill"))
+    known = (one.value for one in hides if one.axes == step.axes and one.value.shape == mask.shape)
+    return mask if any(torch.equal(one, mask) for one in known) else None
 
 
 def _emptied(step: Operation) -> Tensor | None:

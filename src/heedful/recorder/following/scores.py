@@ -108,7 +108,7 @@ class Change(NamedTuple):
     """One step that changed scores.
 
     kind: "scale", "add", "softcap" (tanh), "hide" (True is hidden), "fill" (the same, hidden by a
-        finite number) or "keep" (0 is hidden).
+        finite number), "keep" (0 is hidden) or "empty" (True was set to zero after the softmax).
     value: a number, or a tensor that broadcasts to the scores as they were viewed then.
     axes: the parts of that view.
     source: the model's own tensor, where the value is that tensor unchanged.
