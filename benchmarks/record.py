@@ -130,16 +130,19 @@ def lens(tokens: int) -> Run:
 
 
 def of_map(map_: Tensor) -> dict[str, Tensor]:
-    """The statistics of whole maps (H, N, N), as one would write them."""
+    """The statistics of whole maps (H, N, N), as one would write them.
+
+    The first query sees itself alone: where others have a choice, it is left out.
+    """
     N = map_.shape[-1]
     places = torch.arange(N, dtype=map_.dtype)
     return {
         "received": map_.sum(1),
         "entropy": torch.special.entr(map_).sum(-1).mean(-1),
         "largest": map_.amax(-1).mean(-1),
-        "sink": map_[:, :, 0].mean(-1),
+        "sink": map_[:, 1:, 0].mean(-1),
         "previous": map_.diagonal(-1, 1, 2).mean(-1),
-        "self": map_.diagonal(0, 1, 2).mean(-1),
+        "self": map_.diagonal(0, 1, 2)[:, 1:].mean(-1),
         "distance": (places - map_ @ places).mean(-1),  # causal: no key is ahead
     }
 
