@@ -62,9 +62,12 @@ class Operations(TorchDispatchMode):
         self, function: Any, types: Any, arguments: tuple = (), keywords: dict | None = None
     ) -> Any:
         keywords = keywords or {}
+        kind = kind_of(function)
+        # half of all operations: in a model of many small ones the rest of this takes the time
+        if kind.is_only_view and arguments and type(arguments[0]) is Tensor:
+            return function(*arguments, **keywords)
         if not self.here():
             return function(*arguments, **keywords)
-        kind = kind_of(function)
         # torch takes composites apart before they come here, except in inference mode; tensors of
         # other classes do that themselves
         if kind.is_composite and torch.is_inference_mode_enabled() and not types:

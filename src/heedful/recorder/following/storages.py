@@ -44,6 +44,7 @@ class Kind(NamedTuple):
 
     name: as in `aten`, without the final _ of an operation in place ("add" for `add_`).
     is_composite: whether it consists of other operations; in inference mode we take it apart.
+    is_only_view: whether it is a view and no composite, so that nothing is to be noted of it.
     parameters: the names of its arguments, in order.
     """
 
@@ -54,6 +55,7 @@ class Kind(NamedTuple):
     is_pointwise: bool = False
     rule: axis_rules.Rule | None = None
     parameters: tuple[str, ...] = FLEX
+    is_only_view: bool = False
 
     def named(self, arguments: tuple) -> dict[str, Any]:
         """The arguments of a call by their names."""
@@ -81,15 +83,20 @@ def _learned(function: Any) -> Kind:
     in_place = any(one.is_write for one in told)
     base = name[:-1] if in_place and name.endswith("_") else name
     is_pointwise = torch.Tag.pointwise in function.tags or base == "masked_fill"
+    is_view = (bool(told) and not in_place) or name in VIEWS
+    # not one written in Python: it is no kernel of torch's, and may draw other random numbers
+    is_composite = has_kernel(function.name(), COMPOSITE) and name not in WHOLE
+    first = next(iter(function._schema.arguments), None)
+    is_of_tensor = first is not None and isinstance(first.type, torch.TensorType)
     return Kind(
         base,
-        is_view=(bool(told) and not in_place) or name in VIEWS,
+        is_view=is_view,
         is_in_place=in_place,
-        # not one written in Python: it is no kernel of torch's, and may draw other random numbers
-        is_composite=has_kernel(function.name(), COMPOSITE) and name not in WHOLE,
+        is_composite=is_composite,
         is_pointwise=is_pointwise,
         rule=axis_rules.rule_of(base, is_pointwise),
         parameters=tuple(one.name for one in function._schema.arguments),
+        is_only_view=is_view and not is_composite and is_of_tensor,
     )
 
 

@@ -97,8 +97,9 @@ def certify(
             continue
         off, count, are_sums = found
         rows, agree = rows + count, agree and are_sums
-        if not float(off.max()) <= worst:
-            worst, where = float(off.max()), f"head {int(off.argmax())} of sequence {sequence}"
+        most = float(off.max())
+        if not most <= worst:
+            worst, where = most, f"head {int(off.argmax())} of sequence {sequence}"
     if not rows:
         return Check(math.nan, tolerance, 0, "no query sees anything"), False
     return Check(worst, tolerance, rows, where=where), agree
@@ -168,7 +169,8 @@ def _compared(
     used = seen.output[sequence][:, queries[rows]].to(map_)
     # the output of a row that sees nothing differs from kernel to kernel, and is no attention
     blind = (sums == -math.inf)[..., None]
-    if bool(blind.all()):
+    is_any_blind = bool(blind.any())
+    if is_any_blind and bool(blind.all()):
         return None
     agree = seen.sums is not None and _agree(
         of, rows, sums, seen.sums[sequence][:, queries[rows]].to(sums)
@@ -179,6 +181,10 @@ def _compared(
         made = seen.finish(joined, (sequence, queries[rows]))[None].to(map_)
         blind = blind.any(dim=0, keepdim=True)
         size = used.abs()
+    if not is_any_blind:
+        off = (made - used).abs_().amax(dim=(1, 2)) / size.amax(dim=(1, 2)).clamp_(min=1e-30)
+        if math.isfinite(float(off.sum())):
+            return off, len(rows), agree
     same = blind | (made.isnan() & used.isnan())
     off = (made - used).abs().masked_fill(same, 0.0).nan_to_num(nan=math.inf)
     largest = size.nan_to_num().masked_fill(blind, 0.0).amax(dim=(1, 2)).clamp(min=1e-30)

@@ -56,7 +56,12 @@ def row_of(sequence: int, rows: int, sequences: int) -> int | None:
 
 
 def take(tensor: Tensor, rows: Tensor) -> Tensor:
-    """Rows of a tensor (…, N, d); a view where they follow each other, as real tokens do."""
+    """Rows of a tensor (…, N, d), in their order; no copy where they follow each other.
+
+    Real tokens do, and are most often all that there are.
+    """
+    if len(rows) == tensor.shape[-2]:
+        return tensor
     if not _stands_together(rows):
         return tensor[..., rows, :]
     return tensor[..., int(rows[0]) : int(rows[-1]) + 1, :]
