@@ -288,10 +288,61 @@ def test_weights_that_are_set_to_zero_where_their_scores_were_hidden(low, is_in_
     model, given = Heads(attend), (torch.randn(B, N, WIDTH), torch.randn(B, M, WIDTH))
     with torch.no_grad(), heedful.record(model) as recording:
         model(*given)
+    emptied.fill_(True)  # what the model does with its mask later changes nothing
     if is_same:
         shows(recording, met[0], proof="assumed")
     else:
         assert "changed after their softmax (masked_fill)" in recording.missed["Heads"]
+
+
+@pytest.mark.parametrize("by", ["fill", "add"])
+def test_weights_that_are_left_of_a_row_that_two_masks_have_hidden(by):
+    """The row is uniform over all keys, and one of the masks empties only half of it."""
+    first, second = torch.zeros(2, N, M).bool()
+    first[2, :3], second[2, 3:] = True, True
+
+    def attend(query, key):
+        scores = (query @ key.mT / 2).masked_fill(first, -1e9)
+        scores = scores.masked_fill(second, -1e9) if by == "fill" else scores - 1e9 * second
+        return scores.softmax(-1).masked_fill_(first, 0.0) @ key
+
+    with torch.no_grad(), heedful.record(model := Heads(attend)) as recording:
+        model(torch.randn(1, N, WIDTH), torch.randn(1, M, WIDTH))
+    assert "changed after their softmax (masked_fill)" in recording.missed["Heads"]
+
+
+def test_a_mask_that_changes_before_the_values_are_met_is_no_mask():
+    hidden = torch.rand(N, M) < 0.4
+    hidden[:, 0] = False
+
+    def attend(query, key):
+        weights = (query @ key.mT / 2).masked_fill(hidden, -1e9).softmax(-1)
+        weights = weights.masked_fill_(hidden, 0.0)
+        hidden[2:] = True
+        return weights @ key
+
+    with torch.no_grad(), heedful.record(model := Heads(attend)) as recording:
+        model(torch.randn(1, N, WIDTH), torch.randn(1, M, WIDTH))
+    assert "were changed in place before their values" in recording.missed["Heads"]
+
+
+@pytest.mark.parametrize("is_left", [False, True])
+def test_keys_of_all_queries_make_one_map_from_either_side(is_left):
+    """Of an activated product, the weights alone are shown."""
+
+    def attend(query, key):
+        query = query[0].flatten(0, 1)[:, None]
+        key = key[:1, 0].expand(len(query), -1, -1)
+        if is_left:
+            return (key @ query.mT).relu().softmax(-2).mT @ key
+        return (query @ key.mT).relu().softmax(-1) @ key
+
+    given = torch.randn(1, N, WIDTH), torch.randn(1, M, WIDTH)
+    with torch.no_grad(), heedful.record(model := Heads(attend, heads=1)) as recording:
+        model(*given)
+        query, key = (one[0, 0] for one in model.heads(*given))
+    [[call]] = recording.sequences
+    torch.testing.assert_close(call.weights()[0], (query @ key.mT).relu().softmax(-1))
 
 
 @pytest.mark.parametrize("keeps", [lambda w: w, lambda w: w.double()], ids=["own", "cast"])

@@ -153,13 +153,17 @@ def test_positions_that_come_first_are_settled_too(by_hand, texts):
 class HeadsFirst(nn.Module):
     """Raw heads (H · B, N, D), of whose making nothing can be seen."""
 
-    def __init__(self, by_hand=False):
+    def __init__(self, by_hand=False, shared=None):
         super().__init__()
-        self.by_hand = by_hand
+        self.by_hand, self.shared, self.table = by_hand, shared, torch.randn(N, D)
 
     def forward(self, x):
         made = heads_of(x).transpose(0, 1).flatten(0, 1)
         made = torch.tensor(made.numpy().copy())
+        if self.shared:
+            table = torch.tensor(self.table.expand(len(made), -1, -1).numpy().copy())
+            sides = (table, made) if self.shared == "queries" else (made, table)
+            return scaled_dot_product_attention(*sides, made)
         if self.by_hand:
             return (made @ made.cos().mT / D**0.5).softmax(-1) @ made
         return scaled_dot_product_attention(made, made.cos(), made)
@@ -221,7 +225,8 @@ def test_what_a_module_told_is_not_refuted_where_texts_alone_ask_less():
     model, given = Asked().eval(), (torch.randn(2, H * D), torch.randn(2, N, H * D))
     recording = recorded(model, *given)
     before = recording[0].weights()
-    assert "refuted" not in recording.verify(model, given)
+    proofs = recording[0].proof, recording.verify(model, given)
+    assert proofs == ("proved", {"proved": 1})
     torch.testing.assert_close(recording[0].weights(), before)
 
 
@@ -246,6 +251,14 @@ def test_texts_in_one_sequence_are_settled_in_their_order(turned):
     recording = recorded(model, x)
     assert recording[0].proof == "assumed"
     assert recording.verify(model, x) == {"assumed" if turned else "proved": 1}
+
+
+@pytest.mark.parametrize("shared", ["queries", "keys"])
+def test_a_wrong_guess_is_refuted_where_one_side_is_that_of_all_texts(shared):
+    model, x = HeadsFirst(shared=shared), torch.randn(B, N, H * D)
+    recording = recorded(model, x)
+    assert recording[0].proof == "assumed"
+    assert recording.verify(model, x) == {"refuted": 1}
 
 
 def kept():

@@ -299,15 +299,17 @@ class Training:
         batch = self.task.draw(size.batch, which, rows)
         if settings.first_context is not None:
             batch = type(batch)(*(tensor[:, : size.context] for tensor in batch))
-        return batch, self.task.share(size.batch, which, rows)
+        return batch, 1.0 if self.here.is_alone else self.task.share(size.batch, which, rows)
 
     def _next_loss(self) -> float:
         """The loss of the batch that comes next, of which nothing is learned."""
         size = size_of(self.progress.step, self.settings, self.task.context_length)
         batch, share = self._drawn(size, 0)
         self.model.eval()
-        loss = float(self._loss(self.passes.looking, self.task.loss, batch, smoothing=0.0))
-        self.model.train()
+        try:
+            loss = float(self._loss(self.passes.looking, self.task.loss, batch, smoothing=0.0))
+        finally:
+            self.model.train()
         return self.here.sums([loss * share], self.device)[0]
 
     def _loss(self, run: Any, loss: Loss, batch: Any, smoothing: float) -> torch.Tensor:

@@ -26,7 +26,7 @@ class ScoreCauses:
     factor: multiplies the queries, where each query or head has a scale of its own.
     source: the model's own tensor, where mask or bias were made of one alone.
     is_finite: whether keys were hidden by a finite number, or may have been, as by a bias.
-    emptied: where weights were set to zero after the softmax, in rows that see nothing.
+    emptied: where weights were set to zero after the softmax: rows, or all that was hidden.
     """
 
     scale: float = 1.0

@@ -16,7 +16,7 @@ from torch import Tensor
 from heedful.recorder.doors import uniform_rows
 from heedful.recorder.doors.score_causes import ScoreCauses, causes_of, sinks_of
 from heedful.recorder.following.alignment import Order, aligned
-from heedful.recorder.following.scores import Meeting, Product
+from heedful.recorder.following.scores import Meeting, Product, Weights
 from heedful.recorder.following.strides import Parts, are_of_one, length
 from heedful.recorder.observed import Observed, of_weights
 from heedful.recorder.sequences.axis_owners import Groups, Origins, Sides
@@ -240,7 +240,7 @@ def _alone(
         raise TypeError("one key alone, whose weight is 1")
     if role.altered.startswith("another softmax"):
         raise TypeError(f"{role.altered} before it meets values: no map of one softmax")
-    origins = role.origins if role.scores.product is None else role.scores.product.origins
+    origins = _origins(role, keys)
 
     def sides() -> Sides:
         return _sides_of_weights(meeting, order, keys)
@@ -259,6 +259,17 @@ def _alone(
     seen.inferred, seen.batch = groups.inferred, groups.batch
     seen.follows = groups.follows
     return seen
+
+
+def _origins(role: Weights, keys: Parts) -> Origins:
+    """The parts that the axes of the scores were made from, those of the query first."""
+    product = role.scores.product
+    if product is None:
+        return role.origins
+    try:
+        return _ends(product, keys).origins
+    except TypeError:  # scores of an axis that no side of the product has
+        return product.origins
 
 
 def _sides_of_weights(meeting: Meeting, order: Order, keys: Parts) -> Sides:

@@ -16,7 +16,16 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from heedful.recorder.following.scores import FAINT, Scores, Sink, Total, Weights, is_same, lowest
+from heedful.recorder.following.scores import (
+    FAINT,
+    Change,
+    Scores,
+    Sink,
+    Total,
+    Weights,
+    is_same,
+    lowest,
+)
 from heedful.recorder.following.strides import Parts, length
 
 HANDS_ON = {"clone", "_to_copy", "copy", "view_as_real", "lift_fresh", "alias", "detach"}
@@ -278,16 +287,28 @@ def after_weights(role: Weights, step: Operation) -> Weights | None:
 
 
 def _hidden_again(role: Weights, step: Operation) -> Tensor | None:
-    """The mask of a `masked_fill_` with zero, if it has hidden the scores before; else None.
+    """The mask of a `masked_fill_` with zero, if it alone has hidden the scores before; else None.
 
-    Its keys have no weight already, but in rows that see nothing.
+    Its keys have no weight already, but in rows of which it hides all keys. With a second mask
+    there may be rows that see nothing of which it hides only some.
     """
     if step.name != "masked_fill" or _number(step.arguments[2]) != 0:
         return None
-    mask = step.arguments[1].detach().bool()
-    hides = (change for change in role.scores.changes if change.kind in ("hide", "fill"))
-    known = (one.value for one in hides if one.axes == step.axes and one.value.shape == mask.shape)
-    return mask if any(torch.equal(one, mask) for one in known) else None
+    changes = role.scores.changes
+    hiding = [one for one in changes if one.kind in ("hide", "fill", "keep") or _may_hide(one)]
+    if len(hiding) != 1 or hiding[0].kind not in ("hide", "fill"):
+        return None
+    mask, known = step.arguments[1], hiding[0]
+    is_known = known.axes == step.axes and known.value.shape == mask.shape
+    # what was kept of the first is watched for changes
+    return known.value if is_known and torch.equal(known.value, mask.detach().bool()) else None
+
+
+def _may_hide(change: Change) -> bool:
+    """Whether a change adds a number so low that it hides keys."""
+    if change.kind != "add":
+        return False
+    return bool((torch.as_tensor(change.value) <= FAINT).any())
 
 
 def _emptied(step: Operation) -> Tensor | None:

@@ -86,8 +86,6 @@ def _learned(function: Any) -> Kind:
     is_view = (bool(told) and not in_place) or name in VIEWS
     # not one written in Python: it is no kernel of torch's, and may draw other random numbers
     is_composite = has_kernel(function.name(), COMPOSITE) and name not in WHOLE
-    first = next(iter(function._schema.arguments), None)
-    is_of_tensor = first is not None and isinstance(first.type, torch.TensorType)
     return Kind(
         base,
         is_view=is_view,
@@ -96,7 +94,7 @@ def _learned(function: Any) -> Kind:
         is_pointwise=is_pointwise,
         rule=axis_rules.rule_of(base, is_pointwise),
         parameters=tuple(one.name for one in function._schema.arguments),
-        is_only_view=is_view and not is_composite and is_of_tensor,
+        is_only_view=is_view and not is_composite,
     )
 
 

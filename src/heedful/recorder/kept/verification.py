@@ -2,8 +2,9 @@
 
 A text alone has its own queries and keys and no others'. So an order of axes that was guessed
 wrongly, or a padding that is none, cannot agree with it. What disagrees is refuted where its
-queries and keys are found in another text or head. Where they are found nowhere, the texts of a
-batch may change each other, as by a mean over the batch; that settles nothing.
+queries and keys are found in another text or head, or where the same number of weights is in other
+sequences. Where they are found nowhere, the texts of a batch may change each other, as by a mean
+over the batch; that settles nothing.
 """
 
 from __future__ import annotations
@@ -282,19 +283,18 @@ def _differ(capture: Capture, alone: list[Capture | None]) -> _Difference | None
 
 
 def _is_packed(capture: Capture, parts: list[Capture]) -> bool:
-    """Whether the one sequence of a call is the texts one after the other, as
-    models of images pack them.
+    """Whether the one sequence of a call is the texts one after the other, as models of images
+    pack them: its queries are, and its keys are too, or are the same for each text.
     """
     ours, alone = capture.causes(0), [one.causes(0) for one in parts]
+    if _is_of_weights(ours) or len({(len(one.query), len(one.key)) for one in alone}) > 1:
+        return False
     near = NEAR.get(capture.query.dtype, 1e-3)
-    return all(
-        len({len(each) for each in several}) == 1
-        and _is_near(whole, torch.cat(several, dim=1), near)
-        for whole, several in (
-            (ours.query, [one.query for one in alone]),
-            (ours.key, [one.key for one in alone]),
-        )
-    )
+    if not _is_near(ours.query, torch.cat([one.query for one in alone], dim=1), near):
+        return False
+    keys = [one.key for one in alone]
+    is_shared = all(_is_near(ours.key, one, near) for one in keys)
+    return is_shared or _is_near(ours.key, torch.cat(keys, dim=1), near)
 
 
 def _is_elsewhere(ours: Causes, alone: list[Causes], place: int) -> bool:
@@ -305,23 +305,31 @@ def _is_elsewhere(ours: Causes, alone: list[Causes], place: int) -> bool:
         alone: what is kept of all sequences of the texts alone.
         place: which of these it should be.
     """
-    sides = zip(_vectors(ours), *map(_vectors, alone), strict=True)
-    for mine, *theirs in sides:
+    votes = 0
+    for mine, *theirs in zip(_vectors(ours), *map(_vectors, alone), strict=True):
         rows = torch.linspace(0, mine.shape[1] - 1, min(mine.shape[1], ROWS)).long().unique()
         mine = mine[:, rows]
         near = NEAR.get(mine.dtype, 1e-3) * max(float(one.abs().max()) for one in theirs)
         own = _found(mine, theirs[place], near)
         flat = mine.flatten(0, 1)[None]
-        others = [_found(flat, one.flatten(0, 1)[None], near) for one in theirs]
-        elsewhere = torch.stack(others).any(dim=0).view_as(own) & ~own
+        found = torch.cat([_found(flat, one.flatten(0, 1)[None], near) for one in theirs])
+        if bool(own.all()) and bool(found.all()):
+            continue  # learned keys, say, are those of every text, and tell nothing
+        elsewhere = found.any(dim=0).view_as(own) & ~own
         if int(elsewhere.sum()) < max(1, int(own.sum())):
             return False
-    return True
+        votes += 1
+    return votes > 0
+
+
+def _is_of_weights(of: Causes) -> bool:
+    """Whether only weights are kept of a call, and its queries are a mere place for them."""
+    return of.query.shape[-1] == 1
 
 
 def _vectors(of: Causes) -> list[Tensor]:
     """The queries and keys of a sequence, (heads, rows, width); of weights alone, these."""
-    return [weights(of)] if of.query.shape[-1] == 1 else [of.query, of.key]
+    return [weights(of)] if _is_of_weights(of) else [of.query, of.key]
 
 
 def _found(vectors: Tensor, among: Tensor, near: float) -> Tensor:
@@ -343,7 +351,7 @@ def _agree(capture: Capture, sequence: int, alone: Capture, part: int) -> bool:
         return False
     N = ours.shape[1]
     near = NEAR.get(capture.query.dtype, 1e-3)
-    if ours.query.shape[-1] == 1:  # weights alone
+    if _is_of_weights(ours):
         rows = torch.linspace(0, N - 1, min(N, ROWS)).long()
         one, other = weights(ours, queries=rows), weights(theirs, queries=rows)
         return bool((one - other).abs().max() <= near / 10)

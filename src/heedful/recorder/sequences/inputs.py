@@ -68,8 +68,10 @@ class Inputs:
                 tells whether positions come first; of texts packed into one it does not.
         """
         packed = {number for number, dim in places if dim == 0 and (number, 1) in places}
-        for number, dim in [one for one in places if one[0] not in packed]:
+        for number, dim in places:
             sizes, is_whole = self.all[number].shape, are_ids(self.all[number])
+            if number in packed and (len(sizes) > 2 or is_whole):
+                continue
             if len(sizes) == 1 or (len(sizes) == 2 and not is_whole and dim == 0):
                 return Batch(1 if dim == 0 else sizes[0])
             axis = 1 if dim == 0 else 0
