@@ -210,10 +210,11 @@ class Recording(Sequence):
         """Run each text of the batch alone, and settle whose rows are whose, and what is padding.
 
         In evaluation mode, without gradients; modes, buffers and random states of the model are put
-        back. A call whose sequences are those of other texts or heads is refuted: its weights raise.
-        Where a text alone makes other calls, or numbers that are nowhere in the batch, nothing is
-        settled, and a call whose texts were inferred says so. Of several passes the first is verified. Where the model's kernel told the log-sum-exp
-        of the rows, every row of every pass is compared with it.
+        back. A call whose sequences are those of other texts or heads is refuted: its weights
+        raise. Where a text alone makes other calls, or numbers that are nowhere in the batch,
+        nothing is settled, and a call whose texts were inferred says so. Of several passes the
+        first is verified. Where the model's kernel told the log-sum-exp of the rows, every row of
+        every pass is compared with it.
 
         Args:
             model: that was recorded.
