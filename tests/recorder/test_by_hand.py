@@ -311,19 +311,26 @@ def test_weights_that_are_left_of_a_row_that_two_masks_have_hidden(by):
     assert "changed after their softmax (masked_fill)" in recording.missed["Heads"]
 
 
-def test_a_mask_that_changes_before_the_values_are_met_is_no_mask():
+@pytest.mark.parametrize("is_same", [False, True])
+def test_a_mask_that_changes_before_the_values_are_met_shows_nothing_else(is_same):
     hidden = torch.rand(N, M) < 0.4
     hidden[:, 0] = False
+    other = hidden if is_same else hidden.clone()
+    met = []
 
     def attend(query, key):
         weights = (query @ key.mT / 2).masked_fill(hidden, -1e9).softmax(-1)
-        weights = weights.masked_fill_(hidden, 0.0)
-        hidden[2:] = True
+        weights = weights.masked_fill_(other, 0.0)
+        met.append(weights.clone())
+        other[2:] = True
         return weights @ key
 
     with torch.no_grad(), heedful.record(model := Heads(attend)) as recording:
         model(torch.randn(1, N, WIDTH), torch.randn(1, M, WIDTH))
-    assert "were changed in place before their values" in recording.missed["Heads"]
+    if is_same:
+        assert "were changed in place before their values" in recording.missed["Heads"]
+    else:
+        shows(recording, met[0], proof="proved")
 
 
 @pytest.mark.parametrize("is_left", [False, True])

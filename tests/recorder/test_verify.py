@@ -261,6 +261,22 @@ def test_a_wrong_guess_is_refuted_where_one_side_is_that_of_all_texts(shared):
     assert recording.verify(model, x) == {"refuted": 1}
 
 
+class Pixels(nn.Module):
+    """One image (height, width) of numbers, whose pixels attend to each other."""
+
+    def __init__(self):
+        super().__init__()
+        self.q, self.k = nn.Linear(1, H * D), nn.Linear(1, H * D)
+
+    def forward(self, image):
+        query, key = (heads_of(made(image.flatten()[:, None]))[None] for made in (self.q, self.k))
+        return scaled_dot_product_attention(query, key, key)
+
+
+def test_one_image_without_an_axis_for_others_is_one_text():
+    assert recorded(Pixels(), torch.randn(5, 6))[0].proof == "proved"
+
+
 def kept():
     keep = torch.ones(B, N).bool()
     keep[1, 5:] = False
