@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import sys
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -22,7 +21,7 @@ from heedful.recorder.doors import (
     transformers_interface,
     unsupported,
 )
-from heedful.recorder.doors.process_wide import ProcessWide
+from heedful.recorder.doors.uncompiled import uncompiled
 from heedful.recorder.following.scores import Product, Weights
 from heedful.recorder.kept.capture import Capture, captured
 from heedful.recorder.kept.patches import patches_of
@@ -47,7 +46,6 @@ NOTHING = (
     "linear and graph attention and state spaces have no map of queries × keys"
 )
 
-KNOWN = ("heedful.", "torch.nn.")  # modules that compile nothing while they run
 TELLING = (heedful_attention.DOOR, "transformers")  # doors that know the axes of what they see
 CHAINED = "queries and keys meet values through no softmax, as in linear attention"
 PADDING = "what is padding, by the name of an argument, or as no query sees it"
@@ -114,8 +112,7 @@ def record(
         running = stack.enter_context(Running(model))
         recorder = _Recorder(recording, running, options)
         stack.callback(recorder.let_go)
-        if _may_be_compiled(model):
-            stack.enter_context(_eager.entered())
+        stack.enter_context(uncompiled(model))
         stack.enter_context(heedful_attention.watch(recorder.see))
         if transformers_interface.is_loaded():
             stack.enter_context(transformers_interface.watch(recorder.see, recorder.claim))
@@ -126,21 +123,6 @@ def record(
     options.check_layers(recorder.names)
     recording.name_tokens()
     recording.know_patches(patches_of(model), recorder.image)
-
-
-# Compiled models run uncompiled, so that doors see them and nothing is compiled anew
-_eager = ProcessWide(lambda: torch.compiler.set_stance("force_eager"))
-
-
-def _may_be_compiled(model: nn.Module) -> bool:
-    """Whether something of the model may be compiled; asking torch's compiler takes a second.
-
-    It is there where anything was compiled before. Code of others may do it while it runs; what
-    the caller compiles only inside the block is recorded too, with warnings of the compiler's.
-    """
-    if "torch._dynamo" in sys.modules:
-        return True
-    return not all(type(one).__module__.startswith(KNOWN) for one in model.modules())
 
 
 class _Recorder:

@@ -75,16 +75,17 @@ class _Ends(NamedTuple):
 def _ends(product: Product, keys: Parts) -> _Ends:
     """The sides of a product, of which the one with the axis of the softmax has the keys."""
     left, right = product.left, product.right.mT
-    wanted = {part.axis for part in keys}
-    turned = {axis: (second, first) for axis, (first, second) in product.origins.items()}
-    for ends in (
-        _Ends(product.rows, product.columns, left, right, product.origins),
-        _Ends(product.columns, product.rows, right, left, turned),
-    ):
-        # one key alone has no axis: then the keys are the side that has none
-        if wanted <= {part.axis for part in ends.answering} and (wanted or not ends.answering):
-            return ends
+    if _has(product.columns, keys):
+        return _Ends(product.rows, product.columns, left, right, product.origins)
+    if _has(product.rows, keys):
+        turned = {axis: (second, first) for axis, (first, second) in product.origins.items()}
+        return _Ends(product.columns, product.rows, right, left, turned)
     raise TypeError("a softmax over another axis than that of the keys")
+
+
+def _has(side: Parts, keys: Parts) -> bool:
+    """Whether the keys are of this side; one key alone has no axis, and nor has its side."""
+    return {part.axis for part in keys} <= {part.axis for part in side} and bool(keys) == bool(side)
 
 
 def _by_causes(

@@ -309,7 +309,8 @@ def _is_elsewhere(ours: Causes, alone: list[Causes], place: int) -> bool:
     for mine, *theirs in zip(_vectors(ours), *map(_vectors, alone), strict=True):
         rows = torch.linspace(0, mine.shape[1] - 1, min(mine.shape[1], ROWS)).long().unique()
         mine = mine[:, rows]
-        near = NEAR.get(mine.dtype, 1e-3) * max(float(one.abs().max()) for one in theirs)
+        largest = max((float(one.abs().max()) for one in theirs if one.numel()), default=0.0)
+        near = NEAR.get(mine.dtype, 1e-3) * largest
         own = _found(mine, theirs[place], near)
         flat = mine.flatten(0, 1)[None]
         found = torch.cat([_found(flat, one.flatten(0, 1)[None], near) for one in theirs])
