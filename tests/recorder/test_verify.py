@@ -399,30 +399,123 @@ def test_what_was_verified_goes_into_a_file(tmp_path):
         again.sequences[2][0].weights()
 
 
-def test_texts_that_run_one_after_the_other_are_left_as_they_are():
-    """A text alone makes one call and not three: that says nothing against the maps."""
+class Loops(Heads):
+    """Attends to one text after the other, in an order of its own."""
 
-    class Loops(Heads):
-        def forward(self, x):
-            return torch.cat([super(Loops, self).forward(text[None]) for text in x])
+    def __init__(self, order):
+        super().__init__(lambda query, key: (query @ key.mT).softmax(-1) @ key)
+        self.order = order
 
-    model = Loops(lambda query, key: (query @ key.mT).softmax(-1) @ key)
-    x = torch.randn(3, N, WIDTH)
-    with heedful.record(model) as recording:
-        model(x)
-    before = [call.weights() for call in recording]
-    assert recording.verify(model, x) == {"assumed": 3}
+    def forward(self, x):
+        return torch.cat([super(Loops, self).forward(x[at][None]) for at in self.order(len(x))])
+
+
+def test_texts_that_run_one_after_the_other_are_settled_in_their_order():
+    model, x = Loops(range), torch.randn(3, N, WIDTH)
+    recording = recorded(model, x)
+    assert [call.proof for call in recording] == ["assumed"] * 3
+    assert recording.verify(model, x) == {"proved": 3}
     for text, call in zip(x, recording, strict=True):
-        assert "which texts alone do not settle" in call.why
         torch.testing.assert_close(
             call.weights(), weighed(*model.heads(text[None]))[0], atol=2e-6, rtol=1e-5
         )
+
+
+def test_texts_that_run_in_another_order_are_left_as_they_are():
+    model, x = Loops(lambda texts: range(texts)[::-1]), torch.randn(3, N, WIDTH)
+    recording = recorded(model, x)
+    before = [call.weights() for call in recording]
+    assert recording.verify(model, x) == {"assumed": 2, "proved": 1}  # the second is the second
+    why = recording[0].why
+    assert "which texts alone do not settle" in why
+    recording.verify(model, x)
+    assert recording[0].why == why  # it is said once
     assert all(
         torch.equal(one, call.weights()) for one, call in zip(before, recording, strict=True)
     )
-    why = recording[0].why
-    recording.verify(model, x)
-    assert recording[0].why == why  # it is said once
+
+
+class Patches(nn.Module):
+    """Images of unequal sizes in one tensor, with a table of rows and columns beside it."""
+
+    def __init__(self, turned):
+        super().__init__()
+        self.q, self.k = nn.Linear(H * D, H * D), nn.Linear(H * D, H * D)
+        self.turned = turned
+
+    def forward(self, patches, grid):
+        order = torch.arange(len(patches))  # by which it is not followed where patches come from
+        images = patches[order].split(grid.prod(-1).tolist())
+        images = images[::-1] if self.turned else images
+        for image in images:
+            query, key = (heads_of(made(image))[None] for made in (self.q, self.k))
+            scaled_dot_product_attention(query, key, key)
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_images_in_one_tensor_are_settled_in_their_order(turned):
+    model, grid = Patches(turned), torch.tensor([[1, 2, 3], [1, 4, 2]])
+    given = {"patches": torch.randn(14, H * D), "grid": grid}
+    with heedful.record(model) as recording:
+        model(**given)
+    assert recording.verify(model, given) == {"assumed" if turned else "proved": 2}
+
+
+class Draws(nn.Module):
+    """Attends to the tokens of each text in an order that it draws."""
+
+    def __init__(self, attend):
+        super().__init__()
+        self.attend = attend
+
+    def forward(self, x):
+        order = torch.stack([torch.randperm(x.shape[1]) for _ in x])
+        return self.attend(x[torch.arange(len(x))[:, None], order])
+
+
+class PadsMuch(Model):
+    """Pads texts to the longest, whose length it tells itself, and reads the padding."""
+
+    def forward(self, ids):
+        lengths = 2 + ids[:, 0] % 5
+        is_real = torch.arange(int(lengths.max())) < lengths[:, None]
+        cut = (ids[:, : int(lengths.max())] * is_real).float()
+        return super().forward((cut + cut.cumsum(1).flip(1)).long() % 20)
+
+
+def embedded(texts=B):
+    return torch.randn(texts, N, H * D, generator=torch.Generator().manual_seed(4))
+
+
+@pytest.mark.parametrize("given", [embedded(), ids()], ids=["draws", "pads"])
+def test_a_text_in_the_place_of_another_settles_what_texts_alone_do_not(given):
+    model = Draws(Attention(by_hand=True)) if given.is_floating_point() else PadsMuch()
+    recording = recorded(model, given)
+    calls = len(recording)
+    assert [call.proof for call in recording] == ["assumed"] * calls
+    state = torch.get_rng_state()
+    assert recording.verify(model, given) == {"proved": calls}
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_heads_that_were_taken_for_texts_are_not_proved_by_it():
+    model = Draws(HeadsFirst())
+    recording = recorded(model, embedded())
+    assert "proved" not in recording.verify(model, embedded())
+
+
+def test_texts_that_are_alike_settle_nothing_in_each_others_places():
+    model, given = Draws(Attention(by_hand=True)), embedded(1).expand(B, -1, -1)
+    recording = recorded(model, given)
+    assert recording.verify(model, given) == {"assumed": 1}
+
+
+def test_a_text_that_is_all_padding_is_settled():
+    keep = torch.ones(B, N).bool()
+    keep[1] = False
+    model = Model(by_hand=True, places=False)
+    recording = recorded(model, ids(), keep)
+    assert "refuted" not in recording.verify(model, [ids(), keep])
 
 
 @pytest.mark.filterwarnings("ignore:enable_nested_tensor")

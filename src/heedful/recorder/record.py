@@ -120,6 +120,7 @@ def record(
             stack.enter_context(torch_operations.watch(model, recorder.see, recorder.passing()))
         yield recording
     recorder.end(model)
+    recording.random_state = running.random_state
     options.check_layers(recorder.names)
     recording.name_tokens()
     recording.know_patches(patches_of(model), recorder.image)

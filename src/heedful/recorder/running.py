@@ -66,6 +66,7 @@ class Running:
         self.given = Given(model, (), {})  # to the pass; one object for each
         self.ran: set[str] = set()  # names of modules that have run
         self.embedded: Tensor | None = None  # the whole numbers last looked up in a table
+        self.random_state: Tensor | None = None  # torch's, as the first pass found it
         self._outer: set[str] = set()  # names of modules called from outside in this pass
         # modules that get no hook, with their names, by id(); held, so that the id stays theirs
         self._unhooked: dict[int, tuple[nn.Module, str]] = {}
@@ -207,6 +208,8 @@ class Running:
             self.pass_index += 1
             self.given = Given(frame.module, frame.arguments, frame.keywords)
             self._outer = set()
+            if self.pass_index == 0:
+                self.random_state = torch.get_rng_state()
         self._outer.add(frame.name)
 
 

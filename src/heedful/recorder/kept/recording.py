@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from heedful.errors import ArgumentError, HeedfulError, RunError
@@ -50,6 +51,8 @@ class Recording(Sequence):
         self.missed: dict[str, str] = {}  # modules whose attention was not understood, and why
         # how it was recorded, for `verify`; `record` says it
         self.recorder: Callable[[nn.Module], AbstractContextManager[Recording]] = _no_recorder
+        # torch's, as the first pass found it: a model may draw at random
+        self.random_state: Tensor | None = None
 
     @property
     def tokens(self) -> list[list[str]] | None:
@@ -211,10 +214,12 @@ class Recording(Sequence):
 
         In evaluation mode, without gradients; modes, buffers and random states of the model are put
         back. A call whose sequences are those of other texts or heads is refuted: its weights
-        raise. Where a text alone makes other calls, or numbers that are nowhere in the batch,
-        nothing is settled, and a call whose texts were inferred says so. Of several passes the
-        first is verified. Where the model's kernel told the log-sum-exp of the rows, every row of
-        every pass is compared with it.
+        raise. Where a text alone makes other calls, or numbers that are nowhere in the batch, each
+        text stands once in the place of another: sequences that change with it, and no others, are
+        its own. What that does not settle either, the call says. Images that came in one tensor,
+        with a table of their sizes, are cut apart. Of several passes the first is verified. Where
+        the model's kernel told the log-sum-exp of the rows, every row of every pass is compared
+        with it.
 
         Args:
             model: that was recorded.
@@ -238,6 +243,8 @@ class Recording(Sequence):
         return {word: words.count(word) for word in WORDS if word in words}
 
     def _again(self, model: nn.Module, arguments: tuple, keywords: dict) -> list[Capture]:
+        if self.random_state is not None:
+            torch.set_rng_state(self.random_state)
         with warnings.catch_warnings(), self.recorder(model) as alone:
             warnings.simplefilter("ignore")
             model(*arguments, **keywords)

@@ -1,0 +1,181 @@
+"""Compares the calls of a batch with those of its texts alone, sequence by sequence.
+
+A text alone has its own queries and keys and no others'. Where a sequence has others, they are
+looked for in other texts and heads: found there, the order of the axes that was shown is wrong;
+found nowhere, the texts of a batch may change each other, which tells nothing about the order.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import Counter
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from heedful.ops.causes import Causes
+from heedful.ops.cells import weights
+from heedful.recorder.kept.capture import Capture
+
+# How far numbers of a text alone may be from those in a batch, whose kernels round otherwise, in
+# units of the largest of them
+NEAR = {torch.float64: 1e-8, torch.float32: 1e-3, torch.float16: 5e-2, torch.bfloat16: 2e-1}
+ROWS = 8  # how many rows of each sequence are compared
+
+
+class Difference(NamedTuple):
+    """A difference between a call and those of its texts alone.
+
+    refutes: whether it shows the call to be wrong; else it only leaves something unsettled.
+    """
+
+    why: str
+    refutes: bool = True
+
+
+OTHER_CALLS = Difference("a text alone makes other calls of this module", refutes=False)
+
+
+class OfText(NamedTuple):
+    """A call of a text alone, and which text it was."""
+
+    text: int
+    call: Capture
+
+
+def of_each(captures: list[Capture], texts: list[list[Capture]]) -> list[list[OfText] | None]:
+    """For each call of a batch, those of the texts alone that it should consist of.
+
+    That is the call of the same module and the same number in each; where the module is called once
+    for each text, it is the call of one of them. None where the texts alone make other calls.
+    """
+    counts = Counter(one.name for one in captures)
+    before: Counter[str] = Counter()
+    found: list[list[OfText] | None] = []
+    for name in (one.name for one in captures):
+        each = [
+            [OfText(b, call) for call in alone if call.name == name]
+            for b, alone in enumerate(texts)
+        ]
+        number, in_order = before[name], list(itertools.chain(*each))
+        before[name] += 1
+        if all(len(one) >= counts[name] for one in each):
+            found.append([one[number] for one in each])
+        else:
+            found.append([in_order[number]] if len(in_order) == counts[name] else None)
+    return found
+
+
+def difference(capture: Capture, alone: list[OfText] | None) -> Difference | None:
+    """The difference between a call's sequences and those of its texts alone; None without one."""
+    if alone is None:
+        return OTHER_CALLS
+    rows = [(b, one, part) for b, one in alone for part in range(len(one.query))]
+    parts = [one for _, one in alone]
+    if len(capture.query) == 1 and len(rows) == len(parts) and _is_packed(capture, parts):
+        return None
+    if len(rows) != len(capture.query):
+        why = f"the texts alone are {len(rows)} sequences, and not {len(capture.query)}"
+        # as many numbers in another order were arranged wrongly; others are another call's
+        return Difference(why, sum(map(_entries, parts)) == _entries(capture))
+    for sequence, (b, one, part) in enumerate(rows):
+        if agree(capture, sequence, one, part):
+            continue
+        each = [other.causes(place) for _, other, place in rows]
+        if _is_elsewhere(capture.causes(sequence), each, sequence):
+            return Difference(
+                f"sequence {sequence} is not of text {b}, which alone has other queries and keys"
+            )
+        why = f"text {b} alone has other queries and keys, and no other text has those of sequence"
+        return Difference(f"{why} {sequence}", refutes=False)
+    return None
+
+
+def _is_packed(capture: Capture, parts: list[Capture]) -> bool:
+    """Whether the one sequence of a call is the texts one after the other, as models of images
+    pack them: its queries are, and its keys are too, or are the same for each text.
+    """
+    ours, alone = capture.causes(0), [one.causes(0) for one in parts]
+    if _is_of_weights(ours) or len({(len(one.query), len(one.key)) for one in alone}) > 1:
+        return False
+    near = NEAR.get(capture.query.dtype, 1e-3)
+    if not _is_near(ours.query, torch.cat([one.query for one in alone], dim=1), near):
+        return False
+    keys = [one.key for one in alone]
+    is_shared = all(_is_near(ours.key, one, near) for one in keys)
+    return is_shared or _is_near(ours.key, torch.cat(keys, dim=1), near)
+
+
+def _is_elsewhere(ours: Causes, alone: list[Causes], place: int) -> bool:
+    """Whether a sequence has the queries and keys of other heads or texts rather than its own.
+
+    Args:
+        ours: what is kept of the sequence.
+        alone: what is kept of all sequences of the texts alone.
+        place: which of these it should be.
+    """
+    votes = 0
+    for mine, *theirs in zip(_vectors(ours), *map(_vectors, alone), strict=True):
+        rows = torch.linspace(0, mine.shape[1] - 1, min(mine.shape[1], ROWS)).long().unique()
+        mine = mine[:, rows]
+        largest = max((float(one.abs().max()) for one in theirs if one.numel()), default=0.0)
+        near = NEAR.get(mine.dtype, 1e-3) * largest
+        own = _found(mine, theirs[place], near)
+        flat = mine.flatten(0, 1)[None]
+        found = torch.cat([_found(flat, one.flatten(0, 1)[None], near) for one in theirs])
+        if bool(own.all()) and bool(found.all()):
+            continue  # learned keys, say, are those of every text, and tell nothing
+        elsewhere = found.any(dim=0).view_as(own) & ~own
+        # a few are alike by chance, as the same token at the same place of two texts is
+        if int(elsewhere.sum()) < max(int(own.sum()), own.numel() / 2):
+            return False
+        votes += 1
+    return votes > 0
+
+
+def _is_of_weights(of: Causes) -> bool:
+    """Whether only weights are kept of a call, and its queries are a mere place for them."""
+    return of.query.shape[-1] == 1
+
+
+def _vectors(of: Causes) -> list[Tensor]:
+    """The queries and keys of a sequence, (heads, rows, width); of weights alone, these."""
+    return [weights(of)] if _is_of_weights(of) else [of.query, of.key]
+
+
+def _found(vectors: Tensor, among: Tensor, near: float) -> Tensor:
+    """Which of the vectors (H, n, d) are among others of their head, (H, m, d)."""
+    if len(vectors) != len(among) or vectors.shape[-1] != among.shape[-1]:
+        return torch.zeros(vectors.shape[:2], dtype=torch.bool, device=vectors.device)
+    apart = torch.cdist(vectors.float(), among.float(), p=math.inf)
+    return (apart <= near).any(dim=-1)
+
+
+def _entries(capture: Capture) -> int:
+    """The number of weights in all maps of a call."""
+    return math.prod(capture.query.shape[:3]) * capture.key.shape[2]
+
+
+def agree(capture: Capture, sequence: int, alone: Capture, part: int) -> bool:
+    """Whether a sequence has the queries, keys or weights that a text alone has."""
+    ours, theirs = capture.causes(sequence), alone.causes(part)
+    if ours.shape != theirs.shape:
+        return False
+    N = ours.shape[1]
+    near = NEAR.get(capture.query.dtype, 1e-3)
+    if _is_of_weights(ours):
+        rows = torch.linspace(0, N - 1, min(N, ROWS)).long()
+        one, other = weights(ours, queries=rows), weights(theirs, queries=rows)
+        return _is_near(one, other, near / 10)
+    return _is_near(ours.query, theirs.query, near) and _is_near(ours.key, theirs.key, near)
+
+
+def _is_near(one: Tensor, other: Tensor, near: float) -> bool:
+    if one.shape != other.shape:
+        return False
+    if not one.numel():  # of a text that is all padding
+        return True
+    size = other.abs().amax().clamp(min=1e-30)
+    return bool((one - other).abs().amax() <= near * size)

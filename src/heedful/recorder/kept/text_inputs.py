@@ -1,0 +1,144 @@
+"""Takes the inputs of a pass apart: those of one text alone, or of one in another's place."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+PACKED_BY = (
+    4  # a table of sizes, such as the frames, rows and columns of images, has so few columns
+)
+
+
+@dataclass(frozen=True)
+class TextInputs:
+    """The inputs of a pass over several texts.
+
+    given: the arguments and the keywords.
+    batch: how many texts there are.
+    dim: along which dimension of each tensor the texts are, 0 or 1.
+    """
+
+    given: tuple[tuple, dict[str, Any]]
+    batch: int
+    dim: int
+
+    @property
+    def are_found(self) -> bool:
+        """Whether some tensor has as many rows as there are texts in this dimension."""
+        return any(self._has(one) for one in leaves(self.given))
+
+    def alone(self, b: int) -> Any:
+        """The inputs of one text: from each tensor that has an axis of texts, its part."""
+        if self.batch == 1:
+            return self.given
+        packed = self._packed()
+
+        def part(one: Tensor) -> Tensor:
+            dim = self._dim_of(one)
+            if dim is not None:
+                return one.narrow(dim, b, 1)
+            sizes = packed.get(len(one) if one.ndim else 0)
+            return one if sizes is None else one.split(sizes)[b]
+
+        return mapped(self.given, part)
+
+    def replaced(self, b: int, other: int) -> Any:
+        """The inputs with another of the texts in the place of one."""
+
+        def change(one: Tensor) -> Tensor:
+            dim = self._dim_of(one)
+            if dim is None:
+                return one
+            places = torch.arange(self.batch, device=one.device)
+            places[b] = other
+            return one.index_select(dim, places)
+
+        return mapped(self.given, change)
+
+    def without_padding(self, b: int, length: int, keys: Tensor) -> Any:
+        """The inputs of one text without its padding, cut from each tensor of its length.
+
+        Args:
+            b: which text.
+            length: with padding.
+            keys: the places of its tokens.
+        """
+
+        def trim(one: Tensor) -> Tensor:
+            for dim in range(one.ndim):
+                if dim != self.dim and one.shape[dim] == length:
+                    one = one.index_select(dim, keys.to(one.device))
+            return one
+
+        return mapped(self.alone(b), trim)
+
+    def _has(self, one: Tensor) -> bool:
+        return one.ndim > self.dim and one.shape[self.dim] == self.batch
+
+    def _dim_of(self, one: Tensor) -> int | None:
+        """The dimension along which a tensor has the texts; None if it has them along none.
+
+        Where tokens have texts second, a mask of padding or a table of ids may have them first.
+        """
+        if self._has(one):
+            return self.dim
+        is_table = one.ndim == 2 and not one.is_floating_point()
+        return 0 if self.dim == 1 and is_table and len(one) == self.batch else None
+
+    def _packed(self) -> dict[int, list[int]]:
+        """For each total of sizes that a table tells of the texts, these sizes.
+
+        Models of images take all patches in one tensor, and beside it a table with the frames, rows
+        and columns of each image. Whether a table is one is a guess, which the run then proves.
+        """
+        if self.dim:
+            return {}
+        tables = (
+            one for one in leaves(self.given) if one.ndim == 2 and not one.is_floating_point()
+        )
+        sizes = [
+            one.prod(-1).tolist()
+            for one in tables
+            if len(one) == self.batch and one.shape[1] <= PACKED_BY and bool((one > 0).all())
+        ]
+        return {sum(several): several for several in sizes if sum(several) != self.batch}
+
+
+def called(inputs: Any) -> tuple[tuple, dict[str, Any]]:
+    """The arguments and keywords that inputs are: a mapping, a list of arguments, or one tensor."""
+    if isinstance(inputs, Mapping):
+        return (), dict(inputs)
+    return (tuple(inputs), {}) if isinstance(inputs, list | tuple) else ((inputs,), {})
+
+
+def leaves(value: Any) -> list[Tensor]:
+    """All tensors in the inputs, however deep."""
+    found: list[Tensor] = []
+
+    def note(one: Tensor) -> Tensor:
+        found.append(one)
+        return one
+
+    mapped(value, note)
+    return found
+
+
+def mapped(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
+    """The inputs with every tensor in them changed by a function."""
+    if isinstance(value, Tensor):
+        return change(value)
+    if isinstance(value, dict):
+        return {key: mapped(one, change) for key, one in value.items()}
+    if isinstance(value, list | tuple) and not hasattr(value, "_fields"):
+        return type(value)(mapped(one, change) for one in value)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        names = [one.name for one in dataclasses.fields(value) if one.init]
+        changed = {name: mapped(getattr(value, name), change) for name in names}
+        return dataclasses.replace(value, **changed)
+    return value
