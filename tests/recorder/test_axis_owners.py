@@ -391,3 +391,81 @@ def test_a_learned_query_at_each_token_makes_parts_of_texts(texts, queries):
     assert len(recording.sequences) == texts * N
     for [call], map_ in zip(recording.sequences, expected, strict=True):
         torch.testing.assert_close(call.weights(), map_[None], atol=2e-6, rtol=1e-5)
+    recording.verify(model, x)
+    assert [call.proof for call in recording] == ["proved"]
+
+
+class Learned(nn.Module):
+    """Learned queries are projected before they ask the tokens, as in DETR's first layer."""
+
+    def __init__(self, is_fused, projection):
+        super().__init__()
+        self.is_fused = is_fused
+        self.table = nn.Parameter(torch.randn(N, WIDTH))
+        self.asks, self.says = projection(), nn.Linear(WIDTH, H * D)
+
+    def heads(self, x):
+        table = self.table[None].repeat(len(x), 1, 1)
+        query, key = self.asks(table + torch.zeros_like(table)), self.says(x)
+        return [one.unflatten(-1, (H, D)).transpose(1, 2) for one in (query, key)]
+
+    def forward(self, x):
+        query, key = self.heads(x)
+        if self.is_fused:
+            return nn.functional.scaled_dot_product_attention(query, key, key, scale=1.0)
+        return (query @ key.mT).softmax(-1) @ key
+
+
+class Factors(nn.Module):
+    """A product with two matrices, which is no linear layer of torch's."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = (
+            nn.Parameter(torch.randn(sizes)) for sizes in ((WIDTH, 2), (2, H * D))
+        )
+
+    def forward(self, x):
+        return x @ (self.first @ self.second)
+
+
+class LowRank(nn.Module):
+    """A linear layer's weight with the product of two others added to it, as LoRA merges them."""
+
+    def __init__(self):
+        super().__init__()
+        self.whole = nn.Linear(WIDTH, H * D)
+        self.down, self.up = nn.Linear(WIDTH, 2, bias=False), nn.Linear(2, H * D, bias=False)
+
+    def forward(self, x):
+        weight = self.whole.weight + self.up.weight @ self.down.weight
+        return nn.functional.linear(x, weight, self.whole.bias)
+
+
+PROJECTIONS = {"linear": lambda: nn.Linear(WIDTH, H * D), "factors": Factors, "low rank": LowRank}
+
+
+@pytest.mark.parametrize("is_inference", [False, True])
+@pytest.mark.parametrize("is_fused", [False, True])
+@pytest.mark.parametrize("texts", [1, 2])
+@pytest.mark.parametrize("projection", PROJECTIONS)
+def test_projected_learned_queries_have_heads(projection, texts, is_fused, is_inference):
+    model, x = Learned(is_fused, PROJECTIONS[projection]), torch.randn(texts, M, WIDTH)
+    with torch.inference_mode(is_inference), heedful.record(model) as recording:
+        model(x)
+    assert recording.missed == {}
+    recording.verify(model, x)
+    for [call], map_ in zip(recording.sequences, weighed(*model.heads(x)), strict=True):
+        torch.testing.assert_close(call.weights(), map_, atol=2e-6, rtol=1e-5)
+        assert call.proof == "proved"
+
+
+@pytest.mark.parametrize("projection", PROJECTIONS)
+def test_heads_of_tokens_through_a_weight_put_together(projection):
+    def attend(query, key):
+        return (query @ key.mT).softmax(-1) @ key
+
+    model, x = Heads(attend), torch.randn(2, N, WIDTH)
+    model.asks, model.says = (PROJECTIONS[projection]() for _ in range(2))
+    found = looked_at(model, x)
+    shows(found, weighed(*model.heads(x)))

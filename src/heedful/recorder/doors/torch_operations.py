@@ -8,7 +8,7 @@ so it is only entered where some attention may be seen by no other door.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -20,7 +20,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from heedful.ops.log_sum_exp import beside
 from heedful.recorder.doors import multihead_attention, sdpa, softmax_matmul
 from heedful.recorder.doors.process_wide import ProcessWide
-from heedful.recorder.following.axis_rules import SDPA_KERNELS, is_tensor
+from heedful.recorder.following.axis_rules import SDPA_KERNELS, as_beside, is_tensor, of_factor
 from heedful.recorder.following.operations import Operations
 from heedful.recorder.following.roles import Listeners
 from heedful.recorder.following.scores import Meeting, Product, Weights
@@ -95,8 +95,7 @@ class _Door:
 
     def __init__(self, model: nn.Module, see: Tell, told: Pass) -> None:
         self.see, self.told = see, told
-        fixed = (*model.parameters(), *model.buffers())
-        parameters = {one.untyped_storage()._cdata for one in fixed if is_tensor(one)}
+        linear = [one for one in model.modules() if isinstance(one, nn.Linear)]
         self._given: list[Tensor] | None = None
         self._is_inside = False
         self.operations = Operations(
@@ -109,7 +108,8 @@ class _Door:
             },
             Listeners(self._met, told.unmet, told.chained),
             told.missed,
-            parameters,
+            _storages([*model.parameters(), *model.buffers()]),
+            _storages([one._parameters.get("weight") for one in linear]),
         )
 
     def _runs(self) -> bool:
@@ -142,6 +142,11 @@ class _Door:
         self.see(kernel, self.operations, made[0], sums, given, self.told.owning())
 
 
+def _storages(tensors: Iterable[Tensor | None]) -> set[int]:
+    """The storages of those tensors that are plain ones, by their addresses."""
+    return {one.untyped_storage()._cdata for one in tensors if is_tensor(one)}
+
+
 def kernel(
     operations: Operations,
     output: Tensor,
@@ -151,14 +156,18 @@ def kernel(
 ) -> Observed:
     """The call of one of SDPA's kernels, `given` being its arguments by name."""
     query, key, scale = given["query"], given["key"], given.get("scale")
+    asking, answering = (operations.traced.view(one) for one in (query, key))
+    query_axes = of_factor(asking)
+    if asking.storage.is_parameter:  # learned queries as they stand, of which none is a feature
+        query_axes[-2] = as_beside(query_axes[-2])
     call = sdpa.KernelCall(
         query,
         key,
         given["value"],
         output,
         sums,
-        operations.traced.view(query).axes(),
-        operations.traced.view(key).axes(),
+        query_axes,
+        of_factor(answering),
         given.get("attn_mask", given.get("attn_bias")),
         bool(given.get("is_causal", False)),
         query.shape[-1] ** -0.5 if scale is None else float(scale),

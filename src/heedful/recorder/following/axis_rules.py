@@ -15,12 +15,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeGuard
 
 import torch
 from torch import Tensor
 
-from heedful.recorder.following.strides import Axis, Part, Parts, View, common
+from heedful.recorder.following.strides import Axis, Part, Parts, View, common, place, written
 
 Axes: TypeAlias = list[Parts | None]
 Rule: TypeAlias = Callable[[list[View], tuple[int, ...], dict[str, Any]], Axes]
@@ -104,9 +104,31 @@ def _as_row(part: Part) -> Part:
     return part._replace(feature=None) if part.feature else part
 
 
+def as_beside(parts: Parts | None) -> Parts | None:
+    """The parts of an axis that is known to stand beside the features."""
+    return None if parts is None else tuple(part._replace(feature=False) for part in parts)
+
+
 def feature(size: int) -> Parts:
     """A new axis of features, as a product with parameters makes it."""
     return (Part(Axis(size, is_doubtful=True), 1, size, True),) if size > 1 else ()
+
+
+def weight(tensor: Tensor) -> Callable[[], list[tuple[Part, int]]]:
+    """The parts of a storage that is the weight of a linear layer, (features, width)."""
+    sizes, strides = place(tensor)
+    return lambda: written([feature(sizes[0]), None], sizes, strides)
+
+
+def projects(name: str, views: list[View]) -> bool:
+    """Whether an operation multiplies with the weight of a linear layer as that layer does.
+
+    Then its features are known, also where it projects parameters, as learned queries are.
+    """
+    right, at = (views[1], 0) if name == "linear" else (views[-1], -1)
+    is_fixed = right.storage.is_parameter or right.storage.is_made
+    parts = right.axes()[at] if is_fixed else None
+    return bool(parts) and all(part.feature is True for part in parts or ())
 
 
 def product(views: list[View], sizes: tuple[int, ...], told: dict[str, Any]) -> Axes:
@@ -117,23 +139,26 @@ def product(views: list[View], sizes: tuple[int, ...], told: dict[str, Any]) -> 
         _beside(size, one, other, left.storage.is_parameter, right.storage.is_parameter)
         for size, one, other in zip(sizes[:-2], of_left, of_right, strict=False)
     ]
+    is_fixed = left.storage.is_parameter or left.storage.is_made
+    is_projected = right.storage.is_parameter and not left.storage.is_parameter
+    if is_projected or (is_fixed and projects("mm", views)):
+        return [*batch, as_rows(of_left[-2]), feature(sizes[-1])]
     if left.storage.is_parameter and not right.storage.is_parameter:
         return [*batch, feature(sizes[-2]), as_rows(of_right[-1])]
-    if right.storage.is_parameter and not left.storage.is_parameter:
-        return [*batch, as_rows(of_left[-2]), feature(sizes[-1])]
     return [*batch, of_left[-2], of_right[-1]]
 
 
 def factors(left: View, right: View) -> tuple[Axes, Axes]:
-    """The axes of both factors of a product.
+    """The axes of both factors of a product."""
+    return of_factor(left), of_factor(right)
 
-    Whether axes of a factor that parameters alone have made are features is not known: learned
-    queries are rows, and a weight matrix that was put together has features.
+
+def of_factor(view: View) -> Axes:
+    """The axes of a factor of a product.
+
+    Whether axes of one that parameters alone have made are features is not known: learned queries
+    are rows, and a weight matrix that was put together has features.
     """
-    return _of_factor(left), _of_factor(right)
-
-
-def _of_factor(view: View) -> Axes:
     axes = view.axes()
     if not view.storage.is_made:
         return axes
@@ -173,8 +198,7 @@ def _linear(views: list[View], sizes: tuple[int, ...], told: dict[str, Any]) -> 
 def _convolution(views: list[View], sizes: tuple[int, ...], told: dict[str, Any]) -> Axes:
     given = views[0].axes()
     space: Axes = [(Part(Axis(size), 1, size, False),) if size > 1 else () for size in sizes[2:]]
-    texts = tuple(part._replace(feature=False) for part in given[0] or ())
-    return [texts if given[0] is not None else None, feature(sizes[1]), *space]
+    return [as_beside(given[0]), feature(sizes[1]), *space]
 
 
 def _embedding(views: list[View], sizes: tuple[int, ...], told: dict[str, Any]) -> Axes:
@@ -323,7 +347,7 @@ def steps_between(pieces: Sequence[Tensor], view: View) -> Parts | None:
     return View(view.storage, (len(pieces),), (int(distances.pop()),)).axes()[0]
 
 
-def is_tensor(value: Any) -> bool:
+def is_tensor(value: Any) -> TypeGuard[Tensor]:
     """Whether a value is a plain dense tensor, whose axes can be read off its strides."""
     return type(value) in DENSE and value.layout == torch.strided and not value.is_nested
 

@@ -36,6 +36,7 @@ class Operations(TorchDispatchMode):
         told: the functions to call with softmaxes and meetings.
         missed: is called with the text of an error.
         parameters: the storages of the model's parameters and buffers.
+        projections: those of them that are the weights of linear layers.
     """
 
     supports_higher_order_operators = True
@@ -47,10 +48,11 @@ class Operations(TorchDispatchMode):
         told: Listeners,
         missed: Callable[[str], None],
         parameters: set[int],
+        projections: set[int],
     ) -> None:
         super().__init__()
         self.here, self.fused, self.missed = here, fused, missed
-        self.traced = Traced(parameters)
+        self.traced = Traced(parameters, projections)
         self.roles = Roles(self.traced, told)
 
     @classmethod

@@ -121,10 +121,11 @@ class Traced:
 
     Args:
         parameters: the storages of the model's parameters and buffers, by their addresses.
+        projections: those that are the weights of linear layers, (features, width).
     """
 
-    def __init__(self, parameters: set[int]) -> None:
-        self.parameters = parameters
+    def __init__(self, parameters: set[int], projections: set[int]) -> None:
+        self.parameters, self.projections = parameters, projections
         self._kept: dict[int, Kept] = {}
         self._made = 0
 
@@ -152,7 +153,8 @@ class Traced:
         kept = self._kept.get(key)
         if kept is None:
             is_parameter = key in self.parameters or isinstance(tensor, torch.nn.Parameter)
-            kept = self.keep(tensor, Storage(fresh(tensor), is_parameter=is_parameter))
+            made = axis_rules.weight(tensor) if key in self.projections else fresh(tensor)
+            kept = self.keep(tensor, Storage(made, is_parameter=is_parameter))
         return kept
 
     def keep(self, tensor: Tensor, storage: Storage) -> Kept:
@@ -194,6 +196,7 @@ class Traced:
         is_made = bool(views) and all(
             view.storage.is_parameter or view.storage.is_made for view in views
         )
+        is_made = is_made and not (is_product and axis_rules.projects(kind.name, views))
         flags = (are_parameters and not is_product, is_made and (is_product or not are_parameters))
         rule, (sizes, strides) = kind.rule, place(made)
         if rule is None or not views:
