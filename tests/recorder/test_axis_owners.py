@@ -460,6 +460,26 @@ def test_projected_learned_queries_have_heads(projection, texts, is_fused, is_in
         assert call.proof == "proved"
 
 
+class AmongThemselves(Learned):
+    """Learned queries that attend to each other before any token is read."""
+
+    def heads(self, x):
+        query, _ = super().heads(x)
+        return query, query.cos()
+
+
+@pytest.mark.parametrize("is_inference", [False, True])
+@pytest.mark.parametrize("is_fused", [False, True])
+def test_learned_queries_that_attend_to_each_other_have_heads(is_fused, is_inference):
+    model, x = AmongThemselves(is_fused, PROJECTIONS["linear"]), torch.randn(2, M, WIDTH)
+    with torch.inference_mode(is_inference), heedful.record(model) as recording:
+        model(x)
+    recording.verify(model, x)
+    for [call], map_ in zip(recording.sequences, weighed(*model.heads(x)), strict=True):
+        torch.testing.assert_close(call.weights(), map_, atol=2e-6, rtol=1e-5)
+        assert call.proof == "proved"
+
+
 @pytest.mark.parametrize("projection", PROJECTIONS)
 def test_heads_of_tokens_through_a_weight_put_together(projection):
     def attend(query, key):

@@ -508,6 +508,10 @@ def test_texts_that_are_alike_settle_nothing_in_each_others_places():
     model, given = Draws(Attention(by_hand=True)), embedded(1).expand(B, -1, -1)
     recording = recorded(model, given)
     assert recording.verify(model, given) == {"assumed": 1}
+    given = embedded()
+    given[1] = given[0]  # these two are told apart by the third
+    recording = recorded(model, given)
+    assert recording.verify(model, given) == {"proved": 1}
 
 
 def test_a_text_that_is_all_padding_is_settled():
