@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import threading
 
-_thread = threading.local()
+
+class _Thread(threading.local):
+    is_on = False
+
+
+_thread = _Thread()
 
 
 class computing:  # noqa: N801 (a context, read as a word)
@@ -13,7 +18,7 @@ class computing:  # noqa: N801 (a context, read as a word)
     __slots__ = ("before",)
 
     def __enter__(self) -> None:
-        self.before = is_computing()
+        self.before = _thread.is_on
         _thread.is_on = True
 
     def __exit__(self, *told: object) -> None:
@@ -22,4 +27,4 @@ class computing:  # noqa: N801 (a context, read as a word)
 
 def is_computing() -> bool:
     """Whether a recorder's own computation is running in this thread."""
-    return getattr(_thread, "is_on", False)
+    return _thread.is_on

@@ -20,7 +20,6 @@ from heedful.ops import log_sum_exp
 from heedful.recorder.following import axis_rules, score_changes
 from heedful.recorder.following.roles import SOFTMAXES, Done, Listeners, Roles
 from heedful.recorder.following.storages import COMPOSITE, Kind, Traced, kind_of
-from heedful.recorder.following.strides import View, place
 from heedful.recorder.own_work import computing
 
 Fused = Callable[[Any, dict[str, Any]], None]
@@ -102,21 +101,13 @@ class Operations(TorchDispatchMode):
         if kind.is_in_place:
             self.roles.in_place(done)
             return
-        opened = _opened(arguments)
-        held = [self.traced.of(one) if axis_rules.is_tensor(one) else None for one in opened]
-        views = [
-            View(kept.storage, *place(one))
-            for one, kept in zip(opened, held, strict=True)
-            if kept is not None
-        ]
+        operands = self.traced.operands(arguments)
         if kind.name in axis_rules.PRODUCTS:
-            self.roles.product(done, views)
-            return
-        kept = self.traced.keep(
-            result, self.traced.result(kind, arguments, keywords, views, result)
-        )
-        if kind.name in SOFTMAXES or any(one is not None and one.role is not None for one in held):
-            self.roles.hand_on(done, opened, kept)
+            self.roles.product(done, operands)
+        elif kind.name in SOFTMAXES or any(one.kept.role is not None for one in operands):
+            self.roles.hand_on(done, operands)
+        else:
+            self.roles.other(done, operands)
 
 
 def _as_without_a_mode(kind: Kind, function: Any, arguments: tuple, keywords: dict) -> Any:
@@ -135,11 +126,3 @@ def _as_without_a_mode(kind: Kind, function: Any, arguments: tuple, keywords: di
 
 def _unlike(tensor: Tensor) -> str:
     return "nested tensors" if tensor.is_nested else f"a {type(tensor).__name__}"
-
-
-def _opened(arguments: tuple) -> list[Any]:
-    """The operands of an operation, those in lists (as of `cat`) one by one."""
-    found: list[Any] = []
-    for one in arguments:
-        found.extend(one if isinstance(one, list | tuple) else (one,))
-    return found

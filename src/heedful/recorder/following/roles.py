@@ -18,12 +18,11 @@ from torch import Tensor
 
 from heedful.recorder.following import axis_rules, score_changes
 from heedful.recorder.following.scores import Meeting, Product, Scores, Weights, based, product_of
-from heedful.recorder.following.storages import NOISE, Kept, Kind, Traced, stored
+from heedful.recorder.following.storages import NOISE, Kept, Kind, Operand, Traced, stored
 from heedful.recorder.following.strides import (
     Axis,
     Part,
     Parts,
-    View,
     are_of_one,
     length,
     unexpanded,
@@ -104,48 +103,51 @@ class Roles:
             else:
                 kept.role = self._after(kept.role, done, 0, axes, None)
 
-    def product(self, done: Done, views: list[View]) -> None:
+    def product(self, done: Done, operands: list[Operand]) -> None:
         """Follow a product: of queries and keys, of weights and values, or of something else."""
         at = axis_rules.PRODUCTS[done.kind.name]
         left, right = done.arguments[at : at + 2]
         roles = [self.traced.role(one) for one in (left, right)]
-        storage = self.traced.result(done.kind, done.arguments, done.keywords, views, done.made)
-        kept = self.traced.keep(done.made, storage)
-        if any(isinstance(role, Weights) and not role.is_logarithm for role in roles):
-            if not all(map(_is_map, roles)):  # a product of two maps is no map of one softmax
+        views = [one.view for one in operands[-2:]]
+        is_weighed = any(isinstance(role, Weights) and not role.is_logarithm for role in roles)
+        if is_weighed or any(view.storage.is_parameter for view in views):
+            self.other(done, operands)
+            if is_weighed and not all(map(_is_map, roles)):  # two maps make no map of one softmax
                 self._meet(roles, left, right, done.made)
-        elif not any(view.storage.is_parameter for view in views[-2:]):
-            product = product_of(left, right, *axis_rules.factors(*views[-2:]))
-            if any(isinstance(role, Scores) and role.total is None for role in roles):
-                self.told.chained(product)
-            kept.storage = stored(product.axes, done.made)
-            kept.role = _added_to(Scores(product), done) if at else Scores(product)
+            return
+        product = product_of(left, right, *axis_rules.factors(*views))
+        if any(isinstance(role, Scores) and role.total is None for role in roles):
+            self.told.chained(product)
+        kept = self.traced.keep(done.made, stored(product.axes, done.made))
+        kept.role = _added_to(Scores(product), done) if at else Scores(product)
 
-    def hand_on(self, done: Done, opened: list[Any], kept: Kept) -> None:
-        """Give the result of an operation the role that one of its operands hands on.
+    def other(self, done: Done, operands: list[Operand]) -> Kept:
+        """Note the storage of an operation's result, which has no role yet."""
+        views = [one.view for one in operands]
+        storage = self.traced.result(done.kind, done.arguments, done.keywords, views, done.made)
+        return self.traced.keep(done.made, storage)
 
-        Args:
-            done: the operation.
-            opened: its operands, those in lists (as of `cat`) one by one.
-            kept: what is known of the result's storage.
-        """
-        operands = opened[:1] if done.kind.name == "native_dropout" else opened
-        carried = [(i, one) for i, one in enumerate(operands) if self.traced.role(one) is not None]
-        if done.kind.name in SOFTMAXES and not carried:
+    def hand_on(self, done: Done, operands: list[Operand]) -> None:
+        """Give the result of an operation the role that one of its operands hands on."""
+        kept, is_softmax = self.other(done, operands), done.kind.name in SOFTMAXES
+        carried = [one for one in operands if one.kept.role is not None]
+        if done.kind.name == "native_dropout":
+            carried = [one for one in carried if one.at == 0]
+        if is_softmax and not carried:
             kept.role = self._alone(done, kept)
-        for i, one in carried:
-            role, axes = self.traced.role(one), self.traced.axes(one)
+        for one in carried:
+            role, axes = one.kept.role, one.view.known()
             if axes is None:
                 continue
             if isinstance(role, Weighing):
                 self._summed(role, done, axes)
-            elif _is_widened(role, done, one):
-                kept.role = self._weighed(role, one, axes, done, i, kept)
+            elif _is_widened(role, done, one.tensor):
+                kept.role = self._weighed(role, one.tensor, axes, done, one.at, kept)
                 return
             elif done.kind.is_pointwise or done.kind.name in HAND_ON:
-                kept.role = self._after(role, done, i, axes, one)
+                kept.role = self._after(role, done, one.at, axes, one.tensor)
                 if kept.role is not None:
-                    self._placed(kept, axes, one, done.made)
+                    self._placed(kept, axes, one.tensor, done.made)
                     return
 
     def _placed(self, kept: Kept, axes: list[Parts], one: Tensor, made: Tensor) -> None:

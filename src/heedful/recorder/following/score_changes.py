@@ -9,6 +9,7 @@ weights can be shown.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -187,7 +188,7 @@ def _hidden(step: Operation) -> tuple[str, Tensor, list[Parts], Tensor] | None:
 
 
 def _is_finite(value: Any) -> bool:
-    return bool(torch.as_tensor(value).isfinite().all())
+    return bool(value.isfinite().all()) if isinstance(value, Tensor) else math.isfinite(value)
 
 
 def _hides(value: Any) -> bool:

@@ -35,6 +35,7 @@ COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
 WHOLE = {"linear", "layer_norm", "rms_norm"}  # composites that have a rule as a whole
 VIEWS = {"_unsafe_view", "_reshape_alias"}
 FLEX = ("query", "key", "value", "score_mod", "block_mask", "scale")
+LISTS = (list, tuple)
 SWEEP = 64  # after so many new storages, those that are gone are forgotten
 NOISE = {"bernoulli", "random", "uniform", "normal"}
 
@@ -109,11 +110,24 @@ class Kept:
 
     __slots__ = ("alive", "is_noise", "role", "storage")
 
-    def __init__(self, tensor: Tensor, storage: Storage) -> None:
-        self.alive = StorageWeakRef(tensor.untyped_storage())
+    def __init__(self, home: torch.UntypedStorage, storage: Storage) -> None:
+        self.alive = StorageWeakRef(home)
         self.storage = storage
         self.role: Any = None
         self.is_noise = False
+
+
+class Operand(NamedTuple):
+    """A tensor that an operation was called with.
+
+    at: its number among the arguments, those in lists (as of `cat`) counted one by one.
+    kept: what is known of its storage.
+    """
+
+    at: int
+    tensor: Tensor
+    kept: Kept
+    view: View
 
 
 class Traced:
@@ -134,10 +148,9 @@ class Traced:
         self._kept.clear()
         for number, tensor in enumerate(given):
             if axis_rules.is_tensor(tensor) and tensor.numel():
-                sizes, _ = place(tensor)
                 beside = tensor.ndim if not tensor.is_floating_point() else tensor.ndim - 1
                 axes: list[Parts] = []
-                for dim, size in enumerate(sizes):
+                for dim, size in enumerate(tensor.shape):
                     flag = False if tensor.ndim <= 3 and dim < beside else None
                     axis = Axis(size, (number, dim))
                     axes.append((Part(axis, 1, size, flag),) if size > 1 else ())
@@ -163,8 +176,18 @@ class Traced:
         if self._made % SWEEP == 0:
             for key in [key for key, kept in self._kept.items() if kept.alive.expired()]:
                 del self._kept[key]
-        kept = self._kept[tensor.untyped_storage()._cdata] = Kept(tensor, storage)
+        home = tensor.untyped_storage()
+        kept = self._kept[home._cdata] = Kept(home, storage)
         return kept
+
+    def operands(self, arguments: tuple) -> list[Operand]:
+        """The plain tensors that an operation was called with."""
+        found = []
+        for at, one in enumerate(_opened(arguments)):
+            if axis_rules.is_tensor(one):
+                kept = self.of(one)
+                found.append(Operand(at, one, kept, View(kept.storage, *place(one))))
+        return found
 
     def view(self, tensor: Tensor) -> View:
         """A tensor as its storage with sizes and strides, off which its axes can be read."""
@@ -172,8 +195,7 @@ class Traced:
 
     def axes(self, tensor: Tensor) -> list[Parts] | None:
         """The axes of a tensor; None where one of them cannot be read off its strides."""
-        axes = self.view(tensor).axes()
-        return None if None in axes else axes  # type: ignore[return-value]
+        return self.view(tensor).known()
 
     def role(self, tensor: Any) -> Any:
         """What a tensor is in attention: `Scores`, `Weights`, `Weighing`, or None."""
@@ -191,27 +213,23 @@ class Traced:
         self, kind: Kind, arguments: tuple, keywords: dict, views: list[View], made: Tensor
     ) -> Storage:
         """The storage of an operation's result, whose axes are worked out when asked for."""
-        is_product = kind.name in axis_rules.PRODUCTS or kind.name == "linear"
-        are_parameters = bool(views) and all(view.storage.is_parameter for view in views)
-        is_made = bool(views) and all(
-            view.storage.is_parameter or view.storage.is_made for view in views
-        )
-        is_made = is_made and not (is_product and axis_rules.projects(kind.name, views))
-        flags = (are_parameters and not is_product, is_made and (is_product or not are_parameters))
-        rule, (sizes, strides) = kind.rule, place(made)
+        rule, flags = kind.rule, _flags(kind, views)
         if rule is None or not views:
             return Storage(fresh(made), 0, *flags)
-        first = views[0]
-        if rule is axis_rules.broadcast and (first.sizes, first.strides) == (sizes, strides):
-            own = (first.storage.is_parameter, first.storage.is_made)
-            if own == flags:
-                return first.storage  # the same axes stand in it with the same strides
-        told = axis_rules.arguments_of_rule(kind.name, kind.named(arguments) | keywords)
+        first, (sizes, strides, unit) = views[0], place(made)
+        if rule is axis_rules.broadcast:
+            own, told = first.storage, {}
+            if first[1:] == (sizes, strides, unit) and (own.is_parameter, own.is_made) == flags:
+                return own  # the same axes stand in it with the same strides
+        else:
+            told = axis_rules.arguments_of_rule(kind.name, kind.named(arguments) | keywords)
         pieces = told.pop("pieces", None)
         if pieces is not None:
             told["steps"] = axis_rules.steps_between(pieces, first)
-        depth = 1 + max(view.storage.depth for view in views)
-        return Storage(lambda: written(rule(views, sizes, told), sizes, strides), depth, *flags)
+        depth = 1 + max([view.storage.depth for view in views])
+        return Storage(
+            lambda: written(rule(views, sizes, told), sizes, strides, unit), depth, *flags
+        )
 
     def copied(self, target: Tensor, source: Any) -> None:
         """Learn from what is copied into a storage, such as a cache, which axes are features."""
@@ -231,6 +249,31 @@ class Traced:
             for part, stride in kept.storage.items()
         ]
         kept.storage = Storage(lambda: items)
+
+
+def _opened(arguments: tuple) -> list[Any]:
+    """The operands of an operation, those in lists (as of `cat`) one by one."""
+    found: list[Any] = []
+    for one in arguments:
+        if isinstance(one, LISTS):
+            found.extend(one)
+        else:
+            found.append(one)
+    return found
+
+
+def _flags(kind: Kind, views: list[View]) -> tuple[bool, bool]:
+    """Whether a result `is_parameter`, and whether it `is_made`, as `Storage` has them."""
+    are_parameters = is_made = bool(views)
+    for view in views:
+        if not view.storage.is_parameter:
+            are_parameters = False
+            if not view.storage.is_made:
+                return False, False
+    is_product = kind.name in axis_rules.PRODUCTS or kind.name == "linear"
+    if is_product and axis_rules.projects(kind.name, views):
+        return False, False
+    return are_parameters and not is_product, is_made and (is_product or not are_parameters)
 
 
 def stored(axes: list[Parts], tensor: Tensor) -> Storage:

@@ -68,11 +68,11 @@ class Part(NamedTuple):
 
     def inner(self, size: int) -> Part:
         """Its last digits, `size` values of them: of 3 × 4 features, the width has size 4."""
-        return self._replace(size=size)
+        return Part(self.axis, self.step, size, self.feature)
 
     def outer(self, size: int) -> Part:
         """Its first digits, which the last ones of `size` values leave: the heads of 3 × 4."""
-        return self._replace(step=self.step * size, size=self.size // size)
+        return Part(self.axis, self.step * size, self.size // size, self.feature)
 
 
 Parts: TypeAlias = tuple[Part, ...]  # what one axis of a tensor is made of, the outer part first
@@ -80,7 +80,7 @@ Parts: TypeAlias = tuple[Part, ...]  # what one axis of a tensor is made of, the
 
 def length(parts: Parts) -> int:
     """The size of an axis that is made of these parts."""
-    return math.prod(part.size for part in parts)
+    return math.prod([part.size for part in parts])
 
 
 def are_of_one(parts: Parts, others: Parts) -> bool:
@@ -121,22 +121,31 @@ class Storage:
 
 
 class View(NamedTuple):
-    """A tensor as torch has it: a storage, with sizes and strides in bytes."""
+    """A tensor as torch has it: a storage, with sizes, and strides of so many units.
+
+    unit: how many bytes a number takes, which `place` leaves to be multiplied by who asks for axes.
+    """
 
     storage: Storage
     sizes: tuple[int, ...]
     strides: tuple[int, ...]
+    unit: int = 1
 
     def axes(self) -> list[Parts | None]:
         """The parts of each axis; None for an axis whose stride fits no part of the storage."""
-        items = self.storage.items()
-        return [_read(items, *one) for one in zip(self.sizes, self.strides, strict=True)]
+        items, unit = self.storage.items(), self.unit
+        pairs = zip(self.sizes, self.strides, strict=True)
+        return [_read(items, size, unit * stride) for size, stride in pairs]
+
+    def known(self) -> list[Parts] | None:
+        """The parts of each axis; None where one of them cannot be read off its stride."""
+        axes = self.axes()
+        return None if None in axes else axes  # type: ignore[return-value]
 
 
-def place(tensor: Tensor) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The sizes of a tensor and its strides in bytes."""
-    unit = tensor.element_size()
-    return tuple(tensor.shape), tuple(unit * stride for stride in tensor.stride())
+def place(tensor: Tensor) -> tuple[tuple[int, ...], tuple[int, ...], int]:
+    """The sizes of a tensor, its strides, and how many bytes one of its numbers takes."""
+    return tensor.shape, tensor.stride(), tensor.element_size()
 
 
 def unexpanded(tensor: Tensor, dims: Iterable[int]) -> Tensor:
@@ -148,7 +157,7 @@ def unexpanded(tensor: Tensor, dims: Iterable[int]) -> Tensor:
 
 
 def written(
-    axes: Sequence[Parts | None], sizes: Sequence[int], strides: Sequence[int]
+    axes: Sequence[Parts | None], sizes: Sequence[int], strides: Sequence[int], unit: int
 ) -> list[tuple[Part, int]]:
     """The parts of a storage with their strides, given the axes of a tensor that fills it.
 
@@ -158,6 +167,7 @@ def written(
     for parts, size, stride in zip(axes, sizes, strides, strict=True):
         if parts is None or length(parts) != size:
             parts = (Part(Axis(size), 1, size),) if size > 1 else ()
+        stride *= unit
         for part in reversed(parts):
             items.append((part, stride))
             stride *= part.size
@@ -166,8 +176,8 @@ def written(
 
 def fresh(tensor: Tensor) -> Callable[[], list[tuple[Part, int]]]:
     """A function that makes the parts of a tensor's storage where nothing is known: new axes."""
-    sizes, strides = place(tensor)
-    return lambda: written([None] * len(sizes), sizes, strides)
+    placed = place(tensor)
+    return lambda: written([None] * len(placed[0]), *placed)
 
 
 def _read(items: list[tuple[Part, int]], size: int, stride: int) -> Parts | None:
@@ -178,16 +188,17 @@ def _read(items: list[tuple[Part, int]], size: int, stride: int) -> Parts | None
         return (Part(Axis(size, is_copy=True), 1, size),)
     found: list[Part] = []
     while size > 1:
-        fits = (one for one in items if one[1] <= stride < one[1] * one[0].size)
-        part, unit = next((one for one in fits if stride % one[1] == 0), (None, 0))
-        if part is None:
+        for part, unit in items:
+            if unit <= stride < unit * part.size and stride % unit == 0:
+                break
+        else:
             return None
         skipped = stride // unit
         room = -(-part.size // skipped)
         if size > room and (size % room or part.size % skipped):
             return None
         taken = min(size, room)
-        found.append(part._replace(step=part.step * skipped, size=taken))
+        found.append(Part(part.axis, part.step * skipped, taken, part.feature))
         size, stride = size // taken, unit * part.size
     return tuple(reversed(found))
 
@@ -215,6 +226,8 @@ def common(size: int, several: Sequence[Parts | None]) -> list[CommonPart]:
     if size == 1:
         return []
     known = [parts for parts in several if parts is not None]
+    if all(len(parts) == 1 and parts[0].size == size for parts in known):  # nothing to split
+        return [CommonPart(size, tuple([parts[0] if parts else None for parts in several]))]
     ends = {1, size}
     for parts in known:
         end = 1
