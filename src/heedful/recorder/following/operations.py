@@ -17,8 +17,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from heedful.errors import HeedfulError
 from heedful.ops import log_sum_exp
-from heedful.recorder.following import axis_rules, score_changes
-from heedful.recorder.following.roles import SOFTMAXES, Done, Listeners, Roles
+from heedful.recorder.following import axis_rules
+from heedful.recorder.following.roles import Done, Listeners, Roles
+from heedful.recorder.following.score_changes import SOFTMAX, SOFTMAXES
 from heedful.recorder.following.storages import COMPOSITE, Kind, Traced, kind_of
 from heedful.recorder.own_work import computing
 
@@ -94,7 +95,7 @@ class Operations(TorchDispatchMode):
             self.fused[kind.name](made, kind.named(arguments) | keywords)
         result = made[0] if isinstance(made, tuple | list) and made else made
         if not axis_rules.is_tensor(result):
-            if kind.name in score_changes.SOFTMAX and isinstance(result, Tensor):
+            if kind.name in SOFTMAX and isinstance(result, Tensor):
                 self.missed(f"a softmax of {_unlike(result)}, whose axes cannot be followed")
             return
         done = Done(kind, arguments, keywords, result)

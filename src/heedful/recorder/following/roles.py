@@ -28,8 +28,8 @@ from heedful.recorder.following.strides import (
     unexpanded,
 )
 
-SOFTMAXES = score_changes.SOFTMAX | score_changes.LOG_SOFTMAX
-HAND_ON = score_changes.HANDS_ON | SOFTMAXES | {"cat", "sum", "logsumexp", "native_dropout"}
+OTHERS = {"cat", "sum", "logsumexp", "native_dropout"}
+HAND_ON = score_changes.HANDS_ON | score_changes.SOFTMAXES | OTHERS
 
 
 class Weighing(NamedTuple):
@@ -129,7 +129,7 @@ class Roles:
 
     def hand_on(self, done: Done, operands: list[Operand]) -> None:
         """Give the result of an operation the role that one of its operands hands on."""
-        kept, is_softmax = self.other(done, operands), done.kind.name in SOFTMAXES
+        kept, is_softmax = self.other(done, operands), done.kind.name in score_changes.SOFTMAXES
         carried = [one for one in operands if one.kept.role is not None]
         if done.kind.name == "native_dropout":
             carried = [one for one in carried if one.at == 0]
@@ -147,7 +147,8 @@ class Roles:
             elif done.kind.is_pointwise or done.kind.name in HAND_ON:
                 kept.role = self._after(role, done, one.at, axes, one.tensor)
                 if kept.role is not None:
-                    self._placed(kept, axes, one.tensor, done.made)
+                    if kept.storage is not one.view.storage:  # else it has these axes already
+                        self._placed(kept, axes, one.tensor, done.made)
                     return
 
     def _placed(self, kept: Kept, axes: list[Parts], one: Tensor, made: Tensor) -> None:

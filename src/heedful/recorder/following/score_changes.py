@@ -32,6 +32,7 @@ from heedful.recorder.following.strides import Parts, length
 HANDS_ON = {"clone", "_to_copy", "copy", "view_as_real", "lift_fresh", "alias", "detach"}
 SOFTMAX = {"_softmax", "_safe_softmax", "softmax", "special_softmax"}
 LOG_SOFTMAX = {"_log_softmax", "log_softmax"}
+SOFTMAXES = SOFTMAX | LOG_SOFTMAX
 ROUNDING = 1e-4  # how far from 1 a row may sum after it was divided by its sum
 FILLS = {"masked_fill", "where"}
 
@@ -74,13 +75,13 @@ def after_scores(role: Scores, step: Operation) -> Any:
         return None
     if name in HANDS_ON:
         return role
-    if name in SOFTMAX | LOG_SOFTMAX:
+    if name in SOFTMAXES:
         return _softmaxed(role, step)
     if name == "cat":
         return _with_sink(role, step)
     if name in ("sum", "logsumexp"):
         return _total(role, step)
-    if step.made.shape != torch.Size(length(parts) for parts in step.axes):
+    if step.made.shape != tuple([length(parts) for parts in step.axes]):
         return None
     if role.total is not None:
         return None
@@ -267,7 +268,7 @@ def after_weights(role: Weights, step: Operation) -> Weights | None:
         return role
     if not step.made.is_floating_point():
         return None
-    if step.made.shape != torch.Size(length(parts) for parts in step.axes):
+    if step.made.shape != tuple([length(parts) for parts in step.axes]):
         return None
     if role.is_logarithm:
         return replace(role, is_logarithm=False) if name == "exp" else None
