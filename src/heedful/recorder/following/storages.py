@@ -12,6 +12,7 @@ for, since most storages are never part of attention.
 
 from __future__ import annotations
 
+import functools
 from typing import Any, NamedTuple
 
 import torch
@@ -23,6 +24,7 @@ from heedful.recorder.following.strides import (
     Axis,
     Part,
     Parts,
+    Place,
     Storage,
     View,
     fresh,
@@ -216,10 +218,10 @@ class Traced:
         rule, flags = kind.rule, _flags(kind, views)
         if rule is None or not views:
             return Storage(fresh(made), 0, *flags)
-        first, (sizes, strides, unit) = views[0], place(made)
+        first, placed, told = views[0], place(made), {}
         if rule is axis_rules.broadcast:
-            own, told = first.storage, {}
-            if first[1:] == (sizes, strides, unit) and (own.is_parameter, own.is_made) == flags:
+            own = first.storage
+            if first[1:] == placed and (own.is_parameter, own.is_made) == flags:
                 return own  # the same axes stand in it with the same strides
         else:
             told = axis_rules.arguments_of_rule(kind.name, kind.named(arguments) | keywords)
@@ -227,9 +229,7 @@ class Traced:
         if pieces is not None:
             told["steps"] = axis_rules.steps_between(pieces, first)
         depth = 1 + max([view.storage.depth for view in views])
-        return Storage(
-            lambda: written(rule(views, sizes, told), sizes, strides, unit), depth, *flags
-        )
+        return Storage(functools.partial(_by_rule, rule, views, told, placed), depth, *flags)
 
     def copied(self, target: Tensor, source: Any) -> None:
         """Learn from what is copied into a storage, such as a cache, which axes are features."""
@@ -274,6 +274,13 @@ def _flags(kind: Kind, views: list[View]) -> tuple[bool, bool]:
     if is_product and axis_rules.projects(kind.name, views):
         return False, False
     return are_parameters and not is_product, is_made and (is_product or not are_parameters)
+
+
+def _by_rule(
+    rule: axis_rules.Rule, views: list[View], told: dict[str, Any], placed: Place
+) -> list[tuple[Part, int]]:
+    """The parts of a result's storage, whose axes a rule makes of those of the operands."""
+    return written(rule(views, placed[0], told), *placed)
 
 
 def stored(axes: list[Parts], tensor: Tensor) -> Storage:

@@ -21,6 +21,7 @@ True
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Callable, Iterable, Sequence
@@ -120,6 +121,9 @@ class Storage:
         return self._items
 
 
+Place: TypeAlias = tuple[tuple[int, ...], tuple[int, ...], int]  # sizes, strides, bytes a number
+
+
 class View(NamedTuple):
     """A tensor as torch has it: a storage, with sizes, and strides of so many units.
 
@@ -143,7 +147,7 @@ class View(NamedTuple):
         return None if None in axes else axes  # type: ignore[return-value]
 
 
-def place(tensor: Tensor) -> tuple[tuple[int, ...], tuple[int, ...], int]:
+def place(tensor: Tensor) -> Place:
     """The sizes of a tensor, its strides, and how many bytes one of its numbers takes."""
     return tensor.shape, tensor.stride(), tensor.element_size()
 
@@ -176,8 +180,7 @@ def written(
 
 def fresh(tensor: Tensor) -> Callable[[], list[tuple[Part, int]]]:
     """A function that makes the parts of a tensor's storage where nothing is known: new axes."""
-    placed = place(tensor)
-    return lambda: written([None] * len(placed[0]), *placed)
+    return functools.partial(written, [None] * tensor.ndim, *place(tensor))
 
 
 def _read(items: list[tuple[Part, int]], size: int, stride: int) -> Parts | None:
@@ -186,6 +189,9 @@ def _read(items: list[tuple[Part, int]], size: int, stride: int) -> Parts | None
         return ()
     if stride == 0:
         return (Part(Axis(size, is_copy=True), 1, size),)
+    for part, unit in items:
+        if unit == stride and part.size == size:  # most axes are one part, as it stands there
+            return (part,)
     found: list[Part] = []
     while size > 1:
         for part, unit in items:
