@@ -19,7 +19,7 @@ from heedful.errors import HeedfulError
 from heedful.ops import log_sum_exp
 from heedful.recorder.following import axis_rules
 from heedful.recorder.following.roles import Done, Listeners, Roles
-from heedful.recorder.following.score_changes import SOFTMAX, SOFTMAXES
+from heedful.recorder.following.score_changes import SOFTMAX
 from heedful.recorder.following.storages import COMPOSITE, Kind, Traced, kind_of
 from heedful.recorder.own_work import computing
 
@@ -105,8 +105,6 @@ class Operations(TorchDispatchMode):
         operands = self.traced.operands(arguments)
         if kind.name in axis_rules.PRODUCTS:
             self.roles.product(done, operands)
-        elif kind.name in SOFTMAXES or any(one.kept.role is not None for one in operands):
-            self.roles.hand_on(done, operands)
         else:
             self.roles.other(done, operands)
 

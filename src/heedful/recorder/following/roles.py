@@ -5,7 +5,7 @@ A product of two tensors, neither of which is a parameter, may be scores: its st
 scores to scores, through a softmax to `Weights`. A product of weights with anything else, along the
 axis of their softmax, is a `Meeting`: a call of attention, of which `Listeners.met` is told.
 
-For `softmax(q @ k.mT) @ v` these are: `product` (scores), `hand_on` (weights), `product` (meeting).
+For `softmax(q @ k.mT) @ v` these are: `product` (scores), `other` (weights), `product` (meeting).
 `(weights[..., None] * v).sum(-2)` is followed too: the product element by element is a `Weighing`.
 """
 
@@ -111,7 +111,7 @@ class Roles:
         views = [one.view for one in operands[-2:]]
         is_weighed = any(isinstance(role, Weights) and not role.is_logarithm for role in roles)
         if is_weighed or any(view.storage.is_parameter for view in views):
-            self.other(done, operands)
+            self._noted(done, operands)
             if is_weighed and not all(map(_is_map, roles)):  # two maps make no map of one softmax
                 self._meet(roles, left, right, done.made)
             return
@@ -121,19 +121,16 @@ class Roles:
         kept = self.traced.keep(done.made, stored(product.axes, done.made))
         kept.role = _added_to(Scores(product), done) if at else Scores(product)
 
-    def other(self, done: Done, operands: list[Operand]) -> Kept:
-        """Note the storage of an operation's result, which has no role yet."""
-        views = [one.view for one in operands]
-        storage = self.traced.result(done.kind, done.arguments, done.keywords, views, done.made)
-        return self.traced.keep(done.made, storage)
+    def other(self, done: Done, operands: list[Operand]) -> None:
+        """Follow any other operation: its result gets the role that one of its operands hands on.
 
-    def hand_on(self, done: Done, operands: list[Operand]) -> None:
-        """Give the result of an operation the role that one of its operands hands on."""
-        kept, is_softmax = self.other(done, operands), done.kind.name in score_changes.SOFTMAXES
+        A softmax makes weights of whatever it is taken of.
+        """
+        kept = self._noted(done, operands)
         carried = [one for one in operands if one.kept.role is not None]
         if done.kind.name == "native_dropout":
             carried = [one for one in carried if one.at == 0]
-        if is_softmax and not carried:
+        if not carried and done.kind.name in score_changes.SOFTMAXES:
             kept.role = self._alone(done, kept)
         for one in carried:
             role, axes = one.kept.role, one.view.known()
@@ -150,6 +147,12 @@ class Roles:
                     if kept.storage is not one.view.storage:  # else it has these axes already
                         self._placed(kept, axes, one.tensor, done.made)
                     return
+
+    def _noted(self, done: Done, operands: list[Operand]) -> Kept:
+        """Note the storage of an operation's result, which has no role yet."""
+        views = [one.view for one in operands]
+        storage = self.traced.result(done.kind, done.arguments, done.keywords, views, done.made)
+        return self.traced.keep(done.made, storage)
 
     def _placed(self, kept: Kept, axes: list[Parts], one: Tensor, made: Tensor) -> None:
         """Give the result the axes of the operand that had the role, but for a sink's column."""
