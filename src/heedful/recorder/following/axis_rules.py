@@ -13,6 +13,7 @@ features, while its tokens are not. That is how heads are told from the batch.
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias, TypeGuard
@@ -116,8 +117,7 @@ def feature(size: int) -> Parts:
 
 def weight(tensor: Tensor) -> Callable[[], list[tuple[Part, int]]]:
     """The parts of a storage that is the weight of a linear layer, (features, width)."""
-    sizes, strides = place(tensor)
-    return lambda: written([feature(sizes[0]), None], sizes, strides)
+    return functools.partial(written, [feature(tensor.shape[0]), None], *place(tensor))
 
 
 def projects(name: str, views: list[View]) -> bool:

@@ -128,8 +128,6 @@ class Roles:
         """
         kept = self._noted(done, operands)
         carried = [one for one in operands if one.kept.role is not None]
-        if done.kind.name == "native_dropout":
-            carried = [one for one in carried if one.at == 0]
         if not carried and done.kind.name in score_changes.SOFTMAXES:
             kept.role = self._alone(done, kept)
         for one in carried:
@@ -144,7 +142,8 @@ class Roles:
             elif done.kind.is_pointwise or done.kind.name in HAND_ON:
                 kept.role = self._after(role, done, one.at, axes, one.tensor)
                 if kept.role is not None:
-                    if kept.storage is not one.view.storage:  # else it has these axes already
+                    # else it stands in the storage of the first one just as that does
+                    if one is not operands[0] or kept.storage is not one.view.storage:
                         self._placed(kept, axes, one.tensor, done.made)
                     return
 
