@@ -9,7 +9,7 @@ from torch import nn
 
 import heedful
 from heedful.errors import RunError
-from heedful.ops.cells import whole_rows
+from heedful.ops.cells import softmax_rows
 from heedful.ops.masks import Causal, KeyRanges
 from heedful.recorder.kept import capture, certificate
 from heedful.recorder.observed import Observed
@@ -268,9 +268,9 @@ def precision():
 def test_products_that_torch_may_round_are_not_taken_for_a_wrong_record(monkeypatch, precision):
     def rounded(*arguments, **options):
         """With seven bits, as bfloat16 has."""
-        return tuple(one.bfloat16().float() for one in whole_rows(*arguments, **options))
+        return tuple(one.bfloat16().float() for one in softmax_rows(*arguments, **options))
 
-    monkeypatch.setattr(certificate, "whole_rows", rounded)
+    monkeypatch.setattr(certificate, "softmax_rows", rounded)
     [call] = kept(*tensors())
     assert call.check.tolerance == 2e-5
     assert not call.check.passed

@@ -73,6 +73,8 @@ class Causes(NamedTuple):
     def in_precision(self) -> Causes:
         """The same in float32 at the least, as scores are computed in fused kernels."""
         kind = torch.promote_types(self.query.dtype, torch.float32)
+        if self.query.dtype == self.key.dtype == kind:
+            return self
         return self._replace(query=self.query.to(kind), key=self.key.to(kind))
 
     def of_heads(self, heads: slice) -> Causes:

@@ -72,20 +72,43 @@ def whole_rows(of: Causes, rows: Tensor) -> tuple[Tensor, Tensor]:
     A row that may attend to nothing has zeros and −inf; sinks are among the scores. `of` is in its
     precision already.
     """
+    if not of.shape[2]:
+        empty = of.query.new_empty(of.shape[0], len(rows), 0)
+        return empty, empty.new_full(empty.shape[:-1], -torch.inf)
+    whole, highest = softmax_rows(of, rows)
+    sums = add_up(of, rows, whole, highest)
+    blind = are_blind(highest)
+    if bool(blind.any()):
+        whole.masked_fill_(blind[..., None], 0.0)
+    return whole, sums
+
+
+def softmax_rows(of: Causes, rows: Tensor) -> tuple[Tensor, Tensor]:
+    """The whole rows of some queries, as if there were no sink, and the highest score of each.
+
+    These are (H, n, M) and (H, n). A row that may attend to nothing weighs all keys alike; the
+    highest score tells it (`are_blind`).
+    """
     with unrounded(of.query):
         part = scores(of, rows)
-    if not part.shape[-1]:
-        return part, part.new_full(part.shape[:-1], -torch.inf)
-    whole, highest = part.softmax(dim=-1), part.amax(dim=-1)
+    return part.softmax(dim=-1), part.amax(dim=-1)
+
+
+def add_up(of: Causes, rows: Tensor, whole: Tensor, highest: Tensor) -> Tensor:
+    """The log-sum-exp of what `softmax_rows` gave, (H, n); sinks get their share of it, in place.
+
+    It is −inf where a row may attend to nothing.
+    """
     # The largest weight is exp(highest − sum), but for what a softmax loses of a long row's sum
-    sums = highest - whole.amax(dim=-1).log() + whole.sum(dim=-1).log()
+    sums = highest + (whole.sum(dim=-1) / whole.amax(dim=-1)).log()
     if of.sinks is not None:
         sums = add_sink(whole, sums, sinks_of(of.sinks, rows))
-    empty = highest <= HIDDEN / 2
-    if bool(empty.any()):
-        whole.masked_fill_(empty[..., None], 0.0)
-        sums = sums.masked_fill(empty, -torch.inf)
-    return whole, sums
+    return sums.masked_fill(are_blind(highest), -torch.inf)
+
+
+def are_blind(highest: Tensor) -> Tensor:
+    """Which rows may attend to nothing, by their highest scores."""
+    return highest <= HIDDEN / 2
 
 
 def exponents(scores: Tensor, sums: Tensor) -> Tensor:

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from heedful.ops.causes import Causes, unrounded
-from heedful.ops.cells import whole_rows
+from heedful.ops.causes import HIDDEN, Causes, unrounded
+from heedful.ops.cells import add_up, are_blind, softmax_rows
 from heedful.ops.score_tables import ALL
 from heedful.recorder.observed import Observed
 from heedful.recorder.sequences.without_padding import Layout, take
@@ -36,6 +36,7 @@ NARROWED = {
 # type, and in the type in which kernels add it up
 ROUNDED, ADDED_UP = 4, 16
 AT_ONCE = 1 << 18  # numbers, 1 MB
+LEAST = 1e-30  # what a difference is divided by, also where all values are alike
 # How far torch's kernel for CPUs is off in half precision, where it takes exponents nearly
 NEARLY = 2e-4
 
@@ -97,14 +98,15 @@ def certify(
             continue
         off, count, are_sums = found
         rows, agree = rows + count, agree and are_sums
-        most = float(off.max())
+        most = max(off)
         if not most <= worst:
-            worst, where = most, f"head {int(off.argmax())} of sequence {sequence}"
+            worst, where = most, f"head {off.index(most)} of sequence {sequence}"
     if not rows:
         return Check(math.nan, tolerance, 0, "no query sees anything"), False
     return Check(worst, tolerance, rows, where=where), agree
 
 
+@functools.cache
 def _lost(kind: torch.dtype) -> float:
     """What rounding may change of a mean of values of a type, as a share of it."""
     wide = torch.promote_types(kind, torch.float32)
@@ -153,7 +155,7 @@ def _narrowed(kind: torch.dtype, device: torch.device) -> torch.dtype:
 
 def _compared(
     causes: Causes, layout: Layout, seen: Observed, sequence: int, step: float
-) -> tuple[Tensor, int, bool] | None:
+) -> tuple[list[float], int, bool] | None:
     """How far off each head is on sampled rows that see something, and the number of these rows.
 
     The last is whether their log-sum-exps are those that a kernel gave. Where only the output of
@@ -163,32 +165,55 @@ def _compared(
     if not (len(queries) and len(keys)) or seen.value is None or seen.output is None:
         return None
     rows = sampled(len(queries))
+    at = rows if len(queries) == seen.output.shape[2] else queries[rows]
     of = causes.of_heads(ALL)
-    map_, sums = whole_rows(of.in_precision(), rows)
+    map_, highest = softmax_rows(of.in_precision(), rows)
+    agree = False
+    if seen.sums is not None or of.sinks is not None:
+        sums = add_up(of, rows, map_, highest)
+        agree = seen.sums is not None and _agree(
+            of, rows, sums, seen.sums[sequence][:, at].to(sums)
+        )
     value = take(seen.value[sequence], keys).to(map_)
-    used = seen.output[sequence][:, queries[rows]].to(map_)
+    used = seen.output[sequence][:, at].to(map_)
+    made = _weighed(map_, value)
+    if seen.finish is None:
+        size = _spread(map_, value, step)
+        every = _off_everywhere(made, used, size, highest)
+        if every is not None:
+            return every, len(rows), agree
     # the output of a row that sees nothing differs from kernel to kernel, and is no attention
-    blind = (sums == -math.inf)[..., None]
-    is_any_blind = bool(blind.any())
-    if is_any_blind and bool(blind.all()):
+    blind = are_blind(highest)
+    if bool(blind.all()):
         return None
-    agree = seen.sums is not None and _agree(
-        of, rows, sums, seen.sums[sequence][:, queries[rows]].to(sums)
-    )
-    made, size = _weighed(map_, value), _spread(map_, value, step)
     if seen.finish is not None:
         joined = made.transpose(0, 1).flatten(1).to(seen.query.dtype)
-        made = seen.finish(joined, (sequence, queries[rows]))[None].to(map_)
-        blind = blind.any(dim=0, keepdim=True)
-        size = used.abs()
-    if not is_any_blind:
-        off = (made - used).abs_().amax(dim=(1, 2)) / size.amax(dim=(1, 2)).clamp_(min=1e-30)
-        if math.isfinite(float(off.sum())):
-            return off, len(rows), agree
+        made = seen.finish(joined, (sequence, at))[None].to(map_)
+        blind, size = blind.any(dim=0, keepdim=True), used.abs()
+    off = _off_where_seen(made, used, size, blind[..., None])
+    return off, int((~blind).any(dim=0).sum()), agree
+
+
+def _off_everywhere(
+    made: Tensor, used: Tensor, size: Tensor, highest: Tensor
+) -> list[float] | None:
+    """How far off each head is; None where some row sees nothing, or some number is none.
+
+    That is known by one look at all of it, for which alone a device is waited for.
+    """
+    off = (made - used).abs_().amax(dim=(1, 2))
+    found = torch.stack((highest.amin(dim=1), off, size.amax(dim=(1, 2))))
+    lowest, most, largest = found.tolist()
+    every = [one / max(other, LEAST) for one, other in zip(most, largest, strict=True)]
+    return every if min(lowest) > HIDDEN / 2 and math.isfinite(sum(every)) else None
+
+
+def _off_where_seen(made: Tensor, used: Tensor, size: Tensor, blind: Tensor) -> list[float]:
+    """How far off each head is on rows that are not blind; infinitely where a number is none."""
     same = blind | (made.isnan() & used.isnan())
     off = (made - used).abs().masked_fill(same, 0.0).nan_to_num(nan=math.inf)
-    largest = size.nan_to_num().masked_fill(blind, 0.0).amax(dim=(1, 2)).clamp(min=1e-30)
-    return off.amax(dim=(1, 2)) / largest, int((~blind[..., 0]).any(dim=0).sum()), agree
+    largest = size.nan_to_num().masked_fill(blind, 0.0).amax(dim=(1, 2)).clamp(min=LEAST)
+    return (off.amax(dim=(1, 2)) / largest).tolist()
 
 
 def _agree(of: Causes, rows: Tensor, sums: Tensor, given: Tensor) -> bool:
@@ -208,25 +233,25 @@ def sampled(rows: int) -> Tensor:
     return torch.linspace(0, rows - 1, min(rows, SAMPLED)).long().unique()
 
 
+def _weighed(map_: Tensor, value: Tensor) -> Tensor:
+    """Weights times values; heads that share a value are one product, so that none is repeated."""
+    made = map_.reshape(len(value), -1, map_.shape[-1]) @ value
+    return made.reshape(len(map_), -1, value.shape[-1])
+
+
 def _spread(map_: Tensor, value: Tensor, step: float) -> Tensor:
     """By how much the values that rows weigh differ, (H, n, v), and `step` of how large they are.
 
     A few heads at a time: where a table of all were new, the system would clear its memory first,
     which takes longer than to compute it.
     """
-    middle, group = value.mean(dim=1, keepdim=True), len(map_) // len(value)
-    few = max(1, AT_ONCE // max(1, value[0].numel()))
-    parts = [
-        _weighed(map_[at * group : (at + few) * group], (one - mean).abs_())
-        for at, one, mean in zip(
-            range(0, len(value), few), value.split(few), middle.split(few), strict=True
+    group, few = len(map_) // len(value), max(1, AT_ONCE // max(1, value.shape[1:].numel()))
+    if len(value) > few:
+        parts = range(0, len(value), few)
+        return torch.cat(
+            [_spread(map_[at * group :][: few * group], value[at:][:few], step) for at in parts]
         )
-    ]
-    alike = middle.abs().mul_(step).repeat_interleave(group, dim=0)
-    return torch.cat(parts).mul_(1 + step).add_(alike)
-
-
-def _weighed(map_: Tensor, value: Tensor) -> Tensor:
-    """Weights times values; heads that share a value are one product, so that none is repeated."""
-    made = map_.reshape(len(value), -1, map_.shape[-1]) @ value
+    mean = value.mean(dim=1, keepdim=True)
+    together, apart = map_.reshape(len(value), -1, map_.shape[-1]), (value - mean).abs_()
+    made = torch.baddbmm(mean.abs_(), together, apart, beta=step, alpha=1 + step)
     return made.reshape(len(map_), -1, value.shape[-1])
