@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -295,7 +294,8 @@ class _Recorder:
             told = beside_told(len(seen.query), seen.batch, is_known)
             seen.inferred = {**seen.inferred, **told}
         seen = self._masks.split(seen)
-        return replace(seen, bias=self._own(seen.bias, seen.source), cross=crosses(seen, name))
+        seen.bias, seen.cross = self._own(seen.bias, seen.source), crosses(seen, name)
+        return seen
 
     def _kept(self, seen: Observed, name: str, layer: int | None, index: int) -> Capture:
         running, layouts = self.running, self._layouts(seen, name)

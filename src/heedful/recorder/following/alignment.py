@@ -36,6 +36,7 @@ class Order:
     def __init__(self, views: Iterable[Sequence[Parts]]) -> None:
         self._ends: dict[Axis, set[int]] = {}
         self._flags: dict[Axis, bool | None] = {}
+        self._made: dict[Parts, list[Atom]] = {}
         for axes in views:
             for parts in axes:
                 for part in parts:
@@ -46,6 +47,7 @@ class Order:
     def split(self, axis: Axis, inner: int) -> None:
         """Take an axis apart in steps of `inner`: an axis of 12 by 4 becomes atoms of 3 and 4."""
         self._ends.setdefault(axis, {1, axis.size}).add(inner)
+        self._made.clear()
 
     def atoms(self, parts: Parts) -> list[Atom]:
         """The atoms that one axis of a tensor is made of, the outer ones first.
@@ -53,6 +55,11 @@ class Order:
         Raises:
             TypeError: views that take an axis apart in ways that do not fit.
         """
+        if parts not in self._made:  # the tensors of a call have most axes in common
+            self._made[parts] = self._atoms(parts)
+        return list(self._made[parts])
+
+    def _atoms(self, parts: Parts) -> list[Atom]:
         made: list[Atom] = []
         for part in parts:
             first, end = part.step, part.step * part.size
@@ -84,20 +91,21 @@ def aligned(
         TypeError: an axis of which the tensor has a part only, or one that is of no group.
     """
     split, present = _split(tensor, axes[len(axes) - tensor.ndim :], order)
-    known = {atom for group in groups for atom in group}
-    if any(atom is not None and atom not in known for atom in present):
+    place = {atom: place for place, atom in enumerate(present) if atom is not None}
+    ordered = [place[atom] for group in groups for atom in group if atom in place]
+    if len(ordered) < len(place):
         raise TypeError("an axis that is of neither queries, keys, heads nor texts")
     rest = [place for place, atom in enumerate(present) if atom is None]
-    ordered = [present.index(atom) for group in groups for atom in group if atom in present]
     split = split.permute([*ordered, *rest])
     width = split.shape[len(ordered) :]
-    sizes = [[atom.size if atom in present else 1 for atom in group] for group in groups]
+    sizes = [[atom.size if atom in place else 1 for atom in group] for group in groups]
     full = [  # a group of which some atoms are there gets all: it is repeated along the others
         [atom.size for atom in group] if any(size > 1 for size in have) else have
         for group, have in zip(groups, sizes, strict=True)
     ]
-    split = split.reshape(*itertools.chain(*sizes), *width)
-    split = split.expand(*itertools.chain(*full), *width)
+    if full != sizes:
+        split = split.reshape(*itertools.chain(*sizes), *width)
+        split = split.expand(*itertools.chain(*full), *width)
     return split.reshape(*map(math.prod, full), math.prod(width))
 
 

@@ -135,10 +135,11 @@ class Inputs:
 
     def _told(self, names: tuple[str, ...], length: int) -> Tensor | None:
         """The first argument of these names that is a mask (texts, length), or None."""
-        texts = self.batch().texts or 0
-        for name in names:
-            mask = self.tensors.get(name)
-            if mask is None or mask.ndim not in (2, 3) or mask.numel() != texts * length:
+        given = [name for name in names if name in self.tensors]
+        texts = self.batch().texts or 0 if given else 0
+        for name in given:
+            mask = self.tensors[name]
+            if mask.ndim not in (2, 3) or mask.numel() != texts * length:
                 continue
             if (len(mask), mask.shape[-1]) == (texts, length):  # with axes of one between, or not
                 return self._keep(name, mask.reshape(texts, length))

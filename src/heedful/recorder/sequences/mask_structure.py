@@ -7,7 +7,6 @@ or a run of keys for each query where it is exactly that, else into bits.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
@@ -36,7 +35,11 @@ def recognise(mask: Mask | None, shape: tuple[int, int, int]) -> Mask | None:
         if len(table) > 1 and not bool((table == table[:1]).all()):
             return _if_causal(Packed.of(mask.table), mask.table)
         table = table[0]
-    table = table.expand(*shape[-2:])
+    N, M = shape[-2:]
+    table = table.expand(N, M)
+    usual = Causal(M - N)
+    if N > 1 and _is(usual, table):
+        return usual
     if bool(table.all()):
         return None
     return next((guess for guess in _guesses(table) if _is(guess, table)), None) or _any(table)
@@ -98,7 +101,7 @@ def _is(guess: Mask, table: Tensor) -> bool:
     """Whether the guess equals the table, compared 256 rows at a time."""
     for start in range(0, len(table), 256):
         rows = slice(start, start + 256)
-        if not torch.equal(guess.crop(table.shape, rows, device=table.device), table[rows]):
+        if not _are_same(guess.crop(table.shape, rows, device=table.device), table[rows]):
             return False
     return True
 
@@ -135,7 +138,7 @@ class Masks:
         self._known: list[_Known] = []
 
     def split(self, seen: Observed) -> Observed:
-        """The same call with a mask that only hides; what it added is now part of the bias."""
+        """The call, now with a mask that only hides; what it added has become part of the bias."""
         if seen.mask is None or isinstance(seen.mask, Mask):
             return seen
         source = seen.mask if seen.source is None else seen.source
@@ -149,7 +152,8 @@ class Masks:
             self._known = [*self._known[-3:], known]
         allowed, added = known.parts
         bias = added if seen.bias is None else seen.bias if added is None else seen.bias + added
-        return replace(seen, mask=allowed, bias=bias)
+        seen.mask, seen.bias = allowed, bias
+        return seen
 
     def _equal(self, seen: Observed) -> _Known | None:
         """A known mask with the same numbers, for models in which each layer makes its own."""
@@ -167,7 +171,19 @@ def _fixed(mask: Any) -> Tensor | None:
 def _are_equal(one: Tensor | None, other: Tensor) -> bool:
     if one is None or one.shape != other.shape or one.dtype != other.dtype:
         return False
-    return one.device == other.device and torch.equal(one, other)
+    return one.device == other.device and _are_same(one, other)
+
+
+def _are_same(one: Tensor, other: Tensor) -> bool:
+    """Whether two tables have the same numbers; booleans are compared eight at a time."""
+    if one.dtype == torch.bool and _is_in_eights(one) and _is_in_eights(other):
+        one, other = (each.view(-1).view(torch.int64) for each in (one, other))
+    return torch.equal(one, other)
+
+
+def _is_in_eights(table: Tensor) -> bool:
+    is_even = table.numel() % 8 == 0 and table.storage_offset() % 8 == 0
+    return is_even and table.is_contiguous()
 
 
 def place_of(mask: Any) -> tuple:

@@ -12,12 +12,12 @@ well be queries of another text; and in cross-attention, keys that only some que
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from heedful.ops.masks import Dense, Mask
+from heedful.ops.masks import Mask
 from heedful.ops.score_tables import ALL
 from heedful.recorder.observed import Observed, Real
 
@@ -61,8 +61,8 @@ def so_far(
     """
     if real.keys is not None or seen.mask is None or 0 in seen.shape:
         return real, None
-    if before is None and bool(_visible(seen, slice(1)).keys.all()):
-        return real, None
+    if before is None and bool(_crop(seen, keys=slice(1)).flatten(1).any(dim=1).all()):
+        return real, None  # of all texts some query sees the first key
     visible = _visible(seen)
     if not bool(visible.keys.any()):
         return real, None
@@ -101,14 +101,12 @@ def _of_self(
     return Real(is_real, told[:, None] <= queries), Before(done, told, pass_index)
 
 
-def _visible(seen: Observed, keys: slice = ALL) -> _Visible:
+def _visible(seen: Observed) -> _Visible:
     B, H, N, M = seen.shape
-    mask = seen.mask if isinstance(seen.mask, Mask) else Dense(seen.mask)
-    rows = max(1, ENTRIES // (B * H * len(range(M)[keys])))
+    rows = max(1, ENTRIES // (B * H * M))
     some, every, seeing = [], [], []
     for start in range(0, N, rows):
-        table = mask.crop(seen.shape, slice(start, start + rows), keys, seen.query.device)
-        table = table.reshape(*[1] * (4 - table.ndim), *table.shape)
+        table = _crop(seen, slice(start, start + rows))
         some.append(table.any(dim=1).any(dim=1))
         every.append(table.all(dim=1).all(dim=1))
         seeing.append(table.any(dim=1).any(dim=2))
@@ -118,6 +116,17 @@ def _visible(seen: Observed, keys: slice = ALL) -> _Visible:
         torch.cat(seeing, dim=1).expand(B, -1).cpu(),
         torch.equal(seen_by_some, seen_by_all),
     )
+
+
+def _crop(seen: Observed, queries: slice = ALL, keys: slice = ALL) -> Tensor:
+    """A part of the mask of a call, with axes for texts, heads, queries and keys."""
+    mask: Any = seen.mask
+    if isinstance(mask, Mask):
+        table = mask.crop(seen.shape, queries, keys, seen.query.device)
+    else:
+        table = torch.atleast_2d(mask)
+        table = table.expand(*table.shape[:-2], *seen.shape[2:])[..., queries, keys]
+    return table.reshape(*[1] * (4 - table.ndim), *table.shape)
 
 
 def _first(table: Tensor) -> Tensor:
