@@ -107,11 +107,13 @@ def entries_of(tensor: Tensor) -> int:
     return ENTRIES if tensor.is_cpu else ELSEWHERE
 
 
-def scores(of: Causes, rows: Tensor, columns: Tensor | None = None) -> Tensor:
+def scores(
+    of: Causes, rows: Tensor, columns: Tensor | None = None, table: Tensor | None = None
+) -> Tensor:
     """Masked scores of some queries with some keys, (H, n, m); `HIDDEN` where none may attend.
 
-    `columns` are indices of keys, by default all; `of` is in its precision, with a key for each of
-    its heads.
+    `columns` are indices of keys, by default all; `table` is the mask of these rows and columns,
+    where it is made already; `of` is in its precision, with a key for each of its heads.
     """
     out = (of.query[:, rows] * of.scale) @ _at(of.key, columns, 1).mT
     if of.softcap is not None:
@@ -121,7 +123,8 @@ def scores(of: Causes, rows: Tensor, columns: Tensor | None = None) -> Tensor:
         out += bias if bias.shape[-1] == 1 else _at(bias, columns, -1)
         out.clamp_(min=HIDDEN)  # a bias of −inf hides
     if of.mask is not None:  # torch.where is faster than masked_fill_
-        table = of.mask.between(of.shape, rows, columns, out.device)
+        if table is None:
+            table = of.mask.between(of.shape, rows, columns, out.device)
         torch.where(table, out, out.new_full((), HIDDEN), out=out)
     return out
 

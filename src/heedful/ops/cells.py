@@ -83,14 +83,14 @@ def whole_rows(of: Causes, rows: Tensor) -> tuple[Tensor, Tensor]:
     return whole, sums
 
 
-def softmax_rows(of: Causes, rows: Tensor) -> tuple[Tensor, Tensor]:
+def softmax_rows(of: Causes, rows: Tensor, table: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """The whole rows of some queries, as if there were no sink, and the highest score of each.
 
     These are (H, n, M) and (H, n). A row that may attend to nothing weighs all keys alike; the
-    highest score tells it (`are_blind`).
+    highest score tells it (`are_blind`). `table` is the mask of the rows, if it is made already.
     """
     with unrounded(of.query):
-        part = scores(of, rows)
+        part = scores(of, rows, table=table)
     return part.softmax(dim=-1), part.amax(dim=-1)
 
 

@@ -93,7 +93,12 @@ def _why(part: Any) -> str:
     if kind.startswith(("ModuleList", "Sequential", "ModuleDict")):
         return ""
     members = (*part._modules.items(), *part._parameters.items())  # quicker than their methods
-    own = {name.lower() for name, one in members if one is not None}
+    return _why_of(kind, tuple(name for name, one in members if one is not None))
+
+
+@functools.lru_cache(maxsize=1024)  # a model's blocks are alike
+def _why_of(kind: str, members: tuple[str, ...]) -> str:
+    own = {name.lower() for name in members}
     if any(names <= own for names in PROJECTIONS):
         return f"a {kind} with projections to queries and keys"
     return f"a {kind}" if NAMED.search(kind) else ""

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from heedful.ops.causes import HIDDEN, Causes, unrounded
 from heedful.ops.cells import add_up, are_blind, softmax_rows
+from heedful.ops.masks import Causal, Combined, Mask, Window
 from heedful.ops.score_tables import ALL
 from heedful.recorder.observed import Observed
 from heedful.recorder.sequences.without_padding import Layout, take
@@ -167,7 +168,10 @@ def _compared(
     rows = sampled(len(queries))
     at = rows if len(queries) == seen.output.shape[2] else queries[rows]
     of = causes.of_heads(ALL)
-    map_, highest = softmax_rows(of.in_precision(), rows)
+    parts = of.mask.parts if isinstance(of.mask, Combined) else (of.mask,)
+    is_structure = all(isinstance(part, Causal | Window) for part in parts)
+    table = _table(parts, of.shape, of.query.device) if is_structure else None
+    map_, highest = softmax_rows(of.in_precision(), rows, table)
     agree = False
     if seen.sums is not None or of.sinks is not None:
         sums = add_up(of, rows, map_, highest)
@@ -231,6 +235,12 @@ def _agree(of: Causes, rows: Tensor, sums: Tensor, given: Tensor) -> bool:
 def sampled(rows: int) -> Tensor:
     """The indices of the rows that are compared, spread evenly over so many."""
     return torch.linspace(0, rows - 1, min(rows, SAMPLED)).long().unique()
+
+
+@functools.lru_cache(maxsize=8)
+def _table(parts: tuple[Mask, ...], shape: tuple[int, int, int], device: torch.device) -> Tensor:
+    """The rows that are compared of a mask that holds no tensors; layers mostly have the same."""
+    return Combined(parts).between(shape, sampled(shape[1]), None, device)
 
 
 def _weighed(map_: Tensor, value: Tensor) -> Tensor:

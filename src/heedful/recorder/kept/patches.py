@@ -7,7 +7,7 @@ them may stand tokens of no patch: a class token, a distillation token, register
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -22,6 +22,7 @@ APART = {
 }  # fmt: skip
 MOST_APART = 8  # tokens before the patches that sizes alone may tell
 STRIDES = (4, 8, 16, 32, 64)  # of a network of convolutions, whose last patch may reach outside
+Named: TypeAlias = list[tuple[str, nn.Module]]  # all modules of a model, with their names
 LEAST = 2  # rows and columns of a grid that sizes alone may tell
 
 
@@ -58,14 +59,15 @@ def patches_of(model: nn.Module) -> list[Patches]:
     Of another model a convolution that steps as far as it reaches is taken for what cuts, and that
     is marked as assumed.
     """
-    found = [*_windows(model), *_configured(model)] or list(_convolving(model))
+    parts = list(model.named_modules())
+    found = [*_windows(model, parts), *_configured(parts)] or list(_convolving(model, parts))
     return sorted(found, key=lambda one: -len(one.module))
 
 
-def _configured(model: nn.Module) -> Iterator[Patches]:
+def _configured(parts: Named) -> Iterator[Patches]:
     known: list[str] = []
-    for name, module in model.named_modules():
-        config: Any = getattr(module, "config", None)
+    for name, module in parts:
+        config: Any = module.config if _has(module, "config") else None
         sides = _sides(getattr(config, "patch_size", None))
         if sides is None or not _is_vision(config) or hasattr(config, "window_size"):
             continue
@@ -81,11 +83,12 @@ def _is_vision(config: Any) -> bool:
     return told or "vision" in str(getattr(config, "model_type", ""))
 
 
-def _windows(model: nn.Module) -> Iterator[Patches]:
+def _windows(model: nn.Module, parts: Named) -> Iterator[Patches]:
     """Blocks of Swin, which know their window, how far it is moved, and their stage's grid."""
-    for name, module in model.named_modules():
+    module: Any
+    for name, module in parts:
         wanted = ("window_size", "shift_size", "input_resolution")
-        if not all(hasattr(module, each) for each in wanted):
+        if not all(_has(module, each) for each in wanted):
             continue
         config: Any = getattr(module, "config", None) or getattr(model, "config", None)
         image = _sides(getattr(config, "image_size", None))
@@ -95,8 +98,15 @@ def _windows(model: nn.Module) -> Iterator[Patches]:
             yield Patches(plain_name(name), *sides, (), *sizes)
 
 
-def _convolving(model: nn.Module) -> Iterator[Patches]:
-    for module in model.modules():
+def _has(module: Any, name: str) -> bool:
+    """As `hasattr`, without the error that torch words for each name that a module lacks."""
+    if type(module).__getattr__ is not nn.Module.__getattr__:
+        return hasattr(module, name)
+    return name in module.__dict__ or hasattr(type(module), name)
+
+
+def _convolving(model: nn.Module, parts: Named) -> Iterator[Patches]:
+    for _, module in parts:
         if not isinstance(module, nn.Conv2d) or module.in_channels > 4:
             continue
         height, width = module.kernel_size
