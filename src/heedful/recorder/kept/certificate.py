@@ -137,7 +137,8 @@ def rounding_of_sums(
     exact = precise.query.dtype
     eps = torch.finfo(_narrowed(exact, of.query.device) if narrowed else exact).eps
     longest = precise.key.norm(dim=-1).amax(dim=-1, keepdim=True)
-    longest = longest.repeat_interleave(len(of.query) // len(of.key), dim=0)
+    if len(of.query) > len(of.key):
+        longest = longest.repeat_interleave(len(of.query) // len(of.key), dim=0)
     size = precise.query[:, rows].norm(dim=-1) * longest * abs(of.scale) + sums.abs()
     nearly = NEARLY if torch.finfo(kind).bits < 32 else 8 * eps
     return (4 * eps * size + nearly).nan_to_num(nan=math.inf)
@@ -225,10 +226,8 @@ def _agree(of: Causes, rows: Tensor, sums: Tensor, given: Tensor) -> bool:
 
     With no regard to how torch is set to round now: when rows are compared later, it may not be.
     """
-    sees = sums > -math.inf
-    off = (sums - given).abs().masked_fill(~sees, 0.0)
-    most = rounding_of_sums(of, sums.masked_fill(~sees, 0.0), rows, narrowed=False)
-    return bool((off <= most).all())
+    is_near = (sums - given).abs() <= rounding_of_sums(of, sums, rows, narrowed=False)
+    return bool(torch.where(sums > -math.inf, is_near, True).all())
 
 
 @functools.lru_cache(maxsize=64)

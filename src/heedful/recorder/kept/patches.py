@@ -67,7 +67,9 @@ def patches_of(model: nn.Module) -> list[Patches]:
 def _configured(parts: Named) -> Iterator[Patches]:
     known: list[str] = []
     for name, module in parts:
-        config: Any = module.config if _has(module, "config") else None
+        if not _has(module, "config"):
+            continue
+        config: Any = module.config
         sides = _sides(getattr(config, "patch_size", None))
         if sides is None or not _is_vision(config) or hasattr(config, "window_size"):
             continue
