@@ -211,6 +211,21 @@ def test_each_head_is_measured_by_what_its_own_values_differ(values, monkeypatch
     assert off.abs().max() < 2e-5 * used.abs().max()  # so little of the output as a whole
 
 
+def no_number(key):
+    value = key.cos()
+    value[0, 1, 3, 2] = math.nan
+    return value
+
+
+def test_what_is_no_number_in_both_differs_nowhere_and_hides_no_difference(monkeypatch):
+    recording, used = of_values(no_number, monkeypatch)
+    assert used[0, 1, :, 2].isnan().all()
+    assert recording[0].check.passed
+    recording, _ = of_values(no_number, monkeypatch, wrong=1.002)
+    assert recording[0].check.where == "head 2 of sequence 1"
+    assert not recording[0].check.passed
+
+
 def blind_but(seen):
     """A mask under which only some queries of the second text see anything."""
     mask = torch.zeros(2, 1, 20, 9, dtype=torch.bool)
@@ -243,6 +258,11 @@ def test_heads_that_are_blind_in_other_rows_leave_rows_to_compare():
     mask[1, 0], mask[2, 19] = True, True
     [(_, check)] = kept(*tensors(20, 9), mask).certificate()
     assert (check.rows, check.passed) == (4, True)
+
+
+def test_the_sums_of_a_kernel_are_those_of_rows_also_where_some_see_nothing():
+    sums = kept(*tensors(20, 9), blind_but([0, 19]))._captures[0].sums
+    assert (sums > -math.inf).nonzero()[:, ::2].unique(dim=0).tolist() == [[1, 0], [1, 19]]
 
 
 def test_where_no_query_sees_anything_nothing_is_proved():
