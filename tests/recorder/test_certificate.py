@@ -217,11 +217,12 @@ def no_number(key):
     return value
 
 
-def test_what_is_no_number_in_both_differs_nowhere_and_hides_no_difference(monkeypatch):
+@pytest.mark.parametrize("wrong", [1.002, math.nan])
+def test_what_is_no_number_in_both_differs_nowhere_and_hides_no_difference(wrong, monkeypatch):
     recording, used = of_values(no_number, monkeypatch)
     assert used[0, 1, :, 2].isnan().all()
     assert recording[0].check.passed
-    recording, _ = of_values(no_number, monkeypatch, wrong=1.002)
+    recording, _ = of_values(no_number, monkeypatch, wrong)
     assert recording[0].check.where == "head 2 of sequence 1"
     assert not recording[0].check.passed
 
