@@ -228,6 +228,7 @@ def test_masks_are_recognised_as_what_they_are(seed):
         assert torch.equal(found.expand_as(table), table)
     long = Causal() & Window(3)
     assert not isinstance(recognise(Dense(long.crop((1, 9, 9))), (1, 9, 9)), Dense)
+    assert recognise(Dense(torch.ones(1, 6).bool()), (1, 1, 6)) is None
 
 
 @pytest.mark.parametrize("row", [0, 255, 256, 511, 599])

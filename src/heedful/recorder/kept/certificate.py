@@ -169,10 +169,7 @@ def _compared(
     rows = sampled(len(queries))
     at = rows if len(queries) == seen.output.shape[2] else queries[rows]
     of = causes.of_heads(ALL)
-    parts = of.mask.parts if isinstance(of.mask, Combined) else (of.mask,)
-    is_structure = all(isinstance(part, Causal | Window) for part in parts)
-    table = _table(parts, of.shape, of.query.device) if is_structure else None
-    map_, highest = softmax_rows(of.in_precision(), rows, table)
+    map_, highest = softmax_rows(of.in_precision(), rows, _table(of))
     agree = False
     if seen.sums is not None or of.sinks is not None:
         sums = add_up(of, rows, map_, highest)
@@ -236,9 +233,17 @@ def sampled(rows: int) -> Tensor:
     return torch.linspace(0, rows - 1, min(rows, SAMPLED)).long().unique()
 
 
+def _table(of: Causes) -> Tensor | None:
+    """The mask of the rows that are compared; None where none was made that layers share."""
+    parts = of.mask.parts if isinstance(of.mask, Combined) else (of.mask,)
+    is_structure = all(isinstance(part, Causal | Window) for part in parts)  # without tensors
+    return _made_once(parts, of.shape, of.query.device) if is_structure else None
+
+
 @functools.lru_cache(maxsize=8)
-def _table(parts: tuple[Mask, ...], shape: tuple[int, int, int], device: torch.device) -> Tensor:
-    """The rows that are compared of a mask that holds no tensors; layers mostly have the same."""
+def _made_once(
+    parts: tuple[Mask, ...], shape: tuple[int, int, int], device: torch.device
+) -> Tensor:
     return Combined(parts).between(shape, sampled(shape[1]), None, device)
 
 
