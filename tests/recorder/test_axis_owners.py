@@ -393,7 +393,8 @@ def test_a_learned_query_at_each_token_makes_parts_of_texts(texts, queries):
     for [call], map_ in zip(recording.sequences, expected, strict=True):
         torch.testing.assert_close(call.weights(), map_[None], atol=2e-6, rtol=1e-5)
     recording.verify(model, x)
-    assert [call.proof for call in recording] == ["proved"]
+    # several rows of a parameter may be queries, or heads that ask the same keys
+    assert [call.proof for call in recording] == ["proved" if queries == 1 else "assumed"]
 
 
 class Learned(nn.Module):

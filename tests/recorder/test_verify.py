@@ -504,6 +504,119 @@ def test_heads_that_were_taken_for_texts_are_not_proved_by_it():
     assert "proved" not in recording.verify(model, embedded())
 
 
+class Turned(nn.Module):
+    """Changes the order of its texts, or what they are, before it attends to them."""
+
+    def __init__(self, change):
+        super().__init__()
+        self.change, self.attend = change, Attention(by_hand=False)
+
+    def forward(self, x):
+        return self.attend(self.change(x))
+
+
+def constant_last(x):
+    return torch.cat([x[:-1], torch.ones_like(x[-1:])])
+
+
+def one_window_more(x):
+    return torch.cat([x.unflatten(1, (-1, 2)).flatten(0, 1), torch.ones(1, 2, H * D)])
+
+
+CHANGED = {
+    "the last two change places": lambda x: x[[*range(B - 2), B - 1, B - 2]] if len(x) == B else x,
+    "the last is of no text": constant_last,
+    "a window more than of all texts": one_window_more,
+}
+
+
+@pytest.mark.parametrize("change", CHANGED)
+def test_what_changes_with_other_texts_or_with_none_is_not_proved(change):
+    model = Draws(Turned(CHANGED[change]))
+    given = embedded()[:, : N - N % 2]
+    recording = recorded(model, given)
+    assert recording.verify(model, given) == {"assumed": 1}
+
+
+class PadsToAll(Model):
+    """Pads texts to the sum of their lengths, so that few can stand in the place of another."""
+
+    passes = 0
+
+    def forward(self, ids):
+        self.passes += 1
+        lengths = 1 + ids[:, 0]
+        is_real = torch.arange(int(lengths.sum())) < lengths[:, None]
+        padded = nn.functional.pad(ids, (0, int(lengths.sum()) - ids.shape[1])) * is_real
+        x = self.embed((padded + padded.cumsum(1).flip(1)) % 20)
+        return self.blocks[0](x)
+
+
+@pytest.mark.parametrize("lengths", [[3, 3, 5, 6], [3, 4, 5, 6, 7, 8, 9, 10]])
+def test_two_places_without_an_answer_are_no_proof(lengths):
+    model, given = PadsToAll(), torch.randint(20, (len(lengths), 3))
+    given[:, 0] = torch.tensor(lengths)
+    recording = recorded(model, given)
+    assert recording.verify(model, given) == {"assumed": 1}
+    assert model.passes <= 2 + len(lengths) + 8  # it gives up where nothing can come of it
+
+
+@pytest.mark.parametrize("bias", [0, 20, 100])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_a_bias_that_all_texts_share_hides_no_wrong_order(dtype, bias):
+    model = Turned(lambda x: x.flip(0)).to(dtype)
+    for side in (model.attend.q, model.attend.k):
+        side.bias.data = bias * torch.eye(1, H * D, dtype=dtype)[0]
+    given = embedded().to(dtype)
+    recording = recorded(model, given)
+    assert "proved" not in recording.verify(model, given)
+
+
+class Besides(Turned):
+    """Has something beside its texts, and a configuration that it does not know."""
+
+    def __init__(self):
+        super().__init__(lambda x: x)
+
+    @property
+    def config(self):
+        return self.nothing
+
+    def forward(self, x, beside):
+        beside.sum() / len(beside)
+        return super().forward(x)
+
+
+BESIDE = {
+    "complex": torch.randn(B, 3, dtype=torch.complex64),
+    "complex, of other texts": torch.randn(B + 1, 3, dtype=torch.complex64),
+    "sizes that fit nothing": torch.randint(1, 5, (B, 3)),
+    "sizes of its own": torch.randn(12, 2),
+}
+
+
+@pytest.mark.parametrize("beside", BESIDE)
+def test_what_stands_beside_the_texts_is_no_reason_to_fail(beside):
+    model, given = Besides(), [embedded(), BESIDE[beside]]
+    recording = recorded(model, *given)
+    assert recording.verify(model, given) == {"proved": 1}
+
+
+class NeedsWhole(Besides):
+    def forward(self, x, beside, sizes):
+        if len(beside) != int(beside[-1]):
+            raise ValueError("expected it whole")
+        return super().forward(x, beside)
+
+
+def test_a_table_whose_sizes_fit_by_chance_is_not_obeyed():
+    sizes = torch.tensor([[1, 2], [2, 2], [1, 3], [3, 1]])
+    length = int(sizes.prod(-1).sum())
+    model, given = NeedsWhole(), [embedded(), torch.arange(length) + 1, sizes]
+    recording = recorded(model, *given)
+    assert recording.verify(model, given) == {"proved": 1}
+
+
 def test_texts_that_are_alike_settle_nothing_in_each_others_places():
     model, given = Draws(Attention(by_hand=True)), embedded(1).expand(B, -1, -1)
     recording = recorded(model, given)

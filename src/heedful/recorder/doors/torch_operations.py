@@ -20,7 +20,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from heedful.ops.log_sum_exp import beside
 from heedful.recorder.doors import multihead_attention, sdpa, softmax_matmul
 from heedful.recorder.doors.process_wide import ProcessWide
-from heedful.recorder.following.axis_rules import SDPA_KERNELS, as_beside, is_tensor, of_factor
+from heedful.recorder.following.axis_rules import SDPA_KERNELS, is_tensor, of_factor
 from heedful.recorder.following.operations import Operations
 from heedful.recorder.following.roles import Listeners
 from heedful.recorder.following.scores import Meeting, Product, Weights
@@ -156,10 +156,7 @@ def kernel(
 ) -> Observed:
     """The call of one of SDPA's kernels, `given` being its arguments by name."""
     query, key, scale = given["query"], given["key"], given.get("scale")
-    asking, answering = (operations.traced.view(one) for one in (query, key))
-    query_axes = of_factor(asking)
-    if asking.storage.is_parameter:  # learned queries as they stand, of which none is a feature
-        query_axes[-2] = as_beside(query_axes[-2])
+    query_axes, key_axes = (of_factor(operations.traced.view(one)) for one in (query, key))
     call = sdpa.KernelCall(
         query,
         key,
@@ -167,7 +164,7 @@ def kernel(
         output,
         sums,
         query_axes,
-        of_factor(answering),
+        key_axes,
         given.get("attn_mask", given.get("attn_bias")),
         bool(given.get("is_causal", False)),
         query.shape[-1] ** -0.5 if scale is None else float(scale),

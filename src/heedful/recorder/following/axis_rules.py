@@ -105,11 +105,6 @@ def _as_row(part: Part) -> Part:
     return part._replace(feature=None) if part.feature else part
 
 
-def as_beside(parts: Parts | None) -> Parts | None:
-    """The parts of an axis that is known to stand beside the features."""
-    return None if parts is None else tuple(part._replace(feature=False) for part in parts)
-
-
 def feature(size: int) -> Parts:
     """A new axis of features, as a product with parameters makes it."""
     return (Part(Axis(size, is_doubtful=True), 1, size, True),) if size > 1 else ()
@@ -198,7 +193,8 @@ def _linear(views: list[View], sizes: tuple[int, ...], told: dict[str, Any]) -> 
 def _convolution(views: list[View], sizes: tuple[int, ...], told: dict[str, Any]) -> Axes:
     given = views[0].axes()
     space: Axes = [(Part(Axis(size), 1, size, False),) if size > 1 else () for size in sizes[2:]]
-    return [as_beside(given[0]), feature(sizes[1]), *space]
+    texts = tuple(part._replace(feature=False) for part in given[0] or ())
+    return [texts if given[0] is not None else None, feature(sizes[1]), *space]
 
 
 def _embedding(views: list[View], sizes: tuple[int, ...], told: dict[str, Any]) -> Axes:

@@ -230,7 +230,7 @@ def _agree(of: Causes, rows: Tensor, sums: Tensor, given: Tensor) -> bool:
 @functools.lru_cache(maxsize=64)
 def sampled(rows: int) -> Tensor:
     """The indices of the rows that are compared, spread evenly over so many."""
-    return torch.linspace(0, rows - 1, min(rows, SAMPLED)).long().unique()
+    return torch.linspace(0, rows - 1, min(rows, SAMPLED), device="cpu").long().unique()
 
 
 def _table(of: Causes) -> Tensor | None:

@@ -67,9 +67,7 @@ def patches_of(model: nn.Module) -> list[Patches]:
 def _configured(parts: Named) -> Iterator[Patches]:
     known: list[str] = []
     for name, module in parts:
-        if not _has(module, "config"):
-            continue
-        config: Any = module.config
+        config: Any = getattr(module, "config", None) if _has(module, "config") else None
         sides = _sides(getattr(config, "patch_size", None))
         if sides is None or not _is_vision(config) or hasattr(config, "window_size"):
             continue
@@ -104,7 +102,8 @@ def _has(module: Any, name: str) -> bool:
     """As `hasattr`, without the error that torch words for each name that a module lacks."""
     if type(module).__getattr__ is not nn.Module.__getattr__:
         return hasattr(module, name)
-    return name in module.__dict__ or hasattr(type(module), name)
+    homes = (module.__dict__, module._buffers, module._parameters, module._modules)
+    return any(name in home for home in homes) or hasattr(type(module), name)
 
 
 def _convolving(model: nn.Module, parts: Named) -> Iterator[Patches]:

@@ -22,11 +22,13 @@ class TextInputs:
     given: the arguments and the keywords.
     batch: how many texts there are.
     dim: along which dimension of each tensor the texts are, 0 or 1.
+    cuts: whether a tensor is cut apart by a table of sizes that fits it.
     """
 
     given: tuple[tuple, dict[str, Any]]
     batch: int
     dim: int
+    cuts: bool = True
 
     @property
     def are_found(self) -> bool:
@@ -37,7 +39,7 @@ class TextInputs:
         """The inputs of one text: from each tensor that has an axis of texts, its part."""
         if self.batch == 1:
             return self.given
-        packed = self._packed()
+        packed = self.packed if self.cuts else {}
 
         def part(one: Tensor) -> Tensor:
             dim = self._dim_of(one)
@@ -61,6 +63,11 @@ class TextInputs:
 
         return mapped(self.given, change)
 
+    def are_alike(self, b: int, other: int) -> bool:
+        """Whether two texts have the same inputs."""
+        pairs = zip(leaves(self.alone(b)), leaves(self.alone(other)), strict=True)
+        return all(one is same or torch.equal(one, same) for one, same in pairs)
+
     def without_padding(self, b: int, length: int, keys: Tensor) -> Any:
         """The inputs of one text without its padding, cut from each tensor of its length.
 
@@ -79,7 +86,7 @@ class TextInputs:
         return mapped(self.alone(b), trim)
 
     def _has(self, one: Tensor) -> bool:
-        return one.ndim > self.dim and one.shape[self.dim] == self.batch
+        return _is_plain(one) and one.ndim > self.dim and one.shape[self.dim] == self.batch
 
     def _dim_of(self, one: Tensor) -> int | None:
         """The dimension along which a tensor has the texts; None if it has them along none.
@@ -88,26 +95,32 @@ class TextInputs:
         """
         if self._has(one):
             return self.dim
-        is_table = one.ndim == 2 and not one.is_floating_point()
-        return 0 if self.dim == 1 and is_table and len(one) == self.batch else None
+        return 0 if self.dim == 1 and _is_table(one) and len(one) == self.batch else None
 
-    def _packed(self) -> dict[int, list[int]]:
+    @property
+    def packed(self) -> dict[int, list[int]]:
         """For each total of sizes that a table tells of the texts, these sizes.
 
         Models of images take all patches in one tensor, and beside it a table with the frames, rows
         and columns of each image. Whether a table is one is a guess, which the run then proves.
         """
-        if self.dim:
-            return {}
-        tables = (
-            one for one in leaves(self.given) if one.ndim == 2 and not one.is_floating_point()
-        )
+        tables = (one for one in leaves(self.given) if _is_table(one))
         sizes = [
             one.prod(-1).tolist()
             for one in tables
             if len(one) == self.batch and one.shape[1] <= PACKED_BY and bool((one > 0).all())
         ]
         return {sum(several): several for several in sizes if sum(several) != self.batch}
+
+
+def _is_table(one: Tensor) -> bool:
+    """Whether a tensor is a table of whole numbers, or of True and False."""
+    is_whole = not (one.is_floating_point() or one.is_complex() or one.is_quantized)
+    return _is_plain(one) and one.ndim == 2 and is_whole
+
+
+def _is_plain(one: Tensor) -> bool:
+    return one.layout == torch.strided and not one.is_nested
 
 
 def called(inputs: Any) -> tuple[tuple, dict[str, Any]]:

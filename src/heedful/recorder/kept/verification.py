@@ -10,9 +10,10 @@ if only the sequences of that place change, they are its own.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -26,7 +27,6 @@ from heedful.recorder.sequences.inputs import Inputs
 
 Run = Callable[[tuple, dict[str, Any]], list[Capture]]
 UNSETTLED = ", which texts alone do not settle: "
-WRONG = -1  # in the place of a text's number: other sequences than its own changed with it
 
 
 def verify(captures: list[Capture], model: nn.Module, inputs: Any, run: Run) -> None:
@@ -100,14 +100,14 @@ def undisturbed(model: nn.Module) -> Iterator[None]:
             generator.set_state(state)
 
 
-def _ran(run: Run, given: Any) -> list[Capture]:
-    """The calls of a pass.
+def _ran(run: Run, inputs: Callable[[], Any]) -> list[Capture]:
+    """The calls of a pass over inputs that are made for it.
 
     Raises:
         ArgumentError: inputs that the model does not take.
     """
     try:
-        return run(*given)
+        return run(*inputs())
     except HeedfulError:
         raise
     except Exception as error:
@@ -123,7 +123,7 @@ def _check_repeated(captures: list[Capture], given: Any, run: Run) -> None:
     Raises:
         ArgumentError: other inputs, or a pass that was not in evaluation mode.
     """
-    again = of_each(captures, [_ran(run, given)])
+    again = of_each(captures, [_ran(run, lambda: given)])
     for capture, one in zip(captures, again, strict=True):
         if one is None or _changed(capture, one[0].call) != set():
             raise ArgumentError(
@@ -162,6 +162,7 @@ def _settle(captures: list[Capture], batch: int, given: Any, run: Run) -> TextIn
     if failed is not None and not tried:
         if len(ways) > 1 or not _settle_in_place(captures, ways[0], run):
             raise failed
+        _note(captures, [Difference(str(failed), refutes=False)] * len(captures), is_clear=True)
         return ways[0]
     _, number, differ = min(tried, key=lambda one: one[:2])
     _note(captures, differ, is_clear=len(tried) == 1)
@@ -172,7 +173,16 @@ def _settle(captures: list[Capture], batch: int, given: Any, run: Run) -> TextIn
 
 def _alone(captures: list[Capture], texts: TextInputs, run: Run) -> list[Difference | None]:
     """How each call differs from those of its texts alone."""
-    calls = [_ran(run, texts.alone(b)) for b in range(texts.batch)]
+    try:
+        return _compared(captures, texts, run)
+    except ArgumentError:
+        if not (texts.cuts and texts.packed):
+            raise
+        return _compared(captures, replace(texts, cuts=False), run)  # sizes by chance
+
+
+def _compared(captures: list[Capture], texts: TextInputs, run: Run) -> list[Difference | None]:
+    calls = [_ran(run, partial(texts.alone, b)) for b in range(texts.batch)]
     pairs = zip(captures, of_each(captures, calls), strict=True)
     return [difference(capture, alone) for capture, alone in pairs]
 
@@ -191,36 +201,60 @@ def _note(captures: list[Capture], differ: list[Difference | None], is_clear: bo
 
 def _settle_in_place(captures: list[Capture], texts: TextInputs, run: Run) -> bool:
     """Settle calls in which a text in the place of another changes the sequences of that place
-    and no others; whether that was all that was left.
+    and no others; whether there was any.
 
     With other texts the batch may be padded otherwise, and then all is other. So one place may stay
     without an answer: its sequences are what is left.
     """
-    left = [one for one in captures if "texts" in one.inferred and not one.against]
-    answers = [set[int]() for _ in left]
-    for b, further in itertools.product(range(texts.batch), (1, 2)):
-        other = (b + further) % texts.batch
-        if other == b or all(b in found or WRONG in found for found in answers):
-            continue
-        try:
-            again = of_each(left, [_ran(run, texts.replaced(b, other))])
-        except ArgumentError:  # of texts that do not fit together in this order
-            continue
-        for capture, one, found in zip(left, again, answers, strict=True):
-            changed = None if one is None else _changed(capture, one[0].call)
-            found |= _answer(capture, texts.batch, b, changed)
-    for capture, found in zip(left, answers, strict=True):
-        if WRONG not in found and len(found) >= max(1, texts.batch - 1):
-            capture.inferred.pop("texts")
-    return not any("texts" in one.inferred for one in left)
+    left = [_Places(one) for one in captures if "texts" in one.inferred and not one.against]
+    for b in range(texts.batch):
+        for other in ((b + 1) % texts.batch, (b + 2) % texts.batch):
+            asked = [one for one in left if one.may_be_settled and b not in one.answered]
+            if not asked or texts.are_alike(b, other):  # these two tell nothing
+                continue
+            try:
+                calls = _ran(run, partial(texts.replaced, b, other))
+            except ArgumentError:  # of texts that do not fit together in this order
+                continue
+            again = of_each([one.capture for one in asked], [calls])
+            for one, found in zip(asked, again, strict=True):
+                one.take(b, texts.batch, None if found is None else found[0].call)
+        for one in left:
+            one.unanswered += b not in one.answered
+    settled = [one.capture for one in left if one.may_be_settled and one.answered]
+    for capture in settled:
+        capture.inferred.pop("texts")
+    return bool(settled)
 
 
-def _answer(capture: Capture, batch: int, b: int, changed: set[int] | None) -> set[int]:
-    """What the sequences that changed with the text at a place say: it, WRONG, or nothing."""
-    if not changed:  # the two texts are alike, or the batch is padded otherwise now
-        return set()
-    each = len(capture.query) // batch
-    return {b} if changed == set(range(b * each, (b + 1) * each)) else {WRONG}
+@dataclass
+class _Places:
+    """Which sequences of a call change with the text at each place.
+
+    answered: the places of which exactly their own sequences changed.
+    unanswered: how many places gave no answer; is_wrong: whether one gave another.
+    """
+
+    capture: Capture
+    answered: set[int] = field(default_factory=set)
+    unanswered: int = 0
+    is_wrong: bool = False
+
+    @property
+    def may_be_settled(self) -> bool:
+        """Whether all places have answered so far, but for one at most."""
+        return not self.is_wrong and self.unanswered <= 1
+
+    def take(self, b: int, batch: int, again: Capture | None) -> None:
+        """Take what a pass with another text in the place b made of the call."""
+        changed = None if again is None else _changed(self.capture, again)
+        if changed is None:  # the batch is padded otherwise now
+            return
+        each, more = divmod(len(self.capture.query), batch)
+        if more or changed != set(range(b * each, (b + 1) * each)):
+            self.is_wrong = True
+        else:
+            self.answered.add(b)
 
 
 def _changed(capture: Capture, again: Capture) -> set[int] | None:
@@ -237,7 +271,7 @@ def _unpad(capture: Capture, texts: TextInputs, run: Run) -> None:
     for b in range(texts.batch):
         keys = capture.layouts[b].keys
         try:
-            calls = _ran(run, texts.without_padding(b, M, keys))
+            calls = _ran(run, partial(texts.without_padding, b, M, keys))
         except ArgumentError:  # of a model that wants all of its inputs
             break
         alone = next((one for one in calls if one.name == capture.name), None)
