@@ -536,6 +536,7 @@ def test_what_changes_with_other_texts_or_with_none_is_not_proved(change):
     given = embedded()[:, : N - N % 2]
     recording = recorded(model, given)
     assert recording.verify(model, given) == {"assumed": 1}
+    assert "which texts alone do not settle" in recording[0].why
 
 
 class PadsToAll(Model):
@@ -622,7 +623,7 @@ def test_texts_that_are_alike_settle_nothing_in_each_others_places():
     recording = recorded(model, given)
     assert recording.verify(model, given) == {"assumed": 1}
     given = embedded()
-    given[1] = given[0]  # these two are told apart by the third
+    given[1], given[3] = given[0], given[2]  # told apart by the text after the next
     recording = recorded(model, given)
     assert recording.verify(model, given) == {"proved": 1}
 

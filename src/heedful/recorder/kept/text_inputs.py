@@ -108,7 +108,7 @@ class TextInputs:
         sizes = [
             one.prod(-1).tolist()
             for one in tables
-            if len(one) == self.batch and one.shape[1] <= PACKED_BY and bool((one > 0).all())
+            if len(one) == self.batch and one.shape[1] <= PACKED_BY
         ]
         return {sum(several): several for several in sizes if sum(several) != self.batch}
 
