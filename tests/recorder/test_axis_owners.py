@@ -462,6 +462,27 @@ def test_projected_learned_queries_have_heads(projection, texts, is_fused, is_in
         assert call.proof == "proved"
 
 
+class Grouped(nn.Module):
+    """Groups of heads, each head with learned queries of its own, which stand one after another."""
+
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Parameter(torch.randn(H, G, N, WIDTH))
+        self.asks, self.says = nn.Linear(WIDTH, D), nn.Linear(WIDTH, H * D)
+
+    def forward(self, x):
+        query = self.asks(self.table).flatten(1, 2)[None].expand(len(x), -1, -1, -1)
+        key = self.says(x).unflatten(-1, (H, D)).transpose(1, 2)
+        return nn.functional.scaled_dot_product_attention(query, key, key)
+
+
+def test_heads_that_learned_queries_have_are_not_taken_for_queries_without_a_word():
+    model, x = Grouped(), torch.randn(1, M, WIDTH)
+    recording = looked_at(model, x)
+    assert recording[0].proof == "assumed"
+    assert "whether 4 × 5 are heads, queries or texts" in recording[0].why
+
+
 class AmongThemselves(Learned):
     """Learned queries that attend to each other before any token is read."""
 

@@ -110,9 +110,19 @@ def feature(size: int) -> Parts:
     return (Part(Axis(size, is_doubtful=True), 1, size, True),) if size > 1 else ()
 
 
-def weight(tensor: Tensor) -> Callable[[], list[tuple[Part, int]]]:
-    """The parts of a storage that is the weight of a linear layer, (features, width)."""
-    return functools.partial(written, [feature(tensor.shape[0]), None], *place(tensor))
+def parameter(tensor: Tensor, is_weight: bool) -> Callable[[], list[tuple[Part, int]]]:
+    """The parts of a storage that holds a parameter, any axis of which may be of heads.
+
+    Args:
+        tensor: that it holds.
+        is_weight: whether it is the weight of a linear layer, (features, width).
+    """
+    flags = [True if is_weight and dim == 0 else None for dim in range(tensor.ndim)]
+    axes: Axes = [
+        (Part(Axis(size, is_doubtful=True), 1, size, flag),) if size > 1 else ()
+        for size, flag in zip(tensor.shape, flags, strict=True)
+    ]
+    return functools.partial(written, axes, *place(tensor))
 
 
 def projects(name: str, views: list[View]) -> bool:

@@ -168,7 +168,8 @@ class Traced:
         kept = self._kept.get(key)
         if kept is None:
             is_parameter = key in self.parameters or isinstance(tensor, torch.nn.Parameter)
-            made = axis_rules.weight(tensor) if key in self.projections else fresh(tensor)
+            is_weight = key in self.projections
+            made = axis_rules.parameter(tensor, is_weight) if is_parameter else fresh(tensor)
             kept = self.keep(tensor, Storage(made, is_parameter=is_parameter))
         return kept
 
