@@ -71,7 +71,7 @@ def test_one_weight_with_all_that_makes_it(shown):
         assert f"of {int((~hidden).sum())} in its row" in said
         check_steps(page, call, by_hand(call, head, query, key), true)
         check_products(page, *by_hand(call, head, query, key))
-        check_rivals(page, call, weights[query])
+        page.soon(lambda query=query: check_rivals(page, call, weights[query]))
 
 
 def check_names(page, call, query, key):
@@ -112,6 +112,7 @@ def check_products(page, query, key):
 def check_rivals(page, call, row):
     best = row.topk(min(8, int((row > 0).sum())))
     rows = page.table("rivals")
+    assert rows
     for (token, shown, *_), key, weight in zip(rows, *best[::-1], strict=False):
         assert as_shown(shown, float(weight))
         assert token == f"{call.key_tokens[key]}{int(key)}"
