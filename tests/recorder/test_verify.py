@@ -498,6 +498,21 @@ def test_a_text_in_the_place_of_another_settles_what_texts_alone_do_not(given):
     assert torch.equal(torch.get_rng_state(), state)
 
 
+class Twice(Draws):
+    """Attends by one module to its tokens as they stand, and then in an order that it draws."""
+
+    def forward(self, x):
+        self.attend(x)
+        return super().forward(x)
+
+
+def test_of_a_module_that_runs_twice_only_the_second_call_needs_it():
+    model = Twice(Attention(by_hand=True))
+    recording = recorded(model, embedded())
+    assert [call.proof for call in recording] == ["assumed"] * 2
+    assert recording.verify(model, embedded()) == {"proved": 2}
+
+
 def test_heads_that_were_taken_for_texts_are_not_proved_by_it():
     model = Draws(HeadsFirst())
     recording = recorded(model, embedded())

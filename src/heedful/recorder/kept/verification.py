@@ -216,8 +216,10 @@ def _settle_in_place(captures: list[Capture], texts: TextInputs, run: Run) -> bo
                 calls = _ran(run, partial(texts.replaced, b, other))
             except ArgumentError:  # of texts that do not fit together in this order
                 continue
-            again = of_each([one.capture for one in asked], [calls])
-            for one, found in zip(asked, again, strict=True):
+            # of all calls, as one module may have several, of which some are settled
+            again = dict(zip(map(id, captures), of_each(captures, [calls]), strict=True))
+            for one in asked:
+                found = again[id(one.capture)]
                 one.take(b, texts.batch, None if found is None else found[0].call)
         for one in left:
             one.unanswered += b not in one.answered
