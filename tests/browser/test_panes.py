@@ -227,7 +227,11 @@ def test_lines_of_a_few_tokens_by_keyboard(explorer, places):
     queries.press("Enter")
     explorer.made(1, call.shape[1] - 1, 1)
     inked = "it => it.getContext('2d').getImageData(0, 0, it.width, it.height).data.some(a => a)"
-    assert text(explorer).locator("canvas").evaluate(inked)
+
+    def drawn():  # the row of weights comes after the numbers of its cell
+        assert text(explorer).locator("canvas").evaluate(inked)
+
+    explorer.soon(drawn)
     text(explorer).get_by_role("button", name="text").click()
 
 
