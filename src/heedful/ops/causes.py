@@ -6,7 +6,8 @@ crop or a statistic is computed when somebody asks. H query heads, G key heads, 
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -97,9 +98,10 @@ class Causes(NamedTuple):
         )
 
 
-def unrounded(tensor: Tensor) -> torch.autocast:
+def unrounded(tensor: Tensor) -> AbstractContextManager[Any]:
     """A context in which autocast rounds no product where a tensor is."""
-    return torch.autocast(tensor.device.type, enabled=False)
+    kind = tensor.device.type
+    return torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else nullcontext()
 
 
 def entries_of(tensor: Tensor) -> int:

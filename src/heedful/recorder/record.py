@@ -28,7 +28,7 @@ from heedful.recorder.kept.recording import Recording
 from heedful.recorder.observed import Observed
 from heedful.recorder.options import Options
 from heedful.recorder.own_work import computing, is_computing
-from heedful.recorder.running import Given, Running, layer_of
+from heedful.recorder.running import Given, Modules, Running, layer_of
 from heedful.recorder.sequences import token_ids
 from heedful.recorder.sequences.axis_owners import beside_told
 from heedful.recorder.sequences.inputs import Inputs, are_ids
@@ -101,28 +101,28 @@ def record(
     (['blocks.0.attend', 'blocks.1.attend'], tensor([[1., 0., 0., 0.]]))
     """
     options = Options.of(axes, layers, heads, values, dtype, every, budget, tokenizer)
-    _check(model)
+    modules = _modules_of(model)
     check_names(options.axes, model)
     recording = Recording(budget=options.budget, naming=options.naming)
     recording.recorder = functools.partial(
         record, axes=axes, layers=layers, heads=heads, dtype=dtype
     )
     with ExitStack() as stack:
-        running = stack.enter_context(Running(model))
+        running = stack.enter_context(Running(model, modules))
         recorder = _Recorder(recording, running, options)
         stack.callback(recorder.let_go)
-        stack.enter_context(uncompiled(model))
+        stack.enter_context(uncompiled(modules))
         stack.enter_context(heedful_attention.watch(recorder.see))
         if transformers_interface.is_loaded():
             stack.enter_context(transformers_interface.watch(recorder.see, recorder.claim))
-        if holders.is_to_be_watched(model):
-            stack.enter_context(torch_operations.watch(model, recorder.see, recorder.passing()))
+        if holders.is_to_be_watched(model, modules):
+            stack.enter_context(torch_operations.watch(modules, recorder.see, recorder.passing()))
         yield recording
     recorder.end(model)
     recording.random_state = running.random_state
     options.check_layers(recorder.names)
     recording.name_tokens()
-    recording.know_patches(patches_of(model), recorder.image)
+    recording.know_patches(patches_of(model, modules), recorder.image)
 
 
 class _Recorder:
@@ -160,7 +160,8 @@ class _Recorder:
     def passing(self) -> torch_operations.Pass:
         """What the door to torch's operations asks about the pass that runs, and tells."""
         return torch_operations.Pass(
-            lambda: not is_computing() and self.running.runs and not self._is_elsewhere,
+            self._is_followed,
+            lambda: self.running.given,
             lambda: self.running.name,
             lambda: self.inputs.all,
             self.owning,
@@ -177,6 +178,14 @@ class _Recorder:
             self._inputs = Inputs(*self._given)
             self.image = self.image or self._inputs.image
         return self._inputs
+
+    def _is_followed(self) -> bool:
+        """Whether the operations that run now are the model's own, and of no call of another door.
+
+        It is asked of each operation.
+        """
+        elsewhere = self.claimed or is_computing() or dispatch.is_running()
+        return not elsewhere and self.running.runs
 
     @property
     def _is_elsewhere(self) -> bool:
@@ -217,7 +226,9 @@ class _Recorder:
         for name in dict.fromkeys(self._chained.values()):
             self.recording.miss(name, LookupError(CHAINED))
         missed = self.recording.missed
-        for name, why in holders.silent(model, self.running.ran, {*self.names, *missed}):
+        for name, why in holders.silent(
+            self.running.modules, self.running.ran, {*self.names, *missed}
+        ):
             self.recording.miss(name, LookupError(why))
         if self.running.pass_index >= 0 and not (self.names or missed):
             self.recording.miss(type(model).__name__, LookupError(NOTHING))
@@ -383,11 +394,14 @@ class _Recorder:
         return copy
 
 
-def _check(model: nn.Module) -> None:
+def _modules_of(model: nn.Module) -> Modules:
+    """All modules of a model, with their names, where its attention can be recorded."""
     if not isinstance(model, nn.Module):
         raise ArgumentError(
             f"a model of type {type(model).__name__}",
             expected="a torch module",
             remedy="record(model): for a pipeline, give its .model",
         )
-    unsupported.check(model)
+    modules = list(model.named_modules())
+    unsupported.check(modules)
+    return modules

@@ -11,12 +11,13 @@ import sys
 import threading
 from collections.abc import Callable
 from types import FrameType, TracebackType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_pre_hook
 
+Modules: TypeAlias = list[tuple[str, nn.Module]]  # all of a model, with their names
 SENSES = ("vision", "visual", "image", "audio", "speech")  # names of modules that read no text
 
 
@@ -59,8 +60,8 @@ class Running:
     threads, and those that gradient checkpointing repeats in the backward pass, belong to no pass.
     """
 
-    def __init__(self, model: nn.Module) -> None:
-        self.model = model
+    def __init__(self, model: nn.Module, modules: Modules) -> None:
+        self.model, self.modules = model, modules
         self.stack: list[Frame] = []
         self.pass_index = -1
         self.given = Given(model, (), {})  # to the pass; one object for each
@@ -75,7 +76,7 @@ class Running:
 
     def __enter__(self) -> Running:
         self._thread = threading.get_ident()
-        modules = list(self.model.named_modules())
+        modules = self.modules
         self._has_encoder = any("encoder" in name for name, _ in modules)
         fused = _fused(modules)
         self._unhooked = {id(one): (one, name) for name, one in modules if name in fused}
@@ -190,8 +191,10 @@ class Running:
         def leave(module: nn.Module, arguments: tuple, output: Any) -> None:
             if threading.get_ident() != self._thread:
                 return
+            if self.stack and self.stack[-1].module is module:
+                self.stack.pop()
             # another hook may have raised before this module was pushed
-            if any(frame.module is module for frame in self.stack):
+            elif any(frame.module is module for frame in self.stack):
                 while self.stack.pop().module is not module:
                     pass
 
@@ -213,7 +216,7 @@ class Running:
         self._outer.add(frame.name)
 
 
-def _fused(modules: list[tuple[str, nn.Module]]) -> set[str]:
+def _fused(modules: Modules) -> set[str]:
     """The names of encoder layers of torch, and of all that is in them.
 
     Of a compiled model none: it runs uncompiled, and torch warns of hooks for all modules there.
@@ -250,7 +253,9 @@ def plain_name(name: str) -> str:
     >>> plain_name("layers.0._orig_mod.attend")
     'layers.0.attend'
     """
-    return ".".join(part for part in name.split(".") if part not in ("", "_orig_mod"))
+    if "_orig_mod" not in name:  # as in most models
+        return name
+    return ".".join(part for part in name.split(".") if part != "_orig_mod")
 
 
 def _is_open(call: FrameType) -> bool:

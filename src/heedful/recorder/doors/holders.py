@@ -10,6 +10,8 @@ from typing import Any
 
 from torch import nn
 
+from heedful.recorder.running import Modules, plain_name
+
 NAMED = re.compile(r"att(entio)?n(?!.*(Output|Norm|Mask|Embed|Pool|Config|Bias|Dropout))", re.I)
 # Names of children or parameters that make queries and keys
 PROJECTIONS = (
@@ -26,7 +28,7 @@ MADE_OF = {
 }  # fmt: skip
 
 
-def is_to_be_watched(model: nn.Module) -> bool:
+def is_to_be_watched(model: nn.Module, modules: Modules) -> bool:
     """Whether some of the model's attention may be seen through torch's operations only."""
     model = getattr(model, "_orig_mod", model)
     home = type(model).__module__.split(".")[0]
@@ -34,7 +36,7 @@ def is_to_be_watched(model: nn.Module) -> bool:
         return False
     if home != "transformers" or not getattr(model, "_supports_attention_backend", False):
         return True
-    kinds: set[Any] = {type(part) for part in model.modules()}
+    kinds: set[Any] = {type(part) for _, part in modules}
     return any(map(_attends_by_itself, kinds))
 
 
@@ -62,25 +64,24 @@ def _names(code: CodeType) -> Iterator[str]:
 
 
 def silent(
-    model: nn.Module, ran: Collection[str], told: Collection[str]
+    modules: Modules, ran: Collection[str], told: Collection[str]
 ) -> Iterator[tuple[str, str]]:
     """Modules that hold attention and ran, but of which no call was told: each with the reason.
 
     Args:
-        model: the model that ran.
+        modules: those of the model that ran.
         ran: the names of the modules that ran, also by another method than `forward`.
         told: the names of the modules of which a call or a miss was told.
     """
-    model = getattr(model, "_orig_mod", model)
-    ran = {name.replace("_orig_mod.", "") for name in ran}
-    holders = {name: why for name, part in model.named_modules() if (why := _why(part))}
-    for name, why in holders.items():
+    ran = {plain_name(name) for name in ran}
+    holders = {plain_name(name): (part, why) for name, part in modules if (why := _why(part))}
+    for name, (part, why) in holders.items():
         if any(other != name and _is_in(other, name) for other in holders):
             continue  # the innermost holder is judged, not those around it
-        did_run = any(_is_in(one, name) for one in ran)
-        has_told = any(_is_in(one, name) or _is_in(name, one) for one in told)
-        if did_run and not has_told:
-            yield name or type(model).__name__, f"{why}, and no attention was seen in it"
+        if any(_is_in(one, name) or _is_in(name, one) for one in told):
+            continue
+        if any(_is_in(one, name) for one in ran):
+            yield name or type(part).__name__, f"{why}, and no attention was seen in it"
 
 
 def _is_in(name: str, outer: str) -> bool:

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import _disable_current_modes
 
 from heedful.ops.log_sum_exp import beside
@@ -25,6 +26,7 @@ from heedful.recorder.following.operations import Operations
 from heedful.recorder.following.roles import Listeners
 from heedful.recorder.following.scores import Meeting, Product, Weights
 from heedful.recorder.observed import Observed, Real, Tell
+from heedful.recorder.running import Given, Modules
 from heedful.recorder.sequences.told_or_followed import Owning
 
 
@@ -32,8 +34,9 @@ class Pass(NamedTuple):
     """What this door asks the recorder about the pass that runs, and tells it.
 
     runs: tells whether a pass runs whose operations are to be followed.
+    given: gives what the pass was called with, another object once a new pass has begun.
     name: gives the name of the module that runs.
-    inputs: gives the tensors of the pass's inputs, another list once a new pass has begun.
+    inputs: gives the tensors of the pass's inputs.
     owning: gives what decides which axes of a call are batch, heads, queries and keys.
     unmet: is called with the weights of each softmax of scores, which may not meet values yet.
     missed: is called with what went wrong.
@@ -41,6 +44,7 @@ class Pass(NamedTuple):
     """
 
     runs: Callable[[], bool]
+    given: Callable[[], Given]
     name: Callable[[], str]
     inputs: Callable[[], list[Tensor]]
     owning: Callable[[], Owning]
@@ -50,15 +54,15 @@ class Pass(NamedTuple):
 
 
 @contextmanager
-def watch(model: nn.Module, see: Tell, told: Pass) -> Iterator[None]:
+def watch(modules: Modules, see: Tell, told: Pass) -> Iterator[None]:
     """Tell of each call of attention that torch's operations show.
 
     Args:
-        model: the model that runs; products with its parameters make features.
+        modules: those of the model that runs; products with their parameters make features.
         see: is told of each call.
         told: what is known of the pass that runs.
     """
-    door = _Door(model, see, told)
+    door = _Door(modules, see, told)
     try:
         with _biases.entered(), door.operations:
             yield
@@ -93,10 +97,11 @@ _biases = ProcessWide(_making_biases)
 class _Door:
     """Connects torch's operations with what the recorder wants to know of them."""
 
-    def __init__(self, model: nn.Module, see: Tell, told: Pass) -> None:
+    def __init__(self, modules: Modules, see: Tell, told: Pass) -> None:
         self.see, self.told = see, told
-        linear = [one for one in model.modules() if isinstance(one, nn.Linear)]
-        self._given: list[Tensor] | None = None
+        own = [table for _, one in modules for table in (one._parameters, one._buffers)]
+        linear = [one for _, one in modules if isinstance(one, nn.Linear)]
+        self._given: Given | None = None
         self._is_inside = False
         self.operations = Operations(
             self._runs,
@@ -108,26 +113,31 @@ class _Door:
             },
             Listeners(self._met, told.unmet, told.chained),
             told.missed,
-            _storages([*model.parameters(), *model.buffers()]),
-            _storages([one._parameters.get("weight") for one in linear]),
+            _storages(one for table in own for one in table.values()),
+            set(_storages([one._parameters.get("weight") for one in linear])),
         )
 
     def _runs(self) -> bool:
         """Whether operations are to be followed now; begins a new pass where the inputs are new."""
         if not self.told.runs():
             return False
-        given = self.told.inputs()
+        given = self.told.given()
         if given is not self._given:
-            self._given = given
+            self._given, inputs = given, self.told.inputs()
             # inside torch.func no shape shows how many texts there are
-            self._is_inside = any(torch._C._functorch.maybe_get_level(one) > 0 for one in given)
-            self.operations.traced.begin([] if self._is_inside else given)
+            self._is_inside = any(torch._C._functorch.maybe_get_level(one) > 0 for one in inputs)
+            self.operations.traced.begin([] if self._is_inside else inputs)
         return not self._is_inside
 
     def forget(self) -> None:
-        """Forget all storages and inputs, so that nothing keeps them in memory."""
+        """Forget all storages and inputs, so that nothing keeps them in memory.
+
+        Nor does the circle of this and its operations, which would keep the recording until
+        Python looks for circles.
+        """
         self.operations.traced.clear()
         self._given = None
+        del self.operations
 
     def _met(self, meeting: Meeting) -> None:
         table = meeting.weights
@@ -142,9 +152,10 @@ class _Door:
         self.see(kernel, self.operations, made[0], sums, given, self.told.owning())
 
 
-def _storages(tensors: Iterable[Tensor | None]) -> set[int]:
+def _storages(tensors: Iterable[Tensor | None]) -> dict[int, StorageWeakRef]:
     """The storages of those tensors that are plain ones, by their addresses."""
-    return {one.untyped_storage()._cdata for one in tensors if is_tensor(one)}
+    homes = [one.untyped_storage() for one in tensors if is_tensor(one)]
+    return {home._cdata: StorageWeakRef(home) for home in homes}
 
 
 def kernel(

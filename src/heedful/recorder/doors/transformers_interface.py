@@ -21,6 +21,7 @@ from heedful.ops.masks import Causal
 from heedful.recorder.doors import flash_attention
 from heedful.recorder.doors.process_wide import ProcessWide
 from heedful.recorder.observed import Observed, Tell
+from heedful.recorder.running import Modules
 
 # Gives a context for one call, in which no other door looks; it says whether the call is wanted
 Claim: TypeAlias = Callable[[], AbstractContextManager[bool]]
@@ -80,7 +81,7 @@ def _patch() -> Iterator[None]:
 _patched = ProcessWide(_patch)
 
 
-def check(model: nn.Module) -> None:
+def check(modules: Modules) -> None:
     """Refuse a model of a version of transformers that is too old to have the interface.
 
     Raises:
@@ -88,7 +89,7 @@ def check(model: nn.Module) -> None:
     """
     if not is_loaded() or _interface() is not None:
         return
-    if any(type(part).__module__.startswith("transformers") for part in model.modules()):
+    if any(type(part).__module__.startswith("transformers") for _, part in modules):
         raise HeedfulError(
             f"transformers {sys.modules['transformers'].__version__}",
             expected="version 5 or newer, whose attention can be seen",

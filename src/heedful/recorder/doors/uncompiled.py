@@ -6,20 +6,20 @@ import sys
 from contextlib import AbstractContextManager, nullcontext
 
 import torch
-from torch import nn
 
 from heedful.recorder.doors.process_wide import ProcessWide
+from heedful.recorder.running import Modules
 
 KNOWN = ("heedful.", "torch.nn.")  # modules that compile nothing while they run
 _eager = ProcessWide(lambda: torch.compiler.set_stance("force_eager"))
 
 
-def uncompiled(model: nn.Module) -> AbstractContextManager[None]:
+def uncompiled(modules: Modules) -> AbstractContextManager[None]:
     """A context in which nothing runs compiled; an idle one for a model that compiles nothing."""
-    return _eager.entered() if _may_be_compiled(model) else nullcontext()
+    return _eager.entered() if _may_be_compiled(modules) else nullcontext()
 
 
-def _may_be_compiled(model: nn.Module) -> bool:
+def _may_be_compiled(modules: Modules) -> bool:
     """Whether something of the model may be compiled; asking torch's compiler takes a second.
 
     It is there where anything was compiled before. Code of others may do it while it runs; what
@@ -27,4 +27,4 @@ def _may_be_compiled(model: nn.Module) -> bool:
     """
     if "torch._dynamo" in sys.modules:
         return True
-    return not all(type(one).__module__.startswith(KNOWN) for one in model.modules())
+    return not all(type(one).__module__.startswith(KNOWN) for _, one in modules)

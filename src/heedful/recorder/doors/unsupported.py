@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from torch import nn
-
 from heedful.errors import ArgumentError
 from heedful.recorder.doors import transformers_interface
+from heedful.recorder.running import Modules
 
 BAND = "a band of neighbours and a few global tokens"
 BLOCKS = "blocks of neighbours"
@@ -27,15 +26,15 @@ LAYOUTS = {  # classes of modules, and how they attend
 }
 
 
-def check(model: nn.Module) -> None:
+def check(modules: Modules) -> None:
     """Refuse a model with such attention, or one of a transformers too old for any door.
 
     Raises:
         ArgumentError: with the name of the module, and how it attends.
         HeedfulError: the model is of an older transformers.
     """
-    transformers_interface.check(model)
-    for name, module in model.named_modules():
+    transformers_interface.check(modules)
+    for name, module in modules:
         layout = LAYOUTS.get(type(module).__name__)
         if layout:
             raise ArgumentError(

@@ -117,12 +117,18 @@ def parameter(tensor: Tensor, is_weight: bool) -> Callable[[], list[tuple[Part, 
         tensor: that it holds.
         is_weight: whether it is the weight of a linear layer, (features, width).
     """
-    flags = [True if is_weight and dim == 0 else None for dim in range(tensor.ndim)]
+    return functools.partial(_of_parameter, is_weight, *place(tensor))
+
+
+def _of_parameter(
+    is_weight: bool, sizes: Sequence[int], strides: Sequence[int], unit: int
+) -> list[tuple[Part, int]]:
+    flags = [True if is_weight and dim == 0 else None for dim in range(len(sizes))]
     axes: Axes = [
         (Part(Axis(size, is_doubtful=True), 1, size, flag),) if size > 1 else ()
-        for size, flag in zip(tensor.shape, flags, strict=True)
+        for size, flag in zip(sizes, flags, strict=True)
     ]
-    return functools.partial(written, axes, *place(tensor))
+    return written(axes, sizes, strides, unit)
 
 
 def projects(name: str, views: list[View]) -> bool:

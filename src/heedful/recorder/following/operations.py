@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from heedful.errors import HeedfulError
@@ -35,7 +36,7 @@ class Operations(TorchDispatchMode):
             called with the result and with the arguments by name.
         told: the functions to call with softmaxes and meetings.
         missed: is called with the text of an error.
-        parameters: the storages of the model's parameters and buffers.
+        parameters: the storages of the model's parameters and buffers, by their addresses.
         projections: those of them that are the weights of linear layers.
     """
 
@@ -47,7 +48,7 @@ class Operations(TorchDispatchMode):
         fused: dict[str, Fused],
         told: Listeners,
         missed: Callable[[str], None],
-        parameters: set[int],
+        parameters: dict[int, StorageWeakRef],
         projections: set[int],
     ) -> None:
         super().__init__()
@@ -75,6 +76,7 @@ class Operations(TorchDispatchMode):
         if kind.is_composite and torch.is_inference_mode_enabled() and not types:
             with self:
                 return function._op_dk(COMPOSITE, *arguments, **keywords)
+        self.traced.let_go()
         given = log_sum_exp.asked(kind.name, arguments)
         made = _as_without_a_mode(kind, function, given, keywords)
         if kind.is_view:

@@ -38,7 +38,6 @@ WHOLE = {"linear", "layer_norm", "rms_norm"}  # composites that have a rule as a
 VIEWS = {"_unsafe_view", "_reshape_alias"}
 FLEX = ("query", "key", "value", "score_mod", "block_mask", "scale")
 LISTS = (list, tuple)
-SWEEP = 64  # after so many new storages, those that are gone are forgotten
 NOISE = {"bernoulli", "random", "uniform", "normal"}
 
 
@@ -67,13 +66,14 @@ class Kind(NamedTuple):
 
 def kind_of(function: Any) -> Kind:
     """The kind of an operation, remembered so that each is looked at once."""
-    kind = _KINDS.get(function)
-    if kind is None:
-        kind = _KINDS[function] = _learned(function)
-    return kind
+    known = _KINDS.get(id(function))
+    if known is None:
+        known = _KINDS[id(function)] = _learned(function), function
+    return known[0]
 
 
-_KINDS: dict[Any, Kind] = {}
+# By id(), for torch counts the hash of an operation anew in Python; held, so that it stays its own
+_KINDS: dict[int, tuple[Kind, Any]] = {}
 
 
 def _learned(function: Any) -> Kind:
@@ -104,16 +104,15 @@ def _learned(function: Any) -> Kind:
 class Kept:
     """What is known of a storage while it lives.
 
-    Its weak reference keeps the address of the storage from being given to another one.
-
+    alive: keeps the storage's address from being given to another one, where it may go.
     role: what the storage holds in attention: `Scores`, `Weights`, `Weighing`, or None.
     is_noise: whether its numbers were drawn at random, as a dropout mask's are.
     """
 
     __slots__ = ("alive", "is_noise", "role", "storage")
 
-    def __init__(self, home: torch.UntypedStorage, storage: Storage) -> None:
-        self.alive = StorageWeakRef(home)
+    def __init__(self, alive: StorageWeakRef | None, storage: Storage) -> None:
+        self.alive = alive
         self.storage = storage
         self.role: Any = None
         self.is_noise = False
@@ -136,18 +135,19 @@ class Traced:
     """The storages of a forward pass, and what is known of each.
 
     Args:
-        parameters: the storages of the model's parameters and buffers, by their addresses.
+        parameters: the storages of the model's parameters and buffers, by their addresses, which
+            weak references keep from being given to others where the model lets a buffer go.
         projections: those that are the weights of linear layers, (features, width).
     """
 
-    def __init__(self, parameters: set[int], projections: set[int]) -> None:
+    def __init__(self, parameters: dict[int, StorageWeakRef], projections: set[int]) -> None:
         self.parameters, self.projections = parameters, projections
         self._kept: dict[int, Kept] = {}
-        self._made = 0
+        self._passing: dict[int, int] = {}  # of those that may go, their weak references
 
     def begin(self, given: list[Tensor]) -> None:
         """Begin a new pass: forget all storages but the inputs, whose axes are the first known."""
-        self._kept.clear()
+        self.clear()
         for number, tensor in enumerate(given):
             if axis_rules.is_tensor(tensor) and tensor.numel():
                 beside = tensor.ndim if not tensor.is_floating_point() else tensor.ndim - 1
@@ -161,6 +161,17 @@ class Traced:
     def clear(self) -> None:
         """Forget all storages."""
         self._kept.clear()
+        self._passing.clear()
+
+    def let_go(self) -> None:
+        """Forget the storages that are gone, and with them what they hold: queries, keys, masks.
+
+        It is asked before each operation, which then finds the memory that the model has let go.
+        Even the mark of a storage that is gone, held any longer, keeps its large neighbours apart.
+        """
+        is_gone = torch.UntypedStorage._expired  # as StorageWeakRef asks it
+        for key in [key for key, mark in self._passing.items() if is_gone(mark)]:
+            del self._kept[key], self._passing[key]
 
     def of(self, tensor: Tensor) -> Kept:
         """What is known of a tensor's storage; one seen for the first time gets new axes."""
@@ -174,13 +185,13 @@ class Traced:
         return kept
 
     def keep(self, tensor: Tensor, storage: Storage) -> Kept:
-        """Note the storage of a new tensor, and now and then forget those that are gone."""
-        self._made += 1
-        if self._made % SWEEP == 0:
-            for key in [key for key, kept in self._kept.items() if kept.alive.expired()]:
-                del self._kept[key]
+        """Note the storage of a new tensor."""
         home = tensor.untyped_storage()
-        kept = self._kept[home._cdata] = Kept(home, storage)
+        key, alive = home._cdata, None
+        if key not in self.parameters:
+            alive = StorageWeakRef(home)
+            self._passing[key] = alive.cdata
+        kept = self._kept[key] = Kept(alive, storage)
         return kept
 
     def operands(self, arguments: tuple) -> list[Operand]:

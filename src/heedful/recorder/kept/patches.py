@@ -7,12 +7,12 @@ them may stand tokens of no patch: a class token, a distillation token, register
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from heedful.recorder.running import plain_name
+from heedful.recorder.running import Modules, plain_name
 
 # Parameters of transformers' models and of others, each with the name of its tokens; in this order
 APART = {
@@ -22,7 +22,6 @@ APART = {
 }  # fmt: skip
 MOST_APART = 8  # tokens before the patches that sizes alone may tell
 STRIDES = (4, 8, 16, 32, 64)  # of a network of convolutions, whose last patch may reach outside
-Named: TypeAlias = list[tuple[str, nn.Module]]  # all modules of a model, with their names
 LEAST = 2  # rows and columns of a grid that sizes alone may tell
 
 
@@ -52,19 +51,19 @@ class Patches(NamedTuple):
         return not self.module or module == self.module or module.startswith(f"{self.module}.")
 
 
-def patches_of(model: nn.Module) -> list[Patches]:
+def patches_of(model: nn.Module, parts: Modules) -> list[Patches]:
     """How the parts of a model cut images, as its own configuration tells; deepest names first.
 
     Configurations are transformers': `patch_size`, and a Swin block's window.
     Of another model a convolution that steps as far as it reaches is taken for what cuts, and that
     is marked as assumed.
     """
-    parts = list(model.named_modules())
-    found = [*_windows(model, parts), *_configured(parts)] or list(_convolving(model, parts))
+    own = [(name, one) for name, one in parts if not type(one).__module__.startswith("torch.nn.")]
+    found = [*_windows(model, own), *_configured(own)] or list(_convolving(model, parts))
     return sorted(found, key=lambda one: -len(one.module))
 
 
-def _configured(parts: Named) -> Iterator[Patches]:
+def _configured(parts: Modules) -> Iterator[Patches]:
     known: list[str] = []
     for name, module in parts:
         config: Any = getattr(module, "config", None) if _has(module, "config") else None
@@ -83,7 +82,7 @@ def _is_vision(config: Any) -> bool:
     return told or "vision" in str(getattr(config, "model_type", ""))
 
 
-def _windows(model: nn.Module, parts: Named) -> Iterator[Patches]:
+def _windows(model: nn.Module, parts: Modules) -> Iterator[Patches]:
     """Blocks of Swin, which know their window, how far it is moved, and their stage's grid."""
     module: Any
     for name, module in parts:
@@ -106,7 +105,7 @@ def _has(module: Any, name: str) -> bool:
     return any(name in home for home in homes) or hasattr(type(module), name)
 
 
-def _convolving(model: nn.Module, parts: Named) -> Iterator[Patches]:
+def _convolving(model: nn.Module, parts: Modules) -> Iterator[Patches]:
     for _, module in parts:
         if not isinstance(module, nn.Conv2d) or module.in_channels > 4:
             continue
