@@ -11,7 +11,7 @@ import heedful
 from heedful.errors import RunError
 from heedful.ops.cells import softmax_rows
 from heedful.ops.masks import Causal, KeyRanges
-from heedful.recorder.kept import capture, certificate
+from heedful.recorder.kept import capture, certificate, rounding
 from heedful.recorder.observed import Observed
 from heedful.recorder.sequences import without_padding
 from heedful.recorder.sequences.mask_structure import recognise
@@ -149,12 +149,9 @@ def test_the_certificate_measures_what_a_narrower_type_costs(dtype):
     used = nn.functional.scaled_dot_product_attention(query, key, key.cos())
     map_, value = (narrow / 8**0.5).softmax(-1), key.cos()
     rows = torch.linspace(0, 11, 8).long()  # those that are sampled
-    middle, share = (
-        value.mean(2, keepdim=True),
-        torch.finfo(dtype).eps * 4 / call.check.tolerance,
-    )
-    differing = (value - middle).abs() * (1 + share)  # and a share of what is rounded away
-    differing += middle.abs() * share
+    share = torch.finfo(dtype).eps * 4 / call.check.tolerance
+    differing = (value - value.mean(2, keepdim=True)).abs()
+    differing += share * value.abs().amax(3, keepdim=True)  # of which so much is rounded away
     off, size = ((map_ @ value - used)[:, :, rows].abs(), (map_ @ differing)[:, :, rows])
     each = off.amax((2, 3)) / size.amax((2, 3))
     assert call.check.worst == pytest.approx(float(each.max()), rel=1e-3)
@@ -183,6 +180,7 @@ def of_values(values, monkeypatch, wrong=1.0):
     monkeypatch.setattr(capture.Capture, "causes", causes)
     with heedful.record(weighs := Weighs()) as recording:
         used = weighs(*tensors())
+    _ = recording._captures[0].check
     monkeypatch.undo()
     return recording, used
 
@@ -262,7 +260,10 @@ def test_heads_that_are_blind_in_other_rows_leave_rows_to_compare():
 
 
 def test_the_sums_of_a_kernel_are_those_of_rows_also_where_some_see_nothing():
-    sums = kept(*tensors(20, 9), blind_but([0, 19]))._captures[0].sums
+    [capture] = kept(*tensors(20, 9), blind_but([0, 19]))._captures
+    assert capture.sums is None  # until they are checked
+    assert capture.check.passed
+    sums = capture.sums
     assert (sums > -math.inf).nonzero()[:, ::2].unique(dim=0).tolist() == [[1, 0], [1, 19]]
 
 
@@ -304,14 +305,14 @@ def test_products_that_torch_may_round_are_not_taken_for_a_wrong_record(monkeypa
 
 def test_the_tolerance_is_that_of_the_device(precision):
     def both():
-        return [certificate.tolerance_of(torch.float32, torch.device(d)) for d in ("cpu", "cuda")]
+        return [rounding.tolerance_of(torch.float32, torch.device(d)) for d in ("cpu", "cuda")]
 
     assert both() == [2e-5, 2e-5]
     precision("tf32", "tf32")  # in which no CPU computes
     assert both() == [2e-5, 1e-2]
     precision("bf16", "ieee")
     assert both() == [5e-2, 2e-5]
-    assert certificate.tolerance_of(torch.float64, torch.device("cuda")) == 1e-10
+    assert rounding.tolerance_of(torch.float64, torch.device("cuda")) == 1e-10
     precision("none")
     torch.set_float32_matmul_precision("high")
     try:

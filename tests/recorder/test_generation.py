@@ -226,7 +226,7 @@ def test_the_check_is_that_of_the_worst_pass(number, worst, llama):
     with heedful.record(llama) as recording:
         llama.generate(PROMPT, max_new_tokens=4, do_sample=False)
     of_layer = [capture for capture in recording._captures if capture.layer == 1]
-    check = of_layer[number].check = replace(of_layer[number].check, worst=worst)
+    check = of_layer[number].checked = replace(of_layer[number].check, worst=worst)
     first, second = recording.stitched()
     assert second.check is check
     assert first.check.passed

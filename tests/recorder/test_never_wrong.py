@@ -10,6 +10,7 @@ from torch.nn.functional import scaled_dot_product_attention
 import heedful
 from heedful.errors import RunError
 from heedful.recorder.kept import certificate
+from heedful.recorder.kept.evidence import evidence_of
 from heedful.recorder.observed import Observed
 
 B, H, N, D = 2, 3, 5, 4
@@ -154,10 +155,11 @@ def test_a_bias_that_nobody_saw_is_found_on_a_head_whose_values_are_small():
     output = scaled_dot_product_attention(q, k, v, bias.to(q.dtype))
     causes = [capture.causes(sequence) for sequence in range(B)]
     seen = Observed(q, k, v, output, 8**-0.5)
-    check, _ = certificate.certify(causes, capture.layouts, q.dtype, seen)
+    evidence = evidence_of(seen, capture.layouts, q.dtype)
+    check, _ = certificate.certify(causes, capture.layouts, evidence)
     assert not check.passed
     assert "head 1" in check.where
-    capture.check = check
+    capture.checked = check
     recording._calls.clear()
     assert recording[0].proof == "refuted"
     with pytest.raises(RunError, match="head 1 of sequence"):

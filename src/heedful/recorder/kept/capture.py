@@ -1,10 +1,11 @@
-"""Keeps one call of attention for a whole batch: copies of its tensors, its layouts and its check.
+"""Keeps one call of attention for a whole batch: copies of its tensors, its layouts, its evidence.
 
 B batch, H query heads, G key heads, N queries, M keys.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
@@ -13,8 +14,10 @@ from torch import Tensor
 
 from heedful.ops.causes import Causes
 from heedful.recorder.kept.certificate import Check, certify
-from heedful.recorder.kept.row_sums import RowSums, told, unknown
+from heedful.recorder.kept.evidence import Evidence, evidence_of
+from heedful.recorder.kept.row_sums import RowSums, unknown
 from heedful.recorder.observed import Batch, Observed, of_sequence
+from heedful.recorder.own_work import computing
 from heedful.recorder.sequences.kind import kind_of
 from heedful.recorder.sequences.token_ids import Ids
 from heedful.recorder.sequences.without_padding import Layout, row_of, take
@@ -32,12 +35,12 @@ class Capture:
 
     layer: the model's own number of the block; index: the number of the call.
     layouts: one for each sequence of the batch.
-    check: how far rows computed from this were from the model's own.
+    checked: the check of its numbers, or what that is made from when somebody first asks.
     heads: the model's numbers of the heads that were kept, None where all were.
     inferred: what of the call's axes is a guess, and how it was made.
     against: by sequence, what was found since to be wrong with it.
     sums: (B, H, N), the log-sum-exp of each row: the kernel's own, or what was computed since, NaN
-        where it is not known; None where nobody asked yet.
+        where it is not known; None where nobody asked yet, and before the check.
     ids: (texts, L), those of the keys' tokens, of which the last N are the queries'; where only the
         queries' are known, these. query_ids: (texts, L), in cross-attention, whose last N are the
         queries'.
@@ -55,7 +58,7 @@ class Capture:
     value: Tensor | None
     scale: float
     layouts: list[Layout]
-    check: Check
+    checked: Check | Evidence
     bias: Tensor | None = None
     softcap: float | None = None
     sinks: Tensor | None = None
@@ -69,6 +72,25 @@ class Capture:
     texts: int | None = None
     texts_dim: int | None = None
     intact: Callable[[], None] = _nothing
+
+    @property
+    def check(self) -> Check:
+        """How far rows computed from this were from the model's own; it is made only once."""
+        evidence = self.checked
+        if isinstance(evidence, Check):
+            return evidence
+        agree = False
+        try:
+            with computing():
+                causes = (self.causes(sequence) for sequence in range(len(self.layouts)))
+                found, agree = certify(causes, self.layouts, evidence)
+        except Exception as error:  # what cannot be checked is not shown
+            why = f"its check ended in an error: {error} ({type(error).__name__})"
+            found = Check(math.inf, evidence.tolerance, 0, why)
+        if agree:
+            self.sums = evidence.sums
+        self.checked = found
+        return found
 
     def causes(self, sequence: int) -> Causes:
         """What the weights of one sequence are computed from, without its padding."""
@@ -92,6 +114,7 @@ class Capture:
 
     def row_sums(self, sequence: int) -> RowSums:
         """The log-sum-exp of each row of one sequence, as far as it is known."""
+        _ = self.check  # which says whether they are those that the kernel gave
         if self.sums is None:
             self.sums = unknown(self.query)
         return RowSums(self.sums[sequence], self.layouts[sequence].queries)
@@ -144,23 +167,24 @@ def captured(
     ids: Ids = NO_IDS,
     kind: str | None = None,
 ) -> Capture:
-    """Copy what is to be kept of a call, and check it against the output that the model used."""
+    """Copy what is to be kept of a call, and what it is to be checked against."""
     chosen = None if heads is None else list(heads)
     if chosen is not None:
         seen = seen.of_heads(chosen)
         layouts = [one.of_heads(chosen) for one in layouts]
+    query = _copy(seen.query, dtype)
     capture = Capture(
         name,
         layer,
         pass_index,
         kind or kind_of(seen, name, layouts),
         seen.door,
-        _copy(seen.query, dtype),
+        query,
         _copy(seen.key, dtype),
         _copy(seen.value, dtype) if values and seen.value is not None else None,
         seen.scale,
         layouts,
-        Check(0.0, 0.0, 0),
+        evidence_of(seen, layouts, query.dtype),
         None if seen.bias is None else seen.bias.detach(),
         seen.softcap,
         None if seen.sinks is None else seen.sinks.detach().clone(),
@@ -172,10 +196,8 @@ def captured(
         texts=None if seen.batch is None else seen.batch.texts,
         texts_dim=_dim_of(seen.batch),
     )
-    causes = (capture.causes(sequence) for sequence in range(len(layouts)))
-    capture.check, agree = certify(causes, layouts, capture.query.dtype, seen)
-    if agree and seen.sums is not None and seen.output is not None:
-        capture.sums = told(seen.sums, seen.query, seen.output)
+    if seen.finish is not None:  # by weights of the model, which may be others later
+        _ = capture.check
     return capture
 
 

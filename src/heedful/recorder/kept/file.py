@@ -223,6 +223,7 @@ def _reason(error: Exception) -> Exception:
 
 
 def _describe(capture: Capture, prefix: str, tensors: dict[str, Tensor]) -> dict[str, Any]:
+    check = dataclasses.asdict(capture.check)  # after which it has the log-sum-exps
     for name in TENSORS:
         tensor = getattr(capture, name)
         if tensor is not None:
@@ -242,7 +243,7 @@ def _describe(capture: Capture, prefix: str, tensors: dict[str, Tensor]) -> dict
     plain["against"] = {str(sequence): why for sequence, why in capture.against.items()}
     if capture.heads is not None:
         plain["heads"] = capture.heads
-    return {**plain, "check": dataclasses.asdict(capture.check), "layouts": layouts}
+    return {**plain, "check": check, "layouts": layouts}
 
 
 def _restore(described: dict[str, Any], prefix: str, tensors: dict[str, Tensor]) -> Capture:
@@ -263,7 +264,7 @@ def _restore(described: dict[str, Any], prefix: str, tensors: dict[str, Tensor])
     else:
         plain |= {"index": int(prefix), "inferred": dict(OLDER)}
     check = Check(**described["check"])
-    capture = Capture(**plain, **given, layouts=layouts, check=check)  # type: ignore[arg-type]
+    capture = Capture(**plain, **given, layouts=layouts, checked=check)  # type: ignore[arg-type]
     file_validation.check(capture)
     return capture
 

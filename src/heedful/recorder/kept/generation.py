@@ -25,7 +25,9 @@ from heedful.ops.cells import weights
 from heedful.ops.masks import Causal, Mask, Packed, Window
 from heedful.recorder.kept.call import Call
 from heedful.recorder.kept.capture import Capture
-from heedful.recorder.kept.certificate import SAMPLED, Check, tolerance_of
+from heedful.recorder.kept.certificate import Check
+from heedful.recorder.kept.evidence import SAMPLED
+from heedful.recorder.kept.rounding import tolerance_of
 from heedful.recorder.kept.row_sums import RowSums, unknown
 from heedful.recorder.sequences.without_padding import take
 

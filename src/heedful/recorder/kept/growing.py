@@ -214,7 +214,7 @@ class _Growth:
             query=self._query.first(tokens),
             key=key,
             layouts=[layout],
-            check=self._check,
+            checked=self._check,
             ids=self._about.ids if self._crosses else ids,
             query_ids=ids if self._crosses else None,
             against={},

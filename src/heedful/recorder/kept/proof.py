@@ -41,6 +41,8 @@ def proof_of(check: Check, inferred: Mapping[str, str], against: str = "") -> Pr
     >>> proof_of(Check(1e-7, 2e-5, 8), {"texts": "which text comes first"})
     Proof(word='assumed', why='inferred: which text comes first')
     """
+    if check.worst > check.tolerance and check.why:
+        return Proof("refuted", check.why)
     if check.worst > check.tolerance:
         place = f" of {check.where}" if check.where else ""
         return Proof(

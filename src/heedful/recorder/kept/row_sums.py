@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from heedful.ops.causes import HIDDEN, Causes
-from heedful.recorder.kept.certificate import rounding_of_sums
+from heedful.recorder.kept.rounding import rounding_of_sums
 
 
 class Fault(NamedTuple):

@@ -1,0 +1,130 @@
+"""What is held of a call's values and output until somebody asks for its check.
+
+The check compares weights times values with the output on a few rows. Held are these rows of the
+output, and the values projected on a few fixed directions: weights times projected values are the
+projected output. Two products that differ are the same in r random directions with a probability of
+at most 2^-r (Freivalds, Probabilistic machines can use less running time, IFIP Congress 1977), and
+here on every row. So until it is checked a call holds r numbers for each key, where its values have
+d, and a forward pass does not wait for the checks of what it records.
+
+B batch, H query heads, G key heads, N queries, M keys, r directions.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from heedful.ops.causes import unrounded
+from heedful.recorder.kept.rounding import tolerance_of
+from heedful.recorder.kept.row_sums import told
+from heedful.recorder.observed import Finish, Observed
+from heedful.recorder.sequences.without_padding import Layout
+
+SAMPLED = 8  # rows of each sequence on which a call is checked
+DIRECTIONS = 8  # on which values are projected
+
+
+@dataclass
+class Evidence:
+    """What a call is to be checked against.
+
+    why: why nothing can be compared; then it has no tensors.
+    kinds: the types in which the model computed the call, and in which it is kept.
+    tolerance: what rounding explains, as torch was set when the call ran.
+    values: (B, G, M, r), projected.
+    outputs: of each sequence the rows that are compared, (H, n, v).
+    row_sums: of each sequence the log-sum-exps of these rows, (H, n), where a kernel gave them.
+    sums: (B, H, N), all that the kernel gave, which the call keeps if these agree.
+    finish: what a kernel did after attention to give the output; then the values are whole.
+    """
+
+    why: str
+    kinds: frozenset[torch.dtype]
+    tolerance: float
+    values: Tensor | None = None
+    outputs: Sequence[Tensor] = ()
+    row_sums: Sequence[Tensor] = ()
+    sums: Tensor | None = None
+    finish: Finish | None = None
+
+
+@torch.no_grad()
+def evidence_of(seen: Observed, layouts: Sequence[Layout], kept: torch.dtype) -> Evidence:
+    """What is held of a call until it is checked.
+
+    Args:
+        seen: the call as it happened, of the heads that are kept.
+        layouts: the layout of each sequence.
+        kept: the type in which queries and keys are kept.
+
+    Raises:
+        TypeError: an output that cannot be weights times these values.
+    """
+    value, output = seen.value, seen.output
+    used = (seen.query,) if output is None else (seen.query, output)
+    kinds = frozenset((kept, *(one.dtype for one in used)))
+    evidence = Evidence(seen.why, kinds, worst_tolerance(kinds, seen.query.device))
+    if seen.dropout:
+        evidence.why = "weights were dropped at random"
+        return evidence
+    if value is None or output is None:
+        return evidence
+    evidence.outputs, evidence.finish = _rows(output, layouts), seen.finish
+    if seen.finish is not None:
+        evidence.values = value
+        return evidence
+    if output.shape != (*seen.query.shape[:3], value.shape[-1]):
+        raise TypeError(f"an output {tuple(output.shape)} of values {tuple(value.shape)}")
+    evidence.values = projected(value)
+    if seen.sums is not None and kept == seen.query.dtype:
+        evidence.row_sums = [one[..., 0] for one in _rows(seen.sums[..., None], layouts)]
+        evidence.sums = told(seen.sums, seen.query, output)
+    return evidence
+
+
+def worst_tolerance(kinds: frozenset[torch.dtype], device: torch.device) -> float:
+    """What rounding explains of a call with tensors of these types, as torch is set now."""
+    return max(tolerance_of(kind, device) for kind in kinds)  # autocast narrows inside
+
+
+def projected(tensor: Tensor) -> Tensor:
+    """Values or outputs (…, n, v) on fixed directions, (…, n, r), in float32 at the least."""
+    kind = torch.promote_types(tensor.dtype, torch.float32)
+    directions = _directions(tensor.shape[-1], kind, tensor.device)
+    with unrounded(tensor):
+        # the wide product of the two takes a third of the time
+        return (directions @ tensor.to(kind).mT).mT
+
+
+@functools.lru_cache(maxsize=64)
+def _directions(width: int, kind: torch.dtype, device: torch.device) -> Tensor:
+    """Fixed directions of +1 and −1, (r, width); each of few features is one of its own."""
+    if width <= DIRECTIONS:
+        return torch.eye(width, dtype=kind, device=device)
+    chance = torch.Generator("cpu").manual_seed(0)
+    signs = torch.randint(2, (DIRECTIONS, width), generator=chance, device="cpu")
+    return (2 * signs - 1).to(device, kind)
+
+
+def _rows(table: Tensor, layouts: Sequence[Layout]) -> Sequence[Tensor]:
+    """The rows of each sequence that are compared, (H, n, v), of a table (B, H, N, v)."""
+    N = table.shape[2]
+    if all(len(one.queries) == N for one in layouts):
+        return table.index_select(2, sampled(N).to(table.device)).unbind()
+    return [one[:, at_rows(layout)] for one, layout in zip(table, layouts, strict=True)]
+
+
+def at_rows(layout: Layout) -> Tensor:
+    """Where the rows that are compared of one sequence stand in its call."""
+    return layout.queries[sampled(len(layout.queries))]
+
+
+@functools.lru_cache(maxsize=64)
+def sampled(rows: int) -> Tensor:
+    """The indices of the rows that are compared, spread evenly over so many."""
+    return torch.linspace(0, rows - 1, min(rows, SAMPLED), device="cpu").long().unique()

@@ -1,0 +1,278 @@
+"""What is held of a call until its check: little, enough to see what is wrong, and not for long."""
+
+import gc
+import math
+import weakref
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.nn.functional import scaled_dot_product_attention
+from transformers import LlamaConfig, LlamaModel
+
+import heedful
+from heedful.errors import RunError
+from heedful.models import GPT, GPTConfig
+from heedful.recorder.kept import capture
+from heedful.recorder.kept.certificate import certify
+from heedful.recorder.kept.evidence import DIRECTIONS, evidence_of, projected
+from heedful.recorder.observed import Observed
+from heedful.recorder.sequences.without_padding import layouts_of
+
+B, H, N, D = 2, 3, 11, 16
+
+
+class Attends(nn.Module):
+    """Keeps what it has used, so that a test can change it."""
+
+    def __init__(self, attend):
+        super().__init__()
+        self.attend, self.used = attend, ()
+
+    def forward(self, query, key, value, mask=None):
+        self.used = query, key, value, mask, self.attend(query, key, value, mask)
+        return self.used[-1]
+
+
+def by_hand(query, key, value, mask):
+    scores = query @ key.mT / D**0.5
+    scores = scores if mask is None else scores.masked_fill(~mask, -torch.inf)
+    return scores.softmax(-1) @ value
+
+
+def recorded(attend=scaled_dot_product_attention, mask=None, **options):
+    torch.manual_seed(5)
+    model = Attends(attend)
+    with heedful.record(model, **options) as recording:
+        model(*torch.randn(3, B, H, N, D), mask)
+    return recording, model
+
+
+@pytest.fixture
+def checks(monkeypatch):
+    """The calls that were checked so far."""
+    seen = []
+
+    def counted(*arguments):
+        seen.append(arguments)
+        return certify(*arguments)
+
+    monkeypatch.setattr(capture, "certify", counted)
+    return seen
+
+
+@pytest.mark.parametrize("attend", [scaled_dot_product_attention, by_hand])
+def test_a_call_is_checked_when_somebody_asks_and_only_once(attend, checks):
+    recording, _ = recorded(attend)
+    assert not checks
+    [kept] = recording._captures
+    evidence = weakref.ref(kept.checked)
+    assert recording[0].check.passed
+    assert recording.sequences[1][0].proof == recording[0].proof
+    recording.certificate()
+    assert len(checks) == 1
+    checks.clear()
+    assert evidence() is None  # it has gone
+
+
+def test_what_is_saved_or_goes_to_the_disk_is_checked_before(checks, tmp_path):
+    recording, _ = recorded()
+    recording.save(tmp_path / "r.safetensors")
+    assert len(checks) == 1
+    recorded(budget=1 << 20)
+    assert len(checks) == 2
+    recorded(budget=10)
+    assert len(checks) == 3
+    assert heedful.load(tmp_path / "r.safetensors")[0].check == recording[0].check
+    assert len(checks) == 3
+
+
+@pytest.mark.parametrize("is_inference", [False, True])
+@pytest.mark.parametrize("attend", [scaled_dot_product_attention, by_hand])
+def test_what_the_model_changes_later_changes_no_check(attend, is_inference):
+    mask = torch.rand(B, 1, N, N) < 0.7
+    mask |= torch.eye(N, dtype=torch.bool)
+    with torch.inference_mode(is_inference):
+        recording, model = recorded(attend, mask.clone())
+        query, key, *_ = (one.clone() for one in model.used)
+        for one in model.used:
+            one.zero_()
+    expected = (query @ key.mT / D**0.5).masked_fill(~mask, -torch.inf).softmax(-1)
+    for call, map_ in zip((one[0] for one in recording.sequences), expected, strict=True):
+        assert call.check.passed
+        assert call.check.rows == 8 * B
+        torch.testing.assert_close(call.weights(), map_, atol=2e-6, rtol=0)
+
+
+sizes = st.integers(1, 40)
+
+
+@given(*[st.integers(1, 3)] * 3, sizes, sizes, sizes, st.data())
+def test_a_difference_in_any_one_feature_is_seen(B, G, group, N, M, width, data):
+    """Of any sizes; beside it what is right passes, as it does in float64."""
+    generator = torch.Generator().manual_seed(data.draw(st.integers(0, 999)))
+    kind = data.draw(st.sampled_from([torch.float32, torch.float64]))
+
+    def tensor(*sizes):
+        return torch.randn(*sizes, generator=generator, dtype=kind)
+
+    query, key = tensor(B, G * group, N, 4), tensor(B, G, M, 4)
+    value = tensor(B, G, M, width) + data.draw(st.sampled_from([0.0, 3.0]))
+    every = (one.repeat_interleave(group, 1) for one in (key, value))
+    output = scaled_dot_product_attention(query, *every)
+    seen = Observed(query, key, value, output, 0.5)
+    layouts = layouts_of(seen)
+    kept = capture.captured(seen, name="a", layer=0, pass_index=0, layouts=layouts)
+    assert kept.check.passed
+    assert kept.check.rows == B * min(N, 8)
+    b, h, f = (data.draw(st.integers(0, most - 1)) for most in (B, G * group, width))
+    seen.output = output.clone()
+    seen.output[b, h, :, f] += 0.03
+    causes = [kept.causes(sequence) for sequence in range(B)]
+    check, _ = certify(causes, layouts, evidence_of(seen, layouts, kind))
+    assert not check.passed
+    assert check.where == f"head {h} of sequence {b}"
+
+
+@pytest.mark.parametrize("width", [1, 8, 9, 300])
+@pytest.mark.parametrize("kind", [torch.float32, torch.float64, torch.bfloat16])
+def test_directions_are_signs_that_nothing_drawn_changes(width, kind):
+    x = torch.randn(2, 3, 5, width).to(kind)
+    before = torch.get_rng_state()
+    found = projected(x)
+    assert torch.equal(torch.get_rng_state(), before)
+    torch.manual_seed(1)
+    assert torch.equal(projected(x), found)
+    assert found.dtype == torch.promote_types(kind, torch.float32)
+    signs = projected(torch.eye(width).to(kind)).double()
+    if width <= DIRECTIONS:
+        assert torch.equal(signs, torch.eye(width).double())
+    else:
+        assert signs.shape == (width, DIRECTIONS)
+        assert torch.equal(signs.abs(), torch.ones(width, DIRECTIONS).double())
+        assert (signs.sum(0).abs() < 4 * width**0.5).all()  # neither all + nor all −
+    torch.testing.assert_close(found.double(), x.double() @ signs, atol=1e-4, rtol=1e-6)
+
+
+def test_a_narrow_record_is_held_to_what_torch_was_set_to_when_it_ran(monkeypatch):
+    torch.backends.mkldnn.matmul.fp32_precision = "bf16"
+    try:
+        rounded, _ = recorded()
+    finally:
+        torch.backends.mkldnn.matmul.fp32_precision = "none"
+    exact, _ = recorded()
+    assert (rounded[0].check.tolerance, exact[0].check.tolerance) == (5e-2, 2e-5)
+    later, _ = recorded()
+    torch.backends.mkldnn.matmul.fp32_precision = "bf16"
+    try:
+        assert later[0].check.tolerance == 5e-2  # for the products of the check itself
+    finally:
+        torch.backends.mkldnn.matmul.fp32_precision = "none"
+
+
+def test_a_call_whose_check_ends_in_an_error_is_not_shown(monkeypatch):
+    def broken(*_):
+        raise ValueError("no such row")
+
+    monkeypatch.setattr(capture, "certify", broken)
+    recording, _ = recorded()
+    assert recording[0].proof == "refuted"
+    monkeypatch.undo()
+    assert recording[0].why == "its check ended in an error: no such row (ValueError)"
+    assert recording[0].check.worst == math.inf
+    with pytest.raises(RunError, match="its check ended in an error"):
+        recording[0].weights()
+
+
+def test_an_output_of_another_shape_than_weights_times_values_is_missed():
+    seen = Observed(*torch.randn(3, B, H, N, D), torch.randn(B, H, N, D + 1), 1.0)
+    with pytest.raises(TypeError, match=r"an output \(2, 3, 11, 17\) of values \(2, 3, 11, 16\)"):
+        evidence_of(seen, layouts_of(seen), torch.float32)
+
+
+def gpt():
+    return GPT(GPTConfig(vocabulary=9, context_length=8, width=12, layers=2, heads=3)).eval()
+
+
+def llama():
+    sizes = dict.fromkeys(("num_attention_heads", "num_key_value_heads", "num_hidden_layers"), 2)
+    return LlamaModel(LlamaConfig(vocab_size=9, hidden_size=8, intermediate_size=8, **sizes)).eval()
+
+
+IDS = torch.tensor([[1, 2, 3, 4]])
+MODELS = {
+    "our own": (gpt, (IDS,)),
+    "transformers": (llama, (IDS,)),
+    "nn.MultiheadAttention": (lambda: nn.MultiheadAttention(8, 2), (torch.randn(5, 2, 8),) * 3),
+    "fused": (
+        lambda: nn.TransformerEncoderLayer(8, 2, batch_first=True).eval(),
+        (torch.randn(2, 5, 8),),
+    ),
+    "a kernel": (lambda: Attends(scaled_dot_product_attention), tuple(torch.randn(3, B, H, N, D))),
+    "by hand": (lambda: Attends(by_hand), tuple(torch.randn(3, B, H, N, D))),
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_step_of_training_after_the_pass_changes_no_check(name):
+    """Nor where a kernel gives no output of attention but that of the module's other weights too."""
+    make, given = MODELS[name]
+    model = make()
+    with torch.no_grad():
+        with heedful.record(model) as recording:
+            model(*given)
+        for weight in model.parameters():
+            weight.mul_(-3.0)
+    assert [call.check.passed for call in recording] == [True] * len(recording)
+    assert recording[0].check.rows
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_recording_goes_with_the_last_name_for_it(name):
+    """At once, not when Python looks for circles: a long one has gigabytes."""
+    make, given = MODELS[name]
+    model = make()
+    gc.collect()
+    gc.disable()
+    try:
+        with torch.no_grad(), heedful.record(model) as recording:
+            model(*given)
+        assert recording[0].check.passed
+        assert recording[0].weights().isfinite().all()
+        seen = weakref.ref(recording), weakref.ref(recording._captures[0].query)
+        del recording
+        assert [one() for one in seen] == [None, None]
+    finally:
+        gc.enable()
+
+
+def test_what_the_model_lets_go_of_is_not_held():
+    """Queries, keys and values are there until the weights are gone, as without a recorder."""
+
+    class Layer(nn.Module):
+        def forward(self, x, seen):
+            query, key, value = (x * n for n in (1.1, 1.2, 1.3))
+            mask = torch.ones(N, N).tril() == 0
+            seen += [StorageWeakRef(one.untyped_storage()) for one in (query, key, value)]
+            scores = (query @ key.mT).masked_fill(mask, -torch.inf)
+            return scores.softmax(-1) @ value
+
+    class Two(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layers = nn.ModuleList([Layer(), Layer()])
+
+        def forward(self, x):
+            for layer in self.layers:
+                x = layer(x, seen := []).sin()
+                held.append([one.expired() for one in seen])
+            return x
+
+    held = []
+    with torch.no_grad(), heedful.record(model := Two()) as recording:
+        model(torch.randn(B, H, N, D))
+    assert held == [[True] * 3] * 2
+    assert all(call.check.passed for call in recording)
