@@ -218,7 +218,7 @@ MODELS = {
 
 @pytest.mark.parametrize("name", MODELS)
 def test_a_step_of_training_after_the_pass_changes_no_check(name):
-    """Nor where a kernel gives no output of attention but that of the module's other weights too."""
+    """Nor where a kernel gives the output of more than attention, by other weights."""
     make, given = MODELS[name]
     model = make()
     with torch.no_grad():

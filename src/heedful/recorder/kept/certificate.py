@@ -26,8 +26,9 @@ class Check:
     """How far weights @ values was from the output that the model used, on sampled rows.
 
     `worst` is the difference in the worst head of any sequence, in units of how much the values of
-    that head differ; NaN where it cannot be told, and `why` says why. `rows` is the number of rows
-    that were compared in all sequences, and `where` says which head and sequence is worst.
+    that head differ, both in the directions on which these are projected; NaN where it cannot be
+    told, and `why` says why. `rows` is the number of rows that were compared in all sequences, and
+    `where` says which head and sequence is worst.
     In `recording.certificate()`, `proof` is the word for the call, and `why` all that is missing.
     """
 
