@@ -276,3 +276,71 @@ def test_what_the_model_lets_go_of_is_not_held():
         model(torch.randn(B, H, N, D))
     assert held == [[True] * 3] * 2
     assert all(call.check.passed for call in recording)
+
+
+def with_two(odd, width, attend, factor, monkeypatch):
+    """The check of a call, two of whose values have this in a feature; its queries are times so."""
+    query, key = torch.randn(2, 1, 1, 20, D)
+    value = torch.randn(1, 1, 20, width)
+    value[0, 0, 3:5, 0] = odd
+    with heedful.record(model := Attends(attend)) as recording:
+        model(query, key, value)
+    own = capture.Capture.causes
+
+    def causes(*of):
+        made = own(*of)
+        return made._replace(query=factor * made.query)
+
+    monkeypatch.setattr(capture.Capture, "causes", causes)
+    [(_, check)] = recording.certificate()
+    monkeypatch.undo()
+    return check
+
+
+@pytest.mark.parametrize("width", [4, 16])
+@pytest.mark.parametrize("odd", [math.nan, math.inf, -math.inf, 1e37])
+@pytest.mark.parametrize("attend", [scaled_dot_product_attention, by_hand])
+def test_a_value_that_is_no_number_hides_no_other_feature(attend, odd, width, monkeypatch):
+    for factor, passed in ((1, True), (3, False)):
+        check = with_two(odd, width, attend, factor, monkeypatch)
+        assert (check.passed, check.rows) == (passed, 8)
+
+
+@pytest.mark.parametrize("attend", [scaled_dot_product_attention, by_hand])
+def test_values_too_large_for_a_spread_prove_nothing(attend, monkeypatch):
+    assert not with_two(3e38, 4, attend, 3, monkeypatch).passed
+
+
+def test_without_memory_for_a_check_it_can_be_asked_for_again(monkeypatch):
+    def full(*_):
+        raise torch.OutOfMemoryError("no room")
+
+    recording, _ = recorded()
+    monkeypatch.setattr(capture, "certify", full)
+    with pytest.raises(torch.OutOfMemoryError):
+        recording.certificate()
+    monkeypatch.undo()
+    assert recording[0].check.passed
+
+
+def test_values_of_no_width_are_missed():
+    with pytest.warns(UserWarning, match="values"), heedful.record(model := Attends(by_hand)) as r:
+        model(*torch.randn(2, B, H, N, D), torch.randn(B, H, N, 0))
+    assert list(r.missed) == ["Attends"]
+
+
+def test_storages_that_wait_for_a_backward_pass_are_not_asked_each_time(monkeypatch):
+    asked, expired = [], torch.UntypedStorage._expired
+    monkeypatch.setattr(torch.UntypedStorage, "_expired", lambda m: asked.append(m) or expired(m))
+
+    class Long(nn.Module):
+        def forward(self, x, times):
+            for _ in range(times):
+                x = (1.01 * x).sin()
+            return by_hand(x, x, x, None)
+
+    x = torch.randn(1, 2, 3, D, requires_grad=True)
+    with heedful.record(model := Long()) as recording:
+        model(x, 400).sum().backward()
+    assert recording[0].check.passed
+    assert len(asked) < 800 * 40

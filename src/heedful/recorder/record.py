@@ -184,8 +184,7 @@ class _Recorder:
 
         It is asked of each operation.
         """
-        elsewhere = self.claimed or is_computing() or dispatch.is_running()
-        return not elsewhere and self.running.runs
+        return not (self._is_elsewhere or is_computing()) and self.running.runs
 
     @property
     def _is_elsewhere(self) -> bool:

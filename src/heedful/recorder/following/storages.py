@@ -38,6 +38,7 @@ WHOLE = {"linear", "layer_norm", "rms_norm"}  # composites that have a rule as a
 VIEWS = {"_unsafe_view", "_reshape_alias"}
 FLEX = ("query", "key", "value", "score_mod", "block_mask", "scale")
 LISTS = (list, tuple)
+ASKED = 16  # how many storages are asked for each operation whether they are gone
 NOISE = {"bernoulli", "random", "uniform", "normal"}
 
 
@@ -144,6 +145,7 @@ class Traced:
         self.parameters, self.projections = parameters, projections
         self._kept: dict[int, Kept] = {}
         self._passing: dict[int, int] = {}  # of those that may go, their weak references
+        self._unasked = 0  # how many operations have run since these were asked
 
     def begin(self, given: list[Tensor]) -> None:
         """Begin a new pass: forget all storages but the inputs, whose axes are the first known."""
@@ -168,7 +170,12 @@ class Traced:
 
         It is asked before each operation, which then finds the memory that the model has let go.
         Even the mark of a storage that is gone, held any longer, keeps its large neighbours apart.
+        Where many live, as those that wait for a backward pass do, they are asked now and then.
         """
+        self._unasked += 1
+        if self._unasked * ASKED < len(self._passing):
+            return
+        self._unasked = 0
         is_gone = torch.UntypedStorage._expired  # as StorageWeakRef asks it
         for key in [key for key, mark in self._passing.items() if is_gone(mark)]:
             del self._kept[key], self._passing[key]

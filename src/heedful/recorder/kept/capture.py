@@ -75,7 +75,7 @@ class Capture:
 
     @property
     def check(self) -> Check:
-        """How far rows computed from this were from the model's own; it is made only once."""
+        """How far rows computed from this were from the model's own, found out when first asked."""
         evidence = self.checked
         if isinstance(evidence, Check):
             return evidence
@@ -84,6 +84,8 @@ class Capture:
             with computing():
                 causes = (self.causes(sequence) for sequence in range(len(self.layouts)))
                 found, agree = certify(causes, self.layouts, evidence)
+        except (MemoryError, torch.OutOfMemoryError):  # there may be room when it is asked again
+            raise
         except Exception as error:  # what cannot be checked is not shown
             why = f"its check ended in an error: {error} ({type(error).__name__})"
             found = Check(math.inf, evidence.tolerance, 0, why)

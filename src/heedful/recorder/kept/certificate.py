@@ -103,9 +103,11 @@ def _compared(
     value = take(evidence.values[sequence], keys).to(map_)
     used = evidence.outputs[sequence].to(map_)
     made = _weighed(map_, value)
-    if evidence.finish is None:
+    if not evidence.is_whole:
         used = projected(used)
-        size = _spread(map_, value, step)
+    if evidence.finish is None:
+        longest = value.abs() if evidence.is_whole else value.abs().amax(dim=-1, keepdim=True)
+        size = _spread(map_, value, step * longest)
         every = _off_everywhere(made, used, size, highest)
         if every is not None:
             return every, len(rows), agree
@@ -132,14 +134,15 @@ def _off_everywhere(
     found = torch.stack((highest.amin(dim=1), off, size.amax(dim=(1, 2))))
     lowest, most, largest = found.tolist()
     every = [one / max(other, LEAST) for one, other in zip(most, largest, strict=True)]
-    return every if min(lowest) > HIDDEN / 2 and math.isfinite(sum(every)) else None
+    is_sound = math.isfinite(sum(every) + sum(largest))
+    return every if min(lowest) > HIDDEN / 2 and is_sound else None
 
 
 def _off_where_seen(made: Tensor, used: Tensor, size: Tensor, blind: Tensor) -> list[float]:
     """How far off each head is on rows that are not blind; infinitely where a number is none."""
-    same = blind | (made.isnan() & used.isnan())
+    same = blind | (made == used) | (made.isnan() & used.isnan())
     off = (made - used).abs().masked_fill(same, 0.0).nan_to_num(nan=math.inf)
-    largest = size.nan_to_num().masked_fill(blind, 0.0).amax(dim=(1, 2)).clamp(min=LEAST)
+    largest = size.nan_to_num(posinf=0.0).masked_fill(blind, 0.0).amax(dim=(1, 2)).clamp(min=LEAST)
     return (off.amax(dim=(1, 2)) / largest).tolist()
 
 
@@ -172,7 +175,7 @@ def _weighed(map_: Tensor, value: Tensor) -> Tensor:
     return made.reshape(len(map_), -1, value.shape[-1])
 
 
-def _spread(map_: Tensor, value: Tensor, step: float) -> Tensor:
-    """By how much the values that rows weigh differ, (H, n, r), and `step` of how long they are."""
+def _spread(map_: Tensor, value: Tensor, rounded: Tensor) -> Tensor:
+    """By how much the values that rows weigh differ, and what rounding changes, (H, n, r)."""
     apart = (value - value.mean(dim=1, keepdim=True)).abs_()
-    return _weighed(map_, apart.add_(value.abs().amax(dim=-1, keepdim=True), alpha=step))
+    return _weighed(map_, apart.add_(rounded))

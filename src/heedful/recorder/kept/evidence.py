@@ -2,10 +2,11 @@
 
 The check compares weights times values with the output on a few rows. Held are these rows of the
 output, and the values projected on a few fixed directions: weights times projected values are the
-projected output. Two products that differ are the same in r random directions with a probability of
-at most 2^-r (Freivalds, Probabilistic machines can use less running time, IFIP Congress 1977), and
-here on every row. So until it is checked a call holds r numbers for each key, where its values have
-d, and a forward pass does not wait for the checks of what it records.
+projected output. Two products that differ are the same in r directions drawn at random with a
+probability of at most 2^-r (Freivalds, Probabilistic machines can use less running time, IFIP
+Congress 1977). These were drawn once, for all calls alike: what is wrong with a record was not made
+to fit them. So until it is checked a call holds r numbers for each key, where its values have d,
+and a forward pass does not wait for the checks of what it records.
 
 B batch, H query heads, G key heads, N queries, M keys, r directions.
 """
@@ -13,6 +14,7 @@ B batch, H query heads, G key heads, N queries, M keys, r directions.
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -34,19 +36,22 @@ class Evidence:
     """What a call is to be checked against.
 
     why: why nothing can be compared; then it has no tensors.
-    kinds: the types in which the model computed the call, and in which it is kept.
+    kinds: the types of the query and the output, and that in which the call is kept.
     tolerance: what rounding explains, as torch was set when the call ran.
-    values: (B, G, M, r), projected.
+    values: (B, G, M, r), projected, or (B, G, M, v) where `is_whole`.
+    is_whole: whether values are as they were, since a kernel did more after attention, or since
+        some are no finite numbers, which would hide the others in every direction.
     outputs: of each sequence the rows that are compared, (H, n, v).
     row_sums: of each sequence the log-sum-exps of these rows, (H, n), where a kernel gave them.
     sums: (B, H, N), all that the kernel gave, which the call keeps if these agree.
-    finish: what a kernel did after attention to give the output; then the values are whole.
+    finish: what a kernel did after attention to give the output.
     """
 
     why: str
     kinds: frozenset[torch.dtype]
     tolerance: float
     values: Tensor | None = None
+    is_whole: bool = False
     outputs: Sequence[Tensor] = ()
     row_sums: Sequence[Tensor] = ()
     sums: Tensor | None = None
@@ -76,11 +81,13 @@ def evidence_of(seen: Observed, layouts: Sequence[Layout], kept: torch.dtype) ->
         return evidence
     evidence.outputs, evidence.finish = _rows(output, layouts), seen.finish
     if seen.finish is not None:
-        evidence.values = value
+        evidence.values, evidence.is_whole = value, True
         return evidence
-    if output.shape != (*seen.query.shape[:3], value.shape[-1]):
+    if output.shape != (*seen.query.shape[:3], value.shape[-1]) or not value.shape[-1]:
         raise TypeError(f"an output {tuple(output.shape)} of values {tuple(value.shape)}")
     evidence.values = projected(value)
+    if not math.isfinite(float(evidence.values.sum())):
+        evidence.values, evidence.is_whole = value.clone(), True
     if seen.sums is not None and kept == seen.query.dtype:
         evidence.row_sums = [one[..., 0] for one in _rows(seen.sums[..., None], layouts)]
         evidence.sums = told(seen.sums, seen.query, output)
