@@ -109,8 +109,8 @@ class Roles:
         left, right = done.arguments[at : at + 2]
         roles = [self.traced.role(one) for one in (left, right)]
         views = [one.view for one in operands[-2:]]
-        is_weighed = any(isinstance(role, Weights) and not role.is_logarithm for role in roles)
-        if is_weighed or any(view.storage.is_parameter for view in views):
+        is_weighed = _weighs(roles[0]) or _weighs(roles[1])
+        if is_weighed or views[0].storage.is_parameter or views[-1].storage.is_parameter:
             self._noted(done, operands)
             if is_weighed and not all(map(_is_map, roles)):  # two maps make no map of one softmax
                 self._meet(roles, left, right, done.made)
@@ -260,6 +260,11 @@ class Roles:
         self.told.met(
             Meeting(role.weights, role.table, role.table_axes, value, of_value, output, known(axes))
         )
+
+
+def _weighs(role: Any) -> bool:
+    """Whether a role is weights, and not their logarithms."""
+    return isinstance(role, Weights) and not role.is_logarithm
 
 
 def _is_map(role: Any) -> bool:

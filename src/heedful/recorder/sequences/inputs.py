@@ -208,6 +208,8 @@ def are_ids(tensor: Tensor) -> bool:
 
 def _named(module: nn.Module, arguments: tuple, keywords: dict) -> dict[str, Any]:
     """The arguments of a call of a module by the names that its `forward` has for them."""
+    if not (arguments or keywords):
+        return {}
     module = getattr(module, "_orig_mod", module)  # under torch.compile: the module inside
     try:
         signature = inspect.signature(module.forward)

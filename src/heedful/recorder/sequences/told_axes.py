@@ -63,6 +63,8 @@ def check_names(axes: Mapping[str, TokenAxes], model: nn.Module) -> None:
     Raises:
         ArgumentError: with the names that are nearest to it.
     """
+    if not axes:  # to list the modules of a large model takes a while
+        return
     plain = [plain_name(name) for name, _ in model.named_modules(remove_duplicate=False)]
     names = [*filter(None, plain), type(getattr(model, "_orig_mod", model)).__name__]
     for pattern in axes:
