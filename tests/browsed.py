@@ -100,9 +100,12 @@ class Page:
         return self
 
     def made(self, head, query, key):
-        """Wait for the numbers of a cell."""
+        """Wait for the numbers of a cell, and for the names of the tokens in its text."""
         line = f"weights(head={head}, queries=[{query}], keys=[{key}])"
         self.region.get_by_text(line).wait_for()
+        self.page.wait_for_function(
+            "() => [...document.querySelectorAll('bdi.place')].every(one => one.innerText !== '…')"
+        )
 
     def soon(self, check, seconds=5):
         """What a check returns once it holds, while the page is still being told."""
