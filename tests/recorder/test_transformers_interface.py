@@ -337,7 +337,7 @@ def test_longformer_is_refused_by_name():
 def test_each_refused_layout_is_named_and_nothing_is_hooked(name):
     part = nn.Sequential(type(name, (nn.Module,), {})())
     with pytest.raises(ArgumentError, match=f"^0 is a {name}, which attends by "):
-        unsupported.check(list(part.named_modules()))
+        unsupported.modules_of(part)
     with pytest.raises(ArgumentError), heedful.record(part):
         pass
     assert not any(module._forward_hooks for module in part.modules())

@@ -28,7 +28,7 @@ from heedful.recorder.kept.recording import Recording
 from heedful.recorder.observed import Observed
 from heedful.recorder.options import Options
 from heedful.recorder.own_work import computing, is_computing
-from heedful.recorder.running import Given, Modules, Running, layer_of
+from heedful.recorder.running import Given, Running, layer_of
 from heedful.recorder.sequences import token_ids
 from heedful.recorder.sequences.axis_owners import beside_told
 from heedful.recorder.sequences.inputs import Inputs, are_ids
@@ -101,7 +101,7 @@ def record(
     (['blocks.0.attend', 'blocks.1.attend'], tensor([[1., 0., 0., 0.]]))
     """
     options = Options.of(axes, layers, heads, values, dtype, every, budget, tokenizer)
-    modules = _modules_of(model)
+    modules = unsupported.modules_of(model)
     check_names(options.axes, model)
     recording = Recording(budget=options.budget, naming=options.naming)
     recording.recorder = functools.partial(
@@ -391,16 +391,3 @@ class _Recorder:
         copy = bias.detach().clone()
         self._copied = [*self._copied[-3:], (place, held, copy)]  # held, so its place stays its own
         return copy
-
-
-def _modules_of(model: nn.Module) -> Modules:
-    """All modules of a model, with their names, where its attention can be recorded."""
-    if not isinstance(model, nn.Module):
-        raise ArgumentError(
-            f"a model of type {type(model).__name__}",
-            expected="a torch module",
-            remedy="record(model): for a pipeline, give its .model",
-        )
-    modules = list(model.named_modules())
-    unsupported.check(modules)
-    return modules

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from torch import nn
+
 from heedful.errors import ArgumentError
 from heedful.recorder.doors import transformers_interface
 from heedful.recorder.running import Modules
@@ -26,13 +28,20 @@ LAYOUTS = {  # classes of modules, and how they attend
 }
 
 
-def check(modules: Modules) -> None:
-    """Refuse a model with such attention, or one of a transformers too old for any door.
+def modules_of(model: nn.Module) -> Modules:
+    """All modules of a model, with their names, unless its attention cannot be recorded.
 
     Raises:
-        ArgumentError: with the name of the module, and how it attends.
-        HeedfulError: the model is of an older transformers.
+        ArgumentError: no module, or one with such attention: its name, and how it attends.
+        HeedfulError: the model is of an older transformers, which no door knows.
     """
+    if not isinstance(model, nn.Module):
+        raise ArgumentError(
+            f"a model of type {type(model).__name__}",
+            expected="a torch module",
+            remedy="record(model): for a pipeline, give its .model",
+        )
+    modules = list(model.named_modules())
     transformers_interface.check(modules)
     for name, module in modules:
         layout = LAYOUTS.get(type(module).__name__)
@@ -42,3 +51,4 @@ def check(modules: Modules) -> None:
                 expected="attention whose weights are a map of queries × keys",
                 remedy="record another model; its maps would not be what it computed",
             )
+    return modules

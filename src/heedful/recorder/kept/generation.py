@@ -26,7 +26,7 @@ from heedful.ops.masks import Causal, Mask, Packed, Window
 from heedful.recorder.kept.call import Call
 from heedful.recorder.kept.capture import Capture
 from heedful.recorder.kept.certificate import Check
-from heedful.recorder.kept.evidence import SAMPLED
+from heedful.recorder.kept.evidence import sampled
 from heedful.recorder.kept.rounding import tolerance_of
 from heedful.recorder.kept.row_sums import RowSums, unknown
 from heedful.recorder.sequences.without_padding import take
@@ -305,9 +305,9 @@ def _compare(together: Causes, causes: list[Causes], plan: Together, name: str) 
         RunError: they differ by more than rounding.
     """
     total = plan.shape[0]
-    sampled = torch.linspace(0, total - 1, min(total, SAMPLED)).long().unique()
+    rows = sampled(total)
     for one, part in zip(causes, plan.parts, strict=True):
-        here = torch.isin(part.queries, sampled)
+        here = torch.isin(part.queries, rows)
         if not bool(here.any()):
             continue
         made = weights(together, queries=part.queries[here])
