@@ -483,6 +483,28 @@ def test_heads_that_learned_queries_have_are_not_taken_for_queries_without_a_wor
     assert "whether 4 × 5 are heads, queries or texts" in recording[0].why
 
 
+class Seeds(nn.Module):
+    """Heads of a parameter that ask once each; two of them share the keys of one projected head."""
+
+    def __init__(self):
+        super().__init__()
+        self.seeds = nn.Parameter(torch.randn(1, 4, 1, D))
+        self.says = nn.Linear(WIDTH, 2 * D)
+
+    def forward(self, x):
+        key = self.says(x).unflatten(-1, (2, D)).transpose(1, 2)
+        query = self.seeds.expand(len(x), -1, -1, -1)
+        return nn.functional.scaled_dot_product_attention(query, key, key, enable_gqa=True)
+
+
+@pytest.mark.parametrize("texts", [1, 2])
+def test_heads_of_a_parameter_that_share_keys_are_not_proved_to_be_queries(texts):
+    model, x = Seeds(), torch.randn(texts, N, WIDTH)
+    recording = looked_at(model, x)
+    recording.verify(model, x)
+    assert recording[0].proof == "assumed"
+
+
 class AmongThemselves(Learned):
     """Learned queries that attend to each other before any token is read."""
 
@@ -522,3 +544,79 @@ def test_numbers_viewed_as_complex_ones_stand_along_the_same_axes(seen):
     axes = traced.view(seen(torch.view_as_complex(x))).axes()
     assert None not in axes
     assert axes == traced.view(seen(x)).axes()[:-1]
+
+
+class Pooled(nn.Module):
+    """Queries and keys of each head are convolved over an image, as MViT pools them."""
+
+    def __init__(self):
+        super().__init__()
+        self.asks, self.says = nn.Linear(WIDTH, H * D), nn.Linear(WIDTH, H * D)
+        self.pool = nn.Conv2d(D, D, 3, padding=1, groups=D)
+
+    def heads(self, x):
+        made = [one.unflatten(-1, (H, D)).transpose(1, 2) for one in (self.asks(x), self.says(x))]
+        return [self.pooled(one) for one in made]
+
+    def pooled(self, one):  # (B, H, N, d)
+        image = one.reshape(-1, 2, 3, D).permute(0, 3, 1, 2)
+        return self.pool(image).flatten(2).mT.unflatten(0, (-1, H))
+
+    def forward(self, x):
+        query, key = self.heads(x)
+        return (query @ key.mT).softmax(-1) @ key
+
+
+class PooledTwice(Pooled):
+    """With a border of zeros between two convolutions."""
+
+    def pooled(self, one):
+        image = self.pool(one.reshape(-1, 2, 3, D).permute(0, 3, 1, 2))
+        image = self.pool(nn.functional.pad(image, (1, 1, 1, 1)))
+        return image.flatten(2).mT.unflatten(0, (-1, H))
+
+
+class AlongTheWidth(Pooled):
+    """A convolution whose texts are tokens, and whose space is the features."""
+
+    def __init__(self):
+        super().__init__()
+        self.along = nn.Conv1d(1, 1, 3, padding=1)
+
+    def heads(self, x):
+        made = (layer(x) for layer in (self.asks, self.says))
+        made = [self.along(one.reshape(-1, 1, H * D)).view(*x.shape[:2], H, D) for one in made]
+        return [one.transpose(1, 2) for one in made]
+
+
+@pytest.mark.parametrize("texts", [1, 2])
+@pytest.mark.parametrize(
+    ("model", "proof"),
+    [(Pooled, "assumed"), (PooledTwice, "assumed"), (AlongTheWidth, "proved")],
+)
+def test_a_convolution_makes_no_sequences_of_heads(model, proof, texts):
+    model, x = model(), torch.randn(texts, 6, WIDTH)
+    recording = looked_at(model, x)
+    recording.verify(model, x)
+    shows(recording, weighed(*model.heads(x)), proof=proof)
+
+
+@pytest.mark.parametrize("texts", [1, 2])
+def test_heads_of_channels_that_share_keys_are_no_channels(texts):
+    def across(query, key):  # (B, H, N, d), of which one head's keys are for all
+        scores = torch.einsum("bhnc,bnd->bhcd", query, key[:, 0])
+        return torch.einsum("bhcd,bnd->bhnc", scores.softmax(-1), key[:, 0])
+
+    model, x = Heads(across), torch.randn(texts, N, WIDTH)
+    recording = looked_at(model, x)
+    query, key = model.heads(x)
+    shows(recording, weighed(query.mT, key[:, :1].mT.expand(-1, H, -1, -1)), proof="assumed")
+
+
+def test_heads_that_share_the_only_key_are_no_channels():
+    def shared(query, key):  # as in the first step of a generation
+        weights = torch.einsum("bhnd,bmd->bhnm", query, key[:, 0]).softmax(-1)
+        return torch.einsum("bhnm,bmd->bhnd", weights, key[:, 0])
+
+    recording = looked_at(Heads(shared), torch.randn(1, 1, WIDTH))
+    assert (recording[0].shape, recording[0].proof) == ((H, 1, 1), "assumed")

@@ -501,3 +501,18 @@ def test_values_are_kept_beside_the_causes():
     _, key = model.heads(x, y)
     expected = weighed(*model.heads(x, y))[0] * key[0].norm(dim=-1)[:, None]
     torch.testing.assert_close(call.value_norm(), expected, atol=2e-6, rtol=1e-5)
+
+
+def test_a_mask_that_multiplies_and_one_of_each_text_that_is_added():
+    """The arithmetic of the first GPT: scores · b − 1e4 · (1 − b), then the padding."""
+    before = torch.ones(M, M).tril()
+    keep = torch.tensor([[True] * M, [True] * 4 + [False] * (M - 4)])[:, None, None]
+
+    def attend(query, key):
+        scores = (query @ key.mT) * before - 1e4 * (1 - before)
+        return (scores + (1.0 - keep.float()) * -1e9).softmax(-1) @ key
+
+    model, x = Heads(attend), torch.randn(2, M, WIDTH)
+    recording = looked_at(model, x)
+    map_ = weighed(*model.heads(x)) * before * keep
+    shows(recording, map_ / map_.sum(-1, keepdim=True), proof="assumed")

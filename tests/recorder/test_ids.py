@@ -147,3 +147,40 @@ def test_the_text_is_the_encoders_and_not_as_long_a_one_of_the_decoder(pairs, wh
     recording.tokens = words = [[f"{token}" for token in text.tolist()] for text in IDS]
     for text, sequence in zip(words, recording.sequences, strict=True):
         assert [call.tokens for call in sequence] == [text, None, None]
+
+
+class AcrossTexts(torch.nn.Module):
+    """The texts at one place attend to each other; or positions come first, by mistake or not."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed = torch.nn.Embedding(20, 8)
+        self.asks, self.says = torch.nn.Linear(8, 8), torch.nn.Linear(8, 8)
+
+    def forward(self, ids):
+        x = self.embed(ids).transpose(0, 1)
+        query, key = (
+            made(x).unflatten(-1, (2, 4)).transpose(1, 2) for made in (self.asks, self.says)
+        )
+        return (query @ key.mT).softmax(-1) @ key
+
+
+class PositionsFirst(AcrossTexts):
+    def __init__(self):
+        super().__init__()
+        self.attend = torch.nn.MultiheadAttention(8, 2)
+
+    def forward(self, ids):
+        x = self.embed(ids)
+        return self.attend(x, x, x)
+
+
+@pytest.mark.parametrize("build", [AcrossTexts, PositionsFirst])
+def test_ids_of_a_text_name_no_sequence_that_goes_across_the_texts(build):
+    ids = torch.randint(20, (N, N))
+    with heedful.record(model := build(), tokenizer=lambda i: [f"t{j}" for j in i]) as recording:
+        model(ids)
+    assert recording.missed == {}
+    assert len(recording.sequences) == N
+    assert all(call.ids is None for [call] in recording.sequences)
+    assert recording.tokens is None

@@ -125,6 +125,21 @@ def test_linear_attention_is_missed_by_its_name(does, keys):
     is_missed(does, "linear attention", (N, keys))
 
 
+class Asked(nn.Module):
+    """Rows of a parameter ask as they are: their product with keys is also that of a layer."""
+
+    def __init__(self):
+        super().__init__()
+        self.rows, self.says = nn.Parameter(torch.randn(N, WIDTH)), nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x):
+        return (self.rows @ self.says(x).mT).softmax(-1) @ x
+
+
+def test_learned_queries_by_hand_that_no_layer_projects_are_missed_by_their_name():
+    looked_at(Asked(), *given(M), missed={"Asked": "learned queries that no layer projects"})
+
+
 @pytest.mark.parametrize("does", [linear, linear_in_einsums, linear_over_an_image])
 def test_linear_attention_of_raw_tensors_is_never_proved(does):
     recording = looked_at(

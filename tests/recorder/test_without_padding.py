@@ -183,3 +183,78 @@ def test_a_few_queries_after_many_keys_are_still_causal(start):
     assert (found[0].kind, is_causal(found[0].causes.mask)) == ("causal", True)
     expected = model.attend.expected(x, y, allowed)[0][:, seen]
     torch.testing.assert_close(found[0].weights()[:, seen], expected, atol=2e-6, rtol=0)
+
+
+class Roomy(nn.Module):
+    """A cache of nine places, whose empty ones the mask of the texts hides as it does padding."""
+
+    def __init__(self):
+        super().__init__()
+        self.made = nn.ModuleList(torch.nn.Linear(8, 8) for _ in range(2))
+
+    def heads(self, x):
+        return [one(x).unflatten(-1, (2, 4)).transpose(1, 2) for one in self.made]
+
+    def forward(self, x, attention_mask):
+        query, key = self.heads(x)
+        place = key.new_zeros(*key.shape[:2], 9, 4)
+        place[:, :, : x.shape[1]] = key
+        sees = torch.ones(x.shape[1], 9, dtype=torch.bool).tril() & attention_mask[:, None, None]
+        low = torch.finfo(query.dtype).min
+        return (query @ place.mT).masked_fill(~sees, low).softmax(-1) @ place
+
+
+@pytest.mark.parametrize("pads", [[0], [0, 0, 0], [0, 2, 3], [3]])
+@pytest.mark.parametrize("length", [4, 7])
+def test_a_mask_as_long_as_a_cache_with_empty_places(length, pads):
+    model, x = Roomy(), torch.randn(len(pads), length, 8)
+    places = torch.arange(9)
+    real = (places >= torch.tensor(pads)[:, None]) & (places < length)
+    with heedful.record(model) as recording:
+        model(x, attention_mask=real)
+    for (call,), query, key, pad in zip(recording.sequences, *model.heads(x), pads, strict=True):
+        scores = (query.double() @ key.double().mT)[:, pad:, pad:]
+        later = torch.ones(length - pad, length - pad).triu(1).bool()
+        truth = scores.masked_fill(later, -torch.inf).softmax(-1).float()
+        torch.testing.assert_close(call.weights(), truth, atol=2e-6, rtol=1e-5)
+
+
+class Goes(Roomy):
+    """Goes on from four tokens, with a mask of its own or none."""
+
+    def forward(self, x, past, attention_mask):
+        query, key = self.heads(torch.cat([past, x], dim=1))
+        sees = self.sees(attention_mask)[:, None] if self.sees else None
+        return scaled_dot_product_attention(query[:, :, 4:], key, key, attn_mask=sees)
+
+
+def later_hidden(real):
+    """Each of the last queries sees what is real up to its own place."""
+    rows, places = torch.arange(4, real.shape[1])[:, None], torch.arange(real.shape[1])
+    return real[:, None] & (places <= rows)
+
+
+def but_for_its_own(real):
+    return later_hidden(real) | torch.eye(real.shape[1], dtype=torch.bool)[4:]
+
+
+GOES_ON = torch.tensor(
+    [[1, 1, 0, 0, 1, 0, 0, 0], [1, 1, 1, 1, 1, 1, 1, 0], [1, 0, 0, 0, 1, 0, 0, 0]]
+).bool()
+
+
+@pytest.mark.parametrize("texts", [slice(0, 1), slice(1, 2), slice(0, 2), slice(2, 3)])
+@pytest.mark.parametrize("sees", [None, later_hidden, but_for_its_own])
+def test_padding_at_the_end_of_a_second_part_is_no_empty_place(sees, texts):
+    model, real = Goes(), GOES_ON[texts]
+    model.sees, x = sees, torch.randn(len(real), real.shape[1], 8)
+    with heedful.record(model) as recording:
+        model(x[:, 4:], x[:, :4], attention_mask=real)
+    assert recording.missed == {}
+    for (call,), query, key, told in zip(recording.sequences, *model.heads(x), real, strict=True):
+        scores = (query[:, 4:].double() @ key.double().mT) / 2
+        if sees:
+            scores = scores.masked_fill(~sees(told[None]), -torch.inf)
+            scores = scores[:, told[4:]][..., told]
+        truth = scores.softmax(-1).float()
+        torch.testing.assert_close(call.weights(), truth, atol=2e-6, rtol=1e-5)

@@ -336,6 +336,8 @@ class _Recorder:
         running = self.running
         if not (running.is_known or self.options.naming) or not running.reads_text:
             return Ids()
+        if self.inputs.has_ids_across(seen.batch):
+            return Ids()
         table = running.embedded
         is_table = running.is_ours and table is not None and are_ids(table)
         given = token_ids.Given(

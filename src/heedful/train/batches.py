@@ -105,8 +105,8 @@ def draw(
     True
     """
     firsts = starts(which, batch, len(tokens) - 1, context_length, which.random())[rows]
-    windows = np.stack([tokens[first : first + context_length + 1] for first in firsts])
-    windows = windows.astype(np.int64)
+    places = firsts[:, None] + np.arange(context_length + 1)
+    windows = np.asarray(tokens)[places].astype(np.int64)
     return torch.from_numpy(windows[:, :-1]), torch.from_numpy(windows[:, 1:])
 
 

@@ -77,7 +77,7 @@ class MaskedWords:
         length = int(random.integers(1, self.length + 1)) if is_short else self.length
         least = length if which.first is None else self.length  # a pass is cut in one way
         firsts = starts(which, batch, len(self.train), least, random)
-        texts = np.stack([self.train[first : first + length] for first in firsts[rows]])
+        texts = np.asarray(self.train)[firsts[rows][:, None] + np.arange(length)]
         return self._with_gaps(texts, random.random((batch, 3, length))[rows])
 
     def share(self, batch: int, which: Which, rows: slice) -> float:

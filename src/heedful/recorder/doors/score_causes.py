@@ -124,8 +124,10 @@ class _Found:
         """Complete the causes after the last change; False where `Causes` has no place for them."""
         causes, zeroed = self.causes, self._zeroed
         if zeroed is not None:  # a mask that multiplies hides only what a bias takes away as well
-            bias = causes.bias
-            if bias is None or not bool((bias.expand(zeroed.shape)[zeroed] <= FAINT).all()):
+            if causes.bias is None:
+                return False
+            bias, zeroed = torch.broadcast_tensors(causes.bias, zeroed)
+            if not bool((bias[zeroed] <= FAINT).all()):
                 return False
             causes.mask = ~zeroed if causes.mask is None else causes.mask & ~zeroed
             causes.bias = bias.masked_fill(zeroed, 0.0)

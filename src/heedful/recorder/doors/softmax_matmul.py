@@ -305,6 +305,9 @@ def _check_rows(sides: Sides, order: Order, axes: list[Parts]) -> None:
     if any(order.flag(atom) is True for atom in sides.keys):
         raise TypeError("a softmax over features, as of linear attention or a gate")
     if sides.asking and all(order.flag(atom) is True for atom in sides.asking):
-        raise TypeError("a softmax over keys for each feature, as of linear attention")
+        raise TypeError(
+            "a softmax over keys for each feature, as of linear attention, or of learned queries "
+            "that no layer projects"
+        )
     if not sides.asking:
         raise TypeError("no queries: values are pooled by weights of their own")

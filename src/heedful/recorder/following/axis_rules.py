@@ -207,10 +207,28 @@ def _linear(views: list[View], sizes: tuple[int, ...], told: dict[str, Any]) -> 
 
 
 def _convolution(views: list[View], sizes: tuple[int, ...], told: dict[str, Any]) -> Axes:
-    given = views[0].axes()
-    space: Axes = [(Part(Axis(size), 1, size, False),) if size > 1 else () for size in sizes[2:]]
-    texts = tuple(part._replace(feature=False) for part in given[0] or ())
-    return [texts if given[0] is not None else None, feature(sizes[1]), *space]
+    """Channels are features; what stands beside them is batch and space, if it was no features.
+
+    Heads stand there too where each is convolved for itself, or a convolution goes along features.
+    """
+    batch, _, *space = views[0].axes()
+    return [
+        None if batch is None else tuple(map(_beside_channels, batch)),
+        feature(sizes[1]),
+        *(_space(parts, size) for parts, size in zip(space, sizes[2:], strict=False)),
+    ]
+
+
+def _beside_channels(part: Part) -> Part:
+    if part.feature is None and part.axis.is_doubtful:
+        return part
+    return part._replace(feature=None if part.feature else False)
+
+
+def _space(parts: Parts | None, size: int) -> Parts:
+    """A new axis of space: of features where it was."""
+    flag = any(part.feature for part in parts or ())
+    return (Part(Axis(size, is_doubtful=flag), 1, size, flag),) if size > 1 else ()
 
 
 def _embedding(views: list[View], sizes: tuple[int, ...], told: dict[str, Any]) -> Axes:
@@ -280,8 +298,10 @@ def _moved(views: list[View], sizes: tuple[int, ...], told: dict[str, Any]) -> A
     made: Axes = []
     for parts, size in zip(views[0].axes(), sizes, strict=True):
         flags = {part.feature for part in parts or ()}
+        may_be_heads = True in flags or any(part.axis.is_doubtful for part in parts or ())
         flag = flags.pop() if len(flags) == 1 and parts is not None else None
-        made.append((Part(Axis(size), 1, size, flag),) if size > 1 else ())
+        axis = Axis(size, is_doubtful=flag is None and may_be_heads)
+        made.append((Part(axis, 1, size, flag),) if size > 1 else ())
     return made
 
 

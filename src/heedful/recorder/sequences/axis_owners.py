@@ -72,6 +72,7 @@ def owned(sides: Sides, order: Order, origins: Origins, batch: Batch, last: list
         batch: the texts of the pass.
         last: the atoms of the axis of the scores next to the keys; if in doubt, they are queries.
     """
+    is_alone = len(sides.asking) == 1  # before others are taken to ask, which is a guess
     sides = _with_queries(sides, order, origins, batch)
     beside = [*sides.shared, *sides.answering]
     flags = {atom: order.flag(atom) for atom in (*beside, *sides.asking)}
@@ -89,7 +90,7 @@ def owned(sides: Sides, order: Order, origins: Origins, batch: Batch, last: list
     sequences = [atom for atom in beside if flags[atom] is False]
     unknown = [atom for atom in beside if flags[atom] is None]
     inferred = {}
-    are_clear = len(sides.asking) == 1 and bool(heads)  # the only atom that asks is the queries
+    are_clear = is_alone and bool(heads)  # the only atom that asks is the queries
     asking = [atom for atom in sides.asking if is_guess or (flags[atom] is None and not are_clear)]
     doubtful = [*unknown, *asking]
     if doubtful:
@@ -166,9 +167,11 @@ def _asking(
     """The atoms that ask: those of queries, those of heads, and whether that is a guess."""
     asking = sides.asking
     features = [atom for atom in asking if flags[atom] is True]
-    if asking and len(features) == len(asking):  # channels attend, if keys are features too
-        are_channels = all(order.flag(atom) is True for atom in sides.keys)
-        return (asking, [], False) if are_channels else ([], asking, True)
+    if asking and len(features) == len(asking):
+        are_channels = bool(sides.keys) and all(order.flag(atom) is True for atom in sides.keys)
+        queries = [atom for atom in asking if are_channels and (len(asking) == 1 or atom in last)]
+        heads = [atom for atom in asking if atom not in queries]
+        return queries, heads, bool(heads)
     rows = [atom for atom in asking if flags[atom] is False]
     if len(rows) + len(features) == len(asking) or len(asking) == 1:
         return [atom for atom in asking if atom not in features], features, False

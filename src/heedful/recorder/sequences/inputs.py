@@ -123,6 +123,14 @@ class Inputs:
             self._ids[writes, named] = None if found is None else found.detach().cpu().clone()
         return self._ids[writes, named]
 
+    def has_ids_across(self, batch: Batch | None) -> bool:
+        """Whether texts were followed to the second axis of a table of ids (positions, texts).
+
+        That may be meant, as where positions come first, or a mistake: then ids prove nothing.
+        """
+        place = None if batch is None else batch.place
+        return place is not None and place[1] == 1 and are_ids(self.all[place[0]])
+
     def _found_ids(self, writes: bool, named: bool) -> Tensor | None:
         names = WRITTEN_IDS if writes else READ_IDS
         found = [self.tensors[name] for name in names if name in self.tensors][:1]

@@ -42,7 +42,11 @@ def layouts_of(seen: Observed, real: Real | None = None) -> list[Layout]:
         seen: the call.
         real: which tokens are told to be no padding; default all.
     """
-    return [_layout(seen, sequence, real or Real()) for sequence in range(len(seen.query))]
+    real = real or Real()
+    end = seen.shape[-1]
+    if real.keys is not None and real.queries is None and not seen.cross:
+        end = _end_so_far(seen, real.keys)
+    return [_layout(seen, sequence, real, end) for sequence in range(len(seen.query))]
 
 
 def row_of(sequence: int, rows: int, sequences: int) -> int | None:
@@ -67,10 +71,10 @@ def take(tensor: Tensor, rows: Tensor) -> Tensor:
     return tensor[..., int(rows[0]) : int(rows[-1]) + 1, :]
 
 
-def _layout(seen: Observed, sequence: int, real: Real) -> Layout:
+def _layout(seen: Observed, sequence: int, real: Real, end: int) -> Layout:
     _, H, N, M = seen.shape
     queries, keys = torch.arange(N), torch.arange(M)
-    real_queries, real_keys = _real(seen, sequence, real)
+    real_queries, real_keys = _real(seen, sequence, real, end)
     asking = queries if real.is_guess else real_queries
     if len(real_keys) == M or _hides(seen, sequence, asking, real_keys):
         queries, keys = real_queries, real_keys
@@ -104,8 +108,8 @@ def _looks_back(seen: Observed, sequence: int, queries: Tensor, keys: Tensor) ->
     return not bool((bias > HIDDEN).triu(1 + M - N).any())
 
 
-def _real(seen: Observed, sequence: int, real: Real) -> tuple[Tensor, Tensor]:
-    """The indices of queries and keys that were told to be no padding."""
+def _real(seen: Observed, sequence: int, real: Real, end: int) -> tuple[Tensor, Tensor]:
+    """The indices of queries and keys that were told to be no padding; the last query is at end."""
     B, _, N, M = seen.shape
     queries, keys = torch.arange(N), torch.arange(M)
     if real.keys is not None:
@@ -115,26 +119,66 @@ def _real(seen: Observed, sequence: int, real: Real) -> tuple[Tensor, Tensor]:
         row = row_of(sequence, len(real.queries), B)
         queries = queries if row is None else real.queries[row].bool().nonzero()[:, 0].cpu()
     elif real.keys is not None and not seen.cross:
-        queries = keys - (M - N)  # a query stands at the position of its key
-        queries = queries[queries >= 0]
+        queries = keys - (end - N)  # a query stands at the position of its key
+        queries = queries[(queries >= 0) & (queries < N)]
     return queries, keys
+
+
+def _end_so_far(seen: Observed, real: Tensor) -> int:
+    """The number of keys up to that of the last query.
+
+    These are all keys; but a cache may have room for more, which is told to be padding of all
+    texts. It has, where else all queries were padding; and where each query sees its own key among
+    those so far, and none after it.
+    """
+    B, _, N, M = seen.shape
+    if N >= M:
+        return M
+    told = real.any(dim=0).nonzero()
+    end = int(told.max()) + 1 if len(told) else M
+    if not N <= end < M:
+        return M
+    if end <= M - N:
+        return end
+    own = []
+    for sequence in range(B):
+        row = row_of(sequence, len(real), B)
+        keys = torch.arange(M) if row is None else real[row].bool().nonzero()[:, 0].cpu()
+        own.append(keys[(keys >= end - N) & (keys < end)])
+        if row is None or not _are_in_step(seen, sequence, own[-1], end):
+            return M
+    # in step by chance, where it is one key of each text
+    return end if max(map(len, own)) > 1 else M
+
+
+def _are_in_step(seen: Observed, sequence: int, own: Tensor, end: int) -> bool:
+    """Whether the queries of these keys see their own, and none after it, if the last is at end."""
+    if not len(own):
+        return True
+    N, M = seen.shape[2:]
+    sees = _seen_by(seen, sequence, own - (end - N), torch.arange(M)).cpu()
+    sees = sees.reshape(-1, *sees.shape[-2:]).any(dim=0).expand(len(own), M)
+    later = torch.arange(M) > own[:, None]
+    return bool(sees.gather(1, own[:, None]).all()) and not bool((sees & later).any())
 
 
 def _hides(seen: Observed, sequence: int, queries: Tensor, keys: Tensor) -> bool:
     """Whether the call's own mask or bias hides all other keys from these queries."""
     others = torch.ones(seen.shape[-1], dtype=torch.bool)
     others[keys] = False
-    dropped = others.nonzero()[:, 0]
-    seen_by_some = torch.ones((), dtype=torch.bool, device=seen.query.device)
+    return not bool(_seen_by(seen, sequence, queries, others.nonzero()[:, 0]).any())
+
+
+def _seen_by(seen: Observed, sequence: int, queries: Tensor, keys: Tensor) -> Tensor:
+    """Which of these keys these queries see by the call's own mask and bias; may broadcast."""
+    sees = torch.ones((1, 1), dtype=torch.bool, device=seen.query.device)
     if seen.mask is not None:
         mask = seen.mask if isinstance(seen.mask, Mask) else Dense(seen.mask)
-        seen_by_some = of_sequence(
-            mask.crop(seen.shape, queries, dropped, seen.query.device), sequence
-        )
+        sees = of_sequence(mask.crop(seen.shape, queries, keys, seen.query.device), sequence)
     if seen.bias is not None and seen.bias.shape[-1] > 1:
-        bias = rows_of(of_sequence(seen.bias, sequence), queries)[..., dropped]
-        seen_by_some = seen_by_some & (bias > HIDDEN)  # weights alone have their zeros here
-    return not bool(seen_by_some.any())
+        bias = rows_of(of_sequence(seen.bias, sequence), queries)[..., keys]
+        sees = sees & (bias > HIDDEN)  # weights alone have their zeros here
+    return sees
 
 
 def _mask_of(seen: Observed, sequence: int, queries: Tensor, keys: Tensor) -> Mask | None:
