@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from types import FrameType
 
 from heedful.errors import HeedfulError
 
 WHERE = ("MASTER_ADDR", "MASTER_PORT")
 HURRY = 0.5  # seconds in which all that are left say so, once torchrun asks them to end
+OBEYS = 3.0  # seconds until they do
 
 
 class EndedElsewhereError(HeedfulError):
@@ -22,15 +25,43 @@ class LostError(HeedfulError):
     """Another process ended without a word; torchrun knows what it died of."""
 
 
-def ended_by_torchrun() -> Callable[[], bool]:
-    """Whether torchrun has asked this process to end, half a second ago.
+class AskedToEnd:
+    """Notes when torchrun asks this process to end, as it does once another one has died.
 
-    It does once another one has died; this one shall say so, and does not obey at once.
+    This one shall say so first: it obeys, but `OBEYS` seconds later.
     """
-    asked: list[float] = []
-    with suppress(ValueError):  # not the main thread
-        signal.signal(signal.SIGTERM, lambda *_: asked.append(time.monotonic()))
-    return lambda: bool(asked) and time.monotonic() > asked[0] + HURRY
+
+    def __init__(self) -> None:
+        self._at: float | None = None
+
+    def note(self) -> None:
+        """It was asked now."""
+        self._at = time.monotonic()
+
+    def hurries(self, since: float) -> bool:
+        """Whether those that are left have had their time, since one was missed."""
+        return self._at is not None and time.monotonic() > max(self._at, since) + HURRY
+
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        """Inside, being asked to end is noted; what was to happen then happens later."""
+        before = signal.getsignal(signal.SIGTERM) or signal.SIG_DFL
+
+        def asked(number: int, frame: FrameType | None) -> None:
+            self.note()
+            signal.signal(number, before)
+            later = threading.Timer(OBEYS, os.kill, (os.getpid(), number))
+            later.daemon = True  # where the process ends by itself, there is nothing to do
+            later.start()
+
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        signal.signal(signal.SIGTERM, asked)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGTERM, before)
 
 
 def no_answer(silent: list[int], size: int, error: BaseException, timeout: float) -> HeedfulError:

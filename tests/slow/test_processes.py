@@ -102,10 +102,14 @@ def alike(found, expected):
     return found == expected or abs(found - expected) < 1e-3
 
 
-# The command; what is asked of it in the environment happens in one of the processes, at a step
+# The command; what is asked of it in the environment happens in one of the processes, at a step.
+# Who is left is slow: torchrun asks it to end before it has seen who is missing
 COMMAND = """
-import os, resource, signal, sys
+import os, resource, signal, sys, time
+from heedful import processes
 from heedful.train import loop
+hang_up = processes.hang_up
+processes.hang_up = lambda: (time.sleep(1), hang_up())
 take, what = loop.Training._step, eval(os.environ.get("WHAT", "[]"))
 def step(self, metrics):
     for restarts, rank, at, kind in what:

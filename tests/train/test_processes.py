@@ -4,6 +4,8 @@ Real processes, which train together, are in `tests/slow/test_processes.py`.
 """
 
 import dataclasses
+import signal
+import time
 from itertools import chain
 
 import numpy as np
@@ -15,9 +17,9 @@ from hypothesis import strategies as st
 from torch import nn
 
 from heedful.errors import ArgumentError, HeedfulError
-from heedful.missing_processes import EndedElsewhereError
+from heedful.missing_processes import AskedToEnd, EndedElsewhereError
 from heedful.models import GPT, GPTConfig
-from heedful.processes import Processes
+from heedful.processes import GRACE, Processes
 from heedful.torchrun import started
 from heedful.train import PRESETS, TrainSettings, muon
 from heedful.train.batches import Which, in_turns
@@ -364,6 +366,38 @@ def test_a_missing_process_is_named_by_the_first_of_those_that_are_left(two, mon
     assert "no answer from process 2 of 3; likely cause: it was killed" in said
     three[2]._say_once(HeedfulError("a full disk"))
     assert isinstance(three[0]._missing(closed, 7), EndedElsewhereError)  # it said so itself
+
+
+def test_who_is_asked_to_end_says_first_who_is_missing_and_obeys_then(monkeypatch):
+    """As torchrun asks; whoever handled it before does so later, and again from then on."""
+    handled = []
+    before = signal.signal(signal.SIGTERM, lambda *_: handled.append(time.monotonic()))
+    monkeypatch.setattr("heedful.missing_processes.OBEYS", 0.3)
+    monkeypatch.setattr("heedful.missing_processes.HURRY", 0.0)
+    try:
+        asked = AskedToEnd()
+        with asked.listening():
+            assert not asked.hurries(time.monotonic() - 9)
+            begun = time.monotonic()
+            signal.raise_signal(signal.SIGTERM)
+            assert not handled
+            assert asked.hurries(begun - 9)
+            assert not asked.hurries(time.monotonic() + 9)
+        while not handled and time.monotonic() < begun + 30:
+            time.sleep(0.01)
+        assert handled[0] > begun + 0.25
+        signal.raise_signal(signal.SIGTERM)
+        assert len(handled) == 2
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def test_who_was_asked_to_end_waits_for_nobody(two):
+    first, _ = two
+    first.hurry()
+    begun = time.monotonic()
+    assert "process 1 of 2" in str(first._missing(RuntimeError("gloo: closed"), 7))
+    assert time.monotonic() - begun < GRACE - 1
 
 
 def test_alone_nothing_is_told(monkeypatch):

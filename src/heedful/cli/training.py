@@ -339,6 +339,7 @@ def _stopping(training: Training) -> Iterator[None]:
 
     def stop(number: int, frame: FrameType | None) -> None:
         training.stop()
+        training.here.hurry()  # torchrun asks so once another one has died
         if number != HANGUP:
             signal.signal(number, before[number])
 
