@@ -264,18 +264,16 @@ def compared(
         captures = recording._captures
         worst, why = matched(name, captures, references, limit)
     proof = proven_by(recording, model, given) if not why else ""
-    axes = {at: TOLD[kind] for at, one in model.named_modules() if (kind := _class(one)) in TOLD}
+    kinds = {at: type(one).__name__ for at, one in model.named_modules()}
+    axes = {at: TOLD[kind] for at, kind in kinds.items() if kind in TOLD}
     if axes and proof and proof not in PROVEN:
         recording = recorded(model, given, axes)
         captures = recording._captures
         worst, why = matched(name, captures, references, limit)
-        proof = "told" if proven_by(recording, model, given) in PROVEN else proof
+        settles = not why and proven_by(recording, model, given) in PROVEN
+        proof = "told" if settles else "" if why else proof
     verdict = "WRONG" if why else "exact"
     return Row(name, verdict, count, len(captures), worst, under, why, proof)
-
-
-def _class(module: torch.nn.Module) -> str:
-    return type(module).__name__
 
 
 def proven_by(recording: Recording, model: torch.nn.Module, given: dict) -> str:

@@ -502,7 +502,12 @@ def test_heads_of_a_parameter_that_share_keys_are_not_proved_to_be_queries(texts
     model, x = Seeds(), torch.randn(texts, N, WIDTH)
     recording = looked_at(model, x)
     recording.verify(model, x)
-    assert recording[0].proof == "assumed"
+    key = model.says(x).unflatten(-1, (2, D)).transpose(1, 2).repeat_interleave(2, dim=1)
+    for [call], map_ in zip(recording.sequences, weighed(model.seeds / D**0.5, key), strict=True):
+        assert call.proof == "assumed"
+        assert call.why.startswith("inferred: whether 2 are heads, queries or texts")
+        rows = [one.detach().flatten(0, 1) for one in (call.weights(), map_)]  # if heads or queries
+        torch.testing.assert_close(*rows, atol=2e-6, rtol=0)
 
 
 class AmongThemselves(Learned):
@@ -576,6 +581,39 @@ class PooledTwice(Pooled):
         return image.flatten(2).mT.unflatten(0, (-1, H))
 
 
+class BorderFirst(Pooled):
+    """With a border of other numbers before the convolution, which is not the convolution's own."""
+
+    def pooled(self, one):
+        image = one.reshape(-1, 2, 3, D).permute(0, 3, 1, 2)
+        image = nn.functional.pad(image, (1, 1, 1, 1), mode="replicate")
+        image = nn.functional.conv2d(image, self.pool.weight, groups=D)
+        return image.flatten(2).mT.unflatten(0, (-1, H))
+
+
+class PooledByLargest(Pooled):
+    """No layer of parameters reads the image: heads stay beside it as they were."""
+
+    def pooled(self, one):
+        image = one.reshape(-1, 2, 3, D).permute(0, 3, 1, 2)
+        return nn.functional.max_pool2d(image, 2, 1).flatten(2).mT.unflatten(0, (-1, H))
+
+
+class OverHeads(Pooled):
+    """Heads that `stack` put side by side are mixed by a convolution along them, as over space."""
+
+    def __init__(self):
+        super().__init__()
+        self.of_heads = nn.ModuleList(nn.Linear(WIDTH, D) for _ in range(2 * H))
+
+    def heads(self, x):
+        made = [layer(x) for layer in self.of_heads]
+        return [self.pooled(torch.stack(made[half::2], dim=1)) for half in (0, 1)]
+
+    def pooled(self, one):
+        return self.pool(one.permute(0, 3, 1, 2)).permute(0, 2, 3, 1)
+
+
 class AlongTheWidth(Pooled):
     """A convolution whose texts are tokens, and whose space is the features."""
 
@@ -592,13 +630,40 @@ class AlongTheWidth(Pooled):
 @pytest.mark.parametrize("texts", [1, 2])
 @pytest.mark.parametrize(
     ("model", "proof"),
-    [(Pooled, "assumed"), (PooledTwice, "assumed"), (AlongTheWidth, "proved")],
+    [
+        (Pooled, "assumed"),
+        (PooledTwice, "assumed"),
+        (BorderFirst, "assumed"),
+        (PooledByLargest, "proved"),
+        (OverHeads, "assumed"),
+        (AlongTheWidth, "proved"),
+    ],
 )
 def test_a_convolution_makes_no_sequences_of_heads(model, proof, texts):
     model, x = model(), torch.randn(texts, 6, WIDTH)
     recording = looked_at(model, x)
     recording.verify(model, x)
     shows(recording, weighed(*model.heads(x)), proof=proof)
+
+
+MOVES = {  # of (B · H, N, d)
+    "roll": lambda one: one.roll((1, 2), dims=(-2, 2)),
+    "flip": lambda one: one.flip(-2),
+    "some": lambda one: one.index_select(1, torch.tensor([4, 0, 0])),
+    "pad": lambda one: nn.functional.pad(one, (0, 0, 2, 1)),
+}
+
+
+@pytest.mark.parametrize("way", MOVES)
+def test_heads_stay_beside_tokens_that_come_to_stand_elsewhere(way):
+    def move(query, key):
+        return [MOVES[way](one.flatten(0, 1)).unflatten(0, (-1, H)) for one in (query, key)]
+
+    def moved(query, key):
+        query, key = move(query, key)
+        return (query @ key.mT).softmax(-1) @ key
+
+    of_heads(moved, N, M, maps=lambda query, key: weighed(*move(query, key)))
 
 
 @pytest.mark.parametrize("texts", [1, 2])
@@ -611,6 +676,18 @@ def test_heads_of_channels_that_share_keys_are_no_channels(texts):
     recording = looked_at(model, x)
     query, key = model.heads(x)
     shows(recording, weighed(query.mT, key[:, :1].mT.expand(-1, H, -1, -1)), proof="assumed")
+
+
+def test_heads_of_one_channel_that_share_keys_are_no_channels():
+    def across(query, key):  # (B, H, N, 1): a map of one row for each head
+        scores = torch.einsum("bhnc,bnd->bhcd", query[..., :1], key[:, 0])
+        return torch.einsum("bhcd,bnd->bhnc", scores.softmax(-1), key[:, 0])
+
+    model, x = Heads(across), torch.randn(1, N, WIDTH)
+    recording = looked_at(model, x)
+    query, key = model.heads(x)
+    expected = weighed(query[..., :1].mT, key[:, :1].mT.expand(-1, H, -1, -1))
+    shows(recording, expected, proof="assumed")
 
 
 def test_heads_that_share_the_only_key_are_no_channels():

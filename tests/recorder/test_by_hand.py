@@ -22,6 +22,7 @@ from looked import (
 from torch import nn
 
 import heedful
+from heedful.recorder.doors import softmax_matmul
 
 
 def over_its_sum(raised):
@@ -503,10 +504,20 @@ def test_values_are_kept_beside_the_causes():
     torch.testing.assert_close(call.value_norm(), expected, atol=2e-6, rtol=1e-5)
 
 
-def test_a_mask_that_multiplies_and_one_of_each_text_that_is_added():
-    """The arithmetic of the first GPT: scores · b − 1e4 · (1 − b), then the padding."""
-    before = torch.ones(M, M).tril()
-    keep = torch.tensor([[True] * M, [True] * 4 + [False] * (M - 4)])[:, None, None]
+@pytest.mark.parametrize(
+    ("pads", "door", "proof"),
+    [
+        (slice(4, M), softmax_matmul.DOOR, "assumed"),
+        (slice(0, 1), softmax_matmul.ALONE, "unproved"),
+    ],
+)
+def test_a_mask_that_multiplies_and_one_of_each_text_that_is_added(pads, door, proof):
+    """The arithmetic of the first GPT: scores · b − 1e4 · (1 − b), then the padding.
+
+    At the left, a query that is padding sees no key but itself, so that all later ones are equal.
+    """
+    before, keep = torch.ones(M, M).tril(), torch.ones(2, 1, 1, M, dtype=torch.bool)
+    keep[1, ..., pads] = False
 
     def attend(query, key):
         scores = (query @ key.mT) * before - 1e4 * (1 - before)
@@ -514,5 +525,7 @@ def test_a_mask_that_multiplies_and_one_of_each_text_that_is_added():
 
     model, x = Heads(attend), torch.randn(2, M, WIDTH)
     recording = looked_at(model, x)
-    map_ = weighed(*model.heads(x)) * before * keep
-    shows(recording, map_ / map_.sum(-1, keepdim=True), proof="assumed")
+    query, key = model.heads(x)
+    scores = (query.double() @ key.double().mT) * before - 1e4 * (1 - before)
+    expected = (scores + (1.0 - keep.double()) * -1e9).softmax(-1).float()
+    shows(recording, expected, door, proof)

@@ -149,38 +149,69 @@ def test_the_text_is_the_encoders_and_not_as_long_a_one_of_the_decoder(pairs, wh
         assert [call.tokens for call in sequence] == [text, None, None]
 
 
-class AcrossTexts(torch.nn.Module):
-    """The texts at one place attend to each other; or positions come first, by mistake or not."""
+class Within(torch.nn.Module):
+    """Attention by hand inside each text, whose positions come first in the embedding alone."""
 
     def __init__(self):
         super().__init__()
         self.embed = torch.nn.Embedding(20, 8)
-        self.asks, self.says = torch.nn.Linear(8, 8), torch.nn.Linear(8, 8)
+        self.made = torch.nn.ModuleList(torch.nn.Linear(8, 8) for _ in range(3))
+
+    def placed(self, ids):
+        return self.embed(ids.T).transpose(0, 1)
 
     def forward(self, ids):
-        x = self.embed(ids).transpose(0, 1)
-        query, key = (
-            made(x).unflatten(-1, (2, 4)).transpose(1, 2) for made in (self.asks, self.says)
-        )
-        return (query @ key.mT).softmax(-1) @ key
+        x = self.placed(ids)
+        query, key, value = (one(x).unflatten(-1, (2, 4)).transpose(1, 2) for one in self.made)
+        return (query @ key.mT).softmax(-1) @ value
 
 
-class PositionsFirst(AcrossTexts):
+class AcrossTexts(Within):
+    """The texts at one place attend to each other."""
+
+    def placed(self, ids):
+        return self.embed(ids).transpose(0, 1)
+
+
+class PositionsFirst(Within):
+    """A module that takes positions first, as is its default, and has them first."""
+
     def __init__(self):
         super().__init__()
         self.attend = torch.nn.MultiheadAttention(8, 2)
+
+    def forward(self, ids):
+        x = self.embed(ids).transpose(0, 1)
+        return self.attend(x, x, x)
+
+
+class PositionsFirstByMistake(PositionsFirst):
+    """The same, which has texts first: it takes them for positions."""
 
     def forward(self, ids):
         x = self.embed(ids)
         return self.attend(x, x, x)
 
 
-@pytest.mark.parametrize("build", [AcrossTexts, PositionsFirst])
-def test_ids_of_a_text_name_no_sequence_that_goes_across_the_texts(build):
+def of_texts(build):
     ids = torch.randint(20, (N, N))
     with heedful.record(model := build(), tokenizer=lambda i: [f"t{j}" for j in i]) as recording:
         model(ids)
     assert recording.missed == {}
-    assert len(recording.sequences) == N
+    assert [call.kind for [call] in recording.sequences] == ["self"] * N
+    return recording, ids
+
+
+@pytest.mark.parametrize("build", [AcrossTexts, PositionsFirstByMistake])
+def test_ids_of_a_text_name_no_sequence_that_goes_across_the_texts(build):
+    recording, _ = of_texts(build)
     assert all(call.ids is None for [call] in recording.sequences)
     assert recording.tokens is None
+
+
+@pytest.mark.parametrize("build", [Within, PositionsFirst])
+def test_ids_of_a_text_name_its_sequence_where_positions_come_first_inside(build):
+    recording, ids = of_texts(build)
+    for (call,), text in zip(recording.sequences, ids, strict=True):
+        assert torch.equal(call.ids, text)
+        assert call.tokens == [f"t{token}" for token in text.tolist()]

@@ -130,6 +130,7 @@ def test_a_boolean_mask_is_added_by_eager_attention():
         ("encoder.layer.0.crossattention.self", True),
         ("cross_encoder.layers.0.self_attn", False),  # a name further up says nothing
         ("encoder.layer.0.attention.self", False),
+        ("AttentionAcrossTexts", False),
     ],
 )
 def test_the_name_of_a_module_tells_cross_attention(name, crosses):

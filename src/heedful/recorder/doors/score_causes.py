@@ -127,7 +127,8 @@ class _Found:
             if causes.bias is None:
                 return False
             bias, zeroed = torch.broadcast_tensors(causes.bias, zeroed)
-            if not bool((bias[zeroed] <= FAINT).all()):
+            most = bias.masked_fill(zeroed, -torch.inf).amax(-1, keepdim=True)
+            if not bool(((bias - most)[zeroed] <= FAINT).all()):
                 return False
             causes.mask = ~zeroed if causes.mask is None else causes.mask & ~zeroed
             causes.bias = bias.masked_fill(zeroed, 0.0)

@@ -21,9 +21,18 @@ from typing import Any, TypeAlias, TypeGuard
 import torch
 from torch import Tensor
 
-from heedful.recorder.following.strides import Axis, Part, Parts, View, common, place, written
+from heedful.recorder.following.moved import dims_moved, moved, moves
+from heedful.recorder.following.strides import (
+    Axes,
+    Axis,
+    Part,
+    Parts,
+    View,
+    common,
+    place,
+    written,
+)
 
-Axes: TypeAlias = list[Parts | None]
 Rule: TypeAlias = Callable[[list[View], tuple[int, ...], dict[str, Any]], Axes]
 
 PRODUCTS = {"mm": 0, "bmm": 0, "addmm": 1, "baddbmm": 1}  # which argument is the left factor
@@ -42,12 +51,6 @@ SAME = {
     "_native_batch_norm_legit_no_training", "native_group_norm", "cumsum", "tril", "triu",
     "_conj_physical", "layer_norm", "rms_norm",
 }  # fmt: skip
-# Numbers come to stand in another order: the axes are new, and those of features stay known
-MOVED = {
-    "roll", "flip", "index_select", "gather", "constant_pad_nd", "slice_scatter", "select_scatter",
-    "sort", "avg_pool1d", "avg_pool2d", "max_pool2d_with_indices", "upsample_nearest2d",
-    "upsample_bilinear2d", "_adaptive_avg_pool2d", "reflection_pad2d", "scatter", "index_put",
-}  # fmt: skip
 REDUCE = {"sum", "mean", "amax", "amin", "var", "std", "logsumexp", "linalg_vector_norm", "prod"}
 
 
@@ -57,7 +60,7 @@ def rule_of(name: str, is_pointwise: bool) -> Rule | None:
         return product
     if is_pointwise or name in SAME:
         return broadcast
-    return OTHERS.get(name)
+    return moved if moves(name) else OTHERS.get(name)
 
 
 def broadcast(views: list[View], sizes: tuple[int, ...], told: dict[str, Any]) -> Axes:
@@ -215,20 +218,22 @@ def _convolution(views: list[View], sizes: tuple[int, ...], told: dict[str, Any]
     return [
         None if batch is None else tuple(map(_beside_channels, batch)),
         feature(sizes[1]),
-        *(_space(parts, size) for parts, size in zip(space, sizes[2:], strict=False)),
+        *(_space(parts, size) for parts, size in zip(space, sizes[2:], strict=True)),
     ]
 
 
 def _beside_channels(part: Part) -> Part:
-    if part.feature is None and part.axis.is_doubtful:
+    if part.may_be_heads:
         return part
     return part._replace(feature=None if part.feature else False)
 
 
 def _space(parts: Parts | None, size: int) -> Parts:
     """A new axis of space: of features where it was."""
-    flag = any(part.feature for part in parts or ())
-    return (Part(Axis(size, is_doubtful=flag), 1, size, flag),) if size > 1 else ()
+    flag: bool | None = any(part.feature for part in parts or ())
+    if not flag and (parts is None or any(part.may_be_heads for part in parts)):
+        flag = None
+    return (Part(Axis(size, is_doubtful=flag is not False), 1, size, flag),) if size > 1 else ()
 
 
 def _embedding(views: list[View], sizes: tuple[int, ...], told: dict[str, Any]) -> Axes:
@@ -293,18 +298,6 @@ def _stack(views: list[View], sizes: tuple[int, ...], told: dict[str, Any]) -> A
     return [*made[:dim], told["steps"] or new, *made[dim:]]
 
 
-def _moved(views: list[View], sizes: tuple[int, ...], told: dict[str, Any]) -> Axes:
-    """New axes for numbers that stand in another order; axes of features stay known as such."""
-    made: Axes = []
-    for parts, size in zip(views[0].axes(), sizes, strict=True):
-        flags = {part.feature for part in parts or ()}
-        may_be_heads = True in flags or any(part.axis.is_doubtful for part in parts or ())
-        flag = flags.pop() if len(flags) == 1 and parts is not None else None
-        axis = Axis(size, is_doubtful=flag is None and may_be_heads)
-        made.append((Part(axis, 1, size, flag),) if size > 1 else ())
-    return made
-
-
 def _repeat(views: list[View], sizes: tuple[int, ...], told: dict[str, Any]) -> Axes:
     times = told["repeats"]
     axes: Axes = [()] * (len(sizes) - len(views[0].sizes)) + views[0].axes()
@@ -331,7 +324,6 @@ OTHERS: dict[str, Rule] = {
     "cat": _cat,
     "stack": _stack,
     "repeat": _repeat,
-    **dict.fromkeys(MOVED, _moved),
     **dict.fromkeys(SDPA_KERNELS, _attended),
     "_transformer_encoder_layer_fwd": _linear,
     "_native_multi_head_attention": _linear,
@@ -355,6 +347,8 @@ def arguments_of_rule(name: str, given_by_name: dict[str, Any]) -> dict[str, Any
         given, dims = given_by_name["self"], given_by_name.get("dim")
         dims = range(given.ndim) if dims is None else [dims] if isinstance(dims, int) else dims
         return {"dims": {dim % max(1, given.ndim) for dim in dims}}
+    if moves(name):
+        return {"moved": dims_moved(name, given_by_name)}
     return {}
 
 

@@ -67,6 +67,11 @@ class Part(NamedTuple):
     size: int
     feature: bool | None = None
 
+    @property
+    def may_be_heads(self) -> bool:
+        """Whether it may be of features or of rows: it was made of both, or of parameters."""
+        return self.feature is None and self.axis.is_doubtful
+
     def inner(self, size: int) -> Part:
         """Its last digits, `size` values of them: of 3 × 4 features, the width has size 4."""
         return Part(self.axis, self.step, size, self.feature)
@@ -77,6 +82,7 @@ class Part(NamedTuple):
 
 
 Parts: TypeAlias = tuple[Part, ...]  # what one axis of a tensor is made of, the outer part first
+Axes: TypeAlias = list[Parts | None]  # those of a tensor; None where nothing is known of one
 
 
 def length(parts: Parts) -> int:

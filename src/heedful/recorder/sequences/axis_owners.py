@@ -169,7 +169,7 @@ def _asking(
     features = [atom for atom in asking if flags[atom] is True]
     if asking and len(features) == len(asking):
         are_channels = bool(sides.keys) and all(order.flag(atom) is True for atom in sides.keys)
-        queries = [atom for atom in asking if are_channels and (len(asking) == 1 or atom in last)]
+        queries = [atom for atom in asking if are_channels and atom in last]
         heads = [atom for atom in asking if atom not in queries]
         return queries, heads, bool(heads)
     rows = [atom for atom in asking if flags[atom] is False]

@@ -124,9 +124,10 @@ class Inputs:
         return self._ids[writes, named]
 
     def has_ids_across(self, batch: Batch | None) -> bool:
-        """Whether texts were followed to the second axis of a table of ids (positions, texts).
+        """Whether texts were followed to the second axis of a table of ids.
 
-        That may be meant, as where positions come first, or a mistake: then ids prove nothing.
+        A row of that table is then no sequence of the call: positions come first, or the texts at
+        one place attend to each other.
         """
         place = None if batch is None else batch.place
         return place is not None and place[1] == 1 and are_ids(self.all[place[0]])

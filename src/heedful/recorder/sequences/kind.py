@@ -8,12 +8,17 @@ from heedful.recorder.sequences.without_padding import Layout
 
 # Parts of the names of modules that attend to another sequence
 CROSSING = ("cross", "encoder_attn", "encdec", "enc_dec", "src_attn")
+OTHERS = ("cross_encoder", "across")  # "cross" in these says nothing of that
 
 
 def crosses(seen: Observed, name: str) -> bool:
     """Whether keys are of another sequence than queries: as a door says, or the module's name."""
-    end = ".".join(name.lower().split(".")[-2:]).replace("cross_encoder", "")
-    return any(part in end for part in CROSSING) if seen.cross is None else seen.cross
+    if seen.cross is not None:
+        return seen.cross
+    end = ".".join(name.lower().split(".")[-2:])
+    for other in OTHERS:
+        end = end.replace(other, "")
+    return any(part in end for part in CROSSING)
 
 
 def kind_of(seen: Observed, name: str, layouts: list[Layout]) -> str:
