@@ -185,38 +185,83 @@ def test_a_few_queries_after_many_keys_are_still_causal(start):
     torch.testing.assert_close(found[0].weights()[:, seen], expected, atol=2e-6, rtol=0)
 
 
-class Roomy(nn.Module):
-    """A cache of nine places, whose empty ones the mask of the texts hides as it does padding."""
+PLACES = torch.arange(9)
+SEES = {  # whether a query at a row sees the key at a column
+    "all before": lambda row, column: column <= row,
+    "a window": lambda row, column: (column <= row) & (column > row - 3),
+    "a prefix": lambda row, column: (column <= row) | (column < 3),
+    "all": lambda row, column: (column <= row) | True,
+}
 
-    def __init__(self):
+
+class Roomy(nn.Module):
+    """A cache of nine places, whose empty ones the mask of the texts hides as it does padding.
+
+    x: the tokens so far, of which those from `start` on ask.
+    """
+
+    def __init__(self, way="all before", empty=0.0):
         super().__init__()
         self.made = nn.ModuleList(torch.nn.Linear(8, 8) for _ in range(2))
+        self.way, self.empty = way, empty
 
     def heads(self, x):
         return [one(x).unflatten(-1, (2, 4)).transpose(1, 2) for one in self.made]
 
-    def forward(self, x, attention_mask):
+    def allows(self, attention_mask, start, end):
+        return SEES[self.way](PLACES[start:end, None], PLACES) & attention_mask[:, None, None]
+
+    def forward(self, x, attention_mask, start=0):
         query, key = self.heads(x)
-        place = key.new_zeros(*key.shape[:2], 9, 4)
+        place = torch.full((*key.shape[:2], 9, 4), self.empty)
         place[:, :, : x.shape[1]] = key
-        sees = torch.ones(x.shape[1], 9, dtype=torch.bool).tril() & attention_mask[:, None, None]
-        low = torch.finfo(query.dtype).min
-        return (query @ place.mT).masked_fill(~sees, low).softmax(-1) @ place
+        hidden = ~self.allows(attention_mask, start, x.shape[1])
+        scores = (query[:, :, start:] @ place.mT).masked_fill(hidden, torch.finfo(x.dtype).min)
+        return scores.softmax(-1) @ place
 
 
-@pytest.mark.parametrize("pads", [[0], [0, 0, 0], [0, 2, 3], [3]])
-@pytest.mark.parametrize("length", [4, 7])
-def test_a_mask_as_long_as_a_cache_with_empty_places(length, pads):
-    model, x = Roomy(), torch.randn(len(pads), length, 8)
-    places = torch.arange(9)
-    real = (places >= torch.tensor(pads)[:, None]) & (places < length)
+PADS = [
+    *(("left", one) for one in ([0], [0, 0, 0], [0, 2, 3], [3])),
+    *(("right", one) for one in ([0, 1, 2], [1])),
+]
+EMPTY = [
+    *((way, 0.0, side, pads) for way in SEES for side, pads in PADS),
+    # old numbers of a cache are empty places too
+    *((way, 0.3, *one) for way in ("all before", "a window") for one in PADS),
+]
+
+
+def of_cache(pads, side, start, end):
+    """Which places of a cache hold real tokens: padding is before, or at the end of, its prompt."""
+    pads, prompt, places = torch.tensor(pads)[:, None], start or end, torch.arange(9)
+    behind = (places < prompt) & (places >= prompt - pads)
+    return (places < end) & ~(places < pads if side == "left" else behind)
+
+
+@pytest.mark.parametrize(("start", "end"), [(0, 4), (0, 5), (0, 7), (0, 8), (4, 5), (4, 8), (7, 8)])
+@pytest.mark.parametrize(("way", "empty", "side", "pads"), EMPTY)
+def test_a_mask_as_long_as_a_cache_with_empty_places(way, empty, start, end, side, pads):
+    model, x = Roomy(way, empty), torch.randn(len(pads), end, 8)
+    real = of_cache(pads, side, start, end)
+    shows_the_real(model, x, real, start)
+
+
+def shows_the_real(model, x, real, start=0):
+    end = x.shape[1]
     with heedful.record(model) as recording:
-        model(x, attention_mask=real)
-    for (call,), query, key, pad in zip(recording.sequences, *model.heads(x), pads, strict=True):
-        scores = (query.double() @ key.double().mT)[:, pad:, pad:]
-        later = torch.ones(length - pad, length - pad).triu(1).bool()
-        truth = scores.masked_fill(later, -torch.inf).softmax(-1).float()
+        model(x, attention_mask=real, start=start)
+    heads = zip(*model.heads(x), real, model.allows(real, start, end), strict=True)
+    for (call,), (query, key, told, sees) in zip(recording.sequences, heads, strict=True):
+        scores = query[:, start:].double() @ key.double().mT
+        truth = scores.masked_fill(~sees[..., :end], -torch.inf).softmax(-1).float()
+        truth = truth[:, told[start:end]][..., told[:end]]
         torch.testing.assert_close(call.weights(), truth, atol=2e-6, rtol=1e-5)
+
+
+def test_the_place_of_a_token_whose_keys_are_zeros_is_not_empty():
+    model, x = Roomy("all"), torch.randn(1, 7, 8)
+    x[:, -1] = model.made[1].bias.data[:] = 0.0
+    shows_the_real(model, x, of_cache([0], "left", 0, 7))
 
 
 class Goes(Roomy):
@@ -224,6 +269,7 @@ class Goes(Roomy):
 
     def forward(self, x, past, attention_mask):
         query, key = self.heads(torch.cat([past, x], dim=1))
+        key = key * attention_mask[:, None, :, None] if self.empties else key
         sees = self.sees(attention_mask)[:, None] if self.sees else None
         return scaled_dot_product_attention(query[:, :, 4:], key, key, attn_mask=sees)
 
@@ -243,11 +289,18 @@ GOES_ON = torch.tensor(
 ).bool()
 
 
-@pytest.mark.parametrize("texts", [slice(0, 1), slice(1, 2), slice(0, 2), slice(2, 3)])
-@pytest.mark.parametrize("sees", [None, later_hidden, but_for_its_own])
-def test_padding_at_the_end_of_a_second_part_is_no_empty_place(sees, texts):
+TEXTS = [slice(1, 2), slice(0, 2), slice(0, 1), slice(2, 3)]
+SECOND = [
+    *((sees, False, one) for sees in (None, later_hidden, but_for_its_own) for one in TEXTS),
+    # zeros as keys of padding look like empty places, where but one token goes on
+    *((later_hidden, True, one) for one in TEXTS[:2]),
+]
+
+
+@pytest.mark.parametrize(("sees", "empties", "texts"), SECOND)
+def test_padding_at_the_end_of_a_second_part_is_no_empty_place(sees, empties, texts):
     model, real = Goes(), GOES_ON[texts]
-    model.sees, x = sees, torch.randn(len(real), real.shape[1], 8)
+    model.sees, model.empties, x = sees, empties, torch.randn(len(real), real.shape[1], 8)
     with heedful.record(model) as recording:
         model(x[:, 4:], x[:, :4], attention_mask=real)
     assert recording.missed == {}

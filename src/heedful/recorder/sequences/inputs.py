@@ -104,7 +104,7 @@ class Inputs:
             return Real(keys, self._told(WRITTEN, N), is_guess)
         if keys is None:
             return self._so_far(names, N, M)
-        if _is_table(keys, seen):
+        if (N > 1 or is_guess) and _is_table(keys, seen):
             return Real()
         if not self._crosses(N, M):
             return Real(keys, None, is_guess)

@@ -128,37 +128,50 @@ def _end_so_far(seen: Observed, real: Tensor) -> int:
     """The number of keys up to that of the last query.
 
     These are all keys; but a cache may have room for more, which is told to be padding of all
-    texts. It has, where else all queries were padding; and where each query sees its own key among
-    those so far, and none after it.
+    texts. It has none where each query sees its own key so, and none after it. It has, where the
+    last places hold zeros, where else all queries were padding, and where those queries are in step
+    with their keys so.
     """
-    B, _, N, M = seen.shape
-    if N >= M:
-        return M
+    N, M = seen.shape[2:]
     told = real.any(dim=0).nonzero()
-    end = int(told.max()) + 1 if len(told) else M
-    if not N <= end < M:
+    last = int(told.max()) + 1 if len(told) else M
+    end = max(N, last)
+    if end >= M or _are_in_step(seen, real, M):
         return M
-    if end <= M - N:
-        return end
-    own = []
+    filled = max(end, _filled(seen.key))
+    if filled < M:
+        return filled
+    return end if last <= M - N or _are_in_step(seen, real, end) else M
+
+
+def _filled(key: Tensor) -> int:
+    """The number of keys up to the last that is not zero."""
+    filled = (key != 0).any(dim=-1).flatten(0, 1).any(dim=0).nonzero()
+    return int(filled.max()) + 1 if len(filled) else key.shape[-2]
+
+
+def _are_in_step(seen: Observed, real: Tensor, end: int) -> bool:
+    """Whether real queries see their own keys and none after them, if the last query is at end."""
+    B, _, N, _ = seen.shape
+    longest = 0
     for sequence in range(B):
         row = row_of(sequence, len(real), B)
-        keys = torch.arange(M) if row is None else real[row].bool().nonzero()[:, 0].cpu()
-        own.append(keys[(keys >= end - N) & (keys < end)])
-        if row is None or not _are_in_step(seen, sequence, own[-1], end):
-            return M
-    # in step by chance, where it is one key of each text
-    return end if max(map(len, own)) > 1 else M
+        if row is None:
+            return False
+        keys = real[row].bool().nonzero()[:, 0].cpu()
+        own = keys[(keys >= end - N) & (keys < end)]
+        if len(own) and not _see_back(seen, sequence, own - (end - N), own):
+            return False
+        longest = max(longest, len(own))
+    return longest > 1  # by chance, where it is one key of each text
 
 
-def _are_in_step(seen: Observed, sequence: int, own: Tensor, end: int) -> bool:
-    """Whether the queries of these keys see their own, and none after it, if the last is at end."""
-    if not len(own):
-        return True
-    N, M = seen.shape[2:]
-    sees = _seen_by(seen, sequence, own - (end - N), torch.arange(M)).cpu()
-    sees = sees.reshape(-1, *sees.shape[-2:]).any(dim=0).expand(len(own), M)
-    later = torch.arange(M) > own[:, None]
+def _see_back(seen: Observed, sequence: int, queries: Tensor, own: Tensor) -> bool:
+    """Whether each of these queries sees its own key and none after it."""
+    every = torch.arange(seen.shape[-1])
+    sees = _seen_by(seen, sequence, queries, every).cpu()
+    sees = sees.reshape(-1, *sees.shape[-2:]).any(dim=0).expand(len(own), len(every))
+    later = every > own[:, None]
     return bool(sees.gather(1, own[:, None]).all()) and not bool((sees & later).any())
 
 
