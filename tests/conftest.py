@@ -1,9 +1,10 @@
-"""Shape annotations are checked while testing, and only then."""
+"""Shape annotations are checked while testing, and only then; not in whole commands and runs."""
 
 import builtins
 import io
 import os
 import signal
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 os.environ["HF_HUB_OFFLINE"] = "1"  # a mistyped path looks like the name of a model
@@ -17,6 +18,8 @@ import torch
 
 jaxtyping.install_import_hook(["heedful.ops", "heedful.layers"], "beartype.beartype")
 
+TESTS = Path(__file__).parent
+WHOLE = [TESTS / folder for folder in ("cli", "docs", "train", "views")]
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 
 
@@ -25,12 +28,27 @@ def _seeded():
     torch.manual_seed(20_170_612)
 
 
+@contextmanager
+def _shapes_unchecked():
+    before = jaxtyping.config.jaxtyping_disable
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", before)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _as_long_as_it_takes_users(request):
+    """Whole commands and runs go without the checks of shapes, which would take a fifth more."""
+    is_whole = any(request.path.is_relative_to(folder) for folder in WHOLE)
+    with _shapes_unchecked() if is_whole else nullcontext():
+        yield
+
+
 @pytest.fixture
 def as_a_user():
     """Without the checks of shapes that only tests have, so that our own errors are seen."""
-    jaxtyping.config.update("jaxtyping_disable", True)
-    yield
-    jaxtyping.config.update("jaxtyping_disable", False)
+    with _shapes_unchecked():
+        yield
 
 
 @pytest.fixture
