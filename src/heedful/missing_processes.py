@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import os
 import signal
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from types import FrameType
+from typing import Any
 
 from heedful.errors import HeedfulError
 
 WHERE = ("MASTER_ADDR", "MASTER_PORT")
-HURRY = 0.5  # seconds in which all that are left say so, once torchrun asks them to end
-OBEYS = 3.0  # seconds until they do
+HURRY = 2.0  # seconds in which all that are left say so, once torchrun asks them to end
 
 
 class EndedElsewhereError(HeedfulError):
@@ -28,40 +26,24 @@ class LostError(HeedfulError):
 class AskedToEnd:
     """Notes when torchrun asks this process to end, as it does once another one has died.
 
-    This one shall say so first: it obeys, but `OBEYS` seconds later.
+    This one shall say so, and does not obey at once.
     """
 
     def __init__(self) -> None:
         self._at: float | None = None
 
-    def note(self) -> None:
-        """It was asked now."""
-        self._at = time.monotonic()
+    def note(self, *_: Any) -> None:
+        """It asks now."""
+        self._at = self._at or time.monotonic()
+
+    def listen(self) -> None:
+        """Note it from now on, and do nothing else then."""
+        with suppress(ValueError):  # not the main thread
+            signal.signal(signal.SIGTERM, self.note)
 
     def hurries(self, since: float) -> bool:
         """Whether those that are left have had their time, since one was missed."""
         return self._at is not None and time.monotonic() > max(self._at, since) + HURRY
-
-    @contextmanager
-    def listening(self) -> Iterator[None]:
-        """Inside, being asked to end is noted; what was to happen then happens later."""
-        before = signal.getsignal(signal.SIGTERM) or signal.SIG_DFL
-
-        def asked(number: int, frame: FrameType | None) -> None:
-            self.note()
-            signal.signal(number, before)
-            later = threading.Timer(OBEYS, os.kill, (os.getpid(), number))
-            later.daemon = True  # where the process ends by itself, there is nothing to do
-            later.start()
-
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
-        signal.signal(signal.SIGTERM, asked)
-        try:
-            yield
-        finally:
-            signal.signal(signal.SIGTERM, before)
 
 
 def no_answer(silent: list[int], size: int, error: BaseException, timeout: float) -> HeedfulError:

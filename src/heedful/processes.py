@@ -60,7 +60,7 @@ class Processes:
     def __init__(self, rank: int = 0, size: int = 1, local: int = 0, restarts: int = 0) -> None:
         self.rank, self.size, self.local, self.restarts = rank, size, local, restarts
         self._meetings, self._beat = count(), 0.0
-        self._asked_to_end = AskedToEnd()
+        self.asked_to_end = AskedToEnd()
 
     @property
     def is_first(self) -> bool:
@@ -267,30 +267,25 @@ class Processes:
             backend = "cpu:gloo,cuda:nccl"
             if device.index is not None:
                 torch.cuda.set_device(device)  # NCCL and FSDP2 take the current one
-        with self._asked_to_end.listening():
-            try:
-                dist.init_process_group(
-                    backend,
-                    store=self._store,
-                    rank=self.rank,
-                    world_size=self.size,
-                    timeout=timedelta(seconds=timeout),
-                )
-                yield
-            except EndedElsewhereError:
-                hang_up()
+        try:
+            dist.init_process_group(
+                backend,
+                store=self._store,
+                rank=self.rank,
+                world_size=self.size,
+                timeout=timedelta(seconds=timeout),
+            )
+            yield
+        except EndedElsewhereError:
+            hang_up()
+            raise
+        except BaseException as error:
+            hang_up()  # so that the others, which wait for an answer, need not
+            if not is_of_network(error):
+                self._say_once(error)
                 raise
-            except BaseException as error:
-                hang_up()  # so that the others, which wait for an answer, need not
-                if not is_of_network(error):
-                    self._say_once(error)
-                    raise
-                raise self._missing(error, timeout) from error
-            dist.destroy_process_group()
-
-    def hurry(self) -> None:
-        """Somebody asked this process to end: of one that is missed, it is said at once."""
-        self._asked_to_end.note()
+            raise self._missing(error, timeout) from error
+        dist.destroy_process_group()
 
     def _say_once(self, error: BaseException) -> None:
         """Note that this process says its error; not where one before it says the same."""
@@ -310,12 +305,13 @@ class Processes:
         others = [rank for rank in range(self.size) if rank != self.rank]
         try:
             missed = time.monotonic()
+            self.asked_to_end.listen()
             self._store.set(f"left {self.rank}", b"")
             self._wait_for(
                 lambda: bool(
                     self._which("failed", others)
                     or not self._silent(others)
-                    or self._asked_to_end.hurries(missed)
+                    or self.asked_to_end.hurries(missed)
                 )
             )
             failed, silent = self._which("failed", others), self._silent(others)

@@ -131,6 +131,8 @@ def test_a_boolean_mask_is_added_by_eager_attention():
         ("cross_encoder.layers.0.self_attn", False),  # a name further up says nothing
         ("encoder.layer.0.attention.self", False),
         ("AttentionAcrossTexts", False),
+        ("blocks.0.across", False),
+        ("VanillaCrossAttention", True),
     ],
 )
 def test_the_name_of_a_module_tells_cross_attention(name, crosses):

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from heedful.errors import ArgumentError, HeedfulError
-from heedful.missing_processes import AskedToEnd, EndedElsewhereError
+from heedful.missing_processes import EndedElsewhereError
 from heedful.models import GPT, GPTConfig
 from heedful.processes import GRACE, Processes
 from heedful.torchrun import started
@@ -368,36 +368,29 @@ def test_a_missing_process_is_named_by_the_first_of_those_that_are_left(two, mon
     assert isinstance(three[0]._missing(closed, 7), EndedElsewhereError)  # it said so itself
 
 
-def test_who_is_asked_to_end_says_first_who_is_missing_and_obeys_then(monkeypatch):
-    """As torchrun asks; whoever handled it before does so later, and again from then on."""
-    handled = []
-    before = signal.signal(signal.SIGTERM, lambda *_: handled.append(time.monotonic()))
-    monkeypatch.setattr("heedful.missing_processes.OBEYS", 0.3)
+def test_who_is_asked_to_end_waits_for_the_others_no_longer_than_that(two, monkeypatch):
     monkeypatch.setattr("heedful.missing_processes.HURRY", 0.0)
+    first, waited, ended = two[0], [], []
+    asked = [lambda: None, first.asked_to_end.note]
+
+    def wait_for(is_so, seconds=GRACE):
+        for ask in asked:
+            ask()
+            waited.append(is_so())
+
+    monkeypatch.setattr(first, "_wait_for", wait_for)
+    before = signal.signal(signal.SIGTERM, lambda *_: ended.append(True))
     try:
-        asked = AskedToEnd()
-        with asked.listening():
-            assert not asked.hurries(time.monotonic() - 9)
-            begun = time.monotonic()
-            signal.raise_signal(signal.SIGTERM)
-            assert not handled
-            assert asked.hurries(begun - 9)
-            assert not asked.hurries(time.monotonic() + 9)
-        while not handled and time.monotonic() < begun + 30:
-            time.sleep(0.01)
-        assert handled[0] > begun + 0.25
+        said = str(first._missing(RuntimeError("gloo: closed"), 7))
         signal.raise_signal(signal.SIGTERM)
-        assert len(handled) == 2
     finally:
         signal.signal(signal.SIGTERM, before)
-
-
-def test_who_was_asked_to_end_waits_for_nobody(two):
-    first, _ = two
-    first.hurry()
-    begun = time.monotonic()
-    assert "process 1 of 2" in str(first._missing(RuntimeError("gloo: closed"), 7))
-    assert time.monotonic() - begun < GRACE - 1
+    assert "no answer from process 1 of 2" in said
+    assert waited == [False, True]
+    assert not ended
+    assert not first.asked_to_end.hurries(time.monotonic() + 60)  # one that is missed later on
+    monkeypatch.setattr("heedful.missing_processes.HURRY", 60.0)
+    assert not first.asked_to_end.hurries(0.0)
 
 
 def test_alone_nothing_is_told(monkeypatch):

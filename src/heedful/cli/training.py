@@ -334,12 +334,14 @@ def _stopping(training: Training) -> Iterator[None]:
     """The first Ctrl-C (or SIGTERM) ends training after its step, saved; a second one at once.
 
     A terminal that is closed does the same, often twice, unless the program was told to outlive it
-    (`nohup`).
+    (`nohup`). Where an error ends one of several processes, SIGTERM ends it no sooner: it is
+    torchrun's, which has seen another one die, and this one is about to say which.
     """
 
     def stop(number: int, frame: FrameType | None) -> None:
         training.stop()
-        training.here.hurry()  # torchrun asks so once another one has died
+        if number == signal.SIGTERM:
+            training.here.asked_to_end.note()
         if number != HANGUP:
             signal.signal(number, before[number])
 
@@ -349,8 +351,13 @@ def _stopping(training: Training) -> Iterator[None]:
             continue
         with suppress(ValueError):  # not the main thread, as in tests and notebooks
             before[asked] = signal.signal(asked, stop)
+    stays: set[int] = set()
     try:
         yield
+    except BaseException:
+        if not training.here.is_alone:
+            stays = {signal.SIGTERM}
+        raise
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        for number in before.keys() - stays:
+            signal.signal(number, before[number])

@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from types import FrameType, TracebackType
 from typing import Any, NamedTuple, TypeAlias
 
@@ -45,11 +46,15 @@ class Frame(NamedTuple):
 
 
 class Given(NamedTuple):
-    """What a pass was called with: the module that was called from outside, and its arguments."""
+    """What a pass was called with: the module that was called from outside, and its arguments.
+
+    cached: how many tokens a cache of transformers among them held then; None where none tells.
+    """
 
     module: nn.Module
     arguments: tuple
     keywords: dict[str, Any]
+    cached: int | None = None
 
 
 class Running:
@@ -209,11 +214,20 @@ class Running:
         is_model = frame.module is self.model
         if not self._outer or is_model or self._outer & {"", frame.name}:
             self.pass_index += 1
-            self.given = Given(frame.module, frame.arguments, frame.keywords)
+            cached = _cached((*frame.arguments, *frame.keywords.values()))
+            self.given = Given(frame.module, frame.arguments, frame.keywords, cached)
             self._outer = set()
             if self.pass_index == 0:
                 self.random_state = torch.get_rng_state()
         self._outer.add(frame.name)
+
+
+def _cached(values: tuple) -> int | None:
+    for value in values:
+        if hasattr(value, "get_seq_length"):
+            with suppress(Exception):  # as of a cache that holds no keys, but states
+                return int(value.get_seq_length())
+    return None
 
 
 def _fused(modules: Modules) -> set[str]:

@@ -19,29 +19,32 @@ SPATIAL = re.compile(
 # Along the axes that an argument names
 NAMED = {"roll": "dims", "flip": "dims", "index_select": "dim"}
 # Along any axis
-OTHERS = {"gather", "scatter", "slice_scatter", "select_scatter", "sort", "index_put"}
+ANYWHERE = {"gather", "scatter", "slice_scatter", "select_scatter", "sort", "index_put"}
 
 
 def moves(name: str) -> bool:
     """Whether an operation of this name puts numbers elsewhere."""
-    is_named = name in OTHERS or name in NAMED or name == "constant_pad_nd"
+    is_named = name in ANYWHERE or name in NAMED or name == "constant_pad_nd"
     return is_named or SPATIAL.fullmatch(name) is not None
 
 
-def dims_moved(name: str, given_by_name: dict[str, Any]) -> Sequence[int]:
-    """The axes along which an operation does, counted from either end; none: any."""
+def dims_moved(name: str, given_by_name: dict[str, Any]) -> Sequence[int] | None:
+    """The axes along which an operation does, counted from either end; None: any of them."""
     if spatial := SPATIAL.fullmatch(name):
         return range(-int(spatial[1]), 0)
     if name == "constant_pad_nd":  # before and after the last axis, then of the one before it
         return [-1 - side // 2 for side, wide in enumerate(given_by_name["pad"]) if wide]
-    dims = given_by_name.get(NAMED.get(name, ""), ())
-    return [dims] if isinstance(dims, int) else dims
+    dims = given_by_name.get(NAMED.get(name, ""))
+    return [dims] if isinstance(dims, int) else dims or None
 
 
 def moved(views: list[View], sizes: tuple[int, ...], told: dict[str, Any]) -> Axes:
     """The rule (`axis_rules.py`) for these operations."""
     axes = views[0].axes()
-    dims = {dim % len(axes) for dim in told["moved"]} or set(range(len(axes)))
+    if len(axes) != len(sizes):  # a number alone, read by an index
+        return [_new(None, size) for size in sizes]
+    every = range(len(axes))
+    dims = every if told["moved"] is None else [every[dim] for dim in told["moved"] if axes]
     return [
         _new(parts, size) if dim in dims else parts
         for dim, (parts, size) in enumerate(zip(axes, sizes, strict=True))

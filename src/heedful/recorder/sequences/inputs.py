@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -37,15 +37,23 @@ class Inputs:
     Args:
         module: the module that is called.
         arguments, keywords: what it is called with.
+        cached: how many tokens a cache among them held before; None where none tells.
     """
 
-    def __init__(self, module: nn.Module, arguments: tuple = (), keywords: dict | None = None):
+    def __init__(
+        self,
+        module: nn.Module,
+        arguments: tuple = (),
+        keywords: dict | None = None,
+        cached: int | None = None,
+    ):
         self.given = _named(module, arguments, keywords or {})
         self.tensors = dict(_tensors(self.given))
         self.all = list(self.tensors.values())
         self._ids: dict[tuple[bool, bool], Tensor | None] = {}
         self._kept: dict[str, Tensor] = {}
         self._padded: dict[tuple[str, int], Tensor] = {}
+        self._cached = cached
 
     @property
     def texts(self) -> int | None:
@@ -75,8 +83,11 @@ class Inputs:
             if len(sizes) == 1 or (len(sizes) == 2 and not is_whole and dim == 0):
                 return Batch(1 if dim == 0 else sizes[0])
             axis = 1 if dim == 0 else 0
-            return Batch(sizes[axis], True, (number, axis), True)
-        several = [one for one in self.all if one.ndim > 1]
+            if not self._is_of_all_texts(sizes, axis):
+                return Batch(sizes[axis], True, (number, axis), True)
+        several = [
+            one for one in self.all if one.ndim > 1 and not self._is_of_all_texts(one.shape, 0)
+        ]
         first = next(iter([one for one in several if are_ids(one)] + several), None)
         if first is None:
             return Batch(1 if self.all and self.all[0].ndim == 1 else None, False)
@@ -84,6 +95,14 @@ class Inputs:
         alike = all(len(one) == len(first) for one in several if one.ndim > 2 or are_ids(one))
         number = next(n for n, one in enumerate(self.all) if one is first)
         return Batch(len(first), alike and not is_flat, (number, 0))
+
+    def _is_of_all_texts(self, sizes: Sequence[int], axis: int) -> bool:
+        """Whether an input is the same for all texts, as a table (1, L) of positions often is."""
+        return sizes[axis] == 1 and any(
+            one.shape[axis] > 1 and one.shape[1 - axis] == sizes[1 - axis]
+            for one in self.all
+            if one.ndim > 1
+        )
 
     def real(self, seen: Observed, writes: bool) -> Real:
         """Which tokens of a call the inputs tell to be no padding.
@@ -102,11 +121,15 @@ class Inputs:
             keys = self._told(GUESSED, M)
         if seen.cross:
             return Real(keys, self._told(WRITTEN, N), is_guess)
+        # one row of the table is one text's padding too, if it is called that
+        if keys is not None and (N > 1 or is_guess) and _is_table(keys, seen):
+            return Real()
+        crosses = self._crosses(N, M)
+        if not crosses and (told := self._by_cache(names, N, M)) is not None:
+            return told
         if keys is None:
             return self._so_far(names, N, M)
-        if (N > 1 or is_guess) and _is_table(keys, seen):
-            return Real()
-        if not self._crosses(N, M):
+        if not crosses:
             return Real(keys, None, is_guess)
         every = keys.new_ones(len(keys), N)  # one tensor for all layers, so that they share layouts
         return Real(keys, self._padded.setdefault(("", N), every), is_guess)
@@ -152,6 +175,26 @@ class Inputs:
                 continue
             if (len(mask), mask.shape[-1]) == (texts, length):  # with axes of one between, or not
                 return self._keep(name, mask.reshape(texts, length))
+        return None
+
+    def _by_cache(self, names: tuple[str, ...], N: int, M: int) -> Real | None:
+        """What is real where a cache of transformers tells how many tokens it held before.
+
+        It may have room for more, and a window of it has only the last tokens.
+        """
+        if self._cached is None:
+            return None
+        end, texts = self._cached + N, self.batch().texts
+        gone = max(0, end - M)
+        for name in names:
+            mask = self.tensors.get(name)
+            if mask is None or mask.ndim != 2 or len(mask) != texts or mask.shape[1] < end:
+                continue
+            told = self._keep(name, mask)[:, :end]
+            keys = torch.nn.functional.pad(told[:, gone:], (0, M - end + gone), value=False)
+            # one tensor for all layers, so that they share layouts
+            kept = self._padded.setdefault((name, M), keys)
+            return Real(kept, self._padded.setdefault((f"queries of {name}", N), told[:, -N:]))
         return None
 
     def _so_far(self, names: tuple[str, ...], N: int, M: int) -> Real:

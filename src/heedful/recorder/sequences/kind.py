@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+import re
+
 from heedful.recorder.observed import Observed
 from heedful.recorder.sequences.mask_structure import is_causal
 from heedful.recorder.sequences.without_padding import Layout
 
 # Parts of the names of modules that attend to another sequence
 CROSSING = ("cross", "encoder_attn", "encdec", "enc_dec", "src_attn")
-OTHERS = ("cross_encoder", "across")  # "cross" in these says nothing of that
+# "cross" in these says nothing of that, while `VanillaCrossAttention` is one
+OTHERS = re.compile("cross_encoder|Across|(?<![A-Za-z])across")
 
 
 def crosses(seen: Observed, name: str) -> bool:
     """Whether keys are of another sequence than queries: as a door says, or the module's name."""
     if seen.cross is not None:
         return seen.cross
-    end = ".".join(name.lower().split(".")[-2:])
-    for other in OTHERS:
-        end = end.replace(other, "")
+    end = OTHERS.sub("", ".".join(name.split(".")[-2:])).lower()
     return any(part in end for part in CROSSING)
 
 

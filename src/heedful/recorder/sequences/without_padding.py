@@ -14,7 +14,7 @@ from torch import Tensor
 
 from heedful.ops.causes import HIDDEN, rows_of
 from heedful.ops.masks import Causal, Combined, Dense, KeyRanges, Mask, Padding, Window
-from heedful.ops.score_tables import Index
+from heedful.ops.score_tables import ALL, Index
 from heedful.recorder.observed import Observed, Real, of_sequence
 from heedful.recorder.sequences.mask_structure import recognise
 
@@ -43,10 +43,11 @@ def layouts_of(seen: Observed, real: Real | None = None) -> list[Layout]:
         real: which tokens are told to be no padding; default all.
     """
     real = real or Real()
-    end = seen.shape[-1]
-    if real.keys is not None and real.queries is None and not seen.cross:
-        end = _end_so_far(seen, real.keys)
-    return [_layout(seen, sequence, real, end) for sequence in range(len(seen.query))]
+    sequences = range(len(seen.query))
+    if real.keys is None or real.queries is not None or seen.cross:
+        return [_layout(seen, sequence, real) for sequence in sequences]
+    starts = _starts(seen, real.keys)
+    return [_layout(seen, sequence, real, starts[sequence]) for sequence in sequences]
 
 
 def row_of(sequence: int, rows: int, sequences: int) -> int | None:
@@ -71,10 +72,10 @@ def take(tensor: Tensor, rows: Tensor) -> Tensor:
     return tensor[..., int(rows[0]) : int(rows[-1]) + 1, :]
 
 
-def _layout(seen: Observed, sequence: int, real: Real, end: int) -> Layout:
+def _layout(seen: Observed, sequence: int, real: Real, start: int | None = None) -> Layout:
     _, H, N, M = seen.shape
     queries, keys = torch.arange(N), torch.arange(M)
-    real_queries, real_keys = _real(seen, sequence, real, end)
+    real_queries, real_keys = _real(seen, sequence, real, start)
     asking = queries if real.is_guess else real_queries
     if len(real_keys) == M or _hides(seen, sequence, asking, real_keys):
         queries, keys = real_queries, real_keys
@@ -108,8 +109,11 @@ def _looks_back(seen: Observed, sequence: int, queries: Tensor, keys: Tensor) ->
     return not bool((bias > HIDDEN).triu(1 + M - N).any())
 
 
-def _real(seen: Observed, sequence: int, real: Real, end: int) -> tuple[Tensor, Tensor]:
-    """The indices of queries and keys that were told to be no padding; the last query is at end."""
+def _real(seen: Observed, sequence: int, real: Real, start: int | None) -> tuple[Tensor, Tensor]:
+    """The indices of queries and keys that were told to be no padding.
+
+    start: the key at which the first query stands, where the keys tell which queries are real.
+    """
     B, _, N, M = seen.shape
     queries, keys = torch.arange(N), torch.arange(M)
     if real.keys is not None:
@@ -118,61 +122,51 @@ def _real(seen: Observed, sequence: int, real: Real, end: int) -> tuple[Tensor, 
     if real.queries is not None:
         row = row_of(sequence, len(real.queries), B)
         queries = queries if row is None else real.queries[row].bool().nonzero()[:, 0].cpu()
-    elif real.keys is not None and not seen.cross:
-        queries = keys - (end - N)  # a query stands at the position of its key
+    elif start is not None:
+        keys = keys[keys < start + N]
+        queries = keys - start
         queries = queries[(queries >= 0) & (queries < N)]
     return queries, keys
 
 
-def _end_so_far(seen: Observed, real: Tensor) -> int:
-    """The number of keys up to that of the last query.
+def _starts(seen: Observed, real: Tensor) -> list[int | None]:
+    """For each sequence the key at which its first query stands; None where nothing tells.
 
-    These are all keys; but a cache may have room for more, which is told to be padding of all
-    texts. It has none where each query sees its own key so, and none after it. It has, where the
-    last places hold zeros, where else all queries were padding, and where those queries are in step
-    with their keys so.
+    The last query stands at the last key. But a cache may have room for more, told to be padding or
+    not. Then most masks tell: the last key that a query sees is its own. Of a mask that does not,
+    the other texts tell; else the tokens, where they end at the last key, or before the first query
+    if the cache had no room.
+
+    Args:
+        real: (R, M), which keys are told to be tokens.
     """
-    N, M = seen.shape[2:]
+    B, _, N, M = seen.shape
+    if N >= M or bool(real.all()):
+        return [M - N] * B
+    found = [_start_by_mask(seen, sequence) for sequence in range(B)]
+    known = {start for start in found if start is not None}
     told = real.any(dim=0).nonzero()
-    last = int(told.max()) + 1 if len(told) else M
-    end = max(N, last)
-    if end >= M or _are_in_step(seen, real, M):
-        return M
-    filled = max(end, _filled(seen.key))
-    if filled < M:
-        return filled
-    return end if last <= M - N or _are_in_step(seen, real, end) else M
+    end = int(told.max()) + 1 if len(told) else M
+    rest = M - N if end == M else max(N, end) - N if end <= M - N else None
+    if len(known) == 1:
+        (rest,) = known
+    return [rest if start is None else start for start in found]
 
 
-def _filled(key: Tensor) -> int:
-    """The number of keys up to the last that is not zero."""
-    filled = (key != 0).any(dim=-1).flatten(0, 1).any(dim=0).nonzero()
-    return int(filled.max()) + 1 if len(filled) else key.shape[-2]
-
-
-def _are_in_step(seen: Observed, real: Tensor, end: int) -> bool:
-    """Whether real queries see their own keys and none after them, if the last query is at end."""
-    B, _, N, _ = seen.shape
-    longest = 0
-    for sequence in range(B):
-        row = row_of(sequence, len(real), B)
-        if row is None:
-            return False
-        keys = real[row].bool().nonzero()[:, 0].cpu()
-        own = keys[(keys >= end - N) & (keys < end)]
-        if len(own) and not _see_back(seen, sequence, own - (end - N), own):
-            return False
-        longest = max(longest, len(own))
-    return longest > 1  # by chance, where it is one key of each text
-
-
-def _see_back(seen: Observed, sequence: int, queries: Tensor, own: Tensor) -> bool:
-    """Whether each of these queries sees its own key and none after it."""
-    every = torch.arange(seen.shape[-1])
-    sees = _seen_by(seen, sequence, queries, every).cpu()
-    sees = sees.reshape(-1, *sees.shape[-2:]).any(dim=0).expand(len(own), len(every))
-    later = every > own[:, None]
-    return bool(sees.gather(1, own[:, None]).all()) and not bool((sees & later).any())
+def _start_by_mask(seen: Observed, sequence: int) -> int | None:
+    """The key at which the first query stands, if most queries see no key after their own."""
+    N, M = seen.shape[2:]
+    sees = _seen_by(seen, sequence, ALL, ALL)
+    sees = sees.reshape(-1, *sees.shape[-2:]).any(dim=0).expand(N, M).cpu()
+    seeing = sees.any(dim=1).nonzero()[:, 0]
+    last = M - 1 - sees[seeing].flip(1).int().argmax(dim=1)
+    starts, votes = (last - seeing).unique(return_counts=True)
+    if not len(votes):
+        return None
+    start = int(starts[votes.argmax()])
+    # where all see the same keys, each gives another start
+    is_likely = int(votes.max()) > 1 or len(seeing) == 1
+    return start if is_likely and 0 <= start <= M - N else None
 
 
 def _hides(seen: Observed, sequence: int, queries: Tensor, keys: Tensor) -> bool:
@@ -182,7 +176,9 @@ def _hides(seen: Observed, sequence: int, queries: Tensor, keys: Tensor) -> bool
     return not bool(_seen_by(seen, sequence, queries, others.nonzero()[:, 0]).any())
 
 
-def _seen_by(seen: Observed, sequence: int, queries: Tensor, keys: Tensor) -> Tensor:
+def _seen_by(
+    seen: Observed, sequence: int, queries: Tensor | slice, keys: Tensor | slice
+) -> Tensor:
     """Which of these keys these queries see by the call's own mask and bias; may broadcast."""
     sees = torch.ones((1, 1), dtype=torch.bool, device=seen.query.device)
     if seen.mask is not None:

@@ -1,0 +1,61 @@
+"""What Ctrl-C and its like do while training, in one process and in one of several."""
+
+import signal
+from types import SimpleNamespace
+
+import pytest
+
+from heedful.cli.training import _stopping
+from heedful.processes import Processes
+
+
+@pytest.fixture
+def handled():
+    """The signals that reach whoever handled them before."""
+    heard = []
+    before = {
+        number: signal.signal(number, lambda number, _: heard.append(number))
+        for number in (signal.SIGINT, signal.SIGTERM)
+    }
+    yield heard
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+def trained(here):
+    stops = []
+    return SimpleNamespace(here=here, stop=lambda: stops.append(1)), stops
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("size", [1, 2])
+def test_the_first_stops_after_the_step_and_a_second_one_at_once(size, number, handled):
+    training, stops = trained(Processes(0, size))
+    with _stopping(training):
+        signal.raise_signal(number)
+        assert (stops, handled) == ([1], [])
+        signal.raise_signal(number)
+        assert (stops, handled) == ([1], [number])
+    signal.raise_signal(number)
+    assert (stops, handled) == ([1], [number, number])
+
+
+def test_after_an_error_all_is_as_before(handled):
+    training, stops = trained(Processes())
+    with pytest.raises(ZeroDivisionError), _stopping(training):
+        raise ZeroDivisionError
+    signal.raise_signal(signal.SIGTERM)
+    assert (stops, handled) == ([], [signal.SIGTERM])
+
+
+def test_torchrun_ends_no_process_that_is_about_to_say_who_died(handled, monkeypatch):
+    monkeypatch.setattr("heedful.missing_processes.HURRY", 0.0)
+    training, _ = trained(here := Processes(0, 2))
+    with pytest.raises(RuntimeError), _stopping(training):
+        raise RuntimeError("gloo: connection closed")
+    assert not here.asked_to_end.hurries(0.0)
+    signal.raise_signal(signal.SIGTERM)
+    assert here.asked_to_end.hurries(0.0)
+    assert not handled
+    signal.raise_signal(signal.SIGINT)
+    assert handled == [signal.SIGINT]
