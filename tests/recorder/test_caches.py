@@ -8,10 +8,18 @@ from transformers import DynamicCache, StaticCache
 import heedful
 
 ROOM, WINDOW = 12, 4
-PASSES = [(6,), (4, 4), (4, 1, 1), (2, 2, 1)]
-PADS = {"left": [0, 1], "right": [0, 1], "one": [1]}  # of the first part
+PASSES = [(6,), (4, 4), (4, 1, 1), (5, 2, 1)]
+PADS = {
+    "before the text": [0, 3],
+    "before one text": [3],
+    "behind the first part": [0, 1],
+    "behind the last part": [3],
+}
 # A window counts padding inside a text, which a text alone has not
-CASES = [(None, "left"), (None, "right"), (None, "one"), (WINDOW, "left"), (WINDOW, "one")]
+CASES = [
+    (window, place) for window in (None, WINDOW) for place in PADS
+    if (window, place) != (WINDOW, "behind the first part")
+]  # fmt: skip
 
 
 def built(window):
@@ -23,12 +31,15 @@ def built(window):
     return transformers.MistralForCausalLM(config).eval()
 
 
-def told(pads, side, first):
+def told(pads, place, lengths):
     """Which of all places are real tokens, (B, ROOM)."""
     places, pads = torch.arange(ROOM), torch.tensor(pads)[:, None]
-    if side == "right":
-        return (places < first - pads) | (places - first >= 0)
-    return places - pads >= 0
+    if place.startswith("before"):
+        return places - pads >= 0
+    part = 0 if "first" in place else -1
+    end = sum(lengths) if part else lengths[0]
+    pads = pads.clamp_max(lengths[part] - 1)
+    return (places - (end - pads) < 0) | (places - end >= 0)
 
 
 MASKS = {
@@ -64,11 +75,11 @@ def alone(model, ids):
 
 @pytest.mark.parametrize("mask", MASKS)
 @pytest.mark.parametrize("kind", ["grows", "has room"])
-@pytest.mark.parametrize(("window", "side"), CASES)
+@pytest.mark.parametrize(("window", "place"), CASES)
 @pytest.mark.parametrize("lengths", PASSES)
-def test_each_part_shows_its_own_tokens_and_those_of_the_cache(lengths, window, side, kind, mask):
-    model, pads = built(window), PADS[side]
-    ids, real = torch.randint(1, 30, (len(pads), ROOM)), told(pads, side, lengths[0])
+def test_each_part_shows_its_own_tokens_and_those_of_the_cache(lengths, window, place, kind, mask):
+    model, pads = built(window), PADS[place]
+    ids, real = torch.randint(1, 30, (len(pads), ROOM)), told(pads, place, lengths)
     ids[~real] = 0  # whose vector is of zeros
     cache = (
         StaticCache(model.config, ROOM) if kind == "has room" else DynamicCache(config=model.config)

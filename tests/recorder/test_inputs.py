@@ -351,3 +351,31 @@ def test_without_ids_a_text_goes_wherever_it_fits():
     recording.tokens = [list("abcdefg"), list("hijklmn")]
     first, second = recording.sequences
     assert (first[0].tokens, second[0].tokens) == (list("abcdefg"), list("hijklmn"))
+
+
+class Placed(nn.Module):
+    """Positions (1, L) are looked up first, and heads of windows stand before the texts."""
+
+    def __init__(self):
+        super().__init__()
+        self.place, self.embed = nn.Embedding(20, H * D), nn.Embedding(20, H * D)
+        self.asks, self.says = nn.Linear(H * D, H * D), nn.Linear(H * D, H * D)
+
+    def heads(self, position_ids, input_ids):
+        x = (self.place(position_ids) + self.embed(input_ids)).unflatten(1, (2, 3)).transpose(0, 1)
+        return [one(x).unflatten(-1, (H, D)).transpose(-3, -2) for one in (self.asks, self.says)]
+
+    def forward(self, position_ids, input_ids):
+        query, key = self.heads(position_ids, input_ids)
+        return (query @ key.mT).softmax(-1) @ key
+
+
+def test_positions_that_all_texts_share_do_not_tell_how_many_texts_there_are():
+    model, places, ids = Placed(), torch.arange(6)[None], torch.randint(20, (B, 6))
+    with heedful.record(model) as recording:
+        model(places, ids)
+    assert [call.proof for [call] in recording.sequences] == ["assumed"] * 2 * B
+    query, key = (one.transpose(0, 1).flatten(0, 1) for one in model.heads(places, ids))
+    maps = (query.double() @ key.double().mT).softmax(-1).float()
+    for [call], map_ in zip(recording.sequences, maps, strict=True):
+        torch.testing.assert_close(call.weights(), map_, atol=2e-6, rtol=1e-5)

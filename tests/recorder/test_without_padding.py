@@ -280,14 +280,14 @@ def test_where_no_mask_tells_where_queries_stand_none_is_left_out(side, pads, st
 
 def test_a_step_of_texts_that_are_not_equally_long():
     """Each writes at a place of its own, and sees its own tokens so far."""
-    model, x = Roomy("all"), torch.randn(3, 9, 8)
+    model, x = Roomy("all"), torch.randn(3, 8, 8)
     real = torch.tensor([4, 6, 3])[:, None] > PLACES
     with heedful.record(model) as recording:
-        model(x, attention_mask=real, start=8)
+        model(x, attention_mask=real, start=7)
     for (call,), told, map_ in zip(
-        recording.sequences, real, truth_of(model, x, real, 8), strict=True
+        recording.sequences, real, truth_of(model, x, real, 7), strict=True
     ):
-        torch.testing.assert_close(call.weights(), map_[..., told], atol=2e-6, rtol=1e-5)
+        torch.testing.assert_close(call.weights(), map_[..., told[:8]], atol=2e-6, rtol=1e-5)
 
 
 class Goes(Roomy):
@@ -309,14 +309,49 @@ def but_for_its_own(real):
     return later_hidden(real) | torch.eye(real.shape[1], dtype=torch.bool)[4:]
 
 
+def both_ways(real):
+    return real[:, None].expand(-1, real.shape[1] - 4, -1)
+
+
+def one_ahead(real):
+    rows, places = torch.arange(5, real.shape[1] + 1)[:, None], torch.arange(real.shape[1])
+    return real[:, None] & (places <= rows)
+
+
 GOES_ON = torch.tensor(
-    [[1, 1, 0, 0, 1, 0, 0, 0], [1, 1, 1, 1, 1, 1, 1, 0], [1, 0, 0, 0, 1, 0, 0, 0]]
+    [
+        [1, 1, 0, 0, 1, 0, 0, 0],
+        [1, 1, 1, 1, 1, 1, 1, 0],
+        [1, 0, 0, 0, 1, 0, 0, 0],
+        [0, 1, 1, 1, 1, 1, 1, 1],
+    ]
 ).bool()
 
 
-@pytest.mark.parametrize("texts", [slice(1, 2), slice(0, 2), slice(0, 1), slice(2, 3)])
-@pytest.mark.parametrize("sees", [None, later_hidden, but_for_its_own])
-def test_padding_at_the_end_of_a_second_part_is_no_empty_place(sees, texts):
+def each(*texts):
+    return [slice(first, last) for first, last in texts]
+
+
+SECOND = {
+    "own": [
+        *((None, texts) for texts in each((1, 2), (0, 2), (0, 1), (2, 3))),
+        *((later_hidden, texts) for texts in each((1, 2), (0, 2), (3, 4))),
+        *((but_for_its_own, texts) for texts in each((1, 2), (0, 2), (0, 1), (2, 3))),
+        *((both_ways, texts) for texts in each((3, 4), (1, 4))),
+        (one_ahead, slice(3, 4)),
+    ],
+    # of queries that see the same keys, any may be the one token; or they see more than their own
+    "all": [
+        *((later_hidden, texts) for texts in each((0, 1), (2, 3))),
+        *((sees, slice(1, 2)) for sees in (both_ways, one_ahead)),
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("rows", "sees", "texts"), [(rows, *one) for rows, several in SECOND.items() for one in several]
+)
+def test_padding_at_the_end_of_a_second_part_is_no_empty_place(rows, sees, texts):
     model, real = Goes(), GOES_ON[texts]
     model.sees, x = sees, torch.randn(len(real), real.shape[1], 8)
     with heedful.record(model) as recording:
@@ -325,10 +360,7 @@ def test_padding_at_the_end_of_a_second_part_is_no_empty_place(sees, texts):
     for (call,), query, key, told in zip(recording.sequences, *model.heads(x), real, strict=True):
         scores = (query[:, 4:].double() @ key.double().mT) / 2
         if sees:
-            rows = told[4:]
-            if sees is later_hidden and len(real) == rows.sum() == 1:
-                rows = slice(None)  # it may stand at any of them, as all see the same keys
             scores = scores.masked_fill(~sees(told[None]), -torch.inf)
-            scores = scores[:, rows][..., told]
+            scores = scores[:, told[4:] if rows == "own" else slice(None)][..., told]
         truth = scores.softmax(-1).float()
         torch.testing.assert_close(call.weights(), truth, atol=2e-6, rtol=1e-5)

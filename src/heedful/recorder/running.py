@@ -223,6 +223,7 @@ class Running:
 
 
 def _cached(values: tuple) -> int | None:
+    """How many tokens the first cache of transformers among these holds; None where none tells."""
     for value in values:
         if hasattr(value, "get_seq_length"):
             with suppress(Exception):  # as of a cache that holds no keys, but states

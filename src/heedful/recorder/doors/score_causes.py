@@ -123,11 +123,13 @@ class _Found:
     def finish(self) -> bool:
         """Complete the causes after the last change; False where `Causes` has no place for them."""
         causes, zeroed = self.causes, self._zeroed
-        if zeroed is not None:  # a mask that multiplies hides only what a bias takes away as well
+        if zeroed is not None:
             if causes.bias is None:
                 return False
+            # a mask that multiplies hides only what a bias then takes away, far below the others
             bias, zeroed = torch.broadcast_tensors(causes.bias, zeroed)
-            most = bias.masked_fill(zeroed, -torch.inf).amax(-1, keepdim=True)
+            others = ~zeroed if causes.mask is None else causes.mask & ~zeroed
+            most = bias.masked_fill(~others, -torch.inf).amax(-1, keepdim=True)
             if not bool(((bias - most)[zeroed] <= FAINT).all()):
                 return False
             causes.mask = ~zeroed if causes.mask is None else causes.mask & ~zeroed

@@ -223,17 +223,21 @@ def _convolution(views: list[View], sizes: tuple[int, ...], told: dict[str, Any]
 
 
 def _beside_channels(part: Part) -> Part:
+    """A part of the batch, which stands beside the channels; it may be heads if it was features."""
     if part.may_be_heads:
         return part
     return part._replace(feature=None if part.feature else False)
 
 
 def _space(parts: Parts | None, size: int) -> Parts:
-    """A new axis of space: of features where it was."""
-    flag: bool | None = any(part.feature for part in parts or ())
-    if not flag and (parts is None or any(part.may_be_heads for part in parts)):
-        flag = None
-    return (Part(Axis(size, is_doubtful=flag is not False), 1, size, flag),) if size > 1 else ()
+    """A new axis of space, which is of features or may be heads where the one before was."""
+    if size == 1:
+        return ()
+    if any(part.feature for part in parts or ()):
+        return feature(size)
+    if parts is None or any(part.may_be_heads for part in parts):
+        return (Part(Axis(size, is_doubtful=True), 1, size),)
+    return (Part(Axis(size), 1, size, False),)
 
 
 def _embedding(views: list[View], sizes: tuple[int, ...], told: dict[str, Any]) -> Axes:

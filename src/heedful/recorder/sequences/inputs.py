@@ -121,7 +121,7 @@ class Inputs:
             keys = self._told(GUESSED, M)
         if seen.cross:
             return Real(keys, self._told(WRITTEN, N), is_guess)
-        # one row of the table is one text's padding too, if it is called that
+        # a table of one query says what is padding of one text, if it has the name for that
         if keys is not None and (N > 1 or is_guess) and _is_table(keys, seen):
             return Real()
         crosses = self._crosses(N, M)

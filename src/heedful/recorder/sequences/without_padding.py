@@ -123,7 +123,6 @@ def _real(seen: Observed, sequence: int, real: Real, start: int | None) -> tuple
         row = row_of(sequence, len(real.queries), B)
         queries = queries if row is None else real.queries[row].bool().nonzero()[:, 0].cpu()
     elif start is not None:
-        keys = keys[keys < start + N]
         queries = keys - start
         queries = queries[(queries >= 0) & (queries < N)]
     return queries, keys
@@ -132,10 +131,13 @@ def _real(seen: Observed, sequence: int, real: Real, start: int | None) -> tuple
 def _starts(seen: Observed, real: Tensor) -> list[int | None]:
     """For each sequence the key at which its first query stands; None where nothing tells.
 
-    The last query stands at the last key. But a cache may have room for more, told to be padding or
-    not. Then most masks tell: the last key that a query sees is its own. Of a mask that does not,
-    the other texts tell; else the tokens, where they end at the last key, or before the first query
-    if the cache had no room.
+    Most often the last query stands at the last key. A cache may have room behind it, though, whose
+    empty places are told to be padding, or tokens. Then these tell, the surest first:
+
+    - the mask of the call: most hide all keys after a query's own;
+    - the masks of the other texts, where they agree;
+    - the last key that is told to be a token: if it is the last of all, the last query stands
+      there; if it stands before all queries that end at the last key, there is room behind it.
 
     Args:
         real: (R, M), which keys are told to be tokens.
@@ -164,7 +166,7 @@ def _start_by_mask(seen: Observed, sequence: int) -> int | None:
     if not len(votes):
         return None
     start = int(starts[votes.argmax()])
-    # where all see the same keys, each gives another start
+    # queries that all see the same keys give one start each, of which none is likelier
     is_likely = int(votes.max()) > 1 or len(seeing) == 1
     return start if is_likely and 0 <= start <= M - N else None
 
