@@ -8,6 +8,7 @@ from torch import nn
 from torch.nn.functional import scaled_dot_product_attention
 
 import heedful
+from heedful.recorder.sequences.inputs import Inputs
 
 B, H, N, D = 2, 3, 7, 4
 IDS = torch.randint(3, 20, (B, N), generator=torch.Generator().manual_seed(2))
@@ -365,9 +366,33 @@ class Placed(nn.Module):
         x = (self.place(position_ids) + self.embed(input_ids)).unflatten(1, (2, 3)).transpose(0, 1)
         return [one(x).unflatten(-1, (H, D)).transpose(-3, -2) for one in (self.asks, self.says)]
 
-    def forward(self, position_ids, input_ids):
-        query, key = self.heads(position_ids, input_ids)
+    def forward(self, *given):
+        query, key = self.heads(*given)
         return (query @ key.mT).softmax(-1) @ key
+
+
+class PlacedThrice(Placed):
+    """Vectors, and positions of time, height and width (3, texts, L), as of Qwen2-VL."""
+
+    def heads(self, position_ids, x):
+        x = x + self.place(position_ids[:1] if position_ids.ndim == 2 else position_ids.sum(0))
+        return [one(x).unflatten(-1, (H, D)).transpose(-3, -2) for one in (self.asks, self.says)]
+
+
+@pytest.mark.parametrize("length", [3, 6])
+@pytest.mark.parametrize(("texts", "of_each"), [(1, True), (2, False), (2, True)])
+def test_positions_of_three_kinds_or_for_all_texts_beside_vectors(texts, of_each, length):
+    shape = (3, texts, length) if of_each else (1, length)
+    model, x = PlacedThrice(), torch.randn(texts, length, H * D)
+    with heedful.record(model) as recording:
+        model(torch.randint(5, shape), x)
+    assert len(recording.sequences) == texts
+    assert recording[0].proof == ("proved" if texts == 1 else "assumed")
+
+
+def test_a_step_of_one_text_with_positions_of_three_kinds_is_of_one_text():
+    given = {"input_ids": torch.ones(1, 1).long(), "position_ids": torch.ones(3, 1, 1).long()}
+    assert Inputs(nn.Module(), (), given).texts == 1
 
 
 def test_positions_that_all_texts_share_do_not_tell_how_many_texts_there_are():

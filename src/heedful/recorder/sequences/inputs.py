@@ -97,11 +97,14 @@ class Inputs:
         return Batch(len(first), alike and not is_flat, (number, 0))
 
     def _is_of_all_texts(self, sizes: Sequence[int], axis: int) -> bool:
-        """Whether an input is the same for all texts, as a table (1, L) of positions often is."""
+        """Whether an input is the same for all texts, as a table (1, L) of positions often is.
+
+        Then others are (texts, L), or (texts, L, D) where they are vectors.
+        """
         return sizes[axis] == 1 and any(
             one.shape[axis] > 1 and one.shape[1 - axis] == sizes[1 - axis]
             for one in self.all
-            if one.ndim > 1
+            if one.ndim == (3 if one.is_floating_point() else 2)
         )
 
     def real(self, seen: Observed, writes: bool) -> Real:
