@@ -160,8 +160,7 @@ class _Recorder:
     def passing(self) -> torch_operations.Pass:
         """What the door to torch's operations asks about the pass that runs, and tells."""
         return torch_operations.Pass(
-            self._is_followed,
-            lambda: self.running.given,
+            self._followed,
             lambda: self.running.name,
             lambda: self.inputs.all,
             self.owning,
@@ -179,14 +178,15 @@ class _Recorder:
             self.image = self.image or self._inputs.image
         return self._inputs
 
-    def _is_followed(self) -> bool:
-        """Whether the operations that run now are the model's own, and of no call of another door.
+    def _followed(self) -> Given | None:
+        """What the pass was called with whose operations run now, if it is to be followed.
 
-        It is asked of each operation.
+        None where they are not the model's own, or of a call that another door sees.
         """
-        return not (self._is_elsewhere or is_computing()) and self.running.runs
+        if self._is_elsewhere() or is_computing() or not self.running.runs:
+            return None
+        return self.running.given
 
-    @property
     def _is_elsewhere(self) -> bool:
         """Whether another door already sees the call that runs."""
         return self.claimed or dispatch.is_running()
@@ -235,7 +235,7 @@ class _Recorder:
     def is_wanted(self) -> bool:
         """Whether a call that runs now is to be recorded, and no other door sees it already."""
         wanted = self.running.here and self.running.pass_index % self.options.every == 0
-        return wanted and not self._is_elsewhere
+        return wanted and not self._is_elsewhere()
 
     @contextmanager
     def claim(self) -> Iterator[bool]:

@@ -2,7 +2,8 @@
 
 Hooks on its modules tell it. Only an encoder layer of torch gets none, nor does anything inside it:
 one with a hook leaves its fused path. There a hook for all modules of the process says what is
-called, and ignores modules that are not the model's.
+called, and ignores modules that are not the model's. A layer of torch with no module in it, such as
+a linear one, is no place where attention happens: of it, it is noted only that it ran.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_pre_hook
 
 Modules: TypeAlias = list[tuple[str, nn.Module]]  # all of a model, with their names
+_graph_task = torch._C._current_graph_task_id  # tells that of the backward pass, else -1
 SENSES = ("vision", "visual", "image", "audio", "speech")  # names of modules that read no text
 
 
@@ -88,6 +90,9 @@ class Running:
         for name, module in modules:
             if isinstance(module, torch.jit.ScriptModule) or id(module) in self._unhooked:
                 continue  # what a scripted module calls cannot be seen
+            if _is_simple(module):
+                self._handles.append(module.register_forward_pre_hook(self._noting(name)))
+                continue
             enter = module.register_forward_pre_hook(self._entering(name), with_kwargs=True)
             leave = module.register_forward_hook(self._leaving(), always_call=True)
             self._handles += [enter, leave]
@@ -116,7 +121,7 @@ class Running:
         if not self.stack or threading.get_ident() != self._thread:
             return False
         self._drop_ended()
-        return bool(self.stack) and torch._C._current_graph_task_id() == -1
+        return bool(self.stack) and _graph_task() == -1
 
     @property
     def name(self) -> str:
@@ -158,9 +163,10 @@ class Running:
     @property
     def runs(self) -> bool:
         """A cheap form of `here`, which may still be True after Ctrl-C has ended the model."""
-        if self.stack and not self.stack[-1].is_told:
+        stack = self.stack
+        if stack and not stack[-1].is_told:
             self._drop_ended()
-        return bool(self.stack) and torch._C._current_graph_task_id() == -1
+        return bool(stack) and _graph_task() == -1
 
     @property
     def innermost(self) -> Frame:
@@ -173,18 +179,32 @@ class Running:
 
         return enter
 
+    def _noting(self, name: str) -> Callable[..., None]:
+        def note(module: nn.Module, arguments: tuple) -> None:
+            if not self.stack:  # it is called from outside
+                self._enter_without_end(name, module, arguments, sys._getframe(1))
+            elif threading.get_ident() == self._thread:
+                self.ran.add(name)
+
+        return note
+
     def _enter_unhooked(self, module: nn.Module, arguments: tuple) -> None:
         known, name = self._unhooked.get(id(module), (None, ""))
         if known is module:
-            call = sys._getframe(1)
-            keywords = call.f_locals.get("kwargs", {})  # which this kind of hook is not given
-            self._push(Frame(name, module, call, arguments, keywords, is_told=False))
+            self._enter_without_end(name, module, arguments, sys._getframe(1))
+
+    def _enter_without_end(
+        self, name: str, module: nn.Module, arguments: tuple, call: FrameType
+    ) -> None:
+        """Push a module of whose end no hook will tell, from a hook that is given no keywords."""
+        keywords = call.f_locals.get("kwargs", {})
+        self._push(Frame(name, module, call, arguments, keywords, is_told=False))
 
     def _push(self, frame: Frame) -> None:
         if threading.get_ident() != self._thread:
             return
         self._drop_ended()
-        if not self.stack and torch._C._current_graph_task_id() == -1:
+        if not self.stack and _graph_task() == -1:
             self._begin(frame)
         self.stack.append(frame)
         self.ran.add(frame.name)
@@ -229,6 +249,17 @@ def _cached(values: tuple) -> int | None:
             with suppress(Exception):  # as of a cache that holds no keys, but states
                 return int(value.get_seq_length())
     return None
+
+
+def _is_simple(module: nn.Module) -> bool:
+    """Whether it is a layer of torch that calls no others, and that nobody has put a hook on.
+
+    An embedding is none: what is looked up in it is kept.
+    """
+    is_torchs = type(module).__module__.startswith("torch.nn.modules.")
+    if not is_torchs or isinstance(module, nn.Embedding):
+        return False
+    return not (module._modules or module._forward_hooks or module._forward_pre_hooks)
 
 
 def _fused(modules: Modules) -> set[str]:

@@ -33,8 +33,8 @@ from heedful.recorder.sequences.told_or_followed import Owning
 class Pass(NamedTuple):
     """What this door asks the recorder about the pass that runs, and tells it.
 
-    runs: tells whether a pass runs whose operations are to be followed.
-    given: gives what the pass was called with, another object once a new pass has begun.
+    given: gives what the pass was called with whose operations are to be followed, another object
+        once a new pass has begun; None where none are. It is asked of each operation.
     name: gives the name of the module that runs.
     inputs: gives the tensors of the pass's inputs.
     owning: gives what decides which axes of a call are batch, heads, queries and keys.
@@ -43,8 +43,7 @@ class Pass(NamedTuple):
     chained: is called with scores that meet a third tensor in a product without any softmax.
     """
 
-    runs: Callable[[], bool]
-    given: Callable[[], Given]
+    given: Callable[[], Given | None]
     name: Callable[[], str]
     inputs: Callable[[], list[Tensor]]
     owning: Callable[[], Owning]
@@ -119,9 +118,9 @@ class _Door:
 
     def _runs(self) -> bool:
         """Whether operations are to be followed now; begins a new pass where the inputs are new."""
-        if not self.told.runs():
-            return False
         given = self.told.given()
+        if given is None:
+            return False
         if given is not self._given:
             self._given, inputs = given, self.told.inputs()
             # inside torch.func no shape shows how many texts there are

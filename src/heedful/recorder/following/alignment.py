@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from torch import Tensor
 
@@ -37,12 +37,11 @@ class Order:
         self._ends: dict[Axis, set[int]] = {}
         self._flags: dict[Axis, bool | None] = {}
         self._made: dict[Parts, list[Atom]] = {}
-        for axes in views:
-            for parts in axes:
-                for part in parts:
-                    ends = self._ends.setdefault(part.axis, {1, part.axis.size})
-                    ends |= {part.step, part.step * part.size}
-                    self._flags.setdefault(part.axis, part.feature)
+        # the tensors of a call have most axes in common
+        for part in itertools.chain(*dict.fromkeys(itertools.chain(*views))):
+            ends = self._ends.setdefault(part.axis, {1, part.axis.size})
+            ends |= {part.step, part.step * part.size}
+            self._flags.setdefault(part.axis, part.feature)
 
     def split(self, axis: Axis, inner: int) -> None:
         """Take an axis apart in steps of `inner`: an axis of 12 by 4 becomes atoms of 3 and 4."""
@@ -55,7 +54,7 @@ class Order:
         Raises:
             TypeError: views that take an axis apart in ways that do not fit.
         """
-        if parts not in self._made:  # the tensors of a call have most axes in common
+        if parts not in self._made:
             self._made[parts] = self._atoms(parts)
         return list(self._made[parts])
 
@@ -83,51 +82,65 @@ def aligned(
     """The tensor with one axis for each group of atoms, and a last one for all axes that are None.
 
     With axes [batch, tokens, heads, None] and groups [[batch], [heads], [tokens]], it is
-    `q.permute(0, 2, 1, 3)`. A group of which the tensor has no atom gets size 1. The tensor may
-    have fewer axes than `axes`, or some of size 1, where it broadcasts. It is a view if strides
-    allow.
+    `q.permute(0, 2, 1, 3)`. A group of which the tensor has no atom gets size 1; one of which it
+    has some is repeated along the others. The tensor may have fewer axes than `axes`, or some of
+    size 1, where it broadcasts. It is a view if strides allow.
 
     Raises:
         TypeError: an axis of which the tensor has a part only, or one that is of no group.
     """
-    split, present = _split(tensor, axes[len(axes) - tensor.ndim :], order)
-    place = {atom: place for place, atom in enumerate(present) if atom is not None}
-    ordered = [place[atom] for group in groups for atom in group if atom in place]
-    if len(ordered) < len(place):
+    strides, rest = _strides(tensor, axes[len(axes) - tensor.ndim :], order)
+    split: list[list[Step]] = []
+    for group in groups:
+        is_there = any(atom in strides for atom in group)
+        steps = [(atom.size, strides.pop(atom, 0)) for atom in group] if is_there else []
+        split.append(steps)
+    if strides:
         raise TypeError("an axis that is of neither queries, keys, heads nor texts")
-    rest = [place for place, atom in enumerate(present) if atom is None]
-    split = split.permute([*ordered, *rest])
-    width = split.shape[len(ordered) :]
-    sizes = [[atom.size if atom in place else 1 for atom in group] for group in groups]
-    full = [  # a group of which some atoms are there gets all: it is repeated along the others
-        [atom.size for atom in group] if any(size > 1 for size in have) else have
-        for group, have in zip(groups, sizes, strict=True)
-    ]
-    if full != sizes:
-        split = split.reshape(*itertools.chain(*sizes), *width)
-        split = split.expand(*itertools.chain(*full), *width)
-    return split.reshape(*map(math.prod, full), math.prod(width))
+    split.append(rest)
+    joined = [_joined(steps) for steps in split]
+    if None not in joined:
+        return tensor.as_strided(*zip(*joined, strict=True))  # type: ignore[arg-type]
+    apart = tensor.as_strided(*zip(*itertools.chain(*split), strict=True))
+    return apart.reshape([math.prod([size for size, _ in steps]) for steps in split])
 
 
-def _split(
+Step: TypeAlias = tuple[int, int]  # the size of a piece of an axis, and its stride
+
+
+def _strides(
     tensor: Tensor, axes: Sequence[Parts | None], order: Order
-) -> tuple[Tensor, list[Atom | None]]:
-    """The tensor with an axis for each of its atoms, and which atom each axis is (None for None).
+) -> tuple[dict[Atom, int], list[Step]]:
+    """The stride of each atom of a tensor, and sizes and strides of the axes that are None.
 
     Axes of size 1 are left out.
     """
-    present: list[Atom | None] = []
-    shape: list[int] = []
-    for size, parts in zip(tensor.shape, axes, strict=True):
+    strides: dict[Atom, int] = {}
+    rest: list[Step] = []
+    for size, stride, parts in zip(tensor.shape, tensor.stride(), axes, strict=True):
         if size == 1:
             continue
         if parts is None:
-            present.append(None)
-            shape.append(size)
+            rest.append((size, stride))
             continue
-        atoms = order.atoms(parts)
-        if math.prod(atom.size for atom in atoms) != size:
+        whole = 1
+        for atom in reversed(order.atoms(parts)):
+            if atom in strides:
+                raise TypeError("a diagonal of queries and keys")
+            strides[atom] = whole * stride
+            whole *= atom.size
+        if whole != size:
             raise TypeError("a part of the keys alone")
-        present += atoms
-        shape += [atom.size for atom in atoms]
-    return tensor.reshape(shape), present
+    return strides, rest
+
+
+def _joined(steps: list[Step]) -> Step | None:
+    """Pieces of an axis, the outer ones first, as one axis; None if no stride runs along them."""
+    if len(steps) == 1:
+        return steps[0]
+    size, stride = 1, 1
+    for inner, step in reversed(steps):
+        if size > 1 and step != size * stride:
+            return None
+        size, stride = size * inner, step if size == 1 else stride
+    return size, stride

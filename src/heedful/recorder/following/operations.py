@@ -25,6 +25,7 @@ from heedful.recorder.following.storages import COMPOSITE, Kind, Traced, kind_of
 from heedful.recorder.own_work import computing
 
 Fused = Callable[[Any, dict[str, Any]], None]
+ASKED = log_sum_exp.WHERE_ASKED
 
 
 class Operations(TorchDispatchMode):
@@ -77,8 +78,12 @@ class Operations(TorchDispatchMode):
             with self:
                 return function._op_dk(COMPOSITE, *arguments, **keywords)
         self.traced.let_go()
-        given = log_sum_exp.asked(kind.name, arguments)
-        made = _as_without_a_mode(kind, function, given, keywords)
+        if kind.name in ASKED:
+            arguments = log_sum_exp.asked(kind.name, arguments)
+        if kind.name == "linear" and torch.is_inference_mode_enabled():
+            made = _as_without_a_mode(function, arguments, keywords)
+        else:
+            made = function(*arguments, **keywords)
         if kind.is_view:
             if arguments and isinstance(arguments[0], torch.nn.Parameter):
                 self.traced.of(arguments[0])  # it may be a parameter of another model
@@ -104,25 +109,22 @@ class Operations(TorchDispatchMode):
         if kind.is_in_place:
             self.roles.in_place(done)
             return
-        operands = self.traced.operands(arguments)
         if kind.name in axis_rules.PRODUCTS:
-            self.roles.product(done, operands)
+            self.roles.product(done)
         else:
-            self.roles.other(done, operands)
+            self.roles.other(done)
 
 
-def _as_without_a_mode(kind: Kind, function: Any, arguments: tuple, keywords: dict) -> Any:
-    """The result of an operation, bit for bit what it is without our mode.
+def _as_without_a_mode(linear: Any, arguments: tuple, keywords: dict) -> Any:
+    """The result of a linear layer in inference mode, bit for bit what it is without our mode.
 
-    In inference mode a linear layer asks whether a view of its weight needs a gradient. Below a
-    mode that is lost, and the layer would add up in another order.
+    It asks whether a view of its weight needs a gradient. Below a mode that is lost, and the layer
+    would add up in another order.
     """
-    if kind.name != "linear" or not torch.is_inference_mode_enabled():
-        return function(*arguments, **keywords)
     excluded = torch._C._dispatch_tls_local_exclude_set()
     excluded = excluded.remove(torch._C.DispatchKey.ADInplaceOrView)
     with torch._C._ForceDispatchKeyGuard(torch._C._dispatch_tls_local_include_set(), excluded):
-        return function(*arguments, **keywords)
+        return linear(*arguments, **keywords)
 
 
 def _unlike(tensor: Tensor) -> str:

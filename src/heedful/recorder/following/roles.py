@@ -103,12 +103,16 @@ class Roles:
             else:
                 kept.role = self._after(kept.role, done, 0, axes, None)
 
-    def product(self, done: Done, operands: list[Operand]) -> None:
+    def product(self, done: Done) -> None:
         """Follow a product: of queries and keys, of weights and values, or of something else."""
         at = axis_rules.PRODUCTS[done.kind.name]
-        left, right = done.arguments[at : at + 2]
-        roles = [self.traced.role(one) for one in (left, right)]
-        views = [one.view for one in operands[-2:]]
+        left, right = factors = done.arguments[at : at + 2]
+        operands = self.traced.operands(factors)
+        if len(operands) < 2:  # a weight of a class of its own
+            self.traced.of(done.made)
+            return
+        roles = [one.kept.role for one in operands]
+        views = [one.view for one in operands]
         is_weighed = _weighs(roles[0]) or _weighs(roles[1])
         if is_weighed or views[0].storage.is_parameter or views[-1].storage.is_parameter:
             self._noted(done, operands)
@@ -121,11 +125,12 @@ class Roles:
         kept = self.traced.keep(done.made, stored(product.axes, done.made))
         kept.role = _added_to(Scores(product), done) if at else Scores(product)
 
-    def other(self, done: Done, operands: list[Operand]) -> None:
+    def other(self, done: Done) -> None:
         """Follow any other operation: its result gets the role that one of its operands hands on.
 
         A softmax makes weights of whatever it is taken of.
         """
+        operands = self.traced.operands(done.arguments)
         kept = self._noted(done, operands)
         carried = [one for one in operands if one.kept.role is not None]
         if not carried and done.kind.name in score_changes.SOFTMAXES:

@@ -32,6 +32,7 @@ from heedful.recorder.following.strides import (
     written,
 )
 
+is_tensor = axis_rules.is_tensor
 has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
 COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
 WHOLE = {"linear", "layer_norm", "rms_norm"}  # composites that have a rule as a whole
@@ -151,7 +152,7 @@ class Traced:
         """Begin a new pass: forget all storages but the inputs, whose axes are the first known."""
         self.clear()
         for number, tensor in enumerate(given):
-            if axis_rules.is_tensor(tensor) and tensor.numel():
+            if is_tensor(tensor) and tensor.numel():
                 beside = tensor.ndim if not tensor.is_floating_point() else tensor.ndim - 1
                 axes: list[Parts] = []
                 for dim, size in enumerate(tensor.shape):
@@ -205,9 +206,11 @@ class Traced:
         """The plain tensors that an operation was called with."""
         found = []
         for at, one in enumerate(_opened(arguments)):
-            if axis_rules.is_tensor(one):
-                kept = self.of(one)
-                found.append(Operand(at, one, kept, View(kept.storage, *place(one))))
+            if is_tensor(one):
+                kept = self._kept.get(one.untyped_storage()._cdata) or self.of(one)
+                # as `place` has it: this is done for each tensor of each operation
+                view = View(kept.storage, one.shape, one.stride(), one.element_size())
+                found.append(Operand(at, one, kept, view))
         return found
 
     def view(self, tensor: Tensor) -> View:
@@ -220,7 +223,7 @@ class Traced:
 
     def role(self, tensor: Any) -> Any:
         """What a tensor is in attention: `Scores`, `Weights`, `Weighing`, or None."""
-        if not axis_rules.is_tensor(tensor):
+        if not is_tensor(tensor):
             return None
         kept = self._kept.get(tensor.untyped_storage()._cdata)
         return None if kept is None else kept.role
@@ -252,7 +255,7 @@ class Traced:
 
     def copied(self, target: Tensor, source: Any) -> None:
         """Learn from what is copied into a storage, such as a cache, which axes are features."""
-        if not axis_rules.is_tensor(source):
+        if not is_tensor(source):
             return
         kept = self.of(target)
         flags: dict[Axis, bool | None] = {}
