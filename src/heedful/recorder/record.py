@@ -274,7 +274,9 @@ class _Recorder:
             self.recording.miss(name, error)
             return None
         name = self.running.name_of(seen.part) if seen.part else name
-        layer = self.names.setdefault(name, layer_of(name))
+        if name not in self.names:
+            self.names[name] = layer_of(name)
+        layer = self.names[name]
         index, self._calls = self._calls, self._calls + 1
         if self.options.layers is not None and layer not in self.options.layers:
             return None

@@ -163,10 +163,11 @@ def _check_whole(meeting: Meeting, product: Product, order: Order) -> None:
     Raises:
         TypeError: with which of the two it is.
     """
-    met = {atom for parts in meeting.weights_axes for atom in order.atoms(parts)}
-    made = {atom for parts in product.axes for atom in order.atoms(parts)}
-    if made - met:
-        raise TypeError("some of the scores alone meet these values")
+    if meeting.weights_axes != product.axes:
+        met = {atom for parts in meeting.weights_axes for atom in order.atoms(parts)}
+        made = {atom for parts in product.axes for atom in order.atoms(parts)}
+        if made - met:
+            raise TypeError("some of the scores alone meet these values")
     held = [product.held, *(change.held for change in meeting.role.scores.changes)]
     if any(one is not None and one.has_changed for one in held):
         raise TypeError("queries, keys or a mask that were changed in place before their values")

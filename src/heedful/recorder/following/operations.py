@@ -68,7 +68,9 @@ class Operations(TorchDispatchMode):
         keywords = keywords or {}
         kind = kind_of(function)
         # half of all operations: in a model of many small ones the rest of this takes the time
-        if kind.is_only_view and arguments and type(arguments[0]) is Tensor:
+        if kind.is_only_view and arguments and type(arguments[0]) in axis_rules.DENSE:
+            if type(arguments[0]) is not Tensor and self.here():
+                self.traced.of(arguments[0])  # a parameter, known as it stands before any view
             return function(*arguments, **keywords)
         if not self.here():
             return function(*arguments, **keywords)
@@ -85,8 +87,6 @@ class Operations(TorchDispatchMode):
         else:
             made = function(*arguments, **keywords)
         if kind.is_view:
-            if arguments and isinstance(arguments[0], torch.nn.Parameter):
-                self.traced.of(arguments[0])  # it may be a parameter of another model
             return made
         try:
             with computing():

@@ -58,9 +58,8 @@ class Evidence:
     finish: Finish | None = None
 
 
-@torch.no_grad()
 def evidence_of(seen: Observed, layouts: Sequence[Layout], kept: torch.dtype) -> Evidence:
-    """What is held of a call until it is checked.
+    """What is held of a call until it is checked; to be called where no gradients are followed.
 
     Args:
         seen: the call as it happened, of the heads that are kept.

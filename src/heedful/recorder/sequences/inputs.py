@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -50,9 +50,11 @@ class Inputs:
         self.given = _named(module, arguments, keywords or {})
         self.tensors = dict(_tensors(self.given))
         self.all = list(self.tensors.values())
+        self._tell_padding = not {*READ, *GUESSED, *WRITTEN}.isdisjoint(self.tensors)
         self._ids: dict[tuple[bool, bool], Tensor | None] = {}
         self._kept: dict[str, Tensor] = {}
         self._padded: dict[tuple[str, int], Tensor] = {}
+        self._batches: dict[tuple[tuple[int, int], ...], Batch] = {}  # layers ask alike
         self._cached = cached
 
     @property
@@ -67,7 +69,7 @@ class Inputs:
         found = next((one.shape for one in tables if one.shape[1] in (1, 3, 4)), None)
         return None if found is None else (found[2], found[3])
 
-    def batch(self, places: list[tuple[int, int]] = []) -> Batch:  # noqa: B006 (not changed)
+    def batch(self, places: Iterable[tuple[int, int]] = ()) -> Batch:
         """How many texts there are, and along which axis of the inputs.
 
         Args:
@@ -75,6 +77,12 @@ class Inputs:
                 its dimension. Texts are along the other dimension of that input, so that the call
                 tells whether positions come first; of texts packed into one it does not.
         """
+        asked = tuple(places)
+        if asked not in self._batches:
+            self._batches[asked] = self._batch(asked)
+        return self._batches[asked]
+
+    def _batch(self, places: tuple[tuple[int, int], ...]) -> Batch:
         packed = {number for number, dim in places if dim == 0 and (number, 1) in places}
         for number, dim in places:
             sizes, is_whole = self.all[number].shape, are_ids(self.all[number])
@@ -117,6 +125,8 @@ class Inputs:
         _, _, N, M = seen.shape
         if seen.real is not None:
             return seen.real
+        if not self._tell_padding:
+            return Real()
         names = WRITTEN if writes and not seen.cross else READ
         keys = self._told(names, M)
         is_guess = keys is None and names is READ

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 
 from heedful.recorder.observed import Observed
@@ -16,8 +17,11 @@ OTHERS = re.compile("cross_encoder|Across|(?<![A-Za-z])across")
 
 def crosses(seen: Observed, name: str) -> bool:
     """Whether keys are of another sequence than queries: as a door says, or the module's name."""
-    if seen.cross is not None:
-        return seen.cross
+    return _crosses_by(name) if seen.cross is None else seen.cross
+
+
+@functools.lru_cache(maxsize=1024)  # each pass has the same names
+def _crosses_by(name: str) -> bool:
     end = OTHERS.sub("", ".".join(name.split(".")[-2:])).lower()
     return any(part in end for part in CROSSING)
 
