@@ -529,3 +529,50 @@ def test_a_mask_that_multiplies_and_one_of_each_text_that_is_added(pads, door, p
     scores = (query.double() @ key.double().mT) * before - 1e4 * (1 - before)
     expected = (scores + (1.0 - keep.double()) * -1e9).softmax(-1).float()
     shows(recording, expected, door, proof)
+
+
+class Both(nn.Module):
+    """Attends from x to y and back by the same scores, with one bias; as many of each."""
+
+    def __init__(self, bias):
+        super().__init__()
+        self.bias = nn.Parameter(bias)
+
+    def forward(self, x, y):
+        scores = x @ y.mT + self.bias
+        return scores.softmax(-1) @ y, scores.softmax(-2).mT @ x
+
+
+def almost_symmetric():
+    """Its one entry that differs is in none of the eight rows that are compared."""
+    table = torch.randn(20, 20)
+    table = table + table.T
+    table[1, 3], table[3, 1] = 6.0, -6.0
+    return table
+
+
+@pytest.mark.parametrize("n", [N, 20])
+def test_one_bias_of_both_sides_is_turned_for_the_other(n):
+    x, y = torch.randn(B, n, D), torch.randn(B, n, D)
+    bias = almost_symmetric() if n == 20 else torch.randn(n, n)
+    scores = x @ y.mT + bias
+    recording = looked_at(Both(bias), x, y)
+    of_each(recording, scores.softmax(-1)[:, None], scores.mT.softmax(-1)[:, None])
+    assert all(call.check.passed for call in recording)
+
+
+@pytest.mark.parametrize("of_each_text", [False, True])
+def test_one_mask_in_two_senses(of_each_text):
+    keep = (torch.arange(N * N).view(N, N) % 2 == 0).expand(B if of_each_text else 1, N, N)
+
+    def attend(x, keep):
+        scores = x @ x.mT
+        seen = torch.where(keep, scores, -torch.inf).softmax(-1)
+        return seen @ x, scores.masked_fill(keep, -torch.inf).softmax(-1) @ x
+
+    x = torch.randn(B, N, D)
+    raised = (x @ x.mT).exp()
+    maps = [raised * one / (raised * one).sum(-1, keepdim=True) for one in (keep, ~keep)]
+    recording = looked_at(Given(attend), x, keep)
+    of_each(recording, *(map_[:, None] for map_ in maps))
+    assert all(call.check.passed for call in recording)

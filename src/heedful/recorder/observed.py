@@ -53,6 +53,17 @@ class Batch(NamedTuple):
     is_followed: bool = False
 
 
+class Source(NamedTuple):
+    """What a mask or a bias was made of; layers that make the same of it share one.
+
+    tensor: the model's own.
+    made: what was made of it: how its axes were put in order, and whether it was inverted.
+    """
+
+    tensor: Tensor
+    made: tuple
+
+
 @dataclass
 class Observed:
     """One call of attention as a door saw it.
@@ -71,8 +82,7 @@ class Observed:
     batch: how many texts there are, where that was followed from the inputs.
     follows: whether the sequences were followed to those texts.
     part: the part of the running module that attends, where a kernel computes all of the module.
-    source: the model's own tensor, where mask or bias were made of one alone; by it, layers that
-        share a mask are known.
+    source: what mask or bias were made of, where that is one tensor alone.
     """
 
     query: Tensor
@@ -96,7 +106,7 @@ class Observed:
     batch: Batch | None = None
     follows: bool = False
     part: str = ""
-    source: Any = None
+    source: Source | None = None
 
     @property
     def shape(self) -> tuple[int, int, int, int]:

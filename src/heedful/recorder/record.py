@@ -25,7 +25,7 @@ from heedful.recorder.following.scores import Product, Weights
 from heedful.recorder.kept.capture import Capture, captured
 from heedful.recorder.kept.patches import patches_of
 from heedful.recorder.kept.recording import Recording
-from heedful.recorder.observed import Observed
+from heedful.recorder.observed import Observed, Source
 from heedful.recorder.options import Options
 from heedful.recorder.own_work import computing, is_computing
 from heedful.recorder.running import Given, Running, layer_of
@@ -383,12 +383,12 @@ class _Recorder:
         layouts, self._before[name] = kept
         return layouts
 
-    def _own(self, bias: Tensor | None, source: Any) -> Tensor | None:
+    def _own(self, bias: Tensor | None, source: Source | None) -> Tensor | None:
         """A copy of a bias, which nothing can change later; layers that share a bias share it."""
         if bias is None:
             return None
-        held = bias if source is None else source
-        place = (*place_of(held), *bias.shape)
+        held, made = source or (bias, ())
+        place = (*place_of(held), *made, *bias.shape)
         for known, _, copy in self._copied:
             if known == place and (not held.is_inference() or torch.equal(copy, bias)):
                 return copy

@@ -2,5 +2,5 @@
 
 Three are doors, with a context `watch`: `heedful_attention`, `transformers_interface` and
 `torch_operations`. What the last one sees is read by `sdpa`, `softmax_matmul` (with `score_causes`
-and `uniform_rows`) and `multihead_attention`; `flash_attention` reads a call of the second.
+and `dead_rows`) and `multihead_attention`; `flash_attention` reads a call of the second.
 """

@@ -8,15 +8,20 @@ softcap of 50 and the bias.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from heedful.recorder.doors.dead_rows import Step
 from heedful.recorder.following.alignment import Order, aligned
 from heedful.recorder.following.scores import FAINT, Change, Scores
+from heedful.recorder.observed import Source
 from heedful.recorder.sequences.axis_owners import Groups
+
+FINITE = ("fill", "add", "keep")  # kinds of changes that may hide keys by a finite number
 
 
 @dataclass
@@ -24,8 +29,9 @@ class ScoreCauses:
     """What was done to scores, as `Causes` has it.
 
     factor: multiplies the queries, where each query or head has a scale of its own.
-    source: the model's own tensor, where mask or bias were made of one alone.
-    is_finite: whether keys were hidden by a finite number, or may have been, as by a bias.
+    source: what mask or bias were made of, where that is one tensor alone.
+    steps: all that was done before the softmax, where some of it may have hidden keys by a finite
+        number, as a fill or a bias can; else none.
     emptied: where weights were set to zero after the softmax: rows, or all that was hidden.
     """
 
@@ -34,8 +40,8 @@ class ScoreCauses:
     softcap: float | None = None
     mask: Any = None
     bias: Tensor | None = None
-    source: Tensor | None = None
-    is_finite: bool = False
+    source: Source | None = None
+    steps: Sequence[Step] = ()
     emptied: Tensor | None = None
 
 
@@ -43,8 +49,15 @@ def causes_of(scores: Scores, order: Order, groups: Groups) -> ScoreCauses | Non
     """What was done to scores; None where some of it has no place in `Causes`."""
     found = _Found(ScoreCauses())
     sink = scores.sink
+    tables: list[tuple[Change, Any]] = []
+    steps: list[Step] = []
     for number, change in enumerate(scores.changes):
-        value = _value(change, order, groups)
+        value = _value(change, change.value, order, groups)
+        steps.append(
+            Step(change.kind, value, change.dtype, _value(change, change.number, order, groups))
+        )
+        if change.kind not in ("scale", "softcap"):
+            tables.append((change, value))
         is_after_sink = sink is not None and number >= sink.after
         is_of_rows = not isinstance(value, Tensor) or value.shape[-1] == 1
         if is_after_sink and not (change.kind == "add" and is_of_rows):
@@ -55,15 +68,23 @@ def causes_of(scores: Scores, order: Order, groups: Groups) -> ScoreCauses | Non
             return None
     if not found.finish():
         return None
-    tables = [one for one in scores.changes if one.kind not in ("scale", "softcap")]
     if len(tables) == 1 and not found.has_scaled_bias:
-        found.causes.source = tables[0].source
+        found.causes.source = _source(*tables[0])
+    if any(change.kind in FINITE for change, value in tables):
+        found.causes.steps = steps
     return found.causes
 
 
-def _value(change: Change, order: Order, groups: Groups) -> Any:
-    """The value of a change: a number, or a table that broadcasts to (S, H, N, M)."""
-    value = change.value
+def _source(change: Change, value: Any) -> Source | None:
+    """What the value of a change was made of; None where that is no tensor of the model's alone."""
+    if change.source is None or not isinstance(value, Tensor):
+        return None
+    is_inverted = value.data_ptr() != change.source.data_ptr()  # as `where` has it
+    return Source(change.source, (change.kind, is_inverted, value.stride()))
+
+
+def _value(change: Change, value: Any, order: Order, groups: Groups) -> Any:
+    """A value of a change: a number, or a table that broadcasts to (S, H, N, M)."""
     if not isinstance(value, Tensor):
         return value
     if not value.ndim:
@@ -90,7 +111,6 @@ class _Found:
             value = value if isinstance(value, Tensor) else torch.full((1, 1, 1, 1), float(value))
             causes.bias = value if causes.bias is None else causes.bias + value
         elif kind in ("hide", "fill"):
-            causes.is_finite = causes.is_finite or kind == "fill"
             causes.mask = ~value if causes.mask is None else causes.mask & ~value
         elif kind == "empty":
             causes.emptied = value if causes.emptied is None else causes.emptied | value
@@ -130,13 +150,13 @@ class _Found:
             bias, zeroed = torch.broadcast_tensors(causes.bias, zeroed)
             others = ~zeroed if causes.mask is None else causes.mask & ~zeroed
             most = bias.masked_fill(~others, -torch.inf).amax(-1, keepdim=True)
-            if not bool(((bias - most)[zeroed] <= FAINT).all()):
+            is_seen = others.any(dim=-1, keepdim=True)  # else `dead_rows` knows what its keys get
+            if not bool(((bias - most <= FAINT) | ~zeroed | ~is_seen).all()):
                 return False
             causes.mask = ~zeroed if causes.mask is None else causes.mask & ~zeroed
             causes.bias = bias.masked_fill(zeroed, 0.0)
         if causes.mask is None:
             causes.mask, causes.bias = causes.bias, None
-            causes.is_finite = causes.mask is not None
         causes.scale *= causes.softcap or 1.0
         return True
 

@@ -12,12 +12,12 @@ from typing import NamedTuple
 from torch import Tensor
 
 from heedful.ops.masks import Causal
-from heedful.recorder.doors import uniform_rows
+from heedful.recorder.doors import dead_rows
 from heedful.recorder.doors.softmax_matmul import shared_heads
 from heedful.recorder.following.alignment import Atom, Order, aligned
 from heedful.recorder.following.scores import Product, product_of
 from heedful.recorder.following.strides import Axis, Part, Parts
-from heedful.recorder.observed import Observed
+from heedful.recorder.observed import Observed, Source
 from heedful.recorder.sequences.axis_owners import Sides
 from heedful.recorder.sequences.told_or_followed import Owning
 
@@ -51,8 +51,9 @@ def fused(call: KernelCall, owning: Owning) -> Observed:
     made = _arranged(call, owning)
     before = made.mask
     if isinstance(before, Tensor) and before.is_floating_point():
-        made.query, made.mask = uniform_rows.added(made.query, before)
-        made.source = made.source if made.mask is before else None
+        step = dead_rows.Step("add", before, before.dtype)
+        if not dead_rows.settle(made, [step]):
+            raise TypeError("a mask whose numbers are so large that scores are lost in part")
     made.mask = Causal(0) if call.is_causal else made.mask
     made.causal = call.is_causal or None
     made.door = "scaled_dot_product_attention"
@@ -93,15 +94,18 @@ def _arranged(call: KernelCall, owning: Owning) -> Observed:
     key, value = _keys_and_values(call, product, order, of_keys)
     if call.group > 1:
         key, value = shared_heads(key, value, math.prod(atom.size for atom in groups.heads), True)
-    mask, sums = call.mask, call.sums
+    mask, source, sums = call.mask, None, call.sums
+    if mask is not None:
+        ordered = aligned(mask, product.axes, order, groups.all)[..., 0]
+        mask, source = ordered, Source(mask, ordered.stride())
     return Observed(
         aligned(call.query, asking, order, of_queries),
         key,
         value,
         aligned(call.output, asking, order, of_queries),
         call.scale,
-        mask=None if mask is None else aligned(mask, product.axes, order, groups.all)[..., 0],
-        source=mask,
+        mask=mask,
+        source=source,
         sums=None if sums is None else aligned(sums[..., None], asking, order, of_queries)[..., 0],
         inferred=groups.inferred,
         batch=groups.batch,

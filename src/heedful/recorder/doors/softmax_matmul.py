@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from heedful.recorder.doors import uniform_rows
+from heedful.recorder.doors import dead_rows
 from heedful.recorder.doors.score_causes import ScoreCauses, causes_of, sinks_of
 from heedful.recorder.following.alignment import Order, aligned
 from heedful.recorder.following.scores import Meeting, Product, Weights
@@ -117,7 +117,8 @@ def _by_causes(
     query = aligned(ends.query, [*product.batch, ends.asking, None], order, of_queries)
     key = aligned(ends.key, [*product.batch, ends.answering, None], order, of_keys)
     seen = _seen(query, key, groups, order, meeting)
-    _put(seen, causes)
+    if not _put(seen, causes, has_sink=scores.sink is not None):
+        return None
     seen.sinks = sinks_of(scores, order, groups)
     if scores.sink is not None and not scores.sink.is_sure:
         seen.inferred = {**seen.inferred, "sinks": SINK}
@@ -125,26 +126,18 @@ def _by_causes(
     return seen
 
 
-def _put(seen: Observed, causes: ScoreCauses) -> None:
-    """Add to a call what was done to its scores."""
+def _put(seen: Observed, causes: ScoreCauses, has_sink: bool) -> bool:
+    """Add to a call what was done to its scores; False where some row cannot be shown so."""
     if causes.factor is not None:
         seen.query = seen.query * causes.factor
     seen.scale, seen.softcap = causes.scale, causes.softcap
     seen.mask, seen.bias, seen.source = causes.mask, causes.bias, causes.source
-    if causes.is_finite:
-        _make_even(seen)
+    # a sink takes all of a row whose keys are hidden, by whatever number
+    if causes.steps and not has_sink and not dead_rows.settle(seen, causes.steps):
+        return False
     if causes.emptied is not None:
         _empty(seen, causes.emptied)
-
-
-def _make_even(seen: Observed) -> None:
-    """Make rows whose keys are all hidden by a finite number attend to all keys alike."""
-    before: Any = seen.mask
-    if before.dtype == torch.bool:
-        seen.query, seen.mask, seen.bias = uniform_rows.filled(seen.query, before, seen.bias)
-    else:
-        seen.query, seen.mask = uniform_rows.added(seen.query, before)
-    seen.source = seen.source if seen.mask is before else None
+    return True
 
 
 def _empty(seen: Observed, emptied: Tensor) -> None:

@@ -17,6 +17,8 @@ from torch import Tensor
 
 from heedful.recorder.following.strides import Axis, Parts
 
+Step: TypeAlias = tuple[int, int]  # the size of a piece of an axis, and its stride
+
 
 class Atom(NamedTuple):
     """A piece of an axis that no view of a call takes apart: the digits i // step % size."""
@@ -99,13 +101,15 @@ def aligned(
         raise TypeError("an axis that is of neither queries, keys, heads nor texts")
     split.append(rest)
     joined = [_joined(steps) for steps in split]
-    if None not in joined:
-        return tensor.as_strided(*zip(*joined, strict=True))  # type: ignore[arg-type]
-    apart = tensor.as_strided(*zip(*itertools.chain(*split), strict=True))
+    whole = [one for one in joined if one is not None]
+    if len(whole) == len(joined):
+        return _strided(tensor, whole)
+    apart = _strided(tensor, [step for steps in split for step in steps])
     return apart.reshape([math.prod([size for size, _ in steps]) for steps in split])
 
 
-Step: TypeAlias = tuple[int, int]  # the size of a piece of an axis, and its stride
+def _strided(tensor: Tensor, steps: list[Step]) -> Tensor:
+    return tensor.as_strided([size for size, _ in steps], [stride for _, stride in steps])
 
 
 def _strides(

@@ -17,7 +17,15 @@ from typing import Any, NamedTuple
 from torch import Tensor
 
 from heedful.recorder.following import axis_rules, score_changes
-from heedful.recorder.following.scores import Meeting, Product, Scores, Weights, based, product_of
+from heedful.recorder.following.scores import (
+    Change,
+    Meeting,
+    Product,
+    Scores,
+    Weights,
+    based,
+    product_of,
+)
 from heedful.recorder.following.storages import NOISE, Kept, Kind, Operand, Traced, stored
 from heedful.recorder.following.strides import (
     Axis,
@@ -287,9 +295,10 @@ def _added_to(role: Scores, done: Done) -> Scores:
     """The scores that `addmm` or `baddbmm` makes: beta · added + alpha · left @ right."""
     alpha, beta = (float(done.keywords.get(name, 1)) for name in ("alpha", "beta"))
     added, axes = done.arguments[0], role.product.axes if role.product else []
+    dtype = done.made.dtype
     if alpha != 1:
-        role = role.then("scale", alpha, axes)
+        role = role.then(Change("scale", alpha, axes, dtype))
     if not beta:
         return role
     value = added.detach() if beta == 1 else added.detach() * beta
-    return role.then("add", value, axes, added if beta == 1 else None)
+    return role.then(Change("add", value, axes, dtype, added if beta == 1 else None))

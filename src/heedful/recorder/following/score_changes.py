@@ -67,6 +67,17 @@ class Operation(NamedTuple):
         """The other one of two operands; None where there is one only."""
         return self.arguments[1 - self.place] if len(self.arguments) > 1 else None
 
+    def onto(
+        self,
+        role: Scores,
+        kind: str,
+        value: Any,
+        source: Tensor | None = None,
+        number: Any = -math.inf,
+    ) -> Scores:
+        """The scores after this operation, which is one more change of them."""
+        return role.then(Change(kind, value, self.axes, self.made.dtype, source, number))
+
 
 def after_scores(role: Scores, step: Operation) -> Any:
     """The role of the result of an operation on scores."""
@@ -97,14 +108,14 @@ def _after_known(role: Scores, step: Operation) -> Scores | Weights | None:
     if name in ("mul", "div"):
         return _scaled(role, step, other)
     if name == "neg":
-        return role.then("scale", -1.0, step.axes)
+        return step.onto(role, "scale", -1.0)
     if name in ("add", "sub", "rsub"):
         return _added(role, step, other)
     if name in FILLS:
         hidden = _hidden(step)
-        return None if hidden is None else role.then(*hidden)
+        return None if hidden is None else step.onto(role, *hidden)
     if name == "tanh":
-        return role.then("softcap", 1.0, step.axes)
+        return step.onto(role, "softcap", 1.0)
     if name == "exp":
         return replace(role, is_raised=True)
     return None
@@ -123,14 +134,14 @@ def _scaled(role: Scores, step: Operation, other: Any) -> Scores | None:
         return None
     if not isinstance(other, Tensor):
         number = float(other)
-        return role.then("scale", 1 / number if step.name == "div" else number, step.axes)
+        return step.onto(role, "scale", 1 / number if step.name == "div" else number)
     if step.is_noise(other):
         return None
     if step.name == "div":
-        return role.then("scale", other.detach().reciprocal(), step.axes)
+        return step.onto(role, "scale", other.detach().reciprocal())
     if other.ndim and _is_of_bits(other):
-        return role.then("keep", other.detach(), step.axes)
-    return role.then("scale", other.detach(), step.axes)
+        return step.onto(role, "keep", other.detach())
+    return step.onto(role, "scale", other.detach())
 
 
 def _is_of_bits(table: Tensor) -> bool:
@@ -146,7 +157,7 @@ def _added(role: Scores, step: Operation, other: Any) -> Scores | Weights | None
         own = Weights(role, step.axes, total.dim, is_logarithm=True)
         return own if (sign_own, sign_other) == (1.0, -1.0) else None
     if sign_own != 1.0:
-        role = role.then("scale", sign_own, step.axes)
+        role = step.onto(role, "scale", sign_own)
     if isinstance(other, Tensor):
         value: Any = other.detach()
         # a table of the model's own is not copied
@@ -154,7 +165,7 @@ def _added(role: Scores, step: Operation, other: Any) -> Scores | Weights | None
     else:
         value = float(other) * sign_other
     source = other if isinstance(other, Tensor) and sign_other == 1.0 else None
-    return role.then("add", value, step.axes, source)
+    return step.onto(role, "add", value, source)
 
 
 def _signs(step: Operation) -> tuple[float, float]:
@@ -173,8 +184,11 @@ def _total_of(role: Scores, other: Any, step: Operation) -> Total | None:
     return total if total is not None and total.of is role else None
 
 
-def _hidden(step: Operation) -> tuple[str, Tensor, list[Parts], Tensor] | None:
-    """The change that `masked_fill` or `where` makes, and its mask; None where it hides no key."""
+def _hidden(step: Operation) -> tuple[str, Tensor, Tensor, Any] | None:
+    """The change that `masked_fill` or `where` makes; None where it hides no key.
+
+    It has the kind of the change and its value, the mask, and the number that replaces scores.
+    """
     if step.name == "masked_fill":
         mask, value = step.arguments[1:3]
         place = 0
@@ -184,12 +198,17 @@ def _hidden(step: Operation) -> tuple[str, Tensor, list[Parts], Tensor] | None:
     if not _hides(value):
         return None
     hidden = mask.detach().bool()
-    kind = "fill" if _is_finite(value) else "hide"
-    return kind, ~hidden if place == 1 else hidden, step.axes, mask
+    number = _one_number(value)
+    kind = "hide" if not isinstance(number, Tensor) and number == -math.inf else "fill"
+    return kind, ~hidden if place == 1 else hidden, mask, number
 
 
-def _is_finite(value: Any) -> bool:
-    return bool(value.isfinite().all()) if isinstance(value, Tensor) else math.isfinite(value)
+def _one_number(value: Any) -> Any:
+    """The number that all entries of a table are; the table itself where they differ."""
+    if not isinstance(value, Tensor):
+        return float(value)
+    least, most = value.detach().aminmax()
+    return float(least) if bool(least == most) else value.detach()
 
 
 def _hides(value: Any) -> bool:
@@ -234,10 +253,10 @@ def _raised(role: Scores, step: Operation) -> Any:
         return role
     if step.name in ("mul", "div") and isinstance(other, Tensor) and not step.is_noise(other):
         if other.ndim and _is_of_bits(other):
-            return role.then("hide", other.detach() == 0, step.axes)
+            return step.onto(role, "hide", other.detach() == 0)
         return _divided(role, step)
     if step.name == "masked_fill" and _number(step.arguments[2]) == 0:
-        return role.then("hide", step.arguments[1].detach().bool(), step.axes)
+        return step.onto(role, "hide", step.arguments[1].detach().bool())
     return replace(role, lost=role.lost or step.name)
 
 
@@ -284,7 +303,7 @@ def after_weights(role: Weights, step: Operation) -> Weights | None:
         _hidden_again(role, step) if step.given is None else _emptied(step) if is_map else None
     )
     if emptied is not None:
-        return replace(role, scores=role.scores.then("empty", emptied, step.axes))
+        return replace(role, scores=step.onto(role.scores, "empty", emptied))
     return replace(role, altered=role.altered or name)
 
 

@@ -10,6 +10,7 @@ added or hid. How an operation leads from one to the next is in `score_changes.p
 from __future__ import annotations
 
 import functools
+import math
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -111,14 +112,18 @@ class Change(NamedTuple):
         finite number), "keep" (0 is hidden) or "empty" (True was set to zero after the softmax).
     value: a number, or a tensor that broadcasts to the scores as they were viewed then.
     axes: the parts of that view.
-    source: the model's own tensor, where the value is that tensor unchanged.
+    dtype: of the scores after it.
+    source: the model's own tensor, where the value is that tensor, or its opposite.
+    number: what hidden scores were replaced by, a number or a tensor as `value`.
     held: tells whether the source has changed since.
     """
 
     kind: str
     value: Any
     axes: list[Parts]
+    dtype: torch.dtype
     source: Tensor | None = None
+    number: Any = -math.inf
     held: Held | None = None
 
 
@@ -141,16 +146,14 @@ class Scores:
     total: Total | None = None
     sink: Sink | None = None
 
-    def then(
-        self, kind: str, value: Any, axes: list[Parts], source: Tensor | None = None
-    ) -> Scores:
-        """The same scores after one more change."""
+    def then(self, change: Change) -> Scores:
+        """The same scores after one more change, whose source is watched from now on."""
+        source = change.source
         is_small = isinstance(source, Tensor) and source.numel() <= COMPARED
         held = (
             Held(source) if source is not None and (is_small or not source.is_inference()) else None
         )
-        made = Change(kind, value, axes, source, held)
-        return replace(self, changes=(*self.changes, made))
+        return replace(self, changes=(*self.changes, change._replace(held=held)))
 
 
 class Total(NamedTuple):

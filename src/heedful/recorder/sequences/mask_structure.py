@@ -141,8 +141,8 @@ class Masks:
         """The call, now with a mask that only hides; what it added has become part of the bias."""
         if seen.mask is None or isinstance(seen.mask, Mask):
             return seen
-        source = seen.mask if seen.source is None else seen.source
-        place = (*place_of(source), *seen.shape)
+        source, made = seen.source or (seen.mask, ())
+        place = (*place_of(source), *made, *seen.shape)
         same = (one for one in self._known if one.place == place and one.is_still(source))
         known = next(same, None) or self._equal(seen)
         if known is None:

@@ -1,0 +1,169 @@
+"""Handles rows from which a model hides all keys by large numbers, and not by minus infinity.
+
+With minus infinity such a row has no weights. With −1e9, say, it has: its softmax is one of the
+numbers that stand where its scores stood. All keys get the same number most often, and then the
+same weight; where a row is hidden twice, those that were hidden once share all of it. So the
+numbers of these rows are worked out again as the model did, step by step and in its type. A row
+then gets a query of zeros, and a mask and a bias that make the same weights of it.
+
+A score of its own that a large number was added to is lost in the rounding, as 1.5 is in
+1.5 − 1e9 in float32. Where it is lost in part only, the row cannot be shown so.
+
+S sequences, H heads, N queries, M keys, r dead rows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from heedful.recorder.following.scores import FAINT
+from heedful.recorder.observed import Observed
+
+ROUGH = 1e-2  # scores that a number rounds no coarser than this come out the same when added again
+
+
+class Step(NamedTuple):
+    """One step that changed scores, as `Change` has it, with its axes in order.
+
+    value: a number, or a table that broadcasts to (S, H, N, M).
+    dtype: of the scores after it.
+    number: what hidden scores were replaced by, a number or a table.
+    """
+
+    kind: str
+    value: Any
+    dtype: torch.dtype
+    number: Any = -math.inf
+
+
+def settle(seen: Observed, steps: Sequence[Step]) -> bool:
+    """Give the dead rows of a call the query, mask and bias that make their weights.
+
+    Args:
+        seen: the call, whose mask is boolean, or is added to the scores where it has no bias.
+        steps: all that changed the scores, in order.
+
+    Returns:
+        False where a row is there that cannot be shown so.
+    """
+    dead = _dead(seen.mask, seen.bias, steps)
+    if not bool(dead.any()):
+        return True
+    tables = [one.value for one in steps if isinstance(one.value, Tensor)]
+    shape = torch.broadcast_shapes(dead.shape, *[one.shape[:3] for one in tables])
+    at = dead.expand(shape).nonzero().unbind(-1)
+    numbers, is_own = _replayed(steps, at, (*shape, seen.shape[-1]), seen.query)
+    top = numbers.amax(dim=-1, keepdim=True)
+    below = numbers - top
+    is_near = below > FAINT
+    has_own = (is_near & is_own).any(dim=-1)
+    coarse = (top[:, 0].abs() * torch.finfo(numbers.dtype).eps).float()
+    is_lost = _largest(seen, shape)[at] <= coarse / 4
+    is_kept = has_own & ~is_lost & (coarse <= ROUGH)
+    if bool((has_own & ~is_lost & ~is_kept).any() or (is_kept & (is_near & ~is_own).any(-1)).any()):
+        return False
+    # added again in the type in which the model did, they come out the same
+    is_there = is_kept & (numbers.dtype == seen.query.dtype)
+    rows = ~is_there
+    if bool(rows.any()):
+        at = tuple(one[rows] for one in at)
+        _put(seen, shape, at, is_near[rows], below[rows].float(), is_kept[rows])
+    return True
+
+
+def _dead(mask: Any, bias: Tensor | None, steps: Sequence[Step]) -> Tensor:
+    """Which rows have no key whose score is of an ordinary size, (S or 1, H or 1, N or 1)."""
+    if isinstance(mask, Tensor) and mask.dtype != torch.bool:
+        mask, bias = None, mask
+    sees = torch.ones((1, 1, 1), dtype=torch.bool)
+    if mask is not None:
+        sees = mask.any(dim=-1)
+    if bias is not None:
+        sees = sees.to(bias.device) & (bias.amax(dim=-1) > FAINT)
+        if mask is not None and bool((bias <= FAINT).any()):
+            sees = (mask & (bias > FAINT)).any(dim=-1)
+    for one in steps:  # added to all of a row, which a softmax does not see if it is small
+        if one.kind == "add" and isinstance(one.value, Tensor) and one.value.shape[-1] == 1:
+            sees = sees.to(one.value.device) & (one.value[..., 0] > FAINT)
+    return ~sees
+
+
+def _replayed(
+    steps: Sequence[Step],
+    at: tuple[Tensor, ...],
+    shape: tuple[int, ...],
+    query: Tensor,
+) -> tuple[Tensor, Tensor]:
+    """What stands in place of the scores of some rows, (r, M), and where these are still in it."""
+    numbers = query.new_zeros(len(at[0]), shape[-1])
+    is_own = torch.ones_like(numbers, dtype=torch.bool)
+
+    def here(value: Any) -> Any:
+        return value.expand(shape)[at] if isinstance(value, Tensor) and value.ndim else value
+
+    for step in steps:
+        value = here(step.value)
+        if step.kind == "scale":
+            numbers = numbers * value
+        elif step.kind == "add":
+            numbers = numbers + value
+        elif step.kind == "softcap":
+            numbers = numbers.tanh()
+        elif step.kind in ("hide", "fill", "keep"):
+            gone = value == 0 if step.kind == "keep" else value
+            number = 0.0 if step.kind == "keep" else here(step.number)
+            numbers = torch.where(gone, number, numbers)
+            is_own = is_own & ~gone
+        numbers = numbers.to(step.dtype)
+    return numbers, is_own
+
+
+def _largest(seen: Observed, shape: tuple[int, ...]) -> Tensor:
+    """The largest score that rows may have, by the lengths of queries and keys, of this shape."""
+    longest = seen.key.float().norm(dim=-1).amax(dim=-1)
+    longest = longest.repeat_interleave(seen.shape[1] // longest.shape[1], dim=1)
+    size = seen.query.float().norm(dim=-1) * longest[..., None] * abs(seen.scale)
+    alike = [dim for dim in range(3) if shape[dim] == 1]
+    return size.amax(dim=alike, keepdim=True) if alike else size
+
+
+def _put(
+    seen: Observed,
+    shape: tuple[int, ...],
+    at: tuple[Tensor, ...],
+    is_near: Tensor,
+    below: Tensor,
+    is_kept: Tensor,
+) -> None:
+    """Write some rows into a call: the keys that count, their numbers, and a query of zeros.
+
+    Rows of which `is_kept` keep their own query.
+    """
+    S, H, N, M = seen.shape
+    rows = torch.zeros(shape, dtype=torch.bool, device=seen.query.device)
+    rows[at] = ~is_kept
+    nothing = seen.query.new_zeros(())
+    seen.query = torch.where(rows[..., None].expand(S, H, N, 1), nothing, seen.query)
+    numbers = below.masked_fill(~is_near, 0.0)
+    mask: Any = seen.mask
+    seen.source = None
+    if mask is None:
+        mask = torch.ones((1, 1, 1, 1), dtype=torch.bool, device=rows.device)
+
+    def with_rows(table: Tensor, here: Tensor) -> Tensor:
+        table = table.expand(*shape, M).clone()
+        table[at] = here.to(table.dtype)
+        return table
+
+    if mask.dtype != torch.bool:
+        seen.mask = with_rows(mask, numbers.masked_fill(~is_near, -math.inf))
+        return
+    seen.mask = with_rows(mask, is_near)
+    if seen.bias is not None or bool(numbers.any()):
+        bias = seen.query.new_zeros((1, 1, 1, 1)) if seen.bias is None else seen.bias
+        seen.bias = with_rows(bias, numbers)

@@ -1,0 +1,140 @@
+"""Rows whose keys a model hides by large numbers: their weights are those of the numbers."""
+
+import pytest
+import torch
+from looked import looked_at
+from torch import nn
+from torch.nn.functional import scaled_dot_product_attention
+
+import heedful
+
+WIDTH, H, D = 12, 3, 4
+LOW = torch.finfo(torch.float32).min
+
+
+def hidden(n):
+    """Row 0 sees itself alone, row 1 nothing; it is none of the eight that are compared."""
+    table = torch.zeros(n, n, dtype=torch.bool)
+    table[0, 1:] = True
+    table[1] = True
+    return table
+
+
+def half(n):
+    """Half of row 1."""
+    table = torch.zeros(n, n, dtype=torch.bool)
+    table[1, : n // 2] = True
+    return table
+
+
+def ahead(n):
+    return torch.ones(n, n).tril() == 0
+
+
+def first(n):
+    """Padding on the left."""
+    return (torch.arange(n) < 2).expand(n, n)
+
+
+def bias(n):
+    return torch.randn(n, n, generator=torch.Generator().manual_seed(3))
+
+
+SHOWN = {  # exactly
+    "a fill": lambda s, n: s.masked_fill(hidden(n), -1e9),
+    "the least number": lambda s, n: s.masked_fill(hidden(n), LOW),
+    "a fill, then a bias": lambda s, n: s.masked_fill(hidden(n), -1e4) + bias(n),
+    "a bias, then a fill": lambda s, n: (s + bias(n)).masked_fill(hidden(n), -1e4),
+    "a fill, then a temperature": lambda s, n: s.masked_fill(hidden(n), -1e4) / 2,
+    "two fills": lambda s, n: s.masked_fill(hidden(n), -1e9).masked_fill(half(n), -1e4),
+    "a fill of a table": lambda s, n: torch.where(hidden(n), -1e4 + bias(n), s),
+    "added": lambda s, n: s + hidden(n) * -1e9,
+    "added twice": lambda s, n: s + ahead(n) * -1e9 + first(n) * -1e9,
+    "the least number, added twice": lambda s, n: s + ahead(n) * LOW + first(n) * LOW,
+    "a fill, and the least number": lambda s, n: (
+        torch.where(~ahead(n), s, torch.tensor(LOW)) / 2 + first(n) * LOW
+    ),
+    "a fill, and as much added": lambda s, n: s.masked_fill(ahead(n), -1e9) + first(n) * -1e9,
+    "added to all of a row": lambda s, n: s + (torch.arange(n) == 1)[:, None] * -1e9,
+    "multiplied and added": lambda s, n: s * ~hidden(n) + hidden(n) * -1e30,
+    "in double precision": lambda s, n: s.double() + hidden(n) * -1e9,
+}
+
+
+class Hides(nn.Module):
+    def __init__(self, scores):
+        super().__init__()
+        self.scores = scores
+        self.asks, self.says = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x):
+        query, key = (
+            one(x).unflatten(-1, (H, D)).transpose(1, 2) for one in (self.asks, self.says)
+        )
+        weights = self.scores(query @ key.mT, x.shape[1]).softmax(-1).to(x.dtype)
+        self.true = weights.detach().nan_to_num(0.0)
+        return weights @ key
+
+
+@pytest.mark.parametrize("texts", [1, 2])
+@pytest.mark.parametrize("n", [5, 20])
+@pytest.mark.parametrize("way", SHOWN)
+def test_rows_that_no_key_is_left_of_have_the_weights_of_the_numbers(way, n, texts):
+    model = Hides(SHOWN[way])
+    recording = looked_at(model, torch.randn(texts, n, WIDTH))
+    assert len(recording.sequences) == texts
+    for sequence, true in zip(recording.sequences, model.true, strict=True):
+        [call] = sequence
+        assert call.proof == ("proved" if texts == 1 else "assumed"), call.why
+        torch.testing.assert_close(call.weights(), true, atol=3e-6, rtol=0)
+
+
+@pytest.mark.parametrize("n", [5, 20])
+def test_scores_that_are_lost_in_part_are_shown_as_the_weights_that_they_made(n):
+    """In float32 a score loses the eights below 1e8, and 1 and 2 differ no more."""
+    model = Hides(lambda scores, n: 4 * scores + hidden(n) * -1e8)
+    [call] = looked_at(model, torch.randn(1, n, WIDTH))
+    assert call.proof == "unproved"
+    torch.testing.assert_close(call.weights(), model.true[0], atol=3e-6, rtol=0)
+
+
+def test_a_sink_takes_all_of_a_row_whose_keys_are_hidden():
+    class Sinks(Hides):
+        def __init__(self):
+            super().__init__(None)
+            self.sink = nn.Parameter(torch.randn(H, 1, 1))
+
+        def forward(self, x):
+            query, key = (
+                one(x).unflatten(-1, (H, D)).transpose(1, 2) for one in (self.asks, self.says)
+            )
+            scores = (query @ key.mT).masked_fill(hidden(x.shape[1]), -1e9)
+            beside = torch.cat([scores, self.sink.expand(*scores.shape[:3], 1)], dim=-1)
+            weights = beside.softmax(-1)[..., :-1]
+            self.true = weights.detach()
+            return weights @ key
+
+    [call] = looked_at(model := Sinks(), torch.randn(1, 6, WIDTH))
+    torch.testing.assert_close(call.weights(), model.true[0], atol=3e-6, rtol=0)
+
+
+class Kernel(nn.Module):
+    def forward(self, x, added):
+        return scaled_dot_product_attention(x, x.cos(), x, attn_mask=added)
+
+
+@pytest.mark.parametrize("n", [5, 20])
+def test_torchs_kernel_with_a_row_that_is_hidden_twice(n):
+    x, added = torch.randn(1, H, n, D), ahead(n) * -1e9 + first(n) * -1e9
+    with heedful.record(model := Kernel()) as recording:
+        model(x, added)
+    scores = (x @ x.cos().mT / D**0.5 + added)[0]
+    torch.testing.assert_close(recording[0].weights(), scores.softmax(-1), atol=3e-6, rtol=0)
+    assert recording[0].check.passed
+
+
+def test_torchs_kernel_that_loses_scores_in_part_is_missed():
+    x, added = 9 * torch.randn(1, H, 5, D), hidden(5) * -1e8
+    with pytest.warns(UserWarning, match="lost in part"), heedful.record(model := Kernel()) as one:
+        model(x, added)
+    assert "Kernel" in one.missed
