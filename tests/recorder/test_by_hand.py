@@ -576,3 +576,21 @@ def test_one_mask_in_two_senses(of_each_text):
     recording = looked_at(Given(attend), x, keep)
     of_each(recording, *(map_[:, None] for map_ in maps))
     assert all(call.check.passed for call in recording)
+
+
+OTHERWISE = {  # scores that `Causes` has no words for: their weights alone are shown
+    "added before a cap": lambda x, y: 3 * ((x @ y.mT + 0.5) / 3).tanh(),
+    "a column added before a cap": lambda x, y: ((x @ y.mT) + x[..., :1]).tanh(),
+    "complex": lambda x, y: (torch.fft.fft(x) @ torch.fft.fft(y).conj().mT).real / D,
+}
+
+
+@pytest.mark.parametrize("way", OTHERWISE)
+def test_scores_of_another_form_are_shown_by_their_weights(way):
+    x, y = torch.randn(B, N, WIDTH), torch.randn(B, M, WIDTH)
+    model = Heads(lambda x, y: OTHERWISE[way](x, y).softmax(-1) @ y)
+    recording = looked_at(model, x, y)
+    expected = OTHERWISE[way](*model.heads(x, y)).softmax(-1).detach()
+    for [call], map_ in zip(recording.sequences, expected, strict=True):
+        torch.testing.assert_close(call.weights(), map_, atol=3e-6, rtol=0)
+        assert call.proof == "unproved"

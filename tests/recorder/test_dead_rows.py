@@ -7,6 +7,7 @@ from torch import nn
 from torch.nn.functional import scaled_dot_product_attention
 
 import heedful
+from heedful.recorder.doors import dead_rows
 
 WIDTH, H, D = 12, 3, 4
 LOW = torch.finfo(torch.float32).min
@@ -138,3 +139,13 @@ def test_torchs_kernel_that_loses_scores_in_part_is_missed():
     with pytest.warns(UserWarning, match="lost in part"), heedful.record(model := Kernel()) as one:
         model(x, added)
     assert "Kernel" in one.missed
+
+
+@pytest.mark.parametrize("n", [5, 20])
+def test_a_row_that_is_shown_to_see_nothing_is_compared_with_what_it_gave(n, monkeypatch):
+    """As it was: row 0 saw two keys, and was shown to see none; no other row was wrong."""
+    monkeypatch.setattr(dead_rows, "settle", lambda seen, steps: True)
+    model = Hides(lambda s, n: s.masked_fill(torch.arange(n)[:, None] == 0, -1e9))
+    with heedful.record(model) as recording:
+        model(torch.randn(1, n, WIDTH))
+    assert recording[0].proof == "refuted"

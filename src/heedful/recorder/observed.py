@@ -83,6 +83,7 @@ class Observed:
     follows: whether the sequences were followed to those texts.
     part: the part of the running module that attends, where a kernel computes all of the module.
     source: what mask or bias were made of, where that is one tensor alone.
+    is_by_hand: whether operations of the model's own made the weights, and no kernel.
     """
 
     query: Tensor
@@ -107,6 +108,7 @@ class Observed:
     follows: bool = False
     part: str = ""
     source: Source | None = None
+    is_by_hand: bool = False
 
     @property
     def shape(self) -> tuple[int, int, int, int]:

@@ -63,6 +63,8 @@ def causes_of(scores: Scores, order: Order, groups: Groups) -> ScoreCauses | Non
         if is_after_sink and not (change.kind == "add" and is_of_rows):
             return None
         if change.kind == "add" and is_of_rows and (is_after_sink or sink is None):
+            if any(one.kind == "softcap" for one in scores.changes[number:]):
+                return None
             continue  # the same for all keys, which a softmax does not see
         if not found.take(change.kind, value):
             return None

@@ -181,10 +181,17 @@ def _seen(query: Tensor, key: Tensor, groups: Groups, order: Order, meeting: Mee
     key, value = key.expand(S, -1, -1, -1), value[:, :, 0].expand(S, -1, -1, -1)
     key, value = shared_heads(key, value, H, _may_repeat(meeting, groups))
     return Observed(
-        query.expand(S, H, -1, -1), key, value, output, 1.0, door=DOOR, inferred=groups.inferred,
+        query.expand(S, H, -1, -1),
+        key,
+        value,
+        output,
+        1.0,
+        door=DOOR,
+        inferred=groups.inferred,
         batch=groups.batch,
         follows=groups.follows,
-    )  # fmt: skip
+        is_by_hand=True,
+    )
 
 
 def shared_heads(key: Tensor, value: Tensor, H: int, may_repeat: bool) -> tuple[Tensor, Tensor]:

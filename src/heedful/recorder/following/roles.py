@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from torch import Tensor
+from torch import Tensor, is_complex
 
 from heedful.recorder.following import axis_rules, score_changes
 from heedful.recorder.following.scores import (
@@ -131,7 +131,10 @@ class Roles:
         if any(isinstance(role, Scores) and role.total is None for role in roles):
             self.told.chained(product)
         kept = self.traced.keep(done.made, stored(product.axes, done.made))
-        kept.role = _added_to(Scores(product), done) if at else Scores(product)
+        scores = Scores(
+            product, lost="a product of complex numbers" if is_complex(done.made) else ""
+        )
+        kept.role = _added_to(scores, done) if at else scores
 
     def other(self, done: Done) -> None:
         """Follow any other operation: its result gets the role that one of its operands hands on.

@@ -113,6 +113,9 @@ def _compared(
             return every, len(rows), agree
     # the output of a row that sees nothing differs from kernel to kernel, and is no attention
     blind = are_blind(highest)
+    if evidence.is_by_hand:
+        made = made.masked_fill(blind[..., None], 0.0)
+        blind = blind & ~(used.isfinite() & (used != 0)).any(dim=-1)
     if bool(blind.all()):
         return None
     if evidence.finish is not None:

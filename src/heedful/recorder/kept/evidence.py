@@ -45,6 +45,8 @@ class Evidence:
     row_sums: of each sequence the log-sum-exps of these rows, (H, n), where a kernel gave them.
     sums: (B, H, N), all that the kernel gave, which the call keeps if these agree.
     finish: what a kernel did after attention to give the output.
+    is_by_hand: whether a softmax by hand made the weights; then a row that sees nothing comes out
+        as zeros or NaN, while kernels differ in what they give.
     """
 
     why: str
@@ -56,6 +58,7 @@ class Evidence:
     row_sums: Sequence[Tensor] = ()
     sums: Tensor | None = None
     finish: Finish | None = None
+    is_by_hand: bool = False
 
 
 def evidence_of(seen: Observed, layouts: Sequence[Layout], kept: torch.dtype) -> Evidence:
@@ -79,6 +82,7 @@ def evidence_of(seen: Observed, layouts: Sequence[Layout], kept: torch.dtype) ->
     if value is None or output is None:
         return evidence
     evidence.outputs, evidence.finish = _rows(output, layouts), seen.finish
+    evidence.is_by_hand = seen.is_by_hand
     if seen.finish is not None:
         evidence.values, evidence.is_whole = value, True
         return evidence
