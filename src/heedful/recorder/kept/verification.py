@@ -52,8 +52,9 @@ def verify(captures: list[Capture], model: nn.Module, inputs: Any, run: Run) -> 
             expected="what the model was called with: keywords in a dictionary, or a list",
         )
     first = [one for one in captures if one.pass_index == min(one.pass_index for one in captures)]
-    told = [one.texts for one in first if one.texts] + [Inputs(model, arguments, keywords).texts]
-    batch = next((texts for texts in told if texts), None)
+    told = [one.texts for one in first if one.texts] or [Inputs(model, arguments, keywords).texts]
+    # a call of one text may stand beside those of several, as that of their common queries does
+    batch = next((texts for texts in told if texts and texts > 1), told[0])
     if batch is None:
         raise ArgumentError(
             f"inputs of type {type(inputs).__name__} with no batch in them",
@@ -138,7 +139,8 @@ def _settle(captures: list[Capture], batch: int, given: Any, run: Run) -> TextIn
     """Compare all calls with those of each text alone; returns the inputs as they were taken apart.
 
     Texts are along the first dimension of the inputs, or the second where positions come first.
-    Where both have as many, and it was not followed which it is, an agreement settles nothing.
+    Where both have as many, and it was not followed which it is, an agreement settles nothing; nor
+    does that of one text, which is all of the inputs.
     """
     told = {one.texts_dim for one in captures} - {None}
     dims = [dim for dim in (0, 1) if len(told) != 1 or dim in told]
@@ -162,10 +164,12 @@ def _settle(captures: list[Capture], batch: int, given: Any, run: Run) -> TextIn
     if failed is not None and not tried:
         if len(ways) > 1 or not _settle_in_place(captures, ways[0], run):
             raise failed
-        _note(captures, [Difference(str(failed), refutes=False)] * len(captures), is_clear=True)
+        _note(
+            captures, [Difference(str(failed), refutes=False)] * len(captures), is_clear=batch > 1
+        )
         return ways[0]
     _, number, differ = min(tried, key=lambda one: one[:2])
-    _note(captures, differ, is_clear=len(tried) == 1)
+    _note(captures, differ, is_clear=len(tried) == 1 and batch > 1)
     if len(ways) == 1:
         _settle_in_place(captures, ways[0], run)
     return ways[number]

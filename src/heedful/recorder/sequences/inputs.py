@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from heedful.ops.masks import Mask
 from heedful.recorder.observed import Batch, Observed, Real
+from heedful.recorder.sequences.text_rows import Place, TextRows, are_ids, is_other
 
 # Arguments that tell which keys are no padding; in an encoder–decoder, those of the encoder
 READ = ("attention_mask", "keep", "source_keep", "encoder_attention_mask", "memory_keep")
@@ -27,8 +28,6 @@ READ_IDS, WRITTEN_IDS = (
     ("input_ids", "ids", "source", "src", "idx", "tokens"),
     ("decoder_input_ids", "target", "tgt", "trg"),
 )
-# Parts of names of arguments that are whole numbers, but no ids of tokens
-NO_IDS = ("mask", "type", "segment", "position", "label", "target", "keep")
 
 
 class Inputs:
@@ -50,11 +49,14 @@ class Inputs:
         self.given = _named(module, arguments, keywords or {})
         self.tensors = dict(_tensors(self.given))
         self.all = list(self.tensors.values())
+        self._rows = TextRows(list(self.tensors), self.all)
         self._tell_padding = not {*READ, *GUESSED, *WRITTEN}.isdisjoint(self.tensors)
         self._ids: dict[tuple[bool, bool], Tensor | None] = {}
         self._kept: dict[str, Tensor] = {}
         self._padded: dict[tuple[str, int], Tensor] = {}
-        self._batches: dict[tuple[tuple[int, int], ...], Batch] = {}  # layers ask alike
+        self._batches: dict[
+            tuple[tuple[Place, ...], tuple[Place, ...]], Batch
+        ] = {}  # layers ask alike
         self._cached = cached
 
     @property
@@ -69,51 +71,17 @@ class Inputs:
         found = next((one.shape for one in tables if one.shape[1] in (1, 3, 4)), None)
         return None if found is None else (found[2], found[3])
 
-    def batch(self, places: Iterable[tuple[int, int]] = ()) -> Batch:
+    def batch(self, places: Iterable[Place] = (), of_keys: Iterable[Place] = ()) -> Batch:
         """How many texts there are, and along which axis of the inputs.
 
         Args:
-            places: where in the inputs the queries of a call come from: the number of an input, and
-                its dimension. Texts are along the other dimension of that input, so that the call
-                tells whether positions come first; of texts packed into one it does not.
+            places: where in the inputs the queries of a call come from.
+            of_keys: where its keys come from.
         """
-        asked = tuple(places)
+        asked = (tuple(places), tuple(of_keys))
         if asked not in self._batches:
-            self._batches[asked] = self._batch(asked)
+            self._batches[asked] = self._rows.batch(*asked)
         return self._batches[asked]
-
-    def _batch(self, places: tuple[tuple[int, int], ...]) -> Batch:
-        packed = {number for number, dim in places if dim == 0 and (number, 1) in places}
-        for number, dim in places:
-            sizes, is_whole = self.all[number].shape, are_ids(self.all[number])
-            if number in packed and (len(sizes) > 2 or is_whole):
-                continue
-            if len(sizes) == 1 or (len(sizes) == 2 and not is_whole and dim == 0):
-                return Batch(1 if dim == 0 else sizes[0])
-            axis = 1 if dim == 0 else 0
-            if not self._is_of_all_texts(sizes, axis):
-                return Batch(sizes[axis], True, (number, axis), True)
-        several = [
-            one for one in self.all if one.ndim > 1 and not self._is_of_all_texts(one.shape, 0)
-        ]
-        first = next(iter([one for one in several if are_ids(one)] + several), None)
-        if first is None:
-            return Batch(1 if self.all and self.all[0].ndim == 1 else None, False)
-        is_flat = first.ndim == 2 and not are_ids(first)
-        alike = all(len(one) == len(first) for one in several if one.ndim > 2 or are_ids(one))
-        number = next(n for n, one in enumerate(self.all) if one is first)
-        return Batch(len(first), alike and not is_flat, (number, 0))
-
-    def _is_of_all_texts(self, sizes: Sequence[int], axis: int) -> bool:
-        """Whether an input is the same for all texts, as a table (1, L) of positions often is.
-
-        Then others are (texts, L), or (texts, L, D) where they are vectors.
-        """
-        return sizes[axis] == 1 and any(
-            one.shape[axis] > 1 and one.shape[1 - axis] == sizes[1 - axis]
-            for one in self.all
-            if one.ndim == (3 if one.is_floating_point() else 2)
-        )
 
     def real(self, seen: Observed, writes: bool) -> Real:
         """Which tokens of a call the inputs tell to be no padding.
@@ -172,7 +140,7 @@ class Inputs:
         names = WRITTEN_IDS if writes else READ_IDS
         found = [self.tensors[name] for name in names if name in self.tensors][:1]
         if not found and not writes and not named:
-            given = [name for name in self.tensors if not _is_other(name)]
+            given = [name for name in self.tensors if not is_other(name)]
             read = [name for name in given if name not in WRITTEN_IDS] or given
             found = [self.tensors[name] for name in read]
         found = [one for one in found if are_ids(one)]
@@ -259,16 +227,6 @@ def _is_table(keep: Tensor, seen: Observed) -> bool:
         return False
     mask = seen.mask.crop(seen.shape) if isinstance(seen.mask, Mask) else seen.mask
     return bool((mask == keep.to(mask.device)).all())
-
-
-def _is_other(name: str) -> bool:
-    return any(part in name for part in NO_IDS)
-
-
-def are_ids(tensor: Tensor) -> bool:
-    """Whether a tensor may be ids of tokens: a table of whole numbers."""
-    whole = not (tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool)
-    return tensor.ndim == 2 and whole
 
 
 def _named(module: nn.Module, arguments: tuple, keywords: dict) -> dict[str, Any]:

@@ -21,11 +21,11 @@ from heedful.recorder.sequences.told_axes import TokenAxes, grouped
 class Owning:
     """Decides whose the axes of a call are.
 
-    texts: gives the number of texts, from where in the inputs the queries of the call come.
+    texts: gives the number of texts, from where in the inputs the queries and the keys come.
     told: gives what the user or the module tells of scores of so many axes, None if nothing.
     """
 
-    texts: Callable[[list[tuple[int, int]]], Batch]
+    texts: Callable[[list[tuple[int, int]], list[tuple[int, int]]], Batch]
     told: Callable[[int], TokenAxes | None]
 
     def groups(
@@ -40,14 +40,7 @@ class Owning:
             axes: the axes of the scores, as their softmax had them.
         """
         sides = sides_of()
-        batch = self.texts(
-            [
-                part.axis.given
-                for atom in sides.asking
-                for part in origins.get(atom.axis, ())
-                if part is not None and part.axis.given is not None
-            ]
-        )
+        batch = self.texts(_places(sides.asking, origins), _places(sides.keys, origins))
         told = self.told(len(axes))
         if told is not None:
             groups = grouped(told, sides, order, axes)
@@ -57,6 +50,12 @@ class Owning:
         if _split_unknown(sides, order, batch):
             sides = sides_of()
         return owned(sides, order, origins, batch, _last(sides, order, axes))
+
+
+def _places(atoms: list[Atom], origins: Origins) -> list[tuple[int, int]]:
+    """Where in the inputs atoms come from: the numbers of inputs, and their dimensions."""
+    parts = (part for atom in atoms for part in origins.get(atom.axis, ()) if part is not None)
+    return [part.axis.given for part in parts if part.axis.given is not None]
 
 
 def _doubt(groups: Groups, told: TokenAxes, batch: Batch) -> None:
