@@ -410,22 +410,38 @@ class Loops(Heads):
         return torch.cat([super(Loops, self).forward(x[at][None]) for at in self.order(len(x))])
 
 
-def test_texts_that_run_one_after_the_other_are_settled_in_their_order():
+def test_texts_that_run_one_after_the_other_are_not_proved_in_the_place_of_the_first():
     model, x = Loops(range), torch.randn(3, N, WIDTH)
     recording = recorded(model, x)
     assert [call.proof for call in recording] == ["assumed"] * 3
-    assert recording.verify(model, x) == {"proved": 3}
+    for _ in range(2):  # it is said once
+        assert recording.verify(model, x) == {"proved": 1, "assumed": 2}
+        assert [call.proof for call in recording] == ["proved", "assumed", "assumed"]
+        for text in (1, 2):
+            said = f"its queries and keys are those of text {text}, and it is shown as sequence 0"
+            assert recording[text].why.count(said) == 1
     for text, call in zip(x, recording, strict=True):
         torch.testing.assert_close(
             call.weights(), weighed(*model.heads(text[None]))[0], atol=2e-6, rtol=1e-5
         )
 
 
+def test_chunks_of_a_batch_are_not_proved_in_the_place_of_the_first():
+    class Chunks(Loops):
+        def forward(self, x):
+            return torch.cat([super(Loops, self).forward(part) for part in x.split(2)])
+
+    model, x = Chunks(range), torch.randn(4, N, WIDTH)
+    recording = recorded(model, x)
+    recording.verify(model, x)
+    assert recording[1].proof == "assumed"
+
+
 def test_texts_that_run_in_another_order_are_left_as_they_are():
     model, x = Loops(lambda texts: range(texts)[::-1]), torch.randn(3, N, WIDTH)
     recording = recorded(model, x)
     before = [call.weights() for call in recording]
-    assert recording.verify(model, x) == {"assumed": 2, "proved": 1}  # the second is the second
+    assert recording.verify(model, x) == {"assumed": 3}
     why = recording[0].why
     assert "which texts alone do not settle" in why
     recording.verify(model, x)
@@ -458,7 +474,11 @@ def test_images_in_one_tensor_are_settled_in_their_order(turned):
     given = {"patches": torch.randn(14, H * D), "grid": grid}
     with heedful.record(model) as recording:
         model(**given)
-    assert recording.verify(model, given) == {"assumed" if turned else "proved": 2}
+    assert recording.verify(model, given) == (
+        {"assumed": 2} if turned else {"proved": 1, "assumed": 1}
+    )
+    said = "those of text 1, and it is shown as sequence 0"
+    assert (said in recording[1].why) is not turned
 
 
 class Draws(nn.Module):

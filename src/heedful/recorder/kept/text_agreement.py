@@ -75,7 +75,7 @@ def difference(capture: Capture, alone: list[OfText] | None) -> Difference | Non
     rows = [(b, one, part) for b, one in alone for part in range(len(one.query))]
     parts = [one for _, one in alone]
     if len(capture.query) == 1 and len(rows) == len(parts) and _is_packed(capture, parts):
-        return None
+        return _elsewhere(alone)
     if len(rows) != len(capture.query):
         why = f"the texts alone are {len(rows)} sequences, and not {len(capture.query)}"
         # as many numbers in another order were arranged wrongly; others are another call's
@@ -90,7 +90,19 @@ def difference(capture: Capture, alone: list[OfText] | None) -> Difference | Non
             )
         why = f"text {b} alone has other queries and keys, and no other text has those of sequence"
         return Difference(f"{why} {sequence}", refutes=False)
-    return None
+    return _elsewhere(alone)
+
+
+def _elsewhere(alone: list[OfText]) -> Difference | None:
+    """What is to be said of a call that agrees with texts, but is shown in the places of others.
+
+    Where a module is called once for each text, each call has one sequence, which is the first.
+    """
+    place = next((at for at, (text, _) in enumerate(alone) if at != text), None)
+    if place is None:
+        return None
+    why = f"its queries and keys are those of text {alone[place].text}, and it is shown as sequence"
+    return Difference(f"{why} {place}", refutes=False)
 
 
 def _is_packed(capture: Capture, parts: list[Capture]) -> bool:
