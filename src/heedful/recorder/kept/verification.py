@@ -52,7 +52,8 @@ def verify(captures: list[Capture], model: nn.Module, inputs: Any, run: Run) -> 
             expected="what the model was called with: keywords in a dictionary, or a list",
         )
     first = [one for one in captures if one.pass_index == min(one.pass_index for one in captures)]
-    told = [one.texts for one in first if one.texts] or [Inputs(model, arguments, keywords).texts]
+    told: list[int | None] = [one.texts for one in first if one.texts]
+    told = told or [Inputs(model, arguments, keywords).texts]
     # a call of one text may stand beside those of several, as that of their common queries does
     batch = next((texts for texts in told if texts and texts > 1), told[0])
     if batch is None:

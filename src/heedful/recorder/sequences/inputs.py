@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from heedful.ops.masks import Mask
 from heedful.recorder.observed import Batch, Observed, Real
-from heedful.recorder.sequences.text_rows import Place, TextRows, are_ids, is_other
+from heedful.recorder.sequences.text_rows import Place, Places, TextRows, are_ids, is_other
 
 # Arguments that tell which keys are no padding; in an encoder–decoder, those of the encoder
 READ = ("attention_mask", "keep", "source_keep", "encoder_attention_mask", "memory_keep")
@@ -54,9 +54,7 @@ class Inputs:
         self._ids: dict[tuple[bool, bool], Tensor | None] = {}
         self._kept: dict[str, Tensor] = {}
         self._padded: dict[tuple[str, int], Tensor] = {}
-        self._batches: dict[
-            tuple[tuple[Place, ...], tuple[Place, ...]], Batch
-        ] = {}  # layers ask alike
+        self._batches: dict[tuple[Places, ...], Batch] = {}  # layers ask alike
         self._cached = cached
 
     @property
@@ -71,14 +69,14 @@ class Inputs:
         found = next((one.shape for one in tables if one.shape[1] in (1, 3, 4)), None)
         return None if found is None else (found[2], found[3])
 
-    def batch(self, places: Iterable[Place] = (), of_keys: Iterable[Place] = ()) -> Batch:
+    def batch(self, *of_call: Iterable[Place]) -> Batch:
         """How many texts there are, and along which axis of the inputs.
 
         Args:
-            places: where in the inputs the queries of a call come from.
-            of_keys: where its keys come from.
+            of_call: where in the inputs the queries of a call come from, its keys, and what both
+                have, such as texts and windows.
         """
-        asked = (tuple(places), tuple(of_keys))
+        asked = tuple(map(tuple, of_call))
         if asked not in self._batches:
             self._batches[asked] = self._rows.batch(*asked)
         return self._batches[asked]

@@ -36,16 +36,18 @@ class TextRows:
     def __init__(self, names: Sequence[str], inputs: Sequence[Tensor]) -> None:
         self._names, self._inputs = names, inputs
 
-    def batch(self, places: Places, of_keys: Places) -> Batch:
+    def batch(self, places: Places = (), of_keys: Places = (), shared: Places = ()) -> Batch:
         """How many texts there are, and along which axis of the inputs.
 
         Args:
             places: where the queries of a call come from. Texts are along the other dimension of
                 that input, so that the call tells whether positions come first; of texts packed
-                into one it does not.
+                into one it does not, nor of frames of videos that stand in the batch.
             of_keys: where its keys come from.
+            shared: where what both have comes from.
         """
         packed = {number for number, dim in places if dim == 0 and (number, 1) in places}
+        split = {number for number, dim in shared if dim == 0 and (number, 0) in places}
         axis = self._beside_keys(of_keys) if not places else 0
         for number, dim in places:
             sizes, is_whole = self._inputs[number].shape, are_ids(self._inputs[number])
@@ -53,6 +55,8 @@ class TextRows:
                 continue
             if len(sizes) == 1 or (len(sizes) == 2 and not is_whole and dim == 0):
                 return Batch(sizes[0]) if dim else self._of_one_row(number, None, of_keys)
+            if number in split:  # videos × frames: of one dimension, and it is the first
+                return Batch(sizes[0], False, (number, 0), True)
             axis = 1 if dim == 0 else 0
             if self._is_of_all_texts(number, axis):
                 continue

@@ -21,11 +21,12 @@ from heedful.recorder.sequences.told_axes import TokenAxes, grouped
 class Owning:
     """Decides whose the axes of a call are.
 
-    texts: gives the number of texts, from where in the inputs the queries and the keys come.
+    texts: gives the number of texts, from where in the inputs the queries, the keys, and what both
+        have come.
     told: gives what the user or the module tells of scores of so many axes, None if nothing.
     """
 
-    texts: Callable[[list[tuple[int, int]], list[tuple[int, int]]], Batch]
+    texts: Callable[..., Batch]
     told: Callable[[int], TokenAxes | None]
 
     def groups(
@@ -40,7 +41,9 @@ class Owning:
             axes: the axes of the scores, as their softmax had them.
         """
         sides = sides_of()
-        batch = self.texts(_places(sides.asking, origins), _places(sides.keys, origins))
+        batch = self.texts(
+            *(_places(side, origins) for side in (sides.asking, sides.keys, sides.shared))
+        )
         told = self.told(len(axes))
         if told is not None:
             groups = grouped(told, sides, order, axes)
