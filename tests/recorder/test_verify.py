@@ -704,3 +704,26 @@ def test_an_axis_that_happens_to_be_as_long_as_the_batch_is_not_taken_apart():
     with heedful.record(model) as recording:
         model(*given)
     assert recording.verify(model, given) == {"proved": 1}
+
+
+class OfTorch(nn.Module):
+    """Torch's own layer, of which another kernel runs in training mode, that scales the queries."""
+
+    def __init__(self, turned=False):
+        super().__init__()
+        # an even number of heads, without which torch has one kernel for both modes
+        self.attend, self.turned = nn.MultiheadAttention(H * D, 2, batch_first=True), turned
+
+    def forward(self, x):
+        x = x.flip(0) if self.turned else x
+        return self.attend(x, x, x)[0]
+
+
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("training", [False, True])
+def test_what_was_recorded_in_training_mode_is_verified_in_evaluation_mode(training, turned):
+    model, x = OfTorch(turned).train(training), torch.randn(B, N, H * D)
+    with torch.no_grad():
+        recording = recorded(model, x)
+        assert recording.verify(model, x) == {"refuted" if turned else "proved": 1}
+    assert model.training is training

@@ -113,7 +113,7 @@ def _is_packed(capture: Capture, parts: list[Capture]) -> bool:
     if _is_of_weights(ours) or len({(len(one.query), len(one.key)) for one in alone}) > 1:
         return False
     near = NEAR.get(capture.query.dtype, 1e-3)
-    if not _is_near(ours.query, torch.cat([one.query for one in alone], dim=1), near):
+    if not _is_near(_asked(ours), torch.cat([_asked(one) for one in alone], dim=1), near):
         return False
     keys = [one.key for one in alone]
     is_shared = all(_is_near(ours.key, one, near) for one in keys)
@@ -152,9 +152,14 @@ def _is_of_weights(of: Causes) -> bool:
     return of.query.shape[-1] == 1
 
 
+def _asked(of: Causes) -> Tensor:
+    """The queries with their scale, which one kernel puts into them, and another into scores."""
+    return of.query * of.scale
+
+
 def _vectors(of: Causes) -> list[Tensor]:
     """The queries and keys of a sequence, (heads, rows, width); of weights alone, these."""
-    return [weights(of)] if _is_of_weights(of) else [of.query, of.key]
+    return [weights(of)] if _is_of_weights(of) else [_asked(of), of.key]
 
 
 def _found(vectors: Tensor, among: Tensor, near: float) -> Tensor:
@@ -181,7 +186,7 @@ def agree(capture: Capture, sequence: int, alone: Capture, part: int) -> bool:
         rows = torch.linspace(0, N - 1, min(N, ROWS)).long()
         one, other = weights(ours, queries=rows), weights(theirs, queries=rows)
         return _is_near(one, other, near / 10)
-    return _is_near(ours.query, theirs.query, near) and _is_near(ours.key, theirs.key, near)
+    return _is_near(_asked(ours), _asked(theirs), near) and _is_near(ours.key, theirs.key, near)
 
 
 def _is_near(one: Tensor, other: Tensor, near: float) -> bool:
