@@ -20,8 +20,8 @@ from heedful.recorder.doors import (
     transformers_interface,
     unsupported,
 )
+from heedful.recorder.doors.begun import Begun
 from heedful.recorder.doors.uncompiled import uncompiled
-from heedful.recorder.following.scores import Product, Weights
 from heedful.recorder.kept.capture import Capture, captured
 from heedful.recorder.kept.patches import patches_of
 from heedful.recorder.kept.recording import Recording
@@ -46,7 +46,6 @@ NOTHING = (
 )
 
 TELLING = (heedful_attention.DOOR, "transformers")  # doors that know the axes of what they see
-CHAINED = "queries and keys meet values through no softmax, as in linear attention"
 PADDING = "what is padding, by the name of an argument, or as no query sees it"
 
 
@@ -135,8 +134,7 @@ class _Recorder:
         self._given = running.given
         self._inputs = Inputs(*self._given)
         self._calls = 0
-        self._softmaxes: list[tuple[str, list[tuple]]] = []
-        self._chained: dict[object, str] = {}
+        self.begun = Begun(lambda: running.name, self.is_wanted)
         # of each module's last call: its number of keys with its pass, and what it told of padding
         self._lengths: dict[str, tuple[int, int]] = {}
         self._before: dict[str, Before | None] = {}
@@ -164,9 +162,8 @@ class _Recorder:
             lambda: self.running.name,
             lambda: self.inputs.all,
             self.owning,
-            self._begun,
+            self.begun,
             self.miss,
-            self._chained_here,
         )
 
     @property
@@ -204,30 +201,13 @@ class _Recorder:
         if self.is_wanted():
             self.recording.miss(self.running.name, LookupError(reason))
 
-    def _begun(self, weights: Weights) -> None:
-        """Note a softmax of queries and keys, whose weights are yet to meet values."""
-        product = weights.scores.product
-        if product is not None:
-            self._chained.pop(product.token, None)
-        if product is not None and self.is_wanted():
-            self._softmaxes.append((self.running.name, weights.met))
-
-    def _chained_here(self, product: Product) -> None:
-        """Note scores that meet a third tensor: they have no map, unless a softmax follows yet."""
-        if self.is_wanted():
-            self._chained[product.token] = self.running.name
-
     def end(self, model: nn.Module) -> None:
         """Note which modules ran and were not recorded."""
-        for name, met in self._softmaxes:
-            if not met:
-                self.recording.miss(name, LookupError("weights of a softmax that met no values"))
-        for name in dict.fromkeys(self._chained.values()):
-            self.recording.miss(name, LookupError(CHAINED))
-        missed = self.recording.missed
-        for name, why in holders.silent(
-            self.running.modules, self.running.ran, {*self.names, *missed}
-        ):
+        for name, why in self.begun.missed():
+            self.recording.miss(name, LookupError(why))
+        running, missed = self.running, self.recording.missed
+        told = {*self.names, *missed, *self.begun.met}
+        for name, why in holders.silent(running.modules, running.ran, told, self.begun.inside):
             self.recording.miss(name, LookupError(why))
         if self.running.pass_index >= 0 and not (self.names or missed):
             self.recording.miss(type(model).__name__, LookupError(NOTHING))

@@ -72,7 +72,7 @@ class Running:
         self.stack: list[Frame] = []
         self.pass_index = -1
         self.given = Given(model, (), {})  # to the pass; one object for each
-        self.ran: set[str] = set()  # names of modules that have run
+        self.ran: set[tuple[str, str | None]] = set()  # modules, by name, and which one called them
         self.embedded: Tensor | None = None  # the whole numbers last looked up in a table
         self.random_state: Tensor | None = None  # torch's, as the first pass found it
         self._outer: set[str] = set()  # names of modules called from outside in this pass
@@ -184,7 +184,7 @@ class Running:
             if not self.stack:  # it is called from outside
                 self._enter_without_end(name, module, arguments, sys._getframe(1))
             elif threading.get_ident() == self._thread:
-                self.ran.add(name)
+                self.ran.add((name, self.stack[-1].name))
 
         return note
 
@@ -206,8 +206,8 @@ class Running:
         self._drop_ended()
         if not self.stack and _graph_task() == -1:
             self._begin(frame)
+        self.ran.add((frame.name, self.stack[-1].name if self.stack else None))
         self.stack.append(frame)
-        self.ran.add(frame.name)
         if isinstance(frame.module, nn.Embedding) and frame.arguments:
             self.embedded = frame.arguments[0]
 

@@ -64,24 +64,45 @@ def _names(code: CodeType) -> Iterator[str]:
 
 
 def silent(
-    modules: Modules, ran: Collection[str], told: Collection[str]
+    modules: Modules,
+    ran: Collection[tuple[str, str | None]],
+    told: Collection[str],
+    begun: Collection[str],
 ) -> Iterator[tuple[str, str]]:
     """Modules that hold attention and ran, but of which no call was told: each with the reason.
 
+    A call of a module is its own and of those around it, whose innermost holder is judged. What a
+    holder, or its layers alone, made for the call of the module that called it is no call of its
+    own, unless something like attention ran in it.
+
     Args:
         modules: those of the model that ran.
-        ran: the names of the modules that ran, also by another method than `forward`.
+        ran: the names of the modules that ran, each with the module that called it.
         told: the names of the modules of which a call or a miss was told.
+        begun: the names of the modules in which a product of two tensors or a softmax ran.
     """
-    ran = {plain_name(name) for name in ran}
+    told, begun = (_of_modules(modules, names) for names in (told, begun))
+    calls = {(plain_name(one), None if by is None else plain_name(by)) for one, by in ran}
     holders = {plain_name(name): (part, why) for name, part in modules if (why := _why(part))}
     for name, (part, why) in holders.items():
         if any(other != name and _is_in(other, name) for other in holders):
             continue  # the innermost holder is judged, not those around it
-        if any(_is_in(one, name) or _is_in(name, one) for one in told):
+        if any(_is_in(one, name) for one in told):
             continue
-        if any(_is_in(one, name) for one in ran):
+        callers = {by for one, by in calls if _is_in(one, name) and not _is_called_in(by, name)}
+        is_a_part = callers <= told and not any(_is_in(one, name) for one in begun)
+        if not is_a_part:
             yield name or type(part).__name__, f"{why}, and no attention was seen in it"
+
+
+def _of_modules(modules: Modules, names: Collection[str]) -> set[str]:
+    """The names as modules have them: what is told of the model itself has its class's name."""
+    known = {plain_name(name) for name, _ in modules}
+    return {one if one in known else "" for one in names}
+
+
+def _is_called_in(by: str | None, name: str) -> bool:
+    return by is not None and _is_in(by, name)
 
 
 def _is_in(name: str, outer: str) -> bool:

@@ -20,11 +20,12 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from heedful.ops.log_sum_exp import beside
 from heedful.recorder.doors import multihead_attention, sdpa, softmax_matmul
+from heedful.recorder.doors.begun import Begun
 from heedful.recorder.doors.process_wide import ProcessWide
 from heedful.recorder.following.axis_rules import SDPA_KERNELS, is_tensor, of_factor
 from heedful.recorder.following.operations import Operations
 from heedful.recorder.following.roles import Listeners
-from heedful.recorder.following.scores import Meeting, Product, Weights
+from heedful.recorder.following.scores import Meeting
 from heedful.recorder.observed import Observed, Real, Tell
 from heedful.recorder.running import Given, Modules
 from heedful.recorder.sequences.told_or_followed import Owning
@@ -38,18 +39,16 @@ class Pass(NamedTuple):
     name: gives the name of the module that runs.
     inputs: gives the tensors of the pass's inputs.
     owning: gives what decides which axes of a call are batch, heads, queries and keys.
-    unmet: is called with the weights of each softmax of scores, which may not meet values yet.
+    begun: is told of products and softmaxes, which may not meet values yet.
     missed: is called with what went wrong.
-    chained: is called with scores that meet a third tensor in a product without any softmax.
     """
 
     given: Callable[[], Given | None]
     name: Callable[[], str]
     inputs: Callable[[], list[Tensor]]
     owning: Callable[[], Owning]
-    unmet: Callable[[Weights], None]
+    begun: Begun
     missed: Callable[[str], None]
-    chained: Callable[[Product], None]
 
 
 @contextmanager
@@ -110,7 +109,7 @@ class _Door:
                 "_transformer_encoder_layer_fwd": lambda made, given: see(layer, made, given),
                 "_native_multi_head_attention": lambda made, given: see(native, made, given),
             },
-            Listeners(self._met, told.unmet, told.chained),
+            Listeners(self._met, told.begun.product, told.begun.softmax, told.begun.chained),
             told.missed,
             _storages(one for table in own for one in table.values()),
             set(_storages([one._parameters.get("weight") for one in linear])),

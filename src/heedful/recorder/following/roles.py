@@ -60,11 +60,13 @@ class Listeners(NamedTuple):
     """Functions that `Roles` calls with what it finds.
 
     met: with each meeting of weights and values.
+    product: with each product of two tensors that may be scores.
     softmax: with the weights of each softmax of scores.
     chained: with scores that meet a third tensor in a product without any softmax.
     """
 
     met: Callable[[Meeting], None]
+    product: Callable[[Product], None]
     softmax: Callable[[Weights], None]
     chained: Callable[[Product], None]
 
@@ -128,6 +130,7 @@ class Roles:
                 self._meet(roles, left, right, done.made)
             return
         product = product_of(left, right, *axis_rules.factors(*views))
+        self.told.product(product)
         if any(isinstance(role, Scores) and role.total is None for role in roles):
             self.told.chained(product)
         kept = self.traced.keep(done.made, stored(product.axes, done.made))

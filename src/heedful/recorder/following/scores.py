@@ -54,6 +54,7 @@ class Product:
         keys are told apart where both come from one axis of tokens.
     origins: for each new axis, the parts of left and right that it was made from.
     token: stands for the product where its tensors are not to be kept alive.
+    module: the name of the module in which it ran.
     """
 
     left: Tensor
@@ -64,6 +65,7 @@ class Product:
     origins: dict[Axis, tuple[Part | None, Part | None]]
     held: Held
     token: object = field(default_factory=object)
+    module: str = ""
 
     @property
     def axes(self) -> list[Parts]:

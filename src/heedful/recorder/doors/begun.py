@@ -1,0 +1,62 @@
+"""Keeps what began as attention while a model ran, until it is known whether a call came of it.
+
+Queries meet keys in a product, a softmax follows, its weights meet values: only then is it a call.
+What stopped on the way is told at the end, under the name of the module in which it ran.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from heedful.recorder.following.scores import Product, Weights
+
+UNMET = "weights of a softmax that met no values"
+CHAINED = "queries and keys meet values through no softmax, as in linear attention"
+
+
+class Begun:
+    """Products of queries and keys and softmaxes of a recording, each with the module that ran.
+
+    Args:
+        name: gives the name of the module that runs.
+        is_wanted: whether what runs now is to be recorded.
+    """
+
+    def __init__(self, name: Callable[[], str], is_wanted: Callable[[], bool]) -> None:
+        self._name, self._is_wanted = name, is_wanted
+        self.inside: set[str] = set()  # names of modules in which something of this kind ran
+        self._softmaxes: list[tuple[str, str, list[tuple]]] = []
+        self._chained: dict[object, str] = {}
+
+    def product(self, product: Product) -> None:
+        """Note a product of two tensors, neither of which is a parameter: they may be scores."""
+        if self._is_wanted():
+            product.module = self._name()
+            self.inside.add(product.module)
+
+    def softmax(self, weights: Weights) -> None:
+        """Note a softmax of queries and keys, whose weights are yet to meet values."""
+        product = weights.scores.product
+        if product is not None:
+            self._chained.pop(product.token, None)
+        if product is not None and self._is_wanted():
+            self.inside.add(name := self._name())
+            self._softmaxes.append((name, product.module, weights.met))
+
+    def chained(self, product: Product) -> None:
+        """Note scores that meet a third tensor: they have no map, unless a softmax follows yet."""
+        if self._is_wanted():
+            self._chained[product.token] = self._name()
+
+    @property
+    def met(self) -> set[str]:
+        """The modules in which scores or weights were made that met values, there or elsewhere."""
+        return {name for *names, met in self._softmaxes if met for name in names}
+
+    def missed(self) -> Iterator[tuple[str, str]]:
+        """The modules in which attention stopped on its way, each with the reason."""
+        for name, _, met in self._softmaxes:
+            if not met:
+                yield name, UNMET
+        for name in self._chained.values():
+            yield name, CHAINED

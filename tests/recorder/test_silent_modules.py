@@ -1,0 +1,138 @@
+"""A module that holds attention and ran without telling a call is missed under its own name."""
+
+import pytest
+import torch
+from looked import WIDTH, B, N, looked_at, shows, weighed
+from torch import nn
+from torch.nn.functional import one_hot
+
+SILENT = "with projections to queries and keys, and no attention was seen in it"
+
+
+class Projects(nn.Module):
+    """Layers of queries, keys and values, by names that say so."""
+
+    def __init__(self):
+        super().__init__()
+        self.q, self.k, self.v = (nn.Linear(WIDTH, WIDTH) for _ in range(3))
+
+    def maps(self, x):
+        return weighed(self.q(x), self.k(x))
+
+
+class Attends(Projects):
+    def forward(self, x):
+        return (self.q(x) @ self.k(x).mT).softmax(-1) @ self.v(x)
+
+
+class Picks(Projects):
+    """Each query takes the value of its best key: no softmax is ever seen."""
+
+    def forward(self, x):
+        scores = self.q(x) @ self.k(x).mT
+        return one_hot(scores.argmax(-1), scores.shape[-1]).float() @ self.v(x)
+
+
+def given():
+    return torch.randn(B, N, WIDTH)
+
+
+class Around(Attends):
+    """Attention of its own, and a part that it calls before or after."""
+
+    def __init__(self, part, is_first):
+        super().__init__()
+        self.part, self.is_first = part, is_first
+
+    def forward(self, x):
+        return super().forward(self.part(x)) if self.is_first else self.part(super().forward(x))
+
+
+@pytest.mark.parametrize("is_top", [True, False])
+@pytest.mark.parametrize("is_first", [True, False])
+def test_the_call_of_a_module_around_it_does_not_silence_a_module(is_first, is_top):
+    one = Around(Picks(), is_first)
+    model, name = (one, "part") if is_top else (nn.Sequential(one), "0.part")
+    recording = looked_at(model, given(), missed={name: f"a Picks {SILENT}"})
+    assert [call.name for call in recording] == ["Around" if is_top else "0"]
+
+
+class Through(nn.Module):
+    """Attention that is computed with the layers of a part."""
+
+    def __init__(self, part):
+        super().__init__()
+        self.part = part
+
+    def forward(self, x):
+        query, key, value = (layer(x) for layer in (self.part.q, self.part.k, self.part.v))
+        return (query @ key.mT).softmax(-1) @ value
+
+
+class Gives(Projects):
+    """Makes queries, keys and values, and leaves what comes then to its caller."""
+
+    def forward(self, x):
+        return self.q(x), self.k(x), self.v(x)
+
+
+class Takes(nn.Module):
+    def __init__(self, part):
+        super().__init__()
+        self.part = part
+
+    def forward(self, x):
+        query, key, value = self.part(x)
+        return (query @ key.mT).softmax(-1) @ value
+
+
+class Scores(Projects):
+    """Makes scores, or their softmax, and leaves what comes then to its caller."""
+
+    def __init__(self, is_softmax):
+        super().__init__()
+        self.is_softmax = is_softmax
+
+    def forward(self, x):
+        scores = self.q(x) @ self.k(x).mT
+        return scores.softmax(-1) if self.is_softmax else scores, self.v(x)
+
+
+class Meets(nn.Module):
+    def __init__(self, part):
+        super().__init__()
+        self.part = part
+
+    def forward(self, x):
+        scores, value = self.part(x)
+        return (scores if self.part.is_softmax else scores.softmax(-1)) @ value
+
+
+PARTS = {
+    "its layers alone ran": lambda: Through(Attends()),
+    "it gives queries and keys": lambda: Takes(Gives()),
+    "it gives scores": lambda: Meets(Scores(False)),
+    "it gives weights": lambda: Meets(Scores(True)),
+}
+
+
+@pytest.mark.parametrize("is_top", [True, False])
+@pytest.mark.parametrize("way", PARTS)
+def test_a_part_of_the_attention_that_its_caller_told_is_not_missed(way, is_top):
+    one, x = PARTS[way](), given()
+    recording = looked_at(one if is_top else nn.Sequential(one), x)
+    assert [call.name for call in recording] == [type(one).__name__ if is_top else "0"]
+    shows(recording, one.part.maps(x)[:, None])
+
+
+def test_layers_of_a_part_whose_caller_told_nothing_are_missed():
+    class Reads(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.part, self.attend = Picks(), Attends()
+
+        def forward(self, x):
+            return self.attend(self.part.q(x) + self.part.k(x))
+
+    recording = looked_at(Reads(), given(), missed={"part": f"a Picks {SILENT}"})
+    assert [call.name for call in recording] == ["attend"]
