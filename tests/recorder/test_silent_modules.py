@@ -136,3 +136,86 @@ def test_layers_of_a_part_whose_caller_told_nothing_are_missed():
 
     recording = looked_at(Reads(), given(), missed={"part": f"a Picks {SILENT}"})
     assert [call.name for call in recording] == ["attend"]
+
+
+class Twice(Attends):
+    """Attention that is shown, and a second map of additive scores whose values are not seen."""
+
+    def __init__(self, does):
+        super().__init__()
+        self.score, self.does = nn.Linear(WIDTH, 1), does
+
+    def forward(self, x):
+        y = super().forward(x)
+        weights = self.score(torch.tanh(y[:, :, None] + y[:, None])).squeeze(-1).softmax(-1)
+        return self.does(weights, y)
+
+
+UNSEEN = {
+    "one key after the other": lambda weights, y: sum(
+        weights[..., at, None] * y[:, at, None] for at in range(N)
+    ),
+    "the best key": lambda weights, y: one_hot(weights.argmax(-1), N).float() @ y,
+    "the largest": lambda weights, y: (weights[..., None] * y[:, None]).amax(-2),
+}
+
+
+@pytest.mark.parametrize("way", UNSEEN)
+def test_a_second_softmax_of_additive_scores_that_meets_no_values_is_missed(way):
+    model = Twice(UNSEEN[way])
+    recording = looked_at(model, given(), missed={"Twice": "met no values"})
+    assert len(recording) == 1
+
+
+class Ends(Attends):
+    """Attention, and what a model may do after it with a softmax that weighs no tokens."""
+
+    def __init__(self, does):
+        super().__init__()
+        self.does, self.logits, self.one = does, nn.Linear(WIDTH, 9), nn.Linear(WIDTH, 1)
+
+    def forward(self, x):
+        return self.does(self, super().forward(x))
+
+
+ENDS = {
+    "classes of each token": lambda self, y: self.logits(y).softmax(-1),
+    "a token is drawn": lambda self, y: torch.multinomial(
+        (self.logits(y[:, -1]) / 0.7).softmax(-1), 1
+    ),
+    "a router": lambda self, y: self.logits(y).softmax(-1).topk(2)[0],
+    "where an answer begins": lambda self, y: self.one(y).squeeze(-1).softmax(-1),
+    "a loss of it": lambda self, y: self.one(y).squeeze(-1).log_softmax(-1)[:, 0],
+    "a share of each token for each class": lambda self, y: self.logits(y).softmax(1),
+    "a place that is expected": lambda self, y: (
+        self.one(y).squeeze(-1).softmax(-1) * torch.arange(N)
+    ).sum(-1),
+}
+
+
+@pytest.mark.parametrize("way", ENDS)
+def test_a_softmax_that_no_tokens_asked_for_is_not_missed(way):
+    assert len(looked_at(Ends(ENDS[way]), given())) == 1
+
+
+class Volume(nn.Module):
+    """Disparities of stereo images, as PSMNet expects them, beside attention."""
+
+    def __init__(self):
+        super().__init__()
+        self.attend, self.reads = Attends(), nn.Conv2d(1, 4, 3, padding=1)
+        self.mixes = nn.Conv3d(8, 1, 3, padding=1)
+
+    def forward(self, left, right, x):
+        one, other = self.reads(left), self.reads(right)
+        cost = one.new_zeros(len(one), 8, 3, *one.shape[2:])
+        for shift in range(3):
+            cost[:, :4, shift, :, shift:] = one[..., shift:]
+            cost[:, 4:, shift, :, shift:] = other[..., : other.shape[-1] - shift]
+        shares = self.mixes(cost).squeeze(1).softmax(1)
+        return (shares * torch.arange(3.0).view(1, 3, 1, 1)).sum(1), self.attend(x)
+
+
+def test_disparities_of_a_cost_volume_are_no_keys():
+    images = [torch.randn(B, 1, 6, 6) for _ in range(2)]
+    assert len(looked_at(Volume(), *images, given())) == 1

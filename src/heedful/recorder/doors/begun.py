@@ -35,13 +35,14 @@ class Begun:
             self.inside.add(product.module)
 
     def softmax(self, weights: Weights) -> None:
-        """Note a softmax of queries and keys, whose weights are yet to meet values."""
+        """Note a softmax of scores, whose weights are yet to meet values."""
         product = weights.scores.product
         if product is not None:
             self._chained.pop(product.token, None)
-        if product is not None and self._is_wanted():
+        if self._is_wanted():
             self.inside.add(name := self._name())
-            self._softmaxes.append((name, product.module, weights.met))
+            made_in = name if product is None else product.module
+            self._softmaxes.append((name, made_in, weights.met))
 
     def chained(self, product: Product) -> None:
         """Note scores that meet a third tensor: they have no map, unless a softmax follows yet."""

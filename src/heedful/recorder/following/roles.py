@@ -61,7 +61,7 @@ class Listeners(NamedTuple):
 
     met: with each meeting of weights and values.
     product: with each product of two tensors that may be scores.
-    softmax: with the weights of each softmax of scores.
+    softmax: with the weights of each softmax of scores, or of anything else over rows for rows.
     chained: with scores that meet a third tensor in a product without any softmax.
     """
 
@@ -216,9 +216,12 @@ class Roles:
         axes, origins = based(self.traced.view(given["self"]).axes(), tuple(made.shape))
         kept.storage = stored(axes, made)
         is_logarithm = done.kind.name in score_changes.LOG_SOFTMAX
-        return Weights(
+        weights = Weights(
             Scores(None), axes, given["dim"] % made.ndim, False, "", is_logarithm, origins
         )
+        if _is_asked_by_rows(weights):
+            self.told.softmax(weights)
+        return weights
 
     def _meet(self, roles: list[Any], left: Tensor, right: Tensor, made: Tensor) -> None:
         """Tell of weights in a product, if it sums over the axis of their softmax: with values."""
@@ -289,6 +292,26 @@ def _weighs(role: Any) -> bool:
 def _is_map(role: Any) -> bool:
     """Whether a role is the weights of queries and keys, as their softmax made them."""
     return isinstance(role, Weights) and role.scores.product is not None and not role.altered
+
+
+def _is_asked_by_rows(role: Weights) -> bool:
+    """Whether a softmax goes over rows, as tokens are, once for each row beside the batch.
+
+    Additive scores are so. Over features it is a classifier's or a router's; with no axis but the
+    batch and features beside the rows it expects a place, or pools. Rows that are neither an
+    input's nor the same as those that ask may be anything, such as the disparities of two images.
+    """
+    asking = [parts for dim, parts in enumerate(role.axes) if dim and dim != role.dim]
+    rows = [_rows(role, parts) for parts in asking]
+    keys = _rows(role, role.over)
+    return bool(keys) and any(rows) and (keys in rows or all(axis.given for axis in keys))
+
+
+def _rows(role: Weights, parts: Parts) -> list[Axis]:
+    """The axes that an axis of scores of no product was before; none where they are no rows."""
+    origins = [role.origins[part.axis][0] for part in parts]
+    rows = [one.axis for one in origins if one is not None and one.feature is False]
+    return rows if len(rows) == len(parts) else []
 
 
 def _is_widened(role: Any, done: Done, one: Tensor) -> bool:
