@@ -146,6 +146,7 @@ class _Recorder:
         """Hold nothing of the model's any more, neither its inputs nor its masks."""
         self._given = Given(self.running.model, (), {})
         self._inputs = Inputs(*self._given)
+        self.begun.let_go()
         self._forget()
 
     def _forget(self) -> None:

@@ -49,6 +49,10 @@ class Begun:
         if self._is_wanted():
             self._chained[product.token] = self._name()
 
+    def let_go(self) -> None:
+        """Ask nothing any more of the recorder, which holds this."""
+        del self._name, self._is_wanted
+
     @property
     def met(self) -> set[str]:
         """The modules in which scores or weights were made that met values, there or elsewhere."""

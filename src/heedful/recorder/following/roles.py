@@ -37,6 +37,7 @@ from heedful.recorder.following.strides import (
 )
 
 OTHERS = {"cat", "sum", "logsumexp", "native_dropout"}
+WRITES = {"copy", "index_copy", "index_add", "index_put", "scatter", "scatter_add"}
 HAND_ON = score_changes.HANDS_ON | score_changes.SOFTMAXES | OTHERS
 
 
@@ -99,11 +100,12 @@ class Roles:
     def in_place(self, done: Done) -> None:
         """Update the role of a tensor that an operation has changed in place."""
         kept, kind = self.traced.of(done.made), done.kind
+        self.traced.changed(kept, self.traced.operands(done.arguments))
         if kind.name in NOISE:
             kept.is_noise = True
-        elif kind.name == "copy":
+        elif kind.name in WRITES:
             kept.role = None
-            self.traced.copied(done.made, done.arguments[1])
+            self.traced.copied(done.made, _written(done))
         elif kept.role is not None:
             axes, nbytes = self.traced.axes(done.made), done.made.untyped_storage().nbytes()
             is_whole = done.made.numel() * done.made.element_size() == nbytes
@@ -282,6 +284,14 @@ class Roles:
         self.told.met(
             Meeting(role.weights, role.table, role.table_axes, value, of_value, output, known(axes))
         )
+
+
+def _written(done: Done) -> Any:
+    """What an operation in place has written, if its axes stand as those of the target do."""
+    given = done.by_name
+    if sum(one is not None for one in given.get("indices", ())) > 1:
+        return None  # places along several axes: what is written has one axis for all of them
+    return next((given[name] for name in ("src", "source", "values") if name in given), None)
 
 
 def _weighs(role: Any) -> bool:

@@ -253,6 +253,20 @@ class Traced:
         depth = 1 + max([view.storage.depth for view in views])
         return Storage(functools.partial(_by_rule, rule, views, told, placed), depth, *flags)
 
+    def changed(self, kept: Kept, operands: list[Operand]) -> None:
+        """Note that numbers were written into a storage: with others than parameters, it has none.
+
+        A model may keep its keys in a buffer, which is one of its parameters until then.
+        """
+        own = kept.storage
+        others = [
+            one.kept.storage for one in operands if one.kept is not kept and _is_numbers(one.tensor)
+        ]
+        if not (own.is_parameter or own.is_made) or all(one.is_parameter for one in others):
+            return
+        is_made = all(one.is_parameter or one.is_made for one in others)
+        kept.storage = Storage(own.items, own.depth, is_made=is_made)
+
     def copied(self, target: Tensor, source: Any) -> None:
         """Learn from what is copied into a storage, such as a cache, which axes are features."""
         if not is_tensor(source):
@@ -270,7 +284,13 @@ class Traced:
             (part._replace(feature=flags.get(part.axis, part.feature)), stride)
             for part, stride in kept.storage.items()
         ]
-        kept.storage = Storage(lambda: items)
+        own = kept.storage
+        kept.storage = Storage(lambda: items, 0, own.is_parameter, own.is_made)
+
+
+def _is_numbers(tensor: Tensor) -> bool:
+    """Whether a tensor holds numbers of a model, and not places or a mask."""
+    return tensor.is_floating_point() or tensor.is_complex()
 
 
 def _opened(arguments: tuple) -> list[Any]:
