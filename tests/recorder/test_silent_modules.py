@@ -219,3 +219,64 @@ class Volume(nn.Module):
 def test_disparities_of_a_cost_volume_are_no_keys():
     images = [torch.randn(B, 1, 6, 6) for _ in range(2)]
     assert len(looked_at(Volume(), *images, given())) == 1
+
+
+def kernel(name, does):
+    """An operation of torch that is written somewhere else."""
+
+    def run(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+        return does(query, key, value)
+
+    made = torch.library.custom_op(f"heedful_tests::{name}", run, mutates_args=())
+    made.register_fake(lambda query, key, value: torch.empty_like(value))
+    return made
+
+
+def _attended(query, key, value):
+    return (query @ key.mT).softmax(-1) @ value
+
+
+KERNELS = {
+    name: kernel(name, does)
+    for name, does in {
+        "fast_attention": _attended,
+        "flash_fwd": _attended,
+        "softmax": _attended,
+        "pattern_match": lambda query, key, value: query + key + value,
+    }.items()
+}
+
+
+class Kernel(nn.Module):
+    """Attention that is shown, and an operation of which nothing is known."""
+
+    def __init__(self, name):
+        super().__init__()
+        self.attend, self.says, self.name = Attends(), nn.Linear(WIDTH, WIDTH), name
+
+    def forward(self, x):
+        x = self.attend(x)
+        return KERNELS[self.name](x, self.says(x), x.clone())
+
+
+@pytest.mark.parametrize("name", ["fast_attention", "flash_fwd"])
+def test_a_kernel_that_is_not_known_is_missed_by_its_name(name):
+    with torch.no_grad():
+        missed = {"Kernel": f"a kernel that is not known: heedful_tests::{name}"}
+        recording = looked_at(Kernel(name), given(), missed=missed)
+    assert [call.name for call in recording] == ["attend"]
+
+
+@pytest.mark.parametrize("name", ["softmax", "pattern_match"])
+def test_an_operation_of_another_name_is_no_attention_of_torchs(name):
+    with torch.no_grad():
+        assert len(looked_at(Kernel(name), given())) == 1
+
+
+def test_a_kernel_beside_a_call_of_its_module_is_not_missed():
+    class Both(Attends):
+        def forward(self, x):
+            return KERNELS["flash_fwd"](x, x.clone(), super().forward(x))
+
+    with torch.no_grad():
+        assert len(looked_at(Both(), given())) == 1

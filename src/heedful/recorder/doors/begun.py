@@ -6,7 +6,7 @@ What stopped on the way is told at the end, under the name of the module in whic
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 
 from heedful.recorder.following.scores import Product, Weights
 
@@ -27,6 +27,7 @@ class Begun:
         self.inside: set[str] = set()  # names of modules in which something of this kind ran
         self._softmaxes: list[tuple[str, str, list[tuple]]] = []
         self._chained: dict[object, str] = {}
+        self._kernels: dict[str, str] = {}
 
     def product(self, product: Product) -> None:
         """Note a product of two tensors, neither of which is a parameter: they may be scores."""
@@ -49,6 +50,14 @@ class Begun:
         if self._is_wanted():
             self._chained[product.token] = self._name()
 
+    def kernel(self, kernel: str) -> None:
+        """Note a kernel of attention that is none of torch's own, and was no call of another door.
+
+        It counts if its module tells no call: a kernel beside a call may be what writes its cache.
+        """
+        if self._is_wanted():
+            self._kernels.setdefault(self._name(), kernel)
+
     def let_go(self) -> None:
         """Ask nothing any more of the recorder, which holds this."""
         del self._name, self._is_wanted
@@ -58,10 +67,17 @@ class Begun:
         """The modules in which scores or weights were made that met values, there or elsewhere."""
         return {name for *names, met in self._softmaxes if met for name in names}
 
-    def missed(self) -> Iterator[tuple[str, str]]:
-        """The modules in which attention stopped on its way, each with the reason."""
+    def missed(self, told: Collection[str]) -> Iterator[tuple[str, str]]:
+        """The modules in which attention stopped on its way, each with the reason.
+
+        Args:
+            told: the names of those of which a call was told.
+        """
         for name, _, met in self._softmaxes:
             if not met:
                 yield name, UNMET
         for name in self._chained.values():
             yield name, CHAINED
+        for name, kernel in self._kernels.items():
+            if name not in told:
+                yield name, f"a kernel that is not known: {kernel}"

@@ -39,7 +39,7 @@ class Pass(NamedTuple):
     name: gives the name of the module that runs.
     inputs: gives the tensors of the pass's inputs.
     owning: gives what decides which axes of a call are batch, heads, queries and keys.
-    begun: is told of products and softmaxes, which may not meet values yet.
+    begun: is told of what may be attention, and may be no call yet.
     missed: is called with what went wrong.
     """
 
@@ -111,6 +111,7 @@ class _Door:
             },
             Listeners(self._met, told.begun.product, told.begun.softmax, told.begun.chained),
             told.missed,
+            told.begun.kernel,
             _storages(one for table in own for one in table.values()),
             set(_storages([one._parameters.get("weight") for one in linear])),
         )

@@ -37,6 +37,7 @@ class Operations(TorchDispatchMode):
             called with the result and with the arguments by name.
         told: the functions to call with softmaxes and meetings.
         missed: is called with the text of an error.
+        unknown: is called with the name of a kernel of attention that is none of torch's own.
         parameters: the storages of the model's parameters and buffers, by their addresses.
         projections: those of them that are the weights of linear layers.
     """
@@ -49,11 +50,12 @@ class Operations(TorchDispatchMode):
         fused: dict[str, Fused],
         told: Listeners,
         missed: Callable[[str], None],
+        unknown: Callable[[str], None],
         parameters: dict[int, StorageWeakRef],
         projections: set[int],
     ) -> None:
         super().__init__()
-        self.here, self.fused, self.missed = here, fused, missed
+        self.here, self.fused, self.missed, self.unknown = here, fused, missed, unknown
         self.traced = Traced(parameters, projections)
         self.roles = Roles(self.traced, told)
 
@@ -100,6 +102,8 @@ class Operations(TorchDispatchMode):
     def _follow(self, kind: Kind, arguments: tuple, keywords: dict, made: Any) -> None:
         if kind.name in self.fused:
             self.fused[kind.name](made, kind.named(arguments) | keywords)
+        if kind.is_unknown:
+            self.unknown(kind.name)
         result = made[0] if isinstance(made, tuple | list) and made else made
         if not axis_rules.is_tensor(result):
             if kind.name in SOFTMAX and isinstance(result, Tensor):

@@ -13,6 +13,7 @@ for, since most storages are never part of attention.
 from __future__ import annotations
 
 import functools
+import re
 from typing import Any, NamedTuple
 
 import torch
@@ -40,16 +41,19 @@ VIEWS = {"_unsafe_view", "_reshape_alias"}
 FLEX = ("query", "key", "value", "score_mod", "block_mask", "scale")
 LISTS = (list, tuple)
 ASKED = 16  # how many storages are asked for each operation whether they are gone
+ATTENDS = re.compile(r"att(entio)?n|flash|fmha|sdpa", re.I)  # names of kernels of attention
 NOISE = {"bernoulli", "random", "uniform", "normal"}
 
 
 class Kind(NamedTuple):
     """What an operation of torch does, whatever it is called with.
 
-    name: as in `aten`, without the final _ of an operation in place ("add" for `add_`).
+    name: as in `aten`, without the final _ of an operation in place ("add" for `add_`); of
+        an operation that is none of torch's own, with its home ("fast::attention").
     is_composite: whether it consists of other operations; in inference mode we take it apart.
     is_only_view: whether it is a view and no composite, so that nothing is to be noted of it.
     parameters: the names of its arguments, in order.
+    is_unknown: whether it is none of torch's own, and by its name a kernel of attention.
     """
 
     name: str
@@ -60,6 +64,7 @@ class Kind(NamedTuple):
     rule: axis_rules.Rule | None = None
     parameters: tuple[str, ...] = FLEX
     is_only_view: bool = False
+    is_unknown: bool = False
 
     def named(self, arguments: tuple) -> dict[str, Any]:
         """The arguments of a call by their names."""
@@ -83,7 +88,9 @@ def _learned(function: Any) -> Kind:
         return Kind(str(function))
     home, name = function._schema.name.split("::")
     if home != "aten":
-        return Kind(name, parameters=tuple(one.name for one in function._schema.arguments))
+        parameters = tuple(one.name for one in function._schema.arguments)
+        is_unknown = ATTENDS.search(name) is not None
+        return Kind(f"{home}::{name}", parameters=parameters, is_unknown=is_unknown)
     told = [one.alias_info for one in function._schema.returns if one.alias_info is not None]
     in_place = any(one.is_write for one in told)
     base = name[:-1] if in_place and name.endswith("_") else name
@@ -284,8 +291,8 @@ class Traced:
             (part._replace(feature=flags.get(part.axis, part.feature)), stride)
             for part, stride in kept.storage.items()
         ]
-        own = kept.storage
-        kept.storage = Storage(lambda: items, 0, own.is_parameter, own.is_made)
+        before = kept.storage
+        kept.storage = Storage(lambda: items, 0, before.is_parameter, before.is_made)
 
 
 def _is_numbers(tensor: Tensor) -> bool:
