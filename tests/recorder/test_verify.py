@@ -460,8 +460,8 @@ class Patches(nn.Module):
         self.turned = turned
 
     def forward(self, patches, grid):
-        order = torch.arange(len(patches))  # by which it is not followed where patches come from
-        images = patches[order].split(grid.prod(-1).tolist())
+        patches = torch.tensor(patches.tolist())  # of which it is not followed where they come from
+        images = patches.split(grid.prod(-1).tolist())
         images = images[::-1] if self.turned else images
         for image in images:
             query, key = (heads_of(made(image))[None] for made in (self.q, self.k))

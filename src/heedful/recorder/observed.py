@@ -80,7 +80,8 @@ class Observed:
     inferred: what of the call's axes is a guess, and how it was made.
     finish: what a kernel did after attention to give the output, then (B, 1, N, D).
     batch: how many texts there are, where that was followed from the inputs.
-    follows: whether the sequences were followed to those texts.
+    follows: whether the sequences were followed to those texts, in their order.
+    moved: the operation that put texts in other places, if one did.
     part: the part of the running module that attends, where a kernel computes all of the module.
     source: what mask or bias were made of, where that is one tensor alone.
     is_by_hand: whether operations of the model's own made the weights, and no kernel.
@@ -106,6 +107,7 @@ class Observed:
     finish: Finish | None = None
     batch: Batch | None = None
     follows: bool = False
+    moved: str = ""
     part: str = ""
     source: Source | None = None
     is_by_hand: bool = False

@@ -30,11 +30,11 @@ from heedful.recorder.options import Options
 from heedful.recorder.own_work import computing, is_computing
 from heedful.recorder.running import Given, Running, layer_of
 from heedful.recorder.sequences import token_ids
-from heedful.recorder.sequences.axis_owners import beside_told
 from heedful.recorder.sequences.inputs import Inputs, are_ids
 from heedful.recorder.sequences.kind import crosses, kind_of
 from heedful.recorder.sequences.mask_structure import Masks, place_of
 from heedful.recorder.sequences.padding_across_passes import Before, so_far
+from heedful.recorder.sequences.text_order import beside_told
 from heedful.recorder.sequences.token_ids import Ids, TokenIds
 from heedful.recorder.sequences.told_axes import axes_told_for, check_names, contradicted
 from heedful.recorder.sequences.told_or_followed import Owning
@@ -283,8 +283,9 @@ class _Recorder:
             seen.inferred |= contradicted(self.options.axes, name)
         if seen.batch is None or seen.door == multihead_attention.DOOR:
             seen.batch = seen.batch or self.inputs.batch()
-            is_known = self.running.is_known or seen.follows
-            told = beside_told(len(seen.query), seen.batch, is_known)
+            told = beside_told(
+                len(seen.query), seen.batch, self.running.is_known, seen.follows, seen.moved
+            )
             seen.inferred = {**seen.inferred, **told}
         seen = self._masks.split(seen)
         seen.bias, seen.cross = self._own(seen.bias, seen.source), crosses(seen, name)

@@ -110,6 +110,7 @@ def _arranged(call: KernelCall, owning: Owning) -> Observed:
         inferred=groups.inferred,
         batch=groups.batch,
         follows=groups.follows,
+        moved=groups.moved,
     )
 
 

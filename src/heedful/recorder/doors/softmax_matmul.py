@@ -19,7 +19,8 @@ from heedful.recorder.following.alignment import Order, aligned
 from heedful.recorder.following.scores import Meeting, Product, Weights
 from heedful.recorder.following.strides import Parts, are_of_one, length
 from heedful.recorder.observed import Observed, of_weights
-from heedful.recorder.sequences.axis_owners import Groups, Origins, Sides
+from heedful.recorder.sequences.axis_owners import Groups, Sides
+from heedful.recorder.sequences.text_order import Origins
 from heedful.recorder.sequences.told_or_followed import Owning
 
 SINK = "that the column beside the keys is of no key: it is no parameter of the model's"
@@ -190,6 +191,7 @@ def _seen(query: Tensor, key: Tensor, groups: Groups, order: Order, meeting: Mee
         inferred=groups.inferred,
         batch=groups.batch,
         follows=groups.follows,
+        moved=groups.moved,
         is_by_hand=True,
     )
 
@@ -259,7 +261,7 @@ def _alone(
         raise TypeError("weights of no product that were dropped at random")
     seen = of_weights(weights, ALONE)
     seen.inferred, seen.batch = groups.inferred, groups.batch
-    seen.follows = groups.follows
+    seen.follows, seen.moved = groups.follows, groups.moved
     return seen
 
 

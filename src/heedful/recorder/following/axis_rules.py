@@ -21,13 +21,14 @@ from typing import Any, TypeAlias, TypeGuard
 import torch
 from torch import Tensor
 
-from heedful.recorder.following.moved import dims_moved, moved, moves
+from heedful.recorder.following.moved import dims_moved, moved, moves, put_elsewhere
 from heedful.recorder.following.strides import (
     Axes,
     Axis,
     Part,
     Parts,
     View,
+    are_whole,
     common,
     place,
     written,
@@ -82,12 +83,14 @@ def _knowledge(parts: Parts | None) -> tuple[bool, ...]:
     """How much an operand says about an axis, as a key for `max`.
 
     No copy (as of `expand`) beats a copy; then known features or rows; then an axis of an input.
+    Of two of these, one whose order is lost: what both together hold has none.
     """
     known = parts or ()
     return (
         all(not part.axis.is_copy for part in known),
         any(part.feature is not None for part in known),
         any(part.axis.given is not None for part in known),
+        any(part.axis.moved for part in known),
     )
 
 
@@ -275,12 +278,19 @@ def _joined(several: list[Parts | None], size: int, outer: Parts | None) -> Part
     if outer is not None and first is not None and all(one is not None for one in several):
         return (*outer, *first)
     flags = {part.feature for parts in several for part in parts or ()}
-    if first and flags == {False} and all(parts == first for parts in several):
+    if first and flags == {False} and all(parts == first and are_whole(first) for parts in several):
         return (Part(Axis(len(several)), 1, len(several), False), *first)  # the same again
     if first and len(first) == 1 and all(_is_alike(first, parts) for parts in several):
-        return (first[0]._replace(size=size),)
+        return _of_pieces(first[0], size)
     flag = flags.pop() if len(flags) == 1 and None not in several else None
     return (Part(Axis(size, is_doubtful=flag is None), 1, size, flag),)
+
+
+def _of_pieces(piece: Part, size: int) -> Parts:
+    """The axis that pieces of one axis make, which may stand in it in any order."""
+    if piece.axis.given is None:
+        return (piece._replace(size=size),)
+    return put_elsewhere((piece,), size, piece.feature, "cat", piece.axis.is_doubtful)
 
 
 def _is_alike(one: Parts, other: Parts | None) -> bool:
@@ -352,7 +362,7 @@ def arguments_of_rule(name: str, given_by_name: dict[str, Any]) -> dict[str, Any
         dims = range(given.ndim) if dims is None else [dims] if isinstance(dims, int) else dims
         return {"dims": {dim % max(1, given.ndim) for dim in dims}}
     if moves(name):
-        return {"moved": dims_moved(name, given_by_name)}
+        return {"moved": dims_moved(name, given_by_name), "by": name}
     return {}
 
 

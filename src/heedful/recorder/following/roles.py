@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from torch import Tensor, is_complex
 
 from heedful.recorder.following import axis_rules, score_changes
+from heedful.recorder.following.moved import moves
 from heedful.recorder.following.scores import (
     Change,
     Meeting,
@@ -101,6 +102,8 @@ class Roles:
         """Update the role of a tensor that an operation has changed in place."""
         kept, kind = self.traced.of(done.made), done.kind
         self.traced.changed(kept, self.traced.operands(done.arguments))
+        if kind.is_into or moves(kind.name):
+            self.traced.moved(done.made, kind, done.by_name)
         if kind.name in NOISE:
             kept.is_noise = True
         elif kind.name in WRITES:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import functools
 import re
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
@@ -21,6 +22,7 @@ from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from heedful.recorder.following import axis_rules
+from heedful.recorder.following.moved import dims_moved, stands_alike
 from heedful.recorder.following.strides import (
     Axis,
     Part,
@@ -28,6 +30,7 @@ from heedful.recorder.following.strides import (
     Place,
     Storage,
     View,
+    are_whole,
     fresh,
     place,
     written,
@@ -50,6 +53,7 @@ class Kind(NamedTuple):
 
     name: as in `aten`, without the final _ of an operation in place ("add" for `add_`); of
         an operation that is none of torch's own, with its home ("fast::attention").
+    is_into: whether it writes its result into a tensor that it is given with `out=`.
     is_composite: whether it consists of other operations; in inference mode we take it apart.
     is_only_view: whether it is a view and no composite, so that nothing is to be noted of it.
     parameters: the names of its arguments, in order.
@@ -59,6 +63,7 @@ class Kind(NamedTuple):
     name: str
     is_view: bool = False
     is_in_place: bool = False
+    is_into: bool = False
     is_composite: bool = False
     is_pointwise: bool = False
     rule: axis_rules.Rule | None = None
@@ -102,6 +107,7 @@ def _learned(function: Any) -> Kind:
         base,
         is_view=is_view,
         is_in_place=in_place,
+        is_into=in_place and base == name,
         is_composite=is_composite,
         is_pointwise=is_pointwise,
         rule=axis_rules.rule_of(base, is_pointwise),
@@ -275,24 +281,64 @@ class Traced:
         kept.storage = Storage(own.items, own.depth, is_made=is_made)
 
     def copied(self, target: Tensor, source: Any) -> None:
-        """Learn from what is copied into a storage, such as a cache, which axes are features."""
+        """Learn from what is copied into a storage, such as a cache, which axes are features.
+
+        Where it was copied to other places along an axis, the order along that one is lost.
+        """
         if not is_tensor(source):
             return
         kept = self.of(target)
         flags: dict[Axis, bool | None] = {}
-        sides = zip(
+        moved: dict[int, str] = {}
+        pairs = zip(
             reversed(self.view(target).axes()), reversed(self.view(source).axes()), strict=False
         )
-        for own, other in sides:
+        for back, (own, other) in enumerate(pairs, 1):
             told = {part.feature for part in other or ()}
             if len(told) == 1:
                 flags |= {part.axis: next(iter(told)) for part in own or () if part.feature is None}
+            if not stands_alike(own, other):
+                moved[target.ndim - back] = next((p.axis.moved for p in other or ()), "") or "copy"
+        self._lose_order(target, moved)
         items = [
             (part._replace(feature=flags.get(part.axis, part.feature)), stride)
             for part, stride in kept.storage.items()
         ]
         before = kept.storage
         kept.storage = Storage(lambda: items, 0, before.is_parameter, before.is_made)
+
+    def moved(self, target: Tensor, kind: Kind, given: dict[str, Any]) -> None:
+        """Note that an operation in place has put numbers elsewhere in a tensor."""
+        dims = None if kind.is_into else dims_moved(kind.name, given)
+        every = range(target.ndim)
+        along = every if dims is None else [every[dim] for dim in dims]
+        self._lose_order(target, dict.fromkeys(along, kind.name))
+
+    def _lose_order(self, target: Tensor, moved: dict[int, str]) -> None:
+        """Note along which axes of a tensor the order is lost, and by which operation each.
+
+        Where the tensor is a slice of its storage, along an axis of which it has a part only, that
+        part may now be of another place.
+        """
+        kept, lost = self.of(target), dict[Axis, str]()
+        axes = self.view(target).axes()
+        in_order = [part for d, parts in enumerate(axes) if d not in moved for part in parts or ()]
+        by = next(iter(moved.values()), "copy")
+        for part, _ in kept.storage.items():
+            if part.axis.given is None or part.axis.moved:
+                continue
+            own = tuple(one for one in in_order if one.axis is part.axis)
+            if not own or not are_whole(own):
+                mine = (moved[d] for d in moved if any(p.axis is part.axis for p in axes[d] or ()))
+                lost[part.axis] = next(mine, by)
+        if lost:
+            new = {axis: replace(axis, moved=by) for axis, by in lost.items()}
+            items = [
+                (part._replace(axis=new.get(part.axis, part.axis)), stride)
+                for part, stride in kept.storage.items()
+            ]
+            before = kept.storage
+            kept.storage = Storage(lambda: items, 0, before.is_parameter, before.is_made)
 
 
 def _is_numbers(tensor: Tensor) -> bool:

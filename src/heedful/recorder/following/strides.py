@@ -38,6 +38,8 @@ class Axis:
     """An axis as it first arose, which the axes of later tensors are parts of.
 
     given: where a model's input has this axis: the number of the input, and the dimension there.
+    moved: the operation that put what stands along such an axis in another place, so that it is not
+        known any more which index is which; "" where none did.
     is_copy: whether it repeats the same numbers, as `expand` makes them.
     is_doubtful: whether a product made it, or `cat` or `stack`; where nothing more is known of it,
         it may be the heads.
@@ -46,6 +48,7 @@ class Axis:
 
     size: int
     given: tuple[int, int] | None = None
+    moved: str = ""
     is_copy: bool = False
     is_doubtful: bool = False
     stood_beside: bool = False
@@ -88,6 +91,14 @@ Axes: TypeAlias = list[Parts | None]  # those of a tensor; None where nothing is
 def length(parts: Parts) -> int:
     """The size of an axis that is made of these parts."""
     return math.prod([part.size for part in parts])
+
+
+def are_whole(parts: Parts) -> bool:
+    """Whether these parts are all of the axes that they are of, and no slices of them."""
+    sizes: dict[Axis, int] = {}
+    for part in parts:
+        sizes[part.axis] = sizes.get(part.axis, 1) * part.size
+    return all(size == axis.size for axis, size in sizes.items())
 
 
 def are_of_one(parts: Parts, others: Parts) -> bool:

@@ -19,8 +19,16 @@ from typing import NamedTuple
 from heedful.recorder.following.alignment import Atom, Order
 from heedful.recorder.following.strides import Axis, Part
 from heedful.recorder.observed import Batch
-
-Origins = dict[Axis, tuple[Part | None, Part | None]]
+from heedful.recorder.sequences.text_order import (
+    Origins,
+    are_in_order,
+    is_of_texts,
+    moved_by,
+    place,
+    texts_first,
+    total,
+    unknown_order,
+)
 
 
 @dataclass
@@ -30,7 +38,8 @@ class Groups:
     sequences: texts and their parts, which a recording has as sequences of their own.
     inferred: what is a guess, in words, under "heads" or "texts".
     batch: the texts of the pass.
-    follows: whether all sequences were followed to the axis of the texts in the inputs.
+    follows: whether all sequences were followed to the texts in the inputs, in their order.
+    moved: the operation that put texts in other places, if one did.
     """
 
     sequences: list[Atom]
@@ -40,6 +49,7 @@ class Groups:
     inferred: dict[str, str] = field(default_factory=dict)
     batch: Batch | None = None
     follows: bool = False
+    moved: str = ""
 
     @property
     def all(self) -> list[list[Atom]]:
@@ -102,13 +112,13 @@ def owned(sides: Sides, order: Order, origins: Origins, batch: Batch, last: list
         more, left = _guessed(unknown, sequences, origins, batch)
         sequences, heads = sequences + more, left + heads
     heads = _by_number([*heads, *packed], origins)
-    sequences, sure = _texts_first(sequences, origins, batch)
-    total = math.prod(atom.size for atom in sequences)
-    is_settled = batch.texts == 1 if total == 1 else sure
+    sequences, sure = _with_texts_first(sequences, origins, batch)
+    several, moved = total(sequences), moved_by(sequences, origins, batch)
+    is_settled = batch.texts == 1 if several == 1 else sure
     if not is_settled:
-        inferred["texts"] = _how(total, batch)
-    follows = bool(sequences) and all(is_of_texts(atom, origins, batch) for atom in sequences)
-    return Groups(sequences, heads, queries, sides.keys, inferred, batch, follows)
+        inferred["texts"] = unknown_order(several, batch, moved)
+    follows = are_in_order(sequences, origins, batch)
+    return Groups(sequences, heads, queries, sides.keys, inferred, batch, follows, moved)
 
 
 def _is_doubtful(atom: Atom, origins: Origins) -> bool:
@@ -141,24 +151,6 @@ def _repeats_keys(of_query: Part | None, of_key: Part | None) -> bool:
 def _axes_of(atoms: list[Atom], origins: Origins) -> set[Axis]:
     """The axes that atoms are parts of, as far as they were followed."""
     return {part.axis for atom in atoms for part in origins.get(atom.axis, ()) if part is not None}
-
-
-def is_of_texts(atom: Atom, origins: Origins, batch: Batch) -> bool:
-    """Whether an atom was followed to the axis of the texts in the inputs."""
-    return batch.place is not None and _place(atom, origins) == batch.place
-
-
-def beside_told(sequences: int, batch: Batch, is_known: bool) -> dict[str, str]:
-    """What `inferred` has to say of sequences whose axis a door knows: which text each is of.
-
-    Args:
-        sequences: how many there are.
-        batch: the texts of the pass.
-        is_known: whether it is known that equally many sequences and texts have the same order.
-    """
-    is_sure = sequences == batch.texts == 1 or (sequences == batch.texts and is_known)
-    is_part = batch.texts == 1 and batch.is_sure
-    return {} if is_sure or is_part else {"texts": _how(sequences, batch)}
 
 
 def _asking(
@@ -205,7 +197,7 @@ def _guessed(
     alike = [atom for atom in unknown if atom.size == texts]
     if alike:
         return alike[:1], [atom for atom in unknown if atom is not alike[0]]
-    given = [atom for atom in unknown if _place(atom, origins) is not None]
+    given = [atom for atom in unknown if place(atom, origins) is not None]
     first = (given or unknown)[:1]
     return first, [atom for atom in unknown if atom not in first]
 
@@ -220,35 +212,18 @@ def _by_number(heads: list[Atom], origins: Origins) -> list[Atom]:
     return sorted(heads, key=lambda atom: -steps[atom])
 
 
-def _texts_first(sequences: list[Atom], origins: Origins, batch: Batch) -> tuple[list[Atom], bool]:
-    """The sequences with the axis of the texts first, and whether it is certain which that is."""
+def _with_texts_first(
+    sequences: list[Atom], origins: Origins, batch: Batch
+) -> tuple[list[Atom], bool]:
+    """The sequences with those of the texts first, and whether it is certain which these are.
+
+    Where none was followed to the texts, an axis that has as many is taken for theirs.
+    """
     if batch.texts is None:
         return sequences, False
-    texts = [atom for atom in sequences if _place(atom, origins) == batch.place is not None]
-    if not texts and batch.texts == 1:
-        return sequences, batch.is_sure
-    texts = texts or [atom for atom in sequences if atom.size == batch.texts][:1]
-    return [*texts, *(atom for atom in sequences if atom not in texts)], False
-
-
-def _place(atom: Atom, origins: Origins) -> tuple[int, int] | None:
-    """The number of the input that an atom was followed to, and its dimension there, or None."""
-    for part in origins.get(atom.axis, ()):
-        if part is not None and part.axis.given is not None:
-            return part.axis.given
-    return None
-
-
-def _how(total: int, batch: Batch) -> str:
-    """In words, what is not known of which sequence is of which text."""
-    if total == 1:
-        texts = batch.texts or "unknown"
-        return f"of which text the one sequence is: the number of texts is {texts}"
-    if batch.texts is None:
-        return f"which of the {total} sequences is which text: no input told how many there are"
+    if any(is_of_texts(atom, origins, batch) for atom in sequences):
+        return texts_first(sequences, origins, batch), False
     if batch.texts == 1:
-        return f"whether the {total} sequences are parts of one text, as it is the only one told"
-    return (
-        f"which of the {total} sequences is which of the {batch.texts} texts, by the order of the "
-        "axes"
-    )
+        return sequences, batch.is_sure
+    alike = [atom for atom in sequences if atom.size == batch.texts][:1]
+    return [*alike, *(atom for atom in sequences if atom not in alike)], False

@@ -13,7 +13,15 @@ from dataclasses import dataclass, replace
 from heedful.recorder.following.alignment import Atom, Order
 from heedful.recorder.following.strides import Parts
 from heedful.recorder.observed import Batch
-from heedful.recorder.sequences.axis_owners import Groups, Origins, Sides, is_of_texts, owned
+from heedful.recorder.sequences.axis_owners import Groups, Sides, owned
+from heedful.recorder.sequences.text_order import (
+    Origins,
+    are_in_order,
+    moved_by,
+    texts_first,
+    total,
+    unknown_order,
+)
 from heedful.recorder.sequences.told_axes import TokenAxes, grouped
 
 
@@ -46,10 +54,7 @@ class Owning:
         )
         told = self.told(len(axes))
         if told is not None:
-            groups = grouped(told, sides, order, axes)
-            follows = all(is_of_texts(atom, origins, batch) for atom in groups.sequences)
-            _doubt(groups, told, batch)
-            return replace(groups, batch=batch, follows=follows and bool(groups.sequences))
+            return _as_told(grouped(told, sides, order, axes), told, origins, batch)
         if _split_unknown(sides, order, batch):
             sides = sides_of()
         return owned(sides, order, origins, batch, _last(sides, order, axes))
@@ -59,6 +64,18 @@ def _places(atoms: list[Atom], origins: Origins) -> list[tuple[int, int]]:
     """Where in the inputs atoms come from: the numbers of inputs, and their dimensions."""
     parts = (part for atom in atoms for part in origins.get(atom.axis, ()) if part is not None)
     return [part.axis.given for part in parts if part.axis.given is not None]
+
+
+def _as_told(groups: Groups, told: TokenAxes, origins: Origins, batch: Batch) -> Groups:
+    """The atoms by the owners that were told, the texts in the order of the inputs."""
+    sequences = texts_first(groups.sequences, origins, batch)
+    moved = moved_by(sequences, origins, batch)
+    follows = are_in_order(sequences, origins, batch)
+    groups = replace(groups, sequences=sequences, batch=batch, follows=follows, moved=moved)
+    if moved:
+        groups.inferred["texts"] = unknown_order(total(sequences), batch, moved)
+    _doubt(groups, told, batch)
+    return groups
 
 
 def _doubt(groups: Groups, told: TokenAxes, batch: Batch) -> None:

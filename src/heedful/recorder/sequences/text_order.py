@@ -1,0 +1,111 @@
+"""Says which sequence of a call is which text, as far as its axes were followed to the inputs.
+
+The texts of a pass are along one axis of an input. A call may have that axis in another order:
+taken apart and put together otherwise, as `x.view(2, 2, N, D).transpose(0, 1)` does. Its digits
+tell that order, and the sequences are put back into it. Where an operation put the texts themselves
+elsewhere, as `x[order]` does, no axis tells the order any more, and that is said.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import TypeAlias
+
+from heedful.recorder.following.alignment import Atom
+from heedful.recorder.following.strides import Axis, Part
+from heedful.recorder.observed import Batch
+
+Origins: TypeAlias = dict[Axis, tuple[Part | None, Part | None]]
+
+
+def is_of_texts(atom: Atom, origins: Origins, batch: Batch) -> bool:
+    """Whether an atom was followed to the axis of the texts in the inputs."""
+    return batch.place is not None and place(atom, origins) == batch.place
+
+
+def place(atom: Atom, origins: Origins) -> tuple[int, int] | None:
+    """The number of the input that an atom was followed to, and its dimension there, or None."""
+    found = _in_input(atom, origins)
+    return None if found is None else found.axis.given
+
+
+def _in_input(atom: Atom, origins: Origins) -> Atom | None:
+    """The digits of an axis of an input that an atom is; None where it was followed to none."""
+    for part in _parts(atom, origins):
+        if part.axis.given is not None:
+            return Atom(part.axis, part.step * atom.step, atom.size)
+    return None
+
+
+def _parts(atom: Atom, origins: Origins) -> Iterator[Part]:
+    return (part for part in origins.get(atom.axis, ()) if part is not None)
+
+
+def texts_first(sequences: list[Atom], origins: Origins, batch: Batch) -> list[Atom]:
+    """The sequences with the axis of the texts first, its outer digits before its inner ones."""
+    texts = [atom for atom in sequences if is_of_texts(atom, origins, batch)]
+    steps = {atom: found.step for atom in texts if (found := _in_input(atom, origins)) is not None}
+    texts.sort(key=lambda atom: -steps[atom])
+    return [*texts, *(atom for atom in sequences if atom not in texts)]
+
+
+def are_in_order(sequences: list[Atom], origins: Origins, batch: Batch) -> bool:
+    """Whether sequences are the texts of the inputs, each once, in the order that they have there.
+
+    That is so if their atoms are all digits of the axis of the texts, the outer ones first.
+    """
+    if not sequences or not all(is_of_texts(atom, origins, batch) for atom in sequences):
+        return False
+    digits = [found for atom in sequences if (found := _in_input(atom, origins)) is not None]
+    axis = digits[0].axis
+    step = axis.size
+    for digit in digits:
+        if digit.axis is not axis or digit.step * digit.size != step:
+            return False
+        step = digit.step
+    return step == 1 and not axis.moved
+
+
+def moved_by(sequences: list[Atom], origins: Origins, batch: Batch) -> str:
+    """The operation that put texts elsewhere; "" where none is known."""
+    axes = (part.axis for atom in sequences for part in _parts(atom, origins))
+    return next((axis.moved for axis in axes if axis.given in (None, batch.place)), "")
+
+
+def beside_told(
+    sequences: int, batch: Batch, is_known: bool, follows: bool = False, moved: str = ""
+) -> dict[str, str]:
+    """What `inferred` has to say of sequences whose axis a door knows: which text each is of.
+
+    Args:
+        sequences: how many there are.
+        batch: the texts of the pass.
+        is_known: whether the model is known to have sequences in the order of its texts.
+        follows: whether they were followed to the texts, in their order.
+        moved: the operation that put texts elsewhere, if one did.
+    """
+    is_whole = sequences == batch.texts
+    is_sure = is_whole and (sequences == 1 or follows or (is_known and not moved))
+    is_part = batch.texts == 1 and batch.is_sure
+    return {} if is_sure or is_part else {"texts": unknown_order(sequences, batch, moved)}
+
+
+def total(sequences: list[Atom]) -> int:
+    """How many sequences there are."""
+    return math.prod(atom.size for atom in sequences)
+
+
+def unknown_order(sequences: int, batch: Batch, moved: str = "") -> str:
+    """In words, what is not known of which of so many sequences is of which text."""
+    if sequences == 1:
+        texts = batch.texts or "unknown"
+        return f"of which text the one sequence is: the number of texts is {texts}"
+    if batch.texts is None:
+        return f"which of the {sequences} sequences is which text: no input told how many there are"
+    if batch.texts == 1:
+        return (
+            f"whether the {sequences} sequences are parts of one text, as it is the only one told"
+        )
+    how = f"as {moved!r} put texts in other places" if moved else "by the order of the axes"
+    return f"which of the {sequences} sequences is which of the {batch.texts} texts, {how}"

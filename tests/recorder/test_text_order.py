@@ -1,0 +1,186 @@
+"""Which sequence is which text, where a model puts its texts in another order.
+
+In training mode, where torch's own layer takes no kernel for all of it.
+"""
+
+import pytest
+import torch
+from torch import nn
+
+import heedful
+
+B, WIDTH, H = 4, 8, 2
+PLACES = torch.tensor([2, 3, 0, 1])
+
+
+class Torchs(nn.Module):
+    """`nn.MultiheadAttention` of texts that `order` puts somewhere."""
+
+    def __init__(self, order):
+        super().__init__()
+        self.order, self.attend = order, nn.MultiheadAttention(WIDTH, H, batch_first=True)
+
+    def maps(self, x):
+        """(B, H, N, N), of each text by itself."""
+        return torch.stack([self.attended(one[None])[1][0] for one in x])
+
+    def attended(self, x):
+        return self.attend(x, x, x, average_attn_weights=False)
+
+    def forward(self, x):
+        return self.attended(self.order(x))
+
+
+class ByHand(Torchs):
+    """The same with a softmax between two products."""
+
+    def __init__(self, order):
+        super().__init__(order)
+        self.asks, self.says = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH)
+
+    def attended(self, x):
+        query, key = (f(x).unflatten(-1, (H, -1)).transpose(1, 2) for f in (self.asks, self.says))
+        weights = (query @ key.mT).softmax(-1)
+        return weights @ key, weights
+
+
+def recorded(model, x):
+    with torch.no_grad(), heedful.record(model) as recording:
+        model(x)
+    assert not recording.missed
+    return recording, model.maps(x).detach()
+
+
+def shown(recording, maps):
+    """Which text each sequence shows."""
+    return [
+        [b for b, one in enumerate(maps) if torch.allclose(call.weights(), one, atol=1e-5)][0]
+        for [call] in recording.sequences
+    ]
+
+
+def halves(x):
+    moved = x.clone()
+    moved[:2], moved[2:] = x[2:], x[:2]
+    return moved
+
+
+def one_by_one(x):
+    moved = x.clone()
+    for place, text in enumerate(PLACES.tolist()):
+        moved[place] = x[text]
+    return moved
+
+
+def put(x):
+    moved = x.clone()
+    moved[PLACES] = x
+    return moved
+
+
+def pasted(x):
+    moved = x.clone()
+    return moved.copy_(x.flip(0))
+
+
+IN_ORDER = {
+    "as they came": lambda x: x,
+    "pairs": lambda x: x.view(2, 2, *x.shape[1:]).transpose(0, 1).reshape(x.shape),
+    "an axis of them that is split": lambda x: x.view(2, 2, *x.shape[1:]).flatten(0, 1) * 2,
+    "halves of one storage": lambda x: torch.cat(x.chunk(2)),
+    "taken apart and put together": lambda x: torch.stack(x.unbind()),
+    "a token put in": lambda x: put_in(x, (slice(None), 0), torch.ones(WIDTH)),
+    "tokens hidden by a mask": lambda x: put_in(x, x[..., 0] > 0.5, torch.ones(WIDTH)),
+    "positions rolled": lambda x: x.roll(1, dims=1),
+    "positions gathered": lambda x: x.gather(
+        1, torch.arange(x.shape[1]).flip(0)[None, :, None].expand(x.shape)
+    ),
+    "a copy of all": lambda x: x.clone().copy_(x),
+}
+MOVED = {
+    "index_put": put,
+    "index_copy": lambda x: x.clone().index_copy_(0, PLACES, x),
+    "copy": halves,
+    "copy, one by one": one_by_one,
+    "flip, copied": pasted,
+    "index": lambda x: x[PLACES],
+    "index_select": lambda x: x.index_select(0, PLACES),
+    "flip": lambda x: x.flip(0),
+    "roll": lambda x: x.roll(1, dims=0),
+    "cat": lambda x: torch.cat([x[2:], x[:2]]),
+    "flip, chosen": lambda x: torch.where(torch.ones(B, 1, 1) > 0, x.flip(0), x),
+    "gather": lambda x: x.gather(0, PLACES[:, None, None].expand(x.shape)),
+    "scatter": lambda x: x.scatter(0, PLACES[:, None, None].expand(x.shape), x),
+    "flip_, into": lambda x: torch.ops.aten.flip.out(x, [0], out=x.clone()),
+}  # fmt: skip
+
+
+def put_in(x, places, tokens):
+    x = x.clone()
+    x[places] = tokens
+    return x
+
+
+@pytest.mark.parametrize("length", [5, B, H])
+@pytest.mark.parametrize("kind", [Torchs, ByHand])
+@pytest.mark.parametrize("way", IN_ORDER)
+def test_an_axis_of_texts_that_was_followed_gives_them_in_their_order(way, kind, length):
+    model, x = kind(IN_ORDER[way]), torch.randn(B, length, WIDTH)
+    recording, _ = recorded(model, x)
+    with torch.no_grad():
+        inner = IN_ORDER[way](x)
+        inner = inner if way != "pairs" else x
+    assert shown(recording, model.maps(inner)) == list(range(B))
+    assert recording[0].proof == ("proved" if kind is Torchs else "assumed")
+
+
+@pytest.mark.parametrize("length", [5, B, H])
+@pytest.mark.parametrize("kind", [Torchs, ByHand])
+@pytest.mark.parametrize("way", MOVED)
+def test_texts_that_an_operation_put_elsewhere_are_in_no_known_order(way, kind, length):
+    model, x = kind(MOVED[way]), torch.randn(B, length, WIDTH)
+    recording, maps = recorded(model, x)
+    assert sorted(shown(recording, maps)) == list(range(B))
+    for [call] in recording.sequences:
+        assert call.proof == "assumed"
+        name = way.split(",")[0].rstrip("_")
+        assert f"as {name!r} put texts in other places" in call.why
+
+
+@pytest.mark.parametrize("kind", [Torchs, ByHand])
+@pytest.mark.parametrize("way", [*IN_ORDER, *MOVED])
+def test_one_text_has_no_order(way, kind):
+    order = {**IN_ORDER, **MOVED}[way]
+
+    def alone(x):
+        return x if len(x) == 1 else order(x)
+
+    model, x = kind(alone), torch.randn(1, 5, WIDTH)
+    recording, maps = recorded(model, x)
+    assert (shown(recording, maps), recording[0].proof) == ([0], "proved")
+
+
+@pytest.mark.parametrize("kind", [Torchs, ByHand])
+@pytest.mark.parametrize("sizes", [(3, 4), (2, 5), (3, 3)])
+def test_axes_of_an_image_that_is_split_and_put_together(kind, sizes):
+    """Texts of four axes, of which nothing tells features, in pieces that change places."""
+
+    def order(x):
+        return torch.cat([x[2:], x[:2]]).flatten(2).mT
+
+    model, x = kind(order), torch.randn(B, WIDTH, *sizes)
+    with torch.no_grad(), heedful.record(model) as recording:
+        model(x)
+    assert {call.proof for [call] in recording.sequences} == {"assumed"}
+    assert "'cat' put texts in other places" in recording[0].why
+
+
+@pytest.mark.parametrize("kind", [Torchs, ByHand])
+@pytest.mark.parametrize("texts", [2, 3])
+def test_the_same_texts_twice_are_sequences_of_each_text(texts, kind):
+    """As guidance has them: with a condition and without it, in one batch."""
+    model, x = kind(lambda x: torch.cat([x, x + 1])), torch.randn(texts, 5, WIDTH)
+    recording, _ = recorded(model, x)
+    both = model.maps(torch.stack([x, x + 1], dim=1).flatten(0, 1)).detach()
+    assert shown(recording, both) == list(range(2 * texts))
+    assert recording[0].proof == "assumed"
