@@ -54,7 +54,7 @@ def recorded(model, x):
 def shown(recording, maps):
     """Which text each sequence shows."""
     return [
-        [b for b, one in enumerate(maps) if torch.allclose(call.weights(), one, atol=1e-5)][0]
+        next(b for b, one in enumerate(maps) if torch.allclose(call.weights(), one, atol=1e-5))
         for [call] in recording.sequences
     ]
 

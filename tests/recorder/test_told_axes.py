@@ -159,6 +159,51 @@ def test_axes_without_one_of_texts_are_doubted_where_the_inputs_have_several():
     assert "1 texts, as told; the inputs have 3" in recording[0].why
 
 
+AGAINST = {  # how queries (B, H, N, D) stand, as they are, and what is told
+    "texts and heads in one axis": (lambda x: x.flatten(0, 1), "(b h) n d", "(h b) n d"),
+    "heads and texts in one axis": (
+        lambda x: x.transpose(0, 1).flatten(0, 1), "(h b) n d", "(b h) n d",
+    ),
+    "axes of their own": (lambda x: x, "b h n d", "h b n d"),
+    "heads as parts of texts": (lambda x: x, "b h n d", "b w n d"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("length", [N, 3])
+@pytest.mark.parametrize("way", AGAINST)
+def test_what_is_told_against_what_was_followed_is_no_proof(way, length):
+    """With as many heads as texts, so that every word fits the sizes."""
+    order, right, wrong = AGAINST[way]
+
+    def attended(query, key):
+        query, key = order(query), order(key)
+        return (query @ key.mT).softmax(-1) @ key
+
+    model, x = Heads(attended), torch.randn(3, length, WIDTH)
+    for told, proof in ((right, "proved"), (wrong, "assumed")):
+        with heedful.record(model, axes={"Heads": told}) as recording:
+            model(x)
+        assert {call.proof for [call] in recording.sequences} == {proof}
+        assert ("where was followed" in recording[0].why) == (proof == "assumed")
+
+
+@pytest.mark.filterwarnings("ignore:attention of Heads")
+@pytest.mark.parametrize("texts", [2, 4])
+def test_what_is_told_against_sizes_that_were_followed_says_so(texts):
+    model = Heads(lambda q, k: (q.flatten(0, 1) @ k.flatten(0, 1).mT).softmax(-1) @ k.flatten(0, 1))
+    with heedful.record(model, axes={"Heads": "(h b) n d"}) as recording:
+        model(torch.randn(texts, N, WIDTH))
+    assert f"what was followed: it was put together of {texts} × 3" in recording.missed["Heads"]
+
+
+def test_channels_that_are_told_to_ask_channels_are_proved():
+    """As cross-covariance attention has them: features are its queries and its keys."""
+    model = Heads(lambda q, k: (q.mT @ k).softmax(-1) @ k.mT)
+    with heedful.record(model, axes={"Heads": "b h n d"}) as recording:
+        model(torch.randn(3, N, WIDTH))
+    assert recording[0].proof == "proved"
+
+
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch, when it loads its compiler
 def test_a_name_as_the_recording_shows_it_fits_also_in_what_is_compiled():
     model = nn.Sequential(

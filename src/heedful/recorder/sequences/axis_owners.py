@@ -17,11 +17,12 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from heedful.recorder.following.alignment import Atom, Order
-from heedful.recorder.following.strides import Axis, Part
+from heedful.recorder.following.strides import Part
 from heedful.recorder.observed import Batch
 from heedful.recorder.sequences.text_order import (
     Origins,
     are_in_order,
+    axes_of,
     is_of_texts,
     moved_by,
     place,
@@ -93,9 +94,9 @@ def owned(sides: Sides, order: Order, origins: Origins, batch: Batch, last: list
             for atom, flag in flags.items()
         }
     queries, packed, is_guess = _asking(sides, order, flags, last)
-    positions = _axes_of(queries, origins)
+    positions = axes_of(queries, origins)
     for atom in beside:  # windows come from the same axis of tokens as the queries inside them
-        if flags[atom] is None and positions & _axes_of([atom], origins):
+        if flags[atom] is None and positions & axes_of([atom], origins):
             flags[atom] = False
     sequences = [atom for atom in beside if flags[atom] is False]
     unknown = [atom for atom in beside if flags[atom] is None]
@@ -123,7 +124,7 @@ def owned(sides: Sides, order: Order, origins: Origins, batch: Batch, last: list
 
 def _is_doubtful(atom: Atom, origins: Origins) -> bool:
     """Whether an atom is of an axis that may be heads, as a product or `stack` makes it."""
-    return any(axis.is_doubtful for axis in _axes_of([atom], origins))
+    return any(axis.is_doubtful for axis in axes_of([atom], origins))
 
 
 def _with_queries(sides: Sides, order: Order, origins: Origins, batch: Batch) -> Sides:
@@ -146,11 +147,6 @@ def _repeats_keys(of_query: Part | None, of_key: Part | None) -> bool:
     if of_query is None or of_key is None:
         return False
     return of_key.axis.is_copy and not of_query.axis.is_copy
-
-
-def _axes_of(atoms: list[Atom], origins: Origins) -> set[Axis]:
-    """The axes that atoms are parts of, as far as they were followed."""
-    return {part.axis for atom in atoms for part in origins.get(atom.axis, ()) if part is not None}
 
 
 def _asking(
@@ -179,7 +175,7 @@ def _guessed(
     unknown: list[Atom], sequences: list[Atom], origins: Origins, batch: Batch
 ) -> tuple[list[Atom], list[Atom]]:
     """Atoms of which nothing is known, by their sizes: those of texts, and those of heads."""
-    beside = [atom for atom in unknown if any(a.stood_beside for a in _axes_of([atom], origins))]
+    beside = [atom for atom in unknown if any(a.stood_beside for a in axes_of([atom], origins))]
     if beside:
         more, left = _guessed(
             [atom for atom in unknown if atom not in beside], [*sequences, *beside], origins, batch

@@ -42,6 +42,11 @@ def _parts(atom: Atom, origins: Origins) -> Iterator[Part]:
     return (part for part in origins.get(atom.axis, ()) if part is not None)
 
 
+def axes_of(atoms: list[Atom], origins: Origins) -> set[Axis]:
+    """The axes that atoms are parts of, as far as they were followed."""
+    return {part.axis for atom in atoms for part in _parts(atom, origins)}
+
+
 def texts_first(sequences: list[Atom], origins: Origins, batch: Batch) -> list[Atom]:
     """The sequences with the axis of the texts first, its outer digits before its inner ones."""
     texts = [atom for atom in sequences if is_of_texts(atom, origins, batch)]

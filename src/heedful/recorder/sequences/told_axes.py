@@ -143,7 +143,7 @@ def grouped(told: TokenAxes, sides: Sides, order: Order, axes: list[Parts]) -> G
         )
     for letters, parts in zip(told.axes, axes, strict=True):
         for inner in _borders(told, letters, length(parts)):
-            _split(order, parts, inner)
+            _split(told, order, parts, inner)
     owners: dict[str, list[Atom]] = {}
     told.sizes.clear()
     for letters, parts in zip(told.axes, axes, strict=True):
@@ -193,10 +193,22 @@ def _borders(told: TokenAxes, letters: list[str], size: int) -> list[int]:
     return borders
 
 
-def _split(order: Order, parts: Parts, inner: int) -> None:
-    """Split the part of an axis in which the step `inner` lies."""
+def _split(told: TokenAxes, order: Order, parts: Parts, inner: int) -> None:
+    """Split the part of an axis in which the step `inner` lies.
+
+    Raises:
+        ArgumentError: the axis was made of parts that end elsewhere.
+    """
     done = 1
     for part in reversed(parts):
-        if done < inner < done * part.size:
+        end = done * part.size
+        if done < inner < end:
+            if inner % done or end % inner:
+                sizes = " × ".join(str(one.size) for one in parts)
+                raise ArgumentError(
+                    f"axes {told.pattern!r} for an axis of {length(parts)}, with steps of {inner}",
+                    expected=f"what was followed: it was put together of {sizes}",
+                    cause="letters of an axis told in another order than the model has them",
+                )
             order.split(part.axis, part.step * (inner // done))
-        done *= part.size
+        done = end

@@ -22,6 +22,7 @@ from heedful.recorder.sequences.text_order import (
     total,
     unknown_order,
 )
+from heedful.recorder.sequences.told_against_followed import against_followed
 from heedful.recorder.sequences.told_axes import TokenAxes, grouped
 
 
@@ -54,7 +55,9 @@ class Owning:
         )
         told = self.told(len(axes))
         if told is not None:
-            return _as_told(grouped(told, sides, order, axes), told, origins, batch)
+            groups = _as_told(grouped(told, sides, order, axes), told, origins, batch)
+            groups.inferred |= against_followed(told, groups, order, origins)
+            return groups
         if _split_unknown(sides, order, batch):
             sides = sides_of()
         return owned(sides, order, origins, batch, _last(sides, order, axes))
