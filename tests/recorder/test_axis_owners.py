@@ -697,3 +697,23 @@ def test_heads_that_share_the_only_key_are_no_channels():
 
     recording = looked_at(Heads(shared), torch.randn(1, 1, WIDTH))
     assert (recording[0].shape, recording[0].proof) == ((H, 1, 1), "assumed")
+
+
+class Interleaved(Heads):
+    """As the Decision Transformer has them: tokens of several kinds, stacked, and in turn."""
+
+    def __init__(self, attends=None):
+        super().__init__(attends)
+        self.kinds = nn.ModuleList(nn.Linear(WIDTH, WIDTH) for _ in range(2))
+
+    def heads(self, x, y):
+        tokens = torch.stack([kind(one) for kind, one in zip(self.kinds, (x, y), strict=True)], 2)
+        return super().heads(tokens.flatten(1, 2))
+
+
+@pytest.mark.parametrize("length", [5, H, 2])
+def test_tokens_that_were_stacked_and_are_keys_too_are_queries(length):
+    def attends(query, key):
+        return (query @ key.mT).softmax(-1) @ key
+
+    of_heads(attends, length, length, model=Interleaved, texts=[1, 2, 3])

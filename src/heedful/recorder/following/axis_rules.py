@@ -107,7 +107,7 @@ def as_rows(parts: Parts | None) -> Parts | None:
 
 def _as_row(part: Part) -> Part:
     if part.feature is None and part.axis.is_doubtful and not part.axis.stood_beside:
-        return part._replace(axis=Axis(part.axis.size, is_doubtful=True, stood_beside=True))
+        return part._replace(axis=part.axis.beside())
     return part._replace(feature=None) if part.feature else part
 
 

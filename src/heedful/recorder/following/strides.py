@@ -52,6 +52,16 @@ class Axis:
     is_copy: bool = False
     is_doubtful: bool = False
     stood_beside: bool = False
+    _beside: Axis | None = None
+
+    def beside(self) -> Axis:
+        """The same axis once a product left it as it was: one, whichever products do.
+
+        So queries and keys that are made of the same tokens still have it in common.
+        """
+        if self._beside is None:
+            self._beside = Axis(self.size, is_doubtful=self.is_doubtful, stood_beside=True)
+        return self._beside
 
 
 class Part(NamedTuple):

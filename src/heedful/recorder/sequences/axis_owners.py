@@ -23,6 +23,7 @@ from heedful.recorder.sequences.text_order import (
     Origins,
     are_in_order,
     axes_of,
+    digits_of,
     is_of_texts,
     moved_by,
     place,
@@ -93,6 +94,10 @@ def owned(sides: Sides, order: Order, origins: Origins, batch: Batch, last: list
             atom: flag if _is_doubtful(atom, origins) else bool(flag)
             for atom, flag in flags.items()
         }
+    answered = digits_of(sides.keys, origins)
+    for atom in sides.asking:  # heads cannot be among the keys, over which the softmax goes
+        if flags[atom] is None and digits_of([atom], origins) & answered:
+            flags[atom] = False
     queries, packed, is_guess = _asking(sides, order, flags, last)
     positions = axes_of(queries, origins)
     for atom in beside:  # windows come from the same axis of tokens as the queries inside them

@@ -47,6 +47,15 @@ def axes_of(atoms: list[Atom], origins: Origins) -> set[Axis]:
     return {part.axis for atom in atoms for part in _parts(atom, origins)}
 
 
+def digits_of(atoms: list[Atom], origins: Origins) -> set[Atom]:
+    """The digits of other axes that atoms are, as far as they were followed."""
+    return {
+        Atom(part.axis, part.step * atom.step, atom.size)
+        for atom in atoms
+        for part in _parts(atom, origins)
+    }
+
+
 def texts_first(sequences: list[Atom], origins: Origins, batch: Batch) -> list[Atom]:
     """The sequences with the axis of the texts first, its outer digits before its inner ones."""
     texts = [atom for atom in sequences if is_of_texts(atom, origins, batch)]
