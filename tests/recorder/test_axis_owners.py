@@ -717,3 +717,43 @@ def test_tokens_that_were_stacked_and_are_keys_too_are_queries(length):
         return (query @ key.mT).softmax(-1) @ key
 
     of_heads(attends, length, length, model=Interleaved, texts=[1, 2, 3])
+
+
+class TwoLayers(nn.Module):
+    """Two layers one after the other for the width of a head, which all heads share."""
+
+    def __init__(self):
+        super().__init__()
+        self.project = nn.Linear(WIDTH, H * D)
+        self.asks, self.says = (
+            nn.Sequential(nn.Linear(D, D), nn.Tanh(), nn.Linear(D, D)) for _ in range(2)
+        )
+
+    def heads(self, x):
+        heads = self.project(x).unflatten(-1, (H, D)).transpose(1, 2)
+        return self.asks(heads), self.says(heads)
+
+    def forward(self, x):
+        query, key = self.heads(x)
+        return (query @ key.mT).softmax(-1) @ key
+
+
+@pytest.mark.parametrize("texts", [1, 2, 3])
+@pytest.mark.parametrize("length", [5, H])
+def test_heads_that_two_layers_go_through_one_after_the_other(texts, length):
+    model, x = TwoLayers(), torch.randn(texts, length, WIDTH)
+    recording = looked_at(model, x)
+    shows(recording, weighed(*model.heads(x)), proof="assumed")
+
+
+@pytest.mark.parametrize("texts", [H, 2 * H, 2])
+def test_what_was_followed_to_the_texts_is_theirs_whatever_its_place(texts):
+    """Heads first, of an input that is split, and as many as texts."""
+
+    def heads_first(x):
+        x = x.unflatten(1, (H, D)).permute(1, 0, 3, 4, 2).flatten(2, 3)
+        return (x @ x.mT).softmax(-1) @ x
+
+    x = torch.randn(texts, H * D, 2, 3)
+    heads = x.unflatten(1, (H, D)).flatten(3).mT
+    shows(looked_at(Given(heads_first), x), weighed(heads, heads), proof="assumed")

@@ -106,14 +106,16 @@ def as_rows(parts: Parts | None) -> Parts | None:
 
 
 def _as_row(part: Part) -> Part:
-    if part.feature is None and part.axis.is_doubtful and not part.axis.stood_beside:
+    is_settled = part.axis.stood_beside or part.axis.of_features
+    if part.feature is None and part.axis.is_doubtful and not is_settled:
         return part._replace(axis=part.axis.beside())
     return part._replace(feature=None) if part.feature else part
 
 
 def feature(size: int) -> Parts:
     """A new axis of features, as a product with parameters makes it."""
-    return (Part(Axis(size, is_doubtful=True), 1, size, True),) if size > 1 else ()
+    axis = Axis(size, is_doubtful=True, of_features=True)
+    return (Part(axis, 1, size, True),) if size > 1 else ()
 
 
 def parameter(tensor: Tensor, is_weight: bool) -> Callable[[], list[tuple[Part, int]]]:

@@ -43,6 +43,8 @@ class Axis:
     is_copy: whether it repeats the same numbers, as `expand` makes them.
     is_doubtful: whether a product made it, or `cat` or `stack`; where nothing more is known of it,
         it may be the heads.
+    of_features: whether a product with parameters made it, so that it may be heads, however often
+        another one left it as it was.
     stood_beside: whether a product with parameters left it as it was, as it leaves the batch.
     """
 
@@ -51,6 +53,7 @@ class Axis:
     moved: str = ""
     is_copy: bool = False
     is_doubtful: bool = False
+    of_features: bool = False
     stood_beside: bool = False
     _beside: Axis | None = None
 

@@ -179,8 +179,17 @@ def _asking(
 def _guessed(
     unknown: list[Atom], sequences: list[Atom], origins: Origins, batch: Batch
 ) -> tuple[list[Atom], list[Atom]]:
-    """Atoms of which nothing is known, by their sizes: those of texts, and those of heads."""
-    beside = [atom for atom in unknown if any(a.stood_beside for a in axes_of([atom], origins))]
+    """Atoms of which no features are known: those of texts, and those of heads.
+
+    What was followed to the texts is theirs, and what products left as it was stood beside them;
+    of the others their sizes tell.
+    """
+    beside = [
+        atom
+        for atom in unknown
+        if is_of_texts(atom, origins, batch)
+        or any(axis.stood_beside for axis in axes_of([atom], origins))
+    ]
     if beside:
         more, left = _guessed(
             [atom for atom in unknown if atom not in beside], [*sequences, *beside], origins, batch
