@@ -128,7 +128,7 @@ def test_nested_recordings_and_parts_of_a_model(model):
     assert torch.equal(inner[0].weights(), outer[1].weights())
 
 
-def test_other_threads_are_not_recorded(model):
+def test_other_threads_are_not_recorded_and_that_is_said(model):
     with heedful.record(model) as recording:
         thread = threading.Thread(target=model, args=(IDS,))
         thread.start()
@@ -136,6 +136,7 @@ def test_other_threads_are_not_recorded(model):
         assert len(recording) == 0
         model(IDS)
     assert len(recording) == 3
+    assert recording.missed == {type(model).__name__: "it ran in another thread"}
 
 
 def test_gradient_checkpointing_records_once(model):

@@ -210,6 +210,8 @@ class _Recorder:
         told = {*self.names, *missed, *self.begun.met}
         for name, why in holders.silent(running.modules, running.ran, told, self.begun.inside):
             self.recording.miss(name, LookupError(why))
+        if self.running.ran_elsewhere:
+            self.recording.miss(type(model).__name__, LookupError("it ran in another thread"))
         if self.running.pass_index >= 0 and not (self.names or missed):
             self.recording.miss(type(model).__name__, LookupError(NOTHING))
 

@@ -75,6 +75,7 @@ class Running:
         self.ran: set[tuple[str, str | None]] = set()  # modules, by name, and which one called them
         self.embedded: Tensor | None = None  # the whole numbers last looked up in a table
         self.random_state: Tensor | None = None  # torch's, as the first pass found it
+        self.ran_elsewhere = False  # whether the model was called in another thread
         self._outer: set[str] = set()  # names of modules called from outside in this pass
         # modules that get no hook, with their names, by id(); held, so that the id stays theirs
         self._unhooked: dict[int, tuple[nn.Module, str]] = {}
@@ -202,6 +203,8 @@ class Running:
 
     def _push(self, frame: Frame) -> None:
         if threading.get_ident() != self._thread:
+            # hooks on copies of its modules, and what is recomputed for gradients, are no call
+            self.ran_elsewhere |= self._thread != -1 and _graph_task() == -1
             return
         self._drop_ended()
         if not self.stack and _graph_task() == -1:
