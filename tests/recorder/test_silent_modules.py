@@ -4,7 +4,9 @@ import pytest
 import torch
 from looked import WIDTH, B, N, looked_at, shows, weighed
 from torch import nn
-from torch.nn.functional import one_hot
+from torch.nn.functional import cross_entropy, dropout, one_hot, scaled_dot_product_attention
+
+import heedful
 
 SILENT = "with projections to queries and keys, and no attention was seen in it"
 
@@ -280,3 +282,77 @@ def test_a_kernel_beside_a_call_of_its_module_is_not_missed():
 
     with torch.no_grad():
         assert len(looked_at(Both(), given())) == 1
+
+
+class Method(nn.Module):
+    """Does in a method of its own, which no hook tells of, what comes after its attention."""
+
+    def __init__(self, does):
+        super().__init__()
+        self.attend, self.does = Attends(), does
+        self.asks, self.says = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH)
+        self.logits = nn.Linear(WIDTH, 9)
+
+    def encode(self, x):
+        return self.does(self, self.attend(x))
+
+
+def by_hand(self, y):
+    return dropout((self.asks(y) @ self.says(y).mT / 2).softmax(-1), 0.0) @ y
+
+
+def by_a_kernel(self, y):
+    return scaled_dot_product_attention(self.asks(y)[:, None], self.says(y)[:, None], y[:, None])
+
+
+def contrast(self, y):
+    """CLIP's loss, of rows that stand for images and texts."""
+    one, other = (layer(y).mean(1) for layer in (self.asks, self.says))
+    return cross_entropy(one @ other.mT, torch.arange(len(one)))
+
+
+def drawn(self, y):
+    return torch.multinomial((self.logits(y[:, -1]) / 0.7).softmax(-1), 1)
+
+
+def quantised(self, y):
+    return self.logits.weight[torch.cdist(y, self.logits.weight).argmin(-1)]
+
+
+MODES = {"no gradient": torch.no_grad, "inference": torch.inference_mode}
+OUTSIDE = "attention in a method that is no call of the module"
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("does", [by_hand, by_a_kernel])
+@pytest.mark.parametrize("is_top", [True, False])
+def test_attention_in_a_method_is_missed_under_its_module(does, mode, is_top):
+    model, x = Method(does), given()
+    with MODES[mode]():
+        before = model.encode(x)
+        with heedful.record(model if is_top else nn.Sequential(model)) as recording:
+            assert torch.equal(model.encode(x), before)
+    assert [call.name for call in recording] == ["attend" if is_top else "0.attend"]
+    assert recording.missed == {"Method" if is_top else "0": OUTSIDE}
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("does", [contrast, drawn, quantised])
+@pytest.mark.parametrize("is_method", [True, False])
+def test_what_looks_alike_in_a_method_or_beside_the_model_is_not_missed(does, mode, is_method):
+    model, x = Method(does), given()
+    with MODES[mode](), heedful.record(model) as recording:
+        model.encode(x) if is_method else does(model, model.attend(x))
+    assert (len(recording), recording.missed) == (1, {})
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("does", [by_hand, by_a_kernel])
+def test_attention_of_another_model_or_of_the_user_is_not_missed(does, mode):
+    """Of a model whose encoder alone is recorded, say."""
+    model, other, x = Attends(), Method(does), given()
+    with MODES[mode](), heedful.record(model) as recording:
+        other.encode(model(x))
+        does(other, model(x))
+    assert recording.missed == {}
+    assert {call.name for call in recording} == {"Attends"}

@@ -21,6 +21,7 @@ from heedful.recorder.doors import (
     unsupported,
 )
 from heedful.recorder.doors.begun import Begun
+from heedful.recorder.doors.methods import name_of_method
 from heedful.recorder.doors.uncompiled import uncompiled
 from heedful.recorder.kept.capture import Capture, captured
 from heedful.recorder.kept.patches import patches_of
@@ -46,6 +47,7 @@ NOTHING = (
 )
 
 TELLING = (heedful_attention.DOOR, "transformers")  # doors that know the axes of what they see
+IN_A_METHOD = "attention in a method that is no call of the module"
 PADDING = "what is padding, by the name of an argument, or as no query sees it"
 
 
@@ -165,6 +167,9 @@ class _Recorder:
             self.owning,
             self.begun,
             self.miss,
+            self._idles,
+            self._method,
+            lambda name: self.recording.miss(name, LookupError(IN_A_METHOD)),
         )
 
     @property
@@ -184,6 +189,15 @@ class _Recorder:
         if self._is_elsewhere() or is_computing() or not self.running.runs:
             return None
         return self.running.given
+
+    def _idles(self) -> bool:
+        """Whether no module is being called: a method of one may run, or the user's own code."""
+        return not (self._is_elsewhere() or is_computing()) and self.running.is_idle
+
+    def _method(self) -> str | None:
+        """The name of the module whose method runs, while none is being called."""
+        is_wanted = max(0, self.running.pass_index) % self.options.every == 0
+        return name_of_method(self.running.modules) if is_wanted else None
 
     def _is_elsewhere(self) -> bool:
         """Whether another door already sees the call that runs."""

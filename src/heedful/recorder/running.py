@@ -170,6 +170,11 @@ class Running:
         return bool(stack) and _graph_task() == -1
 
     @property
+    def is_idle(self) -> bool:
+        """Whether no module is being called, though a method of one may run."""
+        return not self.runs and _graph_task() == -1
+
+    @property
     def innermost(self) -> Frame:
         """The innermost running module, and its call."""
         return self.stack[-1]

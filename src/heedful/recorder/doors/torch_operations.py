@@ -24,6 +24,7 @@ from heedful.recorder.doors.begun import Begun
 from heedful.recorder.doors.process_wide import ProcessWide
 from heedful.recorder.following.axis_rules import SDPA_KERNELS, is_tensor, of_factor
 from heedful.recorder.following.operations import Operations
+from heedful.recorder.following.outside import Outside
 from heedful.recorder.following.roles import Listeners
 from heedful.recorder.following.scores import Meeting
 from heedful.recorder.observed import Observed, Real, Tell
@@ -41,6 +42,9 @@ class Pass(NamedTuple):
     owning: gives what decides which axes of a call are batch, heads, queries and keys.
     begun: is told of what may be attention, and may be no call yet.
     missed: is called with what went wrong.
+    idles: tells whether no module of the model is being called.
+    method: gives the name of the module whose method runs then; None where it is none of its.
+    missed_in: is called with such a name where attention was seen.
     """
 
     given: Callable[[], Given | None]
@@ -49,6 +53,9 @@ class Pass(NamedTuple):
     owning: Callable[[], Owning]
     begun: Begun
     missed: Callable[[str], None]
+    idles: Callable[[], bool]
+    method: Callable[[], str | None]
+    missed_in: Callable[[str], None]
 
 
 @contextmanager
@@ -112,6 +119,7 @@ class _Door:
             Listeners(self._met, told.begun.product, told.begun.softmax, told.begun.chained),
             told.missed,
             told.begun.kernel,
+            Outside(told.idles, told.method, told.missed_in),
             _storages(one for table in own for one in table.values()),
             set(_storages([one._parameters.get("weight") for one in linear])),
         )
@@ -135,6 +143,7 @@ class _Door:
         Python looks for circles.
         """
         self.operations.traced.clear()
+        self.operations.outside.end()
         self._given = None
         del self.operations
 

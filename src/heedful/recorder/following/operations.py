@@ -19,6 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from heedful.errors import HeedfulError
 from heedful.ops import log_sum_exp
 from heedful.recorder.following import axis_rules
+from heedful.recorder.following.outside import Outside
 from heedful.recorder.following.roles import Done, Listeners, Roles
 from heedful.recorder.following.score_changes import SOFTMAX
 from heedful.recorder.following.storages import COMPOSITE, Kind, Traced, kind_of
@@ -38,6 +39,7 @@ class Operations(TorchDispatchMode):
         told: the functions to call with softmaxes and meetings.
         missed: is called with the text of an error.
         unknown: is called with the name of a kernel of attention that is none of torch's own.
+        outside: follows what runs while no module is being called.
         parameters: the storages of the model's parameters and buffers, by their addresses.
         projections: those of them that are the weights of linear layers.
     """
@@ -51,13 +53,15 @@ class Operations(TorchDispatchMode):
         told: Listeners,
         missed: Callable[[str], None],
         unknown: Callable[[str], None],
+        outside: Outside,
         parameters: dict[int, StorageWeakRef],
         projections: set[int],
     ) -> None:
         super().__init__()
         self.here, self.fused, self.missed, self.unknown = here, fused, missed, unknown
         self.traced = Traced(parameters, projections)
-        self.roles = Roles(self.traced, told)
+        self.roles, self.outside = Roles(self.traced, told), outside
+        outside.begin(self.traced)
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -74,13 +78,18 @@ class Operations(TorchDispatchMode):
             if type(arguments[0]) is not Tensor and self.here():
                 self.traced.of(arguments[0])  # a parameter, known as it stands before any view
             return function(*arguments, **keywords)
-        if not self.here():
+        is_here = self.here()
+        if not is_here and not self.outside.concerns(kind):
             return function(*arguments, **keywords)
         # torch takes composites apart before they come here, except in inference mode; tensors of
         # other classes do that themselves
         if kind.is_composite and torch.is_inference_mode_enabled() and not types:
             with self:
                 return function._op_dk(COMPOSITE, *arguments, **keywords)
+        if not is_here:
+            made = function(*arguments, **keywords)
+            self._followed(self.outside.follow, kind, arguments, keywords, made)
+            return made
         self.traced.let_go()
         if kind.name in ASKED:
             arguments = log_sum_exp.asked(kind.name, arguments)
@@ -88,16 +97,21 @@ class Operations(TorchDispatchMode):
             made = _as_without_a_mode(function, arguments, keywords)
         else:
             made = function(*arguments, **keywords)
+        self._followed(self._follow, kind, arguments, keywords, made)
+        return made
+
+    def _followed(
+        self, follow: Any, kind: Kind, arguments: tuple, keywords: dict, made: Any
+    ) -> None:
         if kind.is_view:
-            return made
+            return
         try:
             with computing():
-                self._follow(kind, arguments, keywords, made)
+                follow(kind, arguments, keywords, made)
         except HeedfulError:  # `record` promises to raise it
             raise
         except Exception as error:  # it must not end the model's own forward pass
             self.missed(f"{type(error).__name__}: {error}")
-        return made
 
     def _follow(self, kind: Kind, arguments: tuple, keywords: dict, made: Any) -> None:
         if kind.name in self.fused:
@@ -109,14 +123,7 @@ class Operations(TorchDispatchMode):
             if kind.name in SOFTMAX and isinstance(result, Tensor):
                 self.missed(f"a softmax of {_unlike(result)}, whose axes cannot be followed")
             return
-        done = Done(kind, arguments, keywords, result)
-        if kind.is_in_place:
-            self.roles.in_place(done)
-            return
-        if kind.name in axis_rules.PRODUCTS:
-            self.roles.product(done)
-        else:
-            self.roles.other(done)
+        self.roles.follow(Done(kind, arguments, keywords, result))
 
 
 def _as_without_a_mode(linear: Any, arguments: tuple, keywords: dict) -> Any:

@@ -98,6 +98,15 @@ class Roles:
     def __init__(self, traced: Traced, told: Listeners) -> None:
         self.traced, self.told = traced, told
 
+    def follow(self, done: Done) -> None:
+        """Follow an operation, whatever it is."""
+        if done.kind.is_in_place:
+            self.in_place(done)
+        elif done.kind.name in axis_rules.PRODUCTS:
+            self.product(done)
+        else:
+            self.other(done)
+
     def in_place(self, done: Done) -> None:
         """Update the role of a tensor that an operation has changed in place."""
         kept, kind = self.traced.of(done.made), done.kind
