@@ -55,11 +55,33 @@ def test_a_product_over_another_axis_than_the_softmax(way, keys):
     is_missed(lambda x, y: OVER_QUERIES[way](x @ y.mT, x, y), "met no values", (N, keys))
 
 
+def through(what):
+    return f"queries and keys meet values through {what}, and no softmax"
+
+
+def sparsemax(scores):
+    """Martins and Astudillo 2016."""
+    ordered, counts = scores.sort(-1, descending=True)[0], torch.arange(1, M + 1)
+    sums = ordered.cumsum(-1) - 1
+    size = (ordered * counts > sums).sum(-1, keepdim=True)
+    return (scores - sums.gather(-1, size - 1) / size).clamp(min=0)
+
+
 NONE = {
-    "exp alone": (lambda scores, x: (-scores.abs()).exp() @ x, CHAINED),
-    "a sigmoid": (lambda scores, x: scores.sigmoid() @ x, CHAINED),
+    "exp alone": (lambda scores, x: scores.exp() @ x, through("exp")),
+    "exp of others": (lambda scores, x: (-scores.abs()).exp() @ x, through("abs and exp")),
+    "a sigmoid": (lambda scores, x: scores.sigmoid() @ x, through("sigmoid")),
+    "a sigmoid, renormalised": (
+        lambda scores, x: (e := scores.sigmoid()) / e.sum(-1, keepdim=True) @ x,
+        through("sigmoid"),
+    ),
+    "relu, renormalised": (
+        lambda scores, x: (e := scores.relu()) / (e.sum(-1, keepdim=True) + 1e-6) @ x,
+        through("relu"),
+    ),
+    "sparsemax": (lambda scores, x: sparsemax(scores) @ x, through("clamp")),
     "nothing at all": (lambda scores, x: scores @ x, CHAINED),
-    "a gate": (lambda scores, x: (scores.exp() / (1 + scores.exp())) @ x, CHAINED),
+    "a gate": (lambda scores, x: (scores.exp() / (1 + scores.exp())) @ x, through("exp")),
     "another norm": (
         lambda scores, x: (e := scores.exp()) / e.norm(dim=-1, keepdim=True) @ x,
         "",
@@ -94,9 +116,15 @@ def test_what_looks_alike(way):
     is_missed(lambda query, key: does(query @ key.mT, key), reason)
 
 
-@pytest.mark.parametrize("does", [lambda x: (x @ x.mT).sigmoid() @ x, lambda x: x.exp() @ x.mT @ x])
-def test_of_raw_tensors_what_has_no_softmax_is_told(does):
-    recording = looked_at(Given(does), torch.randn(B, N, D), missed={"Given": CHAINED})
+@pytest.mark.parametrize(
+    ("does", "reason"),
+    [
+        (lambda x: (x @ x.mT).sigmoid() @ x, through("sigmoid")),
+        (lambda x: x.exp() @ x.mT @ x, CHAINED),
+    ],
+)
+def test_of_raw_tensors_what_has_no_softmax_is_told(does, reason):
+    recording = looked_at(Given(does), torch.randn(B, N, D), missed={"Given": reason})
     assert len(recording) == 0
 
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
 
-from heedful.recorder.following.scores import Product, Weights
+from heedful.recorder.following.scores import Product, Scores, Weights
 
 UNMET = "weights of a softmax that met no values"
-CHAINED = "queries and keys meet values through no softmax, as in linear attention"
+LINEAR = "queries and keys meet values through no softmax, as in linear attention"
 
 
 class Begun:
@@ -26,7 +26,7 @@ class Begun:
         self._name, self._is_wanted = name, is_wanted
         self.inside: set[str] = set()  # names of modules in which something of this kind ran
         self._softmaxes: list[tuple[str, str, list[tuple]]] = []
-        self._chained: dict[object, str] = {}
+        self._chained: dict[object, tuple[str, str]] = {}
         self._kernels: dict[str, str] = {}
 
     def product(self, product: Product) -> None:
@@ -45,10 +45,13 @@ class Begun:
             made_in = name if product is None else product.module
             self._softmaxes.append((name, made_in, weights.met))
 
-    def chained(self, product: Product) -> None:
-        """Note scores that meet a third tensor: they have no map, unless a softmax follows yet."""
+    def chained(self, scores: Scores, product: Product) -> None:
+        """Note scores that meet a third tensor: they have no map, unless a softmax follows yet.
+
+        product: of which that softmax would be.
+        """
         if self._is_wanted():
-            self._chained[product.token] = self._name()
+            self._chained[product.token] = self._name(), _chained(scores)
 
     def kernel(self, kernel: str) -> None:
         """Note a kernel of attention that is none of torch's own, and was no call of another door.
@@ -76,8 +79,17 @@ class Begun:
         for name, _, met in self._softmaxes:
             if not met:
                 yield name, UNMET
-        for name in self._chained.values():
-            yield name, CHAINED
+        yield from self._chained.values()
         for name, kernel in self._kernels.items():
             if name not in told:
                 yield name, f"a kernel that is not known: {kernel}"
+
+
+def _chained(scores: Scores) -> str:
+    """Why scores that meet values with no softmax have no map: what they went through instead."""
+    through = [scores.lost] if scores.lost else []
+    if scores.is_raised:
+        through.append("exp")
+    if not through:
+        return LINEAR
+    return f"queries and keys meet values through {' and '.join(through)}, and no softmax"

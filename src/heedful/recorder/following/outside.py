@@ -73,5 +73,5 @@ class Outside:
             self._missed(name)
 
 
-def _nothing(told: Any) -> None:
+def _nothing(*told: Any) -> None:
     pass

@@ -64,13 +64,14 @@ class Listeners(NamedTuple):
     met: with each meeting of weights and values.
     product: with each product of two tensors that may be scores.
     softmax: with the weights of each softmax of scores, or of anything else over rows for rows.
-    chained: with scores that meet a third tensor in a product without any softmax.
+    chained: with scores that meet a third tensor in a product without any softmax, and with the
+        product that is to be forgotten if a softmax follows yet.
     """
 
     met: Callable[[Meeting], None]
     product: Callable[[Product], None]
     softmax: Callable[[Weights], None]
-    chained: Callable[[Product], None]
+    chained: Callable[[Scores, Product], None]
 
 
 class Done(NamedTuple):
@@ -145,8 +146,9 @@ class Roles:
             return
         product = product_of(left, right, *axis_rules.factors(*views))
         self.told.product(product)
-        if any(isinstance(role, Scores) and role.total is None for role in roles):
-            self.told.chained(product)
+        before = [role for role in roles if isinstance(role, Scores) and role.total is None]
+        if before:
+            self.told.chained(before[0], product)
         kept = self.traced.keep(done.made, stored(product.axes, done.made))
         scores = Scores(
             product, lost="a product of complex numbers" if is_complex(done.made) else ""
@@ -219,7 +221,7 @@ class Roles:
         if isinstance(made, Weights):
             self.told.softmax(made)
         elif isinstance(made, Scores) and made.is_raised and not role.is_raised and made.product:
-            self.told.chained(made.product)  # until it is divided by its sum
+            self.told.chained(made, made.product)  # until it is divided by its sum
         return made
 
     def _alone(self, done: Done, kept: Kept) -> Weights | None:
