@@ -12,6 +12,7 @@ from torch.nn.functional import scaled_dot_product_attention
 import heedful
 from heedful.generate import Sampling, generate
 from heedful.models import GPT, GPTConfig
+from heedful.ops import dispatch
 from heedful.recorder.sequences import mask_structure
 
 B, H, N, D = 2, 3, 7, 4
@@ -254,3 +255,30 @@ def test_where_warnings_are_errors_a_missed_call_ends_nothing():
     said = "weights that were changed after their softmax (mul)"
     assert recording.missed == {"TooMuch": said}
     assert told(recording) == [("TooMuch", 0), ("TooMuch", 1)]
+
+
+class ByHand(nn.Module):
+    def forward(self, x):
+        return (x @ x.mT).softmax(-1) @ x
+
+
+class Ours(nn.Module):
+    def forward(self, x):
+        return heedful.attention(x, x, x)
+
+
+@pytest.mark.parametrize("kind", [ByHand, Ours])
+def test_of_two_recordings_the_first_may_end_first(kind):
+    one, other = kind(), kind()
+    x = torch.randn(1, 5, 4)
+    first, second = heedful.record(one), heedful.record(other)
+    early, late = first.__enter__(), second.__enter__()
+    one(x), other(x)
+    first.__exit__(None, None, None)
+    one(x), other(x)
+    second.__exit__(None, None, None)
+    one(x), other(x)
+    assert (len(early), len(late)) == (1, 2)
+    assert early.missed == late.missed == {}
+    assert not torch.utils._python_dispatch._get_current_dispatch_mode_stack()
+    assert not getattr(dispatch._thread, "listeners", ())

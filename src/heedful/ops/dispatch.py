@@ -32,12 +32,11 @@ _thread = threading.local()
 @contextmanager
 def listening(listener: Listener) -> Iterator[None]:
     """Tell a listener of every call of this thread: arguments, context, and what was caught."""
-    before = getattr(_thread, "listeners", ())
-    _thread.listeners = (*before, listener)
+    _thread.listeners = (*getattr(_thread, "listeners", ()), listener)
     try:
         yield
-    finally:
-        _thread.listeners = before
+    finally:  # others may have come since, and may stay
+        _thread.listeners = tuple(one for one in _thread.listeners if one is not listener)
 
 
 def is_running() -> bool:

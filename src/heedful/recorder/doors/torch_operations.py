@@ -16,7 +16,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.multiprocessing.reductions import StorageWeakRef
-from torch.utils._python_dispatch import _disable_current_modes
+from torch.utils._python_dispatch import (
+    TorchDispatchMode,
+    _disable_current_modes,
+    _get_current_dispatch_mode,
+    _pop_mode,
+    _push_mode,
+)
 
 from heedful.ops.log_sum_exp import beside
 from heedful.recorder.doors import multihead_attention, sdpa, softmax_matmul
@@ -69,10 +75,29 @@ def watch(modules: Modules, see: Tell, told: Pass) -> Iterator[None]:
     """
     door = _Door(modules, see, told)
     try:
-        with _biases.entered(), door.operations:
+        with _biases.entered(), _on_stack(door.operations):
             yield
     finally:
         door.forget()
+
+
+@contextmanager
+def _on_stack(mode: TorchDispatchMode) -> Iterator[None]:
+    """Be under a mode, which is taken from wherever it stands in the stack in the end.
+
+    torch takes the uppermost: of two recordings, the first of which ends first, that is the other.
+    """
+    mode.__enter__()
+    try:
+        yield
+    finally:
+        above = []
+        while (upper := _get_current_dispatch_mode()) is not mode and upper is not None:
+            above.append(_pop_mode())
+        if upper is mode:
+            mode.__exit__(None, None, None)
+        for one in reversed(above):
+            _push_mode(one)
 
 
 @contextmanager
