@@ -757,3 +757,39 @@ def test_what_was_followed_to_the_texts_is_theirs_whatever_its_place(texts):
     x = torch.randn(texts, H * D, 2, 3)
     heads = x.unflatten(1, (H, D)).flatten(3).mT
     shows(looked_at(Given(heads_first), x), weighed(heads, heads), proof="assumed")
+
+
+class OneHead(nn.Module):
+    """One head in windows of an image (B, C, h, w), as GMFlow has it, or in its rows."""
+
+    def __init__(self, way, kernel):
+        super().__init__()
+        self.way, self.kernel = way, kernel
+        self.asks, self.says = nn.Linear(WIDTH, D), nn.Linear(WIDTH, D)
+
+    def heads(self, image):
+        """(windows, N, D)."""
+        made = [layer(image.permute(0, 2, 3, 1)) for layer in (self.asks, self.says)]
+        if self.way == "windows":
+            made = [one.unflatten(2, (2, -1)).unflatten(1, (2, -1)).transpose(2, 3) for one in made]
+        last = 3 if self.way == "windows" else 2
+        return [one.flatten(0, last - 1).flatten(1, -2) for one in made]
+
+    def forward(self, image):
+        query, key = self.heads(image)
+        if self.kernel:
+            query, key = query[:, None], key[:, None]
+            return nn.functional.scaled_dot_product_attention(query, key, key, scale=1.0)
+        return (query @ key.mT).softmax(-1) @ key
+
+
+@pytest.mark.parametrize("texts", [1, 2, 4])
+@pytest.mark.parametrize("kernel", [False, True])
+@pytest.mark.parametrize("way", ["windows", "rows"])
+def test_one_head_has_windows_and_no_heads(way, kernel, texts):
+    model, image = OneHead(way, kernel), torch.randn(texts, WIDTH, 4, 6)
+    maps = weighed(*model.heads(image))[:, None]
+    recording = looked_at(model, image)
+    assert len(recording.sequences) == len(maps)
+    for [call], map_ in zip(recording.sequences, maps, strict=True):
+        torch.testing.assert_close(call.weights().detach(), map_, atol=2e-6, rtol=1e-5)

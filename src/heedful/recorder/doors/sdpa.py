@@ -86,7 +86,8 @@ def _arranged(call: KernelCall, owning: Owning) -> Observed:
 
     def sides() -> Sides:
         shared = [atom for parts in product.batch for atom in order.atoms(parts)]
-        return Sides(shared, order.atoms(product.rows), [], order.atoms(product.columns))
+        rows, columns = order.atoms(product.rows), order.atoms(product.columns)
+        return Sides(shared, rows, [], columns, product.sums_features)
 
     groups = owning.groups(sides, order, product.origins, product.axes)
     of_queries, of_keys = groups.all[:3], [*groups.all[:2], groups.keys]

@@ -107,7 +107,7 @@ def _by_causes(
         of_keys = order.atoms(keys)
         beside = [atom for atom in order.atoms(ends.answering) if atom not in of_keys]
         shared = [atom for parts in product.batch for atom in order.atoms(parts)]
-        return Sides(shared, order.atoms(ends.asking), beside, of_keys)
+        return Sides(shared, order.atoms(ends.asking), beside, of_keys, product.sums_features)
 
     _check_whole(meeting, product, order)
     groups = owning.groups(sides, order, ends.origins, axes)

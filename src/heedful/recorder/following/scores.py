@@ -53,6 +53,7 @@ class Product:
     batch, rows, columns: the parts of the product's axes. They are new axes, so that queries and
         keys are told apart where both come from one axis of tokens.
     origins: for each new axis, the parts of left and right that it was made from.
+    sums_features: whether it sums over features, as products with parameters made them.
     token: stands for the product where its tensors are not to be kept alive.
     module: the name of the module in which it ran.
     """
@@ -64,6 +65,7 @@ class Product:
     columns: Parts
     origins: dict[Axis, tuple[Part | None, Part | None]]
     held: Held
+    sums_features: bool = False
     token: object = field(default_factory=object)
     module: str = ""
 
@@ -98,7 +100,12 @@ def product_of(
         own(right.shape[-1], None, of_right[-1], False),
         origins,
         Held(left, right),  # what is detached below Python counts changes of its own
+        _are_features(of_left[-1]) and _are_features(of_right[-2]),
     )
+
+
+def _are_features(parts: Parts | None) -> bool:
+    return bool(parts) and all(part.feature is True for part in parts or ())
 
 
 def _flag(*parts: Part | None) -> bool | None:

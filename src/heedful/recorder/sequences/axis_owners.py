@@ -66,12 +66,14 @@ class Sides(NamedTuple):
     asking: atoms that only the side of the queries has.
     answering: atoms that only the side of the keys has, over which the softmax did not go.
     keys: atoms over which it did.
+    sums_features: whether the product sums over features, which then are no axis of the scores.
     """
 
     shared: list[Atom]
     asking: list[Atom]
     answering: list[Atom]
     keys: list[Atom]
+    sums_features: bool = False
 
 
 def owned(sides: Sides, order: Order, origins: Origins, batch: Batch, last: list[Atom]) -> Groups:
@@ -87,17 +89,8 @@ def owned(sides: Sides, order: Order, origins: Origins, batch: Batch, last: list
     is_alone = len(sides.asking) == 1  # before others are taken to ask, which is a guess
     sides = _with_queries(sides, order, origins, batch)
     beside = [*sides.shared, *sides.answering]
-    flags = {atom: order.flag(atom) for atom in (*beside, *sides.asking)}
+    flags, apart = _flags(sides, order, origins)
     heads = [atom for atom in beside if flags[atom] is True]
-    if heads:  # features were seen: what was not put together since then stood beside them
-        flags = {
-            atom: flag if _is_doubtful(atom, origins) else bool(flag)
-            for atom, flag in flags.items()
-        }
-    answered = digits_of(sides.keys, origins)
-    for atom in sides.asking:  # heads cannot be among the keys, over which the softmax goes
-        if flags[atom] is None and digits_of([atom], origins) & answered:
-            flags[atom] = False
     queries, packed, is_guess = _asking(sides, order, flags, last)
     positions = axes_of(queries, origins)
     for atom in beside:  # windows come from the same axis of tokens as the queries inside them
@@ -105,10 +98,12 @@ def owned(sides: Sides, order: Order, origins: Origins, batch: Batch, last: list
             flags[atom] = False
     sequences = [atom for atom in beside if flags[atom] is False]
     unknown = [atom for atom in beside if flags[atom] is None]
+    apart = [atom for atom in apart if not is_of_texts(atom, origins, batch)]
+    apart = [atom for atom in apart if atom in beside or not is_alone]
     inferred = {}
     are_clear = is_alone and bool(heads)  # the only atom that asks is the queries
     asking = [atom for atom in sides.asking if is_guess or (flags[atom] is None and not are_clear)]
-    doubtful = [*unknown, *asking]
+    doubtful = [*unknown, *apart, *asking]
     if doubtful:
         sizes = " × ".join(str(atom.size) for atom in doubtful)
         inferred["heads"] = (
@@ -125,6 +120,29 @@ def owned(sides: Sides, order: Order, origins: Origins, batch: Batch, last: list
         inferred["texts"] = unknown_order(several, batch, moved)
     follows = are_in_order(sequences, origins, batch)
     return Groups(sequences, heads, queries, sides.keys, inferred, batch, follows, moved)
+
+
+def _flags(
+    sides: Sides, order: Order, origins: Origins
+) -> tuple[dict[Atom, bool | None], list[Atom]]:
+    """What is known of each atom beside the keys: features (True), beside them (False), or neither.
+
+    With it, the atoms that stand beside the features of what seems to be one head. Where a model is
+    given its heads, these stand there too.
+    """
+    beside = [*sides.shared, *sides.answering]
+    flags = {atom: order.flag(atom) for atom in (*beside, *sides.asking)}
+    answered = digits_of(sides.keys, origins)
+    for atom in sides.asking:  # heads cannot be among the keys, over which the softmax goes
+        if flags[atom] is None and digits_of([atom], origins) & answered:
+            flags[atom] = False
+    has_heads = any(flags[atom] is True for atom in beside)
+    apart: list[Atom] = []
+    if has_heads or sides.sums_features:
+        # features were seen: what was not put together since then stood beside them
+        apart = [a for a in flags if flags[a] is None and not _is_doubtful(a, origins)]
+        flags |= dict.fromkeys(apart, False)
+    return flags, [] if has_heads else apart
 
 
 def _is_doubtful(atom: Atom, origins: Origins) -> bool:
