@@ -356,3 +356,25 @@ def test_attention_of_another_model_or_of_the_user_is_not_missed(does, mode):
         does(other, model(x))
     assert recording.missed == {}
     assert {call.name for call in recording} == {"Attends"}
+
+
+LOSSES = {
+    "cross entropy": lambda scores: cross_entropy(scores, torch.arange(len(scores))),
+    "by hand": lambda scores: -scores.log_softmax(-1).diagonal().mean(),
+    "each way": lambda scores: (
+        cross_entropy(scores, torch.arange(len(scores))) - scores.log_softmax(0).diagonal().mean()
+    ),
+}
+
+
+@pytest.mark.parametrize("way", LOSSES)
+def test_a_loss_of_products_as_of_clip_is_no_attention(way):
+    class Pairs(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.asks, self.says = Attends(), nn.Linear(WIDTH, WIDTH)
+
+        def forward(self, x):
+            return LOSSES[way](self.asks(x).mean(1) @ self.says(x).mean(1).mT)
+
+    assert len(looked_at(Pairs(), given())) == 1

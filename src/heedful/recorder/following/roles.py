@@ -144,6 +144,9 @@ class Roles:
             if is_weighed and not all(map(_is_map, roles)):  # two maps make no map of one softmax
                 self._meet(roles, left, right, done.made)
             return
+        for role in roles:
+            if isinstance(role, Weights) and role.scores.product:  # logarithms that meet values
+                self.told.softmax(role)
         product = product_of(left, right, *axis_rules.factors(*views))
         self.told.product(product)
         before = [role for role in roles if isinstance(role, Scores) and role.total is None]
@@ -216,10 +219,13 @@ class Roles:
             lambda tensor: self.traced.of(tensor).storage.is_parameter,
         )
         if isinstance(role, Weights):
-            return score_changes.after_weights(role, step)
+            weights = score_changes.after_weights(role, step)
+            if weights is not None and role.is_logarithm:
+                self._tell(weights)
+            return weights
         made = score_changes.after_scores(role, step)
         if isinstance(made, Weights):
-            self.told.softmax(made)
+            self._tell(made)
         elif isinstance(made, Scores) and made.is_raised and not role.is_raised and made.product:
             self.told.chained(made, made.product)  # until it is divided by its sum
         return made
@@ -235,9 +241,13 @@ class Roles:
         weights = Weights(
             Scores(None), axes, given["dim"] % made.ndim, False, "", is_logarithm, origins
         )
-        if _is_asked_by_rows(weights):
-            self.told.softmax(weights)
+        self._tell(weights)
         return weights
+
+    def _tell(self, weights: Weights) -> None:
+        """Tell of weights that may meet values; their logarithms alone are what a loss takes."""
+        if not weights.is_logarithm and (weights.scores.product or _is_asked_by_rows(weights)):
+            self.told.softmax(weights)
 
     def _meet(self, roles: list[Any], left: Tensor, right: Tensor, made: Tensor) -> None:
         """Tell of weights in a product, if it sums over the axis of their softmax: with values."""
