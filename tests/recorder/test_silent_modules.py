@@ -28,11 +28,10 @@ class Attends(Projects):
 
 
 class Picks(Projects):
-    """Each query takes the value of its best key: no softmax is ever seen."""
+    """Each query takes the values of keys that are near: no softmax is ever seen."""
 
     def forward(self, x):
-        scores = self.q(x) @ self.k(x).mT
-        return one_hot(scores.argmax(-1), scores.shape[-1]).float() @ self.v(x)
+        return (self.q(x) @ self.k(x).mT > 0).float() @ self.v(x)
 
 
 def given():
@@ -378,3 +377,61 @@ def test_a_loss_of_products_as_of_clip_is_no_attention(way):
             return LOSSES[way](self.asks(x).mean(1) @ self.says(x).mean(1).mT)
 
     assert len(looked_at(Pairs(), given())) == 1
+
+
+class Best(Attends):
+    """Attention that is shown, and a second one in which each query takes its best keys."""
+
+    def __init__(self, does):
+        super().__init__()
+        self.does = does
+
+    def forward(self, x):
+        x = super().forward(x)
+        return self.does(self.q(x) @ self.k(x).mT, x)
+
+
+BEST = {
+    "argmax": lambda scores, x: one_hot(scores.argmax(-1), N).float() @ x,
+    "max": lambda scores, x: one_hot(scores.max(-1)[1], N).float() @ x,
+    "topk": lambda scores, x: one_hot(scores.topk(2)[1], N).float().sum(-2) @ x,
+}
+
+
+@pytest.mark.parametrize("way", BEST)
+def test_scores_of_which_the_largest_are_chosen_are_missed_where_a_module_asks(way):
+    reason = "scores of which the largest are chosen, and no softmax"
+    assert len(looked_at(Best(BEST[way]), given(), missed={"Best": reason})) == 1
+
+
+SOFT = {
+    "the largest is subtracted": lambda scores: (scores - scores.max(-1, keepdim=True)[0]).softmax(
+        -1
+    ),
+    "the largest alone stay": lambda scores: scores.masked_fill(
+        scores < scores.topk(2)[0][..., -1:], -torch.inf
+    ).softmax(-1),
+    "the best is told too": lambda scores: (scores.softmax(-1), scores.argmax(-1))[0],
+}
+
+
+@pytest.mark.parametrize("way", SOFT)
+def test_scores_with_a_softmax_of_which_the_largest_are_looked_at_are_not_missed(way):
+    model = Best(lambda scores, x: SOFT[way](scores) @ x)
+    assert len(looked_at(model, given())) == 2
+
+
+def test_neighbours_of_points_are_no_attention():
+    """As of DGCNN: no layers of queries and keys are in the module."""
+
+    class Neighbours(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.attend = Attends()
+
+        def forward(self, x):
+            x = self.attend(x)
+            near = (2 * x @ x.mT - x.square().sum(-1, keepdim=True)).topk(2)[1]
+            return one_hot(near, N).float().sum(-2) @ x
+
+    assert len(looked_at(Neighbours(), given())) == 1

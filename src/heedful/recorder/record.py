@@ -218,7 +218,7 @@ class _Recorder:
 
     def end(self, model: nn.Module) -> None:
         """Note which modules ran and were not recorded."""
-        for name, why in self.begun.missed(self.names):
+        for name, why in self.begun.missed(self.names, holders.names(self.running.modules)):
             self.recording.miss(name, LookupError(why))
         running, missed = self.running, self.recording.missed
         told = {*self.names, *missed, *self.begun.met}

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
 
-from heedful.recorder.following.scores import Product, Scores, Weights
+from heedful.recorder.following.roles import Listeners
+from heedful.recorder.following.scores import Meeting, Product, Scores, Weights
 
 UNMET = "weights of a softmax that met no values"
+CHOSEN = "scores of which the largest are chosen, and no softmax"
 LINEAR = "queries and keys meet values through no softmax, as in linear attention"
 
 
@@ -28,6 +30,12 @@ class Begun:
         self._softmaxes: list[tuple[str, str, list[tuple]]] = []
         self._chained: dict[object, tuple[str, str]] = {}
         self._kernels: dict[str, str] = {}
+        self._chosen: dict[object, str] = {}
+        self._softened: set[object] = set()  # products that a softmax was taken of
+
+    def listeners(self, met: Callable[[Meeting], None]) -> Listeners:
+        """What is to be told of products and softmaxes, beside `met` of meetings."""
+        return Listeners(met, self.product, self.softmax, self.chained, self.chosen)
 
     def product(self, product: Product) -> None:
         """Note a product of two tensors, neither of which is a parameter: they may be scores."""
@@ -40,6 +48,7 @@ class Begun:
         product = weights.scores.product
         if product is not None:
             self._chained.pop(product.token, None)
+            self._softened.add(product.token)
         if self._is_wanted():
             self.inside.add(name := self._name())
             made_in = name if product is None else product.module
@@ -52,6 +61,14 @@ class Begun:
         """
         if self._is_wanted():
             self._chained[product.token] = self._name(), _chained(scores)
+
+    def chosen(self, product: Product) -> None:
+        """Note scores of which the largest are looked for: hard attention, if no softmax is taken.
+
+        It counts in modules that hold attention: other ones look for neighbours so.
+        """
+        if self._is_wanted():
+            self._chosen[product.token] = self._name()
 
     def kernel(self, kernel: str) -> None:
         """Note a kernel of attention that is none of torch's own, and was no call of another door.
@@ -70,16 +87,20 @@ class Begun:
         """The modules in which scores or weights were made that met values, there or elsewhere."""
         return {name for *names, met in self._softmaxes if met for name in names}
 
-    def missed(self, told: Collection[str]) -> Iterator[tuple[str, str]]:
+    def missed(self, told: Collection[str], holders: Collection[str]) -> Iterator[tuple[str, str]]:
         """The modules in which attention stopped on its way, each with the reason.
 
         Args:
             told: the names of those of which a call was told.
+            holders: the names of those that hold attention.
         """
         for name, _, met in self._softmaxes:
             if not met:
                 yield name, UNMET
         yield from self._chained.values()
+        for token, name in self._chosen.items():
+            if name in holders and token not in self._softened:
+                yield name, CHOSEN
         for name, kernel in self._kernels.items():
             if name not in told:
                 yield name, f"a kernel that is not known: {kernel}"

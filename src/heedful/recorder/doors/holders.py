@@ -63,6 +63,11 @@ def _names(code: CodeType) -> Iterator[str]:
             yield from _names(inner)
 
 
+def names(modules: Modules) -> set[str]:
+    """The names of the modules that hold attention, as a recording has them."""
+    return {plain_name(name) or type(part).__name__ for name, part in modules if _why(part)}
+
+
 def silent(
     modules: Modules,
     ran: Collection[tuple[str, str | None]],

@@ -31,7 +31,6 @@ from heedful.recorder.doors.process_wide import ProcessWide
 from heedful.recorder.following.axis_rules import SDPA_KERNELS, is_tensor, of_factor
 from heedful.recorder.following.operations import Operations
 from heedful.recorder.following.outside import Outside
-from heedful.recorder.following.roles import Listeners
 from heedful.recorder.following.scores import Meeting
 from heedful.recorder.observed import Observed, Real, Tell
 from heedful.recorder.running import Given, Modules
@@ -141,7 +140,7 @@ class _Door:
                 "_transformer_encoder_layer_fwd": lambda made, given: see(layer, made, given),
                 "_native_multi_head_attention": lambda made, given: see(native, made, given),
             },
-            Listeners(self._met, told.begun.product, told.begun.softmax, told.begun.chained),
+            told.begun.listeners(self._met),
             told.missed,
             told.begun.kernel,
             Outside(told.idles, told.method, told.missed_in),

@@ -39,7 +39,7 @@ class Outside:
     def begin(self, traced: Traced) -> None:
         """Follow what runs with the storages of the pass."""
         self._traced = traced
-        self._roles = Roles(traced, Listeners(self._met, _nothing, _nothing, _nothing))
+        self._roles = Roles(traced, Listeners(self._met, *[_nothing] * 4))
 
     def end(self) -> None:
         """Follow nothing any more: what is followed tells this, which would be a circle."""

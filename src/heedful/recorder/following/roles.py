@@ -39,6 +39,7 @@ from heedful.recorder.following.strides import (
 
 OTHERS = {"cat", "sum", "logsumexp", "native_dropout"}
 WRITES = {"copy", "index_copy", "index_add", "index_put", "scatter", "scatter_add"}
+CHOOSES = {"argmax", "max", "topk"}
 HAND_ON = score_changes.HANDS_ON | score_changes.SOFTMAXES | OTHERS
 
 
@@ -66,12 +67,14 @@ class Listeners(NamedTuple):
     softmax: with the weights of each softmax of scores, or of anything else over rows for rows.
     chained: with scores that meet a third tensor in a product without any softmax, and with the
         product that is to be forgotten if a softmax follows yet.
+    chosen: with the product of scores of which the largest are looked for.
     """
 
     met: Callable[[Meeting], None]
     product: Callable[[Product], None]
     softmax: Callable[[Weights], None]
     chained: Callable[[Scores, Product], None]
+    chosen: Callable[[Product], None]
 
 
 class Done(NamedTuple):
@@ -170,6 +173,8 @@ class Roles:
             kept.role = self._alone(done, kept)
         for one in carried:
             role, axes = one.kept.role, one.view.known()
+            if done.kind.name in CHOOSES and isinstance(role, Scores) and role.product:
+                self.told.chosen(role.product)
             if axes is None:
                 continue
             if isinstance(role, Weighing):
