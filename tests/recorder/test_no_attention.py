@@ -95,6 +95,14 @@ NONE = {
         "met no values",
     ),
     "logarithms": (lambda scores, x: scores.log_softmax(-1) @ x, "met no values"),
+    "sinkhorn, in logarithms": (
+        lambda scores, x: scores.log_softmax(-1).log_softmax(-2).exp() @ x,
+        "softmax",
+    ),
+    "sinkhorn, by hand": (
+        lambda scores, x: ((s := scores.log_softmax(-1)) - s.logsumexp(-2, True)).exp() @ x,
+        "changed after their softmax (sub)",
+    ),
     "no sum": (
         lambda scores, x: (scores.softmax(-1)[..., None] * x[:, :, None]).amax(-2),
         "met no values",

@@ -394,7 +394,6 @@ class Best(Attends):
 BEST = {
     "argmax": lambda scores, x: one_hot(scores.argmax(-1), N).float() @ x,
     "max": lambda scores, x: one_hot(scores.max(-1)[1], N).float() @ x,
-    "topk": lambda scores, x: one_hot(scores.topk(2)[1], N).float().sum(-2) @ x,
 }
 
 

@@ -39,7 +39,7 @@ from heedful.recorder.following.strides import (
 
 OTHERS = {"cat", "sum", "logsumexp", "native_dropout"}
 WRITES = {"copy", "index_copy", "index_add", "index_put", "scatter", "scatter_add"}
-CHOOSES = {"argmax", "max", "topk"}
+CHOOSES = {"argmax", "max"}  # not topk: a softmax of what it gives may follow
 HAND_ON = score_changes.HANDS_ON | score_changes.SOFTMAXES | OTHERS
 
 

@@ -290,7 +290,9 @@ def after_weights(role: Weights, step: Operation) -> Weights | None:
     if step.made.shape != tuple([length(parts) for parts in step.axes]):
         return None
     if role.is_logarithm:
-        return replace(role, is_logarithm=False) if name == "exp" else None
+        if name == "exp":
+            return replace(role, is_logarithm=False)
+        return replace(role, altered=role.altered or name)
     is_random = isinstance(other, Tensor) and step.is_noise(other)
     if name == "native_dropout" or (name == "mul" and is_random):
         return replace(role, dropped=True)
