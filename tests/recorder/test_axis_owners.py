@@ -793,3 +793,21 @@ def test_one_head_has_windows_and_no_heads(way, kernel, texts):
     assert len(recording.sequences) == len(maps)
     for [call], map_ in zip(recording.sequences, maps, strict=True):
         torch.testing.assert_close(call.weights().detach(), map_, atol=2e-6, rtol=1e-5)
+
+
+@pytest.mark.parametrize("texts", [1, 2, H])
+@pytest.mark.parametrize("length", [5, H])
+def test_heads_of_what_a_model_is_given_that_a_layer_goes_through_are_no_windows(texts, length):
+    """As in a well-known lesson: the width of each head is projected, by one layer for all."""
+
+    class Shared(TwoLayers):
+        def __init__(self):
+            super().__init__()
+            self.asks, self.says = nn.Linear(D, D), nn.Linear(D, D)
+
+        def heads(self, x):
+            heads = x.unflatten(-1, (H, D)).transpose(1, 2)
+            return self.asks(heads), self.says(heads)
+
+    model, x = Shared(), torch.randn(texts, length, H * D)
+    shows(looked_at(model, x), weighed(*model.heads(x)), proof="assumed")

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from heedful.recorder.following.alignment import Atom, Order
-from heedful.recorder.following.strides import Part
+from heedful.recorder.following.strides import Axis, Part
 from heedful.recorder.observed import Batch
 from heedful.recorder.sequences.text_order import (
     Origins,
@@ -141,8 +141,25 @@ def _flags(
     if has_heads or sides.sums_features:
         # features were seen: what was not put together since then stood beside them
         apart = [a for a in flags if flags[a] is None and not _is_doubtful(a, origins)]
+        if not has_heads:
+            apart = _of_whole_axes(apart, [*flags, *sides.keys], origins)
         flags |= dict.fromkeys(apart, False)
     return flags, [] if has_heads else apart
+
+
+def _of_whole_axes(several: list[Atom], all_: list[Atom], origins: Origins) -> list[Atom]:
+    """Those atoms whose axes a call has among its own as a whole.
+
+    What is left of another one was projected, as the width of heads is: then this may be heads.
+    """
+    sizes: dict[Axis, int] = {}
+    for digit in digits_of(all_, origins):
+        sizes[digit.axis] = sizes.get(digit.axis, 1) * digit.size
+    return [
+        atom
+        for atom in several
+        if all(sizes[axis] >= axis.size for axis in axes_of([atom], origins))
+    ]
 
 
 def _is_doubtful(atom: Atom, origins: Origins) -> bool:
