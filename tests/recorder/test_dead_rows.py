@@ -57,6 +57,8 @@ SHOWN = {  # exactly
     ),
     "a fill, and as much added": lambda s, n: s.masked_fill(ahead(n), -1e9) + first(n) * -1e9,
     "added to all of a row": lambda s, n: s + (torch.arange(n) == 1)[:, None] * -1e9,
+    "added to all": lambda s, n: s - 1e9,
+    "a large number added to a row": lambda s, n: s + (torch.arange(n) == 1)[:, None] * 1e9,
     "multiplied and added": lambda s, n: s * ~hidden(n) + hidden(n) * -1e30,
     "in double precision": lambda s, n: s.double() + hidden(n) * -1e9,
 }
@@ -141,11 +143,23 @@ def test_torchs_kernel_with_a_row_that_is_hidden_twice(n):
     assert recording[0].check.passed
 
 
-def test_torchs_kernel_that_loses_scores_in_part_is_missed():
-    x, added = 9 * torch.randn(1, H, 5, D), hidden(5) * -1e8
-    with pytest.warns(UserWarning, match="lost in part"), heedful.record(model := Kernel()) as one:
+KINDS = {torch.float32: 3e-6, torch.bfloat16: 2e-2, torch.float16: 3e-3}
+
+
+@pytest.mark.parametrize("low", [-1e4, -1e5, "least"])
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("n", [5, 20])
+def test_torchs_kernel_adds_in_float32_whatever_its_tensors_are(n, kind, low):
+    low = torch.finfo(kind).min if low == "least" else max(low, torch.finfo(kind).min)
+    x, added = (3 * torch.randn(1, H, n, D)).to(kind), (hidden(n) * low).to(kind)
+    with heedful.record(model := Kernel()) as recording:
         model(x, added)
-    assert "Kernel" in one.missed
+    scores = x[0].float() @ x[0].cos().float().mT / D**0.5 + added.float()
+    torch.testing.assert_close(
+        recording[0].weights().float(), scores.softmax(-1), atol=KINDS[kind], rtol=0
+    )
+    assert recording[0].check.passed
+    assert not recording.missed
 
 
 @pytest.mark.parametrize("n", [5, 20])

@@ -21,10 +21,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from heedful.recorder.following.scores import FAINT
+from heedful.recorder.following.scores import FAINT, lowest
 from heedful.recorder.observed import Observed
 
-ROUGH = 1e-2  # scores that a number rounds no coarser than this come out the same when added again
+ROUGH = 0.5  # what is rounded no coarser than this, and added again in its type, is the same again
 
 
 class Step(NamedTuple):
@@ -57,19 +57,20 @@ def settle(seen: Observed, steps: Sequence[Step]) -> bool:
     tables = [one.value for one in steps if isinstance(one.value, Tensor)]
     shape = torch.broadcast_shapes(dead.shape, *[one.shape[:3] for one in tables])
     at = dead.expand(shape).nonzero().unbind(-1)
-    numbers, is_own = _replayed(steps, at, (*shape, seen.shape[-1]), seen.query)
+    numbers, is_own, coarse = _replayed(steps, at, (*shape, seen.shape[-1]), seen.query)
     top = numbers.amax(dim=-1, keepdim=True)
     below = numbers - top
     is_near = below > FAINT
     has_own = (is_near & is_own).any(dim=-1)
-    coarse = (top[:, 0].abs() * torch.finfo(numbers.dtype).eps).float()
-    is_lost = _largest(seen, shape)[at] <= coarse / 4
-    is_kept = has_own & ~is_lost & (coarse <= ROUGH)
+    coarsest = coarse.masked_fill(~(is_near & is_own), 0.0).amax(dim=-1)
+    is_lost = _largest(seen, shape)[at] <= coarsest / 4
+    is_kept = has_own & ~is_lost & (coarsest <= ROUGH)
     if bool((has_own & ~is_lost & ~is_kept).any() or (is_kept & (is_near & ~is_own).any(-1)).any()):
         return False
     # added again in the type in which the model did, they come out the same
-    is_there = is_kept & (numbers.dtype == seen.query.dtype)
-    rows = ~is_there
+    is_same = _at_least_float(numbers.dtype) == _at_least_float(seen.query.dtype)
+    is_hidden = top[:, 0] == -math.inf
+    rows = ~is_hidden & ~(is_kept & is_same & (top[:, 0] > _hiding(seen.mask)))
     if bool(rows.any()):
         at = tuple(one[rows] for one in at)
         _put(seen, shape, at, is_near[rows], below[rows].float(), is_kept[rows])
@@ -88,9 +89,22 @@ def _dead(mask: Any, bias: Tensor | None, steps: Sequence[Step]) -> Tensor:
         if mask is not None and bool((bias <= FAINT).any()):
             sees = (mask & (bias > FAINT)).any(dim=-1)
     for one in steps:  # added to all of a row, which a softmax does not see if it is small
-        if one.kind == "add" and isinstance(one.value, Tensor) and one.value.shape[-1] == 1:
-            sees = sees.to(one.value.device) & (one.value[..., 0] > FAINT)
+        value = one.value
+        if one.kind != "add" or (isinstance(value, Tensor) and value.shape[-1] > 1):
+            continue
+        value = value[..., 0] if isinstance(value, Tensor) else torch.full((1, 1, 1), value)
+        sees = sees.to(value.device) & (value.abs() < -FAINT)
     return ~sees
+
+
+def _hiding(mask: Any) -> float:
+    """The number at which a table that is added is taken to hide a key."""
+    is_added = isinstance(mask, Tensor) and mask.is_floating_point()
+    return lowest(mask.dtype) if is_added else -math.inf
+
+
+def _at_least_float(kind: torch.dtype) -> torch.dtype:
+    return torch.promote_types(kind, torch.float32)
 
 
 def _replayed(
@@ -98,9 +112,13 @@ def _replayed(
     at: tuple[Tensor, ...],
     shape: tuple[int, ...],
     query: Tensor,
-) -> tuple[Tensor, Tensor]:
-    """What stands in place of the scores of some rows, (r, M), and where these are still in it."""
+) -> tuple[Tensor, Tensor, Tensor]:
+    """What stands in place of the scores of some rows, (r, M), and where these are still in it.
+
+    The last is how coarsely what was added has rounded each, (r, M).
+    """
     numbers = query.new_zeros(len(at[0]), shape[-1])
+    coarse = torch.zeros_like(numbers, dtype=torch.float32)
     is_own = torch.ones_like(numbers, dtype=torch.bool)
 
     def here(value: Any) -> Any:
@@ -109,7 +127,7 @@ def _replayed(
     for step in steps:
         value = here(step.value)
         if step.kind == "scale":
-            numbers = numbers * value
+            numbers, coarse = numbers * value, coarse * abs(value)
         elif step.kind == "add":
             numbers = numbers + value
         elif step.kind == "softcap":
@@ -120,7 +138,9 @@ def _replayed(
             numbers = torch.where(gone, number, numbers)
             is_own = is_own & ~gone
         numbers = numbers.to(step.dtype)
-    return numbers, is_own
+        if step.kind == "add":
+            coarse = coarse.maximum((numbers.abs() * torch.finfo(step.dtype).eps).float())
+    return numbers, is_own, coarse
 
 
 def _largest(seen: Observed, shape: tuple[int, ...]) -> Tensor:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
 from heedful.ops.masks import Causal
@@ -51,9 +52,9 @@ def fused(call: KernelCall, owning: Owning) -> Observed:
     made = _arranged(call, owning)
     before = made.mask
     if isinstance(before, Tensor) and before.is_floating_point():
-        step = dead_rows.Step("add", before, before.dtype)
-        if not dead_rows.settle(made, [step]):
-            raise TypeError("a mask whose numbers are so large that scores are lost in part")
+        # kernels add in float32 at the least; a row that cannot be settled is left to the check
+        kind = torch.promote_types(before.dtype, torch.float32)
+        dead_rows.settle(made, [dead_rows.Step("add", before, kind)])
     made.mask = Causal(0) if call.is_causal else made.mask
     made.causal = call.is_causal or None
     made.door = "scaled_dot_product_attention"
