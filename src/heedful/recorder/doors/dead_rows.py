@@ -56,7 +56,7 @@ def settle(seen: Observed, steps: Sequence[Step]) -> bool:
         return True
     tables = [one.value for one in steps if isinstance(one.value, Tensor)]
     shape = torch.broadcast_shapes(dead.shape, *[one.shape[:3] for one in tables])
-    at = dead.expand(shape).nonzero().unbind(-1)
+    at = dead.to(seen.query.device).expand(shape).nonzero().unbind(-1)
     numbers, is_own, coarse = _replayed(steps, at, (*shape, seen.shape[-1]), seen.query)
     top = numbers.amax(dim=-1, keepdim=True)
     below = numbers - top
