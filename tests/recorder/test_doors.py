@@ -319,6 +319,19 @@ def above_one(x):
     return 3 * (x @ x.mT).softmax(-1) @ x
 
 
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+@pytest.mark.filterwarnings("ignore:attention of Sequential was not recorded")
+def test_nested_tensors_go_through_other_layers():
+    """They ask for sizes by an operation that torch's dispatcher does not know."""
+    model = nn.Sequential(nn.Linear(D, 6), nn.ReLU())
+    parts = [torch.randn(length, D) for length in (N, N + 2)]
+    given = torch.nested.nested_tensor(parts, layout=torch.jagged)
+    with heedful.record(model):
+        during = model(given)
+    for one, other in zip(during.unbind(), parts, strict=True):
+        assert torch.equal(one, model(other))
+
+
 @pytest.mark.filterwarnings("ignore:There is a performance drop")
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
 @pytest.mark.parametrize(

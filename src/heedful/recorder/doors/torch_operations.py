@@ -8,14 +8,13 @@ so it is only entered where some attention may be seen by no other door.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import (
     TorchDispatchMode,
     _disable_current_modes,
@@ -28,9 +27,12 @@ from heedful.ops.log_sum_exp import beside
 from heedful.recorder.doors import multihead_attention, sdpa, softmax_matmul
 from heedful.recorder.doors.begun import Begun
 from heedful.recorder.doors.process_wide import ProcessWide
-from heedful.recorder.following.axis_rules import SDPA_KERNELS, is_tensor, of_factor
+from heedful.recorder.following.axis_rules import SDPA_KERNELS
+from heedful.recorder.following.feature_rules import of_factor
 from heedful.recorder.following.operations import Operations
 from heedful.recorder.following.outside import Outside
+from heedful.recorder.following.parameters import Parameters
+from heedful.recorder.following.recurrent import followed
 from heedful.recorder.following.scores import Meeting
 from heedful.recorder.observed import Observed, Real, Tell
 from heedful.recorder.running import Given, Modules
@@ -74,7 +76,12 @@ def watch(modules: Modules, see: Tell, told: Pass) -> Iterator[None]:
     """
     door = _Door(modules, see, told)
     try:
-        with _biases.entered(), _on_stack(door.operations):
+        recurrent = [one for _, one in modules if isinstance(one, nn.RNNBase)]
+        with (
+            _biases.entered(),
+            _on_stack(door.operations),
+            followed(recurrent, door.operations.traced, door.runs),
+        ):
             yield
     finally:
         door.forget()
@@ -128,12 +135,10 @@ class _Door:
 
     def __init__(self, modules: Modules, see: Tell, told: Pass) -> None:
         self.see, self.told = see, told
-        own = [table for _, one in modules for table in (one._parameters, one._buffers)]
-        linear = [one for _, one in modules if isinstance(one, nn.Linear)]
         self._given: Given | None = None
         self._is_inside = False
         self.operations = Operations(
-            self._runs,
+            self.runs,
             {
                 **{name: functools.partial(self._kernel, name) for name in SDPA_KERNELS},
                 "flex_attention": lambda made, given: see(flexed, made, given),
@@ -144,11 +149,10 @@ class _Door:
             told.missed,
             told.begun.kernel,
             Outside(told.idles, told.method, told.missed_in),
-            _storages(one for table in own for one in table.values()),
-            set(_storages([one._parameters.get("weight") for one in linear])),
+            Parameters(modules),
         )
 
-    def _runs(self) -> bool:
+    def runs(self) -> bool:
         """Whether operations are to be followed now; begins a new pass where the inputs are new."""
         given = self.told.given()
         if given is None:
@@ -182,12 +186,6 @@ class _Door:
     def _kernel(self, name: str, made: Any, given: dict[str, Any]) -> None:
         sums = beside(name, made)
         self.see(kernel, self.operations, made[0], sums, given, self.told.owning())
-
-
-def _storages(tensors: Iterable[Tensor | None]) -> dict[int, StorageWeakRef]:
-    """The storages of those tensors that are plain ones, by their addresses."""
-    homes = [one.untyped_storage() for one in tensors if is_tensor(one)]
-    return {home._cdata: StorageWeakRef(home) for home in homes}
 
 
 def kernel(

@@ -13,13 +13,13 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from heedful.errors import HeedfulError
 from heedful.ops import log_sum_exp
 from heedful.recorder.following import axis_rules
 from heedful.recorder.following.outside import Outside
+from heedful.recorder.following.parameters import Parameters
 from heedful.recorder.following.roles import Done, Listeners, Roles
 from heedful.recorder.following.score_changes import SOFTMAX
 from heedful.recorder.following.storages import COMPOSITE, Kind, Traced, kind_of
@@ -40,8 +40,7 @@ class Operations(TorchDispatchMode):
         missed: is called with the text of an error.
         unknown: is called with the name of a kernel of attention that is none of torch's own.
         outside: follows what runs while no module is being called.
-        parameters: the storages of the model's parameters and buffers, by their addresses.
-        projections: those of them that are the weights of linear layers.
+        parameters: those of the model.
     """
 
     supports_higher_order_operators = True
@@ -54,12 +53,11 @@ class Operations(TorchDispatchMode):
         missed: Callable[[str], None],
         unknown: Callable[[str], None],
         outside: Outside,
-        parameters: dict[int, StorageWeakRef],
-        projections: set[int],
+        parameters: Parameters,
     ) -> None:
         super().__init__()
         self.here, self.fused, self.missed, self.unknown = here, fused, missed, unknown
-        self.traced = Traced(parameters, projections)
+        self.traced = Traced(parameters)
         self.roles, self.outside = Roles(self.traced, told), outside
         outside.begin(self.traced)
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from torch import Tensor, is_complex
 
-from heedful.recorder.following import axis_rules, score_changes
+from heedful.recorder.following import axis_rules, feature_rules, score_changes
 from heedful.recorder.following.moved import moves
 from heedful.recorder.following.scores import (
     Change,
@@ -150,7 +150,7 @@ class Roles:
         for role in roles:
             if isinstance(role, Weights) and role.scores.product:  # logarithms that meet values
                 self.told.softmax(role)
-        product = product_of(left, right, *axis_rules.factors(*views))
+        product = product_of(left, right, *feature_rules.factors(*views))
         self.told.product(product)
         before = [role for role in roles if isinstance(role, Scores) and role.total is None]
         if before:

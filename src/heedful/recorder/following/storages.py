@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import functools
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -21,8 +22,9 @@ import torch
 from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from heedful.recorder.following import axis_rules
+from heedful.recorder.following import axis_rules, feature_rules
 from heedful.recorder.following.moved import dims_moved, stands_alike
+from heedful.recorder.following.parameters import Parameters
 from heedful.recorder.following.strides import (
     Axis,
     Part,
@@ -102,7 +104,7 @@ def _learned(function: Any) -> Kind:
     is_pointwise = torch.Tag.pointwise in function.tags or base == "masked_fill"
     is_view = (bool(told) and not in_place) or name in VIEWS
     # not one written in Python: it is no kernel of torch's, and may draw other random numbers
-    is_composite = has_kernel(function.name(), COMPOSITE) and name not in WHOLE
+    is_composite = _has_composite(function) and name not in WHOLE
     return Kind(
         base,
         is_view=is_view,
@@ -114,6 +116,14 @@ def _learned(function: Any) -> Kind:
         parameters=tuple(one.name for one in function._schema.arguments),
         is_only_view=is_view and not is_composite,
     )
+
+
+def _has_composite(function: Any) -> bool:
+    """Whether an operation consists of others; what asks for a size, as `sym_size`, is none."""
+    try:
+        return has_kernel(function.name(), COMPOSITE)
+    except RuntimeError:  # torch's dispatcher does not know it
+        return False
 
 
 class Kept:
@@ -150,13 +160,11 @@ class Traced:
     """The storages of a forward pass, and what is known of each.
 
     Args:
-        parameters: the storages of the model's parameters and buffers, by their addresses, which
-            weak references keep from being given to others where the model lets a buffer go.
-        projections: those that are the weights of linear layers, (features, width).
+        parameters: those of the model.
     """
 
-    def __init__(self, parameters: dict[int, StorageWeakRef], projections: set[int]) -> None:
-        self.parameters, self.projections = parameters, projections
+    def __init__(self, parameters: Parameters) -> None:
+        self.parameters = parameters
         self._kept: dict[int, Kept] = {}
         self._passing: dict[int, int] = {}  # of those that may go, their weak references
         self._unasked = 0  # how many operations have run since these were asked
@@ -199,10 +207,7 @@ class Traced:
         key = tensor.untyped_storage()._cdata
         kept = self._kept.get(key)
         if kept is None:
-            is_parameter = key in self.parameters or isinstance(tensor, torch.nn.Parameter)
-            is_weight = key in self.projections
-            made = axis_rules.parameter(tensor, is_weight) if is_parameter else fresh(tensor)
-            kept = self.keep(tensor, Storage(made, is_parameter=is_parameter))
+            kept = self.keep(tensor, self.parameters.storage(tensor) or Storage(fresh(tensor)))
         return kept
 
     def keep(self, tensor: Tensor, storage: Storage) -> Kept:
@@ -366,7 +371,7 @@ def _flags(kind: Kind, views: list[View]) -> tuple[bool, bool]:
             if not view.storage.is_made:
                 return False, False
     is_product = kind.name in axis_rules.PRODUCTS or kind.name == "linear"
-    if is_product and axis_rules.projects(kind.name, views):
+    if is_product and feature_rules.projects(kind.name, views):
         return False, False
     return are_parameters and not is_product, is_made and (is_product or not are_parameters)
 
@@ -378,7 +383,7 @@ def _by_rule(
     return written(rule(views, placed[0], told), *placed)
 
 
-def stored(axes: list[Parts], tensor: Tensor) -> Storage:
+def stored(axes: Sequence[Parts | None], tensor: Tensor) -> Storage:
     """The storage of a tensor with these axes, which fills it."""
     items = written(axes, *place(tensor))
     return Storage(lambda: items)

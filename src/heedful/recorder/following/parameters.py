@@ -1,0 +1,88 @@
+"""Knows the storages of a model's parameters and buffers, and the copies that autocast makes.
+
+Under autocast the first product with a weight makes a copy of it in half precision, which the next
+passes use too. It is told from other tensors by its numbers: they are those of a parameter.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor, nn
+from torch.multiprocessing.reductions import StorageWeakRef
+
+from heedful.recorder.following import feature_rules
+from heedful.recorder.following.axis_rules import is_tensor
+from heedful.recorder.following.strides import Storage, place
+from heedful.recorder.running import Modules
+
+HALF = (torch.bfloat16, torch.float16)
+LOOKED_AT = 16  # numbers that tell most copies apart from other tensors
+
+
+class Parameters:
+    """The parameters and buffers of a model's modules.
+
+    Weak references keep their storages' addresses from being given to others where the model lets
+    a buffer go.
+    """
+
+    def __init__(self, modules: Modules) -> None:
+        own = [table for _, one in modules for table in (one._parameters, one._buffers)]
+        linear = [one for _, one in modules if isinstance(one, nn.Linear)]
+        self._homes = _storages(one for table in own for one in table.values())
+        self._projections = set(_storages(one._parameters.get("weight") for one in linear))
+        self._modules = modules
+        self._wide: dict[int, list[Tensor]] | None = None
+
+    def __contains__(self, key: int) -> bool:
+        """Whether the storage at an address is of one of them."""
+        return key in self._homes
+
+    def storage(self, tensor: Tensor) -> Storage | None:
+        """The storage of a tensor that is of one of them, or a copy of one; None of any other."""
+        key = tensor.untyped_storage()._cdata
+        if key in self._homes or isinstance(tensor, nn.Parameter):
+            made = feature_rules.parameter(place(tensor), key in self._projections)
+            return Storage(made, is_parameter=True)
+        source = self._cast(tensor) if tensor.dtype in HALF else None
+        if source is None:
+            return None
+        sizes, strides, _ = place(source)
+        is_weight = source.untyped_storage()._cdata in self._projections
+        made = feature_rules.parameter((sizes, strides, tensor.element_size()), is_weight)
+        return Storage(made, is_parameter=True)
+
+    def _cast(self, tensor: Tensor) -> Tensor | None:
+        """The parameter of float32 that a tensor, or what it is a view of, is a copy of."""
+        if self._wide is None:
+            self._wide = defaultdict(list)
+            for parameter in (
+                one for _, part in self._modules for one in part._parameters.values()
+            ):
+                if is_tensor(parameter) and parameter.dtype == torch.float32:
+                    self._wide[parameter.numel()].append(parameter.detach())
+        home = tensor.untyped_storage()
+        likely = self._wide.get(home.nbytes() // tensor.element_size(), ())
+        if not likely:
+            return None
+        copy = tensor.new_empty(0).set_(home)
+        return next((one for one in likely if _is_copy(copy, one)), None)
+
+
+def _is_copy(copy: Tensor, parameter: Tensor) -> bool:
+    """Whether all numbers of a storage, (n,), are those of a parameter in its type."""
+    if copy.device != parameter.device or not parameter.is_contiguous():
+        return False
+    numbers = parameter.view(-1)
+    return all(
+        torch.equal(copy[:many], numbers[:many].to(copy.dtype)) for many in (LOOKED_AT, len(copy))
+    )
+
+
+def _storages(tensors: Iterable[Tensor | None]) -> dict[int, StorageWeakRef]:
+    """The storages of those tensors that are plain ones, by their addresses."""
+    homes = [one.untyped_storage() for one in tensors if is_tensor(one)]
+    return {home._cdata: StorageWeakRef(home) for home in homes}

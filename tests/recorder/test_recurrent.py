@@ -1,0 +1,99 @@
+"""Attention over what an LSTM or a GRU has read, as in translation before transformers."""
+
+import pytest
+import torch
+from looked import B, M, N, looked_at, shows, weighed
+from torch import nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+WORDS, WIDTH = 11, 6
+LAYERS = {
+    "LSTM": (nn.LSTM, {}),
+    "GRU": (nn.GRU, {}),
+    "RNN": (nn.RNN, {}),
+    "both directions": (nn.LSTM, {"bidirectional": True}),
+    "two layers": (nn.GRU, {"num_layers": 2}),
+    "positions first": (nn.LSTM, {"batch_first": False}),
+    "projected": (nn.LSTM, {"hidden_size": 9, "proj_size": WIDTH}),
+}
+
+
+class Translates(nn.Module):
+    """Reads ids by a recurrent layer, and asks by another one, as Luong's attention does."""
+
+    def __init__(self, kind=nn.LSTM, **options):
+        super().__init__()
+        options = {"hidden_size": WIDTH, "batch_first": True} | options
+        self.embed = nn.Embedding(WORDS, 8)
+        self.reads, self.writes = kind(8, **options), kind(8, **options)
+        width = WIDTH * (2 if options.get("bidirectional") else 1)
+        self.asks = nn.Linear(width, width, bias=False)
+        self.is_first = options["batch_first"]
+
+    def run(self, layer, ids):
+        given = self.embed(ids)
+        if self.is_first:
+            return layer(given)
+        output, state = layer(given.transpose(0, 1))
+        return output.transpose(0, 1), state
+
+    def heads(self, source, target):
+        read, written = (self.run(*of)[0] for of in ((self.reads, source), (self.writes, target)))
+        return self.asks(written), read
+
+    def forward(self, source, target):
+        query, key = self.heads(source, target)
+        return torch.bmm(torch.bmm(query, key.transpose(1, 2)).softmax(-1), key)
+
+
+class AsksByItsState(Translates):
+    """The query is the last state of the reader's last layer."""
+
+    def heads(self, source, target):
+        read, state = self.run(self.reads, source)
+        state = state[0] if isinstance(state, tuple) else state
+        return self.asks(state[-1]).unsqueeze(1), read
+
+
+class Packed(Translates):
+    """Texts of other lengths, packed as torch has it."""
+
+    def run(self, layer, ids):
+        lengths = [ids.shape[1] - 2 * at for at in range(len(ids))]
+        given = pack_padded_sequence(self.embed(ids), lengths, batch_first=True)
+        output, state = layer(given)
+        return pad_packed_sequence(output, batch_first=True)[0], state
+
+
+def settles(model, texts):
+    source, target = (torch.randint(WORDS, (texts, length)) for length in (M, N))
+    recording = looked_at(model, source, target)
+    expected = weighed(*model.heads(source, target))[:, None]
+    shows(recording, expected, proof="proved" if texts == 1 else "assumed")
+    recording.verify(model, [source, target])
+    shows(recording, expected, proof="proved")
+
+
+@pytest.mark.filterwarnings("ignore:LSTM with projections")
+@pytest.mark.parametrize("texts", [1, B])
+@pytest.mark.parametrize("way", LAYERS)
+def test_what_a_recurrent_layer_gives_is_followed(way, texts):
+    kind, options = LAYERS[way]
+    settles(Translates(kind, **options), texts)
+
+
+@pytest.mark.parametrize("texts", [1, B])
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU])
+def test_its_last_states_are_followed(kind, texts):
+    settles(AsksByItsState(kind, num_layers=2), texts)
+
+
+@pytest.mark.parametrize("texts", [1, 3])
+def test_texts_that_are_packed_are_followed(texts):
+    model = Packed(nn.LSTM)
+    source = target = torch.randint(WORDS, (texts, M))
+    recording = looked_at(model, source, target)
+    shows(recording, weighed(*model.heads(source, target))[:, None])
+    for [call] in recording.sequences:
+        assert "heads" not in call.why
+        assert call.proof == ("proved" if texts == 1 else "assumed")
