@@ -4,6 +4,7 @@ import pytest
 import torch
 from looked import WIDTH, D, H, N
 from torch import nn
+from torch.nn import functional as F
 
 import heedful
 
@@ -42,3 +43,48 @@ def test_weights_that_an_earlier_pass_has_cast_are_known_as_weights(texts, gradi
         assert call.shape == other.shape == (H, N, N)
         assert call.proof == other.proof == "proved", other.why
         assert torch.equal(call.weights(), other.weights())
+
+
+class Calls(nn.Module):
+    """Attention, and an operation of torch's own on what came of it, (B, N, WIDTH)."""
+
+    def __init__(self, does):
+        super().__init__()
+        self.does, self.asks = does, nn.Linear(WIDTH, WIDTH)
+        self.bilinear = nn.Bilinear(WIDTH, WIDTH, D)
+        self.layer = nn.TransformerEncoderLayer(WIDTH, 1, 6, batch_first=True)
+        self.attends = nn.MultiheadAttention(WIDTH, 1, batch_first=True)
+        self.reads = nn.GRU(WIDTH, D, batch_first=True)
+
+    def forward(self, x):
+        query = self.asks(x)
+        return self.does(self, (query @ query.mT).softmax(-1) @ query + x)
+
+
+CALLS = {
+    "bilinear": lambda by, x: by.bilinear(x, x.flip(0)),
+    "affine_grid": lambda by, x: F.affine_grid(x[:, :2, :3], (2, 1, 4, 4), False),
+    "pinv": lambda by, x: torch.linalg.pinv(x.float()),
+    "sparse": lambda by, x: torch.sparse.mm(torch.eye(N).to_sparse(), x[0].float()),
+    "an encoder layer": lambda by, x: by.layer(x),
+    "multihead attention": lambda by, x: by.attends(x, x, x)[0],
+    "sdpa": lambda by, x: F.scaled_dot_product_attention(x, x, x),
+    "einsum": lambda by, x: torch.einsum("bnd,bmd->bnm", x.float(), x.float()),
+    "multi_dot": lambda by, x: torch.linalg.multi_dot([x[0].float(), x[0].float().mT]),
+    "cdist of many": lambda by, x: torch.cdist(x.float().repeat(1, 6, 1), x.float()),
+    "gru": lambda by, x: by.reads(x)[0],
+}
+
+
+@pytest.mark.filterwarnings("ignore:attention of Calls was not recorded")
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.enable_grad, torch.inference_mode])
+@pytest.mark.parametrize("way", CALLS)
+def test_what_operations_call_themselves_is_cast_as_without_recording(way, mode):
+    model, x = Calls(CALLS[way]).eval(), torch.randn(2, N, WIDTH)
+    with mode(), torch.autocast("cpu", torch.bfloat16):
+        plain = model(x)
+        with heedful.record(model) as recording:
+            during = model(x)
+    assert plain.dtype == during.dtype
+    assert torch.equal(plain, during)
+    assert len(recording) > 0

@@ -17,12 +17,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from heedful.errors import HeedfulError
 from heedful.ops import log_sum_exp
-from heedful.recorder.following import axis_rules
+from heedful.recorder.following import axis_rules, without_mode
 from heedful.recorder.following.outside import Outside
 from heedful.recorder.following.parameters import Parameters
 from heedful.recorder.following.roles import Done, Listeners, Roles
 from heedful.recorder.following.score_changes import SOFTMAX
-from heedful.recorder.following.storages import COMPOSITE, Kind, Traced, kind_of
+from heedful.recorder.following.storages import Kind, Traced, kind_of
 from heedful.recorder.own_work import computing
 
 Fused = Callable[[Any, dict[str, Any]], None]
@@ -59,6 +59,7 @@ class Operations(TorchDispatchMode):
         self.here, self.fused, self.missed, self.unknown = here, fused, missed, unknown
         self.traced = Traced(parameters)
         self.roles, self.outside = Roles(self.traced, told), outside
+        self.composites = without_mode.Composites()
         outside.begin(self.traced)
 
     @classmethod
@@ -78,23 +79,20 @@ class Operations(TorchDispatchMode):
             return function(*arguments, **keywords)
         is_here = self.here()
         if not is_here and not self.outside.concerns(kind):
-            return function(*arguments, **keywords)
+            return without_mode.run(function, arguments, keywords, kind.name)
         # torch takes composites apart before they come here, except in inference mode; tensors of
         # other classes do that themselves
         if kind.is_composite and torch.is_inference_mode_enabled() and not types:
             with self:
-                return function._op_dk(COMPOSITE, *arguments, **keywords)
+                return self.composites.run(function, arguments, keywords)
         if not is_here:
-            made = function(*arguments, **keywords)
+            made = without_mode.run(function, arguments, keywords, kind.name)
             self._followed(self.outside.follow, kind, arguments, keywords, made)
             return made
         self.traced.let_go()
         if kind.name in ASKED:
             arguments = log_sum_exp.asked(kind.name, arguments)
-        if kind.name == "linear" and torch.is_inference_mode_enabled():
-            made = _as_without_a_mode(function, arguments, keywords)
-        else:
-            made = function(*arguments, **keywords)
+        made = without_mode.run(function, arguments, keywords, kind.name)
         self._followed(self._follow, kind, arguments, keywords, made)
         return made
 
@@ -122,18 +120,6 @@ class Operations(TorchDispatchMode):
                 self.missed(f"a softmax of {_unlike(result)}, whose axes cannot be followed")
             return
         self.roles.follow(Done(kind, arguments, keywords, result))
-
-
-def _as_without_a_mode(linear: Any, arguments: tuple, keywords: dict) -> Any:
-    """The result of a linear layer in inference mode, bit for bit what it is without our mode.
-
-    It asks whether a view of its weight needs a gradient. Below a mode that is lost, and the layer
-    would add up in another order.
-    """
-    excluded = torch._C._dispatch_tls_local_exclude_set()
-    excluded = excluded.remove(torch._C.DispatchKey.ADInplaceOrView)
-    with torch._C._ForceDispatchKeyGuard(torch._C._dispatch_tls_local_include_set(), excluded):
-        return linear(*arguments, **keywords)
 
 
 def _unlike(tensor: Tensor) -> str:

@@ -1,0 +1,74 @@
+"""Runs an operation inside a dispatch mode bit for bit as it runs without one.
+
+torch comes to a mode after autocast and autograd have had their turn, and then keeps both from what
+the operation calls itself. Without a mode, they have their say there too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+KEYS = torch._C.DispatchKey
+AUTOCAST = [one for name, one in vars(KEYS).items() if name.startswith("Autocast")]
+has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
+
+# Kernels that call operations which autocast casts, found by comparing 800 operations with and
+# without a mode
+CALLS_OTHERS = {
+    "_trilinear", "affine_grid_generator", "linalg_pinv", "_sparse_addmm",
+    "_transformer_encoder_layer_fwd", "_native_multi_head_attention",
+}  # fmt: skip
+
+
+def run(function: Any, arguments: tuple, keywords: dict[str, Any], name: str) -> Any:
+    """The result of an operation, whose name in `aten` this is."""
+    if name == "linear" and torch.is_inference_mode_enabled():
+        # it asks whether a view of its weight needs a gradient, and adds up in another order if so
+        back = [KEYS.ADInplaceOrView]
+    elif name in CALLS_OTHERS:
+        back = _autocasting()
+    else:
+        return function(*arguments, **keywords)
+    with _with(back):
+        return function(*arguments, **keywords)
+
+
+class Composites:
+    """Runs operations that consist of others, each of which the mode then sees."""
+
+    def __init__(self) -> None:
+        self._is_cast = False  # whether one runs that autocast has cast as a whole
+
+    def run(self, function: Any, arguments: tuple, keywords: dict[str, Any]) -> Any:
+        """The result of such an operation, in inference mode, where torch leaves it whole."""
+        back, before = _autocasting(), self._is_cast
+        self._is_cast = before or any(has_kernel(function.name(), key) for key in back)
+        try:
+            with _with([] if self._is_cast else back):
+                return function._op_dk(KEYS.CompositeImplicitAutograd, *arguments, **keywords)
+        finally:
+            self._is_cast = before
+
+
+def _autocasting() -> list[Any]:
+    """The keys of autocast that are on where the model called the operation."""
+    torch.autocast_increment_nesting()  # below, torch does not say otherwise whether it is on
+    if not torch.autocast_decrement_nesting():
+        return []
+    with torch._C._RestorePythonTLSSnapshot():  # type: ignore[attr-defined]
+        excluded = torch._C._dispatch_tls_local_exclude_set()
+    return [key for key in AUTOCAST if not excluded.has(key)]
+
+
+@contextmanager
+def _with(back: list[Any]) -> Iterator[None]:
+    """Give operations inside these keys of torch's dispatcher back."""
+    excluded = torch._C._dispatch_tls_local_exclude_set()
+    for key in back:
+        excluded = excluded.remove(key)
+    with torch._C._ForceDispatchKeyGuard(torch._C._dispatch_tls_local_include_set(), excluded):
+        yield
