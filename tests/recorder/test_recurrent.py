@@ -97,3 +97,44 @@ def test_texts_that_are_packed_are_followed(texts):
     for [call] in recording.sequences:
         assert "heads" not in call.why
         assert call.proof == ("proved" if texts == 1 else "assumed")
+
+
+class StepByStep(nn.Module):
+    """Asks once for each word that it writes, with the state of a cell, of texts with padding."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed = nn.Embedding(WORDS, 8)
+        self.reads = nn.GRU(8, WIDTH, batch_first=True)
+        self.cell = nn.GRUCell(8 + WIDTH, WIDTH)
+        self.asks, self.says = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH)
+        self.__dict__["weights"] = []
+
+    def scores(self, state, read):
+        return torch.bmm(self.says(read), self.asks(state)[:, :, None])[..., 0]
+
+    def forward(self, source, lengths, target):
+        given = self.embed(source)
+        packed = pack_padded_sequence(given, lengths, batch_first=True, enforce_sorted=False)
+        read, _ = pad_packed_sequence(self.reads(packed)[0], batch_first=True)
+        hidden = torch.arange(read.shape[1]) >= torch.as_tensor(lengths)[:, None]
+        state = context = read.new_zeros(len(read), WIDTH)
+        for word in target.unbind(1):
+            state = self.cell(torch.cat([self.embed(word), context], -1), state)
+            weights = self.scores(state, read).masked_fill(hidden, -1e9).softmax(-1)
+            self.weights.append(weights.detach())
+            context = torch.bmm(weights[:, None], read)[:, 0]
+        return context
+
+
+def test_steps_over_texts_with_their_lengths_in_a_list_are_proved():
+    model, lengths = StepByStep().eval(), [5, 7, 3]
+    source, target = torch.randint(WORDS, (3, 7)), torch.randint(WORDS, (3, 2))
+    recording = looked_at(model, source, lengths, target)
+    recording.verify(model, [source, lengths, target])
+    for text, calls in enumerate(recording.sequences):
+        assert len(calls) == 2
+        for step, call in enumerate(calls):
+            expected = model.weights[step][text, : lengths[text]]
+            assert call.proof == "proved", call.why
+            torch.testing.assert_close(call.weights(), expected[None, None])

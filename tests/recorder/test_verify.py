@@ -1,6 +1,8 @@
 """`recording.verify`: each text alone settles whose rows are whose, and what is padding."""
 
 import dataclasses
+from collections import UserDict
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -124,6 +126,8 @@ class Wrapped(Model):
         ([ids(), 3], lambda batch: batch[0]),
         ((3, {"deep": [ids()]}), lambda batch: batch[1]["deep"][0]),
         (Batch(ids(), "x"), lambda batch: batch.ids),
+        (UserDict(ids=ids(), name="x"), lambda batch: batch["ids"]),  # as tokenizers give it
+        (MappingProxyType({"ids": ids()}), lambda batch: batch["ids"]),
     ],
 )
 def test_inputs_inside_of_others_are_taken_apart_too(batch, read):
@@ -727,3 +731,27 @@ def test_what_was_recorded_in_training_mode_is_verified_in_evaluation_mode(train
         recording = recorded(model, x)
         assert recording.verify(model, x) == {"refuted" if turned else "proved": 1}
     assert model.training is training
+
+
+class Banked(nn.Module):
+    """Asks a bank of the model's own, whose last rows no query sees."""
+
+    def __init__(self):
+        super().__init__()
+        self.q, self.k = nn.Linear(WIDTH, H * D), nn.Linear(WIDTH, H * D)
+        self.register_buffer("bank", torch.randn(N + 2, WIDTH))
+
+    def forward(self, x):
+        query, key = heads_of(self.q(x)), heads_of(self.k(self.bank))
+        hidden = torch.arange(N + 2) >= N
+        weights = (query @ key.mT).masked_fill(hidden, -torch.inf).softmax(-1)
+        return weights @ key
+
+
+def test_padding_that_is_in_no_input_is_not_settled():
+    """A text without it would be the same text: that it agrees tells nothing."""
+    recording = recorded(model := Banked(), x := torch.randn(B, N - 2, WIDTH))
+    assert recording.verify(model, x) == {"assumed": 1}
+    [call] = recording
+    assert call.shape == (H, N - 2, N)
+    assert call.why.startswith(PADDED)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, MutableMapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,7 +23,8 @@ class TextInputs:
     given: the arguments and the keywords.
     batch: how many texts there are.
     dim: along which dimension of each tensor the texts are, 0 or 1.
-    cuts: whether a tensor is cut apart by a table of sizes that fits it.
+    cuts: whether what only seems to be of the texts is cut apart too: a tensor that a table of
+        sizes fits, and a list with a number for each text, such as their lengths.
     """
 
     given: tuple[tuple, dict[str, Any]]
@@ -48,20 +50,20 @@ class TextInputs:
             sizes = packed.get(len(one) if one.ndim else 0)
             return one if sizes is None else one.split(sizes)[b]
 
-        return mapped(self.given, part)
+        return mapped(self.given, part, lambda several: self._of_list(several, [b]))
 
     def replaced(self, b: int, other: int) -> Any:
         """The inputs with another of the texts in the place of one."""
+        places = list(range(self.batch))
+        places[b] = other
 
         def change(one: Tensor) -> Tensor:
             dim = self._dim_of(one)
             if dim is None:
                 return one
-            places = torch.arange(self.batch, device=one.device)
-            places[b] = other
-            return one.index_select(dim, places)
+            return one.index_select(dim, torch.tensor(places, device=one.device))
 
-        return mapped(self.given, change)
+        return mapped(self.given, change, lambda several: self._of_list(several, places))
 
     def are_alike(self, b: int, other: int) -> bool:
         """Whether two texts have the same inputs."""
@@ -69,7 +71,7 @@ class TextInputs:
         return all(one is same or torch.equal(one, same) for one, same in pairs)
 
     def without_padding(self, b: int, length: int, keys: Tensor) -> Any:
-        """The inputs of one text without its padding, cut from each tensor of its length.
+        """The inputs of one text without its padding; None where no tensor has its length.
 
         Args:
             b: which text.
@@ -77,13 +79,34 @@ class TextInputs:
             keys: the places of its tokens.
         """
 
+        is_cut = len(keys) == length
+
         def trim(one: Tensor) -> Tensor:
+            nonlocal is_cut
             for dim in range(one.ndim):
                 if dim != self.dim and one.shape[dim] == length:
-                    one = one.index_select(dim, keys.to(one.device))
+                    one, is_cut = one.index_select(dim, keys.to(one.device)), True
             return one
 
-        return mapped(self.alone(b), trim)
+        made = mapped(self.alone(b), trim)
+        return made if is_cut else None
+
+    @property
+    def seem_cut(self) -> bool:
+        """Whether anything was cut apart that only seems to be of the texts."""
+        lengths: list[int] = []
+
+        def note(several: list) -> list:
+            lengths.append(len(several))
+            return several
+
+        mapped(self.given, lambda one: one, note)
+        return self.cuts and bool(self.packed or self.batch in lengths)
+
+    def _of_list(self, several: list, places: list[int]) -> list:
+        """The numbers of a list at the places of some texts, if it has one for each."""
+        is_of_texts = self.cuts and len(several) == self.batch
+        return [several[place] for place in places] if is_of_texts else several
 
     def _has(self, one: Tensor) -> bool:
         return _is_plain(one) and one.ndim > self.dim and one.shape[self.dim] == self.batch
@@ -142,16 +165,31 @@ def leaves(value: Any) -> list[Tensor]:
     return found
 
 
-def mapped(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
-    """The inputs with every tensor in them changed by a function."""
+def _as_it_is(several: list) -> list:
+    return several
+
+
+def mapped(
+    value: Any,
+    change: Callable[[Tensor], Tensor],
+    of_numbers: Callable[[list], list] = _as_it_is,
+) -> Any:
+    """The inputs with every tensor in them changed by a function, and every list of numbers."""
     if isinstance(value, Tensor):
         return change(value)
-    if isinstance(value, dict):
-        return {key: mapped(one, change) for key, one in value.items()}
+    if isinstance(value, Mapping):
+        changed = {key: mapped(one, change, of_numbers) for key, one in value.items()}
+        if type(value) is dict or not isinstance(value, MutableMapping):
+            return changed
+        made = copy.copy(value)  # such as a tokenizer's, which is no dict
+        made.update(changed)
+        return made
     if isinstance(value, list | tuple) and not hasattr(value, "_fields"):
-        return type(value)(mapped(one, change) for one in value)
+        if value and all(isinstance(one, int | float) for one in value):
+            return type(value)(of_numbers(list(value)))
+        return type(value)(mapped(one, change, of_numbers) for one in value)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         names = [one.name for one in dataclasses.fields(value) if one.init]
-        changed = {name: mapped(getattr(value, name), change) for name in names}
+        changed = {name: mapped(getattr(value, name), change, of_numbers) for name in names}
         return dataclasses.replace(value, **changed)
     return value

@@ -10,6 +10,7 @@ if only the sequences of that place change, they are its own.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -17,7 +18,7 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from heedful.errors import ArgumentError, HeedfulError
 from heedful.recorder.kept.capture import Capture
@@ -66,9 +67,7 @@ def verify(captures: list[Capture], model: nn.Module, inputs: Any, run: Run) -> 
     with undisturbed(model), torch.no_grad():
         _check_repeated(first, (arguments, keywords), run)
         texts = _settle(first, batch, (arguments, keywords), run)
-        for capture in first:
-            if "padding" in capture.inferred and "texts" not in capture.inferred:
-                _unpad(capture, texts, run)
+        _settle_padding(first, texts, run)
 
 
 @contextmanager
@@ -181,7 +180,7 @@ def _alone(captures: list[Capture], texts: TextInputs, run: Run) -> list[Differe
     try:
         return _compared(captures, texts, run)
     except ArgumentError:
-        if not (texts.cuts and texts.packed):
+        if not texts.seem_cut:
             raise
         return _compared(captures, replace(texts, cuts=False), run)  # sizes by chance
 
@@ -272,19 +271,38 @@ def _changed(capture: Capture, again: Capture) -> set[int] | None:
     return {at for at in range(len(capture.query)) if not agree(capture, at, again, at)}
 
 
-def _unpad(capture: Capture, texts: TextInputs, run: Run) -> None:
+def _settle_padding(captures: list[Capture], texts: TextInputs, run: Run) -> None:
     """Run each text without what was taken for its padding, which is settled if all agree."""
-    M = capture.key.shape[2]
-    for b in range(texts.batch):
-        keys = capture.layouts[b].keys
-        try:
-            calls = _ran(run, partial(texts.without_padding, b, M, keys))
-        except ArgumentError:  # of a model that wants all of its inputs
-            break
-        alone = next((one for one in calls if one.name == capture.name), None)
-        if alone is None or len(capture.query) != texts.batch or not agree(capture, b, alone, 0):
-            break
-    else:
-        capture.inferred.pop("padding", None)
-        return
-    capture.inferred["padding"] += "; without it a text alone has other queries and keys"
+    ran: dict[tuple[int, int, bytes], list[Capture]] = {}  # layers take the same for padding
+
+    def without(b: int, length: int, keys: Tensor) -> list[Capture]:
+        this = (b, length, keys.numpy().tobytes())
+        if this not in ran:
+            given = texts.without_padding(b, length, keys)
+            ran[this] = [] if given is None else _ran(run, lambda: given)
+        return ran[this]
+
+    numbers: Counter[str] = Counter()
+    for capture in captures:
+        number = numbers[capture.name]
+        numbers[capture.name] += 1
+        if "padding" not in capture.inferred or "texts" in capture.inferred:
+            continue
+        if len(capture.query) == texts.batch and all(
+            _agrees(capture, b, number, partial(without, b)) for b in range(texts.batch)
+        ):
+            capture.inferred.pop("padding")
+        else:
+            capture.inferred["padding"] += "; without it a text alone has other queries and keys"
+
+
+def _agrees(
+    capture: Capture, b: int, number: int, without: Callable[[int, Tensor], list[Capture]]
+) -> bool:
+    """Whether a call, the number of those of its module, has the numbers of a text alone."""
+    try:
+        calls = without(capture.key.shape[2], capture.layouts[b].keys)
+    except ArgumentError:  # of a model that wants all of its inputs
+        return False
+    same = [one for one in calls if one.name == capture.name]
+    return number < len(same) and agree(capture, b, same[number], 0)
