@@ -250,7 +250,7 @@ def _alone(
         return _sides_of_weights(meeting, order, keys)
 
     if role.scores.product is None:
-        _check_rows(sides(), order, axes)
+        _check_rows(sides(), order, role.is_asked)
     groups = owning.groups(sides, order, origins, axes)
     sizes = [math.prod(atom.size for atom in group) for group in groups.all]
     weights = aligned(meeting.weights, meeting.weights_axes, order, groups.all)[..., 0]
@@ -299,8 +299,13 @@ def _check_sums(weights: Tensor, altered: str) -> None:
         raise TypeError(f"weights that were changed after their softmax ({altered})")
 
 
-def _check_rows(sides: Sides, order: Order, axes: list[Parts]) -> None:
+def _check_rows(sides: Sides, order: Order, is_asked: bool) -> None:
     """Refuse a softmax of anything but scores of queries and keys.
+
+    Args:
+        sides: the atoms of the weights.
+        order: of the call.
+        is_asked: whether one query asked all keys, which has no axis.
 
     Raises:
         TypeError: the softmax goes over features, or there are no queries.
@@ -312,5 +317,5 @@ def _check_rows(sides: Sides, order: Order, axes: list[Parts]) -> None:
             "a softmax over keys for each feature, as of linear attention, or of learned queries "
             "that no layer projects"
         )
-    if not sides.asking:
+    if not (sides.asking or is_asked):
         raise TypeError("no queries: values are pooled by weights of their own")

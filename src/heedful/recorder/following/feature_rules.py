@@ -65,7 +65,7 @@ def projects(name: str, views: list[View]) -> bool:
     Then its features are known, also where it projects parameters, as learned queries are.
     """
     right, at = (views[1], 0) if name == "linear" else (views[-1], -1)
-    is_fixed = right.storage.is_parameter or right.storage.is_made
+    is_fixed = right.storage.nature.is_fixed
     parts = right.axes()[at] if is_fixed else None
     return bool(parts) and all(part.feature is True for part in parts or ())
 
@@ -75,14 +75,16 @@ def product(views: list[View], sizes: tuple[int, ...], told: dict[str, Any]) -> 
     left, right = views[-2:]
     of_left, of_right = factors(left, right)
     batch = [
-        _beside(size, one, other, left.storage.is_parameter, right.storage.is_parameter)
+        _beside(
+            size, one, other, left.storage.nature.is_parameter, right.storage.nature.is_parameter
+        )
         for size, one, other in zip(sizes[:-2], of_left, of_right, strict=False)
     ]
-    is_fixed = left.storage.is_parameter or left.storage.is_made
-    is_projected = right.storage.is_parameter and not left.storage.is_parameter
+    is_fixed = left.storage.nature.is_fixed
+    is_projected = right.storage.nature.is_parameter and not left.storage.nature.is_parameter
     if is_projected or (is_fixed and projects("mm", views)):
         return [*batch, as_rows(of_left[-2]), feature(sizes[-1])]
-    if left.storage.is_parameter and not right.storage.is_parameter:
+    if left.storage.nature.is_parameter and not right.storage.nature.is_parameter:
         return [*batch, feature(sizes[-2]), as_rows(of_right[-1])]
     return [*batch, of_left[-2], of_right[-1]]
 
@@ -99,7 +101,7 @@ def of_factor(view: View) -> Axes:
     are rows, and a weight matrix that was put together has features.
     """
     axes = view.axes()
-    if not view.storage.is_made:
+    if not view.storage.nature.is_made:
         return axes
     return [
         None if parts is None else tuple(part._replace(feature=None) for part in parts)

@@ -15,6 +15,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 from heedful.recorder.following import feature_rules
 from heedful.recorder.following.axis_rules import is_tensor
+from heedful.recorder.following.natures import PARAMETER
 from heedful.recorder.following.strides import Storage, place
 from heedful.recorder.running import Modules
 
@@ -46,14 +47,14 @@ class Parameters:
         key = tensor.untyped_storage()._cdata
         if key in self._homes or isinstance(tensor, nn.Parameter):
             made = feature_rules.parameter(place(tensor), key in self._projections)
-            return Storage(made, is_parameter=True)
+            return Storage(made, nature=PARAMETER)
         source = self._cast(tensor) if tensor.dtype in HALF else None
         if source is None:
             return None
         sizes, strides, _ = place(source)
         is_weight = source.untyped_storage()._cdata in self._projections
         made = feature_rules.parameter((sizes, strides, tensor.element_size()), is_weight)
-        return Storage(made, is_parameter=True)
+        return Storage(made, nature=PARAMETER)
 
     def _cast(self, tensor: Tensor) -> Tensor | None:
         """The parameter of float32 that a tensor, or what it is a view of, is a copy of."""

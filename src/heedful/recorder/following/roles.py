@@ -142,7 +142,11 @@ class Roles:
         roles = [one.kept.role for one in operands]
         views = [one.view for one in operands]
         is_weighed = _weighs(roles[0]) or _weighs(roles[1])
-        if is_weighed or views[0].storage.is_parameter or views[-1].storage.is_parameter:
+        if (
+            is_weighed
+            or views[0].storage.nature.is_parameter
+            or views[-1].storage.nature.is_parameter
+        ):
             self._noted(done, operands)
             if is_weighed and not all(map(_is_map, roles)):  # two maps make no map of one softmax
                 self._meet(roles, left, right, done.made)
@@ -221,7 +225,7 @@ class Roles:
             done.made,
             self.traced.is_noise,
             self.traced.role,
-            lambda tensor: self.traced.of(tensor).storage.is_parameter,
+            lambda tensor: self.traced.of(tensor).storage.nature.is_parameter,
         )
         if isinstance(role, Weights):
             weights = score_changes.after_weights(role, step)
@@ -240,11 +244,13 @@ class Roles:
         made, given = done.made, done.by_name
         if made.ndim < 2 or not made.is_floating_point():
             return None
-        axes, origins = based(self.traced.view(given["self"]).axes(), tuple(made.shape))
+        view, dim = self.traced.view(given["self"]), given["dim"] % made.ndim
+        axes, origins = based(view.axes(), tuple(made.shape))
+        is_asked = view.strides[dim] * view.unit in view.storage.nature.asked
         kept.storage = stored(axes, made)
         is_logarithm = done.kind.name in score_changes.LOG_SOFTMAX
         weights = Weights(
-            Scores(None), axes, given["dim"] % made.ndim, False, "", is_logarithm, origins
+            Scores(None), axes, dim, False, "", is_logarithm, origins, is_asked=is_asked
         )
         self._tell(weights)
         return weights

@@ -199,6 +199,7 @@ class Weights:
     is_logarithm: whether these are the logarithms of the weights (log_softmax), without exp yet.
     origins: for each axis of scores that no product made, the part that it was before.
     met: the module and the table of each meeting with values; all forms of a softmax share it.
+    is_asked: whether something was put to all keys alike, as a single query is in additive scores.
     """
 
     scores: Scores
@@ -209,6 +210,7 @@ class Weights:
     is_logarithm: bool = False
     origins: dict[Axis, tuple[Part | None, Part | None]] = field(default_factory=dict)
     met: list[tuple] = field(default_factory=list)
+    is_asked: bool = False
 
     @property
     def over(self) -> Parts:

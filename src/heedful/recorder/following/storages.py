@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from heedful.recorder.following import axis_rules, feature_rules
+from heedful.recorder.following import axis_rules, feature_rules, natures
 from heedful.recorder.following.moved import dims_moved, stands_alike
 from heedful.recorder.following.parameters import Parameters
 from heedful.recorder.following.strides import (
@@ -255,13 +255,14 @@ class Traced:
         self, kind: Kind, arguments: tuple, keywords: dict, views: list[View], made: Tensor
     ) -> Storage:
         """The storage of an operation's result, whose axes are worked out when asked for."""
-        rule, flags = kind.rule, _flags(kind, views)
+        rule, placed = kind.rule, place(made)
+        nature = _nature(kind, views, placed)
         if rule is None or not views:
-            return Storage(fresh(made), 0, *flags)
-        first, placed, told = views[0], place(made), {}
+            return Storage(fresh(made), 0, nature)
+        first, told = views[0], {}
         if rule is axis_rules.broadcast:
             own = first.storage
-            if first[1:] == placed and (own.is_parameter, own.is_made) == flags:
+            if first[1:] == placed and own.nature == nature:
                 return own  # the same axes stand in it with the same strides
         else:
             told = axis_rules.arguments_of_rule(kind.name, kind.named(arguments) | keywords)
@@ -269,7 +270,7 @@ class Traced:
         if pieces is not None:
             told["steps"] = axis_rules.steps_between(pieces, first)
         depth = 1 + max([view.storage.depth for view in views])
-        return Storage(functools.partial(_by_rule, rule, views, told, placed), depth, *flags)
+        return Storage(functools.partial(_by_rule, rule, views, told, placed), depth, nature)
 
     def changed(self, kept: Kept, operands: list[Operand]) -> None:
         """Note that numbers were written into a storage: with others than parameters, it has none.
@@ -280,10 +281,10 @@ class Traced:
         others = [
             one.kept.storage for one in operands if one.kept is not kept and _is_numbers(one.tensor)
         ]
-        if not (own.is_parameter or own.is_made) or all(one.is_parameter for one in others):
+        if not own.nature.is_fixed or all(one.nature.is_parameter for one in others):
             return
-        is_made = all(one.is_parameter or one.is_made for one in others)
-        kept.storage = Storage(own.items, own.depth, is_made=is_made)
+        is_made = all(one.nature.is_fixed for one in others)
+        kept.storage = Storage(own.items, own.depth, natures.Nature(is_made=is_made))
 
     def copied(self, target: Tensor, source: Any) -> None:
         """Learn from what is copied into a storage, such as a cache, which axes are features.
@@ -310,7 +311,7 @@ class Traced:
             for part, stride in kept.storage.items()
         ]
         before = kept.storage
-        kept.storage = Storage(lambda: items, 0, before.is_parameter, before.is_made)
+        kept.storage = Storage(lambda: items, 0, before.nature)
 
     def moved(self, target: Tensor, kind: Kind, given: dict[str, Any]) -> None:
         """Note that an operation in place has put numbers elsewhere in a tensor."""
@@ -343,7 +344,7 @@ class Traced:
                 for part, stride in kept.storage.items()
             ]
             before = kept.storage
-            kept.storage = Storage(lambda: items, 0, before.is_parameter, before.is_made)
+            kept.storage = Storage(lambda: items, 0, before.nature)
 
 
 def _is_numbers(tensor: Tensor) -> bool:
@@ -362,18 +363,15 @@ def _opened(arguments: tuple) -> list[Any]:
     return found
 
 
-def _flags(kind: Kind, views: list[View]) -> tuple[bool, bool]:
-    """Whether a result `is_parameter`, and whether it `is_made`, as `Storage` has them."""
-    are_parameters = is_made = bool(views)
+def _nature(kind: Kind, views: list[View], placed: Place) -> natures.Nature:
+    """What kind of numbers the result of an operation holds."""
     for view in views:
-        if not view.storage.is_parameter:
-            are_parameters = False
-            if not view.storage.is_made:
-                return False, False
+        if not view.storage.nature.is_fixed:
+            return natures.of_result(kind, views, placed)
     is_product = kind.name in axis_rules.PRODUCTS or kind.name == "linear"
-    if is_product and feature_rules.projects(kind.name, views):
-        return False, False
-    return are_parameters and not is_product, is_made and (is_product or not are_parameters)
+    if not views or (is_product and feature_rules.projects(kind.name, views)):
+        return natures.PLAIN
+    return natures.of_fixed(views, is_product)
 
 
 def _by_rule(

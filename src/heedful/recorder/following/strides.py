@@ -30,6 +30,8 @@ from typing import NamedTuple, TypeAlias
 
 from torch import Tensor
 
+from heedful.recorder.following.natures import PLAIN, Nature
+
 DEEPEST = 40  # storages may wait for each other this deep; the next one is read at once
 
 
@@ -123,24 +125,21 @@ class Storage:
     """The parts that stand in a storage, each with its stride; worked out when first asked for.
 
     depth: how many other storages have to be worked out first, one after the other.
-    is_parameter: whether it holds parameters, or what was made of them element by element.
-    is_made: whether it holds a product of parameters alone, or what was made of one.
+    nature: what kind of numbers it holds.
     """
 
-    __slots__ = ("_items", "_make", "depth", "is_made", "is_parameter")
+    __slots__ = ("_items", "_make", "depth", "nature")
 
     def __init__(
         self,
         make: Callable[[], list[tuple[Part, int]]],
         depth: int = 0,
-        is_parameter: bool = False,
-        is_made: bool = False,
+        nature: Nature = PLAIN,
     ) -> None:
         self._make: Callable[[], list[tuple[Part, int]]] | None = make
         self._items: list[tuple[Part, int]] = []
         self.depth = depth
-        self.is_parameter = is_parameter
-        self.is_made = is_made
+        self.nature = nature
         if depth > DEEPEST:
             self.items()
 

@@ -1,0 +1,104 @@
+"""What kind of numbers a storage holds: parameters, and rows that something asked.
+
+Additive attention has no product of queries and keys: for tanh(W q + U k) a query is added to all
+keys alike, or put beside each of them. Where it is one query, no axis tells of it, and its weights
+look like those of a pool. So it is kept along which axes of a storage something was put to all
+alike. An axis is known by its stride in bytes, which views leave as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+NORMS = {
+    "native_layer_norm", "_fused_rms_norm", "native_batch_norm", "_native_batch_norm_legit",
+    "_native_batch_norm_legit_no_training", "native_group_norm", "layer_norm", "rms_norm",
+}  # fmt: skip
+NOWHERE: frozenset[int] = frozenset()
+
+
+class Nature(NamedTuple):
+    """What the numbers of a storage are.
+
+    is_parameter: whether they are parameters, or were made of them element by element.
+    is_made: whether they are a product of parameters alone, or were made of one.
+    same: the strides along which they are the same.
+    asked: the strides along which something that is no parameter was put to all of them alike.
+    """
+
+    is_parameter: bool = False
+    is_made: bool = False
+    same: frozenset[int] = NOWHERE
+    asked: frozenset[int] = NOWHERE
+
+    @property
+    def is_fixed(self) -> bool:
+        """Whether they come from parameters alone, and so are the same for all inputs."""
+        return self.is_parameter or self.is_made
+
+
+PLAIN, PARAMETER = Nature(), Nature(is_parameter=True)
+
+
+def of_fixed(views: list[Any], is_product: bool) -> Nature:
+    """The nature of a result of fixed operands alone."""
+    are_parameters = all(view.storage.nature.is_parameter for view in views)
+    return Nature(are_parameters and not is_product, is_product or not are_parameters)
+
+
+def of_result(kind: Any, views: list[Any], placed: tuple) -> Nature:
+    """The nature of a result that is not of fixed operands alone.
+
+    Args:
+        kind: of the operation, as `storages.Kind`.
+        views: its operands, as `strides.View`.
+        placed: the sizes of the result, its strides, and how many bytes one of its numbers takes.
+    """
+    given = [view for view in views if not view.storage.nature.is_fixed]
+    if not given or kind.name in NORMS:  # what takes a byte is a mask
+        return PLAIN
+    is_plain = len(given) == 1 and given[0].storage.nature is PLAIN
+    if is_plain and 0 not in given[0].strides and kind.name != "repeat":
+        return PLAIN
+    alike = [_alike(view, placed) for view in given]
+    same = frozenset.intersection(*alike)
+    asked = {stride for view in given for stride in _kept(view, view.storage.nature.asked, placed)}
+    if kind.is_pointwise or kind.name == "cat":
+        pairs, width = zip(given, alike, strict=True), placed[0][-1:]
+        # rows with all features, and not numbers that scale whole rows
+        rows = [one for view, one in pairs if kind.name == "cat" or view.sizes[-1:] == width]
+        if rows:
+            asked |= frozenset.union(*rows) - frozenset.intersection(*rows)
+    return Nature(same=same, asked=frozenset(asked)) if same or asked else PLAIN
+
+
+def _alike(view: Any, placed: tuple) -> frozenset[int]:
+    """The strides of a result along which an operand is the same, but for its last axis."""
+    sizes, strides, unit = placed
+    lacks = len(sizes) - len(view.sizes)
+    once = {
+        strides[dim] * unit
+        for dim in range(len(sizes) - 1)
+        if sizes[dim] > 1
+        if dim < lacks or view.sizes[dim - lacks] == 1 or not view.strides[dim - lacks]
+    }
+    return frozenset(once).union(_kept(view, view.storage.nature.same, placed))
+
+
+def _kept(view: Any, marked: frozenset[int], placed: tuple) -> Iterator[int]:
+    """The strides of a result where an operand has marked ones.
+
+    An axis of it may be several joined: then one of its outer digits may be marked.
+    """
+    sizes, strides, unit = placed
+    lacks = max(0, len(sizes) - len(view.sizes))
+    pairs = zip(view.sizes, view.strides, sizes[lacks:], strides[lacks:], strict=False)
+    for size, step, made, stride in pairs if marked else ():
+        own = step * view.unit
+        if size == made and own:
+            yield from (
+                mark // own * stride * unit
+                for mark in marked
+                if own <= mark < own * size and mark % own == 0
+            )
