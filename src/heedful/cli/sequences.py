@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def chosen(recording: Recording, sequence: int | None) -> list[tuple[int, Sequence]]:
-    """The sequences that are asked for, each with its number; without a number all.
+    """The sequences that are asked for, each with its number; without a number all that have calls.
 
     Raises:
         ArgumentError: no such sequence.
@@ -20,5 +20,6 @@ def chosen(recording: Recording, sequence: int | None) -> list[tuple[int, Sequen
     if sequence is not None and sequence >= len(sequences):
         many = f"numbers from 0 to {len(sequences) - 1}" if len(sequences) > 1 else "0 alone"
         raise ArgumentError(f"sequence {sequence}", expected=f"{many}, those of the recording")
-    wanted = range(len(sequences)) if sequence is None else [sequence]
-    return [(at, sequences[at]) for at in wanted]
+    if sequence is not None:
+        return [(sequence, sequences[sequence])]
+    return [(at, one) for at, one in enumerate(sequences) if len(one) or at == 0]

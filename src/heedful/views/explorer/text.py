@@ -88,8 +88,11 @@ class Text:
 def texts_of(recording: Recording) -> list[Text]:
     """The sequences of a recording; a generation, with its many passes, also as one."""
     found = []
-    several = len(recording.sequences) > 1
-    for number, sequence in enumerate(recording.sequences):
+    sequences = recording.sequences
+    several = len(sequences) > 1
+    for number, sequence in enumerate(sequences):
+        if not len(sequence):  # of a text whose calls are not known to be its own
+            continue
         name = f"text {number + 1}" if several else "the text"
         code = f"recording.sequences[{number}]" if several else "recording"
         calls = list(sequence)
