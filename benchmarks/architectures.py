@@ -340,9 +340,10 @@ def fits(capture: Capture, map_: Tensor, name: str) -> bool:
 def difference(name: str, capture: Capture, map_: Tensor) -> float:
     """The worst of a call and a map, over all sequences."""
     gaps, map_ = [0.0], map_.reshape(shape_of(capture))
-    for b, layout in enumerate(capture.layouts):
+    pairs = zip(capture.sequences, capture.layouts, strict=True)
+    for b, (sequence, layout) in enumerate(pairs):
         real = map_[b][:, layout.queries][:, :, layout.keys]
-        causes = call_of(capture, b).checked()
+        causes = call_of(capture, sequence).checked()
         if name in WITHOUT_SINK:
             causes = causes._replace(sinks=None)
         ours = weights(causes)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from looked import WIDTH, Heads, weighed
+from looked import WIDTH, Heads
 from torch import nn
 from torch.nn.functional import scaled_dot_product_attention
 
@@ -401,88 +401,6 @@ def test_what_was_verified_goes_into_a_file(tmp_path):
     again = heedful.load(wrong.save(tmp_path / "r"))
     with pytest.raises(RunError, match="not recorded truthfully"):
         again.sequences[2][0].weights()
-
-
-class Loops(Heads):
-    """Attends to one text after the other, in an order of its own."""
-
-    def __init__(self, order):
-        super().__init__(lambda query, key: (query @ key.mT).softmax(-1) @ key)
-        self.order = order
-
-    def forward(self, x):
-        return torch.cat([super(Loops, self).forward(x[at][None]) for at in self.order(len(x))])
-
-
-def test_texts_that_run_one_after_the_other_are_not_proved_in_the_place_of_the_first():
-    model, x = Loops(range), torch.randn(3, N, WIDTH)
-    recording = recorded(model, x)
-    assert [call.proof for call in recording] == ["assumed"] * 3
-    for _ in range(2):  # it is said once
-        assert recording.verify(model, x) == {"proved": 1, "assumed": 2}
-        assert [call.proof for call in recording] == ["proved", "assumed", "assumed"]
-        for text in (1, 2):
-            said = f"its queries and keys are those of text {text}, and it is shown as sequence 0"
-            assert recording[text].why.count(said) == 1
-    for text, call in zip(x, recording, strict=True):
-        torch.testing.assert_close(
-            call.weights(), weighed(*model.heads(text[None]))[0], atol=2e-6, rtol=1e-5
-        )
-
-
-def test_chunks_of_a_batch_are_not_proved_in_the_place_of_the_first():
-    class Chunks(Loops):
-        def forward(self, x):
-            return torch.cat([super(Loops, self).forward(part) for part in x.split(2)])
-
-    model, x = Chunks(range), torch.randn(4, N, WIDTH)
-    recording = recorded(model, x)
-    recording.verify(model, x)
-    assert recording[1].proof == "assumed"
-
-
-def test_texts_that_run_in_another_order_are_left_as_they_are():
-    model, x = Loops(lambda texts: range(texts)[::-1]), torch.randn(3, N, WIDTH)
-    recording = recorded(model, x)
-    before = [call.weights() for call in recording]
-    assert recording.verify(model, x) == {"assumed": 3}
-    why = recording[0].why
-    assert "which texts alone do not settle" in why
-    recording.verify(model, x)
-    assert recording[0].why == why  # it is said once
-    assert all(
-        torch.equal(one, call.weights()) for one, call in zip(before, recording, strict=True)
-    )
-
-
-class Patches(nn.Module):
-    """Images of unequal sizes in one tensor, with a table of rows and columns beside it."""
-
-    def __init__(self, turned):
-        super().__init__()
-        self.q, self.k = nn.Linear(H * D, H * D), nn.Linear(H * D, H * D)
-        self.turned = turned
-
-    def forward(self, patches, grid):
-        patches = torch.tensor(patches.tolist())  # of which it is not followed where they come from
-        images = patches.split(grid.prod(-1).tolist())
-        images = images[::-1] if self.turned else images
-        for image in images:
-            query, key = (heads_of(made(image))[None] for made in (self.q, self.k))
-            scaled_dot_product_attention(query, key, key)
-
-
-@pytest.mark.parametrize("turned", [False, True])
-def test_images_in_one_tensor_are_settled_in_their_order(turned):
-    model, grid = Patches(turned), torch.tensor([[1, 2, 3], [1, 4, 2]])
-    given = {"patches": torch.randn(14, H * D), "grid": grid}
-    with heedful.record(model) as recording:
-        model(**given)
-    assert recording.verify(model, given) == (
-        {"assumed": 2} if turned else {"proved": 1, "assumed": 1}
-    )
-    said = "those of text 1, and it is shown as sequence 0"
-    assert (said in recording[1].why) is not turned
 
 
 class Draws(nn.Module):

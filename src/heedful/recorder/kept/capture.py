@@ -45,6 +45,9 @@ class Capture:
         queries' are known, these. query_ids: (texts, L), in cross-attention, whose last N are the
         queries'.
     texts: how many texts the pass had; texts_dim: along which dimension of its inputs.
+    first: the number of its first sequence. A model that calls attention for one text after the
+        other has the sequences of each in a call of its own.
+    batch: how many sequences all texts have: its own, or more where it has some of the texts.
     intact: raises where the file that the call was read from is damaged.
     """
 
@@ -71,7 +74,21 @@ class Capture:
     sums: Tensor | None = None
     texts: int | None = None
     texts_dim: int | None = None
+    first: int = 0
+    batch: int = 0
     intact: Callable[[], None] = _nothing
+
+    def __post_init__(self) -> None:
+        self.batch = self.batch or len(self.query)
+
+    @property
+    def sequences(self) -> range:
+        """The numbers of its sequences, by which it is asked for what it has of each."""
+        return range(self.first, self.first + len(self.query))
+
+    def layout(self, sequence: int) -> Layout:
+        """What of one sequence is real."""
+        return self.layouts[sequence - self.first]
 
     @property
     def check(self) -> Check:
@@ -82,7 +99,7 @@ class Capture:
         agree = False
         try:
             with computing():
-                causes = (self.causes(sequence) for sequence in range(len(self.layouts)))
+                causes = (self.causes(sequence) for sequence in self.sequences)
                 found, agree = certify(causes, self.layouts, evidence)
         except (MemoryError, torch.OutOfMemoryError):  # there may be room when it is asked again
             raise
@@ -96,17 +113,18 @@ class Capture:
 
     def causes(self, sequence: int) -> Causes:
         """What the weights of one sequence are computed from, without its padding."""
-        queries, keys, mask = self.layouts[sequence]
-        bias = None if self.bias is None else of_sequence(self.bias, sequence)
+        queries, keys, mask = self.layout(sequence)
+        at = sequence - self.first
+        bias = None if self.bias is None else of_sequence(self.bias, at)
         if bias is not None:
             bias = bias if bias.shape[-2] == 1 else take(bias, queries)
             bias = bias if bias.shape[-1] == 1 else take(bias.mT, keys).mT
         sinks = self.sinks
         if sinks is not None and sinks.ndim > 1:
-            sinks = sinks[sequence][:, queries]
+            sinks = sinks[at][:, queries]
         return Causes(
-            take(self.query[sequence], queries),
-            take(self.key[sequence], keys),
+            take(self.query[at], queries),
+            take(self.key[at], keys),
             self.scale,
             mask,
             bias,
@@ -119,16 +137,16 @@ class Capture:
         _ = self.check  # which says whether they are those that the kernel gave
         if self.sums is None:
             self.sums = unknown(self.query)
-        return RowSums(self.sums[sequence], self.layouts[sequence].queries)
+        return RowSums(self.sums[sequence - self.first], self.layout(sequence).queries)
 
     def tokens(self, sequence: int) -> Tensor | None:
         """The ids of the keys' tokens without padding, (M,); None where they are not known."""
         if self.ids is None or not self._are_of_keys(self.ids):
             return None  # with a cache, a pass may have the ids of its queries alone
-        row = row_of(sequence, len(self.ids), len(self.query))
+        row = row_of(sequence, len(self.ids), self.batch)
         if row is None:
             return None
-        return self.ids[row][self.layouts[sequence].keys]
+        return self.ids[row][self.layout(sequence).keys]
 
     def query_tokens(self, sequence: int) -> Tensor | None:
         """The ids of the queries' tokens without padding, (N,); None where they are not known."""
@@ -136,10 +154,10 @@ class Capture:
         N = self.query.shape[2]
         if given is None or given.shape[1] < N:
             return None
-        row = row_of(sequence, len(given), len(self.query))
+        row = row_of(sequence, len(given), self.batch)
         if row is None:
             return None
-        return given[row][given.shape[1] - N + self.layouts[sequence].queries]
+        return given[row][given.shape[1] - N + self.layout(sequence).queries]
 
     def _are_of_keys(self, ids: Tensor) -> bool:
         """Whether there is an id for each key, or for each one so far in a cache with room."""
@@ -152,7 +170,7 @@ class Capture:
         """The values of one sequence without padding, (G, M, v); None where none were kept."""
         if self.value is None:
             return None
-        return take(self.value[sequence], self.layouts[sequence].keys)
+        return take(self.value[sequence - self.first], self.layout(sequence).keys)
 
 
 def captured(

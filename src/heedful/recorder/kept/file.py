@@ -35,8 +35,10 @@ from heedful.recorder.kept.pictures import Images
 from heedful.recorder.kept.texts import Texts, learn
 from heedful.recorder.sequences.without_padding import Layout
 
-VERSION = 5  # 1 has nothing of owners, 2 no log-sum-exps, 3 one text a sequence, 4 no images
-WITHOUT_IMAGES = 4  # what has none is written so, and older versions of heedful read it
+# 1 has nothing of owners, 2 no log-sum-exps, 3 one text a sequence, 4 no images, 5 no call that
+# has some texts of its batch alone
+VERSION = 6
+WITH_IMAGES, WITH_TEXTS = 5, 4  # what has no more is written so, and older versions read it
 IMAGE = "image"  # what the name of an image's tensor begins with
 TENSORS = ("query", "key", "value", "bias", "sinks", "sums", "ids", "query_ids")
 # Fields of a call, by the words that the format has for them
@@ -45,6 +47,7 @@ PLAIN = {
     "scale": "scale", "cap": "softcap",
 }  # fmt: skip
 PROOF = ("index", "inferred", "texts", "texts_dim")
+STANDING = "standing"  # the number of a call's first sequence, and how many all texts have
 OLDER = {"owners": "texts and heads, of a recording by a version that did not follow them"}
 AGAIN = "record again"
 COPY_AGAIN = "copy it again, or record again"
@@ -67,7 +70,8 @@ def save(
         capture.intact()  # what is damaged gets no new checksum
     described = [_describe(capture, str(i), tensors) for i, capture in enumerate(captures)]
     same = _shared(tensors)
-    version = VERSION if images.pixels else WITHOUT_IMAGES
+    version = WITH_IMAGES if images.pixels else WITH_TEXTS
+    version = VERSION if any(STANDING in one for one in described) else version
     about = {"format": "recording", "version": version, "calls": described}
     about["images"] = {"patches": images.patches, "assumed": images.assumed, "seen": images.seen}
     about["missed"] = dict(missed or {})
@@ -243,6 +247,8 @@ def _describe(capture: Capture, prefix: str, tensors: dict[str, Tensor]) -> dict
     plain["against"] = {str(sequence): why for sequence, why in capture.against.items()}
     if capture.heads is not None:
         plain["heads"] = capture.heads
+    if capture.batch != len(capture.query):
+        plain[STANDING] = [capture.first, capture.batch]
     return {**plain, "check": check, "layouts": layouts}
 
 
@@ -258,6 +264,7 @@ def _restore(described: dict[str, Any], prefix: str, tensors: dict[str, Tensor])
     ]
     plain = {name: described[word] for word, name in PLAIN.items()}
     plain["heads"] = described.get("heads")
+    plain["first"], plain["batch"] = described.get(STANDING, (0, 0))
     if "inferred" in described:
         plain |= {name: described[name] for name in PROOF}
         plain["against"] = {int(at): str(why) for at, why in described["against"].items()}

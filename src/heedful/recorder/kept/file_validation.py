@@ -31,7 +31,8 @@ def check(capture: Capture) -> None:
     _hold(all(numbered) and is_whole(capture.pass_index), f"the layer, number or pass {of}")
     inferred = capture.inferred
     told = isinstance(inferred, dict) and all(isinstance(how, str) for how in inferred.values())
-    inside = all(is_whole(at) and 0 <= at < len(capture.layouts) for at in capture.against)
+    _hold(_stands(capture), f"the numbers of the sequences {of}")
+    inside = all(is_whole(at) and at in capture.sequences for at in capture.against)
     counted = all(one is None or is_whole(one) for one in (capture.texts, capture.texts_dim))
     _hold(told and inside and counted, f"what proves {of}")
     _hold(isinstance(capture.check.where, str), f"the certificate {of}")
@@ -101,6 +102,12 @@ def _check_layout(layout: Layout, shape: tuple[int, int, int], of: str) -> None:
 def _hold(fits: bool, what: str) -> None:
     if not fits:
         raise ValueError(f"cannot use {what}")
+
+
+def _stands(capture: Capture) -> bool:
+    """Whether a call has sequences of those that all texts have."""
+    first, batch = capture.first, capture.batch
+    return is_whole(first) and is_whole(batch) and 0 <= first <= batch - len(capture.query)
 
 
 def _is_number(number: object) -> bool:

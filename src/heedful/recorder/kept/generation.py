@@ -71,7 +71,8 @@ def stitched(captures: list[Capture], sequence: int) -> list[Call]:
     """
     modules: dict[str, list[Capture]] = {}
     for capture in captures:
-        modules.setdefault(capture.name, []).append(capture)
+        if sequence in capture.sequences:
+            modules.setdefault(capture.name, []).append(capture)
     layers = list(modules.values())
     plans: dict[tuple, Together] = {}
     found = []
@@ -98,7 +99,7 @@ def goes_on(capture: Capture) -> bool:
 
 
 def _plan(passes: list[Capture], sequence: int) -> Together:
-    slots, layouts = _slots(passes), [capture.layouts[sequence] for capture in passes]
+    slots, layouts = _slots(passes), [capture.layout(sequence) for capture in passes]
     seen = torch.zeros(max(keys.stop for _, keys in slots), dtype=torch.bool)
     for capture, layout, (queries, keys) in zip(passes, layouts, slots, strict=True):
         for _, allowed in allowed_rows(capture, sequence):
@@ -125,14 +126,14 @@ def _plan_of_cross(passes: list[Capture], sequence: int) -> Together:
 
     Keys that no query of any pass may see are padding.
     """
-    parts, done, first = [], 0, passes[0].layouts[sequence]
+    parts, done, first = [], 0, passes[0].layout(sequence)
     tables = [table for one in passes for _, table in allowed_rows(one, sequence)]
-    if any(not torch.equal(one.layouts[sequence].keys, first.keys) for one in passes):
+    if any(not torch.equal(one.layout(sequence).keys, first.keys) for one in passes):
         raise broken(passes[-1], sequence)
     seen = torch.stack([table.any(dim=(0, 1)) for table in tables]).any(dim=0).cpu()
     columns = seen.nonzero()[:, 0]
     for capture in passes:
-        rows = torch.arange(len(capture.layouts[sequence].queries))
+        rows = torch.arange(len(capture.layout(sequence).queries))
         parts.append(Part(rows, columns, done + rows, torch.arange(len(columns))))
         done += len(rows)
     heads = max(map(len, tables))
@@ -154,7 +155,7 @@ def _slots(passes: list[Capture]) -> list[tuple[range, range]]:
 
 def allowed_rows(capture: Capture, sequence: int) -> Iterator[tuple[slice, Tensor]]:
     """Which keys of its layout some rows of a pass may see, (1 or H, n, m), in runs of rows."""
-    queries, keys, mask = capture.layouts[sequence]
+    queries, keys, mask = capture.layout(sequence)
     shape = (capture.query.shape[1], len(queries), len(keys))
     device = capture.query.device
     for start in range(0, len(queries), ROWS):

@@ -44,8 +44,8 @@ class Recording(Sequence):
         texts: Texts | None = None,
         images: Images | None = None,
     ) -> None:
-        captures, texts = [] if captures is None else captures, texts or Texts(naming=naming)
-        super().__init__(captures, 0, texts, images)
+        self._captures = [] if captures is None else captures
+        super().__init__(self._captures, 0, texts or Texts(naming=naming), images)
         self._texts.home = weakref.ref(self)  # by which a call finds what it is of
         self._spill = Spill(budget)
         self.missed: dict[str, str] = {}  # modules whose attention was not understood, and why
@@ -132,7 +132,9 @@ class Recording(Sequence):
 
     def add(self, capture: Capture) -> None:
         """Keep one more call, in memory or past the budget on the disk."""
-        self._captures.append(self._spill.keep(capture))
+        kept = self._spill.keep(capture)
+        self._captures.append(kept)
+        self._own.append(kept)
 
     def know_patches(self, patches: list[Patches], seen: tuple[int, int] | None) -> None:
         """Keep how the model cuts images, and the height and width of those that it was given."""
@@ -142,6 +144,7 @@ class Recording(Sequence):
         """What was recorded since this was last asked, which is then kept here no longer."""
         found = list(self._captures)
         self._captures.clear()
+        self._own.clear()
         self._calls.clear()
         return found
 
@@ -176,18 +179,16 @@ class Recording(Sequence):
         """A `Sequence` of calls for each sequence of the batch, without its padding.
 
         Windows that a model puts into the batch (Swin) count as sequences; one that not all calls
-        have has the calls that do.
+        have has the calls that do. Of a model that goes through its texts in a loop, calls are in
+        the first sequence until `verify` has found their texts.
         """
         return Sequences(
-            Sequence(
-                [one for one in self._captures if len(one.query) > b], b, self._texts, self._images
-            )
-            for b in range(self._batch)
+            Sequence(self._captures, b, self._texts, self._images) for b in range(self._batch)
         )
 
     @property
     def _batch(self) -> int:
-        return max((len(capture.query) for capture in self._captures), default=0)
+        return max((capture.sequences.stop for capture in self._captures), default=0)
 
     def __repr__(self) -> str:
         calls, texts = len(self), self._batch
@@ -216,10 +217,11 @@ class Recording(Sequence):
         back. A call whose sequences are those of other texts or heads is refuted: its weights
         raise. Where a text alone makes other calls, or numbers that are nowhere in the batch, each
         text stands once in the place of another: sequences that change with it, and no others, are
-        its own. What that does not settle either, the call says. Images that came in one tensor,
-        with a table of their sizes, are cut apart. Of several passes the first is verified. Where
-        the model's kernel told the log-sum-exp of the rows, every row of every pass is compared
-        with it.
+        its own. What that does not settle either, the call says. A call of some texts alone, as a
+        loop over them makes, stands in their sequences from then on. Images that came in one
+        tensor, with a table of their sizes, are cut apart. Of several passes the first is verified.
+        Where the model's kernel told the log-sum-exp of the rows, every row of every pass is
+        compared with it.
 
         Args:
             model: that was recorded.
@@ -236,9 +238,9 @@ class Recording(Sequence):
             raise RunError("nothing was recorded", expected="a pass inside the `with` block")
         verify(self._captures, model, inputs, lambda *given: self._again(model, *given))
         for one in self._captures:
-            for sequence in range(len(one.layouts)):
+            for sequence in one.sequences:
                 call_of(one, sequence).compare_rows()
-        self._calls.clear()
+        self._hold(self._captures)  # calls may have turned out to be of another text
         words = [check.proof for _, check in self.certificate()]
         return {word: words.count(word) for word in WORDS if word in words}
 

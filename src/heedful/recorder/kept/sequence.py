@@ -33,8 +33,13 @@ class Sequence(Shown):
         texts: Texts | None = None,
         images: Images | None = None,
     ) -> None:
-        self._captures, self._index, self._texts = captures, index, texts or Texts()
+        self._index, self._texts = index, texts or Texts()
         self._images = images or Images()
+        self._hold(captures)
+
+    def _hold(self, captures: list[Capture]) -> None:
+        """Have those calls that the sequence is in."""
+        self._own = [one for one in captures if _has(one, self._index)]
         self._calls: dict[int, Call] = {}
         self._of_sides: tuple[int, Sides] | None = None  # and of how many calls
 
@@ -46,7 +51,7 @@ class Sequence(Shown):
         return f"<{type(self).__name__} of {len(self)} call{'' if len(self) == 1 else 's'}>"
 
     def __len__(self) -> int:
-        return len(self._captures)
+        return len(self._own)
 
     def __iter__(self) -> Iterator[Call]:
         return (self[i] for i in range(len(self)))
@@ -73,7 +78,7 @@ class Sequence(Shown):
         return self._calls[at]
 
     def _first_of(self, name: str) -> int:
-        names = [capture.name for capture in self._captures]
+        names = [capture.name for capture in self._own]
         if name not in names:
             raise ArgumentError(
                 f"no call of {name!r}",
@@ -82,13 +87,14 @@ class Sequence(Shown):
         return names.index(name)
 
     def _call(self, at: int) -> Call:
-        if self._index >= len(self._captures[at].layouts):
+        capture = self._own[at]
+        if self._index not in capture.sequences:
             raise RunError(
-                f"no sequence in {self._captures[at].name}, pass {self._captures[at].pass_index}",
+                f"no sequence in {capture.name}, pass {capture.pass_index}",
                 expected="a batch of at least one",
                 cause="a model that was given an empty batch",
             )
-        return self._with_texts(call_of(self._captures[at], self._index))
+        return self._with_texts(call_of(capture, self._index))
 
     def _with_texts(self, call: Call, sides: Sides | None = None) -> Call:
         """The call with the names of its tokens."""
@@ -116,7 +122,7 @@ class Sequence(Shown):
         """The call with the images that it attends over, whose patches give tokens their names."""
         if not self._images.pixels:
             return call
-        batch = next(len(one.query) for one in self._captures if one.name == call.name)
+        batch = next(one.batch for one in self._own if one.name == call.name)
         call.key_picture = self._images.of(call, "keys", self._index, batch)
         call.query_picture = self._images.of(call, "queries", self._index, batch)
         if call.key_picture is not None:
@@ -128,8 +134,8 @@ class Sequence(Shown):
     @property
     def sides(self) -> Sides:
         """Which of its calls read, and which write, in an encoder–decoder."""
-        if self._of_sides is None or self._of_sides[0] != len(self._captures):
-            self._of_sides = len(self._captures), Sides(self._captures, self._index)
+        if self._of_sides is None or self._of_sides[0] != len(self):
+            self._of_sides = len(self), Sides(self._own, self._index)
         return self._of_sides[1]
 
     @property
@@ -235,6 +241,11 @@ class Sequences(list[Sequence]):
         return super().__getitem__(index)
 
 
+def _has(capture: Capture, index: int) -> bool:
+    """Whether a call has a sequence; one of an empty batch stands in the first, and says so."""
+    return index in capture.sequences or (index == 0 and not len(capture.query))
+
+
 def call_of(capture: Capture, index: int) -> Call:
     """One sequence of a call, without its padding."""
     return Call(
@@ -249,7 +260,7 @@ def call_of(capture: Capture, index: int) -> Call:
         sums=capture.row_sums(index),
         refutations=capture.against,
         sequence=index,
-        batch=len(capture.query),
+        batch=capture.batch,
         value=capture.values(index),
         ids=capture.tokens(index),
         query_ids=capture.query_tokens(index),

@@ -24,7 +24,7 @@ STITCHED = 1 << 18  # keys of all passes, up to which a table shows a generation
 class Shown(ABC):
     """What a sequence of calls has beside its calls."""
 
-    _captures: list[Capture]
+    _own: list[Capture]
     _index: int
     _with_texts: Callable[[Call], Call]
 
@@ -36,9 +36,9 @@ class Shown(ABC):
         """What a notebook shows: a table with a small picture of each head."""
         from heedful.recorder.kept.notebook import html
 
-        is_cheap = sum(one.key.shape[-2] for one in self._captures) <= STITCHED
+        is_cheap = sum(one.key.shape[-2] for one in self._own) <= STITCHED
         calls, notes = self._as_one(None) if is_cheap else (list(self), [])
-        texts = max((len(one.layouts) for one in self._captures), default=0)
+        texts = max((one.batch for one in self._own), default=0)
         if texts > 1:
             notes = [*notes, f"sequence {self._index} of {texts}: .sequences has each"]
         return html(calls, repr(self).strip("<>"), "recording[0]", notes)
@@ -106,7 +106,7 @@ class Shown(ABC):
         if pass_index is not None or passes < 2:
             return calls, []
         try:
-            whole = generation.stitched(self._captures, self._index)
+            whole = generation.stitched(self._own, self._index)
         except RunError:
             return calls, []
         known = {call.name for call in whole}

@@ -7,9 +7,7 @@ found nowhere, the texts of a batch may change each other, which tells nothing a
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections import Counter
 from typing import NamedTuple
 
 import torch
@@ -35,81 +33,47 @@ class Difference(NamedTuple):
     refutes: bool = True
 
 
-OTHER_CALLS = Difference("a text alone makes other calls of this module", refutes=False)
-
-
 class OfText(NamedTuple):
     """A call of a text alone, and which text it was."""
 
     text: int
     call: Capture
 
-
-def of_each(captures: list[Capture], texts: list[list[Capture]]) -> list[list[OfText] | None]:
-    """For each call of a batch, those of the texts alone that it should consist of.
-
-    That is the call of the same module and the same number in each; where the module is called once
-    for each text, it is the call of one of them. None where the texts alone make other calls.
-    """
-    counts = Counter(one.name for one in captures)
-    before: Counter[str] = Counter()
-    found: list[list[OfText] | None] = []
-    for name in (one.name for one in captures):
-        each = [
-            [OfText(b, call) for call in alone if call.name == name]
-            for b, alone in enumerate(texts)
-        ]
-        number, in_order = before[name], list(itertools.chain(*each))
-        before[name] += 1
-        if all(len(one) >= counts[name] for one in each):
-            found.append([one[number] for one in each])
-        else:
-            found.append([in_order[number]] if len(in_order) == counts[name] else None)
-    return found
+    @property
+    def sequences(self) -> list[tuple[int, Capture, int]]:
+        """Each of its sequences: the text, the call, and the number of the sequence in it."""
+        return [(self.text, self.call, part) for part in range(len(self.call.query))]
 
 
-def difference(capture: Capture, alone: list[OfText] | None) -> Difference | None:
+def difference(capture: Capture, alone: list[OfText]) -> Difference | None:
     """The difference between a call's sequences and those of its texts alone; None without one."""
-    if alone is None:
-        return OTHER_CALLS
-    rows = [(b, one, part) for b, one in alone for part in range(len(one.query))]
+    rows = [row for one in alone for row in one.sequences]
     parts = [one for _, one in alone]
     if len(capture.query) == 1 and len(rows) == len(parts) and _is_packed(capture, parts):
-        return _elsewhere(alone)
+        return None
     if len(rows) != len(capture.query):
         why = f"the texts alone are {len(rows)} sequences, and not {len(capture.query)}"
         # as many numbers in another order were arranged wrongly; others are another call's
         return Difference(why, sum(map(_entries, parts)) == _entries(capture))
-    for sequence, (b, one, part) in enumerate(rows):
+    for place, (b, one, part) in enumerate(rows):
+        sequence = capture.first + place
         if agree(capture, sequence, one, part):
             continue
-        each = [other.causes(place) for _, other, place in rows]
-        if _is_elsewhere(capture.causes(sequence), each, sequence):
+        each = [other.causes(part) for _, other, part in rows]
+        if _is_elsewhere(capture.causes(sequence), each, place):
             return Difference(
                 f"sequence {sequence} is not of text {b}, which alone has other queries and keys"
             )
         why = f"text {b} alone has other queries and keys, and no other text has those of sequence"
         return Difference(f"{why} {sequence}", refutes=False)
-    return _elsewhere(alone)
-
-
-def _elsewhere(alone: list[OfText]) -> Difference | None:
-    """What is to be said of a call that agrees with texts, but is shown in the places of others.
-
-    Where a module is called once for each text, each call has one sequence, which is the first.
-    """
-    place = next((at for at, (text, _) in enumerate(alone) if at != text), None)
-    if place is None:
-        return None
-    why = f"its queries and keys are those of text {alone[place].text}, and it is shown as sequence"
-    return Difference(f"{why} {place}", refutes=False)
+    return None
 
 
 def _is_packed(capture: Capture, parts: list[Capture]) -> bool:
     """Whether the one sequence of a call is the texts one after the other, as models of images
     pack them: its queries are, and its keys are too, or are the same for each text.
     """
-    ours, alone = capture.causes(0), [one.causes(0) for one in parts]
+    ours, alone = capture.causes(capture.first), [one.causes(0) for one in parts]
     if _is_of_weights(ours) or len({(len(one.query), len(one.key)) for one in alone}) > 1:
         return False
     near = NEAR.get(capture.query.dtype, 1e-3)

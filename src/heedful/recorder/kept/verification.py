@@ -1,31 +1,35 @@
 """Verifies which rows are of which text: each text of a batch runs alone, and is compared.
 
 A text alone has its own queries and keys and no others'. So an order of axes that was guessed
-wrongly, or a padding that is none, cannot agree with it. What disagrees is refuted where its
-queries and keys are found in another text or head, or where the same number of weights is in other
-sequences. Where they are found nowhere, the texts of a batch may change each other, as by a mean
-over the batch, or the model draws at random. Then each text stands once in the place of another:
-if only the sequences of that place change, they are its own.
+wrongly, or a padding that is none, cannot agree with it; and where a model goes through its texts
+in a loop, it tells of which text a call is. What disagrees is refuted where its queries and keys
+are found in another text or head, or where the same number of weights is in other sequences. Where
+they are found nowhere, the texts of a batch may change each other, as by a mean over the batch, or
+the model draws at random. Then each text stands once in the place of another: if only the sequences
+of that place change, they are its own.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
 
 from heedful.errors import ArgumentError, HeedfulError
+from heedful.recorder.kept.calls_of_texts import Standing, of_each, standing_of
 from heedful.recorder.kept.capture import Capture
-from heedful.recorder.kept.text_agreement import Difference, agree, difference, of_each
+from heedful.recorder.kept.proof import proof_of
+from heedful.recorder.kept.text_agreement import Difference, agree
 from heedful.recorder.kept.text_inputs import TextInputs, called, leaves
 from heedful.recorder.sequences.inputs import Inputs
 
+Found: TypeAlias = Standing | Difference
 Run = Callable[[tuple, dict[str, Any]], list[Capture]]
 UNSETTLED = ", which texts alone do not settle: "
 
@@ -152,15 +156,15 @@ def _settle(captures: list[Capture], batch: int, given: Any, run: Run) -> TextIn
             f"inputs in which no tensor has {batch} rows",
             expected=f"the inputs of the pass that was recorded, of {batch} texts",
         )
-    tried: list[tuple[int, int, list[Difference | None]]] = []
+    tried: list[tuple[int, int, list[Found]]] = []
     failed: ArgumentError | None = None
     for number, texts in enumerate(ways):
         try:
-            differ = _alone(captures, texts, run)
+            found = _alone(captures, texts, run)
         except ArgumentError as error:
             failed = error
             continue
-        tried.append((sum(one is not None for one in differ), number, differ))
+        tried.append((sum(isinstance(one, Difference) for one in found), number, found))
     if failed is not None and not tried:
         if len(ways) > 1 or not _settle_in_place(captures, ways[0], run):
             raise failed
@@ -168,15 +172,15 @@ def _settle(captures: list[Capture], batch: int, given: Any, run: Run) -> TextIn
             captures, [Difference(str(failed), refutes=False)] * len(captures), is_clear=batch > 1
         )
         return ways[0]
-    _, number, differ = min(tried, key=lambda one: one[:2])
-    _note(captures, differ, is_clear=len(tried) == 1 and batch > 1)
+    _, number, found = min(tried, key=lambda one: one[:2])
+    _note(captures, found, is_clear=len(tried) == 1 and batch > 1)
     if len(ways) == 1:
         _settle_in_place(captures, ways[0], run)
     return ways[number]
 
 
-def _alone(captures: list[Capture], texts: TextInputs, run: Run) -> list[Difference | None]:
-    """How each call differs from those of its texts alone."""
+def _alone(captures: list[Capture], texts: TextInputs, run: Run) -> list[Found]:
+    """Of which texts each call is, or how it differs from those that its texts alone make."""
     try:
         return _compared(captures, texts, run)
     except ArgumentError:
@@ -185,22 +189,34 @@ def _alone(captures: list[Capture], texts: TextInputs, run: Run) -> list[Differe
         return _compared(captures, replace(texts, cuts=False), run)  # sizes by chance
 
 
-def _compared(captures: list[Capture], texts: TextInputs, run: Run) -> list[Difference | None]:
+def _compared(captures: list[Capture], texts: TextInputs, run: Run) -> list[Found]:
     calls = [_ran(run, partial(texts.alone, b)) for b in range(texts.batch)]
     pairs = zip(captures, of_each(captures, calls), strict=True)
-    return [difference(capture, alone) for capture, alone in pairs]
+    return [standing_of(capture, ordered, calls) for capture, ordered in pairs]
 
 
-def _note(captures: list[Capture], differ: list[Difference | None], is_clear: bool) -> None:
+def _note(captures: list[Capture], found: Sequence[Found], is_clear: bool) -> None:
     """Note of each call what its texts alone tell: that it is settled, refuted, or neither."""
-    for capture, found in zip(captures, differ, strict=True):
-        if found is None and is_clear:
-            capture.inferred.pop("texts", None)
-        elif found is not None and found.refutes:
-            capture.against.update(dict.fromkeys(range(len(capture.query)), found.why))
-        elif found is not None and "texts" in capture.inferred:
+    for capture, told in zip(captures, found, strict=True):
+        if isinstance(told, Standing):
+            if is_clear:
+                _stand(capture, told)
+        elif told.refutes:
+            capture.against.update(dict.fromkeys(capture.sequences, told.why))
+        elif "texts" in capture.inferred:
             before = capture.inferred["texts"].split(UNSETTLED)[0]
-            capture.inferred["texts"] = f"{before}{UNSETTLED}{found.why}"
+            capture.inferred["texts"] = f"{before}{UNSETTLED}{told.why}"
+
+
+def _stand(capture: Capture, told: Standing) -> None:
+    """Let a call have the sequences that it turned out to have, of which none is a guess then."""
+    if told.first != capture.first and proof_of(capture.check, {}).word == "refuted":
+        return  # by a check that speaks of its sequences by their numbers until now
+    if told.first != capture.first:
+        # who took one of its calls before sees it as a guess still, in the place of another text
+        capture.inferred = dict(capture.inferred)
+    capture.first, capture.batch = told
+    capture.inferred.pop("texts", None)
 
 
 def _settle_in_place(captures: list[Capture], texts: TextInputs, run: Run) -> bool:
@@ -268,7 +284,8 @@ def _changed(capture: Capture, again: Capture) -> set[int] | None:
     one, other = (each.query.shape[:3] + each.key.shape[1:3] for each in (capture, again))
     if one != other:
         return None
-    return {at for at in range(len(capture.query)) if not agree(capture, at, again, at)}
+    pairs = enumerate(zip(capture.sequences, again.sequences, strict=True))
+    return {at for at, (mine, other) in pairs if not agree(capture, mine, again, other)}
 
 
 def _settle_padding(captures: list[Capture], texts: TextInputs, run: Run) -> None:
@@ -282,14 +299,15 @@ def _settle_padding(captures: list[Capture], texts: TextInputs, run: Run) -> Non
             ran[this] = [] if given is None else _ran(run, lambda: given)
         return ran[this]
 
-    numbers: Counter[str] = Counter()
+    numbers: Counter[tuple[str, int]] = Counter()
     for capture in captures:
-        number = numbers[capture.name]
-        numbers[capture.name] += 1
+        own = [(capture.name, b) for b in capture.sequences]
+        number = {b: numbers[name, b] for name, b in own}
+        numbers.update(own)
         if "padding" not in capture.inferred or "texts" in capture.inferred:
             continue
-        if len(capture.query) == texts.batch and all(
-            _agrees(capture, b, number, partial(without, b)) for b in range(texts.batch)
+        if capture.batch == texts.batch and all(
+            _agrees(capture, b, number[b], partial(without, b)) for b in capture.sequences
         ):
             capture.inferred.pop("padding")
         else:
@@ -299,9 +317,9 @@ def _settle_padding(captures: list[Capture], texts: TextInputs, run: Run) -> Non
 def _agrees(
     capture: Capture, b: int, number: int, without: Callable[[int, Tensor], list[Capture]]
 ) -> bool:
-    """Whether a call, the number of those of its module, has the numbers of a text alone."""
+    """Whether a call, the number of those of its module on a text, has those that it has alone."""
     try:
-        calls = without(capture.key.shape[2], capture.layouts[b].keys)
+        calls = without(capture.key.shape[2], capture.layout(b).keys)
     except ArgumentError:  # of a model that wants all of its inputs
         return False
     same = [one for one in calls if one.name == capture.name]

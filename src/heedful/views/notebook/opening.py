@@ -45,7 +45,7 @@ def opened_on(shown: Recording | Sequence | Call, **chosen: Any) -> tuple[Texts,
         return Texts({NAME: shown}, **chosen), ""
     home = shown.home()
     if isinstance(shown, Sequence):
-        texts = Texts({NAME: home or Recording(shown._captures, texts=shown._texts)}, **chosen)
+        texts = Texts({NAME: home or Recording(shown._own, texts=shown._texts)}, **chosen)
         return texts, _address(texts, lambda call: call.sequence == shown._index)
     if home is not None:
         texts = Texts({NAME: home}, **chosen)
