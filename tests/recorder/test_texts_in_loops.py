@@ -394,6 +394,34 @@ def test_a_text_as_one_has_the_calls_of_that_text():
         near(whole.weights(), sequence[0].weights())
 
 
+class Shifted(nn.Module):
+    """Two modules that take the texts in other parts, but mask the two texts of a part alike."""
+
+    def __init__(self):
+        super().__init__()
+        self.seen = torch.ones(2, 1, N, N).tril().bool()
+        self.seen[1] &= torch.ones(N, N).triu(-2).bool()
+        self.one, self.other = (Heads(self.masked) for _ in range(2))
+
+    def masked(self, query, key):
+        seen = self.seen if len(query) == 2 else self.seen[:1]
+        return scaled_dot_product_attention(query, key, key, seen, scale=1.0)
+
+    def forward(self, x):
+        sizes = ([1, 2], [2, 1]) if len(x) == B else ([1], [1])
+        parts = zip((self.one, self.other), map(x.split, sizes), strict=True)
+        return [module(part) for module, several in parts for part in several]
+
+
+def test_texts_as_one_have_the_masks_of_their_own_places():
+    model, x = Shifted(), torch.randn(B, N, WIDTH)
+    recording = recorded(model, x)
+    assert recording.verify(model, x) == {"proved": 4}
+    for sequence, whole in zip(recording.sequences, map(recording.stitched, range(B)), strict=True):
+        for call, one in zip(sequence, whole, strict=True):
+            near(one.weights(), call.weights())
+
+
 class Images(nn.Module):
     """Images of unequal sizes in one tensor, with a table of rows and columns beside it."""
 

@@ -81,7 +81,9 @@ def stitched(captures: list[Capture], sequence: int) -> list[Call]:
         crosses = generates and all(one.kind == "cross" for one in passes)
         if not crosses and not any(map(goes_on, passes)):
             continue
-        alike = tuple((id(one.layouts), one.query.shape[2], one.key.shape[2]) for one in passes)
+        alike = tuple(
+            (id(one.layouts), one.first, one.query.shape[2], one.key.shape[2]) for one in passes
+        )
         if alike not in plans:
             plans[alike] = (_plan_of_cross if crosses else _plan)(passes, sequence)
         found.append(_layer(passes, plans[alike], sequence))
