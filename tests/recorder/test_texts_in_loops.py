@@ -15,6 +15,7 @@ from heedful.errors import ArgumentError, RunError
 from heedful.files import load_tensors, save_tensors
 from heedful.recorder.kept.head_totals import HeadTotals
 from heedful.recorder.kept.patches import Patches
+from heedful.recorder.record import PADDING
 from heedful.views.explorer.text import texts_of
 from heedful.views.notebook.opening import opened_on
 
@@ -369,6 +370,105 @@ def test_padding_of_each_text_is_settled_too():
         query, key = model.heads(model.embed(text[text != 0])[None])
         expected = (query @ key.mT).exp().tril()[0]
         near(call.weights(), (expected / expected.sum(-1, keepdim=True)).detach())
+
+
+class Told(Loops):
+    """Hides the padding of each text, of which the inputs tell."""
+
+    hides = True
+
+    def __init__(self, is_causal=False):
+        super().__init__(one_by_one)
+        self.is_causal = is_causal
+
+    def forward(self, x, attention_mask):
+        return [self.of_one(*one) for one in zip(x[:, None], attention_mask[:, None], strict=True)]
+
+    def of_one(self, x, keep):
+        query, key = self.heads(x)
+        seen = torch.ones(x.shape[1], x.shape[1]).bool()
+        seen = seen & keep.bool()[:, None, None] if self.hides else seen
+        if self.is_causal:  # padding that sees nothing would be NaN
+            seen = seen.tril() | ~keep.bool()[:, None, :, None]
+        return scaled_dot_product_attention(query, key, key, seen, scale=1.0)
+
+
+def kept():
+    keep = torch.ones(B, N).long()
+    keep[0, 5:] = 0
+    keep[2, :3] = keep[2, 6:] = 0
+    return keep
+
+
+@pytest.mark.parametrize("is_causal", [False, True])
+def test_padding_of_which_the_inputs_tell_is_left_out(is_causal, tmp_path):
+    model, x, keep = Told(is_causal), torch.randn(B, N, WIDTH), kept()
+    recording = recorded(model, x, keep)
+    assert [call.shape for call in recording] == [(3, N, N)] * B
+    before = list(recording)
+    assert recording.verify(model, [x, keep]) == {"proved": B}
+    assert [call.proof for call in before] == ["assumed", "assumed", "assumed"]
+    expected = []
+    for text, real in zip(x, keep.bool(), strict=True):
+        [query], [key] = model.heads(text[None, real])
+        raised = (query.double() @ key.double().mT).exp()
+        raised = raised.tril() if is_causal else raised
+        expected.append((raised / raised.sum(-1, keepdim=True)).float().detach())
+    again = heedful.load(recording.save(tmp_path / "r"))
+    for one in (recording, again):
+        is_of_its_text(one, expected)
+        assert {s[0].kind for s in one.sequences} == {"causal" if is_causal else "self"}
+
+
+class OtherAlone(Told):
+    """Does something else with its masks where a text is alone."""
+
+    def __init__(self, changes):
+        super().__init__()
+        self.changes = changes
+
+    def forward(self, x, attention_mask):
+        is_alone = len(x) == 1
+        if self.changes == "needs all tokens" and x.shape[1] != N:
+            raise ValueError(f"expected {N} tokens")
+        self.hides = self.changes != "hides padding alone" or is_alone
+        looks_ahead = self.changes == "needs all tokens" or is_alone
+        self.is_causal = not looks_ahead or self.changes == "hides padding alone"
+        return super().forward(x, attention_mask)
+
+
+def test_padding_that_a_call_sees_is_not_left_out():
+    model, x, keep = OtherAlone("hides padding alone"), torch.randn(B, N, WIDTH), kept()
+    recording = recorded(model, x, keep)
+    # that after the words of the first text is hidden from them, as no word looks ahead
+    assert recording.verify(model, [x, keep]) == {"proved": 2, "assumed": 1}
+    assert [call.shape for call in recording] == [(3, 5, 5), (3, N, N)]
+    query, key = model.heads(x)
+    raised = (query @ key.mT).exp().tril()
+    expected = (raised / raised.sum(-1, keepdim=True)).detach()
+    for call, map_ in zip(recording, expected[[0, 2]], strict=True):
+        near(call.weights()[:, 3:5], map_[:, 3:5, : call.shape[2]])  # of words in both
+
+
+def test_the_mask_of_a_text_alone_is_not_taken_for_that_of_its_call():
+    model, x, keep = OtherAlone("looks ahead alone"), torch.randn(B, N, WIDTH), kept()
+    keep[2] = 1
+    recording = recorded(model, x, keep)
+    recording.verify(model, [x, keep])
+    call = recording[0]
+    assert (call.proof, call.shape) == ("assumed", (3, N, N))
+    [query], [key] = model.heads(x[:1])
+    expected = ((query @ key.mT).exp().tril() * keep[0])[:, :5]  # those of its words
+    near(call.weights()[:, :5], (expected / expected.sum(-1, keepdim=True)).detach())
+
+
+def test_padding_of_a_text_that_a_model_needs_stays_a_guess():
+    model, x, keep = OtherAlone("needs all tokens"), torch.randn(B, N, WIDTH), kept()
+    recording = recorded(model, x, keep)
+    assert recording.verify(model, [x, keep]) == {"proved": 1, "assumed": 2}
+    whys = [call.why for [call] in recording.sequences]
+    said = f"inferred: {PADDING}; without it a text alone has other queries and keys"
+    assert whys == [said, "", said]
 
 
 def test_what_its_own_check_refutes_stays_where_it_is():

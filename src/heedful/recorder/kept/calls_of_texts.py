@@ -2,7 +2,8 @@
 
 Most models call attention once for a whole batch. Some go through its texts in a loop, one after
 the other or a few at a time; then a call has the sequences of some texts, and which these are is
-told by nothing but their queries and keys.
+told by nothing but their queries and keys. What of a text is padding is then told by the inputs of
+that text alone.
 """
 
 from __future__ import annotations
@@ -10,21 +11,17 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Iterator
-from typing import NamedTuple
+from dataclasses import replace
+
+import torch
 
 from heedful.recorder.kept.capture import Capture
 from heedful.recorder.kept.text_agreement import Difference, OfText, agree, difference
+from heedful.recorder.sequences.without_padding import Layout
 
 OTHER_CALLS = Difference("a text alone makes other calls of this module", refutes=False)
 # As of images with unequal numbers of windows: then a number is not that of one text alone
 UNEQUAL = Difference("the texts have unequal numbers of sequences", refutes=False)
-
-
-class Standing(NamedTuple):
-    """Which sequences a call has: the number of its first one, and how many all texts have."""
-
-    first: int
-    batch: int
 
 
 def of_each(captures: list[Capture], texts: list[list[Capture]]) -> list[list[OfText] | None]:
@@ -51,8 +48,8 @@ def of_each(captures: list[Capture], texts: list[list[Capture]]) -> list[list[Of
 
 def standing_of(
     capture: Capture, ordered: list[OfText] | None, texts: list[list[Capture]]
-) -> Standing | Difference:
-    """The sequences that a call has, as the texts alone tell; else how it differs from them.
+) -> Capture | Difference:
+    """The call with the sequences that it has, as the texts alone tell; else how it differs.
 
     Args:
         capture: the call.
@@ -60,14 +57,53 @@ def standing_of(
         texts: the calls of each text alone.
     """
     each = _of_module(capture.name, texts)
-    differs = OTHER_CALLS if ordered is None else difference(capture, ordered)
+    differs = OTHER_CALLS if ordered is None else difference(_as_alone(capture, ordered), ordered)
     found = ordered if differs is None else _only_run(capture, each)
     if found is None:
         return differs or OTHER_CALLS
     start, size = found[0].text, len(capture.query)
     if start and len({len(one.query) for one in itertools.chain(*each)}) > 1:
         return UNEQUAL
-    return Standing(start * size // len(found), len(texts) * size // len(found))
+    first, batch = (count * size // len(found) for count in (start, len(texts)))
+    return replace(_as_alone(capture, found), first=first, batch=batch)
+
+
+def _as_alone(capture: Capture, run: list[OfText]) -> Capture:
+    """The call without the padding of its texts, which the inputs of each alone tell.
+
+    Those of a batch do not tell it inside a loop: it is not known there which text runs.
+    """
+    rows = [row for one in run for row in one.sequences]
+    if len(rows) != len(capture.query):
+        return capture
+    pairs = zip(capture.layouts, rows, strict=True)
+    layouts = [_cut(layout, capture, one, one.layout(part)) for layout, (_, one, part) in pairs]
+    if all(one is whole for one, whole in zip(layouts, capture.layouts, strict=True)):
+        return capture
+    how = {name: why for _, one in run for name, why in one.inferred.items() if name == "padding"}
+    inferred = {**capture.inferred, **how}
+    return replace(capture, layouts=layouts, kind=run[0].call.kind, inferred=inferred)
+
+
+def _cut(whole: Layout, capture: Capture, call: Capture, alone: Layout) -> Layout:
+    """The layout of a sequence: that of its text alone, where the call's own mask hides the rest.
+
+    Args:
+        whole: the layout that it has.
+        capture: the call.
+        call: the one of the text alone; alone: its layout there.
+    """
+    H, N, M = shape = (*capture.query.shape[1:3], capture.key.shape[2])
+    sizes = [(len(one.queries), len(one.keys)) for one in (whole, alone)]
+    if sizes[0] != (N, M) or sizes[1] == (N, M) or whole.mask is None:
+        return whole  # nothing is to be cut, or nothing hides it
+    if (*call.query.shape[1:3], call.key.shape[2]) != shape:
+        return whole
+    seen = whole.mask.crop(shape, alone.queries)
+    kept = seen[..., alone.keys.to(seen.device)]
+    own = kept.new_ones(()) if alone.mask is None else alone.mask.crop((H, *sizes[1]))
+    is_rest_hidden = torch.equal(seen.sum(dim=-1), kept.sum(dim=-1))
+    return alone if is_rest_hidden and bool((kept == own.to(kept.device)).all()) else whole
 
 
 def _only_run(capture: Capture, each: list[list[Capture]]) -> list[OfText] | None:
@@ -84,8 +120,9 @@ def _only_run(capture: Capture, each: list[list[Capture]]) -> list[OfText] | Non
 def _consists_of(capture: Capture, run: list[OfText]) -> bool:
     """Whether the sequences of a call are those of texts alone, one after the other."""
     rows = [row for one in run for row in one.sequences]
-    pairs = zip(capture.sequences, rows, strict=True)
-    return all(agree(capture, sequence, one, part) for sequence, (_, one, part) in pairs)
+    ours = _as_alone(capture, run)
+    pairs = zip(ours.sequences, rows, strict=True)
+    return all(agree(ours, sequence, one, part) for sequence, (_, one, part) in pairs)
 
 
 def _runs(each: list[list[Capture]], size: int) -> Iterator[list[OfText]]:

@@ -22,14 +22,14 @@ import torch
 from torch import Tensor, nn
 
 from heedful.errors import ArgumentError, HeedfulError
-from heedful.recorder.kept.calls_of_texts import Standing, of_each, standing_of
+from heedful.recorder.kept.calls_of_texts import of_each, standing_of
 from heedful.recorder.kept.capture import Capture
 from heedful.recorder.kept.proof import proof_of
 from heedful.recorder.kept.text_agreement import Difference, agree
 from heedful.recorder.kept.text_inputs import TextInputs, called, leaves
 from heedful.recorder.sequences.inputs import Inputs
 
-Found: TypeAlias = Standing | Difference
+Found: TypeAlias = Capture | Difference  # a call as it stands, or how it differs
 Run = Callable[[tuple, dict[str, Any]], list[Capture]]
 UNSETTLED = ", which texts alone do not settle: "
 
@@ -198,7 +198,7 @@ def _compared(captures: list[Capture], texts: TextInputs, run: Run) -> list[Foun
 def _note(captures: list[Capture], found: Sequence[Found], is_clear: bool) -> None:
     """Note of each call what its texts alone tell: that it is settled, refuted, or neither."""
     for capture, told in zip(captures, found, strict=True):
-        if isinstance(told, Standing):
+        if isinstance(told, Capture):
             if is_clear:
                 _stand(capture, told)
         elif told.refutes:
@@ -208,14 +208,15 @@ def _note(captures: list[Capture], found: Sequence[Found], is_clear: bool) -> No
             capture.inferred["texts"] = f"{before}{UNSETTLED}{told.why}"
 
 
-def _stand(capture: Capture, told: Standing) -> None:
+def _stand(capture: Capture, told: Capture) -> None:
     """Let a call have the sequences that it turned out to have, of which none is a guess then."""
-    if told.first != capture.first and proof_of(capture.check, {}).word == "refuted":
-        return  # by a check that speaks of its sequences by their numbers until now
-    if told.first != capture.first:
+    if told.first != capture.first or told.layouts is not capture.layouts:
+        if proof_of(capture.check, {}).word == "refuted":
+            return  # by a check that speaks of its sequences by their numbers until now
         # who took one of its calls before sees it as a guess still, in the place of another text
-        capture.inferred = dict(capture.inferred)
-    capture.first, capture.batch = told
+        capture.inferred = dict(told.inferred)
+    capture.first, capture.batch = told.first, told.batch
+    capture.layouts, capture.kind = told.layouts, told.kind
     capture.inferred.pop("texts", None)
 
 
