@@ -149,6 +149,34 @@ def test_an_encoder_layer_is_copied_pickled_and_scripted_while_it_is_recorded():
     assert [call.pass_index for call in recording] == [0]
 
 
+class Reads(nn.Module):
+    """A recurrent layer, and attention over what it read."""
+
+    def __init__(self):
+        super().__init__()
+        self.reads, self.attend = nn.GRU(12, 12, batch_first=True), nn.MultiheadAttention(12, 3)
+
+    def forward(self, x):
+        read, _ = self.reads(x)
+        return self.attend(read, read, read, need_weights=False)[0]
+
+
+def test_a_model_is_copied_and_saved_while_it_is_recorded():
+    """As the best one of a training is. Copies tell nothing, and hold no recording."""
+    model, x = Reads().eval(), torch.randn(2, 5, 12)
+    with heedful.record(model) as recording:
+        expected = model(x)
+        saved, best = pickle.dumps(model), copy.deepcopy(model)
+        assert torch.equal(best(x), expected)
+    assert len(recording) == 1
+    is_gone = weakref.ref(recording)
+    del recording
+    gc.collect()
+    assert is_gone() is None
+    for one in (pickle.loads(saved), best, pickle.loads(pickle.dumps(best))):
+        assert torch.equal(one(x), expected)
+
+
 class Kernel(nn.Module):
     """Calls SDPA as it is told."""
 

@@ -19,6 +19,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_pre_hook
 
+from heedful.recorder.hooks import Hooks
+
 Modules: TypeAlias = list[tuple[str, nn.Module]]  # all of a model, with their names
 _graph_task = torch._C._current_graph_task_id  # tells that of the backward pass, else -1
 SENSES = ("vision", "visual", "image", "audio", "speech")  # names of modules that read no text
@@ -79,7 +81,7 @@ class Running:
         self._outer: set[str] = set()  # names of modules called from outside in this pass
         # modules that get no hook, with their names, by id(); held, so that the id stays theirs
         self._unhooked: dict[int, tuple[nn.Module, str]] = {}
-        self._handles: list[Any] = []
+        self._hooks = Hooks()
         self._thread = threading.get_ident()
 
     def __enter__(self) -> Running:
@@ -88,17 +90,18 @@ class Running:
         self._has_encoder = any("encoder" in name for name, _ in modules)
         fused = _fused(modules)
         self._unhooked = {id(one): (one, name) for name, one in modules if name in fused}
+        hooks = self._hooks
         for name, module in modules:
             if isinstance(module, torch.jit.ScriptModule) or id(module) in self._unhooked:
                 continue  # what a scripted module calls cannot be seen
             if _is_simple(module):
-                self._handles.append(module.register_forward_pre_hook(self._noting(name)))
+                hooks.add(module.register_forward_pre_hook, self._noting(name, module))
                 continue
-            enter = module.register_forward_pre_hook(self._entering(name), with_kwargs=True)
-            leave = module.register_forward_hook(self._leaving(), always_call=True)
-            self._handles += [enter, leave]
+            entering = self._entering(name, module)
+            hooks.add(module.register_forward_pre_hook, entering, with_kwargs=True)
+            hooks.add(module.register_forward_hook, self._leave, always_call=True)
         if self._unhooked:
-            self._handles.append(register_module_forward_pre_hook(self._enter_unhooked))
+            hooks.add(register_module_forward_pre_hook, self._enter_unhooked)
         return self
 
     def __exit__(
@@ -107,9 +110,7 @@ class Running:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        for handle in self._handles:
-            handle.remove()
-        self._handles.clear()
+        self._hooks.remove()
         self.stack.clear()
         self._unhooked = {}
         self.embedded = None
@@ -179,16 +180,21 @@ class Running:
         """The innermost running module, and its call."""
         return self.stack[-1]
 
-    def _entering(self, name: str) -> Callable[..., None]:
+    def _entering(self, name: str, own: nn.Module) -> Callable[..., None]:
         def enter(module: nn.Module, arguments: tuple, keywords: dict) -> None:
-            self._push(Frame(name, module, sys._getframe(1), arguments, keywords))
+            # a copy that the user has made is another model; threads have copies of this one
+            if module is own or threading.get_ident() != self._thread:
+                # two frames up: a hook stands between
+                self._push(Frame(name, module, sys._getframe(2), arguments, keywords))
 
         return enter
 
-    def _noting(self, name: str) -> Callable[..., None]:
+    def _noting(self, name: str, own: nn.Module) -> Callable[..., None]:
         def note(module: nn.Module, arguments: tuple) -> None:
+            if module is not own:
+                return
             if not self.stack:  # it is called from outside
-                self._enter_without_end(name, module, arguments, sys._getframe(1))
+                self._enter_without_end(name, module, arguments, sys._getframe(2))
             elif threading.get_ident() == self._thread:
                 self.ran.add((name, self.stack[-1].name))
 
@@ -197,7 +203,7 @@ class Running:
     def _enter_unhooked(self, module: nn.Module, arguments: tuple) -> None:
         known, name = self._unhooked.get(id(module), (None, ""))
         if known is module:
-            self._enter_without_end(name, module, arguments, sys._getframe(1))
+            self._enter_without_end(name, module, arguments, sys._getframe(2))
 
     def _enter_without_end(
         self, name: str, module: nn.Module, arguments: tuple, call: FrameType
@@ -219,19 +225,15 @@ class Running:
         if isinstance(frame.module, nn.Embedding) and frame.arguments:
             self.embedded = frame.arguments[0]
 
-    def _leaving(self) -> Callable[..., None]:
-        # functions, for a model may copy a part of itself: these are shared, and methods copied
-        def leave(module: nn.Module, arguments: tuple, output: Any) -> None:
-            if threading.get_ident() != self._thread:
-                return
-            if self.stack and self.stack[-1].module is module:
-                self.stack.pop()
-            # another hook may have raised before this module was pushed
-            elif any(frame.module is module for frame in self.stack):
-                while self.stack.pop().module is not module:
-                    pass
-
-        return leave
+    def _leave(self, module: nn.Module, arguments: tuple, output: Any) -> None:
+        if threading.get_ident() != self._thread:
+            return
+        if self.stack and self.stack[-1].module is module:
+            self.stack.pop()
+        # another hook may have raised before this module was pushed
+        elif any(frame.module is module for frame in self.stack):
+            while self.stack.pop().module is not module:
+                pass
 
     def _drop_ended(self) -> None:
         """Pop modules of whose end no hook tells: those without one, and after Ctrl-C all."""

@@ -8,7 +8,7 @@ itself promises it (torch.nn.LSTM, "Outputs"), so it is taken from there, when t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from typing import Any
 
 from torch import nn
@@ -18,6 +18,7 @@ from heedful.recorder.following.axis_rules import is_tensor
 from heedful.recorder.following.feature_rules import as_rows, feature
 from heedful.recorder.following.storages import Traced, stored
 from heedful.recorder.following.strides import Axes, Axis, Part
+from heedful.recorder.hooks import Hooks
 
 
 @contextmanager
@@ -35,10 +36,13 @@ def followed(layers: list[nn.RNNBase], traced: Traced, runs: Callable[[], bool])
         if runs():
             _follow(layer, traced, source, *made)
 
-    with ExitStack() as hooks:
-        for layer in layers:
-            hooks.callback(layer.register_forward_hook(ended, with_kwargs=True).remove)
+    hooks = Hooks()
+    for layer in layers:
+        hooks.add(layer.register_forward_hook, ended, with_kwargs=True)
+    try:
         yield
+    finally:
+        hooks.remove()
 
 
 def _follow(layer: Any, traced: Traced, source: Any, output: Any, state: Any) -> None:
