@@ -594,3 +594,25 @@ def test_scores_of_another_form_are_shown_by_their_weights(way):
     for [call], map_ in zip(recording.sequences, expected, strict=True):
         torch.testing.assert_close(call.weights(), map_, atol=3e-6, rtol=0)
         assert call.proof == "unproved"
+
+
+@pytest.mark.parametrize("changes", [False, True])
+def test_a_token_that_is_no_number_was_not_changed_in_inference_mode(changes):
+    """There torch counts no changes: tensors are compared with copies, and NaN equals nothing."""
+
+    def attend(query, key):
+        weights = (query @ key.mT).softmax(-1)
+        if changes:
+            key[:, :, 0] = 1.0
+        return weights @ key
+
+    model, x, y = Heads(attend), torch.randn(1, N, WIDTH), torch.randn(1, M, WIDTH)
+    x[:, 2] = torch.nan
+    with torch.inference_mode(), heedful.record(model) as recording:
+        model(x, y)
+    if changes:
+        assert "were changed in place before their values" in recording.missed["Heads"]
+    else:
+        [call], real = recording, torch.arange(N) != 2
+        expected = weighed(*model.heads(x, y))[0]
+        torch.testing.assert_close(call.weights()[:, real], expected[:, real])

@@ -672,4 +672,28 @@ def test_padding_that_is_in_no_input_is_not_settled():
     assert recording.verify(model, x) == {"assumed": 1}
     [call] = recording
     assert call.shape == (H, N - 2, N)
-    assert call.why.startswith(PADDED)
+    assert call.why == f"{PADDED}; no input has as many places, so that none could be left out"
+
+
+class AsksAMemory(nn.Module):
+    """Memory (M, texts, WIDTH) has its places first, and x (texts, N, WIDTH) its texts."""
+
+    def __init__(self):
+        super().__init__()
+        self.q, self.k = nn.Linear(WIDTH, H * D), nn.Linear(WIDTH, H * D)
+
+    def forward(self, memory, x):
+        query, key = heads_of(self.q(x)), heads_of(self.k(memory.transpose(0, 1)))
+        return (query @ key.mT).softmax(-1) @ key
+
+
+def test_a_number_of_texts_that_was_guessed_refutes_nothing():
+    """Alone, each place of the memory meets all queries: these are other calls."""
+    memory, x = torch.randn(N, 1, WIDTH), torch.randn(1, N - 2, WIDTH)
+    recording = recorded(model := AsksAMemory(), memory, x)
+    recording.verify(model, [memory, x])
+    [call] = recording
+    assert call.proof != "refuted"
+    query, key = heads_of(model.q(x)), heads_of(model.k(memory.transpose(0, 1)))
+    expected = (query @ key.mT).softmax(-1)[0]
+    torch.testing.assert_close(call.weights(), expected)

@@ -91,6 +91,17 @@ def test_rows_of_cross_attention_that_is_not_called_so(N, M, side, told, by_hand
     assert found[0].kind == "cross"
 
 
+@pytest.mark.parametrize("by_hand", [False, True])
+def test_keys_of_another_input_are_no_empty_places_of_a_cache(by_hand):
+    """No query sees the last of them, as where a text comes before its later images."""
+    x, y, model = torch.randn(B, 5, H * D), torch.randn(B, 11, H * D), Layer("attn2", by_hand)
+    allowed = (torch.arange(11) < 7).expand(B, 1, 5, 11)
+    found = recorded(model, x, y, allowed)
+    every = torch.ones(B, 11, dtype=torch.bool)
+    shows(found, model.attn2.expected(x, y, allowed), every[:, :5], every)
+    assert found[0].why == recorded(model, x, y, torch.ones_like(allowed))[0].why
+
+
 @pytest.mark.parametrize("name", ["src_attn", "enc_dec_attention", "cross", "encdec"])
 def test_names_that_tell_of_cross_attention_of_equal_lengths(name):
     keep, model = padded(7, 4, "right"), Layer(name)

@@ -82,6 +82,7 @@ class Observed:
     batch: how many texts there are, where that was followed from the inputs.
     follows: whether the sequences were followed to those texts, in their order.
     moved: the operation that put texts in other places, if one did.
+    is_of_two: whether the keys were followed to another input than the queries.
     part: the part of the running module that attends, where a kernel computes all of the module.
     source: what mask or bias were made of, where that is one tensor alone.
     is_by_hand: whether operations of the model's own made the weights, and no kernel.
@@ -108,6 +109,7 @@ class Observed:
     batch: Batch | None = None
     follows: bool = False
     moved: str = ""
+    is_of_two: bool = False
     part: str = ""
     source: Source | None = None
     is_by_hand: bool = False

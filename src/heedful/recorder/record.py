@@ -367,7 +367,7 @@ class _Recorder:
         real = self.inputs.real(seen, running.writes)
         # compared with `is`, since == of tensors compares their entries
         same = (seen.mask, seen.bias, real.keys, real.queries)
-        size = (*seen.shape, seen.cross)
+        size = (*seen.shape, seen.cross, seen.is_of_two)
         found = (
             kept
             for known, shape, kept in self._known

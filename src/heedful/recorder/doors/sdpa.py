@@ -113,6 +113,7 @@ def _arranged(call: KernelCall, owning: Owning) -> Observed:
         batch=groups.batch,
         follows=groups.follows,
         moved=groups.moved,
+        is_of_two=groups.is_of_two,
     )
 
 

@@ -192,6 +192,7 @@ def _seen(query: Tensor, key: Tensor, groups: Groups, order: Order, meeting: Mee
         batch=groups.batch,
         follows=groups.follows,
         moved=groups.moved,
+        is_of_two=groups.is_of_two,
         is_by_hand=True,
     )
 

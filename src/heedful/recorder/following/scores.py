@@ -43,7 +43,7 @@ class Held:
         if self._versions:
             return self._versions != [one._version for one in self._tensors]
         pairs = zip(self._tensors, self._copies, strict=True)
-        return not all(torch.equal(one, copy) for one, copy in pairs)
+        return not all(_are_same(one, copy) for one, copy in pairs)
 
 
 @dataclass(eq=False)
@@ -245,6 +245,11 @@ def based(axes: list[Parts | None], sizes: tuple[int, ...]) -> tuple[list[Parts]
             own.append(Part(axis, 1, shared.size, _flag(shared.parts[0])))
         made.append(tuple(own))
     return made, origins
+
+
+def _are_same(one: Tensor, copy: Tensor) -> bool:
+    """Whether a tensor has the numbers that its copy has; what is no number stays none."""
+    return torch.equal(one, copy) or bool(((one == copy) | (one != one) & (copy != copy)).all())
 
 
 def is_same(one: Tensor, other: Tensor) -> bool:

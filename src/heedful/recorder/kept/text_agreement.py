@@ -54,7 +54,8 @@ def difference(capture: Capture, alone: list[OfText]) -> Difference | None:
     if len(rows) != len(capture.query):
         why = f"the texts alone are {len(rows)} sequences, and not {len(capture.query)}"
         # as many numbers in another order were arranged wrongly; others are another call's
-        return Difference(why, sum(map(_entries, parts)) == _entries(capture))
+        several = [sum(sizes) for sizes in zip(*map(_sizes, parts), strict=True)]
+        return Difference(why, several == _sizes(capture))
     for place, (b, one, part) in enumerate(rows):
         sequence = capture.first + place
         if agree(capture, sequence, one, part):
@@ -134,9 +135,10 @@ def _found(vectors: Tensor, among: Tensor, near: float) -> Tensor:
     return (apart <= near).any(dim=-1)
 
 
-def _entries(capture: Capture) -> int:
-    """The number of weights in all maps of a call."""
-    return math.prod(capture.query.shape[:3]) * capture.key.shape[2]
+def _sizes(capture: Capture) -> list[int]:
+    """The number of queries in all sequences and heads of a call, and that of all weights."""
+    queries = math.prod(capture.query.shape[:3])
+    return [queries, queries * capture.key.shape[2]]
 
 
 def agree(capture: Capture, sequence: int, alone: Capture, part: int) -> bool:

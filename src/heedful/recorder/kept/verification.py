@@ -31,6 +31,7 @@ from heedful.recorder.sequences.inputs import Inputs
 
 Found: TypeAlias = Capture | Difference  # a call as it stands, or how it differs
 Run = Callable[[tuple, dict[str, Any]], list[Capture]]
+OTHER = "without it a text alone has other queries and keys"
 UNSETTLED = ", which texts alone do not settle: "
 
 
@@ -291,13 +292,13 @@ def _changed(capture: Capture, again: Capture) -> set[int] | None:
 
 def _settle_padding(captures: list[Capture], texts: TextInputs, run: Run) -> None:
     """Run each text without what was taken for its padding, which is settled if all agree."""
-    ran: dict[tuple[int, int, bytes], list[Capture]] = {}  # layers take the same for padding
+    ran: dict[tuple[int, int, bytes], list[Capture] | None] = {}  # layers have the same padding
 
-    def without(b: int, length: int, keys: Tensor) -> list[Capture]:
+    def without(b: int, length: int, keys: Tensor) -> list[Capture] | None:
         this = (b, length, keys.numpy().tobytes())
         if this not in ran:
             given = texts.without_padding(b, length, keys)
-            ran[this] = [] if given is None else _ran(run, lambda: given)
+            ran[this] = None if given is None else _ran(run, lambda: given)
         return ran[this]
 
     numbers: Counter[tuple[str, int]] = Counter()
@@ -307,21 +308,26 @@ def _settle_padding(captures: list[Capture], texts: TextInputs, run: Run) -> Non
         numbers.update(own)
         if "padding" not in capture.inferred or "texts" in capture.inferred:
             continue
-        if capture.batch == texts.batch and all(
-            _agrees(capture, b, number[b], partial(without, b)) for b in capture.sequences
-        ):
-            capture.inferred.pop("padding")
+        answers = (_against(capture, b, number[b], partial(without, b)) for b in capture.sequences)
+        against = next(filter(None, answers), "") if capture.batch == texts.batch else OTHER
+        if against:
+            capture.inferred["padding"] += f"; {against}"
         else:
-            capture.inferred["padding"] += "; without it a text alone has other queries and keys"
+            capture.inferred.pop("padding")
 
 
-def _agrees(
-    capture: Capture, b: int, number: int, without: Callable[[int, Tensor], list[Capture]]
-) -> bool:
-    """Whether a call, the number of those of its module on a text, has those that it has alone."""
+def _against(
+    capture: Capture, b: int, number: int, without: Callable[[int, Tensor], list[Capture] | None]
+) -> str:
+    """What a text without its padding tells against it, "" where it agrees.
+
+    number: of the call, among those that its module makes of the text.
+    """
     try:
         calls = without(capture.key.shape[2], capture.layout(b).keys)
     except ArgumentError:  # of a model that wants all of its inputs
-        return False
+        return OTHER
+    if calls is None:
+        return "no input has as many places, so that none could be left out"
     same = [one for one in calls if one.name == capture.name]
-    return number < len(same) and agree(capture, b, same[number], 0)
+    return "" if number < len(same) and agree(capture, b, same[number], 0) else OTHER

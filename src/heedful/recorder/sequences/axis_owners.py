@@ -42,6 +42,7 @@ class Groups:
     batch: the texts of the pass.
     follows: whether all sequences were followed to the texts in the inputs, in their order.
     moved: the operation that put texts in other places, if one did.
+    is_of_two: whether the keys were followed to another input than the queries.
     """
 
     sequences: list[Atom]
@@ -52,6 +53,7 @@ class Groups:
     batch: Batch | None = None
     follows: bool = False
     moved: str = ""
+    is_of_two: bool = False
 
     @property
     def all(self) -> list[list[Atom]]:

@@ -22,6 +22,7 @@ from heedful.recorder.sequences.text_order import (
     total,
     unknown_order,
 )
+from heedful.recorder.sequences.text_rows import Place
 from heedful.recorder.sequences.told_against_followed import against_followed
 from heedful.recorder.sequences.told_axes import TokenAxes, grouped
 
@@ -50,23 +51,35 @@ class Owning:
             axes: the axes of the scores, as their softmax had them.
         """
         sides = sides_of()
-        batch = self.texts(
-            *(_places(side, origins) for side in (sides.asking, sides.keys, sides.shared))
-        )
+        places = [_places(side, origins) for side in (sides.asking, sides.keys, sides.shared)]
+        batch = self.texts(*places)
         told = self.told(len(axes))
         if told is not None:
             groups = _as_told(grouped(told, sides, order, axes), told, origins, batch)
             groups.inferred |= against_followed(told, groups, order, origins)
-            return groups
-        if _split_unknown(sides, order, batch):
-            sides = sides_of()
-        return owned(sides, order, origins, batch, _last(sides, order, axes))
+        else:
+            if _split_unknown(sides, order, batch):
+                sides = sides_of()
+            groups = owned(sides, order, origins, batch, _last(sides, order, axes))
+        is_projected = sides.sums_features  # else the keys may be a cache that an input holds
+        groups.is_of_two = is_projected and _are_of_two_texts(groups, *places[:2])
+        return groups
 
 
-def _places(atoms: list[Atom], origins: Origins) -> list[tuple[int, int]]:
+def _places(atoms: list[Atom], origins: Origins) -> list[Place]:
     """Where in the inputs atoms come from: the numbers of inputs, and their dimensions."""
     parts = (part for atom in atoms for part in origins.get(atom.axis, ()) if part is not None)
     return [part.axis.given for part in parts if part.axis.given is not None]
+
+
+def _are_of_two_texts(groups: Groups, asking: list[Place], keys: list[Place]) -> bool:
+    """Whether queries and keys come from other inputs, and so are not of one text.
+
+    Where there are as many of both, inputs may be added to each other, as positions are.
+    """
+    of_queries, of_keys = ({number for number, _ in places} for places in (asking, keys))
+    are_others = bool(of_queries and of_keys) and of_queries.isdisjoint(of_keys)
+    return are_others and total(groups.queries) != total(groups.keys)
 
 
 def _as_told(groups: Groups, told: TokenAxes, origins: Origins, batch: Batch) -> Groups:

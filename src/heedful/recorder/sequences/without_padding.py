@@ -81,7 +81,8 @@ def _layout(seen: Observed, sequence: int, real: Real, start: int | None = None)
         queries, keys = real_queries, real_keys
     mask = _mask_of(seen, sequence, queries, keys)
     end = _end(mask, (H, len(queries), len(keys)), seen.query.device)
-    if not seen.cross and len(queries) <= end < len(keys):
+    is_of_one = not (seen.cross or seen.is_of_two)
+    if is_of_one and len(queries) <= end < len(keys):
         keys = keys[:end]  # statistics expect the last query at the last key
         mask = _mask_of(seen, sequence, queries, keys)
     if mask is None and _looks_back(seen, sequence, queries, keys):
