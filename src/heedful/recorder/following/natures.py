@@ -56,10 +56,7 @@ def of_result(kind: Any, views: list[Any], placed: tuple) -> Nature:
         placed: the sizes of the result, its strides, and how many bytes one of its numbers takes.
     """
     given = [view for view in views if not view.storage.nature.is_fixed]
-    if not given or kind.name in NORMS:  # what takes a byte is a mask
-        return PLAIN
-    is_plain = len(given) == 1 and given[0].storage.nature is PLAIN
-    if is_plain and 0 not in given[0].strides and kind.name != "repeat":
+    if not given or kind.name in NORMS or _are_plain(kind, given, placed[0]):
         return PLAIN
     alike = [_alike(view, placed) for view in given]
     same = frozenset.intersection(*alike)
@@ -71,6 +68,16 @@ def of_result(kind: Any, views: list[Any], placed: tuple) -> Nature:
         if rows:
             asked |= frozenset.union(*rows) - frozenset.intersection(*rows)
     return Nature(same=same, asked=frozenset(asked)) if same or asked else PLAIN
+
+
+def _are_plain(kind: Any, given: list[Any], sizes: tuple[int, ...]) -> bool:
+    """Whether nothing of operands is the same along an axis, as of most: then they are not read."""
+    for view in given:
+        if view.storage.nature is not PLAIN or 0 in view.strides:
+            return False
+        if kind.is_pointwise and view.sizes != sizes:
+            return False
+    return bool(kind.name != "repeat")
 
 
 def _alike(view: Any, placed: tuple) -> frozenset[int]:
