@@ -80,6 +80,10 @@ def with_made_places(by, query, keys):
     return pooled(by, query, keys + torch.arange(M)[:, None] / torch.arange(1, WIDTH + 1))
 
 
+def with_a_mask(by, query, keys):
+    return pooled(by, query, keys.masked_fill(torch.arange(WIDTH) < 2, 0.0))
+
+
 def after_a_norm(by, query, keys):
     """What came of a query before a norm is a part of the tokens."""
     return pooled(by, query, nn.functional.layer_norm(keys + query[:, None], (WIDTH,)))
@@ -87,7 +91,7 @@ def after_a_norm(by, query, keys):
 
 @pytest.mark.filterwarnings("ignore:attention of Additive was not recorded")
 @pytest.mark.parametrize("texts", [1, B])
-@pytest.mark.parametrize("does", [pooled, with_places, with_made_places, after_a_norm])
+@pytest.mark.parametrize("does", [pooled, with_places, with_made_places, with_a_mask, after_a_norm])
 def test_pools_have_none(does, texts):
     given = [torch.randn(texts, WIDTH), torch.randn(texts, M, WIDTH)]
     assert not looked_at(Additive(does), *given, missed={"Additive": "no queries"})

@@ -55,7 +55,8 @@ def of_result(kind: Any, views: list[Any], placed: tuple) -> Nature:
         views: its operands, as `strides.View`.
         placed: the sizes of the result, its strides, and how many bytes one of its numbers takes.
     """
-    given = [view for view in views if not view.storage.nature.is_fixed]
+    # what takes a byte is a mask
+    given = [view for view in views if view.unit > 1 and not view.storage.nature.is_fixed]
     if not given or kind.name in NORMS or _are_plain(kind, given, placed[0]):
         return PLAIN
     alike = [_alike(view, placed) for view in given]
