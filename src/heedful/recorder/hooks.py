@@ -11,26 +11,24 @@ from typing import Any
 
 
 class Hook:
-    """A function as a hook of a module, until it is silenced."""
+    """A hook of a module that does nothing; what one does is its class's `__call__`.
 
-    __slots__ = ("_tell",)
+    teller: what it tells of calls; None once it is silent.
+    """
 
-    def __init__(self, tell: Callable[..., None]) -> None:
-        self._tell = tell
+    __slots__ = ("teller",)
+
+    def __init__(self, teller: Any = None) -> None:
+        self.teller = teller
 
     def __call__(self, *given: Any) -> None:
-        """Tell it of a call."""
-        self._tell(*given)
-
-    def silence(self) -> None:
-        """Tell nothing any more, and hold no recorder."""
-        self._tell = _nothing
+        """Do nothing."""
 
     def __deepcopy__(self, memo: dict) -> Hook:
         return self
 
     def __reduce__(self) -> tuple:
-        return Hook, (_nothing,)
+        return Hook, ()
 
 
 class Hooks:
@@ -40,9 +38,8 @@ class Hooks:
         self._hooks: list[Hook] = []
         self._handles: list[Any] = []
 
-    def add(self, register: Callable[..., Any], tell: Callable[..., None], **how: Any) -> None:
-        """Register a function as a hook, by a method of the module that takes it."""
-        hook = Hook(tell)
+    def add(self, register: Callable[..., Any], hook: Hook, **how: Any) -> None:
+        """Register a hook by the method of a module that takes it."""
         self._hooks.append(hook)
         self._handles.append(register(hook, **how))
 
@@ -51,10 +48,6 @@ class Hooks:
         for handle in self._handles:
             handle.remove()
         for hook in self._hooks:
-            hook.silence()
+            hook.teller = None
         self._handles.clear()
         self._hooks.clear()
-
-
-def _nothing(*given: Any) -> None:
-    pass

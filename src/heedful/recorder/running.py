@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable
 from contextlib import suppress
 from types import FrameType, TracebackType
 from typing import Any, NamedTuple, TypeAlias
@@ -19,7 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_pre_hook
 
-from heedful.recorder.hooks import Hooks
+from heedful.recorder.hooks import Hook, Hooks
 
 Modules: TypeAlias = list[tuple[str, nn.Module]]  # all of a model, with their names
 _graph_task = torch._C._current_graph_task_id  # tells that of the backward pass, else -1
@@ -90,18 +89,18 @@ class Running:
         self._has_encoder = any("encoder" in name for name, _ in modules)
         fused = _fused(modules)
         self._unhooked = {id(one): (one, name) for name, one in modules if name in fused}
-        hooks = self._hooks
+        hooks, leaving = self._hooks, _Leaving(self)
         for name, module in modules:
             if isinstance(module, torch.jit.ScriptModule) or id(module) in self._unhooked:
                 continue  # what a scripted module calls cannot be seen
             if _is_simple(module):
-                hooks.add(module.register_forward_pre_hook, self._noting(name, module))
+                hooks.add(module.register_forward_pre_hook, _Noting(self, name, module))
                 continue
-            entering = self._entering(name, module)
+            entering = _Entering(self, name, module)
             hooks.add(module.register_forward_pre_hook, entering, with_kwargs=True)
-            hooks.add(module.register_forward_hook, self._leave, always_call=True)
+            hooks.add(module.register_forward_hook, leaving, always_call=True)
         if self._unhooked:
-            hooks.add(register_module_forward_pre_hook, self._enter_unhooked)
+            hooks.add(register_module_forward_pre_hook, _EnteringUnhooked(self))
         return self
 
     def __exit__(
@@ -180,31 +179,6 @@ class Running:
         """The innermost running module, and its call."""
         return self.stack[-1]
 
-    def _entering(self, name: str, own: nn.Module) -> Callable[..., None]:
-        def enter(module: nn.Module, arguments: tuple, keywords: dict) -> None:
-            # a copy that the user has made is another model; threads have copies of this one
-            if module is own or threading.get_ident() != self._thread:
-                # two frames up: a hook stands between
-                self._push(Frame(name, module, sys._getframe(2), arguments, keywords))
-
-        return enter
-
-    def _noting(self, name: str, own: nn.Module) -> Callable[..., None]:
-        def note(module: nn.Module, arguments: tuple) -> None:
-            if module is not own:
-                return
-            if not self.stack:  # it is called from outside
-                self._enter_without_end(name, module, arguments, sys._getframe(2))
-            elif threading.get_ident() == self._thread:
-                self.ran.add((name, self.stack[-1].name))
-
-        return note
-
-    def _enter_unhooked(self, module: nn.Module, arguments: tuple) -> None:
-        known, name = self._unhooked.get(id(module), (None, ""))
-        if known is module:
-            self._enter_without_end(name, module, arguments, sys._getframe(2))
-
     def _enter_without_end(
         self, name: str, module: nn.Module, arguments: tuple, call: FrameType
     ) -> None:
@@ -225,7 +199,7 @@ class Running:
         if isinstance(frame.module, nn.Embedding) and frame.arguments:
             self.embedded = frame.arguments[0]
 
-    def _leave(self, module: nn.Module, arguments: tuple, output: Any) -> None:
+    def _leave(self, module: nn.Module) -> None:
         if threading.get_ident() != self._thread:
             return
         if self.stack and self.stack[-1].module is module:
@@ -250,6 +224,64 @@ class Running:
             if self.pass_index == 0:
                 self.random_state = torch.get_rng_state()
         self._outer.add(frame.name)
+
+
+class _OfOne(Hook):
+    """A hook of one module; a copy that the user has made is another model."""
+
+    __slots__ = ("name", "own")
+
+    def __init__(self, teller: Running, name: str, own: nn.Module) -> None:
+        super().__init__(teller)
+        self.name, self.own = name, own
+
+
+class _Entering(_OfOne):
+    """Tells that a module is called."""
+
+    __slots__ = ()
+
+    def __call__(self, module: nn.Module, arguments: tuple, keywords: dict) -> None:
+        running = self.teller
+        # threads have copies of the model's modules
+        if running and (module is self.own or threading.get_ident() != running._thread):
+            running._push(Frame(self.name, module, sys._getframe(1), arguments, keywords))
+
+
+class _Leaving(Hook):
+    """Tells that a module has ended."""
+
+    __slots__ = ()
+
+    def __call__(self, module: nn.Module, arguments: tuple, output: Any) -> None:
+        if self.teller:
+            self.teller._leave(module)
+
+
+class _Noting(_OfOne):
+    """Notes that a simple layer is called."""
+
+    __slots__ = ()
+
+    def __call__(self, module: nn.Module, arguments: tuple) -> None:
+        running = self.teller
+        if not running or module is not self.own:
+            return
+        if not running.stack:  # it is called from outside
+            running._enter_without_end(self.name, module, arguments, sys._getframe(1))
+        elif threading.get_ident() == running._thread:
+            running.ran.add((self.name, running.stack[-1].name))
+
+
+class _EnteringUnhooked(Hook):
+    """Tells that one of the modules is called that have no hook of their own."""
+
+    __slots__ = ()
+
+    def __call__(self, module: nn.Module, arguments: tuple) -> None:
+        known, name = self.teller._unhooked.get(id(module), (None, "")) if self.teller else (0, "")
+        if known is module:
+            self.teller._enter_without_end(name, module, arguments, sys._getframe(1))
 
 
 def _cached(values: tuple) -> int | None:

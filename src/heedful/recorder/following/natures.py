@@ -41,6 +41,25 @@ class Nature(NamedTuple):
 PLAIN, PARAMETER = Nature(), Nature(is_parameter=True)
 
 
+def are_plain(kind: Any, views: list[Any], sizes: tuple[int, ...]) -> bool:
+    """Whether a result is plain too, as most are whose operands are: it costs little to see.
+
+    Args:
+        kind: of the operation, as `storages.Kind`.
+        views: its operands, as `strides.View`.
+        sizes: of the result.
+    """
+    has_plain = False
+    for storage, own, strides, unit in views:
+        if storage.nature is PLAIN:
+            if 0 in strides or (kind.is_pointwise and own != sizes and unit > 1):
+                return False
+            has_plain = True
+        elif storage.nature is not PARAMETER:
+            return False
+    return bool(has_plain and kind.name != "repeat")
+
+
 def of_fixed(views: list[Any], is_product: bool) -> Nature:
     """The nature of a result of fixed operands alone."""
     are_parameters = all(view.storage.nature.is_parameter for view in views)
@@ -57,7 +76,7 @@ def of_result(kind: Any, views: list[Any], placed: tuple) -> Nature:
     """
     # what takes a byte is a mask
     given = [view for view in views if view.unit > 1 and not view.storage.nature.is_fixed]
-    if not given or kind.name in NORMS or _are_plain(kind, given, placed[0]):
+    if not given or kind.name in NORMS:
         return PLAIN
     alike = [_alike(view, placed) for view in given]
     same = frozenset.intersection(*alike)
@@ -69,16 +88,6 @@ def of_result(kind: Any, views: list[Any], placed: tuple) -> Nature:
         if rows:
             asked |= frozenset.union(*rows) - frozenset.intersection(*rows)
     return Nature(same=same, asked=frozenset(asked)) if same or asked else PLAIN
-
-
-def _are_plain(kind: Any, given: list[Any], sizes: tuple[int, ...]) -> bool:
-    """Whether nothing of operands is the same along an axis, as of most: then they are not read."""
-    for view in given:
-        if view.storage.nature is not PLAIN or 0 in view.strides:
-            return False
-        if kind.is_pointwise and view.sizes != sizes:
-            return False
-    return bool(kind.name != "repeat")
 
 
 def _alike(view: Any, placed: tuple) -> frozenset[int]:

@@ -18,7 +18,7 @@ from heedful.recorder.following.axis_rules import is_tensor
 from heedful.recorder.following.feature_rules import as_rows, feature
 from heedful.recorder.following.storages import Traced, stored
 from heedful.recorder.following.strides import Axes, Axis, Part
-from heedful.recorder.hooks import Hooks
+from heedful.recorder.hooks import Hook, Hooks
 
 
 @contextmanager
@@ -31,18 +31,27 @@ def followed(layers: list[nn.RNNBase], traced: Traced, runs: Callable[[], bool])
         runs: tells whether operations are to be followed now.
     """
 
-    def ended(layer: nn.Module, arguments: tuple, keywords: dict, made: Any) -> None:
-        source = arguments[0] if arguments else keywords.get("input")
-        if runs():
-            _follow(layer, traced, source, *made)
-
-    hooks = Hooks()
+    hooks, ended = Hooks(), _Ended((traced, runs))
     for layer in layers:
         hooks.add(layer.register_forward_hook, ended, with_kwargs=True)
     try:
         yield
     finally:
         hooks.remove()
+
+
+class _Ended(Hook):
+    """Tells what a recurrent layer has given."""
+
+    __slots__ = ()
+
+    def __call__(self, layer: nn.Module, arguments: tuple, keywords: dict, made: Any) -> None:
+        if self.teller is None:
+            return
+        traced, runs = self.teller
+        source = arguments[0] if arguments else keywords.get("input")
+        if runs():
+            _follow(layer, traced, source, *made)
 
 
 def _follow(layer: Any, traced: Traced, source: Any, output: Any, state: Any) -> None:

@@ -256,7 +256,8 @@ class Traced:
     ) -> Storage:
         """The storage of an operation's result, whose axes are worked out when asked for."""
         rule, placed = kind.rule, place(made)
-        nature = _nature(kind, views, placed)
+        plain = natures.are_plain(kind, views, placed[0])
+        nature = natures.PLAIN if plain else _nature(kind, views, placed)
         if rule is None or not views:
             return Storage(fresh(made), 0, nature)
         first, told = views[0], {}
