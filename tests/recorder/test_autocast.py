@@ -88,3 +88,31 @@ def test_what_operations_call_themselves_is_cast_as_without_recording(way, mode)
     assert plain.dtype == during.dtype
     assert torch.equal(plain, during)
     assert len(recording) > 0
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("first", [False, True])
+def test_a_fused_layer_is_shown_as_autocast_has_it(dtype, first):
+    layer = nn.TransformerEncoderLayer(8, 2, 12, batch_first=True, norm_first=first).eval()
+    x = torch.randn(1, N, 8, dtype=dtype)
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16), heedful.record(layer) as recording:
+        layer(x)
+    assert recording.missed == {}
+    [call] = recording
+    assert (call.proof, call.shape) == ("proved", (2, N, N)), call.why
+
+
+@torch.library.custom_op("heedful_tests::times", mutates_args=())
+def times(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    return F.linear(x, weight).float()
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_what_operations_of_others_call_is_cast_too(mode):
+    model = Calls(lambda by, x: times(x, by.asks.weight)).eval()
+    x = torch.randn(2, N, WIDTH)
+    with mode(), torch.autocast("cpu", torch.bfloat16):
+        plain = model(x)
+        with heedful.record(model):
+            during = model(x)
+    assert torch.equal(plain, during)

@@ -84,6 +84,19 @@ def with_a_mask(by, query, keys):
     return pooled(by, query, keys.masked_fill(torch.arange(WIDTH) < 2, 0.0))
 
 
+def less_a_constant(by, query, keys):
+    return pooled(by, query, keys - torch.arange(float(WIDTH)))
+
+
+def less_their_largest(by, query, keys):
+    scores = by.score(torch.tanh(by.says(keys)))
+    weights = ((scores - scores.amax(1, keepdim=True)) / torch.tensor([2.0])).softmax(dim=1)
+    return weights[..., 0], (weights * keys).sum(dim=1)
+
+
+POOLS = [pooled, with_places, with_made_places, with_a_mask, less_a_constant, less_their_largest]
+
+
 def after_a_norm(by, query, keys):
     """What came of a query before a norm is a part of the tokens."""
     return pooled(by, query, nn.functional.layer_norm(keys + query[:, None], (WIDTH,)))
@@ -91,7 +104,7 @@ def after_a_norm(by, query, keys):
 
 @pytest.mark.filterwarnings("ignore:attention of Additive was not recorded")
 @pytest.mark.parametrize("texts", [1, B])
-@pytest.mark.parametrize("does", [pooled, with_places, with_made_places, with_a_mask, after_a_norm])
+@pytest.mark.parametrize("does", [*POOLS, after_a_norm])
 def test_pools_have_none(does, texts):
     given = [torch.randn(texts, WIDTH), torch.randn(texts, M, WIDTH)]
     assert not looked_at(Additive(does), *given, missed={"Additive": "no queries"})

@@ -138,3 +138,28 @@ def test_steps_over_texts_with_their_lengths_in_a_list_are_proved():
             expected = model.weights[step][text, : lengths[text]]
             assert call.proof == "proved", call.why
             torch.testing.assert_close(call.weights(), expected[None, None])
+
+
+class OutputAlone(nn.GRU):
+    """Reads backwards, and gives no state."""
+
+    def forward(self, x):
+        return super().forward(x.flip(1))[0].flip(0)
+
+
+@pytest.mark.parametrize("changes", ["a class of its own", "a hook"])
+def test_layers_that_promise_something_else_are_not_believed(changes):
+    class Reads(nn.Module):
+        def __init__(self):
+            super().__init__()
+            kind = OutputAlone if changes == "a class of its own" else nn.GRU
+            self.reads = kind(8, WIDTH, batch_first=True)
+            if kind is nn.GRU:
+                self.reads.register_forward_hook(lambda module, given, made: made[0].mT)
+
+        def forward(self, x):
+            read = self.reads(x)
+            return (read @ read.mT).softmax(-1) @ read
+
+    recording = looked_at(Reads(), torch.randn(2, N, 8))
+    assert [call.proof for call in recording] == ["assumed"]

@@ -697,3 +697,33 @@ def test_a_number_of_texts_that_was_guessed_refutes_nothing():
     query, key = heads_of(model.q(x)), heads_of(model.k(memory.transpose(0, 1)))
     expected = (query @ key.mT).softmax(-1)[0]
     torch.testing.assert_close(call.weights(), expected)
+
+
+class Cropped(Attention):
+    """Leaves out some places, the first and the last of which a list tells."""
+
+    def forward(self, x, crop):
+        return super().forward(x[:, crop[0] : crop[1]])
+
+
+@pytest.mark.parametrize("crop", [[1, 5], [0, 2]])
+def test_a_list_that_has_as_many_numbers_by_chance_is_left_whole(crop):
+    recording = recorded(model := Cropped(by_hand=True), x := torch.randn(2, N, H * D), crop)
+    assert recording.verify(model, [x, crop]) == {"proved": 1}
+    same(recording, [recorded(model, text[None], crop) for text in x])
+
+
+class SharedStore(UserDict):
+    """A mapping whose copies have the same numbers in them."""
+
+    def __copy__(self):
+        made = SharedStore()
+        made.data = self.data
+        return made
+
+
+def test_the_inputs_themselves_are_not_taken_apart():
+    given = SharedStore(ids=ids())
+    recording = recorded(model := Wrapped(lambda batch: batch["ids"]), given)
+    assert recording.verify(model, [given]) == {"proved": 2}
+    assert torch.equal(given["ids"], ids())

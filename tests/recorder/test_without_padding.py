@@ -375,3 +375,29 @@ def test_padding_at_the_end_of_a_second_part_is_no_empty_place(rows, sees, texts
             scores = scores[:, told[4:] if rows == "own" else slice(None)][..., told]
         truth = scores.softmax(-1).float()
         torch.testing.assert_close(call.weights(), truth, atol=2e-6, rtol=1e-5)
+
+
+class Remembers(nn.Module):
+    """Hidden states go into a buffer that is an input, and are projected there."""
+
+    def __init__(self):
+        super().__init__()
+        self.attend = Layer("attend").attend
+
+    def forward(self, x, buffer, allowed):
+        states = buffer.clone()
+        states[:, 4 : 4 + x.shape[1]] = x
+        return self.attend(x, states, allowed)
+
+
+def test_an_input_that_is_written_into_is_no_other_text():
+    x, buffer = torch.randn(1, 3, H * D), torch.randn(1, 9, H * D)
+    allowed = torch.ones(3, 9).tril(4).bool()
+    [call] = recorded(Remembers(), x, buffer, allowed)
+    assert (call.kind, call.shape[-1]) == ("causal", 7)  # the rest of the buffer is empty
+
+
+def test_looking_back_in_another_text_is_not_causal():
+    x, y, model = torch.randn(1, 5, H * D), torch.randn(1, 11, H * D), Layer("attend")
+    [call] = recorded(model, x, y, torch.ones(5, 11).tril().bool())
+    assert (call.kind, call.shape[1:]) == ("cross", (5, 11))

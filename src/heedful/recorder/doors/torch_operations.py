@@ -27,6 +27,7 @@ from heedful.ops.log_sum_exp import beside
 from heedful.recorder.doors import multihead_attention, sdpa, softmax_matmul
 from heedful.recorder.doors.begun import Begun
 from heedful.recorder.doors.process_wide import ProcessWide
+from heedful.recorder.following import without_mode
 from heedful.recorder.following.axis_rules import SDPA_KERNELS
 from heedful.recorder.following.feature_rules import of_factor
 from heedful.recorder.following.operations import Operations
@@ -37,6 +38,8 @@ from heedful.recorder.following.scores import Meeting
 from heedful.recorder.observed import Observed, Real, Tell
 from heedful.recorder.running import Given, Modules
 from heedful.recorder.sequences.told_or_followed import Owning
+
+RECURRENT = (nn.LSTM, nn.GRU, nn.RNN)  # and no classes of others that inherit from them
 
 
 class Pass(NamedTuple):
@@ -76,7 +79,7 @@ def watch(modules: Modules, see: Tell, told: Pass) -> Iterator[None]:
     """
     door = _Door(modules, see, told)
     try:
-        recurrent = [one for _, one in modules if isinstance(one, nn.RNNBase)]
+        recurrent = [one for _, one in modules if type(one) in RECURRENT]
         with (
             _biases.entered(),
             _on_stack(door.operations),
@@ -249,7 +252,7 @@ def native(made: tuple, given: dict[str, Any]) -> Observed:
     seen = _projected(_padded(query), given, given["num_head"])
     if query.is_nested:
         seen = _without_padding(seen, query)
-    seen.finish = lambda context, rows: F.linear(context, given["proj_weight"], given["proj_bias"])
+    seen.finish = lambda context, rows: _linear(context, given["proj_weight"], given["proj_bias"])
     seen.output = _padded(made[0])[:, None]
     return seen
 
@@ -263,11 +266,11 @@ def layer(made: Tensor, given: dict[str, Any]) -> Observed:
         return F.layer_norm(x, x.shape[-1:], weight, bias, eps)
 
     def finish(context: Tensor, rows: Tensor) -> Tensor:
-        x = source[rows] + F.linear(context, given["proj_weight"], given["proj_bias"])
+        x = source[rows] + _linear(context, given["proj_weight"], given["proj_bias"])
         x = x if is_first else norm(x, 1)
-        inner = F.linear(norm(x, 2) if is_first else x, given["ffn_weight_1"], given["ffn_bias_1"])
+        inner = _linear(norm(x, 2) if is_first else x, given["ffn_weight_1"], given["ffn_bias_1"])
         inner = F.gelu(inner) if given["use_gelu"] else F.relu(inner)
-        x = x + F.linear(inner, given["ffn_weight_2"], given["ffn_bias_2"])
+        x = x + _linear(inner, given["ffn_weight_2"], given["ffn_bias_2"])
         return x if is_first else norm(x, 2)
 
     seen = _projected(norm(source, 1) if is_first else source, given, given["num_heads"])
@@ -275,6 +278,12 @@ def layer(made: Tensor, given: dict[str, Any]) -> Observed:
         seen = _without_padding(seen, given["src"])
     seen.finish, seen.output, seen.part = finish, _padded(made)[:, None], "self_attn"
     return seen
+
+
+def _linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """A linear layer as these kernels call it: cast where autocast is on."""
+    with without_mode.autocasting():
+        return F.linear(x, weight, bias)
 
 
 def _without_padding(seen: Observed, source: Tensor) -> Observed:
@@ -291,7 +300,7 @@ def _padded(tensor: Tensor) -> Tensor:
 
 def _projected(x: Tensor, given: dict[str, Any], heads: int) -> Observed:
     """The call of tokens (B, N, D), with queries, keys and values as these kernels project them."""
-    made = F.linear(x, given["qkv_weight"], given["qkv_bias"]).unflatten(-1, (3, heads, -1))
+    made = _linear(x, given["qkv_weight"], given["qkv_bias"]).unflatten(-1, (3, heads, -1))
     query, key, value = (one.transpose(1, 2) for one in made.unbind(2))
     mask = given.get("mask")
     if mask is not None:

@@ -82,12 +82,16 @@ def of_result(kind: Any, views: list[Any], placed: tuple) -> Nature:
     same = frozenset.intersection(*alike)
     asked = {stride for view in given for stride in _kept(view, view.storage.nature.asked, placed)}
     if kind.is_pointwise or kind.name == "cat":
-        pairs, width = zip(given, alike, strict=True), placed[0][-1:]
-        # rows with all features, and not numbers that scale whole rows
-        rows = [one for view, one in pairs if kind.name == "cat" or view.sizes[-1:] == width]
+        pairs = zip(given, alike, strict=True)
+        rows = [one for view, one in pairs if kind.name == "cat" or _is_of_rows(view, placed[0])]
         if rows:
             asked |= frozenset.union(*rows) - frozenset.intersection(*rows)
     return Nature(same=same, asked=frozenset(asked)) if same or asked else PLAIN
+
+
+def _is_of_rows(view: Any, sizes: tuple[int, ...]) -> bool:
+    """Whether an operand has the features of rows: it scales no rows, and is no constant vector."""
+    return len(view.sizes) > 1 and view.sizes[-1] == sizes[-1] > 1
 
 
 def _alike(view: Any, placed: tuple) -> frozenset[int]:

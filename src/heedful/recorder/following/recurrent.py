@@ -8,7 +8,7 @@ itself promises it (torch.nn.LSTM, "Outputs"), so it is taken from there, when t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from torch import nn
@@ -22,11 +22,11 @@ from heedful.recorder.hooks import Hook, Hooks
 
 
 @contextmanager
-def followed(layers: list[nn.RNNBase], traced: Traced, runs: Callable[[], bool]) -> Iterator[None]:
+def followed(layers: list[nn.Module], traced: Traced, runs: Callable[[], bool]) -> Iterator[None]:
     """Follow what goes through recurrent layers.
 
     Args:
-        layers: those of the model.
+        layers: those of the model that are torch's own.
         traced: the storages of the pass.
         runs: tells whether operations are to be followed now.
     """
@@ -50,8 +50,9 @@ class _Ended(Hook):
             return
         traced, runs = self.teller
         source = arguments[0] if arguments else keywords.get("input")
-        if runs():
-            _follow(layer, traced, source, *made)
+        with suppress(Exception):  # of an output that somebody has changed: then nothing is known
+            if runs():
+                _follow(layer, traced, source, *made)
 
 
 def _follow(layer: Any, traced: Traced, source: Any, output: Any, state: Any) -> None:
@@ -64,7 +65,7 @@ def _follow(layer: Any, traced: Traced, source: Any, output: Any, state: Any) ->
         places = (Part(Axis(size), 1, size, False),)
         traced.keep(output.data, stored([places, feature(width)], output.data))
         return
-    if not (is_tensor(source) and is_tensor(output)):
+    if not is_tensor(output) or output.shape[:-1] != source.shape[:-1]:
         return
     rows = [as_rows(parts) for parts in traced.view(source).axes()[:-1]]
     traced.keep(output, stored([*rows, feature(output.shape[-1])], output))

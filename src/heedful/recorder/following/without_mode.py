@@ -7,7 +7,7 @@ the operation calls itself. Without a mode, they have their say there too.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import torch
@@ -25,16 +25,26 @@ CALLS_OTHERS = {
 
 
 def run(function: Any, arguments: tuple, keywords: dict[str, Any], name: str) -> Any:
-    """The result of an operation, whose name in `aten` this is."""
+    """The result of an operation.
+
+    Args:
+        function: the operation; arguments, keywords: what it is called with.
+        name: as in `aten`, or with its home if that is another; those may call anything.
+    """
+    if name in CALLS_OTHERS or "::" in name:
+        back = [key for key in _autocasting() if not has_kernel(function.name(), key)]
+        with _with(back):
+            return function(*arguments, **keywords)
     if name == "linear" and torch.is_inference_mode_enabled():
         # it asks whether a view of its weight needs a gradient, and adds up in another order if so
-        back = [KEYS.ADInplaceOrView]
-    elif name in CALLS_OTHERS:
-        back = _autocasting()
-    else:
-        return function(*arguments, **keywords)
-    with _with(back):
-        return function(*arguments, **keywords)
+        with _with([KEYS.ADInplaceOrView]):
+            return function(*arguments, **keywords)
+    return function(*arguments, **keywords)
+
+
+def autocasting() -> AbstractContextManager[None]:
+    """A context in which autocast is on as it is where the model called the operation."""
+    return _with(_autocasting())
 
 
 class Composites:

@@ -88,11 +88,19 @@ class Sequence(Shown):
 
     def _call(self, at: int) -> Call:
         capture = self._own[at]
-        if self._index not in capture.sequences:
+        own, where = capture.sequences, f"{capture.name}, pass {capture.pass_index}"
+        if not own:
             raise RunError(
-                f"no sequence in {capture.name}, pass {capture.pass_index}",
+                f"no sequence in {where}",
                 expected="a batch of at least one",
                 cause="a model that was given an empty batch",
+            )
+        if self._index not in own:
+            raise RunError(
+                f"sequence {self._index} of {where}",
+                expected=f"numbers from {own.start} to {own.stop - 1}",
+                cause="a call of other texts, as `verify` has found since",
+                remedy="take recording.sequences again",
             )
         return self._with_texts(call_of(capture, self._index))
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -101,7 +101,10 @@ class TextInputs:
             return several
 
         mapped(self.given, lambda one: one, note)
-        return self.cuts and bool(self.packed or self.batch in lengths)
+        packed = self.packed
+        others = (one for one in leaves(self.given) if one.ndim and self._dim_of(one) is None)
+        is_one_cut = self.batch in lengths or any(len(one) in packed for one in others)
+        return self.cuts and is_one_cut
 
     def _of_list(self, several: list, places: list[int]) -> list:
         """The numbers of a list at the places of some texts, if it has one for each."""
@@ -177,13 +180,13 @@ def mapped(
     """The inputs with every tensor in them changed by a function, and every list of numbers."""
     if isinstance(value, Tensor):
         return change(value)
-    if isinstance(value, Mapping):
+    if isinstance(value, Mapping) and not dataclasses.is_dataclass(value):
         changed = {key: mapped(one, change, of_numbers) for key, one in value.items()}
-        if type(value) is dict or not isinstance(value, MutableMapping):
-            return changed
-        made = copy.copy(value)  # such as a tokenizer's, which is no dict
-        made.update(changed)
-        return made
+        with suppress(Exception):  # of a class that is made in another way
+            made: Any = type(value)(changed)  # type: ignore[call-arg]
+            if isinstance(made, Mapping) and made.keys() == changed.keys():
+                return made  # such as a tokenizer's, which is no dict
+        return changed
     if isinstance(value, list | tuple) and not hasattr(value, "_fields"):
         if value and all(isinstance(one, int | float) for one in value):
             return type(value)(of_numbers(list(value)))

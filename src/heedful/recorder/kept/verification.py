@@ -157,15 +157,13 @@ def _settle(captures: list[Capture], batch: int, given: Any, run: Run) -> TextIn
             f"inputs in which no tensor has {batch} rows",
             expected=f"the inputs of the pass that was recorded, of {batch} texts",
         )
-    tried: list[tuple[int, int, list[Found]]] = []
+    tried: list[tuple[TextInputs, list[Found]]] = []
     failed: ArgumentError | None = None
-    for number, texts in enumerate(ways):
+    for texts in ways:
         try:
-            found = _alone(captures, texts, run)
+            tried.append(_alone(captures, texts, run))
         except ArgumentError as error:
             failed = error
-            continue
-        tried.append((sum(isinstance(one, Difference) for one in found), number, found))
     if failed is not None and not tried:
         if len(ways) > 1 or not _settle_in_place(captures, ways[0], run):
             raise failed
@@ -173,21 +171,35 @@ def _settle(captures: list[Capture], batch: int, given: Any, run: Run) -> TextIn
             captures, [Difference(str(failed), refutes=False)] * len(captures), is_clear=batch > 1
         )
         return ways[0]
-    _, number, found = min(tried, key=lambda one: one[:2])
+    texts, found = min(tried, key=lambda one: _differences(one[1]))
     _note(captures, found, is_clear=len(tried) == 1 and batch > 1)
     if len(ways) == 1:
-        _settle_in_place(captures, ways[0], run)
-    return ways[number]
+        _settle_in_place(captures, texts, run)
+    return texts
 
 
-def _alone(captures: list[Capture], texts: TextInputs, run: Run) -> list[Found]:
-    """Of which texts each call is, or how it differs from those that its texts alone make."""
-    try:
-        return _compared(captures, texts, run)
-    except ArgumentError:
-        if not texts.seem_cut:
-            raise
-        return _compared(captures, replace(texts, cuts=False), run)  # sizes by chance
+def _alone(captures: list[Capture], texts: TextInputs, run: Run) -> tuple[TextInputs, list[Found]]:
+    """Of which texts each call is, or how it differs from those that its texts alone make.
+
+    What seems to be of the texts by its size, and by chance is not, agrees better as a whole.
+    """
+    tried: list[tuple[TextInputs, list[Found]]] = []
+    failed: ArgumentError | None = None
+    for way in (texts, replace(texts, cuts=False)) if texts.seem_cut else (texts,):
+        try:
+            tried.append((way, _compared(captures, way, run)))
+        except ArgumentError as error:
+            failed = error
+            continue
+        if not _differences(tried[-1][1]):
+            break
+    if not tried and failed is not None:
+        raise failed
+    return min(tried, key=lambda one: _differences(one[1]))
+
+
+def _differences(found: list[Found]) -> int:
+    return sum(isinstance(one, Difference) for one in found)
 
 
 def _compared(captures: list[Capture], texts: TextInputs, run: Run) -> list[Found]:

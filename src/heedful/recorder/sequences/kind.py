@@ -6,7 +6,7 @@ import functools
 import re
 
 from heedful.recorder.observed import Observed
-from heedful.recorder.sequences.mask_structure import is_causal
+from heedful.recorder.sequences.mask_structure import is_causal, offset_of
 from heedful.recorder.sequences.without_padding import Layout
 
 # Parts of the names of modules that attend to another sequence
@@ -26,11 +26,21 @@ def _crosses_by(name: str) -> bool:
     return any(part in end for part in CROSSING)
 
 
+def _is_causal(seen: Observed, layout: Layout) -> bool:
+    """Whether a sequence is causal; with keys of another input, only if the last query stands at
+    the last key. Else its mask looks back in another text, as from words to images before them.
+    """
+    if not is_causal(layout.mask):
+        return False
+    N, M = len(layout.queries), len(layout.keys)
+    return not seen.is_of_two or offset_of(layout.mask, N, M) == M - N
+
+
 def kind_of(seen: Observed, name: str, layouts: list[Layout]) -> str:
     """ "self", "causal" or "cross", as far as the call itself can tell."""
     _, _, N, M = seen.shape
     if crosses(seen, name):
         return "cross"
-    if any(is_causal(layout.mask) for layout in layouts) or (seen.causal and N == 1):
+    if any(_is_causal(seen, layout) for layout in layouts) or (seen.causal and N == 1):
         return "causal"
     return "self" if N == M else "cross"

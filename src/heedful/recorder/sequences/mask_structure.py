@@ -47,8 +47,16 @@ def recognise(mask: Mask | None, shape: tuple[int, int, int]) -> Mask | None:
 
 def is_causal(mask: Mask | None) -> bool:
     """Whether a mask is known to be causal: no query sees a key after its own position."""
+    return offset_of(mask, 0, 0) is not None
+
+
+def offset_of(mask: Mask | None, N: int, M: int) -> int | None:
+    """The key at which the first query of a causal mask stands; None of any other mask."""
     parts = mask.parts if isinstance(mask, Combined) else (mask,)
-    return any(isinstance(part, Causal) for part in parts)
+    found = next((part for part in parts if isinstance(part, Causal)), None)
+    if found is None:
+        return None
+    return M - N if found.offset is None else found.offset
 
 
 def _any(table: Tensor) -> Mask:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from heedful.recorder.following.alignment import Atom, Order
-from heedful.recorder.following.strides import Parts
+from heedful.recorder.following.strides import Axis, Parts
 from heedful.recorder.observed import Batch
 from heedful.recorder.sequences.axis_owners import Groups, Sides, owned
 from heedful.recorder.sequences.text_order import (
@@ -62,22 +62,31 @@ class Owning:
                 sides = sides_of()
             groups = owned(sides, order, origins, batch, _last(sides, order, axes))
         is_projected = sides.sums_features  # else the keys may be a cache that an input holds
-        groups.is_of_two = is_projected and _are_of_two_texts(groups, *places[:2])
+        groups.is_of_two = is_projected and _are_of_two_texts(groups, sides, origins)
         return groups
+
+
+def _given(atoms: list[Atom], origins: Origins) -> list[Axis]:
+    """The axes of the inputs that atoms are parts of."""
+    parts = (part for atom in atoms for part in origins.get(atom.axis, ()) if part is not None)
+    return [part.axis for part in parts if part.axis.given is not None]
 
 
 def _places(atoms: list[Atom], origins: Origins) -> list[Place]:
     """Where in the inputs atoms come from: the numbers of inputs, and their dimensions."""
-    parts = (part for atom in atoms for part in origins.get(atom.axis, ()) if part is not None)
-    return [part.axis.given for part in parts if part.axis.given is not None]
+    return [axis.given for axis in _given(atoms, origins) if axis.given is not None]
 
 
-def _are_of_two_texts(groups: Groups, asking: list[Place], keys: list[Place]) -> bool:
+def _are_of_two_texts(groups: Groups, sides: Sides, origins: Origins) -> bool:
     """Whether queries and keys come from other inputs, and so are not of one text.
 
-    Where there are as many of both, inputs may be added to each other, as positions are.
+    Where something was put elsewhere along an axis, the other text may have been, as into a cache;
+    and where there are as many of both, inputs may be added to each other, as positions are.
     """
-    of_queries, of_keys = ({number for number, _ in places} for places in (asking, keys))
+    several = [_given(side, origins) for side in (sides.asking, sides.keys)]
+    if any(axis.moved for axes in several for axis in axes):
+        return False
+    of_queries, of_keys = ({axis.given[0] for axis in axes if axis.given} for axes in several)
     are_others = bool(of_queries and of_keys) and of_queries.isdisjoint(of_keys)
     return are_others and total(groups.queries) != total(groups.keys)
 
