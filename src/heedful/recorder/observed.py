@@ -64,6 +64,17 @@ class Source(NamedTuple):
     made: tuple
 
 
+class Added(NamedTuple):
+    """What one product added to weights times values: share · table + times · (weights @ values).
+
+    table: as the output, (B, H, N, v).
+    """
+
+    table: Tensor
+    share: float
+    times: float
+
+
 @dataclass
 class Observed:
     """One call of attention as a door saw it.
@@ -79,6 +90,7 @@ class Observed:
     why: why no output can be compared, where none can.
     inferred: what of the call's axes is a guess, and how it was made.
     finish: what a kernel did after attention to give the output, then (B, 1, N, D).
+    added: what the product with values added to the output, as `baddbmm` does.
     batch: how many texts there are, where that was followed from the inputs.
     follows: whether the sequences were followed to those texts, in their order.
     moved: the operation that put texts in other places, if one did.
@@ -106,6 +118,7 @@ class Observed:
     why: str = ""
     inferred: dict[str, str] = field(default_factory=dict)
     finish: Finish | None = None
+    added: Added | None = None
     batch: Batch | None = None
     follows: bool = False
     moved: str = ""
@@ -129,6 +142,9 @@ class Observed:
             key=self.key[:, shared],
             value=None if self.value is None else self.value[:, shared],
             output=None if self.output is None else self.output[:, wanted],
+            added=None
+            if self.added is None
+            else self.added._replace(table=self.added.table[:, wanted]),
             mask=_mask_of(self.mask, wanted),
             bias=None if self.bias is None else of_heads(self.bias, wanted),
             sinks=None if self.sinks is None else _heads_of(self.sinks, wanted),

@@ -178,6 +178,10 @@ def _seen(query: Tensor, key: Tensor, groups: Groups, order: Order, meeting: Mee
             raise TypeError("values of each query's own")
         value = value[:, :, :1]
     output = aligned(meeting.output, meeting.output_axes, order, groups.all[:3])
+    added = meeting.added
+    if added is not None:
+        table = aligned(added.table, meeting.output_axes, order, groups.all[:3])
+        added = added._replace(table=table)
     S, H = output.shape[:2]
     key, value = key.expand(S, -1, -1, -1), value[:, :, 0].expand(S, -1, -1, -1)
     key, value = shared_heads(key, value, H, _may_repeat(meeting, groups))
@@ -188,6 +192,7 @@ def _seen(query: Tensor, key: Tensor, groups: Groups, order: Order, meeting: Mee
         output,
         1.0,
         door=DOOR,
+        added=added,
         inferred=groups.inferred,
         batch=groups.batch,
         follows=groups.follows,

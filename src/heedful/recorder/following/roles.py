@@ -36,6 +36,7 @@ from heedful.recorder.following.strides import (
     length,
     unexpanded,
 )
+from heedful.recorder.observed import Added
 
 OTHERS = {"cat", "sum", "logsumexp", "native_dropout"}
 WRITES = {"copy", "index_copy", "index_add", "index_put", "scatter", "scatter_add"}
@@ -149,7 +150,7 @@ class Roles:
         ):
             self._noted(done, operands)
             if is_weighed and not all(map(_is_map, roles)):  # two maps make no map of one softmax
-                self._meet(roles, left, right, done.made)
+                self._meet(roles, left, right, done)
             return
         for role in roles:
             if isinstance(role, Weights) and role.scores.product:  # logarithms that meet values
@@ -260,10 +261,15 @@ class Roles:
         if not weights.is_logarithm and (weights.scores.product or _is_asked_by_rows(weights)):
             self.told.softmax(weights)
 
-    def _meet(self, roles: list[Any], left: Tensor, right: Tensor, made: Tensor) -> None:
+    def _meet(self, roles: list[Any], left: Tensor, right: Tensor, done: Done) -> None:
         """Tell of weights in a product, if it sums over the axis of their softmax: with values."""
-        sides = ((roles[0], left, right, made), (roles[1], right.mT, left.mT, made.mT))
-        for role, weights, value, output in sides:
+        made, added = done.made, _added_by(done)
+        turned = added and added._replace(table=added.table.mT)
+        sides = (
+            (roles[0], left, right, made, added),
+            (roles[1], right.mT, left.mT, made.mT, turned),
+        )
+        for role, weights, value, output, beside in sides:
             if not isinstance(role, Weights) or role.is_logarithm:
                 continue
             axes = self.traced.axes(weights)
@@ -271,7 +277,9 @@ class Roles:
                 *batch, rows, columns = axes
                 of_value: list[Parts | None] = [*batch, columns, None]
                 of_output: list[Parts | None] = [*batch, rows, None]
-                self.told.met(Meeting(role, weights, axes, value, of_value, output, of_output))
+                self.told.met(
+                    Meeting(role, weights, axes, value, of_value, output, of_output, beside)
+                )
                 return
 
     def _weighed(
@@ -363,6 +371,15 @@ def _is_widened(role: Any, done: Done, one: Tensor) -> bool:
     """Whether weights were multiplied with a tensor that has more axes, as values have."""
     is_product = isinstance(role, Weights) and done.kind.name == "mul"
     return is_product and done.made.numel() > one.numel()
+
+
+def _added_by(done: Done) -> Added | None:
+    """What `addmm` or `baddbmm` has added to a product; None for a product alone."""
+    if not axis_rules.PRODUCTS[done.kind.name]:
+        return None
+    times, share = (float(done.keywords.get(name, 1)) for name in ("alpha", "beta"))
+    table = done.arguments[0] if share else done.made.new_zeros(())  # what is not added may be NaN
+    return Added(table.detach().expand(done.made.shape), share, times)
 
 
 def _added_to(role: Scores, done: Done) -> Scores:

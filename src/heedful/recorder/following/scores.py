@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from heedful.recorder.following.strides import Axis, Part, Parts, common
+from heedful.recorder.observed import Added
 
 COMPARED = 1 << 22  # a mask of at most so many entries is compared with those that came before
 FAINT = -9e3  # a key whose score is this low has no weight; models add −10,000, often plus a bias
@@ -222,6 +223,7 @@ class Meeting(NamedTuple):
     """Weights in a product with values.
 
     Axes of value and output that the weights do not have, such as the width, are None.
+    added: what else is in the output, if the product has added something to it.
     """
 
     role: Weights
@@ -231,6 +233,7 @@ class Meeting(NamedTuple):
     value_axes: list[Parts | None]
     output: Tensor
     output_axes: list[Parts | None]
+    added: Added | None = None
 
 
 def based(axes: list[Parts | None], sizes: tuple[int, ...]) -> tuple[list[Parts], dict]:

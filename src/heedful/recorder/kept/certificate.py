@@ -6,6 +6,7 @@ import functools
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -15,10 +16,14 @@ from heedful.ops.cells import add_up, are_blind, softmax_rows
 from heedful.ops.masks import Causal, Combined, Mask, Window
 from heedful.ops.score_tables import ALL
 from heedful.recorder.kept.evidence import Evidence, at_rows, projected, sampled, worst_tolerance
-from heedful.recorder.kept.rounding import lost, rounding_of_sums
+from heedful.recorder.kept.rounding import TOLERANCE, lost, rounding_of_sums
 from heedful.recorder.sequences.without_padding import Layout, take
 
 LEAST = 1e-30  # what a difference is divided by, also where all values are alike
+# Where what was added to an output is rounded by this share of how much the values differ, as the
+# coarsest type rounds them, nothing more can be told of its weights
+BLURRED = max(TOLERANCE.values())
+HIDING = "what was added to weights times values is so large that its rounding hides them"
 
 
 @dataclass
@@ -64,7 +69,7 @@ def certify(
         return Check(math.nan, evidence.tolerance, 0, evidence.why), False
     now = worst_tolerance(evidence.kinds, evidence.values.device)
     tolerance = max(evidence.tolerance, now)  # of the model's products, and of those here
-    worst, rows, where = 0.0, 0, ""
+    worst, rows, where, blur = 0.0, 0, "", 0.0
     agree = bool(evidence.row_sums)
     step = max(map(lost, evidence.kinds)) / tolerance
     for sequence, (of, layout) in enumerate(zip(causes, layouts, strict=True)):
@@ -72,24 +77,38 @@ def certify(
             found = _compared(of, layout, evidence, sequence, step)
         if found is None:
             continue
-        off, count, are_sums = found
-        rows, agree = rows + count, agree and are_sums
-        most = max(off)
+        off = found.off
+        rows, agree = rows + found.rows, agree and found.agree
+        most, blur = max(off), max(blur, found.blur)
         if not most <= worst:
             worst, where = most, f"head {off.index(most)} of sequence {sequence}"
     if not rows:
-        return Check(math.nan, tolerance, 0, "no query sees anything"), False
+        return Check(math.nan, tolerance, 0, "no query sees anything that can be compared"), False
+    if worst <= tolerance and tolerance * blur > BLURRED:
+        return Check(math.nan, tolerance, 0, HIDING), False
     return Check(worst, tolerance, rows, where=where), agree
+
+
+class _Compared(NamedTuple):
+    """What the comparison of one sequence gave.
+
+    off: how far off each head is on sampled rows that see something; where only the output of all
+        heads together can be seen, one number for all of them.
+    rows: the number of these rows.
+    agree: whether their log-sum-exps are those that a kernel gave.
+    blur: how far the rounding of what was added moves the worst head, in units of its tolerance.
+    """
+
+    off: list[float]
+    rows: int
+    agree: bool
+    blur: float = 0.0
 
 
 def _compared(
     causes: Causes, layout: Layout, evidence: Evidence, sequence: int, step: float
-) -> tuple[list[float], int, bool] | None:
-    """How far off each head is on sampled rows that see something, and the number of these rows.
-
-    The last is whether their log-sum-exps are those that a kernel gave. Where only the output of
-    all heads together can be seen, there is one number for all of them.
-    """
+) -> _Compared | None:
+    """Compare sampled rows of one sequence; None where no query sees anything."""
     queries, keys, _ = layout
     if not (len(queries) and len(keys)) or evidence.values is None:
         return None
@@ -101,21 +120,26 @@ def _compared(
         sums = add_up(of, rows, map_, highest)
         agree = bool(evidence.row_sums) and _agree(of, rows, sums, evidence.row_sums[sequence])
     value = take(evidence.values[sequence], keys).to(map_)
-    used = evidence.outputs[sequence].to(map_)
+    used, rest = _taken_off(evidence, sequence, map_)
     made = _weighed(map_, value)
-    if not evidence.is_whole:
-        used = projected(used)
+    blind, unknown, blur = are_blind(highest), None, 0.0
     if evidence.finish is None:
         longest = value.abs() if evidence.is_whole else value.abs().amax(dim=-1, keepdim=True)
         size = _spread(map_, value, step * longest)
+        if rest is not None:
+            unknown = ~rest.isfinite().all(dim=-1)  # where nothing else is seen
+            rest = rest.masked_fill(unknown[..., None], 0.0)
+            blur = _largest_share(step * rest.abs(), size)
+            size = size + step * rest.abs()
         every = _off_everywhere(made, used, size, highest)
         if every is not None:
-            return every, len(rows), agree
+            return _Compared(every, len(rows), agree, blur)
     # the output of a row that sees nothing differs from kernel to kernel, and is no attention
-    blind = are_blind(highest)
     if evidence.is_by_hand:
         made = made.masked_fill(blind[..., None], 0.0)
         blind = blind & ~(used.isfinite() & (used != 0)).any(dim=-1)
+    if unknown is not None:
+        blind = blind | unknown
     if bool(blind.all()):
         return None
     if evidence.finish is not None:
@@ -123,7 +147,27 @@ def _compared(
         made = evidence.finish(joined, (sequence, at_rows(layout)))[None].to(map_)
         blind, size = blind.any(dim=0, keepdim=True), used.abs()
     off = _off_where_seen(made, used, size, blind[..., None])
-    return off, int((~blind).any(dim=0).sum()), agree
+    return _Compared(off, int((~blind).any(dim=0).sum()), agree, blur)
+
+
+def _taken_off(evidence: Evidence, sequence: int, kind: Tensor) -> tuple[Tensor, Tensor | None]:
+    """Sampled rows of the output as weights times values give them, and what was taken off them.
+
+    Both are projected as the values are; the rounding of what was taken off is still in them.
+    """
+    used, rest = evidence.outputs[sequence].to(kind), None
+    if evidence.added:
+        rest = evidence.added[sequence].to(kind)
+        used, rest = (used - rest) / evidence.times, rest / evidence.times
+    if evidence.is_whole:
+        return used, rest
+    return projected(used), None if rest is None else projected(rest)
+
+
+def _largest_share(rounded: Tensor, size: Tensor) -> float:
+    """How large rounding is beside what a head differs by, in the head where that is most."""
+    share = rounded.amax(dim=(1, 2)) / size.amax(dim=(1, 2)).clamp(min=LEAST)
+    return float(share.nan_to_num(nan=0.0).max())
 
 
 def _off_everywhere(

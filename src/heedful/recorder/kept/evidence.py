@@ -45,6 +45,8 @@ class Evidence:
     row_sums: of each sequence the log-sum-exps of these rows, (H, n), where a kernel gave them.
     sums: (B, H, N), all that the kernel gave, which the call keeps if these agree.
     finish: what a kernel did after attention to give the output.
+    added: of each sequence what is in these rows beside weights times values, (H, n, v), and
+        `times` by what these are multiplied there.
     is_by_hand: whether a softmax by hand made the weights; then a row that sees nothing comes out
         as zeros or NaN, while kernels differ in what they give.
     """
@@ -58,6 +60,8 @@ class Evidence:
     row_sums: Sequence[Tensor] = ()
     sums: Tensor | None = None
     finish: Finish | None = None
+    added: Sequence[Tensor] = ()
+    times: float = 1.0
     is_by_hand: bool = False
 
 
@@ -88,6 +92,15 @@ def evidence_of(seen: Observed, layouts: Sequence[Layout], kept: torch.dtype) ->
         return evidence
     if output.shape != (*seen.query.shape[:3], value.shape[-1]) or not value.shape[-1]:
         raise TypeError(f"an output {tuple(output.shape)} of values {tuple(value.shape)}")
+    if seen.added is not None:
+        if not seen.added.times:
+            evidence.why = "the output has none of weights times values: they are multiplied by 0"
+            return evidence
+        evidence.times = seen.added.times
+        evidence.added = [
+            one.to(torch.promote_types(one.dtype, torch.float32)) * seen.added.share
+            for one in _rows(seen.added.table, layouts)
+        ]
     evidence.values = projected(value)
     if not math.isfinite(float(evidence.values.sum())):
         evidence.values, evidence.is_whole = value.clone(), True
