@@ -98,6 +98,8 @@ class Observed:
     part: the part of the running module that attends, where a kernel computes all of the module.
     source: what mask or bias were made of, where that is one tensor alone.
     is_by_hand: whether operations of the model's own made the weights, and no kernel.
+    kinds: the types that scores and weights were of on their way, which may be narrower than those
+        of the tensors here.
     """
 
     query: Tensor
@@ -126,6 +128,7 @@ class Observed:
     part: str = ""
     source: Source | None = None
     is_by_hand: bool = False
+    kinds: frozenset[torch.dtype] = frozenset()
 
     @property
     def shape(self) -> tuple[int, int, int, int]:

@@ -126,6 +126,8 @@ def _replayed(
 
     for step in steps:
         value = here(step.value)
+        # of a type that is wider again, as the scores were before this step
+        numbers = numbers.to(torch.promote_types(numbers.dtype, step.dtype))
         if step.kind == "scale":
             numbers, coarse = numbers * value, coarse * abs(value)
         elif step.kind == "add":
@@ -138,7 +140,7 @@ def _replayed(
             numbers = torch.where(gone, number, numbers)
             is_own = is_own & ~gone
         numbers = numbers.to(step.dtype)
-        if step.kind == "add":
+        if step.kind in ("add", "cast"):
             coarse = coarse.maximum((numbers.abs() * torch.finfo(step.dtype).eps).float())
     return numbers, is_own, coarse
 

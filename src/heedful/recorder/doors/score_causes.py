@@ -56,6 +56,8 @@ def causes_of(scores: Scores, order: Order, groups: Groups) -> ScoreCauses | Non
         steps.append(
             Step(change.kind, value, change.dtype, _value(change, change.number, order, groups))
         )
+        if change.kind == "cast":
+            continue
         if change.kind not in ("scale", "softcap"):
             tables.append((change, value))
         is_after_sink = sink is not None and number >= sink.after

@@ -199,7 +199,13 @@ def _seen(query: Tensor, key: Tensor, groups: Groups, order: Order, meeting: Mee
         moved=groups.moved,
         is_of_two=groups.is_of_two,
         is_by_hand=True,
+        kinds=_kinds(meeting.role),
     )
+
+
+def _kinds(role: Weights) -> frozenset[torch.dtype]:
+    """The types that scores and weights were of on their way."""
+    return role.kinds.union(change.dtype for change in role.scores.changes)
 
 
 def shared_heads(key: Tensor, value: Tensor, H: int, may_repeat: bool) -> tuple[Tensor, Tensor]:

@@ -24,6 +24,7 @@ from heedful.recorder.following.scores import (
     Sink,
     Total,
     Weights,
+    is_narrowed,
     is_same,
     lowest,
 )
@@ -85,7 +86,7 @@ def after_scores(role: Scores, step: Operation) -> Any:
     if not step.made.is_floating_point():
         return None
     if name in HANDS_ON:
-        return role
+        return step.onto(role, "cast", None) if is_narrowed(step.given, step.made) else role
     if name in SOFTMAXES:
         return _softmaxed(role, step)
     if name == "cat":
@@ -283,10 +284,11 @@ def _number(value: Any) -> float | None:
 def after_weights(role: Weights, step: Operation) -> Weights | None:
     """The role of the result of an operation on weights."""
     name, other = step.name, step.other
-    if name in HANDS_ON:
-        return role
     if not step.made.is_floating_point():
         return None
+    if name in HANDS_ON:
+        is_rounded = is_narrowed(step.given, step.made)
+        return replace(role, kinds=role.kinds | {step.made.dtype}) if is_rounded else role
     if step.made.shape != tuple([length(parts) for parts in step.axes]):
         return None
     if role.is_logarithm:

@@ -119,7 +119,8 @@ class Change(NamedTuple):
     """One step that changed scores.
 
     kind: "scale", "add", "softcap" (tanh), "hide" (True is hidden), "fill" (the same, hidden by a
-        finite number), "keep" (0 is hidden) or "empty" (True was set to zero after the softmax).
+        finite number), "keep" (0 is hidden), "cast" (to a type that has not all of their numbers)
+        or "empty" (True was set to zero after the softmax).
     value: a number, or a tensor that broadcasts to the scores as they were viewed then.
     axes: the parts of that view.
     dtype: of the scores after it.
@@ -201,6 +202,7 @@ class Weights:
     origins: for each axis of scores that no product made, the part that it was before.
     met: the module and the table of each meeting with values; all forms of a softmax share it.
     is_asked: whether something was put to all keys alike, as a single query is in additive scores.
+    kinds: the types to which they were rounded since.
     """
 
     scores: Scores
@@ -212,6 +214,7 @@ class Weights:
     origins: dict[Axis, tuple[Part | None, Part | None]] = field(default_factory=dict)
     met: list[tuple] = field(default_factory=list)
     is_asked: bool = False
+    kinds: frozenset[torch.dtype] = frozenset()
 
     @property
     def over(self) -> Parts:
@@ -253,6 +256,13 @@ def based(axes: list[Parts | None], sizes: tuple[int, ...]) -> tuple[list[Parts]
 def _are_same(one: Tensor, copy: Tensor) -> bool:
     """Whether a tensor has the numbers that its copy has; what is no number stays none."""
     return torch.equal(one, copy) or bool(((one == copy) | (one != one) & (copy != copy)).all())
+
+
+def is_narrowed(given: Tensor | None, made: Tensor) -> bool:
+    """Whether the type of a result has not all numbers that the type of its operand has."""
+    if given is None or given.dtype == made.dtype:
+        return False
+    return torch.promote_types(given.dtype, made.dtype) != made.dtype
 
 
 def is_same(one: Tensor, other: Tensor) -> bool:

@@ -36,7 +36,8 @@ class Evidence:
     """What a call is to be checked against.
 
     why: why nothing can be compared; then it has no tensors.
-    kinds: the types of the query and the output, and that in which the call is kept.
+    kinds: the types of the query and the output, and that in which the call is kept; of attention
+        by hand, those of scores and weights between them too.
     tolerance: what rounding explains, as torch was set when the call ran.
     values: (B, G, M, r), projected, or (B, G, M, v) where `is_whole`.
     is_whole: whether values are as they were, since a kernel did more after attention, or since
@@ -78,7 +79,7 @@ def evidence_of(seen: Observed, layouts: Sequence[Layout], kept: torch.dtype) ->
     """
     value, output = seen.value, seen.output
     used = (seen.query,) if output is None else (seen.query, output)
-    kinds = frozenset((kept, *(one.dtype for one in used)))
+    kinds = seen.kinds.union((kept, *(one.dtype for one in used)))
     evidence = Evidence(seen.why, kinds, worst_tolerance(kinds, seen.query.device))
     if seen.dropout:
         evidence.why = "weights were dropped at random"

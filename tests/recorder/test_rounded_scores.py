@@ -1,0 +1,129 @@
+"""Scores and weights that are rounded to a narrower type on their way: certain up to that type."""
+
+import pytest
+import torch
+from looked import WIDTH, B, H, Heads, M, N, looked_at, shows, weighed
+from torch import nn
+from torch.nn.functional import normalize
+
+import heedful
+from heedful.recorder.kept import capture
+from heedful.recorder.kept.rounding import TOLERANCE
+
+HALF, BRAIN, SINGLE, DOUBLE = torch.float16, torch.bfloat16, torch.float32, torch.float64
+HIDDEN = torch.ones(N, M, dtype=torch.bool).tril(2) == 0
+EMPTY = torch.arange(N)[:, None] == 2  # a row of which every key is hidden
+
+
+def back(scores, kind):
+    return scores.to(kind).to(scores.dtype)
+
+
+def written(scores):
+    raised = (scores - scores.amax(-1, keepdim=True)).exp()
+    return raised / raised.sum(-1, keepdim=True)
+
+
+WAYS = {  # to weights from scores, with the type of these and the narrowest on the way
+    "half precision and back": (SINGLE, HALF, lambda s: back(s, HALF).softmax(-1)),
+    "bfloat16 and back": (SINGLE, BRAIN, lambda s: back(s, BRAIN).softmax(-1)),
+    "a softmax in half precision": (SINGLE, HALF, lambda s: s.half().softmax(-1).float()),
+    "a softmax in bfloat16": (SINGLE, BRAIN, lambda s: s.softmax(-1, dtype=BRAIN).float()),
+    "its weights": (SINGLE, HALF, lambda s: back(s.softmax(-1), HALF)),
+    "written out": (SINGLE, BRAIN, lambda s: back(written(back(s, BRAIN)), BRAIN)),
+    "powers alone": (SINGLE, HALF, lambda s: normalize(back(s.exp(), HALF), 1, -1)),
+    "a softmax of float32": (DOUBLE, SINGLE, lambda s: s.softmax(-1, dtype=SINGLE).double()),
+    "float32 and back": (DOUBLE, SINGLE, lambda s: back(s, SINGLE).softmax(-1)),
+    "both": (DOUBLE, HALF, lambda s: back(s.float().softmax(-1), HALF).double()),
+    "keys hidden since": (
+        SINGLE, HALF, lambda s: back(s, HALF).masked_fill(HIDDEN, -1e9).softmax(-1)
+    ),
+    "rows hidden since": (
+        SINGLE, HALF, lambda s: back(s, HALF).masked_fill(HIDDEN | EMPTY, -1e9).softmax(-1)
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("texts", [1, B])
+@pytest.mark.parametrize("way", WAYS)
+def test_rounded_on_the_way_they_are_right_up_to_it(way, texts):
+    kind, narrow, weights_of = WAYS[way]
+    model = Heads(lambda query, key: weights_of(query @ key.mT) @ key).to(kind)
+    given = [torch.randn(texts, length, WIDTH, dtype=kind) for length in (N, M)]
+    query, key = model.heads(*given)
+    expected = weights_of(query @ key.mT).detach()
+    recording = looked_at(model, *given)
+    assert len(recording.sequences) == texts
+    near = 8 * torch.finfo(narrow).eps
+    for [call], map_ in zip(recording.sequences, expected, strict=True):
+        assert call.proof == ("proved" if texts == 1 else "assumed"), call.why
+        assert call.check.tolerance == TOLERANCE[narrow]
+        torch.testing.assert_close(call.weights(), map_, atol=near, rtol=near)
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+@pytest.mark.parametrize("way", WAYS)
+def test_other_weights_are_refuted_all_the_same(way, mode, monkeypatch):
+    kind, narrow, weights_of = WAYS[way]
+    model = Heads(lambda query, key: weights_of(query @ key.mT) @ key).to(kind)
+    with mode(), heedful.record(model) as recording:
+        model(*(2 * torch.randn(1, length, WIDTH, dtype=kind) for length in (N, M)))
+    own = capture.Capture.causes
+    factor = 1 + 20 * TOLERANCE[narrow]
+
+    def causes(*of):
+        made = own(*of)
+        return made._replace(query=factor * made.query)
+
+    monkeypatch.setattr(capture.Capture, "causes", causes)
+    [(_, check)] = recording.certificate()
+    assert check.tolerance == TOLERANCE[narrow]
+    assert not check.passed
+
+
+WIDER = {
+    "a softmax": lambda s: s.double().softmax(-1).float(),
+    "sums": lambda s: (s - s.double().logsumexp(-1, keepdim=True).float()).exp(),
+}
+
+
+@pytest.mark.parametrize("way", WIDER)
+def test_what_becomes_wider_is_as_precise_as_before(way):
+    model = Heads(lambda query, key: WIDER[way](query @ key.mT) @ key)
+    given = [torch.randn(1, length, WIDTH) for length in (N, M)]
+    recording = looked_at(model, *given)
+    shows(recording, weighed(*model.heads(*given)), proof="proved")
+    assert recording[0].check.tolerance == TOLERANCE[SINGLE]
+
+
+class Sinks(Heads):
+    """Scores with a column beside them, which are rounded then."""
+
+    def __init__(self):
+        super().__init__(None)
+        self.sink = nn.Parameter(torch.randn(H, 1, 1))
+
+    def forward(self, *given):
+        query, key = self.heads(*given)
+        beside = torch.cat([query @ key.mT, self.sink.expand(len(query), H, N, 1)], dim=-1)
+        weights = back(beside, HALF).softmax(-1)[..., :-1]
+        self.true = weights.detach()
+        return weights @ key
+
+
+def test_scores_that_are_rounded_beside_a_sink():
+    given = [torch.randn(1, length, WIDTH) for length in (N, M)]
+    [call] = looked_at(model := Sinks(), *given)
+    assert (call.proof, call.check.tolerance) == ("proved", TOLERANCE[HALF])
+    torch.testing.assert_close(call.weights(), model.true[0], atol=2e-3, rtol=0)
+
+
+def test_scores_that_are_rounded_beside_large_numbers_are_shown_as_the_weights_that_they_made():
+    """In half precision 1 and 2 differ no more, where 10,000 were taken off."""
+    model = Heads(lambda q, k: back(q @ k.mT + EMPTY * -1e4, HALF).softmax(-1) @ k)
+    given = [torch.randn(1, length, WIDTH) for length in (N, M)]
+    query, key = model.heads(*given)
+    expected = back(query @ key.mT + EMPTY * -1e4, HALF).softmax(-1)
+    [call] = looked_at(model, *given)
+    assert call.proof == "unproved"
+    torch.testing.assert_close(call.weights(), expected[0].detach(), atol=3e-6, rtol=0)
