@@ -5,9 +5,11 @@ In training mode, where torch's own layer takes no kernel for all of it.
 
 import pytest
 import torch
+import transformers
 from torch import nn
 
 import heedful
+from heedful.models import GPT, GPTConfig
 
 B, WIDTH, H = 4, 8, 2
 PLACES = torch.tensor([2, 3, 0, 1])
@@ -89,6 +91,10 @@ IN_ORDER = {
     "an axis of them that is split": lambda x: x.view(2, 2, *x.shape[1:]).flatten(0, 1) * 2,
     "halves of one storage": lambda x: torch.cat(x.chunk(2)),
     "taken apart and put together": lambda x: torch.stack(x.unbind()),
+    "slices that are put together": lambda x: torch.stack([x[text] for text in range(len(x))]),
+    "unequal pieces": lambda x: torch.cat([x[:1], x[1:]]),
+    "rows": lambda x: torch.cat([x[text] for text in range(len(x))]).view(x.shape),
+    "positions turned round": lambda x: torch.stack([x[:, n] for n in range(len(x[0]))][::-1], 1),
     "a token put in": lambda x: put_in(x, (slice(None), 0), torch.ones(WIDTH)),
     "tokens hidden by a mask": lambda x: put_in(x, x[..., 0] > 0.5, torch.ones(WIDTH)),
     "positions rolled": lambda x: x.roll(1, dims=1),
@@ -108,6 +114,12 @@ MOVED = {
     "flip": lambda x: x.flip(0),
     "roll": lambda x: x.roll(1, dims=0),
     "cat": lambda x: torch.cat([x[2:], x[:2]]),
+    "cat, unequal": lambda x: torch.cat([x[3:], x[:3]]),
+    "cat, one by one": lambda x: torch.cat([x[text : text + 1] for text in PLACES]),
+    "cat, rows": lambda x: torch.cat([x[text] for text in PLACES]).view(x.shape),
+    "stack": lambda x: torch.stack([x[text] for text in PLACES]),
+    "stack, the other way round": lambda x: torch.stack(x.unbind()[::-1]),
+    "stack, as the second": lambda x: torch.stack([x[text] for text in PLACES], 1).transpose(0, 1),
     "flip, chosen": lambda x: torch.where(torch.ones(B, 1, 1) > 0, x.flip(0), x),
     "gather": lambda x: x.gather(0, PLACES[:, None, None].expand(x.shape)),
     "scatter": lambda x: x.scatter(0, PLACES[:, None, None].expand(x.shape), x),
@@ -184,3 +196,96 @@ def test_the_same_texts_twice_are_sequences_of_each_text(texts, kind):
     both = model.maps(torch.stack([x, x + 1], dim=1).flatten(0, 1)).detach()
     assert shown(recording, both) == list(range(2 * texts))
     assert recording[0].proof == "assumed"
+
+
+ANY_TYPE = {  # of MOVED, what goes with ids too
+    name: MOVED[name]
+    for name in ("index", "index_select", "flip", "roll", "cat", "cat, unequal", "cat, one by one",
+                 "stack", "stack, the other way round", "copy", "index_put", "flip, copied")
+}  # fmt: skip
+SAME = {
+    name: IN_ORDER[name]
+    for name in ("as they came", "halves of one storage", "slices that are put together",
+                 "unequal pieces", "taken apart and put together")
+}  # fmt: skip
+
+
+class OfIds(ByHand):
+    """Texts that `order` puts somewhere while they are ids."""
+
+    def __init__(self, order):
+        super().__init__(order)
+        self.table = nn.Embedding(30, WIDTH)
+
+    def attended(self, ids):
+        return super().attended(self.table(ids))
+
+
+class Bert(nn.Module):
+    """A model of transformers, which is given its texts in the order that `order` puts them in."""
+
+    def __init__(self, order, kind="sdpa"):
+        super().__init__()
+        sizes = {"hidden_size": WIDTH, "num_attention_heads": H, "intermediate_size": 7}
+        config = transformers.BertConfig(vocab_size=30, num_hidden_layers=1, **sizes)
+        made = transformers.BertModel._from_config(config, attn_implementation=kind)
+        self.order, self.inner = order, made.eval()
+
+    def maps(self, ids):
+        with torch.no_grad(), heedful.record(self.inner) as recording:
+            self.inner(ids)
+        return torch.stack([call.weights() for [call] in recording.sequences])
+
+    def forward(self, ids):
+        return self.inner(input_ids=self.order(ids)).last_hidden_state
+
+
+class Eager(Bert):
+    def __init__(self, order):
+        super().__init__(order, "eager")
+
+
+class Ours(Bert):
+    """A model of heedful's."""
+
+    def __init__(self, order):
+        nn.Module.__init__(self)
+        sizes = {"width": WIDTH, "layers": 1, "heads": H, "context_length": 9}
+        self.order, self.inner = order, GPT(GPTConfig(vocabulary=30, **sizes)).eval()
+
+    def forward(self, ids):
+        return self.inner(self.order(ids))
+
+
+@pytest.mark.parametrize("length", [5, B])
+@pytest.mark.parametrize("kind", [OfIds, Bert, Eager, Ours])
+@pytest.mark.parametrize("way", [*ANY_TYPE, *SAME])
+def test_ids_of_texts_are_followed_into_a_model_that_another_one_holds(way, kind, length):
+    order = {**ANY_TYPE, **SAME}[way]
+    model, ids = kind(order), torch.randperm(B * length).view(B, length)
+    recording, maps = recorded(model, ids)
+    if way in SAME:
+        assert shown(recording, maps) == list(range(B))
+        assert recording[0].proof == ("assumed" if kind is OfIds else "proved")
+        return
+    assert shown(recording, maps) == order(torch.arange(B)[:, None]).flatten().tolist()
+    for [call] in recording.sequences:
+        assert call.proof == "assumed"
+        assert f"as {way.split(',')[0]!r} put texts in other places" in call.why
+
+
+@pytest.mark.parametrize("kind", [Bert, Ours])
+def test_positions_first_are_no_texts_of_a_model_that_another_one_holds(kind):
+    """As many positions as texts: sizes tell nothing."""
+    model, ids = kind(lambda ids: ids.T), torch.randperm(B * B).view(B, B)
+    recording, _ = recorded(model, ids)
+    assert recording[0].proof == "assumed"
+
+
+def test_texts_that_are_chosen_or_put_in_twice():
+    """Pieces of one storage, not each once: which is which is not known."""
+    for places in ([0, 0, 1, 3], [1, 2], [3, 1]):
+        model = Torchs(lambda x, at=places: torch.stack([x[text] for text in at]))
+        recording, maps = recorded(model, torch.randn(B, 5, WIDTH))
+        assert shown(recording, maps) == places
+        assert {call.proof for [call] in recording.sequences} == {"assumed"}

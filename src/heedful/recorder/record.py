@@ -23,6 +23,7 @@ from heedful.recorder.doors import (
 from heedful.recorder.doors.begun import Begun
 from heedful.recorder.doors.methods import name_of_method
 from heedful.recorder.doors.uncompiled import uncompiled
+from heedful.recorder.following.strides import Axes
 from heedful.recorder.kept.capture import Capture, captured
 from heedful.recorder.kept.patches import patches_of
 from heedful.recorder.kept.recording import Recording
@@ -35,7 +36,7 @@ from heedful.recorder.sequences.inputs import Inputs, are_ids
 from heedful.recorder.sequences.kind import crosses, kind_of
 from heedful.recorder.sequences.mask_structure import Masks, place_of
 from heedful.recorder.sequences.padding_across_passes import Before, so_far
-from heedful.recorder.sequences.text_order import beside_told
+from heedful.recorder.sequences.text_order import beside_told, followed_to
 from heedful.recorder.sequences.token_ids import Ids, TokenIds
 from heedful.recorder.sequences.told_axes import axes_told_for, check_names, contradicted
 from heedful.recorder.sequences.told_or_followed import Owning
@@ -117,7 +118,8 @@ def record(
         if transformers_interface.is_loaded():
             stack.enter_context(transformers_interface.watch(recorder.see, recorder.claim))
         if holders.is_to_be_watched(model, modules):
-            stack.enter_context(torch_operations.watch(modules, recorder.see, recorder.passing()))
+            watched = torch_operations.watch(modules, recorder.see, recorder.passing())
+            recorder.axes_of = stack.enter_context(watched)
         yield recording
     recorder.end(model)
     recording.random_state = running.random_state
@@ -142,6 +144,7 @@ class _Recorder:
         self._before: dict[str, Before | None] = {}
         self._token_ids = TokenIds()
         self.image: tuple[int, int] | None = None  # height and width that the model was given
+        self.axes_of: Callable[[Tensor], Axes] | None = None  # where operations are followed
         self._forget()
 
     def let_go(self) -> None:
@@ -149,6 +152,7 @@ class _Recorder:
         self._given = Given(self.running.model, (), {})
         self._inputs = Inputs(*self._given)
         self.begun.let_go()
+        self.axes_of = None
         self._forget()
 
     def _forget(self) -> None:
@@ -298,10 +302,10 @@ class _Recorder:
         if seen.door.startswith(TELLING):
             seen.inferred |= contradicted(self.options.axes, name)
         if seen.batch is None or seen.door == multihead_attention.DOOR:
-            seen.batch = seen.batch or self.inputs.batch()
-            told = beside_told(
-                len(seen.query), seen.batch, self.running.is_known, seen.follows, seen.moved
-            )
+            seen.batch, is_known = seen.batch or self.inputs.batch(), self.running.is_known
+            if seen.door.startswith(TELLING) and self.axes_of and not is_known:
+                seen.follows, seen.moved = followed_to(self.axes_of(seen.query)[0], seen.batch)
+            told = beside_told(len(seen.query), seen.batch, is_known, seen.follows, seen.moved)
             seen.inferred = {**seen.inferred, **told}
         seen = self._masks.split(seen)
         seen.bias, seen.cross = self._own(seen.bias, seen.source), crosses(seen, name)

@@ -35,6 +35,7 @@ from heedful.recorder.following.outside import Outside
 from heedful.recorder.following.parameters import Parameters
 from heedful.recorder.following.recurrent import followed
 from heedful.recorder.following.scores import Meeting
+from heedful.recorder.following.strides import Axes
 from heedful.recorder.observed import Observed, Real, Tell
 from heedful.recorder.running import Given, Modules
 from heedful.recorder.sequences.told_or_followed import Owning
@@ -69,13 +70,16 @@ class Pass(NamedTuple):
 
 
 @contextmanager
-def watch(modules: Modules, see: Tell, told: Pass) -> Iterator[None]:
+def watch(modules: Modules, see: Tell, told: Pass) -> Iterator[Callable[[Tensor], Axes]]:
     """Tell of each call of attention that torch's operations show.
 
     Args:
         modules: those of the model that runs; products with their parameters make features.
         see: is told of each call.
         told: what is known of the pass that runs.
+
+    Yields:
+        what tells the axes of a tensor of the pass, as far as they were followed.
     """
     door = _Door(modules, see, told)
     try:
@@ -85,7 +89,7 @@ def watch(modules: Modules, see: Tell, told: Pass) -> Iterator[None]:
             _on_stack(door.operations),
             followed(recurrent, door.operations.traced, door.runs),
         ):
-            yield
+            yield lambda tensor: door.operations.traced.view(tensor).axes()
     finally:
         door.forget()
 

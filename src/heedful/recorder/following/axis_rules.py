@@ -13,8 +13,7 @@ is how heads are told from the batch.
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, TypeAlias, TypeGuard
 
 import torch
@@ -22,6 +21,7 @@ from torch import Tensor
 
 from heedful.recorder.following.feature_rules import convolution, embedding, linear, product
 from heedful.recorder.following.moved import dims_moved, moved, moves, put_elsewhere
+from heedful.recorder.following.pieces import Together
 from heedful.recorder.following.strides import Axes, Axis, Part, Parts, View, are_whole
 
 Rule: TypeAlias = Callable[[list[View], tuple[int, ...], dict[str, Any]], Axes]
@@ -97,23 +97,26 @@ def _cat(views: list[View], sizes: tuple[int, ...], told: dict[str, Any]) -> Axe
     for axis in range(len(sizes)):
         several = [axes[axis] for axes in read]
         made.append(
-            _joined(several, sizes[dim], told["steps"])
+            _joined(several, sizes[dim], told["together"])
             if axis == dim
             else max((one for one in several if one is not None), key=_knowledge, default=None)
         )
     return made
 
 
-def _joined(several: list[Parts | None], size: int, outer: Parts | None) -> Parts | None:
+def _joined(several: list[Parts | None], size: int, stand: Together) -> Parts | None:
     """The axis along which `cat` puts pieces one after another.
 
     several: the parts of that axis in each piece.
-    outer: the part that counts the pieces, where they stand at equal distances in one storage, as
-        `split` leaves them; joined again they are the axis that was split.
+    stand: how they stand in one storage.
     """
     first = several[0]
-    if outer is not None and first is not None and all(one is not None for one in several):
-        return (*outer, *first)
+    if first is not None and all(one is not None for one in several):
+        if stand.outer is not None:
+            return (*stand.outer, *first)
+        known = stand.whole or stand.elsewhere(several, size, "cat")
+        if known is not None:
+            return known
     flags = {part.feature for parts in several for part in parts or ()}
     if first and flags == {False} and all(parts == first and are_whole(first) for parts in several):
         return (Part(Axis(len(several)), 1, len(several), False), *first)  # the same again
@@ -146,7 +149,9 @@ def _stack(views: list[View], sizes: tuple[int, ...], told: dict[str, Any]) -> A
     made = broadcast(views, beside, told)
     axis = Axis(sizes[dim], is_doubtful=True)
     new: Parts = (Part(axis, 1, sizes[dim]),) if sizes[dim] > 1 else ()
-    return [*made[:dim], told["steps"] or new, *made[dim:]]
+    stand = told["together"]
+    known = stand.outer or stand.elsewhere([()], sizes[dim], "stack")
+    return [*made[:dim], known or new, *made[dim:]]
 
 
 def _repeat(views: list[View], sizes: tuple[int, ...], told: dict[str, Any]) -> Axes:
@@ -193,7 +198,7 @@ def arguments_of_rule(name: str, given_by_name: dict[str, Any]) -> dict[str, Any
         return {"repeats": given_by_name["repeats"]}
     if name in ("cat", "stack"):
         pieces, dim = given_by_name["tensors"], given_by_name.get("dim", 0)
-        return {"dim": dim, "steps": None, "pieces": pieces}
+        return {"dim": dim, "pieces": pieces}
     if name in REDUCE:
         given, dims = given_by_name["self"], given_by_name.get("dim")
         dims = range(given.ndim) if dims is None else [dims] if isinstance(dims, int) else dims
@@ -201,27 +206,6 @@ def arguments_of_rule(name: str, given_by_name: dict[str, Any]) -> dict[str, Any
     if moves(name):
         return {"moved": dims_moved(name, given_by_name), "by": name}
     return {}
-
-
-def steps_between(pieces: Sequence[Tensor], view: View) -> Parts | None:
-    """The part that counts pieces of one storage at equal distances, as `split` gives them.
-
-    For `q1, q2 = q.split(H * d // 2, dim=-1)` it is the part of the features of step H · d / 2 and
-    size 2. None where the pieces do not stand like that.
-    """
-    first = pieces[0]
-    offsets = [piece.storage_offset() * piece.element_size() for piece in pieces]
-    distances = {after - before for before, after in itertools.pairwise(offsets)}
-    one = first.untyped_storage()._cdata
-    alike = all(
-        piece.shape == first.shape
-        and piece.stride() == first.stride()
-        and piece.untyped_storage()._cdata == one
-        for piece in pieces
-    )
-    if len(pieces) < 2 or len(distances) != 1 or not alike or min(distances) <= 0:
-        return None
-    return View(view.storage, (len(pieces),), (int(distances.pop()),)).axes()[0]
 
 
 def is_tensor(value: Any) -> TypeGuard[Tensor]:

@@ -25,6 +25,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from heedful.recorder.following import axis_rules, feature_rules, natures
 from heedful.recorder.following.moved import dims_moved, stands_alike
 from heedful.recorder.following.parameters import Parameters
+from heedful.recorder.following.pieces import together
 from heedful.recorder.following.strides import (
     Axis,
     Part,
@@ -269,7 +270,7 @@ class Traced:
             told = axis_rules.arguments_of_rule(kind.name, kind.named(arguments) | keywords)
         pieces = told.pop("pieces", None)
         if pieces is not None:
-            told["steps"] = axis_rules.steps_between(pieces, first)
+            told["together"] = together(pieces, first, told["dim"] if kind.name == "cat" else None)
         depth = 1 + max([view.storage.depth for view in views])
         return Storage(functools.partial(_by_rule, rule, views, told, placed), depth, nature)
 

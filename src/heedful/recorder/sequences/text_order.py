@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import TypeAlias
 
 from heedful.recorder.following.alignment import Atom
-from heedful.recorder.following.strides import Axis, Part
+from heedful.recorder.following.strides import Axis, Part, Parts
 from heedful.recorder.observed import Batch
 
 Origins: TypeAlias = dict[Axis, tuple[Part | None, Part | None]]
@@ -85,6 +85,16 @@ def moved_by(sequences: list[Atom], origins: Origins, batch: Batch) -> str:
     """The operation that put texts elsewhere; "" where none is known."""
     axes = (part.axis for atom in sequences for part in _parts(atom, origins))
     return next((axis.moved for axis in axes if axis.given in (None, batch.place)), "")
+
+
+def followed_to(parts: Parts | None, batch: Batch) -> tuple[bool, str]:
+    """Whether an axis of sequences that a door knows is the texts of the inputs, in their order.
+
+    With it, the operation that put texts elsewhere; "" where none is known.
+    """
+    atoms = [Atom(part.axis, part.step, part.size) for part in parts or ()]
+    itself: Origins = {one.axis: (Part(one.axis, 1, one.axis.size), None) for one in atoms}
+    return are_in_order(atoms, itself, batch), moved_by(atoms, itself, batch)
 
 
 def beside_told(
