@@ -27,7 +27,7 @@ class Begun:
     def __init__(self, name: Callable[[], str], is_wanted: Callable[[], bool]) -> None:
         self._name, self._is_wanted = name, is_wanted
         self.inside: set[str] = set()  # names of modules in which something of this kind ran
-        self._softmaxes: list[tuple[str, str, list[tuple]]] = []
+        self._softmaxes: list[tuple[str, str, list[str]]] = []
         self._chained: dict[object, tuple[str, str]] = {}
         self._kernels: dict[str, str] = {}
         self._chosen: dict[object, str] = {}

@@ -35,7 +35,7 @@ from heedful.recorder.following.outside import Outside
 from heedful.recorder.following.parameters import Parameters
 from heedful.recorder.following.recurrent import followed
 from heedful.recorder.following.scores import Meeting
-from heedful.recorder.following.strides import Axes
+from heedful.recorder.following.strides import Axes, are_whole
 from heedful.recorder.observed import Observed, Real, Tell
 from heedful.recorder.running import Given, Modules
 from heedful.recorder.sequences.told_or_followed import Owning
@@ -183,16 +183,35 @@ class _Door:
         del self.operations
 
     def _met(self, meeting: Meeting) -> None:
-        table = meeting.weights
-        this = (self.told.name(), table.data_ptr(), tuple(table.shape), table.stride())
-        if this in meeting.role.met:  # the same map met other values before: it is one call
+        name, role = self.told.name(), meeting.role
+        whole = name, role.scores, role.altered, role.dropped
+        this = (*whole, *_part_of(meeting))
+        if whole in role.shown or this in role.shown:  # it met other values before: it is one call
             return
-        meeting.role.met.append(this)
-        self.see(softmax_matmul.observed, meeting, self.told.owning())
+        role.met.append(name)
+
+        def built(owning: Owning) -> Observed:
+            seen = softmax_matmul.observed(meeting, owning)
+            role.shown.add(this)  # not what is refused: with other values it may be a call
+            return seen
+
+        self.see(built, self.told.owning())
 
     def _kernel(self, name: str, made: Any, given: dict[str, Any]) -> None:
         sums = beside(name, made)
         self.see(kernel, self.operations, made[0], sums, given, self.told.owning())
+
+
+def _part_of(meeting: Meeting) -> tuple:
+    """What tells a part of a map that meets values, such as one head of it, from others of it.
+
+    Nothing where that is all of the map, wherever it was copied to and however its axes stand.
+    """
+    role, table = meeting.role, meeting.weights
+    parts = tuple(part for axis in meeting.weights_axes for part in axis)
+    mine = {part.axis for axis in role.axes for part in axis}
+    is_whole = are_whole(parts) and mine <= {part.axis for part in parts}
+    return () if is_whole else (table.data_ptr(), tuple(table.shape), table.stride())
 
 
 def kernel(

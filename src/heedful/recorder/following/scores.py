@@ -200,7 +200,8 @@ class Weights:
     altered: the name of what else changed them since; then they are no softmax of the scores.
     is_logarithm: whether these are the logarithms of the weights (log_softmax), without exp yet.
     origins: for each axis of scores that no product made, the part that it was before.
-    met: the module and the table of each meeting with values; all forms of a softmax share it.
+    met: the module of each meeting with values; all forms of a softmax share it, and `shown`.
+    shown: the maps of those meetings that are calls.
     is_asked: whether something was put to all keys alike, as a single query is in additive scores.
     kinds: the types to which they were rounded since.
     """
@@ -212,7 +213,8 @@ class Weights:
     altered: str = ""
     is_logarithm: bool = False
     origins: dict[Axis, tuple[Part | None, Part | None]] = field(default_factory=dict)
-    met: list[tuple] = field(default_factory=list)
+    met: list[str] = field(default_factory=list)
+    shown: set[tuple] = field(default_factory=set)
     is_asked: bool = False
     kinds: frozenset[torch.dtype] = frozenset()
 
