@@ -592,3 +592,35 @@ def test_a_page_opens_on_the_call_of_its_text():
     alone._texts.home = lambda: None
     texts, address = opened_on(alone)
     near(texts.call(0, *map(int, address.split(".")[1:])).weights(), maps_of(model, x)[1])
+
+
+@pytest.mark.parametrize("loops", [False, True])
+def test_a_table_of_queries_and_keys_is_no_padding_of_as_many_texts(loops):
+    """Row b of it is taken with text b, and looks like its padding."""
+
+    class Masked(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.asks, self.says = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH)
+
+        def attend(self, x, mask):
+            scores = (self.asks(x) @ self.says(x).mT).masked_fill(~mask, -torch.inf)
+            return scores.softmax(-1) @ x
+
+        def forward(self, mask, x):
+            if not loops:
+                return self.attend(x, mask)
+            return torch.cat([self.attend(x[b : b + 1], mask) for b in range(len(x))])
+
+    model, x = Masked().eval(), torch.randn(3, 3, WIDTH)
+    mask = torch.ones(3, 3).tril().bool()
+    with torch.no_grad(), heedful.record(model) as recording:
+        model(mask, x)
+    recording.verify(model, [mask, x])
+    expected = (model.asks(x) @ model.says(x).mT).masked_fill(~mask, -torch.inf).softmax(-1)
+    calls = [call for sequence in recording.sequences for call in sequence]
+    assert [call.shape for call in calls] == [(1, 3, 3)] * 3
+    proved = [call for call in calls if call.proof == "proved"]
+    assert loops or proved == calls
+    for call in proved:
+        torch.testing.assert_close(call.weights()[0], expected[call.sequence].detach())

@@ -15,6 +15,7 @@ from dataclasses import replace
 
 import torch
 
+from heedful.ops.score_tables import ALL
 from heedful.recorder.kept.capture import Capture
 from heedful.recorder.kept.text_agreement import Difference, OfText, agree, difference
 from heedful.recorder.sequences.without_padding import Layout
@@ -57,7 +58,10 @@ def standing_of(
         texts: the calls of each text alone.
     """
     each = _of_module(capture.name, texts)
-    differs = OTHER_CALLS if ordered is None else difference(_as_alone(capture, ordered), ordered)
+    differs: Difference | None = OTHER_CALLS
+    if ordered is not None:
+        whole = len(ordered) == len(texts)  # then the inputs of the batch told what is padding
+        differs = difference(capture if whole else _as_alone(capture, ordered), ordered)
     found = ordered if differs is None else _only_run(capture, each)
     if found is None:
         return differs or OTHER_CALLS
@@ -65,7 +69,8 @@ def standing_of(
     if start and len({len(one.query) for one in itertools.chain(*each)}) > 1:
         return UNEQUAL
     first, batch = (count * size // len(found) for count in (start, len(texts)))
-    return replace(_as_alone(capture, found), first=first, batch=batch)
+    stands = capture if len(found) == len(texts) else _as_alone(capture, found)
+    return replace(stands, first=first, batch=batch)
 
 
 def _as_alone(capture: Capture, run: list[OfText]) -> Capture:
@@ -99,11 +104,14 @@ def _cut(whole: Layout, capture: Capture, call: Capture, alone: Layout) -> Layou
         return whole  # nothing is to be cut, or nothing hides it
     if (*call.query.shape[1:3], call.key.shape[2]) != shape:
         return whole
-    seen = whole.mask.crop(shape, alone.queries)
-    kept = seen[..., alone.keys.to(seen.device)]
+    # with as many texts as queries, a table of queries × keys may have looked like padding
+    asking = ALL if capture.texts == N else alone.queries
+    seen = whole.mask.crop(shape, asking)
+    if not torch.equal(seen.sum(-1), seen[..., alone.keys.to(seen.device)].sum(-1)):
+        return whole
+    kept = whole.mask.crop(shape, alone.queries, alone.keys)
     own = kept.new_ones(()) if alone.mask is None else alone.mask.crop((H, *sizes[1]))
-    is_rest_hidden = torch.equal(seen.sum(dim=-1), kept.sum(dim=-1))
-    return alone if is_rest_hidden and bool((kept == own.to(kept.device)).all()) else whole
+    return alone if bool((kept == own.to(kept.device)).all()) else whole
 
 
 def _only_run(capture: Capture, each: list[list[Capture]]) -> list[OfText] | None:
