@@ -7,6 +7,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import heedful
+from heedful.recorder.following.parameters import Parameters
 
 
 class JoinsHeadsAndTexts(nn.Module):
@@ -116,3 +117,35 @@ def test_what_operations_of_others_call_is_cast_too(mode):
         with heedful.record(model):
             during = model(x)
     assert torch.equal(plain, during)
+
+
+LINEAR = {
+    "another order": lambda by, x: by.asks(x.transpose(0, 1)),
+    "copies": lambda by, x: by.asks(x[:, :, None].expand(-1, -1, 3, -1)),
+    "no bias": lambda by, x: F.linear(x.transpose(0, 1), by.asks.weight),
+}
+
+
+@pytest.mark.parametrize("texts", [1, 3])
+@pytest.mark.parametrize("way", LINEAR)
+def test_linear_layers_add_up_in_the_same_order_in_inference_mode(way, texts):
+    model, x = Calls(LINEAR[way]).eval(), torch.randn(texts, 40, WIDTH)
+    with torch.inference_mode():
+        plain = model(x)
+        with heedful.record(model):
+            during = model(x)
+    assert torch.equal(plain, during)
+
+
+def test_what_has_some_numbers_of_a_weight_is_none():
+    weight = nn.Parameter(torch.randn(5, 8))
+    module = nn.Module()
+    module.weight = weight
+    known = Parameters([("", module)])
+    copy, other = weight.detach().bfloat16(), weight.detach().bfloat16()
+    other[-1, -1] += 1.0
+    assert known.storage(copy) is not None
+    assert known.storage(copy.mT) is not None
+    assert known.storage(other) is None
+    assert known.storage(weight.detach().half()) is not None
+    assert known.storage(copy.clone()[:4].clone()) is None

@@ -82,10 +82,30 @@ def test_what_a_recurrent_layer_gives_is_followed(way, texts):
     settles(Translates(kind, **options), texts)
 
 
+@pytest.mark.parametrize("first", [False, True])
 @pytest.mark.parametrize("texts", [1, B])
 @pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU])
-def test_its_last_states_are_followed(kind, texts):
-    settles(AsksByItsState(kind, num_layers=2), texts)
+def test_its_last_states_are_followed(kind, texts, first):
+    settles(AsksByItsState(kind, num_layers=2, batch_first=first), texts)
+
+
+class OneText(Translates):
+    """Texts have no axis, and the layer is called by the name of its argument."""
+
+    def run(self, layer, ids):
+        return layer(input=self.embed(ids))
+
+    def forward(self, source, target):
+        query, key = self.heads(source[0], target[0])
+        return (query @ key.mT).softmax(-1) @ key
+
+
+def test_a_text_without_an_axis_of_texts_is_followed():
+    model = OneText(nn.GRU).eval()
+    source, target = (torch.randint(WORDS, (1, length)) for length in (M, N))
+    recording = looked_at(model, source, target)
+    expected = weighed(*model.heads(source[0], target[0]))
+    shows(recording, expected[None, None], proof="proved")
 
 
 @pytest.mark.parametrize("texts", [1, 3])

@@ -182,7 +182,8 @@ class Sequence(Shown):
             raise RunError(
                 "nothing was recorded",
                 expected="a forward pass inside the `with` block",
-                cause="no call, one in another thread, or a model whose attention no door sees",
+                cause="no call, one in another thread, a model whose attention no door sees, or "
+                "calls of other texts alone, which are in recording.sequences",
             )
         together: dict[str, Tensor | list] = {
             name: pad_sequence([summary[name] for summary in summaries], True, torch.nan)

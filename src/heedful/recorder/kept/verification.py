@@ -310,7 +310,10 @@ def _settle_padding(captures: list[Capture], texts: TextInputs, run: Run) -> Non
         this = (b, length, keys.numpy().tobytes())
         if this not in ran:
             given = texts.without_padding(b, length, keys)
-            ran[this] = None if given is None else _ran(run, lambda: given)
+            try:
+                ran[this] = None if given is None else _ran(run, lambda: given)
+            except ArgumentError:  # of a model that wants all of its inputs
+                ran[this] = []
         return ran[this]
 
     numbers: Counter[tuple[str, int]] = Counter()
@@ -335,10 +338,7 @@ def _against(
 
     number: of the call, among those that its module makes of the text.
     """
-    try:
-        calls = without(capture.key.shape[2], capture.layout(b).keys)
-    except ArgumentError:  # of a model that wants all of its inputs
-        return OTHER
+    calls = without(capture.key.shape[2], capture.layout(b).keys)
     if calls is None:
         return "no input has as many places, so that none could be left out"
     same = [one for one in calls if one.name == capture.name]
