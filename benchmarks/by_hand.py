@@ -15,22 +15,17 @@ of its own; the record itself has no N × M.
 from __future__ import annotations
 
 import argparse
-import multiprocessing
-import os
 import resource
 import statistics
 import time
-from collections.abc import Callable
-from typing import Any
 
 import torch
+from timing import KEEPS, alone
 from torch import Tensor, nn
 
 import heedful
 
 WIDTH, HEADS = 256, 8
-# what glibc gives back to the system, and what it asks it for one by one: nothing
-KEEPS = {"MALLOC_TRIM_THRESHOLD_": "1000000000", "MALLOC_MMAP_THRESHOLD_": "1000000000"}
 
 
 class Attention(nn.Module):
@@ -107,21 +102,6 @@ def peak(pipe, is_recorded: bool) -> None:
 
 def _peak() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-
-
-def alone(measure: Callable[..., None], *told: Any, **environment: str) -> Any:
-    """What a function sends, run in a process of its own with these variables."""
-    context = multiprocessing.get_context("spawn")
-    ours, theirs = context.Pipe()
-    process = context.Process(target=measure, args=(theirs, *told))
-    os.environ |= environment
-    process.start()
-    theirs.close()  # so that a process that ends with an error is not waited for
-    for name in environment:
-        del os.environ[name]
-    found = ours.recv()
-    process.join()
-    return found
 
 
 def main() -> None:
