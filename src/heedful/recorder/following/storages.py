@@ -38,9 +38,9 @@ from heedful.recorder.following.strides import (
     place,
     written,
 )
+from heedful.recorder.following.without_mode import has_kernel
 
 is_tensor = axis_rules.is_tensor
-has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
 COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
 WHOLE = {"linear", "layer_norm", "rms_norm"}  # composites that have a rule as a whole
 VIEWS = {"_unsafe_view", "_reshape_alias"}
@@ -105,7 +105,7 @@ def _learned(function: Any) -> Kind:
     is_pointwise = torch.Tag.pointwise in function.tags or base == "masked_fill"
     is_view = (bool(told) and not in_place) or name in VIEWS
     # not one written in Python: it is no kernel of torch's, and may draw other random numbers
-    is_composite = _has_composite(function) and name not in WHOLE
+    is_composite = has_kernel(function, COMPOSITE) and name not in WHOLE
     return Kind(
         base,
         is_view=is_view,
@@ -117,14 +117,6 @@ def _learned(function: Any) -> Kind:
         parameters=tuple(one.name for one in function._schema.arguments),
         is_only_view=is_view and not is_composite,
     )
-
-
-def _has_composite(function: Any) -> bool:
-    """Whether an operation consists of others; what asks for a size, as `sym_size`, is none."""
-    try:
-        return has_kernel(function.name(), COMPOSITE)
-    except RuntimeError:  # torch's dispatcher does not know it
-        return False
 
 
 class Kept:

@@ -14,14 +14,23 @@ import torch
 
 KEYS = torch._C.DispatchKey
 AUTOCAST = [one for name, one in vars(KEYS).items() if name.startswith("Autocast")]
-has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
-
 # Kernels that call operations which autocast casts, found by comparing 800 operations with and
 # without a mode
 CALLS_OTHERS = {
     "_trilinear", "affine_grid_generator", "linalg_pinv", "_sparse_addmm",
     "_transformer_encoder_layer_fwd", "_native_multi_head_attention",
 }  # fmt: skip
+
+
+def has_kernel(function: Any, key: Any) -> bool:
+    """Whether torch's dispatcher has a kernel of an operation under a key of its own.
+
+    It does not know all operations: what asks for a size, as `sym_size`, is none of its own.
+    """
+    try:
+        return torch._C._dispatch_has_kernel_for_dispatch_key(function.name(), key)
+    except RuntimeError:
+        return False
 
 
 def run(function: Any, arguments: tuple, keywords: dict[str, Any], name: str) -> Any:
@@ -32,7 +41,7 @@ def run(function: Any, arguments: tuple, keywords: dict[str, Any], name: str) ->
         name: as in `aten`, or with its home if that is another; those may call anything.
     """
     if name in CALLS_OTHERS or "::" in name:
-        back = [key for key in _autocasting() if not has_kernel(function.name(), key)]
+        back = [key for key in _autocasting() if not has_kernel(function, key)]
         with _with(back):
             return function(*arguments, **keywords)
     if name == "linear" and torch.is_inference_mode_enabled():
@@ -56,7 +65,7 @@ class Composites:
     def run(self, function: Any, arguments: tuple, keywords: dict[str, Any]) -> Any:
         """The result of such an operation, in inference mode, where torch leaves it whole."""
         back, before = _autocasting(), self._is_cast
-        self._is_cast = before or any(has_kernel(function.name(), key) for key in back)
+        self._is_cast = before or any(has_kernel(function, key) for key in back)
         try:
             with _with([] if self._is_cast else back):
                 return function._op_dk(KEYS.CompositeImplicitAutograd, *arguments, **keywords)
