@@ -187,6 +187,11 @@ OTHERS: dict[str, Rule] = {
 }
 
 
+def is_asked(name: str) -> bool:
+    """Whether the rule of an operation asks for its arguments."""
+    return name in ("repeat", "cat", "stack") or name in REDUCE or moves(name)
+
+
 def arguments_of_rule(name: str, given_by_name: dict[str, Any]) -> dict[str, Any]:
     """What a rule needs to know of an operation's arguments, such as the `dim` of `cat`.
 

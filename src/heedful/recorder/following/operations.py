@@ -22,7 +22,7 @@ from heedful.recorder.following.outside import Outside
 from heedful.recorder.following.parameters import Parameters
 from heedful.recorder.following.roles import Done, Listeners, Roles
 from heedful.recorder.following.score_changes import SOFTMAX
-from heedful.recorder.following.storages import Kind, Traced, kind_of
+from heedful.recorder.following.storages import LISTS, Kind, Traced, kind_of
 from heedful.recorder.own_work import computing
 
 Fused = Callable[[Any, dict[str, Any]], None]
@@ -114,7 +114,7 @@ class Operations(TorchDispatchMode):
             self.fused[kind.name](made, kind.named(arguments) | keywords)
         if kind.is_unknown:
             self.unknown(kind.name)
-        result = made[0] if isinstance(made, tuple | list) and made else made
+        result = made[0] if isinstance(made, LISTS) and made else made
         if not axis_rules.is_tensor(result):
             if kind.name in SOFTMAX and isinstance(result, Tensor):
                 self.missed(f"a softmax of {_unlike(result)}, whose axes cannot be followed")

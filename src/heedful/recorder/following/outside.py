@@ -13,7 +13,7 @@ from typing import Any
 
 from heedful.recorder.following.axis_rules import PRODUCTS, SDPA_KERNELS, is_tensor
 from heedful.recorder.following.roles import Done, Listeners, Roles
-from heedful.recorder.following.storages import Kind, Traced
+from heedful.recorder.following.storages import LISTS, Kind, Traced
 
 STARTS = {*PRODUCTS, *SDPA_KERNELS}
 
@@ -62,7 +62,7 @@ class Outside:
             self._has_begun = True
         elif not any(self._traced.role(one) is not None for one in arguments):
             return
-        result = made[0] if isinstance(made, tuple | list) and made else made
+        result = made[0] if isinstance(made, LISTS) and made else made
         if is_tensor(result):
             self._traced.let_go()
             self._roles.follow(Done(kind, arguments, keywords, result))

@@ -26,6 +26,8 @@ LOOKED_AT = 16  # numbers that tell most copies apart from other tensors
 class Parameters:
     """The parameters and buffers of a model's modules.
 
+    homes: their storages, by their addresses.
+
     Weak references keep their storages' addresses from being given to others where the model lets
     a buffer go.
     """
@@ -33,19 +35,16 @@ class Parameters:
     def __init__(self, modules: Modules) -> None:
         own = [table for _, one in modules for table in (one._parameters, one._buffers)]
         linear = [one for _, one in modules if isinstance(one, nn.Linear)]
-        self._homes = _storages(one for table in own for one in table.values())
-        self._projections = set(_storages(one._parameters.get("weight") for one in linear))
+        self.homes = _storages(one for table in own for one in table.values())
+        weights = (one._parameters.get("weight") for one in linear)
+        self._projections = {one.untyped_storage()._cdata for one in weights if is_tensor(one)}
         self._modules = modules
         self._wide: dict[int, list[Tensor]] | None = None
-
-    def __contains__(self, key: int) -> bool:
-        """Whether the storage at an address is of one of them."""
-        return key in self._homes
 
     def storage(self, tensor: Tensor) -> Storage | None:
         """The storage of a tensor that is of one of them, or a copy of one; None of any other."""
         key = tensor.untyped_storage()._cdata
-        if key in self._homes or isinstance(tensor, nn.Parameter):
+        if key in self.homes or isinstance(tensor, nn.Parameter):
             made = feature_rules.parameter(place(tensor), key in self._projections)
             return Storage(made, nature=PARAMETER)
         source = self._cast(tensor) if tensor.dtype in HALF else None

@@ -27,11 +27,12 @@ from heedful.recorder.following.scores import (
     based,
     product_of,
 )
-from heedful.recorder.following.storages import NOISE, Kept, Kind, Operand, Traced, stored
+from heedful.recorder.following.storages import NOISE, Kept, Kind, Traced, stored
 from heedful.recorder.following.strides import (
     Axis,
     Part,
     Parts,
+    View,
     are_of_one,
     length,
     unexpanded,
@@ -148,7 +149,7 @@ class Roles:
             or views[0].storage.nature.is_parameter
             or views[-1].storage.nature.is_parameter
         ):
-            self._noted(done, operands)
+            self._noted(done, views)
             if is_weighed and not all(map(_is_map, roles)):  # two maps make no map of one softmax
                 self._meet(roles, left, right, done)
             return
@@ -172,7 +173,7 @@ class Roles:
         A softmax makes weights of whatever it is taken of.
         """
         operands = self.traced.operands(done.arguments)
-        kept = self._noted(done, operands)
+        kept = self._noted(done, [one.view for one in operands])
         carried = [one for one in operands if one.kept.role is not None]
         if not carried and done.kind.name in score_changes.SOFTMAXES:
             kept.role = self._alone(done, kept)
@@ -195,9 +196,8 @@ class Roles:
                         self._placed(kept, axes, one.tensor, done.made)
                     return
 
-    def _noted(self, done: Done, operands: list[Operand]) -> Kept:
+    def _noted(self, done: Done, views: list[View]) -> Kept:
         """Note the storage of an operation's result, which has no role yet."""
-        views = [one.view for one in operands]
         storage = self.traced.result(done.kind, done.arguments, done.keywords, views, done.made)
         return self.traced.keep(done.made, storage)
 

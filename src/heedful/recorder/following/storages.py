@@ -20,7 +20,6 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.multiprocessing.reductions import StorageWeakRef
 
 from heedful.recorder.following import axis_rules, feature_rules, natures
 from heedful.recorder.following.moved import dims_moved, stands_alike
@@ -36,6 +35,7 @@ from heedful.recorder.following.strides import (
     are_whole,
     fresh,
     place,
+    view_of,
     written,
 )
 from heedful.recorder.following.without_mode import has_kernel
@@ -46,6 +46,8 @@ WHOLE = {"linear", "layer_norm", "rms_norm"}  # composites that have a rule as a
 VIEWS = {"_unsafe_view", "_reshape_alias"}
 FLEX = ("query", "key", "value", "score_mod", "block_mask", "scale")
 LISTS = (list, tuple)
+# As torch.multiprocessing.reductions.StorageWeakRef has them, which is an object for each
+_is_gone, _forget = torch.UntypedStorage._expired, torch.UntypedStorage._free_weak_ref
 ASKED = 16  # how many storages are asked for each operation whether they are gone
 ATTENDS = re.compile(r"att(entio)?n|flash|fmha|sdpa", re.I)  # names of kernels of attention
 NOISE = {"bernoulli", "random", "uniform", "normal"}
@@ -61,6 +63,7 @@ class Kind(NamedTuple):
     is_only_view: whether it is a view and no composite, so that nothing is to be noted of it.
     parameters: the names of its arguments, in order.
     is_unknown: whether it is none of torch's own, and by its name a kernel of attention.
+    is_asked: whether its rule asks for its arguments, such as the `dim` of `cat`.
     """
 
     name: str
@@ -73,6 +76,7 @@ class Kind(NamedTuple):
     parameters: tuple[str, ...] = FLEX
     is_only_view: bool = False
     is_unknown: bool = False
+    is_asked: bool = False
 
     def named(self, arguments: tuple) -> dict[str, Any]:
         """The arguments of a call by their names."""
@@ -116,21 +120,20 @@ def _learned(function: Any) -> Kind:
         rule=axis_rules.rule_of(base, is_pointwise),
         parameters=tuple(one.name for one in function._schema.arguments),
         is_only_view=is_view and not is_composite,
+        is_asked=axis_rules.is_asked(base),
     )
 
 
 class Kept:
     """What is known of a storage while it lives.
 
-    alive: keeps the storage's address from being given to another one, where it may go.
     role: what the storage holds in attention: `Scores`, `Weights`, `Weighing`, or None.
     is_noise: whether its numbers were drawn at random, as a dropout mask's are.
     """
 
-    __slots__ = ("alive", "is_noise", "role", "storage")
+    __slots__ = ("is_noise", "role", "storage")
 
-    def __init__(self, alive: StorageWeakRef | None, storage: Storage) -> None:
-        self.alive = alive
+    def __init__(self, storage: Storage) -> None:
         self.storage = storage
         self.role: Any = None
         self.is_noise = False
@@ -149,6 +152,9 @@ class Operand(NamedTuple):
     view: View
 
 
+operand_of = functools.partial(tuple.__new__, Operand)  # as `view_of` does for views
+
+
 class Traced:
     """The storages of a forward pass, and what is known of each.
 
@@ -159,7 +165,8 @@ class Traced:
     def __init__(self, parameters: Parameters) -> None:
         self.parameters = parameters
         self._kept: dict[int, Kept] = {}
-        self._passing: dict[int, int] = {}  # of those that may go, their weak references
+        # A weak reference to each that may go, which keeps its address from being given to another
+        self._passing: dict[int, int] = {}
         self._unasked = 0  # how many operations have run since these were asked
 
     def begin(self, given: list[Tensor]) -> None:
@@ -178,7 +185,12 @@ class Traced:
     def clear(self) -> None:
         """Forget all storages."""
         self._kept.clear()
+        for mark in self._passing.values():
+            _forget(mark)
         self._passing.clear()
+
+    def __del__(self) -> None:
+        self.clear()
 
     def let_go(self) -> None:
         """Forget the storages that are gone, and with them what they hold: queries, keys, masks.
@@ -191,9 +203,9 @@ class Traced:
         if self._unasked * ASKED < len(self._passing):
             return
         self._unasked = 0
-        is_gone = torch.UntypedStorage._expired  # as StorageWeakRef asks it
-        for key in [key for key, mark in self._passing.items() if is_gone(mark)]:
-            del self._kept[key], self._passing[key]
+        for key in [key for key, mark in self._passing.items() if _is_gone(mark)]:
+            del self._kept[key]
+            _forget(self._passing.pop(key))
 
     def of(self, tensor: Tensor) -> Kept:
         """What is known of a tensor's storage; one seen for the first time gets new axes."""
@@ -206,22 +218,21 @@ class Traced:
     def keep(self, tensor: Tensor, storage: Storage) -> Kept:
         """Note the storage of a new tensor."""
         home = tensor.untyped_storage()
-        key, alive = home._cdata, None
-        if key not in self.parameters:
-            alive = StorageWeakRef(home)
-            self._passing[key] = alive.cdata
-        kept = self._kept[key] = Kept(alive, storage)
+        key = home._cdata
+        if key not in self._passing and key not in self.parameters.homes:
+            self._passing[key] = home._weak_ref()
+        kept = self._kept[key] = Kept(storage)
         return kept
 
     def operands(self, arguments: tuple) -> list[Operand]:
         """The plain tensors that an operation was called with."""
         found = []
         for at, one in enumerate(_opened(arguments)):
-            if is_tensor(one):
+            # most are numbers: this is done for each argument of each operation
+            if type(one) in axis_rules.DENSE and is_tensor(one):
                 kept = self._kept.get(one.untyped_storage()._cdata) or self.of(one)
-                # as `place` has it: this is done for each tensor of each operation
-                view = View(kept.storage, one.shape, one.stride(), one.element_size())
-                found.append(Operand(at, one, kept, view))
+                view = view_of((kept.storage, one.shape, one.stride(), one.element_size()))
+                found.append(operand_of((at, one, kept, view)))
         return found
 
     def view(self, tensor: Tensor) -> View:
@@ -253,18 +264,15 @@ class Traced:
         nature = natures.PLAIN if plain else _nature(kind, views, placed)
         if rule is None or not views:
             return Storage(fresh(made), 0, nature)
-        first, told = views[0], {}
-        if rule is axis_rules.broadcast:
-            own = first.storage
-            if first[1:] == placed and own.nature == nature:
-                return own  # the same axes stand in it with the same strides
-        else:
-            told = axis_rules.arguments_of_rule(kind.name, kind.named(arguments) | keywords)
-        pieces = told.pop("pieces", None)
-        if pieces is not None:
-            told["together"] = together(pieces, first, told["dim"] if kind.name == "cat" else None)
-        depth = 1 + max([view.storage.depth for view in views])
-        return Storage(functools.partial(_by_rule, rule, views, told, placed), depth, nature)
+        first = views[0]
+        own = first.storage
+        if rule is axis_rules.broadcast and first[1:] == placed and own.nature == nature:
+            return own  # the same axes stand in it with the same strides
+        told = _told(kind, arguments, keywords, first) if kind.is_asked else {}
+        depth = own.depth
+        for view in views:
+            depth = max(depth, view.storage.depth)
+        return Storage(functools.partial(_by_rule, rule, views, told, placed), depth + 1, nature)
 
     def changed(self, kept: Kept, operands: list[Operand]) -> None:
         """Note that numbers were written into a storage: with others than parameters, it has none.
@@ -351,7 +359,7 @@ def _opened(arguments: tuple) -> list[Any]:
     found: list[Any] = []
     for one in arguments:
         if isinstance(one, LISTS):
-            found.extend(one)
+            found += one
         else:
             found.append(one)
     return found
@@ -366,6 +374,15 @@ def _nature(kind: Kind, views: list[View], placed: Place) -> natures.Nature:
     if not views or (is_product and feature_rules.projects(kind.name, views)):
         return natures.PLAIN
     return natures.of_fixed(views, is_product)
+
+
+def _told(kind: Kind, arguments: tuple, keywords: dict, first: View) -> dict[str, Any]:
+    """What the rule of an operation is told of its arguments, of which the first is viewed so."""
+    told = axis_rules.arguments_of_rule(kind.name, kind.named(arguments) | keywords)
+    pieces = told.pop("pieces", None)
+    if pieces is not None:
+        told["together"] = together(pieces, first, told["dim"] if kind.name == "cat" else None)
+    return told
 
 
 def _by_rule(
