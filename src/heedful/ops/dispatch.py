@@ -26,13 +26,20 @@ WHOLE = 1 << 20  # a mask of up to so many entries (1 MB) is made whole, for one
 MAPPED = (functorch.TransformType.Vmap, functorch.TransformType.Jvp)
 
 Listener: TypeAlias = Callable[[Arguments, Tensor, Catching], None]
-_thread = threading.local()
+
+
+class _Thread(threading.local):
+    listeners: tuple[Listener, ...] = ()
+    running = False  # while a call that is listened to is under way
+
+
+_thread = _Thread()
 
 
 @contextmanager
 def listening(listener: Listener) -> Iterator[None]:
     """Tell a listener of every call of this thread: arguments, context, and what was caught."""
-    _thread.listeners = (*getattr(_thread, "listeners", ()), listener)
+    _thread.listeners = (*_thread.listeners, listener)
     try:
         yield
     finally:  # others may have come since, and may stay
@@ -41,12 +48,12 @@ def listening(listener: Listener) -> Iterator[None]:
 
 def is_running() -> bool:
     """Whether a call that is listened to is under way in this thread."""
-    return getattr(_thread, "running", False)
+    return _thread.running
 
 
 def attend(arguments: Arguments) -> Tensor:
     """The context (..., N, value width) of checked arguments; those who listen are told of it."""
-    listeners = getattr(_thread, "listeners", ())
+    listeners = _thread.listeners
     if not listeners:
         return in_float32(_by_its_road, arguments)
     _thread.running = True

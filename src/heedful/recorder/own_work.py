@@ -9,7 +9,7 @@ class _Thread(threading.local):
     is_on = False
 
 
-_thread = _Thread()
+thread = _Thread()  # who marks each of many operations sets `is_on` without a context for each
 
 
 class computing:  # noqa: N801 (a context, read as a word)
@@ -18,13 +18,13 @@ class computing:  # noqa: N801 (a context, read as a word)
     __slots__ = ("before",)
 
     def __enter__(self) -> None:
-        self.before = _thread.is_on
-        _thread.is_on = True
+        self.before = thread.is_on
+        thread.is_on = True
 
     def __exit__(self, *told: object) -> None:
-        _thread.is_on = self.before
+        thread.is_on = self.before
 
 
 def is_computing() -> bool:
     """Whether a recorder's own computation is running in this thread."""
-    return _thread.is_on
+    return thread.is_on

@@ -224,11 +224,12 @@ class _Recorder:
 
     def end(self, model: nn.Module) -> None:
         """Note which modules ran and were not recorded."""
-        for name, why in self.begun.missed(self.names, holders.names(self.running.modules)):
+        running, holding = self.running, holders.Holders(self.running.modules)
+        for name, why in self.begun.missed(self.names, holding.names):
             self.recording.miss(name, LookupError(why))
-        running, missed = self.running, self.recording.missed
+        missed = self.recording.missed
         told = {*self.names, *missed, *self.begun.met}
-        for name, why in holders.silent(running.modules, running.ran, told, self.begun.inside):
+        for name, why in holding.silent(running.ran, told, self.begun.inside):
             self.recording.miss(name, LookupError(why))
         if self.running.ran_elsewhere:
             self.recording.miss(type(model).__name__, LookupError("it ran in another thread"))

@@ -63,47 +63,50 @@ def _names(code: CodeType) -> Iterator[str]:
             yield from _names(inner)
 
 
-def names(modules: Modules) -> set[str]:
-    """The names of the modules that hold attention, as a recording has them."""
-    return {plain_name(name) or type(part).__name__ for name, part in modules if _why(part)}
+class Holders:
+    """The modules of a model that hold attention.
 
-
-def silent(
-    modules: Modules,
-    ran: Collection[tuple[str, str | None]],
-    told: Collection[str],
-    begun: Collection[str],
-) -> Iterator[tuple[str, str]]:
-    """Modules that hold attention and ran, but of which no call was told: each with the reason.
-
-    A call of a module is its own and of those around it, whose innermost holder is judged. What a
-    holder, or its layers alone, made for the call of the module that called it is no call of its
-    own, unless something like attention ran in it.
-
-    Args:
-        modules: those of the model that ran.
-        ran: the names of the modules that ran, each with the module that called it.
-        told: the names of the modules of which a call or a miss was told.
-        begun: the names of the modules in which a product of two tensors or a softmax ran.
+    names: theirs, as a recording has them.
     """
-    told, begun = (_of_modules(modules, names) for names in (told, begun))
-    calls = {(plain_name(one), None if by is None else plain_name(by)) for one, by in ran}
-    holders = {plain_name(name): (part, why) for name, part in modules if (why := _why(part))}
-    for name, (part, why) in holders.items():
-        if any(other != name and _is_in(other, name) for other in holders):
-            continue  # the innermost holder is judged, not those around it
-        if any(_is_in(one, name) for one in told):
-            continue
-        callers = {by for one, by in calls if _is_in(one, name) and not _is_called_in(by, name)}
-        is_a_part = callers <= told and not any(_is_in(one, name) for one in begun)
-        if not is_a_part:
-            yield name or type(part).__name__, f"{why}, and no attention was seen in it"
 
+    def __init__(self, modules: Modules) -> None:
+        self._modules = {plain_name(name) for name, _ in modules}
+        holding = ((plain_name(name), part) for name, part in modules)
+        self._why = {name: (part, why) for name, part in holding if (why := _why(part))}
+        self.names = {name or type(part).__name__ for name, (part, _) in self._why.items()}
 
-def _of_modules(modules: Modules, names: Collection[str]) -> set[str]:
-    """The names as modules have them: what is told of the model itself has its class's name."""
-    known = {plain_name(name) for name, _ in modules}
-    return {one if one in known else "" for one in names}
+    def silent(
+        self,
+        ran: Collection[tuple[str, str | None]],
+        told: Collection[str],
+        begun: Collection[str],
+    ) -> Iterator[tuple[str, str]]:
+        """Modules that hold attention and ran, but of which no call was told: each with the reason.
+
+        A call of a module is its own and of those around it, whose innermost holder is judged. What
+        a holder, or its layers alone, made for the call of the module that called it is no call of
+        its own, unless something like attention ran in it.
+
+        Args:
+            ran: the names of the modules that ran, each with the module that called it.
+            told: the names of the modules of which a call or a miss was told.
+            begun: the names of the modules in which a product of two tensors or a softmax ran.
+        """
+        told, begun = self._known(told), self._known(begun)
+        calls = {(plain_name(one), None if by is None else plain_name(by)) for one, by in ran}
+        for name, (part, why) in self._why.items():
+            if any(other != name and _is_in(other, name) for other in self._why):
+                continue  # the innermost holder is judged, not those around it
+            if any(_is_in(one, name) for one in told):
+                continue
+            callers = {by for one, by in calls if _is_in(one, name) and not _is_called_in(by, name)}
+            is_a_part = callers <= told and not any(_is_in(one, name) for one in begun)
+            if not is_a_part:
+                yield name or type(part).__name__, f"{why}, and no attention was seen in it"
+
+    def _known(self, names: Collection[str]) -> set[str]:
+        """The names as modules have them: what is told of the model itself has its class's name."""
+        return {one if one in self._modules else "" for one in names}
 
 
 def _is_called_in(by: str | None, name: str) -> bool:

@@ -17,13 +17,13 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from heedful.errors import HeedfulError
 from heedful.ops import log_sum_exp
+from heedful.recorder import own_work
 from heedful.recorder.following import axis_rules, without_mode
 from heedful.recorder.following.outside import Outside
 from heedful.recorder.following.parameters import Parameters
 from heedful.recorder.following.roles import Done, Listeners, Roles
 from heedful.recorder.following.score_changes import SOFTMAX
-from heedful.recorder.following.storages import LISTS, Kind, Traced, kind_of
-from heedful.recorder.own_work import computing
+from heedful.recorder.following.storages import KINDS, LISTS, Kind, Traced, kind_of
 
 Fused = Callable[[Any, dict[str, Any]], None]
 ASKED = log_sum_exp.WHERE_ASKED
@@ -71,12 +71,13 @@ class Operations(TorchDispatchMode):
         self, function: Any, types: Any, arguments: tuple = (), keywords: dict | None = None
     ) -> Any:
         keywords = keywords or {}
-        kind = kind_of(function)
-        # half of all operations: in a model of many small ones the rest of this takes the time
+        known = KINDS.get(id(function))
+        kind = kind_of(function) if known is None else known[0]
+        # most operations: in a model of many small ones this takes the time
         if kind.is_only_view and arguments and type(arguments[0]) in axis_rules.DENSE:
             if type(arguments[0]) is not Tensor and self.here():
                 self.traced.of(arguments[0])  # a parameter, known as it stands before any view
-            return function(*arguments, **keywords)
+            return kind.call(*arguments, **keywords)
         is_here = self.here()
         if not is_here and not self.outside.concerns(kind):
             return without_mode.run(function, arguments, keywords, kind.name)
@@ -92,7 +93,10 @@ class Operations(TorchDispatchMode):
         self.traced.let_go()
         if kind.name in ASKED:
             arguments = log_sum_exp.asked(kind.name, arguments)
-        made = without_mode.run(function, arguments, keywords, kind.name)
+        if kind.may_differ:
+            made = without_mode.run(function, arguments, keywords, kind.name)
+        else:
+            made = kind.call(*arguments, **keywords)
         self._followed(self._follow, kind, arguments, keywords, made)
         return made
 
@@ -101,13 +105,15 @@ class Operations(TorchDispatchMode):
     ) -> None:
         if kind.is_view:
             return
+        before, own_work.thread.is_on = own_work.thread.is_on, True
         try:
-            with computing():
-                follow(kind, arguments, keywords, made)
+            follow(kind, arguments, keywords, made)
         except HeedfulError:  # `record` promises to raise it
             raise
         except Exception as error:  # it must not end the model's own forward pass
             self.missed(f"{type(error).__name__}: {error}")
+        finally:
+            own_work.thread.is_on = before
 
     def _follow(self, kind: Kind, arguments: tuple, keywords: dict, made: Any) -> None:
         if kind.name in self.fused:

@@ -7,13 +7,12 @@ passes use too. It is told from other tensors by its numbers: they are those of 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
 
 import torch
 from torch import Tensor, nn
-from torch.multiprocessing.reductions import StorageWeakRef
 
 from heedful.recorder.following import feature_rules
+from heedful.recorder.following.addresses import Addresses
 from heedful.recorder.following.axis_rules import is_tensor
 from heedful.recorder.following.natures import PARAMETER
 from heedful.recorder.following.strides import Storage, place
@@ -26,16 +25,14 @@ LOOKED_AT = 16  # numbers that tell most copies apart from other tensors
 class Parameters:
     """The parameters and buffers of a model's modules.
 
-    homes: their storages, by their addresses.
-
-    Weak references keep their storages' addresses from being given to others where the model lets
-    a buffer go.
+    homes: the addresses of their storages, which no others get where the model lets a buffer go.
     """
 
     def __init__(self, modules: Modules) -> None:
         own = [table for _, one in modules for table in (one._parameters, one._buffers)]
         linear = [one for _, one in modules if isinstance(one, nn.Linear)]
-        self.homes = _storages(one for table in own for one in table.values())
+        tensors = (one for table in own for one in table.values())
+        self.homes = Addresses(one.untyped_storage() for one in tensors if is_tensor(one))
         weights = (one._parameters.get("weight") for one in linear)
         self._projections = {one.untyped_storage()._cdata for one in weights if is_tensor(one)}
         self._modules = modules
@@ -44,7 +41,7 @@ class Parameters:
     def storage(self, tensor: Tensor) -> Storage | None:
         """The storage of a tensor that is of one of them, or a copy of one; None of any other."""
         key = tensor.untyped_storage()._cdata
-        if key in self.homes or isinstance(tensor, nn.Parameter):
+        if key in self.homes.marks or isinstance(tensor, nn.Parameter):
             made = feature_rules.parameter(place(tensor), key in self._projections)
             return Storage(made, nature=PARAMETER)
         source = self._cast(tensor) if tensor.dtype in HALF else None
@@ -80,9 +77,3 @@ def _is_copy(copy: Tensor, parameter: Tensor) -> bool:
     return all(
         torch.equal(copy[:many], numbers[:many].to(copy.dtype)) for many in (LOOKED_AT, len(copy))
     )
-
-
-def _storages(tensors: Iterable[Tensor | None]) -> dict[int, StorageWeakRef]:
-    """The storages of those tensors that are plain ones, by their addresses."""
-    homes = [one.untyped_storage() for one in tensors if is_tensor(one)]
-    return {home._cdata: StorageWeakRef(home) for home in homes}

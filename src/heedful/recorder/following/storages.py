@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 
 from heedful.recorder.following import axis_rules, feature_rules, natures
+from heedful.recorder.following.addresses import Addresses
 from heedful.recorder.following.moved import dims_moved, stands_alike
 from heedful.recorder.following.parameters import Parameters
 from heedful.recorder.following.pieces import together
@@ -38,7 +39,7 @@ from heedful.recorder.following.strides import (
     view_of,
     written,
 )
-from heedful.recorder.following.without_mode import has_kernel
+from heedful.recorder.following.without_mode import has_kernel, may_differ
 
 is_tensor = axis_rules.is_tensor
 COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
@@ -46,8 +47,6 @@ WHOLE = {"linear", "layer_norm", "rms_norm"}  # composites that have a rule as a
 VIEWS = {"_unsafe_view", "_reshape_alias"}
 FLEX = ("query", "key", "value", "score_mod", "block_mask", "scale")
 LISTS = (list, tuple)
-# As torch.multiprocessing.reductions.StorageWeakRef has them, which is an object for each
-_is_gone, _forget = torch.UntypedStorage._expired, torch.UntypedStorage._free_weak_ref
 ASKED = 16  # how many storages are asked for each operation whether they are gone
 ATTENDS = re.compile(r"att(entio)?n|flash|fmha|sdpa", re.I)  # names of kernels of attention
 NOISE = {"bernoulli", "random", "uniform", "normal"}
@@ -64,6 +63,8 @@ class Kind(NamedTuple):
     parameters: the names of its arguments, in order.
     is_unknown: whether it is none of torch's own, and by its name a kernel of attention.
     is_asked: whether its rule asks for its arguments, such as the `dim` of `cat`.
+    may_differ: whether it may run otherwise inside a mode.
+    call: what calls it, without a frame of Python's where torch has that.
     """
 
     name: str
@@ -77,6 +78,8 @@ class Kind(NamedTuple):
     is_only_view: bool = False
     is_unknown: bool = False
     is_asked: bool = False
+    may_differ: bool = True
+    call: Any = None
 
     def named(self, arguments: tuple) -> dict[str, Any]:
         """The arguments of a call by their names."""
@@ -85,14 +88,14 @@ class Kind(NamedTuple):
 
 def kind_of(function: Any) -> Kind:
     """The kind of an operation, remembered so that each is looked at once."""
-    known = _KINDS.get(id(function))
+    known = KINDS.get(id(function))
     if known is None:
-        known = _KINDS[id(function)] = _learned(function), function
+        known = KINDS[id(function)] = _learned(function), function
     return known[0]
 
 
 # By id(), for torch counts the hash of an operation anew in Python; held, so that it stays its own
-_KINDS: dict[int, tuple[Kind, Any]] = {}
+KINDS: dict[int, tuple[Kind, Any]] = {}
 
 
 def _learned(function: Any) -> Kind:
@@ -121,6 +124,8 @@ def _learned(function: Any) -> Kind:
         parameters=tuple(one.name for one in function._schema.arguments),
         is_only_view=is_view and not is_composite,
         is_asked=axis_rules.is_asked(base),
+        may_differ=may_differ(base),
+        call=function._op if type(function) is torch._ops.OpOverload else function,
     )
 
 
@@ -165,8 +170,7 @@ class Traced:
     def __init__(self, parameters: Parameters) -> None:
         self.parameters = parameters
         self._kept: dict[int, Kept] = {}
-        # A weak reference to each that may go, which keeps its address from being given to another
-        self._passing: dict[int, int] = {}
+        self._passing = Addresses()  # of those that may go
         self._unasked = 0  # how many operations have run since these were asked
 
     def begin(self, given: list[Tensor]) -> None:
@@ -185,12 +189,7 @@ class Traced:
     def clear(self) -> None:
         """Forget all storages."""
         self._kept.clear()
-        for mark in self._passing.values():
-            _forget(mark)
         self._passing.clear()
-
-    def __del__(self) -> None:
-        self.clear()
 
     def let_go(self) -> None:
         """Forget the storages that are gone, and with them what they hold: queries, keys, masks.
@@ -200,12 +199,11 @@ class Traced:
         Where many live, as those that wait for a backward pass do, they are asked now and then.
         """
         self._unasked += 1
-        if self._unasked * ASKED < len(self._passing):
+        if self._unasked * ASKED < len(self._passing.marks):
             return
         self._unasked = 0
-        for key in [key for key, mark in self._passing.items() if _is_gone(mark)]:
+        for key in self._passing.let_go():
             del self._kept[key]
-            _forget(self._passing.pop(key))
 
     def of(self, tensor: Tensor) -> Kept:
         """What is known of a tensor's storage; one seen for the first time gets new axes."""
@@ -219,8 +217,8 @@ class Traced:
         """Note the storage of a new tensor."""
         home = tensor.untyped_storage()
         key = home._cdata
-        if key not in self._passing and key not in self.parameters.homes:
-            self._passing[key] = home._weak_ref()
+        if key not in self.parameters.homes.marks:
+            self._passing.hold(home)
         kept = self._kept[key] = Kept(storage)
         return kept
 

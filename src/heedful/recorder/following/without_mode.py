@@ -33,12 +33,21 @@ def has_kernel(function: Any, key: Any) -> bool:
         return False
 
 
+def may_differ(name: str) -> bool:
+    """Whether an operation may run otherwise inside a mode: then it is to be called by `run`.
+
+    Args:
+        name: as in `aten`, or with its home if that is another; those may call anything.
+    """
+    return name in CALLS_OTHERS or "::" in name or name == "linear"
+
+
 def run(function: Any, arguments: tuple, keywords: dict[str, Any], name: str) -> Any:
     """The result of an operation.
 
     Args:
         function: the operation; arguments, keywords: what it is called with.
-        name: as in `aten`, or with its home if that is another; those may call anything.
+        name: as `may_differ` has it.
     """
     if name in CALLS_OTHERS or "::" in name:
         back = [key for key in _autocasting() if not has_kernel(function, key)]

@@ -1,0 +1,56 @@
+"""Holds the addresses of storages, so that no other storage gets one while it is known.
+
+torch keeps the mark of a storage, though not its numbers, for as long as there is a weak reference
+to it. These are torch's own, without an object of Python's for each: there is one for each tensor
+that a model makes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+
+_is_gone, _forget = torch.UntypedStorage._expired, torch.UntypedStorage._free_weak_ref
+
+
+class Addresses:
+    """The addresses of some storages.
+
+    marks: the weak reference of each.
+
+    >>> addresses, tensor = Addresses(), torch.ones(2)
+    >>> addresses.hold(tensor.untyped_storage())
+    >>> del tensor
+    >>> len(addresses.let_go()), addresses.marks
+    (1, {})
+    """
+
+    __slots__ = ("marks",)
+
+    def __init__(self, homes: Iterable[torch.UntypedStorage] = ()) -> None:
+        self.marks: dict[int, int] = {}
+        for home in homes:
+            self.hold(home)
+
+    def hold(self, home: torch.UntypedStorage) -> None:
+        """Hold the address of a storage."""
+        key = home._cdata
+        if key not in self.marks:
+            self.marks[key] = home._weak_ref()  # type: ignore[assignment]
+
+    def let_go(self) -> list[int]:
+        """Let go of the addresses whose storages are gone, and tell them."""
+        gone = [key for key, mark in self.marks.items() if _is_gone(mark)]
+        for key in gone:
+            _forget(self.marks.pop(key))
+        return gone
+
+    def clear(self) -> None:
+        """Let go of all."""
+        for mark in self.marks.values():
+            _forget(mark)
+        self.marks.clear()
+
+    def __del__(self) -> None:
+        self.clear()
