@@ -215,7 +215,7 @@ def arguments_of_rule(name: str, given_by_name: dict[str, Any]) -> dict[str, Any
 
 def is_tensor(value: Any) -> TypeGuard[Tensor]:
     """Whether a value is a plain dense tensor, whose axes can be read off its strides."""
-    return type(value) in DENSE and value.layout == torch.strided and not value.is_nested
+    return type(value) in DENSE and value.layout is STRIDED and not value.is_nested
 
 
-DENSE = (Tensor, torch.nn.Parameter)
+DENSE, STRIDED = (Tensor, torch.nn.Parameter), torch.strided

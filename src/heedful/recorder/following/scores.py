@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import functools
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import torch
@@ -160,11 +160,10 @@ class Scores:
     def then(self, change: Change) -> Scores:
         """The same scores after one more change, whose source is watched from now on."""
         source = change.source
-        is_small = isinstance(source, Tensor) and source.numel() <= COMPARED
-        held = (
-            Held(source) if source is not None and (is_small or not source.is_inference()) else None
-        )
-        return replace(self, changes=(*self.changes, change._replace(held=held)))
+        if source is not None and (source.numel() <= COMPARED or not source.is_inference()):
+            change = change._replace(held=Held(source))
+        changes = (*self.changes, change)
+        return Scores(self.product, changes, self.lost, self.is_raised, self.total, self.sink)
 
 
 class Total(NamedTuple):

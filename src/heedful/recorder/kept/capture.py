@@ -227,5 +227,6 @@ def _dim_of(batch: Batch | None) -> int | None:
 
 
 def _copy(tensor: Tensor, dtype: torch.dtype | None) -> Tensor:
-    kept = tensor.new_empty(tensor.shape, dtype=dtype or tensor.dtype)  # each head's rows together
-    return kept.copy_(tensor)
+    if dtype is None or dtype == tensor.dtype:  # in one step
+        return tensor.clone(memory_format=torch.contiguous_format)  # each head's rows together
+    return tensor.new_empty(tensor.shape, dtype=dtype).copy_(tensor)
