@@ -75,8 +75,9 @@ class Operations(TorchDispatchMode):
         kind = kind_of(function) if known is None else known[0]
         # most operations: in a model of many small ones this takes the time
         if kind.is_only_view and arguments and type(arguments[0]) in axis_rules.DENSE:
-            if type(arguments[0]) is not Tensor and self.here():
-                self.traced.of(arguments[0])  # a parameter, known as it stands before any view
+            if type(arguments[0]) is not Tensor and self.traced.is_new(arguments[0]):
+                if self.here():
+                    self.traced.of(arguments[0])  # a parameter, known as it stands before any view
             return kind.call(*arguments, **keywords)
         is_here = self.here()
         if not is_here and not self.outside.concerns(kind):

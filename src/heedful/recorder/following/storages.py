@@ -47,7 +47,7 @@ WHOLE = {"linear", "layer_norm", "rms_norm"}  # composites that have a rule as a
 VIEWS = {"_unsafe_view", "_reshape_alias"}
 FLEX = ("query", "key", "value", "score_mod", "block_mask", "scale")
 LISTS = (list, tuple)
-ASKED = 16  # how many storages are asked for each operation whether they are gone
+ASKED = 3  # how many storages are asked for each operation, on average, whether they are gone
 ATTENDS = re.compile(r"att(entio)?n|flash|fmha|sdpa", re.I)  # names of kernels of attention
 NOISE = {"bernoulli", "random", "uniform", "normal"}
 
@@ -204,6 +204,10 @@ class Traced:
         self._unasked = 0
         for key in self._passing.let_go():
             del self._kept[key]
+
+    def is_new(self, tensor: Tensor) -> bool:
+        """Whether nothing is known of a tensor's storage yet."""
+        return tensor.untyped_storage()._cdata not in self._kept
 
     def of(self, tensor: Tensor) -> Kept:
         """What is known of a tensor's storage; one seen for the first time gets new axes."""
