@@ -61,6 +61,24 @@ def test_rounded_on_the_way_they_are_right_up_to_it(way, texts):
         torch.testing.assert_close(call.weights(), map_, atol=near, rtol=near)
 
 
+@pytest.mark.parametrize("way", WAYS)
+def test_in_inference_mode_they_are_as_right(way):
+    """There torch leaves a softmax of another type whole."""
+    kind, narrow, weights_of = WAYS[way]
+    model = Heads(lambda query, key: weights_of(query @ key.mT) @ key).to(kind)
+    given = [torch.randn(1, length, WIDTH, dtype=kind) for length in (N, M)]
+    with torch.inference_mode():
+        query, key = model.heads(*given)
+        [expected] = weights_of(query @ key.mT)
+        with heedful.record(model) as recording:
+            model(*given)
+    [call] = recording
+    assert call.proof == "proved", call.why
+    assert call.check.tolerance == TOLERANCE[narrow]
+    near = 8 * torch.finfo(narrow).eps
+    torch.testing.assert_close(call.weights(), expected, atol=near, rtol=near)
+
+
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
 @pytest.mark.parametrize("way", WAYS)
 def test_other_weights_are_refuted_all_the_same(way, mode, monkeypatch):

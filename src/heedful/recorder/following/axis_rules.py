@@ -26,7 +26,8 @@ from heedful.recorder.following.strides import Axes, Axis, Part, Parts, View, ar
 
 Rule: TypeAlias = Callable[[list[View], tuple[int, ...], dict[str, Any]], Axes]
 
-PRODUCTS = {"mm": 0, "bmm": 0, "addmm": 1, "baddbmm": 1}  # which argument is the left factor
+# Which argument is the left factor
+PRODUCTS = {"mm": 0, "bmm": 0, "matmul": 0, "addmm": 1, "baddbmm": 1}
 # Fused kernels of scaled_dot_product_attention
 SDPA_KERNELS = (
     "_scaled_dot_product_flash_attention_for_cpu",
@@ -40,9 +41,16 @@ SAME = {
     "_softmax", "_log_softmax", "_safe_softmax", "clone", "_to_copy", "native_layer_norm",
     "_fused_rms_norm", "native_dropout", "native_batch_norm", "_native_batch_norm_legit",
     "_native_batch_norm_legit_no_training", "native_group_norm", "cumsum", "tril", "triu",
-    "_conj_physical", "layer_norm", "rms_norm",
+    "_conj_physical", "layer_norm", "rms_norm", "softmax", "log_softmax",
 }  # fmt: skip
 REDUCE = {"sum", "mean", "amax", "amin", "var", "std", "logsumexp", "linalg_vector_norm", "prod"}
+
+
+def is_of_one_batch(left: Any, right: Any) -> bool:
+    """Whether two factors, (…, n, d) and (…, d, m), have the same axes before their last two."""
+    if not (is_tensor(left) and is_tensor(right)) or min(left.ndim, right.ndim) < 2:
+        return False
+    return left.shape[:-2] == right.shape[:-2]
 
 
 def rule_of(name: str, is_pointwise: bool) -> Rule | None:

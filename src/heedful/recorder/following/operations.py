@@ -84,7 +84,8 @@ class Operations(TorchDispatchMode):
             return without_mode.run(function, arguments, keywords, kind.name)
         # torch takes composites apart before they come here, except in inference mode; tensors of
         # other classes do that themselves
-        if kind.is_composite and torch.is_inference_mode_enabled() and not types:
+        is_whole = kind.name == "matmul" and axis_rules.is_of_one_batch(*arguments[:2])
+        if kind.is_composite and torch.is_inference_mode_enabled() and not (types or is_whole):
             with self:
                 return self.composites.run(function, arguments, keywords)
         if not is_here:

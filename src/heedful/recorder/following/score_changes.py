@@ -222,6 +222,8 @@ def _hides(value: Any) -> bool:
 
 def _softmaxed(role: Scores, step: Operation) -> Weights:
     dim = step.arguments[1] if len(step.arguments) > 1 else step.keywords["dim"]
+    if is_narrowed(step.given, step.made):  # first, where the softmax was given a narrower type
+        role = step.onto(role, "cast", None)
     return Weights(role, step.axes, dim % len(step.axes), is_logarithm=step.name in LOG_SOFTMAX)
 
 

@@ -43,7 +43,8 @@ from heedful.recorder.following.without_mode import has_kernel, may_differ
 
 is_tensor = axis_rules.is_tensor
 COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
-WHOLE = {"linear", "layer_norm", "rms_norm"}  # composites that have a rule as a whole
+# Composites that have a rule as a whole; `matmul` has one for factors of one batch
+WHOLE = {"linear", "layer_norm", "rms_norm", "softmax", "log_softmax"}
 VIEWS = {"_unsafe_view", "_reshape_alias"}
 FLEX = ("query", "key", "value", "score_mod", "block_mask", "scale")
 LISTS = (list, tuple)
@@ -112,7 +113,8 @@ def _learned(function: Any) -> Kind:
     is_pointwise = torch.Tag.pointwise in function.tags or base == "masked_fill"
     is_view = (bool(told) and not in_place) or name in VIEWS
     # not one written in Python: it is no kernel of torch's, and may draw other random numbers
-    is_composite = has_kernel(function, COMPOSITE) and name not in WHOLE
+    is_whole = name in WHOLE and "Dimname" not in function._overloadname
+    is_composite = has_kernel(function, COMPOSITE) and not is_whole
     return Kind(
         base,
         is_view=is_view,
@@ -194,9 +196,9 @@ class Traced:
     def let_go(self) -> None:
         """Forget the storages that are gone, and with them what they hold: queries, keys, masks.
 
-        It is asked before each operation, which then finds the memory that the model has let go.
-        Even the mark of a storage that is gone, held any longer, keeps its large neighbours apart.
-        Where many live, as those that wait for a backward pass do, they are asked now and then.
+        Where few live, they are asked before every third operation or so; where many do, as those
+        that wait for a backward pass, now and then. Even the mark of a storage that is gone, held
+        any longer, keeps its large neighbours apart.
         """
         self._unasked += 1
         if self._unasked * ASKED < len(self._passing.marks):

@@ -1,0 +1,86 @@
+"""In inference mode torch leaves products and softmaxes whole: what is shown is the same."""
+
+import pytest
+import torch
+from looked import WIDTH, B, H, Heads, M, N, shows, weighed
+
+import heedful
+from heedful.recorder.doors import softmax_matmul
+
+
+def softened(scores):
+    return scores.softmax(-1)
+
+
+# What meets after queries (B, H, N, d) and keys (B, H, M, d), each with its maps by definition
+LAYOUTS = {
+    "four axes": (lambda q, k: softened(q @ k.mT) @ k, weighed),
+    "keys first": (lambda q, k: softened((k @ q.mT).mT) @ k, weighed),
+    "three axes": (
+        lambda q, k: softened(q.flatten(0, 1) @ k.flatten(0, 1).mT) @ k.flatten(0, 1),
+        weighed,
+    ),
+    "keys of all heads": (
+        lambda q, k: softened(q @ k[:, :1].mT) @ k[:, :1],
+        lambda q, k: weighed(q, k[:, :1].expand_as(k)),
+    ),
+    "keys without an axis of heads": (
+        lambda q, k: softened(q.transpose(0, 1) @ k[:, 0].mT) @ k[:, 0],
+        lambda q, k: weighed(q, k[:, :1].expand_as(k)),
+    ),
+    "logarithms": (lambda q, k: (q @ k.mT).log_softmax(-1).exp() @ k, weighed),
+    "another axis": (lambda q, k: (k @ q.mT).softmax(-2).mT @ k, weighed),
+    "a function": (lambda q, k: torch.softmax(torch.matmul(q, k.mT), dim=-1).matmul(k), weighed),
+}
+
+
+def recorded(model, given, mode):
+    """The recording, and whether the output is bit for bit that of the model alone."""
+    with mode():
+        plain = model(*given)
+        with heedful.record(model) as recording:
+            output = model(*given)
+        assert torch.equal(plain, output)
+        assert not recording.missed
+    return recording
+
+
+@pytest.mark.parametrize("texts", [1, B])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_layouts_are_shown_as_they_are_without_it(layout, texts):
+    does, maps = LAYOUTS[layout]
+    model = Heads(does).eval()
+    given = [torch.randn(texts, length, WIDTH) for length in (N, M)]
+    with torch.no_grad():
+        expected = maps(*model.heads(*given))
+    without = recorded(model, given, torch.no_grad)
+    inside = recorded(model, given, torch.inference_mode)
+    shows(without, expected)
+    shows(inside, expected)
+    assert [(one.proof, one.why) for one in inside] == [(one.proof, one.why) for one in without]
+    assert inside[0].proof == ("proved" if texts == 1 else "assumed")
+    inside.verify(model, given)
+    shows(inside, expected, proof="proved")
+
+
+@pytest.mark.parametrize("kind", [torch.bfloat16, torch.float16])
+def test_what_autocast_has_cast_stays_so(kind):
+    model = Heads(lambda query, key: softened(query @ key.mT).to(kind) @ key).eval()
+    given = [torch.randn(1, length, WIDTH) for length in (N, M)]
+    with torch.autocast("cpu", kind):
+        [call] = recorded(model, given, torch.inference_mode)
+        query, key = model.heads(*given)
+    assert call.proof == "proved", call.why
+    torch.testing.assert_close(call.weights()[None], weighed(query, key).float(), atol=2e-2, rtol=0)
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_a_product_into_a_tensor_that_was_there_shows_its_weights_alone(mode):
+    def does(q, k):
+        return softened(torch.matmul(q, k.mT, out=q.new_empty(len(q), H, N, M))) @ k
+
+    model = Heads(does).eval()
+    given = [torch.randn(1, length, WIDTH) for length in (N, M)]
+    recording = recorded(model, given, mode)
+    with torch.no_grad():
+        shows(recording, weighed(*model.heads(*given)), door=softmax_matmul.ALONE, proof="unproved")
