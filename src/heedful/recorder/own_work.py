@@ -9,7 +9,7 @@ class _Thread(threading.local):
     is_on = False
 
 
-thread = _Thread()  # who marks each of many operations sets `is_on` without a context for each
+thread = _Thread()  # `Operations` sets `is_on` itself: a context for each operation takes too long
 
 
 class computing:  # noqa: N801 (a context, read as a word)

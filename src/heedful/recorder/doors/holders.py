@@ -71,9 +71,9 @@ class Holders:
 
     def __init__(self, modules: Modules) -> None:
         self._modules = {plain_name(name) for name, _ in modules}
-        holding = ((plain_name(name), part) for name, part in modules)
-        self._why = {name: (part, why) for name, part in holding if (why := _why(part))}
-        self.names = {name or type(part).__name__ for name, (part, _) in self._why.items()}
+        named = ((plain_name(name), part) for name, part in modules)
+        self._holding = {name: (part, why) for name, part in named if (why := _why(part))}
+        self.names = {name or type(part).__name__ for name, (part, _) in self._holding.items()}
 
     def silent(
         self,
@@ -94,8 +94,8 @@ class Holders:
         """
         told, begun = self._known(told), self._known(begun)
         calls = {(plain_name(one), None if by is None else plain_name(by)) for one, by in ran}
-        for name, (part, why) in self._why.items():
-            if any(other != name and _is_in(other, name) for other in self._why):
+        for name, (part, why) in self._holding.items():
+            if any(other != name and _is_in(other, name) for other in self._holding):
                 continue  # the innermost holder is judged, not those around it
             if any(_is_in(one, name) for one in told):
                 continue

@@ -22,8 +22,9 @@ class Addresses:
     >>> addresses, tensor = Addresses(), torch.ones(2)
     >>> addresses.hold(tensor.untyped_storage())
     >>> del tensor
-    >>> len(addresses.let_go()), addresses.marks
-    (1, {})
+    >>> addresses.free(addresses.gone())
+    >>> addresses.marks
+    {}
     """
 
     __slots__ = ("marks",)
@@ -39,18 +40,19 @@ class Addresses:
         if key not in self.marks:
             self.marks[key] = home._weak_ref()  # type: ignore[assignment]
 
-    def let_go(self) -> list[int]:
-        """Let go of the addresses whose storages are gone, and tell them."""
-        gone = [key for key, mark in self.marks.items() if _is_gone(mark)]
-        for key in gone:
+    def gone(self) -> list[int]:
+        """The addresses whose storages are gone."""
+        return [key for key, mark in self.marks.items() if _is_gone(mark)]
+
+    def free(self, keys: Iterable[int]) -> None:
+        """Let go of some addresses, which others may get then."""
+        for key in keys:
             _forget(self.marks.pop(key))
-        return gone
 
     def clear(self) -> None:
-        """Let go of all."""
-        for mark in self.marks.values():
-            _forget(mark)
-        self.marks.clear()
+        """Let go of all, each once, even where Ctrl-C comes between."""
+        while self.marks:
+            _forget(self.marks.popitem()[1])
 
     def __del__(self) -> None:
         self.clear()

@@ -19,6 +19,7 @@ from heedful.errors import HeedfulError
 from heedful.ops import log_sum_exp
 from heedful.recorder import own_work
 from heedful.recorder.following import axis_rules, without_mode
+from heedful.recorder.following.axis_rules import is_tensor
 from heedful.recorder.following.outside import Outside
 from heedful.recorder.following.parameters import Parameters
 from heedful.recorder.following.roles import Done, Listeners, Roles
@@ -73,11 +74,11 @@ class Operations(TorchDispatchMode):
         keywords = keywords or {}
         known = KINDS.get(id(function))
         kind = kind_of(function) if known is None else known[0]
-        # most operations: in a model of many small ones this takes the time
+        # most operations are views, of which nothing is to be noted: they are passed on at once
         if kind.is_only_view and arguments and type(arguments[0]) in axis_rules.DENSE:
-            if type(arguments[0]) is not Tensor and self.traced.is_new(arguments[0]):
-                if self.here():
-                    self.traced.of(arguments[0])  # a parameter, known as it stands before any view
+            # a parameter is to be known as it stands before any view
+            if type(arguments[0]) is not Tensor and self.here() and is_tensor(arguments[0]):
+                self.traced.of(arguments[0])
             return kind.call(*arguments, **keywords)
         is_here = self.here()
         if not is_here and not self.outside.concerns(kind):
@@ -123,7 +124,7 @@ class Operations(TorchDispatchMode):
         if kind.is_unknown:
             self.unknown(kind.name)
         result = made[0] if isinstance(made, LISTS) and made else made
-        if not axis_rules.is_tensor(result):
+        if not is_tensor(result):
             if kind.name in SOFTMAX and isinstance(result, Tensor):
                 self.missed(f"a softmax of {_unlike(result)}, whose axes cannot be followed")
             return

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from heedful.recorder.following.same_numbers import are_same
 from heedful.recorder.following.strides import Axis, Part, Parts, common
 from heedful.recorder.observed import Added
 
@@ -44,7 +45,7 @@ class Held:
         if self._versions:
             return self._versions != [one._version for one in self._tensors]
         pairs = zip(self._tensors, self._copies, strict=True)
-        return not all(_are_same(one, copy) for one, copy in pairs)
+        return not all(are_same(one, copy) for one, copy in pairs)
 
 
 @dataclass(eq=False)
@@ -252,11 +253,6 @@ def based(axes: list[Parts | None], sizes: tuple[int, ...]) -> tuple[list[Parts]
             own.append(Part(axis, 1, shared.size, _flag(shared.parts[0])))
         made.append(tuple(own))
     return made, origins
-
-
-def _are_same(one: Tensor, copy: Tensor) -> bool:
-    """Whether a tensor has the numbers that its copy has; what is no number stays none."""
-    return torch.equal(one, copy) or bool(((one == copy) | (one != one) & (copy != copy)).all())
 
 
 def is_narrowed(given: Tensor | None, made: Tensor) -> bool:

@@ -48,7 +48,9 @@ WHOLE = {"linear", "layer_norm", "rms_norm", "softmax", "log_softmax"}
 VIEWS = {"_unsafe_view", "_reshape_alias"}
 FLEX = ("query", "key", "value", "score_mod", "block_mask", "scale")
 LISTS = (list, tuple)
-ASKED = 3  # how many storages are asked for each operation, on average, whether they are gone
+# Storages are asked whether they are gone every so many operations, and where many live, so many of
+# them for each operation
+EVERY, ASKED = 3, 16
 ATTENDS = re.compile(r"att(entio)?n|flash|fmha|sdpa", re.I)  # names of kernels of attention
 NOISE = {"bernoulli", "random", "uniform", "normal"}
 
@@ -65,7 +67,8 @@ class Kind(NamedTuple):
     is_unknown: whether it is none of torch's own, and by its name a kernel of attention.
     is_asked: whether its rule asks for its arguments, such as the `dim` of `cat`.
     may_differ: whether it may run otherwise inside a mode.
-    call: what calls it, without a frame of Python's where torch has that.
+    call: the function to call it with, torch's own below Python where there is one; None where it
+        may differ and is none of torch's operations.
     """
 
     name: str
@@ -196,20 +199,18 @@ class Traced:
     def let_go(self) -> None:
         """Forget the storages that are gone, and with them what they hold: queries, keys, masks.
 
-        Where few live, they are asked before every third operation or so; where many do, as those
-        that wait for a backward pass, now and then. Even the mark of a storage that is gone, held
-        any longer, keeps its large neighbours apart.
+        They are asked before every third operation; where more than 48 live, as those that wait for
+        a backward pass do, less often. Even the mark of a storage that is gone, held any longer,
+        keeps its large neighbours apart.
         """
         self._unasked += 1
-        if self._unasked * ASKED < len(self._passing.marks):
+        if self._unasked < EVERY or self._unasked * ASKED < len(self._passing.marks):
             return
         self._unasked = 0
-        for key in self._passing.let_go():
-            del self._kept[key]
-
-    def is_new(self, tensor: Tensor) -> bool:
-        """Whether nothing is known of a tensor's storage yet."""
-        return tensor.untyped_storage()._cdata not in self._kept
+        gone = self._passing.gone()
+        for key in gone:
+            self._kept.pop(key, None)
+        self._passing.free(gone)  # last, as their addresses may be those of others then
 
     def of(self, tensor: Tensor) -> Kept:
         """What is known of a tensor's storage; one seen for the first time gets new axes."""

@@ -49,13 +49,13 @@ def run(function: Any, arguments: tuple, keywords: dict[str, Any], name: str) ->
         function: the operation; arguments, keywords: what it is called with.
         name: as `may_differ` has it.
     """
-    if name in CALLS_OTHERS or "::" in name:
+    if name == "linear":
+        # it asks whether a view of its weight needs a gradient, and adds up in another order if so
+        with _with([KEYS.ADInplaceOrView] if torch.is_inference_mode_enabled() else []):
+            return function(*arguments, **keywords)
+    if may_differ(name):
         back = [key for key in _autocasting() if not has_kernel(function, key)]
         with _with(back):
-            return function(*arguments, **keywords)
-    if name == "linear" and torch.is_inference_mode_enabled():
-        # it asks whether a view of its weight needs a gradient, and adds up in another order if so
-        with _with([KEYS.ADInplaceOrView]):
             return function(*arguments, **keywords)
     return function(*arguments, **keywords)
 

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from heedful.ops.masks import Causal, Combined, Dense, KeyRanges, Mask, Packed, Window
+from heedful.recorder.following.same_numbers import are_same
 from heedful.recorder.following.scores import COMPARED, FAINT
 from heedful.recorder.following.strides import unexpanded
 from heedful.recorder.observed import Observed
@@ -109,7 +110,7 @@ def _is(guess: Mask, table: Tensor) -> bool:
     """Whether the guess equals the table, compared 256 rows at a time."""
     for start in range(0, len(table), 256):
         rows = slice(start, start + 256)
-        if not _are_same(guess.crop(table.shape, rows, device=table.device), table[rows]):
+        if not are_same(guess.crop(table.shape, rows, device=table.device), table[rows]):
             return False
     return True
 
@@ -179,19 +180,7 @@ def _fixed(mask: Any) -> Tensor | None:
 def _are_equal(one: Tensor | None, other: Tensor) -> bool:
     if one is None or one.shape != other.shape or one.dtype != other.dtype:
         return False
-    return one.device == other.device and _are_same(one, other)
-
-
-def _are_same(one: Tensor, other: Tensor) -> bool:
-    """Whether two tables have the same numbers; booleans are compared eight at a time."""
-    if one.dtype == torch.bool and _is_in_eights(one) and _is_in_eights(other):
-        one, other = (each.view(-1).view(torch.int64) for each in (one, other))
-    return torch.equal(one, other)
-
-
-def _is_in_eights(table: Tensor) -> bool:
-    is_even = table.numel() % 8 == 0 and table.storage_offset() % 8 == 0
-    return is_even and table.is_contiguous()
+    return one.device == other.device and are_same(one, other)
 
 
 def place_of(mask: Any) -> tuple:

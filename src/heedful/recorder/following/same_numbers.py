@@ -1,0 +1,28 @@
+"""Whether two tensors have the same numbers, which is asked of whole masks, queries and keys."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def are_same(one: Tensor, other: Tensor) -> bool:
+    """Whether two tensors of one shape and type have the same numbers; no number is like itself.
+
+    torch compares eight bytes at a time in a third of the time, where the rows are made of so many.
+
+    >>> are_same(torch.tensor([1.0, torch.nan]), torch.tensor([1.0, torch.nan]))
+    True
+    """
+    if _is_in_eights(one) and _is_in_eights(other):
+        one, other = one.view(torch.int64), other.view(torch.int64)
+    return torch.equal(one, other) or bool(((one == other) | (one != one) & (other != other)).all())
+
+
+def _is_in_eights(table: Tensor) -> bool:
+    """Whether `view` can take the numbers of each row together, eight bytes at a time."""
+    unit = 8 // table.element_size()
+    if unit < 2 or not table.ndim or table.stride(-1) != 1:
+        return False
+    steps = (table.storage_offset(), table.shape[-1], *table.stride()[:-1])
+    return not any(step % unit for step in steps)
