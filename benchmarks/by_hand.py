@@ -5,7 +5,7 @@
 A GPT of six blocks, width 256, eight heads, whose weights are masked_fill, softmax and two products
 in Python, on 512 tokens: plain and recorded in turns. Each of its tables takes 8 MB, which glibc's
 allocator gives back to the system or not, as it happens: the kernel then clears 2,000 pages a table
-anew, 0 to 20,000 of them from one pass to the next, plain or recorded. So it is measured once more
+anew, none in one pass and thousands in the next, plain or recorded. So it is measured once more
 in a process whose allocator keeps what it has; and beside the median of the rounds' ratios stands
 what all passes take together.
 

@@ -40,6 +40,24 @@ def test_each_is_let_go_of_once_also_where_ctrl_c_comes_between(monkeypatch):
         own(mark)
 
 
+def test_a_storage_that_is_held_again_has_one_weak_reference(monkeypatch):
+    made = []
+
+    class Home:
+        _cdata = 7
+
+        def _weak_ref(self):
+            made.append(len(made))
+            return made[-1]
+
+    held = addresses.Addresses([Home(), Home()])
+    held.hold(Home())
+    assert made == [0]
+    monkeypatch.setattr(addresses, "_forget", made.remove)
+    held.clear()
+    assert made == []
+
+
 def test_an_address_is_no_other_storages_while_it_is_held():
     held = addresses.Addresses()
     for _ in range(100):

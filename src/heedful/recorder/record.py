@@ -190,11 +190,9 @@ class _Recorder:
 
         None where they are not the model's own, or of a call that another door sees.
         """
-        running = self.running
-        # asked of each operation: `_is_elsewhere` without a frame of its own
-        if self.claimed or dispatch.is_running() or is_computing() or not running.runs:
+        if self._is_elsewhere() or is_computing() or not self.running.runs:
             return None
-        return running.given
+        return self.running.given
 
     def _idles(self) -> bool:
         """Whether no module is being called: a method of one may run, or the user's own code."""
