@@ -252,7 +252,6 @@ class _Recorder:
         finally:
             self.claimed = before
 
-    @torch.no_grad()
     def see(self, build: Callable[..., Observed], *told: Any, **named: Any) -> None:
         """Keep the call that `build` makes of what a door tells.
 
@@ -261,7 +260,7 @@ class _Recorder:
         """
         if not self.is_wanted():
             return
-        with computing():
+        with computing(), torch.no_grad():
             capture = self._seen(self.running.name, build, *told, **named)
         if capture is not None:
             self.recording.add(capture)

@@ -70,6 +70,9 @@ class Running:
 
     def __init__(self, model: nn.Module, modules: Modules) -> None:
         self.model, self.modules = model, modules
+        home = type(getattr(model, "_orig_mod", model)).__module__.split(".")[0]
+        # whether it is ours, or of one whose arguments have known meanings: ours or transformers'
+        self.is_ours, self.is_known = home == "heedful", home in ("heedful", "transformers")
         self.stack: list[Frame] = []
         self.pass_index = -1
         self.given = Given(model, (), {})  # to the pass; one object for each
@@ -142,18 +145,6 @@ class Running:
     def writes(self) -> bool:
         """Whether the running module is in the decoder of a model that has an encoder too."""
         return side_of(self.stack[-1].name, self._has_encoder) == "decoder"
-
-    @property
-    def is_known(self) -> bool:
-        """Whether the model is ours or of transformers, whose arguments have known meanings."""
-        model = getattr(self.model, "_orig_mod", self.model)
-        return type(model).__module__.split(".")[0] in ("heedful", "transformers")
-
-    @property
-    def is_ours(self) -> bool:
-        """Whether the model is one of heedful's."""
-        model = getattr(self.model, "_orig_mod", self.model)
-        return type(model).__module__.startswith("heedful.")
 
     @property
     def reads_text(self) -> bool:

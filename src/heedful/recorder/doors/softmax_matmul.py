@@ -50,6 +50,8 @@ def _without_column(meeting: Meeting, over: Parts, keys: Parts) -> Meeting:
     found = [parts for parts in meeting.weights_axes if are_of_one(parts, over)]
     if len(found) != 1 or length(found[0]) != length(keys):
         raise TypeError("values that do not meet all keys of the softmax")
+    if found[0] == keys:  # no column stood beside them
+        return meeting
 
     def named(axes: list[Any]) -> list[Any]:
         return [keys if parts and parts == found[0] else parts for parts in axes]

@@ -53,12 +53,15 @@ class Order:
     def atoms(self, parts: Parts) -> list[Atom]:
         """The atoms that one axis of a tensor is made of, the outer ones first.
 
+        The list is the same each time, and not to be changed.
+
         Raises:
             TypeError: views that take an axis apart in ways that do not fit.
         """
-        if parts not in self._made:
-            self._made[parts] = self._atoms(parts)
-        return list(self._made[parts])
+        made = self._made.get(parts)
+        if made is None:
+            made = self._made[parts] = self._atoms(parts)
+        return made
 
     def _atoms(self, parts: Parts) -> list[Atom]:
         made: list[Atom] = []
@@ -94,13 +97,14 @@ def aligned(
     strides, rest = _strides(tensor, axes[len(axes) - tensor.ndim :], order)
     split: list[list[Step]] = []
     for group in groups:
-        is_there = any(atom in strides for atom in group)
-        steps = [(atom.size, strides.pop(atom, 0)) for atom in group] if is_there else []
-        split.append(steps)
+        own = [strides.pop(atom, None) for atom in group]
+        is_there = own.count(None) < len(own)
+        pairs = zip(group, own, strict=True) if is_there else ()
+        split.append([(atom.size, stride or 0) for atom, stride in pairs])
     if strides:
         raise TypeError("an axis that is of neither queries, keys, heads nor texts")
     split.append(rest)
-    joined = [_joined(steps) for steps in split]
+    joined = [steps[0] if len(steps) == 1 else _joined(steps) for steps in split]
     whole = [one for one in joined if one is not None]
     if len(whole) == len(joined):
         return _strided(tensor, whole)
@@ -140,8 +144,6 @@ def _strides(
 
 def _joined(steps: list[Step]) -> Step | None:
     """Pieces of an axis, the outer ones first, as one axis; None if no stride runs along them."""
-    if len(steps) == 1:
-        return steps[0]
     size, stride = 1, 1
     for inner, step in reversed(steps):
         if size > 1 and step != size * stride:

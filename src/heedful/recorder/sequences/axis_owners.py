@@ -13,8 +13,9 @@ stood beside them and was followed to the inputs, so it is the texts.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from heedful.recorder.following.alignment import Atom, Order
 from heedful.recorder.following.strides import Axis, Part
@@ -31,6 +32,8 @@ from heedful.recorder.sequences.text_order import (
     total,
     unknown_order,
 )
+
+Atoms: TypeAlias = Callable[[], list[Atom]]
 
 
 @dataclass
@@ -78,7 +81,7 @@ class Sides(NamedTuple):
     sums_features: bool = False
 
 
-def owned(sides: Sides, order: Order, origins: Origins, batch: Batch, last: list[Atom]) -> Groups:
+def owned(sides: Sides, order: Order, origins: Origins, batch: Batch, last: Atoms) -> Groups:
     """Give each atom of a call its owner.
 
     Args:
@@ -86,7 +89,8 @@ def owned(sides: Sides, order: Order, origins: Origins, batch: Batch, last: list
         order: of the call; it knows which atoms are features.
         origins: the parts that the axes of the scores were made from, of query and key.
         batch: the texts of the pass.
-        last: the atoms of the axis of the scores next to the keys; if in doubt, they are queries.
+        last: gives the atoms of the axis of the scores next to the keys; if in doubt, they are
+            queries.
     """
     is_alone = len(sides.asking) == 1  # before others are taken to ask, which is a guess
     sides = _with_queries(sides, order, origins, batch)
@@ -134,9 +138,8 @@ def _flags(
     """
     beside = [*sides.shared, *sides.answering]
     flags = {atom: order.flag(atom) for atom in (*beside, *sides.asking)}
-    answered = digits_of(sides.keys, origins)
     for atom in sides.asking:  # heads cannot be among the keys, over which the softmax goes
-        if flags[atom] is None and digits_of([atom], origins) & answered:
+        if flags[atom] is None and digits_of([atom], origins) & digits_of(sides.keys, origins):
             flags[atom] = False
     has_heads = any(flags[atom] is True for atom in beside)
     apart: list[Atom] = []
@@ -192,14 +195,14 @@ def _repeats_keys(of_query: Part | None, of_key: Part | None) -> bool:
 
 
 def _asking(
-    sides: Sides, order: Order, flags: dict[Atom, bool | None], last: list[Atom]
+    sides: Sides, order: Order, flags: dict[Atom, bool | None], last: Atoms
 ) -> tuple[list[Atom], list[Atom], bool]:
     """The atoms that ask: those of queries, those of heads, and whether that is a guess."""
     asking = sides.asking
     features = [atom for atom in asking if flags[atom] is True]
     if asking and len(features) == len(asking):
         are_channels = bool(sides.keys) and all(order.flag(atom) is True for atom in sides.keys)
-        queries = [atom for atom in asking if are_channels and atom in last]
+        queries = [atom for atom in asking if are_channels and atom in last()]
         heads = [atom for atom in asking if atom not in queries]
         return queries, heads, bool(heads)
     rows = [atom for atom in asking if flags[atom] is False]
@@ -208,7 +211,7 @@ def _asking(
     M = math.prod(atom.size for atom in sides.keys)
     unknown = [atom for atom in asking if flags[atom] is None]
     alike = [atom for atom in unknown if atom.size == M]
-    beside = [atom for atom in asking if atom in last and atom not in features]
+    beside = [atom for atom in asking if atom in last() and atom not in features]
     queries = rows or (alike if len(alike) == 1 else beside) or unknown
     return queries, [atom for atom in asking if atom not in queries], True
 
@@ -251,6 +254,8 @@ def _guessed(
 
 def _by_number(heads: list[Atom], origins: Origins) -> list[Atom]:
     """The atoms of heads in the order in which the features of their projection count them."""
+    if len(heads) < 2:
+        return heads
     sources = [next((part for part in origins.get(atom.axis, ()) if part), None) for atom in heads]
     known = [part for part in sources if part is not None]
     if len(known) < len(heads) or len({part.axis for part in known}) > 1:

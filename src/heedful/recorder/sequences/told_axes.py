@@ -149,7 +149,7 @@ def grouped(told: TokenAxes, sides: Sides, order: Order, axes: list[Parts]) -> G
     for letters, parts in zip(told.axes, axes, strict=True):
         sizes = _sizes(told, letters, length(parts))
         told.sizes.update(sizes)
-        atoms = order.atoms(parts)
+        atoms = list(order.atoms(parts))
         for letter in letters:
             mine = owners.setdefault(letter, [])
             done = 1

@@ -7,6 +7,7 @@ heads, queries and keys. What the user told is in `told_axes.py`, what was follo
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -60,7 +61,8 @@ class Owning:
         else:
             if _split_unknown(sides, order, batch):
                 sides = sides_of()
-            groups = owned(sides, order, origins, batch, _last(sides, order, axes))
+            last = functools.partial(_last, sides, order, axes)
+            groups = owned(sides, order, origins, batch, last)
         is_projected = sides.sums_features  # else the keys may be a cache that an input holds
         groups.is_of_two = is_projected and _are_of_two_texts(groups, sides, origins)
         return groups
@@ -83,12 +85,13 @@ def _are_of_two_texts(groups: Groups, sides: Sides, origins: Origins) -> bool:
     Where something was put elsewhere along an axis, the other text may have been, as into a cache;
     and where there are as many of both, inputs may be added to each other, as positions are.
     """
+    if total(groups.queries) == total(groups.keys):
+        return False
     several = [_given(side, origins) for side in (sides.asking, sides.keys)]
     if any(axis.moved for axes in several for axis in axes):
         return False
     of_queries, of_keys = ({axis.given[0] for axis in axes if axis.given} for axes in several)
-    are_others = bool(of_queries and of_keys) and of_queries.isdisjoint(of_keys)
-    return are_others and total(groups.queries) != total(groups.keys)
+    return bool(of_queries and of_keys) and of_queries.isdisjoint(of_keys)
 
 
 def _as_told(groups: Groups, told: TokenAxes, origins: Origins, batch: Batch) -> Groups:
