@@ -120,10 +120,15 @@ def _is_in(name: str, outer: str) -> bool:
 def _why(part: Any) -> str:
     """Why a module is taken to hold attention; "" where it is not."""
     kind = type(part).__name__
-    if kind.startswith(("ModuleList", "Sequential", "ModuleDict")):
+    if kind.startswith(("ModuleList", "Sequential", "ModuleDict")) or _is_layer(part):
         return ""
     members = (*part._modules.items(), *part._parameters.items())  # quicker than their methods
     return _why_of(kind, tuple(name for name, one in members if one is not None))
+
+
+def _is_layer(part: Any) -> bool:
+    """Whether it is one of torch's own layers with no others in it, none of which attends."""
+    return not part._modules and type(part).__module__.startswith("torch.nn.modules.")
 
 
 @functools.lru_cache(maxsize=1024)  # a model's blocks are alike
