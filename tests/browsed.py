@@ -21,6 +21,13 @@ NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable"
 # what a browser asks its maker in the background would be a request to another host
 QUIET = ["--no-sandbox", "--disable-background-networking", "--disable-component-update",
          "--no-first-run", "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"]  # fmt: skip
+# another address, and the event that comes once the page was told of it
+SHOW = """address => new Promise((done) => {
+  const before = location.hash;
+  addEventListener("hashchange", done, { once: true });
+  location.hash = address;
+  if (location.hash === before) done();
+}).then(() => null)"""
 REQUIRED = "HEEDFUL_BROWSER"  # "required": a browser that is missing is a failure
 
 
@@ -91,7 +98,7 @@ class Page:
     def show(self, **view):
         """What the address says; a call is named as in it, "0.0.1"."""
         written = "#" + urlencode(view, safe=",.")
-        self.page.evaluate("address => { location.hash = address }", written)
+        self.page.evaluate(SHOW, written)  # and the page has read it, or a key might come before
 
     def cell(self, call, head, query, key, **more):
         """Choose a cell by the address, and wait until its numbers are there."""
