@@ -6,6 +6,7 @@ import pytest
 import torch
 from looked import WIDTH, B, D, H, Heads, looked_at, shows, weighed
 
+import heedful
 from heedful.recorder.doors import softmax_matmul
 
 VALUES = {  # of weights (B, H, N, M)
@@ -78,3 +79,21 @@ def test_what_another_thing_was_done_to_is_another_call():
     torch.testing.assert_close(first.weights(), expected, atol=2e-6, rtol=1e-5)
     torch.testing.assert_close(second.weights()[:, [0, 1, 3, 4]], expected[:, [0, 1, 3, 4]])
     assert not second.weights()[:, 2].any()
+
+
+@pytest.mark.parametrize("dim", [1, 2])
+@pytest.mark.parametrize("size", [2, 4])
+def test_several_heads_or_queries_of_a_map_are_not_numbered_anew(size, dim):
+    """The slice has a size that divides its axis, and one that does not."""
+
+    def attend(query, key):
+        weights = (query @ key.mT).softmax(-1)
+        weights = weights / weights.sum(-1, keepdim=True)  # else they are refused by their causes
+        values = key[:, -size:] if dim == 1 else key
+        return weights.narrow(dim, weights.shape[dim] - size, size) @ values
+
+    model, x = Heads(attend, heads=6), torch.randn(1, 6, WIDTH)
+    with heedful.record(model) as recording, pytest.warns(UserWarning, match="not recorded"):
+        model(x)
+    assert not len(recording)
+    assert any(part in str(recording.missed) for part in ("some of the scores", "take an axis"))

@@ -434,3 +434,42 @@ def test_neighbours_of_points_are_no_attention():
             return one_hot(near, N).float().sum(-2) @ x
 
     assert len(looked_at(Neighbours(), given())) == 1
+
+
+class LinearAttention(nn.Module):
+    """Has its projections in a table of parameters, which is no layer and never runs."""
+
+    def __init__(self):
+        super().__init__()
+        made = {name: nn.Parameter(torch.randn(WIDTH, WIDTH)) for name in ("q_proj", "k_proj")}
+        self.w = nn.ParameterDict(made)
+
+    def forward(self, x):
+        return (x @ self.w["q_proj"]).relu() * (x @ self.w["k_proj"]).relu()
+
+
+def test_a_table_of_projections_does_not_hide_the_attention_that_has_it():
+    model = nn.Sequential(Attends(), LinearAttention())
+    seen = "a LinearAttention, and no attention was seen in it"
+    assert len(looked_at(model, given(), missed={"1": seen})) == 1
+
+
+def test_a_bare_module_that_was_given_a_forward_may_attend():
+    part = nn.Module()
+    part.wq, part.wk = (nn.Parameter(torch.randn(WIDTH, WIDTH)) for _ in range(2))
+    part.forward = lambda x: (x @ part.wq).relu() * (x @ part.wk).relu()
+    model = nn.Sequential(Attends(), part)
+    assert len(looked_at(model, given(), missed={"1": f"a Module {SILENT}"})) == 1
+
+
+class SequentialAttention(nn.Sequential):
+    """Attends to each token before it in turn, without a softmax."""
+
+    def forward(self, x):
+        return x + super().forward(x).sigmoid().cumsum(1)
+
+
+def test_a_container_of_ones_own_is_judged_by_its_name():
+    part = SequentialAttention(nn.Linear(WIDTH, WIDTH))
+    seen = "a SequentialAttention, and no attention was seen in it"
+    assert len(looked_at(nn.Sequential(Attends(), part), given(), missed={"1": seen})) == 1

@@ -40,7 +40,7 @@ def is_to_be_watched(model: nn.Module, modules: Modules) -> bool:
     return any(map(_attends_by_itself, kinds))
 
 
-@functools.cache
+@functools.lru_cache(maxsize=1024)
 def _attends_by_itself(kind: Any) -> bool:
     """Whether the code of a class computes attention without transformers' interface."""
     if kind.__module__.startswith("torch.nn.") and kind is not nn.MultiheadAttention:
@@ -119,16 +119,21 @@ def _is_in(name: str, outer: str) -> bool:
 
 def _why(part: Any) -> str:
     """Why a module is taken to hold attention; "" where it is not."""
-    kind = type(part).__name__
-    if kind.startswith(("ModuleList", "Sequential", "ModuleDict")) or _is_layer(part):
+    if _is_simple(part):
         return ""
     members = (*part._modules.items(), *part._parameters.items())  # quicker than their methods
-    return _why_of(kind, tuple(name for name, one in members if one is not None))
+    return _why_of(type(part).__name__, tuple(name for name, one in members if one is not None))
 
 
-def _is_layer(part: Any) -> bool:
-    """Whether it is one of torch's own layers with no others in it, none of which attends."""
-    return not part._modules and type(part).__module__.startswith("torch.nn.modules.")
+def _is_simple(part: Any) -> bool:
+    """Whether it is one of torch's containers, or of its layers with no others in it: none attends.
+
+    A bare `nn.Module` may be given a forward of any kind.
+    """
+    kind = type(part)
+    if not kind.__module__.startswith("torch.nn.modules.") or kind is nn.Module:
+        return False
+    return not part._modules or kind.__module__.endswith(".container")
 
 
 @functools.lru_cache(maxsize=1024)  # a model's blocks are alike

@@ -111,7 +111,10 @@ def _by_causes(
         shared = [atom for parts in product.batch for atom in order.atoms(parts)]
         return Sides(shared, order.atoms(ends.asking), beside, of_keys, product.sums_features)
 
-    _check_whole(meeting, product, order)
+    _check_whole(meeting, product.axes, order, are_apart=False)
+    held = [product.held, *(change.held for change in scores.changes)]
+    if any(one is not None and one.has_changed for one in held):
+        raise TypeError("queries, keys or a mask that were changed in place before their values")
     groups = owning.groups(sides, order, ends.origins, axes)
     causes = causes_of(scores, order, groups)
     if causes is None:
@@ -153,20 +156,24 @@ def _empty(seen: Observed, emptied: Tensor) -> None:
     seen.source = None
 
 
-def _check_whole(meeting: Meeting, product: Product, order: Order) -> None:
-    """Refuse a meeting with a part of the scores, or after queries, keys or a mask were changed.
+def _check_whole(meeting: Meeting, axes: list[Parts], order: Order, *, are_apart: bool) -> None:
+    """Refuse a meeting with a part of the scores, which had these axes.
+
+    are_apart: whether one head or one query alone, which has no axis, is shown as a call of its
+        own. Several would be numbered from 0, whichever they are.
 
     Raises:
-        TypeError: with which of the two it is.
+        TypeError: it is one.
     """
-    if meeting.weights_axes != product.axes:
-        met = {atom for parts in meeting.weights_axes for atom in order.atoms(parts)}
-        made = {atom for parts in product.axes for atom in order.atoms(parts)}
-        if made - met:
-            raise TypeError("some of the scores alone meet these values")
-    held = [product.held, *(change.held for change in meeting.role.scores.changes)]
-    if any(one is not None and one.has_changed for one in held):
-        raise TypeError("queries, keys or a mask that were changed in place before their values")
+    if meeting.weights_axes == axes:
+        return
+    met = {atom for parts in meeting.weights_axes for atom in order.atoms(parts)}
+    left = {atom for parts in axes for atom in order.atoms(parts)} - met
+    if are_apart:
+        sliced = {atom.axis for atom in met}
+        left = {atom for atom in left if atom.axis in sliced}
+    if left:
+        raise TypeError("some of the scores alone meet these values")
 
 
 def _seen(query: Tensor, key: Tensor, groups: Groups, order: Order, meeting: Meeting) -> Observed:
@@ -258,6 +265,7 @@ def _alone(
         raise TypeError("one key alone, whose weight is 1")
     if role.altered.startswith("another softmax"):
         raise TypeError(f"{role.altered} before it meets values: no map of one softmax")
+    _check_whole(meeting, axes, order, are_apart=True)
     origins = _origins(role, keys)
 
     def sides() -> Sides:
