@@ -10,7 +10,7 @@ from torch.nn.functional import dropout, scaled_dot_product_attention
 
 from heedful.recorder.doors.softmax_matmul import ALONE
 
-CHAINED = "queries and keys meet values through no softmax, as in linear attention"
+CHAINED = "two products of three tensors with no softmax between, as linear attention has"
 
 
 def given(*lengths, texts=B):

@@ -40,7 +40,7 @@ from heedful.recorder.sequences.text_order import beside_told, followed_to
 from heedful.recorder.sequences.token_ids import Ids, TokenIds
 from heedful.recorder.sequences.told_axes import axes_told_for, check_names, contradicted
 from heedful.recorder.sequences.told_or_followed import Owning
-from heedful.recorder.sequences.without_padding import Layout, layouts_of
+from heedful.recorder.sequences.without_padding import Layout, layouts_of, may_have_room
 
 NOTHING = (
     "no scaled_dot_product_attention, no nn.MultiheadAttention, no softmax and product after it; "
@@ -371,7 +371,7 @@ class _Recorder:
         real = self.inputs.real(seen, running.writes)
         # compared with `is`, since == of tensors compares their entries
         same = (seen.mask, seen.bias, real.keys, real.queries)
-        size = (*seen.shape, seen.cross, seen.is_of_two)
+        size = (*seen.shape, seen.cross, may_have_room(seen))
         found = (
             kept
             for known, shape, kept in self._known

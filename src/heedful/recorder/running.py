@@ -22,6 +22,9 @@ from heedful.recorder.hooks import Hook, Hooks
 
 Modules: TypeAlias = list[tuple[str, nn.Module]]  # all of a model, with their names
 _graph_task = torch._C._current_graph_task_id  # tells that of the backward pass, else -1
+# While torch reads its random state it holds a lock of its own, and Python's too but for a moment
+# in which garbage is collected: a second thread that reads it then waits for ever, and all with it
+READING = threading.RLock()
 SENSES = ("vision", "visual", "image", "audio", "speech")  # names of modules that read no text
 
 
@@ -213,7 +216,8 @@ class Running:
             self.given = Given(frame.module, frame.arguments, frame.keywords, cached)
             self._outer = set()
             if self.pass_index == 0:
-                self.random_state = torch.get_rng_state()
+                with READING:
+                    self.random_state = torch.get_rng_state()
         self._outer.add(frame.name)
 
 

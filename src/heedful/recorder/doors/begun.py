@@ -11,9 +11,9 @@ from collections.abc import Callable, Collection, Iterator
 from heedful.recorder.following.roles import Listeners
 from heedful.recorder.following.scores import Meeting, Product, Scores, Weights
 
-UNMET = "weights of a softmax that met no values"
+UNMET = "weights of a softmax that met no values, or not as they were"
 CHOSEN = "scores of which the largest are chosen, and no softmax"
-LINEAR = "queries and keys meet values through no softmax, as in linear attention"
+LINEAR = "two products of three tensors with no softmax between, as linear attention has"
 
 
 class Begun:

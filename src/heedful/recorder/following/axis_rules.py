@@ -101,6 +101,8 @@ def _cat(views: list[View], sizes: tuple[int, ...], told: dict[str, Any]) -> Axe
     dim = told["dim"] % len(sizes)
     pieces = [view for view in views if len(view.sizes) == len(sizes)]
     read = [view.axes() for view in pieces]
+    if len(read) == 1:  # as einops' `pack` has it
+        return read[0]
     made: Axes = []
     for axis in range(len(sizes)):
         several = [axes[axis] for axes in read]

@@ -25,6 +25,7 @@ from heedful.recorder.following.scores import (
     Scores,
     Weights,
     based,
+    of_queries,
     product_of,
 )
 from heedful.recorder.following.storages import NOISE, Kept, Kind, Traced, stored
@@ -149,6 +150,8 @@ class Roles:
             or views[0].storage.nature.is_parameter
             or views[-1].storage.nature.is_parameter
         ):
+            if is_weighed:
+                views = [_of_queries(*one) for one in zip(views, roles, strict=True)]
             self._noted(done, views)
             if is_weighed and not all(map(_is_map, roles)):  # two maps make no map of one softmax
                 self._meet(roles, left, right, done)
@@ -340,6 +343,12 @@ def _written(done: Done) -> Any:
 def _weighs(role: Any) -> bool:
     """Whether a role is weights, and not their logarithms."""
     return isinstance(role, Weights) and not role.is_logarithm
+
+
+def _of_queries(view: View, role: Any) -> View:
+    """Weights of a product with the axes of their queries; any other operand as it is."""
+    product = role.scores.product if _weighs(role) else None
+    return view if product is None else of_queries(view, product)
 
 
 def _is_map(role: Any) -> bool:

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from heedful.recorder.following.same_numbers import are_same
-from heedful.recorder.following.strides import Axis, Part, Parts, common
+from heedful.recorder.following.strides import Axis, Part, Parts, Storage, View, common
 from heedful.recorder.observed import Added
 
 COMPARED = 1 << 22  # a mask of at most so many entries is compared with those that came before
@@ -104,6 +104,29 @@ def product_of(
         Held(left, right),  # what is detached below Python counts changes of its own
         _are_features(of_left[-1]) and _are_features(of_right[-2]),
     )
+
+
+def of_queries(view: View, product: Product) -> View:
+    """Weights with the axes that their queries had, before their product had new ones.
+
+    What weights make of values has them too, so that the next layers are followed to the inputs.
+    """
+    storage = view.storage
+
+    def items() -> list[tuple[Part, int]]:
+        return [(_of_query(part, product), stride) for part, stride in storage.items()]
+
+    return view._replace(storage=Storage(items, storage.depth + 1, storage.nature))
+
+
+def _of_query(part: Part, product: Product) -> Part:
+    """What a part of a product was in the query, or in the key where only that has it."""
+    known = [one for one in product.origins.get(part.axis, ()) if one is not None]
+    if not known:
+        return part
+    own = next((one for one in known if not one.axis.is_copy), known[0])
+    feature = part.feature if own.feature is None else own.feature
+    return Part(own.axis, own.step * part.step, part.size, feature)
 
 
 def _are_features(parts: Parts | None) -> bool:

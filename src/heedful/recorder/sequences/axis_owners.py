@@ -13,7 +13,7 @@ stood beside them and was followed to the inputs, so it is the texts.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
@@ -92,6 +92,7 @@ def owned(sides: Sides, order: Order, origins: Origins, batch: Batch, last: Atom
         last: gives the atoms of the axis of the scores next to the keys; if in doubt, they are
             queries.
     """
+    sides = _with_texts_beside(sides, origins, batch)
     is_alone = len(sides.asking) == 1  # before others are taken to ask, which is a guess
     sides = _with_queries(sides, order, origins, batch)
     beside = [*sides.shared, *sides.answering]
@@ -186,6 +187,30 @@ def _with_queries(sides: Sides, order: Order, origins: Origins, batch: Batch) ->
     ]
     shared = [atom for atom in sides.shared if atom not in repeated]
     return sides._replace(shared=shared, asking=repeated)
+
+
+def _with_texts_beside(sides: Sides, origins: Origins, batch: Batch) -> Sides:
+    """The sides, where all texts ask the same keys, such as those of a memory that was learned.
+
+    Then only the queries have the axis of the texts, beside their own; it may repeat them.
+    """
+    if batch.texts == 1 or len(sides.asking) < 2:
+        return sides
+    if any(is_of_texts(atom, origins, batch) for atom in sides.keys):
+        return sides
+    beside = [
+        atom
+        for atom in sides.asking
+        if is_of_texts(atom, origins, batch) or _is_copied(origins.get(atom.axis, ()))
+    ]
+    if len(beside) == len(sides.asking):
+        return sides
+    asking = [atom for atom in sides.asking if atom not in beside]
+    return sides._replace(shared=[*beside, *sides.shared], asking=asking)
+
+
+def _is_copied(parts: Iterable[Part | None]) -> bool:
+    return any(part is not None and part.axis.is_copy for part in parts)
 
 
 def _repeats_keys(of_query: Part | None, of_key: Part | None) -> bool:

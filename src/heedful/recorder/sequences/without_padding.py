@@ -50,6 +50,17 @@ def layouts_of(seen: Observed, real: Real | None = None) -> list[Layout]:
     return [_layout(seen, sequence, real, starts[sequence]) for sequence in sequences]
 
 
+def may_have_room(seen: Observed) -> bool:
+    """Whether keys may be a cache with room behind its tokens, which no query sees.
+
+    Keys of another text are not. Nor are those of parts of a text: the last window of a text looks
+    beyond its end.
+    """
+    texts = seen.batch.texts if seen.batch is not None else None
+    is_of_parts = texts is not None and len(seen.query) > texts
+    return not (seen.cross or seen.is_of_two or is_of_parts)
+
+
 def row_of(sequence: int, rows: int, sequences: int) -> int | None:
     """The row (of a mask of texts, say) that a sequence of a call is of; None where none fits.
 
@@ -81,8 +92,7 @@ def _layout(seen: Observed, sequence: int, real: Real, start: int | None = None)
         queries, keys = real_queries, real_keys
     mask = _mask_of(seen, sequence, queries, keys)
     end = _end(mask, (H, len(queries), len(keys)), seen.query.device)
-    is_of_one = not (seen.cross or seen.is_of_two)
-    if is_of_one and len(queries) <= end < len(keys):
+    if may_have_room(seen) and len(queries) <= end < len(keys):
         keys = keys[:end]  # statistics expect the last query at the last key
         mask = _mask_of(seen, sequence, queries, keys)
     if mask is None and _looks_back(seen, sequence, queries, keys):
