@@ -111,17 +111,17 @@ def of_queries(view: View, product: Product) -> View:
 
     What weights make of values has them too, so that the next layers are followed to the inputs.
     """
-    storage = view.storage
+    storage, origins = view.storage, product.origins  # and not the product, which holds tensors
 
     def items() -> list[tuple[Part, int]]:
-        return [(_of_query(part, product), stride) for part, stride in storage.items()]
+        return [(_of_query(part, origins), stride) for part, stride in storage.items()]
 
     return view._replace(storage=Storage(items, storage.depth + 1, storage.nature))
 
 
-def _of_query(part: Part, product: Product) -> Part:
+def _of_query(part: Part, origins: dict[Axis, tuple[Part | None, Part | None]]) -> Part:
     """What a part of a product was in the query, or in the key where only that has it."""
-    known = [one for one in product.origins.get(part.axis, ()) if one is not None]
+    known = [one for one in origins.get(part.axis, ()) if one is not None]
     if not known:
         return part
     own = next((one for one in known if not one.axis.is_copy), known[0])
