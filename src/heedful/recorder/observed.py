@@ -95,6 +95,7 @@ class Observed:
     follows: whether the sequences were followed to those texts, in their order.
     moved: the operation that put texts in other places, if one did.
     is_of_two: whether the keys were followed to another input than the queries.
+    reordered: the operation that put tokens of a text in other places, if one did.
     part: the part of the running module that attends, where a kernel computes all of the module.
     source: what mask or bias were made of, where that is one tensor alone.
     is_by_hand: whether operations of the model's own made the weights, and no kernel.
@@ -125,6 +126,7 @@ class Observed:
     follows: bool = False
     moved: str = ""
     is_of_two: bool = False
+    reordered: str = ""
     part: str = ""
     source: Source | None = None
     is_by_hand: bool = False

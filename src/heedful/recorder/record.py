@@ -36,7 +36,8 @@ from heedful.recorder.sequences.inputs import Inputs, are_ids
 from heedful.recorder.sequences.kind import crosses, kind_of
 from heedful.recorder.sequences.mask_structure import Masks, place_of
 from heedful.recorder.sequences.padding_across_passes import Before, so_far
-from heedful.recorder.sequences.text_order import beside_told, followed_to
+from heedful.recorder.sequences.text_order import beside_told
+from heedful.recorder.sequences.texts_of_calls import TextDims, follow
 from heedful.recorder.sequences.token_ids import Ids, TokenIds
 from heedful.recorder.sequences.told_axes import axes_told_for, check_names, contradicted
 from heedful.recorder.sequences.told_or_followed import Owning
@@ -160,6 +161,7 @@ class _Recorder:
         self._pass = self.running.pass_index
         self._masks = Masks()
         self._known: list[tuple] = []
+        self._dims = TextDims()
         self._copied: list[tuple] = []
 
     def passing(self) -> torch_operations.Pass:
@@ -304,9 +306,11 @@ class _Recorder:
         if seen.batch is None or seen.door == multihead_attention.DOOR:
             seen.batch, is_known = seen.batch or self.inputs.batch(), self.running.is_known
             if seen.door.startswith(TELLING) and self.axes_of and not is_known:
-                seen.follows, seen.moved = followed_to(self.axes_of(seen.query)[0], seen.batch)
+                follow(seen, seen.batch, *map(self.axes_of, (seen.query, seen.key)))
             told = beside_told(len(seen.query), seen.batch, is_known, seen.follows, seen.moved)
             seen.inferred = {**seen.inferred, **told}
+        if not self.running.is_known:
+            self._dims.doubt(seen)
         seen = self._masks.split(seen)
         seen.bias, seen.cross = self._own(seen.bias, seen.source), crosses(seen, name)
         return seen
@@ -340,7 +344,7 @@ class _Recorder:
         running = self.running
         if not (running.is_known or self.options.naming) or not running.reads_text:
             return Ids()
-        if self.inputs.has_ids_across(seen.batch):
+        if seen.reordered or self.inputs.has_ids_across(seen.batch):
             return Ids()
         table = running.embedded
         is_table = running.is_ours and table is not None and are_ids(table)
@@ -371,7 +375,8 @@ class _Recorder:
         real = self.inputs.real(seen, running.writes)
         # compared with `is`, since == of tensors compares their entries
         same = (seen.mask, seen.bias, real.keys, real.queries)
-        size = (*seen.shape, seen.cross, may_have_room(seen))
+        is_full = self.inputs.fills(seen)
+        size = (*seen.shape, seen.cross, may_have_room(seen) and not is_full)
         found = (
             kept
             for known, shape, kept in self._known
@@ -380,7 +385,7 @@ class _Recorder:
         kept = next(found, None)
         if kept is None:
             real, now = so_far(seen, real, before, running.pass_index)
-            kept = layouts_of(seen, real), now
+            kept = layouts_of(seen, real, is_full), now
             self._known = [*self._known[-7:], (same, size, kept)]
         layouts, self._before[name] = kept
         return layouts

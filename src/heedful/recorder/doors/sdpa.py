@@ -114,6 +114,7 @@ def _arranged(call: KernelCall, owning: Owning) -> Observed:
         follows=groups.follows,
         moved=groups.moved,
         is_of_two=groups.is_of_two,
+        reordered=groups.reordered,
     )
 
 

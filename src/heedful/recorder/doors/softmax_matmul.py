@@ -207,6 +207,7 @@ def _seen(query: Tensor, key: Tensor, groups: Groups, order: Order, meeting: Mee
         follows=groups.follows,
         moved=groups.moved,
         is_of_two=groups.is_of_two,
+        reordered=groups.reordered,
         is_by_hand=True,
         kinds=_kinds(meeting.role),
     )
@@ -284,6 +285,7 @@ def _alone(
     seen = of_weights(weights, ALONE)
     seen.inferred, seen.batch = groups.inferred, groups.batch
     seen.follows, seen.moved = groups.follows, groups.moved
+    seen.reordered = groups.reordered
     return seen
 
 

@@ -133,7 +133,9 @@ def _joined(several: list[Parts | None], size: int, stand: Together) -> Parts | 
     if first and len(first) == 1 and all(_is_alike(first, parts) for parts in several):
         return _of_pieces(first[0], size)
     flag = flags.pop() if len(flags) == 1 and None not in several else None
-    return (Part(Axis(size, is_doubtful=flag is None), 1, size, flag),)
+    is_of_input = any(part.axis.given is not None for parts in several for part in parts or ())
+    moved = "cat" if is_of_input else ""  # of an input and more, so that its order is another
+    return (Part(Axis(size, moved=moved, is_doubtful=flag is None), 1, size, flag),)
 
 
 def _of_pieces(piece: Part, size: int) -> Parts:

@@ -120,6 +120,8 @@ class Roles:
         self.traced.changed(kept, self.traced.operands(done.arguments))
         if kind.is_into or moves(kind.name):
             self.traced.moved(done.made, kind, done.by_name)
+        if kind.is_into and kind.name in score_changes.SOFTMAXES and kept.role is None:
+            self._lost_into(done)
         if kind.name in NOISE:
             kept.is_noise = True
         elif kind.name in WRITES:
@@ -133,6 +135,13 @@ class Roles:
                 kept.role = None
             else:
                 kept.role = self._after(kept.role, done, 0, axes, None)
+
+    def _lost_into(self, done: Done) -> None:
+        """Tell of a softmax of scores into a tensor that has room for it, which is not followed."""
+        for one in self.traced.operands(done.arguments):
+            axes = one.view.known()
+            if isinstance(one.kept.role, Scores) and axes is not None:
+                self._after(one.kept.role, done, one.at, axes, one.tensor)
 
     def product(self, done: Done) -> None:
         """Follow a product: of queries and keys, of weights and values, or of something else."""

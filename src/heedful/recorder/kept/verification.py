@@ -147,7 +147,7 @@ def _settle(captures: list[Capture], batch: int, given: Any, run: Run) -> TextIn
     Where both have as many, and it was not followed which it is, an agreement settles nothing; nor
     does that of one text, which is all of the inputs.
     """
-    told = {one.texts_dim for one in captures} - {None}
+    told = {one.texts_dim for one in captures if one.texts == batch} - {None}
     dims = [dim for dim in (0, 1) if len(told) != 1 or dim in told]
     ways = [TextInputs(given, batch, dim) for dim in dims]
     # all of the inputs are of the one text

@@ -46,6 +46,7 @@ class Groups:
     follows: whether all sequences were followed to the texts in the inputs, in their order.
     moved: the operation that put texts in other places, if one did.
     is_of_two: whether the keys were followed to another input than the queries.
+    reordered: the operation that put queries or keys in other places along their text, if one did.
     """
 
     sequences: list[Atom]
@@ -57,6 +58,7 @@ class Groups:
     follows: bool = False
     moved: str = ""
     is_of_two: bool = False
+    reordered: str = ""
 
     @property
     def all(self) -> list[list[Atom]]:

@@ -113,6 +113,13 @@ class Inputs:
         every = keys.new_ones(len(keys), N)  # one tensor for all layers, so that they share layouts
         return Real(keys, self._padded.setdefault(("", N), every), is_guess)
 
+    def fills(self, seen: Observed) -> bool:
+        """Whether a cache of transformers tells that all keys of a call are of tokens.
+
+        One that no query sees, as where each sees the likeliest few, is no room then.
+        """
+        return self._cached is not None and self._cached + seen.shape[2] >= seen.shape[3]
+
     def ids(self, writes: bool, named: bool = False) -> Tensor | None:
         """The ids of the tokens that one side was given, (texts, L); None where none were.
 

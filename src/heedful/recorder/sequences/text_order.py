@@ -78,13 +78,18 @@ def are_in_order(sequences: list[Atom], origins: Origins, batch: Batch) -> bool:
         if digit.axis is not axis or digit.step * digit.size != step:
             return False
         step = digit.step
-    return step == 1 and not axis.moved
+    return step == 1 and not moved_by(sequences, origins, batch)
 
 
 def moved_by(sequences: list[Atom], origins: Origins, batch: Batch) -> str:
-    """The operation that put texts elsewhere; "" where none is known."""
-    axes = (part.axis for atom in sequences for part in _parts(atom, origins))
-    return next((axis.moved for axis in axes if axis.given in (None, batch.place)), "")
+    """The operation that put texts elsewhere; "" where none is known.
+
+    Keys may be of another input, whose texts are along the same dimension.
+    """
+    dim = None if batch.place is None else batch.place[1]
+    axes = axes_of(sequences, origins)
+    of_texts = (axis for axis in axes if axis.given is None or axis.given[1] == dim)
+    return next((axis.moved for axis in of_texts if axis.moved), "")
 
 
 def followed_to(parts: Parts | None, batch: Batch) -> tuple[bool, str]:
@@ -95,6 +100,12 @@ def followed_to(parts: Parts | None, batch: Batch) -> tuple[bool, str]:
     atoms = [Atom(part.axis, part.step, part.size) for part in parts or ()]
     itself: Origins = {one.axis: (Part(one.axis, 1, one.axis.size), None) for one in atoms}
     return are_in_order(atoms, itself, batch), moved_by(atoms, itself, batch)
+
+
+def put_elsewhere_by(*several: Parts | None) -> str:
+    """The operation that put numbers elsewhere along one of these axes; "" where none did."""
+    axes = (part.axis for parts in several for part in parts or ())
+    return next((axis.moved for axis in axes if axis.moved), "")
 
 
 def beside_told(

@@ -18,6 +18,7 @@ from heedful.recorder.sequences.axis_owners import Groups, Sides, owned
 from heedful.recorder.sequences.text_order import (
     Origins,
     are_in_order,
+    axes_of,
     moved_by,
     texts_first,
     total,
@@ -65,6 +66,10 @@ class Owning:
             groups = owned(sides, order, origins, batch, last)
         is_projected = sides.sums_features  # else the keys may be a cache that an input holds
         groups.is_of_two = is_projected and _are_of_two_texts(groups, sides, origins)
+        asking, answering = axes_of(groups.queries, origins), axes_of(groups.keys, origins)
+        # keys are also put after those of a cache
+        tokens = [*asking, *(axis for axis in answering if axis.given is not None)]
+        groups.reordered = next((axis.moved for axis in tokens if axis.moved), "")
         return groups
 
 

@@ -35,19 +35,19 @@ class Layout(NamedTuple):
         return self if self.mask is None else self._replace(mask=self.mask.of_heads(heads))
 
 
-def layouts_of(seen: Observed, real: Real | None = None) -> list[Layout]:
+def layouts_of(seen: Observed, real: Real | None = None, is_full: bool = False) -> list[Layout]:
     """One layout for each sequence of a call, whose mask has been split from its bias.
 
     Args:
         seen: the call.
         real: which tokens are told to be no padding; default all.
+        is_full: whether a cache is known to have no room behind its tokens.
     """
-    real = real or Real()
-    sequences = range(len(seen.query))
-    if real.keys is None or real.queries is not None or seen.cross:
-        return [_layout(seen, sequence, real) for sequence in sequences]
-    starts = _starts(seen, real.keys)
-    return [_layout(seen, sequence, real, starts[sequence]) for sequence in sequences]
+    real, has_room = real or Real(), may_have_room(seen) and not is_full
+    starts: list[int | None] = [None] * len(seen.query)
+    if real.keys is not None and real.queries is None and not seen.cross:
+        starts = _starts(seen, real.keys)
+    return [_layout(seen, b, real, start, has_room) for b, start in enumerate(starts)]
 
 
 def may_have_room(seen: Observed) -> bool:
@@ -83,16 +83,17 @@ def take(tensor: Tensor, rows: Tensor) -> Tensor:
     return tensor[..., int(rows[0]) : int(rows[-1]) + 1, :]
 
 
-def _layout(seen: Observed, sequence: int, real: Real, start: int | None = None) -> Layout:
+def _layout(seen: Observed, sequence: int, real: Real, start: int | None, has_room: bool) -> Layout:
     _, H, N, M = seen.shape
     queries, keys = torch.arange(N), torch.arange(M)
     real_queries, real_keys = _real(seen, sequence, real, start)
-    asking = queries if real.is_guess else real_queries
+    # where no query is told to be a token, none is left that the call could hide keys from
+    asking = queries if real.is_guess or not len(real_queries) else real_queries
     if len(real_keys) == M or _hides(seen, sequence, asking, real_keys):
         queries, keys = real_queries, real_keys
     mask = _mask_of(seen, sequence, queries, keys)
     end = _end(mask, (H, len(queries), len(keys)), seen.query.device)
-    if may_have_room(seen) and len(queries) <= end < len(keys):
+    if has_room and len(queries) <= end < len(keys):
         keys = keys[:end]  # statistics expect the last query at the last key
         mask = _mask_of(seen, sequence, queries, keys)
     if mask is None and _looks_back(seen, sequence, queries, keys):
