@@ -473,3 +473,33 @@ def test_a_container_of_ones_own_is_judged_by_its_name():
     part = SequentialAttention(nn.Linear(WIDTH, WIDTH))
     seen = "a SequentialAttention, and no attention was seen in it"
     assert len(looked_at(nn.Sequential(Attends(), part), given(), missed={"1": seen})) == 1
+
+
+def _of_the_largest(scores):
+    top = scores.topk(3)
+    return torch.zeros_like(scores).scatter(-1, top.indices, top.values.softmax(-1))
+
+
+def _sorted_and_back(scores):
+    ordered = scores.sort(-1, descending=True)
+    return ordered.values.div(2).softmax(-1).gather(-1, ordered.indices.argsort(-1))
+
+
+def _into_another(scores):
+    return torch.softmax(scores, -1, out=torch.empty_like(scores))
+
+
+@pytest.mark.parametrize("weigh", [_of_the_largest, _sorted_and_back, _into_another])
+def test_a_softmax_of_picked_scores_is_missed_by_whatever_names(weigh):
+    class Sparse(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.b = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH)
+
+        def forward(self, x):
+            with torch.no_grad():
+                return weigh(self.a(x) @ self.b(x).mT) @ x
+
+    seen = "weights of a softmax that met no values"
+    model = nn.Sequential(Attends(), Sparse())
+    assert len(looked_at(model, given(), missed={"1": seen})) == 1

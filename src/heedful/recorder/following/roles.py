@@ -25,6 +25,7 @@ from heedful.recorder.following.scores import (
     Scores,
     Weights,
     based,
+    is_asked_by_rows,
     of_queries,
     product_of,
 )
@@ -42,7 +43,8 @@ from heedful.recorder.observed import Added
 
 OTHERS = {"cat", "sum", "logsumexp", "native_dropout"}
 WRITES = {"copy", "index_copy", "index_add", "index_put", "scatter", "scatter_add"}
-CHOOSES = {"argmax", "max"}  # not topk: a softmax of what it gives may follow
+CHOOSES = {"argmax", "max"}
+PICKS = {"topk", "sort"}  # a softmax of what they give may follow
 HAND_ON = score_changes.HANDS_ON | score_changes.SOFTMAXES | OTHERS
 
 
@@ -60,6 +62,12 @@ class Weighing(NamedTuple):
     value: Tensor
     axes: list[Parts]
     mine: set[Axis]
+
+
+class Picked(NamedTuple):
+    """Scores that were put in another order: the largest, or all of them sorted."""
+
+    product: Product
 
 
 class Listeners(NamedTuple):
@@ -193,6 +201,12 @@ class Roles:
             role, axes = one.kept.role, one.view.known()
             if done.kind.name in CHOOSES and isinstance(role, Scores) and role.product:
                 self.told.chosen(role.product)
+            if isinstance(role, Picked):
+                kept.role = self._of_picked(role, done, kept)
+                return
+            if done.kind.name in PICKS and isinstance(role, Scores) and role.product:
+                kept.role = Picked(role.product)
+                return
             if axes is None:
                 continue
             if isinstance(role, Weighing):
@@ -207,6 +221,15 @@ class Roles:
                     if one is not operands[0] or kept.storage is not one.view.storage:
                         self._placed(kept, axes, one.tensor, done.made)
                     return
+
+    def _of_picked(self, role: Picked, done: Done, kept: Kept) -> Any:
+        """The role of what is made of picked scores; a softmax of them is told of as one of all."""
+        if done.kind.name not in score_changes.SOFTMAXES:
+            return role if done.kind.is_pointwise else None
+        weights = self._alone(done, kept)
+        if weights is not None:
+            self.told.softmax(weights)
+        return weights
 
     def _noted(self, done: Done, views: list[View]) -> Kept:
         """Note the storage of an operation's result, which has no role yet."""
@@ -226,7 +249,7 @@ class Roles:
 
     def _after(self, role: Any, done: Done, at: int, axes: list[Parts], given: Any) -> Any:
         """The role after an operation whose argument number `at` had it; tells the listeners."""
-        if isinstance(role, Weighing):
+        if isinstance(role, Weighing | Picked):
             return None
         step = score_changes.Operation(
             done.kind.name,
@@ -270,7 +293,7 @@ class Roles:
 
     def _tell(self, weights: Weights) -> None:
         """Tell of weights that may meet values; their logarithms alone are what a loss takes."""
-        if not weights.is_logarithm and (weights.scores.product or _is_asked_by_rows(weights)):
+        if not weights.is_logarithm and (weights.scores.product or is_asked_by_rows(weights)):
             self.told.softmax(weights)
 
     def _meet(self, roles: list[Any], left: Tensor, right: Tensor, done: Done) -> None:
@@ -363,26 +386,6 @@ def _of_queries(view: View, role: Any) -> View:
 def _is_map(role: Any) -> bool:
     """Whether a role is the weights of queries and keys, as their softmax made them."""
     return isinstance(role, Weights) and role.scores.product is not None and not role.altered
-
-
-def _is_asked_by_rows(role: Weights) -> bool:
-    """Whether a softmax goes over rows, as tokens are, once for each row beside the batch.
-
-    Additive scores are so. Over features it is a classifier's or a router's; with no axis but the
-    batch and features beside the rows it expects a place, or pools. Rows that are neither an
-    input's nor the same as those that ask may be anything, such as the disparities of two images.
-    """
-    asking = [parts for dim, parts in enumerate(role.axes) if dim and dim != role.dim]
-    rows = [_rows(role, parts) for parts in asking]
-    keys = _rows(role, role.over)
-    return bool(keys) and any(rows) and (keys in rows or all(axis.given for axis in keys))
-
-
-def _rows(role: Weights, parts: Parts) -> list[Axis]:
-    """The axes that an axis of scores of no product was before; none where they are no rows."""
-    origins = [role.origins[part.axis][0] for part in parts]
-    rows = [one.axis for one in origins if one is not None and one.feature is False]
-    return rows if len(rows) == len(parts) else []
 
 
 def _is_widened(role: Any, done: Done, one: Tensor) -> bool:

@@ -278,6 +278,26 @@ def based(axes: list[Parts | None], sizes: tuple[int, ...]) -> tuple[list[Parts]
     return made, origins
 
 
+def is_asked_by_rows(role: Weights) -> bool:
+    """Whether a softmax goes over rows, as tokens are, once for each row beside the batch.
+
+    Additive scores are so. Over features it is a classifier's or a router's; with no axis but the
+    batch and features beside the rows it expects a place, or pools. Rows that are neither an
+    input's nor the same as those that ask may be anything, such as the disparities of two images.
+    """
+    asking = [parts for dim, parts in enumerate(role.axes) if dim and dim != role.dim]
+    rows = [_rows(role, parts) for parts in asking]
+    keys = _rows(role, role.over)
+    return bool(keys) and any(rows) and (keys in rows or all(axis.given for axis in keys))
+
+
+def _rows(role: Weights, parts: Parts) -> list[Axis]:
+    """The axes that an axis of scores of no product was before; none where they are no rows."""
+    origins = [role.origins[part.axis][0] for part in parts]
+    rows = [one.axis for one in origins if one is not None and one.feature is False]
+    return rows if len(rows) == len(parts) else []
+
+
 def is_narrowed(given: Tensor | None, made: Tensor) -> bool:
     """Whether the type of a result has not all numbers that the type of its operand has."""
     if given is None or given.dtype == made.dtype:
