@@ -616,3 +616,20 @@ def test_a_token_that_is_no_number_was_not_changed_in_inference_mode(changes):
         [call], real = recording, torch.arange(N) != 2
         expected = weighed(*model.heads(x, y))[0]
         torch.testing.assert_close(call.weights()[:, real], expected[:, real])
+
+
+@pytest.mark.parametrize("shape", [(H, 1, 1), (H, 5, 1), (1, 5, 1), (H, 1, 5)])
+@pytest.mark.parametrize("texts", [1, 2])
+def test_rows_and_heads_that_are_hidden_as_a_whole_see_nothing(shape, texts):
+    sees = torch.ones(shape, dtype=torch.bool)
+    sees[-1, -2:] = False
+
+    def attends(query, key):
+        return nn.functional.scaled_dot_product_attention(query, key, key, sees, scale=1.0)
+
+    model, x = Heads(attends), torch.randn(texts, 5, WIDTH)
+    maps = weighed(*model.heads(x)).masked_fill(~sees, 0)
+    maps = (maps / maps.sum(-1, keepdim=True)).nan_to_num(0)
+    for [call], map_ in zip(looked_at(model, x).sequences, maps, strict=True):
+        assert call.proof == ("proved" if texts == 1 else "assumed")
+        torch.testing.assert_close(call.weights().detach(), map_, atol=2e-6, rtol=1e-5)

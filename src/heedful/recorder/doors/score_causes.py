@@ -61,7 +61,7 @@ def causes_of(scores: Scores, order: Order, groups: Groups) -> ScoreCauses | Non
         if change.kind not in ("scale", "softcap"):
             tables.append((change, value))
         is_after_sink = sink is not None and number >= sink.after
-        is_of_rows = not isinstance(value, Tensor) or value.shape[-1] == 1
+        is_of_rows = _is_of_rows(value)
         if is_after_sink and not (change.kind == "add" and is_of_rows):
             return None
         if change.kind == "add" and is_of_rows and (is_after_sink or sink is None):
@@ -77,6 +77,13 @@ def causes_of(scores: Scores, order: Order, groups: Groups) -> ScoreCauses | Non
     if any(change.kind in FINITE for change, value in tables):
         found.causes.steps = steps
     return found.causes
+
+
+def _is_of_rows(value: Any) -> bool:
+    """Whether a value is the same for all keys of a row; one that hides them all is a mask."""
+    if not isinstance(value, Tensor):
+        return True
+    return value.shape[-1] == 1 and not bool((value == -math.inf).any())
 
 
 def _source(change: Change, value: Any) -> Source | None:
