@@ -3,7 +3,7 @@
 import dataclasses
 from collections import UserDict
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -108,6 +108,13 @@ class Batch:
     more: Any = None
 
 
+class Named(NamedTuple):
+    """Inputs as others have them."""
+
+    ids: torch.Tensor
+    more: Any = None
+
+
 class Wrapped(Model):
     """Inputs inside of one argument."""
 
@@ -126,6 +133,7 @@ class Wrapped(Model):
         ([ids(), 3], lambda batch: batch[0]),
         ((3, {"deep": [ids()]}), lambda batch: batch[1]["deep"][0]),
         (Batch(ids(), "x"), lambda batch: batch.ids),
+        (Named(ids(), "x"), lambda batch: batch.ids),
         (UserDict(ids=ids(), name="x"), lambda batch: batch["ids"]),  # as tokenizers give it
         (MappingProxyType({"ids": ids()}), lambda batch: batch["ids"]),
     ],

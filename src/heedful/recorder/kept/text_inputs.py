@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import PackedSequence
 
 PACKED_BY = (
     4  # a table of sizes, such as the frames, rows and columns of images, has so few columns
@@ -191,6 +192,8 @@ def mapped(
         if value and all(isinstance(one, int | float) for one in value):
             return type(value)(of_numbers(list(value)))
         return type(value)(mapped(one, change, of_numbers) for one in value)
+    if isinstance(value, tuple) and not isinstance(value, PackedSequence):
+        return value._make(mapped(one, change, of_numbers) for one in value)  # type: ignore
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         names = [one.name for one in dataclasses.fields(value) if one.init]
         changed = {name: mapped(getattr(value, name), change, of_numbers) for name in names}
