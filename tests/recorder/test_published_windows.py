@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from looked import WIDTH, D, Given, H, looked_at, shows, weighed
+from looked import WIDTH, D, Given, H, Heads, looked_at, shows, weighed
 from torch import nn
 from torch.nn import functional as F
 
@@ -138,3 +138,67 @@ def test_one_piece_that_is_put_together_is_that_piece():
     x = torch.randn(2, 5, H * D)
     heads = x.unflatten(-1, (H, D)).transpose(1, 2)
     shows(looked_at(Given(attends), x), weighed(heads, heads), proof="assumed")
+
+
+REPEATED = {
+    "repeated": lambda query: query.repeat(1, 1, 2, 1),
+    "expanded": lambda query: query[:, :, None].expand(-1, -1, 2, -1, -1),
+}
+
+
+@pytest.mark.parametrize("way", REPEATED)
+def test_queries_that_are_repeated_beside_texts_are_queries(way):
+    class Repeats(Local):
+        def forward(self, x):
+            query, key, _ = self.heads(x)
+            weights = torch.einsum("bh...nd,bhmd->bh...nm", REPEATED[way](query), key).softmax(-1)
+            return torch.einsum("bh...nm,bhmd->bh...nd", weights, key)
+
+    model, x = Repeats().eval(), torch.randn(2, 6, WIDTH)
+    query, key, _ = model.heads(x)
+    recording = looked_at(model, x)
+    recording.verify(model, x)
+    assert len(recording.sequences) == len(x)
+    for [call], map_ in zip(recording.sequences, weighed(query, key), strict=True):
+        assert call.proof != "refuted"
+        weights = call.weights().reshape(H, -1, x.shape[1]).detach()
+        torch.testing.assert_close(weights[:, : x.shape[1]], map_, atol=2e-6, rtol=1e-5)
+
+
+THRESHOLDS = {
+    "where": lambda scores, least: torch.where(scores >= least, scores, -1e9),
+    "first": lambda scores, least: torch.where(least <= scores, scores, -torch.inf),
+    "added": lambda scores, least: ((scores < least) * -1e9) + scores,
+    "filled": lambda scores, least: scores.masked_fill(scores < least, -torch.inf),
+}
+
+
+@pytest.mark.parametrize("way", THRESHOLDS)
+def test_scores_below_a_threshold_that_was_picked_of_them_are_hidden(way):
+    def attends(query, key):
+        scores = query @ key.mT
+        least = scores.topk(3, -1).values[..., -1:]
+        return THRESHOLDS[way](scores, least).softmax(-1) @ key
+
+    model, x = Heads(attends), torch.randn(1, 6, WIDTH)
+    scores = torch.einsum("bhnd,bhmd->bhnm", *model.heads(x))
+    is_seen = scores >= scores.topk(3, -1).values[..., -1:]
+    maps = scores.masked_fill(~is_seen, -torch.inf).softmax(-1).detach()
+    shows(looked_at(model, x), maps, proof="proved")
+
+
+def test_a_first_key_whose_score_and_value_are_zero_is_seen():
+    """A kernel says the same of it as of a row that sees nothing."""
+
+    def attends(query, key):
+        query, key = (F.pad(one, (0, 0, 1, 0)) for one in (query, key))
+        return F.scaled_dot_product_attention(query, key, key, is_causal=True, scale=1.0)
+
+    model, x = Heads(attends), torch.randn(1, 5, WIDTH)
+    query, key = (F.pad(one, (0, 0, 1, 0)).double() for one in model.heads(x))
+    ahead = torch.ones(6, 6).triu(1).bool()
+    scores = torch.einsum("bhnd,bhmd->bhnm", query, key).masked_fill(ahead, -torch.inf)
+    [call] = looked_at(model, x)
+    torch.testing.assert_close(
+        call.weights().detach(), scores.softmax(-1)[0].float().detach(), atol=2e-6, rtol=1e-5
+    )

@@ -152,3 +152,61 @@ def test_a_query_that_does_not_see_its_own_token_keeps_its_place():
         hides_own += int(not expected[..., -1].any())
         torch.testing.assert_close(recording[1].weights(), expected, atol=2e-6, rtol=1e-5)
     assert hides_own
+
+
+class Stores(Reads):
+    """Keys in a cache of fixed room, which is an argument, as an exported model has it."""
+
+    def forward(self, ids, cache, start):
+        x = self.table(ids)
+        query, key = (
+            one(x).unflatten(-1, (H, D)).transpose(1, 2) for one in (self.asks, self.says)
+        )
+        key = cache.index_copy(2, torch.arange(start, start + ids.shape[1]), key)
+        hidden = torch.arange(cache.shape[2]) > start + torch.arange(ids.shape[1])[:, None]
+        return (query @ key.mT).masked_fill(hidden, -torch.inf).softmax(-1) @ key, key
+
+
+def test_keys_that_are_written_into_a_cache_keep_their_names():
+    model, cache = Stores(), torch.zeros(1, H, 10, D)
+    with torch.no_grad(), heedful.record(model, tokenizer=named) as recording:
+        _, cache = model(torch.tensor([[0, 1, 2]]), cache, 0)
+        model(torch.tensor([[3]]), cache, 3)
+    first, second = recording
+    assert first.query_tokens == first.key_tokens == ["0", "1", "2"]
+    assert (second.query_tokens, second.key_tokens) == (["3"], ["0", "1", "2", "3"])
+
+
+class Around(nn.Module):
+    """A model of transformers inside one of the user's own."""
+
+    def __init__(self):
+        super().__init__()
+        config = transformers.LlamaConfig(
+            vocab_size=60, hidden_size=32, intermediate_size=48, num_hidden_layers=1,
+            num_attention_heads=4, num_key_value_heads=2,
+        )  # fmt: skip
+        self.model = transformers.LlamaForCausalLM(config)
+
+    def forward(self, ids, **given):
+        if "generates" in given:
+            return self.model.generate(ids, do_sample=True, pad_token_id=0, **given["generates"])
+        return self.model(ids, **given)
+
+
+def test_several_tokens_after_a_cache_keep_their_names():
+    model, ids = Around().eval(), torch.arange(5)[None]
+    with torch.no_grad(), heedful.record(model, tokenizer=named) as recording:
+        past = model(ids[:, :3], use_cache=True).past_key_values
+        model(ids[:, 3:], past_key_values=past)
+    assert recording[1].query_tokens == ["3", "4"]
+    assert recording[1].key_tokens == ["0", "1", "2", "3", "4"]
+
+
+def test_the_room_of_a_cache_is_left_out_also_of_samples_of_one_text():
+    model = Around().eval()
+    sampled = {"cache_implementation": "static", "num_return_sequences": 2, "max_new_tokens": 3}
+    with torch.no_grad(), heedful.record(model) as recording:
+        model(torch.arange(1, 5)[None], generates=sampled)
+    shapes = [call.shape for call in recording.sequences[0]]
+    assert shapes == [(4, 4, 4), (4, 1, 5), (4, 1, 6)]

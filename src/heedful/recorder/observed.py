@@ -96,6 +96,7 @@ class Observed:
     moved: the operation that put texts in other places, if one did.
     is_of_two: whether the keys were followed to another input than the queries.
     reordered: the operation that put tokens of a text in other places, if one did.
+    are_windows: whether each sequence has a part of the tokens of a text.
     part: the part of the running module that attends, where a kernel computes all of the module.
     source: what mask or bias were made of, where that is one tensor alone.
     is_by_hand: whether operations of the model's own made the weights, and no kernel.
@@ -127,6 +128,7 @@ class Observed:
     moved: str = ""
     is_of_two: bool = False
     reordered: str = ""
+    are_windows: bool = False
     part: str = ""
     source: Source | None = None
     is_by_hand: bool = False

@@ -22,8 +22,9 @@ from heedful.recorder.hooks import Hook, Hooks
 
 Modules: TypeAlias = list[tuple[str, nn.Module]]  # all of a model, with their names
 _graph_task = torch._C._current_graph_task_id  # tells that of the backward pass, else -1
-# While torch reads its random state it holds a lock of its own, and Python's too but for a moment
-# in which garbage is collected: a second thread that reads it then waits for ever, and all with it
+# torch reads its random state under a lock of its own and without letting other threads run, but
+# where garbage is collected meanwhile. A second thread that begins to read it then blocks Python's
+# lock and waits for torch's, whose holder waits for Python's. So recorders read it one at a time
 READING = threading.RLock()
 SENSES = ("vision", "visual", "image", "audio", "speech")  # names of modules that read no text
 

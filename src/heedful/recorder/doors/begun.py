@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterator
 from heedful.recorder.following.roles import Listeners
 from heedful.recorder.following.scores import Meeting, Product, Scores, Weights
 
-UNMET = "weights of a softmax that met no values, or not as they were"
+UNMET = "weights of a softmax that met no values, or only after they were changed"
 CHOSEN = "scores of which the largest are chosen, and no softmax"
 LINEAR = "two products of three tensors with no softmax between, as linear attention has"
 

@@ -115,6 +115,7 @@ def _arranged(call: KernelCall, owning: Owning) -> Observed:
         moved=groups.moved,
         is_of_two=groups.is_of_two,
         reordered=groups.reordered,
+        are_windows=groups.are_windows,
     )
 
 

@@ -134,8 +134,7 @@ def _joined(several: list[Parts | None], size: int, stand: Together) -> Parts | 
         return _of_pieces(first[0], size)
     flag = flags.pop() if len(flags) == 1 and None not in several else None
     is_of_input = any(part.axis.given is not None for parts in several for part in parts or ())
-    moved = "cat" if is_of_input else ""  # of an input and more, so that its order is another
-    return (Part(Axis(size, moved=moved, is_doubtful=flag is None), 1, size, flag),)
+    return (Part(Axis(size, joined=is_of_input, is_doubtful=flag is None), 1, size, flag),)
 
 
 def _of_pieces(piece: Part, size: int) -> Parts:

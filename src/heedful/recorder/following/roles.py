@@ -195,6 +195,8 @@ class Roles:
         operands = self.traced.operands(done.arguments)
         kept = self._noted(done, [one.view for one in operands])
         carried = [one for one in operands if one.kept.role is not None]
+        if len(carried) > 1:  # scores beside a threshold that was picked of them are scores
+            carried.sort(key=lambda one: isinstance(one.kept.role, Picked))
         if not carried and done.kind.name in score_changes.SOFTMAXES:
             kept.role = self._alone(done, kept)
         for one in carried:

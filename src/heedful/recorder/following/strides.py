@@ -42,6 +42,7 @@ class Axis:
     given: where a model's input has this axis: the number of the input, and the dimension there.
     moved: the operation that put what stands along such an axis in another place, so that it is not
         known any more which index is which; "" where none did.
+    joined: whether `cat` made it of pieces, some of an input's axis: its order is not known.
     is_copy: whether it repeats the same numbers, as `expand` makes them.
     is_doubtful: whether a product made it, or `cat` or `stack`; where nothing more is known of it,
         it may be the heads.
@@ -53,6 +54,7 @@ class Axis:
     size: int
     given: tuple[int, int] | None = None
     moved: str = ""
+    joined: bool = False
     is_copy: bool = False
     is_doubtful: bool = False
     of_features: bool = False
@@ -65,7 +67,9 @@ class Axis:
         So queries and keys that are made of the same tokens still have it in common.
         """
         if self._beside is None:
-            self._beside = Axis(self.size, is_doubtful=self.is_doubtful, stood_beside=True)
+            self._beside = Axis(
+                self.size, joined=self.joined, is_doubtful=self.is_doubtful, stood_beside=True
+            )
         return self._beside
 
 

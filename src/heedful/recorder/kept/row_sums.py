@@ -91,12 +91,13 @@ def unknown(query: Tensor) -> Tensor:
 def told(sums: Tensor, query: Tensor, output: Tensor) -> Tensor:
     """What a kernel said, (B, H, N), in the words of a table.
 
-    Of a row that sees nothing it says 0, and gives the output 0: that is −inf here. Of rows whose
-    keys are all hidden by the lowest number of the queries' type it tells nothing: NaN.
+    Of a row that sees nothing it says 0, and gives the output 0; so it does of a row with one key
+    whose score and value are 0. Of these, and of rows whose keys are all hidden by the lowest
+    number of the queries' type, it tells nothing: NaN.
     """
     hidden = max(HIDDEN, torch.finfo(query.dtype).min) / 2
     sums = sums.masked_fill((sums < hidden) | sums.isinf(), torch.nan)
     zero = sums == 0
     if bool(zero.any()):
-        sums = sums.masked_fill(zero & (output == 0).all(dim=-1), -torch.inf)
+        sums = sums.masked_fill(zero & (output == 0).all(dim=-1), torch.nan)
     return sums

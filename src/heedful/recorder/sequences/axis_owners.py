@@ -47,6 +47,7 @@ class Groups:
     moved: the operation that put texts in other places, if one did.
     is_of_two: whether the keys were followed to another input than the queries.
     reordered: the operation that put queries or keys in other places along their text, if one did.
+    are_windows: whether sequences and queries were followed to one axis, of which each has a part.
     """
 
     sequences: list[Atom]
@@ -59,6 +60,7 @@ class Groups:
     moved: str = ""
     is_of_two: bool = False
     reordered: str = ""
+    are_windows: bool = False
 
     @property
     def all(self) -> list[list[Atom]]:
@@ -194,17 +196,22 @@ def _with_queries(sides: Sides, order: Order, origins: Origins, batch: Batch) ->
 def _with_texts_beside(sides: Sides, origins: Origins, batch: Batch) -> Sides:
     """The sides, where all texts ask the same keys, such as those of a memory that was learned.
 
-    Then only the queries have the axis of the texts, beside their own; it may repeat them.
+    Then only the queries have the axis of the texts, beside their own. Where none was followed to
+    the texts, one of their number that repeats the same queries is theirs.
     """
     if batch.texts == 1 or len(sides.asking) < 2:
         return sides
-    if any(is_of_texts(atom, origins, batch) for atom in sides.keys):
+    if any(is_of_texts(atom, origins, batch) for atom in (*sides.shared, *sides.keys)):
         return sides
-    beside = [
-        atom
-        for atom in sides.asking
-        if is_of_texts(atom, origins, batch) or _is_copied(origins.get(atom.axis, ()))
-    ]
+    beside = [atom for atom in sides.asking if is_of_texts(atom, origins, batch)]
+    beside = (
+        beside
+        or [
+            atom
+            for atom in sides.asking
+            if atom.size == batch.texts and _is_copied(origins.get(atom.axis, ()))
+        ][:1]
+    )
     if len(beside) == len(sides.asking):
         return sides
     asking = [atom for atom in sides.asking if atom not in beside]

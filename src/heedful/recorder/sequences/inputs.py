@@ -116,7 +116,7 @@ class Inputs:
     def fills(self, seen: Observed) -> bool:
         """Whether a cache of transformers tells that all keys of a call are of tokens.
 
-        One that no query sees, as where each sees the likeliest few, is no room then.
+        A key that no query sees is no room then: each query may see the likeliest few alone.
         """
         return self._cached is not None and self._cached + seen.shape[2] >= seen.shape[3]
 

@@ -102,10 +102,20 @@ def followed_to(parts: Parts | None, batch: Batch) -> tuple[bool, str]:
     return are_in_order(atoms, itself, batch), moved_by(atoms, itself, batch)
 
 
-def put_elsewhere_by(*several: Parts | None) -> str:
-    """The operation that put numbers elsewhere along one of these axes; "" where none did."""
-    axes = (part.axis for parts in several for part in parts or ())
-    return next((axis.moved for axis in axes if axis.moved), "")
+def reordered(asking: set[Axis], answering: set[Axis]) -> str:
+    """The operation that put tokens in other places along their text; "" where none is known.
+
+    Keys count as far as they are of an input that the queries are of: a cache has them where it
+    was told to.
+
+    Args:
+        asking: the axes that queries were followed to.
+        answering: those of keys.
+    """
+    inputs = {axis.given[0] for axis in asking if axis.given is not None}
+    keys = [axis for axis in answering if axis.given is not None and axis.given[0] in inputs]
+    by = (axis.moved or ("cat" if axis.joined else "") for axis in (*asking, *keys))
+    return next(filter(None, by), "")
 
 
 def beside_told(

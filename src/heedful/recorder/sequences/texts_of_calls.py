@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from heedful.recorder.following.strides import Axes
 from heedful.recorder.observed import Batch, Observed
-from heedful.recorder.sequences.text_order import followed_to, put_elsewhere_by
+from heedful.recorder.sequences.text_order import followed_to, reordered
 
 
 def follow(seen: Observed, batch: Batch, of_query: Axes, of_key: Axes) -> None:
@@ -18,7 +18,8 @@ def follow(seen: Observed, batch: Batch, of_query: Axes, of_key: Axes) -> None:
     follows, moved = followed_to(of_query[0], batch)
     seen.moved = moved or followed_to(of_key[0], batch)[1]
     seen.follows = follows and not seen.moved
-    seen.reordered = put_elsewhere_by(of_query[2], of_key[2])
+    asking, answering = ({part.axis for part in one[2] or ()} for one in (of_query, of_key))
+    seen.reordered = reordered(asking, answering)
 
 
 class TextDims:

@@ -20,6 +20,7 @@ from heedful.recorder.sequences.text_order import (
     are_in_order,
     axes_of,
     moved_by,
+    reordered,
     texts_first,
     total,
     unknown_order,
@@ -67,9 +68,8 @@ class Owning:
         is_projected = sides.sums_features  # else the keys may be a cache that an input holds
         groups.is_of_two = is_projected and _are_of_two_texts(groups, sides, origins)
         asking, answering = axes_of(groups.queries, origins), axes_of(groups.keys, origins)
-        # keys are also put after those of a cache
-        tokens = [*asking, *(axis for axis in answering if axis.given is not None)]
-        groups.reordered = next((axis.moved for axis in tokens if axis.moved), "")
+        groups.reordered = reordered(asking, answering)
+        groups.are_windows = bool(asking & axes_of(groups.sequences, origins))
         return groups
 
 

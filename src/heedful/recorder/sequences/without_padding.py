@@ -53,12 +53,9 @@ def layouts_of(seen: Observed, real: Real | None = None, is_full: bool = False) 
 def may_have_room(seen: Observed) -> bool:
     """Whether keys may be a cache with room behind its tokens, which no query sees.
 
-    Keys of another text are not. Nor are those of parts of a text: the last window of a text looks
-    beyond its end.
+    Keys of another text are not, nor those of windows: the last one of a text looks beyond its end.
     """
-    texts = seen.batch.texts if seen.batch is not None else None
-    is_of_parts = texts is not None and len(seen.query) > texts
-    return not (seen.cross or seen.is_of_two or is_of_parts)
+    return not (seen.cross or seen.is_of_two or seen.are_windows)
 
 
 def row_of(sequence: int, rows: int, sequences: int) -> int | None:
