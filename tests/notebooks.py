@@ -86,7 +86,14 @@ class Notebook:
             kernel = "window.Jupyter?.notebook?.kernel"
             page.wait_for_function(f"{kernel}?.widget_manager && {kernel}.info_reply?.status")
         else:
+            # A server that is slow to begin asks at times which kernel to take, over the cells.
+            asked = page.locator(".jp-Dialog").filter(has_not_text="Restart Kernel?")
+            page.add_locator_handler(asked, self._accept)
             page.locator("[data-status=idle]").first.wait_for(state="attached")
+
+    def _accept(self, dialog):
+        print(f"a dialog of Jupyter: {dialog.inner_text()}")
+        dialog.locator(".jp-mod-accept").click()
 
     def run(self, number):
         """Run a cell."""
