@@ -99,6 +99,7 @@ class Observed:
     are_windows: whether each sequence has a part of the tokens of a text.
     part: the part of the running module that attends, where a kernel computes all of the module.
     source: what mask or bias were made of, where that is one tensor alone.
+    are_copies: whether queries and keys are copies of the recorder's own, which nothing changes.
     is_by_hand: whether operations of the model's own made the weights, and no kernel.
     kinds: the types that scores and weights were of on their way, which may be narrower than those
         of the tensors here.
@@ -131,6 +132,7 @@ class Observed:
     are_windows: bool = False
     part: str = ""
     source: Source | None = None
+    are_copies: bool = False
     is_by_hand: bool = False
     kinds: frozenset[torch.dtype] = frozenset()
 

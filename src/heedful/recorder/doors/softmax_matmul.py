@@ -123,6 +123,7 @@ def _by_causes(
     query = aligned(ends.query, [*product.batch, ends.asking, None], order, of_queries)
     key = aligned(ends.key, [*product.batch, ends.answering, None], order, of_keys)
     seen = _seen(query, key, groups, order, meeting)
+    seen.are_copies = product.held is None
     if not _put(seen, causes, has_sink=scores.sink is not None):
         return None
     seen.sinks = sinks_of(scores, order, groups)

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from heedful.recorder.following.same_numbers import are_same
-from heedful.recorder.following.strides import Axis, Part, Parts, Storage, View, common
+from heedful.recorder.following.strides import Axis, Part, Parts, Storage, View, common, unexpanded
 from heedful.recorder.observed import Added
 
 COMPARED = 1 << 22  # a mask of at most so many entries is compared with those that came before
@@ -56,6 +56,7 @@ class Product:
         keys are told apart where both come from one axis of tokens.
     origins: for each new axis, the parts of left and right that it was made from.
     sums_features: whether it sums over features, as products with parameters made them.
+    held: tells whether they have changed since; None where they are copies of ours.
     token: stands for the product where its tensors are not to be kept alive.
     module: the name of the module in which it ran.
     """
@@ -66,7 +67,7 @@ class Product:
     rows: Parts
     columns: Parts
     origins: dict[Axis, tuple[Part | None, Part | None]]
-    held: Held
+    held: Held | None
     sums_features: bool = False
     token: object = field(default_factory=object)
     module: str = ""
@@ -94,6 +95,10 @@ def product_of(
         return tuple(made)
 
     leads = zip(left.shape[:-2], of_left, of_right, strict=False)
+    if left.is_inference() or right.is_inference():  # they do not count their changes
+        held, left, right = None, _copied(left), _copied(right.mT).mT
+    else:
+        held = Held(left, right)  # what is detached below Python counts changes of its own
     return Product(
         left.detach(),
         right.detach(),
@@ -101,9 +106,15 @@ def product_of(
         own(left.shape[-2], of_left[-2], None, False),
         own(right.shape[-1], None, of_right[-1], False),
         origins,
-        Held(left, right),  # what is detached below Python counts changes of its own
+        held,
         _are_features(of_left[-1]) and _are_features(of_right[-2]),
     )
+
+
+def _copied(tensor: Tensor) -> Tensor:
+    """A copy with each row of numbers together; what `expand` repeats is there once, as before."""
+    once = unexpanded(tensor, range(tensor.ndim))
+    return once.clone(memory_format=torch.contiguous_format).expand(tensor.shape)
 
 
 def of_queries(view: View, product: Product) -> View:

@@ -192,7 +192,8 @@ def captured(
     if chosen is not None:
         seen = seen.of_heads(chosen)
         layouts = [one.of_heads(chosen) for one in layouts]
-    query = _copy(seen.query, dtype)
+    copy = _own if seen.are_copies else _copy
+    query = copy(seen.query, dtype)
     capture = Capture(
         name,
         layer,
@@ -200,7 +201,7 @@ def captured(
         kind or kind_of(seen, name, layouts),
         seen.door,
         query,
-        _copy(seen.key, dtype),
+        copy(seen.key, dtype),
         _copy(seen.value, dtype) if values and seen.value is not None else None,
         seen.scale,
         layouts,
@@ -230,3 +231,9 @@ def _copy(tensor: Tensor, dtype: torch.dtype | None) -> Tensor:
     if dtype is None or dtype == tensor.dtype:  # in one step
         return tensor.clone(memory_format=torch.contiguous_format)  # each head's rows together
     return tensor.new_empty(tensor.shape, dtype=dtype).copy_(tensor)
+
+
+def _own(tensor: Tensor, dtype: torch.dtype | None) -> Tensor:
+    """A copy of a tensor that nothing changes: itself, where it is as a copy would be."""
+    is_one = tensor.is_contiguous() and dtype in (None, tensor.dtype)
+    return tensor if is_one else _copy(tensor, dtype)
