@@ -480,6 +480,12 @@ def _of_the_largest(scores):
     return torch.zeros_like(scores).scatter(-1, top.indices, top.values.softmax(-1))
 
 
+def _of_the_largest_halved(scores):
+    largest, at = scores.topk(3)
+    largest /= 2
+    return torch.zeros_like(scores).scatter(-1, at, largest.clone().softmax(-1))
+
+
 def _sorted_and_back(scores):
     ordered = scores.sort(-1, descending=True)
     return ordered.values.div(2).softmax(-1).gather(-1, ordered.indices.argsort(-1))
@@ -489,7 +495,9 @@ def _into_another(scores):
     return torch.softmax(scores, -1, out=torch.empty_like(scores))
 
 
-@pytest.mark.parametrize("weigh", [_of_the_largest, _sorted_and_back, _into_another])
+@pytest.mark.parametrize(
+    "weigh", [_of_the_largest, _of_the_largest_halved, _sorted_and_back, _into_another]
+)
 def test_a_softmax_of_picked_scores_is_missed_by_whatever_names(weigh):
     class Sparse(nn.Module):
         def __init__(self):

@@ -30,6 +30,12 @@ class Reads(nn.Module):
         return (query @ key.mT).softmax(-1) @ key
 
 
+def convolved(x, padding=1, reach=1):
+    """Each vector with as many of its neighbours on both sides, (texts, tokens, width)."""
+    kernel = torch.ones(WIDTH, WIDTH, 1 + 2 * padding // reach)
+    return nn.functional.conv1d(x.mT, kernel, padding=padding, dilation=reach).mT
+
+
 OTHERS = {
     "ids flipped": {"before": lambda ids: ids.flip(1)},
     "vectors flipped": {"after": lambda x: x.flip(1)},
@@ -38,6 +44,16 @@ OTHERS = {
     "picked": {"after": lambda x: x[:, [2, 0, 3, 1]]},
     "shifted": {"before": lambda ids: torch.cat([ids[:, :1] * 0 + 39, ids[:, :-1]], 1)},
     "after a start": {"after": lambda x: torch.cat([torch.ones(len(x), 1, WIDTH), x[:, :-1]], 1)},
+    "after a start, flipped": {
+        "after": lambda x: torch.cat([torch.ones(len(x), 1, WIDTH), x[:, :-1]], 1).flip(1)
+    },
+    "flipped and convolved": {"after": lambda x: convolved(x.flip(1))},
+    "even ones first": {
+        "after": lambda x: x.view(len(x), 2, 2, WIDTH).transpose(1, 2).reshape(x.shape)
+    },
+    "the first half twice": {"after": lambda x: x[:, :2].repeat(1, 2, 1)},
+    "every other one twice": {"after": lambda x: x[:, ::2].repeat_interleave(2, 1)},
+    "the first one alone": {"after": lambda x: x[:, :1].expand(-1, 4, -1)},
 }
 
 
@@ -50,6 +66,15 @@ def test_tokens_in_other_places_have_no_names(way, texts):
     recording = looked_at(Reads(**OTHERS[way]), ids, tokenizer=named)
     assert len(recording.sequences) == texts
     assert recording[0].query_tokens is recording[0].key_tokens is None
+
+
+@pytest.mark.parametrize("reach", [1, 2])
+def test_tokens_that_are_convolved_with_their_neighbours_keep_their_names(reach):
+    model = Reads(after=lambda x: convolved(x, padding=2 * reach, reach=reach))
+    recording = looked_at(model, torch.arange(12).view(3, 4), tokenizer=named)
+    assert len(recording.sequences) == 3
+    for b, [call] in enumerate(recording.sequences):
+        assert call.query_tokens == call.key_tokens == [str(4 * b + i) for i in range(4)]
 
 
 class Negatives(nn.Module):

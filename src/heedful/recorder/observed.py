@@ -95,7 +95,7 @@ class Observed:
     follows: whether the sequences were followed to those texts, in their order.
     moved: the operation that put texts in other places, if one did.
     is_of_two: whether the keys were followed to another input than the queries.
-    reordered: the operation that put tokens of a text in other places, if one did.
+    are_reordered: whether tokens are known to stand in other places along their text.
     are_windows: whether each sequence has a part of the tokens of a text.
     part: the part of the running module that attends, where a kernel computes all of the module.
     source: what mask or bias were made of, where that is one tensor alone.
@@ -128,7 +128,7 @@ class Observed:
     follows: bool = False
     moved: str = ""
     is_of_two: bool = False
-    reordered: str = ""
+    are_reordered: bool = False
     are_windows: bool = False
     part: str = ""
     source: Source | None = None

@@ -344,7 +344,7 @@ class _Recorder:
         running = self.running
         if not (running.is_known or self.options.naming) or not running.reads_text:
             return Ids()
-        if seen.reordered or self.inputs.has_ids_across(seen.batch):
+        if seen.are_reordered or self.inputs.has_ids_across(seen.batch):
             return Ids()
         table = running.embedded
         is_table = running.is_ours and table is not None and are_ids(table)

@@ -61,10 +61,10 @@ def causes_of(scores: Scores, order: Order, groups: Groups) -> ScoreCauses | Non
         if change.kind not in ("scale", "softcap"):
             tables.append((change, value))
         is_after_sink = sink is not None and number >= sink.after
-        is_of_rows = _is_of_rows(value)
-        if is_after_sink and not (change.kind == "add" and is_of_rows):
+        is_of_rows = change.kind == "add" and _is_of_rows(value)
+        if is_after_sink and not is_of_rows:
             return None
-        if change.kind == "add" and is_of_rows and (is_after_sink or sink is None):
+        if is_of_rows and (is_after_sink or sink is None):
             if any(one.kind == "softcap" for one in scores.changes[number:]):
                 return None
             continue  # the same for all keys, which a softmax does not see

@@ -114,7 +114,7 @@ def _arranged(call: KernelCall, owning: Owning) -> Observed:
         follows=groups.follows,
         moved=groups.moved,
         is_of_two=groups.is_of_two,
-        reordered=groups.reordered,
+        are_reordered=groups.are_reordered,
         are_windows=groups.are_windows,
     )
 

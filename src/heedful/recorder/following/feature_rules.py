@@ -141,13 +141,28 @@ def convolution(views: list[View], sizes: tuple[int, ...], told: dict[str, Any])
     """Channels are features; what stands beside them is batch and space, if it was no features.
 
     Heads stand there too where each is convolved for itself, or a convolution goes along features.
+    Tokens stay where they are if each is the middle of what is added up in its place.
     """
     batch, _, *space = views[0].axes()
+    made = [_space(parts, size) for parts, size in zip(space, sizes[2:], strict=True)]
+    if len(space) == 1 and space[0] and _keeps_places(views, sizes, told):
+        made = [made[0] if any(map(_may_be_features, space[0])) else space[0]]
     return [
         None if batch is None else tuple(map(_beside_channels, batch)),
         feature(sizes[1]),
-        *(_space(parts, size) for parts, size in zip(space, sizes[2:], strict=True)),
+        *made,
     ]
+
+
+def _keeps_places(views: list[View], sizes: tuple[int, ...], told: dict[str, Any]) -> bool:
+    """Whether a convolution along one axis adds up as much on both sides of each place."""
+    reach = told["dilation"][0] * (views[1].sizes[-1] - 1)
+    is_same = views[0].sizes[-1] == sizes[-1] and told["stride"][0] == 1
+    return is_same and 2 * told["padding"][0] == reach
+
+
+def _may_be_features(part: Part) -> bool:
+    return part.feature is not False or part.may_be_heads
 
 
 def _beside_channels(part: Part) -> Part:
@@ -158,14 +173,18 @@ def _beside_channels(part: Part) -> Part:
 
 
 def _space(parts: Parts | None, size: int) -> Parts:
-    """A new axis of space, which is of features or may be heads where the one before was."""
+    """A new axis of space, which is of features or may be heads where the one before was.
+
+    What was moved along that one stays moved.
+    """
     if size == 1:
         return ()
     if any(part.feature for part in parts or ()):
         return feature(size)
+    moved = next((part.axis.moved for part in parts or () if part.axis.moved), "")
     if parts is None or any(part.may_be_heads for part in parts):
-        return (Part(Axis(size, is_doubtful=True), 1, size),)
-    return (Part(Axis(size), 1, size, False),)
+        return (Part(Axis(size, moved=moved, is_doubtful=True), 1, size),)
+    return (Part(Axis(size, moved=moved), 1, size, False),)
 
 
 def embedding(views: list[View], sizes: tuple[int, ...], told: dict[str, Any]) -> Axes:

@@ -104,7 +104,8 @@ def put_elsewhere(
     # a part of an input's axis that keeps its size counts the same digits as before
     is_digit = place is not None and len(parts) == 1 and parts[0].size == size
     step, whole = (parts[0].step, parts[0].axis.size) if is_digit else (1, size)
-    axis = Axis(whole, place, by if is_given else "", is_doubtful=is_doubtful)
+    joined = any(part.axis.joined for part in parts)
+    axis = Axis(whole, place, by if is_given else "", joined, is_doubtful=is_doubtful)
     return (Part(axis, step, size, flag),)
 
 

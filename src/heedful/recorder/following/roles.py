@@ -227,7 +227,8 @@ class Roles:
     def _of_picked(self, role: Picked, done: Done, kept: Kept) -> Any:
         """The role of what is made of picked scores; a softmax of them is told of as one of all."""
         if done.kind.name not in score_changes.SOFTMAXES:
-            return role if done.kind.is_pointwise else None
+            is_still = done.kind.is_pointwise or done.kind.name in score_changes.HANDS_ON
+            return role if is_still else None
         weights = self._alone(done, kept)
         if weights is not None:
             self.told.softmax(weights)
@@ -251,7 +252,9 @@ class Roles:
 
     def _after(self, role: Any, done: Done, at: int, axes: list[Parts], given: Any) -> Any:
         """The role after an operation whose argument number `at` had it; tells the listeners."""
-        if isinstance(role, Weighing | Picked):
+        if isinstance(role, Picked):
+            return role
+        if isinstance(role, Weighing):
             return None
         step = score_changes.Operation(
             done.kind.name,

@@ -46,7 +46,7 @@ class Groups:
     follows: whether all sequences were followed to the texts in the inputs, in their order.
     moved: the operation that put texts in other places, if one did.
     is_of_two: whether the keys were followed to another input than the queries.
-    reordered: the operation that put queries or keys in other places along their text, if one did.
+    are_reordered: whether tokens are known to stand in other places along their text.
     are_windows: whether sequences and queries were followed to one axis, of which each has a part.
     """
 
@@ -59,7 +59,7 @@ class Groups:
     follows: bool = False
     moved: str = ""
     is_of_two: bool = False
-    reordered: str = ""
+    are_reordered: bool = False
     are_windows: bool = False
 
     @property

@@ -9,7 +9,7 @@ elsewhere, as `x[order]` does, no axis tells the order any more, and that is sai
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
 from heedful.recorder.following.alignment import Atom
@@ -44,16 +44,21 @@ def _parts(atom: Atom, origins: Origins) -> Iterator[Part]:
 
 def axes_of(atoms: list[Atom], origins: Origins) -> set[Axis]:
     """The axes that atoms are parts of, as far as they were followed."""
-    return {part.axis for atom in atoms for part in _parts(atom, origins)}
+    return {part.axis for part in parts_of(atoms, origins)}
+
+
+def parts_of(atoms: list[Atom], origins: Origins) -> list[Part]:
+    """The parts of other axes that atoms are, in their order, as far as they were followed."""
+    return [
+        part._replace(step=part.step * atom.step, size=atom.size)
+        for atom in atoms
+        for part in _parts(atom, origins)
+    ]
 
 
 def digits_of(atoms: list[Atom], origins: Origins) -> set[Atom]:
     """The digits of other axes that atoms are, as far as they were followed."""
-    return {
-        Atom(part.axis, part.step * atom.step, atom.size)
-        for atom in atoms
-        for part in _parts(atom, origins)
-    }
+    return {Atom(part.axis, part.step, part.size) for part in parts_of(atoms, origins)}
 
 
 def texts_first(sequences: list[Atom], origins: Origins, batch: Batch) -> list[Atom]:
@@ -102,20 +107,35 @@ def followed_to(parts: Parts | None, batch: Batch) -> tuple[bool, str]:
     return are_in_order(atoms, itself, batch), moved_by(atoms, itself, batch)
 
 
-def reordered(asking: set[Axis], answering: set[Axis]) -> str:
-    """The operation that put tokens in other places along their text; "" where none is known.
+def are_reordered(asking: Sequence[Part], answering: Sequence[Part]) -> bool:
+    """Whether tokens are known to stand in other places along their text than in the inputs.
 
-    Keys count as far as they are of an input that the queries are of: a cache has them where it
-    was told to.
+    So they do where an operation put them elsewhere, where some are repeated, and where the digits
+    of their axis are in another order. Keys count as far as they are of an input that the queries
+    are of: a cache has them where it was told to.
 
     Args:
-        asking: the axes that queries were followed to.
+        asking: the parts that queries were followed to, the outer ones first.
         answering: those of keys.
     """
-    inputs = {axis.given[0] for axis in asking if axis.given is not None}
-    keys = [axis for axis in answering if axis.given is not None and axis.given[0] in inputs]
-    by = (axis.moved or ("cat" if axis.joined else "") for axis in (*asking, *keys))
-    return next(filter(None, by), "")
+    inputs = {part.axis.given[0] for part in asking if part.axis.given is not None}
+    given = [part for part in answering if part.axis.given is not None]
+    keys = [part for part in given if part.axis.given is not None and part.axis.given[0] in inputs]
+    if any(part.axis.moved or part.axis.joined for part in (*asking, *keys)):
+        return True
+    are_repeated = any(part.axis.is_copy for part in asking)
+    return are_repeated or not (_go_inwards(asking) and _go_inwards(keys))
+
+
+def _go_inwards(parts: Sequence[Part]) -> bool:
+    """Whether the parts of each axis of an input are its digits from outer to inner ones."""
+    inner: dict[Axis, int] = {}
+    for part in parts:
+        if part.axis.given is not None:
+            if part.axis in inner and part.step * part.size != inner[part.axis]:
+                return False
+            inner[part.axis] = part.step
+    return True
 
 
 def beside_told(

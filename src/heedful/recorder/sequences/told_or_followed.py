@@ -18,9 +18,10 @@ from heedful.recorder.sequences.axis_owners import Groups, Sides, owned
 from heedful.recorder.sequences.text_order import (
     Origins,
     are_in_order,
+    are_reordered,
     axes_of,
     moved_by,
-    reordered,
+    parts_of,
     texts_first,
     total,
     unknown_order,
@@ -67,9 +68,10 @@ class Owning:
             groups = owned(sides, order, origins, batch, last)
         is_projected = sides.sums_features  # else the keys may be a cache that an input holds
         groups.is_of_two = is_projected and _are_of_two_texts(groups, sides, origins)
-        asking, answering = axes_of(groups.queries, origins), axes_of(groups.keys, origins)
-        groups.reordered = reordered(asking, answering)
-        groups.are_windows = bool(asking & axes_of(groups.sequences, origins))
+        asking, answering = parts_of(groups.queries, origins), parts_of(groups.keys, origins)
+        groups.are_reordered = are_reordered(asking, answering)
+        beside = axes_of(groups.sequences, origins)
+        groups.are_windows = any(part.axis in beside for part in asking)
         return groups
 
 
