@@ -89,6 +89,38 @@ class Negatives(nn.Module):
         return self.attend(x, y, y)[0]
 
 
+def _assigned(y):
+    made = torch.empty_like(y)
+    made[1:], made[0] = y[:-1], y[-1]
+    return made
+
+
+PERMUTED = torch.eye(3)[[2, 0, 1]]
+
+
+@pytest.mark.parametrize(
+    "others",
+    [
+        lambda y: torch.stack([y[2] + 0, y[0] + 0, y[1] + 0]),
+        lambda y: torch.einsum("ab,bnd->and", PERMUTED, y),
+        _assigned,
+    ],
+)
+def test_keys_that_were_not_followed_to_their_texts_are_not_proved(others):
+    model, x, y = Negatives(others).eval(), torch.randn(3, 5, 8), torch.randn(3, 7, 8)
+    recording = looked_at(model, x, y)
+    assert {sequence[0].proof for sequence in recording.sequences} == {"assumed"}
+    assert "which of the 3 sequences is which of the 3 texts" in recording[0].why
+
+
+def test_keys_of_another_text_by_its_digits_are_not_proved():
+    def swapped(y):
+        return y.view(2, 2, *y.shape[1:]).transpose(0, 1).reshape(y.shape)
+
+    model, x, y = Negatives(swapped).eval(), torch.randn(4, 5, 8), torch.randn(4, 7, 8)
+    assert looked_at(model, x, y)[0].proof == "assumed"
+
+
 @pytest.mark.parametrize("others", [lambda y: y.roll(1, 0), lambda y: y.flip(0)])
 def test_keys_of_another_text_are_not_proved_to_be_its_own(others):
     model, x, y = Negatives(others).eval(), torch.randn(3, 5, 8), torch.randn(3, 7, 8)

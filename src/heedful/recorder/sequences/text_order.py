@@ -72,7 +72,8 @@ def texts_first(sequences: list[Atom], origins: Origins, batch: Batch) -> list[A
 def are_in_order(sequences: list[Atom], origins: Origins, batch: Batch) -> bool:
     """Whether sequences are the texts of the inputs, each once, in the order that they have there.
 
-    That is so if their atoms are all digits of the axis of the texts, the outer ones first.
+    That is so if their atoms are all digits of the axis of the texts, the outer ones first, and of
+    keys too where these have texts of their own.
     """
     if not sequences or not all(is_of_texts(atom, origins, batch) for atom in sequences):
         return False
@@ -83,7 +84,16 @@ def are_in_order(sequences: list[Atom], origins: Origins, batch: Batch) -> bool:
         if digit.axis is not axis or digit.step * digit.size != step:
             return False
         step = digit.step
-    return step == 1 and not moved_by(sequences, origins, batch)
+    are_of_one = all(_are_of_one_text(atom, origins) for atom in sequences)
+    return step == 1 and are_of_one and not moved_by(sequences, origins, batch)
+
+
+def _are_of_one_text(atom: Atom, origins: Origins) -> bool:
+    """Whether queries and keys are the same digits of the texts, or the keys are of all texts."""
+    query, key = origins.get(atom.axis, (None, None))
+    if query is None or key is None or key.axis.is_copy or query.axis.is_copy:
+        return True
+    return key.axis.given is not None and key.step == query.step
 
 
 def moved_by(sequences: list[Atom], origins: Origins, batch: Batch) -> str:
