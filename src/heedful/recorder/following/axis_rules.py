@@ -198,12 +198,9 @@ OTHERS: dict[str, Rule] = {
 }
 
 
-ASKED = {"repeat", "cat", "stack", "convolution"}
-
-
 def is_asked(name: str) -> bool:
     """Whether the rule of an operation asks for its arguments."""
-    return name in ASKED or name in REDUCE or moves(name)
+    return name in ("repeat", "cat", "stack") or name in REDUCE or moves(name)
 
 
 def arguments_of_rule(name: str, given_by_name: dict[str, Any]) -> dict[str, Any]:
@@ -215,8 +212,6 @@ def arguments_of_rule(name: str, given_by_name: dict[str, Any]) -> dict[str, Any
     """
     if name == "repeat":
         return {"repeats": given_by_name["repeats"]}
-    if name == "convolution":
-        return {one: given_by_name[one] for one in ("stride", "padding", "dilation")}
     if name in ("cat", "stack"):
         pieces, dim = given_by_name["tensors"], given_by_name.get("dim", 0)
         return {"dim": dim, "pieces": pieces}

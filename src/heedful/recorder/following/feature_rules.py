@@ -141,28 +141,13 @@ def convolution(views: list[View], sizes: tuple[int, ...], told: dict[str, Any])
     """Channels are features; what stands beside them is batch and space, if it was no features.
 
     Heads stand there too where each is convolved for itself, or a convolution goes along features.
-    Tokens stay where they are if each is the middle of what is added up in its place.
     """
     batch, _, *space = views[0].axes()
-    made = [_space(parts, size) for parts, size in zip(space, sizes[2:], strict=True)]
-    if len(space) == 1 and space[0] and _keeps_places(views, sizes, told):
-        made = [made[0] if any(map(_may_be_features, space[0])) else space[0]]
     return [
         None if batch is None else tuple(map(_beside_channels, batch)),
         feature(sizes[1]),
-        *made,
+        *(_space(parts, size) for parts, size in zip(space, sizes[2:], strict=True)),
     ]
-
-
-def _keeps_places(views: list[View], sizes: tuple[int, ...], told: dict[str, Any]) -> bool:
-    """Whether a convolution along one axis adds up as much on both sides of each place."""
-    reach = told["dilation"][0] * (views[1].sizes[-1] - 1)
-    is_same = views[0].sizes[-1] == sizes[-1] and told["stride"][0] == 1
-    return is_same and 2 * told["padding"][0] == reach
-
-
-def _may_be_features(part: Part) -> bool:
-    return part.feature is not False or part.may_be_heads
 
 
 def _beside_channels(part: Part) -> Part:
