@@ -48,6 +48,9 @@ OTHERS = {
         "after": lambda x: torch.cat([torch.ones(len(x), 1, WIDTH), x[:, :-1]], 1).flip(1)
     },
     "flipped and convolved": {"after": lambda x: convolved(x.flip(1))},
+    "after a start, convolved": {
+        "after": lambda x: convolved(torch.cat([torch.ones(len(x), 1, WIDTH), x[:, :-1]], 1))
+    },
     "even ones first": {
         "after": lambda x: x.view(len(x), 2, 2, WIDTH).transpose(1, 2).reshape(x.shape)
     },

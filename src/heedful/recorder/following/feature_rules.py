@@ -160,16 +160,18 @@ def _beside_channels(part: Part) -> Part:
 def _space(parts: Parts | None, size: int) -> Parts:
     """A new axis of space, which is of features or may be heads where the one before was.
 
-    What was moved along that one stays moved.
+    What was moved or joined along that one stays so.
     """
     if size == 1:
         return ()
     if any(part.feature for part in parts or ()):
         return feature(size)
-    moved = next((part.axis.moved for part in parts or () if part.axis.moved), "")
-    if parts is None or any(part.may_be_heads for part in parts):
-        return (Part(Axis(size, moved=moved, is_doubtful=True), 1, size),)
-    return (Part(Axis(size, moved=moved), 1, size, False),)
+    before = [part.axis for part in parts or ()]
+    moved = next((axis.moved for axis in before if axis.moved), "")
+    joined = any(axis.joined for axis in before)
+    may_be_heads = parts is None or any(part.may_be_heads for part in parts)
+    axis = Axis(size, moved=moved, joined=joined, is_doubtful=may_be_heads)
+    return (Part(axis, 1, size, None if may_be_heads else False),)
 
 
 def embedding(views: list[View], sizes: tuple[int, ...], told: dict[str, Any]) -> Axes:

@@ -21,8 +21,10 @@ from heedful.recorder.following.moved import moves
 from heedful.recorder.following.scores import (
     Change,
     Meeting,
+    Picked,
     Product,
     Scores,
+    Weighing,
     Weights,
     based,
     is_asked_by_rows,
@@ -46,28 +48,6 @@ WRITES = {"copy", "index_copy", "index_add", "index_put", "scatter", "scatter_ad
 CHOOSES = {"argmax", "max"}
 PICKS = {"topk", "sort"}  # a softmax of what they give may follow
 HAND_ON = score_changes.HANDS_ON | score_changes.SOFTMAXES | OTHERS
-
-
-class Weighing(NamedTuple):
-    """Weights times values, element by element; the sum over the keys is still to come.
-
-    weights: the role of the weights; table: their tensor, with `table_axes`.
-    value: the values, expanded to the shape of the product, with `axes`.
-    mine: the axes of the weights; other axes of the product are the values' own.
-    """
-
-    weights: Weights
-    table: Tensor
-    table_axes: list[Parts]
-    value: Tensor
-    axes: list[Parts]
-    mine: set[Axis]
-
-
-class Picked(NamedTuple):
-    """Scores that were put in another order: the largest, or all of them sorted."""
-
-    product: Product
 
 
 class Listeners(NamedTuple):

@@ -275,6 +275,28 @@ class Meeting(NamedTuple):
     added: Added | None = None
 
 
+class Weighing(NamedTuple):
+    """Weights times values, element by element; the sum over the keys is still to come.
+
+    weights: the role of the weights; table: their tensor, with `table_axes`.
+    value: the values, expanded to the shape of the product, with `axes`.
+    mine: the axes of the weights; other axes of the product are the values' own.
+    """
+
+    weights: Weights
+    table: Tensor
+    table_axes: list[Parts]
+    value: Tensor
+    axes: list[Parts]
+    mine: set[Axis]
+
+
+class Picked(NamedTuple):
+    """Scores that were put in another order: the largest, or all of them sorted."""
+
+    product: Product
+
+
 def based(axes: list[Parts | None], sizes: tuple[int, ...]) -> tuple[list[Parts], dict]:
     """New axes for scores that no product made, and for each the part that it was before."""
     origins: dict[Axis, tuple[Part | None, Part | None]] = {}

@@ -192,6 +192,7 @@ def mapped(
         if value and all(isinstance(one, int | float) for one in value):
             return type(value)(of_numbers(list(value)))
         return type(value)(mapped(one, change, of_numbers) for one in value)
+    # a NamedTuple, but for torch's, whose numbers and sizes hang together
     if isinstance(value, tuple) and not isinstance(value, PackedSequence):
         return value._make(mapped(one, change, of_numbers) for one in value)  # type: ignore
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
