@@ -63,6 +63,19 @@ def test_layouts_are_shown_as_they_are_without_it(layout, texts):
     shows(inside, expected, proof="proved")
 
 
+@pytest.mark.parametrize("kind", [None, torch.bfloat16])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_what_is_kept_has_its_type_and_each_heads_rows_together(layout, kind):
+    model, given = Heads(LAYOUTS[layout][0]).eval(), torch.randn(B, N, WIDTH)
+    for mode in (torch.no_grad, torch.inference_mode):
+        with mode(), heedful.record(model, dtype=kind) as recording:
+            model(given, given)
+        kept = recording[0].causes
+        assert kept.query.dtype == kept.key.dtype == (kind or torch.float32)
+        assert kept.query.is_contiguous()
+        assert kept.key.is_contiguous()
+
+
 @pytest.mark.parametrize("kind", [torch.bfloat16, torch.float16])
 def test_what_autocast_has_cast_stays_so(kind):
     model = Heads(lambda query, key: softened(query @ key.mT).to(kind) @ key).eval()

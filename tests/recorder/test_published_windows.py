@@ -165,6 +165,34 @@ def test_queries_that_are_repeated_beside_texts_are_queries(way):
         torch.testing.assert_close(weights[:, : x.shape[1]], map_, atol=2e-6, rtol=1e-5)
 
 
+@pytest.mark.parametrize("texts", [2, 3])
+def test_learned_queries_that_are_repeated_are_sequences(texts):
+    class Learned(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.asks, self.says = nn.Linear(WIDTH, H * D), nn.Linear(WIDTH, H * D)
+            self.latents = nn.Parameter(torch.randn(4, WIDTH))
+            self.memory = nn.Parameter(torch.randn(5, WIDTH))
+
+        def heads(self):
+            pair = self.asks(self.latents), self.says(self.memory)
+            return [one.unflatten(-1, (H, D)).transpose(0, 1) for one in pair]
+
+        def forward(self, x):
+            query, key = self.heads()
+            query = query.expand(6, -1, -1, -1)
+            weights = torch.einsum("rhnd,hmd->rhnm", query, key).softmax(-1)
+            return torch.einsum("rhnm,hmd->rhnd", weights, key).mean() + x
+
+    model = Learned().eval()
+    query, key = model.heads()
+    recording = looked_at(model, torch.randn(texts, 7, WIDTH))
+    assert len(recording.sequences) == 6
+    for [call] in recording.sequences:
+        assert call.proof == "assumed"
+        torch.testing.assert_close(call.weights(), weighed(query, key), atol=2e-6, rtol=1e-5)
+
+
 THRESHOLDS = {
     "where": lambda scores, least: torch.where(scores >= least, scores, -1e9),
     "first": lambda scores, least: torch.where(least <= scores, scores, -torch.inf),

@@ -80,6 +80,38 @@ def test_tokens_that_are_convolved_with_their_neighbours_keep_their_names(reach)
         assert call.query_tokens == call.key_tokens == [str(4 * b + i) for i in range(4)]
 
 
+class ReadsBeside(nn.Module):
+    """Has its vectors given beside their ids, (texts, tokens, 1, width): no axis is known."""
+
+    def __init__(self, before):
+        super().__init__()
+        self.before = before
+        self.asks, self.says = nn.Linear(WIDTH, H * D), nn.Linear(WIDTH, H * D)
+
+    def forward(self, ids, x):
+        made = self.before(x)
+        query, key = (
+            one(made)[:, :, 0].unflatten(-1, (H, D)).transpose(1, 2)
+            for one in (self.asks, self.says)
+        )
+        return (query @ key.mT).softmax(-1) @ key
+
+
+@pytest.mark.parametrize(
+    ("before", "names"),
+    [
+        (lambda x: x, ["0", "1", "2", "3"]),
+        (lambda x: x.flip(1), None),
+        (lambda x: torch.cat([torch.ones_like(x[:, :1]), x[:, :-1]], 1), None),
+        (lambda x: convolved(x[:, :, 0].flip(1))[:, :, None], None),
+    ],
+)
+def test_what_was_moved_stays_so_where_axes_are_not_known(before, names):
+    ids, x = torch.arange(8).view(2, 4), torch.randn(2, 4, 1, WIDTH)
+    recording = looked_at(ReadsBeside(before), ids, x, tokenizer=named)
+    assert recording[0].query_tokens == recording[0].key_tokens == names
+
+
 class Negatives(nn.Module):
     """Each text asks the image of another, as what tells pairs from others is trained on."""
 

@@ -68,11 +68,7 @@ class Axis:
         """
         if self._beside is None:
             self._beside = Axis(
-                self.size,
-                moved=self.moved,
-                joined=self.joined,
-                is_doubtful=self.is_doubtful,
-                stood_beside=True,
+                self.size, joined=self.joined, is_doubtful=self.is_doubtful, stood_beside=True
             )
         return self._beside
 

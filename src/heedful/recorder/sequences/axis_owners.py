@@ -196,24 +196,19 @@ def _with_queries(sides: Sides, order: Order, origins: Origins, batch: Batch) ->
 def _with_texts_beside(sides: Sides, origins: Origins, batch: Batch) -> Sides:
     """The sides, where all texts ask the same keys, such as those of a memory that was learned.
 
-    Then only the queries have the axis of the texts, beside their own.
+    Then only the queries have the axis of the texts, beside their own. Where none was followed to
+    the texts, what repeats the same queries is taken for it.
     """
     if batch.texts == 1 or len(sides.asking) < 2:
         return sides
     if any(is_of_texts(atom, origins, batch) for atom in (*sides.shared, *sides.keys)):
         return sides
     followed = [atom for atom in sides.asking if is_of_texts(atom, origins, batch)]
-    beside = followed or _repeats_for_texts(sides.asking, origins, batch)
+    beside = followed or [atom for atom in sides.asking if _is_copied(origins.get(atom.axis, ()))]
     if len(beside) == len(sides.asking):
         return sides
     asking = [atom for atom in sides.asking if atom not in beside]
     return sides._replace(shared=[*beside, *sides.shared], asking=asking)
-
-
-def _repeats_for_texts(asking: list[Atom], origins: Origins, batch: Batch) -> list[Atom]:
-    """The axis that repeats the same queries once for each text, where there is one."""
-    copies = (atom for atom in asking if _is_copied(origins.get(atom.axis, ())))
-    return [atom for atom in copies if atom.size == batch.texts][:1]
 
 
 def _is_copied(parts: Iterable[Part | None]) -> bool:
