@@ -75,6 +75,19 @@ class Added(NamedTuple):
     times: float
 
 
+class Followed(NamedTuple):
+    """Where the tokens of a call were followed to: the second axis of which inputs.
+
+    queries, keys: the number of the input of which they are all the tokens, in their order; None
+        where they are of none, or that is not known.
+    are_reordered: whether tokens are known to stand in other places along their text.
+    """
+
+    queries: int | None = None
+    keys: int | None = None
+    are_reordered: bool = False
+
+
 @dataclass
 class Observed:
     """One call of attention as a door saw it.
@@ -95,7 +108,8 @@ class Observed:
     follows: whether the sequences were followed to those texts, in their order.
     moved: the operation that put texts in other places, if one did.
     is_of_two: whether the keys were followed to another input than the queries.
-    are_reordered: whether tokens are known to stand in other places along their text.
+    followed: where its tokens were followed to.
+    of_tokens: the axes of texts and of tokens, where a kernel was given tokens as (B, N, D).
     are_windows: whether each sequence has a part of the tokens of a text.
     part: the part of the running module that attends, where a kernel computes all of the module.
     source: what mask or bias were made of, where that is one tensor alone.
@@ -128,7 +142,8 @@ class Observed:
     follows: bool = False
     moved: str = ""
     is_of_two: bool = False
-    are_reordered: bool = False
+    followed: Followed = field(default_factory=Followed)
+    of_tokens: tuple | None = None
     are_windows: bool = False
     part: str = ""
     source: Source | None = None

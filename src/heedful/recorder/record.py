@@ -36,7 +36,7 @@ from heedful.recorder.sequences.inputs import Inputs, are_ids
 from heedful.recorder.sequences.kind import crosses, kind_of
 from heedful.recorder.sequences.mask_structure import Masks, place_of
 from heedful.recorder.sequences.padding_across_passes import Before, so_far
-from heedful.recorder.sequences.text_order import beside_told
+from heedful.recorder.sequences.text_order import beside_told, followed
 from heedful.recorder.sequences.texts_of_calls import TextDims, follow
 from heedful.recorder.sequences.token_ids import Ids, TokenIds
 from heedful.recorder.sequences.told_axes import axes_told_for, check_names, contradicted
@@ -163,6 +163,8 @@ class _Recorder:
         self._known: list[tuple] = []
         self._dims = TextDims()
         self._copied: list[tuple] = []
+        # the call of a model of known arguments inside this one, and these
+        self._reading: tuple[Any, Inputs] = None, self._inputs
 
     def passing(self) -> torch_operations.Pass:
         """What the door to torch's operations asks about the pass that runs, and tells."""
@@ -305,15 +307,35 @@ class _Recorder:
             seen.inferred |= contradicted(self.options.axes, name)
         if seen.batch is None or seen.door == multihead_attention.DOOR:
             seen.batch, is_known = seen.batch or self.inputs.batch(), self.running.is_known
-            if seen.door.startswith(TELLING) and self.axes_of and not is_known:
-                follow(seen, seen.batch, *map(self.axes_of, (seen.query, seen.key)))
+            if self.axes_of and not is_known:
+                self._follow(seen, self.axes_of)
             told = beside_told(len(seen.query), seen.batch, is_known, seen.follows, seen.moved)
             seen.inferred = {**seen.inferred, **told}
         if not self.running.is_known:
             self._dims.doubt(seen)
         seen = self._masks.split(seen)
-        seen.bias, seen.cross = self._own(seen.bias, seen.source), crosses(seen, name)
+        seen.bias, seen.cross = self._own(seen.bias, seen.source), self._crosses(seen, name)
         return seen
+
+    def _follow(self, seen: Observed, axes_of: Callable[[Tensor], Axes]) -> None:
+        """Note where texts and tokens of a call come from, whose axes are known to its door."""
+        if seen.of_tokens is not None:
+            texts, tokens = seen.of_tokens
+            follow(seen, self.inputs.batch(), *2 * [[texts, None, tokens, None]])
+        elif seen.door.startswith(TELLING):
+            follow(seen, self.inputs.batch(), *map(axes_of, (seen.query, seen.key)))
+        elif seen.batch is None:  # whether its first axis is of texts is not known
+            of_query, of_key = (axes_of(one)[2] or () for one in (seen.query, seen.key))
+            seen.followed = followed(of_query, of_key)
+
+    def _crosses(self, seen: Observed, name: str) -> bool:
+        """Whether the keys are of another text: as is told, or as both were followed to ids."""
+        to = seen.followed
+        if seen.cross is None and not self.running.is_known and None not in (to.queries, to.keys):
+            texts = [self.inputs.ids_of(number) for number in (to.queries, to.keys)]
+            if to.queries != to.keys and all(one is not None for one in texts):
+                return True
+        return crosses(seen, name)
 
     def _kept(self, seen: Observed, name: str, layer: int | None, index: int) -> Capture:
         running, layouts = self.running, self._layouts(seen, name)
@@ -338,20 +360,30 @@ class _Recorder:
     def _ids(self, seen: Observed, layouts: list[Layout]) -> Ids:
         """The ids of the tokens at queries and keys, where these are tokens that the model reads.
 
-        That is known of our own models and transformers', and of those whose tokenizer was given:
-        equal sizes alone prove nothing.
+        That is known of our own models and transformers', also inside others. Elsewhere it is shown
+        where a tokenizer was given, of axes that were followed to the ids.
         """
         running = self.running
         if not (running.is_known or self.options.naming) or not running.reads_text:
             return Ids()
-        if seen.are_reordered or self.inputs.has_ids_across(seen.batch):
+        if seen.followed.are_reordered or seen.moved or self.inputs.has_ids_across(seen.batch):
             return Ids()
+        given = self._told_of_tokens(seen)
+        return self._token_ids.of(seen, given, layouts) if given else Ids()
+
+    def _told_of_tokens(self, seen: Observed) -> token_ids.Given | None:
+        running = self.running
+        now = running.writes, running.pass_index
         table = running.embedded
         is_table = running.is_ours and table is not None and are_ids(table)
-        given = token_ids.Given(
-            self.inputs, table if is_table else None, running.writes, running.pass_index
-        )
-        return self._token_ids.of(seen, given, layouts)
+        if running.is_known:
+            return token_ids.told_by_names(self.inputs, table if is_table else None, *now)
+        inner = running.reader
+        if inner is not None and inner.call is not self._reading[0]:
+            self._reading = inner.call, Inputs(inner.module, inner.arguments, inner.keywords)
+        if inner is None or self._reading[1].ids(running.writes) is None:  # a layer, or vectors
+            return token_ids.told_by_axes(self.inputs, seen, *now)
+        return token_ids.told_by_names(self._reading[1], None, *now)
 
     def _kind(self, seen: Observed, name: str, layouts: list[Layout]) -> str:
         """The kind of a call; keys that grew by its queries since the last call are a cache's."""
@@ -360,7 +392,9 @@ class _Recorder:
         pass_index, kind = self.running.pass_index, kind_of(seen, name, layouts)
         before, last = self._lengths.get(name, (M, pass_index))
         self._lengths[name] = M, pass_index
-        has_grown = 0 < M - before == N * max(1, pass_index - last)
+        # inside one pass several queries may be others, such as means that ask what they are of
+        may_grow = N == 1 or pass_index > last
+        has_grown = may_grow and 0 < M - before == N * max(1, pass_index - last)
         return "causal" if kind == "cross" and not seen.cross and has_grown else kind
 
     def _check_heads(self, seen: Observed, name: str) -> None:

@@ -26,6 +26,7 @@ _graph_task = torch._C._current_graph_task_id  # tells that of the backward pass
 # where garbage is collected meanwhile. A second thread that begins to read it then blocks Python's
 # lock and waits for torch's, whose holder waits for Python's. So recorders read it one at a time
 READING = threading.RLock()
+KNOWN = ("heedful", "transformers")  # packages whose models have arguments of known meanings
 SENSES = ("vision", "visual", "image", "audio", "speech")  # names of modules that read no text
 
 
@@ -74,9 +75,9 @@ class Running:
 
     def __init__(self, model: nn.Module, modules: Modules) -> None:
         self.model, self.modules = model, modules
-        home = type(getattr(model, "_orig_mod", model)).__module__.split(".")[0]
-        # whether it is ours, or of one whose arguments have known meanings: ours or transformers'
-        self.is_ours, self.is_known = home == "heedful", home in ("heedful", "transformers")
+        home = _home_of(model)
+        # whether it is ours, or of one whose arguments have known meanings
+        self.is_ours, self.is_known = home == "heedful", home in KNOWN
         self.stack: list[Frame] = []
         self.pass_index = -1
         self.given = Given(model, (), {})  # to the pass; one object for each
@@ -149,6 +150,11 @@ class Running:
     def writes(self) -> bool:
         """Whether the running module is in the decoder of a model that has an encoder too."""
         return side_of(self.stack[-1].name, self._has_encoder) == "decoder"
+
+    @property
+    def reader(self) -> Frame | None:
+        """The outermost model that runs of those whose arguments have known meanings."""
+        return next((frame for frame in self.stack if _home_of(frame.module) in KNOWN), None)
 
     @property
     def reads_text(self) -> bool:
@@ -278,6 +284,11 @@ class _EnteringUnhooked(Hook):
         known, name = self.teller._unhooked.get(id(module), (None, "")) if self.teller else (0, "")
         if known is module:
             self.teller._enter_without_end(name, module, arguments, sys._getframe(1))
+
+
+def _home_of(model: nn.Module) -> str:
+    """The package that a model's class is of."""
+    return type(getattr(model, "_orig_mod", model)).__module__.split(".")[0]
 
 
 def _cached(values: tuple) -> int | None:

@@ -114,7 +114,7 @@ def _arranged(call: KernelCall, owning: Owning) -> Observed:
         follows=groups.follows,
         moved=groups.moved,
         is_of_two=groups.is_of_two,
-        are_reordered=groups.are_reordered,
+        followed=groups.followed,
         are_windows=groups.are_windows,
     )
 

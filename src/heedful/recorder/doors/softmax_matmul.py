@@ -208,7 +208,7 @@ def _seen(query: Tensor, key: Tensor, groups: Groups, order: Order, meeting: Mee
         follows=groups.follows,
         moved=groups.moved,
         is_of_two=groups.is_of_two,
-        are_reordered=groups.are_reordered,
+        followed=groups.followed,
         are_windows=groups.are_windows,
         is_by_hand=True,
         kinds=_kinds(meeting.role),
@@ -287,7 +287,7 @@ def _alone(
     seen = of_weights(weights, ALONE)
     seen.inferred, seen.batch = groups.inferred, groups.batch
     seen.follows, seen.moved = groups.follows, groups.moved
-    seen.are_reordered, seen.are_windows = groups.are_reordered, groups.are_windows
+    seen.followed, seen.are_windows = groups.followed, groups.are_windows
     return seen
 
 

@@ -144,13 +144,15 @@ class _Door:
         self.see, self.told = see, told
         self._given: Given | None = None
         self._is_inside = False
+        self._nested: Axes | None = None  # of the tokens last packed without their padding
         self.operations = Operations(
             self.runs,
             {
                 **{name: functools.partial(self._kernel, name) for name in SDPA_KERNELS},
                 "flex_attention": lambda made, given: see(flexed, made, given),
-                "_transformer_encoder_layer_fwd": lambda made, given: see(layer, made, given),
-                "_native_multi_head_attention": lambda made, given: see(native, made, given),
+                "_transformer_encoder_layer_fwd": functools.partial(self._of_tokens, layer),
+                "_nested_tensor_from_mask": self._nest,
+                "_native_multi_head_attention": functools.partial(self._of_tokens, native),
             },
             told.begun.listeners(self._met),
             told.missed,
@@ -165,7 +167,7 @@ class _Door:
         if given is None:
             return False
         if given is not self._given:
-            self._given, inputs = given, self.told.inputs()
+            self._given, self._nested, inputs = given, None, self.told.inputs()
             # inside torch.func no shape shows how many texts there are
             self._is_inside = any(torch._C._functorch.maybe_get_level(one) > 0 for one in inputs)
             self.operations.traced.begin([] if self._is_inside else inputs)
@@ -196,6 +198,20 @@ class _Door:
             return seen
 
         self.see(built, self.told.owning())
+
+    def _nest(self, made: Any, given: dict[str, Any]) -> None:
+        self._nested = self.operations.traced.view(given["t"]).axes()
+
+    def _of_tokens(self, build: Callable[..., Observed], made: Any, given: dict[str, Any]) -> None:
+        tokens = given["src"] if "src" in given else given["query"]
+        axes = self._nested if tokens.is_nested else self.operations.traced.view(tokens).axes()
+
+        def built() -> Observed:
+            seen = build(made, given)
+            seen.of_tokens = None if axes is None else (axes[0], axes[1])
+            return seen
+
+        self.see(built)
 
     def _kernel(self, name: str, made: Any, given: dict[str, Any]) -> None:
         sums = beside(name, made)

@@ -160,7 +160,8 @@ def _beside_channels(part: Part) -> Part:
 def _space(parts: Parts | None, size: int) -> Parts:
     """A new axis of space, which is of features or may be heads where the one before was.
 
-    What was moved or joined along that one stays so.
+    What was moved or joined along that one stays so; where it keeps its size, each place of an
+    input has its neighbours beside it, and is still that place.
     """
     if size == 1:
         return ()
@@ -170,7 +171,9 @@ def _space(parts: Parts | None, size: int) -> Parts:
     moved = next((axis.moved for axis in before if axis.moved), "")
     joined = any(axis.joined for axis in before)
     may_be_heads = parts is None or any(part.may_be_heads for part in parts)
-    axis = Axis(size, moved=moved, joined=joined, is_doubtful=may_be_heads)
+    is_whole = len(before) == 1 and before[0].size == size
+    place = before[0].given if is_whole else None
+    axis = Axis(size, place, moved, joined, is_doubtful=may_be_heads)
     return (Part(axis, 1, size, None if may_be_heads else False),)
 
 

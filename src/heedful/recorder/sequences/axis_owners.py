@@ -19,7 +19,7 @@ from typing import NamedTuple, TypeAlias
 
 from heedful.recorder.following.alignment import Atom, Order
 from heedful.recorder.following.strides import Axis, Part
-from heedful.recorder.observed import Batch
+from heedful.recorder.observed import Batch, Followed
 from heedful.recorder.sequences.text_order import (
     Origins,
     are_in_order,
@@ -46,7 +46,7 @@ class Groups:
     follows: whether all sequences were followed to the texts in the inputs, in their order.
     moved: the operation that put texts in other places, if one did.
     is_of_two: whether the keys were followed to another input than the queries.
-    are_reordered: whether tokens are known to stand in other places along their text.
+    followed: where its tokens were followed to.
     are_windows: whether sequences and queries were followed to one axis, of which each has a part.
     """
 
@@ -59,7 +59,7 @@ class Groups:
     follows: bool = False
     moved: str = ""
     is_of_two: bool = False
-    are_reordered: bool = False
+    followed: Followed = field(default_factory=Followed)
     are_windows: bool = False
 
     @property
@@ -234,7 +234,9 @@ def _asking(
         return queries, heads, bool(heads)
     rows = [atom for atom in asking if flags[atom] is False]
     if len(rows) + len(features) == len(asking) or len(asking) == 1:
-        return [atom for atom in asking if atom not in features], features, False
+        # groups of heads that share a key are not among the keys: these may be parts of tokens
+        are_among_keys = bool(features) and any(order.flag(atom) is True for atom in sides.keys)
+        return [atom for atom in asking if atom not in features], features, are_among_keys
     M = math.prod(atom.size for atom in sides.keys)
     unknown = [atom for atom in asking if flags[atom] is None]
     alike = [atom for atom in unknown if atom.size == M]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -47,11 +48,12 @@ class Inputs:
         cached: int | None = None,
     ):
         self.given = _named(module, arguments, keywords or {})
-        self.tensors = dict(_tensors(self.given))
+        self.tensors = _by_name(_tensors(self.given))
         self.all = list(self.tensors.values())
         self._rows = TextRows(list(self.tensors), self.all)
         self._tell_padding = not {*READ, *GUESSED, *WRITTEN}.isdisjoint(self.tensors)
         self._ids: dict[tuple[bool, bool], Tensor | None] = {}
+        self._tables: dict[str, Tensor] = {}
         self._kept: dict[str, Tensor] = {}
         self._padded: dict[tuple[str, int], Tensor] = {}
         self._batches: dict[tuple[Places, ...], Batch] = {}  # layers ask alike
@@ -132,6 +134,18 @@ class Inputs:
             self._ids[writes, named] = None if found is None else found.detach().cpu().clone()
         return self._ids[writes, named]
 
+    def ids_of(self, number: int | None) -> Tensor | None:
+        """The ids of the tokens in the input of this number, (texts, L); None if it has none."""
+        if number is None or not are_ids(self.all[number]):
+            return None
+        name, table = list(self.tensors)[number], self.all[number]
+        is_named = name in (*READ_IDS, *WRITTEN_IDS) or "input_ids" in name
+        if not is_named and table is not self._found_ids(False, False):
+            return None  # times or kinds are whole numbers too
+        if name not in self._tables:
+            self._tables[name] = table.detach().cpu().clone()
+        return self._tables[name]
+
     def has_ids_across(self, batch: Batch | None) -> bool:
         """Whether texts were followed to the second axis of a table of ids.
 
@@ -206,7 +220,11 @@ class Inputs:
         Queries that follow a cache are fewer than the keys too, but then the inputs hold only them.
         """
         masks = (*READ, *WRITTEN, *GUESSED)
-        given = [one for name, one in self.tensors.items() if name not in masks and one.ndim > 1]
+        given = [
+            one
+            for name, one in self.tensors.items()
+            if name.split("[")[0] not in masks and one.ndim > 1
+        ]
         return N > M or (N < M and any(one.shape[1] == M for one in given))
 
     def _has_cache(self) -> bool:
@@ -248,8 +266,19 @@ def _named(module: nn.Module, arguments: tuple, keywords: dict) -> dict[str, Any
         if parameter.kind is parameter.VAR_KEYWORD:
             named |= named.pop(name, {})
         elif parameter.kind is parameter.VAR_POSITIONAL:
-            named |= {f"{name}[{i}]": one for i, one in enumerate(named.pop(name, ()))}
+            named |= {f"{name}_{i}": one for i, one in enumerate(named.pop(name, ()))}
     return named
+
+
+def _by_name(tensors: Iterable[tuple[str, Tensor]]) -> dict[str, Tensor]:
+    """Tensors by their names; further ones of a name, as in a list of dicts, with a number."""
+    found: dict[str, Tensor] = {}
+    for name, one in tensors:
+        if found.get(name) is one:
+            continue
+        again = (name if i == 0 else f"{name}[{i}]" for i in itertools.count())
+        found[next(free for free in again if free not in found)] = one
+    return found
 
 
 def _tensors(given: Mapping[str, Any], depth: int = 4) -> Iterator[tuple[str, Tensor]]:

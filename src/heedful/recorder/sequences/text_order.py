@@ -13,8 +13,8 @@ from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
 from heedful.recorder.following.alignment import Atom
-from heedful.recorder.following.strides import Axis, Part, Parts
-from heedful.recorder.observed import Batch
+from heedful.recorder.following.strides import Axis, Part, Parts, are_whole
+from heedful.recorder.observed import Batch, Followed
 
 Origins: TypeAlias = dict[Axis, tuple[Part | None, Part | None]]
 
@@ -117,7 +117,23 @@ def followed_to(parts: Parts | None, batch: Batch) -> tuple[bool, str]:
     return are_in_order(atoms, itself, batch), moved_by(atoms, itself, batch)
 
 
-def are_reordered(asking: Sequence[Part], answering: Sequence[Part]) -> bool:
+def followed(asking: Sequence[Part], answering: Sequence[Part]) -> Followed:
+    """Where queries and keys, of these parts, were followed to."""
+    reordered = _are_reordered(asking, answering)
+    return Followed(_tokens_of(asking), _tokens_of(answering), reordered)
+
+
+def _tokens_of(parts: Sequence[Part]) -> int | None:
+    """The number of the input of which these parts are the second axis: whole, and in order."""
+    axes = {part.axis for part in parts}
+    axis = axes.pop() if len(axes) == 1 else None
+    if axis is None or axis.given is None or axis.given[1] != 1:
+        return None
+    is_plain = not (axis.moved or axis.joined or axis.is_copy) and _go_inwards(parts)
+    return axis.given[0] if is_plain and are_whole(tuple(parts)) else None
+
+
+def _are_reordered(asking: Sequence[Part], answering: Sequence[Part]) -> bool:
     """Whether tokens are known to stand in other places along their text than in the inputs.
 
     So they do where an operation put them elsewhere, where some are repeated, and where the digits

@@ -95,6 +95,9 @@ class TextRows:
         place = next(((one, axis or 0) for one in more if one in answering), None)
         if place is not None:
             return Batch(self._inputs[place[0]].shape[place[1]], False, place, asks)
+        items = self._items(number)
+        if items > 1:
+            return Batch(items, False)
         place = None if axis is None else (number, axis)
         return Batch(1, not more, place, asks and place is not None)
 
@@ -132,6 +135,14 @@ class TextRows:
             one.shape[axis] > 1 and one.shape[1 - axis] == sizes[1 - axis]
             for other, one in enumerate(self._inputs)
             if one.ndim == (3 if one.is_floating_point() else 2) and not self._is_table(other)
+        )
+
+    def _items(self, number: int) -> int:
+        """How many inputs stand in a list with this one, each perhaps a text of its own."""
+        base, one = self._names[number].split("[")[0], self._inputs[number]
+        return sum(
+            name.split("[")[0] == base and other.dtype == one.dtype and other.ndim == one.ndim
+            for name, other in zip(self._names, self._inputs, strict=True)
         )
 
     def _with_more(self, number: int, axis: int) -> list[int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from heedful.recorder.following.strides import Axes
 from heedful.recorder.observed import Batch, Observed
-from heedful.recorder.sequences.text_order import are_reordered, followed_to
+from heedful.recorder.sequences.text_order import followed, followed_to
 
 
 def follow(seen: Observed, batch: Batch, of_query: Axes, of_key: Axes) -> None:
@@ -18,7 +18,7 @@ def follow(seen: Observed, batch: Batch, of_query: Axes, of_key: Axes) -> None:
     follows, moved = followed_to(of_query[0], batch)
     seen.moved = moved or followed_to(of_key[0], batch)[1]
     seen.follows = follows and not seen.moved
-    seen.are_reordered = are_reordered(of_query[2] or (), of_key[2] or ())
+    seen.followed = followed(of_query[2] or (), of_key[2] or ())
 
 
 class TextDims:

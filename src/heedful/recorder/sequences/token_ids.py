@@ -35,17 +35,50 @@ class Ids(NamedTuple):
 
 
 class Given(NamedTuple):
-    """What a pass tells of tokens.
+    """What a pass tells of the tokens of a call, (texts, L).
 
-    inputs: of the pass. embedded: the whole numbers that were last looked up in a table, for a
-        model that is called part by part. writes: whether a decoder runs, in a model that has an
-        encoder too. pass_index: the number of the pass.
+    asking: the ids of the tokens that its queries are among. answering: those of its keys, if it is
+        cross-attention. writes: whether a decoder runs, in a model that has an encoder too.
+        pass_index: the number of the pass.
     """
 
-    inputs: Inputs
-    embedded: Tensor | None
+    asking: Tensor | None
+    answering: Tensor | None
     writes: bool
     pass_index: int
+
+
+def told_by_names(inputs: Inputs, embedded: Tensor | None, writes: bool, pass_index: int) -> Given:
+    """What arguments tell of a model of ours or of transformers', by the names that they have.
+
+    Args:
+        inputs: of the pass, or of that model in it.
+        embedded: the whole numbers that were last looked up in a table, for a model that is called
+            part by part.
+        writes, pass_index: see `Given`.
+    """
+    asking = inputs.ids(writes)
+    if asking is None and embedded is not None:
+        asking = embedded.detach().cpu().clone()
+    # of what reads, the keys may be of an image
+    answering = inputs.ids(False, named=True) if writes else None
+    return Given(asking, answering, writes, pass_index)
+
+
+def told_by_axes(inputs: Inputs, seen: Observed, writes: bool, pass_index: int) -> Given | None:
+    """What was followed to the inputs tells of the tokens of a call, in any model; None if nothing.
+
+    A table of ids is of a side of the call whose tokens are all of its second axis, in their order.
+    Equal sizes prove nothing: keys may be means, a prefix with tokens, or those of another text.
+    One token alone has no axis: it is that of the ids, where these are one for each text.
+    """
+    N, M = seen.shape[2:]
+    to, alone = seen.followed, inputs.ids(writes)
+    is_one = N == 1 and alone is not None and alone.shape[1] == 1
+    asking = alone if is_one else inputs.ids_of(to.queries)
+    if not seen.cross and N == M and not is_one and to.keys != to.queries:
+        return None
+    return Given(asking, inputs.ids_of(to.keys), writes, pass_index)
 
 
 class _Side(NamedTuple):
@@ -71,14 +104,8 @@ class TokenIds:
         """The ids of a call, whose keys are tokens that the model was given."""
         if seen.cross:
             return self._of_cross(seen, given)
-        ids = self._given(given, given.writes)
+        ids = given.asking
         return Ids() if ids is None else Ids(self._of_self(seen, given, ids, layouts))
-
-    def _given(self, given: Given, writes: bool) -> Tensor | None:
-        ids = given.inputs.ids(writes)
-        if ids is not None or given.embedded is None:
-            return ids
-        return given.embedded.detach().cpu().clone()
 
     def _of_self(
         self, seen: Observed, given: Given, ids: Tensor, layouts: list[Layout]
@@ -117,16 +144,16 @@ class TokenIds:
 
     def _of_cross(self, seen: Observed, given: Given) -> Ids:
         N, M = seen.shape[2:]
-        queries = self._given(given, given.writes)
+        queries = given.asking
         if queries is not None and queries.shape[1] != N:
             queries = None
         side = self._sides.get(given.writes)
-        if queries is not None and side is not None and side.pass_index == given.pass_index:
-            queries = side.so_far
-        if not given.writes:  # the keys may be of an image
-            return Ids(None, queries)
-        read = given.inputs.ids(False, named=True)
-        if read is None and False in self._sides:
+        is_of_pass = side is not None and side.pass_index == given.pass_index
+        if queries is not None and side is not None and is_of_pass:
+            ends_with_them = torch.equal(side.so_far[:, -N:], queries)
+            queries = side.so_far if ends_with_them else queries
+        read = given.answering
+        if read is None and given.writes and False in self._sides:
             read = self._sides[False].so_far
         return Ids(read if read is not None and read.shape[1] == M else None, queries)
 

@@ -18,8 +18,8 @@ from heedful.recorder.sequences.axis_owners import Groups, Sides, owned
 from heedful.recorder.sequences.text_order import (
     Origins,
     are_in_order,
-    are_reordered,
     axes_of,
+    followed,
     moved_by,
     parts_of,
     texts_first,
@@ -69,7 +69,7 @@ class Owning:
         is_projected = sides.sums_features  # else the keys may be a cache that an input holds
         groups.is_of_two = is_projected and _are_of_two_texts(groups, sides, origins)
         asking, answering = parts_of(groups.queries, origins), parts_of(groups.keys, origins)
-        groups.are_reordered = are_reordered(asking, answering)
+        groups.followed = followed(asking, answering)
         beside = axes_of(groups.sequences, origins)
         groups.are_windows = any(part.axis in beside for part in asking)
         return groups
