@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+import transformers
 from torch import nn
 from torch.nn.functional import scaled_dot_product_attention
 
@@ -263,6 +264,25 @@ def test_nothing_was_recorded():
     with pytest.raises(RunError, match="nothing was recorded"):
         recording.plot()
     assert "0 calls" in recording._repr_html_()
+
+
+def test_a_text_of_padding_alone_is_one_line_and_the_others_are_drawn(tmp_path):
+    config = transformers.BertConfig(
+        vocab_size=20,
+        hidden_size=8,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=8,
+    )
+    model = transformers.BertModel(config).eval()
+    keep = torch.tensor([[0, 0, 0, 0], [1, 1, 1, 0]])
+    with torch.no_grad(), heedful.record(model) as recording:
+        model(input_ids=torch.arange(8).view(2, 4), attention_mask=keep)
+    assert recording[0].shape == (2, 0, 0)
+    with pytest.raises(RunError, match="a text of which no token is left") as raised:
+        recording.plot()
+    assert "\n" not in str(raised.value)
+    recording.sequences[1].plot()
 
 
 def test_scores_before_and_after_the_mask():

@@ -376,6 +376,11 @@ def one_line(error, *words):
     assert "\n" not in said
 
 
+class Linear(torch.nn.Module):
+    def forward(self, x):
+        return x.relu() @ (x.relu().mT @ x)
+
+
 def test_what_cannot_be_verified_is_one_line(tmp_path):
     model = Model()
     recording = recorded(model, ids())
@@ -389,6 +394,11 @@ def test_what_cannot_be_verified_is_one_line(tmp_path):
     with pytest.raises(RunError) as error:
         empty.verify(model, ids())
     one_line(error, "nothing was recorded")
+    with heedful.record(linear := Linear()) as without:
+        linear(torch.randn(2, 5, 4))
+    with pytest.raises(RunError) as error:
+        without.verify(linear, torch.randn(2, 5, 4))
+    one_line(error, "recording.missed")
     for given in ([3], {"ids": "text"}, [], [ids().float()]):
         with pytest.raises(ArgumentError) as error:
             recording.verify(model, given)

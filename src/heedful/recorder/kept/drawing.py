@@ -114,7 +114,14 @@ def _asked(calls: Sequence[Call], chosen: Chosen) -> list[Call]:
     """
     if not calls:
         raise RunError("nothing was recorded", expected="a forward pass inside the `with` block")
-    found = list(calls)
+    found = [call for call in calls if all(call.shape[1:])]
+    if not found:
+        raise RunError(
+            "a text of which no token is left",
+            expected="at least one that is no padding",
+            cause="an attention_mask that hides all of it",
+            remedy="draw another one: recording.sequences[1].plot()",
+        )
     if chosen.pass_index is not None:
         found = _with(found, lambda call: call.pass_index, [chosen.pass_index], "pass")
     if chosen.part is not None:

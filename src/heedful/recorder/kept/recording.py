@@ -235,7 +235,11 @@ class Recording(Sequence):
             RunError: nothing was recorded.
         """
         if not self._captures:
-            raise RunError("nothing was recorded", expected="a pass inside the `with` block")
+            raise RunError(
+                "nothing was recorded",
+                expected="a pass inside the `with` block, with attention that a door sees",
+                remedy="recording.missed says of which module, and why" if self.missed else None,
+            )
         verify(self._captures, model, inputs, lambda *given: self._again(model, *given))
         for one in self._captures:
             for sequence in one.sequences:
