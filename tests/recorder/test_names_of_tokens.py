@@ -5,6 +5,7 @@ import torch
 import transformers
 from looked import WIDTH, D, H, looked_at
 from torch import nn
+from torch.nn.attention.flex_attention import flex_attention
 
 import heedful
 
@@ -113,22 +114,51 @@ def test_channels_have_no_names_even_if_there_are_as_many_as_tokens():
 
 
 class Two(Attends):
-    """Two texts, each for itself, and one that asks the other."""
+    """Two texts, each for itself, and each asks the other; the source may be changed for that."""
+
+    def __init__(self, change=lambda x: x):
+        super().__init__()
+        self.change = change
 
     def forward(self, source, target):
         x, y = self.table(source), self.table(target)
-        return self.attend(x, x), self.attend(y, y), self.attend(y, x)
+        each = self.attend(x, x), self.attend(y, y)
+        return *each, self.attend(y, self.change(x)), self.attend(x, y)
 
 
 @pytest.mark.parametrize("length", [N, N - 1])
 def test_each_of_two_texts_has_its_own_names(length):
     recording = looked_at(Two(), IDS, OTHERS[:, :length], tokenizer=named)
-    for b, (first, second, cross) in enumerate(recording.sequences):
+    for b, (first, second, cross, back) in enumerate(recording.sequences):
         source, target = named(IDS[b]), named(OTHERS[b, :length])
         assert first.query_tokens == first.key_tokens == source
         assert second.query_tokens == second.key_tokens == target
         assert (cross.query_tokens, cross.key_tokens) == (target, source)
-        assert [one.kind for one in (first, second, cross)] == ["self", "self", "cross"]
+        assert (back.query_tokens, back.key_tokens) == (source, target)
+        assert [one.kind for one in (first, second, cross, back)] == ["self"] * 2 + ["cross"] * 2
+
+
+def test_of_a_text_that_was_moved_the_other_side_keeps_its_names():
+    model = Two(lambda x: x.flip(1))
+    cross = looked_at(model, IDS[:1], OTHERS[:1, : N - 1], tokenizer=named)[2]
+    assert (cross.query_tokens, cross.key_tokens) == (named(OTHERS[0, : N - 1]), None)
+
+
+@pytest.mark.parametrize(
+    ("change", "is_known"), [(lambda x: x, True), (lambda x: x.flip(1), False)]
+)
+def test_flex_attention_of_ones_own_has_the_names_that_were_followed(change, is_known):
+    class Flex(Attends):
+        def forward(self, ids):
+            x = change(self.table(ids))
+            query, key = (
+                one(x).unflatten(-1, (H, D)).transpose(1, 2) for one in (self.asks, self.says)
+            )
+            return flex_attention(query, key, key)
+
+    with torch.no_grad(), heedful.record(model := Flex(), tokenizer=named) as recording:
+        model(IDS[:1])
+    assert recording[0].key_tokens == (named(IDS[0]) if is_known else None)
 
 
 def test_whole_numbers_of_another_name_are_not_taken_for_tokens():

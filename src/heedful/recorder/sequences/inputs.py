@@ -274,8 +274,6 @@ def _by_name(tensors: Iterable[tuple[str, Tensor]]) -> dict[str, Tensor]:
     """Tensors by their names; further ones of a name, as in a list of dicts, with a number."""
     found: dict[str, Tensor] = {}
     for name, one in tensors:
-        if found.get(name) is one:
-            continue
         again = (name if i == 0 else f"{name}[{i}]" for i in itertools.count())
         found[next(free for free in again if free not in found)] = one
     return found

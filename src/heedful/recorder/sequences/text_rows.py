@@ -138,8 +138,13 @@ class TextRows:
         )
 
     def _items(self, number: int) -> int:
-        """How many inputs stand in a list with this one, each perhaps a text of its own."""
+        """How many inputs stand in a list with this one, each perhaps a text of its own.
+
+        Images and heads, of four axes, are of several texts themselves.
+        """
         base, one = self._names[number].split("[")[0], self._inputs[number]
+        if one.ndim > 3:
+            return 1
         return sum(
             name.split("[")[0] == base and other.dtype == one.dtype and other.ndim == one.ndim
             for name, other in zip(self._names, self._inputs, strict=True)
