@@ -324,7 +324,7 @@ class _Recorder:
             follow(seen, self.inputs.batch(), *2 * [[texts, None, tokens, None]])
         elif seen.door.startswith(TELLING):
             follow(seen, self.inputs.batch(), *map(axes_of, (seen.query, seen.key)))
-        elif seen.batch is None:  # whether its first axis is of texts is not known
+        elif seen.followed.queries is None:  # whether its first axis is of texts is not known
             of_query, of_key = (axes_of(one)[2] or () for one in (seen.query, seen.key))
             seen.followed = followed(of_query, of_key)
 
