@@ -3,35 +3,12 @@
 import pytest
 import torch
 import transformers
+from attends_to_ids import IDS, OTHERS, Attends, N, named
 from looked import WIDTH, D, H, looked_at
 from torch import nn
 from torch.nn.attention.flex_attention import flex_attention
 
 import heedful
-
-N = 6
-IDS = torch.arange(11, 11 + 2 * N).view(2, N)
-OTHERS = IDS + 40
-
-
-def named(ids):
-    return [f"t{int(one)}" for one in ids]
-
-
-class Attends(nn.Module):
-    """Attention by hand between vectors made of ids."""
-
-    def __init__(self):
-        super().__init__()
-        self.table = nn.Embedding(80, WIDTH)
-        self.asks, self.says = nn.Linear(WIDTH, H * D), nn.Linear(WIDTH, H * D)
-
-    def attend(self, x, y):
-        query, key = (
-            one(given).unflatten(-1, (H, D)).transpose(1, 2)
-            for one, given in ((self.asks, x), (self.says, y))
-        )
-        return (query @ key.mT).softmax(-1) @ key
 
 
 class Changes(Attends):
@@ -249,9 +226,10 @@ def test_means_that_ask_what_they_are_of_are_no_text_that_has_grown():
             few = half_of(x)
             return self.attend(x, few), self.attend(few, x)
 
-    for call in looked_at(Landmarks(), IDS[:1], tokenizer=named):
-        assert call.kind == "cross"
-        assert call.query_tokens is call.key_tokens is None
+    calls = looked_at(Landmarks(), IDS[:1], tokenizer=named)
+    assert [call.kind for call in calls] == ["cross", "cross"]
+    assert [call.query_tokens for call in calls] == [named(IDS[0]), None]
+    assert [call.key_tokens for call in calls] == [None, named(IDS[0])]
 
 
 @pytest.mark.parametrize("items", [2, 3])

@@ -275,11 +275,13 @@ def test_ids_of_texts_are_followed_into_a_model_that_another_one_holds(way, kind
 
 
 @pytest.mark.parametrize("kind", [Bert, Ours])
-def test_positions_first_are_no_texts_of_a_model_that_another_one_holds(kind):
-    """As many positions as texts: sizes tell nothing."""
+def test_texts_stand_second_where_a_model_that_another_one_holds_was_given_them_turned(kind):
+    """As many positions as texts: sizes tell nothing, and it is followed."""
     model, ids = kind(lambda ids: ids.T), torch.randperm(B * B).view(B, B)
-    recording, _ = recorded(model, ids)
-    assert recording[0].proof == "assumed"
+    recording, _ = recorded(model, ids.T)
+    assert shown(recording, model.maps(ids)) == list(range(B))
+    assert recording[0].proof == "proved"
+    assert recording.verify(model, [ids.T]) == {"proved": 1}
 
 
 def test_texts_that_are_chosen_or_put_in_twice():

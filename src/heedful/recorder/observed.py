@@ -75,16 +75,27 @@ class Added(NamedTuple):
     times: float
 
 
-class Followed(NamedTuple):
-    """Where the tokens of a call were followed to: the second axis of which inputs.
+class Tokens(NamedTuple):
+    """All tokens of an input, in their order: what one side of a call was followed to.
 
-    queries, keys: the number of the input of which they are all the tokens, in their order; None
-        where they are of none, or that is not known.
+    number: of the input, whose second axis they are.
+    rows: of each sequence of the call, the row of that input; 0 too where the call has one sequence
+        that was followed to no row.
+    """
+
+    number: int
+    rows: tuple[int, ...]
+
+
+class Followed(NamedTuple):
+    """Where the tokens of a call were followed to.
+
+    queries, keys: None where they are not all the tokens of an input, or that is not known.
     are_reordered: whether tokens are known to stand in other places along their text.
     """
 
-    queries: int | None = None
-    keys: int | None = None
+    queries: Tokens | None = None
+    keys: Tokens | None = None
     are_reordered: bool = False
 
 
@@ -109,7 +120,8 @@ class Observed:
     moved: the operation that put texts in other places, if one did.
     is_of_two: whether the keys were followed to another input than the queries.
     followed: where its tokens were followed to.
-    of_tokens: the axes of texts and of tokens, where a kernel was given tokens as (B, N, D).
+    of_tokens: the parts of the axes of texts and of tokens, where a kernel was given tokens as
+        (B, N, D).
     are_windows: whether each sequence has a part of the tokens of a text.
     part: the part of the running module that attends, where a kernel computes all of the module.
     source: what mask or bias were made of, where that is one tensor alone.
@@ -143,7 +155,7 @@ class Observed:
     moved: str = ""
     is_of_two: bool = False
     followed: Followed = field(default_factory=Followed)
-    of_tokens: tuple | None = None
+    of_tokens: tuple[Any, Any] | None = None
     are_windows: bool = False
     part: str = ""
     source: Source | None = None

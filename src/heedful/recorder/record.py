@@ -30,14 +30,14 @@ from heedful.recorder.kept.recording import Recording
 from heedful.recorder.observed import Observed, Source
 from heedful.recorder.options import Options
 from heedful.recorder.own_work import computing, is_computing
-from heedful.recorder.running import Given, Running, layer_of
+from heedful.recorder.running import Frame, Given, Running, layer_of
 from heedful.recorder.sequences import token_ids
 from heedful.recorder.sequences.inputs import Inputs, are_ids
 from heedful.recorder.sequences.kind import crosses, kind_of
 from heedful.recorder.sequences.mask_structure import Masks, place_of
 from heedful.recorder.sequences.padding_across_passes import Before, so_far
-from heedful.recorder.sequences.text_order import beside_told, followed
-from heedful.recorder.sequences.texts_of_calls import TextDims, follow
+from heedful.recorder.sequences.text_order import beside_told
+from heedful.recorder.sequences.texts_of_calls import Rows, TextDims, follow, tokens_of
 from heedful.recorder.sequences.token_ids import Ids, TokenIds
 from heedful.recorder.sequences.told_axes import axes_told_for, check_names, contradicted
 from heedful.recorder.sequences.told_or_followed import Owning
@@ -146,6 +146,7 @@ class _Recorder:
         self._token_ids = TokenIds()
         self.image: tuple[int, int] | None = None  # height and width that the model was given
         self.axes_of: Callable[[Tensor], Axes] | None = None  # where operations are followed
+        running.ended = self._end_call
         self._forget()
 
     def let_go(self) -> None:
@@ -153,7 +154,7 @@ class _Recorder:
         self._given = Given(self.running.model, (), {})
         self._inputs = Inputs(*self._given)
         self.begun.let_go()
-        self.axes_of = None
+        self.axes_of, self.running.ended = None, None
         self._forget()
 
     def _forget(self) -> None:
@@ -163,15 +164,19 @@ class _Recorder:
         self._known: list[tuple] = []
         self._dims = TextDims()
         self._copied: list[tuple] = []
-        # the call of a model of known arguments inside this one, and these
-        self._reading: tuple[Any, Inputs] = None, self._inputs
+        # what a model of transformers inside this one was called with, by the number of that call
+        self._reading: tuple[int, Inputs] | None = None
+
+    def _end_call(self) -> None:
+        """Forget what a model inside was called with, once the outermost call has ended."""
+        self._reading = None
 
     def passing(self) -> torch_operations.Pass:
         """What the door to torch's operations asks about the pass that runs, and tells."""
         return torch_operations.Pass(
             self._followed,
             lambda: self.running.name,
-            lambda: self.inputs.all,
+            lambda: self.inputs.with_aside,
             self.owning,
             self.begun,
             self.miss,
@@ -306,9 +311,10 @@ class _Recorder:
         if seen.door.startswith(TELLING):
             seen.inferred |= contradicted(self.options.axes, name)
         if seen.batch is None or seen.door == multihead_attention.DOOR:
-            seen.batch, is_known = seen.batch or self.inputs.batch(), self.running.is_known
-            if self.axes_of and not is_known:
+            is_known = self.running.is_known
+            if self.axes_of and seen.batch is None and not is_known:
                 self._follow(seen, self.axes_of)
+            seen.batch = seen.batch or self.inputs.batch()
             told = beside_told(len(seen.query), seen.batch, is_known, seen.follows, seen.moved)
             seen.inferred = {**seen.inferred, **told}
         if not self.running.is_known:
@@ -320,20 +326,21 @@ class _Recorder:
     def _follow(self, seen: Observed, axes_of: Callable[[Tensor], Axes]) -> None:
         """Note where texts and tokens of a call come from, whose axes are known to its door."""
         if seen.of_tokens is not None:
-            texts, tokens = seen.of_tokens
-            follow(seen, self.inputs.batch(), *2 * [[texts, None, tokens, None]])
-        elif seen.door.startswith(TELLING):
-            follow(seen, self.inputs.batch(), *map(axes_of, (seen.query, seen.key)))
-        elif seen.followed.queries is None:  # whether its first axis is of texts is not known
-            of_query, of_key = (axes_of(one)[2] or () for one in (seen.query, seen.key))
-            seen.followed = followed(of_query, of_key)
+            rows = Rows(*seen.of_tokens)
+            follow(seen, self.inputs, rows, rows)
+            return
+        of_query, of_key = (Rows(axes[0], axes[2]) for axes in map(axes_of, (seen.query, seen.key)))
+        if seen.door.startswith(TELLING):
+            follow(seen, self.inputs, of_query, of_key)
+        else:  # flex attention: its first axis may be of texts or not, which stays a guess
+            seen.followed = tokens_of(seen, of_query, of_key)
 
     def _crosses(self, seen: Observed, name: str) -> bool:
         """Whether the keys are of another text: as is told, or as both were followed to ids."""
-        to = seen.followed
-        if seen.cross is None and not self.running.is_known and None not in (to.queries, to.keys):
-            texts = [self.inputs.ids_of(number) for number in (to.queries, to.keys)]
-            if to.queries != to.keys and all(one is not None for one in texts):
+        asking, answering, _ = seen.followed
+        if seen.cross is None and not self.running.is_known and asking and answering:
+            texts = [self.inputs.ids_of(tokens) for tokens in (asking, answering)]
+            if asking.number != answering.number and all(one is not None for one in texts):
                 return True
         return crosses(seen, name)
 
@@ -343,6 +350,7 @@ class _Recorder:
         is_cut = any(len(one.keys) < M for one in layouts)
         if is_cut and seen.real is None and not running.is_known:
             seen.inferred = {**seen.inferred, "padding": PADDING}
+        kind = self._kind(seen, name, layouts)
         return captured(
             seen,
             name=name,
@@ -350,14 +358,14 @@ class _Recorder:
             index=index,
             pass_index=running.pass_index,
             layouts=layouts,
-            ids=self._ids(seen, layouts),
-            kind=self._kind(seen, name, layouts),
+            ids=self._ids(seen, layouts, kind),
+            kind=kind,
             heads=self.options.heads,
             values=self.options.values,
             dtype=self.options.dtype,
         )
 
-    def _ids(self, seen: Observed, layouts: list[Layout]) -> Ids:
+    def _ids(self, seen: Observed, layouts: list[Layout], kind: str) -> Ids:
         """The ids of the tokens at queries and keys, where these are tokens that the model reads.
 
         That is known of our own models and transformers', also inside others. Elsewhere it is shown
@@ -366,24 +374,42 @@ class _Recorder:
         running = self.running
         if not (running.is_known or self.options.naming) or not running.reads_text:
             return Ids()
-        if seen.followed.are_reordered or seen.moved or self.inputs.has_ids_across(seen.batch):
-            return Ids()
         given = self._told_of_tokens(seen)
-        return self._token_ids.of(seen, given, layouts) if given else Ids()
+        return self._token_ids.of(seen, given, layouts, kind) if given else Ids()
 
     def _told_of_tokens(self, seen: Observed) -> token_ids.Given | None:
-        running = self.running
+        """What the pass tells of a call's tokens; None where it was given none, or has moved them.
+
+        A model of transformers inside another tells of the ids that it was called with: where these
+        are not an input of the pass, what had been done to that input before is no matter.
+        """
+        running, inner = self.running, None if self.running.is_known else self.running.reader
+        if inner is not None:
+            read = self._read_by(inner)
+            writes = running.writes_in(inner)
+            ids = read.ids(writes)
+            if ids is not None and not (self._has_moved(seen) and self.inputs.has(read, writes)):
+                return token_ids.told_by_names(read, None, writes, running.calls_of_known)
+        if self._has_moved(seen):
+            return None
         now = running.writes, running.pass_index
-        table = running.embedded
-        is_table = running.is_ours and table is not None and are_ids(table)
         if running.is_known:
+            table = running.embedded if running.is_ours else None
+            is_table = table is not None and are_ids(table)
             return token_ids.told_by_names(self.inputs, table if is_table else None, *now)
-        inner = running.reader
-        if inner is not None and inner.call is not self._reading[0]:
-            self._reading = inner.call, Inputs(inner.module, inner.arguments, inner.keywords)
-        if inner is None or self._reading[1].ids(running.writes) is None:  # a layer, or vectors
-            return token_ids.told_by_axes(self.inputs, seen, *now)
-        return token_ids.told_by_names(self._reading[1], None, *now)
+        return token_ids.told_by_axes(self.inputs, seen, *now)
+
+    def _has_moved(self, seen: Observed) -> bool:
+        """Whether tokens or texts of a call are known to stand elsewhere than in the inputs."""
+        is_moved = seen.followed.are_reordered or bool(seen.moved)
+        return is_moved or self.inputs.has_ids_across(seen.batch)
+
+    def _read_by(self, inner: Frame) -> Inputs:
+        """What a model inside this one was called with."""
+        number = self.running.calls_of_known
+        if self._reading is None or self._reading[0] != number:
+            self._reading = number, Inputs(inner.module, inner.arguments, inner.keywords)
+        return self._reading[1]
 
     def _kind(self, seen: Observed, name: str, layouts: list[Layout]) -> str:
         """The kind of a call; keys that grew by its queries since the last call are a cache's."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import sys
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from types import FrameType, TracebackType
 from typing import Any, NamedTuple, TypeAlias
@@ -85,6 +86,8 @@ class Running:
         self.embedded: Tensor | None = None  # the whole numbers last looked up in a table
         self.random_state: Tensor | None = None  # torch's, as the first pass found it
         self.ran_elsewhere = False  # whether the model was called in another thread
+        self.calls_of_known = 0  # how often such a model was called inside one of another package
+        self.ended: Callable[[], None] | None = None  # called once no module runs any more
         self._outer: set[str] = set()  # names of modules called from outside in this pass
         # modules that get no hook, with their names, by id(); held, so that the id stays theirs
         self._unhooked: dict[int, tuple[nn.Module, str]] = {}
@@ -156,6 +159,15 @@ class Running:
         """The outermost model that runs of those whose arguments have known meanings."""
         return next((frame for frame in self.stack if _home_of(frame.module) in KNOWN), None)
 
+    def writes_in(self, frame: Frame) -> bool:
+        """Whether the running module is in the decoder of one that runs and has an encoder too."""
+        lead = f"{frame.name}." if frame.name else ""
+        has_encoder = any("encoder" in name.removeprefix(lead) for name in self._names_in(lead))
+        return side_of(self.stack[-1].name.removeprefix(lead), has_encoder) == "decoder"
+
+    def _names_in(self, lead: str) -> list[str]:
+        return [name for name, _ in self.modules if name.startswith(lead)]
+
     @property
     def reads_text(self) -> bool:
         """Whether the running module is in no part for images or sound."""
@@ -195,6 +207,8 @@ class Running:
         self._drop_ended()
         if not self.stack and _graph_task() == -1:
             self._begin(frame)
+        if not self.is_known and _home_of(frame.module) in KNOWN and self.reader is None:
+            self.calls_of_known += 1
         self.ran.add((frame.name, self.stack[-1].name if self.stack else None))
         self.stack.append(frame)
         if isinstance(frame.module, nn.Embedding) and frame.arguments:
@@ -209,6 +223,8 @@ class Running:
         elif any(frame.module is module for frame in self.stack):
             while self.stack.pop().module is not module:
                 pass
+        if not self.stack and self.ended is not None:
+            self.ended()
 
     def _drop_ended(self) -> None:
         """Pop modules of whose end no hook tells: those without one, and after Ctrl-C all."""

@@ -28,6 +28,7 @@ from heedful.recorder.doors import multihead_attention, sdpa, softmax_matmul
 from heedful.recorder.doors.begun import Begun
 from heedful.recorder.doors.process_wide import ProcessWide
 from heedful.recorder.following import without_mode
+from heedful.recorder.following.addresses import Addresses
 from heedful.recorder.following.axis_rules import SDPA_KERNELS
 from heedful.recorder.following.feature_rules import of_factor
 from heedful.recorder.following.operations import Operations
@@ -49,7 +50,7 @@ class Pass(NamedTuple):
     given: gives what the pass was called with whose operations are to be followed, another object
         once a new pass has begun; None where none are. It is asked of each operation.
     name: gives the name of the module that runs.
-    inputs: gives the tensors of the pass's inputs.
+    inputs: gives the tensors of the pass's inputs, and whether each only stands beside others.
     owning: gives what decides which axes of a call are batch, heads, queries and keys.
     begun: is told of what may be attention, and may be no call yet.
     missed: is called with what went wrong.
@@ -60,7 +61,7 @@ class Pass(NamedTuple):
 
     given: Callable[[], Given | None]
     name: Callable[[], str]
-    inputs: Callable[[], list[Tensor]]
+    inputs: Callable[[], list[tuple[Tensor, bool]]]
     owning: Callable[[], Owning]
     begun: Begun
     missed: Callable[[str], None]
@@ -137,6 +138,24 @@ def _making_biases() -> Iterator[None]:
 _biases = ProcessWide(_making_biases)
 
 
+class Nested:
+    """The axes of tokens that stand in nested tensors, as encoders pack them without padding."""
+
+    def __init__(self) -> None:
+        self._axes: dict[int, Axes | None] = {}
+        self._homes = Addresses()  # held, so that no other tensor gets the address of one
+
+    def keep(self, tensor: Tensor, axes: Axes | None) -> None:
+        """Note the axes of a nested tensor."""
+        home = tensor.untyped_storage()
+        self._homes.hold(home)
+        self._axes[home._cdata] = axes
+
+    def of(self, tensor: Tensor) -> Axes | None:
+        """Its axes; None where they are not known."""
+        return self._axes.get(tensor.untyped_storage()._cdata)
+
+
 class _Door:
     """Connects torch's operations with what the recorder wants to know of them."""
 
@@ -144,7 +163,7 @@ class _Door:
         self.see, self.told = see, told
         self._given: Given | None = None
         self._is_inside = False
-        self._nested: Axes | None = None  # of the tokens last packed without their padding
+        self._nested = Nested()
         self.operations = Operations(
             self.runs,
             {
@@ -167,9 +186,11 @@ class _Door:
         if given is None:
             return False
         if given is not self._given:
-            self._given, self._nested, inputs = given, None, self.told.inputs()
+            self._given, inputs = given, self.told.inputs()
+            self._nested = Nested()
             # inside torch.func no shape shows how many texts there are
-            self._is_inside = any(torch._C._functorch.maybe_get_level(one) > 0 for one in inputs)
+            levels = (torch._C._functorch.maybe_get_level(one) for one, _ in inputs)
+            self._is_inside = any(level > 0 for level in levels)
             self.operations.traced.begin([] if self._is_inside else inputs)
         return not self._is_inside
 
@@ -200,11 +221,12 @@ class _Door:
         self.see(built, self.told.owning())
 
     def _nest(self, made: Any, given: dict[str, Any]) -> None:
-        self._nested = self.operations.traced.view(given["t"]).axes()
+        self._nested.keep(made, self.operations.traced.view(given["t"]).axes())
 
     def _of_tokens(self, build: Callable[..., Observed], made: Any, given: dict[str, Any]) -> None:
         tokens = given["src"] if "src" in given else given["query"]
-        axes = self._nested if tokens.is_nested else self.operations.traced.view(tokens).axes()
+        is_nested = tokens.is_nested
+        axes = self._nested.of(tokens) if is_nested else self.operations.traced.view(tokens).axes()
 
         def built() -> Observed:
             seen = build(made, given)
@@ -212,6 +234,8 @@ class _Door:
             return seen
 
         self.see(built)
+        if is_nested:
+            self._nested.keep(made[0] if isinstance(made, tuple) else made, axes)
 
     def _kernel(self, name: str, made: Any, given: dict[str, Any]) -> None:
         sums = beside(name, made)

@@ -59,7 +59,7 @@ def rule_of(name: str, is_pointwise: bool) -> Rule | None:
         return product
     if is_pointwise or name in SAME:
         return broadcast
-    return moved if moves(name) else OTHERS.get(name)
+    return _moved if moves(name) else OTHERS.get(name)
 
 
 def broadcast(views: list[View], sizes: tuple[int, ...], told: dict[str, Any]) -> Axes:
@@ -77,17 +77,28 @@ def broadcast(views: list[View], sizes: tuple[int, ...], told: dict[str, Any]) -
     return made
 
 
+def _moved(views: list[View], sizes: tuple[int, ...], told: dict[str, Any]) -> Axes:
+    """The axes of numbers put elsewhere; `weight[ids]` looks up rows as an embedding does."""
+    table, *indices = views
+    is_looked_up = told["by"] == "index" and table.storage.nature.is_parameter
+    if is_looked_up and len(table.sizes) == 2 and len(indices) == 1 and indices[0].unit > 1:
+        return embedding(views, sizes, told)
+    return moved(views, sizes, told)
+
+
 def _knowledge(parts: Parts | None) -> tuple[bool, ...]:
     """How much an operand says about an axis, as a key for `max`.
 
-    No copy (as of `expand`) beats a copy; then known features or rows; then an axis of an input.
-    Of two of these, one whose order is lost: what both together hold has none.
+    No copy (as of `expand`) beats a copy; then known features or rows; then an axis of an input,
+    the last of these one that only stands beside others. Of two such inputs, one whose order is
+    lost: what both together hold has none.
     """
     known = parts or ()
     return (
         all(not part.axis.is_copy for part in known),
         any(part.feature is not None for part in known),
         any(part.axis.given is not None for part in known),
+        not any(part.axis.is_aside for part in known),
         any(part.axis.moved for part in known),
     )
 
@@ -100,6 +111,7 @@ def _attended(views: list[View], sizes: tuple[int, ...], told: dict[str, Any]) -
 def _cat(views: list[View], sizes: tuple[int, ...], told: dict[str, Any]) -> Axes:
     dim = told["dim"] % len(sizes)
     pieces = [view for view in views if len(view.sizes) == len(sizes)]
+    pieces = [view for view in pieces if view.sizes[dim]] or pieces  # a cache begins with no tokens
     read = [view.axes() for view in pieces]
     if len(read) == 1:  # as einops' `pack` has it
         return read[0]

@@ -11,7 +11,17 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from heedful.recorder.following.strides import Axes, Axis, Part, Parts, Place, View, common, written
+from heedful.recorder.following.strides import (
+    Axes,
+    Axis,
+    Part,
+    Parts,
+    Place,
+    View,
+    are_whole,
+    common,
+    written,
+)
 
 
 def as_rows(parts: Parts | None) -> Parts | None:
@@ -160,8 +170,8 @@ def _beside_channels(part: Part) -> Part:
 def _space(parts: Parts | None, size: int) -> Parts:
     """A new axis of space, which is of features or may be heads where the one before was.
 
-    What was moved or joined along that one stays so; where it keeps its size, each place of an
-    input has its neighbours beside it, and is still that place.
+    What was moved or joined along that one stays so. Tokens that stay as many are still those of
+    the input, each with its neighbours beside it.
     """
     if size == 1:
         return ()
@@ -171,9 +181,10 @@ def _space(parts: Parts | None, size: int) -> Parts:
     moved = next((axis.moved for axis in before if axis.moved), "")
     joined = any(axis.joined for axis in before)
     may_be_heads = parts is None or any(part.may_be_heads for part in parts)
-    is_whole = len(before) == 1 and before[0].size == size
-    place = before[0].given if is_whole else None
-    axis = Axis(size, place, moved, joined, is_doubtful=may_be_heads)
+    place = before[0].given if len(before) == 1 else None
+    is_whole = parts is not None and are_whole(parts) and before[0].size == size
+    place = place if is_whole and place is not None and place[1] == 1 else None
+    axis = Axis(size, place, moved, joined=joined, is_doubtful=may_be_heads)
     return (Part(axis, 1, size, None if may_be_heads else False),)
 
 

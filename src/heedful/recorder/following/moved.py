@@ -105,7 +105,8 @@ def put_elsewhere(
     is_digit = place is not None and len(parts) == 1 and parts[0].size == size
     step, whole = (parts[0].step, parts[0].axis.size) if is_digit else (1, size)
     joined = any(part.axis.joined for part in parts)
-    axis = Axis(whole, place, by if is_given else "", joined, is_doubtful=is_doubtful)
+    is_aside = any(part.axis.is_aside for part in parts)
+    axis = Axis(whole, place, by if is_given else "", is_aside, joined, is_doubtful=is_doubtful)
     return (Part(axis, step, size, flag),)
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import functools
 import re
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -23,6 +24,7 @@ from torch import Tensor
 
 from heedful.recorder.following import axis_rules, feature_rules, natures
 from heedful.recorder.following.addresses import Addresses
+from heedful.recorder.following.inputs_apart import Apart, Standing, standing
 from heedful.recorder.following.moved import dims_moved, stands_alike
 from heedful.recorder.following.parameters import Parameters
 from heedful.recorder.following.pieces import together
@@ -139,14 +141,16 @@ class Kept:
 
     role: what the storage holds in attention: `Scores`, `Weights`, `Weighing`, or None.
     is_noise: whether its numbers were drawn at random, as a dropout mask's are.
+    apart: what is known of each of several inputs that are views of it; else None.
     """
 
-    __slots__ = ("is_noise", "role", "storage")
+    __slots__ = ("apart", "is_noise", "role", "storage")
 
     def __init__(self, storage: Storage) -> None:
         self.storage = storage
         self.role: Any = None
         self.is_noise = False
+        self.apart: Apart | None = None
 
 
 class Operand(NamedTuple):
@@ -178,18 +182,23 @@ class Traced:
         self._passing = Addresses()  # of those that may go
         self._unasked = 0  # how many operations have run since these were asked
 
-    def begin(self, given: list[Tensor]) -> None:
-        """Begin a new pass: forget all storages but the inputs, whose axes are the first known."""
+    def begin(self, given: Sequence[tuple[Tensor, bool]]) -> None:
+        """Begin a new pass: forget all storages but the inputs, whose axes are the first known.
+
+        Args:
+            given: the inputs, and of each whether it only stands beside others, as a mask does.
+        """
         self.clear()
-        for number, tensor in enumerate(given):
+        several: dict[int, dict[Standing, Kept]] = defaultdict(dict)
+        for number, (tensor, is_aside) in enumerate(given):
             if is_tensor(tensor) and tensor.numel():
-                beside = tensor.ndim if not tensor.is_floating_point() else tensor.ndim - 1
-                axes: list[Parts] = []
-                for dim, size in enumerate(tensor.shape):
-                    flag = False if tensor.ndim <= 3 and dim < beside else None
-                    axis = Axis(size, (number, dim))
-                    axes.append((Part(axis, 1, size, flag),) if size > 1 else ())
-                self.keep(tensor, stored(axes, tensor))
+                in_it = several[tensor.untyped_storage()._cdata]
+                in_it.setdefault(standing(tensor), Kept(_of_input(number, tensor, is_aside)))
+                kept = self.keep(tensor, Storage(fresh(tensor)))
+                if len(in_it) == 1:
+                    kept.storage = next(iter(in_it.values())).storage
+                else:
+                    kept.apart = Apart(list(in_it.items()))
 
     def clear(self) -> None:
         """Forget all storages."""
@@ -217,8 +226,8 @@ class Traced:
         key = tensor.untyped_storage()._cdata
         kept = self._kept.get(key)
         if kept is None:
-            kept = self.keep(tensor, self.parameters.storage(tensor) or Storage(fresh(tensor)))
-        return kept
+            return self.keep(tensor, self.parameters.storage(tensor) or Storage(fresh(tensor)))
+        return kept if kept.apart is None else kept.apart.of(tensor) or kept
 
     def keep(self, tensor: Tensor, storage: Storage) -> Kept:
         """Note the storage of a new tensor."""
@@ -235,7 +244,9 @@ class Traced:
         for at, one in enumerate(_opened(arguments)):
             # most are numbers: this is done for each argument of each operation
             if type(one) in axis_rules.DENSE and is_tensor(one):
-                kept = self._kept.get(one.untyped_storage()._cdata) or self.of(one)
+                kept = self._kept.get(one.untyped_storage()._cdata)
+                if kept is None or kept.apart is not None:
+                    kept = self.of(one)
                 view = view_of((kept.storage, one.shape, one.stride(), one.element_size()))
                 found.append(operand_of((at, one, kept, view)))
         return found
@@ -271,7 +282,8 @@ class Traced:
             return Storage(fresh(made), 0, nature)
         first = views[0]
         own = first.storage
-        if rule is axis_rules.broadcast and first[1:] == placed and own.nature == nature:
+        is_as_first = first[1:] == placed and own.nature == nature
+        if rule is axis_rules.broadcast and is_as_first and not _tell_more(views):
             return own  # the same axes stand in it with the same strides
         told = _told(kind, arguments, keywords, first) if kind.is_asked else {}
         depth = own.depth
@@ -352,6 +364,26 @@ class Traced:
             ]
             before = kept.storage
             kept.storage = Storage(lambda: items, 0, before.nature)
+
+
+def _of_input(number: int, tensor: Tensor, is_aside: bool) -> Storage:
+    """The storage of the input of a number, whose axes stand beside features where these are."""
+    beside = tensor.ndim if not tensor.is_floating_point() else tensor.ndim - 1
+    axes: list[Parts] = []
+    for dim, size in enumerate(tensor.shape):
+        flag = False if tensor.ndim <= 3 and dim < beside else None
+        axis = Axis(size, (number, dim), is_aside=is_aside)
+        axes.append((Part(axis, 1, size, flag),) if size > 1 else ())
+    return stored(axes, tensor)
+
+
+def _tell_more(views: list[View]) -> bool:
+    """Whether one of the further operands may say more of the axes of a result than the first."""
+    own, wide = views[0].storage, len(views[0].sizes)
+    return len(views) > 1 and any(
+        len(view.sizes) == wide and view.storage is not own and not view.storage.nature.is_fixed
+        for view in views[1:]
+    )
 
 
 def _is_numbers(tensor: Tensor) -> bool:

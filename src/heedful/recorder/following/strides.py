@@ -42,6 +42,7 @@ class Axis:
     given: where a model's input has this axis: the number of the input, and the dimension there.
     moved: the operation that put what stands along such an axis in another place, so that it is not
         known any more which index is which; "" where none did.
+    is_aside: whether that input only stands beside others, as a mask or places do.
     joined: whether `cat` made it of pieces, some of an input's axis: its order is not known.
     is_copy: whether it repeats the same numbers, as `expand` makes them.
     is_doubtful: whether a product made it, or `cat` or `stack`; where nothing more is known of it,
@@ -54,6 +55,7 @@ class Axis:
     size: int
     given: tuple[int, int] | None = None
     moved: str = ""
+    is_aside: bool = False
     joined: bool = False
     is_copy: bool = False
     is_doubtful: bool = False
@@ -265,7 +267,7 @@ def common(size: int, several: Sequence[Parts | None]) -> list[CommonPart]:
     >>> [shared.size for shared in common(6, [(Part(axis, 1, 6),), joined])]
     [2, 3]
     """
-    if size == 1:
+    if size < 2:
         return []
     known = [parts for parts in several if parts is not None]
     if all(len(parts) == 1 and parts[0].size == size for parts in known):  # nothing to split

@@ -120,7 +120,7 @@ def _asked(calls: Sequence[Call], chosen: Chosen) -> list[Call]:
             "a text of which no token is left",
             expected="at least one that is no padding",
             cause="an attention_mask that hides all of it",
-            remedy="draw another one: recording.sequences[1].plot()",
+            remedy="draw another text: recording.sequences has them all",
         )
     if chosen.pass_index is not None:
         found = _with(found, lambda call: call.pass_index, [chosen.pass_index], "pass")

@@ -157,6 +157,15 @@ def called(inputs: Any) -> tuple[tuple, dict[str, Any]]:
     return (tuple(inputs), {}) if isinstance(inputs, list | tuple) else ((inputs,), {})
 
 
+def has_list(value: Any, length: int) -> bool:
+    """Whether inputs have a list of so many tensors, or of what has tensors in it."""
+    if isinstance(value, Mapping):
+        return any(has_list(one, length) for one in value.values())
+    if not isinstance(value, list | tuple) or not leaves(value):
+        return False
+    return len(value) == length or any(has_list(one, length) for one in value)
+
+
 def leaves(value: Any) -> list[Tensor]:
     """All tensors in the inputs, however deep."""
     found: list[Tensor] = []

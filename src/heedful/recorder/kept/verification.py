@@ -26,12 +26,13 @@ from heedful.recorder.kept.calls_of_texts import of_each, standing_of
 from heedful.recorder.kept.capture import Capture
 from heedful.recorder.kept.proof import proof_of
 from heedful.recorder.kept.text_agreement import Difference, agree
-from heedful.recorder.kept.text_inputs import TextInputs, called, leaves
+from heedful.recorder.kept.text_inputs import TextInputs, called, has_list, leaves
 from heedful.recorder.sequences.inputs import Inputs
 
 Found: TypeAlias = Capture | Difference  # a call as it stands, or how it differs
 Run = Callable[[tuple, dict[str, Any]], list[Capture]]
 OTHER = "without it a text alone has other queries and keys"
+ITEMS = "each is an item of a list, which is not taken apart"
 UNSETTLED = ", which texts alone do not settle: "
 
 
@@ -152,6 +153,9 @@ def _settle(captures: list[Capture], batch: int, given: Any, run: Run) -> TextIn
     ways = [TextInputs(given, batch, dim) for dim in dims]
     # all of the inputs are of the one text
     ways = ways[:1] if batch == 1 else [texts for texts in ways if texts.are_found]
+    if not ways and any(has_list(one, batch) for one in (*given[0], *given[1].values())):
+        _note(captures, [Difference(ITEMS, refutes=False)] * len(captures), is_clear=False)
+        return TextInputs(given, 1, 0)
     if not ways:
         raise ArgumentError(
             f"inputs in which no tensor has {batch} rows",

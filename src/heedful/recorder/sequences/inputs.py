@@ -16,8 +16,16 @@ import torch
 from torch import Tensor, nn
 
 from heedful.ops.masks import Mask
-from heedful.recorder.observed import Batch, Observed, Real
-from heedful.recorder.sequences.text_rows import Place, Places, TextRows, are_ids, is_other
+from heedful.recorder.observed import Batch, Observed, Real, Tokens
+from heedful.recorder.sequences.text_rows import (
+    Place,
+    Places,
+    TextRows,
+    are_ids,
+    is_aside,
+    is_other,
+    plain,
+)
 
 # Arguments that tell which keys are no padding; in an encoder–decoder, those of the encoder
 READ = ("attention_mask", "keep", "source_keep", "encoder_attention_mask", "memory_keep")
@@ -53,7 +61,7 @@ class Inputs:
         self._rows = TextRows(list(self.tensors), self.all)
         self._tell_padding = not {*READ, *GUESSED, *WRITTEN}.isdisjoint(self.tensors)
         self._ids: dict[tuple[bool, bool], Tensor | None] = {}
-        self._tables: dict[str, Tensor] = {}
+        self._tables: dict[tuple[int, tuple[int, ...]], Tensor] = {}
         self._kept: dict[str, Tensor] = {}
         self._padded: dict[tuple[str, int], Tensor] = {}
         self._batches: dict[tuple[Places, ...], Batch] = {}  # layers ask alike
@@ -134,17 +142,45 @@ class Inputs:
             self._ids[writes, named] = None if found is None else found.detach().cpu().clone()
         return self._ids[writes, named]
 
-    def ids_of(self, number: int | None) -> Tensor | None:
-        """The ids of the tokens in the input of this number, (texts, L); None if it has none."""
-        if number is None or not are_ids(self.all[number]):
+    def ids_of(self, tokens: Tokens | None) -> Tensor | None:
+        """The ids of all tokens of an input, (sequences, L), or (texts, L) of one sequence.
+
+        None where that input has none: times and kinds are whole numbers too. Ids have a usual name
+        for it, or are the only such table.
+        """
+        if tokens is None or not are_ids(self.all[tokens.number]):
             return None
-        name, table = list(self.tensors)[number], self.all[number]
-        is_named = name in (*READ_IDS, *WRITTEN_IDS) or "input_ids" in name
-        if not is_named and table is not self._found_ids(False, False):
-            return None  # times or kinds are whole numbers too
-        if name not in self._tables:
-            self._tables[name] = table.detach().cpu().clone()
-        return self._tables[name]
+        table, rows = self.all[tokens.number], tokens.rows
+        alike = [name for name, one in self.tensors.items() if _are_one(one, table)]
+        names = {plain(name) for name in alike}
+        is_named = any(one in (*READ_IDS, *WRITTEN_IDS) or "input_ids" in one for one in names)
+        found = self._found_ids(False, False)
+        if not is_named and (found is None or not _are_one(found, table)):
+            return None
+        if len(rows) > 1 and len(set(rows)) < len(table):
+            return None  # of which row they are is not known
+        if (tokens.number, rows) not in self._tables:
+            is_whole = len(rows) == 1 or rows == tuple(range(len(table)))
+            own = table if is_whole else table[list(rows)]
+            self._tables[tokens.number, rows] = own.detach().cpu().clone()
+        return self._tables[tokens.number, rows]
+
+    @property
+    def only_ids(self) -> Tensor | None:
+        """The ids of tokens, where one input alone may be such; else None."""
+        tables = [name for name, one in self.tensors.items() if are_ids(one)]
+        several = [name for name in tables if name in WRITTEN_IDS or not is_other(name)]
+        return self.ids(several[0] in WRITTEN_IDS) if len(several) == 1 else None
+
+    @property
+    def with_aside(self) -> list[tuple[Tensor, bool]]:
+        """All tensors, and of each whether it only stands beside others, as masks and places do."""
+        return [(one, one.ndim <= 2 and is_aside(name)) for name, one in self.tensors.items()]
+
+    def has(self, other: Inputs, writes: bool) -> bool:
+        """Whether one of these is the table of ids that a model inside was given."""
+        read = other._found_ids(writes, False)
+        return read is not None and any(_are_one(read, one) for one in self.all)
 
     def has_ids_across(self, batch: Batch | None) -> bool:
         """Whether texts were followed to the second axis of a table of ids.
@@ -221,9 +257,7 @@ class Inputs:
         """
         masks = (*READ, *WRITTEN, *GUESSED)
         given = [
-            one
-            for name, one in self.tensors.items()
-            if name.split("[")[0] not in masks and one.ndim > 1
+            one for name, one in self.tensors.items() if plain(name) not in masks and one.ndim > 1
         ]
         return N > M or (N < M and any(one.shape[1] == M for one in given))
 
@@ -239,6 +273,14 @@ class Inputs:
             is_added = mask.is_floating_point() and bool((mask < 0).any())
             self._kept[name] = mask == 0 if is_added or "padding" in name else mask.bool()
         return self._kept[name]
+
+
+def _are_one(one: Tensor, other: Tensor) -> bool:
+    """Whether two tensors are the same numbers at the same place."""
+    if one is other:
+        return True
+    is_there = one.data_ptr() == other.data_ptr() and one.stride() == other.stride()
+    return is_there and one.shape == other.shape and one.dtype == other.dtype
 
 
 def _is_table(keep: Tensor, seen: Observed) -> bool:
@@ -270,28 +312,38 @@ def _named(module: nn.Module, arguments: tuple, keywords: dict) -> dict[str, Any
     return named
 
 
-def _by_name(tensors: Iterable[tuple[str, Tensor]]) -> dict[str, Tensor]:
-    """Tensors by their names; further ones of a name, as in a list of dicts, with a number."""
+def _by_name(tensors: Iterable[tuple[str, str, Tensor]]) -> dict[str, Tensor]:
+    """Tensors by their names; further ones of a name with that of the argument that holds them.
+
+    In a list of dicts they have a number.
+    """
     found: dict[str, Tensor] = {}
-    for name, one in tensors:
-        again = (name if i == 0 else f"{name}[{i}]" for i in itertools.count())
+    homes: dict[str, str] = {}
+    for name, home, one in tensors:
+        own = name if homes.setdefault(name, home) == home else f"{home}.{name}"
+        again = (own if i == 0 else f"{own}[{i}]" for i in itertools.count())
         found[next(free for free in again if free not in found)] = one
     return found
 
 
-def _tensors(given: Mapping[str, Any], depth: int = 4) -> Iterator[tuple[str, Tensor]]:
-    """Every tensor in the inputs with its name; those that are no part of another value first."""
-    inner: list[Mapping[str, Any]] = []
+def _tensors(
+    given: Mapping[str, Any], home: str = "", depth: int = 4
+) -> Iterator[tuple[str, str, Tensor]]:
+    """Every tensor in the inputs with its name, and with that of the argument that holds it.
+
+    Those that are no part of another value come first.
+    """
+    inner: list[tuple[str, Mapping[str, Any]]] = []
     for name, one in given.items():
         if isinstance(one, Tensor):
-            yield name, one
+            yield name, home, one
         elif isinstance(one, Mapping):
-            inner.append({str(key): value for key, value in one.items()})
+            inner.append((name, {str(key): value for key, value in one.items()}))
         elif isinstance(one, list | tuple) and not ("past" in name or "cache" in name):
-            inner.append({f"{name}[{i}]": value for i, value in enumerate(one)})
+            inner.append((name, {f"{name}[{i}]": value for i, value in enumerate(one)}))
         elif dataclasses.is_dataclass(one) and not isinstance(one, type):
             names = (field.name for field in dataclasses.fields(one))
-            inner.append({name: getattr(one, name, None) for name in names})
+            inner.append((name, {name: getattr(one, name, None) for name in names}))
     if depth:
-        for one in inner:
-            yield from _tensors(one, depth - 1)
+        for name, values in inner:
+            yield from _tensors(values, name.split("[")[0], depth - 1)

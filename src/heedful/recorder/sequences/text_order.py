@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 from heedful.recorder.following.alignment import Atom
 from heedful.recorder.following.strides import Axis, Part, Parts, are_whole
-from heedful.recorder.observed import Batch, Followed
+from heedful.recorder.observed import Batch, Followed, Tokens
 
 Origins: TypeAlias = dict[Axis, tuple[Part | None, Part | None]]
 
@@ -117,20 +117,59 @@ def followed_to(parts: Parts | None, batch: Batch) -> tuple[bool, str]:
     return are_in_order(atoms, itself, batch), moved_by(atoms, itself, batch)
 
 
-def followed(asking: Sequence[Part], answering: Sequence[Part]) -> Followed:
-    """Where queries and keys, of these parts, were followed to."""
-    reordered = _are_reordered(asking, answering)
-    return Followed(_tokens_of(asking), _tokens_of(answering), reordered)
+Pairs: TypeAlias = Sequence[tuple[Part | None, Part | None]]
 
 
-def _tokens_of(parts: Sequence[Part]) -> int | None:
-    """The number of the input of which these parts are the second axis: whole, and in order."""
-    axes = {part.axis for part in parts}
-    axis = axes.pop() if len(axes) == 1 else None
+def pairs_of(atoms: list[Atom], origins: Origins) -> Pairs:
+    """For each atom its part of the queries and its part of the keys, as they were followed."""
+
+    def own(part: Part | None, atom: Atom) -> Part | None:
+        return part and part._replace(step=part.step * atom.step, size=atom.size)
+
+    pairs = [(origins.get(atom.axis, (None, None)), atom) for atom in atoms]
+    return [(own(query, atom), own(key, atom)) for (query, key), atom in pairs]
+
+
+def followed(asking: Sequence[Part], answering: Sequence[Part], texts: Pairs) -> Followed:
+    """Where queries and keys were followed to.
+
+    Args:
+        asking, answering: the parts that queries and keys were made from.
+        texts: those that sequences were made from, on either side, the outer ones first.
+    """
+    of_queries, of_keys = ([pair[side] for pair in texts] for side in (0, 1))
+    queries, keys = _tokens(asking, of_queries), _tokens(answering, of_keys)
+    return Followed(queries, keys, _are_reordered(asking, answering))
+
+
+def _tokens(parts: Sequence[Part], texts: Sequence[Part | None]) -> Tokens | None:
+    """The tokens of an input that parts are; None where that, or of which rows, is not known."""
+    axis = _whole(parts)
     if axis is None or axis.given is None or axis.given[1] != 1:
         return None
-    is_plain = not (axis.moved or axis.joined or axis.is_copy) and _go_inwards(parts)
-    return axis.given[0] if is_plain and are_whole(tuple(parts)) else None
+    rows, place = [0], (axis.given[0], 0)
+    for part in texts:
+        if part is None or not (part.axis.is_copy or part.axis.given == place):
+            return None
+        step = 0 if part.axis.is_copy else part.step
+        rows = [row + step * i for row in rows for i in range(part.size)]
+    own = [part for part in texts if part is not None and not part.axis.is_copy]
+    if own and _whole(own, in_order=False) is None:
+        return None
+    return Tokens(axis.given[0], tuple(rows))
+
+
+def _whole(parts: Sequence[Part], in_order: bool = True) -> Axis | None:
+    """The one axis of which parts are all digits, none of it put elsewhere; None if there is none.
+
+    in_order: whether the outer digits have to come before the inner ones.
+    """
+    axes = {part.axis for part in parts}
+    axis = axes.pop() if len(axes) == 1 else None
+    if axis is None or axis.moved or axis.joined or axis.is_copy:
+        return None
+    is_plain = _go_inwards(parts) or not in_order
+    return axis if is_plain and are_whole(tuple(parts)) else None
 
 
 def _are_reordered(asking: Sequence[Part], answering: Sequence[Part]) -> bool:

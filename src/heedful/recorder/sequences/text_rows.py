@@ -21,8 +21,10 @@ Places: TypeAlias = tuple[Place, ...]
 
 # Parts of names of arguments that are tables of queries × keys, or tell which keys are hidden
 TABLES = ("mask", "bias")
-# Parts of names of arguments that are whole numbers, but no ids of tokens
-NO_IDS = ("mask", "type", "segment", "position", "label", "target", "keep")
+# Parts of names of arguments that only say something of tokens: where they stand, of which kind
+ASIDE = ("mask", "type", "segment", "position", "keep")
+# Those of whole numbers that are no ids of what is read
+NO_IDS = (*ASIDE, "label", "target")
 
 
 class TextRows:
@@ -96,8 +98,9 @@ class TextRows:
         if place is not None:
             return Batch(self._inputs[place[0]].shape[place[1]], False, place, asks)
         items = self._items(number)
-        if items > 1:
-            return Batch(items, False)
+        # where one item asks another, both are of one text
+        if len(items) > 1 and {other for other, _ in of_keys}.isdisjoint({*items} - {number}):
+            return Batch(len(items), False)
         place = None if axis is None else (number, axis)
         return Batch(1, not more, place, asks and place is not None)
 
@@ -137,18 +140,19 @@ class TextRows:
             if one.ndim == (3 if one.is_floating_point() else 2) and not self._is_table(other)
         )
 
-    def _items(self, number: int) -> int:
-        """How many inputs stand in a list with this one, each perhaps a text of its own.
+    def _items(self, number: int) -> list[int]:
+        """The inputs that stand in a list with this one, each perhaps a text of its own.
 
         Images and heads, of four axes, are of several texts themselves.
         """
         base, one = self._names[number].split("[")[0], self._inputs[number]
         if one.ndim > 3:
-            return 1
-        return sum(
-            name.split("[")[0] == base and other.dtype == one.dtype and other.ndim == one.ndim
-            for name, other in zip(self._names, self._inputs, strict=True)
-        )
+            return [number]
+        return [
+            place
+            for place, (name, other) in enumerate(zip(self._names, self._inputs, strict=True))
+            if name.split("[")[0] == base and other.dtype == one.dtype and other.ndim == one.ndim
+        ]
 
     def _with_more(self, number: int, axis: int) -> list[int]:
         """The inputs that may be of several texts, along an axis where this one has one row.
@@ -178,6 +182,20 @@ def are_ids(tensor: Tensor) -> bool:
     return tensor.ndim == 2 and whole
 
 
+def plain(name: str) -> str:
+    """The name of a tensor of the inputs, without that of what holds it, and without its number.
+
+    >>> plain("document.ids[1]")
+    'ids'
+    """
+    return name.rpartition(".")[2].split("[")[0]
+
+
+def is_aside(name: str) -> bool:
+    """Whether what has this name is beside tokens and none of them: places, kinds, or a mask."""
+    return any(part in plain(name) for part in ASIDE)
+
+
 def is_other(name: str) -> bool:
     """Whether whole numbers of this name are no ids of tokens."""
-    return any(part in name for part in NO_IDS)
+    return any(part in plain(name) for part in NO_IDS)

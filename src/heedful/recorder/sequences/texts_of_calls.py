@@ -2,23 +2,37 @@
 
 from __future__ import annotations
 
-from heedful.recorder.following.strides import Axes
-from heedful.recorder.observed import Batch, Observed
+from typing import NamedTuple
+
+from heedful.recorder.following.strides import Parts, common
+from heedful.recorder.observed import Followed, Observed
+from heedful.recorder.sequences.inputs import Inputs
 from heedful.recorder.sequences.text_order import followed, followed_to
 
 
-def follow(seen: Observed, batch: Batch, of_query: Axes, of_key: Axes) -> None:
-    """Note whether the texts of a call, whose axes a door knows, are in the inputs' order.
+class Rows(NamedTuple):
+    """The axes of queries or keys, or of the tokens that they are made of, by what they are of."""
 
-    Args:
-        seen: the call.
-        batch: the texts of the pass.
-        of_query, of_key: the axes of its queries and keys, (B, H, N, d), as they were followed.
-    """
-    follows, moved = followed_to(of_query[0], batch)
-    seen.moved = moved or followed_to(of_key[0], batch)[1]
+    texts: Parts | None
+    tokens: Parts | None
+
+
+def tokens_of(seen: Observed, of_query: Rows, of_key: Rows) -> Followed:
+    """Where the tokens of a call were followed to, whose axes a door knows."""
+    shared = common(len(seen.query), [of_query.texts, of_key.texts])
+    texts = [(one.parts[0], one.parts[1]) for one in shared]
+    return followed(of_query.tokens or (), of_key.tokens or (), texts)
+
+
+def follow(seen: Observed, inputs: Inputs, of_query: Rows, of_key: Rows) -> None:
+    """Note of which texts of the inputs a call is, whose axes a door knows, and of which tokens."""
+    both = [*(of_query.texts or ()), *(of_key.texts or ())]
+    sides = (of_query.tokens or (), of_key.tokens or (), both)
+    seen.batch = inputs.batch(*([p.axis.given for p in one if p.axis.given] for one in sides))
+    follows, moved = followed_to(of_query.texts, seen.batch)
+    seen.moved = moved or followed_to(of_key.texts, seen.batch)[1]
     seen.follows = follows and not seen.moved
-    seen.followed = followed(of_query[2] or (), of_key[2] or ())
+    seen.followed = tokens_of(seen, of_query, of_key)
 
 
 class TextDims:

@@ -39,13 +39,15 @@ class Given(NamedTuple):
 
     asking: the ids of the tokens that its queries are among. answering: those of its keys, if it is
         cross-attention. writes: whether a decoder runs, in a model that has an encoder too.
-        pass_index: the number of the pass.
+        pass_index: the number of the pass, or of the call of that model in it.
+        reads_before: whether keys that no argument tells are of what its encoder read before.
     """
 
     asking: Tensor | None
     answering: Tensor | None
     writes: bool
     pass_index: int
+    reads_before: bool = False
 
 
 def told_by_names(inputs: Inputs, embedded: Tensor | None, writes: bool, pass_index: int) -> Given:
@@ -62,7 +64,7 @@ def told_by_names(inputs: Inputs, embedded: Tensor | None, writes: bool, pass_in
         asking = embedded.detach().cpu().clone()
     # of what reads, the keys may be of an image
     answering = inputs.ids(False, named=True) if writes else None
-    return Given(asking, answering, writes, pass_index)
+    return Given(asking, answering, writes, pass_index, reads_before=True)
 
 
 def told_by_axes(inputs: Inputs, seen: Observed, writes: bool, pass_index: int) -> Given | None:
@@ -70,15 +72,18 @@ def told_by_axes(inputs: Inputs, seen: Observed, writes: bool, pass_index: int) 
 
     A table of ids is of a side of the call whose tokens are all of its second axis, in their order.
     Equal sizes prove nothing: keys may be means, a prefix with tokens, or those of another text.
-    One token alone has no axis: it is that of the ids, where these are one for each text.
+    One token alone has no axis: it is that of the ids, where the pass has no others, and no keys of
+    anything else.
     """
     N, M = seen.shape[2:]
-    to, alone = seen.followed, inputs.ids(writes)
-    is_one = N == 1 and alone is not None and alone.shape[1] == 1
-    asking = alone if is_one else inputs.ids_of(to.queries)
-    if not seen.cross and N == M and not is_one and to.keys != to.queries:
+    to, alone = seen.followed, inputs.only_ids
+    asking, answering = inputs.ids_of(to.queries), inputs.ids_of(to.keys)
+    is_of_ids = to.keys is None or answering is not None
+    if N == 1 and asking is None and not seen.cross and is_of_ids:
+        asking = alone if alone is not None and alone.shape[1] == 1 else None
+    elif not seen.cross and N == M and to.keys != to.queries:
         return None
-    return Given(asking, inputs.ids_of(to.keys), writes, pass_index)
+    return Given(asking, answering, writes, pass_index)
 
 
 class _Side(NamedTuple):
@@ -86,12 +91,14 @@ class _Side(NamedTuple):
 
     keys: (B, L, d), those of a head of the first call of that pass, by which a text is known again;
         None where the call has other rows than there are texts.
+    is_one: whether the other side has asked since the text that was read before this one.
     """
 
     pass_index: int
     before: Tensor | None
     so_far: Tensor
     keys: Tensor | None
+    is_one: bool = True
 
 
 class TokenIds:
@@ -99,10 +106,15 @@ class TokenIds:
 
     def __init__(self) -> None:
         self._sides: dict[bool, _Side] = {}
+        self._has_asked = True  # whether what was read last has been asked
 
-    def of(self, seen: Observed, given: Given, layouts: list[Layout]) -> Ids:
-        """The ids of a call, whose keys are tokens that the model was given."""
-        if seen.cross:
+    def of(self, seen: Observed, given: Given, layouts: list[Layout], kind: str) -> Ids:
+        """The ids of a call, whose keys are tokens that the model was given.
+
+        What was followed counts for each side alone where the call is of the kind "cross", as that
+        of learned queries is.
+        """
+        if seen.cross or (kind == "cross" and not given.reads_before):
             return self._of_cross(seen, given)
         ids = given.asking
         return Ids() if ids is None else Ids(self._of_self(seen, given, ids, layouts))
@@ -121,7 +133,8 @@ class TokenIds:
         is_known = known is not None and known.pass_index == given.pass_index
         if known is not None and before is not None and goes_on and length < M:
             if is_known:
-                return known.so_far if known.so_far.shape[1] == before.shape[1] + N else ids
+                goes_on = known.so_far.shape[1] == before.shape[1] + N
+                return known.so_far if goes_on and torch.equal(known.so_far[:, -N:], ids) else ids
             if (rows := _followed(known.keys, seen)) is not None:
                 whole = torch.cat([before[rows], ids], dim=1)
                 keys = _keys(seen, whole)
@@ -130,7 +143,9 @@ class TokenIds:
         if known is not None and is_known and torch.equal(known.so_far, ids):
             return ids  # a layer after the first
         if length == M or end == N:  # a text begins
-            self._sides[given.writes] = _Side(given.pass_index, before, ids, _keys(seen, ids))
+            keys = _keys(seen, ids)
+            self._sides[given.writes] = _Side(given.pass_index, before, ids, keys, self._has_asked)
+            self._has_asked = given.writes and self._has_asked
         return ids
 
     def _before(self, given: Given, ids: Tensor) -> Tensor | None:
@@ -152,9 +167,10 @@ class TokenIds:
         if queries is not None and side is not None and is_of_pass:
             ends_with_them = torch.equal(side.so_far[:, -N:], queries)
             queries = side.so_far if ends_with_them else queries
-        read = given.answering
-        if read is None and given.writes and False in self._sides:
-            read = self._sides[False].so_far
+        read, last = given.answering, self._sides.get(False)
+        self._has_asked = True
+        if read is None and given.writes and given.reads_before and last is not None:
+            read = last.so_far if last.is_one else None
         return Ids(read if read is not None and read.shape[1] == M else None, queries)
 
 

@@ -21,6 +21,7 @@ from heedful.recorder.sequences.text_order import (
     axes_of,
     followed,
     moved_by,
+    pairs_of,
     parts_of,
     texts_first,
     total,
@@ -69,7 +70,7 @@ class Owning:
         is_projected = sides.sums_features  # else the keys may be a cache that an input holds
         groups.is_of_two = is_projected and _are_of_two_texts(groups, sides, origins)
         asking, answering = parts_of(groups.queries, origins), parts_of(groups.keys, origins)
-        groups.followed = followed(asking, answering)
+        groups.followed = followed(asking, answering, pairs_of(groups.sequences, origins))
         beside = axes_of(groups.sequences, origins)
         groups.are_windows = any(part.axis in beside for part in asking)
         return groups
