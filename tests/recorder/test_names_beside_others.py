@@ -374,3 +374,81 @@ def test_dicts_of_different_arguments_are_one_text_and_items_of_a_list_are_not_t
     recording = looked_at(model, several)
     assert recording.verify(model, [several]) == {"assumed": 1, "proved": 1}
     assert "each is an item of a list, which is not taken apart" in recording[0].why
+
+
+def test_one_tensor_given_twice_has_the_names_of_its_ids():
+    class Learns(Attends):
+        def forward(self, labels, kinds, ids):
+            x = self.table(ids)
+            return self.attend(x, x)
+
+    [call] = looked_at(Learns(), IDS[:1], IDS[:1], IDS[:1], tokenizer=named)
+    assert call.key_tokens == named(IDS[0])
+
+
+def test_tokens_that_a_convolution_of_some_puts_elsewhere_have_no_names():
+    class Shifts(Attends):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(torch.randn(WIDTH, WIDTH, 1))
+
+        def forward(self, ids):
+            x = self.table(ids)[:, :-2].mT
+            x = torch.conv1d(x, self.weight, padding=1).mT
+            return self.attend(x, x)
+
+    [call] = looked_at(Shifts(), IDS[:1], tokenizer=named)
+    assert call.shape == (H, N, N)
+    assert call.key_tokens is None
+
+
+def test_what_asks_an_image_is_not_named_by_the_only_token_of_a_text():
+    class Looks(Attends):
+        def __init__(self):
+            super().__init__()
+            self.learned = nn.Parameter(torch.randn(1, 1, WIDTH))
+
+        def forward(self, ids, image):
+            return self.attend(self.learned, image)
+
+    [call] = looked_at(Looks(), IDS[:1, :1], torch.randn(1, 4, WIDTH), tokenizer=named)
+    assert call.query_tokens is call.key_tokens is None
+
+
+class Caches(Attends):
+    """Keeps the vectors of the tokens so far in a list that it is given."""
+
+    def forward(self, streams):
+        for ids, cache in streams:
+            cache.append(self.table(ids))
+            self.attend(cache[-1], torch.cat(cache, 1))
+
+
+def test_two_caches_of_ones_own_in_one_pass_do_not_share_their_texts():
+    model, caches = Caches(), ([], [])
+    with torch.no_grad(), heedful.record(model, tokenizer=named) as recording:
+        for at, way in ((slice(0, 3), 1), (slice(3, 4), -1), (slice(4, 5), 1)):
+            ids = [one[:1, at] for one in (IDS, OTHERS)]
+            model(list(zip(ids, caches, strict=True))[::way])
+    assert len(recording) == 6
+    for text, call in zip((IDS, OTHERS, OTHERS, IDS, IDS, OTHERS), recording, strict=True):
+        text, (_, N, M) = text[0], call.shape
+        assert call.query_tokens in (named(text[M - N : M]), None)
+        assert call.key_tokens in (named(text[:M]), None)
+
+
+def test_a_cache_of_a_model_inside_goes_on_from_pass_to_pass():
+    class Wraps(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = transformers.GPT2Model(GPT2)
+
+        def forward(self, ids, cache):
+            return self.inner(input_ids=ids.clone(), past_key_values=cache)
+
+    model, cache = Wraps().eval(), transformers.DynamicCache()
+    with torch.no_grad(), heedful.record(model, tokenizer=named) as recording:
+        for at in (slice(0, 3), slice(3, 4), slice(4, 6)):
+            model(IDS[:, at], cache)
+    for b, calls in enumerate(recording.sequences):
+        assert [call.key_tokens for call in calls] == [named(IDS[b, :M]) for M in (3, 4, 6)]

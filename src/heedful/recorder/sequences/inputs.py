@@ -151,10 +151,8 @@ class Inputs:
         if tokens is None or not are_ids(self.all[tokens.number]):
             return None
         table, rows = self.all[tokens.number], tokens.rows
-        alike = [name for name, one in self.tensors.items() if _are_one(one, table)]
-        names = {plain(name) for name in alike}
-        is_named = any(one in (*READ_IDS, *WRITTEN_IDS) or "input_ids" in one for one in names)
-        found = self._found_ids(False, False)
+        name, found = plain(list(self.tensors)[tokens.number]), self._found_ids(False, False)
+        is_named = name in (*READ_IDS, *WRITTEN_IDS) or "input_ids" in name
         if not is_named and (found is None or not _are_one(found, table)):
             return None
         if len(rows) > 1 and len(set(rows)) < len(table):
