@@ -452,3 +452,33 @@ def test_a_cache_of_a_model_inside_goes_on_from_pass_to_pass():
             model(IDS[:, at], cache)
     for b, calls in enumerate(recording.sequences):
         assert [call.key_tokens for call in calls] == [named(IDS[b, :M]) for M in (3, 4, 6)]
+
+
+@pytest.mark.parametrize("asks", ["tokens", "one that is learned"])
+def test_each_of_two_texts_is_without_its_own_padding(asks):
+    class Siamese(Attends):
+        def __init__(self):
+            super().__init__()
+            self.learned = nn.Parameter(torch.randn(1, 1, WIDTH))
+
+        def forward(self, query, document):
+            for one in (query, document):
+                x = self.table(one["ids"])
+                y = x if asks == "tokens" else self.learned.expand(len(x), -1, -1)
+                keep = one["attention_mask"][:, None, None].bool()
+                query, key = (
+                    layer(each).unflatten(-1, (H, D)).transpose(1, 2)
+                    for layer, each in ((self.asks, y), (self.says, x))
+                )
+                (query @ key.mT).masked_fill(~keep, -1e9).softmax(-1) @ key
+
+    lengths, given = [(4, 2), (3, N)], []
+    for (first, second), ids in zip(lengths, (IDS[:, :4], OTHERS), strict=True):
+        mask = torch.arange(ids.shape[1]) < torch.tensor([[first], [second]])
+        given.append({"ids": ids, "attention_mask": mask.long()})
+    recording = looked_at(model := Siamese().eval(), *given, tokenizer=named)
+    assert recording.verify(model, given) == {"proved": 2}
+    for b, calls in enumerate(recording.sequences):
+        for call, length, one in zip(calls, lengths, given, strict=True):
+            assert call.shape == (H, length[b] if asks == "tokens" else 1, length[b])
+            assert call.key_tokens == named(one["ids"][b, : length[b]])

@@ -56,7 +56,7 @@ class Inputs:
         cached: int | None = None,
     ):
         self.given = _named(module, arguments, keywords or {})
-        self.tensors = _by_name(_tensors(self.given))
+        self.tensors, self._homes = _by_name(_tensors(self.given))
         self.all = list(self.tensors.values())
         self._rows = TextRows(list(self.tensors), self.all)
         self._tell_padding = not {*READ, *GUESSED, *WRITTEN}.isdisjoint(self.tensors)
@@ -103,11 +103,11 @@ class Inputs:
             return seen.real
         if not self._tell_padding:
             return Real()
-        names = WRITTEN if writes and not seen.cross else READ
-        keys = self._told(names, M)
+        names, of = WRITTEN if writes and not seen.cross else READ, seen.followed.keys
+        keys = self._told(names, M, of)
         is_guess = keys is None and names is READ
         if is_guess:
-            keys = self._told(GUESSED, M)
+            keys = self._told(GUESSED, M, of)
         if seen.cross:
             return Real(keys, self._told(WRITTEN, N), is_guess)
         # a table of one query says what is padding of one text, if it has the name for that
@@ -116,8 +116,8 @@ class Inputs:
         crosses = self._crosses(N, M)
         if not crosses and (told := self._by_cache(names, N, M)) is not None:
             return told
-        if keys is None:
-            return self._so_far(names, N, M)
+        if keys is None:  # what was followed to all tokens of an input is no cache
+            return self._so_far(names, N, M) if of is None else Real()
         if not crosses:
             return Real(keys, None, is_guess)
         every = keys.new_ones(len(keys), N)  # one tensor for all layers, so that they share layouts
@@ -199,9 +199,14 @@ class Inputs:
         found = [one for one in found if are_ids(one)]
         return found[0] if len(found) == 1 else None
 
-    def _told(self, names: tuple[str, ...], length: int) -> Tensor | None:
-        """The first argument of these names that is a mask (texts, length), or None."""
+    def _told(self, names: tuple[str, ...], length: int, of: Tokens | None = None) -> Tensor | None:
+        """The first argument of these names that is a mask (texts, length), or None.
+
+        of: the tokens that it has to be of, if that is known.
+        """
         given = [name for name in names if name in self.tensors]
+        if of is not None:
+            given = self._beside(of, names)
         texts = self.batch().texts or 0 if given else 0
         for name in given:
             mask = self.tensors[name]
@@ -210,6 +215,14 @@ class Inputs:
             if (len(mask), mask.shape[-1]) == (texts, length):  # with axes of one between, or not
                 return self._keep(name, mask.reshape(texts, length))
         return None
+
+    def _beside(self, tokens: Tokens, names: tuple[str, ...]) -> list[str]:
+        """The masks of these names that stand beside an input: not those beside other ids."""
+        home = self._homes[list(self.tensors)[tokens.number]]
+        others = {self._homes[name] for name, one in self.tensors.items() if are_ids(one)} - {home}
+        masks = [name for wanted in names for name in self.tensors if plain(name) == wanted]
+        own = [name for name in masks if self._homes[name] == home]
+        return own or [name for name in masks if self._homes[name] not in others]
 
     def _by_cache(self, names: tuple[str, ...], N: int, M: int) -> Real | None:
         """What is real where a cache of transformers tells how many tokens it held before.
@@ -310,18 +323,21 @@ def _named(module: nn.Module, arguments: tuple, keywords: dict) -> dict[str, Any
     return named
 
 
-def _by_name(tensors: Iterable[tuple[str, str, Tensor]]) -> dict[str, Tensor]:
+def _by_name(
+    tensors: Iterable[tuple[str, str, Tensor]],
+) -> tuple[dict[str, Tensor], dict[str, str]]:
     """Tensors by their names; further ones of a name with that of the argument that holds them.
 
-    In a list of dicts they have a number.
+    In a list of dicts they have a number. With it the argument that holds each, "" where it is one.
     """
     found: dict[str, Tensor] = {}
     homes: dict[str, str] = {}
     for name, home, one in tensors:
-        own = name if homes.setdefault(name, home) == home else f"{home}.{name}"
+        own = name if homes.get(name, home) == home else f"{home}.{name}"
         again = (own if i == 0 else f"{own}[{i}]" for i in itertools.count())
-        found[next(free for free in again if free not in found)] = one
-    return found
+        own = next(free for free in again if free not in found)
+        found[own], homes[own] = one, home
+    return found, homes
 
 
 def _tensors(
