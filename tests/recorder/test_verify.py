@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
-from looked import WIDTH, Heads
+from looked import WIDTH, Heads, looked_at
 from torch import nn
 from torch.nn.functional import scaled_dot_product_attention
 
@@ -745,3 +745,23 @@ def test_the_inputs_themselves_are_not_taken_apart():
     recording = recorded(model := Wrapped(lambda batch: batch["ids"]), given)
     assert recording.verify(model, [given]) == {"proved": 2}
     assert torch.equal(given["ids"], ids())
+
+
+def test_texts_that_a_model_joins_are_not_refuted():
+    class Joins(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.asks, self.says = nn.Linear(WIDTH, H * D), nn.Linear(WIDTH, H * D)
+
+        def forward(self, a, b):
+            x = torch.cat([a, b])
+            query, key = (
+                one(x).unflatten(-1, (H, D)).transpose(1, 2) for one in (self.asks, self.says)
+            )
+            return (query @ key.mT).softmax(-1) @ key
+
+    model, given = Joins().eval(), list(torch.randn(2, 3, 5, WIDTH))
+    recording = looked_at(model, *given)
+    assert recording.verify(model, given) == {"assumed": 1}
+    assert "the first sequences of all texts stand before their second ones" in recording[0].why
+    assert len([call.weights() for [call] in recording.sequences]) == 6

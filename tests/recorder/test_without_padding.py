@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn.functional import scaled_dot_product_attention
 
 import heedful
-from heedful.recorder.sequences.mask_structure import is_causal
+from heedful.recorder.sequences.mask_structure import offset_of
 
 B, H, D = 2, 3, 4
 
@@ -178,9 +178,22 @@ def test_a_pool_of_packed_parts_is_not_causal(way):
     allowed = torch.tensor([[m in run for m in range(16)] for run in runs])
     x, y, model = torch.randn(1, len(runs), H * D), torch.randn(1, 16, H * D), Layer("pool")
     found = recorded(model, x, y, allowed)
-    assert (found[0].kind, is_causal(found[0].causes.mask)) == ("cross", False)
+    assert (found[0].kind, offset_of(found[0].causes.mask, 0, 0)) == ("cross", None)
     end = found[0].shape[-1]  # keys after the last that anybody sees are empty places
     expected = model.pool.expected(x, y, allowed)[0, ..., :end]
+    torch.testing.assert_close(found[0].weights(), expected, atol=2e-6, rtol=0)
+
+
+@pytest.mark.parametrize("ahead", [0, 1, 2])
+@pytest.mark.parametrize("behind", [2, 12])
+def test_a_window_that_looks_ahead_is_not_causal(ahead, behind):
+    places = torch.arange(9)
+    apart = places[:, None] - places
+    allowed = (apart <= behind) & (apart >= -ahead)
+    x, model = torch.randn(1, 9, H * D), Layer("attend")
+    found = recorded(model, x, x, allowed)
+    assert found[0].kind == ("self" if ahead else "causal")
+    expected = model.attend.expected(x, x, allowed)[0]
     torch.testing.assert_close(found[0].weights(), expected, atol=2e-6, rtol=0)
 
 
@@ -191,7 +204,8 @@ def test_a_few_queries_after_many_keys_are_still_causal(start):
     x, y, model = torch.randn(1, 5, H * D), torch.randn(1, 12, H * D), Layer("attend")
     seen = allowed.any(-1)
     found = recorded(model, x, y, allowed)
-    assert (found[0].kind, is_causal(found[0].causes.mask)) == ("causal", True)
+    assert found[0].kind == "causal"
+    assert offset_of(found[0].causes.mask, 0, 0) is not None
     expected = model.attend.expected(x, y, allowed)[0][:, seen]
     torch.testing.assert_close(found[0].weights()[:, seen], expected, atol=2e-6, rtol=0)
 

@@ -30,12 +30,11 @@ from heedful.recorder.kept.recording import Recording
 from heedful.recorder.observed import Observed, Source
 from heedful.recorder.options import Options
 from heedful.recorder.own_work import computing, is_computing
-from heedful.recorder.running import Frame, Given, Running, layer_of
-from heedful.recorder.sequences import token_ids
-from heedful.recorder.sequences.inputs import Inputs, are_ids
+from heedful.recorder.running import Given, Running, layer_of
 from heedful.recorder.sequences.kind import crosses, kind_of
 from heedful.recorder.sequences.mask_structure import Masks, place_of
 from heedful.recorder.sequences.padding_across_passes import Before, so_far
+from heedful.recorder.sequences.reading import Reading
 from heedful.recorder.sequences.text_order import beside_told
 from heedful.recorder.sequences.texts_of_calls import Rows, TextDims, follow, tokens_of
 from heedful.recorder.sequences.token_ids import Ids, TokenIds
@@ -126,7 +125,7 @@ def record(
     recording.random_state = running.random_state
     options.check_layers(recorder.names)
     recording.name_tokens()
-    recording.know_patches(patches_of(model, modules), recorder.image)
+    recording.know_patches(patches_of(model, modules), recorder.reading.image)
 
 
 class _Recorder:
@@ -136,25 +135,21 @@ class _Recorder:
         self.recording, self.running, self.options = recording, running, options
         self.names: dict[str, int | None] = {}  # the modules that told a call, with their layers
         self.claimed = False
-        self._given = running.given
-        self._inputs = Inputs(*self._given)
+        self.reading = Reading(running)
         self._calls = 0
         self.begun = Begun(lambda: running.name, self.is_wanted)
         # of each module's last call: its number of keys with its pass, and what it told of padding
         self._lengths: dict[str, tuple[int, int]] = {}
         self._before: dict[str, Before | None] = {}
         self._token_ids = TokenIds()
-        self.image: tuple[int, int] | None = None  # height and width that the model was given
         self.axes_of: Callable[[Tensor], Axes] | None = None  # where operations are followed
-        running.ended = self._end_call
         self._forget()
 
     def let_go(self) -> None:
         """Hold nothing of the model's any more, neither its inputs nor its masks."""
-        self._given = Given(self.running.model, (), {})
-        self._inputs = Inputs(*self._given)
+        self.reading.let_go()
         self.begun.let_go()
-        self.axes_of, self.running.ended = None, None
+        self.axes_of = None
         self._forget()
 
     def _forget(self) -> None:
@@ -164,19 +159,13 @@ class _Recorder:
         self._known: list[tuple] = []
         self._dims = TextDims()
         self._copied: list[tuple] = []
-        # what a model of transformers inside this one was called with, by the number of that call
-        self._reading: tuple[int, Inputs] | None = None
-
-    def _end_call(self) -> None:
-        """Forget what a model inside was called with, once the outermost call has ended."""
-        self._reading = None
 
     def passing(self) -> torch_operations.Pass:
         """What the door to torch's operations asks about the pass that runs, and tells."""
         return torch_operations.Pass(
             self._followed,
             lambda: self.running.name,
-            lambda: self.inputs.with_aside,
+            lambda: self.reading.inputs.with_aside,
             self.owning,
             self.begun,
             self.miss,
@@ -184,15 +173,6 @@ class _Recorder:
             self._method,
             lambda name: self.recording.miss(name, LookupError(IN_A_METHOD)),
         )
-
-    @property
-    def inputs(self) -> Inputs:
-        """The inputs of the pass that runs."""
-        if self._given is not self.running.given:
-            self._given = self.running.given
-            self._inputs = Inputs(*self._given)
-            self.image = self.image or self._inputs.image
-        return self._inputs
 
     def _followed(self) -> Given | None:
         """What the pass was called with whose operations run now, if it is to be followed.
@@ -218,7 +198,7 @@ class _Recorder:
 
     def owning(self) -> Owning:
         """What decides whose the axes of the running call are."""
-        inputs, name, frame = self.inputs, self.running.name, self.running.innermost
+        inputs, name, frame = self.reading.inputs, self.running.name, self.running.innermost
         told = axes_told_for(self.options.axes, name, inputs.batch().texts)
         if told is None and multihead_attention.is_one(frame.module):
             return Owning(inputs.batch, lambda axes: multihead_attention.told(frame, axes))
@@ -314,7 +294,7 @@ class _Recorder:
             is_known = self.running.is_known
             if self.axes_of and seen.batch is None and not is_known:
                 self._follow(seen, self.axes_of)
-            seen.batch = seen.batch or self.inputs.batch()
+            seen.batch = seen.batch or self.reading.inputs.batch()
             told = beside_told(len(seen.query), seen.batch, is_known, seen.follows, seen.moved)
             seen.inferred = {**seen.inferred, **told}
         if not self.running.is_known:
@@ -327,11 +307,11 @@ class _Recorder:
         """Note where texts and tokens of a call come from, whose axes are known to its door."""
         if seen.of_tokens is not None:
             rows = Rows(*seen.of_tokens)
-            follow(seen, self.inputs, rows, rows)
+            follow(seen, self.reading.inputs, rows, rows)
             return
         of_query, of_key = (Rows(axes[0], axes[2]) for axes in map(axes_of, (seen.query, seen.key)))
         if seen.door.startswith(TELLING):
-            follow(seen, self.inputs, of_query, of_key)
+            follow(seen, self.reading.inputs, of_query, of_key)
         else:  # flex attention: its first axis may be of texts or not, which stays a guess
             seen.followed = tokens_of(seen, of_query, of_key)
 
@@ -339,16 +319,16 @@ class _Recorder:
         """Whether the keys are of another text: as is told, or as both were followed to ids."""
         asking, answering, _ = seen.followed
         if seen.cross is None and not self.running.is_known and asking and answering:
-            texts = [self.inputs.ids_of(tokens) for tokens in (asking, answering)]
+            texts = [self.reading.inputs.ids_of(tokens) for tokens in (asking, answering)]
             if asking.number != answering.number and all(one is not None for one in texts):
                 return True
         return crosses(seen, name)
 
     def _kept(self, seen: Observed, name: str, layer: int | None, index: int) -> Capture:
-        running, layouts = self.running, self._layouts(seen, name)
+        running, (layouts, is_told) = self.running, self._layouts(seen, name)
         M = seen.shape[-1]
         is_cut = any(len(one.keys) < M for one in layouts)
-        if is_cut and seen.real is None and not running.is_known:
+        if is_cut and seen.real is None and not is_told:
             seen.inferred = {**seen.inferred, "padding": PADDING}
         kind = self._kind(seen, name, layouts)
         return captured(
@@ -374,42 +354,8 @@ class _Recorder:
         running = self.running
         if not (running.is_known or self.options.naming) or not running.reads_text:
             return Ids()
-        given = self._told_of_tokens(seen)
+        given = self.reading.tokens(seen)
         return self._token_ids.of(seen, given, layouts, kind) if given else Ids()
-
-    def _told_of_tokens(self, seen: Observed) -> token_ids.Given | None:
-        """What the pass tells of a call's tokens; None where it was given none, or has moved them.
-
-        A model of transformers inside another tells of the ids that it was called with: where these
-        are not an input of the pass, what had been done to that input before is no matter.
-        """
-        running, inner = self.running, None if self.running.is_known else self.running.reader
-        if inner is not None:
-            read = self._read_by(inner)
-            writes = running.writes_in(inner)
-            ids = read.ids(writes)
-            if ids is not None and not (self._has_moved(seen) and self.inputs.has(read, writes)):
-                return token_ids.told_by_names(read, None, writes, running.calls_of_known)
-        if self._has_moved(seen):
-            return None
-        now = running.writes, running.pass_index
-        if running.is_known:
-            table = running.embedded if running.is_ours else None
-            is_table = table is not None and are_ids(table)
-            return token_ids.told_by_names(self.inputs, table if is_table else None, *now)
-        return token_ids.told_by_axes(self.inputs, seen, *now)
-
-    def _has_moved(self, seen: Observed) -> bool:
-        """Whether tokens or texts of a call are known to stand elsewhere than in the inputs."""
-        is_moved = seen.followed.are_reordered or bool(seen.moved)
-        return is_moved or self.inputs.has_ids_across(seen.batch)
-
-    def _read_by(self, inner: Frame) -> Inputs:
-        """What a model inside this one was called with."""
-        number = self.running.calls_of_known
-        if self._reading is None or self._reading[0] != number:
-            self._reading = number, Inputs(inner.module, inner.arguments, inner.keywords)
-        return self._reading[1]
 
     def _kind(self, seen: Observed, name: str, layouts: list[Layout]) -> str:
         """The kind of a call; keys that grew by its queries since the last call are a cache's."""
@@ -429,13 +375,15 @@ class _Recorder:
         if wrong:
             raise ArgumentError(f"head {wrong[0]} of {name}", expected=f"heads from 0 to {H - 1}")
 
-    def _layouts(self, seen: Observed, name: str) -> list[Layout]:
-        """The layouts of a call, worked out once for layers of a pass that share a mask."""
+    def _layouts(self, seen: Observed, name: str) -> tuple[list[Layout], bool]:
+        """The layouts of a call, and whether what is padding was told by a name of known meaning.
+
+        They are worked out once for layers of a pass that share a mask.
+        """
         running, before = self.running, self._before.get(name)
-        real = self.inputs.real(seen, running.writes)
+        real, is_full, is_told = self.reading.padding(seen)
         # compared with `is`, since == of tensors compares their entries
         same = (seen.mask, seen.bias, real.keys, real.queries)
-        is_full = self.inputs.fills(seen)
         size = (*seen.shape, seen.cross, may_have_room(seen) and not is_full)
         found = (
             kept
@@ -448,7 +396,7 @@ class _Recorder:
             kept = layouts_of(seen, real, is_full), now
             self._known = [*self._known[-7:], (same, size, kept)]
         layouts, self._before[name] = kept
-        return layouts
+        return layouts, is_told
 
     def _own(self, bias: Tensor | None, source: Source | None) -> Tensor | None:
         """A copy of a bias, which nothing can change later; layers that share a bias share it."""

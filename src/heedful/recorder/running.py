@@ -86,7 +86,10 @@ class Running:
         self.embedded: Tensor | None = None  # the whole numbers last looked up in a table
         self.random_state: Tensor | None = None  # torch's, as the first pass found it
         self.ran_elsewhere = False  # whether the model was called in another thread
-        self.calls_of_known = 0  # how often such a model was called inside one of another package
+        # how often such a model was called inside one of another package, and what a cache among
+        # its arguments held the last time
+        self.calls_of_known = 0
+        self.cached_of_known: int | None = None
         self.ended: Callable[[], None] | None = None  # called once no module runs any more
         self._outer: set[str] = set()  # names of modules called from outside in this pass
         # modules that get no hook, with their names, by id(); held, so that the id stays theirs
@@ -209,6 +212,7 @@ class Running:
             self._begin(frame)
         if not self.is_known and _home_of(frame.module) in KNOWN and self.reader is None:
             self.calls_of_known += 1
+            self.cached_of_known = _cached((*frame.arguments, *frame.keywords.values()))
         self.ran.add((frame.name, self.stack[-1].name if self.stack else None))
         self.stack.append(frame)
         if isinstance(frame.module, nn.Embedding) and frame.arguments:

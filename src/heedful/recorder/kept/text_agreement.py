@@ -20,6 +20,7 @@ from heedful.recorder.kept.capture import Capture
 # How far numbers of a text alone may be from those in a batch, whose kernels round otherwise, in
 # units of the largest of them
 NEAR = {torch.float64: 1e-8, torch.float32: 1e-3, torch.float16: 5e-2, torch.bfloat16: 2e-1}
+ROUNDS = "the first sequences of all texts stand before their second ones"
 ROWS = 8  # how many rows of each sequence are compared
 
 
@@ -56,6 +57,8 @@ def difference(capture: Capture, alone: list[OfText]) -> Difference | None:
         # as many numbers in another order were arranged wrongly; others are another call's
         several = [sum(sizes) for sizes in zip(*map(_sizes, parts), strict=True)]
         return Difference(why, several == _sizes(capture))
+    if _are_in_rounds(capture, rows, len(alone)):
+        return Difference(ROUNDS, refutes=False)
     for place, (b, one, part) in enumerate(rows):
         sequence = capture.first + place
         if agree(capture, sequence, one, part):
@@ -68,6 +71,21 @@ def difference(capture: Capture, alone: list[OfText]) -> Difference | None:
         why = f"text {b} alone has other queries and keys, and no other text has those of sequence"
         return Difference(f"{why} {sequence}", refutes=False)
     return None
+
+
+def _are_in_rounds(capture: Capture, rows: list[tuple[int, Capture, int]], texts: int) -> bool:
+    """Whether each text has several sequences, the first ones of all texts before the second ones.
+
+    So they stand where a model joins two batches by `cat`.
+    """
+    if len(rows) <= texts or len(rows) % texts or texts < 2:
+        return False
+    each = len(rows) // texts
+    turned = [rows[b * each + part] for part in range(each) for b in range(texts)]
+    return all(
+        agree(capture, capture.first + place, one, part)
+        for place, (_, one, part) in enumerate(turned)
+    )
 
 
 def _is_packed(capture: Capture, parts: list[Capture]) -> bool:

@@ -59,7 +59,8 @@ class Inputs:
         self.tensors, self._homes = _by_name(_tensors(self.given))
         self.all = list(self.tensors.values())
         self._rows = TextRows(list(self.tensors), self.all)
-        self._tell_padding = not {*READ, *GUESSED, *WRITTEN}.isdisjoint(self.tensors)
+        masks = (*READ, *GUESSED, *WRITTEN)
+        self._tell_padding = any(part in plain(name) for name in self.tensors for part in masks)
         self._ids: dict[tuple[bool, bool], Tensor | None] = {}
         self._tables: dict[tuple[int, tuple[int, ...]], Tensor] = {}
         self._kept: dict[str, Tensor] = {}
@@ -91,19 +92,25 @@ class Inputs:
             self._batches[asked] = self._rows.batch(*asked)
         return self._batches[asked]
 
-    def real(self, seen: Observed, writes: bool) -> Real:
+    @property
+    def tell(self) -> bool:
+        """Whether they say which tokens there are, or which of them are padding."""
+        return self._tell_padding or self._found_ids(False, False) is not None
+
+    def real(self, seen: Observed, writes: bool, of: Tokens | None = None) -> Real:
         """Which tokens of a call the inputs tell to be no padding.
 
         Args:
             seen: the call.
             writes: whether a decoder made it, in a model that has an encoder too.
+            of: all tokens of one of these inputs, where the keys were followed to them.
         """
         _, _, N, M = seen.shape
         if seen.real is not None:
             return seen.real
         if not self._tell_padding:
             return Real()
-        names, of = WRITTEN if writes and not seen.cross else READ, seen.followed.keys
+        names = WRITTEN if writes and not seen.cross else READ
         keys = self._told(names, M, of)
         is_guess = keys is None and names is READ
         if is_guess:
@@ -218,9 +225,11 @@ class Inputs:
 
     def _beside(self, tokens: Tokens, names: tuple[str, ...]) -> list[str]:
         """The masks of these names that stand beside an input: not those beside other ids."""
-        home = self._homes[list(self.tensors)[tokens.number]]
+        ids = list(self.tensors)[tokens.number]
+        home, (lead, tail) = self._homes[ids], _beside_ids(ids)
+        wanted = [f"{lead}{name}{tail}" for name in names]
+        masks = [one for name in wanted for one in self.tensors if plain(one) == name]
         others = {self._homes[name] for name, one in self.tensors.items() if are_ids(one)} - {home}
-        masks = [name for wanted in names for name in self.tensors if plain(name) == wanted]
         own = [name for name in masks if self._homes[name] == home]
         return own or [name for name in masks if self._homes[name] not in others]
 
@@ -286,6 +295,19 @@ class Inputs:
         return self._kept[name]
 
 
+def _beside_ids(name: str) -> tuple[str, str]:
+    """What stands before and after the usual name in that of a table of ids.
+
+    >>> _beside_ids("input_ids_b"), _beside_ids("query_input_ids"), _beside_ids("times")
+    (('', '_b'), ('query_', ''), ('', ''))
+    """
+    for usual in ("input_ids", "ids"):
+        lead, found, tail = plain(name).partition(usual)
+        if found:
+            return lead, tail
+    return "", ""
+
+
 def _are_one(one: Tensor, other: Tensor) -> bool:
     """Whether two tensors are the same numbers at the same place."""
     if one is other:
@@ -333,7 +355,8 @@ def _by_name(
     found: dict[str, Tensor] = {}
     homes: dict[str, str] = {}
     for name, home, one in tensors:
-        own = name if homes.get(name, home) == home else f"{home}.{name}"
+        first = homes.get(name, home)
+        own = name if plain(first) == plain(home) else f"{home}.{name}"
         again = (own if i == 0 else f"{own}[{i}]" for i in itertools.count())
         own = next(free for free in again if free not in found)
         found[own], homes[own] = one, home
@@ -360,4 +383,4 @@ def _tensors(
             inner.append((name, {name: getattr(one, name, None) for name in names}))
     if depth:
         for name, values in inner:
-            yield from _tensors(values, name.split("[")[0], depth - 1)
+            yield from _tensors(values, name, depth - 1)

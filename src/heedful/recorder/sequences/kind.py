@@ -6,7 +6,7 @@ import functools
 import re
 
 from heedful.recorder.observed import Observed
-from heedful.recorder.sequences.mask_structure import is_causal, offset_of
+from heedful.recorder.sequences.mask_structure import offset_of
 from heedful.recorder.sequences.without_padding import Layout
 
 # Parts of the names of modules that attend to another sequence
@@ -27,13 +27,16 @@ def _crosses_by(name: str) -> bool:
 
 
 def _is_causal(seen: Observed, layout: Layout) -> bool:
-    """Whether a sequence is causal; with keys of another input, only if the last query stands at
-    the last key. Else its mask looks back in another text, as from words to images before them.
+    """Whether no query of a sequence sees a key after its own.
+
+    A window on both sides goes beyond that. With keys of another input, the last query stands at
+    the last key: else its mask looks back in another text, as from words to images before them.
     """
-    if not is_causal(layout.mask):
-        return False
     N, M = len(layout.queries), len(layout.keys)
-    return not seen.is_of_two or offset_of(layout.mask, N, M) == M - N
+    offset = offset_of(layout.mask, N, M)
+    if offset is None:
+        return False
+    return offset == M - N if seen.is_of_two else offset <= max(0, M - N)
 
 
 def kind_of(seen: Observed, name: str, layouts: list[Layout]) -> str:

@@ -46,11 +46,6 @@ def recognise(mask: Mask | None, shape: tuple[int, int, int]) -> Mask | None:
     return next((guess for guess in _guesses(table) if _is(guess, table)), None) or _any(table)
 
 
-def is_causal(mask: Mask | None) -> bool:
-    """Whether a mask is known to be causal: no query sees a key after its own position."""
-    return offset_of(mask, 0, 0) is not None
-
-
 def offset_of(mask: Mask | None, N: int, M: int) -> int | None:
     """The key at which the first query of a causal mask stands; None of any other mask."""
     parts = mask.parts if isinstance(mask, Combined) else (mask,)

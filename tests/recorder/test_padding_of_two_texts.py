@@ -1,0 +1,106 @@
+"""Each of several texts is without its own padding, whichever arguments tell of it."""
+
+import pytest
+import torch
+import transformers
+from attends_to_ids import IDS, OTHERS, Attends, N, named
+from looked import D, H, looked_at
+from torch import nn
+
+LENGTHS = (4, 2), (3, N)
+
+
+class ByHand(Attends):
+    def forward(self, ids, attention_mask):
+        x, keep = self.table(ids), attention_mask[:, None, None].bool()
+        query, key = (
+            layer(x).unflatten(-1, (H, D)).transpose(1, 2) for layer in (self.asks, self.says)
+        )
+        return (query @ key.mT).masked_fill(~keep, -1e9).softmax(-1) @ key
+
+
+class Bert(nn.Module):
+    def __init__(self):
+        super().__init__()
+        sizes = {"hidden_size": H * D, "num_attention_heads": H, "intermediate_size": 7}
+        config = transformers.BertConfig(vocab_size=80, num_hidden_layers=2, **sizes)
+        self.bert = transformers.BertModel(config)
+
+    def forward(self, ids, attention_mask):
+        return self.bert(input_ids=ids, attention_mask=attention_mask)[0]
+
+
+class Of(nn.Module):
+    """Encodes two texts, the second first; how they are given is said by its subclasses."""
+
+    def __init__(self, kind):
+        super().__init__()
+        self.encode = kind()
+
+    def both(self, first, second):
+        return [self.encode(*one) for one in (second, first)]
+
+
+class Dicts(Of):
+    def forward(self, query, document):
+        return self.both(*([one["ids"], one["attention_mask"]] for one in (query, document)))
+
+    def given(self, first, second):
+        return [dict(zip(("ids", "attention_mask"), one, strict=True)) for one in (first, second)]
+
+
+class Listed(Dicts):
+    def forward(self, features):
+        return super().forward(*features)
+
+    def given(self, first, second):
+        return [super().given(first, second)]
+
+
+class Numbered(Of):
+    def forward(self, input_ids, attention_mask, input_ids2, attention_mask2):
+        return self.both((input_ids, attention_mask), (input_ids2, attention_mask2))
+
+    def given(self, first, second):
+        return [*first, *second]
+
+
+class Lettered(Numbered):
+    def forward(self, input_ids_a, input_ids_b, attention_mask_b, attention_mask_a):
+        return self.both((input_ids_a, attention_mask_a), (input_ids_b, attention_mask_b))
+
+    def given(self, first, second):
+        return [first[0], second[0], second[1], first[1]]
+
+
+class Unnamed(Of):
+    def forward(self, a, m, b, n):
+        return self.both((a, m), (b, n))
+
+    def given(self, first, second):
+        return [*first, *second]
+
+
+WAYS = [(kind, way) for kind in (ByHand, Bert) for way in (Dicts, Listed, Numbered, Lettered)]
+
+
+@pytest.mark.parametrize(("kind", "way"), [*WAYS, (Bert, Unnamed)])
+def test_each_of_two_texts_is_without_its_own_padding(kind, way):
+    texts = []
+    for lengths, ids in zip(LENGTHS, (IDS[:, :4], OTHERS), strict=True):
+        mask = (torch.arange(ids.shape[1]) < torch.tensor(lengths)[:, None]).long()
+        texts.append((ids, mask))
+    model = way(kind).eval()
+    given = model.given(*texts)
+    recording = looked_at(model, *given, tokenizer=named)
+    if kind is Bert:  # told by the names of arguments of a model that is known
+        assert {call.proof for call in recording} == {"proved"}
+    recording.verify(model, given)
+    layers = len(recording) // 2
+    for b, calls in enumerate(recording.sequences):
+        for number, call in enumerate(calls):
+            place = 1 - number // layers
+            length, ids = LENGTHS[place][b], texts[place][0]
+            assert call.shape == (H, length, length)
+            assert call.proof == "proved"
+            assert call.key_tokens == named(ids[b, :length])
