@@ -482,3 +482,68 @@ def test_each_of_two_texts_is_without_its_own_padding(asks):
         for call, length, one in zip(calls, lengths, given, strict=True):
             assert call.shape == (H, length[b] if asks == "tokens" else 1, length[b])
             assert call.key_tokens == named(one["ids"][b, : length[b]])
+
+
+@pytest.mark.parametrize("texts", [1, 2])
+def test_the_first_step_of_a_decoder_has_the_name_of_its_token(texts):
+    class Translates(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.table = nn.Embedding(80, 8)
+            self.inner = nn.Transformer(8, 2, 1, 1, 16, dropout=0.0, batch_first=True)
+
+        def forward(self, src, tgt):
+            return self.inner(self.table(src), self.table(tgt))
+
+    recording = looked_at(Translates().eval(), IDS[:texts], OTHERS[:texts, :1], tokenizer=named)
+    for b, (_, own, cross) in enumerate(recording.sequences):
+        assert own.query_tokens == own.key_tokens == cross.query_tokens == named(OTHERS[b, :1])
+        assert cross.key_tokens == named(IDS[b])
+
+
+@pytest.mark.parametrize("keys", ["learned", "learned and read"])
+def test_a_learned_query_is_not_named_by_the_only_token_of_the_pass(keys):
+    class Asks(Attends):
+        def __init__(self):
+            super().__init__()
+            self.learned = nn.Parameter(torch.randn(1, 1, WIDTH))
+            self.bank = nn.Parameter(torch.randn(1, 5, WIDTH))
+
+        def forward(self, ids):
+            both = [self.bank] + ([self.table(ids)] if "read" in keys else [])
+            return self.attend(self.learned, torch.cat(both, 1))
+
+    [call] = looked_at(Asks(), IDS[:1, :1], tokenizer=named)
+    assert call.query_tokens is call.key_tokens is None
+
+
+T5 = transformers.T5Config(
+    vocab_size=99, d_model=16, d_kv=8, d_ff=16, num_layers=1, num_heads=2, decoder_start_token_id=0
+)
+READ = {
+    "as it is": (lambda x: x, "proved", True),
+    "texts mixed": (lambda x: torch.einsum("ab,bnd->and", torch.eye(2).flip(0), x), "assumed", 0),
+    "texts repeated": (lambda x: x.repeat(2, 1, 1)[1:3], "assumed", False),
+    "tokens turned": (lambda x: x.flip(1), "proved", False),
+    "another": (lambda x: torch.ones_like(x), "assumed", False),
+}
+
+
+@pytest.mark.parametrize("way", READ)
+def test_a_memory_that_is_changed_after_it_was_read_is_not_named_by_what_was_read(way):
+    change, proof, is_known = READ[way]
+
+    class Changes(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.t5 = transformers.T5Model(T5)
+
+        def forward(self, ids, target):
+            memory = change(self.t5.encoder(input_ids=ids)[0])
+            return self.t5(encoder_outputs=(memory,), decoder_input_ids=target)[0]
+
+    recording = looked_at(Changes().eval(), IDS, OTHERS[:, :3], tokenizer=named)
+    for b, calls in enumerate(recording.sequences):
+        assert calls[2].kind == "cross"
+        assert calls[2].proof == proof
+        assert calls[2].key_tokens == (named(IDS[b]) if is_known else None)

@@ -354,7 +354,7 @@ class _Recorder:
         running = self.running
         if not (running.is_known or self.options.naming) or not running.reads_text:
             return Ids()
-        given = self.reading.tokens(seen)
+        given = self.reading.tokens(seen, kind)
         return self._token_ids.of(seen, given, layouts, kind) if given else Ids()
 
     def _kind(self, seen: Observed, name: str, layouts: list[Layout]) -> str:

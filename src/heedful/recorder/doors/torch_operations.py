@@ -142,18 +142,24 @@ class Nested:
     """The axes of tokens that stand in nested tensors, as encoders pack them without padding."""
 
     def __init__(self) -> None:
-        self._axes: dict[int, Axes | None] = {}
+        self._axes: dict[int, tuple[int | None, Axes | None]] = {}
         self._homes = Addresses()  # held, so that no other tensor gets the address of one
 
     def keep(self, tensor: Tensor, axes: Axes | None) -> None:
         """Note the axes of a nested tensor."""
         home = tensor.untyped_storage()
         self._homes.hold(home)
-        self._axes[home._cdata] = axes
+        self._axes[home._cdata] = _version(tensor), axes
 
     def of(self, tensor: Tensor) -> Axes | None:
-        """Its axes; None where they are not known."""
-        return self._axes.get(tensor.untyped_storage()._cdata)
+        """Its axes; None where they are not known, or it was written into."""
+        version, axes = self._axes.get(tensor.untyped_storage()._cdata, (None, None))
+        return axes if version == _version(tensor) else None
+
+
+def _version(tensor: Tensor) -> int | None:
+    """How often a tensor was written into; None in inference mode, where torch does not count."""
+    return None if tensor.is_inference() else tensor._version
 
 
 class _Door:

@@ -141,7 +141,8 @@ def _joined(several: list[Parts | None], size: int, stand: Together) -> Parts | 
             return known
     flags = {part.feature for parts in several for part in parts or ()}
     if first and flags == {False} and all(parts == first and are_whole(first) for parts in several):
-        return (Part(Axis(len(several)), 1, len(several), False), *first)  # the same again
+        again = Axis(len(several), is_again=True)
+        return (Part(again, 1, len(several), False), *first)
     if first and len(first) == 1 and all(_is_alike(first, parts) for parts in several):
         return _of_pieces(first[0], size)
     flag = flags.pop() if len(flags) == 1 and None not in several else None

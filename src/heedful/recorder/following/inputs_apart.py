@@ -6,10 +6,12 @@ each of them: a tensor is of the one in which its first and its last number stan
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from torch import Tensor
+
+FEW = 16  # inputs of which views are looked for; of more, each is known only as it was given
 
 
 class Standing(NamedTuple):
@@ -37,14 +39,14 @@ class Apart:
         several: of each input its place, and what is known of it.
     """
 
-    def __init__(self, several: Sequence[tuple[Standing, Any]]) -> None:
-        self._several = dict(several)
+    def __init__(self, several: Mapping[Standing, Any]) -> None:
+        self._several = several
 
     def of(self, tensor: Tensor) -> Any:
         """What is known of the input that a tensor is, or is a view of; None if that is unclear."""
         own = standing(tensor)
-        if own in self._several:
-            return self._several[own]
+        if own in self._several or len(self._several) > FEW:
+            return self._several.get(own)
         ends = (
             own.offset,
             own.offset

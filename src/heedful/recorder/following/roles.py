@@ -31,7 +31,7 @@ from heedful.recorder.following.scores import (
     of_queries,
     product_of,
 )
-from heedful.recorder.following.storages import NOISE, Kept, Kind, Traced, stored
+from heedful.recorder.following.storages import NOISE, Kept, Kind, Traced, fills, stored
 from heedful.recorder.following.strides import (
     Axis,
     Part,
@@ -104,8 +104,9 @@ class Roles:
 
     def in_place(self, done: Done) -> None:
         """Update the role of a tensor that an operation has changed in place."""
-        kept, kind = self.traced.of(done.made), done.kind
-        self.traced.changed(kept, self.traced.operands(done.arguments))
+        kept, kind = self.traced.written_into(done.made), done.kind
+        operands = self.traced.operands(done.arguments)
+        self.traced.changed(kept, operands)
         if kind.is_into or moves(kind.name):
             self.traced.moved(done.made, kind, done.by_name)
         if kind.is_into and kind.name in score_changes.SOFTMAXES and kept.role is None:
@@ -115,9 +116,10 @@ class Roles:
         elif kind.name in WRITES:
             kept.role = None
             self.traced.copied(done.made, _written(done))
+        elif kept.role is None and kind.is_pointwise and not kind.is_into:
+            self.traced.mixed(done.made, [one.view for one in operands])
         elif kept.role is not None:
-            axes, nbytes = self.traced.axes(done.made), done.made.untyped_storage().nbytes()
-            is_whole = done.made.numel() * done.made.element_size() == nbytes
+            axes, is_whole = self.traced.axes(done.made), fills(done.made)
             hands_on = kind.is_pointwise or kind.name in HAND_ON
             if axes is None or not is_whole or not hands_on:
                 kept.role = None

@@ -192,13 +192,14 @@ class Traced:
         several: dict[int, dict[Standing, Kept]] = defaultdict(dict)
         for number, (tensor, is_aside) in enumerate(given):
             if is_tensor(tensor) and tensor.numel():
-                in_it = several[tensor.untyped_storage()._cdata]
-                in_it.setdefault(standing(tensor), Kept(_of_input(number, tensor, is_aside)))
-                kept = self.keep(tensor, Storage(fresh(tensor)))
-                if len(in_it) == 1:
-                    kept.storage = next(iter(in_it.values())).storage
-                else:
-                    kept.apart = Apart(list(in_it.items()))
+                storage = _of_input(number, tensor, is_aside)
+                own = self.keep(tensor, storage)
+                several[tensor.untyped_storage()._cdata].setdefault(standing(tensor), Kept(storage))
+        for key, inputs in several.items():
+            own = self._kept[key]
+            own.storage = next(iter(inputs.values())).storage
+            if len(inputs) > 1:
+                own.storage, own.apart = Storage(own.storage.unknown), Apart(inputs)
 
     def clear(self) -> None:
         """Forget all storages."""
@@ -291,6 +292,13 @@ class Traced:
             depth = max(depth, view.storage.depth)
         return Storage(functools.partial(_by_rule, rule, views, told, placed), depth + 1, nature)
 
+    def written_into(self, tensor: Tensor) -> Kept:
+        """What is known of a storage that is written into; of several inputs in it nothing more."""
+        kept = self._kept.get(tensor.untyped_storage()._cdata)
+        if kept is not None and kept.apart is not None:
+            kept.apart = None
+        return self.of(tensor)
+
     def changed(self, kept: Kept, operands: list[Operand]) -> None:
         """Note that numbers were written into a storage: with others than parameters, it has none.
 
@@ -304,6 +312,17 @@ class Traced:
             return
         is_made = all(one.nature.is_fixed for one in others)
         kept.storage = Storage(own.items, own.depth, natures.Nature(is_made=is_made))
+
+    def mixed(self, target: Tensor, views: list[View]) -> None:
+        """Note what a tensor is of once others were put into each of its numbers, as by `add_`."""
+        kept = self.of(target)
+        if kept.storage.nature.is_fixed or not _tell_more(views):
+            return
+        if fills(target):
+            before = kept.storage
+            make = functools.partial(_by_rule, axis_rules.broadcast, views, {}, place(target))
+            depth = max(view.storage.depth for view in views)
+            kept.storage = Storage(make, depth + 1, before.nature)
 
     def copied(self, target: Tensor, source: Any) -> None:
         """Learn from what is copied into a storage, such as a cache, which axes are features.
@@ -427,6 +446,11 @@ def _by_rule(
 ) -> list[tuple[Part, int]]:
     """The parts of a result's storage, whose axes a rule makes of those of the operands."""
     return written(rule(views, placed[0], told), *placed)
+
+
+def fills(tensor: Tensor) -> bool:
+    """Whether a tensor is all of its storage."""
+    return tensor.numel() * tensor.element_size() == tensor.untyped_storage().nbytes()
 
 
 def stored(axes: Sequence[Parts | None], tensor: Tensor) -> Storage:

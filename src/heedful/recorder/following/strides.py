@@ -25,7 +25,7 @@ import functools
 import itertools
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeAlias
 
 from torch import Tensor
@@ -45,6 +45,7 @@ class Axis:
     is_aside: whether that input only stands beside others, as a mask or places do.
     joined: whether `cat` made it of pieces, some of an input's axis: its order is not known.
     is_copy: whether it repeats the same numbers, as `expand` makes them.
+    is_again: whether it counts the same numbers that `cat` has put one after another.
     is_doubtful: whether a product made it, or `cat` or `stack`; where nothing more is known of it,
         it may be the heads.
     of_features: whether a product with parameters made it, so that it may be heads, however often
@@ -58,10 +59,18 @@ class Axis:
     is_aside: bool = False
     joined: bool = False
     is_copy: bool = False
+    is_again: bool = False
     is_doubtful: bool = False
     of_features: bool = False
     stood_beside: bool = False
     _beside: Axis | None = None
+    _sliced: Axis | None = None
+
+    def sliced(self) -> Axis:
+        """The same axis where it is read from any place on, and goes on with its beginning."""
+        if self._sliced is None:
+            self._sliced = replace(self, moved=self.moved or "slice", _beside=None, _sliced=None)
+        return self._sliced
 
     def beside(self) -> Axis:
         """The same axis once a product left it as it was: one, whichever products do.
@@ -149,6 +158,10 @@ class Storage:
         if depth > DEEPEST:
             self.items()
 
+    def unknown(self) -> list[tuple[Part, int]]:
+        """The same with new axes, of which nothing is known."""
+        return [(Part(Axis(part.size), 1, part.size), stride) for part, stride in self.items()]
+
     def items(self) -> list[tuple[Part, int]]:
         """The parts, each with its stride in bytes."""
         if self._make is not None:
@@ -229,7 +242,7 @@ def _read(items: list[tuple[Part, int]], size: int, stride: int) -> Parts | None
         return (Part(Axis(size, is_copy=True), 1, size),)
     for part, unit in items:
         if unit == stride and part.size == size:  # most axes are one part, as it stands there
-            return (part,)
+            return (_from_anywhere(part, part, unit, items),)
     found: list[Part] = []
     while size > 1:
         for part, unit in items:
@@ -244,7 +257,20 @@ def _read(items: list[tuple[Part, int]], size: int, stride: int) -> Parts | None
         taken = min(size, room)
         found.append(Part(part.axis, part.step * skipped, taken, part.feature))
         size, stride = size // taken, unit * part.size
+    if found:  # nothing stands along an axis of no numbers
+        found[-1] = _from_anywhere(found[-1], part, unit, items)
     return tuple(reversed(found))
+
+
+def _from_anywhere(found: Part, part: Part, unit: int, items: list[tuple[Part, int]]) -> Part:
+    """What was read of a part of an input's axis, which may begin anywhere where it is repeated."""
+    if part.axis.given is None:
+        return found
+    end = unit * part.size
+    is_repeated = any(
+        own == end and (other.axis.is_copy or other.axis.is_again) for other, own in items
+    )
+    return found._replace(axis=found.axis.sliced()) if is_repeated else found
 
 
 class CommonPart(NamedTuple):

@@ -70,7 +70,7 @@ class Reading:
         real = inputs.real(seen, running.writes, seen.followed.keys)
         return Padding(real, inputs.fills(seen), running.is_known)
 
-    def tokens(self, seen: Observed) -> token_ids.Given | None:
+    def tokens(self, seen: Observed, kind: str) -> token_ids.Given | None:
         """What is told of a call's tokens; None where the pass was given none, or has moved them.
 
         A model inside tells of the ids that it was called with: where these are not an input of the
@@ -81,7 +81,9 @@ class Reading:
             read, writes = self._read_by(inner), running.writes_in(inner)
             is_moved = self._has_moved(seen) and self.inputs.has(read, writes)
             if read.ids(writes) is not None and not is_moved:
-                return token_ids.told_by_names(read, None, writes, running.calls_of_known)
+                given = token_ids.told_by_names(read, None, writes, running.calls_of_known)
+                # what was read may be changed before it is asked
+                return given._replace(reads_before=seen.followed.keys is not None)
         if self._has_moved(seen):
             return None
         now = running.writes, running.pass_index
@@ -89,7 +91,7 @@ class Reading:
             table = running.embedded if running.is_ours else None
             is_table = table is not None and are_ids(table)
             return token_ids.told_by_names(self.inputs, table if is_table else None, *now)
-        return token_ids.told_by_axes(self.inputs, seen, *now)
+        return token_ids.told_by_axes(self.inputs, seen, kind, *now)
 
     def _has_moved(self, seen: Observed) -> bool:
         """Whether tokens or texts of a call are known to stand elsewhere than in the inputs."""

@@ -84,7 +84,10 @@ def are_in_order(sequences: list[Atom], origins: Origins, batch: Batch) -> bool:
         if digit.axis is not axis or digit.step * digit.size != step:
             return False
         step = digit.step
-    are_of_one = all(_are_of_one_text(atom, origins) for atom in sequences)
+    # keys repeat those of all texts, or of none
+    keys = [key for _, key in pairs_of(sequences, origins) if key is not None]
+    is_mixed = len({key.axis.is_copy for key in keys}) > 1
+    are_of_one = not is_mixed and all(_are_of_one_text(atom, origins) for atom in sequences)
     return step == 1 and are_of_one and not moved_by(sequences, origins, batch)
 
 
@@ -105,6 +108,15 @@ def moved_by(sequences: list[Atom], origins: Origins, batch: Batch) -> str:
     axes = axes_of(sequences, origins)
     of_texts = (axis for axis in axes if axis.given is None or axis.given[1] == dim)
     return next((axis.moved for axis in of_texts if axis.moved), "")
+
+
+def are_texts(parts: Parts | None, batch: Batch) -> bool:
+    """Whether an axis of keys is all texts of an input in their order, or the same for all."""
+    if parts is None or batch.place is None:
+        return False
+    axis = _whole(parts)
+    is_given = axis is not None and axis.given is not None and axis.given[1] == batch.place[1]
+    return is_given or all(part.axis.is_copy for part in parts)
 
 
 def followed_to(parts: Parts | None, batch: Batch) -> tuple[bool, str]:

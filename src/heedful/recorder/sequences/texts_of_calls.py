@@ -7,7 +7,7 @@ from typing import NamedTuple
 from heedful.recorder.following.strides import Parts, common
 from heedful.recorder.observed import Followed, Observed
 from heedful.recorder.sequences.inputs import Inputs
-from heedful.recorder.sequences.text_order import followed, followed_to
+from heedful.recorder.sequences.text_order import are_texts, followed, followed_to
 
 
 class Rows(NamedTuple):
@@ -31,7 +31,7 @@ def follow(seen: Observed, inputs: Inputs, of_query: Rows, of_key: Rows) -> None
     seen.batch = inputs.batch(*([p.axis.given for p in one if p.axis.given] for one in sides))
     follows, moved = followed_to(of_query.texts, seen.batch)
     seen.moved = moved or followed_to(of_key.texts, seen.batch)[1]
-    seen.follows = follows and not seen.moved
+    seen.follows = follows and not seen.moved and are_texts(of_key.texts, seen.batch)
     seen.followed = tokens_of(seen, of_query, of_key)
 
 

@@ -67,19 +67,21 @@ def told_by_names(inputs: Inputs, embedded: Tensor | None, writes: bool, pass_in
     return Given(asking, answering, writes, pass_index, reads_before=True)
 
 
-def told_by_axes(inputs: Inputs, seen: Observed, writes: bool, pass_index: int) -> Given | None:
+def told_by_axes(
+    inputs: Inputs, seen: Observed, kind: str, writes: bool, pass_index: int
+) -> Given | None:
     """What was followed to the inputs tells of the tokens of a call, in any model; None if nothing.
 
     A table of ids is of a side of the call whose tokens are all of its second axis, in their order.
     Equal sizes prove nothing: keys may be means, a prefix with tokens, or those of another text.
-    One token alone has no axis: it is that of the ids, where the pass has no others, and no keys of
-    anything else.
+    One token alone has no axis: it is that of the ids of its side, where the pass has no others for
+    it, if it asks its own text, such as the tokens before it.
     """
-    N, M = seen.shape[2:]
-    to, alone = seen.followed, inputs.only_ids
+    (N, M), to = seen.shape[2:], seen.followed
+    alone = inputs.ids(True) if writes else inputs.only_ids
     asking, answering = inputs.ids_of(to.queries), inputs.ids_of(to.keys)
-    is_of_ids = to.keys is None or answering is not None
-    if N == 1 and asking is None and not seen.cross and is_of_ids:
+    asks_own = kind != "cross" or (writes and bool(seen.cross))
+    if N == 1 and asking is None and asks_own:
         asking = alone if alone is not None and alone.shape[1] == 1 else None
     elif not seen.cross and N == M and to.keys != to.queries:
         return None
@@ -91,7 +93,7 @@ class _Side(NamedTuple):
 
     keys: (B, L, d), those of a head of the first call of that pass, by which a text is known again;
         None where the call has other rows than there are texts.
-    is_one: whether the other side has asked since the text that was read before this one.
+    is_one: False where another text was read just before, and none of the two was asked yet.
     """
 
     pass_index: int
