@@ -21,6 +21,8 @@ def made(texts):
 
 
 def test_a_prompt_grows_stops_and_goes_on_from_another_token(browser, opened):
+    from playwright.sync_api import expect  # which is only there where browsers are tested
+
     with Served({}, generation=made) as served:
         explorer = opened(served.address, allowed=["400"])
         page, generation = explorer.page, served.explorer.generation
@@ -51,7 +53,8 @@ def test_a_prompt_grows_stops_and_goes_on_from_another_token(browser, opened):
         ids = list(generation._text.ids)
         size = len(ids)
         assert 7 < size < 807
-        part.get_by_text(f"7 tokens of the prompt, {size - 7} added · seed 7").wait_for()
+        said = f"7 tokens of the prompt, {size - 7} added · seed 7"
+        expect(part).to_contain_text(said, timeout=20_000)  # an error tells what stands there
         said = text.get_by_role("option").nth(8).get_attribute("aria-label")
         assert re.search(r"probability (less than )?\d+(\.\d+)?\s%", said)
 
