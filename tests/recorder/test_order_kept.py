@@ -24,10 +24,16 @@ class Torchs(nn.Module):
         return self.attend(x, x, x, need_weights=False)[0]
 
 
+def _into_a_part(x, y):
+    x[:, 1:].add_(y[:, 1:])
+    return x
+
+
 INTO = {
     "add": lambda x, y: x.mul_(0.0).add_(y.flip(0)),
     "lerp": lambda x, y: x.lerp_(y.flip(0), 1.0),
     "addcmul": lambda x, y: x.zero_().addcmul_(y.flip(0), torch.ones_like(y)),
+    "a part": lambda x, y: _into_a_part(x.mul_(0.0), y.flip(0)),
     "where": lambda x, y: torch.where(torch.ones_like(x).bool(), y.flip(0), x),
 }
 

@@ -91,6 +91,7 @@ class Running:
         self.calls_of_known = 0
         self.cached_of_known: int | None = None
         self.ended: Callable[[], None] | None = None  # called once no module runs any more
+        self._encoders: dict[str, bool] = {}  # by the name of a model inside, whether it has one
         self._outer: set[str] = set()  # names of modules called from outside in this pass
         # modules that get no hook, with their names, by id(); held, so that the id stays theirs
         self._unhooked: dict[int, tuple[nn.Module, str]] = {}
@@ -165,11 +166,10 @@ class Running:
     def writes_in(self, frame: Frame) -> bool:
         """Whether the running module is in the decoder of one that runs and has an encoder too."""
         lead = f"{frame.name}." if frame.name else ""
-        has_encoder = any("encoder" in name.removeprefix(lead) for name in self._names_in(lead))
-        return side_of(self.stack[-1].name.removeprefix(lead), has_encoder) == "decoder"
-
-    def _names_in(self, lead: str) -> list[str]:
-        return [name for name, _ in self.modules if name.startswith(lead)]
+        if lead not in self._encoders:
+            inside = (name for name, _ in self.modules if name.startswith(lead))
+            self._encoders[lead] = any("encoder" in name.removeprefix(lead) for name in inside)
+        return side_of(self.stack[-1].name.removeprefix(lead), self._encoders[lead]) == "decoder"
 
     @property
     def reads_text(self) -> bool:

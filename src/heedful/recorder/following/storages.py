@@ -193,7 +193,7 @@ class Traced:
         for number, (tensor, is_aside) in enumerate(given):
             if is_tensor(tensor) and tensor.numel():
                 storage = _of_input(number, tensor, is_aside)
-                own = self.keep(tensor, storage)
+                self.keep(tensor, storage)
                 several[tensor.untyped_storage()._cdata].setdefault(standing(tensor), Kept(storage))
         for key, inputs in several.items():
             own = self._kept[key]
@@ -314,15 +314,24 @@ class Traced:
         kept.storage = Storage(own.items, own.depth, natures.Nature(is_made=is_made))
 
     def mixed(self, target: Tensor, views: list[View]) -> None:
-        """Note what a tensor is of once others were put into each of its numbers, as by `add_`."""
+        """Note what a tensor is of once others were put into each of its numbers, as by `add_`.
+
+        Where it is a part of its storage, that part is of what was moved, if one of these was.
+        """
         kept = self.of(target)
         if kept.storage.nature.is_fixed or not _tell_more(views):
             return
         if fills(target):
-            before = kept.storage
             make = functools.partial(_by_rule, axis_rules.broadcast, views, {}, place(target))
             depth = max(view.storage.depth for view in views)
-            kept.storage = Storage(make, depth + 1, before.nature)
+            kept.storage = Storage(make, depth + 1, kept.storage.nature)
+            return
+        moved: dict[int, str] = {}
+        for view in views[1:]:
+            if len(view.sizes) == target.ndim:
+                axes = enumerate(view.axes())
+                moved |= {d: p.axis.moved for d, parts in axes for p in parts or () if p.axis.moved}
+        self._lose_order(target, moved)
 
     def copied(self, target: Tensor, source: Any) -> None:
         """Learn from what is copied into a storage, such as a cache, which axes are features.

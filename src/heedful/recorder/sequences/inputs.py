@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from heedful.ops.masks import Mask
 from heedful.recorder.observed import Batch, Observed, Real, Tokens
+from heedful.recorder.sequences.mask_structure import place_of
 from heedful.recorder.sequences.text_rows import (
     Place,
     Places,
@@ -160,7 +161,7 @@ class Inputs:
         table, rows = self.all[tokens.number], tokens.rows
         name, found = plain(list(self.tensors)[tokens.number]), self._found_ids(False, False)
         is_named = name in (*READ_IDS, *WRITTEN_IDS) or "input_ids" in name
-        if not is_named and (found is None or not _are_one(found, table)):
+        if not is_named and (found is None or place_of(found) != place_of(table)):
             return None
         if len(rows) > 1 and len(set(rows)) < len(table):
             return None  # of which row they are is not known
@@ -185,7 +186,7 @@ class Inputs:
     def has(self, other: Inputs, writes: bool) -> bool:
         """Whether one of these is the table of ids that a model inside was given."""
         read = other._found_ids(writes, False)
-        return read is not None and any(_are_one(read, one) for one in self.all)
+        return read is not None and place_of(read) in map(place_of, self.all)
 
     def has_ids_across(self, batch: Batch | None) -> bool:
         """Whether texts were followed to the second axis of a table of ids.
@@ -306,14 +307,6 @@ def _beside_ids(name: str) -> tuple[str, str]:
         if found:
             return lead, tail
     return "", ""
-
-
-def _are_one(one: Tensor, other: Tensor) -> bool:
-    """Whether two tensors are the same numbers at the same place."""
-    if one is other:
-        return True
-    is_there = one.data_ptr() == other.data_ptr() and one.stride() == other.stride()
-    return is_there and one.shape == other.shape and one.dtype == other.dtype
 
 
 def _is_table(keep: Tensor, seen: Observed) -> bool:
