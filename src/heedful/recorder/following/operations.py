@@ -20,11 +20,12 @@ from heedful.ops import log_sum_exp
 from heedful.recorder import own_work
 from heedful.recorder.following import axis_rules, without_mode
 from heedful.recorder.following.axis_rules import is_tensor
+from heedful.recorder.following.kinds import KINDS, LISTS, Kind, kind_of
 from heedful.recorder.following.outside import Outside
 from heedful.recorder.following.parameters import Parameters
 from heedful.recorder.following.roles import Done, Listeners, Roles
 from heedful.recorder.following.score_changes import SOFTMAX
-from heedful.recorder.following.storages import KINDS, LISTS, Kind, Traced, kind_of
+from heedful.recorder.following.storages import Traced
 
 Fused = Callable[[Any, dict[str, Any]], None]
 ASKED = log_sum_exp.WHERE_ASKED

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from torch import Tensor, is_complex
 
 from heedful.recorder.following import axis_rules, feature_rules, score_changes
+from heedful.recorder.following.kinds import NOISE, Kind
 from heedful.recorder.following.moved import moves
 from heedful.recorder.following.scores import (
     Change,
@@ -31,7 +32,7 @@ from heedful.recorder.following.scores import (
     of_queries,
     product_of,
 )
-from heedful.recorder.following.storages import NOISE, Kept, Kind, Traced, fills, stored
+from heedful.recorder.following.storages import Kept, Traced, fills, stored
 from heedful.recorder.following.strides import (
     Axis,
     Part,
