@@ -97,3 +97,37 @@ def test_a_product_into_a_tensor_that_was_there_shows_its_weights_alone(mode):
     recording = recorded(model, given, mode)
     with torch.no_grad():
         shows(recording, weighed(*model.heads(*given)), door=softmax_matmul.ALONE, proof="unproved")
+
+
+class Ragged(torch.nn.Module):
+    """Attends within each text of a nested tensor, by hand or by torch's function."""
+
+    def __init__(self, way):
+        super().__init__()
+        self.way, self.q, self.k = way, *(torch.nn.Linear(WIDTH, 4 * H) for _ in range(2))
+
+    def forward(self, x):
+        layout = torch.jagged if self.way == "jagged" else torch.strided
+        texts = torch.nested.nested_tensor([x[0], x[1, :4]], layout=layout)
+        query, key = self.q(texts), self.k(texts)
+        if self.way == "by hand":
+            made = (query @ key.transpose(1, 2)).softmax(-1) @ key
+        else:
+            heads = (one.reshape(2, -1, H, 4).transpose(1, 2) for one in (query, key, key))
+            made = torch.nn.functional.scaled_dot_product_attention(*heads)
+            made = made.transpose(1, 2).reshape(2, -1, 4 * H)
+        return torch.nested.to_padded_tensor(made, 0.0)
+
+
+@pytest.mark.filterwarnings("ignore:.*nested tensors")
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+@pytest.mark.parametrize("way", ["by hand", "jagged"])
+def test_nested_tensors_run_as_they_do_alone_and_are_missed(way, mode):
+    model, x = Ragged(way).eval(), torch.randn(2, 6, WIDTH)
+    with mode():
+        plain = model(x)
+        with heedful.record(model) as recording:
+            output = model(x)
+    assert torch.equal(plain, output)
+    assert len(recording) == 0
+    assert "nested tensors" in recording.missed["Ragged"]

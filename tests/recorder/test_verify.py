@@ -245,16 +245,17 @@ def test_what_a_module_told_is_not_refuted_where_texts_alone_ask_less():
 class Packed(nn.Module):
     """All texts in one sequence, of which each sees itself alone, as models of images pack them."""
 
-    def __init__(self, turned=False):
+    def __init__(self, turned=False, is_mixed=False):
         super().__init__()
         self.q, self.k = nn.Linear(H * D, H * D), nn.Linear(H * D, H * D)
-        self.turned = turned
+        self.turned, self.is_mixed = turned, is_mixed
 
     def forward(self, x):
         of = torch.arange(len(x)).repeat_interleave(x.shape[1])
         x = x.flip(0) if self.turned else x
         query, key = (heads_of(made(x.flatten(0, 1)))[None] for made in (self.q, self.k))
-        return scaled_dot_product_attention(query, key, key, of[:, None] == of)
+        mask = None if self.is_mixed else of[:, None] == of
+        return scaled_dot_product_attention(query, key, key, mask)
 
 
 @pytest.mark.parametrize("turned", [False, True])
@@ -263,6 +264,13 @@ def test_texts_in_one_sequence_are_settled_in_their_order(turned):
     recording = recorded(model, x)
     assert recording[0].proof == "assumed"
     assert recording.verify(model, x) == {"assumed" if turned else "proved": 1}
+
+
+def test_texts_that_attend_to_each_other_in_one_sequence_are_not_proved():
+    model, x = Packed(is_mixed=True), torch.randn(B, N, H * D)
+    recording = recorded(model, x)
+    assert recording.verify(model, x) == {"assumed": 1}
+    assert recording[0].why.endswith("has all texts, which attend to each other in it")
 
 
 @pytest.mark.parametrize("shared", ["queries", "keys"])

@@ -14,6 +14,7 @@ import torch
 
 KEYS = torch._C.DispatchKey
 AUTOCAST = [one for name, one in vars(KEYS).items() if name.startswith("Autocast")]
+NESTED = [one for name, one in vars(KEYS).items() if name.startswith("NestedTensor")]
 # Kernels that call operations which autocast casts, found by comparing 800 operations with and
 # without a mode
 CALLS_OTHERS = {
@@ -40,6 +41,12 @@ def may_differ(name: str) -> bool:
         name: as in `aten`, or with its home if that is another; those may call anything.
     """
     return name in CALLS_OTHERS or "::" in name or name == "linear"
+
+
+def has_own_kernel(function: Any, arguments: tuple) -> bool:
+    """Whether torch has a kernel of its own for a composite that is called with nested tensors."""
+    nested = (one for one in arguments if isinstance(one, torch.Tensor) and one.is_nested)
+    return any(has_kernel(function, key) for _ in nested for key in NESTED)
 
 
 def run(function: Any, arguments: tuple, keywords: dict[str, Any], name: str) -> Any:

@@ -21,6 +21,7 @@ from heedful.recorder.kept.capture import Capture
 # units of the largest of them
 NEAR = {torch.float64: 1e-8, torch.float32: 1e-3, torch.float16: 5e-2, torch.bfloat16: 2e-1}
 ROUNDS = "the first sequences of all texts stand before their second ones"
+MIXED = "the one sequence has all texts, which attend to each other in it"
 ROWS = 8  # how many rows of each sequence are compared
 
 
@@ -51,7 +52,7 @@ def difference(capture: Capture, alone: list[OfText]) -> Difference | None:
     rows = [row for one in alone for row in one.sequences]
     parts = [one for _, one in alone]
     if len(capture.query) == 1 and len(rows) == len(parts) and _is_packed(capture, parts):
-        return None
+        return None if _sees_alone(capture, parts) else Difference(MIXED, refutes=False)
     if len(rows) != len(capture.query):
         why = f"the texts alone are {len(rows)} sequences, and not {len(capture.query)}"
         # as many numbers in another order were arranged wrongly; others are another call's
@@ -101,6 +102,20 @@ def _is_packed(capture: Capture, parts: list[Capture]) -> bool:
     keys = [one.key for one in alone]
     is_shared = all(_is_near(ours.key, one, near) for one in keys)
     return is_shared or _is_near(ours.key, torch.cat(keys, dim=1), near)
+
+
+def _sees_alone(capture: Capture, parts: list[Capture]) -> bool:
+    """Whether each text of a packed sequence has the weights there that it has alone."""
+    ours, near = capture.causes(capture.first), NEAR.get(capture.query.dtype, 1e-3) / 10
+    for b, alone in enumerate(part.causes(0) for part in parts):
+        _, N, M = alone.shape
+        rows = torch.linspace(0, N - 1, min(N, ROWS)).long().unique()
+        packed = weights(ours, queries=b * N + rows)
+        if ours.shape[2] > M:
+            packed = packed[..., b * M : (b + 1) * M]
+        if not _is_near(packed, weights(alone, queries=rows), near):
+            return False
+    return True
 
 
 def _is_elsewhere(ours: Causes, alone: list[Causes], place: int) -> bool:
