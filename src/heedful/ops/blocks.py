@@ -20,9 +20,6 @@ from heedful.ops.score_tables import as_slice
 # Queries of a block, where memory allows: with fewer, products are slow; with more, there are
 # fewer keys that the mask hides from all of them
 QUERIES, ELSEWHERE = 256, 1024
-# A block is gone through several times, each time by all threads together: so it is larger than
-# what is computed in one go, and there are fewer times that they have to wait for each other
-TIMES = 2
 
 
 class Block(NamedTuple):
@@ -103,7 +100,7 @@ def blocks(
     of = causes.in_precision()
     H, N, M = of.shape
     group = H // of.key.shape[0]
-    entries = entries or TIMES * entries_of(of.query)
+    entries = entries or entries_of(of.query)
     queries = queries or (QUERIES if of.query.is_cpu else ELSEWHERE)
     rows = max(1, min(queries, N, entries // max(1, group * M)))
     size = min(max(entries, group * rows * M), H * N * M)
