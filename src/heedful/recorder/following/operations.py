@@ -87,12 +87,8 @@ class Operations(TorchDispatchMode):
         # torch takes composites apart before they come here, except in inference mode; tensors of
         # other classes do that themselves
         is_whole = kind.name == "matmul" and axis_rules.is_of_one_batch(*arguments[:2])
-        is_asked = kind.is_composite and torch.is_inference_mode_enabled()
-        if (
-            is_asked
-            and not (types or is_whole)
-            and not without_mode.has_own_kernel(function, arguments)
-        ):
+        is_left = kind.is_composite and torch.is_inference_mode_enabled() and not types
+        if is_left and not (is_whole or without_mode.has_own_kernel(function, arguments)):
             with self:
                 return self.composites.run(function, arguments, keywords)
         if not is_here:

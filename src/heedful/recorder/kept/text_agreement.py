@@ -109,13 +109,18 @@ def _sees_alone(capture: Capture, parts: list[Capture]) -> bool:
     ours, near = capture.causes(capture.first), NEAR.get(capture.query.dtype, 1e-3) / 10
     for b, alone in enumerate(part.causes(0) for part in parts):
         _, N, M = alone.shape
-        rows = torch.linspace(0, N - 1, min(N, ROWS)).long().unique()
+        rows = _some(N)
         packed = weights(ours, queries=b * N + rows)
         if ours.shape[2] > M:
             packed = packed[..., b * M : (b + 1) * M]
         if not _is_near(packed, weights(alone, queries=rows), near):
             return False
     return True
+
+
+def _some(rows: int) -> Tensor:
+    """The indices of the rows that are compared, spread evenly over so many."""
+    return torch.linspace(0, rows - 1, min(rows, ROWS)).long().unique()
 
 
 def _is_elsewhere(ours: Causes, alone: list[Causes], place: int) -> bool:
@@ -128,8 +133,7 @@ def _is_elsewhere(ours: Causes, alone: list[Causes], place: int) -> bool:
     """
     votes = 0
     for mine, *theirs in zip(_vectors(ours), *map(_vectors, alone), strict=True):
-        rows = torch.linspace(0, mine.shape[1] - 1, min(mine.shape[1], ROWS)).long().unique()
-        mine = mine[:, rows]
+        mine = mine[:, _some(mine.shape[1])]
         largest = max((float(one.abs().max()) for one in theirs if one.numel()), default=0.0)
         near = NEAR.get(mine.dtype, 1e-3) * largest
         own = _found(mine, theirs[place], near)
@@ -182,7 +186,7 @@ def agree(capture: Capture, sequence: int, alone: Capture, part: int) -> bool:
     N = ours.shape[1]
     near = NEAR.get(capture.query.dtype, 1e-3)
     if _is_of_weights(ours):
-        rows = torch.linspace(0, N - 1, min(N, ROWS)).long()
+        rows = _some(N)
         one, other = weights(ours, queries=rows), weights(theirs, queries=rows)
         return _is_near(one, other, near / 10)
     return _is_near(_asked(ours), _asked(theirs), near) and _is_near(ours.key, theirs.key, near)
