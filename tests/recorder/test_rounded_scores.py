@@ -145,3 +145,64 @@ def test_scores_that_are_rounded_beside_large_numbers_are_shown_as_the_weights_t
     [call] = looked_at(model, *given)
     assert call.proof == "unproved"
     torch.testing.assert_close(call.weights(), expected[0].detach(), atol=3e-6, rtol=0)
+
+
+class Cosine(nn.Module):
+    """Attention as in Swin Transformer V2: cosines, a scale of each head's own, a table added."""
+
+    def __init__(self, scale, kind):
+        super().__init__()
+        self.inner = nn.Linear(WIDTH, 3 * H * 4, bias=False)
+        self.scale = nn.Parameter(torch.full((H, 1, 1), float(scale)))
+        self.table = nn.Parameter(2 * torch.randn(H, N, N))
+        self.to(kind)
+
+    def forward(self, x):
+        heads = self.inner(x).unflatten(-1, (3, H, -1)).permute(2, 0, 3, 1, 4)
+        query, key, value = heads
+        cosines = normalize(query, dim=-1) @ normalize(key, dim=-1).mT
+        self.own = (cosines * self.scale + self.table).softmax(-1)
+        return (self.own @ value).transpose(1, 2).flatten(2)
+
+
+@pytest.mark.parametrize("kind", [HALF, BRAIN])
+@pytest.mark.parametrize("scale", [1, 3, 10, 30, 100, 300, 1000])
+def test_weights_are_proved_where_the_rounding_of_large_scores_moves_none_far(scale, kind):
+    words = []
+    for _ in range(10):
+        model = Cosine(scale, kind)
+        [call] = looked_at(model, torch.randn(1, N, WIDTH, dtype=kind))
+        off = float((call.weights() - model.own[0].float()).detach().abs().max())
+        words.append(call.proof)
+        if call.proof == "proved":
+            assert off < 0.06
+        else:
+            assert call.proof == "unproved", call.why
+            assert "rounded scores so large" in call.why
+    coarse = scale * torch.finfo(kind).eps
+    assert coarse > 0.05 or set(words) == {"proved"}
+    # larger ones leave a row one key alone, which no rounding moves
+    assert not (kind == BRAIN and 50 < scale < 500) or "unproved" in words
+
+
+@pytest.mark.parametrize("kind", [HALF, BRAIN, SINGLE, DOUBLE])
+def test_large_scores_of_a_table_that_was_not_seen_are_refuted(kind, monkeypatch):
+    """What rounding explains grows with the scores, and explains nothing else."""
+    model = Cosine(10, kind)
+    with torch.no_grad(), heedful.record(model) as recording:
+        model(torch.randn(1, N, WIDTH, dtype=kind))
+    own = capture.Capture.causes
+    monkeypatch.setattr(capture.Capture, "causes", lambda *of: own(*of)._replace(bias=None))
+    [(_, check)] = recording.certificate()
+    assert check.worst > check.tolerance
+
+
+def test_large_scores_of_a_kernel_are_not_rounded():
+    """Flash attention keeps them in float32, whatever the type of its queries."""
+    model = Heads(lambda q, k: nn.functional.scaled_dot_product_attention(q, k, k, scale=30.0))
+    given = [torch.randn(1, length, WIDTH, dtype=BRAIN) for length in (N, M)]
+    [call] = looked_at(model.to(BRAIN), *given)
+    assert call.proof == "proved", call.why
+    query, key = (one.double() for one in model.heads(*given))
+    expected = (30 * query @ key.mT).softmax(-1)[0]
+    torch.testing.assert_close(call.weights().double(), expected, atol=1e-3, rtol=0)

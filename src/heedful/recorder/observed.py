@@ -129,6 +129,8 @@ class Observed:
     is_by_hand: whether operations of the model's own made the weights, and no kernel.
     kinds: the types that scores and weights were of on their way, which may be narrower than those
         of the tensors here.
+    rounded: the type to which each step that made the scores has rounded them; none of a kernel,
+        which keeps them in float32.
     """
 
     query: Tensor
@@ -162,6 +164,7 @@ class Observed:
     are_copies: bool = False
     is_by_hand: bool = False
     kinds: frozenset[torch.dtype] = frozenset()
+    rounded: Sequence[torch.dtype] = ()
 
     @property
     def shape(self) -> tuple[int, int, int, int]:

@@ -23,6 +23,8 @@ from heedful.recorder.sequences.axis_owners import Groups
 
 FINITE = ("fill", "add", "keep")  # kinds of changes that may hide keys by a finite number
 
+ROUNDING = ("scale", "softcap", "add", "cast")  # kinds that round what they change
+
 
 @dataclass
 class ScoreCauses:
@@ -170,6 +172,18 @@ class _Found:
             causes.mask, causes.bias = causes.bias, None
         causes.scale *= causes.softcap or 1.0
         return True
+
+
+def rounded(scores: Scores, product: torch.dtype) -> list[torch.dtype]:
+    """The type to which each step has rounded scores, that of their product first."""
+    steps = [one.dtype for one in scores.changes if one.kind in ROUNDING and not _is_exact(one)]
+    return [product, *steps]
+
+
+def _is_exact(change: Change) -> bool:
+    """Whether a change multiplies by a power of two, which moves no digit."""
+    is_number = change.kind == "scale" and not isinstance(change.value, Tensor)
+    return is_number and abs(math.frexp(change.value)[0]) == 0.5
 
 
 def sinks_of(scores: Scores, order: Order, groups: Groups) -> Tensor | None:

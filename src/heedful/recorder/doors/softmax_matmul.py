@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from heedful.recorder.doors import dead_rows
-from heedful.recorder.doors.score_causes import ScoreCauses, causes_of, sinks_of
+from heedful.recorder.doors.score_causes import ScoreCauses, causes_of, rounded, sinks_of
 from heedful.recorder.following.alignment import Order, aligned
 from heedful.recorder.following.scores import Meeting, Product, Weights
 from heedful.recorder.following.strides import Parts, are_of_one, length
@@ -211,13 +211,9 @@ def _seen(query: Tensor, key: Tensor, groups: Groups, order: Order, meeting: Mee
         followed=groups.followed,
         are_windows=groups.are_windows,
         is_by_hand=True,
-        kinds=_kinds(meeting.role),
+        kinds=meeting.role.kinds.union(one.dtype for one in meeting.role.scores.changes),
+        rounded=rounded(meeting.role.scores, query.dtype),
     )
-
-
-def _kinds(role: Weights) -> frozenset[torch.dtype]:
-    """The types that scores and weights were of on their way."""
-    return role.kinds.union(change.dtype for change in role.scores.changes)
 
 
 def shared_heads(key: Tensor, value: Tensor, H: int, may_repeat: bool) -> tuple[Tensor, Tensor]:

@@ -125,6 +125,8 @@ def translated(
         mask = mask.to(query.dtype)  # added to the scores, as 1 and 0, whatever was meant by it
     elif mask is None and causal and implementation != "eager" and query.shape[2] > 1:
         mask = Causal(0)  # torch aligns its own to the top left; eager applies what it is given
+    bias, softcap = given.get("position_bias"), given.get("softcap")
+    steps = 2 + (bias is not None) + bool(softcap) if implementation == "eager" else 0
     return Observed(
         query,
         given["key"],
@@ -132,8 +134,8 @@ def translated(
         output.transpose(1, 2),
         query.shape[-1] ** -0.5 if scale is None else float(scale),
         mask=mask,
-        bias=given.get("position_bias"),
-        softcap=given.get("softcap"),
+        bias=bias,
+        softcap=softcap,
         sinks=sinks,
         # a kernel knows nothing of sinks, which are put among the scores after it
         sums=caught.found(query.shape[:3]) if sinks is None else None,
@@ -142,6 +144,7 @@ def translated(
         cross=cross,
         causal=causal,
         real=real,
+        rounded=[query.dtype] * steps,
     )
 
 

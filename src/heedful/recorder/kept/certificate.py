@@ -17,13 +17,20 @@ from heedful.ops.masks import Causal, Combined, Mask, Window
 from heedful.ops.score_tables import ALL
 from heedful.recorder.kept.evidence import Evidence, at_rows, projected, sampled, worst_tolerance
 from heedful.recorder.kept.rounding import TOLERANCE, lost, rounding_of_sums
+from heedful.recorder.kept.rounding_of_scores import (
+    LEAST,
+    moved_outputs,
+    moved_scores,
+    moved_weights,
+    weighed,
+)
 from heedful.recorder.sequences.without_padding import Layout, take
 
-LEAST = 1e-30  # what a difference is divided by, also where all values are alike
 # Where what was added to an output is rounded by this share of how much the values differ, as the
 # coarsest type rounds them, nothing more can be told of its weights
 BLURRED = max(TOLERANCE.values())
 HIDING = "what was added to weights times values is so large that its rounding hides them"
+UNSURE = "the model rounded scores so large that its own weights may be {:.2f} away from these"
 
 
 @dataclass
@@ -69,23 +76,24 @@ def certify(
         return Check(math.nan, evidence.tolerance, 0, evidence.why), False
     now = worst_tolerance(evidence.kinds, evidence.values.device)
     tolerance = max(evidence.tolerance, now)  # of the model's products, and of those here
-    worst, rows, where, blur = 0.0, 0, "", 0.0
+    worst, rows, where, blur, unsure = 0.0, 0, "", 0.0, 0.0
     agree = bool(evidence.row_sums)
-    step = max(map(lost, evidence.kinds)) / tolerance
     for sequence, (of, layout) in enumerate(zip(causes, layouts, strict=True)):
         with unrounded(of.query):
-            found = _compared(of, layout, evidence, sequence, step)
+            found = _compared(of, layout, evidence, sequence, tolerance)
         if found is None:
             continue
         off = found.off
         rows, agree = rows + found.rows, agree and found.agree
-        most, blur = max(off), max(blur, found.blur)
+        most, blur, unsure = max(off), max(blur, found.blur), max(unsure, found.unsure)
         if not most <= worst:
             worst, where = most, f"head {off.index(most)} of sequence {sequence}"
     if not rows:
         return Check(math.nan, tolerance, 0, "no query sees anything that can be compared"), False
     if worst <= tolerance and tolerance * blur > BLURRED:
         return Check(math.nan, tolerance, 0, HIDING), False
+    if worst <= tolerance and unsure > BLURRED:
+        return Check(math.nan, tolerance, 0, UNSURE.format(unsure)), False
     return Check(worst, tolerance, rows, where=where), agree
 
 
@@ -97,16 +105,18 @@ class _Compared(NamedTuple):
     rows: the number of these rows.
     agree: whether their log-sum-exps are those that a kernel gave.
     blur: how far the rounding of what was added moves the worst head, in units of its tolerance.
+    unsure: how far the rounding of scores may have moved a weight.
     """
 
     off: list[float]
     rows: int
     agree: bool
     blur: float = 0.0
+    unsure: float = 0.0
 
 
 def _compared(
-    causes: Causes, layout: Layout, evidence: Evidence, sequence: int, step: float
+    causes: Causes, layout: Layout, evidence: Evidence, sequence: int, tolerance: float
 ) -> _Compared | None:
     """Compare sampled rows of one sequence; None where no query sees anything."""
     queries, keys, _ = layout
@@ -114,16 +124,18 @@ def _compared(
         return None
     rows = sampled(len(queries))
     of = causes.of_heads(ALL)
-    map_, highest = softmax_rows(of.in_precision(), rows, _table(of))
+    precise = of.in_precision()
+    map_, highest = softmax_rows(precise, rows, _table(of))
     agree = False
     if evidence.row_sums or of.sinks is not None:
         sums = add_up(of, rows, map_, highest)
         agree = bool(evidence.row_sums) and _agree(of, rows, sums, evidence.row_sums[sequence])
     value = take(evidence.values[sequence], keys).to(map_)
     used, rest = _taken_off(evidence, sequence, map_)
-    made = _weighed(map_, value)
-    blind, unknown, blur = are_blind(highest), None, 0.0
+    made = weighed(map_, value)
+    blind, unknown, blur, unsure = are_blind(highest), None, 0.0, 0.0
     if evidence.finish is None:
+        step = max(map(lost, evidence.kinds)) / tolerance
         longest = value.abs() if evidence.is_whole else value.abs().amax(dim=-1, keepdim=True)
         size = _spread(map_, value, step * longest)
         if rest is not None:
@@ -131,9 +143,13 @@ def _compared(
             rest = rest.masked_fill(unknown[..., None], 0.0)
             blur = _largest_share(step * rest.abs(), size)
             size = size + step * rest.abs()
+        if evidence.rounded:
+            moved = moved_scores(precise, rows, evidence.rounded)
+            size = size + moved_outputs(map_, moved, value) / tolerance
+            unsure = moved_weights(map_, moved)
         every = _off_everywhere(made, used, size, highest)
         if every is not None:
-            return _Compared(every, len(rows), agree, blur)
+            return _Compared(every, len(rows), agree, blur, unsure)
     # the output of a row that sees nothing differs from kernel to kernel, and is no attention
     if evidence.is_by_hand:
         made = made.masked_fill(blind[..., None], 0.0)
@@ -147,7 +163,7 @@ def _compared(
         made = evidence.finish(joined, (sequence, at_rows(layout)))[None].to(map_)
         blind, size = blind.any(dim=0, keepdim=True), used.abs()
     off = _off_where_seen(made, used, size, blind[..., None])
-    return _Compared(off, int((~blind).any(dim=0).sum()), agree, blur)
+    return _Compared(off, int((~blind).any(dim=0).sum()), agree, blur, unsure)
 
 
 def _taken_off(evidence: Evidence, sequence: int, kind: Tensor) -> tuple[Tensor, Tensor | None]:
@@ -216,13 +232,7 @@ def _made_once(
     return Combined(parts).between(shape, sampled(shape[1]), None, device)
 
 
-def _weighed(map_: Tensor, value: Tensor) -> Tensor:
-    """Weights times values; heads that share a value are one product, so that none is repeated."""
-    made = map_.reshape(len(value), -1, map_.shape[-1]) @ value
-    return made.reshape(len(map_), -1, value.shape[-1])
-
-
 def _spread(map_: Tensor, value: Tensor, rounded: Tensor) -> Tensor:
     """By how much the values that rows weigh differ, and what rounding changes, (H, n, r)."""
     apart = (value - value.mean(dim=1, keepdim=True)).abs_()
-    return _weighed(map_, apart.add_(rounded))
+    return weighed(map_, apart.add_(rounded))
