@@ -242,20 +242,27 @@ def test_what_a_module_told_is_not_refuted_where_texts_alone_ask_less():
     torch.testing.assert_close(recording[0].weights(), before)
 
 
-class Packed(nn.Module):
-    """All texts in one sequence, of which each sees itself alone, as models of images pack them."""
+def own(of):
+    return of[:, None] == of
 
-    def __init__(self, turned=False, is_mixed=False):
+
+class Packed(nn.Module):
+    """All texts in one sequence, of which each sees itself alone, as models of images pack them.
+
+    sees: tells from the text of each token which may attend to which.
+    """
+
+    def __init__(self, turned=False, sees=own):
         super().__init__()
         self.q, self.k = nn.Linear(H * D, H * D), nn.Linear(H * D, H * D)
-        self.turned, self.is_mixed = turned, is_mixed
+        self.turned, self.sees = turned, sees
 
-    def forward(self, x):
-        of = torch.arange(len(x)).repeat_interleave(x.shape[1])
-        x = x.flip(0) if self.turned else x
-        query, key = (heads_of(made(x.flatten(0, 1)))[None] for made in (self.q, self.k))
-        mask = None if self.is_mixed else of[:, None] == of
-        return scaled_dot_product_attention(query, key, key, mask)
+    def forward(self, x, keep=None):
+        keep = torch.ones(x.shape[:2], dtype=torch.bool) if keep is None else keep
+        of = torch.arange(len(x))[:, None].expand(keep.shape)[keep]
+        x = (x.flip(0) if self.turned else x)[keep]
+        query, key = (heads_of(made(x))[None] for made in (self.q, self.k))
+        return scaled_dot_product_attention(query, key, key, self.sees(of))
 
 
 @pytest.mark.parametrize("turned", [False, True])
@@ -266,11 +273,81 @@ def test_texts_in_one_sequence_are_settled_in_their_order(turned):
     assert recording.verify(model, x) == {"assumed" if turned else "proved": 1}
 
 
-def test_texts_that_attend_to_each_other_in_one_sequence_are_not_proved():
-    model, x = Packed(is_mixed=True), torch.randn(B, N, H * D)
+LENGTHS = [(4, 7), (7, 4), (4, 7, 7), (7, 7, 4), (5, 1, 6)]
+
+
+@pytest.mark.parametrize("lengths", LENGTHS)
+@pytest.mark.parametrize("is_causal", [False, True])
+def test_texts_of_unequal_length_in_one_sequence_are_proved(lengths, is_causal):
+    model = Packed(sees=lambda of: own(of).tril() if is_causal else own(of))
+    x, keep = torch.randn(len(lengths), 7, H * D), torch.ones(len(lengths), 7, dtype=torch.bool)
+    for row, length in zip(keep, lengths, strict=True):
+        row[length:] = False
+    recording = recorded(model, x, keep)
+    assert recording.verify(model, [x, keep]) == {"proved": 1}, recording[0].why
+
+
+def row(of, number):
+    return torch.arange(len(of))[:, None] == number
+
+
+MIXING = {
+    "all see all": lambda of: own(of) | ~own(of),
+    "all see what was before": lambda of: torch.ones(len(of), len(of), dtype=torch.bool).tril(),
+    "none sees itself": lambda of: ~own(of),
+    "the last text sees all": lambda of: own(of) | (of == of.max())[:, None],
+    "the second text sees all": lambda of: own(of) | (of == 1)[:, None],
+    "one row sees all": lambda of: own(of) | row(of, 22),
+    "the last row sees all": lambda of: own(of) | row(of, len(of) - 1),
+    "all see all a little": lambda of: torch.where(own(of), 0.0, -6.0),
+}
+
+
+@pytest.mark.parametrize("way", MIXING)
+def test_texts_that_attend_to_each_other_in_one_sequence_are_not_proved(way):
+    model, x = Packed(sees=MIXING[way]), torch.randn(B, 20, H * D)
     recording = recorded(model, x)
     assert recording.verify(model, x) == {"assumed": 1}
     assert recording[0].why.endswith("has all texts, which attend to each other in it")
+
+
+def test_texts_with_other_weights_in_one_sequence_than_alone_are_not_proved():
+    """A bias that grows with the place of a key in the sequence, in another text than the first."""
+
+    def sees(of):
+        place = torch.arange(len(of)).float()
+        return torch.where(own(of), -((place - 25) ** 2) / 9, -torch.inf)
+
+    model, x = Packed(sees=sees), torch.randn(B, 20, H * D)
+    recording = recorded(model, x)
+    assert recording.verify(model, x) == {"assumed": 1}
+    assert recording[0].why.endswith("which have other weights in it than alone")
+
+
+@pytest.mark.parametrize("by_hand", [False, True])
+@pytest.mark.parametrize("is_picked", [False, True])
+def test_joined_texts_that_ask_one_memory(by_hand, is_picked):
+    """Tokens that are joined by their axes are followed, those that are picked are compared."""
+
+    class Asks(Packed):
+        def __init__(self):
+            super().__init__()
+            self.memory = nn.Parameter(torch.randn(9, H * D))
+
+        def forward(self, x):
+            x = x[torch.ones(x.shape[:2], dtype=torch.bool)] if is_picked else x.flatten(0, 1)
+            query, key = heads_of(self.q(x))[None], heads_of(self.k(self.memory))[None]
+            self.own = (query @ key.mT).softmax(-1)
+            if by_hand:
+                return (query @ key.mT).softmax(-1) @ key
+            return scaled_dot_product_attention(query, key, key, scale=1.0)
+
+    model, x = Asks(), torch.randn(B, N, H * D)
+    recording = recorded(model, x)
+    assert len(recording.sequences) == (1 if is_picked else B)
+    rows = torch.cat([one[0].weights() for one in recording.sequences], dim=1)
+    torch.testing.assert_close(rows, model.own[0].detach())
+    assert recording.verify(model, x) == {"proved": 1}, recording[0].why
 
 
 @pytest.mark.parametrize("shared", ["queries", "keys"])

@@ -100,8 +100,11 @@ def _arranged(call: KernelCall, owning: Owning) -> Observed:
     if mask is not None:
         ordered = aligned(mask, product.axes, order, groups.all)[..., 0]
         mask, source = ordered, Source(mask, ordered.stride())
+    query = aligned(call.query, asking, order, of_queries)
+    # all texts in one row may ask one memory, which then is that of each of them
+    key, value = (one.expand(len(query), -1, -1, -1) for one in (key, value))
     return Observed(
-        aligned(call.query, asking, order, of_queries),
+        query,
         key,
         value,
         aligned(call.output, asking, order, of_queries),

@@ -45,7 +45,7 @@ def are_plain(kind: Any, views: list[Any], sizes: tuple[int, ...]) -> bool:
     """Whether a result is plain too, as most are whose operands are: it costs little to see.
 
     Args:
-        kind: of the operation, as `kinds.Kind`.
+        kind: of the operation, as `operation_kinds.Kind`.
         views: its operands, as `strides.View`.
         sizes: of the result.
     """
@@ -70,7 +70,7 @@ def of_result(kind: Any, views: list[Any], placed: tuple) -> Nature:
     """The nature of a result that is not of fixed operands alone.
 
     Args:
-        kind: of the operation, as `kinds.Kind`.
+        kind: of the operation, as `operation_kinds.Kind`.
         views: its operands, as `strides.View`.
         placed: the sizes of the result, its strides, and how many bytes one of its numbers takes.
     """

@@ -20,7 +20,7 @@ from heedful.ops import log_sum_exp
 from heedful.recorder import own_work
 from heedful.recorder.following import axis_rules, without_mode
 from heedful.recorder.following.axis_rules import is_tensor
-from heedful.recorder.following.kinds import KINDS, LISTS, Kind, kind_of
+from heedful.recorder.following.operation_kinds import KINDS, LISTS, Kind, kind_of
 from heedful.recorder.following.outside import Outside
 from heedful.recorder.following.parameters import Parameters
 from heedful.recorder.following.roles import Done, Listeners, Roles

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from heedful.recorder.following.axis_rules import PRODUCTS, SDPA_KERNELS, is_tensor
-from heedful.recorder.following.kinds import LISTS, Kind
+from heedful.recorder.following.operation_kinds import LISTS, Kind
 from heedful.recorder.following.roles import Done, Listeners, Roles
 from heedful.recorder.following.storages import Traced
 

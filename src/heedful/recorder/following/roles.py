@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 from torch import Tensor, is_complex
 
 from heedful.recorder.following import axis_rules, feature_rules, score_changes
-from heedful.recorder.following.kinds import NOISE, Kind
 from heedful.recorder.following.moved import moves
+from heedful.recorder.following.operation_kinds import Kind
 from heedful.recorder.following.scores import (
     Change,
     Meeting,
@@ -47,6 +47,7 @@ from heedful.recorder.observed import Added
 OTHERS = {"cat", "sum", "logsumexp", "native_dropout"}
 WRITES = {"copy", "index_copy", "index_add", "index_put", "scatter", "scatter_add"}
 CHOOSES = {"argmax", "max"}
+NOISE = {"bernoulli", "random", "uniform", "normal"}
 PICKS = {"topk", "sort"}  # a softmax of what they give may follow
 HAND_ON = score_changes.HANDS_ON | score_changes.SOFTMAXES | OTHERS
 

@@ -22,8 +22,8 @@ from torch import Tensor
 from heedful.recorder.following import axis_rules, feature_rules, natures
 from heedful.recorder.following.addresses import Addresses
 from heedful.recorder.following.inputs_apart import Apart, Standing, standing
-from heedful.recorder.following.kinds import LISTS, Kind
 from heedful.recorder.following.moved import dims_moved, stands_alike
+from heedful.recorder.following.operation_kinds import LISTS, Kind
 from heedful.recorder.following.parameters import Parameters
 from heedful.recorder.following.pieces import together
 from heedful.recorder.following.strides import (

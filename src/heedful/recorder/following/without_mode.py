@@ -45,8 +45,8 @@ def may_differ(name: str) -> bool:
 
 def has_own_kernel(function: Any, arguments: tuple) -> bool:
     """Whether torch has a kernel of its own for a composite that is called with nested tensors."""
-    nested = (one for one in arguments if isinstance(one, torch.Tensor) and one.is_nested)
-    return any(has_kernel(function, key) for _ in nested for key in NESTED)
+    is_nested = any(isinstance(one, torch.Tensor) and one.is_nested for one in arguments)
+    return is_nested and any(has_kernel(function, key) for key in NESTED)
 
 
 def run(function: Any, arguments: tuple, keywords: dict[str, Any], name: str) -> Any:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from heedful.ops.causes import Causes
+from heedful.ops.causes import Causes, entries_of
 from heedful.ops.cells import weights
 from heedful.recorder.kept.capture import Capture
 
@@ -22,6 +22,7 @@ from heedful.recorder.kept.capture import Capture
 NEAR = {torch.float64: 1e-8, torch.float32: 1e-3, torch.float16: 5e-2, torch.bfloat16: 2e-1}
 ROUNDS = "the first sequences of all texts stand before their second ones"
 MIXED = "the one sequence has all texts, which attend to each other in it"
+OTHERWISE = "the one sequence has all texts, which have other weights in it than alone"
 ROWS = 8  # how many rows of each sequence are compared
 
 
@@ -51,8 +52,9 @@ def difference(capture: Capture, alone: list[OfText]) -> Difference | None:
     """The difference between a call's sequences and those of its texts alone; None without one."""
     rows = [row for one in alone for row in one.sequences]
     parts = [one for _, one in alone]
-    if len(capture.query) == 1 and len(rows) == len(parts) and _is_packed(capture, parts):
-        return None if _sees_alone(capture, parts) else Difference(MIXED, refutes=False)
+    if len(capture.query) == 1 < len(parts) == len(rows) and _are_joined(capture, parts):
+        why = _unlike_alone(capture, parts)
+        return Difference(why, refutes=False) if why else None
     if len(rows) != len(capture.query):
         why = f"the texts alone are {len(rows)} sequences, and not {len(capture.query)}"
         # as many numbers in another order were arranged wrongly; others are another call's
@@ -89,9 +91,9 @@ def _are_in_rounds(capture: Capture, rows: list[tuple[int, Capture, int]], texts
     )
 
 
-def _is_packed(capture: Capture, parts: list[Capture]) -> bool:
+def _are_joined(capture: Capture, parts: list[Capture]) -> bool:
     """Whether the one sequence of a call is the texts one after the other, as models of images
-    pack them: its queries are, and its keys are too, or are the same for each text.
+    join them: its queries are, and its keys are too, or are the same for each text.
     """
     ours, alone = capture.causes(capture.first), [one.causes(0) for one in parts]
     if _is_of_weights(ours) or len({(len(one.query), len(one.key)) for one in alone}) > 1:
@@ -104,23 +106,28 @@ def _is_packed(capture: Capture, parts: list[Capture]) -> bool:
     return is_shared or _is_near(ours.key, torch.cat(keys, dim=1), near)
 
 
-def _sees_alone(capture: Capture, parts: list[Capture]) -> bool:
-    """Whether each text of a packed sequence has the weights there that it has alone."""
+def _unlike_alone(capture: Capture, parts: list[Capture]) -> str:
+    """What the texts that one sequence joins do there, and not alone; "" where it is nothing."""
     ours, near = capture.causes(capture.first), NEAR.get(capture.query.dtype, 1e-3) / 10
-    for b, alone in enumerate(part.causes(0) for part in parts):
-        _, N, M = alone.shape
-        rows = _some(N)
-        packed = weights(ours, queries=b * N + rows)
-        if ours.shape[2] > M:
-            packed = packed[..., b * M : (b + 1) * M]
-        if not _is_near(packed, weights(alone, queries=rows), near):
-            return False
-    return True
+    (H, _, M), each = ours.shape, [part.causes(0) for part in parts]
+    is_shared = sum(alone.shape[2] for alone in each) > M  # the keys are the same for all texts
+    step, query, key = max(1, entries_of(ours.query) // (H * max(1, M))), 0, 0
+    for alone in each:
+        _, queries, keys = alone.shape
+        for rows in torch.arange(queries).split(step):
+            whole = weights(ours, queries=query + rows)
+            own = whole.narrow(-1, key, keys)
+            if bool(((whole.sum(dim=-1) - own.sum(dim=-1)) > near).any()):
+                return MIXED
+            if not _is_near(own, weights(alone, queries=rows), near):
+                return OTHERWISE
+        query, key = query + queries, 0 if is_shared else key + keys
+    return ""
 
 
-def _some(rows: int) -> Tensor:
+def _compared(rows: int) -> Tensor:
     """The indices of the rows that are compared, spread evenly over so many."""
-    return torch.linspace(0, rows - 1, min(rows, ROWS)).long().unique()
+    return torch.linspace(0, rows - 1, min(rows, ROWS)).long()
 
 
 def _is_elsewhere(ours: Causes, alone: list[Causes], place: int) -> bool:
@@ -133,7 +140,7 @@ def _is_elsewhere(ours: Causes, alone: list[Causes], place: int) -> bool:
     """
     votes = 0
     for mine, *theirs in zip(_vectors(ours), *map(_vectors, alone), strict=True):
-        mine = mine[:, _some(mine.shape[1])]
+        mine = mine[:, _compared(mine.shape[1])]
         largest = max((float(one.abs().max()) for one in theirs if one.numel()), default=0.0)
         near = NEAR.get(mine.dtype, 1e-3) * largest
         own = _found(mine, theirs[place], near)
@@ -186,7 +193,7 @@ def agree(capture: Capture, sequence: int, alone: Capture, part: int) -> bool:
     N = ours.shape[1]
     near = NEAR.get(capture.query.dtype, 1e-3)
     if _is_of_weights(ours):
-        rows = _some(N)
+        rows = _compared(N)
         one, other = weights(ours, queries=rows), weights(theirs, queries=rows)
         return _is_near(one, other, near / 10)
     return _is_near(_asked(ours), _asked(theirs), near) and _is_near(ours.key, theirs.key, near)

@@ -20,7 +20,6 @@ WHOLE = {"linear", "layer_norm", "rms_norm", "softmax", "log_softmax"}
 VIEWS = {"_unsafe_view", "_reshape_alias"}
 FLEX = ("query", "key", "value", "score_mod", "block_mask", "scale")
 ATTENDS = re.compile(r"att(entio)?n|flash|fmha|sdpa", re.I)  # names of kernels of attention
-NOISE = {"bernoulli", "random", "uniform", "normal"}
 
 
 class Kind(NamedTuple):
