@@ -23,7 +23,7 @@ from heedful.recorder.sequences.axis_owners import Groups, Sides
 from heedful.recorder.sequences.text_order import Origins
 from heedful.recorder.sequences.told_or_followed import Owning
 
-SINK = "that the column beside the keys is of no key: it is no parameter of the model's"
+SINK = "that what stands beside the keys, or in their sum, is of no key: it is no parameter"
 DOOR, ALONE = "softmax and a product", "softmax and a product (weights alone)"
 
 

@@ -96,7 +96,7 @@ def after_scores(role: Scores, step: Operation) -> Any:
     if step.made.shape != tuple([length(parts) for parts in step.axes]):
         return None
     if role.total is not None:
-        return None
+        return _more_than_total(role, role.total, step)
     if role.is_raised:
         return _raised(role, step)
     made = _after_known(role, step)
@@ -249,6 +249,17 @@ def _total(role: Scores, step: Operation) -> Scores | None:
     return replace(role, total=Total(role, dims[0] % len(step.axes)))
 
 
+def _more_than_total(role: Scores, total: Total, step: Operation) -> Scores | None:
+    """The role of a sum of exponents after something was added to it, as in softmax-plus-one."""
+    is_sum = step.name == "add" and total.of.is_raised and not step.keywords.get("alpha")
+    if not is_sum or step.role_of(step.other) is not None or isinstance(total.more, Tensor):
+        return None
+    more = step.other
+    if isinstance(more, Tensor):
+        more = more.detach().expand(step.made.shape) if more.ndim else float(more)
+    return replace(role, total=total._replace(more=more + total.more if total.more else more))
+
+
 def _raised(role: Scores, step: Operation) -> Any:
     """The role after an operation on exp(scores): a mask hides keys, a division makes weights."""
     other = step.other
@@ -264,7 +275,12 @@ def _raised(role: Scores, step: Operation) -> Any:
 
 
 def _divided(role: Scores, step: Operation) -> Weights | None:
-    """The weights, if rows sum to one now, whatever they were divided by; else None."""
+    """The weights, if rows sum to one now, whatever they were divided by, or if that was their own
+    sum and more: then what is more has a share, as a sink has; else None.
+    """
+    own = _total_of(role, step.other, step) if step.name == "div" and step.place == 0 else None
+    if own is not None and _is_much(own.more, step.made):
+        return _with_share(role, own, step)
     dims = [dim for dim, parts in enumerate(step.axes) if parts]
     for dim in reversed(dims):
         total = step.made.detach().sum(dim=dim, dtype=torch.float32)
@@ -274,6 +290,25 @@ def _divided(role: Scores, step: Operation) -> Weights | None:
                 role if not role.is_raised else replace(role, is_raised=False), step.axes, dim
             )
     return None
+
+
+def _is_much(more: float | Tensor, made: Tensor) -> bool:
+    """Whether what was added to sums of exponents can be seen in weights of this type."""
+    return bool(torch.as_tensor(more > torch.finfo(made.dtype).eps).any())
+
+
+def _with_share(role: Scores, total: Total, step: Operation) -> Weights | None:
+    """The weights of exponents that were divided by their sum and more: that is a sink's."""
+    divisor, more = step.other, total.more
+    is_column = divisor.ndim == len(step.axes) and divisor.shape[total.dim] == 1
+    if role.sink is not None or not is_column or not bool(torch.as_tensor(more > 0).all()):
+        return None
+    if isinstance(more, Tensor):
+        share, is_sure = more.reshape(divisor.shape), step.is_parameter(more)
+    else:
+        share, is_sure = divisor.new_full((1,) * divisor.ndim, more), True
+    sink = Sink(share.log(), step.axes, len(role.changes), is_sure)
+    return Weights(replace(role, is_raised=False, sink=sink), step.axes, total.dim)
 
 
 def _number(value: Any) -> float | None:

@@ -202,20 +202,21 @@ class Scores:
 
 
 class Total(NamedTuple):
-    """Which scores were summed, and along which of their axes."""
+    """Which scores were summed, and along which of their axes; and what was added to the sum."""
 
     of: Scores
     dim: int
+    more: float | Tensor = 0.0
 
 
 class Sink(NamedTuple):
-    """A column that was put beside the scores, as a learned sink is.
+    """A column that was put beside the scores, as a learned sink is, or a part of their sum.
 
-    value: its tensor, (…, n, 1).
+    value: its tensor, (…, n, 1); of a number in all sums its logarithm, with as many axes.
     axes: the axes of the scores without it.
     after: how many changes the scores had gone through before.
-    is_sure: whether it is a parameter; else it may be the score of a key whose value is added
-        apart.
+    is_sure: whether it is a number or a parameter; else it may be the score of a key whose value
+        is added apart.
     """
 
     value: Tensor

@@ -1,0 +1,152 @@
+"""Exponents that are divided by more than their sum: what is more has a share, as a sink has."""
+
+import pytest
+import torch
+from looked import WIDTH, Heads, M, N, looked_at
+from torch import nn
+
+import heedful
+
+HIDDEN = torch.ones(N, M).tril(2) == 0
+NONE_SEEN = torch.ones(N, M).tril(-1) == 0  # by the first query
+
+
+def plus(scores, more=1.0):
+    """Softmax-plus-one (Miller, Attention is off by one, 2023)."""
+    raised = scores.exp()
+    return raised / (raised.sum(-1, keepdim=True) + more)
+
+
+def added_in_place(scores):
+    raised = scores.exp()
+    total = raised.sum(-1, keepdim=True)
+    total += 1
+    return raised / total
+
+
+def added_twice(scores):
+    raised = scores.exp()
+    return raised / (raised.sum(-1, keepdim=True) + 1 + 0.5)
+
+
+def without_an_axis(scores):
+    raised = scores.exp()
+    return raised / (1 + raised.sum(-1)).unsqueeze(-1)
+
+
+def a_tensor_without_an_axis(scores):
+    raised = scores.exp()
+    return raised / (raised.sum(-1) + torch.ones(N)).unsqueeze(-1)
+
+
+def without_overflow(scores):
+    most = scores.amax(-1, keepdim=True)
+    raised = (scores - most).exp()
+    return raised / (raised.sum(-1, keepdim=True) + (-most).exp())
+
+
+SURE = {
+    "plus one": plus,
+    "twice": added_twice,
+    "in place": added_in_place,
+    "without an axis": without_an_axis,
+    "a small number": lambda s: plus(s - s.amax(-1, keepdim=True), 1e-3),
+    "keys hidden": lambda s: plus(s.masked_fill(HIDDEN, -torch.inf)),
+    "a row that sees nothing": lambda s: plus(s.masked_fill(NONE_SEEN, -torch.inf)),
+}
+
+
+def shows(recording, expected, proof):
+    assert len(recording.sequences) == len(expected)
+    for [call], map_ in zip(recording.sequences, expected, strict=True):
+        assert call.proof == proof, call.why
+        near = 1e-6 if map_.dtype == torch.float32 else 1e-13
+        torch.testing.assert_close(call.weights(), map_.detach(), atol=near, rtol=0)
+
+
+@pytest.mark.parametrize("kind", [torch.float32, torch.float64])
+@pytest.mark.parametrize("texts", [1, 2])
+@pytest.mark.parametrize("way", SURE)
+def test_a_number_beside_their_sum(way, texts, kind):
+    model = Heads(lambda query, key: SURE[way](query @ key.mT) @ key).to(kind)
+    given = [torch.randn(texts, length, WIDTH, dtype=kind) for length in (N, M)]
+    query, key = model.heads(*given)
+    shows(
+        looked_at(model, *given), SURE[way](query @ key.mT), "proved" if texts == 1 else "assumed"
+    )
+
+
+def test_a_number_that_keeps_a_sum_from_zero_refutes_nothing():
+    """In float64 it is seen, in float32 it is less than rounding."""
+
+    def safe(scores):
+        return plus(scores - scores.amax(-1, keepdim=True), 1e-9)
+
+    for kind in (torch.float32, torch.float64):
+        model = Heads(lambda query, key: safe(query @ key.mT) @ key).to(kind)
+        given = [torch.randn(1, length, WIDTH, dtype=kind) for length in (N, M)]
+        query, key = model.heads(*given)
+        recording = looked_at(model, *given)
+        shows(recording, safe(query @ key.mT), "proved")
+        assert (recording._captures[0].sinks is None) == (kind == torch.float32)
+
+
+class Learned(Heads):
+    """Each head has learned what its sums are at the least."""
+
+    def __init__(self):
+        super().__init__(None)
+        self.more = nn.Parameter(torch.rand(3, 1, 1) + 0.5)
+
+    def forward(self, *given):
+        query, key = self.heads(*given)
+        self.own = plus(query @ key.mT, self.more)
+        return self.own @ key
+
+
+def test_a_parameter_beside_their_sum():
+    recording = looked_at(model := Learned(), torch.randn(1, N, WIDTH), torch.randn(1, M, WIDTH))
+    shows(recording, model.own, "proved")
+
+
+@pytest.mark.parametrize("way", [without_overflow, a_tensor_without_an_axis])
+def test_what_the_rows_bring_with_them_may_be_a_key(way):
+    model = Heads(lambda query, key: way(query @ key.mT) @ key)
+    given = [torch.randn(1, length, WIDTH) for length in (N, M)]
+    query, key = model.heads(*given)
+    recording = looked_at(model, *given)
+    shows(recording, way(query @ key.mT), "assumed")
+    assert "in their sum" in recording[0].why
+
+
+def beside(scores):
+    raised = scores.exp()
+    return raised / (raised.sum(-1, keepdim=True) + (2 * scores).exp().sum(-1, keepdim=True))
+
+
+def of_queries(scores):
+    raised = scores.exp()
+    return raised / (raised.sum(-2, keepdim=True) + 1)
+
+
+def turned(scores):
+    raised = scores.exp()
+    return raised / (raised.sum(-1, keepdim=True) + 1).mT
+
+
+OTHERWISE = {
+    "the sum of other keys": beside,
+    "less than their sum": lambda s: plus(s, -0.1),
+    "less in one head": lambda s: plus(s, torch.tensor([1.0, -0.1, 1.0])[:, None, None]),
+    "the sums of other rows": turned,
+    "a sum of the queries": of_queries,
+}
+
+
+@pytest.mark.parametrize("way", OTHERWISE)
+def test_what_is_no_sum_of_these_keys_and_a_share_is_missed(way):
+    model = Heads(lambda query, key: OTHERWISE[way](query @ key.mT) @ key).eval()
+    given = [torch.randn(1, N, WIDTH) for _ in range(2)]
+    with torch.no_grad(), heedful.record(model) as recording:
+        model(*given)
+    assert (len(recording), list(recording.missed)) == (0, ["Heads"])
