@@ -1,5 +1,8 @@
 """Scores and weights that are rounded to a narrower type on their way: certain up to that type."""
 
+import types
+from contextlib import nullcontext
+
 import pytest
 import torch
 from looked import WIDTH, B, H, Heads, M, N, looked_at, shows, weighed
@@ -7,6 +10,8 @@ from torch import nn
 from torch.nn.functional import normalize
 
 import heedful
+from heedful.recorder.doors.score_causes import rounded
+from heedful.recorder.following.scores import Change, Scores
 from heedful.recorder.kept import capture
 from heedful.recorder.kept.rounding import TOLERANCE
 
@@ -178,7 +183,7 @@ def test_weights_are_proved_where_the_rounding_of_large_scores_moves_none_far(sc
             assert off < 0.06
         else:
             assert call.proof == "unproved", call.why
-            assert "rounded scores so large" in call.why
+            assert "the model's own rounding of scores as large" in call.why
     coarse = scale * torch.finfo(kind).eps
     assert coarse > 0.05 or set(words) == {"proved"}
     # larger ones leave a row one key alone, which no rounding moves
@@ -206,3 +211,161 @@ def test_large_scores_of_a_kernel_are_not_rounded():
     query, key = (one.double() for one in model.heads(*given))
     expected = (30 * query @ key.mT).softmax(-1)[0]
     torch.testing.assert_close(call.weights().double(), expected, atol=1e-3, rtol=0)
+
+
+@pytest.mark.parametrize("sizes", [(8, 0.1), (0.1, 8)])
+def test_one_text_of_large_scores_is_enough(sizes):
+    words = []
+    for _ in range(10):
+        model = Heads(lambda query, key: (query @ key.mT).softmax(-1) @ key).to(BRAIN)
+        size = torch.tensor(sizes)[:, None, None]
+        given = [(size * torch.randn(2, one, WIDTH)).to(BRAIN) for one in (N, M)]
+        with torch.no_grad(), heedful.record(model) as recording:
+            model(*given)
+        words.append(recording[0].proof)
+    assert words.count("unproved") > 1
+
+
+def test_a_large_bias_is_rounded_too():
+    """A number near 100 in all places of a row leaves a score two digits of its own."""
+    table = 100 + torch.rand(N, M)
+    model = Heads(lambda query, key: (query @ key.mT + table.to(BRAIN)).softmax(-1) @ key).to(BRAIN)
+    given = [0.1 * torch.randn(1, one, WIDTH, dtype=BRAIN) for one in (N, M)]
+    [call] = looked_at(model, *given)
+    assert call.proof == "unproved", call.why
+
+
+def test_scores_of_a_thousand_may_change_places_and_refute_nothing():
+    """In bfloat16 they are 8 apart, so that a rounding makes another key the largest."""
+    words = []
+    for _ in range(60):
+        model = Heads(lambda query, key: (300 * query @ key.mT).softmax(-1) @ key).to(BRAIN)
+        given = [torch.randn(1, one, WIDTH, dtype=BRAIN) for one in (N, M)]
+        with torch.no_grad(), heedful.record(model) as recording:
+            model(*given)
+        words.append(recording[0].proof)
+    assert set(words) == {"proved", "unproved"}
+
+
+def product_of(*changes):
+    product = types.SimpleNamespace()
+    made = Scores(product, tuple(Change(kind, value, [], BRAIN) for kind, value in changes))
+    return rounded(made, HALF)
+
+
+def test_each_step_that_moves_digits_counts():
+    assert product_of() == [HALF]
+    assert product_of(("scale", 0.125), ("hide", None), ("fill", None), ("scale", -1.0)) == [HALF]
+    assert product_of(("scale", 0.3), ("softcap", 1.0), ("scale", torch.ones(2))) == [
+        HALF,
+        *3 * [BRAIN],
+    ]
+    assert product_of(("add", torch.ones(2)), ("cast", None)) == [HALF, BRAIN, BRAIN]
+
+
+class Sunk(Heads):
+    """Scores with a column beside them, and values that are far from zero."""
+
+    def __init__(self):
+        super().__init__(None)
+        self.sink = nn.Parameter(torch.full((H, 1, 1), 6.0))
+
+    def forward(self, *given):
+        query, key = self.heads(*given)
+        beside = torch.cat([8 * query @ key.mT, self.sink.expand(len(query), H, N, 1)], dim=-1)
+        self.own = beside.softmax(-1)[..., :-1].detach()
+        return self.own @ (key + 50)
+
+
+@pytest.mark.parametrize("kind", [HALF, BRAIN])
+def test_a_sink_beside_large_scores_and_large_values_refutes_nothing(kind):
+    words = []
+    for _ in range(20):
+        model = Sunk().to(kind)
+        given = [torch.randn(1, length, WIDTH, dtype=kind) for length in (N, M)]
+        with torch.no_grad(), heedful.record(model) as recording:
+            model(*given)
+        words.append(recording[0].proof)
+        if words[-1] == "proved":
+            torch.testing.assert_close(
+                recording[0].weights(), model.own[0].float(), atol=0.06, rtol=0
+            )
+    assert "refuted" not in words
+    assert "proved" in words
+
+
+@pytest.mark.parametrize("hides", [False, True])
+def test_a_row_that_sees_nothing_makes_no_other_unsure(hides):
+    """All keys but one are far off, so that rounding moves no weight but of an even row."""
+    far = torch.arange(M) == 1
+
+    def attend(query, key):
+        scores = (100 * query @ key.mT - 900 * ~far).masked_fill(EMPTY & hides, -torch.inf)
+        return scores.softmax(-1).nan_to_num(0) @ key
+
+    model = Heads(attend).to(BRAIN)
+    given = [torch.randn(1, length, WIDTH, dtype=BRAIN) for length in (N, M)]
+    with torch.no_grad(), heedful.record(model) as recording:
+        model(*given)
+    assert recording[0].proof == "proved", recording[0].why
+
+
+LLAMA = {
+    "hidden_size": 32,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "intermediate_size": 32,
+    "num_hidden_layers": 2,
+    "vocab_size": 50,
+    "attn_implementation": "eager",
+}
+
+
+def llama(times, implementation="eager"):
+    transformers = pytest.importorskip("transformers")
+    model = transformers.LlamaForCausalLM(
+        transformers.LlamaConfig(**LLAMA | {"attn_implementation": implementation})
+    ).eval()
+    for name, weight in model.named_parameters():
+        if "q_proj" in name or "k_proj" in name:
+            weight.data *= times
+    return model
+
+
+def attended(model, how):
+    ids = torch.randint(50, (1, 12))
+    with torch.no_grad(), how, heedful.record(model) as recording:
+        maps = model(ids, output_attentions=True, use_cache=False).attentions
+    return recording, maps
+
+
+@pytest.mark.parametrize("is_cast", [False, True])
+@pytest.mark.parametrize("times", [1, 100])
+def test_eager_attention_of_transformers_in_bfloat16(times, is_cast):
+    """Under autocast the tables of rotation make queries of float32, which a product narrows."""
+    words = []
+    for _ in range(6):
+        model = llama(times)
+        how = torch.autocast("cpu", BRAIN) if is_cast else nullcontext()
+        recording, maps = attended(model if is_cast else model.to(BRAIN), how)
+        for call, map_ in zip(recording, maps, strict=True):
+            words.append(call.proof)
+            if call.proof == "proved":
+                torch.testing.assert_close(call.weights(), map_[0].float(), atol=0.06, rtol=0)
+    assert set(words) <= {"proved", "unproved"}
+    assert ("unproved" in words) == (times > 1)
+
+
+def test_sdpa_of_transformers_under_autocast_is_recorded_as_its_kernel_was_given_it():
+    for _ in range(10):
+        model = llama(100, "sdpa")
+        with torch.no_grad(), torch.autocast("cpu", BRAIN), heedful.record(model) as recording:
+            model(torch.randint(50, (1, 12)), use_cache=False)
+        assert {call.proof for call in recording} == {"proved"}, recording[0].why
+
+
+def test_eager_attention_of_transformers_in_float64_has_a_softmax_in_float32():
+    recording, maps = attended(llama(1).double(), nullcontext())
+    for call, map_ in zip(recording, maps, strict=True):
+        assert call.proof == "proved", call.why
+        torch.testing.assert_close(call.weights(), map_[0], atol=1e-6, rtol=0)

@@ -100,9 +100,11 @@ def add_up(of: Causes, rows: Tensor, whole: Tensor, highest: Tensor) -> Tensor:
     It is −inf where a row may attend to nothing.
     """
     # The largest weight is exp(highest − sum), but for what a softmax loses of a long row's sum
-    sums = highest + (whole.sum(dim=-1) / whole.amax(dim=-1)).log()
-    if of.sinks is not None:
-        sums = add_sink(whole, sums, sinks_of(of.sinks, rows))
+    above_highest = (whole.sum(dim=-1) / whole.amax(dim=-1)).log()
+    if of.sinks is not None:  # beside the highest score, so that large ones cost it no digits
+        sinks = sinks_of(of.sinks, rows).to(highest) - highest
+        above_highest = add_sink(whole, above_highest, sinks)
+    sums = highest + above_highest
     return sums.masked_fill(are_blind(highest), -torch.inf)
 
 

@@ -115,7 +115,9 @@ def translated(
     """The call that the arguments of transformers' interface make."""
     names = ("query", "key", "value", "attention_mask", "dropout", "scaling")
     given = dict(zip(names, tensors, strict=False)) | keywords
-    query, scale = given["query"], given.get("scaling")
+    names_of_sides = ("query", "key", "value")
+    query, key, value = (_as_multiplied(given[name], implementation) for name in names_of_sides)
+    scale = given.get("scaling")
     mask, causal = given.get("attention_mask"), _is_causal(module, given)
     sinks = _sinks(given)
     cross, real = getattr(module, "is_cross_attention", None) or None, None
@@ -126,11 +128,12 @@ def translated(
     elif mask is None and causal and implementation != "eager" and query.shape[2] > 1:
         mask = Causal(0)  # torch aligns its own to the top left; eager applies what it is given
     bias, softcap = given.get("position_bias"), given.get("softcap")
-    steps = 2 + (bias is not None) + bool(softcap) if implementation == "eager" else 0
+    is_by_hand = implementation == "eager"
+    steps = 2 + (bias is not None) + bool(softcap) if is_by_hand else 0  # a product and a scale
     return Observed(
         query,
-        given["key"],
-        given["value"],
+        key,
+        value,
         output.transpose(1, 2),
         query.shape[-1] ** -0.5 if scale is None else float(scale),
         mask=mask,
@@ -145,7 +148,22 @@ def translated(
         causal=causal,
         real=real,
         rounded=[query.dtype] * steps,
+        # whatever the type of a model, most take the softmax in float32
+        kinds=frozenset([torch.float32] if is_by_hand else []),
     )
+
+
+def _as_multiplied(side: Tensor, implementation: str) -> Tensor:
+    """A query, key or value in the type in which it is multiplied: autocast's, where that is on.
+
+    A rotation by float32 tables makes queries and keys of float32 again, which their product
+    narrows once more.
+    """
+    device = side.device.type
+    is_cast = implementation in ("eager", "sdpa") and torch.is_autocast_enabled(device)
+    if not is_cast or side.dtype == torch.float64:
+        return side
+    return side.to(torch.get_autocast_dtype(device))
 
 
 def _sinks(given: dict) -> Tensor | None:

@@ -102,7 +102,10 @@ def aligned(
         pairs = zip(group, own, strict=True) if is_there else ()
         split.append([(atom.size, stride or 0) for atom, stride in pairs])
     if strides:
-        raise TypeError("an axis that is of neither queries, keys, heads nor texts")
+        raise TypeError(
+            "an axis that is of neither queries, keys, heads nor texts; tell the axes, as "
+            'record(model, axes={"*attn": "b h n d"})'
+        )
     split.append(rest)
     joined = [steps[0] if len(steps) == 1 else _joined(steps) for steps in split]
     whole = [one for one in joined if one is not None]

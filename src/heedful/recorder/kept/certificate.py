@@ -19,6 +19,7 @@ from heedful.recorder.kept.evidence import Evidence, at_rows, projected, sampled
 from heedful.recorder.kept.rounding import TOLERANCE, lost, rounding_of_sums
 from heedful.recorder.kept.rounding_of_scores import (
     LEAST,
+    farthest,
     moved_outputs,
     moved_scores,
     moved_weights,
@@ -27,10 +28,11 @@ from heedful.recorder.kept.rounding_of_scores import (
 from heedful.recorder.sequences.without_padding import Layout, take
 
 # Where what was added to an output is rounded by this share of how much the values differ, as the
-# coarsest type rounds them, nothing more can be told of its weights
+# coarsest type rounds them, nothing more can be told of its weights; nor where the rounding of
+# scores moves a weight so far
 BLURRED = max(TOLERANCE.values())
 HIDING = "what was added to weights times values is so large that its rounding hides them"
-UNSURE = "the model rounded scores so large that its own weights may be {:.2f} away from these"
+UNSURE = "the model's own rounding of scores as large as these may move a weight by {:.2f}"
 
 
 @dataclass
@@ -105,7 +107,7 @@ class _Compared(NamedTuple):
     rows: the number of these rows.
     agree: whether their log-sum-exps are those that a kernel gave.
     blur: how far the rounding of what was added moves the worst head, in units of its tolerance.
-    unsure: how far the rounding of scores may have moved a weight.
+    unsure: how far the rounding of scores may have moved a weight, where that is much.
     """
 
     off: list[float]
@@ -145,8 +147,10 @@ def _compared(
             size = size + step * rest.abs()
         if evidence.rounded:
             moved = moved_scores(precise, rows, evidence.rounded)
+            far = moved_weights(map_, moved)
+            unsure = farthest(precise, evidence.rounded, BLURRED)
             size = size + moved_outputs(map_, moved, value) / tolerance
-            unsure = moved_weights(map_, moved)
+            size = size + _anywhere(far, value) / tolerance
         every = _off_everywhere(made, used, size, highest)
         if every is not None:
             return _Compared(every, len(rows), agree, blur, unsure)
@@ -164,6 +168,17 @@ def _compared(
         blind, size = blind.any(dim=0, keepdim=True), used.abs()
     off = _off_where_seen(made, used, size, blind[..., None])
     return _Compared(off, int((~blind).any(dim=0).sum()), agree, blur, unsure)
+
+
+def _anywhere(far: Tensor, value: Tensor) -> Tensor:
+    """How far off an output may be where weights (H, n) may be so far off that they tell nothing.
+
+    Then it is anywhere among the values (G, M, r).
+    """
+    apart = (value.amax(dim=1, keepdim=True) - value.amin(dim=1, keepdim=True)).nan_to_num()
+    lost = torch.where(far > BLURRED, 2 * far, 0.0)[..., None]
+    made = lost.reshape(len(value), -1, 1) * apart
+    return made.reshape(*far.shape, -1)
 
 
 def _taken_off(evidence: Evidence, sequence: int, kind: Tensor) -> tuple[Tensor, Tensor | None]:

@@ -49,7 +49,7 @@ class Evidence:
     finish: what a kernel did after attention to give the output.
     added: of each sequence what is in these rows beside weights times values, (H, n, v), and
         `times` by what these are multiplied there.
-    rounded: what steps of the model's own left of rounding in a score from 1 to 2, its deviation.
+    rounded: the deviation that steps of the model's own leave in a score from 1 to 2.
     is_by_hand: whether a softmax by hand made the weights; then a row that sees nothing comes out
         as zeros or NaN, while kernels differ in what they give.
     """

@@ -2,8 +2,8 @@
 
 A kernel keeps scores in float32. A product by hand rounds each to the type of its queries, and a
 scale or a bias rounds it once more: in bfloat16 a score of 20 is off by up to 0.06 each time, and
-a weight, which is its exponent, by six hundredths of itself. A map computed from query and key has
-none of that, and is nearer to the true one than the model's own, but it is not the model's own.
+a weight, which is its exponential, by six hundredths of itself. A map computed from query and key
+has none of that, and is nearer to the true one than the model's own, but it is not the model's own.
 
 H heads, G of values, n rows, M keys, r directions.
 """
@@ -16,10 +16,15 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
-from heedful.ops.causes import HIDDEN, Causes, scores
+from heedful.ops.causes import HIDDEN, Causes, entries_of, scores
+from heedful.ops.cells import whole_rows
 
 CHANCE = 3.0  # deviations that three steps can add up to, each off by half a bit at most
 
+MOST = 1e4  # a deviation of scores of which nothing is left to tell; its square is finite
+LOOKED_AT = 256  # rows of each sequence
+FAINT = -1e3  # a bias below this leaves its key no weight that rounding could move
+ROUNDED = 1e-6  # by so much the weights of a row without a sink may lack to 1
 LEAST = 1e-30  # what values are divided by, also where all are alike
 
 
@@ -44,34 +49,70 @@ def moved_scores(of: Causes, rows: Tensor, at_one: float) -> Tensor:
     if of.bias is not None:
         whole = scores(of, rows)
         bare = torch.maximum(bare, whole.masked_fill_(whole < HIDDEN / 2, 0.0).abs_())
-    return (bare.frexp().exponent - 1).exp2().to(bare).mul_(at_one)
+    begin = bare.clamp_(min=torch.finfo(bare.dtype).tiny).log2_().floor_().exp2_()
+    return begin.mul_(at_one).clamp_(max=MOST)
 
 
-def moved_weights(map_: Tensor, moved: Tensor) -> float:
-    """How far off a weight of a map (H, n, M) may be by scores that are off by `moved`.
+def moved_weights(map_: Tensor, moved: Tensor) -> Tensor:
+    """How far off the weights of each row of a map (H, n, M) may be by such scores, (H, n).
 
-    A softmax gives dw = w · (ds − Σ w · ds), and each score is off by itself.
+    A weight is the logistic function of what its score has above the others', of which each is off
+    by itself. So it is right too where scores are off by more than keys are apart.
     """
-    every = (map_ * moved).square().sum(dim=-1, keepdim=True)
-    off = map_.square() * ((1 - 2 * map_) * moved.square() + every)
-    return CHANCE * math.sqrt(max(float(off.max()), 0.0))
+    others = (map_ * moved).square()
+    others = (others.sum(dim=-1, keepdim=True) - others).clamp_(min=0.0)
+    rest = (1 - map_).clamp(min=torch.finfo(map_.dtype).eps)
+    far = CHANCE * (moved.square() + others / rest.square()).sqrt()
+    above = map_.logit()
+    off = [((above + one).sigmoid() - map_).abs() for one in (far, -far)]
+    return torch.maximum(*off).amax(dim=-1)
+
+
+def farthest(of: Causes, at_one: float, much: float) -> float:
+    """How far off a weight of any of `LOOKED_AT` rows may be; 0 where it can be nowhere as much.
+
+    What it may be is no more than half of what a score may be, and that is known by its vectors.
+    """
+    H, N, M = of.shape
+    longest = [float(one.norm(dim=-1).max()) for one in (of.query, of.key)]
+    size = math.prod(longest) * abs(of.scale)
+    if of.bias is not None:
+        size += float(of.bias.masked_fill(of.bias < FAINT, 0.0).abs().max())
+    if CHANCE * at_one * size / 2 < much:
+        return 0.0
+    rows = torch.linspace(0, N - 1, min(N, LOOKED_AT), device="cpu").long()
+    parts = rows.split(max(1, entries_of(of.query) // (H * M)))
+    found = [
+        moved_weights(whole_rows(of, part)[0], moved_scores(of, part, at_one)).max()
+        for part in parts
+    ]
+    return float(torch.stack(found).max())
 
 
 def moved_outputs(map_: Tensor, moved: Tensor, value: Tensor) -> Tensor:
     """How far off weights times values (G, M, r) may be by such scores, (H, n, r).
 
-    That is Σ w · ds · (value − output).
+    That is Σ w · ds · (value − output), of a row with a sink too, whose weights sum to less than 1.
     """
-    value = value - value.mean(dim=1, keepdim=True)  # else large values would hide how they differ
+    mean = value.mean(dim=1, keepdim=True)
+    value = value - mean  # else large values would hide how they differ
+    share = 1 - map_.sum(dim=-1, keepdim=True)  # a sink's, or what rounding has left of 1
+    lacking = weighed(share.masked_fill(share < ROUNDED, 0.0), mean)
     longest = value.abs().amax(dim=1, keepdim=True)
-    value = value / longest.clamp(min=LEAST)  # whose squares are finite, each column in its units
+    most = lacking.abs().reshape(len(value), -1, lacking.shape[-1]).amax(dim=1, keepdim=True)
+    unit = torch.maximum(longest, most).clamp(min=LEAST)  # in which all squares are finite
+    value, lacking = value / unit, _of_groups(lacking, 1 / unit)
     off = (map_ * moved).square()
-    output = weighed(map_, value)
+    output = weighed(map_, value) - lacking
     crossed = weighed(off, value).mul_(output).mul_(2)
     every = off.sum(dim=-1, keepdim=True)
     size = weighed(off, value.square()) - crossed + output.square() * every
-    size = size.clamp_(min=0.0).sqrt_().mul_(CHANCE)
-    return (size.reshape(len(value), -1, size.shape[-1]) * longest).reshape(size.shape)
+    return _of_groups(size.clamp_(min=0.0).sqrt_().mul_(CHANCE), unit)
+
+
+def _of_groups(table: Tensor, factor: Tensor) -> Tensor:
+    """A table (H, n, r) times a factor (G, 1, r) of each group of heads."""
+    return (table.reshape(len(factor), -1, table.shape[-1]) * factor).reshape(table.shape)
 
 
 def weighed(map_: Tensor, value: Tensor) -> Tensor:

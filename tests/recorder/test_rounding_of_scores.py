@@ -1,0 +1,113 @@
+"""What rounding of scores moves, beside a simulation in float64 that moves each score at random."""
+
+import pytest
+import torch
+
+from heedful.ops.causes import Causes
+from heedful.ops.cells import weights
+from heedful.ops.masks import Causal, Dense
+from heedful.recorder.kept.rounding_of_scores import (
+    CHANCE,
+    moved_outputs,
+    moved_scores,
+    moved_weights,
+    of_scores,
+)
+
+G, H, N, M, D, R = 2, 4, 5, 7, 8, 3
+DRAWS = 4000
+ROWS = torch.arange(N)
+
+
+@pytest.mark.parametrize("kind", [torch.bfloat16, torch.float16, torch.float32])
+@pytest.mark.parametrize("steps", [1, 2, 3])
+def test_the_deviation_of_scores_is_that_of_so_many_roundings(kind, steps):
+    """Each step rounds another number from 1 to 2."""
+    exact = 1 + torch.rand(steps, 100_000, dtype=torch.float64)
+    off = (exact.to(kind).double() - exact).sum(dim=0)
+    assert float(off.std()) == pytest.approx(of_scores([kind] * steps), rel=0.02)
+
+
+def causes(**parts):
+    made = Causes(
+        torch.randn(H, N, D, dtype=torch.float64), torch.randn(G, M, D, dtype=torch.float64), 0.7
+    )
+    return made._replace(**parts).of_heads(slice(None))
+
+
+PARTS = {
+    "alone": dict,
+    "a bias": lambda: {"bias": 20 * torch.randn(H, N, M, dtype=torch.float64)},
+    "a cap": lambda: {"softcap": 2.0},
+    "a mask": lambda: {"mask": Causal()},
+    "rows that see nothing": lambda: {"mask": Dense(ROWS[:, None] + torch.arange(M) < 7)},
+    "a sink": lambda: {"sinks": torch.randn(H, dtype=torch.float64)},
+}
+
+
+@pytest.mark.parametrize("way", PARTS)
+def test_scores_of_an_interval_between_powers_of_two_are_as_coarse_as_its_begin(way):
+    of = causes(**PARTS[way]())
+    product = 0.7 * of.query @ of.key.mT
+    if of.softcap:
+        product = of.softcap * torch.tanh(product / of.softcap)
+    size = product.abs()
+    if of.bias is not None:
+        size = torch.maximum(size, (product + of.bias).abs())
+    expected = 0.01 * 2.0 ** size.log2().floor()
+    torch.testing.assert_close(moved_scores(of, ROWS, 0.01), expected)
+
+
+@pytest.mark.parametrize("offset", [0.0, 100.0])
+@pytest.mark.parametrize("way", PARTS)
+def test_weights_and_outputs_move_as_far_as_scores_moved_at_random_move_them(way, offset):
+    of = causes(**PARTS[way]())
+    value = torch.randn(G, M, R, dtype=torch.float64) + offset
+    moved = moved_scores(of, ROWS, 1e-6)
+    map_ = weights(of)
+    others = []
+    bias = 0.0 if of.bias is None else of.bias
+    for _ in range(DRAWS):
+        others.append(
+            weights(of._replace(bias=bias + moved * torch.randn(H, N, M).double())) - map_
+        )
+    off = torch.stack(others)
+    worst = CHANCE * off.square().mean(dim=0).sqrt().amax(dim=-1)
+    torch.testing.assert_close(moved_weights(map_, moved), worst, rtol=0.1, atol=1e-9)
+    output = off @ value.repeat_interleave(H // G, dim=0)
+    expected = CHANCE * output.square().mean(dim=0).sqrt()
+    torch.testing.assert_close(
+        moved_outputs(map_, moved, value), expected, rtol=0.1, atol=1e-9 * (1 + offset)
+    )
+
+
+@pytest.mark.parametrize("size", [1e-20, 1e37])
+def test_values_of_any_size_are_measured_in_their_own_units(size):
+    of = causes()
+    map_, moved = weights(of).float(), moved_scores(of, ROWS, 0.1).float()
+    value = torch.randn(G, M, R)
+    expected = moved_outputs(map_, moved, value)
+    torch.testing.assert_close(moved_outputs(map_, moved, size * value) / size, expected)
+
+
+def test_a_score_of_zero_and_a_row_of_one_key_move_little():
+    of = Causes(torch.zeros(1, 1, D), torch.randn(1, M, D), 1.0)
+    assert float(moved_scores(of, torch.arange(1), 0.01).max()) <= 0.01
+    alone = moved_weights(torch.ones(1, 1, 1), torch.full((1, 1, 1), 8.0))
+    assert float(alone) == 0
+
+
+def test_keys_that_are_nearer_than_their_scores_are_off_may_change_places():
+    map_ = torch.tensor([[[0.9997, 0.0003]]])
+    assert float(moved_weights(map_, torch.full((1, 1, 2), 4.0))) > 0.9
+    assert float(moved_weights(map_, torch.full((1, 1, 2), 0.1))) < 0.001
+
+
+def test_one_key_beside_a_sink():
+    """Its value does not differ from others, and its weight is moved all the same."""
+    of = causes(sinks=torch.zeros(H, dtype=torch.float64))
+    of = of._replace(key=of.key[:, :1])
+    map_, moved = weights(of), moved_scores(of, ROWS, 0.01)
+    value = torch.full((H, 1, R), 2.0, dtype=torch.float64)
+    expected = CHANCE * 2 * map_ * (1 - map_) * moved
+    torch.testing.assert_close(moved_outputs(map_, moved, value), expected.expand(H, N, R))
