@@ -147,10 +147,8 @@ def _compared(
             size = size + step * rest.abs()
         if evidence.rounded:
             moved = moved_scores(precise, rows, evidence.rounded)
-            far = moved_weights(map_, moved)
+            size = size + _owed_to_scores(map_, moved, value) / tolerance
             unsure = farthest(precise, evidence.rounded, BLURRED)
-            size = size + moved_outputs(map_, moved, value) / tolerance
-            size = size + _anywhere(far, value) / tolerance
         every = _off_everywhere(made, used, size, highest)
         if every is not None:
             return _Compared(every, len(rows), agree, blur, unsure)
@@ -170,15 +168,15 @@ def _compared(
     return _Compared(off, int((~blind).any(dim=0).sum()), agree, blur, unsure)
 
 
-def _anywhere(far: Tensor, value: Tensor) -> Tensor:
-    """How far off an output may be where weights (H, n) may be so far off that they tell nothing.
+def _owed_to_scores(map_: Tensor, moved: Tensor, value: Tensor) -> Tensor:
+    """How far off weights times values may be, (H, n, r), by scores that are off by `moved`.
 
-    Then it is anywhere among the values (G, M, r).
+    Where weights may be so far off that they tell nothing, it is anywhere among the values.
     """
+    far = moved_weights(map_, moved)
+    anywhere = torch.where(far > BLURRED, 2 * far, 0.0)[..., None]
     apart = (value.amax(dim=1, keepdim=True) - value.amin(dim=1, keepdim=True)).nan_to_num()
-    lost = torch.where(far > BLURRED, 2 * far, 0.0)[..., None]
-    made = lost.reshape(len(value), -1, 1) * apart
-    return made.reshape(*far.shape, -1)
+    return moved_outputs(map_, moved, value) + weighed(anywhere, apart)
 
 
 def _taken_off(evidence: Evidence, sequence: int, kind: Tensor) -> tuple[Tensor, Tensor | None]:

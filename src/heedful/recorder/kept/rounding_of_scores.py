@@ -20,7 +20,6 @@ from heedful.ops.causes import HIDDEN, Causes, entries_of, scores
 from heedful.ops.cells import whole_rows
 
 CHANCE = 3.0  # deviations that three steps can add up to, each off by half a bit at most
-
 MOST = 1e4  # a deviation of scores of which nothing is left to tell; its square is finite
 LOOKED_AT = 256  # rows of each sequence
 FAINT = -1e3  # a bias below this leaves its key no weight that rounding could move
