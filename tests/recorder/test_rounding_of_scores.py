@@ -6,6 +6,7 @@ import torch
 from heedful.ops.causes import Causes
 from heedful.ops.cells import weights
 from heedful.ops.masks import Causal, Dense
+from heedful.recorder.kept import certificate
 from heedful.recorder.kept.rounding_of_scores import (
     CHANCE,
     moved_outputs,
@@ -111,3 +112,12 @@ def test_one_key_beside_a_sink():
     value = torch.full((H, 1, R), 2.0, dtype=torch.float64)
     expected = CHANCE * 2 * map_ * (1 - map_) * moved
     torch.testing.assert_close(moved_outputs(map_, moved, value), expected.expand(H, N, R))
+
+
+def test_an_output_of_weights_that_tell_nothing_may_be_any_of_the_values():
+    """To the first order a key of almost no weight moves almost nothing, however far it is off."""
+    map_ = torch.tensor([[[1 - 3e-4, 3e-4]]])
+    value = torch.tensor([[[5.0], [-5.0]]])
+    owed = certificate._owed_to_scores(map_, torch.full((1, 1, 2), 4.0), value)
+    assert float(owed) > 10
+    assert float(certificate._owed_to_scores(map_, torch.full((1, 1, 2), 0.1), value)) < 0.01

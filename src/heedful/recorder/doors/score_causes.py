@@ -22,7 +22,6 @@ from heedful.recorder.observed import Source
 from heedful.recorder.sequences.axis_owners import Groups
 
 FINITE = ("fill", "add", "keep")  # kinds of changes that may hide keys by a finite number
-
 ROUNDING = ("scale", "softcap", "add", "cast")  # kinds that round what they change
 
 
