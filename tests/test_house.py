@@ -339,6 +339,26 @@ def test_modules_say_what_they_are_and_raise_instead_of_asserting(path):
     assert not any(isinstance(node, ast.Assert) for node in ast.walk(tree))
 
 
+def _left_to_defaults(tree):
+    """The lines on which a tensor is made on the default device, or is of the default type."""
+    always = {"device"}
+    needed = {"arange": always, "full": always, "tensor": always, "as_tensor": always}
+    needed |= dict.fromkeys(("empty", "eye", "linspace", "ones", "zeros"), {"device", "dtype"})
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and ast.unparse(node.func).startswith("torch."):
+            given = {one.arg for one in node.keywords}
+            if not needed.get(ast.unparse(node.func)[len("torch.") :], set()) <= given:
+                yield node.lineno
+
+
+@pytest.mark.parametrize("folder", ["ops", "recorder", "views/explorer"])
+def test_numbers_of_a_recording_are_left_to_no_default_of_the_process(folder):
+    for path in (SOURCE / folder).rglob("*.py"):
+        if path.name != "positions.py":  # tables for models, which stand where models do
+            assert not list(_left_to_defaults(ast.parse(path.read_text("utf-8")))), path
+    assert list(_left_to_defaults(ast.parse("a = torch.arange(3)\nb = torch.zeros(3, device=d)")))
+
+
 def test_no_pickle_and_no_stub():
     """torch.load stands where a user allows it, and then takes tensors alone."""
     unwanted = (

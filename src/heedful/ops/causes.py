@@ -87,7 +87,8 @@ class Causes(NamedTuple):
         if len(wanted) == 1:  # a view, where others of its group need a copy each
             key = self.key[wanted[0] // group :][:1]
         else:
-            key = self.key[heads] if group == 1 else self.key[torch.tensor(wanted) // group]
+            own = torch.tensor(wanted, device="cpu") // group
+            key = self.key[heads] if group == 1 else self.key[own]
         bias = self.bias
         return self._replace(
             query=self.query[heads],

@@ -38,7 +38,7 @@ def _table(arguments: Arguments, dtype: torch.dtype) -> Tensor:
     N, M = arguments.shape[-2:]
     if arguments.bias is None and isinstance(arguments.mask, Causal):
         return _causal(arguments.mask, N, M, dtype)
-    nothing = torch.zeros((), dtype=dtype).expand(arguments.shape)
+    nothing = arguments.query.new_zeros((), dtype=dtype).expand(arguments.shape)
     return mask_scores(nothing, arguments).reshape(-1, N, M)
 
 

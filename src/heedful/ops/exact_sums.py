@@ -54,7 +54,7 @@ class Total(NamedTuple):
             raise ArgumentError(
                 f"a number of {float(rest.abs().max()):g} to add up", expected="less than 2³¹"
             )
-        digits = torch.zeros(*rest.shape[:-1], DIGITS, dtype=torch.long)
+        digits = torch.zeros(*rest.shape[:-1], DIGITS, dtype=torch.long, device="cpu")
         for i in range(DIGITS):
             whole = rest.trunc()  # what is left of it has as many bits, or fewer
             digits[..., i] = whole.long().sum(dim=-1)
@@ -71,7 +71,7 @@ class Total(NamedTuple):
         """The mean, float64, rounded once; NaN where there is no number."""
         digits = self.digits.reshape(-1, DIGITS).tolist()
         found = [*map(_quotient, digits, self.counts.flatten().tolist())]
-        return torch.tensor(found, dtype=torch.float64).view(self.counts.shape)
+        return torch.tensor(found, dtype=torch.float64, device="cpu").view(self.counts.shape)
 
 
 def _carried(digits: Tensor) -> Tensor:

@@ -34,7 +34,7 @@ class Cells(NamedTuple):
     @property
     def lengths(self) -> Tensor:
         """How many each cell has."""
-        starts = torch.arange(0, len(self.within), self.size)
+        starts = torch.arange(0, len(self.within), self.size, device="cpu")
         return (len(self.within) - starts).clamp(max=self.size)
 
     def around(self, part: range) -> range:

@@ -34,7 +34,7 @@ def hidden_cells(
     _, N, M = of.shape
     rows, columns = Cells(range(N)[queries], cell[0]), Cells(range(M)[keys], cell[1])
     shape = len(rows.lengths), len(columns.lengths)
-    seen = torch.zeros(1, *shape, dtype=torch.bool)
+    seen = torch.zeros(1, *shape, dtype=torch.bool, device="cpu")
     step = max(1, ROWS // rows.size)
     for first in range(0, shape[0], step):
         at = range(first, min(first + step, shape[0]))
@@ -51,7 +51,9 @@ def _seen(of: Causes, run: range, size: int, columns: Cells) -> Tensor:
     allowed = allowed_to(of, run, meeting(span, columns.within))
     tables = [_any(table.cpu(), size, 1) for _, table in allowed.parts]
     heads = max((len(table) for table in tables), default=1)
-    found = torch.zeros(heads, -(-len(run) // size), len(columns.lengths), dtype=torch.bool)
+    found = torch.zeros(
+        heads, -(-len(run) // size), len(columns.lengths), dtype=torch.bool, device="cpu"
+    )
     for keys in _certain(allowed):
         cells = columns.around(keys)
         found[..., cells.start : cells.stop] = True

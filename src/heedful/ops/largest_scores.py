@@ -43,7 +43,7 @@ def largest_scores(
     """
     four = in_form(arguments)
     B, H = four.query.shape[:2]
-    found = torch.full((B, H), -math.inf, device=four.query.device)
+    found = torch.full((B, H), -math.inf, dtype=torch.float32, device=four.query.device)
     asked = torch.ones_like(found, dtype=torch.bool)
     if sums is not None:
         is_below = sums.amax(dim=-1) <= _with_slack(

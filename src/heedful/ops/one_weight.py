@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import torch
@@ -60,13 +61,13 @@ def one_weight(causes: Causes, head: int, query: int, key: int) -> OneWeight:
         if not 0 <= at < size:
             raise ArgumentError(f"{what} {at}", expected=f"0 to {size - 1}")
     of = causes.of_heads(slice(head, head + 1)).in_precision()
-    row = torch.tensor([query])
+    row = torch.tensor([query], device="cpu")
     asked, offered = of.query[0, query], of.key[0, key]
     products = asked * offered
     scaled = float(products.sum()) * of.scale
     capped = scaled
     if of.softcap is not None:
-        capped = float(of.softcap * torch.tensor(scaled / of.softcap).tanh())
+        capped = float(of.softcap * math.tanh(scaled / of.softcap))
     whole, sums = whole_rows(of, row)
     with unrounded(of.query):
         all_scores = scores(of, row)[0, 0]
@@ -81,6 +82,6 @@ def one_weight(causes: Causes, head: int, query: int, key: int) -> OneWeight:
 def _bias(of: Causes, query: int, key: int) -> float:
     if of.bias is None:
         return 0.0
-    row = rows_of(of.bias, torch.tensor([query]))
+    row = rows_of(of.bias, torch.tensor([query], device="cpu"))
     row = row.reshape(-1, row.shape[-1])[0]
     return float(row[0 if len(row) == 1 else key])

@@ -33,7 +33,7 @@ class Allowed(NamedTuple):
         if not self.parts:
             return queries
         heads = max(len(part) for _, part in self.parts)
-        counts = torch.full((heads, len(self.keys)), queries)
+        counts = torch.full((heads, len(self.keys)), queries, device="cpu")
         for where, part in self.parts:
             counts[:, where] = part.sum(dim=-2).cpu()
         return counts
@@ -45,9 +45,9 @@ class Allowed(NamedTuple):
             queries: how many there are.
             among: (n, m), the pairs that count; default all.
         """
-        certain = torch.ones(len(self.keys), dtype=torch.bool)
+        certain = torch.ones(len(self.keys), dtype=torch.bool, device="cpu")
         heads = max((len(part) for _, part in self.parts), default=1)
-        counts = torch.zeros(heads, queries, dtype=torch.long)
+        counts = torch.zeros(heads, queries, dtype=torch.long, device="cpu")
         for where, part in self.parts:
             certain[where] = False
             counted = part if among is None else part & among[:, where]

@@ -28,8 +28,9 @@ def indices(index: Index, size: int, what: str) -> Tensor:
     try:
         if isinstance(index, slice):
             these = range(size)[index]
-            return torch.arange(these.start, these.start + len(these) * these.step, these.step)
-        chosen = torch.atleast_1d(torch.as_tensor(index))
+            stop = these.start + len(these) * these.step
+            return torch.arange(these.start, stop, these.step, device="cpu")
+        chosen = torch.atleast_1d(torch.as_tensor(index, device="cpu"))
     except (TypeError, ValueError, RuntimeError) as error:
         raise _no_indices(index, size, what) from error
     is_boolean = chosen.dtype == torch.bool

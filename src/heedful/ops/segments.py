@@ -112,7 +112,7 @@ class SegmentShares(Statistic):
         """The part of what each query may see that is in each segment, (h or 1, n, B)."""
         if self._even is not None and _sees_the_same(block, self._even[0]):
             return self._even[1]
-        n, everything = len(block.queries), torch.arange(len(block.keys))
+        n, everything = len(block.queries), torch.arange(len(block.keys), device="cpu")
         inside = [_inside(places, block.keys) for places in self.places]
         counts = [_seen(block.allowed, n, places) for places in (*inside, everything)]
         *parts, whole = (one.to(block.weights.device, torch.float64) for one in counts)
@@ -131,7 +131,8 @@ def _sees_the_same(block: Block, other: Block) -> bool:
 
 def _inside(places: Tensor, keys: range) -> Tensor:
     """The sorted places that are among neighbouring keys, counted from the first of these."""
-    first, end = torch.searchsorted(places, torch.tensor([keys.start, keys.stop])).tolist()
+    ends = torch.tensor([keys.start, keys.stop], device="cpu")
+    first, end = torch.searchsorted(places, ends).tolist()
     return places[first:end] - keys.start
 
 
@@ -145,7 +146,7 @@ def _index(places: Tensor) -> Index:
 
 def _seen(allowed: Allowed, queries: int, places: Tensor) -> Tensor:
     """How many of some keys each of the queries may see, (h or 1, n)."""
-    counts = torch.full((1, queries), len(places))
+    counts = torch.full((1, queries), len(places), device="cpu")
     for where, table in allowed.parts:
         own = _inside(places, range(where.start, where.stop))
         counts = counts - len(own) + table[..., _index(own)].sum(dim=-1).cpu()

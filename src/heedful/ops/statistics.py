@@ -328,7 +328,7 @@ class Received(Statistic):
         if self.sums is None or self.counts is None:
             # In float64: a key may be seen by very many queries
             self.sums = block.weights.new_zeros(H, M, dtype=torch.float64)
-            self.counts = torch.zeros(H, M)
+            self.counts = torch.zeros(H, M, dtype=torch.int64, device="cpu")
         self.sums[block.heads, block.columns].add_(block.weights.sum(dim=1))
         if self.mean:
             self.counts[block.heads, block.columns] += block.allowed.seen_by(len(block.queries))

@@ -173,7 +173,7 @@ class Observed:
 
     def of_heads(self, heads: Sequence[int]) -> Observed:
         """The same call for some of its heads, each with a key head of its own."""
-        wanted = torch.tensor(heads)
+        wanted = torch.tensor(heads, device="cpu")
         shared = wanted // (self.query.shape[1] // self.key.shape[1])
         return replace(
             self,

@@ -81,7 +81,7 @@ def _dead(mask: Any, bias: Tensor | None, steps: Sequence[Step]) -> Tensor:
     """Which rows have no key whose score is of an ordinary size, (S or 1, H or 1, N or 1)."""
     if isinstance(mask, Tensor) and mask.dtype != torch.bool:
         mask, bias = None, mask
-    sees = torch.ones((1, 1, 1), dtype=torch.bool)
+    sees = torch.ones((1, 1, 1), dtype=torch.bool, device="cpu")
     if mask is not None:
         sees = mask.any(dim=-1)
     if bias is not None:
@@ -92,7 +92,7 @@ def _dead(mask: Any, bias: Tensor | None, steps: Sequence[Step]) -> Tensor:
         value = one.value
         if one.kind != "add" or (isinstance(value, Tensor) and value.shape[-1] > 1):
             continue
-        value = value[..., 0] if isinstance(value, Tensor) else torch.full((1, 1, 1), value)
+        value = value[..., 0] if isinstance(value, Tensor) else torch.tensor(value, device="cpu")
         sees = sees.to(value.device) & (value.abs() < -FAINT)
     return ~sees
 

@@ -120,7 +120,8 @@ class _Found:
             return self._cap()
         causes = self.causes
         if kind == "add":
-            value = value if isinstance(value, Tensor) else torch.full((1, 1, 1, 1), float(value))
+            if not isinstance(value, Tensor):  # a number of the model's own, with all its digits
+                value = torch.full((1, 1, 1, 1), float(value), dtype=torch.float64, device="cpu")
             causes.bias = value if causes.bias is None else causes.bias + value
         elif kind in ("hide", "fill"):
             causes.mask = ~value if causes.mask is None else causes.mask & ~value

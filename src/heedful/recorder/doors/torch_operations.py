@@ -357,8 +357,8 @@ def _linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 
 def _without_padding(seen: Observed, source: Tensor) -> Observed:
     """The call with a mask of padding, for texts of unequal lengths in a nested tensor."""
-    lengths = torch.tensor([len(one) for one in source.unbind()])
-    keep = torch.arange(seen.shape[-1]) < lengths[:, None]
+    lengths = torch.tensor([len(one) for one in source.unbind()], device="cpu")
+    keep = torch.arange(seen.shape[-1], device="cpu") < lengths[:, None]
     seen.mask, seen.real = keep[:, None, None].to(seen.query.device), Real(keep)
     return seen
 

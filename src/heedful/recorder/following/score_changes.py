@@ -294,14 +294,17 @@ def _divided(role: Scores, step: Operation) -> Weights | None:
 
 def _is_much(more: float | Tensor, made: Tensor) -> bool:
     """Whether what was added to sums of exponents can be seen in weights of this type."""
-    return bool(torch.as_tensor(more > torch.finfo(made.dtype).eps).any())
+    is_much = more > torch.finfo(made.dtype).eps
+    return bool(is_much.any()) if isinstance(is_much, Tensor) else is_much
 
 
 def _with_share(role: Scores, total: Total, step: Operation) -> Weights | None:
     """The weights of exponents that were divided by their sum and more: that is a sink's."""
     divisor, more = step.other, total.more
     is_column = divisor.ndim == len(step.axes) and divisor.shape[total.dim] == 1
-    if role.sink is not None or not is_column or not bool(torch.as_tensor(more > 0).all()):
+    is_share = more > 0
+    is_share = bool(is_share.all()) if isinstance(is_share, Tensor) else is_share
+    if role.sink is not None or not is_column or not is_share:
         return None
     if isinstance(more, Tensor):
         share, is_sure = more.reshape(divisor.shape), step.is_parameter(more)
@@ -370,7 +373,8 @@ def _may_hide(change: Change) -> bool:
     """Whether a change adds a number so low that it hides keys."""
     if change.kind != "add":
         return False
-    return bool((torch.as_tensor(change.value) <= FAINT).any())
+    is_low = change.value <= FAINT
+    return bool(is_low.any()) if isinstance(is_low, Tensor) else is_low
 
 
 def _emptied(step: Operation) -> Tensor | None:

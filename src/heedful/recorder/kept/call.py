@@ -85,7 +85,7 @@ class Call(Rows):
     def __post_init__(self) -> None:
         if self.sums is None:
             query = self.causes.query
-            self.sums = RowSums(unknown(query), torch.arange(query.shape[1]))
+            self.sums = RowSums(unknown(query), torch.arange(query.shape[1], device="cpu"))
 
     def __repr__(self) -> str:
         H, N, M = self.shape

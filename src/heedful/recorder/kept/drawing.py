@@ -343,7 +343,7 @@ def scores_of(call: Call, head: int) -> tuple[Tensor, Tensor]:
         )
     place = call.heads.index(head)
     of = call.checked().of_heads(slice(place, place + 1)).in_precision()
-    scaled = scores(of._replace(mask=None), torch.arange(N))[0].float().cpu()
+    scaled = scores(of._replace(mask=None), torch.arange(N, device="cpu"))[0].float().cpu()
     table = hidden[place if len(hidden) > 1 else 0]
     return scaled, scaled.masked_fill(table, -torch.inf)
 

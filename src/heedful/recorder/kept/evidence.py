@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 
 from heedful.ops.causes import unrounded
+from heedful.ops.evenly import evenly
 from heedful.recorder.kept.rounding import tolerance_of
 from heedful.recorder.kept.rounding_of_scores import of_scores
 from heedful.recorder.kept.row_sums import told
@@ -151,7 +152,6 @@ def at_rows(layout: Layout) -> Tensor:
     return layout.queries[sampled(len(layout.queries))]
 
 
-@functools.lru_cache(maxsize=64)
 def sampled(rows: int) -> Tensor:
     """The indices of the rows that are compared, spread evenly over so many."""
-    return torch.linspace(0, rows - 1, min(rows, SAMPLED), device="cpu").long().unique()
+    return evenly(rows, SAMPLED)

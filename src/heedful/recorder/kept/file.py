@@ -279,7 +279,7 @@ def _restore(described: dict[str, Any], prefix: str, tensors: dict[str, Tensor])
 def _ends(indices: Tensor, name: str, tensors: dict[str, Tensor]) -> list[int] | str:
     """Indices as the header has them: a run as its two ends, others as the name of a tensor."""
     first = int(indices[0]) if len(indices) else 0
-    if torch.equal(indices, torch.arange(first, first + len(indices))):
+    if torch.equal(indices, torch.arange(first, first + len(indices), device="cpu")):
         return [first, first + len(indices)]
     tensors[name] = indices
     return name
@@ -289,7 +289,7 @@ def _indices(data: list[int] | str, tensors: dict[str, Tensor]) -> Tensor:
     if isinstance(data, str):
         return tensors[data]
     first, end = data
-    return torch.arange(first, end)
+    return torch.arange(first, end, device="cpu")
 
 
 def _mask_as_data(mask: Mask | None, name: str, tensors: dict[str, Tensor]) -> Any:

@@ -102,7 +102,7 @@ def goes_on(capture: Capture) -> bool:
 
 def _plan(passes: list[Capture], sequence: int) -> Together:
     slots, layouts = _slots(passes), [capture.layout(sequence) for capture in passes]
-    seen = torch.zeros(max(keys.stop for _, keys in slots), dtype=torch.bool)
+    seen = torch.zeros(max(keys.stop for _, keys in slots), dtype=torch.bool, device="cpu")
     for capture, layout, (queries, keys) in zip(passes, layouts, slots, strict=True):
         for _, allowed in allowed_rows(capture, sequence):
             seen[keys.start + layout.keys] |= allowed.any(dim=(0, 1)).cpu()
@@ -135,8 +135,8 @@ def _plan_of_cross(passes: list[Capture], sequence: int) -> Together:
     seen = torch.stack([table.any(dim=(0, 1)) for table in tables]).any(dim=0).cpu()
     columns = seen.nonzero()[:, 0]
     for capture in passes:
-        rows = torch.arange(len(capture.layout(sequence).queries))
-        parts.append(Part(rows, columns, done + rows, torch.arange(len(columns))))
+        rows = torch.arange(len(capture.layout(sequence).queries), device="cpu")
+        parts.append(Part(rows, columns, done + rows, torch.arange(len(columns), device="cpu")))
         done += len(rows)
     heads = max(map(len, tables))
     allowed = torch.cat([one.expand(heads, -1, -1) for one in tables], dim=1)[:, :, columns]
@@ -281,7 +281,7 @@ def _row_sums(passes: list[Capture], plan: Together, query: Tensor, sequence: in
     for capture, part in zip(passes, plan.parts, strict=True):
         known = capture.row_sums(sequence)
         table[:, part.queries] = known.table[:, known.queries[part.rows]].to(table)
-    return RowSums(table, torch.arange(plan.shape[0]))
+    return RowSums(table, torch.arange(plan.shape[0], device="cpu"))
 
 
 def _query_ids(passes: list[Capture], plan: Together, sequence: int) -> Tensor | None:

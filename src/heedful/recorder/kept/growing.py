@@ -206,7 +206,8 @@ class _Growth:
         """The first tokens as one pass."""
         key = self._key.rows if self._crosses else self._key.first(tokens)
         ids = None if self._ids is None else self._ids[None, :tokens]
-        layout = Layout(torch.arange(tokens), torch.arange(key.shape[2]), self._mask)
+        queries, keys = (torch.arange(size, device="cpu") for size in (tokens, key.shape[2]))
+        layout = Layout(queries, keys, self._mask)
         return replace(
             self._about,
             pass_index=0,

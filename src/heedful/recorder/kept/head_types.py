@@ -92,7 +92,8 @@ class Even:
         kept = self._kept(call, names)
         if kept.done is None or not bool(kept.done[within.start : within.stop].all()):
             of.gather(_even(call.causes), *kept.statistics, within=within)
-            kept.done = torch.zeros(call.shape[1]).bool() if kept.done is None else kept.done
+            if kept.done is None:
+                kept.done = torch.zeros(call.shape[1], dtype=torch.bool, device="cpu")
             kept.done[within.start : within.stop] = True
         return {name: one.result() for name, one in zip(names, kept.statistics, strict=True)}
 

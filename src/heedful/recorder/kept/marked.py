@@ -76,7 +76,7 @@ def _one(
             expected=f"one or more of the {tokens:,} tokens",
             cause=f"it begins past the end, or ends where it begins: {reprlib.repr(where)}",
         )
-    found = torch.zeros(tokens, dtype=torch.bool)
+    found = torch.zeros(tokens, dtype=torch.bool, device="cpu")
     found[places] = True
     return found
 
@@ -86,7 +86,7 @@ def _index(where: Any) -> Index:
     if isinstance(where, slice | Tensor):
         return where
     try:
-        return torch.as_tensor([where] if is_whole(where) else list(where))
+        return torch.as_tensor([where] if is_whole(where) else list(where), device="cpu")
     except (TypeError, ValueError, RuntimeError) as error:
         raise ArgumentError(
             f"token indices {reprlib.repr(where)}",

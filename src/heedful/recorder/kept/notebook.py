@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from heedful.errors import RunError
+from heedful.ops.evenly import evenly
 from heedful.recorder.kept.call import Call
 
 ROWS = 64  # calls in a table
@@ -137,7 +138,7 @@ def _small(call: Call, side: int) -> list[np.ma.MaskedArray]:
     Of many queries every few are taken; of many keys a cell has the largest weight.
     """
     H, N, M = call.shape
-    rows = torch.linspace(0, N - 1, min(N, side)).round().long().tolist()
+    rows = evenly(N, side).tolist()
     size = -(-M // side)
     if H * len(rows) * M <= AT_ONCE:
         weights = _pooled(call.weights(queries=rows).float().cpu(), size)

@@ -174,11 +174,11 @@ def places_of(patches: Patches, rows: int, columns: int, window: int = 0) -> Ten
         window: of attention within windows, the number of the window.
     """
     if not patches.window:
-        apart = torch.full((len(patches.before),), -1)
-        return torch.cat([apart, torch.arange(rows * columns)])
+        apart = torch.full((len(patches.before),), -1, device="cpu")
+        return torch.cat([apart, torch.arange(rows * columns, device="cpu")])
     size = patches.window
-    table = torch.full((-(-rows // size) * size, -(-columns // size) * size), -1)
-    table[:rows, :columns] = torch.arange(rows * columns).view(rows, columns)
+    table = torch.full((-(-rows // size) * size, -(-columns // size) * size), -1, device="cpu")
+    table[:rows, :columns] = torch.arange(rows * columns, device="cpu").view(rows, columns)
     if patches.shift:
         table = table.roll((-patches.shift, -patches.shift), (0, 1))
     windows = table.unfold(0, size, size).unfold(1, size, size).reshape(-1, size * size)

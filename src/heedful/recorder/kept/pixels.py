@@ -132,7 +132,7 @@ def _coloured(channels: Tensor, normalised: Normalised | None) -> Pixels:
         return Pixels(values.to(torch.uint8).contiguous())
     values, assumed = channels.double(), ""
     if normalised is not None:
-        values = values * torch.tensor(normalised.std) + torch.tensor(normalised.mean)
+        values = values * values.new_tensor(normalised.std) + values.new_tensor(normalised.mean)
     elif float(values.min()) < 0 or float(values.max()) > 1:
         low, high = values.min(), values.max()
         values, assumed = (values - low) / (high - low).clamp(min=1e-12), STRETCHED

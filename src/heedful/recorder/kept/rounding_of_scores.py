@@ -18,6 +18,7 @@ from torch import Tensor
 
 from heedful.ops.causes import HIDDEN, Causes, entries_of, scores
 from heedful.ops.cells import whole_rows
+from heedful.ops.evenly import evenly
 
 CHANCE = 3.0  # deviations that three steps can add up to, each off by half a bit at most
 MOST = 1e4  # a deviation of scores of which nothing is left to tell; its square is finite
@@ -79,7 +80,7 @@ def farthest(of: Causes, at_one: float, much: float) -> float:
         size += float(of.bias.masked_fill(of.bias < FAINT, 0.0).abs().max())
     if CHANCE * at_one * size / 2 < much:
         return 0.0
-    rows = torch.linspace(0, N - 1, min(N, LOOKED_AT), device="cpu").long()
+    rows = evenly(N, LOOKED_AT)
     parts = rows.split(max(1, entries_of(of.query) // (H * M)))
     found = [
         moved_weights(whole_rows(of, part)[0], moved_scores(of, part, at_one)).max()

@@ -69,7 +69,7 @@ class RowSums:
             return None
         at, row = divmod(int(worst.argmax()), worst.shape[1])
         head = range(self.table.shape[0])[heads][at]
-        query = int(torch.arange(len(self.queries))[rows][row])
+        query = int(torch.arange(len(self.queries), device="cpu")[rows][row])
         return Fault(head, query, float(found[at, row]), float(known[at, row]))
 
     def of(self, heads: slice, rows: Tensor | slice) -> Tensor:

@@ -137,7 +137,7 @@ class Rows:
     def _meet(self, of: Causes, heads: slice, rows: Tensor | slice, found: Tensor) -> None:
         fault = self.sums.meet(of, heads, rows, found)
         if fault is not None:  # unless the sum of a long row lost digits
-            every = torch.arange(self.shape[1])[rows]
+            every = torch.arange(self.shape[1], device="cpu")[rows]
             _, found = by_rows(self.causes.of_heads(heads).in_precision(), every, every[:0])
             fault = self.sums.meet(of, heads, rows, found)
         if fault is not None:

@@ -181,7 +181,7 @@ def of_call(
     if queries is not None:
         of_queries = marked(queries, call.shape[1], call.query_tokens)
     elif call.crosses:
-        of_queries = {ALL: torch.ones(call.shape[1], dtype=torch.bool)}
+        of_queries = {ALL: torch.ones(call.shape[1], dtype=torch.bool, device="cpu")}
     else:
         of_queries = standing(call, of_keys)
     if not of_keys and not of_queries:
@@ -207,7 +207,7 @@ def of_calls(
     marks = marks_of(calls, sides, told, target)
     for writes in marks:
         if sides.crosses and not (target if writes else told):
-            every = torch.ones(_text(calls, sides, writes).length, dtype=torch.bool)
+            every = torch.ones(_text(calls, sides, writes).length, dtype=torch.bool, device="cpu")
             marks[writes] = {TARGET if writes else SOURCE: every}
     read = read_by(calls, sides)
     found = Segments()
@@ -302,7 +302,7 @@ def _why_not(call: Call, sides: Sides, texts: dict[bool, Text]) -> str:
 def standing(call: Call, marks: dict[str, Tensor]) -> dict[str, Tensor]:
     """The segments of the queries, (N,): those of the keys at which they stand."""
     _, N, M = call.shape
-    stands = torch.arange(N) + call.causes.offset
+    stands = torch.arange(N, device="cpu") + call.causes.offset
     is_key = (stands >= 0) & (stands < M)
     at = stands.clamp(0, max(M - 1, 0))
     return {name: own[at] & is_key if M else is_key for name, own in marks.items()}
@@ -310,7 +310,7 @@ def standing(call: Call, marks: dict[str, Tensor]) -> dict[str, Tensor]:
 
 def with_rest(marks: dict[str, Tensor], length: int) -> dict[str, Tensor]:
     """With what is in no segment, if there is any."""
-    rest = torch.ones(length, dtype=torch.bool)
+    rest = torch.ones(length, dtype=torch.bool, device="cpu")
     for own in marks.values():
         rest &= ~own
     return {**marks, REST: rest} if bool(rest.any()) else marks
@@ -353,7 +353,9 @@ def _rows(
 
 
 def _stacked(marks: dict[str, Tensor], length: int) -> Tensor:
-    return torch.stack(list(marks.values())) if marks else torch.zeros(0, length, dtype=torch.bool)
+    if not marks:
+        return torch.zeros(0, length, dtype=torch.bool, device="cpu")
+    return torch.stack(list(marks.values()))
 
 
 def _mean(numbers: list[float | None]) -> float | None:

@@ -16,6 +16,7 @@ from torch import Tensor
 from heedful.ops.causes import Causes, entries_of
 from heedful.ops.cells import weights
 from heedful.recorder.kept.capture import Capture
+from heedful.recorder.kept.evidence import sampled
 
 # How far numbers of a text alone may be from those in a batch, whose kernels round otherwise, in
 # units of the largest of them
@@ -23,7 +24,6 @@ NEAR = {torch.float64: 1e-8, torch.float32: 1e-3, torch.float16: 5e-2, torch.bfl
 ROUNDS = "the first sequences of all texts stand before their second ones"
 MIXED = "the one sequence has all texts, which attend to each other in it"
 OTHERWISE = "the one sequence has all texts, which have other weights in it than alone"
-ROWS = 8  # how many rows of each sequence are compared
 
 
 class Difference(NamedTuple):
@@ -114,7 +114,7 @@ def _unlike_alone(capture: Capture, parts: list[Capture]) -> str:
     step, query, key = max(1, entries_of(ours.query) // (H * max(1, M))), 0, 0
     for alone in each:
         _, queries, keys = alone.shape
-        for rows in torch.arange(queries).split(step):
+        for rows in torch.arange(queries, device="cpu").split(step):
             whole = weights(ours, queries=query + rows)
             own = whole.narrow(-1, key, keys)
             if bool(((whole.sum(dim=-1) - own.sum(dim=-1)) > near).any()):
@@ -123,11 +123,6 @@ def _unlike_alone(capture: Capture, parts: list[Capture]) -> str:
                 return OTHERWISE
         query, key = query + queries, 0 if is_shared else key + keys
     return ""
-
-
-def _compared(rows: int) -> Tensor:
-    """The indices of the rows that are compared, spread evenly over so many."""
-    return torch.linspace(0, rows - 1, min(rows, ROWS)).long()
 
 
 def _is_elsewhere(ours: Causes, alone: list[Causes], place: int) -> bool:
@@ -140,7 +135,7 @@ def _is_elsewhere(ours: Causes, alone: list[Causes], place: int) -> bool:
     """
     votes = 0
     for mine, *theirs in zip(_vectors(ours), *map(_vectors, alone), strict=True):
-        mine = mine[:, _compared(mine.shape[1])]
+        mine = mine[:, sampled(mine.shape[1])]
         largest = max((float(one.abs().max()) for one in theirs if one.numel()), default=0.0)
         near = NEAR.get(mine.dtype, 1e-3) * largest
         own = _found(mine, theirs[place], near)
@@ -193,7 +188,7 @@ def agree(capture: Capture, sequence: int, alone: Capture, part: int) -> bool:
     N = ours.shape[1]
     near = NEAR.get(capture.query.dtype, 1e-3)
     if _is_of_weights(ours):
-        rows = _compared(N)
+        rows = sampled(N)
         one, other = weights(ours, queries=rows), weights(theirs, queries=rows)
         return _is_near(one, other, near / 10)
     return _is_near(_asked(ours), _asked(theirs), near) and _is_near(ours.key, theirs.key, near)

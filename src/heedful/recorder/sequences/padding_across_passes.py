@@ -75,7 +75,7 @@ def _of_cross(visible: _Visible, real: Real) -> Real:
     N, M = visible.queries.shape[1], visible.keys.shape[1]
     if N == 1 or not visible.alike:  # keys that are not seen may lie behind a window
         return real
-    return Real(torch.arange(M) >= _first(visible.keys)[:, None])
+    return Real(torch.arange(M, device="cpu") >= _first(visible.keys)[:, None])
 
 
 def _of_self(
@@ -84,7 +84,7 @@ def _of_self(
     (B, N), M = visible.queries.shape, visible.keys.shape[1]
     end = 1 + int(visible.keys.any(dim=0).nonzero().max())
     if end <= N < M or N == M:  # a text begins; with N < M, in a cache that has room for more
-        before = Before(0, torch.zeros(B, dtype=torch.long), pass_index - 1)
+        before = Before(0, torch.zeros(B, dtype=torch.long, device="cpu"), pass_index - 1)
     if before is None or len(before.padding) != B:
         return real, None
     done = before.done + N * (pass_index - before.pass_index)
@@ -95,7 +95,8 @@ def _of_self(
     told = hidden.where(before.padding == start, hidden.minimum(before.padding))
     if not bool((told > gone).any()):
         return real, None
-    keys, queries = torch.arange(gone, gone + M), torch.arange(start, done)
+    keys = torch.arange(gone, gone + M, device="cpu")
+    queries = torch.arange(start, done, device="cpu")
     is_real = told[:, None] <= keys
     is_real[:, done - gone :] = False  # places of the cache that are still empty
     return Real(is_real, told[:, None] <= queries), Before(done, told, pass_index)

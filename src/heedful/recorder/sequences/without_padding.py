@@ -82,7 +82,7 @@ def take(tensor: Tensor, rows: Tensor) -> Tensor:
 
 def _layout(seen: Observed, sequence: int, real: Real, start: int | None, has_room: bool) -> Layout:
     _, H, N, M = seen.shape
-    queries, keys = torch.arange(N), torch.arange(M)
+    queries, keys = torch.arange(N, device="cpu"), torch.arange(M, device="cpu")
     real_queries, real_keys = _real(seen, sequence, real, start)
     # where no query is told to be a token, none is left that the call could hide keys from
     asking = queries if real.is_guess or not len(real_queries) else real_queries
@@ -124,7 +124,7 @@ def _real(seen: Observed, sequence: int, real: Real, start: int | None) -> tuple
     start: the key at which the first query stands, where the keys tell which queries are real.
     """
     B, _, N, M = seen.shape
-    queries, keys = torch.arange(N), torch.arange(M)
+    queries, keys = torch.arange(N, device="cpu"), torch.arange(M, device="cpu")
     if real.keys is not None:
         row = row_of(sequence, len(real.keys), B)
         keys = keys if row is None else real.keys[row].bool().nonzero()[:, 0].cpu()
@@ -182,7 +182,7 @@ def _start_by_mask(seen: Observed, sequence: int) -> int | None:
 
 def _hides(seen: Observed, sequence: int, queries: Tensor, keys: Tensor) -> bool:
     """Whether the call's own mask or bias hides all other keys from these queries."""
-    others = torch.ones(seen.shape[-1], dtype=torch.bool)
+    others = torch.ones(seen.shape[-1], dtype=torch.bool, device="cpu")
     others[keys] = False
     return not bool(_seen_by(seen, sequence, queries, others.nonzero()[:, 0]).any())
 

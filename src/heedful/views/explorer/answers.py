@@ -17,6 +17,7 @@ from torch import Tensor
 
 from heedful.errors import ArgumentError, RunError
 from heedful.head_kinds import SCORES
+from heedful.ops.evenly import evenly
 from heedful.ops.score_tables import as_slice
 from heedful.recorder import Call
 from heedful.views.explorer import images, tiles
@@ -104,7 +105,10 @@ class Answers:
         asked = text.casefold()
         found = [i for i, name in enumerate(names) if asked in name.casefold()]
         found.sort(key=lambda i: names[i].casefold().strip() != asked.strip())
-        return packed({"count": len(found)}, places=torch.tensor(found[:FOUND], dtype=torch.int32))
+        return packed(
+            {"count": len(found)},
+            places=torch.tensor(found[:FOUND], dtype=torch.int32, device="cpu"),
+        )
 
     def small(self, where: Where) -> bytes:
         """A picture of each head: (H, r, c), the largest weight of each cell."""
@@ -152,8 +156,8 @@ class Answers:
         sums = self._unknown(where, heads, range(N))
         if not sums:
             return packed({"word": "exact"}, weights=_mean(call, heads, None, [key])[:, 0])
-        some = torch.linspace(0, N - 1, SOME).long().unique()
-        found = torch.full((N,), torch.nan)
+        some = evenly(N, SOME)
+        found = torch.full((N,), torch.nan, dtype=torch.float32, device="cpu")
         found[some] = _mean(call, heads, some, [key])[:, 0]
         return packed(self._told(*sums), weights=found)
 

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from heedful.ops.causes import HIDDEN, Causes
 from heedful.ops.cells import weights
+from heedful.ops.evenly import evenly
 from heedful.ops.statistics import LogSumExp, gather
 from heedful.recorder import Call
 from heedful.recorder.kept.progress import Tell
@@ -101,7 +102,7 @@ def _bias(of: Causes, half: bool) -> tuple[dict[str, Any], dict[str, Tensor], Te
     table = bias.masked_fill(bias <= HIDDEN / 2, -torch.inf).clamp(max=65504).half()
     return (
         {"bias": "halves"},
-        {"bias": planes(table), "shape": torch.tensor(table.shape)},
+        {"bias": planes(table), "shape": torch.tensor(table.shape, device="cpu")},
         (table.float().clamp(min=HIDDEN)),
     )
 
@@ -111,8 +112,8 @@ def _by_distance(bias: Tensor) -> Tensor | None:
     N, M = bias.shape[1:]
     table = torch.cat([bias[:, :, 0].flip(1), bias[:, 0, 1:]], dim=1)
     for start in range(0, N, ROWS):
-        rows = torch.arange(start, min(start + ROWS, N))
-        places = torch.arange(M) - rows[:, None] + N - 1
+        rows = torch.arange(start, min(start + ROWS, N), device="cpu")
+        places = torch.arange(M, device="cpu") - rows[:, None] + N - 1
         if not torch.equal(table[:, places], bias[:, rows]):
             return None
     return table
@@ -123,7 +124,7 @@ def _difference(call: Call, kept: Causes, sums: Tensor, progress: Tell) -> float
     H, N, M = call.shape
     if not N * M:
         return 0.0
-    rows = torch.linspace(0, N - 1, min(N, SAMPLED)).long().unique()
+    rows = evenly(N, SAMPLED)
     largest = 0.0
     for at, head in enumerate(call.heads):
         of = kept.of_heads(slice(at, at + 1))

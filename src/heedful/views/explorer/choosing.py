@@ -48,7 +48,7 @@ def _of_heads(call: Call, heads: list[int]) -> Call:
     """The same call with some heads alone, each with a key of its own."""
     if heads == call.heads:
         return call
-    places = torch.tensor([call.heads.index(head) for head in heads])
+    places = torch.tensor([call.heads.index(head) for head in heads], device="cpu")
     value = call.value
     if value is not None:
         value = value[places // (call.shape[0] // len(value))]

@@ -198,7 +198,7 @@ def _kept(
 
         wanted = plan(call, (room - has_scores * heads * 40) * _rows(call) / max(1, rows))
         if not single:
-            wanted = replace(wanted, rows=torch.arange(0))
+            wanted = replace(wanted, rows=torch.arange(0, device="cpu"))
         try:
             scores = _scores(texts, where, lambda part: tell(part / 2)) if has_scores else None
             yield Kept(where, scores, summary(call, wanted, lambda part: tell((1 + part) / 2)))

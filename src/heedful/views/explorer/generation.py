@@ -85,7 +85,9 @@ class _Text:
     first: int
     likely: list[tuple[list[int], list[float]]] = field(default_factory=list)
     chances: list[float] = field(default_factory=list)
-    logits: Tensor = field(default_factory=lambda: torch.empty(1, 0))
+    logits: Tensor = field(
+        default_factory=lambda: torch.empty(1, 0, dtype=torch.float32, device="cpu")
+    )
     number: int = 0
 
     def is_begun_with(self, prompt: str) -> bool:
@@ -161,7 +163,7 @@ class Generation:
             "said": text.said, "runs": self._left > 0, "why": self._why, "full": self._is_full,
             "seed": self._seed, "command": self._command(),
         }  # fmt: skip
-        return packed(about, chances=torch.tensor(text.chances))
+        return packed(about, chances=torch.tensor(text.chances, dtype=torch.float32, device="cpu"))
 
     def rivals(self, at: Any) -> bytes:
         """The likeliest tokens at a place after the prompt, or after the text.
@@ -175,7 +177,7 @@ class Generation:
         pieces = self._opened.pieces([ids[n] for n in kept])
         return packed(
             {"at": at, "ids": [ids[n] for n in kept], "pieces": pieces},
-            chances=torch.tensor([chances[n] for n in kept]),
+            chances=torch.tensor([chances[n] for n in kept], dtype=torch.float32, device="cpu"),
         )
 
     def work(self, going_on: Callable[[], bool] = lambda: True) -> bool:
@@ -341,4 +343,4 @@ def _wishes(words: dict[str, Any]) -> Wishes:
 
 
 def _row(ids: Iterable[int]) -> Tensor:
-    return torch.tensor([list(ids)])
+    return torch.tensor([list(ids)], device="cpu")

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from heedful.head_kinds import MEANS, SCORES
 from heedful.ops.blocks import Block
+from heedful.ops.evenly import evenly
 from heedful.ops.statistics import Statistic
 from heedful.recorder import Call
 from heedful.recorder.kept.head_types import Even, Evidence, Gathering, evidence
@@ -89,9 +90,9 @@ class Overview(Job):
         H = len(self._known)
         self._known[i] = True
         for name, of in found.items():
-            unknown = torch.full((H,), torch.nan)
+            unknown = torch.full((H,), torch.nan, dtype=torch.float32, device="cpu")
             chance = None if of.chance is None else unknown.clone()
-            blank = Evidence(unknown, chance, torch.zeros(H, dtype=torch.long))
+            blank = Evidence(unknown, chance, torch.zeros(H, dtype=torch.long, device="cpu"))
             kept = self._numbers.setdefault(name, blank)
             for whole, part in zip(kept, of, strict=True):
                 if whole is not None and part is not None:
@@ -110,10 +111,10 @@ class Overview(Job):
         H, N, M = self.call.shape
         down, across = (max(1, -(-size // SMALL)) for size in (N, M))
         each = max(1, min(4, down, SOME // (H * M * SMALL)))
-        starts = torch.arange(0, N, down)
+        starts = torch.arange(0, N, down, device="cpu")
         ends = (starts + down).clamp(max=N) - 1
-        middles = (torch.arange(each) + 0.5) / each
-        some = (starts[:, None] + (ends - starts)[:, None] * middles).long().flatten()
+        halves = 2 * torch.arange(each, device="cpu") + 1  # the middles of as many equal parts
+        some = (starts[:, None] + (ends - starts)[:, None] * halves // (2 * each)).flatten()
         found = []
         for head in self.call.heads:
             part = tiles.pooled_keys(self.call.weights(head, some), across, "max")
@@ -138,7 +139,9 @@ class _Coarse(Statistic):
     def __init__(self, call: Call) -> None:
         _, N, M = call.shape
         self._down, self._across = (max(1, -(-size // SMALL)) for size in (N, M))
-        self._found = torch.zeros(-(-N // self._down), -(-M // self._across))
+        self._found = torch.zeros(
+            -(-N // self._down), -(-M // self._across), dtype=torch.float32, device="cpu"
+        )
 
     def update(self, block: Block) -> None:
         """Take a block in."""
@@ -162,9 +165,13 @@ class _Coarse(Statistic):
 
 def _runs(size: int) -> list[range]:
     """Evenly placed runs of neighbours."""
-    firsts = torch.linspace(0, max(0, size - RUN), RUNS).long().unique().tolist()
+    firsts = evenly(max(0, size - RUN) + 1, RUNS).tolist()
     return [range(first, min(first + RUN, size)) for first in firsts]
 
 
 def _array(numbers: Iterable[float | None]) -> Tensor:
-    return torch.tensor([math.nan if number is None else number for number in numbers])
+    return torch.tensor(
+        [math.nan if number is None else number for number in numbers],
+        dtype=torch.float32,
+        device="cpu",
+    )

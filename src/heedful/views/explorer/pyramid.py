@@ -150,5 +150,5 @@ def _shares(size: int, level: int) -> Tensor:
     """The share that each of two cells below has of one of a level, (cells, 2)."""
     cell = 1 << (level - 1)
     cells = 2 * max(1, -(-size // (2 * cell)))
-    two = (size - torch.arange(cells) * cell).clamp(0, cell).float().view(-1, 2)
+    two = (size - torch.arange(cells, device="cpu") * cell).clamp(0, cell).float().view(-1, 2)
     return two / two.sum(1, keepdim=True).clamp(min=1)

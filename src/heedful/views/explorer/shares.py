@@ -119,7 +119,7 @@ def shares(call: Call, keys: Runs, queries: Runs | None = None) -> Shares:
     of_keys = _marks(keys, M)
     of_queries = standing(call, of_keys) if queries is None else _marks(queries, N)
     stacked = [torch.stack([*with_rest(marks, size).values()])
-               if size else torch.zeros(len(marks), 0, dtype=torch.bool)
+               if size else torch.zeros(len(marks), 0, dtype=torch.bool, device="cpu")
                for marks, size in ((of_queries, N), (of_keys, M))]  # fmt: skip
     return Shares(call, *stacked)
 
@@ -127,7 +127,7 @@ def shares(call: Call, keys: Runs, queries: Runs | None = None) -> Shares:
 def _marks(segments: Runs, size: int) -> dict[str, Tensor]:
     found = {}
     for number, runs in enumerate(segments):
-        own = found[str(number)] = torch.zeros(size, dtype=torch.bool)
+        own = found[str(number)] = torch.zeros(size, dtype=torch.bool, device="cpu")
         for run in runs:
             own[run.start : run.stop] = True
     return found

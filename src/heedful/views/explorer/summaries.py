@@ -15,6 +15,7 @@ from torch import Tensor
 
 from heedful.ops.blocks import Block
 from heedful.ops.causes import HIDDEN
+from heedful.ops.evenly import evenly
 from heedful.ops.hidden import hidden_cells
 from heedful.ops.statistics import Statistic
 from heedful.ops.top import largest
@@ -60,7 +61,7 @@ class Summary:
 
     def with_rows(self, count: int) -> Summary:
         """The same with fewer rows, evenly chosen."""
-        some = _evenly(len(self.plan.rows), count)
+        some = evenly(len(self.plan.rows), count)
         rows = self.plan.rows[some]
         weights, keys = self.weights[:, some], self.keys[:, some]
         return replace(self, plan=replace(self.plan, rows=rows), weights=weights, keys=keys)
@@ -89,14 +90,14 @@ def plan(call: Call, room: float) -> Plan:
     H, N, M = call.shape
     seen = _share_seen(call)
     if H * N * M * seen * SINGLE <= room:
-        return Plan(1, False, torch.arange(0))
+        return Plan(1, False, torch.arange(0, device="cpu"))
     if H * N * M * seen * HALF <= room:
-        return Plan(1, True, _evenly(N, _rows_in(room - H * N * M * seen * HALF, call)))
+        return Plan(1, True, evenly(N, _rows_in(room - H * N * M * seen * HALF, call)))
     cell, for_maps = 2, max(FOR_MAPS * room, room - N * _bytes_of_row(call))
     while cell < max(N, M) and _bytes_of_maps(call, cell, seen) > for_maps:
         cell *= 2
     for_rows = HOPED * room - _bytes_of_maps(call, cell, seen)
-    return Plan(cell, True, _evenly(N, _rows_in(for_rows, call)))
+    return Plan(cell, True, evenly(N, _rows_in(for_rows, call)))
 
 
 def summary(call: Call, wanted: Plan, progress: Tell = lambda share: None) -> Summary:
@@ -160,10 +161,9 @@ class TopOfRows(Statistic):
         if self.found is None:
             shape = H, len(self.rows), min(self.k, M)
             keys = torch.full(shape, -1, dtype=torch.int32, device=block.weights.device)
-            self.found = torch.zeros(shape, device=block.weights.device), keys
-        start, end = torch.searchsorted(
-            self.rows, torch.tensor([block.queries.start, block.queries.stop])
-        ).tolist()
+            self.found = block.weights.new_zeros(shape), keys
+        ends = torch.tensor([block.queries.start, block.queries.stop], device="cpu")
+        start, end = torch.searchsorted(self.rows, ends).tolist()
         k = min(self.k, len(block.keys))
         if start == end or not k:
             return
@@ -218,7 +218,7 @@ def _share_seen(call: Call) -> float:
     mask, (_, N, M) = call.causes.mask, call.shape
     if mask is None or not N * M:
         return 1.0
-    some = _evenly(N, 64).tolist()
+    some = evenly(N, 64).tolist()
     spans = [len(mask.span(range(row, row + 1), call.shape)) for row in some]
     return min(1.0, sum(spans) / (M * len(some)) + 1 / max(1, N))
 
@@ -239,13 +239,6 @@ def _bytes_of_row(call: Call) -> float:
     return H * min(TOP, M) * (SINGLE + KEY + max(0, M.bit_length() - 9) / 8)
 
 
-def _evenly(size: int, count: int) -> Tensor:
-    """At most so many of the first `size` numbers, evenly chosen, both ends among them."""
-    if count >= size:
-        return torch.arange(size)
-    return torch.linspace(0, size - 1, max(0, count), dtype=torch.float64).round().long()
-
-
 def _touched(run: range, cell: int) -> slice:
     """The cells that a run of queries or keys is in."""
     return slice(run.start // cell, -(-run.stop // cell))
@@ -260,4 +253,4 @@ def _in_pieces(block: Tensor, start: int, cell: int) -> Tensor:
 
 def _sizes(size: int, cell: int) -> Tensor:
     """How many queries or keys each cell has; the last one may have fewer."""
-    return (size - torch.arange(0, size, cell)).clamp(max=cell)
+    return (size - torch.arange(0, size, cell, device="cpu")).clamp(max=cell)

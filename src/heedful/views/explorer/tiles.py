@@ -87,7 +87,7 @@ def sampled(call: Call, place: Place) -> Tensor:
     rows, columns = place.region(call)
     cell = 1 << place.level
     some = [min(start + cell // 2, rows[-1]) for start in rows[::cell]]
-    found = torch.zeros(len(some), -(-len(columns) // cell))
+    found = torch.zeros(len(some), -(-len(columns) // cell), dtype=torch.float32, device="cpu")
     for first in range(0, len(some), QUERIES):
         few = some[first : first + QUERIES]
         seen = seen_by(call, range(few[0], few[-1] + 1), columns, cell)
@@ -118,6 +118,6 @@ def pooled_keys(part: Tensor, cell: int, reduce: str) -> Tensor:
     pieces = torch.nn.functional.pad(part, (0, left)).unflatten(-1, (-1, cell))
     if reduce == "max":
         return pieces.amax(-1)
-    sizes = torch.full((pieces.shape[-2],), float(cell))
+    sizes = torch.full((pieces.shape[-2],), float(cell), dtype=torch.float32, device="cpu")
     sizes[-1] -= left
     return pieces.sum(-1) / sizes

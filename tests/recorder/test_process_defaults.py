@@ -1,0 +1,77 @@
+"""What a process makes its default type and device changes no number of a recording."""
+
+import pytest
+import torch
+from looked import WIDTH, Heads
+from process_defaults import default_elsewhere, default_type
+from torch import nn
+
+import heedful
+
+LONG = 333  # more than the whole numbers that bfloat16 has
+
+
+def by_hand(query, key):
+    hidden = query.new_ones(LONG, LONG).bool().triu(1)
+    scores = (query @ key.mT / 2 + query.new_tensor(0.3)).masked_fill(hidden, -torch.inf)
+    return scores.softmax(-1) @ key
+
+
+def fused(query, key):
+    return nn.functional.scaled_dot_product_attention(query, key, key, is_causal=True)
+
+
+MODELS = {
+    "by hand": lambda: Heads(by_hand),
+    "SDPA": lambda: Heads(fused),
+    "torch's own": lambda: nn.TransformerEncoderLayer(WIDTH, 1, 8, batch_first=True),
+}
+
+
+def everything(model, x):
+    """All that is told of a model that was recorded: numbers by name, and words."""
+    with heedful.record(model) as recording:
+        model(x)
+    recording.verify(model, x)
+    sequence = recording.sequences[1]
+    (call,) = sequence
+    numbers = {
+        "weights": call.weights(),
+        "some": call.weights(0, slice(5, 9), [0, 300]),
+        "mean received": call.received(mean=True),
+        "heatmap": call.heatmap(32),
+        **call.summary(),
+    }
+    return numbers, [recording.certificate(), call.why, sequence.heads(), repr(call)]
+
+
+@pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16, torch.float64, None])
+@pytest.mark.parametrize("name", MODELS)
+def test_another_default_changes_nothing(name, kind):
+    torch.manual_seed(3)
+    model, x = MODELS[name]().eval(), torch.randn(2, LONG, WIDTH)
+    expected, words = everything(model, x)
+    with default_elsewhere() if kind is None else default_type(kind):
+        found, also = everything(model, x)
+    assert also == words
+    for statistic, one in expected.items():
+        torch.testing.assert_close(found[statistic], one, atol=0, rtol=0, equal_nan=True)
+
+
+@pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16])
+def test_a_number_that_is_added_keeps_its_digits(kind):
+    """Of a model in float64 with a sink beside its scores, which a number added to them changes."""
+
+    def does(query, key):
+        scores = query @ key.mT / 2 + 0.1
+        beside = torch.cat([scores, scores.new_zeros(*scores.shape[:-1], 1)], dim=-1)
+        return beside.softmax(-1)[..., :-1] @ key
+
+    model, x = Heads(does).double(), torch.randn(1, 5, WIDTH, dtype=torch.float64)
+    with default_type(kind), heedful.record(model) as recording:
+        model(x)
+    query, key = model.heads(x)
+    raised = (query @ key.mT / 2 + 0.1).exp()
+    expected = (raised / (1 + raised.sum(-1, keepdim=True)))[0].detach()
+    assert recording.certificate()[0][1].passed
+    torch.testing.assert_close(recording[0].weights(), expected, atol=1e-12, rtol=0)

@@ -1,0 +1,37 @@
+"""What a process makes its default type and device changes no number of the page."""
+
+import pytest
+import torch
+from every_kind import biased, capped, cross, padded, with_sinks
+from process_defaults import default_elsewhere, default_type
+
+from heedful.views.explorer.answers import Answers
+from heedful.views.explorer.contents import contents
+from heedful.views.explorer.texts import Texts
+
+KINDS = {one.__name__: one for one in (biased, capped, cross, padded, with_sinks)}
+QUESTIONS = {
+    "small": {},
+    "scores": {},
+    "row": {"heads": "0", "at": "2"},
+    "column": {"heads": "0", "at": "1"},
+    "cell": {"head": "0", "query": "2", "key": "1"},
+}
+
+
+def told(recording):
+    """All of a file with little room, and some answers of a server."""
+    texts = Texts({"a": recording})
+    answers = Answers(texts)
+    asked = [answers.ask(name, {"call": "0.0.0", **words}) for name, words in QUESTIONS.items()]
+    return [contents(texts, 40_000, lambda share: None)[0], *asked]
+
+
+@pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16, torch.float64, None])
+@pytest.mark.parametrize("of", KINDS)
+def test_another_default_changes_nothing(of, kind):
+    recording = KINDS[of]()
+    expected = told(recording)
+    with default_elsewhere() if kind is None else default_type(kind):
+        found = told(recording)
+    assert found == expected
