@@ -343,7 +343,8 @@ def _left_to_defaults(tree):
     """The lines on which a tensor is made on the default device, or is of the default type."""
     always = {"device"}
     needed = {"arange": always, "full": always, "tensor": always, "as_tensor": always}
-    needed |= dict.fromkeys(("empty", "eye", "linspace", "ones", "zeros"), {"device", "dtype"})
+    floats = ("empty", "eye", "linspace", "ones", "zeros")
+    needed |= {name: {"device", "dtype"} for name in floats}
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and ast.unparse(node.func).startswith("torch."):
             given = {one.arg for one in node.keywords}

@@ -108,6 +108,70 @@ def test_scores_that_are_lost_in_part_are_shown_as_the_weights_that_they_made(wa
     torch.testing.assert_close(call.weights(), model.true[0], atol=3e-6, rtol=0)
 
 
+def without_most(scores):
+    return scores - scores.amax(-1, keepdim=True)
+
+
+def plus(scores, more):
+    raised = scores.exp()
+    return raised / (raised.sum(-1, keepdim=True) + more)
+
+
+def stable(scores):
+    """Softmax-plus-one without overflow."""
+    most = scores.amax(-1, keepdim=True)
+    raised = (scores - most).exp()
+    return raised / (raised.sum(-1, keepdim=True) + (-most).exp())
+
+
+def with_column(scores, does=lambda beside: beside):
+    column = scores.new_full((*scores.shape[:-1], 1), 0.5)
+    return does(torch.cat([scores, column], -1)).softmax(-1)[..., :-1]
+
+
+BESIDE = {  # a row of hidden keys goes to the sink as a whole, or shares with it, as numbers stand
+    "a share beside what was highest": lambda s: plus(without_most(s), 1e-3),
+    "a share beside powers": lambda s: plus(s, 1e-3),
+    "a share that grows": stable,
+    "a column": with_column,
+    "a column beside what is less than the highest": lambda s: with_column(without_most(s)),
+    "a column that is lessened too": lambda s: with_column(s, without_most),
+}
+
+
+@pytest.mark.parametrize("kind", [torch.float32, torch.float64])
+@pytest.mark.parametrize("fill", [-1e9, -1e4, "added", -torch.inf])
+@pytest.mark.parametrize("row", [0, 2])  # one of those that are compared, and one between them
+@pytest.mark.parametrize("way", BESIDE)
+def test_rows_whose_keys_are_hidden_beside_a_sink(way, row, fill, kind):
+    n = 30
+    table = (torch.arange(n) == row)[:, None] | (torch.arange(n) == 5)[:, None] & ahead(n)[3]
+    if fill == -torch.inf and way not in ("a share beside powers", "a column"):
+        table[row, 4] = False  # else the highest is no number
+
+    def weights_of(scores):
+        hidden_ones = scores + table * -1e10 if fill == "added" else scores.masked_fill(table, fill)
+        return BESIDE[way](hidden_ones)
+
+    model = Weighs(weights_of).to(kind)
+    [call] = looked_at(model, torch.randn(1, n, WIDTH, dtype=kind))
+    assert call.proof != "refuted"
+    is_alone = call.proof == "unproved"  # then kept in single precision
+    assert not is_alone or fill == "added"
+    near = 3e-6 if kind == torch.float32 or is_alone else 1e-12
+    torch.testing.assert_close(call.weights().to(kind), model.true[0], atol=near, rtol=0)
+
+
+class Weighs(Hides):
+    def forward(self, x):
+        query, key = (
+            one(x).unflatten(-1, (H, D)).transpose(1, 2) for one in (self.asks, self.says)
+        )
+        weights = self.scores(query @ key.mT)
+        self.true = weights.detach()
+        return weights @ key
+
+
 def test_a_sink_takes_all_of_a_row_whose_keys_are_hidden():
     class Sinks(Hides):
         def __init__(self):

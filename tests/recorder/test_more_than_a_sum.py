@@ -116,7 +116,40 @@ def test_what_the_rows_bring_with_them_may_be_a_key(way):
     query, key = model.heads(*given)
     recording = looked_at(model, *given)
     shows(recording, way(query @ key.mT), "assumed")
-    assert "in their sum" in recording[0].why
+    assert "added to their sum" in recording[0].why
+
+
+def test_a_share_that_is_no_number_in_this_type_is_none_of_that_row():
+    """exp(−m) is 0 where the highest score m is large: the sink of that row is minus infinity."""
+    model = Heads(lambda query, key: without_overflow(400 * query @ key.mT) @ key)
+    given = [torch.randn(1, length, WIDTH) for length in (N, M)]
+    query, key = model.heads(*given)
+    expected = without_overflow(400 * query @ key.mT)
+    assert bool((expected.sum(-1) < 0.9).any())
+    assert bool(((-400 * query @ key.mT).amin(-1).exp() == 0).any())
+    shows(looked_at(model, *given), expected, "assumed")
+
+
+@pytest.mark.parametrize("more", [1e-6, 1e-8])
+def test_a_number_is_seen_beside_small_sums(more):
+    """No highest score is taken off, and all are far below zero."""
+    model = Heads(lambda query, key: plus(query @ key.mT - 14, more) @ key)
+    given = [torch.randn(1, length, WIDTH) for length in (N, M)]
+    query, key = model.heads(*given)
+    shows(looked_at(model, *given), plus(query @ key.mT - 14, more), "proved")
+
+
+def heads_joined(scores):
+    raised = scores.exp()
+    total = raised.sum(-1, keepdim=True) + 1
+    return (raised.flatten(0, 1) / total.flatten(0, 1)).view_as(scores)
+
+
+def test_sums_whose_axes_were_joined_with_those_of_the_scores():
+    model = Heads(lambda query, key: heads_joined(query @ key.mT) @ key)
+    given = [torch.randn(1, length, WIDTH) for length in (N, M)]
+    query, key = model.heads(*given)
+    shows(looked_at(model, *given), heads_joined(query @ key.mT), "proved")
 
 
 def beside(scores):
@@ -129,6 +162,22 @@ def of_queries(scores):
     return raised / (raised.sum(-2, keepdim=True) + 1)
 
 
+def of_the_first_head(scores):
+    raised = scores.exp()
+    return raised / (raised.sum(-1, keepdim=True) + 1)[:, :1]
+
+
+def of_other_heads(scores):
+    raised = scores[:, :, :3].exp()
+    return raised / (raised.sum(-1) + 1).mT[..., None]
+
+
+def with_less_of_it(scores):
+    raised = scores.exp()
+    total = raised.sum(-1, keepdim=True)
+    return raised / torch.add(total, torch.ones(()), alpha=-0.1)
+
+
 def turned(scores):
     raised = scores.exp()
     return raised / (raised.sum(-1, keepdim=True) + 1).mT
@@ -139,6 +188,9 @@ OTHERWISE = {
     "less than their sum": lambda s: plus(s, -0.1),
     "less in one head": lambda s: plus(s, torch.tensor([1.0, -0.1, 1.0])[:, None, None]),
     "the sums of other rows": turned,
+    "the sums of one head for all": of_the_first_head,
+    "the sums of other heads": of_other_heads,
+    "a part of a number": with_less_of_it,
     "a sum of the queries": of_queries,
 }
 

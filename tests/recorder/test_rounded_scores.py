@@ -10,7 +10,8 @@ from torch import nn
 from torch.nn.functional import normalize
 
 import heedful
-from heedful.recorder.doors.score_causes import rounded
+from heedful.recorder.doors import transformers_interface
+from heedful.recorder.doors.score_causes import rounding_types
 from heedful.recorder.following.scores import Change, Scores
 from heedful.recorder.kept import capture
 from heedful.recorder.kept.rounding import TOLERANCE
@@ -235,6 +236,50 @@ def test_a_large_bias_is_rounded_too():
     assert call.proof == "unproved", call.why
 
 
+@pytest.mark.parametrize("kind", [HALF, BRAIN])
+@pytest.mark.parametrize("low", [-1500.0, -5000.0, 1500.0])
+@pytest.mark.parametrize("row", [0, 2])  # one of those that are compared, and one between them
+def test_a_bias_of_all_keys_of_a_row_is_rounded_however_low_it_is(row, low, kind):
+    table = torch.where(torch.arange(30) == row, low, 0.0)[:, None].expand(30, M)
+    model = Heads(lambda q, k: (q @ k.mT + table.to(kind)).softmax(-1) @ k).to(kind)
+    given = [torch.randn(1, one, WIDTH, dtype=kind) for one in (30, M)]
+    with torch.no_grad(), heedful.record(model) as recording:
+        model(*given)
+    assert recording[0].proof == "unproved", recording[0].why
+
+
+def test_a_row_that_is_compared_is_looked_at_too():
+    """Of 1,000 rows eight are compared, and 256 are looked at, of which row 142 is none."""
+    table = torch.where(torch.arange(1000) == 142, 500.0, 0.0)[:, None].expand(1000, M)
+    model = Heads(lambda q, k: (q @ k.mT + table.to(BRAIN)).softmax(-1) @ k).to(BRAIN)
+    given = [torch.randn(1, one, WIDTH, dtype=BRAIN) for one in (1000, M)]
+    with torch.no_grad(), heedful.record(model) as recording:
+        model(*given)
+    assert recording[0].proof == "unproved", recording[0].why
+
+
+@pytest.mark.parametrize("size", [1e4, 1e5, 1e6])
+def test_scores_that_rounding_moves_by_thousands_are_right_or_unproved(size):
+    """Weights are 0 and 1, and which of two keys has all of it may be a matter of rounding."""
+    words, own = [], []
+
+    def attend(query, key):
+        own.append((size * query @ key.mT).softmax(-1))
+        return own[-1] @ key
+
+    for _ in range(20):
+        model = Heads(attend).to(BRAIN)
+        given = [torch.randn(1, one, WIDTH, dtype=BRAIN) for one in (100, M)]
+        with torch.no_grad(), heedful.record(model) as recording:
+            model(*given)
+        words.append(recording[0].proof)
+        if words[-1] == "proved":
+            expected = own[-1][0].float()
+            torch.testing.assert_close(recording[0].weights(), expected, atol=1e-6, rtol=0)
+    assert set(words) <= {"proved", "unproved"}
+    assert words.count("unproved") > 10
+
+
 def test_scores_of_a_thousand_may_change_places_and_refute_nothing():
     """In bfloat16 they are 8 apart, so that a rounding makes another key the largest."""
     words = []
@@ -250,7 +295,7 @@ def test_scores_of_a_thousand_may_change_places_and_refute_nothing():
 def product_of(*changes):
     product = types.SimpleNamespace()
     made = Scores(product, tuple(Change(kind, value, [], BRAIN) for kind, value in changes))
-    return rounded(made, HALF)
+    return rounding_types(made, HALF)
 
 
 def test_each_step_that_moves_digits_counts():
@@ -369,3 +414,28 @@ def test_eager_attention_of_transformers_in_float64_has_a_softmax_in_float32():
     for call, map_ in zip(recording, maps, strict=True):
         assert call.proof == "proved", call.why
         torch.testing.assert_close(call.weights(), map_[0], atol=1e-6, rtol=0)
+
+
+def test_large_scores_of_eager_attention_in_float64_are_rounded_to_float32():
+    for _ in range(20):
+        recording, maps = attended(llama(1000).double(), nullcontext())
+        for call, map_ in zip(recording, maps, strict=True):
+            assert call.proof == "proved", call.why
+            torch.testing.assert_close(call.weights(), map_[0], atol=1e-3, rtol=0)
+
+
+def test_autocast_leaves_float64_as_it_is():
+    recording, maps = attended(llama(30).double(), torch.autocast("cpu", BRAIN))
+    for call, map_ in zip(recording, maps, strict=True):
+        assert call.proof == "proved", call.why
+        torch.testing.assert_close(call.weights(), map_[0], atol=1e-5, rtol=0)
+
+
+def test_the_steps_of_eager_attention_that_round_its_scores():
+    hides, adds = torch.tensor([0.0, -torch.inf]), torch.tensor([-1.0, -torch.inf])
+    types_of = transformers_interface._rounding_types
+    assert types_of(BRAIN, hides, None, None) == 2 * [BRAIN]
+    assert types_of(BRAIN, adds, None, None) == 3 * [BRAIN]
+    assert types_of(BRAIN, None, torch.ones(2), None) == 3 * [BRAIN]
+    assert types_of(BRAIN, None, None, 30.0) == 5 * [BRAIN]
+    assert types_of(DOUBLE, None, None, None) == [DOUBLE, DOUBLE, SINGLE]

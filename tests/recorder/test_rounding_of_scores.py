@@ -9,10 +9,12 @@ from heedful.ops.masks import Causal, Dense
 from heedful.recorder.kept import certificate
 from heedful.recorder.kept.rounding_of_scores import (
     CHANCE,
+    deviation_of,
+    farthest,
     moved_outputs,
+    moved_rows,
     moved_scores,
     moved_weights,
-    of_scores,
 )
 
 G, H, N, M, D, R = 2, 4, 5, 7, 8, 3
@@ -26,7 +28,7 @@ def test_the_deviation_of_scores_is_that_of_so_many_roundings(kind, steps):
     """Each step rounds another number from 1 to 2."""
     exact = 1 + torch.rand(steps, 100_000, dtype=torch.float64)
     off = (exact.to(kind).double() - exact).sum(dim=0)
-    assert float(off.std()) == pytest.approx(of_scores([kind] * steps), rel=0.02)
+    assert float(off.std()) == pytest.approx(deviation_of([kind] * steps), rel=0.02)
 
 
 def causes(**parts):
@@ -74,7 +76,12 @@ def test_weights_and_outputs_move_as_far_as_scores_moved_at_random_move_them(way
         )
     off = torch.stack(others)
     worst = CHANCE * off.square().mean(dim=0).sqrt().amax(dim=-1)
-    torch.testing.assert_close(moved_weights(map_, moved), worst, rtol=0.1, atol=1e-9)
+    if of.sinks is not None:  # whose share is a weight too
+        shares = CHANCE * off.sum(dim=-1).square().mean(dim=0).sqrt()
+        worst = torch.maximum(worst, shares)
+    found, far = moved_rows(of, ROWS, 1e-6)
+    torch.testing.assert_close(found, moved)
+    torch.testing.assert_close(far, worst, rtol=0.1, atol=1e-9)
     output = off @ value.repeat_interleave(H // G, dim=0)
     expected = CHANCE * output.square().mean(dim=0).sqrt()
     torch.testing.assert_close(
@@ -94,14 +101,18 @@ def test_values_of_any_size_are_measured_in_their_own_units(size):
 def test_a_score_of_zero_and_a_row_of_one_key_move_little():
     of = Causes(torch.zeros(1, 1, D), torch.randn(1, M, D), 1.0)
     assert float(moved_scores(of, torch.arange(1), 0.01).max()) <= 0.01
-    alone = moved_weights(torch.ones(1, 1, 1), torch.full((1, 1, 1), 8.0))
+    alone = moved_weights(torch.full((1, 1, 1), 5.0), torch.full((1, 1, 1), 8.0))
     assert float(alone) == 0
 
 
-def test_keys_that_are_nearer_than_their_scores_are_off_may_change_places():
-    map_ = torch.tensor([[[0.9997, 0.0003]]])
-    assert float(moved_weights(map_, torch.full((1, 1, 2), 4.0))) > 0.9
-    assert float(moved_weights(map_, torch.full((1, 1, 2), 0.1))) < 0.001
+@pytest.mark.parametrize("highest", [0.0, 1e4])
+def test_keys_that_are_nearer_than_their_scores_are_off_may_change_places(highest):
+    logits = torch.tensor([[[8.0, 0.0, -1e9]]]) + highest
+    assert float(moved_weights(logits, torch.full((1, 1, 3), 4.0))) > 0.9
+    assert float(moved_weights(logits, torch.full((1, 1, 3), 0.1))) < 0.001
+    apart = torch.tensor([[[120.0, 0.0]]]) + highest  # whose second weight is 0 in float32
+    assert float(moved_weights(apart, torch.full((1, 1, 2), 60.0))) > 0.9
+    assert float(moved_weights(apart, torch.full((1, 1, 2), 4.0))) < 0.001
 
 
 def test_one_key_beside_a_sink():
@@ -118,6 +129,34 @@ def test_an_output_of_weights_that_tell_nothing_may_be_any_of_the_values():
     """To the first order a key of almost no weight moves almost nothing, however far it is off."""
     map_ = torch.tensor([[[1 - 3e-4, 3e-4]]])
     value = torch.tensor([[[5.0], [-5.0]]])
-    owed = certificate._owed_to_scores(map_, torch.full((1, 1, 2), 4.0), value)
-    assert float(owed) > 10
-    assert float(certificate._owed_to_scores(map_, torch.full((1, 1, 2), 0.1), value)) < 0.01
+
+    def owed(deviation):
+        moved = torch.full((1, 1, 2), deviation)
+        far = moved_weights(map_.log(), moved)
+        return float(certificate._owed_to_scores(map_, moved, far, value))
+
+    assert owed(4.0) > 10
+    assert owed(0.1) < 0.01
+
+
+BIASES = {
+    "none": lambda bias: bias,
+    "all keys of one row": lambda bias: bias.index_fill(1, torch.tensor([3]), -1500.0),
+    "all keys up to itself": lambda bias: (
+        bias - 1500 * (torch.arange(M) < 4) * (ROWS == 3)[:, None]
+    ),
+    "some keys of a row": lambda bias: bias - 3000 * (torch.arange(M) > 1),
+    "keys that hide": lambda bias: bias - 1e9 * (torch.arange(M) > 1),
+}
+
+
+@pytest.mark.parametrize("way", BIASES)
+@pytest.mark.parametrize("mask", [None, Causal(0)])
+def test_no_row_that_is_looked_at_is_passed_over_by_its_bias(way, mask):
+    """Nearly no query or key, so that only a bias may move a weight."""
+    of = causes(bias=BIASES[way](torch.zeros(H, N, M, dtype=torch.float64)), mask=mask)
+    of = of._replace(query=of.query * 1e-3)
+    exact = float(moved_rows(of, ROWS, 0.01)[1].max())
+    assert farthest(of, 0.01, 0.05) in ([exact] if exact > 0.05 else [exact, 0.0])
+    is_all = way == "all keys of one row" or (way == "all keys up to itself" and mask is not None)
+    assert (exact > 0.05) == is_all

@@ -129,7 +129,7 @@ class Observed:
     is_by_hand: whether operations of the model's own made the weights, and no kernel.
     kinds: the types that scores and weights were of on their way, which may be narrower than those
         of the tensors here.
-    rounded: the type to which each step that made the scores has rounded them; none of a kernel,
+    rounded_to: the type to which each step that made the scores has rounded them; none of a kernel,
         which keeps them in float32.
     """
 
@@ -164,7 +164,7 @@ class Observed:
     are_copies: bool = False
     is_by_hand: bool = False
     kinds: frozenset[torch.dtype] = frozenset()
-    rounded: Sequence[torch.dtype] = ()
+    rounded_to: Sequence[torch.dtype] = ()
 
     @property
     def shape(self) -> tuple[int, int, int, int]:

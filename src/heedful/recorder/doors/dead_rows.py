@@ -4,7 +4,8 @@ With minus infinity such a row has no weights. With −1e9, say, it has: its sof
 numbers that stand where its scores stood. All keys get the same number most often, and then the
 same weight; where a row is hidden twice, those that were hidden once share all of it. So the
 numbers of these rows are worked out again as the model did, step by step and in its type. A row
-then gets a query of zeros, and a mask and a bias that make the same weights of it.
+then gets a query of zeros, and a mask and a bias that make the same weights of it. A sink far above
+these numbers has all of the row; beside one that is not they count as high as they are.
 
 A score of its own that a large number was added to is lost in the rounding, as 1.5 is in
 1.5 − 1e9 in float32. Where it is lost in part only, the row cannot be shown so.
@@ -22,9 +23,11 @@ import torch
 from torch import Tensor
 
 from heedful.recorder.following.scores import FAINT, lowest
+from heedful.recorder.following.strides import unexpanded
 from heedful.recorder.observed import Observed
 
 ROUGH = 0.5  # what is rounded no coarser than this, and added again in its type, is the same again
+FINE = 64  # digits of numbers of this size are those that scores have anyway
 
 
 class Step(NamedTuple):
@@ -55,26 +58,39 @@ def settle(seen: Observed, steps: Sequence[Step]) -> bool:
     if not bool(dead.any()):
         return True
     tables = [one.value for one in steps if isinstance(one.value, Tensor)]
-    shape = torch.broadcast_shapes(dead.shape, *[one.shape[:3] for one in tables])
+    sinks = _sinks(seen)
+    shape = torch.broadcast_shapes(dead.shape, sinks.shape, *[one.shape[:3] for one in tables])
     at = dead.to(seen.query.device).expand(shape).nonzero().unbind(-1)
     numbers, is_own, coarse = _replayed(steps, at, (*shape, seen.shape[-1]), seen.query)
-    top = numbers.amax(dim=-1, keepdim=True)
-    below = numbers - top
-    is_near = below > FAINT
+    own_top, sink = numbers.amax(dim=-1, keepdim=True), sinks.expand(shape)[at][:, None]
+    top = own_top.maximum(sink.to(numbers))
+    is_near = numbers - top > FAINT
+    # beside a sink it counts where they are, and without one only how far they are apart
+    below = numbers - top if seen.sinks is None else numbers
     has_own = (is_near & is_own).any(dim=-1)
     coarsest = coarse.masked_fill(~(is_near & is_own), 0.0).amax(dim=-1)
     is_lost = _largest(seen, shape)[at] <= coarsest / 4
-    is_kept = has_own & ~is_lost & (coarsest <= ROUGH)
+    # what is added beside a sink stands in one sum here, and is rounded once: not as the model did
+    rough = ROUGH if seen.sinks is None else FINE * torch.finfo(seen.query.dtype).eps
+    is_kept = has_own & ~is_lost & (coarsest <= rough)
     if bool((has_own & ~is_lost & ~is_kept).any() or (is_kept & (is_near & ~is_own).any(-1)).any()):
         return False
     # added again in the type in which the model did, they come out the same
     is_same = _at_least_float(numbers.dtype) == _at_least_float(seen.query.dtype)
-    is_hidden = top[:, 0] == -math.inf
-    rows = ~is_hidden & ~(is_kept & is_same & (top[:, 0] > _hiding(seen.mask)))
+    is_hidden = ~is_near.any(dim=-1)  # by minus infinity, or a sink has all of it
+    rows = ~is_hidden & ~(is_kept & is_same & (own_top[:, 0] > _hiding(seen.mask)))
     if bool(rows.any()):
         at = tuple(one[rows] for one in at)
         _put(seen, shape, at, is_near[rows], below[rows].float(), is_kept[rows])
     return True
+
+
+def _sinks(seen: Observed) -> Tensor:
+    """The sink of each row, (S or 1, H or 1, N or 1): minus infinity without one."""
+    if seen.sinks is None:
+        return seen.query.new_full((1, 1, 1), -math.inf)
+    sinks = seen.sinks if seen.sinks.ndim == 3 else seen.sinks[None, :, None]
+    return unexpanded(sinks, range(3))
 
 
 def _dead(mask: Any, bias: Tensor | None, steps: Sequence[Step]) -> Tensor:

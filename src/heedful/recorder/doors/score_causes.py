@@ -22,7 +22,7 @@ from heedful.recorder.observed import Source
 from heedful.recorder.sequences.axis_owners import Groups
 
 FINITE = ("fill", "add", "keep")  # kinds of changes that may hide keys by a finite number
-ROUNDING = ("scale", "softcap", "add", "cast")  # kinds that round what they change
+ROUNDS = ("scale", "softcap", "add", "cast")  # kinds that round what they change
 
 
 @dataclass
@@ -76,7 +76,8 @@ def causes_of(scores: Scores, order: Order, groups: Groups) -> ScoreCauses | Non
     if len(tables) == 1 and not found.has_scaled_bias:
         found.causes.source = _source(*tables[0])
     if any(change.kind in FINITE for change, value in tables):
-        found.causes.steps = steps
+        # what comes after a sink moves it as it moves the scores
+        found.causes.steps = steps if sink is None else steps[: sink.after]
     return found.causes
 
 
@@ -174,10 +175,10 @@ class _Found:
         return True
 
 
-def rounded(scores: Scores, product: torch.dtype) -> list[torch.dtype]:
+def rounding_types(scores: Scores, product: torch.dtype) -> list[torch.dtype]:
     """The type to which each step has rounded scores, that of their product first."""
-    steps = [one.dtype for one in scores.changes if one.kind in ROUNDING and not _is_exact(one)]
-    return [product, *steps]
+    rounding = [one for one in scores.changes if one.kind in ROUNDS and not _is_exact(one)]
+    return [product, *(one.dtype for one in rounding)]
 
 
 def _is_exact(change: Change) -> bool:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from heedful.recorder.doors import dead_rows
-from heedful.recorder.doors.score_causes import ScoreCauses, causes_of, rounded, sinks_of
+from heedful.recorder.doors.score_causes import ScoreCauses, causes_of, rounding_types, sinks_of
 from heedful.recorder.following.alignment import Order, aligned
 from heedful.recorder.following.scores import Meeting, Product, Weights
 from heedful.recorder.following.strides import Parts, are_of_one, length
@@ -23,7 +23,10 @@ from heedful.recorder.sequences.axis_owners import Groups, Sides
 from heedful.recorder.sequences.text_order import Origins
 from heedful.recorder.sequences.told_or_followed import Owning
 
-SINK = "that what stands beside the keys, or in their sum, is of no key: it is no parameter"
+SINK = (
+    "that the extra column of scores, or what was added to their sum, is no key's: "
+    "it is no parameter of the model"
+)
 DOOR, ALONE = "softmax and a product", "softmax and a product (weights alone)"
 
 
@@ -124,23 +127,22 @@ def _by_causes(
     key = aligned(ends.key, [*product.batch, ends.answering, None], order, of_keys)
     seen = _seen(query, key, groups, order, meeting)
     seen.are_copies = product.held is None
-    if not _put(seen, causes, has_sink=scores.sink is not None):
-        return None
     seen.sinks = sinks_of(scores, order, groups)
+    if not _put(seen, causes):
+        return None
     if scores.sink is not None and not scores.sink.is_sure:
         seen.inferred = {**seen.inferred, "sinks": SINK}
     seen.dropout = 0.5 if role.dropped else 0.0  # how much is not known
     return seen
 
 
-def _put(seen: Observed, causes: ScoreCauses, has_sink: bool) -> bool:
+def _put(seen: Observed, causes: ScoreCauses) -> bool:
     """Add to a call what was done to its scores; False where some row cannot be shown so."""
     if causes.factor is not None:
         seen.query = seen.query * causes.factor
     seen.scale, seen.softcap = causes.scale, causes.softcap
     seen.mask, seen.bias, seen.source = causes.mask, causes.bias, causes.source
-    # a sink takes all of a row whose keys are hidden, by whatever number
-    if causes.steps and not has_sink and not dead_rows.settle(seen, causes.steps):
+    if causes.steps and not dead_rows.settle(seen, causes.steps):
         return False
     if causes.emptied is not None:
         _empty(seen, causes.emptied)
@@ -212,7 +214,7 @@ def _seen(query: Tensor, key: Tensor, groups: Groups, order: Order, meeting: Mee
         are_windows=groups.are_windows,
         is_by_hand=True,
         kinds=meeting.role.kinds.union(one.dtype for one in meeting.role.scores.changes),
-        rounded=rounded(meeting.role.scores, query.dtype),
+        rounded_to=rounding_types(meeting.role.scores, query.dtype),
     )
 
 

@@ -20,6 +20,7 @@ from heedful.ops.log_sum_exp import Catching
 from heedful.ops.masks import Causal
 from heedful.recorder.doors import flash_attention
 from heedful.recorder.doors.process_wide import ProcessWide
+from heedful.recorder.following.scores import FAINT
 from heedful.recorder.observed import Observed, Tell
 from heedful.recorder.running import Modules
 
@@ -129,7 +130,6 @@ def translated(
         mask = Causal(0)  # torch aligns its own to the top left; eager applies what it is given
     bias, softcap = given.get("position_bias"), given.get("softcap")
     is_by_hand = implementation == "eager"
-    steps = 2 + (bias is not None) + bool(softcap) if is_by_hand else 0  # a product and a scale
     return Observed(
         query,
         key,
@@ -147,7 +147,7 @@ def translated(
         cross=cross,
         causal=causal,
         real=real,
-        rounded=[query.dtype] * steps,
+        rounded_to=_rounding_types(query.dtype, mask, bias, softcap) if is_by_hand else [],
         # whatever the type of a model, most take the softmax in float32
         kinds=frozenset([torch.float32] if is_by_hand else []),
     )
@@ -164,6 +164,20 @@ def _as_multiplied(side: Tensor, implementation: str) -> Tensor:
     if not is_cast or side.dtype == torch.float64:
         return side
     return side.to(torch.get_autocast_dtype(device))
+
+
+def _rounding_types(
+    kind: torch.dtype, mask: Any, bias: Tensor | None, softcap: float | None
+) -> list[torch.dtype]:
+    """The types to which eager attention rounds scores, step by step.
+
+    These are a product and its scale, a cap (a quotient, its tangent and their product), what is
+    added; and float32, in which most models take the softmax, whatever their own type.
+    """
+    # a mask of 0 and of numbers that hide moves no score that counts
+    is_added = isinstance(mask, Tensor) and bool(((mask != 0) & (mask > FAINT)).any())
+    steps = 2 + 3 * bool(softcap) + (bias is not None) + is_added
+    return [kind] * steps + ([torch.float32] if kind == torch.float64 else [])
 
 
 def _sinks(given: dict) -> Tensor | None:

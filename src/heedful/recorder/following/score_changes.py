@@ -251,7 +251,7 @@ def _total(role: Scores, step: Operation) -> Scores | None:
 
 def _more_than_total(role: Scores, total: Total, step: Operation) -> Scores | None:
     """The role of a sum of exponents after something was added to it, as in softmax-plus-one."""
-    is_sum = step.name == "add" and total.of.is_raised and not step.keywords.get("alpha")
+    is_sum = step.name == "add" and total.of.is_raised and step.keywords.get("alpha", 1) == 1
     if not is_sum or step.role_of(step.other) is not None or isinstance(total.more, Tensor):
         return None
     more = step.other
@@ -275,43 +275,64 @@ def _raised(role: Scores, step: Operation) -> Any:
 
 
 def _divided(role: Scores, step: Operation) -> Weights | None:
-    """The weights, if rows sum to one now, whatever they were divided by, or if that was their own
-    sum and more: then what is more has a share, as a sink has; else None.
+    """The weights, if rows sum to one now, whatever they were divided by; else None.
+
+    Where that was their own sum and more, as in softmax-plus-one, what is more has a share too: it
+    is a sink's.
     """
     own = _total_of(role, step.other, step) if step.name == "div" and step.place == 0 else None
-    if own is not None and _is_much(own.more, step.made):
-        return _with_share(role, own, step)
+    if own is not None and (isinstance(own.more, Tensor) or own.more):
+        more = _as_column(own.more, step.other.detach())
+        if more is None:
+            return None
+        if bool((more.abs() > _unseen(step.made.dtype) * step.other.detach()).any()):
+            return _with_share(role, more, step)
+    dim = _summed_to_one(step)
+    return None if dim is None else Weights(_lowered(role), step.axes, dim)
+
+
+def _unseen(kind: torch.dtype) -> float:
+    """The share of a sum that is not seen in weights: what adding up a row loses anyway.
+
+    In float32 it is a little more than the 1e-6 that keeps many a sum from zero.
+    """
+    return torch.finfo(kind).eps * (16 if kind.itemsize > 2 else 1)
+
+
+def _as_column(more: float | Tensor, sums: Tensor) -> Tensor | None:
+    """What was added to sums, with the axes that these have now; None where they are others."""
+    if not isinstance(more, Tensor):
+        return sums.new_full((1,) * sums.ndim, more)
+    return more.reshape(sums.shape) if more.numel() == sums.numel() else None
+
+
+def _summed_to_one(step: Operation, beside: float | Tensor = 0.0) -> int | None:
+    """The axis along which rows sum to one, with what stands beside them; None where none does."""
     dims = [dim for dim, parts in enumerate(step.axes) if parts]
     for dim in reversed(dims):
-        total = step.made.detach().sum(dim=dim, dtype=torch.float32)
+        total = step.made.detach().sum(dim=dim, keepdim=True, dtype=torch.float32) + beside
         is_one = (total - 1).abs() <= (ROUNDING if step.made.dtype.itemsize > 2 else 2e-2)
         if bool(is_one.any()) and bool((is_one | ~(total > 0)).all()):
-            return Weights(
-                role if not role.is_raised else replace(role, is_raised=False), step.axes, dim
-            )
+            return dim
     return None
 
 
-def _is_much(more: float | Tensor, made: Tensor) -> bool:
-    """Whether what was added to sums of exponents can be seen in weights of this type."""
-    is_much = more > torch.finfo(made.dtype).eps
-    return bool(is_much.any()) if isinstance(is_much, Tensor) else is_much
-
-
-def _with_share(role: Scores, total: Total, step: Operation) -> Weights | None:
+def _with_share(role: Scores, more: Tensor, step: Operation) -> Weights | None:
     """The weights of exponents that were divided by their sum and more: that is a sink's."""
-    divisor, more = step.other, total.more
-    is_column = divisor.ndim == len(step.axes) and divisor.shape[total.dim] == 1
-    is_share = more > 0
-    is_share = bool(is_share.all()) if isinstance(is_share, Tensor) else is_share
-    if role.sink is not None or not is_column or not is_share:
+    sums, added = step.other.detach(), _total_of(role, step.other, step)
+    dim = _summed_to_one(step, more / sums)
+    if dim is None or added is None or role.sink is not None or not bool((more >= 0).all()):
         return None
-    if isinstance(more, Tensor):
-        share, is_sure = more.reshape(divisor.shape), step.is_parameter(more)
-    else:
-        share, is_sure = divisor.new_full((1,) * divisor.ndim, more), True
-    sink = Sink(share.log(), step.axes, len(role.changes), is_sure)
-    return Weights(replace(role, is_raised=False, sink=sink), step.axes, total.dim)
+    if sums.ndim != len(step.axes) or sums.shape[dim] != 1:
+        return None
+    is_sure = not isinstance(added.more, Tensor) or step.is_parameter(added.more)
+    sink = Sink(more.log(), step.axes, len(role.changes), is_sure)
+    return Weights(replace(_lowered(role), sink=sink), step.axes, dim)
+
+
+def _lowered(role: Scores) -> Scores:
+    """Scores whose exponents were divided by their sum: none is raised any more."""
+    return replace(role, is_raised=False) if role.is_raised else role
 
 
 def _number(value: Any) -> float | None:

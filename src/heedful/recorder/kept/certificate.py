@@ -21,8 +21,7 @@ from heedful.recorder.kept.rounding_of_scores import (
     LEAST,
     farthest,
     moved_outputs,
-    moved_scores,
-    moved_weights,
+    moved_rows,
     weighed,
 )
 from heedful.recorder.sequences.without_padding import Layout, take
@@ -145,10 +144,10 @@ def _compared(
             rest = rest.masked_fill(unknown[..., None], 0.0)
             blur = _largest_share(step * rest.abs(), size)
             size = size + step * rest.abs()
-        if evidence.rounded:
-            moved = moved_scores(precise, rows, evidence.rounded)
-            size = size + _owed_to_scores(map_, moved, value) / tolerance
-            unsure = farthest(precise, evidence.rounded, BLURRED)
+        if evidence.deviation:
+            moved, far = moved_rows(precise, rows, evidence.deviation)
+            size = size + _owed_to_scores(map_, moved, far, value) / tolerance
+            unsure = max(float(far.max()), farthest(precise, evidence.deviation, BLURRED))
         every = _off_everywhere(made, used, size, highest)
         if every is not None:
             return _Compared(every, len(rows), agree, blur, unsure)
@@ -168,12 +167,11 @@ def _compared(
     return _Compared(off, int((~blind).any(dim=0).sum()), agree, blur, unsure)
 
 
-def _owed_to_scores(map_: Tensor, moved: Tensor, value: Tensor) -> Tensor:
+def _owed_to_scores(map_: Tensor, moved: Tensor, far: Tensor, value: Tensor) -> Tensor:
     """How far off weights times values may be, (H, n, r), by scores that are off by `moved`.
 
-    Where weights may be so far off that they tell nothing, it is anywhere among the values.
+    Where weights may be so `far` off that they tell nothing, it is anywhere among the values.
     """
-    far = moved_weights(map_, moved)
     anywhere = torch.where(far > BLURRED, 2 * far, 0.0)[..., None]
     apart = (value.amax(dim=1, keepdim=True) - value.amin(dim=1, keepdim=True)).nan_to_num()
     return moved_outputs(map_, moved, value) + weighed(anywhere, apart)

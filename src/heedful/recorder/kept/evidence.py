@@ -24,7 +24,7 @@ from torch import Tensor
 from heedful.ops.causes import unrounded
 from heedful.ops.evenly import evenly
 from heedful.recorder.kept.rounding import tolerance_of
-from heedful.recorder.kept.rounding_of_scores import of_scores
+from heedful.recorder.kept.rounding_of_scores import deviation_of
 from heedful.recorder.kept.row_sums import told
 from heedful.recorder.observed import Finish, Observed
 from heedful.recorder.sequences.without_padding import Layout
@@ -50,7 +50,7 @@ class Evidence:
     finish: what a kernel did after attention to give the output.
     added: of each sequence what is in these rows beside weights times values, (H, n, v), and
         `times` by what these are multiplied there.
-    rounded: the deviation that steps of the model's own leave in a score from 1 to 2.
+    deviation: that which steps of the model's own leave in a score from 1 to 2.
     is_by_hand: whether a softmax by hand made the weights; then a row that sees nothing comes out
         as zeros or NaN, while kernels differ in what they give.
     """
@@ -66,7 +66,7 @@ class Evidence:
     finish: Finish | None = None
     added: Sequence[Tensor] = ()
     times: float = 1.0
-    rounded: float = 0.0
+    deviation: float = 0.0
     is_by_hand: bool = False
 
 
@@ -91,7 +91,7 @@ def evidence_of(seen: Observed, layouts: Sequence[Layout], kept: torch.dtype) ->
     if value is None or output is None:
         return evidence
     evidence.outputs, evidence.finish = _rows(output, layouts), seen.finish
-    evidence.is_by_hand, evidence.rounded = seen.is_by_hand, of_scores(seen.rounded)
+    evidence.is_by_hand, evidence.deviation = seen.is_by_hand, deviation_of(seen.rounded_to)
     if seen.finish is not None:
         evidence.values, evidence.is_whole = value, True
         return evidence

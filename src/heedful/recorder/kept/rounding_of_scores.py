@@ -16,27 +16,26 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
-from heedful.ops.causes import HIDDEN, Causes, entries_of, scores
-from heedful.ops.cells import whole_rows
+from heedful.ops.causes import HIDDEN, Causes, entries_of, scores, sinks_of
+from heedful.ops.cells import are_blind
 from heedful.ops.evenly import evenly
 
 CHANCE = 3.0  # deviations that three steps can add up to, each off by half a bit at most
 MOST = 1e4  # a deviation of scores of which nothing is left to tell; its square is finite
 LOOKED_AT = 256  # rows of each sequence
-FAINT = -1e3  # a bias below this leaves its key no weight that rounding could move
 ROUNDED = 1e-6  # by so much the weights of a row without a sink may lack to 1
 LEAST = 1e-30  # what values are divided by, also where all are alike
 
 
-def of_scores(rounded: Iterable[torch.dtype]) -> float:
+def deviation_of(types: Iterable[torch.dtype]) -> float:
     """The deviation of a score from 1 to 2 that was rounded to each of these types.
 
     Each step is off by up to half of its type's last bit, evenly.
 
-    >>> of_scores([torch.bfloat16] * 3)
+    >>> deviation_of([torch.bfloat16] * 3)
     0.00390625
     """
-    return math.sqrt(sum((torch.finfo(kind).eps / 2) ** 2 / 3 for kind in rounded))
+    return math.sqrt(sum((torch.finfo(kind).eps / 2) ** 2 / 3 for kind in types))
 
 
 def moved_scores(of: Causes, rows: Tensor, at_one: float) -> Tensor:
@@ -53,40 +52,62 @@ def moved_scores(of: Causes, rows: Tensor, at_one: float) -> Tensor:
     return begin.mul_(at_one).clamp_(max=MOST)
 
 
-def moved_weights(map_: Tensor, moved: Tensor) -> Tensor:
-    """How far off the weights of each row of a map (H, n, M) may be by such scores, (H, n).
+def moved_weights(logits: Tensor, moved: Tensor) -> Tensor:
+    """How far off the weights of each row of logits (H, n, M) may be by such scores, (H, n).
 
     A weight is the logistic function of what its score has above the others', of which each is off
-    by itself. So it is right too where scores are off by more than keys are apart.
+    by itself. So it is right too where scores are off by more than keys are apart. Nothing is taken
+    from a weight alone: one of no size at all may be that of the key that comes next.
     """
+    logs = logits.log_softmax(dim=-1)
+    map_, first = logs.exp(), logs.argmax(dim=-1, keepdim=True)
+    next_ones = logs.scatter(-1, first, -math.inf).logsumexp(dim=-1, keepdim=True)
+    above = logs - torch.log1p(-map_).scatter(-1, first, next_ones)
     others = (map_ * moved).square()
     others = (others.sum(dim=-1, keepdim=True) - others).clamp_(min=0.0)
     rest = (1 - map_).clamp(min=torch.finfo(map_.dtype).eps)
     far = CHANCE * (moved.square() + others / rest.square()).sqrt()
-    above = map_.logit()
     off = [((above + one).sigmoid() - map_).abs() for one in (far, -far)]
     return torch.maximum(*off).amax(dim=-1)
+
+
+def moved_rows(of: Causes, rows: Tensor, at_one: float) -> tuple[Tensor, Tensor]:
+    """The deviation of each score of some rows, and how far off their weights may be by it.
+
+    These are (H, n, M) and (H, n). The share of a sink, whose logit is not rounded here, is one of
+    the weights. A row that sees nothing has none that could move.
+    """
+    moved, logits = moved_scores(of, rows, at_one), scores(of, rows)
+    blind = are_blind(logits.amax(dim=-1))
+    if of.sinks is None:
+        return moved, moved_weights(logits, moved).masked_fill_(blind, 0.0)
+    column = sinks_of(of.sinks, rows)[..., None].to(logits).expand(*logits.shape[:-1], 1)
+    beside = torch.cat([logits, column], dim=-1), torch.nn.functional.pad(moved, (0, 1))
+    return moved, moved_weights(*beside).masked_fill_(blind, 0.0)
 
 
 def farthest(of: Causes, at_one: float, much: float) -> float:
     """How far off a weight of any of `LOOKED_AT` rows may be; 0 where it can be nowhere as much.
 
-    What it may be is no more than half of what a score may be, and that is known by its vectors.
+    What it may be is no more than half of what a score may be, and that is known by its vectors
+    and its bias.
     """
     H, N, M = of.shape
     longest = [float(one.norm(dim=-1).max()) for one in (of.query, of.key)]
-    size = math.prod(longest) * abs(of.scale)
-    if of.bias is not None:
-        size += float(of.bias.masked_fill(of.bias < FAINT, 0.0).abs().max())
-    if CHANCE * at_one * size / 2 < much:
+    product, found = math.prod(longest) * abs(of.scale), [0.0]
+    for rows in evenly(N, LOOKED_AT).split(max(1, entries_of(of.query) // (H * M))):
+        if CHANCE * at_one * (product + _largest_bias(of, rows)) / 2 >= much:
+            found.append(float(moved_rows(of, rows, at_one)[1].max()))
+    return max(found)
+
+
+def _largest_bias(of: Causes, rows: Tensor) -> float:
+    """How large the highest bias of any of some rows is: keys far below it have no weight."""
+    if of.bias is None:
         return 0.0
-    rows = evenly(N, LOOKED_AT)
-    parts = rows.split(max(1, entries_of(of.query) // (H * M)))
-    found = [
-        moved_weights(whole_rows(of, part)[0], moved_scores(of, part, at_one)).max()
-        for part in parts
-    ]
-    return float(torch.stack(found).max())
+    of_bias_alone = of._replace(query=of.query[..., :0], key=of.key[..., :0])
+    highest = scores(of_bias_alone, rows).amax(dim=-1)
+    return float(highest.masked_fill_(are_blind(highest), 0.0).abs().max())
 
 
 def moved_outputs(map_: Tensor, moved: Tensor, value: Tensor) -> Tensor:
