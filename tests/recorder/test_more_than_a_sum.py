@@ -139,6 +139,27 @@ def test_a_number_is_seen_beside_small_sums(more):
     shows(looked_at(model, *given), plus(query @ key.mT - 14, more), "proved")
 
 
+@pytest.mark.parametrize(
+    ("kind", "more", "is_seen"),
+    [
+        (torch.float32, 1e-4, True), (torch.float32, 1e-5, True), (torch.float32, 5e-7, False),
+        (torch.float16, 0.01, True), (torch.bfloat16, 0.1, True),
+    ],
+)  # fmt: skip
+def test_a_share_that_is_seen_in_this_type_is_shown(kind, more, is_seen):
+    def weights_of(scores):
+        return plus(scores - scores.amax(-1, keepdim=True), more)
+
+    model = Heads(lambda query, key: weights_of(query @ key.mT) @ key).to(kind)
+    given = [torch.randn(1, length, WIDTH, dtype=kind) for length in (N, M)]
+    query, key = model.heads(*given)
+    recording = looked_at(model, *given)
+    assert (recording._captures[0].sinks is not None) == is_seen
+    near = 2e-6 if kind == torch.float32 else 8 * torch.finfo(kind).eps
+    expected = weights_of((query @ key.mT).float())[0].detach()
+    torch.testing.assert_close(recording[0].weights(), expected, atol=near, rtol=0)
+
+
 def heads_joined(scores):
     raised = scores.exp()
     total = raised.sum(-1, keepdim=True) + 1
@@ -183,7 +204,15 @@ def turned(scores):
     return raised / (raised.sum(-1, keepdim=True) + 1).mT
 
 
+def with_two_sinks(scores):
+    column = torch.cat([scores, scores.new_full((*scores.shape[:-1], 1), 0.5)], dim=-1)
+    raised = column.exp()
+    return (raised / (raised.sum(-1, keepdim=True) + 1))[..., :-1]
+
+
 OTHERWISE = {
+    "a little less than their sum": lambda s: plus(s, -1e-2),
+    "a column too": with_two_sinks,
     "the sum of other keys": beside,
     "less than their sum": lambda s: plus(s, -0.1),
     "less in one head": lambda s: plus(s, torch.tensor([1.0, -0.1, 1.0])[:, None, None]),

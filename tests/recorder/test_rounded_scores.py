@@ -10,7 +10,8 @@ from torch import nn
 from torch.nn.functional import normalize
 
 import heedful
-from heedful.recorder.doors import transformers_interface
+from heedful.recorder.doors import score_causes, transformers_interface
+from heedful.recorder.doors.dead_rows import Step
 from heedful.recorder.doors.score_causes import rounding_types
 from heedful.recorder.following.scores import Change, Scores
 from heedful.recorder.kept import capture
@@ -248,6 +249,85 @@ def test_a_bias_of_all_keys_of_a_row_is_rounded_however_low_it_is(row, low, kind
     assert recording[0].proof == "unproved", recording[0].why
 
 
+def of_row(number, kind, rows=30):
+    """A column that adds a number to one row, which is none of those that are compared."""
+    return torch.where(torch.arange(rows) == 2, number, 0.0)[:, None].to(kind)
+
+
+def plus_one(scores):
+    raised = (scores - scores.amax(-1, keepdim=True)).exp()
+    return raised / (raised.sum(-1, keepdim=True) + 1)
+
+
+TAKEN_OFF = {  # what is the same for all keys, or taken off again, has rounded the scores
+    "a column": (BRAIN, lambda s: (s + of_row(300.0, BRAIN)).softmax(-1)),
+    "a low column": (BRAIN, lambda s: (s + of_row(-5000.0, BRAIN)).softmax(-1)),
+    "a column in half precision": (HALF, lambda s: (s + of_row(2000.0, HALF)).softmax(-1)),
+    "a number": (BRAIN, lambda s: (s + 300.0).softmax(-1)),
+    "a number in half precision": (HALF, lambda s: (s + 2000.0).softmax(-1)),
+    "added and taken off": (
+        BRAIN, lambda s: (s + of_row(1000.0, BRAIN) - of_row(1000.0, BRAIN)).softmax(-1)
+    ),
+    "made small again": (BRAIN, lambda s: ((8 * s + of_row(3000.0, BRAIN)) / 8).softmax(-1)),
+    "the highest taken off beside a share": (
+        BRAIN, lambda s: plus_one(s + of_row(-1000.0, BRAIN).expand(30, M))
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("way", TAKEN_OFF)
+def test_numbers_that_are_gone_from_the_scores_have_rounded_them(way):
+    kind, weights_of = TAKEN_OFF[way]
+    model = Heads(lambda query, key: weights_of(query @ key.mT) @ key).to(kind)
+    given = [torch.randn(1, one, WIDTH, dtype=kind) for one in (30, M)]
+    with torch.no_grad(), heedful.record(model) as recording:
+        model(*given)
+    assert recording[0].proof == "unproved", recording[0].why
+
+
+@pytest.mark.parametrize("kind", [HALF, BRAIN])
+@pytest.mark.parametrize("number", [1.0, 100.0, 1000.0])
+def test_a_number_that_is_added_to_all_scores_refutes_nothing(number, kind):
+    for _ in range(10):
+        model = Heads(lambda query, key: (query @ key.mT + number).softmax(-1) @ key).to(kind)
+        given = [torch.randn(1, one, WIDTH, dtype=kind) for one in (N, M)]
+        with torch.no_grad(), heedful.record(model) as recording:
+            model(*given)
+        assert recording[0].proof in ("proved", "unproved"), recording[0].why
+        assert number > 1 or recording[0].proof == "proved"
+
+
+@pytest.mark.parametrize("kind", [HALF, BRAIN])
+def test_a_slope_of_places_beside_a_share_refutes_nothing(kind):
+    """As BLOOM has it, by the place of the key; the highest of each row is taken off."""
+    slope = 0.7 * torch.arange(40).to(kind)
+    ahead = torch.ones(40, 40).tril() == 0
+    for _ in range(10):
+        model = Heads(
+            lambda q, k: plus_one((q @ k.mT + slope).masked_fill(ahead, -torch.inf)) @ k
+        ).to(kind)
+        with torch.no_grad(), heedful.record(model) as recording:
+            model(3 * torch.randn(1, 40, WIDTH, dtype=kind))
+        assert recording[0].proof in ("proved", "unproved"), recording[0].why
+
+
+def test_the_largest_number_beside_scores_is_that_of_each_row():
+    def largest(*steps):
+        return score_causes.largest_added([Step(kind, value, SINGLE) for kind, value in steps])
+
+    table, column = (
+        torch.tensor([[[[1.0, -7.0], [2.0, -torch.inf]]]]),
+        torch.tensor([[[[3.0], [-9]]]]),
+    )
+    assert largest(("scale", 2.0), ("add", table)) is None
+    assert largest(("hide", table), ("scale", 2.0)) is None
+    assert largest(("add", -4.0)).flatten().tolist() == [4.0]
+    assert largest(("add", column)).flatten().tolist() == [3.0, 9.0]
+    assert largest(("add", table), ("add", -column)).flatten().tolist() == [2.0, 11.0]
+    assert largest(("add", column), ("scale", -0.5), ("add", 1)).flatten().tolist() == [1.5, 5.5]
+    assert largest(("add", 2.0), ("add", -torch.inf)).flatten().tolist() == [0.0]
+
+
 def test_a_row_that_is_compared_is_looked_at_too():
     """Of 1,000 rows eight are compared, and 256 are looked at, of which row 142 is none."""
     table = torch.where(torch.arange(1000) == 142, 500.0, 0.0)[:, None].expand(1000, M)
@@ -432,10 +512,9 @@ def test_autocast_leaves_float64_as_it_is():
 
 
 def test_the_steps_of_eager_attention_that_round_its_scores():
-    hides, adds = torch.tensor([0.0, -torch.inf]), torch.tensor([-1.0, -torch.inf])
     types_of = transformers_interface._rounding_types
-    assert types_of(BRAIN, hides, None, None) == 2 * [BRAIN]
-    assert types_of(BRAIN, adds, None, None) == 3 * [BRAIN]
+    assert types_of(BRAIN, None, None, None) == 2 * [BRAIN]
+    assert types_of(BRAIN, torch.ones(2), None, None) == 3 * [BRAIN]
     assert types_of(BRAIN, None, torch.ones(2), None) == 3 * [BRAIN]
     assert types_of(BRAIN, None, None, 30.0) == 5 * [BRAIN]
     assert types_of(DOUBLE, None, None, None) == [DOUBLE, DOUBLE, SINGLE]

@@ -9,6 +9,7 @@ from heedful.ops.masks import Causal, Dense
 from heedful.recorder.kept import certificate
 from heedful.recorder.kept.rounding_of_scores import (
     CHANCE,
+    Rounding,
     deviation_of,
     farthest,
     moved_outputs,
@@ -58,7 +59,7 @@ def test_scores_of_an_interval_between_powers_of_two_are_as_coarse_as_its_begin(
     if of.bias is not None:
         size = torch.maximum(size, (product + of.bias).abs())
     expected = 0.01 * 2.0 ** size.log2().floor()
-    torch.testing.assert_close(moved_scores(of, ROWS, 0.01), expected)
+    torch.testing.assert_close(moved_scores(of, ROWS, Rounding(0.01)), expected)
 
 
 @pytest.mark.parametrize("offset", [0.0, 100.0])
@@ -66,7 +67,7 @@ def test_scores_of_an_interval_between_powers_of_two_are_as_coarse_as_its_begin(
 def test_weights_and_outputs_move_as_far_as_scores_moved_at_random_move_them(way, offset):
     of = causes(**PARTS[way]())
     value = torch.randn(G, M, R, dtype=torch.float64) + offset
-    moved = moved_scores(of, ROWS, 1e-6)
+    moved = moved_scores(of, ROWS, Rounding(1e-6))
     map_ = weights(of)
     others = []
     bias = 0.0 if of.bias is None else of.bias
@@ -79,7 +80,7 @@ def test_weights_and_outputs_move_as_far_as_scores_moved_at_random_move_them(way
     if of.sinks is not None:  # whose share is a weight too
         shares = CHANCE * off.sum(dim=-1).square().mean(dim=0).sqrt()
         worst = torch.maximum(worst, shares)
-    found, far = moved_rows(of, ROWS, 1e-6)
+    found, far = moved_rows(of, ROWS, Rounding(1e-6))
     torch.testing.assert_close(found, moved)
     torch.testing.assert_close(far, worst, rtol=0.1, atol=1e-9)
     output = off @ value.repeat_interleave(H // G, dim=0)
@@ -92,7 +93,7 @@ def test_weights_and_outputs_move_as_far_as_scores_moved_at_random_move_them(way
 @pytest.mark.parametrize("size", [1e-20, 1e37])
 def test_values_of_any_size_are_measured_in_their_own_units(size):
     of = causes()
-    map_, moved = weights(of).float(), moved_scores(of, ROWS, 0.1).float()
+    map_, moved = weights(of).float(), moved_scores(of, ROWS, Rounding(0.1)).float()
     value = torch.randn(G, M, R)
     expected = moved_outputs(map_, moved, value)
     torch.testing.assert_close(moved_outputs(map_, moved, size * value) / size, expected)
@@ -100,7 +101,7 @@ def test_values_of_any_size_are_measured_in_their_own_units(size):
 
 def test_a_score_of_zero_and_a_row_of_one_key_move_little():
     of = Causes(torch.zeros(1, 1, D), torch.randn(1, M, D), 1.0)
-    assert float(moved_scores(of, torch.arange(1), 0.01).max()) <= 0.01
+    assert float(moved_scores(of, torch.arange(1), Rounding(0.01)).max()) <= 0.01
     alone = moved_weights(torch.full((1, 1, 1), 5.0), torch.full((1, 1, 1), 8.0))
     assert float(alone) == 0
 
@@ -119,7 +120,7 @@ def test_one_key_beside_a_sink():
     """Its value does not differ from others, and its weight is moved all the same."""
     of = causes(sinks=torch.zeros(H, dtype=torch.float64))
     of = of._replace(key=of.key[:, :1])
-    map_, moved = weights(of), moved_scores(of, ROWS, 0.01)
+    map_, moved = weights(of), moved_scores(of, ROWS, Rounding(0.01))
     value = torch.full((H, 1, R), 2.0, dtype=torch.float64)
     expected = CHANCE * 2 * map_ * (1 - map_) * moved
     torch.testing.assert_close(moved_outputs(map_, moved, value), expected.expand(H, N, R))
@@ -156,7 +157,7 @@ def test_no_row_that_is_looked_at_is_passed_over_by_its_bias(way, mask):
     """Nearly no query or key, so that only a bias may move a weight."""
     of = causes(bias=BIASES[way](torch.zeros(H, N, M, dtype=torch.float64)), mask=mask)
     of = of._replace(query=of.query * 1e-3)
-    exact = float(moved_rows(of, ROWS, 0.01)[1].max())
-    assert farthest(of, 0.01, 0.05) in ([exact] if exact > 0.05 else [exact, 0.0])
+    exact = float(moved_rows(of, ROWS, Rounding(0.01))[1].max())
+    assert farthest(of, Rounding(0.01), 0.05) in ([exact] if exact > 0.05 else [exact, 0.0])
     is_all = way == "all keys of one row" or (way == "all keys up to itself" and mask is not None)
     assert (exact > 0.05) == is_all

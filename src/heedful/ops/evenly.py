@@ -8,17 +8,20 @@ import torch
 from torch import Tensor
 
 
-@functools.lru_cache(maxsize=64)
 def evenly(size: int, count: int) -> Tensor:
     """At most `count` of the first `size` whole numbers, evenly spread, both ends among them.
 
     They are on the CPU and are whole numbers throughout, whatever type and device the process has
-    made its default: in bfloat16 the last of 260 rows would be row 260. The tensor is shared by all
-    who ask; do not write into it.
+    made its default: in bfloat16 the last of 260 rows would be row 260.
 
     >>> evenly(10, 4).tolist()
     [0, 3, 6, 9]
     """
+    return torch.tensor(_chosen(size, count), dtype=torch.int64, device="cpu")
+
+
+# numbers and no tensor, which would be one of inference mode for good where that asked first
+@functools.lru_cache(maxsize=64)
+def _chosen(size: int, count: int) -> tuple[int, ...]:
     count = max(0, min(size, count))
-    steps = torch.arange(count, device="cpu", dtype=torch.int64)
-    return steps * (size - 1) // max(1, count - 1)
+    return tuple(step * (size - 1) // max(1, count - 1) for step in range(count))

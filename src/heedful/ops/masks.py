@@ -213,10 +213,10 @@ class Padding(Mask):
         """
         if side not in ("left", "right"):
             raise ArgumentError(f"side={side!r}", expected="'left' or 'right'")
-        length = torch.as_tensor(list(lengths), device="cpu")[:, None]
+        length = torch.as_tensor(list(lengths))[:, None]
         if len(length) and not 0 <= int(length.min()) <= int(length.max()) <= total:
             raise ArgumentError(f"lengths {list(lengths)}", expected=f"lengths from 0 to {total}")
-        position = torch.arange(total, device="cpu")[None, :]
+        position = torch.arange(total)[None, :]
         return cls(position < length if side == "right" else position >= total - length)
 
     @property
@@ -280,7 +280,7 @@ class KeyRanges(Mask):
 
         Where the lengths are a tensor, the ranges are made on its device.
         """
-        length = torch.as_tensor(lengths, dtype=torch.long, device="cpu")
+        length = torch.as_tensor(lengths, dtype=torch.long)
         end = length.cumsum(0)
         return cls((end - length).repeat_interleave(length), end.repeat_interleave(length))
 

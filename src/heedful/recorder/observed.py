@@ -131,6 +131,8 @@ class Observed:
         of the tensors here.
     rounded_to: the type to which each step that made the scores has rounded them; none of a kernel,
         which keeps them in float32.
+    added_to_scores: the largest number that stood beside the scores of a row while they were made,
+        which broadcasts to (B, H, N, 1); None where that is what `bias` has.
     """
 
     query: Tensor
@@ -165,6 +167,7 @@ class Observed:
     is_by_hand: bool = False
     kinds: frozenset[torch.dtype] = frozenset()
     rounded_to: Sequence[torch.dtype] = ()
+    added_to_scores: Tensor | None = None
 
     @property
     def shape(self) -> tuple[int, int, int, int]:
@@ -187,6 +190,9 @@ class Observed:
             mask=_mask_of(self.mask, wanted),
             bias=None if self.bias is None else of_heads(self.bias, wanted),
             sinks=None if self.sinks is None else _heads_of(self.sinks, wanted),
+            added_to_scores=None
+            if self.added_to_scores is None
+            else of_heads(self.added_to_scores, wanted),
             sums=None if self.sums is None else self.sums[:, wanted],
         )
 

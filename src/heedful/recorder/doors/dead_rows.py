@@ -27,7 +27,7 @@ from heedful.recorder.following.strides import unexpanded
 from heedful.recorder.observed import Observed
 
 ROUGH = 0.5  # what is rounded no coarser than this, and added again in its type, is the same again
-FINE = 64  # digits of numbers of this size are those that scores have anyway
+FINE = 64  # scores up to this are rounded as coarsely anyway
 
 
 class Step(NamedTuple):
@@ -66,7 +66,7 @@ def settle(seen: Observed, steps: Sequence[Step]) -> bool:
     top = own_top.maximum(sink.to(numbers))
     is_near = numbers - top > FAINT
     # beside a sink it counts where they are, and without one only how far they are apart
-    below = numbers - top if seen.sinks is None else numbers
+    below = torch.where(sink == -math.inf, numbers - top, numbers)
     has_own = (is_near & is_own).any(dim=-1)
     coarsest = coarse.masked_fill(~(is_near & is_own), 0.0).amax(dim=-1)
     is_lost = _largest(seen, shape)[at] <= coarsest / 4
@@ -108,8 +108,10 @@ def _dead(mask: Any, bias: Tensor | None, steps: Sequence[Step]) -> Tensor:
         value = one.value
         if one.kind != "add" or (isinstance(value, Tensor) and value.shape[-1] > 1):
             continue
-        value = value[..., 0] if isinstance(value, Tensor) else torch.tensor(value, device="cpu")
-        sees = sees.to(value.device) & (value.abs() < -FAINT)
+        if isinstance(value, Tensor):
+            sees = sees.to(value.device) & (value[..., 0].abs() < -FAINT)
+        elif abs(value) >= -FAINT:
+            sees = torch.zeros_like(sees)
     return ~sees
 
 
@@ -187,6 +189,8 @@ def _put(
     rows[at] = ~is_kept
     nothing = seen.query.new_zeros(())
     seen.query = torch.where(rows[..., None].expand(S, H, N, 1), nothing, seen.query)
+    if seen.added_to_scores is not None:  # these are the numbers that the model had
+        seen.added_to_scores = torch.where(rows[..., None], 0.0, seen.added_to_scores)
     numbers = below.masked_fill(~is_near, 0.0)
     mask: Any = seen.mask
     seen.source = None

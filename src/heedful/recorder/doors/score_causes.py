@@ -33,6 +33,8 @@ class ScoreCauses:
     source: what mask or bias were made of, where that is one tensor alone.
     steps: all that was done before the softmax, where some of it may have hidden keys by a finite
         number, as a fill or a bias can; else none.
+    largest_added: the largest number that stood beside the scores of a row, (S, H, N, 1), where it
+        is not to be seen in the bias.
     emptied: where weights were set to zero after the softmax: rows, or all that was hidden.
     """
 
@@ -44,6 +46,7 @@ class ScoreCauses:
     source: Source | None = None
     steps: Sequence[Step] = ()
     emptied: Tensor | None = None
+    largest_added: Tensor | None = None
 
 
 def causes_of(scores: Scores, order: Order, groups: Groups) -> ScoreCauses | None:
@@ -78,7 +81,44 @@ def causes_of(scores: Scores, order: Order, groups: Groups) -> ScoreCauses | Non
     if any(change.kind in FINITE for change, value in tables):
         # what comes after a sink moves it as it moves the scores
         found.causes.steps = steps if sink is None else steps[: sink.after]
+    found.causes.largest_added = largest_added(steps)
     return found.causes
+
+
+def largest_added(steps: Sequence[Step]) -> Tensor | None:
+    """The largest number that stood beside the scores of each row, (S, H, N, 1), as they end.
+
+    A score is rounded as coarsely as such a number is, also where it is taken off again or is the
+    same for all keys. Of a table only its highest counts: a key far below it has no weight.
+
+    Returns:
+        None where nothing was added but one table, which the bias has.
+    """
+    added = [step.value for step in steps if step.kind == "add"]
+    if not added or (len(added) == 1 and isinstance(added[0], Tensor) and added[0].shape[-1] > 1):
+        return None
+    sums: Any = 0.0
+    largest: Any = 0.0
+    for step in steps:
+        if step.kind == "scale":
+            sums, largest = sums * step.value, largest * abs(step.value)
+        elif step.kind == "add":
+            sums = sums + step.value
+            highest = sums.amax(dim=-1, keepdim=True) if isinstance(sums, Tensor) else sums
+            largest = _larger(largest, abs(highest))
+    if not isinstance(largest, Tensor):
+        largest = torch.full((1, 1, 1, 1), largest, dtype=torch.float32, device="cpu")
+    # a row whose keys are all at minus infinity sees nothing
+    return largest.nan_to_num(posinf=0.0)
+
+
+def _larger(one: Any, other: Any) -> Any:
+    """The larger of two numbers or tables."""
+    if isinstance(one, Tensor) and isinstance(other, Tensor):
+        return one.maximum(other)
+    if isinstance(one, Tensor):
+        return one.clamp(min=other)
+    return other.clamp(min=one) if isinstance(other, Tensor) else max(one, other)
 
 
 def _is_of_rows(value: Any) -> bool:

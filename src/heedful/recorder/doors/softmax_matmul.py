@@ -142,6 +142,7 @@ def _put(seen: Observed, causes: ScoreCauses) -> bool:
         seen.query = seen.query * causes.factor
     seen.scale, seen.softcap = causes.scale, causes.softcap
     seen.mask, seen.bias, seen.source = causes.mask, causes.bias, causes.source
+    seen.added_to_scores = causes.largest_added
     if causes.steps and not dead_rows.settle(seen, causes.steps):
         return False
     if causes.emptied is not None:

@@ -20,7 +20,6 @@ from heedful.ops.log_sum_exp import Catching
 from heedful.ops.masks import Causal
 from heedful.recorder.doors import flash_attention
 from heedful.recorder.doors.process_wide import ProcessWide
-from heedful.recorder.following.scores import FAINT
 from heedful.recorder.observed import Observed, Tell
 from heedful.recorder.running import Modules
 
@@ -116,8 +115,7 @@ def translated(
     """The call that the arguments of transformers' interface make."""
     names = ("query", "key", "value", "attention_mask", "dropout", "scaling")
     given = dict(zip(names, tensors, strict=False)) | keywords
-    names_of_sides = ("query", "key", "value")
-    query, key, value = (_as_multiplied(given[name], implementation) for name in names_of_sides)
+    query, key, value = (_as_multiplied(given[name], implementation) for name in names[:3])
     scale = given.get("scaling")
     mask, causal = given.get("attention_mask"), _is_causal(module, given)
     sinks = _sinks(given)
@@ -174,9 +172,7 @@ def _rounding_types(
     These are a product and its scale, a cap (a quotient, its tangent and their product), what is
     added; and float32, in which most models take the softmax, whatever their own type.
     """
-    # a mask of 0 and of numbers that hide moves no score that counts
-    is_added = isinstance(mask, Tensor) and bool(((mask != 0) & (mask > FAINT)).any())
-    steps = 2 + 3 * bool(softcap) + (bias is not None) + is_added
+    steps = 2 + 3 * bool(softcap) + (bias is not None) + isinstance(mask, Tensor)
     return [kind] * steps + ([torch.float32] if kind == torch.float64 else [])
 
 

@@ -286,7 +286,7 @@ def _divided(role: Scores, step: Operation) -> Weights | None:
         if more is None:
             return None
         if bool((more.abs() > _unseen(step.made.dtype) * step.other.detach()).any()):
-            return _with_share(role, more, step)
+            return _with_share(role, own, more, step)
     dim = _summed_to_one(step)
     return None if dim is None else Weights(_lowered(role), step.axes, dim)
 
@@ -317,15 +317,18 @@ def _summed_to_one(step: Operation, beside: float | Tensor = 0.0) -> int | None:
     return None
 
 
-def _with_share(role: Scores, more: Tensor, step: Operation) -> Weights | None:
-    """The weights of exponents that were divided by their sum and more: that is a sink's."""
-    sums, added = step.other.detach(), _total_of(role, step.other, step)
+def _with_share(role: Scores, total: Total, more: Tensor, step: Operation) -> Weights | None:
+    """The weights of exponents that were divided by their sum and more: that is a sink's.
+
+    `more` is what the total has of it, as a column beside the sums.
+    """
+    sums = step.other.detach()
     dim = _summed_to_one(step, more / sums)
-    if dim is None or added is None or role.sink is not None or not bool((more >= 0).all()):
+    if dim is None or role.sink is not None or not bool((more >= 0).all()):
         return None
     if sums.ndim != len(step.axes) or sums.shape[dim] != 1:
         return None
-    is_sure = not isinstance(added.more, Tensor) or step.is_parameter(added.more)
+    is_sure = not isinstance(total.more, Tensor) or step.is_parameter(total.more)
     sink = Sink(more.log(), step.axes, len(role.changes), is_sure)
     return Weights(replace(_lowered(role), sink=sink), step.axes, dim)
 

@@ -19,6 +19,7 @@ from heedful.recorder.kept.evidence import Evidence, at_rows, projected, sampled
 from heedful.recorder.kept.rounding import TOLERANCE, lost, rounding_of_sums
 from heedful.recorder.kept.rounding_of_scores import (
     LEAST,
+    Rounding,
     farthest,
     moved_outputs,
     moved_rows,
@@ -145,9 +146,10 @@ def _compared(
             blur = _largest_share(step * rest.abs(), size)
             size = size + step * rest.abs()
         if evidence.deviation:
-            moved, far = moved_rows(precise, rows, evidence.deviation)
+            rounding = Rounding(evidence.deviation, *evidence.added_to_scores[sequence:][:1])
+            moved, far = moved_rows(precise, rows, rounding)
             size = size + _owed_to_scores(map_, moved, far, value) / tolerance
-            unsure = max(float(far.max()), farthest(precise, evidence.deviation, BLURRED))
+            unsure = max(float(far.max()), farthest(precise, rounding, BLURRED))
         every = _off_everywhere(made, used, size, highest)
         if every is not None:
             return _Compared(every, len(rows), agree, blur, unsure)

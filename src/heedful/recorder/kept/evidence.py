@@ -26,7 +26,7 @@ from heedful.ops.evenly import evenly
 from heedful.recorder.kept.rounding import tolerance_of
 from heedful.recorder.kept.rounding_of_scores import deviation_of
 from heedful.recorder.kept.row_sums import told
-from heedful.recorder.observed import Finish, Observed
+from heedful.recorder.observed import Finish, Observed, of_sequence
 from heedful.recorder.sequences.without_padding import Layout
 
 SAMPLED = 8  # rows of each sequence on which a call is checked
@@ -51,6 +51,7 @@ class Evidence:
     added: of each sequence what is in these rows beside weights times values, (H, n, v), and
         `times` by what these are multiplied there.
     deviation: that which steps of the model's own leave in a score from 1 to 2.
+    added_to_scores: of each sequence what stood beside scores at most, (H or 1, N or 1, 1).
     is_by_hand: whether a softmax by hand made the weights; then a row that sees nothing comes out
         as zeros or NaN, while kernels differ in what they give.
     """
@@ -67,6 +68,7 @@ class Evidence:
     added: Sequence[Tensor] = ()
     times: float = 1.0
     deviation: float = 0.0
+    added_to_scores: Sequence[Tensor] = ()
     is_by_hand: bool = False
 
 
@@ -92,6 +94,11 @@ def evidence_of(seen: Observed, layouts: Sequence[Layout], kept: torch.dtype) ->
         return evidence
     evidence.outputs, evidence.finish = _rows(output, layouts), seen.finish
     evidence.is_by_hand, evidence.deviation = seen.is_by_hand, deviation_of(seen.rounded_to)
+    if seen.added_to_scores is not None:
+        evidence.added_to_scores = [
+            _of_queries(of_sequence(seen.added_to_scores, sequence), layout)
+            for sequence, layout in enumerate(layouts)
+        ]
     if seen.finish is not None:
         evidence.values, evidence.is_whole = value, True
         return evidence
@@ -145,6 +152,11 @@ def _rows(table: Tensor, layouts: Sequence[Layout]) -> Sequence[Tensor]:
     if all(len(one.queries) == N for one in layouts):
         return table.index_select(2, sampled(N).to(table.device)).unbind()
     return [one[:, at_rows(layout)] for one, layout in zip(table, layouts, strict=True)]
+
+
+def _of_queries(table: Tensor, layout: Layout) -> Tensor:
+    """The rows of a sequence's own queries, of a table (H or 1, N or 1, 1)."""
+    return table[:, layout.queries] if table.shape[1] > 1 else table
 
 
 def at_rows(layout: Layout) -> Tensor:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -38,8 +39,25 @@ def deviation_of(types: Iterable[torch.dtype]) -> float:
     return math.sqrt(sum((torch.finfo(kind).eps / 2) ** 2 / 3 for kind in types))
 
 
-def moved_scores(of: Causes, rows: Tensor, at_one: float) -> Tensor:
-    """The deviation of each score of some rows, (H, n, M), where that of one from 1 to 2 is known.
+class Rounding(NamedTuple):
+    """How a model has rounded scores.
+
+    at_one: the deviation that it leaves in a score from 1 to 2.
+    added: the largest number that stood beside the scores of a row, (H or 1, N or 1, 1).
+    """
+
+    at_one: float
+    added: Tensor | None = None
+
+    def beside(self, rows: Tensor) -> Tensor | None:
+        """What stood beside the scores of some rows."""
+        if self.added is None or self.added.shape[1] == 1:
+            return self.added
+        return self.added[:, rows]
+
+
+def moved_scores(of: Causes, rows: Tensor, rounding: Rounding) -> Tensor:
+    """The deviation of each score of some rows, (H, n, M).
 
     All from 16 to 32 are as coarse as 16 is. A product of 30 with a bias of −30 was rounded at 30,
     though their sum is 0.
@@ -48,21 +66,23 @@ def moved_scores(of: Causes, rows: Tensor, at_one: float) -> Tensor:
     if of.bias is not None:
         whole = scores(of, rows)
         bare = torch.maximum(bare, whole.masked_fill_(whole < HIDDEN / 2, 0.0).abs_())
+    added = rounding.beside(rows)
+    if added is not None:
+        bare = torch.maximum(bare, added.to(bare))
     begin = bare.clamp_(min=torch.finfo(bare.dtype).tiny).log2_().floor_().exp2_()
-    return begin.mul_(at_one).clamp_(max=MOST)
+    return begin.mul_(rounding.at_one).clamp_(max=MOST)
 
 
 def moved_weights(logits: Tensor, moved: Tensor) -> Tensor:
     """How far off the weights of each row of logits (H, n, M) may be by such scores, (H, n).
 
     A weight is the logistic function of what its score has above the others', of which each is off
-    by itself. So it is right too where scores are off by more than keys are apart. Nothing is taken
-    from a weight alone: one of no size at all may be that of the key that comes next.
+    by itself. So it is right too where scores are off by more than keys are apart, also where a
+    weight is so small that its type has no number for it.
     """
     logs = logits.log_softmax(dim=-1)
-    map_, first = logs.exp(), logs.argmax(dim=-1, keepdim=True)
-    next_ones = logs.scatter(-1, first, -math.inf).logsumexp(dim=-1, keepdim=True)
-    above = logs - torch.log1p(-map_).scatter(-1, first, next_ones)
+    map_ = logs.exp()
+    above = logs - torch.log1p(-map_)
     others = (map_ * moved).square()
     others = (others.sum(dim=-1, keepdim=True) - others).clamp_(min=0.0)
     rest = (1 - map_).clamp(min=torch.finfo(map_.dtype).eps)
@@ -71,13 +91,13 @@ def moved_weights(logits: Tensor, moved: Tensor) -> Tensor:
     return torch.maximum(*off).amax(dim=-1)
 
 
-def moved_rows(of: Causes, rows: Tensor, at_one: float) -> tuple[Tensor, Tensor]:
+def moved_rows(of: Causes, rows: Tensor, rounding: Rounding) -> tuple[Tensor, Tensor]:
     """The deviation of each score of some rows, and how far off their weights may be by it.
 
     These are (H, n, M) and (H, n). The share of a sink, whose logit is not rounded here, is one of
     the weights. A row that sees nothing has none that could move.
     """
-    moved, logits = moved_scores(of, rows, at_one), scores(of, rows)
+    moved, logits = moved_scores(of, rows, rounding), scores(of, rows)
     blind = are_blind(logits.amax(dim=-1))
     if of.sinks is None:
         return moved, moved_weights(logits, moved).masked_fill_(blind, 0.0)
@@ -86,23 +106,29 @@ def moved_rows(of: Causes, rows: Tensor, at_one: float) -> tuple[Tensor, Tensor]
     return moved, moved_weights(*beside).masked_fill_(blind, 0.0)
 
 
-def farthest(of: Causes, at_one: float, much: float) -> float:
+def farthest(of: Causes, rounding: Rounding, much: float) -> float:
     """How far off a weight of any of `LOOKED_AT` rows may be; 0 where it can be nowhere as much.
 
     What it may be is no more than half of what a score may be, and that is known by its vectors
-    and its bias.
+    and by what was added to their product.
     """
     H, N, M = of.shape
     longest = [float(one.norm(dim=-1).max()) for one in (of.query, of.key)]
     product, found = math.prod(longest) * abs(of.scale), [0.0]
     for rows in evenly(N, LOOKED_AT).split(max(1, entries_of(of.query) // (H * M))):
-        if CHANCE * at_one * (product + _largest_bias(of, rows)) / 2 >= much:
-            found.append(float(moved_rows(of, rows, at_one)[1].max()))
+        size = product + _largest_bias(of, rows)
+        added = rounding.beside(rows)
+        if added is not None:
+            size = max(size, float(added.max()))
+        if CHANCE * rounding.at_one * size / 2 >= much:
+            found.append(float(moved_rows(of, rows, rounding)[1].max()))
     return max(found)
 
 
 def _largest_bias(of: Causes, rows: Tensor) -> float:
-    """How large the highest bias of any of some rows is: keys far below it have no weight."""
+    """The size of the highest bias of each of some rows, the largest of all: keys far below it have
+    no weight.
+    """
     if of.bias is None:
         return 0.0
     of_bias_alone = of._replace(query=of.query[..., :0], key=of.key[..., :0])
