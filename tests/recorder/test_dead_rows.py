@@ -136,6 +136,7 @@ BESIDE = {  # a row of hidden keys goes to the sink as a whole, or shares with i
     "a column": with_column,
     "a column beside what is less than the highest": lambda s: with_column(without_most(s)),
     "a column that is lessened too": lambda s: with_column(s, without_most),
+    "lessened before and after": lambda s: with_column(without_most(s), without_most),
 }
 
 

@@ -6,7 +6,7 @@ import torch
 from heedful.ops.causes import Causes
 from heedful.ops.cells import weights
 from heedful.ops.masks import Causal, Dense
-from heedful.recorder.kept import certificate
+from heedful.recorder.kept import certificate, evidence
 from heedful.recorder.kept.rounding_of_scores import (
     CHANCE,
     Rounding,
@@ -17,6 +17,7 @@ from heedful.recorder.kept.rounding_of_scores import (
     moved_scores,
     moved_weights,
 )
+from heedful.recorder.sequences.without_padding import Layout
 
 G, H, N, M, D, R = 2, 4, 5, 7, 8, 3
 DRAWS = 4000
@@ -60,6 +61,18 @@ def test_scores_of_an_interval_between_powers_of_two_are_as_coarse_as_its_begin(
         size = torch.maximum(size, (product + of.bias).abs())
     expected = 0.01 * 2.0 ** size.log2().floor()
     torch.testing.assert_close(moved_scores(of, ROWS, Rounding(0.01)), expected)
+
+
+@pytest.mark.parametrize("heads", [1, H])
+def test_scores_are_as_coarse_as_what_stood_beside_them(heads):
+    of, rows = causes(), torch.tensor([3, 1])
+    added = 50 * torch.rand(heads, N, 1)
+    size = torch.maximum((0.7 * of.query @ of.key.mT).abs(), added)[:, rows]
+    expected = 0.01 * 2.0 ** size.log2().floor()
+    torch.testing.assert_close(moved_scores(of, rows, Rounding(0.01, added)), expected)
+    layout = Layout(torch.tensor([1, 4]), torch.arange(M), None)
+    assert evidence._of_queries(added, layout).equal(added[:, [1, 4]])
+    assert evidence._of_queries(added[:, :1], layout).equal(added[:, :1])
 
 
 @pytest.mark.parametrize("offset", [0.0, 100.0])

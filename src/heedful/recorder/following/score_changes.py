@@ -282,10 +282,9 @@ def _divided(role: Scores, step: Operation) -> Weights | None:
     """
     own = _total_of(role, step.other, step) if step.name == "div" and step.place == 0 else None
     if own is not None and (isinstance(own.more, Tensor) or own.more):
-        more = _as_column(own.more, step.other.detach())
-        if more is None:
-            return None
-        if bool((more.abs() > _unseen(step.made.dtype) * step.other.detach()).any()):
+        sums = step.other.detach()
+        more = _as_column(own.more, sums)
+        if more is not None and bool((more > _unseen(step.made.dtype) * sums).any()):
             return _with_share(role, own, more, step)
     dim = _summed_to_one(step)
     return None if dim is None else Weights(_lowered(role), step.axes, dim)

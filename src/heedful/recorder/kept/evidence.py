@@ -50,7 +50,7 @@ class Evidence:
     finish: what a kernel did after attention to give the output.
     added: of each sequence what is in these rows beside weights times values, (H, n, v), and
         `times` by what these are multiplied there.
-    deviation: that which steps of the model's own leave in a score from 1 to 2.
+    deviation: the standard deviation of a score from 1 to 2 that the model's own rounding leaves.
     added_to_scores: of each sequence what stood beside scores at most, (H or 1, N or 1, 1).
     is_by_hand: whether a softmax by hand made the weights; then a row that sees nothing comes out
         as zeros or NaN, while kernels differ in what they give.
