@@ -91,6 +91,26 @@ def test_a_number_that_keeps_a_sum_from_zero_refutes_nothing():
         assert (recording._captures[0].sinks is None) == (kind == torch.float32)
 
 
+def test_a_little_less_than_their_sum_is_no_softmax_in_half_precision_either():
+    model = Heads(
+        lambda query, key: (
+            plus((query @ key.mT) - (query @ key.mT).amax(-1, keepdim=True), -0.03) @ key
+        )
+    ).to(torch.bfloat16)
+    given = [torch.randn(1, length, WIDTH, dtype=torch.bfloat16) for length in (N, M)]
+    with torch.no_grad(), heedful.record(model) as recording:
+        model(*given)
+    assert (len(recording), list(recording.missed)) == (0, ["Heads"])
+
+
+def test_a_column_of_true_and_false_scales_as_1_and_0():
+    kept = torch.ones(N, 1, dtype=torch.bool)
+    model = Heads(lambda query, key: (query @ key.mT * kept + 0.5).softmax(-1) @ key)
+    given = [torch.randn(1, length, WIDTH) for length in (N, M)]
+    query, key = model.heads(*given)
+    shows(looked_at(model, *given), (query @ key.mT).softmax(-1), "proved")
+
+
 class Learned(Heads):
     """Each head has learned what its sums are at the least."""
 

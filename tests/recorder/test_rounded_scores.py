@@ -12,7 +12,7 @@ from torch.nn.functional import normalize
 import heedful
 from heedful.recorder.doors import score_causes, transformers_interface
 from heedful.recorder.doors.dead_rows import Step
-from heedful.recorder.doors.score_causes import rounding_types
+from heedful.recorder.doors.score_causes import ScoreCauses, rounding_types
 from heedful.recorder.following.scores import Change, Scores
 from heedful.recorder.kept import capture
 from heedful.recorder.kept.rounding import TOLERANCE
@@ -259,6 +259,10 @@ def plus_one(scores):
     return raised / (raised.sum(-1, keepdim=True) + 1)
 
 
+# all keys of row 2 but the first
+LOWERED = -1000.0 * ((torch.arange(30)[:, None] == 2) & (torch.arange(M) > 0)).to(BRAIN)
+FIRST_OF_ROW = (torch.arange(30)[:, None] == 2) & (torch.arange(M) == 0)
+
 TAKEN_OFF = {  # what is the same for all keys, or taken off again, has rounded the scores
     "a column": (BRAIN, lambda s: (s + of_row(300.0, BRAIN)).softmax(-1)),
     "a low column": (BRAIN, lambda s: (s + of_row(-5000.0, BRAIN)).softmax(-1)),
@@ -267,6 +271,11 @@ TAKEN_OFF = {  # what is the same for all keys, or taken off again, has rounded 
     "a number in half precision": (HALF, lambda s: (s + 2000.0).softmax(-1)),
     "added and taken off": (
         BRAIN, lambda s: (s + of_row(1000.0, BRAIN) - of_row(1000.0, BRAIN)).softmax(-1)
+    ),
+    "some keys lowered and raised": (BRAIN, lambda s: (s + LOWERED - LOWERED).softmax(-1)),
+    "lowered beside a hidden key": (
+        BRAIN,
+        lambda s: (s.masked_fill(FIRST_OF_ROW, -torch.inf) + LOWERED - LOWERED).softmax(-1),
     ),
     "made small again": (BRAIN, lambda s: ((8 * s + of_row(3000.0, BRAIN)) / 8).softmax(-1)),
     "the highest taken off beside a share": (
@@ -312,20 +321,26 @@ def test_a_slope_of_places_beside_a_share_refutes_nothing(kind):
 
 
 def test_the_largest_number_beside_scores_is_that_of_each_row():
-    def largest(*steps):
-        return score_causes.largest_added([Step(kind, value, SINGLE) for kind, value in steps])
+    def largest(*steps, **left):
+        made = [Step(kind, value, SINGLE) for kind, value in steps]
+        found = score_causes.largest_added(made, ScoreCauses(**left), torch.device("cpu"))
+        return None if found is None else found.flatten().tolist()
 
-    table, column = (
-        torch.tensor([[[[1.0, -7.0], [2.0, -torch.inf]]]]),
-        torch.tensor([[[[3.0], [-9]]]]),
-    )
+    table = torch.tensor([[[[1.0, -7.0], [2.0, -torch.inf]]]])
+    column = torch.tensor([[[[3.0], [-9]]]])
     assert largest(("scale", 2.0), ("add", table)) is None
     assert largest(("hide", table), ("scale", 2.0)) is None
-    assert largest(("add", -4.0)).flatten().tolist() == [4.0]
-    assert largest(("add", column)).flatten().tolist() == [3.0, 9.0]
-    assert largest(("add", table), ("add", -column)).flatten().tolist() == [2.0, 11.0]
-    assert largest(("add", column), ("scale", -0.5), ("add", 1)).flatten().tolist() == [1.5, 5.5]
-    assert largest(("add", 2.0), ("add", -torch.inf)).flatten().tolist() == [0.0]
+    assert largest(("add", -4.0)) == [4.0]
+    assert largest(("add", column)) == [3.0, 9.0]
+    assert largest(("add", column), ("scale", -0.5), ("add", 1)) == [1.5, 5.5]
+    # a key whose bias has half of it is left out, and one at minus infinity
+    assert largest(("add", table), ("add", -column), mask=table) == [0.0, 11.0]
+    assert largest(("add", table), ("add", -column), bias=table) == [0.0, 11.0]
+    seen = torch.tensor([[[[True, False], [False, False]]]])
+    assert largest(("add", table), ("add", -column), mask=seen, bias=0 * table) == [2.0, 0.0]
+    assert largest(("add", table), ("add", -table), bias=0 * column) == [7.0, 2.0]
+    wide = torch.full((1, 1, 1, 1), 4e4, dtype=HALF)
+    assert largest(("add", wide), ("add", wide)) == [79_968 + 32.0]
 
 
 def test_a_row_that_is_compared_is_looked_at_too():

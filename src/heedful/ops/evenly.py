@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-
 import torch
 from torch import Tensor
 
@@ -17,11 +15,6 @@ def evenly(size: int, count: int) -> Tensor:
     >>> evenly(10, 4).tolist()
     [0, 3, 6, 9]
     """
-    return torch.tensor(_chosen(size, count), dtype=torch.int64, device="cpu")
-
-
-# numbers and no tensor, which would be one of inference mode for good where that asked first
-@functools.lru_cache(maxsize=64)
-def _chosen(size: int, count: int) -> tuple[int, ...]:
     count = max(0, min(size, count))
-    return tuple(step * (size - 1) // max(1, count - 1) for step in range(count))
+    steps = torch.arange(count, dtype=torch.int64, device="cpu")
+    return steps * (size - 1) // max(1, count - 1)

@@ -27,7 +27,7 @@ from heedful.recorder.following.strides import unexpanded
 from heedful.recorder.observed import Observed
 
 ROUGH = 0.5  # what is rounded no coarser than this, and added again in its type, is the same again
-FINE = 64  # scores up to this are rounded as coarsely anyway
+FINE = 64  # scores up to this size are rounded as coarsely by their own product
 
 
 class Step(NamedTuple):
@@ -189,7 +189,7 @@ def _put(
     rows[at] = ~is_kept
     nothing = seen.query.new_zeros(())
     seen.query = torch.where(rows[..., None].expand(S, H, N, 1), nothing, seen.query)
-    if seen.added_to_scores is not None:  # these are the numbers that the model had
+    if seen.added_to_scores is not None:  # what is written below is rounded as the model had it
         seen.added_to_scores = torch.where(rows[..., None], 0.0, seen.added_to_scores)
     numbers = below.masked_fill(~is_near, 0.0)
     mask: Any = seen.mask

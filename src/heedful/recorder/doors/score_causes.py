@@ -33,8 +33,8 @@ class ScoreCauses:
     source: what mask or bias were made of, where that is one tensor alone.
     steps: all that was done before the softmax, where some of it may have hidden keys by a finite
         number, as a fill or a bias can; else none.
-    largest_added: the largest number that stood beside the scores of a row, (S, H, N, 1), where it
-        is not to be seen in the bias.
+    largest_added: the largest number that stood beside the scores of a row, (S, H, N, 1), and is
+        gone.
     emptied: where weights were set to zero after the softmax: rows, or all that was hidden.
     """
 
@@ -51,7 +51,8 @@ class ScoreCauses:
 
 def causes_of(scores: Scores, order: Order, groups: Groups) -> ScoreCauses | None:
     """What was done to scores; None where some of it has no place in `Causes`."""
-    found = _Found(ScoreCauses())
+    device = scores.product.left.device if scores.product else torch.device("cpu")
+    found = _Found(ScoreCauses(), device)
     sink = scores.sink
     tables: list[tuple[Change, Any]] = []
     steps: list[Step] = []
@@ -81,44 +82,43 @@ def causes_of(scores: Scores, order: Order, groups: Groups) -> ScoreCauses | Non
     if any(change.kind in FINITE for change, value in tables):
         # what comes after a sink moves it as it moves the scores
         found.causes.steps = steps if sink is None else steps[: sink.after]
-    found.causes.largest_added = largest_added(steps)
+    found.causes.largest_added = largest_added(steps, found.causes, device)
     return found.causes
 
 
-def largest_added(steps: Sequence[Step]) -> Tensor | None:
-    """The largest number that stood beside the scores of each row, (S, H, N, 1), as they end.
+def largest_added(steps: Sequence[Step], left: ScoreCauses, device: torch.device) -> Tensor | None:
+    """The largest number that stood beside the scores of each row, (S, H, N, 1), and is gone.
 
     A score is rounded as coarsely as such a number is, also where it is taken off again or is the
-    same for all keys. Of a table only its highest counts: a key far below it has no weight.
+    same for all keys.
+
+    Args:
+        steps: all that changed the scores.
+        left: the mask and the bias that came of them: keys that are hidden have no weight, and of
+            those that still have half of it the bias tells as much.
+        device: where they are.
 
     Returns:
-        None where nothing was added but one table, which the bias has.
+        None where nothing was added, or one table alone.
     """
     added = [step.value for step in steps if step.kind == "add"]
     if not added or (len(added) == 1 and isinstance(added[0], Tensor) and added[0].shape[-1] > 1):
         return None
-    sums: Any = 0.0
-    largest: Any = 0.0
+    sums = largest = torch.zeros((1, 1, 1, 1), dtype=torch.float32, device=device)
     for step in steps:
         if step.kind == "scale":
             sums, largest = sums * step.value, largest * abs(step.value)
         elif step.kind == "add":
-            sums = sums + step.value
-            highest = sums.amax(dim=-1, keepdim=True) if isinstance(sums, Tensor) else sums
-            largest = _larger(largest, abs(highest))
-    if not isinstance(largest, Tensor):
-        largest = torch.full((1, 1, 1, 1), largest, dtype=torch.float32, device="cpu")
-    # a row whose keys are all at minus infinity sees nothing
-    return largest.nan_to_num(posinf=0.0)
-
-
-def _larger(one: Any, other: Any) -> Any:
-    """The larger of two numbers or tables."""
-    if isinstance(one, Tensor) and isinstance(other, Tensor):
-        return one.maximum(other)
-    if isinstance(one, Tensor):
-        return one.clamp(min=other)
-    return other.clamp(min=one) if isinstance(other, Tensor) else max(one, other)
+            value = step.value
+            if isinstance(value, Tensor):  # half precision has no room for some sums
+                value = value.to(torch.promote_types(value.dtype, torch.float32))
+            sums = sums + value
+            largest = largest.maximum(sums.abs())
+    for table in (left.mask, left.bias):  # a bias may stand as the mask
+        if isinstance(table, Tensor):
+            is_gone = table if table.dtype == torch.bool else largest > 2 * table.abs()
+            largest = torch.where(is_gone, largest, 0.0)
+    return largest.amax(dim=-1, keepdim=True)
 
 
 def _is_of_rows(value: Any) -> bool:
@@ -142,14 +142,17 @@ def _value(change: Change, value: Any, order: Order, groups: Groups) -> Any:
         return value
     if not value.ndim:
         return bool(value) if value.dtype == torch.bool else float(value)
-    return aligned(value, change.axes, order, groups.all)[..., 0]
+    table = aligned(value, change.axes, order, groups.all)[..., 0]
+    # true and false are 1 and 0 where they are numbers
+    is_number = change.kind in ("scale", "add") and table.dtype == torch.bool
+    return table.float() if is_number else table
 
 
 class _Found:
     """Takes one change of scores after the other."""
 
-    def __init__(self, causes: ScoreCauses) -> None:
-        self.causes = causes
+    def __init__(self, causes: ScoreCauses, device: torch.device) -> None:
+        self.causes, self.device = causes, device
         self.has_scaled_bias = False  # then the bias is no table of the model's own any more
         self._zeroed: Tensor | None = None  # where a mask of 0 and 1 has multiplied by 0
 
@@ -162,7 +165,9 @@ class _Found:
         causes = self.causes
         if kind == "add":
             if not isinstance(value, Tensor):  # a number of the model's own, with all its digits
-                value = torch.full((1, 1, 1, 1), float(value), dtype=torch.float64, device="cpu")
+                value = torch.full(
+                    (1, 1, 1, 1), float(value), dtype=torch.float64, device=self.device
+                )
             causes.bias = value if causes.bias is None else causes.bias + value
         elif kind in ("hide", "fill"):
             causes.mask = ~value if causes.mask is None else causes.mask & ~value

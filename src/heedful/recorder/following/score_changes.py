@@ -284,7 +284,9 @@ def _divided(role: Scores, step: Operation) -> Weights | None:
     if own is not None and (isinstance(own.more, Tensor) or own.more):
         sums = step.other.detach()
         more = _as_column(own.more, sums)
-        if more is not None and bool((more > _unseen(step.made.dtype) * sums).any()):
+        if more is None:
+            return None
+        if bool((more.abs() > _unseen(step.made.dtype) * sums).any()):
             return _with_share(role, own, more, step)
     dim = _summed_to_one(step)
     return None if dim is None else Weights(_lowered(role), step.axes, dim)
@@ -319,7 +321,7 @@ def _summed_to_one(step: Operation, beside: float | Tensor = 0.0) -> int | None:
 def _with_share(role: Scores, total: Total, more: Tensor, step: Operation) -> Weights | None:
     """The weights of exponents that were divided by their sum and more: that is a sink's.
 
-    `more` is what the total has of it, as a column beside the sums.
+    `more` is `total.more` as a column beside the sums, which it is a part of.
     """
     sums = step.other.detach()
     dim = _summed_to_one(step, more / sums)

@@ -146,7 +146,8 @@ def _compared(
             blur = _largest_share(step * rest.abs(), size)
             size = size + step * rest.abs()
         if evidence.deviation:
-            rounding = Rounding(evidence.deviation, *evidence.added_to_scores[sequence:][:1])
+            added = evidence.added_to_scores[sequence] if evidence.added_to_scores else None
+            rounding = Rounding(evidence.deviation, added)
             moved, far = moved_rows(precise, rows, rounding)
             size = size + _owed_to_scores(map_, moved, far, value) / tolerance
             unsure = max(float(far.max()), farthest(precise, rounding, BLURRED))

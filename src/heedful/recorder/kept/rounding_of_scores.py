@@ -77,12 +77,13 @@ def moved_weights(logits: Tensor, moved: Tensor) -> Tensor:
     """How far off the weights of each row of logits (H, n, M) may be by such scores, (H, n).
 
     A weight is the logistic function of what its score has above the others', of which each is off
-    by itself. So it is right too where scores are off by more than keys are apart, also where a
-    weight is so small that its type has no number for it.
+    by itself. So it is right too where scores are off by more than keys are apart. What the others
+    of the largest weight have is added up anew: of 1 less that weight rounding may leave nothing.
     """
     logs = logits.log_softmax(dim=-1)
-    map_ = logs.exp()
-    above = logs - torch.log1p(-map_)
+    map_, first = logs.exp(), logs.argmax(dim=-1, keepdim=True)
+    other_logs = logs.scatter(-1, first, -math.inf).logsumexp(dim=-1, keepdim=True)
+    above = logs - torch.log1p(-map_).scatter(-1, first, other_logs)
     others = (map_ * moved).square()
     others = (others.sum(dim=-1, keepdim=True) - others).clamp_(min=0.0)
     rest = (1 - map_).clamp(min=torch.finfo(map_.dtype).eps)
@@ -126,8 +127,9 @@ def farthest(of: Causes, rounding: Rounding, much: float) -> float:
 
 
 def _largest_bias(of: Causes, rows: Tensor) -> float:
-    """The size of the highest bias of each of some rows, the largest of all: keys far below it have
-    no weight.
+    """How large the highest bias of a row is, at most, of some rows.
+
+    Keys far below the highest have no weight.
     """
     if of.bias is None:
         return 0.0
