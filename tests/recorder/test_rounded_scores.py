@@ -340,7 +340,22 @@ def test_the_largest_number_beside_scores_is_that_of_each_row():
     assert largest(("add", table), ("add", -column), mask=seen, bias=0 * table) == [2.0, 0.0]
     assert largest(("add", table), ("add", -table), bias=0 * column) == [7.0, 2.0]
     wide = torch.full((1, 1, 1, 1), 4e4, dtype=HALF)
-    assert largest(("add", wide), ("add", wide)) == [79_968 + 32.0]
+    assert largest(("add", wide), ("add", wide)) == [80_000.0]
+
+
+def test_a_row_that_is_no_number_hides_no_other():
+    """Row 2 is rounded at 300, and the query of row 5 is not a number."""
+
+    def attend(query, key):
+        scores = query @ key.mT + of_row(300.0, BRAIN)
+        return (scores - scores.amax(-1, keepdim=True)).softmax(-1) @ key
+
+    model = Heads(attend).to(BRAIN)
+    given = [torch.randn(1, one, WIDTH, dtype=BRAIN) for one in (30, M)]
+    given[0][:, 5] = torch.nan
+    with torch.no_grad(), heedful.record(model) as recording:
+        model(*given)
+    assert recording[0].proof == "unproved", recording[0].why
 
 
 def test_a_row_that_is_compared_is_looked_at_too():

@@ -132,7 +132,7 @@ class Observed:
     rounded_to: the type to which each step that made the scores has rounded them; none of a kernel,
         which keeps them in float32.
     added_to_scores: the largest number that stood beside the scores of a row while they were made,
-        which broadcasts to (B, H, N, 1); None where none did that mask and bias do not show.
+        which broadcasts to (B, H, N, 1); None where mask and bias show all that did.
     """
 
     query: Tensor

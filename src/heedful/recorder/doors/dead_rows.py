@@ -189,7 +189,7 @@ def _put(
     rows[at] = ~is_kept
     nothing = seen.query.new_zeros(())
     seen.query = torch.where(rows[..., None].expand(S, H, N, 1), nothing, seen.query)
-    if seen.added_to_scores is not None:  # what is written below is rounded as the model had it
+    if seen.added_to_scores is not None:  # the numbers written here are rounded as the model's are
         seen.added_to_scores = torch.where(rows[..., None], 0.0, seen.added_to_scores)
     numbers = below.masked_fill(~is_near, 0.0)
     mask: Any = seen.mask

@@ -94,9 +94,9 @@ def largest_added(steps: Sequence[Step], left: ScoreCauses, device: torch.device
 
     Args:
         steps: all that changed the scores.
-        left: the mask and the bias that came of them: keys that are hidden have no weight, and of
-            those that still have half of it the bias tells as much.
-        device: where they are.
+        left: the mask and the bias that came of them. A hidden key has no weight; one whose bias
+            is still at least half of the number tells of it by its bias, to a factor of two.
+        device: of the scores.
 
     Returns:
         None where nothing was added, or one table alone.
@@ -116,9 +116,12 @@ def largest_added(steps: Sequence[Step], left: ScoreCauses, device: torch.device
             largest = largest.maximum(sums.abs())
     for table in (left.mask, left.bias):  # a bias may stand as the mask
         if isinstance(table, Tensor):
-            is_gone = table if table.dtype == torch.bool else largest > 2 * table.abs()
+            is_gone = table if table.dtype == torch.bool else largest / 2 > table.abs()
+            if table.dtype == torch.bool and largest.shape[-1] == 1:  # which needs no whole table
+                is_gone = is_gone.any(dim=-1, keepdim=True)
             largest = torch.where(is_gone, largest, 0.0)
-    return largest.amax(dim=-1, keepdim=True)
+    # a row that is no number hides no other one
+    return largest.amax(dim=-1, keepdim=True).nan_to_num(nan=0.0)
 
 
 def _is_of_rows(value: Any) -> bool:

@@ -77,8 +77,8 @@ def moved_weights(logits: Tensor, moved: Tensor) -> Tensor:
     """How far off the weights of each row of logits (H, n, M) may be by such scores, (H, n).
 
     A weight is the logistic function of what its score has above the others', of which each is off
-    by itself. So it is right too where scores are off by more than keys are apart. What the others
-    of the largest weight have is added up anew: of 1 less that weight rounding may leave nothing.
+    by itself. So it is right too where scores are off by more than keys are apart. What is beside
+    the largest weight is added up anew, since 1 minus that weight may round to 0.
     """
     logs = logits.log_softmax(dim=-1)
     map_, first = logs.exp(), logs.argmax(dim=-1, keepdim=True)
@@ -101,10 +101,15 @@ def moved_rows(of: Causes, rows: Tensor, rounding: Rounding) -> tuple[Tensor, Te
     moved, logits = moved_scores(of, rows, rounding), scores(of, rows)
     blind = are_blind(logits.amax(dim=-1))
     if of.sinks is None:
-        return moved, moved_weights(logits, moved).masked_fill_(blind, 0.0)
+        return moved, _of_numbers(moved_weights(logits, moved), blind)
     column = sinks_of(of.sinks, rows)[..., None].to(logits).expand(*logits.shape[:-1], 1)
     beside = torch.cat([logits, column], dim=-1), torch.nn.functional.pad(moved, (0, 1))
-    return moved, moved_weights(*beside).masked_fill_(blind, 0.0)
+    return moved, _of_numbers(moved_weights(*beside), blind)
+
+
+def _of_numbers(far: Tensor, blind: Tensor) -> Tensor:
+    """0 for a row that sees nothing or whose scores are no numbers, so that it hides no other."""
+    return far.masked_fill_(blind, 0.0).nan_to_num_(nan=0.0)
 
 
 def farthest(of: Causes, rounding: Rounding, much: float) -> float:
@@ -114,7 +119,9 @@ def farthest(of: Causes, rounding: Rounding, much: float) -> float:
     and by what was added to their product.
     """
     H, N, M = of.shape
-    longest = [float(one.norm(dim=-1).max()) for one in (of.query, of.key)]
+    # a row that is no number hides no other one
+    lengths = [one.norm(dim=-1).nan_to_num(nan=0.0) for one in (of.query, of.key)]
+    longest = [float(one.max()) for one in lengths]
     product, found = math.prod(longest) * abs(of.scale), [0.0]
     for rows in evenly(N, LOOKED_AT).split(max(1, entries_of(of.query) // (H * M))):
         size = product + _largest_bias(of, rows)
