@@ -29,6 +29,21 @@ def added_twice(scores):
     return raised / (raised.sum(-1, keepdim=True) + 1 + 0.5)
 
 
+def taken_off(scores):
+    raised = scores.exp()
+    return raised / (raised.sum(-1, keepdim=True) - -0.5)
+
+
+def in_part(scores):
+    raised = scores.exp()
+    return raised / raised.sum(-1, keepdim=True).add(2, alpha=0.25)
+
+
+def a_tensor_and_a_number(scores):
+    raised = scores.exp()
+    return raised / (raised.sum(-1, keepdim=True) + torch.tensor(0.5) + 0.25)
+
+
 def without_an_axis(scores):
     raised = scores.exp()
     return raised / (1 + raised.sum(-1)).unsqueeze(-1)
@@ -49,6 +64,9 @@ SURE = {
     "plus one": plus,
     "twice": added_twice,
     "in place": added_in_place,
+    "a negative one taken off": taken_off,
+    "in part": in_part,
+    "a tensor, then a number": a_tensor_and_a_number,
     "without an axis": without_an_axis,
     "a small number": lambda s: plus(s - s.amax(-1, keepdim=True), 1e-3),
     "keys hidden": lambda s: plus(s.masked_fill(HIDDEN, -torch.inf)),
@@ -91,16 +109,54 @@ def test_a_number_that_keeps_a_sum_from_zero_refutes_nothing():
         assert (recording._captures[0].sinks is None) == (kind == torch.float32)
 
 
-def test_a_little_less_than_their_sum_is_no_softmax_in_half_precision_either():
-    model = Heads(
-        lambda query, key: (
-            plus((query @ key.mT) - (query @ key.mT).amax(-1, keepdim=True), -0.03) @ key
-        )
-    ).to(torch.bfloat16)
-    given = [torch.randn(1, length, WIDTH, dtype=torch.bfloat16) for length in (N, M)]
+ALMOST = {  # half precision cannot tell the rows of these from those that sum to one
+    "a negative number": lambda total: total + -0.03,
+    "a number taken off": lambda total: total - 0.03,
+    "a part of it": lambda total: total * 0.99,
+    "a part of it, in place": lambda total: total.mul_(0.99),
+    "more of it": lambda total: total / 0.99,
+    "a number that it is taken off": lambda total: -0.01 - total * -1,
+    "a part, and a number": lambda total: total * 0.99 + 0.01,
+    "a part that is added": lambda total: torch.add(torch.zeros(()), total, alpha=0.99),
+}
+
+
+@pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("way", ALMOST)
+def test_almost_their_sum_makes_no_softmax_in_half_precision_either(way, kind):
+    def attend(query, key):
+        scores = query @ key.mT
+        raised = (scores - scores.amax(-1, keepdim=True)).exp()
+        return raised / ALMOST[way](raised.sum(-1, keepdim=True)) @ key
+
+    model = Heads(attend).to(kind)
+    given = [torch.randn(1, length, WIDTH, dtype=kind) for length in (N, M)]
     with torch.no_grad(), heedful.record(model) as recording:
         model(*given)
     assert (len(recording), list(recording.missed)) == (0, ["Heads"])
+
+
+SAME = {
+    "one part of it": lambda total: total * 1,
+    "at least": lambda total: total.clamp(min=1e-9),
+    "nothing added": lambda total: total + 0.0,
+    "nothing where there is something": lambda total: total + (total == 0),
+    "nothing taken off": lambda total: total - torch.zeros_like(total),
+}
+
+
+@pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("way", SAME)
+def test_their_sum_is_one_still_where_nothing_came_of_it(way, kind):
+    def attend(query, key):
+        raised = (query @ key.mT).exp()
+        return raised / SAME[way](raised.sum(-1, keepdim=True)) @ key
+
+    model = Heads(attend).to(kind)
+    given = [torch.randn(1, length, WIDTH, dtype=kind) for length in (N, M)]
+    with torch.no_grad(), heedful.record(model) as recording:
+        model(*given)
+    assert recording[0].proof == "proved", recording[0].why
 
 
 def test_a_column_of_true_and_false_scales_as_1_and_0():

@@ -337,10 +337,43 @@ def test_the_largest_number_beside_scores_is_that_of_each_row():
     assert largest(("add", table), ("add", -column), mask=table) == [0.0, 11.0]
     assert largest(("add", table), ("add", -column), bias=table) == [0.0, 11.0]
     seen = torch.tensor([[[[True, False], [False, False]]]])
-    assert largest(("add", table), ("add", -column), mask=seen, bias=0 * table) == [2.0, 0.0]
+    assert largest(("add", table), ("add", -column), mask=seen, bias=torch.zeros_like(table)) == [
+        2.0,
+        0.0,
+    ]
     assert largest(("add", table), ("add", -table), bias=0 * column) == [7.0, 2.0]
     wide = torch.full((1, 1, 1, 1), 4e4, dtype=HALF)
     assert largest(("add", wide), ("add", wide)) == [80_000.0]
+
+
+def test_the_largest_number_is_the_same_in_blocks_of_rows(monkeypatch):
+    table, bias = torch.randn(2, 1, 30, M), torch.randn(1, H, 30, M)
+    made = [Step("add", table, SINGLE), Step("scale", -3.0, SINGLE), Step("add", bias, SINGLE)]
+    left = ScoreCauses(mask=torch.rand(1, 1, 30, M) < 0.5, bias=torch.randn(1, 1, 1, M))
+    whole = score_causes.largest_added(made, left, torch.device("cpu"))
+    largest = (3 * table).abs().maximum((bias - 3 * table).abs())
+    is_gone = left.mask & (largest / 2 > left.bias.abs())
+    torch.testing.assert_close(whole, (largest * is_gone).amax(-1, keepdim=True))
+    monkeypatch.setattr(score_causes, "BLOCK", 7 * 2 * H * M)
+    assert score_causes.largest_added(made, left, torch.device("cpu")).equal(whole)
+
+
+@pytest.mark.parametrize("row", [0, 2])  # one of those that are compared, and one between them
+@pytest.mark.parametrize("low", [torch.finfo(HALF).min, -60_000.0])
+def test_a_hidden_row_whose_scores_are_rounded_is_not_refuted(low, row):
+    """A mask in half precision beside float32 scores rounds those to 1/256, and leaves them."""
+    mask = torch.zeros(30, M, dtype=HALF)
+    mask[row] = low
+    others = torch.randn(30, M).to(HALF)
+    for _ in range(5):
+        model = Heads(lambda query, key: (query @ key.mT + mask + others).softmax(-1) @ key)
+        given = [torch.randn(1, one, WIDTH) for one in (30, M)]
+        query, key = model.heads(*given)
+        with torch.no_grad(), heedful.record(model) as recording:
+            model(*given)
+        assert recording[0].proof in ("proved", "unproved"), recording[0].why
+        true = (query @ key.mT + mask + others).softmax(-1)[0].detach()
+        torch.testing.assert_close(recording[0].weights(), true, atol=0.01, rtol=0)
 
 
 def test_a_row_that_is_no_number_hides_no_other():

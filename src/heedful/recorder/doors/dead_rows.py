@@ -81,7 +81,8 @@ def settle(seen: Observed, steps: Sequence[Step]) -> bool:
     rows = ~is_hidden & ~(is_kept & is_same & (own_top[:, 0] > _hiding(seen.mask)))
     if bool(rows.any()):
         at = tuple(one[rows] for one in at)
-        _put(seen, shape, at, is_near[rows], below[rows].float(), is_kept[rows])
+        anew = Anew(is_near[rows], below[rows].float(), is_kept[rows], coarsest[rows])
+        _put(seen, shape, at, anew)
     return True
 
 
@@ -172,26 +173,30 @@ def _largest(seen: Observed, shape: tuple[int, ...]) -> Tensor:
     return size.amax(dim=alike, keepdim=True) if alike else size
 
 
-def _put(
-    seen: Observed,
-    shape: tuple[int, ...],
-    at: tuple[Tensor, ...],
-    is_near: Tensor,
-    below: Tensor,
-    is_kept: Tensor,
-) -> None:
-    """Write some rows into a call: the keys that count, their numbers, and a query of zeros.
+class Anew(NamedTuple):
+    """Rows that are written anew.
 
-    Rows of which `is_kept` keep their own query.
+    is_near: the keys that count, (r, M).
+    numbers: what stands in place of their scores, or beside these, (r, M).
+    is_kept: which rows keep their own query, (r,).
+    coarsest: how coarsely what was added has rounded their scores, (r,).
     """
+
+    is_near: Tensor
+    numbers: Tensor
+    is_kept: Tensor
+    coarsest: Tensor
+
+
+def _put(seen: Observed, shape: tuple[int, ...], at: tuple[Tensor, ...], anew: Anew) -> None:
+    """Write some rows into a call: the keys that count, their numbers, and a query of zeros."""
     S, H, N, M = seen.shape
     rows = torch.zeros(shape, dtype=torch.bool, device=seen.query.device)
-    rows[at] = ~is_kept
+    rows[at] = ~anew.is_kept
     nothing = seen.query.new_zeros(())
     seen.query = torch.where(rows[..., None].expand(S, H, N, 1), nothing, seen.query)
-    if seen.added_to_scores is not None:  # the numbers written here are rounded as the model's are
-        seen.added_to_scores = torch.where(rows[..., None], 0.0, seen.added_to_scores)
-    numbers = below.masked_fill(~is_near, 0.0)
+    _tell_size(seen, rows, at, anew)
+    numbers = anew.numbers.masked_fill(~anew.is_near, 0.0)
     mask: Any = seen.mask
     seen.source = None
     if mask is None:
@@ -203,9 +208,25 @@ def _put(
         return table
 
     if mask.dtype != torch.bool:
-        seen.mask = with_rows(mask, numbers.masked_fill(~is_near, -math.inf))
+        seen.mask = with_rows(mask, numbers.masked_fill(~anew.is_near, -math.inf))
         return
-    seen.mask = with_rows(mask, is_near)
+    seen.mask = with_rows(mask, anew.is_near)
     if seen.bias is not None or bool(numbers.any()):
         bias = seen.query.new_zeros((1, 1, 1, 1)) if seen.bias is None else seen.bias
         seen.bias = with_rows(bias, numbers)
+
+
+def _tell_size(seen: Observed, rows: Tensor, at: tuple[Tensor, ...], anew: Anew) -> None:
+    """Tell how large a number, in the type of the queries, rounds scores as coarsely as these were.
+
+    Rows with a query of zeros, `rows`, have none: their numbers are rounded as the model's are.
+    """
+    size = torch.where(anew.is_kept, anew.coarsest / torch.finfo(seen.query.dtype).eps, 0.0)
+    if seen.added_to_scores is None and not bool(size.any()):
+        return
+    before = seen.query.new_zeros((1, 1, 1, 1), dtype=torch.float32)
+    if seen.added_to_scores is not None:
+        before = torch.where(rows[..., None], 0.0, seen.added_to_scores)
+    beside = torch.zeros((*rows.shape, 1), dtype=torch.float32, device=rows.device)
+    beside[at] = size[:, None]
+    seen.added_to_scores = before.maximum(beside)

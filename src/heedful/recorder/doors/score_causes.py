@@ -22,6 +22,7 @@ from heedful.recorder.observed import Source
 from heedful.recorder.sequences.axis_owners import Groups
 
 FINITE = ("fill", "add", "keep")  # kinds of changes that may hide keys by a finite number
+BLOCK = 1 << 20  # entries of a table that are looked at together
 ROUNDS = ("scale", "softcap", "add", "cast")  # kinds that round what they change
 
 
@@ -104,24 +105,41 @@ def largest_added(steps: Sequence[Step], left: ScoreCauses, device: torch.device
     added = [step.value for step in steps if step.kind == "add"]
     if not added or (len(added) == 1 and isinstance(added[0], Tensor) and added[0].shape[-1] > 1):
         return None
+    tables = [one for one in (*added, left.mask, left.bias) if isinstance(one, Tensor)]
+    *lead, N, M = torch.broadcast_shapes((1, 1, 1, 1), *[one.shape for one in tables])
+    size = max(1, BLOCK // (math.prod(lead) * M))
+    blocks = [slice(first, first + size) for first in range(0, N, size)]
+    return torch.cat([_largest_of(rows, steps, left, device) for rows in blocks], dim=-2)
+
+
+def _largest_of(
+    rows: slice, steps: Sequence[Step], left: ScoreCauses, device: torch.device
+) -> Tensor:
+    """The same of some rows, (S, H, n, 1), all of whose numbers stand in memory at once."""
     sums = largest = torch.zeros((1, 1, 1, 1), dtype=torch.float32, device=device)
     for step in steps:
+        value = _at(rows, step.value)
         if step.kind == "scale":
-            sums, largest = sums * step.value, largest * abs(step.value)
+            sums, largest = sums * value, largest * abs(value)
         elif step.kind == "add":
-            value = step.value
             if isinstance(value, Tensor):  # half precision has no room for some sums
                 value = value.to(torch.promote_types(value.dtype, torch.float32))
             sums = sums + value
             largest = largest.maximum(sums.abs())
-    for table in (left.mask, left.bias):  # a bias may stand as the mask
-        if isinstance(table, Tensor):
+    for whole in (left.mask, left.bias):  # a bias may stand as the mask
+        if isinstance(whole, Tensor):
+            table = _at(rows, whole)
             is_gone = table if table.dtype == torch.bool else largest / 2 > table.abs()
             if table.dtype == torch.bool and largest.shape[-1] == 1:  # which needs no whole table
                 is_gone = is_gone.any(dim=-1, keepdim=True)
             largest = torch.where(is_gone, largest, 0.0)
     # a row that is no number hides no other one
     return largest.amax(dim=-1, keepdim=True).nan_to_num(nan=0.0)
+
+
+def _at(rows: slice, value: Any) -> Any:
+    """Some rows of a value; all of it where it is the same for all rows."""
+    return value[..., rows, :] if isinstance(value, Tensor) and value.shape[-2] > 1 else value
 
 
 def _is_of_rows(value: Any) -> bool:
@@ -169,7 +187,7 @@ class _Found:
         if kind == "add":
             if not isinstance(value, Tensor):  # a number of the model's own, with all its digits
                 value = torch.full(
-                    (1, 1, 1, 1), float(value), dtype=torch.float64, device=self.device
+                    (1, 1, 1, 1), value, dtype=_widest(self.device), device=self.device
                 )
             causes.bias = value if causes.bias is None else causes.bias + value
         elif kind in ("hide", "fill"):
@@ -227,6 +245,11 @@ def rounding_types(scores: Scores, product: torch.dtype) -> list[torch.dtype]:
     """The type to which each step has rounded scores, that of their product first."""
     rounding = [one for one in scores.changes if one.kind in ROUNDS and not _is_exact(one)]
     return [product, *(one.dtype for one in rounding)]
+
+
+def _widest(device: torch.device) -> torch.dtype:
+    """The widest type of numbers that a device has; that of Apple's has 32 bits."""
+    return torch.float32 if device.type == "mps" else torch.float64
 
 
 def _is_exact(change: Change) -> bool:

@@ -169,9 +169,9 @@ def _rounding_types(
 ) -> list[torch.dtype]:
     """The types to which eager attention rounds scores, step by step.
 
-    These are a product and its scale, a cap (a quotient, its tangent and their product), what is
-    added, though a mask of 0 rounds nothing; and float32, in which most models take the softmax,
-    whatever their own type.
+    These are a product and its scale, a cap (a quotient, its tangent and their product), and what
+    is added; a mask is counted too, though one of 0 and minus infinity rounds nothing. Most models
+    take the softmax in float32, whatever their own type.
     """
     steps = 2 + 3 * bool(softcap) + (bias is not None) + isinstance(mask, Tensor)
     return [kind] * steps + ([torch.float32] if kind == torch.float64 else [])

@@ -19,6 +19,7 @@ from torch import Tensor, is_complex
 from heedful.recorder.following import axis_rules, feature_rules, score_changes
 from heedful.recorder.following.moved import moves
 from heedful.recorder.following.operation_kinds import Kind
+from heedful.recorder.following.score_step import Operation
 from heedful.recorder.following.scores import (
     Change,
     Meeting,
@@ -240,7 +241,7 @@ class Roles:
             return role
         if isinstance(role, Weighing):
             return None
-        step = score_changes.Operation(
+        step = Operation(
             done.kind.name,
             done.arguments,
             done.keywords,

@@ -4,80 +4,35 @@ Each function takes a role (`Scores` or `Weights`) and an `Operation` on the ten
 returns the role of the result, None where it has none. For example `scores / 8` gives the same
 scores after one more change, ("scale", 1/8); `softmax(scores)` gives `Weights`; an operation that
 `Causes` cannot express, such as `relu(scores)`, gives scores that are lost: of these only the
-weights can be shown.
+weights can be shown. A softmax that is written out goes by `exponents.py`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from heedful.recorder.following import exponents
+from heedful.recorder.following.score_step import Operation, is_of_bits, number_of
 from heedful.recorder.following.scores import (
     FAINT,
     Change,
     Scores,
     Sink,
-    Total,
     Weights,
     is_narrowed,
-    is_same,
     lowest,
 )
-from heedful.recorder.following.strides import Parts, length
 
 HANDS_ON = {"clone", "_to_copy", "copy", "view_as_real", "lift_fresh", "alias", "detach"}
 SOFTMAX = {"_softmax", "_safe_softmax", "softmax", "special_softmax"}
 LOG_SOFTMAX = {"_log_softmax", "log_softmax"}
 SOFTMAXES = SOFTMAX | LOG_SOFTMAX
-ROUNDING = 1e-4  # how far from 1 a row may sum after it was divided by its sum
 FILLS = {"masked_fill", "where"}
-
-
-class Operation(NamedTuple):
-    """One operation on a tensor that is scores or weights.
-
-    name: as in `aten`, without the final _ of an operation in place.
-    arguments, keywords: what it was called with.
-    place: which of the arguments has the role.
-    axes: the parts of that argument.
-    given: that argument, None where it was changed in place.
-    made: the result.
-    is_noise: tells whether a tensor was drawn at random.
-    role_of: tells what a tensor is in attention.
-    is_parameter: tells whether a tensor is one of the model's parameters.
-    """
-
-    name: str
-    arguments: tuple
-    keywords: dict[str, Any]
-    place: int
-    axes: list[Parts]
-    given: Tensor | None
-    made: Tensor
-    is_noise: Callable[[Tensor], bool]
-    role_of: Callable[[Any], Any]
-    is_parameter: Callable[[Tensor], bool]
-
-    @property
-    def other(self) -> Any:
-        """The other one of two operands; None where there is one only."""
-        return self.arguments[1 - self.place] if len(self.arguments) > 1 else None
-
-    def onto(
-        self,
-        role: Scores,
-        kind: str,
-        value: Any,
-        source: Tensor | None = None,
-        number: Any = -math.inf,
-    ) -> Scores:
-        """The scores after this operation, which is one more change of them."""
-        return role.then(Change(kind, value, self.axes, self.made.dtype, source, number))
 
 
 def after_scores(role: Scores, step: Operation) -> Any:
@@ -92,13 +47,13 @@ def after_scores(role: Scores, step: Operation) -> Any:
     if name == "cat":
         return _with_sink(role, step)
     if name in ("sum", "logsumexp"):
-        return _total(role, step)
-    if step.made.shape != tuple([length(parts) for parts in step.axes]):
+        return exponents.total(role, step)
+    if not step.has_its_shape:
         return None
     if role.total is not None:
-        return _more_than_total(role, role.total, step)
+        return exponents.after_total(role, role.total, step)
     if role.is_raised:
-        return _raised(role, step)
+        return exponents.after_raised(role, step)
     made = _after_known(role, step)
     return made if made is not None else _unchanged_or_lost(role, step)
 
@@ -124,7 +79,7 @@ def _after_known(role: Scores, step: Operation) -> Scores | Weights | None:
 
 def _unchanged_or_lost(role: Scores, step: Operation) -> Scores:
     """The same scores if the operation changed no number (an idle clamp), else lost ones."""
-    if step.given is not None and is_same(step.given, step.made):
+    if step.has_changed_nothing:
         return role
     return replace(role, lost=role.lost or step.name)
 
@@ -140,20 +95,15 @@ def _scaled(role: Scores, step: Operation, other: Any) -> Scores | None:
         return None
     if step.name == "div":
         return step.onto(role, "scale", other.detach().reciprocal())
-    if other.ndim and _is_of_bits(other):
+    if other.ndim and is_of_bits(other):
         return step.onto(role, "keep", other.detach())
     return step.onto(role, "scale", other.detach())
 
 
-def _is_of_bits(table: Tensor) -> bool:
-    """Whether a table has zeros, and else only ones."""
-    return bool(((table == 0) | (table == 1)).all()) and bool((table == 0).any())
-
-
 def _added(role: Scores, step: Operation, other: Any) -> Scores | Weights | None:
     """The scores after `add`, `sub` or `rsub`; log-weights if it subtracts their own logsumexp."""
-    sign_own, sign_other = _signs(step)
-    total = _total_of(role, other, step)
+    sign_own, sign_other = step.signs
+    total = step.total_of(role)
     if total is not None:
         own = Weights(role, step.axes, total.dim, is_logarithm=True)
         return own if (sign_own, sign_other) == (1.0, -1.0) else None
@@ -167,22 +117,6 @@ def _added(role: Scores, step: Operation, other: Any) -> Scores | Weights | None
         value = float(other) * sign_other
     source = other if isinstance(other, Tensor) and sign_other == 1.0 else None
     return step.onto(role, "add", value, source)
-
-
-def _signs(step: Operation) -> tuple[float, float]:
-    """The factors of the scores and of the other operand in `add`, `sub` and `rsub`."""
-    alpha = float(step.keywords.get("alpha", 1))
-    if step.name == "rsub":
-        return -alpha, 1.0
-    second = -alpha if step.name == "sub" else alpha
-    return (second, 1.0) if step.place == 1 else (1.0, second)
-
-
-def _total_of(role: Scores, other: Any, step: Operation) -> Total | None:
-    """The total that the other operand is, where it is the total of these very scores."""
-    found = step.role_of(other)
-    total = found.total if isinstance(found, Scores) else None
-    return total if total is not None and total.of is role else None
 
 
 def _hidden(step: Operation) -> tuple[str, Tensor, Tensor, Any] | None:
@@ -240,112 +174,6 @@ def _with_sink(role: Scores, step: Operation) -> Scores | None:
     return replace(role, sink=Sink(column.detach(), step.axes, len(role.changes), is_sure))
 
 
-def _total(role: Scores, step: Operation) -> Scores | None:
-    """The role of `sum` of exp(scores), or of `logsumexp` of scores, along one axis."""
-    dims = step.arguments[1] if len(step.arguments) > 1 else step.keywords.get("dim")
-    dims = [dims] if isinstance(dims, int) else dims
-    if not dims or len(dims) != 1 or role.is_raised != (step.name == "sum"):
-        return None
-    return replace(role, total=Total(role, dims[0] % len(step.axes)))
-
-
-def _more_than_total(role: Scores, total: Total, step: Operation) -> Scores | None:
-    """The role of a sum of exponents after something was added to it, as in softmax-plus-one."""
-    is_sum = step.name == "add" and total.of.is_raised and step.keywords.get("alpha", 1) == 1
-    if not is_sum or step.role_of(step.other) is not None or isinstance(total.more, Tensor):
-        return None
-    more = step.other
-    if isinstance(more, Tensor):
-        more = more.detach().expand(step.made.shape) if more.ndim else float(more)
-    return replace(role, total=total._replace(more=more + total.more if total.more else more))
-
-
-def _raised(role: Scores, step: Operation) -> Any:
-    """The role after an operation on exp(scores): a mask hides keys, a division makes weights."""
-    other = step.other
-    if step.given is not None and is_same(step.given, step.made):
-        return role
-    if step.name in ("mul", "div") and isinstance(other, Tensor) and not step.is_noise(other):
-        if other.ndim and _is_of_bits(other):
-            return step.onto(role, "hide", other.detach() == 0)
-        return _divided(role, step)
-    if step.name == "masked_fill" and _number(step.arguments[2]) == 0:
-        return step.onto(role, "hide", step.arguments[1].detach().bool())
-    return replace(role, lost=role.lost or step.name)
-
-
-def _divided(role: Scores, step: Operation) -> Weights | None:
-    """The weights, if rows sum to one now, whatever they were divided by; else None.
-
-    Where that was their own sum and more, as in softmax-plus-one, what is more has a share too: it
-    is a sink's.
-    """
-    own = _total_of(role, step.other, step) if step.name == "div" and step.place == 0 else None
-    if own is not None and (isinstance(own.more, Tensor) or own.more):
-        sums = step.other.detach()
-        more = _as_column(own.more, sums)
-        if more is None:
-            return None
-        if bool((more.abs() > _unseen(step.made.dtype) * sums).any()):
-            return _with_share(role, own, more, step)
-    dim = _summed_to_one(step)
-    return None if dim is None else Weights(_lowered(role), step.axes, dim)
-
-
-def _unseen(kind: torch.dtype) -> float:
-    """The share of a sum that is not seen in weights: what adding up a row loses anyway.
-
-    In float32 it is a little more than the 1e-6 that keeps many a sum from zero.
-    """
-    return torch.finfo(kind).eps * (16 if kind.itemsize > 2 else 1)
-
-
-def _as_column(more: float | Tensor, sums: Tensor) -> Tensor | None:
-    """What was added to sums, with the axes that these have now; None where they are others."""
-    if not isinstance(more, Tensor):
-        return sums.new_full((1,) * sums.ndim, more)
-    return more.reshape(sums.shape) if more.numel() == sums.numel() else None
-
-
-def _summed_to_one(step: Operation, beside: float | Tensor = 0.0) -> int | None:
-    """The axis along which rows sum to one, with what stands beside them; None where none does."""
-    dims = [dim for dim, parts in enumerate(step.axes) if parts]
-    for dim in reversed(dims):
-        total = step.made.detach().sum(dim=dim, keepdim=True, dtype=torch.float32) + beside
-        is_one = (total - 1).abs() <= (ROUNDING if step.made.dtype.itemsize > 2 else 2e-2)
-        if bool(is_one.any()) and bool((is_one | ~(total > 0)).all()):
-            return dim
-    return None
-
-
-def _with_share(role: Scores, total: Total, more: Tensor, step: Operation) -> Weights | None:
-    """The weights of exponents that were divided by their sum and more: that is a sink's.
-
-    `more` is `total.more` as a column beside the sums, which it is a part of.
-    """
-    sums = step.other.detach()
-    dim = _summed_to_one(step, more / sums)
-    if dim is None or role.sink is not None or not bool((more >= 0).all()):
-        return None
-    if sums.ndim != len(step.axes) or sums.shape[dim] != 1:
-        return None
-    is_sure = not isinstance(total.more, Tensor) or step.is_parameter(total.more)
-    sink = Sink(more.log(), step.axes, len(role.changes), is_sure)
-    return Weights(replace(_lowered(role), sink=sink), step.axes, dim)
-
-
-def _lowered(role: Scores) -> Scores:
-    """Scores whose exponents were divided by their sum: none is raised any more."""
-    return replace(role, is_raised=False) if role.is_raised else role
-
-
-def _number(value: Any) -> float | None:
-    """A number, also one in a tensor; None for a tensor of several."""
-    if isinstance(value, Tensor):
-        return float(value) if value.numel() == 1 else None
-    return float(value)
-
-
 def after_weights(role: Weights, step: Operation) -> Weights | None:
     """The role of the result of an operation on weights."""
     name, other = step.name, step.other
@@ -354,7 +182,7 @@ def after_weights(role: Weights, step: Operation) -> Weights | None:
     if name in HANDS_ON:
         is_rounded = is_narrowed(step.given, step.made)
         return replace(role, kinds=role.kinds | {step.made.dtype}) if is_rounded else role
-    if step.made.shape != tuple([length(parts) for parts in step.axes]):
+    if not step.has_its_shape:
         return None
     if role.is_logarithm:
         if name == "exp":
@@ -365,7 +193,7 @@ def after_weights(role: Weights, step: Operation) -> Weights | None:
         return replace(role, dropped=True)
     if isinstance(step.role_of(other), Weights):
         return replace(role, altered="another softmax is added to it or taken from it")
-    if step.given is not None and is_same(step.given, step.made):
+    if step.has_changed_nothing:
         return role
     is_map = role.axes[-1] == role.over
     emptied = (
@@ -382,7 +210,7 @@ def _hidden_again(role: Weights, step: Operation) -> Tensor | None:
     Its keys have no weight already, but in rows of which it hides all keys. With a second mask
     there may be rows that see nothing of which it hides only some.
     """
-    if step.name != "masked_fill" or _number(step.arguments[2]) != 0:
+    if step.name != "masked_fill" or number_of(step.arguments[2]) != 0:
         return None
     changes = role.scores.changes
     hiding = [one for one in changes if one.kind in ("hide", "fill", "keep") or _may_hide(one)]

@@ -202,11 +202,14 @@ class Scores:
 
 
 class Total(NamedTuple):
-    """Which scores were summed, and along which of their axes; and what was added to the sum."""
+    """Which scores were summed, and along which of their axes; and what was added to the sum.
+
+    That is None where something else was done to the sum.
+    """
 
     of: Scores
     dim: int
-    more: float | Tensor = 0.0
+    more: float | Tensor | None = 0.0
 
 
 class Sink(NamedTuple):

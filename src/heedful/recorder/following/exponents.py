@@ -1,0 +1,138 @@
+"""Decides what an operation makes of exponents of scores, and of the sums that they are divided by.
+
+A softmax that is written out is `e = scores.exp(); e / e.sum(-1, keepdim=True)`. What was added to
+the sum has a share of each row, as the 1 of softmax-plus-one (Miller, Attention is off by one,
+2023) has: it is that of a sink. Exponents divided by anything else are weights if their rows sum
+to one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from heedful.recorder.following.score_step import Operation, is_of_bits, number_of
+from heedful.recorder.following.scores import Scores, Sink, Total, Weights
+
+ARITHMETIC = {"add", "sub", "rsub", "mul", "div"}
+ROUNDING = 1e-4  # how far from 1 a row may sum after it was divided by its sum
+
+
+def total(role: Scores, step: Operation) -> Scores | None:
+    """The role of `sum` of exp(scores), or of `logsumexp` of scores, along one axis."""
+    dims = step.arguments[1] if len(step.arguments) > 1 else step.keywords.get("dim")
+    dims = [dims] if isinstance(dims, int) else dims
+    if not dims or len(dims) != 1 or role.is_raised != (step.name == "sum"):
+        return None
+    return replace(role, total=Total(role, dims[0] % len(step.axes)))
+
+
+def after_total(role: Scores, own: Total, step: Operation) -> Scores | None:
+    """The role of a sum of exponents after arithmetic on it; none after anything else."""
+    if step.has_changed_nothing:
+        return role
+    if step.name not in ARITHMETIC or not own.of.is_raised:
+        return None
+    return replace(role, total=own._replace(more=_more(own, step)))
+
+
+def _more(own: Total, step: Operation) -> float | Tensor | None:
+    """What was added to a sum of exponents by now; None where it is no sum and more any longer."""
+    more = step.other
+    if own.more is None or step.name in ("mul", "div") or step.role_of(more) is not None:
+        return None
+    sign_own, sign_more = step.signs
+    if sign_own != 1.0:
+        return None
+    if isinstance(more, Tensor):
+        more = more.detach().expand(step.made.shape) if more.ndim else float(more)
+    if sign_more != 1.0:
+        more = more * sign_more
+    if isinstance(own.more, Tensor) and own.more.shape != step.made.shape:
+        return None
+    # a parameter alone stays the model's own tensor
+    return more + own.more if isinstance(own.more, Tensor) or own.more else more
+
+
+def after_raised(role: Scores, step: Operation) -> Any:
+    """The role after an operation on exp(scores): a mask hides keys, a division makes weights."""
+    other = step.other
+    if step.has_changed_nothing:
+        return role
+    if step.name in ("mul", "div") and isinstance(other, Tensor) and not step.is_noise(other):
+        if other.ndim and is_of_bits(other):
+            return step.onto(role, "hide", other.detach() == 0)
+        return _divided(role, step)
+    if step.name == "masked_fill" and number_of(step.arguments[2]) == 0:
+        return step.onto(role, "hide", step.arguments[1].detach().bool())
+    return replace(role, lost=role.lost or step.name)
+
+
+def _divided(role: Scores, step: Operation) -> Weights | None:
+    """The weights, if rows sum to one now, whatever they were divided by; else None.
+
+    Where that was their own sum and more, as in softmax-plus-one, what is more has a share too: it
+    is a sink's.
+    """
+    own = step.total_of(role) if step.name == "div" and step.place == 0 else None
+    if own is not None and own.more is None:
+        return None  # half precision could not tell its rows from those that sum to one
+    if own is not None and (isinstance(own.more, Tensor) or own.more):
+        sums = step.other.detach()
+        more = _as_column(own.more, sums)
+        if more is None:
+            return None
+        if bool((more.abs() > _unseen(step.made.dtype) * sums).any()):
+            return _with_share(role, own, more, step)
+    dim = _summed_to_one(step)
+    return None if dim is None else Weights(_lowered(role), step.axes, dim)
+
+
+def _unseen(kind: torch.dtype) -> float:
+    """The share of a sum that is not seen in weights: what adding up a row loses anyway.
+
+    In float32 it is a little more than the 1e-6 that keeps many a sum from zero.
+    """
+    return torch.finfo(kind).eps * (16 if kind.itemsize > 2 else 1)
+
+
+def _as_column(more: float | Tensor, sums: Tensor) -> Tensor | None:
+    """What was added to sums, with the axes that these have now; None where they are others."""
+    if not isinstance(more, Tensor):
+        return sums.new_full((1,) * sums.ndim, more)
+    return more.reshape(sums.shape).to(sums) if more.numel() == sums.numel() else None
+
+
+def _summed_to_one(step: Operation, beside: float | Tensor = 0.0) -> int | None:
+    """The axis along which rows sum to one, with what stands beside them; None where none does."""
+    dims = [dim for dim, parts in enumerate(step.axes) if parts]
+    for dim in reversed(dims):
+        sums = step.made.detach().sum(dim=dim, keepdim=True, dtype=torch.float32) + beside
+        is_one = (sums - 1).abs() <= (ROUNDING if step.made.dtype.itemsize > 2 else 2e-2)
+        if bool(is_one.any()) and bool((is_one | ~(sums > 0)).all()):
+            return dim
+    return None
+
+
+def _with_share(role: Scores, own: Total, more: Tensor, step: Operation) -> Weights | None:
+    """The weights of exponents that were divided by their sum and more: that is a sink's.
+
+    `more` is `own.more` as a column beside the sums, which it is a part of.
+    """
+    sums = step.other.detach()
+    dim = _summed_to_one(step, more / sums)
+    if dim is None or role.sink is not None or not bool((more >= 0).all()):
+        return None
+    if sums.ndim != len(step.axes) or sums.shape[dim] != 1:
+        return None
+    is_sure = not isinstance(own.more, Tensor) or step.is_parameter(own.more)
+    sink = Sink(more.log(), step.axes, len(role.changes), is_sure)
+    return Weights(replace(_lowered(role), sink=sink), step.axes, dim)
+
+
+def _lowered(role: Scores) -> Scores:
+    """Scores whose exponents were divided by their sum: none is raised any more."""
+    return replace(role, is_raised=False) if role.is_raised else role
