@@ -46,6 +46,7 @@ SHOWN = {  # exactly
     "the least number": lambda s, n: s.masked_fill(hidden(n), LOW),
     "a fill, then a bias": lambda s, n: s.masked_fill(hidden(n), -1e4) + bias(n),
     "a bias, then a fill": lambda s, n: (s + bias(n)).masked_fill(hidden(n), -1e4),
+    "a fill and a bias, divided": lambda s, n: (s.masked_fill(hidden(n), -1e5) + bias(n)) / 1.3,
     "a fill, then a temperature": lambda s, n: s.masked_fill(hidden(n), -1e4) / 2,
     "two fills": lambda s, n: s.masked_fill(hidden(n), -1e9).masked_fill(half(n), -1e4),
     "a fill of a table": lambda s, n: torch.where(hidden(n), -1e4 + bias(n), s),
@@ -93,6 +94,9 @@ def test_rows_that_no_key_is_left_of_have_the_weights_of_the_numbers(way, n, tex
 
 
 IN_PART = {
+    # a number that is brought back hides no key any more
+    "brought back": lambda s, n: s.masked_fill(half(n), -1e4) + half(n) * 9999.0,
+    "made small": lambda s, n: s.masked_fill(half(n), -1e4) * 3e-4,
     # in float32 a score loses what is less than 8 below 1e8, and 1 and 2 differ no more
     "by rounding": lambda s, n: 4 * s + hidden(n) * -1e8,
     "of some keys": lambda s, n: (s + hidden(n) * -1e4).masked_fill(half(n), -1e4),

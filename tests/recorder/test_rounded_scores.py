@@ -7,7 +7,7 @@ import pytest
 import torch
 from looked import WIDTH, B, H, Heads, M, N, looked_at, shows, weighed
 from torch import nn
-from torch.nn.functional import normalize
+from torch.nn.functional import normalize, scaled_dot_product_attention
 
 import heedful
 from heedful.recorder.doors import score_causes, transformers_interface
@@ -356,6 +356,39 @@ def test_the_largest_number_is_the_same_in_blocks_of_rows(monkeypatch):
     torch.testing.assert_close(whole, (largest * is_gone).amax(-1, keepdim=True))
     monkeypatch.setattr(score_causes, "BLOCK", 7 * 2 * H * M)
     assert score_causes.largest_added(made, left, torch.device("cpu")).equal(whole)
+    column = torch.rand(1, 1, 30, 1)  # of which alone there are several rows
+    made = [Step("add", 3.0, SINGLE), Step("divide", column, SINGLE)]
+    found = score_causes.largest_added(made, ScoreCauses(), torch.device("cpu"))
+    torch.testing.assert_close(found, 3 / column)
+
+
+@pytest.mark.parametrize("kind", [SINGLE, DOUBLE])
+@pytest.mark.parametrize("size", [30, 300])
+def test_large_scores_of_many_products_are_not_refuted_for_the_order_of_their_sum(size, kind):
+    """As far as two programs are apart that add up 64 products, and SDPA with them."""
+
+    def kernel(query, key):
+        return scaled_dot_product_attention(query, key, key, scale=size)
+
+    for attend in (lambda query, key: (size * query @ key.mT).softmax(-1) @ key, kernel):
+        for seed in range(40):
+            torch.manual_seed(seed)
+            model = Heads(attend, width=64).to(kind)
+            with torch.no_grad(), heedful.record(model) as recording:
+                model(*[torch.randn(1, 30, WIDTH, dtype=kind) for _ in range(2)])
+            assert recording[0].proof == "proved", recording[0].why
+
+
+@pytest.mark.parametrize(("size", "proof"), [(1e4, "proved"), (1e6, "unproved")])
+def test_single_precision_is_held_to_a_thousandth(size, proof):
+    def attend(query, key):
+        scores = query @ key.mT + of_row(size, SINGLE)
+        return (scores - scores.amax(-1, keepdim=True)).softmax(-1) @ key
+
+    model = Heads(attend)
+    with torch.no_grad(), heedful.record(model) as recording:
+        model(*[torch.randn(1, one, WIDTH) for one in (30, M)])
+    assert recording[0].proof == proof, recording[0].why
 
 
 @pytest.mark.parametrize("row", [0, 2])  # one of those that are compared, and one between them

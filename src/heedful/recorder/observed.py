@@ -217,7 +217,7 @@ def of_weights(weights: Tensor, door: str) -> Observed:
     total = weights.sum(dim=-1)
     if not bool((weights >= 0).all() and (total <= 1 + room).all()):
         raise ArgumentError(
-            f"weights from {float(weights.min()):.3g}, rows that sum to {float(total.max()):.4g}",
+            f"weights from {float(weights.min()):.3g}, rows that sum to {float(total.max()):.6g}",
             expected="weights of 0 or more, rows that sum to at most 1",
             cause="scores from before the softmax, or weights that dropout or a gate has changed",
         )

@@ -149,6 +149,8 @@ def _replayed(
         numbers = numbers.to(torch.promote_types(numbers.dtype, step.dtype))
         if step.kind == "scale":
             numbers, coarse = numbers * value, coarse * abs(value)
+        elif step.kind == "divide":  # whose last bit is not that of a product with 1 / value
+            numbers, coarse = numbers / value, coarse / abs(value)
         elif step.kind == "add":
             numbers = numbers + value
         elif step.kind == "softcap":

@@ -23,7 +23,8 @@ from heedful.recorder.sequences.axis_owners import Groups
 
 FINITE = ("fill", "add", "keep")  # kinds of changes that may hide keys by a finite number
 BLOCK = 1 << 20  # entries of a table that are looked at together
-ROUNDS = ("scale", "softcap", "add", "cast")  # kinds that round what they change
+NO_WEIGHT = -500  # a number of which hidden keys have no weight still, as −1e4 / 16 is
+ROUNDS = ("scale", "divide", "softcap", "add", "cast")  # kinds that round what they change
 
 
 @dataclass
@@ -64,17 +65,20 @@ def causes_of(scores: Scores, order: Order, groups: Groups) -> ScoreCauses | Non
         )
         if change.kind == "cast":
             continue
-        if change.kind not in ("scale", "softcap"):
+        kind = change.kind
+        if kind == "divide":
+            kind, value = "scale", _inverse(value)
+        if kind not in ("scale", "softcap"):
             tables.append((change, value))
         is_after_sink = sink is not None and number >= sink.after
-        is_of_rows = change.kind == "add" and _is_of_rows(value)
-        if is_after_sink and not is_of_rows:
+        is_of_rows = kind == "add" and _is_of_rows(value)
+        if is_after_sink and not is_of_rows and kind != "empty":
             return None
         if is_of_rows and (is_after_sink or sink is None):
             if any(one.kind == "softcap" for one in scores.changes[number:]):
                 return None
             continue  # the same for all keys, which a softmax does not see
-        if not found.take(change.kind, value):
+        if not found.take(kind, value, steps[-1].number):
             return None
     if not found.finish():
         return None
@@ -105,7 +109,8 @@ def largest_added(steps: Sequence[Step], left: ScoreCauses, device: torch.device
     added = [step.value for step in steps if step.kind == "add"]
     if not added or (len(added) == 1 and isinstance(added[0], Tensor) and added[0].shape[-1] > 1):
         return None
-    tables = [one for one in (*added, left.mask, left.bias) if isinstance(one, Tensor)]
+    values = [step.value for step in steps if step.kind in ("add", "scale", "divide")]
+    tables = [one for one in (*values, left.mask, left.bias) if isinstance(one, Tensor)]
     *lead, N, M = torch.broadcast_shapes((1, 1, 1, 1), *[one.shape for one in tables])
     size = max(1, BLOCK // (math.prod(lead) * M))
     blocks = [slice(first, first + size) for first in range(0, N, size)]
@@ -119,12 +124,11 @@ def _largest_of(
     sums = largest = torch.zeros((1, 1, 1, 1), dtype=torch.float32, device=device)
     for step in steps:
         value = _at(rows, step.value)
-        if step.kind == "scale":
-            sums, largest = sums * value, largest * abs(value)
+        if step.kind in ("scale", "divide"):
+            factor = _inverse(value) if step.kind == "divide" else value
+            sums, largest = sums * factor, largest * abs(factor)
         elif step.kind == "add":
-            if isinstance(value, Tensor):  # half precision has no room for some sums
-                value = value.to(torch.promote_types(value.dtype, torch.float32))
-            sums = sums + value
+            sums = sums + value  # in float32: half precision has no room for some sums
             largest = largest.maximum(sums.abs())
     for whole in (left.mask, left.bias):  # a bias may stand as the mask
         if isinstance(whole, Tensor):
@@ -140,6 +144,17 @@ def _largest_of(
 def _at(rows: slice, value: Any) -> Any:
     """Some rows of a value; all of it where it is the same for all rows."""
     return value[..., rows, :] if isinstance(value, Tensor) and value.shape[-2] > 1 else value
+
+
+def _highest(value: Any) -> float:
+    return float(value.max()) if isinstance(value, Tensor) else float(value)
+
+
+def _inverse(value: Any) -> Any:
+    """1 / value, of a number or of each one of a table."""
+    if isinstance(value, Tensor):
+        return value.reciprocal()
+    return 1 / value if value else math.inf
 
 
 def _is_of_rows(value: Any) -> bool:
@@ -176,9 +191,14 @@ class _Found:
         self.causes, self.device = causes, device
         self.has_scaled_bias = False  # then the bias is no table of the model's own any more
         self._zeroed: Tensor | None = None  # where a mask of 0 and 1 has multiplied by 0
+        self._filled = -math.inf  # the highest number that hides a key now
 
-    def take(self, kind: str, value: Any) -> bool:
-        """Take a change; False where `Causes` has no place for it."""
+    def take(self, kind: str, value: Any, number: Any = -math.inf) -> bool:
+        """Take a change; False where `Causes` has no place for it.
+
+        `number` is what hidden scores were replaced by.
+        """
+        self._fill(kind, value, number)
         if kind == "scale":
             return self._scale(value)
         if kind == "softcap":
@@ -197,6 +217,16 @@ class _Found:
         elif kind == "keep":
             self._zeroed = value == 0 if self._zeroed is None else self._zeroed | (value == 0)
         return True
+
+    def _fill(self, kind: str, value: Any, number: Any) -> None:
+        """Note the number that hides keys, and what becomes of it."""
+        if kind == "fill":
+            self._filled = max(self._filled, _highest(number))
+        elif self._filled > -math.inf and kind == "add":
+            # what is added to all keys alike leaves them as far below the others
+            self._filled += 0.0 if _is_of_rows(value) else _highest(value)
+        elif self._filled > -math.inf and kind == "scale":
+            self._filled = _highest(value * self._filled)
 
     def _scale(self, value: Any) -> bool:
         causes = self.causes
@@ -223,6 +253,8 @@ class _Found:
     def finish(self) -> bool:
         """Complete the causes after the last change; False where `Causes` has no place for them."""
         causes, zeroed = self.causes, self._zeroed
+        if self._filled > NO_WEIGHT:  # what was hidden has come back
+            return False
         if zeroed is not None:
             if causes.bias is None:
                 return False
@@ -253,8 +285,9 @@ def _widest(device: torch.device) -> torch.dtype:
 
 
 def _is_exact(change: Change) -> bool:
-    """Whether a change multiplies by a power of two, which moves no digit."""
-    is_number = change.kind == "scale" and not isinstance(change.value, Tensor)
+    """Whether a change multiplies or divides by a power of two, which moves no digit."""
+    is_factor = change.kind in ("scale", "divide")
+    is_number = is_factor and not isinstance(change.value, Tensor)
     return is_number and abs(math.frexp(change.value)[0]) == 0.5
 
 

@@ -153,6 +153,11 @@ def _put(seen: Observed, causes: ScoreCauses) -> bool:
 def _empty(seen: Observed, emptied: Tensor) -> None:
     """Hide the keys of weights that were set to zero, also where all keys had had the same."""
     before: Any = seen.mask
+    if before is not None and emptied.shape[-1] == 1:
+        sees = before if before.dtype == torch.bool else before > -torch.inf
+        emptied = emptied & sees.any(dim=-1, keepdim=True)  # of the others nothing is to be hidden
+    if not bool(emptied.any()):
+        return
     if before is None or before.dtype == torch.bool:
         seen.mask = ~emptied if before is None else before & ~emptied
     else:
@@ -279,6 +284,7 @@ def _alone(
     sizes = [math.prod(atom.size for atom in group) for group in groups.all]
     weights = aligned(meeting.weights, meeting.weights_axes, order, groups.all)[..., 0]
     weights = weights.expand(sizes)
+    weights = weights.masked_fill(weights.isnan().all(dim=-1, keepdim=True), 0.0)  # all hidden
     if role.scores.sink is None and not role.dropped:
         _check_sums(weights, role.altered)
     if role.dropped:
@@ -321,7 +327,8 @@ def _check_sums(weights: Tensor, altered: str) -> None:
     total = weights.detach().float().sum(dim=-1)
     is_off = (total - 1).abs() > 1e-2
     if bool((is_off & (total > 0)).any()):
-        raise TypeError(f"weights that were changed after their softmax ({altered})")
+        how = f"were changed after their softmax ({altered})" if altered else "do not sum to one"
+        raise TypeError(f"weights that {how}")
 
 
 def _check_rows(sides: Sides, order: Order, is_asked: bool) -> None:

@@ -9,7 +9,7 @@ to one.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -19,6 +19,7 @@ from heedful.recorder.following.scores import Scores, Sink, Total, Weights
 
 ARITHMETIC = {"add", "sub", "rsub", "mul", "div"}
 ROUNDING = 1e-4  # how far from 1 a row may sum after it was divided by its sum
+NEAR = {torch.float32: 2e-5, torch.float64: 1e-11}  # what adding up a row explains of that
 
 
 def total(role: Scores, step: Operation) -> Scores | None:
@@ -58,7 +59,7 @@ def _more(own: Total, step: Operation) -> float | Tensor | None:
 
 
 def after_raised(role: Scores, step: Operation) -> Any:
-    """The role after an operation on exp(scores): a mask hides keys, a division makes weights."""
+    """The role after an operation on exp(scores): a mask hides keys, a factor makes weights."""
     other = step.other
     if step.has_changed_nothing:
         return role
@@ -77,9 +78,11 @@ def _divided(role: Scores, step: Operation) -> Weights | None:
     Where that was their own sum and more, as in softmax-plus-one, what is more has a share too: it
     is a sink's.
     """
-    own = step.total_of(role) if step.name == "div" and step.place == 0 else None
+    if step.name == "div" and step.place == 1:
+        return None
+    own = step.total_of(role) if step.name == "div" else None
     if own is not None and own.more is None:
-        return None  # half precision could not tell its rows from those that sum to one
+        return None  # in half precision its rows may sum to one all the same
     if own is not None and (isinstance(own.more, Tensor) or own.more):
         sums = step.other.detach()
         more = _as_column(own.more, sums)
@@ -87,8 +90,7 @@ def _divided(role: Scores, step: Operation) -> Weights | None:
             return None
         if bool((more.abs() > _unseen(step.made.dtype) * sums).any()):
             return _with_share(role, own, more, step)
-    dim = _summed_to_one(step)
-    return None if dim is None else Weights(_lowered(role), step.axes, dim)
+    return _weights(role, step, summed_to_one(step))
 
 
 def _unseen(kind: torch.dtype) -> float:
@@ -106,15 +108,69 @@ def _as_column(more: float | Tensor, sums: Tensor) -> Tensor | None:
     return more.reshape(sums.shape).to(sums) if more.numel() == sums.numel() else None
 
 
-def _summed_to_one(step: Operation, beside: float | Tensor = 0.0) -> int | None:
+class Ones(NamedTuple):
+    """Rows that sum to one along an axis.
+
+    others: which rows do not, (…, 1 along that axis, …): those of zeros or of no numbers, as where
+        all exponents were 0, or their sum had no room in its type.
+    are_rough: whether some sum to one no nearer than two programs are that compute the same.
+    """
+
+    dim: int
+    others: Tensor
+    are_rough: bool
+
+
+def summed_to_one(step: Operation, beside: float | Tensor = 0.0) -> Ones | None:
     """The axis along which rows sum to one, with what stands beside them; None where none does."""
+    kind = step.made.dtype
     dims = [dim for dim, parts in enumerate(step.axes) if parts]
     for dim in reversed(dims):
-        sums = step.made.detach().sum(dim=dim, keepdim=True, dtype=torch.float32) + beside
-        is_one = (sums - 1).abs() <= (ROUNDING if step.made.dtype.itemsize > 2 else 2e-2)
-        if bool(is_one.any()) and bool((is_one | ~(sums > 0)).all()):
-            return dim
+        wide = torch.promote_types(kind, torch.float32)
+        off = (step.made.detach().sum(dim=dim, keepdim=True, dtype=wide) + beside - 1).abs_()
+        is_one = off <= (ROUNDING if kind.itemsize > 2 else 2e-2)
+        # a sum of zeros is off by one, and what is no number by nothing that could be told
+        if bool(is_one.any()) and bool((is_one | (off == 1) | off.isnan()).all()):
+            are_rough = bool((is_one & (off > NEAR.get(kind, 1.0))).any())
+            return Ones(dim, ~is_one, are_rough)
     return None
+
+
+def _weights(role: Scores, step: Operation, ones: Ones | None) -> Weights | None:
+    """The weights of exponents whose rows sum to one now; those of other rows were set to zero.
+
+    Of exponents that have lost digits, or of sums that have, only the weights can be shown.
+    """
+    if ones is None:
+        return None
+    factor = _of_rows(step.other, ones.dim - len(step.axes))
+    if factor is None:
+        return None
+    role = replace(role, is_raised=False) if role.is_raised else role
+    if ones.are_rough or bool((_is_faint(factor, step) & ~ones.others).any()):
+        role = replace(role, lost=role.lost or step.name)
+    if bool(ones.others.any()):
+        role = step.onto(role, "empty", ones.others)
+    return Weights(role, step.axes, ones.dim)
+
+
+def _of_rows(factor: Tensor, dim: int) -> Tensor | None:
+    """What exponents were divided by or multiplied with, once for each row, if it is one there.
+
+    `dim` is the axis of the keys, counted from the last one.
+    """
+    if factor.ndim < -dim or factor.shape[dim] == 1:
+        return factor
+    first = factor.detach().narrow(dim, 0, 1)
+    is_one = factor.stride(dim) == 0 or bool(((factor == first) | factor.isnan()).all())
+    return first if is_one else None
+
+
+def _is_faint(factor: Tensor, step: Operation) -> Tensor:
+    """Whether exponents sum to so little that their type has not all their digits."""
+    kind = (step.made if step.given is None else step.given).dtype
+    sums = factor.detach() if step.name == "div" else factor.detach().reciprocal()
+    return sums < torch.finfo(kind).tiny
 
 
 def _with_share(role: Scores, own: Total, more: Tensor, step: Operation) -> Weights | None:
@@ -123,16 +179,11 @@ def _with_share(role: Scores, own: Total, more: Tensor, step: Operation) -> Weig
     `more` is `own.more` as a column beside the sums, which it is a part of.
     """
     sums = step.other.detach()
-    dim = _summed_to_one(step, more / sums)
-    if dim is None or role.sink is not None or not bool((more >= 0).all()):
+    ones = summed_to_one(step, more / sums)
+    if ones is None or role.sink is not None or not bool((more >= 0).all()):
         return None
-    if sums.ndim != len(step.axes) or sums.shape[dim] != 1:
+    if sums.ndim != len(step.axes) or sums.shape[ones.dim] != 1:
         return None
     is_sure = not isinstance(own.more, Tensor) or step.is_parameter(own.more)
     sink = Sink(more.log(), step.axes, len(role.changes), is_sure)
-    return Weights(replace(_lowered(role), sink=sink), step.axes, dim)
-
-
-def _lowered(role: Scores) -> Scores:
-    """Scores whose exponents were divided by their sum: none is raised any more."""
-    return replace(role, is_raised=False) if role.is_raised else role
+    return _weights(replace(role, sink=sink), step, ones)

@@ -2,7 +2,7 @@
 
 Each function takes a role (`Scores` or `Weights`) and an `Operation` on the tensor that has it, and
 returns the role of the result, None where it has none. For example `scores / 8` gives the same
-scores after one more change, ("scale", 1/8); `softmax(scores)` gives `Weights`; an operation that
+scores after one more change, ("divide", 8); `softmax(scores)` gives `Weights`; an operation that
 `Causes` cannot express, such as `relu(scores)`, gives scores that are lost: of these only the
 weights can be shown. A softmax that is written out goes by `exponents.py`.
 """
@@ -88,16 +88,16 @@ def _scaled(role: Scores, step: Operation, other: Any) -> Scores | None:
     """The scores after `mul` or `div`; a table of 0 and 1 is taken for a mask that keeps."""
     if step.name == "div" and (step.place == 1 or step.keywords.get("rounding_mode")):
         return None
+    kind = "divide" if step.name == "div" else "scale"
     if not isinstance(other, Tensor):
-        number = float(other)
-        return step.onto(role, "scale", 1 / number if step.name == "div" else number)
+        return step.onto(role, kind, float(other))
     if step.is_noise(other):
         return None
-    if step.name == "div":
-        return step.onto(role, "scale", other.detach().reciprocal())
-    if other.ndim and is_of_bits(other):
+    if other.ndim and bool((other == 1).all()):
+        return role
+    if kind == "scale" and other.ndim and is_of_bits(other):
         return step.onto(role, "keep", other.detach())
-    return step.onto(role, "scale", other.detach())
+    return step.onto(role, kind, other.detach())
 
 
 def _added(role: Scores, step: Operation, other: Any) -> Scores | Weights | None:
@@ -186,7 +186,7 @@ def after_weights(role: Weights, step: Operation) -> Weights | None:
         return None
     if role.is_logarithm:
         if name == "exp":
-            return replace(role, is_logarithm=False)
+            return _from_logarithms(role, step)
         return replace(role, altered=role.altered or name)
     is_random = isinstance(other, Tensor) and step.is_noise(other)
     if name == "native_dropout" or (name == "mul" and is_random):
@@ -202,6 +202,17 @@ def after_weights(role: Weights, step: Operation) -> Weights | None:
     if emptied is not None:
         return replace(role, scores=step.onto(role.scores, "empty", emptied))
     return replace(role, altered=role.altered or name)
+
+
+def _from_logarithms(role: Weights, step: Operation) -> Weights:
+    """The weights of their logarithms, if rows sum to one; else only these can be shown.
+
+    A logsumexp of hundreds is rounded in half precision, and all weights of a row with it.
+    """
+    ones = exponents.summed_to_one(step)
+    is_lost = ones is None or ones.are_rough or step.axes[ones.dim] != role.over
+    scores = replace(role.scores, lost=role.scores.lost or "exp") if is_lost else role.scores
+    return replace(role, scores=scores, is_logarithm=False)
 
 
 def _hidden_again(role: Weights, step: Operation) -> Tensor | None:

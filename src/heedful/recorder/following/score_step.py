@@ -57,8 +57,14 @@ class Operation(NamedTuple):
 
     @property
     def has_changed_nothing(self) -> bool:
-        """Whether the result has the same numbers, as after a clamp whose bounds none reaches."""
-        return self.given is not None and is_same(self.given, self.made)
+        """Whether the result has the same numbers, as after a clamp whose bounds none reaches.
+
+        What was changed in place is told by the other operand: a table of ones.
+        """
+        if self.given is not None:
+            return is_same(self.given, self.made)
+        is_factor = self.name == "mul" or (self.name == "div" and self.place == 0)
+        return is_factor and isinstance(self.other, Tensor) and bool((self.other == 1).all())
 
     @property
     def has_its_shape(self) -> bool:

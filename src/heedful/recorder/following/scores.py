@@ -2,7 +2,7 @@
 
 A tensor that holds scores has `Scores` as its role: the product that made them, and the changes
 since. For `softmax(q @ k.mT / 8 + bias) @ v` they are a `Product` of q and kᵀ, then the changes
-("scale", 1/8) and ("add", bias). The softmax makes them `Weights`, and these in a product with
+("divide", 8) and ("add", bias). The softmax makes them `Weights`, and these in a product with
 values a `Meeting`, which is a whole call. No table of N × M is kept here but what the model itself
 added or hid. How an operation leads from one to the next is in `score_changes.py`.
 """
@@ -153,9 +153,9 @@ def _flag(*parts: Part | None) -> bool | None:
 class Change(NamedTuple):
     """One step that changed scores.
 
-    kind: "scale", "add", "softcap" (tanh), "hide" (True is hidden), "fill" (the same, hidden by a
-        finite number), "keep" (0 is hidden), "cast" (to a type that has not all of their numbers)
-        or "empty" (True was set to zero after the softmax).
+    kind: "scale", "divide", "add", "softcap" (tanh), "hide" (True is hidden), "fill" (the same,
+        hidden by a finite number), "keep" (0 is hidden), "cast" (to a type that has not all of
+        their numbers) or "empty" (True was set to zero after the softmax).
     value: a number, or a tensor that broadcasts to the scores as they were viewed then.
     axes: the parts of that view.
     dtype: of the scores after it.

@@ -21,6 +21,7 @@ from heedful.recorder.kept.rounding_of_scores import (
     LEAST,
     Rounding,
     farthest,
+    is_owed_to_sums,
     moved_outputs,
     moved_rows,
     weighed,
@@ -28,11 +29,11 @@ from heedful.recorder.kept.rounding_of_scores import (
 from heedful.recorder.sequences.without_padding import Layout, take
 
 # Where what was added to an output is rounded by this share of how much the values differ, as the
-# coarsest type rounds them, nothing more can be told of its weights; nor where the rounding of
-# scores moves a weight so far
+# coarsest type rounds them, nothing more can be told of its weights
 BLURRED = max(TOLERANCE.values())
+MUCH = 1e-3  # what scores of 32 bits or more may move a weight by; in half precision it is BLURRED
 HIDING = "what was added to weights times values is so large that its rounding hides them"
-UNSURE = "the model's own rounding of scores as large as these may move a weight by {:.2f}"
+UNSURE = "the model's own rounding of scores as large as these may move a weight by {:.2g}"
 
 
 @dataclass
@@ -94,7 +95,7 @@ def certify(
         return Check(math.nan, tolerance, 0, "no query sees anything that can be compared"), False
     if worst <= tolerance and tolerance * blur > BLURRED:
         return Check(math.nan, tolerance, 0, HIDING), False
-    if worst <= tolerance and unsure > BLURRED:
+    if worst <= tolerance and unsure > much_of(tolerance):
         return Check(math.nan, tolerance, 0, UNSURE.format(unsure)), False
     return Check(worst, tolerance, rows, where=where), agree
 
@@ -145,12 +146,12 @@ def _compared(
             rest = rest.masked_fill(unknown[..., None], 0.0)
             blur = _largest_share(step * rest.abs(), size)
             size = size + step * rest.abs()
-        if evidence.deviation:
+        if evidence.deviation or is_owed_to_sums(precise, tolerance):
             added = evidence.added_to_scores[sequence] if evidence.added_to_scores else None
             rounding = Rounding(evidence.deviation, added)
             moved, far = moved_rows(precise, rows, rounding)
             size = size + _owed_to_scores(map_, moved, far, value) / tolerance
-            unsure = max(float(far.max()), farthest(precise, rounding, BLURRED))
+            unsure = max(float(far.max()), farthest(precise, rounding, much_of(tolerance)))
         every = _off_everywhere(made, used, size, highest)
         if every is not None:
             return _Compared(every, len(rows), agree, blur, unsure)
@@ -168,6 +169,11 @@ def _compared(
         blind, size = blind.any(dim=0, keepdim=True), used.abs()
     off = _off_where_seen(made, used, size, blind[..., None])
     return _Compared(off, int((~blind).any(dim=0).sum()), agree, blur, unsure)
+
+
+def much_of(tolerance: float) -> float:
+    """How far off a weight may be by the rounding of scores for a call to be proved."""
+    return BLURRED if tolerance > MUCH else MUCH
 
 
 def _owed_to_scores(map_: Tensor, moved: Tensor, far: Tensor, value: Tensor) -> Tensor:

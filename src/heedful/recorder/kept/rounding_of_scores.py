@@ -22,6 +22,7 @@ from heedful.ops.cells import are_blind
 from heedful.ops.evenly import evenly
 
 CHANCE = 3.0  # deviations that three steps can add up to, each off by half a bit at most
+SUMMED = 0.3  # deviation of a score by two orders of summing, in last bits of |query| · |key|
 MOST = 1e4  # a deviation of scores of which nothing is left to tell; its square is finite
 LOOKED_AT = 256  # rows of each sequence
 ROUNDED = 1e-6  # by so much the weights of a row without a sink may lack to 1
@@ -70,7 +71,18 @@ def moved_scores(of: Causes, rows: Tensor, rounding: Rounding) -> Tensor:
     if added is not None:
         bare = torch.maximum(bare, added.to(bare))
     begin = bare.clamp_(min=torch.finfo(bare.dtype).tiny).log2_().floor_().exp2_()
-    return begin.mul_(rounding.at_one).clamp_(max=MOST)
+    return begin.mul_(rounding.at_one).add_(_of_sums(of, rows)).clamp_(max=MOST)
+
+
+def _of_sums(of: Causes, rows: Tensor) -> Tensor:
+    """How far apart scores of some rows are, (H, n, M), whose products are added up in two orders.
+
+    Each of the d sums on the way is rounded, however small the score is that comes of them.
+    """
+    query, key = (one.norm(dim=-1).nan_to_num(nan=0.0) for one in (of.query[:, rows], of.key))
+    unit = SUMMED * torch.finfo(query.dtype).eps * abs(of.scale)
+    lengths = query.unflatten(0, (len(key), -1))[..., None] * (unit * key)[:, None, None]
+    return lengths.flatten(0, 1)
 
 
 def moved_weights(logits: Tensor, moved: Tensor) -> Tensor:
@@ -119,18 +131,28 @@ def farthest(of: Causes, rounding: Rounding, much: float) -> float:
     and by what was added to their product.
     """
     H, N, M = of.shape
-    # a row that is no number hides no other one
-    lengths = [one.norm(dim=-1).nan_to_num(nan=0.0) for one in (of.query, of.key)]
-    longest = [float(one.max()) for one in lengths]
-    product, found = math.prod(longest) * abs(of.scale), [0.0]
+    product, found = longest_product(of), [0.0]
+    at_one = rounding.at_one + SUMMED * torch.finfo(of.query.dtype).eps
     for rows in evenly(N, LOOKED_AT).split(max(1, entries_of(of.query) // (H * M))):
         size = product + _largest_bias(of, rows)
         added = rounding.beside(rows)
         if added is not None:
             size = max(size, float(added.max()))
-        if CHANCE * rounding.at_one * size / 2 >= much:
+        if CHANCE * at_one * size / 2 >= much:
             found.append(float(moved_rows(of, rows, rounding)[1].max()))
     return max(found)
+
+
+def longest_product(of: Causes) -> float:
+    """The largest score that queries and keys can have, by their lengths."""
+    # a row that is no number hides no other one
+    lengths = [one.norm(dim=-1).nan_to_num(nan=0.0) for one in (of.query, of.key)]
+    return math.prod(float(one.max()) for one in lengths) * abs(of.scale)
+
+
+def is_owed_to_sums(of: Causes, tolerance: float) -> bool:
+    """Whether scores are so large that a part of a tolerance is owed to the order of their sums."""
+    return CHANCE * SUMMED * torch.finfo(of.query.dtype).eps * longest_product(of) > tolerance / 10
 
 
 def _largest_bias(of: Causes, rows: Tensor) -> float:
