@@ -28,6 +28,11 @@ def half(n):
     return table
 
 
+def low_row(n):
+    """5,000 less for row 1."""
+    return (torch.arange(n) == 1)[:, None] * -5000.0
+
+
 def ahead(n):
     return torch.ones(n, n).tril() == 0
 
@@ -47,6 +52,7 @@ SHOWN = {  # exactly
     "a fill, then a bias": lambda s, n: s.masked_fill(hidden(n), -1e4) + bias(n),
     "a bias, then a fill": lambda s, n: (s + bias(n)).masked_fill(hidden(n), -1e4),
     "a fill and a bias, divided": lambda s, n: (s.masked_fill(hidden(n), -1e5) + bias(n)) / 1.3,
+    "a fill, then a small temperature": lambda s, n: s.masked_fill(ahead(n), -1e4) / 512**0.5,
     "a fill, then a temperature": lambda s, n: s.masked_fill(hidden(n), -1e4) / 2,
     "two fills": lambda s, n: s.masked_fill(hidden(n), -1e9).masked_fill(half(n), -1e4),
     "a fill of a table": lambda s, n: torch.where(hidden(n), -1e4 + bias(n), s),
@@ -96,6 +102,10 @@ def test_rows_that_no_key_is_left_of_have_the_weights_of_the_numbers(way, n, tex
 IN_PART = {
     # a number that is brought back hides no key any more
     "brought back": lambda s, n: s.masked_fill(half(n), -1e4) + half(n) * 9999.0,
+    # a number that is not below the others of its row
+    "lowered": lambda s, n: (s + low_row(n) + low_row(n)).masked_fill(half(n), -1e4),
+    "lowered, and doubled": lambda s, n: ((s + low_row(n)) * 2).masked_fill(half(n), -1e4),
+    "large": lambda s, n: (1e5 * s).masked_fill(half(n), -1e4),
     "made small": lambda s, n: s.masked_fill(half(n), -1e4) * 3e-4,
     # in float32 a score loses what is less than 8 below 1e8, and 1 and 2 differ no more
     "by rounding": lambda s, n: 4 * s + hidden(n) * -1e8,

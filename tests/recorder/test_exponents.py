@@ -67,6 +67,23 @@ def test_a_row_whose_keys_are_all_hidden_has_no_weights(way, number, low):
     near(call, true)
 
 
+def upcast(scores):
+    raised = (scores - 14).exp().float()
+    return (raised / raised.sum(-1, keepdim=True)).half()
+
+
+def beside_a_number(scores):
+    raised = (scores - 16).exp()
+    return raised / (raised.sum(-1, keepdim=True) + 1e-3)
+
+
+@pytest.mark.parametrize("way", [upcast, beside_a_number])
+def test_exponents_that_were_faint_when_they_were_taken(way):
+    call, true = looked(way, HALF)
+    assert call.proof == "unproved", call.why
+    near(call, true, 1e-3)
+
+
 FAINT = {
     "half precision": (HALF, lambda s: s - row(2, 14.0).half()),
     "all rows in half precision": (HALF, lambda s: s - 14),
@@ -115,7 +132,18 @@ def prior(scores):
     return table
 
 
+TWICE = row(2) + 1
+
+
+def twice(scores):
+    """Row 2 sums to two exactly, which is as far from one as zero is."""
+    scores = 1e4 * scores
+    raised = (scores - scores.amax(-1, keepdim=True)).exp()
+    return raised * (TWICE / raised.sum(-1, keepdim=True))
+
+
 OF_EACH_KEY = {
+    "twice": lambda e, p: e * (TWICE / e.sum(-1, keepdim=True)),
     "times": lambda e, p: e * (p / (e * p).sum(-1, keepdim=True)),
     "by": lambda e, p: e / ((e * p).sum(-1, keepdim=True) / p),
     "upside down": lambda e, p: e.sum(-1, keepdim=True) / e,
@@ -129,6 +157,74 @@ def test_a_factor_that_differs_from_key_to_key_makes_no_softmax(way):
     with torch.no_grad(), heedful.record(model) as recording:
         model(*given)
     assert (len(recording), list(recording.missed)) == (0, ["Heads"])
+
+
+def test_a_row_that_sums_to_two_is_not_one_of_zeros():
+    model = Heads(lambda query, key: twice(query @ key.mT) @ key)
+    given = [torch.randn(1, length, WIDTH) for length in (ROWS, M)]
+    with torch.no_grad(), heedful.record(model) as recording:
+        model(*given)
+    assert (len(recording), list(recording.missed)) == (0, ["Heads"])
+
+
+def first_alone(scores):
+    return scores.masked_fill(torch.arange(scores.shape[-1]) > 0, -torch.inf)
+
+
+def sums_of_one(scores):
+    scores = first_alone(scores)
+    raised = (scores - scores.amax(-1, keepdim=True)).exp()
+    return raised / raised.sum(-1, keepdim=True)
+
+
+def sums_of_one_in_place(scores):
+    scores = first_alone(scores)
+    scores -= scores.amax(-1, keepdim=True)
+    scores.exp_()
+    scores /= scores.sum(-1, keepdim=True)
+    return scores
+
+
+ONE = {
+    "written out": sums_of_one,
+    "in place": sums_of_one_in_place,
+    "logarithms": lambda s: s.log_softmax(-1).exp(),
+    "by hand": lambda s: (s - s.logsumexp(-1, keepdim=True)).exp(),
+}
+
+
+@pytest.mark.parametrize("keys", [1, M])
+@pytest.mark.parametrize("way", ONE)
+def test_rows_whose_exponents_sum_to_one_already(way, keys):
+    """One key alone has a weight of one, as in the first step of a generation."""
+    model = Heads(lambda query, key: ONE[way](query @ key.mT) @ key)
+    given = [torch.randn(1, length, WIDTH) for length in (ROWS, keys)]
+    query, key = model.heads(*given)
+    [call] = looked_at(model, *given)
+    assert call.proof == "proved", call.why
+    near(call, ONE[way](query @ key.mT)[0].detach())
+
+
+@pytest.mark.parametrize("way", ["logarithms", "by hand"])
+def test_keys_before_queries_that_are_all_alike(way):
+    """Rows sum to one along both axes where a query of zeros finds all keys alike."""
+    ways = {
+        "logarithms": lambda s: s.log_softmax(-2).exp(),
+        "by hand": lambda s: (s - s.logsumexp(-2, keepdim=True)).exp(),
+    }
+    model = Heads(lambda query, key: ways[way](key @ (0 * query).mT).mT @ key)
+    [call] = looked_at(model, *[torch.randn(1, M, WIDTH)] * 2)
+    assert call.proof == "proved", call.why
+    near(call, torch.full((3, M, M), 1 / M))
+
+
+def test_many_keys_in_half_precision_are_no_reason_to_miss_logarithms():
+    kind = torch.bfloat16
+    model = Heads(lambda query, key: (query @ key.mT).log_softmax(-1).exp() @ key).to(kind)
+    given = [torch.randn(1, length, WIDTH, dtype=kind) for length in (20, 4000)]
+    with torch.no_grad(), heedful.record(model) as recording:
+        model(*given)
+    assert recording[0].proof == "proved", recording[0].why
 
 
 def in_place(scores):
@@ -190,7 +286,8 @@ def test_a_logsumexp_that_is_rounded_as_all_its_row_is_shown_or_missed():
     call, true = looked(lambda s: by_hand(s.masked_fill(row(2).bool(), -1e4)))
     assert call.proof == "unproved"
     near(call, true)
-    for of in (lambda s: 60 * s, lambda s: s.masked_fill(row(2).bool(), -1e4)):
+    for of in (lambda s: s + 200, lambda s: s.masked_fill(row(2).bool(), -1e4)):
+        torch.manual_seed(0)
         model = Heads(lambda query, key, of=of: by_hand(of(query @ key.mT)) @ key).half()
         given = [torch.randn(1, length, WIDTH).half() for length in (ROWS, M)]
         with torch.no_grad(), heedful.record(model) as recording:

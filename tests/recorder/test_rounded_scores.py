@@ -614,3 +614,26 @@ def test_the_steps_of_eager_attention_that_round_its_scores():
     assert types_of(BRAIN, None, torch.ones(2), None) == 3 * [BRAIN]
     assert types_of(BRAIN, None, None, 30.0) == 5 * [BRAIN]
     assert types_of(DOUBLE, None, None, None) == [DOUBLE, DOUBLE, SINGLE]
+
+
+@pytest.mark.parametrize("times", [1, 30])
+@pytest.mark.parametrize("kind", [HALF, BRAIN])
+@pytest.mark.parametrize("is_layer", [False, True])
+def test_torchs_fused_layers_round_scores_too(is_layer, kind, times):
+    """Of a layer as a whole only the end is seen, which tells nothing of such weights."""
+    for seed in range(5):
+        torch.manual_seed(seed)
+        layer = nn.TransformerEncoderLayer(64, 4, 128, batch_first=True).eval()
+        attention = layer.self_attn
+        attention.in_proj_weight.data[:128] *= times
+        x = torch.randn(1, 50, 64, dtype=kind)
+        model = (layer if is_layer else attention).to(kind)
+        given = [x] if is_layer else [x, x, x]
+        with torch.no_grad(), heedful.record(model) as recording:
+            model(*given, **({} if is_layer else {"need_weights": False}))
+        with torch.no_grad():
+            true = attention(x, x, x, average_attn_weights=False)[1][0].float()
+        [call] = recording
+        assert call.proof in (["proved"] if times == 1 else ["proved", "unproved"]), call.why
+        if call.proof == "proved":
+            torch.testing.assert_close(call.weights().float(), true, atol=0.05, rtol=0)

@@ -23,7 +23,6 @@ from heedful.recorder.sequences.axis_owners import Groups
 
 FINITE = ("fill", "add", "keep")  # kinds of changes that may hide keys by a finite number
 BLOCK = 1 << 20  # entries of a table that are looked at together
-NO_WEIGHT = -500  # a number of which hidden keys have no weight still, as −1e4 / 16 is
 ROUNDS = ("scale", "divide", "softcap", "add", "cast")  # kinds that round what they change
 
 
@@ -38,6 +37,8 @@ class ScoreCauses:
     largest_added: the largest number that stood beside the scores of a row, (S, H, N, 1), and is
         gone.
     emptied: where weights were set to zero after the softmax: rows, or all that was hidden.
+    filled: the highest number that stands in place of scores that are hidden, before the softmax.
+    lowered: the lowest number that was added to all of a row before that.
     """
 
     scale: float = 1.0
@@ -49,6 +50,8 @@ class ScoreCauses:
     steps: Sequence[Step] = ()
     emptied: Tensor | None = None
     largest_added: Tensor | None = None
+    filled: float = -math.inf
+    lowered: float = 0.0
 
 
 def causes_of(scores: Scores, order: Order, groups: Groups) -> ScoreCauses | None:
@@ -72,13 +75,14 @@ def causes_of(scores: Scores, order: Order, groups: Groups) -> ScoreCauses | Non
             tables.append((change, value))
         is_after_sink = sink is not None and number >= sink.after
         is_of_rows = kind == "add" and _is_of_rows(value)
+        found.note(kind, value, steps[-1].number, is_of_rows)
         if is_after_sink and not is_of_rows and kind != "empty":
             return None
         if is_of_rows and (is_after_sink or sink is None):
             if any(one.kind == "softcap" for one in scores.changes[number:]):
                 return None
             continue  # the same for all keys, which a softmax does not see
-        if not found.take(kind, value, steps[-1].number):
+        if not found.take(kind, value):
             return None
     if not found.finish():
         return None
@@ -150,6 +154,13 @@ def _highest(value: Any) -> float:
     return float(value.max()) if isinstance(value, Tensor) else float(value)
 
 
+def _lowest(value: Any) -> float:
+    """The lowest number that is added to a row which it does not hide."""
+    if not isinstance(value, Tensor):
+        return float(value) if value > FAINT else 0.0
+    return float(value.masked_fill(value <= FAINT, 0.0).min())
+
+
 def _inverse(value: Any) -> Any:
     """1 / value, of a number or of each one of a table."""
     if isinstance(value, Tensor):
@@ -180,7 +191,7 @@ def _value(change: Change, value: Any, order: Order, groups: Groups) -> Any:
         return bool(value) if value.dtype == torch.bool else float(value)
     table = aligned(value, change.axes, order, groups.all)[..., 0]
     # true and false are 1 and 0 where they are numbers
-    is_number = change.kind in ("scale", "add") and table.dtype == torch.bool
+    is_number = change.kind in ("scale", "divide", "add") and table.dtype == torch.bool
     return table.float() if is_number else table
 
 
@@ -191,14 +202,9 @@ class _Found:
         self.causes, self.device = causes, device
         self.has_scaled_bias = False  # then the bias is no table of the model's own any more
         self._zeroed: Tensor | None = None  # where a mask of 0 and 1 has multiplied by 0
-        self._filled = -math.inf  # the highest number that hides a key now
 
-    def take(self, kind: str, value: Any, number: Any = -math.inf) -> bool:
-        """Take a change; False where `Causes` has no place for it.
-
-        `number` is what hidden scores were replaced by.
-        """
-        self._fill(kind, value, number)
+    def take(self, kind: str, value: Any) -> bool:
+        """Take a change; False where `Causes` has no place for it."""
         if kind == "scale":
             return self._scale(value)
         if kind == "softcap":
@@ -218,15 +224,23 @@ class _Found:
             self._zeroed = value == 0 if self._zeroed is None else self._zeroed | (value == 0)
         return True
 
-    def _fill(self, kind: str, value: Any, number: Any) -> None:
-        """Note the number that hides keys, and what becomes of it."""
+    def note(self, kind: str, value: Any, number: Any, is_of_rows: bool) -> None:
+        """Note what becomes of a number that hides keys, and of the scores of the others.
+
+        `number` is what hidden scores are replaced by. What is added to all keys of a row alike
+        leaves them as far apart as they are.
+        """
+        causes = self.causes
+        is_filled = causes.filled > -math.inf
         if kind == "fill":
-            self._filled = max(self._filled, _highest(number))
-        elif self._filled > -math.inf and kind == "add":
-            # what is added to all keys alike leaves them as far below the others
-            self._filled += 0.0 if _is_of_rows(value) else _highest(value)
-        elif self._filled > -math.inf and kind == "scale":
-            self._filled = _highest(value * self._filled)
+            causes.filled = max(causes.filled, _highest(number))
+        elif kind == "scale":
+            causes.lowered *= _highest(abs(value))
+            causes.filled = _highest(value * causes.filled) if is_filled else -math.inf
+        elif kind == "add" and is_of_rows and not is_filled:
+            causes.lowered += _lowest(value)
+        elif kind == "add" and is_filled and not is_of_rows:
+            causes.filled += _highest(value)
 
     def _scale(self, value: Any) -> bool:
         causes = self.causes
@@ -253,8 +267,6 @@ class _Found:
     def finish(self) -> bool:
         """Complete the causes after the last change; False where `Causes` has no place for them."""
         causes, zeroed = self.causes, self._zeroed
-        if self._filled > NO_WEIGHT:  # what was hidden has come back
-            return False
         if zeroed is not None:
             if causes.bias is None:
                 return False

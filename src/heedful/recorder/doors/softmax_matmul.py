@@ -27,6 +27,8 @@ SINK = (
     "that the extra column of scores, or what was added to their sum, is no key's: "
     "it is no parameter of the model"
 )
+SURELY_HIDING = -1e5  # no score of a model is as low
+NO_WEIGHT = -150  # a key so far below another has no weight in any type: exp(−150) is 1e-65
 DOOR, ALONE = "softmax and a product", "softmax and a product (weights alone)"
 
 
@@ -143,11 +145,24 @@ def _put(seen: Observed, causes: ScoreCauses) -> bool:
     seen.scale, seen.softcap = causes.scale, causes.softcap
     seen.mask, seen.bias, seen.source = causes.mask, causes.bias, causes.source
     seen.added_to_scores = causes.largest_added
+    if _may_be_seen(seen, causes):
+        return False
     if causes.steps and not dead_rows.settle(seen, causes.steps):
         return False
     if causes.emptied is not None:
         _empty(seen, causes.emptied)
     return True
+
+
+def _may_be_seen(seen: Observed, causes: ScoreCauses) -> bool:
+    """Whether a number that hides keys may not be far below all other scores of some row."""
+    if causes.filled <= SURELY_HIDING:
+        return False
+    lengths = [
+        one.float().norm(dim=-1).amax().nan_to_num(nan=0.0) for one in (seen.query, seen.key)
+    ]
+    least = causes.lowered - float(math.prod(lengths)) * abs(seen.scale)
+    return causes.filled - least > NO_WEIGHT
 
 
 def _empty(seen: Observed, emptied: Tensor) -> None:

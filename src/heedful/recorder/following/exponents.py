@@ -28,7 +28,7 @@ def total(role: Scores, step: Operation) -> Scores | None:
     dims = [dims] if isinstance(dims, int) else dims
     if not dims or len(dims) != 1 or role.is_raised != (step.name == "sum"):
         return None
-    return replace(role, total=Total(role, dims[0] % len(step.axes)))
+    return replace(role, total=Total(role, step.axes, dims[0] % len(step.axes)))
 
 
 def after_total(role: Scores, own: Total, step: Operation) -> Scores | None:
@@ -61,10 +61,11 @@ def _more(own: Total, step: Operation) -> float | Tensor | None:
 def after_raised(role: Scores, step: Operation) -> Any:
     """The role after an operation on exp(scores): a mask hides keys, a factor makes weights."""
     other = step.other
-    if step.has_changed_nothing:
-        return role
-    if step.name in ("mul", "div") and isinstance(other, Tensor) and not step.is_noise(other):
-        if other.ndim and is_of_bits(other):
+    is_by = step.name in ("mul", "div") and isinstance(other, Tensor) and not step.is_noise(other)
+    if step.has_changed_nothing:  # their sums are one already, it may be
+        return (is_by and _divided(role, step)) or role
+    if is_by:
+        if other.ndim and step.total_of(role) is None and is_of_bits(other):
             return step.onto(role, "hide", other.detach() == 0)
         return _divided(role, step)
     if step.name == "masked_fill" and number_of(step.arguments[2]) == 0:
@@ -78,19 +79,22 @@ def _divided(role: Scores, step: Operation) -> Weights | None:
     Where that was their own sum and more, as in softmax-plus-one, what is more has a share too: it
     is a sink's.
     """
-    if step.name == "div" and step.place == 1:
+    if step.name == "div" and (step.place == 1 or step.keywords.get("rounding_mode")):
         return None
     own = step.total_of(role) if step.name == "div" else None
-    if own is not None and own.more is None:
+    if own is None:
+        return _weights(role, step, summed_to_one(step))
+    if own.more is None:
         return None  # in half precision its rows may sum to one all the same
-    if own is not None and (isinstance(own.more, Tensor) or own.more):
+    dim = own.dim if own.axes == step.axes else None
+    if isinstance(own.more, Tensor) or own.more:
         sums = step.other.detach()
         more = _as_column(own.more, sums)
         if more is None:
             return None
         if bool((more.abs() > _unseen(step.made.dtype) * sums).any()):
-            return _with_share(role, own, more, step)
-    return _weights(role, step, summed_to_one(step))
+            return _with_share(role, own, more, step, dim)
+    return _weights(role, step, summed_to_one(step, dim=dim))
 
 
 def _unseen(kind: torch.dtype) -> float:
@@ -111,8 +115,8 @@ def _as_column(more: float | Tensor, sums: Tensor) -> Tensor | None:
 class Ones(NamedTuple):
     """Rows that sum to one along an axis.
 
-    others: which rows do not, (…, 1 along that axis, …): those of zeros or of no numbers, as where
-        all exponents were 0, or their sum had no room in its type.
+    others: which rows do not, (…, 1 along that axis, …), because they are zeros or no numbers, as
+        where all exponents were 0, or their sum had no room in its type.
     are_rough: whether some sum to one no nearer than two programs are that compute the same.
     """
 
@@ -121,33 +125,64 @@ class Ones(NamedTuple):
     are_rough: bool
 
 
-def summed_to_one(step: Operation, beside: float | Tensor = 0.0) -> Ones | None:
-    """The axis along which rows sum to one, with what stands beside them; None where none does."""
+def summed_to_one(
+    step: Operation, beside: float | Tensor = 0.0, dim: int | None = None
+) -> Ones | None:
+    """The axis along which rows sum to one, with what stands beside them; None where none does.
+
+    `dim` is the only axis that it may be, where that is known.
+    """
     kind = step.made.dtype
-    dims = [dim for dim, parts in enumerate(step.axes) if parts]
-    for dim in reversed(dims):
-        wide = torch.promote_types(kind, torch.float32)
-        off = (step.made.detach().sum(dim=dim, keepdim=True, dtype=wide) + beside - 1).abs_()
-        is_one = off <= (ROUNDING if kind.itemsize > 2 else 2e-2)
-        # a sum of zeros is off by one, and what is no number by nothing that could be told
-        if bool(is_one.any()) and bool((is_one | (off == 1) | off.isnan()).all()):
-            are_rough = bool((is_one & (off > NEAR.get(kind, 1.0))).any())
-            return Ones(dim, ~is_one, are_rough)
+    dims = [dim] if dim is not None else [one for one, parts in enumerate(step.axes) if parts]
+    for one in reversed(dims):
+        sums = _sums(step.made, one) + beside
+        is_one = (sums - 1).abs() <= _room(kind)
+        is_none = (sums == 0) | sums.isnan()
+        if bool(is_one.any()) and bool((is_one | is_none).all()):
+            is_rough = (sums - 1).abs() > NEAR.get(kind, 1.0)
+            return Ones(one, ~is_one, bool((is_one & is_rough).any()))
     return None
 
 
-def _weights(role: Scores, step: Operation, ones: Ones | None) -> Weights | None:
+def are_apart_from_one(weights: Tensor, dim: int) -> bool:
+    """Whether rows sum to more or less than one, so that weights are off by what can be seen.
+
+    In half precision the logarithm of a small weight is rounded coarsely, and many of them may come
+    to a few hundredths too much, though each is right.
+    """
+    off = (_sums(weights, dim) - 1).abs()
+    if weights.dtype in NEAR:
+        return bool((off > NEAR[weights.dtype]).any())
+    return bool((off * weights.detach().amax(dim=dim, keepdim=True) > _room(weights.dtype)).any())
+
+
+def _sums(table: Tensor, dim: int) -> Tensor:
+    wide = torch.promote_types(table.dtype, torch.float32)
+    return table.detach().sum(dim=dim, keepdim=True, dtype=wide)
+
+
+def _room(kind: torch.dtype) -> float:
+    """How far from 1 a row of a type may sum after it was divided by its sum."""
+    return ROUNDING if kind.itemsize > 2 else 2e-2
+
+
+def _weights(
+    role: Scores, step: Operation, ones: Ones | None, own_sums: Tensor | None = None
+) -> Weights | None:
     """The weights of exponents whose rows sum to one now; those of other rows were set to zero.
 
     Of exponents that have lost digits, or of sums that have, only the weights can be shown.
+    `own_sums` are those of the exponents, where they were divided by more than that.
     """
-    if ones is None:
+    factor = None if ones is None else _of_rows(step.other, ones.dim - len(step.axes))
+    if ones is None or factor is None or role.raised is None:
         return None
-    factor = _of_rows(step.other, ones.dim - len(step.axes))
-    if factor is None:
-        return None
-    role = replace(role, is_raised=False) if role.is_raised else role
-    if ones.are_rough or bool((_is_faint(factor, step) & ~ones.others).any()):
+    sums = own_sums
+    if sums is None:
+        sums = factor.detach() if step.name == "div" else factor.detach().reciprocal()
+    is_faint = sums < torch.finfo(role.raised).tiny  # their type has not all their digits
+    role = replace(role, raised=None)
+    if ones.are_rough or bool((is_faint & ~ones.others).any()):
         role = replace(role, lost=role.lost or step.name)
     if bool(ones.others.any()):
         role = step.onto(role, "empty", ones.others)
@@ -166,24 +201,21 @@ def _of_rows(factor: Tensor, dim: int) -> Tensor | None:
     return first if is_one else None
 
 
-def _is_faint(factor: Tensor, step: Operation) -> Tensor:
-    """Whether exponents sum to so little that their type has not all their digits."""
-    kind = (step.made if step.given is None else step.given).dtype
-    sums = factor.detach() if step.name == "div" else factor.detach().reciprocal()
-    return sums < torch.finfo(kind).tiny
-
-
-def _with_share(role: Scores, own: Total, more: Tensor, step: Operation) -> Weights | None:
+def _with_share(
+    role: Scores, own: Total, more: Tensor, step: Operation, dim: int | None
+) -> Weights | None:
     """The weights of exponents that were divided by their sum and more: that is a sink's.
 
     `more` is `own.more` as a column beside the sums, which it is a part of.
     """
     sums = step.other.detach()
-    ones = summed_to_one(step, more / sums)
+    ones = summed_to_one(step, more / sums, dim)
     if ones is None or role.sink is not None or not bool((more >= 0).all()):
         return None
     if sums.ndim != len(step.axes) or sums.shape[ones.dim] != 1:
         return None
     is_sure = not isinstance(own.more, Tensor) or step.is_parameter(own.more)
     sink = Sink(more.log(), step.axes, len(role.changes), is_sure)
-    return _weights(replace(role, sink=sink), step, ones)
+    own_sums = sums - more if step.given is None else _sums(step.given, ones.dim)
+    own_sums = own_sums.masked_fill(own_sums == 0, 1.0)  # of zeros no digit is lost
+    return _weights(replace(role, sink=sink), step, ones, own_sums)

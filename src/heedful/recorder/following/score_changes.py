@@ -73,7 +73,7 @@ def _after_known(role: Scores, step: Operation) -> Scores | Weights | None:
     if name == "tanh":
         return step.onto(role, "softcap", 1.0)
     if name == "exp":
-        return replace(role, is_raised=True)
+        return replace(role, raised=step.made.dtype)
     return None
 
 
@@ -209,8 +209,8 @@ def _from_logarithms(role: Weights, step: Operation) -> Weights:
 
     A logsumexp of hundreds is rounded in half precision, and all weights of a row with it.
     """
-    ones = exponents.summed_to_one(step)
-    is_lost = ones is None or ones.are_rough or step.axes[ones.dim] != role.over
+    dim = step.axes.index(role.over) if role.over in step.axes else None
+    is_lost = dim is None or exponents.are_apart_from_one(step.made, dim)
     scores = replace(role.scores, lost=role.scores.lost or "exp") if is_lost else role.scores
     return replace(role, scores=scores, is_logarithm=False)
 

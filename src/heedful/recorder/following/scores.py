@@ -180,7 +180,8 @@ class Scores:
     product: the product that made them; None where they are no product of two tensors.
     changes: the steps since.
     lost: the name of an operation that `Causes` cannot express; then only the weights can be shown.
-    is_raised: whether these are exp(scores), as where a softmax is written out.
+    raised: set where these are exp(scores), as where a softmax is written out: the type in which
+        they were taken.
     total: set where these are the sums (or logsumexp) of the rows of other scores.
     sink: a column that was put beside them.
     """
@@ -188,7 +189,7 @@ class Scores:
     product: Product | None
     changes: tuple[Change, ...] = ()
     lost: str = ""
-    is_raised: bool = False
+    raised: torch.dtype | None = None
     total: Total | None = None
     sink: Sink | None = None
 
@@ -198,7 +199,12 @@ class Scores:
         if source is not None and (source.numel() <= COMPARED or not source.is_inference()):
             change = change._replace(held=Held(source))
         changes = (*self.changes, change)
-        return Scores(self.product, changes, self.lost, self.is_raised, self.total, self.sink)
+        return Scores(self.product, changes, self.lost, self.raised, self.total, self.sink)
+
+    @property
+    def is_raised(self) -> bool:
+        """Whether these are exp(scores)."""
+        return self.raised is not None
 
 
 class Total(NamedTuple):
@@ -208,6 +214,7 @@ class Total(NamedTuple):
     """
 
     of: Scores
+    axes: list[Parts]
     dim: int
     more: float | Tensor | None = 0.0
 
