@@ -105,7 +105,17 @@ IN_PART = {
     # a number that is not below the others of its row
     "lowered": lambda s, n: (s + low_row(n) + low_row(n)).masked_fill(half(n), -1e4),
     "lowered, and doubled": lambda s, n: ((s + low_row(n)) * 2).masked_fill(half(n), -1e4),
-    "large": lambda s, n: (1e5 * s).masked_fill(half(n), -1e4),
+    "lowered by a table": lambda s, n: (s + 2 * low_row(n).expand(n, n).clone()).masked_fill(
+        half(n), -1e4
+    ),
+    "lowered, upside down": lambda s, n: (-2 * (s - low_row(n))).masked_fill(half(n), -1e4),
+    "lowered after a fill": lambda s, n: (
+        s.masked_fill(ahead(n) & (low_row(n) == 0), -1e9) + 2 * low_row(n)
+    ).masked_fill(half(n), -1e4),
+    "padding and a fill, divided": lambda s, n: (
+        (s + first(n) * -1e4).masked_fill(ahead(n), -1e4) / 8
+    ),
+    "large": lambda s, n: (1e5 * (s - 3)).masked_fill(half(n), -1e4),
     "made small": lambda s, n: s.masked_fill(half(n), -1e4) * 3e-4,
     # in float32 a score loses what is less than 8 below 1e8, and 1 and 2 differ no more
     "by rounding": lambda s, n: 4 * s + hidden(n) * -1e8,

@@ -37,8 +37,7 @@ class ScoreCauses:
     largest_added: the largest number that stood beside the scores of a row, (S, H, N, 1), and is
         gone.
     emptied: where weights were set to zero after the softmax: rows, or all that was hidden.
-    filled: the highest number that stands in place of scores that are hidden, before the softmax.
-    lowered: the lowest number that was added to all of a row before that.
+    filled: how high a number may be that stands in the place of scores before the softmax.
     """
 
     scale: float = 1.0
@@ -51,7 +50,6 @@ class ScoreCauses:
     emptied: Tensor | None = None
     largest_added: Tensor | None = None
     filled: float = -math.inf
-    lowered: float = 0.0
 
 
 def causes_of(scores: Scores, order: Order, groups: Groups) -> ScoreCauses | None:
@@ -75,7 +73,7 @@ def causes_of(scores: Scores, order: Order, groups: Groups) -> ScoreCauses | Non
             tables.append((change, value))
         is_after_sink = sink is not None and number >= sink.after
         is_of_rows = kind == "add" and _is_of_rows(value)
-        found.note(kind, value, steps[-1].number, is_of_rows)
+        found.note(kind, value, steps[-1].number)
         if is_after_sink and not is_of_rows and kind != "empty":
             return None
         if is_of_rows and (is_after_sink or sink is None):
@@ -151,14 +149,10 @@ def _at(rows: slice, value: Any) -> Any:
 
 
 def _highest(value: Any) -> float:
-    return float(value.max()) if isinstance(value, Tensor) else float(value)
-
-
-def _lowest(value: Any) -> float:
-    """The lowest number that is added to a row which it does not hide."""
+    """The largest number of a table, infinity where one is none; a number itself."""
     if not isinstance(value, Tensor):
-        return float(value) if value > FAINT else 0.0
-    return float(value.masked_fill(value <= FAINT, 0.0).min())
+        return float(value)
+    return float(value.max().nan_to_num(nan=math.inf))
 
 
 def _inverse(value: Any) -> Any:
@@ -224,23 +218,14 @@ class _Found:
             self._zeroed = value == 0 if self._zeroed is None else self._zeroed | (value == 0)
         return True
 
-    def note(self, kind: str, value: Any, number: Any, is_of_rows: bool) -> None:
-        """Note what becomes of a number that hides keys, and of the scores of the others.
-
-        `number` is what hidden scores are replaced by. What is added to all keys of a row alike
-        leaves them as far apart as they are.
-        """
+    def note(self, kind: str, value: Any, number: Any) -> None:
+        """Note what becomes of the numbers that hide keys, of which `number` is one."""
         causes = self.causes
-        is_filled = causes.filled > -math.inf
         if kind == "fill":
             causes.filled = max(causes.filled, _highest(number))
-        elif kind == "scale":
-            causes.lowered *= _highest(abs(value))
-            causes.filled = _highest(value * causes.filled) if is_filled else -math.inf
-        elif kind == "add" and is_of_rows and not is_filled:
-            causes.lowered += _lowest(value)
-        elif kind == "add" and is_filled and not is_of_rows:
-            causes.filled += _highest(value)
+        elif causes.filled > -math.inf and kind in ("scale", "add"):
+            moved = value * causes.filled if kind == "scale" else value + causes.filled
+            causes.filled = _highest(moved)
 
     def _scale(self, value: Any) -> bool:
         causes = self.causes

@@ -27,8 +27,8 @@ SINK = (
     "that the extra column of scores, or what was added to their sum, is no key's: "
     "it is no parameter of the model"
 )
-SURELY_HIDING = -1e5  # no score of a model is as low
-NO_WEIGHT = -150  # a key so far below another has no weight in any type: exp(−150) is 1e-65
+SURELY_HIDING = -1e5  # keys at higher numbers are looked at, whether they have weight
+WEIGHED = 1e-12
 DOOR, ALONE = "softmax and a product", "softmax and a product (weights alone)"
 
 
@@ -132,6 +132,8 @@ def _by_causes(
     seen.sinks = sinks_of(scores, order, groups)
     if not _put(seen, causes):
         return None
+    if causes.filled > SURELY_HIDING and _is_hidden_key_weighed(meeting, order, groups, seen):
+        return None
     if scores.sink is not None and not scores.sink.is_sure:
         seen.inferred = {**seen.inferred, "sinks": SINK}
     seen.dropout = 0.5 if role.dropped else 0.0  # how much is not known
@@ -145,8 +147,6 @@ def _put(seen: Observed, causes: ScoreCauses) -> bool:
     seen.scale, seen.softcap = causes.scale, causes.softcap
     seen.mask, seen.bias, seen.source = causes.mask, causes.bias, causes.source
     seen.added_to_scores = causes.largest_added
-    if _may_be_seen(seen, causes):
-        return False
     if causes.steps and not dead_rows.settle(seen, causes.steps):
         return False
     if causes.emptied is not None:
@@ -154,15 +154,11 @@ def _put(seen: Observed, causes: ScoreCauses) -> bool:
     return True
 
 
-def _may_be_seen(seen: Observed, causes: ScoreCauses) -> bool:
-    """Whether a number that hides keys may not be far below all other scores of some row."""
-    if causes.filled <= SURELY_HIDING:
-        return False
-    lengths = [
-        one.float().norm(dim=-1).amax().nan_to_num(nan=0.0) for one in (seen.query, seen.key)
-    ]
-    least = causes.lowered - float(math.prod(lengths)) * abs(seen.scale)
-    return causes.filled - least > NO_WEIGHT
+def _is_hidden_key_weighed(meeting: Meeting, order: Order, groups: Groups, seen: Observed) -> bool:
+    """Whether a key that a number was to hide has weight all the same, in the model's own map."""
+    mask: Any = seen.mask
+    weights = aligned(meeting.weights, meeting.weights_axes, order, groups.all)[..., 0]
+    return bool((~mask & (weights > WEIGHED)).any())
 
 
 def _empty(seen: Observed, emptied: Tensor) -> None:

@@ -20,6 +20,7 @@ from heedful.recorder.following.scores import Scores, Sink, Total, Weights
 ARITHMETIC = {"add", "sub", "rsub", "mul", "div"}
 ROUNDING = 1e-4  # how far from 1 a row may sum after it was divided by its sum
 NEAR = {torch.float32: 2e-5, torch.float64: 1e-11}  # what adding up a row explains of that
+OF_LOGARITHMS = {**NEAR, torch.float16: 8e-3, torch.bfloat16: 4e-2}  # the same of logarithms
 
 
 def total(role: Scores, step: Operation) -> Scores | None:
@@ -62,8 +63,9 @@ def after_raised(role: Scores, step: Operation) -> Any:
     """The role after an operation on exp(scores): a mask hides keys, a factor makes weights."""
     other = step.other
     is_by = step.name in ("mul", "div") and isinstance(other, Tensor) and not step.is_noise(other)
-    if step.has_changed_nothing:  # their sums are one already, it may be
-        return (is_by and _divided(role, step)) or role
+    if step.has_changed_nothing:
+        made = _divided(role, step) if is_by else None  # their sums may be one already
+        return role if made is None else made
     if is_by:
         if other.ndim and step.total_of(role) is None and is_of_bits(other):
             return step.onto(role, "hide", other.detach() == 0)
@@ -145,15 +147,13 @@ def summed_to_one(
 
 
 def are_apart_from_one(weights: Tensor, dim: int) -> bool:
-    """Whether rows sum to more or less than one, so that weights are off by what can be seen.
+    """Whether rows of weights that came of logarithms sum to more or less than one.
 
-    In half precision the logarithm of a small weight is rounded coarsely, and many of them may come
-    to a few hundredths too much, though each is right.
+    The logarithm of a small weight is rounded coarsely in half precision, and many alike may come
+    to some hundredths too much.
     """
     off = (_sums(weights, dim) - 1).abs()
-    if weights.dtype in NEAR:
-        return bool((off > NEAR[weights.dtype]).any())
-    return bool((off * weights.detach().amax(dim=dim, keepdim=True) > _room(weights.dtype)).any())
+    return bool((off > OF_LOGARITHMS.get(weights.dtype, ROUNDING)).any())
 
 
 def _sums(table: Tensor, dim: int) -> Tensor:

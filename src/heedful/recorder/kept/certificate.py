@@ -137,12 +137,11 @@ def _compared(
     used, rest = _taken_off(evidence, sequence, map_)
     made = weighed(map_, value)
     blind, unknown, blur, unsure = are_blind(highest), None, 0.0, 0.0
-    owed: float | Tensor = 0.0
+    moved = far = None
     if evidence.deviation or is_owed_to_sums(precise, tolerance):
         added = evidence.added_to_scores[sequence] if evidence.added_to_scores else None
         rounding = Rounding(evidence.deviation, added)
         moved, far = moved_rows(precise, rows, rounding)
-        owed = _owed_to_scores(map_, moved, far, value) / tolerance
         unsure = max(float(far.max()), farthest(precise, rounding, much_of(tolerance)))
     if evidence.finish is None:
         step = max(map(lost, evidence.kinds)) / tolerance
@@ -153,7 +152,8 @@ def _compared(
             rest = rest.masked_fill(unknown[..., None], 0.0)
             blur = _largest_share(step * rest.abs(), size)
             size = size + step * rest.abs()
-        size = size + owed
+        if moved is not None and far is not None:
+            size = size + _owed_to_scores(map_, moved, far, value) / tolerance
         every = _off_everywhere(made, used, size, highest)
         if every is not None:
             return _Compared(every, len(rows), agree, blur, unsure)
@@ -171,7 +171,7 @@ def _compared(
         blind, size = blind.any(dim=0, keepdim=True), used.abs()
     off = _off_where_seen(made, used, size, blind[..., None])
     if evidence.finish is not None and unsure > much_of(tolerance):
-        off = [0.0]  # of weights that may be anything the end of a layer tells nothing
+        off = [0.0]  # the end of a layer tells nothing of such weights; `certify` says so
     return _Compared(off, int((~blind).any(dim=0).sum()), agree, blur, unsure)
 
 
