@@ -850,3 +850,27 @@ def test_texts_that_a_model_joins_are_not_refuted():
     assert recording.verify(model, given) == {"assumed": 1}
     assert "the first sequences of all texts stand before their second ones" in recording[0].why
     assert len([call.weights() for [call] in recording.sequences]) == 6
+
+
+@pytest.mark.parametrize("is_turned", [False, True])
+@pytest.mark.parametrize("number", [0, 1])
+def test_one_text_for_which_only_the_weights_are_known(number, is_turned):
+    """A row of it is hidden twice; the other text alone is kept by its queries and keys."""
+    row = torch.arange(6)[:, None] == 1
+    half = row & (torch.arange(6) < 3)
+
+    def attend(query, key):
+        if is_turned:
+            query, key = query.flip(0), key.flip(0)
+        is_large = query.abs().amax(dim=(1, 2, 3), keepdim=True) > 8
+        scores = query @ key.mT + (is_large & row) * -1e4
+        return scores.masked_fill(is_large & half, -1e4).softmax(-1) @ key
+
+    model = Heads(attend).eval()
+    x = torch.randn(2, 6, WIDTH)
+    x[number] *= 40
+    with torch.no_grad(), heedful.record(model) as recording:
+        model(x)
+    recording.verify(model, x)
+    proofs = [sequence[0].proof for sequence in recording.sequences]
+    assert proofs == ["refuted" if is_turned else "unproved"] * 2

@@ -134,7 +134,9 @@ def _is_elsewhere(ours: Causes, alone: list[Causes], place: int) -> bool:
         place: which of these it should be.
     """
     votes = 0
-    for mine, *theirs in zip(_vectors(ours), *map(_vectors, alone), strict=True):
+    of_weights = any(map(_is_of_weights, (ours, *alone)))  # for one text, and not for another
+    vectors = (_vectors(one, of_weights=of_weights) for one in (ours, *alone))
+    for mine, *theirs in zip(*vectors, strict=True):
         mine = mine[:, sampled(mine.shape[1])]
         largest = max((float(one.abs().max()) for one in theirs if one.numel()), default=0.0)
         near = NEAR.get(mine.dtype, 1e-3) * largest
@@ -161,9 +163,9 @@ def _asked(of: Causes) -> Tensor:
     return of.query * of.scale
 
 
-def _vectors(of: Causes) -> list[Tensor]:
-    """The queries and keys of a sequence, (heads, rows, width); of weights alone, these."""
-    return [weights(of)] if _is_of_weights(of) else [_asked(of), of.key]
+def _vectors(of: Causes, *, of_weights: bool) -> list[Tensor]:
+    """The queries and keys of a sequence, (heads, rows, width), or its weights."""
+    return [weights(of)] if of_weights else [_asked(of), of.key]
 
 
 def _found(vectors: Tensor, among: Tensor, near: float) -> Tensor:
@@ -187,7 +189,7 @@ def agree(capture: Capture, sequence: int, alone: Capture, part: int) -> bool:
         return False
     N = ours.shape[1]
     near = NEAR.get(capture.query.dtype, 1e-3)
-    if _is_of_weights(ours):
+    if _is_of_weights(ours) or _is_of_weights(theirs):
         rows = sampled(N)
         one, other = weights(ours, queries=rows), weights(theirs, queries=rows)
         return _is_near(one, other, near / 10)
