@@ -7,7 +7,7 @@ from torch import nn
 from torch.nn.functional import scaled_dot_product_attention
 
 import heedful
-from heedful.recorder.doors import dead_rows
+from heedful.recorder.doors import dead_rows, softmax_matmul
 
 WIDTH, H, D = 12, 3, 4
 LOW = torch.finfo(torch.float32).min
@@ -51,6 +51,7 @@ SHOWN = {  # exactly
     "the least number": lambda s, n: s.masked_fill(hidden(n), LOW),
     "a fill, then a bias": lambda s, n: s.masked_fill(hidden(n), -1e4) + bias(n),
     "a bias, then a fill": lambda s, n: (s + bias(n)).masked_fill(hidden(n), -1e4),
+    "a mask of no axes": lambda s, n: torch.where(torch.tensor(True), s, torch.tensor(-1e4)),
     "a fill and a bias, divided": lambda s, n: (s.masked_fill(hidden(n), -1e5) + bias(n)) / 1.3,
     "a fill, then a small temperature": lambda s, n: s.masked_fill(ahead(n), -1e4) / 512**0.5,
     "a fill, then a temperature": lambda s, n: s.masked_fill(hidden(n), -1e4) / 2,
@@ -115,6 +116,7 @@ IN_PART = {
     "padding and a fill, divided": lambda s, n: (
         (s + first(n) * -1e4).masked_fill(ahead(n), -1e4) / 8
     ),
+    "far below": lambda s, n: (1e9 * (s - 3)).masked_fill(half(n), -1e4) * 20,
     "large": lambda s, n: (1e5 * (s - 3)).masked_fill(half(n), -1e4),
     "made small": lambda s, n: s.masked_fill(half(n), -1e4) * 3e-4,
     # in float32 a score loses what is less than 8 below 1e8, and 1 and 2 differ no more
@@ -278,6 +280,7 @@ def test_torchs_kernel_adds_in_float32_whatever_its_tensors_are(n, kind, low):
 def test_a_row_that_is_shown_to_see_nothing_is_compared_with_what_it_gave(n, monkeypatch):
     """As it was: row 0 saw two keys, and was shown to see none; no other row was wrong."""
     monkeypatch.setattr(dead_rows, "settle", lambda seen, steps: True)
+    monkeypatch.setattr(softmax_matmul, "_is_hidden_key_weighed", lambda *_: False)
     model = Hides(lambda s, n: s.masked_fill(torch.arange(n)[:, None] == 0, -1e9))
     with heedful.record(model) as recording:
         model(torch.randn(1, n, WIDTH))

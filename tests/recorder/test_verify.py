@@ -874,3 +874,22 @@ def test_one_text_for_which_only_the_weights_are_known(number, is_turned):
     recording.verify(model, x)
     proofs = [sequence[0].proof for sequence in recording.sequences]
     assert proofs == ["refuted" if is_turned else "unproved"] * 2
+
+
+def test_joined_texts_of_which_one_alone_is_known_by_its_weights():
+    def attend(query, key):
+        is_large = torch.tensor(len(query) == 1 and bool(query.abs().max() > 8))
+        query, key = (one.transpose(0, 1).flatten(1, 2)[None] for one in (query, key))
+        length = query.shape[2]
+        row = torch.arange(length)[:, None] == 1
+        scores = query @ key.mT + (row & is_large) * -1e4
+        half = row & (torch.arange(length) < 3) & is_large
+        return scores.masked_fill(half, -1e4).softmax(-1) @ key
+
+    model = Heads(attend).eval()
+    x = torch.randn(2, 6, WIDTH)
+    x[1] *= 40
+    with torch.no_grad(), heedful.record(model) as recording:
+        model(x)
+    recording.verify(model, x)
+    assert recording[0].proof == "assumed"

@@ -37,7 +37,6 @@ class ScoreCauses:
     largest_added: the largest number that stood beside the scores of a row, (S, H, N, 1), and is
         gone.
     emptied: where weights were set to zero after the softmax: rows, or all that was hidden.
-    filled: how high a number may be that stands in the place of scores before the softmax.
     """
 
     scale: float = 1.0
@@ -49,7 +48,6 @@ class ScoreCauses:
     steps: Sequence[Step] = ()
     emptied: Tensor | None = None
     largest_added: Tensor | None = None
-    filled: float = -math.inf
 
 
 def causes_of(scores: Scores, order: Order, groups: Groups) -> ScoreCauses | None:
@@ -73,7 +71,6 @@ def causes_of(scores: Scores, order: Order, groups: Groups) -> ScoreCauses | Non
             tables.append((change, value))
         is_after_sink = sink is not None and number >= sink.after
         is_of_rows = kind == "add" and _is_of_rows(value)
-        found.note(kind, value, steps[-1].number)
         if is_after_sink and not is_of_rows and kind != "empty":
             return None
         if is_of_rows and (is_after_sink or sink is None):
@@ -148,13 +145,6 @@ def _at(rows: slice, value: Any) -> Any:
     return value[..., rows, :] if isinstance(value, Tensor) and value.shape[-2] > 1 else value
 
 
-def _highest(value: Any) -> float:
-    """The largest number of a table, infinity where one is none; a number itself."""
-    if not isinstance(value, Tensor):
-        return float(value)
-    return float(value.max().nan_to_num(nan=math.inf))
-
-
 def _inverse(value: Any) -> Any:
     """1 / value, of a number or of each one of a table."""
     if isinstance(value, Tensor):
@@ -182,7 +172,8 @@ def _value(change: Change, value: Any, order: Order, groups: Groups) -> Any:
     if not isinstance(value, Tensor):
         return value
     if not value.ndim:
-        return bool(value) if value.dtype == torch.bool else float(value)
+        is_mask = value.dtype == torch.bool and change.kind in ("hide", "fill")
+        return value.reshape(1, 1, 1, 1) if is_mask else float(value)
     table = aligned(value, change.axes, order, groups.all)[..., 0]
     # true and false are 1 and 0 where they are numbers
     is_number = change.kind in ("scale", "divide", "add") and table.dtype == torch.bool
@@ -217,15 +208,6 @@ class _Found:
         elif kind == "keep":
             self._zeroed = value == 0 if self._zeroed is None else self._zeroed | (value == 0)
         return True
-
-    def note(self, kind: str, value: Any, number: Any) -> None:
-        """Note what becomes of the numbers that hide keys, of which `number` is one."""
-        causes = self.causes
-        if kind == "fill":
-            causes.filled = max(causes.filled, _highest(number))
-        elif causes.filled > -math.inf and kind in ("scale", "add"):
-            moved = value * causes.filled if kind == "scale" else value + causes.filled
-            causes.filled = _highest(moved)
 
     def _scale(self, value: Any) -> bool:
         causes = self.causes

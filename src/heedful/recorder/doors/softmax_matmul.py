@@ -27,8 +27,8 @@ SINK = (
     "that the extra column of scores, or what was added to their sum, is no key's: "
     "it is no parameter of the model"
 )
-SURELY_HIDING = -1e5  # keys at higher numbers are looked at, whether they have weight
-WEIGHED = 1e-12
+WEIGHED = 1e-12  # a weight that is seen in no type beside others of its row
+BLOCK = 1 << 20  # weights that are looked at together
 DOOR, ALONE = "softmax and a product", "softmax and a product (weights alone)"
 
 
@@ -132,7 +132,8 @@ def _by_causes(
     seen.sinks = sinks_of(scores, order, groups)
     if not _put(seen, causes):
         return None
-    if causes.filled > SURELY_HIDING and _is_hidden_key_weighed(meeting, order, groups, seen):
+    is_filled = any(change.kind == "fill" for change in scores.changes)
+    if is_filled and _is_hidden_key_weighed(meeting, order, groups, seen.mask):
         return None
     if scores.sink is not None and not scores.sink.is_sure:
         seen.inferred = {**seen.inferred, "sinks": SINK}
@@ -154,11 +155,16 @@ def _put(seen: Observed, causes: ScoreCauses) -> bool:
     return True
 
 
-def _is_hidden_key_weighed(meeting: Meeting, order: Order, groups: Groups, seen: Observed) -> bool:
+def _is_hidden_key_weighed(meeting: Meeting, order: Order, groups: Groups, mask: Any) -> bool:
     """Whether a key that a number was to hide has weight all the same, in the model's own map."""
-    mask: Any = seen.mask
     weights = aligned(meeting.weights, meeting.weights_axes, order, groups.all)[..., 0]
-    return bool((~mask & (weights > WEIGHED)).any())
+    S, H, N, M = weights.shape
+    for first in range(0, N, step := max(1, BLOCK // (S * H * M))):
+        rows = slice(first, first + step)
+        hidden = ~(mask if mask.shape[2] == 1 else mask[:, :, rows])
+        if bool((hidden & (weights[:, :, rows] > WEIGHED)).any()):
+            return True
+    return False
 
 
 def _empty(seen: Observed, emptied: Tensor) -> None:
