@@ -476,6 +476,7 @@ def product_of(*changes):
 
 def test_each_step_that_moves_digits_counts():
     assert product_of() == [HALF]
+    assert product_of(("divide", 8.0)) == [HALF]
     assert product_of(("scale", 0.125), ("hide", None), ("fill", None), ("scale", -1.0)) == [HALF]
     assert product_of(("scale", 0.3), ("softcap", 1.0), ("scale", torch.ones(2))) == [
         HALF,

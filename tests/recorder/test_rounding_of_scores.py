@@ -174,3 +174,11 @@ def test_no_row_that_is_looked_at_is_passed_over_by_its_bias(way, mask):
     assert farthest(of, Rounding(0.01), 0.05) in ([exact] if exact > 0.05 else [exact, 0.0])
     is_all = way == "all keys of one row" or (way == "all keys up to itself" and mask is not None)
     assert (exact > 0.05) == is_all
+
+
+def test_the_order_of_sums_counts_where_nothing_else_has_rounded():
+    key = 300 * torch.randn(1, 1, 64) + 1e-4 * torch.randn(1, 40, 64)  # scores are near each other
+    of = Causes(300 * torch.randn(1, 40, 64), key, 1.0)
+    far = moved_rows(of, torch.arange(40), Rounding(0.0))[1].max()
+    assert float(far) > 1e-3
+    assert farthest(of, Rounding(0.0), 1e-3) == float(far)

@@ -110,10 +110,9 @@ def largest_added(steps: Sequence[Step], left: ScoreCauses, device: torch.device
         return None
     values = [step.value for step in steps if step.kind in ("add", "scale", "divide")]
     tables = [one for one in (*values, left.mask, left.bias) if isinstance(one, Tensor)]
-    *lead, N, M = torch.broadcast_shapes((1, 1, 1, 1), *[one.shape for one in tables])
-    size = max(1, BLOCK // (math.prod(lead) * M))
-    blocks = [slice(first, first + size) for first in range(0, N, size)]
-    return torch.cat([_largest_of(rows, steps, left, device) for rows in blocks], dim=-2)
+    shape = torch.broadcast_shapes((1, 1, 1, 1), *[one.shape for one in tables])
+    parts = [_largest_of(rows, steps, left, device) for rows in blocks_of(shape)]
+    return torch.cat(parts, dim=-2)
 
 
 def _largest_of(
@@ -122,7 +121,7 @@ def _largest_of(
     """The same of some rows, (S, H, n, 1), all of whose numbers stand in memory at once."""
     sums = largest = torch.zeros((1, 1, 1, 1), dtype=torch.float32, device=device)
     for step in steps:
-        value = _at(rows, step.value)
+        value = at_rows(rows, step.value)
         if step.kind in ("scale", "divide"):
             factor = _inverse(value) if step.kind == "divide" else value
             sums, largest = sums * factor, largest * abs(factor)
@@ -131,7 +130,7 @@ def _largest_of(
             largest = largest.maximum(sums.abs())
     for whole in (left.mask, left.bias):  # a bias may stand as the mask
         if isinstance(whole, Tensor):
-            table = _at(rows, whole)
+            table = at_rows(rows, whole)
             is_gone = table if table.dtype == torch.bool else largest / 2 > table.abs()
             if table.dtype == torch.bool and largest.shape[-1] == 1:  # which needs no whole table
                 is_gone = is_gone.any(dim=-1, keepdim=True)
@@ -140,7 +139,14 @@ def _largest_of(
     return largest.amax(dim=-1, keepdim=True).nan_to_num(nan=0.0)
 
 
-def _at(rows: slice, value: Any) -> Any:
+def blocks_of(shape: Sequence[int]) -> list[slice]:
+    """The rows of a table (S, H, N, M), as many at a time as make `BLOCK` entries."""
+    S, H, N, M = shape
+    size = max(1, BLOCK // max(1, S * H * M))
+    return [slice(first, first + size) for first in range(0, N, size)]
+
+
+def at_rows(rows: slice, value: Any) -> Any:
     """Some rows of a value; all of it where it is the same for all rows."""
     return value[..., rows, :] if isinstance(value, Tensor) and value.shape[-2] > 1 else value
 

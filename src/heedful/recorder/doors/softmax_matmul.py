@@ -14,7 +14,14 @@ import torch
 from torch import Tensor
 
 from heedful.recorder.doors import dead_rows
-from heedful.recorder.doors.score_causes import ScoreCauses, causes_of, rounding_types, sinks_of
+from heedful.recorder.doors.score_causes import (
+    ScoreCauses,
+    at_rows,
+    blocks_of,
+    causes_of,
+    rounding_types,
+    sinks_of,
+)
 from heedful.recorder.following.alignment import Order, aligned
 from heedful.recorder.following.scores import Meeting, Product, Weights
 from heedful.recorder.following.strides import Parts, are_of_one, length
@@ -28,7 +35,6 @@ SINK = (
     "it is no parameter of the model"
 )
 WEIGHED = 1e-12  # a weight that is seen in no type beside others of its row
-BLOCK = 1 << 20  # weights that are looked at together
 DOOR, ALONE = "softmax and a product", "softmax and a product (weights alone)"
 
 
@@ -158,13 +164,10 @@ def _put(seen: Observed, causes: ScoreCauses) -> bool:
 def _is_hidden_key_weighed(meeting: Meeting, order: Order, groups: Groups, mask: Any) -> bool:
     """Whether a key that a number was to hide has weight all the same, in the model's own map."""
     weights = aligned(meeting.weights, meeting.weights_axes, order, groups.all)[..., 0]
-    S, H, N, M = weights.shape
-    for first in range(0, N, step := max(1, BLOCK // (S * H * M))):
-        rows = slice(first, first + step)
-        hidden = ~(mask if mask.shape[2] == 1 else mask[:, :, rows])
-        if bool((hidden & (weights[:, :, rows] > WEIGHED)).any()):
-            return True
-    return False
+    return any(
+        bool((~at_rows(rows, mask) & (at_rows(rows, weights) > WEIGHED)).any())
+        for rows in blocks_of(weights.shape)
+    )
 
 
 def _empty(seen: Observed, emptied: Tensor) -> None:

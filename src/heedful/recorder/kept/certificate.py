@@ -95,7 +95,7 @@ def certify(
         return Check(math.nan, tolerance, 0, "no query sees anything that can be compared"), False
     if worst <= tolerance and tolerance * blur > BLURRED:
         return Check(math.nan, tolerance, 0, HIDING), False
-    if worst <= tolerance and unsure > much_of(tolerance):
+    if worst <= tolerance and unsure > _much_of(tolerance):
         return Check(math.nan, tolerance, 0, UNSURE.format(unsure)), False
     return Check(worst, tolerance, rows, where=where), agree
 
@@ -142,7 +142,7 @@ def _compared(
         added = evidence.added_to_scores[sequence] if evidence.added_to_scores else None
         rounding = Rounding(evidence.deviation, added)
         moved, far = moved_rows(precise, rows, rounding)
-        unsure = max(float(far.max()), farthest(precise, rounding, much_of(tolerance)))
+        unsure = max(float(far.max()), farthest(precise, rounding, _much_of(tolerance)))
     if evidence.finish is None:
         step = max(map(lost, evidence.kinds)) / tolerance
         longest = value.abs() if evidence.is_whole else value.abs().amax(dim=-1, keepdim=True)
@@ -170,12 +170,12 @@ def _compared(
         made = evidence.finish(joined, (sequence, at_rows(layout)))[None].to(map_)
         blind, size = blind.any(dim=0, keepdim=True), used.abs()
     off = _off_where_seen(made, used, size, blind[..., None])
-    if evidence.finish is not None and unsure > much_of(tolerance):
+    if evidence.finish is not None and unsure > _much_of(tolerance):
         off = [0.0]  # the end of a layer tells nothing of such weights; `certify` says so
     return _Compared(off, int((~blind).any(dim=0).sum()), agree, blur, unsure)
 
 
-def much_of(tolerance: float) -> float:
+def _much_of(tolerance: float) -> float:
     """How far off a weight may be by the rounding of scores for a call to be proved."""
     return BLURRED if tolerance > MUCH else MUCH
 
