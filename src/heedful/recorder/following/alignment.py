@@ -97,10 +97,8 @@ def aligned(
     strides, rest = _strides(tensor, axes[len(axes) - tensor.ndim :], order)
     split: list[list[Step]] = []
     for group in groups:
-        own = [strides.pop(atom, None) for atom in group]
-        is_there = own.count(None) < len(own)
-        pairs = zip(group, own, strict=True) if is_there else ()
-        split.append([(atom.size, stride or 0) for atom, stride in pairs])
+        is_there = not strides.keys().isdisjoint(group)
+        split.append([(atom.size, strides.pop(atom, 0)) for atom in group] if is_there else [])
     if strides:
         raise TypeError(
             "an axis that is of neither queries, keys, heads nor texts; tell the axes, as "
@@ -116,7 +114,8 @@ def aligned(
 
 
 def _strided(tensor: Tensor, steps: list[Step]) -> Tensor:
-    return tensor.as_strided([size for size, _ in steps], [stride for _, stride in steps])
+    sizes, strides = zip(*steps, strict=True)
+    return tensor.as_strided(sizes, strides)
 
 
 def _strides(

@@ -164,6 +164,8 @@ def at_rows(layout: Layout) -> Tensor:
     return layout.queries[sampled(len(layout.queries))]
 
 
+@functools.lru_cache(maxsize=64)
 def sampled(rows: int) -> Tensor:
-    """The indices of the rows that are compared, spread evenly over so many."""
-    return evenly(rows, SAMPLED)
+    """The indices of the rows that are compared, spread evenly over so many; not to be changed."""
+    with torch.inference_mode(False):  # it is made once, and may be asked for again outside
+        return evenly(rows, SAMPLED)

@@ -74,7 +74,8 @@ def _narrowed(kind: torch.dtype, device: torch.device) -> torch.dtype:
     if kind != torch.float32 or device.type not in NARROWED:
         return kind
     backend = torch.backends.cuda if device.type == "cuda" else torch.backends.mkldnn
-    precision = getattr(backend.matmul, "fp32_precision", None)  # of torch 2.9 and newer
+    products = getattr(backend, "matmul", None)  # for CPUs from torch 2.9 on
+    precision = getattr(products, "fp32_precision", None)
     if precision is None and device.type == "cuda" and torch.backends.cuda.matmul.allow_tf32:
         precision = "tf32"
     return NARROWED[device.type].get(str(precision), kind)
