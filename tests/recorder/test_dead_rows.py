@@ -42,6 +42,15 @@ def first(n):
     return (torch.arange(n) < 2).expand(n, n)
 
 
+def one_row(n):
+    """Row 1, which is none of the eight that are compared where there are more."""
+    return (torch.arange(n) == 1)[:, None]
+
+
+def distance(n):
+    return (torch.arange(n)[:, None] - torch.arange(n)).abs().float()
+
+
 def bias(n):
     return torch.randn(n, n, generator=torch.Generator().manual_seed(3))
 
@@ -69,6 +78,15 @@ SHOWN = {  # exactly
     "a large number added to a row": lambda s, n: s + (torch.arange(n) == 1)[:, None] * 1e9,
     "multiplied and added": lambda s, n: s * ~hidden(n) + hidden(n) * -1e30,
     "in double precision": lambda s, n: s.double() + hidden(n) * -1e9,
+    "a number of each head's own": lambda s, n: torch.where(
+        one_row(n), torch.tensor([-1e4, -2e4, -1e9])[:, None, None], s
+    ),
+    "a number of each row's own": lambda s, n: torch.where(
+        torch.tensor(True), -1e4 - torch.arange(float(n))[:, None], s
+    ),
+    # whatever the scores were, they are 0
+    "behind a gate that is shut": lambda s, n: (0.0 * s.tanh()).masked_fill(one_row(n), -1e9),
+    "a cap of 0": lambda s, n: 0.0 * s.tanh() + bias(n),
 }
 
 
@@ -122,6 +140,12 @@ IN_PART = {
     # in float32 a score loses what is less than 8 below 1e8, and 1 and 2 differ no more
     "by rounding": lambda s, n: 4 * s + hidden(n) * -1e8,
     "of some keys": lambda s, n: (s + hidden(n) * -1e4).masked_fill(half(n), -1e4),
+    # -1e9 - 32 lies between two numbers of float32: any score decides which of them it becomes
+    "by distance": lambda s, n: s - 16 * distance(n) + one_row(n) * -1e9,
+    "a number, then more": lambda s, n: (s + 4) + one_row(n) * -1e8,
+    "kept, and large": lambda s, n: (1e5 * (s - 3)) * ~half(n) + half(n) * -1e4,
+    "kept, and lowered": lambda s, n: (s + 2 * low_row(n)) * ~half(n) + half(n) * -1e4,
+    "added, and large": lambda s, n: 1e5 * (s - 3) + (one_row(n) & ~half(n)) * -1e4 - 1e4,
 }
 
 
@@ -279,7 +303,7 @@ def test_torchs_kernel_adds_in_float32_whatever_its_tensors_are(n, kind, low):
 @pytest.mark.parametrize("n", [5, 20])
 def test_a_row_that_is_shown_to_see_nothing_is_compared_with_what_it_gave(n, monkeypatch):
     """As it was: row 0 saw two keys, and was shown to see none; no other row was wrong."""
-    monkeypatch.setattr(dead_rows, "settle", lambda seen, steps: True)
+    monkeypatch.setattr(dead_rows, "settle", lambda *_: True)
     monkeypatch.setattr(softmax_matmul, "_is_hidden_key_weighed", lambda *_: False)
     model = Hides(lambda s, n: s.masked_fill(torch.arange(n)[:, None] == 0, -1e9))
     with heedful.record(model) as recording:

@@ -891,5 +891,59 @@ def test_joined_texts_of_which_one_alone_is_known_by_its_weights():
     x[1] *= 40
     with torch.no_grad(), heedful.record(model) as recording:
         model(x)
+    assert recording.verify(model, x) == {"assumed": 1}
+    assert recording[0].why.endswith("has all texts, which attend to each other in it")
+
+
+@pytest.mark.parametrize("is_joined", [False, True])
+@pytest.mark.parametrize("width", [D, 1])
+def test_texts_that_ask_one_memory_some_of_which_are_known_by_their_weights(width, is_joined):
+    """Its map was right, and refuted: as many queries and weights stood in another shape."""
+
+    class Asks(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.q, self.k = nn.Linear(WIDTH, H * width), nn.Linear(WIDTH, H * width)
+            self.memory = nn.Parameter(torch.randn(9, WIDTH))
+
+        def forward(self, x):
+            is_large = torch.tensor((len(x) > 1) == is_joined and bool(x.abs().max() > 20))
+            x = x[torch.ones(x.shape[:2], dtype=torch.bool)]
+            query, key = (
+                one(of).unflatten(-1, (H, width)).transpose(0, 1)[None]
+                for one, of in ((self.q, x), (self.k, self.memory))
+            )
+            row = (torch.arange(query.shape[2])[:, None] == 1) & is_large
+            half = row & (torch.arange(9) < 4)
+            scores = (query @ key.mT + row * -1e4).masked_fill(half, -1e4)
+            weights = scores.softmax(-1)
+            self.true = weights.detach()
+            return weights @ key
+
+    model, x = Asks().eval(), torch.randn(2, 6, WIDTH)
+    x[1] *= 20
+    with torch.no_grad(), heedful.record(model) as recording:
+        model(x)
+    true = model.true[0]
     recording.verify(model, x)
-    assert recording[0].proof == "assumed"
+    assert recording[0].proof != "refuted", recording[0].why
+    shown = torch.cat([sequence[0].weights() for sequence in recording.sequences], dim=1)
+    torch.testing.assert_close(shown, true, atol=3e-6, rtol=0)
+
+
+def test_a_joined_sequence_of_fewer_tokens_than_its_texts_have_alone():
+    """Only the weights of all are known, as a learned table is multiplied with them."""
+
+    def attend(query, key):
+        if len(query) > 1:
+            query, key = (one[:, :, 1:].transpose(0, 1).flatten(1, 2)[None] for one in (query, key))
+        places = torch.arange(float(query.shape[2]))
+        scores = query @ key.mT * (1 + (places[:, None] - places).abs())
+        return scores.softmax(-1) @ key
+
+    model, x = Heads(attend).eval(), torch.randn(2, 6, WIDTH)
+    with torch.no_grad(), heedful.record(model) as recording:
+        model(x)
+    recording.verify(model, x)
+    assert recording[0].proof == "unproved"
+    assert "the texts alone are 2 sequences, and not 1" in recording[0].why

@@ -8,7 +8,9 @@ then gets a query of zeros, and a mask and a bias that make the same weights of 
 these numbers has all of the row; beside one that is not they count as high as they are.
 
 A score of its own that a large number was added to is lost in the rounding, as 1.5 is in
-1.5 − 1e9 in float32. Where it is lost in part only, the row cannot be shown so.
+1.5 − 1e9 in float32. So it is if the steps come to the same from the least score that the row may
+have as from the largest, since each step keeps the order of what goes in. Where it is lost in part
+only, the row cannot be shown so.
 
 S sequences, H heads, N queries, M keys, r dead rows.
 """
@@ -27,6 +29,7 @@ from heedful.recorder.following.strides import unexpanded
 from heedful.recorder.observed import Observed
 
 ROUGH = 0.5  # what is rounded no coarser than this, and added again in its type, is the same again
+ROUNDED_UP = 1.01  # by so much a product in half precision may be larger than its factors' lengths
 FINE = 64  # scores up to this size are rounded as coarsely by their own product
 
 
@@ -44,12 +47,13 @@ class Step(NamedTuple):
     number: Any = -math.inf
 
 
-def settle(seen: Observed, steps: Sequence[Step]) -> bool:
+def settle(seen: Observed, steps: Sequence[Step], product: Tensor) -> bool:
     """Give the dead rows of a call the query, mask and bias that make their weights.
 
     Args:
         seen: the call, whose mask is boolean, or is added to the scores where it has no bias.
         steps: all that changed the scores, in order.
+        product: the queries (S, H, N, d) as they met the keys, before any step.
 
     Returns:
         False where a row is there that cannot be shown so.
@@ -57,32 +61,35 @@ def settle(seen: Observed, steps: Sequence[Step]) -> bool:
     dead = _dead(seen.mask, seen.bias, steps)
     if not bool(dead.any()):
         return True
-    tables = [one.value for one in steps if isinstance(one.value, Tensor)]
+    values = [one for step in steps for one in (step.value, step.number)]
+    tables = [one.shape[:3] for one in values if isinstance(one, Tensor)]
     sinks = _sinks(seen)
-    shape = torch.broadcast_shapes(dead.shape, sinks.shape, *[one.shape[:3] for one in tables])
+    shape = torch.broadcast_shapes(dead.shape, sinks.shape, *tables)
     at = dead.to(seen.query.device).expand(shape).nonzero().unbind(-1)
-    numbers, is_own, coarse = _replayed(steps, at, (*shape, seen.shape[-1]), seen.query)
-    own_top, sink = numbers.amax(dim=-1, keepdim=True), sinks.expand(shape)[at][:, None]
-    top = own_top.maximum(sink.to(numbers))
-    is_near = numbers - top > FAINT
-    # beside a sink it counts where they are, and without one only how far they are apart
-    below = torch.where(sink == -math.inf, numbers - top, numbers)
-    has_own = (is_near & is_own).any(dim=-1)
-    coarsest = coarse.masked_fill(~(is_near & is_own), 0.0).amax(dim=-1)
-    is_lost = _largest(seen, shape)[at] <= coarsest / 4
+    found = _replays(seen.key, steps, product, at, (*shape, seen.shape[-1]))
+    sink = sinks.expand(shape)[at][:, None].to(found.numbers)
+    top = found.numbers.amax(dim=-1, keepdim=True)
+    is_near = found.numbers - top.maximum(sink) > FAINT
+    if found.is_near_by_its_score(is_near, sink):
+        return False
+    counts = is_near & found.is_own
+    has_own, is_lost = counts.any(dim=-1), (found.are_same | ~counts).all(dim=-1)
+    coarsest = found.coarse.masked_fill(~counts, 0.0).amax(dim=-1)
     # what is added beside a sink stands in one sum here, and is rounded once: not as the model did
     rough = ROUGH if seen.sinks is None else FINE * torch.finfo(seen.query.dtype).eps
     is_kept = has_own & ~is_lost & (coarsest <= rough)
-    if bool((has_own & ~is_lost & ~is_kept).any() or (is_kept & (is_near & ~is_own).any(-1)).any()):
+    has_others = (is_near & ~found.is_own).any(dim=-1)
+    if bool(((has_own & ~is_lost & ~is_kept) | (is_kept & has_others)).any()):
         return False
     # added again in the type in which the model did, they come out the same
-    is_same = _at_least_float(numbers.dtype) == _at_least_float(seen.query.dtype)
+    is_same = _at_least_float(found.numbers.dtype) == _at_least_float(seen.query.dtype)
     is_hidden = ~is_near.any(dim=-1)  # by minus infinity, or a sink has all of it
-    rows = ~is_hidden & ~(is_kept & is_same & (own_top[:, 0] > _hiding(seen.mask)))
+    rows = ~is_hidden & ~(is_kept & is_same & (top[:, 0] > _hiding(seen.mask)))
     if bool(rows.any()):
-        at = tuple(one[rows] for one in at)
-        anew = Anew(is_near[rows], below[rows].float(), is_kept[rows], coarsest[rows])
-        _put(seen, shape, at, anew)
+        # beside a sink it counts where they are, and without one only how far they are apart
+        below = torch.where(sink == -math.inf, found.numbers - top, found.numbers)
+        anew = Anew(is_near[rows], below[rows], is_kept[rows], coarsest[rows])
+        _put(seen, shape, tuple(one[rows] for one in at), anew)
     return True
 
 
@@ -126,17 +133,61 @@ def _at_least_float(kind: torch.dtype) -> torch.dtype:
     return torch.promote_types(kind, torch.float32)
 
 
-def _replayed(
+class Replays(NamedTuple):
+    """What the steps make of the scores of some rows, (r, M) each.
+
+    numbers: of scores of zero.
+    is_own: where a score is still in them, and no number has taken its place.
+    coarse: how coarsely what was added has rounded them.
+    ends: of the least score that the row may have, and of the largest; of no own scores, `numbers`.
+    """
+
+    numbers: Tensor
+    is_own: Tensor
+    coarse: Tensor
+    ends: tuple[Tensor, Tensor]
+
+    @property
+    def are_same(self) -> Tensor:
+        """Where they are the same whatever the scores are."""
+        return self.ends[0] == self.ends[1]
+
+    def is_near_by_its_score(self, is_near: Tensor, sink: Tensor) -> bool:
+        """Whether a key that is not near the highest of its row may be so by its own score."""
+        top = self.ends[0].minimum(self.ends[1]).amax(dim=-1, keepdim=True).maximum(sink)
+        may_be_near = self.ends[0].maximum(self.ends[1]) - top > FAINT
+        return bool((may_be_near & ~is_near & self.is_own).any())
+
+
+def _replays(
+    key: Tensor,
     steps: Sequence[Step],
+    product: Tensor,
     at: tuple[Tensor, ...],
     shape: tuple[int, ...],
-    query: Tensor,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """What stands in place of the scores of some rows, (r, M), and where these are still in it.
+) -> Replays:
+    """What the steps make of the scores of some rows of a map of this shape.
 
-    The last is how coarsely what was added has rounded each, (r, M).
+    Args:
+        key: the keys, (S, G, M, d).
+        steps: all that changed the scores.
+        product: the queries as they met the keys.
+        at: where the rows stand.
+        shape: (S, H, N, M), each of the first three 1 where all rows along it are alike.
     """
-    numbers = query.new_zeros(len(at[0]), shape[-1])
+    begin = product.new_zeros(len(at[0]), shape[-1])
+    numbers, is_own, coarse = _replayed(steps, at, shape, begin)
+    if not bool(is_own.any()):
+        return Replays(numbers, is_own, coarse, (numbers, numbers))
+    most = _largest(product, key, shape[:3])[at][:, None].to(begin).expand_as(begin)
+    least, largest = (_replayed(steps, at, shape, one)[0] for one in (-most, most))
+    return Replays(numbers, is_own, coarse, (least, largest))
+
+
+def _replayed(
+    steps: Sequence[Step], at: tuple[Tensor, ...], shape: tuple[int, ...], numbers: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """What the steps make of some numbers, (r, M), where these are still in it, and how coarse."""
     coarse = torch.zeros_like(numbers, dtype=torch.float32)
     is_own = torch.ones_like(numbers, dtype=torch.bool)
 
@@ -166,11 +217,11 @@ def _replayed(
     return numbers, is_own, coarse
 
 
-def _largest(seen: Observed, shape: tuple[int, ...]) -> Tensor:
-    """The largest score that rows may have, by the lengths of queries and keys, of this shape."""
-    longest = seen.key.float().norm(dim=-1).amax(dim=-1)
-    longest = longest.repeat_interleave(seen.shape[1] // longest.shape[1], dim=1)
-    size = seen.query.float().norm(dim=-1) * longest[..., None] * abs(seen.scale)
+def _largest(query: Tensor, key: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """The largest product that rows may have, by the lengths of queries and keys, of this shape."""
+    longest = key.float().norm(dim=-1).amax(dim=-1)
+    longest = longest.repeat_interleave(query.shape[1] // longest.shape[1], dim=1)
+    size = query.float().norm(dim=-1) * longest[..., None] * ROUNDED_UP
     alike = [dim for dim in range(3) if shape[dim] == 1]
     return size.amax(dim=alike, keepdim=True) if alike else size
 
@@ -198,6 +249,8 @@ def _put(seen: Observed, shape: tuple[int, ...], at: tuple[Tensor, ...], anew: A
     nothing = seen.query.new_zeros(())
     seen.query = torch.where(rows[..., None].expand(S, H, N, 1), nothing, seen.query)
     _tell_size(seen, rows, at, anew)
+    if seen.sums is not None:  # a kernel's log-sum-exps are of the scores that stood there
+        seen.sums = seen.sums.masked_fill(rows, math.nan)
     numbers = anew.numbers.masked_fill(~anew.is_near, 0.0)
     mask: Any = seen.mask
     seen.source = None
@@ -214,7 +267,7 @@ def _put(seen: Observed, shape: tuple[int, ...], at: tuple[Tensor, ...], anew: A
         return
     seen.mask = with_rows(mask, anew.is_near)
     if seen.bias is not None or bool(numbers.any()):
-        bias = seen.query.new_zeros((1, 1, 1, 1)) if seen.bias is None else seen.bias
+        bias = numbers.new_zeros((1, 1, 1, 1)) if seen.bias is None else seen.bias
         seen.bias = with_rows(bias, numbers)
 
 

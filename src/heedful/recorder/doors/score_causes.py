@@ -220,7 +220,7 @@ class _Found:
         if causes.bias is not None:
             causes.bias, self.has_scaled_bias = causes.bias * value, True
         if not isinstance(value, Tensor):
-            if causes.softcap:
+            if causes.softcap and value:  # a gate that is shut leaves 0 of any score
                 causes.softcap *= value
             else:
                 causes.scale *= value

@@ -54,7 +54,8 @@ def fused(call: KernelCall, owning: Owning) -> Observed:
     if isinstance(before, Tensor) and before.is_floating_point():
         # kernels add in float32 at the least; a row that cannot be settled is left to the check
         kind = torch.promote_types(before.dtype, torch.float32)
-        dead_rows.settle(made, [dead_rows.Step("add", before, kind)])
+        steps = [dead_rows.Step("scale", call.scale, kind), dead_rows.Step("add", before, kind)]
+        dead_rows.settle(made, steps, made.query)
     made.mask = Causal(0) if call.is_causal else made.mask
     made.causal = call.is_causal or None
     made.door = "scaled_dot_product_attention"

@@ -34,7 +34,7 @@ SINK = (
     "that the extra column of scores, or what was added to their sum, is no key's: "
     "it is no parameter of the model"
 )
-WEIGHED = 1e-12  # a weight that is seen in no type beside others of its row
+WEIGHED = 1e-12  # so small a weight is no fault in a map, which is right to 1e-3
 DOOR, ALONE = "softmax and a product", "softmax and a product (weights alone)"
 
 
@@ -138,8 +138,8 @@ def _by_causes(
     seen.sinks = sinks_of(scores, order, groups)
     if not _put(seen, causes):
         return None
-    is_filled = any(change.kind == "fill" for change in scores.changes)
-    if is_filled and _is_hidden_key_weighed(meeting, order, groups, seen.mask):
+    are_numbers = any(change.kind in ("fill", "keep") for change in scores.changes)
+    if are_numbers and _is_hidden_key_weighed(meeting, order, groups, seen.mask):
         return None
     if scores.sink is not None and not scores.sink.is_sure:
         seen.inferred = {**seen.inferred, "sinks": SINK}
@@ -149,12 +149,13 @@ def _by_causes(
 
 def _put(seen: Observed, causes: ScoreCauses) -> bool:
     """Add to a call what was done to its scores; False where some row cannot be shown so."""
+    product = seen.query
     if causes.factor is not None:
         seen.query = seen.query * causes.factor
     seen.scale, seen.softcap = causes.scale, causes.softcap
     seen.mask, seen.bias, seen.source = causes.mask, causes.bias, causes.source
     seen.added_to_scores = causes.largest_added
-    if causes.steps and not dead_rows.settle(seen, causes.steps):
+    if causes.steps and not dead_rows.settle(seen, causes.steps, product):
         return False
     if causes.emptied is not None:
         _empty(seen, causes.emptied)
@@ -164,10 +165,11 @@ def _put(seen: Observed, causes: ScoreCauses) -> bool:
 def _is_hidden_key_weighed(meeting: Meeting, order: Order, groups: Groups, mask: Any) -> bool:
     """Whether a key that a number was to hide has weight all the same, in the model's own map."""
     weights = aligned(meeting.weights, meeting.weights_axes, order, groups.all)[..., 0]
-    return any(
-        bool((~at_rows(rows, mask) & (at_rows(rows, weights) > WEIGHED)).any())
+    found = [
+        (~at_rows(rows, mask) & (at_rows(rows, weights) > WEIGHED)).any()
         for rows in blocks_of(weights.shape)
-    )
+    ]
+    return bool(found) and bool(torch.stack(found).any())  # a device is waited for once
 
 
 def _empty(seen: Observed, emptied: Tensor) -> None:

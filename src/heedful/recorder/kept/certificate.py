@@ -15,7 +15,13 @@ from heedful.ops.causes import HIDDEN, Causes, unrounded
 from heedful.ops.cells import add_up, are_blind, softmax_rows
 from heedful.ops.masks import Causal, Combined, Mask, Window
 from heedful.ops.score_tables import ALL
-from heedful.recorder.kept.evidence import Evidence, at_rows, projected, sampled, worst_tolerance
+from heedful.recorder.kept.evidence import (
+    Evidence,
+    projected,
+    rows_sampled,
+    sampled,
+    worst_tolerance,
+)
 from heedful.recorder.kept.rounding import TOLERANCE, lost, rounding_of_sums
 from heedful.recorder.kept.rounding_of_scores import (
     LEAST,
@@ -167,7 +173,7 @@ def _compared(
         return None
     if evidence.finish is not None:
         joined = made.transpose(0, 1).flatten(1).to(evidence.values.dtype)
-        made = evidence.finish(joined, (sequence, at_rows(layout)))[None].to(map_)
+        made = evidence.finish(joined, (sequence, rows_sampled(layout)))[None].to(map_)
         blind, size = blind.any(dim=0, keepdim=True), used.abs()
     off = _off_where_seen(made, used, size, blind[..., None])
     if evidence.finish is not None and unsure > _much_of(tolerance):

@@ -151,7 +151,7 @@ def _rows(table: Tensor, layouts: Sequence[Layout]) -> Sequence[Tensor]:
     N = table.shape[2]
     if all(len(one.queries) == N for one in layouts):
         return table.index_select(2, sampled(N).to(table.device)).unbind()
-    return [one[:, at_rows(layout)] for one, layout in zip(table, layouts, strict=True)]
+    return [one[:, rows_sampled(layout)] for one, layout in zip(table, layouts, strict=True)]
 
 
 def _of_queries(table: Tensor, layout: Layout) -> Tensor:
@@ -159,7 +159,7 @@ def _of_queries(table: Tensor, layout: Layout) -> Tensor:
     return table[:, layout.queries] if table.shape[1] > 1 else table
 
 
-def at_rows(layout: Layout) -> Tensor:
+def rows_sampled(layout: Layout) -> Tensor:
     """Where the rows that are compared of one sequence stand in its call."""
     return layout.queries[sampled(len(layout.queries))]
 

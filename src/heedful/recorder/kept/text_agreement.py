@@ -96,8 +96,11 @@ def _are_joined(capture: Capture, parts: list[Capture]) -> bool:
     join them: its queries are, and its keys are too, or are the same for each text.
     """
     ours, alone = capture.causes(capture.first), [one.causes(0) for one in parts]
-    of_weights = any(map(_is_of_weights, (ours, *alone)))
-    if of_weights or len({(len(one.query), len(one.key)) for one in alone}) > 1:
+    if any(map(_is_of_weights, (ours, *alone))):  # of which only the numbers are known
+        (_, N, M), each = ours.shape, [one.shape for one in alone]
+        _, queries, answers = (sum(sizes) for sizes in zip(*each, strict=True))
+        return queries == N and M in (answers, *{one[2] for one in each})
+    if len({(len(one.query), len(one.key)) for one in alone}) > 1:
         return False
     near = NEAR.get(capture.query.dtype, 1e-3)
     if not _is_near(_asked(ours), torch.cat([_asked(one) for one in alone], dim=1), near):

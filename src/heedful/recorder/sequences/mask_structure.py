@@ -7,16 +7,21 @@ or a run of keys for each query where it is exactly that, else into bits.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+import math
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
 
 from heedful.ops.masks import Causal, Combined, Dense, KeyRanges, Mask, Packed, Window
 from heedful.recorder.following.same_numbers import are_same
-from heedful.recorder.following.scores import COMPARED, FAINT
+from heedful.recorder.following.scores import COMPARED, FAINT, lowest
 from heedful.recorder.following.strides import unexpanded
 from heedful.recorder.observed import Observed
+
+NOTHING = 100.0  # a key whose score is so far below another one has no weight
+# What may attend (boolean), and what is added to the scores; None for what there is not
+Parts: TypeAlias = tuple[Mask | Tensor | None, Tensor | None]
 
 
 def recognise(mask: Mask | None, shape: tuple[int, int, int]) -> Mask | None:
@@ -117,13 +122,15 @@ class _Known(NamedTuple):
     mask: the mask itself, held so that nothing else gets its address.
     copy: its copy, where it is of inference mode and so counts no changes.
     parts: what may attend, and what is added.
+    gap: how far below all others the finite numbers are that hide keys; inf where there are none.
     fixed: its copy, where it is small enough to be compared with masks that later layers make anew.
     """
 
     place: tuple
     mask: Any
     copy: Tensor | None
-    parts: tuple[Mask | Tensor | None, Tensor | None]
+    parts: Parts
+    gap: float = math.inf
     fixed: Tensor | None = None
 
     def is_still(self, mask: Any) -> bool:
@@ -151,10 +158,12 @@ class Masks:
         known = next(same, None) or self._equal(seen)
         if known is None:
             copy = source.clone() if _is_unversioned(source) else None
-            parts = _parts(seen.mask if copy is None or seen.source is not None else copy, seen)
-            known = _Known(place, source, copy, parts, _fixed(seen.mask))
+            own = seen.mask if copy is None or seen.source is not None else copy
+            known = _Known(place, source, copy, *_parts(own, seen), _fixed(seen.mask))
             self._known = [*self._known[-3:], known]
         allowed, added = known.parts
+        if known.gap < math.inf and _reach(seen) > known.gap - NOTHING:
+            allowed, added = _at(lowest(seen.mask.dtype), _own(seen.mask, seen.shape[-1]))
         bias = added if seen.bias is None else seen.bias if added is None else seen.bias + added
         seen.mask, seen.bias = allowed, bias
         return seen
@@ -193,20 +202,47 @@ def _is_unversioned(mask: Any) -> bool:
     return isinstance(mask, Tensor) and mask.is_inference()
 
 
-def _parts(mask: Any, seen: Observed) -> tuple[Tensor | None, Tensor | None]:
-    """What may attend (boolean) and what is added to the scores; None for what there is not."""
+def _parts(mask: Any, seen: Observed) -> tuple[Parts, float]:
+    """What may attend and what is added to the scores, and the gap between the two."""
     B, H, N, M = seen.shape
     if not isinstance(mask, Tensor):  # flex attention's
         from torch.nn.attention.flex_attention import create_mask
 
-        return create_mask(mask.mask_mod, B, H, N, M, device=seen.query.device), None
-    # heads that share a mask are one; the axis of the keys stays
-    mask = unexpanded(mask[..., :M], range(mask.ndim - 1))
+        return (create_mask(mask.mask_mod, B, H, N, M, device=seen.query.device), None), math.inf
+    mask = _own(mask, M)
     if mask.dtype == torch.bool:
-        return mask, None
-    allowed = mask > (FAINT if _is_faint(mask) else torch.finfo(mask.dtype).min / 2)
+        return (mask, None), math.inf
+    if not (mask.numel() and _is_faint(mask)):
+        return _at(lowest(mask.dtype), mask), math.inf
+    is_hidden = mask <= FAINT
+    least, most = mask.masked_fill(is_hidden, math.inf), mask.masked_fill(~is_hidden, -math.inf)
+    return _at(FAINT, mask), float(least.amin()) - float(most.amax())
+
+
+def _own(mask: Tensor, M: int) -> Tensor:
+    """The mask of M keys, that of heads which share it once; the axis of the keys stays."""
+    return unexpanded(mask[..., :M], range(mask.ndim - 1))
+
+
+def _at(low: float, mask: Tensor) -> Parts:
+    """What may attend, which is more than a low number, and what is added to it."""
+    allowed = mask > low
     added = mask.masked_fill(~allowed, 0.0)
     return (None if bool(allowed.all()) else allowed), (added if bool(added.any()) else None)
+
+
+def _reach(seen: Observed) -> float:
+    """How far apart two scores of a row can be at most, before the mask is added."""
+    if not (seen.query.numel() and seen.key.numel()):
+        return 0.0
+    longest = [float(one.float().norm(dim=-1).amax()) for one in (seen.query, seen.key)]
+    reach = 2 * abs(seen.scale) * longest[0] * longest[1]
+    if seen.softcap:
+        reach = min(reach, 2 * seen.softcap)
+    if seen.bias is not None:
+        bias = seen.bias.nan_to_num(neginf=0.0)
+        reach += float(bias.amax()) - float(bias.amin())
+    return reach
 
 
 def _is_faint(mask: Tensor) -> bool:
