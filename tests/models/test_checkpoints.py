@@ -185,17 +185,17 @@ def test_prompts_of_unequal_length_continue_as_each_alone(positions, cached, liv
     for row, length in zip(ids, lengths, strict=True):
         row[9 - length :] = torch.randint(VOCABULARY, (length,))
     keep = torch.arange(9)[None] >= 9 - torch.tensor(lengths)[:, None]
-    together = greedily(model, ids, keep, 64, cached)
+    together = greedily(model, ids, keep, 40, cached)
     for row, length, continued in zip(ids, lengths, together, strict=True):
         alone = generate(
-            model, row[9 - length :].tolist(), tokens=64, sampling=Sampling(temperature=0.0)
+            model, row[9 - length :].tolist(), tokens=40, sampling=Sampling(temperature=0.0)
         )
         assert torch.cat(list(alone)).tolist() == continued.tolist()
     if positions == "learned":
         expected = theirs.generate(
             ids,
             attention_mask=keep.long(),
-            max_new_tokens=64,
+            max_new_tokens=40,
             do_sample=False,
             pad_token_id=0,
         )

@@ -94,7 +94,7 @@ def check_rows(call, passes, keep):
     assert n == 0
 
 
-@pytest.mark.parametrize("lengths", [[5], [4, 2, 5], [3, 1]], ids=str)
+@pytest.mark.parametrize("lengths", [[5], [4, 1, 5]], ids=str)
 @pytest.mark.parametrize("cache", [None, "static"])
 @pytest.mark.parametrize("name", MODELS)
 def test_generation_by_transformers(name, cache, lengths):

@@ -20,7 +20,7 @@ from heedful.recorder.kept.rounding_of_scores import (
 from heedful.recorder.sequences.without_padding import Layout
 
 G, H, N, M, D, R = 2, 4, 5, 7, 8, 3
-DRAWS = 4000
+DRAWS = 1500
 ROWS = torch.arange(N)
 
 
