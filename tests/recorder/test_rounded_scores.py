@@ -641,3 +641,17 @@ def test_torchs_fused_layers_round_scores_too(is_layer, kind, times):
         assert call.proof in (["proved"] if times == 1 else ["proved", "unproved"]), call.why
         if call.proof == "proved":
             torch.testing.assert_close(call.weights().float(), true, atol=0.05, rtol=0)
+
+
+@pytest.mark.parametrize("keys", [1, 5])
+@pytest.mark.parametrize(("kind", "low"), [(HALF, 20), (HALF, 42), (BRAIN, 42), (BRAIN, 72)])
+def test_heads_that_leave_next_to_nothing_beside_a_sink(kind, low, keys):
+    """Such weights are 0 in half precision, and their squares are 0 in float32."""
+
+    def attend(query, key):
+        raised = (query @ key.mT - low).exp()
+        return raised / (raised.sum(dim=-1, keepdim=True) + 1) @ key
+
+    model = Heads(attend).to(kind)
+    recording = looked_at(model, *(torch.randn(1, n, WIDTH, dtype=kind) for n in (keys, keys)))
+    assert recording[0].proof != "refuted", recording[0].why

@@ -22,7 +22,7 @@ from heedful.recorder.kept.evidence import (
     sampled,
     worst_tolerance,
 )
-from heedful.recorder.kept.rounding import TOLERANCE, lost, rounding_of_sums
+from heedful.recorder.kept.rounding import TOLERANCE, least, lost, rounding_of_sums
 from heedful.recorder.kept.rounding_of_scores import (
     LEAST,
     Rounding,
@@ -152,7 +152,7 @@ def _compared(
     if evidence.finish is None:
         step = max(map(lost, evidence.kinds)) / tolerance
         longest = value.abs() if evidence.is_whole else value.abs().amax(dim=-1, keepdim=True)
-        size = _spread(map_, value, step * longest)
+        size = _spread(map_, value, step * longest, max(map(least, evidence.kinds)) / tolerance)
         if rest is not None:
             unknown = ~rest.isfinite().all(dim=-1)  # where nothing else is seen
             rest = rest.masked_fill(unknown[..., None], 0.0)
@@ -262,7 +262,12 @@ def _made_once(
     return Combined(parts).between(shape, sampled(shape[1]), None, device)
 
 
-def _spread(map_: Tensor, value: Tensor, rounded: Tensor) -> Tensor:
-    """By how much the values that rows weigh differ, and what rounding changes, (H, n, r)."""
+def _spread(map_: Tensor, value: Tensor, rounded: Tensor, lost: float) -> Tensor:
+    """By how much the values that rows weigh differ, and what rounding changes, (H, n, r).
+
+    Each weight may lack as much as is lost of a small one.
+    """
+    lacking = lost * value.abs().sum(dim=1, keepdim=True)
     apart = (value - value.mean(dim=1, keepdim=True)).abs_()
-    return weighed(map_, apart.add_(rounded))
+    made = weighed(map_, apart.add_(rounded))
+    return (made.reshape(len(value), -1, value.shape[-1]) + lacking).reshape(made.shape)

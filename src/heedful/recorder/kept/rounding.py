@@ -39,6 +39,12 @@ def lost(kind: torch.dtype) -> float:
     return max(ROUNDED * torch.finfo(kind).eps, ADDED_UP * torch.finfo(wide).eps)
 
 
+@functools.cache
+def least(kind: torch.dtype) -> float:
+    """The least number above 0 of a type: smaller weights are 0 in it."""
+    return torch.finfo(kind).smallest_normal * torch.finfo(kind).eps
+
+
 def tolerance_of(kind: torch.dtype, device: torch.device) -> float:
     """The worst difference that rounding explains, as torch is set to round products now."""
     return TOLERANCE.get(_narrowed(kind, device), 1e-2)

@@ -180,12 +180,14 @@ def moved_outputs(map_: Tensor, moved: Tensor, value: Tensor) -> Tensor:
     most = lacking.abs().reshape(len(value), -1, lacking.shape[-1]).amax(dim=1, keepdim=True)
     unit = torch.maximum(longest, most).clamp(min=LEAST)  # in which all squares are finite
     value, lacking = value / unit, _of_groups(lacking, 1 / unit)
-    off = (map_ * moved).square()
+    off = map_ * moved
+    most_off = off.amax(dim=-1, keepdim=True).clamp_(min=LEAST)  # a sink may have left next to none
+    off = off.div_(most_off).square_()
     output = weighed(map_, value) - lacking
     crossed = weighed(off, value).mul_(output).mul_(2)
     every = off.sum(dim=-1, keepdim=True)
     size = weighed(off, value.square()) - crossed + output.square() * every
-    return _of_groups(size.clamp_(min=0.0).sqrt_().mul_(CHANCE), unit)
+    return _of_groups(size.clamp_(min=0.0).sqrt_().mul_(CHANCE * most_off), unit)
 
 
 def _of_groups(table: Tensor, factor: Tensor) -> Tensor:
