@@ -84,6 +84,9 @@ SHOWN = {  # exactly
     "a number of each row's own": lambda s, n: torch.where(
         torch.tensor(True), -1e4 - torch.arange(float(n))[:, None], s
     ),
+    "scaled in each head, and hidden": lambda s, n: (
+        s * torch.tensor([1.0, 2.0, 5.0])[:, None, None] + one_row(n) * -1e9
+    ),
     # whatever the scores were, they are 0
     "behind a gate that is shut": lambda s, n: (0.0 * s.tanh()).masked_fill(one_row(n), -1e9),
     "a cap of 0": lambda s, n: 0.0 * s.tanh() + bias(n),
@@ -309,3 +312,13 @@ def test_a_row_that_is_shown_to_see_nothing_is_compared_with_what_it_gave(n, mon
     with heedful.record(model) as recording:
         model(torch.randn(1, n, WIDTH))
     assert recording[0].proof == "refuted"
+
+
+def test_the_largest_product_is_that_of_the_keys_that_a_head_shares():
+    query, key = torch.ones(1, 4, 2, 4), torch.ones(1, 2, 5, 4)
+    key[:, 1, 3] = 10
+    query[:, :, 1] = 2
+    sizes = dead_rows._largest(query, key, (1, 4, 2))[0] / dead_rows.ROUNDED_UP
+    assert sizes.tolist() == [[4, 8], [4, 8], [40, 80], [40, 80]]
+    alike = dead_rows._largest(query, key, (1, 1, 2))[0] / dead_rows.ROUNDED_UP
+    assert alike.tolist() == [[40, 80]]

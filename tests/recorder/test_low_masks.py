@@ -9,6 +9,7 @@ from torch.nn.functional import scaled_dot_product_attention
 import heedful
 from heedful.recorder.doors import score_causes
 from heedful.recorder.observed import Observed
+from heedful.recorder.sequences import mask_structure
 from heedful.recorder.sequences.mask_structure import Masks
 
 WIDTH, H, D, N = 12, 3, 4, 20
@@ -162,3 +163,155 @@ def test_what_hides_by_minus_infinity_needs_no_look_at_weights(monkeypatch):
 
     assert len(looked_at(Twice(attend, 1), torch.randn(1, N, WIDTH), None)) == 2
     assert not looks
+
+
+@pytest.mark.parametrize("scale", [0.5, -3.0])
+@pytest.mark.parametrize("softcap", [None, 40.0, -40.0])
+@pytest.mark.parametrize("has_bias", [False, True])
+def test_how_far_apart_scores_can_be(scale, softcap, has_bias):
+    """Keys that point where the queries do, and against them, are as far apart as can be."""
+    query = torch.tensor([[1.0, 2.0], [3.0, 4.0]]).expand(1, 4, 2, 2)
+    key = torch.stack([query[0, 0, 1], -query[0, 0, 1]]).expand(1, 2, 2, 2)
+    bias = torch.tensor([[[[-7.0, 5.0], [1.0, -torch.inf]]]]) if has_bias else None
+    seen = Observed(query, key, None, None, scale, softcap=softcap, bias=bias)
+    apart = 2 * 25 * abs(scale)
+    expected = (apart if softcap is None else min(apart, 80)) + 12 * has_bias
+    assert mask_structure._reach(seen) == pytest.approx(expected)
+    nothing = Observed(query[:, :, :0], key, None, None, scale)
+    assert mask_structure._reach(nothing) == 0
+
+
+def test_a_text_of_no_numbers_beside_a_mask_that_scores_reach_over():
+    query = torch.full((2, H, N, D), 3e3)
+    query[1] = torch.nan
+    mask = (HALF * -1e4).expand(1, 1, N, N)
+    seen = Masks().split(Observed(query, query, None, None, 1.0, mask=mask))
+    assert seen.mask is None
+    assert torch.equal(seen.bias, mask)
+
+
+def test_the_gap_of_a_mask_is_between_what_it_hides_and_the_rest():
+    """Scores of 4,400 apart reach from 8,000 below to within 100 of -12,300, and not of -12,700."""
+    query = torch.full((1, 1, 2, 1), 2200**0.5)
+    for low, is_hiding in ((-12300.0, False), (-12700.0, True)):
+        table = torch.tensor([[[[0.0, low], [-8.0, 0.0]]]])
+        seen = Masks().split(Observed(query, query, None, None, 2.8, mask=table))
+        assert (seen.mask is not None) == is_hiding
+
+
+def test_a_mask_that_was_seen_before_with_fewer_keys():
+    mask = (HALF * -1e4).expand(1, 1, N, N)
+    masks = Masks()
+    for keys in (N, N - 2):
+        query, key = torch.randn(1, H, N, D), torch.randn(1, H, keys, D)
+        seen = masks.split(Observed(query, key, None, None, 1.0, mask=mask.clone()))
+        assert torch.equal(seen.mask, mask[..., :keys] == 0)
+
+
+def test_a_capped_score_may_be_turned():
+    def attend(query, key, mask):
+        return (-1e5 * (query @ key.mT).tanh() + mask).softmax(-1) @ key
+
+    torch.manual_seed(2)
+    model, x = Twice(attend, 1).double(), torch.randn(1, N, WIDTH).double()
+    [call, _] = looked_at(model, x, (HALF * -1e4).double())
+    query, key = model.heads(x)
+    true = (-1e5 * (query @ key.mT).tanh() + HALF * -1e4).softmax(-1)
+    assert call.proof == "proved"
+    torch.testing.assert_close(call.weights(), true[0], atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16, torch.float32])
+def test_a_kernel_adds_the_least_half_as_a_number(kind):
+    mask = torch.where(HALF, -65504.0, torch.where(ROW, -40000.0, 0.0)).to(kind)
+
+    class Kernel(Twice):
+        def forward(self, x, mask):
+            query, key = self.heads(x)
+            return scaled_dot_product_attention(self.times * query, key, key, attn_mask=mask)
+
+    model, x = Kernel(None, 5000).to(kind), torch.randn(1, N, WIDTH).to(kind)
+    [call] = looked_at(model, x, mask)
+    query, key = model.heads(x)
+    scores = (model.times * query).float() @ key.float().mT * D**-0.5
+    true = (scores + mask.float()).softmax(-1)[0]
+    if call.proof == "proved":
+        torch.testing.assert_close(call.weights(), true, atol=3e-2, rtol=0)
+    assert call.proof != "refuted"
+
+
+LOST = {  # what scores have lost beside a large number of their row, and masks hide part of it
+    "bfloat16": (torch.bfloat16, lambda s, row: s + (row * 500.0).bfloat16()),
+    "float16": (torch.float16, lambda s, row: s + (row * 2000.0).half()),
+    "a scale since": (torch.float32, lambda s, row: (s + row * -1e6) * 1.3),
+    "once": (torch.float32, lambda s, row: s + row * -4e6),
+    "twice": (torch.float32, lambda s, row: s + row * -1e6 + row * -3e6),
+}
+
+
+@pytest.mark.parametrize("way", LOST)
+def test_a_row_among_many_that_has_lost_its_scores_is_not_proved(way):
+    """Of 600 rows 256 are looked at, and those that the most was added to."""
+    kind, change = LOST[way]
+    row = (torch.arange(600) == 1)[:, None]
+    hidden = row & (torch.arange(600) > 3)
+
+    def attend(query, key, mask):
+        return change(query @ key.mT, row).masked_fill(hidden, -torch.inf).softmax(-1) @ key
+
+    model = Twice(attend, 1).to(kind)
+    [call, _] = looked_at(model, torch.randn(1, 600, WIDTH, dtype=kind), None)
+    assert call.proof == "unproved"
+
+
+def test_scores_that_their_type_has_no_room_for():
+    """In float16 what is less than -65,504 is minus infinity, and has no weight."""
+
+    def attend(query, key, mask):
+        return ((1000 * query @ key.mT + (ROW * -65504.0).half()) * 1e-3).softmax(-1) @ key
+
+    model = Twice(attend, 1).half()
+    [call, _] = looked_at(model, 4 * torch.randn(1, N, WIDTH).half(), None)
+    assert call.proof == "unproved"
+
+
+TABLES = {  # of a narrow type, which meet scores of a wider one
+    "divided": lambda s, of: s / of(H, 1, 1).exp(),
+    "multiplied twice": lambda s, of: s * of(H, 1, 1).exp() * of(H, 1, 1).exp(),
+    "added twice": lambda s, of: s + of(N, N) + of(N, N),
+    "added and scaled": lambda s, of: (s + of(N, N)) * 1.3,
+    "added beside hidden rows": lambda s, of: (s.masked_fill(ROW, -1e4) + of(N, N)) / 3,
+    "a factor beside hidden rows": lambda s, of: s * of(H, 1, 1).exp() + ROW * -1e9,
+    "a factor, and hidden twice": lambda s, of: (s * of(H, 1, 1).exp()) + ROW * -1e30 + 3.0,
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "narrow"),
+    [
+        (torch.float32, torch.bfloat16),
+        (torch.float32, torch.float16),
+        (torch.float64, torch.float32),
+        (torch.float64, torch.float64),
+        (torch.float32, torch.float64),
+    ],
+)
+@pytest.mark.parametrize("way", TABLES)
+def test_tables_of_a_narrow_type_keep_all_their_digits(way, kind, narrow):
+    def of(*shape):
+        chance = torch.Generator().manual_seed(sum(shape))
+        return torch.randn(*shape, generator=chance).to(narrow)
+
+    def attend(query, key, mask):
+        weights = TABLES[way](query @ key.mT, of).softmax(-1)
+        model.true = weights.detach()
+        return weights.to(key.dtype) @ key
+
+    model = Twice(attend, 1).to(kind)
+    recording = looked_at(model, torch.randn(1, N, WIDTH, dtype=kind), None)
+    is_rough = "hidden rows" in way and narrow == torch.float64  # beside 1e9, where it counts
+    assert recording[0].proof == "proved" or is_rough, recording[0].why
+    assert recording[0].proof != "refuted"
+    near = 3e-6 if torch.float32 in (kind, narrow) else 1e-7 if is_rough else 1e-11
+    shown = recording[1].weights().to(model.true)
+    torch.testing.assert_close(shown, model.true[0], atol=near, rtol=0)

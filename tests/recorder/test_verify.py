@@ -931,6 +931,33 @@ def test_texts_that_ask_one_memory_some_of_which_are_known_by_their_weights(widt
     torch.testing.assert_close(shown, true, atol=3e-6, rtol=0)
 
 
+def test_joined_texts_that_ask_a_memory_as_long_as_the_shortest():
+    """Alone the longer one asks more of it; only the weights of all are known."""
+
+    class Asks(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.q, self.k = nn.Linear(WIDTH, H * D), nn.Linear(WIDTH, H * D)
+            self.memory = nn.Parameter(torch.randn(9, WIDTH))
+
+        def forward(self, x, keep):
+            memory = self.memory[: int(keep.sum(1).min())]
+            query, key = (
+                one.unflatten(-1, (H, D)).transpose(0, 1)[None]
+                for one in (self.q(x[keep]), self.k(memory))
+            )
+            places = torch.arange(float(query.shape[2]))[:, None]
+            scores = query @ key.mT * (1 + (places % 3 - torch.arange(len(memory))).abs())
+            return scores.softmax(-1) @ key
+
+    model, x, keep = Asks().eval(), torch.randn(2, 5, WIDTH), torch.ones(2, 5, dtype=torch.bool)
+    keep[0, 3:] = False
+    with torch.no_grad(), heedful.record(model) as recording:
+        model(x, keep)
+    recording.verify(model, [x, keep])
+    assert recording[0].proof == "unproved"
+
+
 def test_a_joined_sequence_of_fewer_tokens_than_its_texts_have_alone():
     """Only the weights of all are known, as a learned table is multiplied with them."""
 

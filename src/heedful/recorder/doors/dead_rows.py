@@ -77,7 +77,7 @@ def settle(seen: Observed, steps: Sequence[Step], product: Tensor) -> bool:
     coarsest = found.coarse.masked_fill(~counts, 0.0).amax(dim=-1)
     # what is added beside a sink stands in one sum here, and is rounded once: not as the model did
     rough = ROUGH if seen.sinks is None else FINE * torch.finfo(seen.query.dtype).eps
-    is_kept = has_own & ~is_lost & (coarsest <= rough)
+    is_kept = has_own & ~is_lost & (coarsest <= rough) & (found.are_finite | ~counts).all(dim=-1)
     has_others = (is_near & ~found.is_own).any(dim=-1)
     if bool(((has_own & ~is_lost & ~is_kept) | (is_kept & has_others)).any()):
         return False
@@ -152,11 +152,16 @@ class Replays(NamedTuple):
         """Where they are the same whatever the scores are."""
         return self.ends[0] == self.ends[1]
 
+    @property
+    def are_finite(self) -> Tensor:
+        """Where they are numbers that their type has room for, whatever the scores are."""
+        return self.ends[0].isfinite() & self.ends[1].isfinite()
+
     def is_near_by_its_score(self, is_near: Tensor, sink: Tensor) -> bool:
         """Whether a key that is not near the highest of its row may be so by its own score."""
         top = self.ends[0].minimum(self.ends[1]).amax(dim=-1, keepdim=True).maximum(sink)
         may_be_near = self.ends[0].maximum(self.ends[1]) - top > FAINT
-        return bool((may_be_near & ~is_near & self.is_own).any())
+        return bool((may_be_near & ~is_near).any())
 
 
 def _replays(
@@ -214,7 +219,7 @@ def _replayed(
         numbers = numbers.to(step.dtype)
         if step.kind in ("add", "cast"):
             coarse = coarse.maximum((numbers.abs() * torch.finfo(step.dtype).eps).float())
-    return numbers, is_own, coarse
+    return numbers, is_own, coarse.float()
 
 
 def _largest(query: Tensor, key: Tensor, shape: tuple[int, ...]) -> Tensor:

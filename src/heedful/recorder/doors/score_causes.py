@@ -66,7 +66,7 @@ def causes_of(scores: Scores, order: Order, groups: Groups) -> ScoreCauses | Non
             continue
         kind = change.kind
         if kind == "divide":
-            kind, value = "scale", _inverse(value)
+            kind, value = "scale", _inverse(_wide(value, change.dtype))
         if kind not in ("scale", "softcap"):
             tables.append((change, value))
         is_after_sink = sink is not None and number >= sink.after
@@ -77,7 +77,7 @@ def causes_of(scores: Scores, order: Order, groups: Groups) -> ScoreCauses | Non
             if any(one.kind == "softcap" for one in scores.changes[number:]):
                 return None
             continue  # the same for all keys, which a softmax does not see
-        if not found.take(kind, value):
+        if not found.take(kind, value, change.dtype):
             return None
     if not found.finish():
         return None
@@ -151,6 +151,13 @@ def at_rows(rows: slice, value: Any) -> Any:
     return value[..., rows, :] if isinstance(value, Tensor) and value.shape[-2] > 1 else value
 
 
+def _wide(value: Any, dtype: torch.dtype) -> Any:
+    """A table in a type at the least; a number as it is."""
+    if not isinstance(value, Tensor):
+        return value
+    return value.to(torch.promote_types(value.dtype, dtype))
+
+
 def _inverse(value: Any) -> Any:
     """1 / value, of a number or of each one of a table."""
     if isinstance(value, Tensor):
@@ -194,10 +201,13 @@ class _Found:
         self.has_scaled_bias = False  # then the bias is no table of the model's own any more
         self._zeroed: Tensor | None = None  # where a mask of 0 and 1 has multiplied by 0
 
-    def take(self, kind: str, value: Any) -> bool:
-        """Take a change; False where `Causes` has no place for it."""
+    def take(self, kind: str, value: Any, dtype: torch.dtype) -> bool:
+        """Take a change, after which scores are of a type; False if `Causes` has no place for it.
+
+        Tables of the model's are put together in that type at the least, as it met the scores.
+        """
         if kind == "scale":
-            return self._scale(value)
+            return self._scale(_wide(value, dtype), dtype)
         if kind == "softcap":
             return self._cap()
         causes = self.causes
@@ -206,7 +216,8 @@ class _Found:
                 value = torch.full(
                     (1, 1, 1, 1), value, dtype=_widest(self.device), device=self.device
                 )
-            causes.bias = value if causes.bias is None else causes.bias + value
+            before = causes.bias
+            causes.bias = value if before is None else _wide(before, dtype) + _wide(value, dtype)
         elif kind in ("hide", "fill"):
             causes.mask = ~value if causes.mask is None else causes.mask & ~value
         elif kind == "empty":
@@ -215,10 +226,10 @@ class _Found:
             self._zeroed = value == 0 if self._zeroed is None else self._zeroed | (value == 0)
         return True
 
-    def _scale(self, value: Any) -> bool:
+    def _scale(self, value: Any, dtype: torch.dtype) -> bool:
         causes = self.causes
         if causes.bias is not None:
-            causes.bias, self.has_scaled_bias = causes.bias * value, True
+            causes.bias, self.has_scaled_bias = _wide(causes.bias, dtype) * value, True
         if not isinstance(value, Tensor):
             if causes.softcap and value:  # a gate that is shut leaves 0 of any score
                 causes.softcap *= value

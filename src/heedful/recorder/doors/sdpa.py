@@ -52,10 +52,12 @@ def fused(call: KernelCall, owning: Owning) -> Observed:
     made = _arranged(call, owning)
     before = made.mask
     if isinstance(before, Tensor) and before.is_floating_point():
-        # kernels add in float32 at the least; a row that cannot be settled is left to the check
+        # kernels add in float32 at the least
         kind = torch.promote_types(before.dtype, torch.float32)
         steps = [dead_rows.Step("scale", call.scale, kind), dead_rows.Step("add", before, kind)]
-        dead_rows.settle(made, steps, made.query)
+        if not dead_rows.settle(made, steps, made.query):
+            # its rows are left to the check, with numbers that no narrow type takes for hidden
+            made.mask, made.source = before.to(kind), None
     made.mask = Causal(0) if call.is_causal else made.mask
     made.causal = call.is_causal or None
     made.door = "scaled_dot_product_attention"

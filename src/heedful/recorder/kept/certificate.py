@@ -245,7 +245,8 @@ def _agree(of: Causes, rows: Tensor, sums: Tensor, given: Tensor) -> bool:
     With no regard to how torch is set to round now: when rows are compared later, it may not be.
     """
     is_near = (sums - given.to(sums)).abs() <= rounding_of_sums(of, sums, rows, narrowed=False)
-    return bool(torch.where(sums > -math.inf, is_near, True).all())
+    is_known = (sums > -math.inf) & ~given.to(sums).isnan()
+    return bool(torch.where(is_known, is_near, True).all())
 
 
 def _table(of: Causes) -> Tensor | None:

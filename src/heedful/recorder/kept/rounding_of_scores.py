@@ -23,7 +23,7 @@ from heedful.ops.evenly import evenly
 
 CHANCE = 3.0  # deviations that three steps can add up to, each off by half a bit at most
 SUMMED = 0.3  # deviation of a score by two orders of summing, in last bits of |query| · |key|
-MOST = 1e4  # a deviation of scores of which nothing is left to tell; its square is finite
+MOST = 1e9  # larger deviations of scores count as this one, whose square is finite in any sum
 LOOKED_AT = 256  # rows of each sequence
 ROUNDED = 1e-6  # by so much the weights of a row without a sink may lack to 1
 LEAST = 1e-30  # what values are divided by, also where all are alike
@@ -125,7 +125,7 @@ def _of_numbers(far: Tensor, blind: Tensor) -> Tensor:
 
 
 def farthest(of: Causes, rounding: Rounding, much: float) -> float:
-    """How far off a weight of any of `LOOKED_AT` rows may be; 0 where it can be nowhere as much.
+    """How far off a weight may be in the rows that are looked at; 0 where it is nowhere as much.
 
     What it may be is no more than half of what a score may be, and that is known by its vectors
     and by what was added to their product.
@@ -133,7 +133,7 @@ def farthest(of: Causes, rounding: Rounding, much: float) -> float:
     H, N, M = of.shape
     product, found = longest_product(of), [0.0]
     at_one = rounding.at_one + SUMMED * torch.finfo(of.query.dtype).eps
-    for rows in evenly(N, LOOKED_AT).split(max(1, entries_of(of.query) // (H * M))):
+    for rows in _looked_at(N, rounding).split(max(1, entries_of(of.query) // (H * M))):
         size = product + _largest_bias(of, rows)
         added = rounding.beside(rows)
         if added is not None:
@@ -141,6 +141,15 @@ def farthest(of: Causes, rounding: Rounding, much: float) -> float:
         if CHANCE * at_one * size / 2 >= much:
             found.append(float(moved_rows(of, rows, rounding)[1].max()))
     return max(found)
+
+
+def _looked_at(N: int, rounding: Rounding) -> Tensor:
+    """`LOOKED_AT` rows of N, evenly spread, and as many beside whose scores the most was added."""
+    rows = evenly(N, LOOKED_AT)
+    if N <= LOOKED_AT or rounding.added is None or rounding.added.shape[1] == 1:
+        return rows
+    most = rounding.added.amax(dim=(0, 2)).topk(LOOKED_AT).indices
+    return torch.cat([rows, most.cpu()]).unique()
 
 
 def longest_product(of: Causes) -> float:

@@ -98,8 +98,8 @@ def _are_joined(capture: Capture, parts: list[Capture]) -> bool:
     ours, alone = capture.causes(capture.first), [one.causes(0) for one in parts]
     if any(map(_is_of_weights, (ours, *alone))):  # of which only the numbers are known
         (_, N, M), each = ours.shape, [one.shape for one in alone]
-        _, queries, answers = (sum(sizes) for sizes in zip(*each, strict=True))
-        return queries == N and M in (answers, *{one[2] for one in each})
+        _, queries, keys = (sum(sizes) for sizes in zip(*each, strict=True))
+        return queries == N and (keys == M or all(one[2] == M for one in each))
     if len({(len(one.query), len(one.key)) for one in alone}) > 1:
         return False
     near = NEAR.get(capture.query.dtype, 1e-3)

@@ -162,8 +162,11 @@ class Masks:
             known = _Known(place, source, copy, *_parts(own, seen), _fixed(seen.mask))
             self._known = [*self._known[-3:], known]
         allowed, added = known.parts
-        if known.gap < math.inf and _reach(seen) > known.gap - NOTHING:
-            allowed, added = _at(lowest(seen.mask.dtype), _own(seen.mask, seen.shape[-1]))
+        if known.gap < math.inf and not _reach(seen) <= known.gap - NOTHING:
+            table = _own(seen.mask, seen.shape[-1])
+            # in float32 the least number of half precision is one that scores may reach over
+            table = table.to(torch.promote_types(table.dtype, torch.float32))
+            allowed, added = _at(lowest(table.dtype), table)
         bias = added if seen.bias is None else seen.bias if added is None else seen.bias + added
         seen.mask, seen.bias = allowed, bias
         return seen
@@ -172,7 +175,9 @@ class Masks:
         """A known mask with the same numbers, for models in which each layer makes its own."""
         if not isinstance(seen.mask, Tensor):
             return None
-        fits = (one for one in reversed(self._known) if _are_equal(one.fixed, seen.mask))
+        shape = tuple(seen.shape)
+        alike = (one for one in reversed(self._known) if one.place[-len(shape) :] == shape)
+        fits = (one for one in alike if _are_equal(one.fixed, seen.mask))
         return next(fits, None)
 
 
@@ -238,7 +243,7 @@ def _reach(seen: Observed) -> float:
     longest = [float(one.float().norm(dim=-1).amax()) for one in (seen.query, seen.key)]
     reach = 2 * abs(seen.scale) * longest[0] * longest[1]
     if seen.softcap:
-        reach = min(reach, 2 * seen.softcap)
+        reach = min(reach, 2 * abs(seen.softcap))
     if seen.bias is not None:
         bias = seen.bias.nan_to_num(neginf=0.0)
         reach += float(bias.amax()) - float(bias.amin())
