@@ -141,7 +141,8 @@ class Call(Rows):
         """log Σₘ exp(score) of each query, NaN where it sees nothing.
 
         The model's own kernel told it, or it is computed now, once: with it, any part of the map
-        costs its own cells alone.
+        costs its own cells alone. Where a model hides all keys of a row by large numbers, it is
+        that of scores which make the same weights.
 
         Args:
             head: as in `weights`.
