@@ -349,3 +349,82 @@ def test_rows_without_a_sum_do_not_keep_the_sums_of_others_from_being_known():
     assert certificate._agree(of, rows, sums, given)
     given[:, 1] += 1
     assert not certificate._agree(of, rows, sums, given)
+
+
+LEAST = {kind: torch.finfo(kind).min for kind in (torch.float32, torch.bfloat16, torch.float64)}
+
+
+@pytest.mark.parametrize("row", [1, 2])
+@pytest.mark.parametrize(
+    ("kind", "low", "scale"),
+    [
+        (torch.float32, LEAST[torch.float32], 200.0),
+        (torch.float32, LEAST[torch.float32] / 2, 200.0),
+        (torch.bfloat16, LEAST[torch.bfloat16], 200.0),
+        (torch.float64, LEAST[torch.float64], 1e10),
+        (torch.float64, LEAST[torch.float32], 1e10),
+    ],
+)
+def test_a_row_that_the_least_number_hides_beside_one_that_cannot_be_worked_out(
+    kind, low, scale, row
+):
+    """In row 3 scores decide what they become beside 1e9, so it stays as it is."""
+    mask = torch.zeros(N, N, dtype=kind)
+    mask[row], mask[3] = low, -1e9 if kind != torch.float64 else -1e18
+
+    def attend(query, key, mask):
+        return scaled_dot_product_attention(query, key, key, attn_mask=mask, scale=scale)
+
+    model, x = Twice(attend, 1).to(kind), torch.randn(1, N, WIDTH).to(kind)
+    with torch.no_grad():
+        call, _ = looked_at(model, x, mask)
+    assert call.proof != "refuted"
+    expected = torch.full((H, N), 1 / N)
+    torch.testing.assert_close(call.weights()[:, row].float(), expected, atol=1e-4, rtol=0)
+
+
+@pytest.mark.parametrize("row", [0, 1])
+@pytest.mark.parametrize(
+    ("kind", "narrow"),
+    [
+        (torch.float32, torch.bfloat16),
+        (torch.float32, torch.float16),
+        (torch.float64, torch.float32),
+    ],
+)
+def test_a_row_of_numbers_beside_a_bias_of_a_narrow_type_keeps_its_digits(kind, narrow, row):
+    hidden = (torch.arange(N) == row)[:, None]
+    bias = torch.randn(N, N).to(narrow)
+    bias[row, 3] = 2.015625
+
+    def attend(query, key, mask):
+        weights = ((query @ key.mT).masked_fill(hidden, -1e4) + bias).softmax(-1)
+        model.true = weights.detach()
+        return weights @ key
+
+    model = Twice(attend, 1).to(kind)
+    call = looked_at(model, torch.randn(1, N, WIDTH, dtype=kind), None)[1]
+    assert call.proof == "proved", call.why
+    near = 1e-11 if kind == torch.float64 else 3e-6
+    torch.testing.assert_close(call.weights(), model.true[0], atol=near, rtol=0)
+
+
+@pytest.mark.parametrize("kind", [torch.bfloat16, torch.float32, torch.float64])
+@pytest.mark.parametrize("row", [0, 1])
+def test_a_query_that_is_no_number_refutes_no_other_row(row, kind):
+    def attend(query, key, mask):
+        query = query.clone()
+        query[:, 0, row] = torch.nan
+        weights = (query @ key.mT).softmax(-1)
+        model.true = weights.detach()
+        return weights @ key
+
+    model = Twice(attend, 1).to(kind)
+    with torch.no_grad(), heedful.record(model) as recording:
+        model(torch.randn(1, N, WIDTH, dtype=kind), None)
+    call = recording[0]
+    assert call.proof == "proved", call.why
+    near = {torch.bfloat16: 5e-2, torch.float32: 3e-6, torch.float64: 1e-11}[kind]
+    others = torch.arange(N) != row
+    true = model.true[0].to(call.weights())
+    torch.testing.assert_close(call.weights()[:, others], true[:, others], atol=near, rtol=0)

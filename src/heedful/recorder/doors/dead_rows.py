@@ -56,7 +56,7 @@ def settle(seen: Observed, steps: Sequence[Step], product: Tensor) -> bool:
         product: the queries (S, H, N, d) as they met the keys, before any step.
 
     Returns:
-        False where a row is there that cannot be shown so.
+        False where a row is there that cannot be shown so; it stays as it is.
     """
     dead = _dead(seen.mask, seen.bias, steps)
     if not bool(dead.any()):
@@ -70,8 +70,6 @@ def settle(seen: Observed, steps: Sequence[Step], product: Tensor) -> bool:
     sink = sinks.expand(shape)[at][:, None].to(found.numbers)
     top = found.numbers.amax(dim=-1, keepdim=True)
     is_near = found.numbers - top.maximum(sink) > FAINT
-    if found.is_near_by_its_score(is_near, sink):
-        return False
     counts = is_near & found.is_own
     has_own, is_lost = counts.any(dim=-1), (found.are_same | ~counts).all(dim=-1)
     coarsest = found.coarse.masked_fill(~counts, 0.0).amax(dim=-1)
@@ -79,18 +77,18 @@ def settle(seen: Observed, steps: Sequence[Step], product: Tensor) -> bool:
     rough = ROUGH if seen.sinks is None else FINE * torch.finfo(seen.query.dtype).eps
     is_kept = has_own & ~is_lost & (coarsest <= rough) & (found.are_finite | ~counts).all(dim=-1)
     has_others = (is_near & ~found.is_own).any(dim=-1)
-    if bool(((has_own & ~is_lost & ~is_kept) | (is_kept & has_others)).any()):
-        return False
+    cannot = (has_own & ~is_lost & ~is_kept) | (is_kept & has_others)
+    cannot |= found.are_near_by_their_score(is_near, sink)
     # added again in the type in which the model did, they come out the same
     is_same = _at_least_float(found.numbers.dtype) == _at_least_float(seen.query.dtype)
     is_hidden = ~is_near.any(dim=-1)  # by minus infinity, or a sink has all of it
-    rows = ~is_hidden & ~(is_kept & is_same & (top[:, 0] > _hiding(seen.mask)))
+    rows = ~cannot & ~is_hidden & ~(is_kept & is_same & (top[:, 0] > _hiding(seen.mask)))
     if bool(rows.any()):
         # beside a sink it counts where they are, and without one only how far they are apart
         below = torch.where(sink == -math.inf, found.numbers - top, found.numbers)
         anew = Anew(is_near[rows], below[rows], is_kept[rows], coarsest[rows])
         _put(seen, shape, tuple(one[rows] for one in at), anew)
-    return True
+    return not bool(cannot.any())
 
 
 def _sinks(seen: Observed) -> Tensor:
@@ -157,11 +155,11 @@ class Replays(NamedTuple):
         """Where they are numbers that their type has room for, whatever the scores are."""
         return self.ends[0].isfinite() & self.ends[1].isfinite()
 
-    def is_near_by_its_score(self, is_near: Tensor, sink: Tensor) -> bool:
-        """Whether a key that is not near the highest of its row may be so by its own score."""
+    def are_near_by_their_score(self, is_near: Tensor, sink: Tensor) -> Tensor:
+        """In which rows a key that is not near the highest may be so by its own score, (r,)."""
         top = self.ends[0].minimum(self.ends[1]).amax(dim=-1, keepdim=True).maximum(sink)
         may_be_near = self.ends[0].maximum(self.ends[1]) - top > FAINT
-        return bool((may_be_near & ~is_near).any())
+        return (may_be_near & ~is_near).any(dim=-1)
 
 
 def _replays(
@@ -263,8 +261,11 @@ def _put(seen: Observed, shape: tuple[int, ...], at: tuple[Tensor, ...], anew: A
         mask = torch.ones((1, 1, 1, 1), dtype=torch.bool, device=rows.device)
 
     def with_rows(table: Tensor, here: Tensor) -> Tensor:
+        narrow = here.to(table.dtype)
+        if not torch.equal(narrow.to(here), here):  # it has no room for all their digits
+            table, narrow = table.to(torch.promote_types(table.dtype, here.dtype)), here
         table = table.expand(*shape, M).clone()
-        table[at] = here.to(table.dtype)
+        table[at] = narrow.to(table.dtype)
         return table
 
     if mask.dtype != torch.bool:

@@ -7,7 +7,7 @@ such as windows into the batch. So these are read and owned here as those of any
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -56,8 +56,9 @@ def fused(call: KernelCall, owning: Owning) -> Observed:
         kind = torch.promote_types(before.dtype, torch.float32)
         steps = [dead_rows.Step("scale", call.scale, kind), dead_rows.Step("add", before, kind)]
         if not dead_rows.settle(made, steps, made.query):
-            # its rows are left to the check, with numbers that no narrow type takes for hidden
-            made.mask, made.source = before.to(kind), None
+            # the others are left to the check, with numbers that no narrow type takes for hidden
+            settled: Any = made.mask
+            made.mask, made.source = settled.to(kind), None
     made.mask = Causal(0) if call.is_causal else made.mask
     made.causal = call.is_causal or None
     made.door = "scaled_dot_product_attention"

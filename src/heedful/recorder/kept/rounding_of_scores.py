@@ -186,7 +186,8 @@ def moved_outputs(map_: Tensor, moved: Tensor, value: Tensor) -> Tensor:
     share = 1 - map_.sum(dim=-1, keepdim=True)  # a sink's, or what rounding has left of 1
     lacking = weighed(share.masked_fill(share < ROUNDED, 0.0), mean)
     longest = value.abs().amax(dim=1, keepdim=True)
-    most = lacking.abs().reshape(len(value), -1, lacking.shape[-1]).amax(dim=1, keepdim=True)
+    sizes = lacking.abs().nan_to_num(nan=0.0)  # a row that is no number hides no other one
+    most = sizes.reshape(len(value), -1, sizes.shape[-1]).amax(dim=1, keepdim=True)
     unit = torch.maximum(longest, most).clamp(min=LEAST)  # in which all squares are finite
     value, lacking = value / unit, _of_groups(lacking, 1 / unit)
     off = map_ * moved

@@ -102,7 +102,7 @@ def _are_joined(capture: Capture, parts: list[Capture]) -> bool:
         return queries == N and (keys == M or all(one[2] == M for one in each))
     if len({(len(one.query), len(one.key)) for one in alone}) > 1:
         return False
-    near = NEAR.get(capture.query.dtype, 1e-3)
+    near = _near(capture)
     if not _is_near(_asked(ours), torch.cat([_asked(one) for one in alone], dim=1), near):
         return False
     keys = [one.key for one in alone]
@@ -112,7 +112,7 @@ def _are_joined(capture: Capture, parts: list[Capture]) -> bool:
 
 def _unlike_alone(capture: Capture, parts: list[Capture]) -> str:
     """What the texts that one sequence joins do there, and not alone; "" where it is nothing."""
-    ours, near = capture.causes(capture.first), NEAR.get(capture.query.dtype, 1e-3) / 10
+    ours, near = capture.causes(capture.first), _near(capture) / 10
     (H, _, M), each = ours.shape, [part.causes(0) for part in parts]
     is_shared = sum(alone.shape[2] for alone in each) > M  # the keys are the same for all texts
     step, query, key = max(1, entries_of(ours.query) // (H * max(1, M))), 0, 0
@@ -192,12 +192,17 @@ def agree(capture: Capture, sequence: int, alone: Capture, part: int) -> bool:
     if ours.shape != theirs.shape:
         return False
     N = ours.shape[1]
-    near = NEAR.get(capture.query.dtype, 1e-3)
+    near = _near(capture)
     if _is_of_weights(ours) or _is_of_weights(theirs):
         rows = sampled(N)
         one, other = weights(ours, queries=rows), weights(theirs, queries=rows)
         return _is_near(one, other, near / 10)
     return _is_near(_asked(ours), _asked(theirs), near) and _is_near(ours.key, theirs.key, near)
+
+
+def _near(capture: Capture) -> float:
+    """How far numbers of a call may be apart, by the narrower of its types."""
+    return max(NEAR.get(one.dtype, 1e-3) for one in (capture.query, capture.key))
 
 
 def _is_near(one: Tensor, other: Tensor, near: float) -> bool:
