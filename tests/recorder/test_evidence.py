@@ -18,7 +18,7 @@ from heedful.errors import RunError
 from heedful.models import GPT, GPTConfig
 from heedful.recorder.kept import capture
 from heedful.recorder.kept.certificate import certify
-from heedful.recorder.kept.evidence import DIRECTIONS, evidence_of, projected
+from heedful.recorder.kept.evidence import DIRECTIONS, evidence_of, projected, sampled
 from heedful.recorder.observed import Observed
 from heedful.recorder.sequences.without_padding import layouts_of
 
@@ -344,3 +344,10 @@ def test_storages_that_wait_for_a_backward_pass_are_not_asked_each_time(monkeypa
         model(x, 400).sum().backward()
     assert recording[0].check.passed
     assert len(asked) < 800 * 40
+
+
+def test_rows_that_were_worked_out_in_inference_mode_serve_those_who_follow_gradients():
+    sampled.cache_clear()
+    with torch.inference_mode():
+        sampled(11)
+    assert not sampled(11).is_inference()

@@ -2,8 +2,7 @@
 
 import pytest
 import torch
-from looked import looked_at
-from torch import nn
+from looked import WIDTH, Heads, looked_at
 from torch.nn.functional import scaled_dot_product_attention
 
 import heedful
@@ -14,7 +13,7 @@ from heedful.recorder.observed import Observed
 from heedful.recorder.sequences import mask_structure
 from heedful.recorder.sequences.mask_structure import Masks
 
-WIDTH, H, D, N = 12, 3, 4, 20
+H, D, N = 3, 4, 20
 ROW = (torch.arange(N) == 1)[:, None]  # none of the eight that are compared
 HALF = ROW & (torch.arange(N) < N // 2)
 
@@ -27,20 +26,16 @@ def by_kernel(query, key, mask):
     return scaled_dot_product_attention(query, key, key, attn_mask=mask)
 
 
-class Twice(nn.Module):
+class Twice(Heads):
     """Two calls with one mask, the second of scores that are so many times as large."""
 
     def __init__(self, attend, times):
-        super().__init__()
-        self.attend, self.times = attend, times
-        self.asks, self.says = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH)
-
-    def heads(self, x):
-        return (one(x).unflatten(-1, (H, D)).transpose(1, 2) for one in (self.asks, self.says))
+        super().__init__(attend, H, D)
+        self.times = times
 
     def forward(self, x, mask):
         query, key = self.heads(x)
-        return self.attend(query, key, mask) + self.attend(self.times * query, key, mask)
+        return self.does(query, key, mask) + self.does(self.times * query, key, mask)
 
 
 @pytest.mark.parametrize("is_inference", [False, True])

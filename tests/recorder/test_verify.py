@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections import UserDict
-from types import MappingProxyType
+from types import MappingProxyType, SimpleNamespace
 from typing import Any, NamedTuple
 
 import pytest
@@ -14,6 +14,7 @@ from torch.nn.functional import scaled_dot_product_attention
 import heedful
 from heedful.errors import ArgumentError, RunError
 from heedful.recorder import from_attentions
+from heedful.recorder.kept import text_agreement
 from heedful.recorder.record import PADDING
 
 B, H, N, D = 4, 3, 7, 4
@@ -974,3 +975,9 @@ def test_a_joined_sequence_of_fewer_tokens_than_its_texts_have_alone():
     recording.verify(model, x)
     assert recording[0].proof == "unproved"
     assert "the texts alone are 2 sequences, and not 1" in recording[0].why
+
+
+def test_numbers_of_two_types_are_as_near_as_the_narrower_one_lets_them_be():
+    wide, half = torch.zeros(1), torch.zeros(1, dtype=torch.float16)
+    for query, key in ((wide, half), (half, wide)):
+        assert text_agreement._near(SimpleNamespace(query=query, key=key)) == 5e-2

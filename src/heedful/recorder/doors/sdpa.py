@@ -56,7 +56,8 @@ def fused(call: KernelCall, owning: Owning) -> Observed:
         kind = torch.promote_types(before.dtype, torch.float32)
         steps = [dead_rows.Step("scale", call.scale, kind), dead_rows.Step("add", before, kind)]
         if not dead_rows.settle(made, steps, made.query):
-            # the others are left to the check, with numbers that no narrow type takes for hidden
+            # rows that cannot be worked out are left to the check, in a type that has room for
+            # their numbers: the least one of half precision would count as minus infinity
             settled: Any = made.mask
             made.mask, made.source = settled.to(kind), None
     made.mask = Causal(0) if call.is_causal else made.mask

@@ -263,12 +263,12 @@ def _made_once(
     return Combined(parts).between(shape, sampled(shape[1]), None, device)
 
 
-def _spread(map_: Tensor, value: Tensor, rounded: Tensor, lost: float) -> Tensor:
+def _spread(map_: Tensor, value: Tensor, rounded: Tensor, faint: float) -> Tensor:
     """By how much the values that rows weigh differ, and what rounding changes, (H, n, r).
 
-    Each weight may lack as much as is lost of a small one.
+    A weight up to `faint` may have become 0, as the type that it was rounded to has none so small.
     """
-    lacking = lost * value.abs().sum(dim=1, keepdim=True)
+    lacking = faint * value.abs().sum(dim=1, keepdim=True)
     apart = (value - value.mean(dim=1, keepdim=True)).abs_()
     made = weighed(map_, apart.add_(rounded))
     return (made.reshape(len(value), -1, value.shape[-1]) + lacking).reshape(made.shape)

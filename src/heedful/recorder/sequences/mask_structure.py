@@ -119,6 +119,7 @@ class _Known(NamedTuple):
     """A mask that came, and what was made of it.
 
     place: its address, shape and version, by which it is known again.
+    shape: of the map that it was made for, (B, H, N, M).
     mask: the mask itself, held so that nothing else gets its address.
     copy: its copy, where it is of inference mode and so counts no changes.
     parts: what may attend, and what is added.
@@ -127,6 +128,7 @@ class _Known(NamedTuple):
     """
 
     place: tuple
+    shape: tuple[int, ...]
     mask: Any
     copy: Tensor | None
     parts: Parts
@@ -159,7 +161,7 @@ class Masks:
         if known is None:
             copy = source.clone() if _is_unversioned(source) else None
             own = seen.mask if copy is None or seen.source is not None else copy
-            known = _Known(place, source, copy, *_parts(own, seen), _fixed(seen.mask))
+            known = _Known(place, seen.shape, source, copy, *_parts(own, seen), _fixed(seen.mask))
             self._known = [*self._known[-3:], known]
         allowed, added = known.parts
         if known.gap < math.inf and not _reach(seen) <= known.gap - NOTHING:
@@ -175,10 +177,8 @@ class Masks:
         """A known mask with the same numbers, for models in which each layer makes its own."""
         if not isinstance(seen.mask, Tensor):
             return None
-        shape = tuple(seen.shape)
-        alike = (one for one in reversed(self._known) if one.place[-len(shape) :] == shape)
-        fits = (one for one in alike if _are_equal(one.fixed, seen.mask))
-        return next(fits, None)
+        alike = (one for one in reversed(self._known) if one.shape == seen.shape)
+        return next((one for one in alike if _are_equal(one.fixed, seen.mask)), None)
 
 
 def _fixed(mask: Any) -> Tensor | None:
@@ -208,7 +208,7 @@ def _is_unversioned(mask: Any) -> bool:
 
 
 def _parts(mask: Any, seen: Observed) -> tuple[Parts, float]:
-    """What may attend and what is added to the scores, and the gap between the two."""
+    """What may attend and what is added; and how far below the rest the numbers that hide are."""
     B, H, N, M = seen.shape
     if not isinstance(mask, Tensor):  # flex attention's
         from torch.nn.attention.flex_attention import create_mask
