@@ -201,8 +201,26 @@ def test_a_mask_that_was_seen_before_with_fewer_keys():
     masks = Masks()
     for keys in (N, N - 2):
         query, key = torch.randn(1, H, N, D), torch.randn(1, H, keys, D)
-        seen = masks.split(Observed(query, key, None, None, 1.0, mask=mask.clone()))
-        assert torch.equal(seen.mask, mask[..., :keys] == 0)
+        for own in (mask, mask.clone()):  # the same one, and one with the same numbers
+            seen = masks.split(Observed(query, key, None, None, 1.0, mask=own))
+            assert torch.equal(seen.mask, mask[..., :keys] == 0)
+
+
+def test_a_mask_of_which_one_call_has_rows_written_anew_is_another_to_the_next():
+    """Beside −4e6 small scores are lost, and large ones are rounded."""
+    mask = (ROW * -4e6).expand(N, N).contiguous()
+
+    def attend(query, key, mask):
+        return by_kernel(query / 1000, key, mask)
+
+    torch.manual_seed(1)
+    model, x = Twice(attend, 1e3), torch.randn(1, N, WIDTH)
+    recording = looked_at(model, x, mask)
+    query, key = model.heads(x)
+    for call, times in zip(recording, (1e-3, 1), strict=True):
+        scores = times * query @ key.mT * D**-0.5 + mask
+        assert call.proof != "refuted"
+        torch.testing.assert_close(call.weights(), scores.softmax(-1)[0], atol=1e-3, rtol=0)
 
 
 def test_a_capped_score_may_be_turned():

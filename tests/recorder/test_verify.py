@@ -981,3 +981,36 @@ def test_numbers_of_two_types_are_as_near_as_the_narrower_one_lets_them_be():
     wide, half = torch.zeros(1), torch.zeros(1, dtype=torch.float16)
     for query, key in ((wide, half), (half, wide)):
         assert text_agreement._near(SimpleNamespace(query=query, key=key)) == 5e-2
+
+
+class Rounds(nn.Module):
+    """Half-precision heads with a float32 factor each; a text alone is rounded otherwise."""
+
+    def __init__(self, is_joined):
+        super().__init__()
+        self.is_joined, self.made = is_joined, nn.Linear(H * D, H * D).bfloat16()
+        self.factor = torch.linspace(0.5, 1.5, H)[:, None, None]
+
+    def forward(self, x):
+        alone = 1.004 if self.is_joined else 1.02
+        made = self.made(x) * (alone if len(x) == 1 else 1)
+        if self.is_joined:  # each text sees itself
+            texts = torch.arange(len(x)).repeat_interleave(x.shape[1])
+            made = made.flatten(0, 1)[None]
+        made = made.unflatten(-1, (H, D)).transpose(1, 2)
+        scores = made @ made.cos().mT * self.factor
+        if self.is_joined:
+            scores = scores.masked_fill(texts != texts[:, None], -torch.inf)
+        return scores.softmax(-1) @ made.float()
+
+
+@pytest.mark.parametrize("is_joined", [False, True])
+def test_a_text_alone_may_be_rounded_as_the_narrower_type_of_a_call_is(is_joined):
+    model, x = Rounds(is_joined), torch.randn(3, N, H * D).bfloat16() / 8
+    recording = recorded(model, x)
+    assert recording[0].causes.query.dtype != recording[0].causes.key.dtype
+    assert recording.verify(model, x) == {"proved": 1}
+    if not is_joined:
+        [together], [alone] = recording.taken(), recorded(model, x[1:2]).taken()
+        found = [text_agreement.agree(together, text, alone, 0) for text in range(3)]
+        assert found == [False, True, False]

@@ -65,6 +65,8 @@ def settle(seen: Observed, steps: Sequence[Step], product: Tensor) -> bool:
     tables = [one.shape[:3] for one in values if isinstance(one, Tensor)]
     sinks = _sinks(seen)
     shape = torch.broadcast_shapes(dead.shape, sinks.shape, *tables)
+    if not bool(product.isfinite().all() & seen.key.isfinite().all()):
+        shape = product.shape[:3]  # one that is no number says nothing of other heads and texts
     at = dead.to(seen.query.device).expand(shape).nonzero().unbind(-1)
     found = _replays(seen.key, steps, product, at, (*shape, seen.shape[-1]))
     sink = sinks.expand(shape)[at][:, None].to(found.numbers)
@@ -78,11 +80,15 @@ def settle(seen: Observed, steps: Sequence[Step], product: Tensor) -> bool:
     is_kept = has_own & ~is_lost & (coarsest <= rough) & (found.are_finite | ~counts).all(dim=-1)
     has_others = (is_near & ~found.is_own).any(dim=-1)
     cannot = (has_own & ~is_lost & ~is_kept) | (is_kept & has_others)
-    cannot |= found.are_near_by_their_score(is_near, sink)
+    cannot |= found.are_near_by_their_score(is_near, sink) | ~found.are_of_numbers
     # added again in the type in which the model did, they come out the same
     is_same = _at_least_float(found.numbers.dtype) == _at_least_float(seen.query.dtype)
-    is_hidden = ~is_near.any(dim=-1)  # by minus infinity, or a sink has all of it
-    rows = ~cannot & ~is_hidden & ~(is_kept & is_same & (top[:, 0] > _hiding(seen.mask)))
+    stays = is_kept & is_same & (top[:, 0] > _hiding(seen.mask))
+    # by minus infinity, or a sink has all of it; what two numbers add up to may be the first
+    is_hidden = ~is_near.any(dim=-1)
+    sees = _seeing(seen.mask, seen.bias, -math.inf).to(at[0].device).expand(shape)[at]
+    is_emptied = (top[:, 0] == -math.inf) & sees
+    rows = ~cannot & ~stays & (~is_hidden | is_emptied)
     if bool(rows.any()):
         # beside a sink it counts where they are, and without one only how far they are apart
         below = torch.where(sink == -math.inf, found.numbers - top, found.numbers)
@@ -101,15 +107,7 @@ def _sinks(seen: Observed) -> Tensor:
 
 def _dead(mask: Any, bias: Tensor | None, steps: Sequence[Step]) -> Tensor:
     """Which rows have no key whose score is of an ordinary size, (S or 1, H or 1, N or 1)."""
-    if isinstance(mask, Tensor) and mask.dtype != torch.bool:
-        mask, bias = None, mask
-    sees = torch.ones((1, 1, 1), dtype=torch.bool, device="cpu")
-    if mask is not None:
-        sees = mask.any(dim=-1)
-    if bias is not None:
-        sees = sees.to(bias.device) & (bias.amax(dim=-1) > FAINT)
-        if mask is not None and bool((bias <= FAINT).any()):
-            sees = (mask & (bias > FAINT)).any(dim=-1)
+    sees = _seeing(mask, bias, FAINT)
     for one in steps:  # added to all of a row, which a softmax does not see if it is small
         value = one.value
         if one.kind != "add" or (isinstance(value, Tensor) and value.shape[-1] > 1):
@@ -119,6 +117,20 @@ def _dead(mask: Any, bias: Tensor | None, steps: Sequence[Step]) -> Tensor:
         elif abs(value) >= -FAINT:
             sees = torch.zeros_like(sees)
     return ~sees
+
+
+def _seeing(mask: Any, bias: Tensor | None, above: float) -> Tensor:
+    """Which rows see a key whose bias is above a number, (S or 1, H or 1, N or 1)."""
+    if isinstance(mask, Tensor) and mask.dtype != torch.bool:
+        mask, bias = None, mask
+    sees = torch.ones((1, 1, 1), dtype=torch.bool, device="cpu")
+    if mask is not None:
+        sees = mask.any(dim=-1)
+    if bias is not None:
+        sees = sees.to(bias.device) & (bias.amax(dim=-1) > above)
+        if mask is not None and bool((bias <= above).any()):
+            sees = (mask & (bias > above)).any(dim=-1)
+    return sees
 
 
 def _hiding(mask: Any) -> float:
@@ -138,12 +150,14 @@ class Replays(NamedTuple):
     is_own: where a score is still in them, and no number has taken its place.
     coarse: how coarsely what was added has rounded them.
     ends: of the least score that the row may have, and of the largest; of no own scores, `numbers`.
+    are_of_numbers: in which rows query and keys are numbers, whose products have an end, (r,).
     """
 
     numbers: Tensor
     is_own: Tensor
     coarse: Tensor
     ends: tuple[Tensor, Tensor]
+    are_of_numbers: Tensor
 
     @property
     def are_same(self) -> Tensor:
@@ -180,11 +194,13 @@ def _replays(
     """
     begin = product.new_zeros(len(at[0]), shape[-1])
     numbers, is_own, coarse = _replayed(steps, at, shape, begin)
+    most = _largest(product, key, shape[:3])[at][:, None]
+    are_of_numbers = most[:, 0].isfinite()
     if not bool(is_own.any()):
-        return Replays(numbers, is_own, coarse, (numbers, numbers))
-    most = _largest(product, key, shape[:3])[at][:, None].to(begin).expand_as(begin)
+        return Replays(numbers, is_own, coarse, (numbers, numbers), are_of_numbers)
+    most = most.to(begin).expand_as(begin)
     least, largest = (_replayed(steps, at, shape, one)[0] for one in (-most, most))
-    return Replays(numbers, is_own, coarse, (least, largest))
+    return Replays(numbers, is_own, coarse, (least, largest), are_of_numbers)
 
 
 def _replayed(
@@ -253,7 +269,9 @@ def _put(seen: Observed, shape: tuple[int, ...], at: tuple[Tensor, ...], anew: A
     seen.query = torch.where(rows[..., None].expand(S, H, N, 1), nothing, seen.query)
     _tell_size(seen, rows, at, anew)
     if seen.sums is not None:  # a kernel's log-sum-exps are of the scores that stood there
-        seen.sums = seen.sums.masked_fill(rows, math.nan)
+        again = torch.zeros_like(rows)
+        again[at] = True
+        seen.sums = seen.sums.masked_fill(again, math.nan)
     numbers = anew.numbers.masked_fill(~anew.is_near, 0.0)
     mask: Any = seen.mask
     seen.source = None

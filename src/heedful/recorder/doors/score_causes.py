@@ -166,10 +166,10 @@ def _inverse(value: Any) -> Any:
 
 
 def _is_of_rows(value: Any) -> bool:
-    """Whether a value is the same for all keys of a row; one that hides them all is a mask."""
+    """Whether a value is the same for all keys of a row, and leaves their weights as they are."""
     if not isinstance(value, Tensor):
         return True
-    return value.shape[-1] == 1 and not bool((value == -math.inf).any())
+    return value.shape[-1] == 1 and bool(value.isfinite().all())
 
 
 def _source(change: Change, value: Any) -> Source | None:
@@ -188,9 +188,9 @@ def _value(change: Change, value: Any, order: Order, groups: Groups) -> Any:
         is_mask = value.dtype == torch.bool and change.kind in ("hide", "fill")
         return value.reshape(1, 1, 1, 1) if is_mask else float(value)
     table = aligned(value, change.axes, order, groups.all)[..., 0]
-    # true and false are 1 and 0 where they are numbers
-    is_number = change.kind in ("scale", "divide", "add") and table.dtype == torch.bool
-    return table.float() if is_number else table
+    # true and false are 1 and 0 where they are numbers; torch too makes numbers of whole ones
+    is_number = change.kind in ("scale", "divide", "add") and not table.is_floating_point()
+    return table.to(torch.promote_types(change.dtype, torch.float32)) if is_number else table
 
 
 class _Found:

@@ -30,6 +30,8 @@ from heedful.recorder.kept.rounding_of_scores import (
     is_owed_to_sums,
     moved_outputs,
     moved_rows,
+    moved_scores,
+    of_large_bias,
     weighed,
 )
 from heedful.recorder.sequences.without_padding import Layout, take
@@ -144,11 +146,14 @@ def _compared(
     made = weighed(map_, value)
     blind, unknown, blur, unsure = are_blind(highest), None, 0.0, 0.0
     moved = far = None
-    if evidence.deviation or is_owed_to_sums(precise, tolerance):
+    in_kernel = 0.0 if evidence.deviation else of_large_bias(precise, rows, tolerance)
+    if evidence.deviation or in_kernel or is_owed_to_sums(precise, tolerance):
         added = evidence.added_to_scores[sequence] if evidence.added_to_scores else None
         rounding = Rounding(evidence.deviation, added)
         moved, far = moved_rows(precise, rows, rounding)
         unsure = max(float(far.max()), farthest(precise, rounding, _much_of(tolerance)))
+        if in_kernel:  # it is rounded so here too: a few scores come out one last bit apart
+            moved = moved_scores(precise, rows, rounding._replace(at_one=in_kernel))
     if evidence.finish is None:
         step = max(map(lost, evidence.kinds)) / tolerance
         longest = value.abs() if evidence.is_whole else value.abs().amax(dim=-1, keepdim=True)
@@ -212,6 +217,8 @@ def _taken_off(evidence: Evidence, sequence: int, kind: Tensor) -> tuple[Tensor,
 
 def _largest_share(rounded: Tensor, size: Tensor) -> float:
     """How large rounding is beside what a head differs by, in the head where that is most."""
+    # a row that is no number hides no other one
+    rounded, size = rounded.masked_fill(size.isnan(), 0.0), size.nan_to_num(nan=0.0)
     share = rounded.amax(dim=(1, 2)) / size.amax(dim=(1, 2)).clamp(min=LEAST)
     return float(share.nan_to_num(nan=0.0).max())
 
@@ -266,7 +273,8 @@ def _made_once(
 def _spread(map_: Tensor, value: Tensor, rounded: Tensor, faint: float) -> Tensor:
     """By how much the values that rows weigh differ, and what rounding changes, (H, n, r).
 
-    A weight up to `faint` may have become 0, as the type that it was rounded to has none so small.
+    A weight may have become 0, as the type that it was rounded to has none so small: the least that
+    it has is `faint`, in units of the tolerance as `rounded` is.
     """
     lacking = faint * value.abs().sum(dim=1, keepdim=True)
     apart = (value - value.mean(dim=1, keepdim=True)).abs_()

@@ -70,6 +70,7 @@ def moved_scores(of: Causes, rows: Tensor, rounding: Rounding) -> Tensor:
     added = rounding.beside(rows)
     if added is not None:
         bare = torch.maximum(bare, added.to(bare))
+    bare.nan_to_num_(nan=0.0)  # of a key that is no number, which a mask may hide
     begin = bare.clamp_(min=torch.finfo(bare.dtype).tiny).log2_().floor_().exp2_()
     return begin.mul_(rounding.at_one).add_(_of_sums(of, rows)).clamp_(max=MOST)
 
@@ -119,9 +120,9 @@ def moved_rows(of: Causes, rows: Tensor, rounding: Rounding) -> tuple[Tensor, Te
     return moved, _of_numbers(moved_weights(*beside), blind)
 
 
-def _of_numbers(far: Tensor, blind: Tensor) -> Tensor:
+def _of_numbers(of_rows: Tensor, blind: Tensor) -> Tensor:
     """0 for a row that sees nothing or whose scores are no numbers, so that it hides no other."""
-    return far.masked_fill_(blind, 0.0).nan_to_num_(nan=0.0)
+    return of_rows.masked_fill_(blind, 0.0).nan_to_num_(nan=0.0)
 
 
 def farthest(of: Causes, rounding: Rounding, much: float) -> float:
@@ -164,6 +165,15 @@ def is_owed_to_sums(of: Causes, tolerance: float) -> bool:
     return CHANCE * SUMMED * torch.finfo(of.query.dtype).eps * longest_product(of) > tolerance / 10
 
 
+def of_large_bias(of: Causes, rows: Tensor, tolerance: float) -> float:
+    """The deviation that a kernel leaves in a score from 1 to 2 as it adds a bias of its own type.
+
+    Which is float32 at the least; 0 where the bias of some rows is too small for that to matter.
+    """
+    at_one = deviation_of((of.query.dtype,))
+    return at_one if CHANCE * at_one * _largest_bias(of, rows) > tolerance / 10 else 0.0
+
+
 def _largest_bias(of: Causes, rows: Tensor) -> float:
     """How large the highest bias of a row is, at most, of some rows.
 
@@ -173,7 +183,7 @@ def _largest_bias(of: Causes, rows: Tensor) -> float:
         return 0.0
     of_bias_alone = of._replace(query=of.query[..., :0], key=of.key[..., :0])
     highest = scores(of_bias_alone, rows).amax(dim=-1)
-    return float(highest.masked_fill_(are_blind(highest), 0.0).abs().max())
+    return float(_of_numbers(highest, are_blind(highest)).abs().max())
 
 
 def moved_outputs(map_: Tensor, moved: Tensor, value: Tensor) -> Tensor:

@@ -118,7 +118,7 @@ def _is(guess: Mask, table: Tensor) -> bool:
 class _Known(NamedTuple):
     """A mask that came, and what was made of it.
 
-    place: its address, shape and version, by which it is known again.
+    place: its address and version, and what was made of it, by which it is known again.
     shape: of the map that it was made for, (B, H, N, M).
     mask: the mask itself, held so that nothing else gets its address.
     copy: its copy, where it is of inference mode and so counts no changes.
@@ -155,9 +155,10 @@ class Masks:
         if seen.mask is None or isinstance(seen.mask, Mask):
             return seen
         source, made = seen.source or (seen.mask, ())
-        place = (*place_of(source), *made, *seen.shape)
-        same = (one for one in self._known if one.place == place and one.is_still(source))
-        known = next(same, None) or self._equal(seen)
+        place = (*place_of(source), *made)
+        alike = [one for one in self._known if one.shape == seen.shape]
+        same = (one for one in alike if one.place == place and one.is_still(source))
+        known = next(same, None) or _equal(alike, seen.mask)
         if known is None:
             copy = source.clone() if _is_unversioned(source) else None
             own = seen.mask if copy is None or seen.source is not None else copy
@@ -173,12 +174,12 @@ class Masks:
         seen.mask, seen.bias = allowed, bias
         return seen
 
-    def _equal(self, seen: Observed) -> _Known | None:
-        """A known mask with the same numbers, for models in which each layer makes its own."""
-        if not isinstance(seen.mask, Tensor):
-            return None
-        alike = (one for one in reversed(self._known) if one.shape == seen.shape)
-        return next((one for one in alike if _are_equal(one.fixed, seen.mask)), None)
+
+def _equal(known: list[_Known], mask: Any) -> _Known | None:
+    """A known mask with the same numbers, for models in which each layer makes its own."""
+    if not isinstance(mask, Tensor):
+        return None
+    return next((one for one in reversed(known) if _are_equal(one.fixed, mask)), None)
 
 
 def _fixed(mask: Any) -> Tensor | None:
@@ -231,7 +232,7 @@ def _own(mask: Tensor, M: int) -> Tensor:
 
 def _at(low: float, mask: Tensor) -> Parts:
     """What may attend, which is more than a low number, and what is added to it."""
-    allowed = mask > low
+    allowed = ~(mask <= low)  # what is no number hides nothing
     added = mask.masked_fill(~allowed, 0.0)
     return (None if bool(allowed.all()) else allowed), (added if bool(added.any()) else None)
 

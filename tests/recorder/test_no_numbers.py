@@ -1,0 +1,260 @@
+"""Queries, keys and biases with NaN or infinity in them: no other row is shown as it is not."""
+
+import pytest
+import torch
+from looked import WIDTH, Heads
+from torch.nn.functional import scaled_dot_product_attention
+
+import heedful
+
+H, D, N = 3, 4, 20
+NAN, INF = torch.nan, torch.inf
+NEAR = {torch.float64: 1e-11, torch.float32: 3e-6, torch.float16: 5e-3, torch.bfloat16: 5e-2}
+every_type = pytest.mark.parametrize("kind", NEAR)
+every_row = pytest.mark.parametrize("row", [0, 1])  # one that is compared, and one that is not
+
+
+class Shown(Heads):
+    """Attention with what `weights` gives, or by a kernel, `attend`, that gives the same."""
+
+    def __init__(self, weights, attend=None):
+        super().__init__(self.attend, H, D)
+        self.weights, self.how = weights, attend
+
+    def attend(self, query, key):
+        self.met = query.detach(), key.detach()
+        return self.weights(query, key) @ key if self.how is None else self.how(query, key)
+
+    @property
+    def true(self):
+        return self.weights(*self.met)[0].double()
+
+
+def shown(model, kind, texts=1):
+    """The call of a model, which has heads (texts, H, N, D), whose inputs are random numbers."""
+    torch.manual_seed(3)
+    with torch.no_grad(), heedful.record(model.to(kind)) as recording:
+        model(torch.randn(texts, N, WIDTH, dtype=kind))
+    assert not recording.missed
+    return recording[0]
+
+
+def check(call, model, kind, proofs=("proved",)):
+    """Weights as the model has them; a row without any is shown as nothing."""
+    assert call.proof in proofs, call.why
+    made, true = call.weights().double(), model.true
+    is_nothing = true.isnan().all(dim=-1, keepdim=True) & (made == 0).all(dim=-1, keepdim=True)
+    true = true.masked_fill(is_nothing, 0.0)
+    near = NEAR[kind] if call.proof != "unproved" else max(NEAR[kind], 1e-6)  # kept in float32
+    torch.testing.assert_close(made, true, atol=near, rtol=0, equal_nan=True)
+
+
+def changed(tensor, *place, to=NAN):
+    tensor = tensor.clone()
+    tensor[place] = to
+    return tensor
+
+
+def lowest(kind, row, number=None):
+    mask = torch.zeros(N, N, dtype=kind)
+    mask[row] = torch.finfo(kind).min if number is None else number
+    return mask
+
+
+def in_float32(kind):
+    return torch.promote_types(kind, torch.float32)
+
+
+@every_row
+@every_type
+@pytest.mark.parametrize("no_number", [NAN, INF])
+def test_a_row_of_one_head_is_hidden_by_the_least_number_and_another_heads_query_is_none(
+    no_number, kind, row
+):
+    mask = lowest(kind, row)
+
+    def weights(query, key):
+        scores = changed(query, 0, 0, row, to=no_number) @ key.mT
+        return (scores.to(in_float32(kind)) * D**-0.5 + mask).softmax(-1).to(kind)
+
+    def attend(query, key):
+        query = changed(query, 0, 0, row, to=no_number)
+        return scaled_dot_product_attention(query, key, key, attn_mask=mask)
+
+    model = Shown(weights, attend)
+    check(shown(model, kind), model, kind)
+
+
+@every_type
+def test_a_row_of_one_text_is_hidden_by_the_least_number_and_another_text_is_none(kind):
+    mask = lowest(kind, 1)
+
+    def weights(query, key):
+        return ((query @ key.mT).to(in_float32(kind)) * D**-0.5 + mask).softmax(-1).to(kind)
+
+    def attend(query, key):
+        query, key = changed(query, 1), changed(key, 1)
+        return scaled_dot_product_attention(query, key, key, attn_mask=mask)
+
+    model = Shown(weights, attend)
+    check(shown(model, kind, texts=2), model, kind, ("assumed",))
+
+
+@every_row
+@every_type
+def test_a_kernels_sums_of_rows_that_are_written_anew_are_those_of_other_scores(kind, row):
+    """Not quite half of float16's least number: such a row keeps its own scores."""
+    mask = lowest(kind, row, -32752.0)
+
+    def weights(query, key):
+        scores = (query @ key.mT).to(in_float32(kind)) * D**-0.5
+        return (scores + mask).softmax(-1).to(kind)
+
+    def attend(query, key):
+        return scaled_dot_product_attention(query, key, key, attn_mask=mask)
+
+    model = Shown(weights, attend)
+    call = shown(model, kind)
+    assert call.proof == "proved", call.why
+    # rounded at 32,752 in the order of the kernel's own sums
+    near = max(NEAR[kind], 5e-4 if kind != torch.float64 else 0)
+    torch.testing.assert_close(call.weights().double(), model.true, atol=near, rtol=0)
+
+
+@every_type
+@pytest.mark.parametrize("number", [-INF, -1e4])
+def test_a_key_that_is_no_number_and_is_hidden_refutes_nothing(number, kind):
+    hidden = (torch.arange(N) == 4).expand(N, N)
+
+    def weights(query, key):
+        key = changed(key, 0, slice(None), 4)
+        return (query @ key.mT * D**-0.5).masked_fill(hidden, number).softmax(-1)
+
+    model = Shown(weights)
+    check(shown(model, kind), model, kind)
+
+
+@every_row
+@every_type
+@pytest.mark.parametrize("is_by_hand", [False, True])
+@pytest.mark.parametrize("is_of_rows", [False, True])
+def test_a_bias_that_is_no_number_hides_no_key(is_of_rows, is_by_hand, kind, row):
+    bias = torch.randn(N, 1 if is_of_rows else N).to(kind)
+    bias[row, 0] = NAN
+
+    def weights(query, key):
+        return (query @ key.mT * D**-0.5 + bias).softmax(-1)
+
+    def attend(query, key):
+        return scaled_dot_product_attention(query, key, key, attn_mask=bias)
+
+    model = Shown(weights, None if is_by_hand else attend)
+    check(shown(model, kind), model, kind)
+
+
+@every_row
+@every_type
+def test_what_numbers_of_a_row_add_up_to_may_be_minus_infinity(kind, row):
+    bias = lowest(kind, row)[:, :1]
+
+    def weights(query, key):
+        return (query @ key.mT * D**-0.5 + bias + bias).softmax(-1)
+
+    model = Shown(weights)
+    call = shown(model, kind)
+    check(call, model, kind)
+    assert not call.weights()[:, row].any()
+
+
+@every_row
+@every_type
+@pytest.mark.parametrize("no_number", [NAN, INF])
+def test_a_query_that_is_no_number_has_no_score_that_a_large_number_could_take(
+    no_number, kind, row
+):
+    some = torch.rand(N, N) < 0.3
+    filled = (torch.arange(N) == row)[:, None] * torch.tensor(-3e4, dtype=kind)
+
+    def weights(query, key):
+        scores = changed(query, 0, 2, row, to=no_number) @ key.mT * D**-0.5
+        return (scores + filled.expand(N, N)).masked_fill(some, -1e4).softmax(-1)
+
+    def capped(query, key):
+        scores = changed(query, 0, 2, row, to=no_number) @ key.mT
+        return (scores.tanh() * 20 + filled).softmax(-1)
+
+    for how in (weights, capped):
+        model = Shown(how)
+        check(shown(model, kind), model, kind, ("proved", "unproved"))
+
+
+@every_row
+@every_type
+def test_a_row_of_one_number_beside_a_key_that_is_none(kind, row):
+    """A query of zeros, which such a row gets, would make NaN of that key."""
+    hidden = (torch.arange(N) == row)[:, None] | (torch.arange(N) == 4)
+
+    def weights(query, key):
+        key = changed(key, 0, slice(None), 4)
+        return (query @ key.mT).masked_fill(hidden, -1e4).softmax(-1)
+
+    model = Shown(weights)
+    check(shown(model, kind), model, kind, ("proved", "unproved"))
+
+
+def test_a_bias_row_that_is_no_number_hides_no_other_one_that_rounding_moves():
+    bias = torch.randn(100, 100)
+    bias[1], bias[2, 0] = 300.0, NAN
+    bias = bias.bfloat16()
+    hidden = torch.zeros(100, 100, dtype=torch.bool)
+    hidden[5, 6] = True
+
+    def attend(query, key):
+        return ((query @ key.mT + bias).masked_fill(hidden, -INF)).softmax(-1) @ key
+
+    model = Heads(attend, H, D).bfloat16()
+    with torch.no_grad(), heedful.record(model) as recording:
+        model(2 * torch.randn(1, 100, WIDTH).bfloat16())
+    assert recording[0].proof == "unproved"
+    assert "rounding of scores" in recording[0].why
+
+
+def test_a_row_that_is_no_number_hides_no_other_one_that_something_larger_was_added_to():
+    large = torch.randn(H, N, D) * 1e7
+
+    def attend(query, key):
+        weights = (changed(query, 0, slice(None), 0) @ key.mT).softmax(-1)
+        return torch.baddbmm(large, weights.flatten(0, 1), key.flatten(0, 1))
+
+    model = Heads(attend, H, D)
+    with torch.no_grad(), heedful.record(model) as recording:
+        model(torch.randn(1, N, WIDTH))
+    assert recording[0].proof == "unproved"
+    assert "so large that its rounding hides" in recording[0].why
+
+
+@every_type
+def test_a_bias_of_whole_numbers_is_one_of_numbers(kind):
+    apart = (torch.arange(N)[None] - torch.arange(N)[:, None]) // 4
+    for bias in (apart, (apart > 0) * -10_000, (apart > 0) * -10_000 + apart):
+
+        def weights(query, key, bias=bias):
+            return (query @ key.mT * D**-0.5 + bias).softmax(-1)
+
+        model = Shown(weights)
+        check(shown(model, kind), model, kind)
+
+
+def test_a_kernel_rounds_scores_beside_a_large_bias():
+    """In 8 of 60 of these a score fell on the other side of a last bit."""
+    mask = torch.full((200, 200), -5e3)
+
+    def attend(query, key):
+        return scaled_dot_product_attention(query, key, key, attn_mask=mask, scale=20.0)
+
+    for seed in range(40):
+        torch.manual_seed(seed)
+        model = Heads(attend, H, 16)
+        with torch.no_grad(), heedful.record(model) as recording:
+            model(3 * torch.randn(1, 200, WIDTH))
+        assert recording[0].proof == "proved", (seed, recording[0].why)
