@@ -143,7 +143,8 @@ def test_an_encoder_layer_is_copied_pickled_and_scripted_while_it_is_recorded():
     with heedful.record(model) as recording:
         model(x)
         pickle.dumps(model)
-        torch.jit.script(model.linear1)
+        scripted = torch.jit.script(model.linear1)
+        assert torch.equal(scripted(x), model.linear1(x))
         copy.deepcopy(model)(x)
     assert [call.pass_index for call in recording] == [0]
 
