@@ -80,6 +80,7 @@ class Learned(nn.Module):
         super().__init__()
         self.asks, self.meets = nn.Linear(WIDTH, D), meets
         self.keys, self.values = nn.Parameter(torch.randn(N, D)), nn.Parameter(torch.randn(D, N))
+        self.table = nn.Parameter(torch.randn(N, WIDTH))
 
     def forward(self, x):
         return self.meets(self, self.asks(x), x)
@@ -102,7 +103,17 @@ def of_values(model, query, x):
     return F.linear((query @ x[..., :D].mT).softmax(-1), model.values)
 
 
-@pytest.mark.parametrize("meets", [of_layers, of_written, of_values])
+def of_learned(model, query, x):
+    """Queries that a layer makes of parameters."""
+    return (model.asks(model.table[None]) @ x[..., :D].mT).softmax(-1) @ x
+
+
+def of_products(model, query, x):
+    """The same by a parameter that is no layer's."""
+    return (F.linear(model.table[None], model.table) @ x[..., :N].mT).softmax(-1) @ x
+
+
+@pytest.mark.parametrize("meets", [of_layers, of_written, of_values, of_learned, of_products])
 def test_what_is_more_than_a_layer_is_seen_as_it_was(meets, monkeypatch):
     torch.manual_seed(0)
     model, x = Learned(meets), torch.randn(1, N, WIDTH)
@@ -111,7 +122,7 @@ def test_what_is_more_than_a_layer_is_seen_as_it_was(meets, monkeypatch):
         monkeypatch.setattr(Operations, "is_layer", is_layer)
         with torch.no_grad(), heedful.record(model) as recording:
             model(x)
-        calls = [(call.proof, call.weights()) for call in recording]
+        calls = [(call.proof + call.why, call.weights()) for call in recording]
         found.append((calls, recording.missed))
     (one, missed), (other, as_missed) = found
     assert missed == as_missed
@@ -147,7 +158,7 @@ class Sees(TorchDispatchMode):
 
 @pytest.mark.parametrize("mode", [Doubles, Sees])
 @pytest.mark.parametrize("is_outside", [False, True])
-def test_other_modes_see_what_they_saw(mode, is_outside):
+def test_other_modes_see_what_they_saw(mode, is_outside, names):
     model, x = Heads(attend, H, D), torch.randn(1, N, WIDTH)
     with torch.no_grad():
         if is_outside:
@@ -157,6 +168,7 @@ def test_other_modes_see_what_they_saw(mode, is_outside):
             with heedful.record(model) as recording, mode() as seen:
                 model(x)
     assert seen.layers == 2
+    assert not names[1]
     assert recording[0].proof == "proved"
 
 

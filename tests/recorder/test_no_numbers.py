@@ -72,6 +72,7 @@ def test_a_row_of_one_head_is_hidden_by_the_least_number_and_another_heads_query
     no_number, kind, row
 ):
     mask = lowest(kind, row)
+    mask[5] = -INF  # which sees nothing
 
     def weights(query, key):
         scores = changed(query, 0, 0, row, to=no_number) @ key.mT
@@ -82,18 +83,21 @@ def test_a_row_of_one_head_is_hidden_by_the_least_number_and_another_heads_query
         return scaled_dot_product_attention(query, key, key, attn_mask=mask)
 
     model = Shown(weights, attend)
-    check(shown(model, kind), model, kind)
+    call = shown(model, kind)
+    check(call, model, kind)
+    assert call.weights()[0, row].isnan().all()
 
 
 @every_type
-def test_a_row_of_one_text_is_hidden_by_the_least_number_and_another_text_is_none(kind):
+@pytest.mark.parametrize("has_query", [False, True])
+def test_a_row_of_one_text_is_hidden_by_the_least_number_and_another_text_is_none(has_query, kind):
     mask = lowest(kind, 1)
 
     def weights(query, key):
         return ((query @ key.mT).to(in_float32(kind)) * D**-0.5 + mask).softmax(-1).to(kind)
 
     def attend(query, key):
-        query, key = changed(query, 1), changed(key, 1)
+        query, key = changed(query, 1) if has_query else query, changed(key, 1)
         return scaled_dot_product_attention(query, key, key, attn_mask=mask)
 
     model = Shown(weights, attend)

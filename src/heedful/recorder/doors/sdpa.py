@@ -12,11 +12,12 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from heedful.ops.causes import HIDDEN
 from heedful.ops.masks import Causal
 from heedful.recorder.doors import dead_rows
 from heedful.recorder.doors.softmax_matmul import shared_heads
 from heedful.recorder.following.alignment import Atom, Order, aligned
-from heedful.recorder.following.scores import Product, lowest, product_of
+from heedful.recorder.following.scores import Product, product_of
 from heedful.recorder.following.strides import Axis, Part, Parts
 from heedful.recorder.observed import Observed, Source
 from heedful.recorder.sequences.axis_owners import Sides
@@ -56,12 +57,11 @@ def fused(call: KernelCall, owning: Owning) -> Observed:
         kind = torch.promote_types(before.dtype, torch.float32)
         steps = [dead_rows.Step("scale", call.scale, kind), dead_rows.Step("add", before, kind)]
         if not dead_rows.settle(made, steps, made.query):
-            # rows that cannot be worked out are left to the check. The least number of a type
-            # would count as minus infinity, and they would see nothing
+            # rows that cannot be worked out are left to the check: with numbers that still count,
+            # since the least number of a type is taken for minus infinity
             settled: Any = made.mask
-            least = lowest(kind) / 2
             wide = settled.to(kind)
-            made.mask = wide.where(settled == -math.inf, wide.clamp(min=least))
+            made.mask = wide.where(settled == -math.inf, wide.clamp(min=HIDDEN / 4))
             made.source = None
     made.mask = Causal(0) if call.is_causal else made.mask
     made.causal = call.is_causal or None

@@ -109,16 +109,15 @@ class Operations(TorchDispatchMode):
     def is_layer(self, x: Any, weight: Any) -> bool:
         """Whether a product with a weight is a layer of the model that runs, and nothing more.
 
-        Else it is seen as what torch makes of it: an operand may have a role in attention, or be a
-        parameter where one asks, and a weight may have been written into.
+        Else it is seen as what torch makes of it: what comes in may have a role in attention, and
+        keys may have been written into a weight.
         """
         if type(x) is not Tensor or type(weight) is not nn.Parameter or not self.here():
             return False
         if not (is_tensor(x) and is_tensor(weight)):
             return False
-        given = self.traced.of(x)
-        is_plain = given.role is None and not given.storage.nature.is_fixed
-        return is_plain and self.traced.of(weight).storage.nature.is_parameter
+        has_role = self.traced.of(x).role is not None
+        return not has_role and self.traced.of(weight).storage.nature.is_parameter
 
     def layer(self, x: Tensor, weight: Tensor, bias: Tensor | None, made: Any) -> None:
         """Follow such a layer, which has run without the mode."""

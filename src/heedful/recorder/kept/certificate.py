@@ -26,12 +26,11 @@ from heedful.recorder.kept.rounding import TOLERANCE, least, lost, rounding_of_s
 from heedful.recorder.kept.rounding_of_scores import (
     LEAST,
     Rounding,
+    deviation_of,
     farthest,
-    is_owed_to_sums,
     moved_outputs,
     moved_rows,
     moved_scores,
-    of_large_bias,
     weighed,
 )
 from heedful.recorder.sequences.without_padding import Layout, take
@@ -121,9 +120,26 @@ class _Compared(NamedTuple):
 
     off: list[float]
     rows: int
-    agree: bool
+    agree: bool = False
     blur: float = 0.0
     unsure: float = 0.0
+
+
+class _Shown(NamedTuple):
+    """Sampled rows of one sequence, as they are computed from what is kept, and as they were.
+
+    map_ (H, n, M), highest (H, n): their weights, and the highest logit of each.
+    value (G, M, r), made (H, n, r): the values, and weights times values.
+    used (H, n, r): what the output has of weights times values.
+    rest (H, n, r): what was taken off the output for that; None where nothing was.
+    """
+
+    map_: Tensor
+    highest: Tensor
+    value: Tensor
+    made: Tensor
+    used: Tensor
+    rest: Tensor | None
 
 
 def _compared(
@@ -142,53 +158,97 @@ def _compared(
         sums = add_up(of, rows, map_, highest)
         agree = bool(evidence.row_sums) and _agree(of, rows, sums, evidence.row_sums[sequence])
     value = take(evidence.values[sequence], keys).to(map_)
-    used, rest = _taken_off(evidence, sequence, map_)
     made = weighed(map_, value)
-    blind, unknown, blur, unsure = are_blind(highest), None, 0.0, 0.0
-    moved = far = None
-    in_kernel = 0.0 if evidence.deviation else of_large_bias(precise, rows, tolerance)
-    if evidence.deviation or in_kernel or is_owed_to_sums(precise, tolerance):
-        added = evidence.added_to_scores[sequence] if evidence.added_to_scores else None
-        rounding = Rounding(evidence.deviation, added)
-        moved, far = moved_rows(precise, rows, rounding)
-        unsure = max(float(far.max()), farthest(precise, rounding, _much_of(tolerance)))
-        if in_kernel:  # it is rounded so here too: a few scores come out one last bit apart
-            moved = moved_scores(precise, rows, rounding._replace(at_one=in_kernel))
-    if evidence.finish is None:
-        step = max(map(lost, evidence.kinds)) / tolerance
-        longest = value.abs() if evidence.is_whole else value.abs().amax(dim=-1, keepdim=True)
-        size = _spread(map_, value, step * longest, max(map(least, evidence.kinds)) / tolerance)
-        if rest is not None:
-            unknown = ~rest.isfinite().all(dim=-1)  # where nothing else is seen
-            rest = rest.masked_fill(unknown[..., None], 0.0)
-            blur = _largest_share(step * rest.abs(), size)
-            size = size + step * rest.abs()
-        if moved is not None and far is not None:
-            size = size + _owed_to_scores(map_, moved, far, value) / tolerance
-        every = _off_everywhere(made, used, size, highest)
-        if every is not None:
-            return _Compared(every, len(rows), agree, blur, unsure)
-    # the output of a row that sees nothing differs from kernel to kernel, and is no attention
-    if evidence.is_by_hand:
-        made = made.masked_fill(blind[..., None], 0.0)
-        blind = blind & ~(used.isfinite() & (used != 0)).any(dim=-1)
+    shown = _Shown(map_, highest, value, made, *_taken_off(evidence, sequence, map_))
+    added = evidence.added_to_scores[sequence] if evidence.added_to_scores else None
+    rounding, owed = Rounding(evidence.deviation, added), None
+    unsure = farthest(precise, rounding, _much_of(tolerance))
+    if evidence.deviation or unsure:
+        owed, far = _owed(precise, rows, shown, rounding)
+        unsure = max(unsure, far)
+    if evidence.finish is not None:
+        found = _off_at_the_end(shown, evidence, (sequence, rows_sampled(layout)))
+        if found and unsure > _much_of(tolerance):
+            found = found._replace(off=[0.0])  # it tells nothing of such weights; `certify` does
+    else:
+        found = _off(shown, evidence, tolerance, owed)
+        # a kernel may owe it to how it rounds scores, which takes as long to tell as all else
+        if found and owed is None and not max(found.off) <= tolerance:
+            owed, _ = _owed(precise, rows, shown, rounding)
+            found = _off(shown, evidence, tolerance, owed)
+    return found and found._replace(agree=agree, unsure=unsure)
+
+
+def _off(
+    shown: _Shown, evidence: Evidence, tolerance: float, owed: Tensor | None
+) -> _Compared | None:
+    """How far off rows are, beside what `owed` (H, n, r) leaves to the rounding of scores."""
+    map_, highest, value, made, used, rest = shown
+    step, unknown, blur = max(map(lost, evidence.kinds)) / tolerance, None, 0.0
+    longest = value.abs() if evidence.is_whole else value.abs().amax(dim=-1, keepdim=True)
+    size = _spread(map_, value, step * longest, max(map(least, evidence.kinds)) / tolerance)
+    if rest is not None:
+        unknown = ~rest.isfinite().all(dim=-1)  # where nothing else is seen
+        rest = rest.masked_fill(unknown[..., None], 0.0)
+        blur = _largest_share(step * rest.abs(), size)
+        size = size + step * rest.abs()
+    if owed is not None:
+        size = size + owed / tolerance
+    every = _off_everywhere(made, used, size, highest)
+    if every is not None:
+        return _Compared(every, made.shape[1], blur=blur)
+    made, blind = _seeing(shown, evidence)
     if unknown is not None:
         blind = blind | unknown
     if bool(blind.all()):
         return None
-    if evidence.finish is not None:
-        joined = made.transpose(0, 1).flatten(1).to(evidence.values.dtype)
-        made = evidence.finish(joined, (sequence, rows_sampled(layout)))[None].to(map_)
-        blind, size = blind.any(dim=0, keepdim=True), used.abs()
     off = _off_where_seen(made, used, size, blind[..., None])
-    if evidence.finish is not None and unsure > _much_of(tolerance):
-        off = [0.0]  # the end of a layer tells nothing of such weights; `certify` says so
-    return _Compared(off, int((~blind).any(dim=0).sum()), agree, blur, unsure)
+    return _Compared(off, int((~blind).any(dim=0).sum()), blur=blur)
+
+
+def _seeing(shown: _Shown, evidence: Evidence) -> tuple[Tensor, Tensor]:
+    """Weights times values, and which rows (H, n) are blind.
+
+    The output of a row that sees nothing differs from kernel to kernel, and is no attention.
+    """
+    made, used, blind = shown.made, shown.used, are_blind(shown.highest)
+    if evidence.is_by_hand:
+        made = made.masked_fill(blind[..., None], 0.0)
+        blind = blind & ~(used.isfinite() & (used != 0)).any(dim=-1)
+    return made, blind
+
+
+def _off_at_the_end(
+    shown: _Shown, evidence: Evidence, where: tuple[int, Tensor]
+) -> _Compared | None:
+    """How far off the output of a layer is, of which nothing but its end is seen.
+
+    where: the sequence, and the rows.
+    """
+    made, blind = _seeing(shown, evidence)
+    if evidence.finish is None or evidence.values is None or bool(blind.all()):
+        return None
+    joined = made.transpose(0, 1).flatten(1).to(evidence.values.dtype)
+    made = evidence.finish(joined, where)[None].to(made)
+    blind = blind.any(dim=0, keepdim=True)
+    off = _off_where_seen(made, shown.used, shown.used.abs(), blind[..., None])
+    return _Compared(off, int((~blind).any(dim=0).sum()))
 
 
 def _much_of(tolerance: float) -> float:
     """How far off a weight may be by the rounding of scores for a call to be proved."""
     return BLURRED if tolerance > MUCH else MUCH
+
+
+def _owed(of: Causes, rows: Tensor, shown: _Shown, rounding: Rounding) -> tuple[Tensor, float]:
+    """How far off weights times values may be, (H, n, r), as scores are rounded; and a weight."""
+    moved, far = moved_rows(of, rows, rounding)
+    if not rounding.at_one and of.bias is not None:
+        # a kernel rounds as it adds a bias, and so does what is computed here: most scores come out
+        # the same, a few one last bit apart
+        in_kernel = deviation_of((of.query.dtype,))
+        moved = moved_scores(of, rows, rounding._replace(at_one=in_kernel))
+    return _owed_to_scores(shown.map_, moved, far, shown.value), float(far.max())
 
 
 def _owed_to_scores(map_: Tensor, moved: Tensor, far: Tensor, value: Tensor) -> Tensor:

@@ -160,20 +160,6 @@ def longest_product(of: Causes) -> float:
     return math.prod(float(one.max()) for one in lengths) * abs(of.scale)
 
 
-def is_owed_to_sums(of: Causes, tolerance: float) -> bool:
-    """Whether scores are so large that a part of a tolerance is owed to the order of their sums."""
-    return CHANCE * SUMMED * torch.finfo(of.query.dtype).eps * longest_product(of) > tolerance / 10
-
-
-def of_large_bias(of: Causes, rows: Tensor, tolerance: float) -> float:
-    """The deviation that a kernel leaves in a score from 1 to 2 as it adds a bias of its own type.
-
-    Which is float32 at the least; 0 where the bias of some rows is too small for that to matter.
-    """
-    at_one = deviation_of((of.query.dtype,))
-    return at_one if CHANCE * at_one * _largest_bias(of, rows) > tolerance / 10 else 0.0
-
-
 def _largest_bias(of: Causes, rows: Tensor) -> float:
     """How large the highest bias of a row is, at most, of some rows.
 
