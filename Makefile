@@ -17,7 +17,7 @@ INSTALL := $(BIN)/python -m pip --disable-pip-version-check install --quiet --co
 help:
 	@echo "make demo    train a small GPT on two cores, sample from it, see where it looks"
 	@echo "make test    the tests, with the doctests"
-	@echo "make test-slow  the lessons, each run; the site; notebooks; many processes; what is compiled"
+	@echo "make test-slow  the pages and lessons, each run; the site; notebooks; processes; compiled models"
 	@echo "make lint    ruff and mypy; biome and tsc for the explorer's page where npm is"
 	@echo "make bench   the benchmarks, each beside a peer in the same run; TEXT=sales_textbook.txt"
 	@echo "             adds the run of document 004 (Zhang, LLM: From Zero to Hero)"

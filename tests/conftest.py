@@ -15,11 +15,14 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as of all that a script
 import jaxtyping
 import pytest
 import torch
+from hypothesis import settings
 
+settings.register_profile("untimed", deadline=None)  # times are for benchmarks
+settings.load_profile("untimed")
 jaxtyping.install_import_hook(["heedful.ops", "heedful.layers"], "beartype.beartype")
 
 TESTS = Path(__file__).parent
-WHOLE = [TESTS / folder for folder in ("cli", "docs", "train", "views")]
+WHOLE = [TESTS / folder for folder in ("cli", "docs", "slow", "train", "views")]
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 
 

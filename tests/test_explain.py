@@ -94,7 +94,7 @@ SENTENCES = st.text(min_size=1, max_size=30).filter(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     SENTENCES,
     SENTENCES,

@@ -49,7 +49,7 @@ def test_greedy_takes_the_largest_logit_of_the_last_window():
 
 
 @given(st.integers(1, 300), st.integers(1, 40))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_the_window_fits_and_keeps_at_least_half_a_context(length, context):
     start = window_start(length, context)
     seen = length - start
@@ -98,7 +98,7 @@ def distributions(draw):
     st.floats(0.01, 1.0),
     st.floats(1.0, 2.0),
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_probabilities_equal_numpy(case, temperature, top_k, top_p, penalty):
     logits, before = case
     expected = np.zeros_like(logits)
@@ -131,7 +131,7 @@ class Bytes:
 
 
 @given(st.text(max_size=30), st.lists(st.text(min_size=1, max_size=4), max_size=2))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_a_stream_shows_the_text_up_to_the_first_stop_text(text, stop):
     stream = TextStream(Bytes(), stop)
     pieces = [stream.push(byte) for byte in text.encode()]

@@ -77,7 +77,7 @@ def greedy(model, source, longest):
 
 
 @given(st.integers(0, 10_000), st.floats(0, 3), st.integers(1, 9))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_one_beam_is_greedy(seed, penalty, longest):
     model = model_of(seed, tokens=6)
     search = Search(beams=1, length_penalty=penalty, longest=longest)
@@ -125,7 +125,7 @@ def by_lists(model, source, beams, penalty, longest):
 
 
 @given(st.integers(0, 10_000), st.integers(2, 6), st.sampled_from([0.0, 0.6, 1.5]))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 def test_narrow_beams_are_those_of_a_search_in_plain_lists(seed, beams, penalty):
     model = model_of(seed, tokens=6)
     search = Search(beams=beams, length_penalty=penalty, longest=7)

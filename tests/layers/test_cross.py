@@ -29,7 +29,7 @@ def as_torchs(layer, width, memory_width):
     return theirs
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     heads=st.integers(1, 4),
     head_width=st.integers(1, 4),

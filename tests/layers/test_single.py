@@ -44,7 +44,7 @@ def written_out(layer, x, causal):
     return (x + output if getattr(layer, "residual", False) else output), shares
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     kind=st.sampled_from(list(LAYERS)),
     lead=st.sampled_from([(), (1,), (3,)]),

@@ -20,7 +20,7 @@ def gradients_by_row(layer):
     return [*rows, *(p.grad for p in layer.output.parameters())]
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     heads=st.integers(1, 5),
     head_width=st.integers(1, 5),

@@ -195,7 +195,7 @@ def test_loss_is_the_mean_over_tokens():
 
 
 @given(st.sampled_from(VARIANTS))
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 def test_a_configuration_survives_a_dictionary(variant):
     config = GPTConfig(**{**SMALL, **variant})
     assert GPTConfig.from_dict(config.to_dict()) == config

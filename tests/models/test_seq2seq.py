@@ -169,7 +169,7 @@ def test_padding_changes_nothing(variant, side):
 
 @pytest.mark.parametrize("variant", VARIANTS, ids=str)
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=4))
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 def test_a_cache_gives_the_same_logits(variant, cuts):
     model = tiny(**variant)
     source, target = torch.randint(21, (3, 11)), torch.randint(21, (3, 9))

@@ -89,7 +89,7 @@ def calls(draw, tokens=13, width=7):
 
 
 @given(calls())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_attention_and_steps_equal_loops_in_numpy(call):
     inputs, arguments, allowed = call
     output, weights = oracle.attention(
@@ -106,7 +106,7 @@ def test_attention_and_steps_equal_loops_in_numpy(call):
 
 
 @given(calls())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_arrays_give_what_tensors_give(call):
     inputs, arguments, _ = call
     inputs = [t.float() if t.dtype == torch.bfloat16 else t for t in inputs]
@@ -124,7 +124,7 @@ def test_arrays_give_what_tensors_give(call):
 
 
 @given(calls())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_output_is_the_same_with_and_without_weights(call):
     inputs, arguments, _ = call
     alone = heedful.attention(*inputs, **arguments)
@@ -133,7 +133,7 @@ def test_output_is_the_same_with_and_without_weights(call):
 
 
 @given(calls())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_gradients_of_attention_equal_those_of_steps(call):
     inputs, arguments, _ = call
     inputs = [t.double().requires_grad_() for t in inputs]
@@ -174,7 +174,7 @@ def by_every_path(inputs, arguments, allowed):
 
 
 @given(calls(tokens=5, width=3))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_every_path_gives_the_same_output_and_gradients(call):
     inputs, arguments, allowed = call
     dtype = inputs[0].dtype

@@ -27,7 +27,7 @@ def same(one, other):
     return one.mean().equal(other.mean()) and one.counts.equal(other.counts)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(values=st.lists(FLOATS, max_size=25), data=st.data())
 def test_any_split_in_any_order_is_one_sum_rounded_once(values, data):
     values = [float(np.float32(value)) for value in values]

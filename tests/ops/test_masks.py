@@ -52,7 +52,7 @@ def _part(draw, kind, shape):
 
 
 @given(cases())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_combined_masks_equal_loops(case):
     mask, shape, table = case
     whole = mask.crop(shape).expand(shape)
@@ -60,7 +60,7 @@ def test_combined_masks_equal_loops(case):
 
 
 @given(cases(), st.data())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_a_crop_is_the_crop_of_the_whole(case, data):
     mask, shape, table = case
     N, M = shape[-2:]
@@ -73,7 +73,7 @@ def test_a_crop_is_the_crop_of_the_whole(case, data):
 
 
 @given(cases(), st.data())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_nothing_is_allowed_outside_the_span(case, data):
     mask, shape, table = case
     first = data.draw(st.integers(0, shape[-2] - 1))
@@ -86,7 +86,7 @@ def test_nothing_is_allowed_outside_the_span(case, data):
 
 
 @given(cases(), st.data())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_all_is_allowed_that_is_certain(case, data):
     mask, shape, table = case
     first = data.draw(st.integers(0, shape[-2] - 1))
@@ -100,7 +100,7 @@ def test_all_is_allowed_that_is_certain(case, data):
 
 
 @given(st.lists(st.integers(0, 5), min_size=1, max_size=6), st.data())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_runs_from_lengths_are_documents_that_see_themselves(lengths, data):
     mask, total = KeyRanges.from_lengths(lengths), sum(lengths)
     document = [d for d, length in enumerate(lengths) for _ in range(length)]
@@ -157,7 +157,7 @@ def test_a_crop_of_a_million_by_a_million_costs_what_the_crop_costs():
 
 
 @given(st.data())
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_peak_memory_of_random_masks_grows_with_the_crop(data):
     """Random combinations at N ≠ M, far too large to be made whole; torch counts what it takes."""
     N, M = data.draw(st.integers(50_000, 90_000)), data.draw(st.integers(50_000, 90_000))

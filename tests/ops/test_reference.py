@@ -88,7 +88,7 @@ def test_document_002_in_products(words):
 
 
 @given(st.lists(st.floats(-1e4, 1e4), min_size=1, max_size=13))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_softmax_equals_that_of_scipy(scores):
     got = softmax(torch.tensor(scores, dtype=torch.float64))
     np.testing.assert_allclose(got, scipy.special.softmax(scores), atol=1e-12)
@@ -105,7 +105,7 @@ def test_the_plain_sum_fails_where_softmax_serves():
 
 
 @given(st.integers(1, 7), st.integers(1, 7), st.integers(0, 1000))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_both_ways_of_masking_are_equal_with_gradients(N, M, seed):
     generator = torch.Generator().manual_seed(seed)
     scores = torch.randn(3, N, M, generator=generator, dtype=torch.float64).requires_grad_()

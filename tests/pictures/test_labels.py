@@ -3,7 +3,7 @@
 import warnings
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
@@ -62,7 +62,6 @@ def test_a_label_is_short_visible_and_keeps_its_beginning(token, limit):
 
 @given(st.text(st.characters(), max_size=8))
 @example("注意力😀مرحبا\x07$a$")
-@settings(deadline=None)
 def test_nothing_that_is_drawn_lacks_a_glyph(token):
     figure = Figure(figsize=(1, 1))
     figure.text(0, 0, labels.label(token))

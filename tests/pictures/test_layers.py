@@ -238,7 +238,7 @@ def test_numbers_in_the_cells():
 @example(40, 1, 10, 2)
 @example(41, 5, 2, 1)
 @example(1, 53, 52, 7)
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 def test_a_picture_has_the_width_that_was_asked_for_and_no_map_is_lost(layers, heads, N, M):
     frame = Frame(layers, heads, (N, M), 8, 8)
     [layout] = plan([frame], None, None)

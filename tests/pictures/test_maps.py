@@ -224,7 +224,7 @@ def test_titles_of_many_maps_stay_whole_and_apart():
 @given(
     st.integers(1, 17), st.integers(1, 40), st.integers(1, 40), st.integers(1, 12), st.booleans()
 )
-@settings(deadline=None, max_examples=15)
+@settings(max_examples=15)
 def test_any_number_of_maps_of_any_shape_keeps_its_width(count, rows, cols, length, mask):
     layout = grid.plan(count, (rows, cols), ["x" * length] * rows, ["x" * length] * cols)
     assert layout.rows * layout.cols >= count > (layout.rows - 1) * layout.cols

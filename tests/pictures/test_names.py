@@ -19,7 +19,7 @@ def only_dejavu(monkeypatch):
 @example(["the", "the₀", "the"])
 @example(["\ud800", "\ud801", "注", "意", ""])
 @example(["internationalisation", "internationalism", "internation…"])
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 def test_no_two_tokens_look_alike_and_none_is_long(tokens):
     found = names(tokens)
     assert len(set(found)) == len(tokens)

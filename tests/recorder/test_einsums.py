@@ -58,7 +58,7 @@ def maps(model, x, y):
     return weighed(query, key)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     orders("bhid", "bhjd", "bhij", "bhjd", "bhid"),
     some.permutations(PRIMES),
@@ -72,7 +72,7 @@ def test_letters_in_any_order_are_maps_in_double_precision(axes, sizes, texts, i
     follows(model, (x, y), maps(model, x, y))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     orders("bhgid", "bhjd", "bhgij", "bhjd", "bhgid"),
     some.permutations(PRIMES),
@@ -87,7 +87,7 @@ def test_heads_that_share_values_in_any_order(axes, sizes, texts, is_left):
     follows(model, (x, y), maps(model, x, y))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     orders("bhid", "bhjd", "bhij", "bhjd", "bhid"),
     some.tuples(*(some.sampled_from([2, 3]) for _ in range(4))),
@@ -101,7 +101,7 @@ def test_letters_in_any_order_whose_sizes_are_equal(axes, sizes, texts, is_left)
     follows(model, (x, y), maps(model, x, y))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     orders("bhid", "bhjd", "bhij", "bhjd", "bhid"),
     some.tuples(*(some.sampled_from([1, 2]) for _ in range(4))),
@@ -128,7 +128,7 @@ def test_the_first_token_of_a_generation():
     follows(model, (x, x), torch.ones(B, H, 1, 1))
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(orders("bhgij", "bhjd", "bhgid"), some.booleans())
 def test_one_query_beside_a_cache(axes, is_left):
     sizes = {"h": H, "g": G, "i": 1, "j": M, "d": D}
@@ -138,7 +138,7 @@ def test_one_query_beside_a_cache(axes, is_left):
     shows(found, maps(model, x, y), proof="assumed")  # several queries of one head look the same
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(orders("bgij", "bjd", "bgid"))
 def test_heads_that_share_all_values_in_any_order(axes):
     own, other, out = map("".join, axes)

@@ -247,7 +247,7 @@ def test_a_damaged_header_is_one_line(recording, tmp_path, change):
     assert "record again" in said or "is no recording" in said
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(place=st.integers(0, 10**6), bits=st.integers(1, 255))
 def test_any_byte_of_a_header_that_has_changed_is_found(saved, place, bits):
     path, whole = saved

@@ -67,7 +67,7 @@ def test_one_recording_has_its_own_numbers_to_the_bit(recordings):
     assert gathered(recordings, [3]).heads() == recordings[3].heads()
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(
     order=st.permutations(range(len(SIZES))),
     owner=st.lists(st.integers(0, 2), min_size=len(SIZES), max_size=len(SIZES)),

@@ -18,7 +18,7 @@ def table(kind, rows, columns, first, step, is_turned):
     return part.mT.contiguous().mT if is_turned else part
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     st.sampled_from(KINDS),
     st.integers(1, 4),

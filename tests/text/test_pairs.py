@@ -74,7 +74,7 @@ def test_ids_give_the_texts_back(kind, tmp_path, request, monkeypatch):
     st.lists(st.tuples(st.text("abc ", min_size=1), st.text("xyz", min_size=1)), min_size=1),
     st.floats(0, 0.9),
 )
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_any_pairs_are_kept_in_order_and_split_once(pairs, validation):
     import tempfile
     from pathlib import Path

@@ -49,14 +49,14 @@ TEXTS = st.lists(
 
 
 @given(TEXTS)
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 def test_ids_are_those_of_transformers_on_any_text(pair, text):
     theirs, ours = pair
     assert ours.encode(text) == theirs(text, add_special_tokens=False).input_ids
 
 
 @given(TEXTS, TEXTS.filter(bool))  # an empty second text is none to transformers
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_a_text_and_a_pair_are_framed_as_transformers_does(pair, text, second):
     theirs, ours = pair
     for mine, his in (

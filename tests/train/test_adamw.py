@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from heedful.train.adamw import AdamW
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(st.integers(0, 99), st.sampled_from([0.0, 0.3]), st.floats(0.0, 0.99), st.floats(0.5, 0.999))
 def test_each_step_is_torchs_bit_for_bit(seed, decay, beta1, beta2):
     torch.manual_seed(seed)

@@ -19,7 +19,7 @@ from heedful.train.clipping import LogitClipping
 LIMIT = 2.0
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(made=causes(), limit=st.floats(-3, 3), told=st.booleans())
 def test_largest_scores_are_their_definition(made, limit, told):
     of, _ = made

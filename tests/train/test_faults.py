@@ -163,7 +163,7 @@ def test_a_tokenizer_of_another_run_is_refused(whole, tmp_path):
 
 
 @given(st.dictionaries(st.text(), st.integers() | st.text() | st.lists(st.floats(-1, 1))))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_json_with_a_checksum_is_what_was_written(value):
     value.pop("crc32", None)
     path = places.Path(os.environ.get("TMPDIR", "/tmp")) / f"heedful-{os.getpid()}.json"

@@ -66,7 +66,7 @@ def restored(batch):
 
 
 @given(st.integers(1, 5), st.integers(3, 30), st.integers(0, 10_000))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_a_draw_is_framed_parts_of_the_text_with_gaps(batch, context_length, seed):
     drawn = task(context_length=context_length).draw(batch, Which((seed, 0)))
     length = drawn.ids.shape[1] - 2

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from small_runs import recipe, started
 
@@ -17,7 +17,6 @@ from heedful.train.batches import Which, draw, shuffled, starts
     batches=st.lists(st.integers(1, 9), min_size=1, max_size=9),
     seed=st.integers(0, 5),
 )
-@settings(deadline=None)
 def test_a_pass_has_each_piece_once_whatever_the_batches(pieces, batches, seed):
     found, first = [], 0
     for step, batch in enumerate(batches):
@@ -38,7 +37,6 @@ def test_passes_and_seeds_are_shuffled_differently():
 
 
 @given(tokens=st.integers(1, 60), length=st.integers(1, 12), seed=st.integers(0, 20))
-@settings(deadline=None)
 def test_windows_of_a_pass_do_not_overlap_and_leave_little_out(tokens, length, seed):
     length = min(tokens, length)
     pieces = max(1, tokens // length - 1)

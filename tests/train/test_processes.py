@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
@@ -128,7 +128,6 @@ class Part:
 @given(
     rows=st.integers(1, 17), size=st.integers(1, 6), start=st.integers(0, 16), n=st.integers(0, 17)
 )
-@settings(deadline=None)
 def test_rows_that_are_held_are_those_of_the_whole(rows, size, start, n):
     start, n = min(start, rows), min(n, rows - min(start, rows))
     plain, values = torch.zeros(rows, 3), torch.randn(n, 3)
@@ -203,7 +202,6 @@ def shared_by_all(function, stacks, here):
 
 
 @given(lengths=st.lists(st.integers(1, 9), min_size=1, max_size=4), size=st.integers(2, 12))
-@settings(deadline=None)
 def test_rows_of_many_tensors_are_joined_by_one_message(lengths, size):
     tensors = [torch.randn(length, 2 + length % 3) for length in lengths]
 

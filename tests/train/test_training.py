@@ -73,7 +73,7 @@ def test_a_step_equals_torchs_own_loop(tmp_path):
 
 
 @given(st.integers(2, 200), st.integers(1, 12), st.integers(1, 5))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_validation_windows_cover_every_token_once(length, context, batch):
     tokens = np.arange(length, dtype=np.uint16)
     windows = list(every_window(tokens, context, batch))

@@ -68,7 +68,7 @@ def of_whole(found, place):
     ]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(made=causes(), reduce=st.sampled_from(["mean", "max"]))
 @pytest.mark.usefixtures("small_tiles")
 def test_an_exact_tile_is_the_map_pooled(made, reduce):
@@ -81,7 +81,7 @@ def test_an_exact_tile_is_the_map_pooled(made, reduce):
         np.testing.assert_allclose(found, of_whole(expected, place), atol=4e-6)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(made=causes(), reduce=st.sampled_from(["mean", "max"]), few=st.integers(1, 3))
 @pytest.mark.usefixtures("small_tiles")
 def test_a_sampled_tile_has_one_query_of_each_row_of_pixels(made, reduce, few):
@@ -97,7 +97,7 @@ def test_a_sampled_tile_has_one_query_of_each_row_of_pixels(made, reduce, few):
             np.testing.assert_allclose(tiles.sampled(call, place), expected, atol=4e-6)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(
     made=causes(),
     reduce=st.sampled_from(["mean", "max"]),

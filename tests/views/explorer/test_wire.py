@@ -20,7 +20,7 @@ WORDS = st.recursive(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     head=st.dictionaries(st.text(max_size=9).filter(lambda name: name != "arrays"), WORDS),
     parts=st.lists(

@@ -96,7 +96,7 @@ def test_colours_only_where_there_are_any():
     assert "48;2" not in printed(found, force_terminal=True, no_color=True)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.text(min_size=1, max_size=40), st.integers(30, 90), st.booleans())
 def test_any_text_makes_a_page(text, width, causal):
     if not text.split() or any("\ud800" <= char <= "\udfff" for char in text):
