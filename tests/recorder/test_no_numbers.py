@@ -6,6 +6,7 @@ from looked import WIDTH, Heads
 from torch.nn.functional import scaled_dot_product_attention
 
 import heedful
+from heedful.recorder.doors import sdpa
 
 H, D, N = 3, 4, 20
 NAN, INF = torch.nan, torch.inf
@@ -262,3 +263,103 @@ def test_a_kernel_rounds_scores_beside_a_large_bias():
         with torch.no_grad(), heedful.record(model) as recording:
             model(3 * torch.randn(1, 200, WIDTH))
         assert recording[0].proof == "proved", (seed, recording[0].why)
+
+
+@every_type
+def test_a_query_that_is_none_refutes_no_call_of_a_kernel(kind):
+    """torch's kernel for CPUs gives zeros there."""
+
+    def attend(query, key):
+        query = changed(query, 0, 0, 0)
+        return scaled_dot_product_attention(query, key, key)
+
+    def weights(query, key):
+        return (changed(query, 0, 0, 0) @ key.mT * D**-0.5).softmax(-1)
+
+    model = Shown(weights, attend)
+    check(shown(model, kind), model, kind)
+
+
+@every_row
+@every_type
+@pytest.mark.parametrize("number", [-INF, -3e4, "boolean"])
+def test_what_a_kernel_adds_hides_no_key_that_is_none(number, kind, row):
+    """Minus infinity and NaN are NaN; only a row that has no score of that key is one of numbers.
+
+    In a row that is compared, and in one that is not.
+    """
+    hidden = torch.zeros(N, N, dtype=torch.bool)
+    hidden[row, 4] = hidden[row, 5] = True
+    mask = ~hidden if number == "boolean" else hidden.to(kind).masked_fill(hidden, number)
+
+    def attend(query, key):
+        return scaled_dot_product_attention(query, changed(key, 0, 1, 4), key, attn_mask=mask)
+
+    def weights(query, key):
+        added = torch.zeros(N, N, dtype=in_float32(kind))
+        added = added.masked_fill(hidden, -INF if number == "boolean" else number)
+        scores = (query @ changed(key, 0, 1, 4).mT).to(in_float32(kind)) * D**-0.5
+        return (scores + added).softmax(-1).to(kind)
+
+    model = Shown(weights, attend)
+    call = shown(model, kind)
+    check(call, model, kind)
+    assert call.weights()[1, row].isnan().all()
+
+
+@every_row
+@every_type
+def test_what_is_no_number_is_none_times_zero(kind, row):
+    sees = torch.ones(N, N, dtype=kind)
+    sees[row, 4] = 0
+
+    def weights(query, key):
+        scores = query @ changed(key, 0, 1, 4).mT * D**-0.5
+        return (scores * sees + (1 - sees) * -1e4).softmax(-1)
+
+    model = Shown(weights)
+    check(shown(model, kind), model, kind, ("proved", "unproved"))
+
+
+@every_row
+@every_type
+@pytest.mark.parametrize("number", [-1e9, "least"])
+def test_a_query_that_is_none_is_in_no_row_of_numbers(number, kind, row):
+    """All keys of that row got a number, whatever its query is."""
+    number = torch.finfo(kind).min if number == "least" else max(number, torch.finfo(kind).min)
+    hidden = (torch.arange(N) == row)[:, None].expand(N, N)
+
+    def weights(query, key):
+        scores = changed(query, 0, slice(None), row) @ key.mT * D**-0.5
+        return scores.masked_fill(hidden, number).softmax(-1)
+
+    model = Shown(weights)
+    check(shown(model, kind), model, kind)
+
+
+@pytest.mark.parametrize("row", [0, 1])
+def test_a_score_that_float16_has_no_room_for_makes_none_of_its_row(row):
+    def weights(query, key):
+        return (changed(query, 0, 0, row, to=6e4) @ changed(key, 0, 0, 3, to=10.0).mT).softmax(-1)
+
+    model = Shown(weights)
+    check(shown(model, torch.float16), model, torch.float16, ("proved", "unproved"))
+
+
+@pytest.mark.parametrize("large", [-8e3, 1e5, 1e8])
+def test_a_row_with_a_large_bias_does_not_loosen_the_check_of_others(large, monkeypatch):
+    bias = torch.zeros(N, N)
+    bias[0] += large
+    true = sdpa.fused
+
+    def wrong(call, owning):
+        seen = true(call, owning)
+        seen.query = seen.query * torch.where(torch.arange(N) > 0, 1.05, 1.0)[:, None]
+        return seen
+
+    monkeypatch.setattr(sdpa, "fused", wrong)
+    model = Heads(lambda q, k: scaled_dot_product_attention(q, k, k, attn_mask=bias), H, D)
+    with torch.no_grad(), heedful.record(model) as recording:
+        model(3 * torch.randn(1, N, WIDTH))
+    assert recording[0].proof == "refuted"
+    assert recording[0].check.worst > 1e-4

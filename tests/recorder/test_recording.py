@@ -416,3 +416,12 @@ def test_torchs_compiler_is_asked_only_where_something_may_be_compiled(program, 
     """It takes a second to import; a model may compile a part of itself while it runs."""
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.stdout.strip() == printed, done.stderr
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of scripting
+def test_a_scripted_model_is_missed():
+    model, x = torch.jit.script(nn.Sequential(nn.Linear(4, 4))), torch.randn(2, 4)
+    with heedful.record(model) as recording:
+        made = model(x)
+    assert torch.equal(made, model(x))
+    assert not len(recording)

@@ -308,9 +308,7 @@ class _EnteringUnhooked(Hook):
 
 def _home_of(model: nn.Module) -> str:
     """The package that a model's class is of."""
-    # a compiled model has its own among its modules, where asking for a name that is not there
-    # costs no exception
-    return type(model._modules.get("_orig_mod", model)).__module__.split(".")[0]
+    return type(getattr(model, "_orig_mod", model)).__module__.split(".")[0]
 
 
 def _cached(values: tuple) -> int | None:

@@ -47,7 +47,7 @@ class Step(NamedTuple):
     number: Any = -math.inf
 
 
-def settle(seen: Observed, steps: Sequence[Step], product: Tensor) -> bool:
+def settle(seen: Observed, steps: Sequence[Step], product: Tensor) -> Tensor | None:
     """Give the dead rows of a call the query, mask and bias that make their weights.
 
     Args:
@@ -56,11 +56,12 @@ def settle(seen: Observed, steps: Sequence[Step], product: Tensor) -> bool:
         product: the queries (S, H, N, d) as they met the keys, before any step.
 
     Returns:
-        False where a row is there that cannot be shown so; it stays as it is.
+        which rows cannot be shown so, (S or 1, H or 1, N or 1): they stay as they are. None where
+        all can.
     """
     dead = _dead(seen.mask, seen.bias, steps)
     if not bool(dead.any()):
-        return True
+        return None
     values = [one for step in steps for one in (step.value, step.number)]
     tables = [one.shape[:3] for one in values if isinstance(one, Tensor)]
     sinks = _sinks(seen)
@@ -94,7 +95,11 @@ def settle(seen: Observed, steps: Sequence[Step], product: Tensor) -> bool:
         below = torch.where(sink == -math.inf, found.numbers - top, found.numbers)
         anew = Anew(is_near[rows], below[rows], is_kept[rows], coarsest[rows])
         _put(seen, shape, tuple(one[rows] for one in at), anew)
-    return not bool(cannot.any())
+    if not bool(cannot.any()):
+        return None
+    left = torch.zeros(shape, dtype=torch.bool, device=seen.query.device)
+    left[at] = cannot
+    return left
 
 
 def _sinks(seen: Observed) -> Tensor:
@@ -150,7 +155,8 @@ class Replays(NamedTuple):
     is_own: where a score is still in them, and no number has taken its place.
     coarse: how coarsely what was added has rounded them.
     ends: of the least score that the row may have, and of the largest; of no own scores, `numbers`.
-    are_of_numbers: in which rows query and keys are numbers, whose products have an end, (r,).
+    are_of_numbers: in which rows what is still in them has an end, (r,): keys that are no number
+        would make none of a query of zeros, and nor has a product with a query that is none.
     """
 
     numbers: Tensor
@@ -195,7 +201,9 @@ def _replays(
     begin = product.new_zeros(len(at[0]), shape[-1])
     numbers, is_own, coarse = _replayed(steps, at, shape, begin)
     most = _largest(product, key, shape[:3])[at][:, None]
-    are_of_numbers = most[:, 0].isfinite()
+    of_keys = _largest(product.new_ones(()).expand(*product.shape[:3], 1), key, shape[:3])[at]
+    are_of_numbers = torch.where(is_own.any(dim=-1), most[:, 0], of_keys).isfinite()
+    are_of_numbers |= numbers.amax(dim=-1) == -math.inf
     if not bool(is_own.any()):
         return Replays(numbers, is_own, coarse, (numbers, numbers), are_of_numbers)
     most = most.to(begin).expand_as(begin)

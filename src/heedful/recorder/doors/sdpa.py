@@ -52,16 +52,24 @@ def fused(call: KernelCall, owning: Owning) -> Observed:
     """The call of a kernel in the form that all doors share."""
     made = _arranged(call, owning)
     before = made.mask
-    if isinstance(before, Tensor) and before.is_floating_point():
+    if isinstance(before, Tensor) and before.dtype == torch.bool:
+        # a kernel adds minus infinity, which makes no number of a key that is none
+        if not bool(made.key.isfinite().all()):
+            made.mask = torch.zeros_like(before, dtype=made.key.dtype).masked_fill(
+                ~before, -math.inf
+            )
+            made.source = None
+    elif isinstance(before, Tensor) and before.is_floating_point():
         # kernels add in float32 at the least
         kind = torch.promote_types(before.dtype, torch.float32)
         steps = [dead_rows.Step("scale", call.scale, kind), dead_rows.Step("add", before, kind)]
-        if not dead_rows.settle(made, steps, made.query):
-            # rows that cannot be worked out are left to the check: with numbers that still count,
-            # since the least number of a type is taken for minus infinity
+        left = dead_rows.settle(made, steps, made.query)
+        if left is not None:
+            # these rows are left to the check: with numbers that still count, since the least one
+            # of a type is taken for minus infinity
             settled: Any = made.mask
-            wide = settled.to(kind)
-            made.mask = wide.where(settled == -math.inf, wide.clamp(min=HIDDEN / 4))
+            wide, counts = settled.to(kind), left[..., None] & (settled > -math.inf)
+            made.mask = torch.where(counts, wide.clamp(min=HIDDEN / 4), wide)
             made.source = None
     made.mask = Causal(0) if call.is_causal else made.mask
     made.causal = call.is_causal or None

@@ -138,13 +138,26 @@ def _by_causes(
     seen.sinks = sinks_of(scores, order, groups)
     if not _put(seen, causes):
         return None
-    are_numbers = any(change.kind in ("fill", "keep") for change in scores.changes)
+    kinds = {change.kind for change in scores.changes}
+    if "keep" in kinds and not bool(query.isfinite().all() & key.isfinite().all()):
+        return None  # what is no number is none times 0 either
+    if ends.query.dtype == torch.float16 and _may_be_infinite(ends.query, ends.key):
+        return None
+    are_numbers = bool(kinds & {"fill", "keep"})
     if are_numbers and _is_hidden_key_weighed(meeting, order, groups, seen.mask):
         return None
     if scores.sink is not None and not scores.sink.is_sure:
         seen.inferred = {**seen.inferred, "sinks": SINK}
     seen.dropout = 0.5 if role.dropped else 0.0  # how much is not known
     return seen
+
+
+def _may_be_infinite(query: Tensor, key: Tensor) -> bool:
+    """Whether the model's own type may have no room for a score of finite queries and keys."""
+    if not (query.numel() and key.numel()):
+        return False
+    lengths = [one.float().norm(dim=-1).nan_to_num(nan=0.0, posinf=0.0) for one in (query, key)]
+    return bool(lengths[0].amax() * lengths[1].amax() > torch.finfo(query.dtype).max)
 
 
 def _put(seen: Observed, causes: ScoreCauses) -> bool:
@@ -155,7 +168,7 @@ def _put(seen: Observed, causes: ScoreCauses) -> bool:
     seen.scale, seen.softcap = causes.scale, causes.softcap
     seen.mask, seen.bias, seen.source = causes.mask, causes.bias, causes.source
     seen.added_to_scores = causes.largest_added
-    if causes.steps and not dead_rows.settle(seen, causes.steps, product):
+    if causes.steps and dead_rows.settle(seen, causes.steps, product) is not None:
         return False
     if causes.emptied is not None:
         _empty(seen, causes.emptied)

@@ -24,7 +24,7 @@ from torch.utils._python_dispatch import (
 )
 
 from heedful.ops.log_sum_exp import beside
-from heedful.recorder.doors import linear_layers, multihead_attention, sdpa, softmax_matmul
+from heedful.recorder.doors import multihead_attention, sdpa, softmax_matmul
 from heedful.recorder.doors.begun import Begun
 from heedful.recorder.doors.process_wide import ProcessWide
 from heedful.recorder.following import without_mode
@@ -87,7 +87,6 @@ def watch(modules: Modules, see: Tell, told: Pass) -> Iterator[Callable[[Tensor]
         recurrent = [one for _, one in modules if type(one) in RECURRENT]
         with (
             _biases.entered(),
-            linear_layers.as_one.entered(),
             _on_stack(door.operations),
             followed(recurrent, door.operations.traced, door.runs),
         ):

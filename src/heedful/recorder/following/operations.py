@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from heedful.errors import HeedfulError
@@ -29,7 +29,6 @@ from heedful.recorder.following.storages import Traced
 
 Fused = Callable[[Any, dict[str, Any]], None]
 ASKED = log_sum_exp.WHERE_ASKED
-LINEAR = kind_of(torch.ops.aten.linear.default)
 
 
 class Operations(TorchDispatchMode):
@@ -105,24 +104,6 @@ class Operations(TorchDispatchMode):
             made = kind.call(*arguments, **keywords)
         self._followed(self._follow, kind, arguments, keywords, made)
         return made
-
-    def is_layer(self, x: Any, weight: Any) -> bool:
-        """Whether a product with a weight is a layer of the model that runs, and nothing more.
-
-        Else it is seen as what torch makes of it: what comes in may have a role in attention, and
-        keys may have been written into a weight.
-        """
-        if type(x) is not Tensor or type(weight) is not nn.Parameter or not self.here():
-            return False
-        if not (is_tensor(x) and is_tensor(weight)):
-            return False
-        has_role = self.traced.of(x).role is not None
-        return not has_role and self.traced.of(weight).storage.nature.is_parameter
-
-    def layer(self, x: Tensor, weight: Tensor, bias: Tensor | None, made: Any) -> None:
-        """Follow such a layer, which has run without the mode."""
-        self.traced.let_go()
-        self._followed(self._follow, LINEAR, (x, weight, bias), {}, made)
 
     def _followed(
         self, follow: Any, kind: Kind, arguments: tuple, keywords: dict, made: Any

@@ -39,6 +39,7 @@ from heedful.recorder.sequences.without_padding import Layout, take
 # coarsest type rounds them, nothing more can be told of its weights
 BLURRED = max(TOLERANCE.values())
 MUCH = 1e-3  # what scores of 32 bits or more may move a weight by; in half precision it is BLURRED
+FLIPPED = 2.0  # by so many times what is expected of the rounding of a row it may be off
 HIDING = "what was added to weights times values is so large that its rounding hides them"
 UNSURE = "the model's own rounding of scores as large as these may move a weight by {:.2g}"
 
@@ -173,9 +174,10 @@ def _compared(
     else:
         found = _off(shown, evidence, tolerance, owed)
         # a kernel may owe it to how it rounds scores, which takes as long to tell as all else
-        if found and owed is None and not max(found.off) <= tolerance:
+        if found and not (evidence.deviation or max(found.off) <= tolerance):
             owed, _ = _owed(precise, rows, shown, rounding)
-            found = _off(shown, evidence, tolerance, owed)
+            near = _nearer(shown, precise, rows, rounding)
+            found = _off(near, evidence, tolerance, owed)
     return found and found._replace(agree=agree, unsure=unsure)
 
 
@@ -209,13 +211,15 @@ def _off(
 def _seeing(shown: _Shown, evidence: Evidence) -> tuple[Tensor, Tensor]:
     """Weights times values, and which rows (H, n) are blind.
 
-    The output of a row that sees nothing differs from kernel to kernel, and is no attention.
+    The output of a row that sees nothing differs from kernel to kernel, and is no attention; nor
+    are the zeros that torch's kernel for CPUs gives where scores are no numbers.
     """
     made, used, blind = shown.made, shown.used, are_blind(shown.highest)
     if evidence.is_by_hand:
         made = made.masked_fill(blind[..., None], 0.0)
-        blind = blind & ~(used.isfinite() & (used != 0)).any(dim=-1)
-    return made, blind
+        return made, blind & ~(used.isfinite() & (used != 0)).any(dim=-1)
+    is_none = shown.map_.isnan().all(dim=-1)
+    return made, blind | (is_none & (used == 0).all(dim=-1))
 
 
 def _off_at_the_end(
@@ -243,12 +247,21 @@ def _much_of(tolerance: float) -> float:
 def _owed(of: Causes, rows: Tensor, shown: _Shown, rounding: Rounding) -> tuple[Tensor, float]:
     """How far off weights times values may be, (H, n, r), as scores are rounded; and a weight."""
     moved, far = moved_rows(of, rows, rounding)
-    if not rounding.at_one and of.bias is not None:
-        # a kernel rounds as it adds a bias, and so does what is computed here: most scores come out
-        # the same, a few one last bit apart
-        in_kernel = deviation_of((of.query.dtype,))
-        moved = moved_scores(of, rows, rounding._replace(at_one=in_kernel))
     return _owed_to_scores(shown.map_, moved, far, shown.value), float(far.max())
+
+
+def _nearer(shown: _Shown, of: Causes, rows: Tensor, rounding: Rounding) -> _Shown:
+    """The same with each row of the output as near as the sum of its scores with a bias lets it be.
+
+    A kernel rounds that sum, and so does what is computed here: most scores come out the same, a
+    few one last bit apart. One row with a large bias says nothing of the others.
+    """
+    if of.bias is None:
+        return shown
+    moved = moved_scores(of, rows, rounding._replace(at_one=deviation_of((of.query.dtype,))))
+    spare = FLIPPED * moved_outputs(shown.map_, moved, shown.value).nan_to_num(nan=0.0)
+    nearer = (shown.made - shown.used).clamp(-spare, spare).nan_to_num(nan=0.0)
+    return shown._replace(used=shown.used + nearer)
 
 
 def _owed_to_scores(map_: Tensor, moved: Tensor, far: Tensor, value: Tensor) -> Tensor:
@@ -258,7 +271,8 @@ def _owed_to_scores(map_: Tensor, moved: Tensor, far: Tensor, value: Tensor) -> 
     """
     anywhere = torch.where(far > BLURRED, 2 * far, 0.0)[..., None]
     apart = (value.amax(dim=1, keepdim=True) - value.amin(dim=1, keepdim=True)).nan_to_num()
-    return moved_outputs(map_, moved, value) + weighed(anywhere, apart)
+    owed = moved_outputs(map_, moved, value) + weighed(anywhere, apart)
+    return owed.nan_to_num(nan=0.0)  # a row that is no number leaves no more to others
 
 
 def _taken_off(evidence: Evidence, sequence: int, kind: Tensor) -> tuple[Tensor, Tensor | None]:

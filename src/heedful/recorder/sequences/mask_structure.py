@@ -165,11 +165,16 @@ class Masks:
             known = _Known(place, seen.shape, source, copy, *_parts(own, seen), _fixed(seen.mask))
             self._known = [*self._known[-3:], known]
         allowed, added = known.parts
-        if known.gap < math.inf and not _reach(seen) <= known.gap - NOTHING:
-            table = _own(seen.mask, seen.shape[-1])
-            # in float32 the least number of half precision is one that scores may reach over
-            table = table.to(torch.promote_types(table.dtype, torch.float32))
-            allowed, added = _at(lowest(table.dtype), table)
+        if isinstance(seen.mask, Tensor) and seen.mask.is_floating_point():
+            table, hides = _own(seen.mask, seen.shape[-1]), known.gap < math.inf
+            is_reached = hides and not _reach(seen) <= known.gap - NOTHING
+            if is_reached:
+                # in float32 the least number of half precision is one that scores may reach over
+                table = table.to(torch.promote_types(table.dtype, torch.float32))
+                allowed, added = _at(lowest(table.dtype), table)
+            if allowed is not None and not bool(seen.key.isfinite().all()):
+                low = FAINT if hides and not is_reached else lowest(table.dtype)
+                allowed, added = _at(low, table, _no_numbers(seen))
         bias = added if seen.bias is None else seen.bias if added is None else seen.bias + added
         seen.mask, seen.bias = allowed, bias
         return seen
@@ -230,9 +235,20 @@ def _own(mask: Tensor, M: int) -> Tensor:
     return unexpanded(mask[..., :M], range(mask.ndim - 1))
 
 
-def _at(low: float, mask: Tensor) -> Parts:
-    """What may attend, which is more than a low number, and what is added to it."""
+def _no_numbers(seen: Observed) -> Tensor:
+    """Which keys are no numbers, (B, H, 1, M): what is added to their scores hides none of them."""
+    none = ~seen.key.isfinite().all(dim=-1)
+    return none.repeat_interleave(seen.shape[1] // none.shape[1], dim=1)[:, :, None]
+
+
+def _at(low: float, mask: Tensor, never: Tensor | None = None) -> Parts:
+    """What may attend, which is more than a low number, and what is added to it.
+
+    never: keys that it does not hide.
+    """
     allowed = ~(mask <= low)  # what is no number hides nothing
+    if never is not None:
+        allowed, mask = torch.broadcast_tensors(allowed | never, mask)
     added = mask.masked_fill(~allowed, 0.0)
     return (None if bool(allowed.all()) else allowed), (added if bool(added.any()) else None)
 
