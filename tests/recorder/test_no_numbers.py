@@ -31,11 +31,11 @@ class Shown(Heads):
         return self.weights(*self.met)[0].double()
 
 
-def shown(model, kind, texts=1):
-    """The call of a model, which has heads (texts, H, N, D), whose inputs are random numbers."""
+def shown(model, kind, texts=1, tokens=N):
+    """The call of a model, which has heads (texts, H, tokens, D), whose inputs are random."""
     torch.manual_seed(3)
     with torch.no_grad(), heedful.record(model.to(kind)) as recording:
-        model(torch.randn(texts, N, WIDTH, dtype=kind))
+        model(torch.randn(texts, tokens, WIDTH, dtype=kind))
     assert not recording.missed
     return recording[0]
 
@@ -266,8 +266,9 @@ def test_a_kernel_rounds_scores_beside_a_large_bias():
 
 
 @every_type
-def test_a_query_that_is_none_refutes_no_call_of_a_kernel(kind):
-    """torch's kernel for CPUs gives zeros there."""
+@pytest.mark.parametrize("tokens", [5, N])
+def test_a_query_that_is_none_refutes_no_call_of_a_kernel(tokens, kind):
+    """torch's kernel for CPUs gives zeros there if there are few keys, else NaN."""
 
     def attend(query, key):
         query = changed(query, 0, 0, 0)
@@ -277,7 +278,7 @@ def test_a_query_that_is_none_refutes_no_call_of_a_kernel(kind):
         return (changed(query, 0, 0, 0) @ key.mT * D**-0.5).softmax(-1)
 
     model = Shown(weights, attend)
-    check(shown(model, kind), model, kind)
+    check(shown(model, kind, tokens=tokens), model, kind)
 
 
 @every_row
@@ -323,17 +324,56 @@ def test_what_is_no_number_is_none_times_zero(kind, row):
 
 @every_row
 @every_type
-@pytest.mark.parametrize("number", [-1e9, "least"])
+@pytest.mark.parametrize("number", [-1e9, "least", -INF])
 def test_a_query_that_is_none_is_in_no_row_of_numbers(number, kind, row):
     """All keys of that row got a number, whatever its query is."""
-    number = torch.finfo(kind).min if number == "least" else max(number, torch.finfo(kind).min)
+    least = torch.finfo(kind).min
+    number = least if number == "least" else number if number == -INF else max(number, least)
     hidden = (torch.arange(N) == row)[:, None].expand(N, N)
 
     def weights(query, key):
         scores = changed(query, 0, slice(None), row) @ key.mT * D**-0.5
+        if number == -INF:  # NaN, which no minus infinity takes away
+            return (scores + torch.zeros(N, N, dtype=kind).masked_fill(hidden, number)).softmax(-1)
         return scores.masked_fill(hidden, number).softmax(-1)
 
     model = Shown(weights)
+    check(shown(model, kind), model, kind)
+
+
+def test_only_a_row_that_cannot_be_worked_out_has_numbers_in_place_of_a_mask():
+    mask = torch.zeros(N, N)
+    mask.masked_fill_(torch.arange(N) > torch.arange(N)[:, None], torch.finfo(mask.dtype).min)
+    mask[:, 0] = torch.finfo(mask.dtype).min  # padding, of which row 0 sees nothing
+
+    def attend(query, key):
+        query = changed(query, 0, slice(None), 0)
+        return scaled_dot_product_attention(query, key, key, attn_mask=mask)
+
+    def weights(query, key):
+        return (changed(query, 0, slice(None), 0) @ key.mT * D**-0.5 + mask).softmax(-1)
+
+    model = Shown(weights, attend)
+    call = shown(model, torch.float32)
+    check(call, model, torch.float32)
+    assert not call.causes.bias[:, 1:].any()
+
+
+@every_type
+def test_a_row_beside_an_infinite_key_that_a_number_hides(kind):
+    mask = torch.zeros(N, N, dtype=kind)
+    mask.masked_fill_(torch.arange(N) > torch.arange(N)[:, None], -6e4)
+
+    def attend(query, key):
+        return scaled_dot_product_attention(
+            query, changed(key, 0, 0, 4, to=INF), key, attn_mask=mask
+        )
+
+    def weights(query, key):
+        scores = (query @ changed(key, 0, 0, 4, to=INF).mT).to(in_float32(kind)) * D**-0.5
+        return (scores + mask).softmax(-1).to(kind)
+
+    model = Shown(weights, attend)
     check(shown(model, kind), model, kind)
 
 

@@ -52,14 +52,7 @@ def fused(call: KernelCall, owning: Owning) -> Observed:
     """The call of a kernel in the form that all doors share."""
     made = _arranged(call, owning)
     before = made.mask
-    if isinstance(before, Tensor) and before.dtype == torch.bool:
-        # a kernel adds minus infinity, which makes no number of a key that is none
-        if not bool(made.key.isfinite().all()):
-            made.mask = torch.zeros_like(before, dtype=made.key.dtype).masked_fill(
-                ~before, -math.inf
-            )
-            made.source = None
-    elif isinstance(before, Tensor) and before.is_floating_point():
+    if isinstance(before, Tensor) and before.is_floating_point():
         # kernels add in float32 at the least
         kind = torch.promote_types(before.dtype, torch.float32)
         steps = [dead_rows.Step("scale", call.scale, kind), dead_rows.Step("add", before, kind)]

@@ -166,15 +166,13 @@ class Masks:
             self._known = [*self._known[-3:], known]
         allowed, added = known.parts
         if isinstance(seen.mask, Tensor) and seen.mask.is_floating_point():
-            table, hides = _own(seen.mask, seen.shape[-1]), known.gap < math.inf
-            is_reached = hides and not _reach(seen) <= known.gap - NOTHING
-            if is_reached:
+            table = _own(seen.mask, seen.shape[-1])
+            if known.gap < math.inf and not _reach(seen) <= known.gap - NOTHING:
                 # in float32 the least number of half precision is one that scores may reach over
                 table = table.to(torch.promote_types(table.dtype, torch.float32))
                 allowed, added = _at(lowest(table.dtype), table)
             if allowed is not None and not bool(seen.key.isfinite().all()):
-                low = FAINT if hides and not is_reached else lowest(table.dtype)
-                allowed, added = _at(low, table, _no_numbers(seen))
+                allowed, added = _at(lowest(table.dtype), table, _no_numbers(seen))
         bias = added if seen.bias is None else seen.bias if added is None else seen.bias + added
         seen.mask, seen.bias = allowed, bias
         return seen
