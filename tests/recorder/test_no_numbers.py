@@ -241,7 +241,8 @@ def test_a_row_that_is_no_number_hides_no_other_one_that_something_larger_was_ad
 @every_type
 def test_a_bias_of_whole_numbers_is_one_of_numbers(kind):
     apart = (torch.arange(N)[None] - torch.arange(N)[:, None]) // 4
-    for bias in (apart, (apart > 0) * -10_000, (apart > 0) * -10_000 + apart):
+    hides = (apart > 0) | (torch.arange(N) == 3)[:, None]  # all of row 3
+    for bias in (apart, hides * -10_000, hides * -10_000 + apart):
 
         def weights(query, key, bias=bias):
             return (query @ key.mT * D**-0.5 + bias).softmax(-1)
@@ -386,10 +387,11 @@ def test_a_score_that_float16_has_no_room_for_makes_none_of_its_row(row):
     check(shown(model, torch.float16), model, torch.float16, ("proved", "unproved"))
 
 
-@pytest.mark.parametrize("large", [-8e3, 1e5, 1e8])
-def test_a_row_with_a_large_bias_does_not_loosen_the_check_of_others(large, monkeypatch):
+@pytest.mark.parametrize("of_all", [False, True])
+@pytest.mark.parametrize("large", [-8e3, 1e5, -4e6, 1e8])
+def test_a_large_bias_does_not_loosen_the_check(large, of_all, monkeypatch):
     bias = torch.zeros(N, N)
-    bias[0] += large
+    bias[slice(None) if of_all else slice(1)] += large
     true = sdpa.fused
 
     def wrong(call, owning):
@@ -401,5 +403,4 @@ def test_a_row_with_a_large_bias_does_not_loosen_the_check_of_others(large, monk
     model = Heads(lambda q, k: scaled_dot_product_attention(q, k, k, attn_mask=bias), H, D)
     with torch.no_grad(), heedful.record(model) as recording:
         model(3 * torch.randn(1, N, WIDTH))
-    assert recording[0].proof == "refuted"
-    assert recording[0].check.worst > 1e-4
+    assert recording[0].proof == "refuted" or (of_all and recording[0].proof == "unproved")

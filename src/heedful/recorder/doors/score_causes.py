@@ -188,9 +188,11 @@ def _value(change: Change, value: Any, order: Order, groups: Groups) -> Any:
         is_mask = value.dtype == torch.bool and change.kind in ("hide", "fill")
         return value.reshape(1, 1, 1, 1) if is_mask else float(value)
     table = aligned(value, change.axes, order, groups.all)[..., 0]
-    # true and false are 1 and 0 where they are numbers; torch too makes numbers of whole ones
-    is_number = change.kind in ("scale", "divide", "add") and not table.is_floating_point()
-    return table.to(torch.promote_types(change.dtype, torch.float32)) if is_number else table
+    if change.kind in ("scale", "divide", "add") and not table.is_floating_point():
+        # torch makes whole numbers, true and false of the type of the scores first
+        table = table.to(change.dtype)
+        return table.to(torch.promote_types(change.dtype, torch.float32))
+    return table
 
 
 class _Found:

@@ -126,6 +126,11 @@ def _by_causes(
     held = [product.held, *(change.held for change in scores.changes)]
     if any(one is not None and one.has_changed for one in held):
         raise TypeError("queries, keys or a mask that were changed in place before their values")
+    kinds = {change.kind for change in scores.changes}
+    if "keep" in kinds and not bool(ends.query.isfinite().all() & ends.key.isfinite().all()):
+        return None  # what is no number is none times 0 either
+    if ends.query.dtype == torch.float16 and _may_be_infinite(ends.query, ends.key):
+        return None
     groups = owning.groups(sides, order, ends.origins, axes)
     causes = causes_of(scores, order, groups)
     if causes is None:
@@ -137,11 +142,6 @@ def _by_causes(
     seen.are_copies = product.held is None
     seen.sinks = sinks_of(scores, order, groups)
     if not _put(seen, causes):
-        return None
-    kinds = {change.kind for change in scores.changes}
-    if "keep" in kinds and not bool(query.isfinite().all() & key.isfinite().all()):
-        return None  # what is no number is none times 0 either
-    if ends.query.dtype == torch.float16 and _may_be_infinite(ends.query, ends.key):
         return None
     are_numbers = bool(kinds & {"fill", "keep"})
     if are_numbers and _is_hidden_key_weighed(meeting, order, groups, seen.mask):

@@ -30,7 +30,6 @@ from heedful.recorder.kept.rounding_of_scores import (
     farthest,
     moved_outputs,
     moved_rows,
-    moved_scores,
     weighed,
 )
 from heedful.recorder.sequences.without_padding import Layout, take
@@ -175,9 +174,9 @@ def _compared(
         found = _off(shown, evidence, tolerance, owed)
         # a kernel may owe it to how it rounds scores, which takes as long to tell as all else
         if found and not (evidence.deviation or max(found.off) <= tolerance):
-            owed, _ = _owed(precise, rows, shown, rounding)
-            near = _nearer(shown, precise, rows, rounding)
-            found = _off(near, evidence, tolerance, owed)
+            owed, far = _owed(precise, rows, shown, rounding)
+            near, of_bias = _nearer(shown, precise, rows, rounding)
+            found, unsure = _off(near, evidence, tolerance, owed), max(unsure, far, of_bias)
     return found and found._replace(agree=agree, unsure=unsure)
 
 
@@ -212,7 +211,7 @@ def _seeing(shown: _Shown, evidence: Evidence) -> tuple[Tensor, Tensor]:
     """Weights times values, and which rows (H, n) are blind.
 
     The output of a row that sees nothing differs from kernel to kernel, and is no attention; nor
-    are the zeros that torch's kernel for CPUs gives where scores are no numbers.
+    are the zeros that torch's kernel for CPUs gives, of few keys, where scores are no numbers.
     """
     made, used, blind = shown.made, shown.used, are_blind(shown.highest)
     if evidence.is_by_hand:
@@ -250,18 +249,19 @@ def _owed(of: Causes, rows: Tensor, shown: _Shown, rounding: Rounding) -> tuple[
     return _owed_to_scores(shown.map_, moved, far, shown.value), float(far.max())
 
 
-def _nearer(shown: _Shown, of: Causes, rows: Tensor, rounding: Rounding) -> _Shown:
-    """The same with each row of the output as near as the sum of its scores with a bias lets it be.
+def _nearer(shown: _Shown, of: Causes, rows: Tensor, rounding: Rounding) -> tuple[_Shown, float]:
+    """The same with each row of the output as near as the sum of its scores with a bias lets it be,
+    and how far off a weight may be by that.
 
     A kernel rounds that sum, and so does what is computed here: most scores come out the same, a
     few one last bit apart. One row with a large bias says nothing of the others.
     """
     if of.bias is None:
-        return shown
-    moved = moved_scores(of, rows, rounding._replace(at_one=deviation_of((of.query.dtype,))))
+        return shown, 0.0
+    moved, far = moved_rows(of, rows, rounding._replace(at_one=deviation_of((of.query.dtype,))))
     spare = FLIPPED * moved_outputs(shown.map_, moved, shown.value).nan_to_num(nan=0.0)
     nearer = (shown.made - shown.used).clamp(-spare, spare).nan_to_num(nan=0.0)
-    return shown._replace(used=shown.used + nearer)
+    return shown._replace(used=shown.used + nearer), float(far.max())
 
 
 def _owed_to_scores(map_: Tensor, moved: Tensor, far: Tensor, value: Tensor) -> Tensor:
