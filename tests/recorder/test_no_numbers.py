@@ -404,3 +404,19 @@ def test_a_large_bias_does_not_loosen_the_check(large, of_all, monkeypatch):
     with torch.no_grad(), heedful.record(model) as recording:
         model(3 * torch.randn(1, N, WIDTH))
     assert recording[0].proof == "refuted" or (of_all and recording[0].proof == "unproved")
+
+
+def test_a_query_that_was_recorded_as_none_is_refuted_beside_a_large_bias(monkeypatch):
+    bias = torch.full((N, N), -8e3)
+    true = sdpa.fused
+
+    def wrong(call, owning):
+        seen = true(call, owning)
+        seen.query = changed(seen.query, 0, 0, 0)
+        return seen
+
+    monkeypatch.setattr(sdpa, "fused", wrong)
+    model = Heads(lambda q, k: scaled_dot_product_attention(q, k, k, attn_mask=bias), H, D)
+    with torch.no_grad(), heedful.record(model) as recording:
+        model(3 * torch.randn(1, N, WIDTH))
+    assert recording[0].proof == "refuted"
