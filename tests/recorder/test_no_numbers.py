@@ -286,10 +286,7 @@ def test_a_query_that_is_none_refutes_no_call_of_a_kernel(tokens, kind):
 @every_type
 @pytest.mark.parametrize("number", [-INF, -3e4, "boolean"])
 def test_what_a_kernel_adds_hides_no_key_that_is_none(number, kind, row):
-    """Minus infinity and NaN are NaN; only a row that has no score of that key is one of numbers.
-
-    In a row that is compared, and in one that is not.
-    """
+    """Minus infinity added to NaN is NaN. torch makes a boolean mask one that is added, too."""
     hidden = torch.zeros(N, N, dtype=torch.bool)
     hidden[row, 4] = hidden[row, 5] = True
     mask = ~hidden if number == "boolean" else hidden.to(kind).masked_fill(hidden, number)

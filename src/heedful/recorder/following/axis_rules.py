@@ -69,23 +69,12 @@ def broadcast(views: list[View], sizes: tuple[int, ...], told: dict[str, Any]) -
     for back in range(len(sizes), 0, -1):
         size = sizes[-back]
         told_of = [
-            parts
+            axes[-back]
             for view, axes in read
-            if back <= len(axes) and view.sizes[-back] == size
-            if (parts := axes[-back]) is not None
+            if back <= len(axes) and view.sizes[-back] == size and axes[-back] is not None
         ]
-        made.append(_best_known(told_of))
+        made.append(max(told_of, key=_knowledge, default=None))
     return made
-
-
-def _best_known(several: list[Parts]) -> Parts | None:
-    """What says most of an axis; None where nothing does. Most often all say the same."""
-    if not several:
-        return None
-    first = several[0]
-    if all(parts == first for parts in several):
-        return first
-    return max(several, key=_knowledge)
 
 
 def _moved(views: list[View], sizes: tuple[int, ...], told: dict[str, Any]) -> Axes:
@@ -97,22 +86,21 @@ def _moved(views: list[View], sizes: tuple[int, ...], told: dict[str, Any]) -> A
     return moved(views, sizes, told)
 
 
-def _knowledge(parts: Parts) -> tuple[bool, ...]:
+def _knowledge(parts: Parts | None) -> tuple[bool, ...]:
     """How much an operand says about an axis, as a key for `max`.
 
     No copy (as of `expand`) beats a copy; then known features or rows; then an axis of an input,
     the last of these one that only stands beside others. Of two such inputs, one whose order is
     lost: what both together hold has none.
     """
-    is_copy = is_known = is_given = is_aside = is_moved = False
-    for part in parts:
-        axis = part.axis
-        is_copy |= axis.is_copy
-        is_known |= part.feature is not None
-        is_given |= axis.given is not None
-        is_aside |= axis.is_aside
-        is_moved |= bool(axis.moved)
-    return not is_copy, is_known, is_given, not is_aside, is_moved
+    known = parts or ()
+    return (
+        all(not part.axis.is_copy for part in known),
+        any(part.feature is not None for part in known),
+        any(part.axis.given is not None for part in known),
+        not any(part.axis.is_aside for part in known),
+        any(part.axis.moved for part in known),
+    )
 
 
 def _attended(views: list[View], sizes: tuple[int, ...], told: dict[str, Any]) -> Axes:
@@ -133,7 +121,7 @@ def _cat(views: list[View], sizes: tuple[int, ...], told: dict[str, Any]) -> Axe
         made.append(
             _joined(several, sizes[dim], told["together"])
             if axis == dim
-            else _best_known([one for one in several if one is not None])
+            else max((one for one in several if one is not None), key=_knowledge, default=None)
         )
     return made
 
