@@ -39,7 +39,7 @@ class Packed(Attends):
         B, T, _ = x.shape
         q, k, v = self.projected(x)
         scores = torch.bmm(q.reshape(B, T * H, D), k.transpose(1, 2)).view(B, T, H, T) * D**-0.5
-        seen = torch.ones(T, T, dtype=torch.bool).tril().view(1, T, 1, T)
+        seen = torch.ones(T, T, dtype=torch.bool, device=x.device).tril().view(1, T, 1, T)
         scores = torch.where(seen, scores, torch.finfo(scores.dtype).min)
         weights = F.softmax(scores, dim=-1)
         return self.out(torch.bmm(weights.view(B, T * H, T), v).view(B, T, C))
@@ -116,7 +116,8 @@ class PerHead(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         q, k, v = (torch.einsum("bpc,hcd->bphd", x, w) for w in (self.q, self.k, self.v))
         scores = torch.einsum("bqhd,bkhd->bhqk", q, k) / D**0.5
-        scores = torch.where(torch.ones(scores.shape[-2:]).tril().bool(), scores, -math.inf)
+        seen = torch.ones(scores.shape[-2:], device=x.device).tril().bool()
+        scores = torch.where(seen, scores, -math.inf)
         z = torch.einsum("bkhd,bhqk->bqhd", v, F.softmax(scores, -1))
         return torch.einsum("bqhd,hdc->bqc", z, self.o) + self.bias
 
@@ -186,7 +187,7 @@ class Differential(Attends):
         q, k = (y.view(B, T, 2 * H, D).transpose(1, 2) for y in (q, k))
         v = v.view(B, T, H, D).transpose(1, 2)
         scores = q * D**-0.5 @ k.transpose(-1, -2)
-        scores = scores + torch.triu(torch.full((T, T), -math.inf), 1)
+        scores = scores + torch.triu(torch.full((T, T), -math.inf, device=x.device), 1)
         weights = F.softmax(scores, dim=-1).view(B, H, 2, T, T)
         weights = weights[:, :, 0] - self.share * weights[:, :, 1]
         return self.out((weights @ v).transpose(1, 2).reshape(B, T, C))

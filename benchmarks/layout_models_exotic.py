@@ -161,8 +161,8 @@ class Online(Attends):
     def forward(self, x: Tensor) -> Tensor:
         B, T, _ = x.shape
         q, k, v = (y.view(B, T, H, D).transpose(1, 2) for y in self.projected(x))
-        top = torch.full((B, H, T, 1), -math.inf)
-        total, y = torch.zeros(B, H, T, 1), torch.zeros_like(q)
+        top = torch.full((B, H, T, 1), -math.inf, device=x.device)
+        total, y = torch.zeros(B, H, T, 1, device=x.device), torch.zeros_like(q)
         for keys, values in zip(k.split(3, dim=2), v.split(3, dim=2), strict=True):
             scores = q @ keys.mT * D**-0.5
             new = torch.maximum(top, scores.amax(dim=-1, keepdim=True))
@@ -234,8 +234,9 @@ class Generates(nn.Module):
         self.embed, self.attend = nn.Embedding(20, C), Cached()
 
     def forward(self, tokens: Tensor) -> Tensor:
-        cache = tuple(torch.zeros(len(tokens), H, Cached.ROOM, D) for _ in range(2))
         x = self.embed(tokens)
+        shape = (len(tokens), H, Cached.ROOM, D)
+        cache = tuple(torch.zeros(shape, device=x.device) for _ in range(2))
         steps = [self.attend(x[:, t : t + 1], cache, t) for t in range(tokens.shape[1])]
         return torch.cat(steps, dim=1)
 

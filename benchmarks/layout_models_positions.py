@@ -28,8 +28,8 @@ from torch.nn import functional as F
 
 def turns(length: int, width: int, like: Tensor) -> Tensor:
     """The angle of each position and pair."""
-    rates = 100.0 ** -(torch.arange(0, width, 2) / width)
-    return (torch.arange(length)[:, None] * rates).to(like.dtype)
+    rates = 100.0 ** -(torch.arange(0, width, 2, device=like.device) / width)
+    return (torch.arange(length, device=like.device)[:, None] * rates).to(like.dtype)
 
 
 def turned_pairs(x: Tensor) -> Tensor:
@@ -61,7 +61,8 @@ class Llama(Attends):
         q, k, v = self.rotated(q), self.repeated(self.rotated(k)), self.repeated(v)
         q, k, v = q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
         scores = torch.matmul(q, k.transpose(2, 3)) / math.sqrt(D)
-        scores = scores + torch.full((1, 1, T, T), -math.inf).triu(diagonal=1)
+        hidden = torch.full((1, 1, T, T), -math.inf, device=x.device)
+        scores = scores + hidden.triu(diagonal=1)
         y = torch.matmul(F.softmax(scores.float(), dim=-1).type_as(q), v)
         return self.out(y.transpose(1, 2).contiguous().view(B, T, -1))
 
@@ -90,9 +91,9 @@ class NeoX(nn.Module):
         qkv = self.qkv(x).view(B, T, H, 3 * D)
         q, k, v = (y.permute(0, 2, 1, 3) for y in qkv.split(D, dim=-1))
         q, k = (self.rotated(y).reshape(B * H, T, D) for y in (q, k))
-        zeros = torch.zeros(B * H, T, T, dtype=q.dtype)
+        zeros = torch.zeros(B * H, T, T, dtype=q.dtype, device=x.device)
         scores = torch.baddbmm(zeros, q, k.transpose(1, 2), beta=1.0, alpha=D**-0.5)
-        hidden = torch.ones(T, T, dtype=torch.bool).triu(1)
+        hidden = torch.ones(T, T, dtype=torch.bool, device=x.device).triu(1)
         scores = scores.view(B, H, T, T).masked_fill(hidden, torch.finfo(scores.dtype).min)
         y = torch.matmul(F.softmax(scores, dim=-1), v)
         return self.out(y.permute(0, 2, 1, 3).contiguous().view(B, T, C))
@@ -117,10 +118,10 @@ class Bloom(nn.Module):
         q = q.transpose(1, 2).reshape(B * H, T, D)
         k = k.permute(0, 2, 3, 1).reshape(B * H, D, T)
         v = v.transpose(1, 2).reshape(B * H, T, D)
-        slopes = 2.0 ** -torch.arange(1, H + 1)[:, None, None]
-        alibi = (slopes * torch.arange(T)).repeat(B, 1, 1).to(x.dtype)
+        slopes = 2.0 ** -torch.arange(1, H + 1, device=x.device)[:, None, None]
+        alibi = (slopes * torch.arange(T, device=x.device)).repeat(B, 1, 1).to(x.dtype)
         scores = alibi.baddbmm(q, k, beta=1.0, alpha=D**-0.5).view(B, H, T, T)
-        hidden = torch.ones(T, T, dtype=torch.bool).triu(1)[None, None]
+        hidden = torch.ones(T, T, dtype=torch.bool, device=x.device).triu(1)[None, None]
         weights = F.softmax(scores.masked_fill(hidden, -1e30), dim=-1).view(B * H, T, T)
         y = torch.bmm(weights, v).view(B, H, T, D).permute(0, 2, 1, 3).reshape(B, T, C)
         return self.out(y)
@@ -144,7 +145,8 @@ class T5(Attends):
         B, T, _ = x.shape
         q, k, v = (y.view(B, -1, H, D).transpose(1, 2) for y in self.projected(x))
         scores = torch.matmul(q, k.transpose(3, 2))
-        far = (torch.arange(T)[None] - torch.arange(T)[:, None]).clamp(-3, 3) + 3
+        at = torch.arange(T, device=x.device)
+        far = (at[None] - at[:, None]).clamp(-3, 3) + 3
         bias = self.bias(far).permute(2, 0, 1).unsqueeze(0)
         scores = scores + (bias + (1.0 - attention_mask[:, None, None]) * -1e9)
         weights = F.softmax(scores.float(), dim=-1).type_as(scores)
@@ -186,7 +188,8 @@ class Deberta(Attends):
         places = self.places.weight[None] / 2
         place_k = self.split(self.k(places)).repeat(B, 1, 1)
         place_q = self.split(self.q(places)).repeat(B, 1, 1)
-        far = torch.arange(T)[:, None] - torch.arange(T)[None]
+        at = torch.arange(T, device=x.device)
+        far = at[:, None] - at[None]
         index = (far + self.SPAN).clamp(0, 2 * self.SPAN - 1)[None].expand(B * H, T, T)
         scale = math.sqrt(3 * D)
         scores = torch.bmm(q, k.transpose(-1, -2) / scale)
@@ -224,12 +227,12 @@ class TransformerXL(nn.Module):
 
     def places(self, length: int, like: Tensor) -> Tensor:
         """Sines of each distance, the largest first."""
-        rates = 100.0 ** -(torch.arange(0, C, 2) / C)
-        angle = torch.arange(length - 1, -1, -1)[:, None] * rates
+        rates = 100.0 ** -(torch.arange(0, C, 2, device=like.device) / C)
+        angle = torch.arange(length - 1, -1, -1, device=like.device)[:, None] * rates
         return torch.cat([angle.sin(), angle.cos()], -1).to(like.dtype)
 
     def shifted(self, x: Tensor) -> Tensor:
-        zero = torch.zeros((x.size(0), 1, *x.shape[2:]), dtype=x.dtype)
+        zero = torch.zeros((x.size(0), 1, *x.shape[2:]), dtype=x.dtype, device=x.device)
         padded = torch.cat([zero, x], dim=1)
         return padded.view(x.size(1) + 1, x.size(0), *x.shape[2:])[1:].view_as(x)
 
@@ -241,7 +244,7 @@ class TransformerXL(nn.Module):
         content = torch.einsum("ibnd,jbnd->ijbn", (q + self.u, k))
         place = self.shifted(torch.einsum("ibnd,jnd->ijbn", (q + self.w, r)))
         scores = (content + place) * D**-0.5
-        hidden = torch.ones(T, T, dtype=torch.bool).triu(1)
+        hidden = torch.ones(T, T, dtype=torch.bool, device=x.device).triu(1)
         weights = F.softmax(scores.masked_fill(hidden[:, :, None, None], -math.inf), dim=1)
         y = torch.einsum("ijbn,jbnd->ibnd", (weights, v)).contiguous().view(T, B, C)
         return self.out(y) + x

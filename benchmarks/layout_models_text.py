@@ -138,7 +138,7 @@ class MinGPT(Attends):
         q = self.q(x).view(B, T, H, C // H).transpose(1, 2)
         v = self.v(x).view(B, T, H, C // H).transpose(1, 2)
         scores = (q @ k.transpose(-2, -1)) / math.sqrt(k.size(-1))
-        scores = scores + torch.full((T, T), -math.inf).triu(1)
+        scores = scores + torch.full((T, T), -math.inf, device=x.device).triu(1)
         y = scores.softmax(-1).matmul(v)
         return self.out(y.transpose(1, 2).reshape(B, T, C))
 
@@ -156,7 +156,7 @@ class SingleHead(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         weights = self.query(x) @ self.key(x).transpose(-2, -1) * D**-0.5
-        hidden = torch.tril(torch.ones(x.shape[1], x.shape[1])) == 0
+        hidden = torch.tril(torch.ones(x.shape[1], x.shape[1], device=x.device)) == 0
         return F.softmax(weights.masked_fill(hidden, -math.inf), dim=-1) @ self.value(x)
 
     def told(self, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -190,7 +190,7 @@ class Sinks(Attends):
         B, T, _ = x.shape
         q, k, v = (y.view(B, T, H, D).transpose(1, 2) for y in self.projected(x))
         scores = torch.matmul(q, k.transpose(2, 3)) * D**-0.5
-        scores = scores + torch.full((T, T), -math.inf).triu(1)
+        scores = scores + torch.full((T, T), -math.inf, device=x.device).triu(1)
         sinks = self.sinks.reshape(1, -1, 1, 1).expand(B, -1, T, -1)
         scores = torch.cat([scores, sinks], dim=-1)
         scores = scores - scores.max(dim=-1, keepdim=True).values

@@ -72,7 +72,7 @@ class PositionsFirst(nn.Module):
         self.embed, self.layer = nn.Embedding(WORDS, C), nn.TransformerEncoderLayer(C, H, 16)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        mask = nn.Transformer.generate_square_subsequent_mask(len(tokens))
+        mask = nn.Transformer.generate_square_subsequent_mask(len(tokens), tokens.device)
         return self.layer(self.embed(tokens), src_mask=mask)
 
     def truth(self, tokens: Tensor) -> Truth:
@@ -157,7 +157,8 @@ class Whisper(nn.Module):
         sound = F.gelu(self.conv(mel)).permute(0, 2, 1)
         sound = self.norm(sound + self.encode(sound))
         x, length = self.embed(tokens), tokens.shape[1]
-        x = x + self.attn(x, mask=torch.full((length, length), -torch.inf).triu_(1))
+        mask = torch.full((length, length), -torch.inf, device=x.device).triu_(1)
+        x = x + self.attn(x, mask=mask)
         x = x + self.cross_attn(self.norm(x), sound)
         return x @ self.embed.weight.T
 

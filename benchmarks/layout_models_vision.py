@@ -163,7 +163,8 @@ class AcrossText(Attends):
         B, _, high, wide = hidden_states.shape
         x = hidden_states.view(B, C, high * wide).transpose(1, 2)
         q, k, v = (self.to_batch(y) for y in self.projected(x, encoder_hidden_states))
-        empty = torch.empty(q.shape[0], q.shape[1], k.shape[1], dtype=q.dtype)
+        shape = (q.shape[0], q.shape[1], k.shape[1])
+        empty = torch.empty(shape, dtype=q.dtype, device=q.device)
         scores = torch.baddbmm(empty, q, k.transpose(-1, -2), beta=0, alpha=D**-0.5)
         y = torch.bmm(scores.softmax(dim=-1), v)
         y = y.reshape(B, H, -1, D).permute(0, 2, 1, 3).reshape(B, -1, C)

@@ -50,7 +50,8 @@ class SamAttention(nn.Module):
 
     def scores(self, q: Tensor, k: Tensor, size: int) -> Tensor:
         scores = (q * D**-0.5) @ k.transpose(-2, -1)
-        far = torch.arange(size)[:, None] - torch.arange(size) + size - 1
+        at = torch.arange(size, device=q.device)
+        far = at[:, None] - at + size - 1
         square = q.reshape(q.shape[0], size, size, D)
         of_rows = torch.einsum("bhwc,hkc->bhwk", square, self.rows[far])
         of_columns = torch.einsum("bhwc,wkc->bhwk", square, self.columns[far])
@@ -137,8 +138,8 @@ class Swin(nn.Module):
         """(H, places, places)."""
         return self.table[self.index.view(-1)].view(*self.index.shape, -1).permute(2, 0, 1)
 
-    def hidden(self, high: int, wide: int) -> Tensor:
-        region, number = torch.zeros(1, high, wide, 1), 0
+    def hidden(self, high: int, wide: int, device: torch.device) -> Tensor:
+        region, number = torch.zeros(1, high, wide, 1, device=device), 0
         parts = slice(0, -self.SIZE), slice(-self.SIZE, -self.shift), slice(-self.shift, None)
         for rows in parts:
             for columns in parts:
@@ -155,7 +156,7 @@ class Swin(nn.Module):
         q, k, v = self.qkv(parts).reshape(P, T, 3, H, D).permute(2, 0, 3, 1, 4)
         scores = self.scores(q, k)
         if self.shift:
-            mask = self.hidden(high, wide)
+            mask = self.hidden(high, wide, x.device)
             scores = scores.view(P // len(mask), len(mask), H, T, T) + mask[:, None][None]
             scores = scores.view(-1, H, T, T)
         y = (scores.softmax(-1) @ v).transpose(1, 2).reshape(P, T, C)

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from layout_truth import RUN, Layout, peaked
+from placed import on, random_state
 from torch import Tensor, nn
 
 import heedful
@@ -17,10 +18,10 @@ from heedful.errors import HeedfulError
 SEED = 5
 
 
-def built(layout: Layout) -> tuple[nn.Module, tuple]:
+def built(layout: Layout, device: str) -> tuple[nn.Module, tuple]:
     torch.manual_seed(SEED)
     model = peaked(layout.make()).train(layout.training)
-    return model, layout.given()
+    return on(device, (model, layout.given()))
 
 
 def ran(model: nn.Module, given: tuple) -> Any:
@@ -47,12 +48,12 @@ def flat(value: Any):
             yield from flat(one)
 
 
-def changed(layout: Layout) -> str:
+def changed(layout: Layout, device: str) -> str:
     """What recording changes of a run, with gradients or without."""
     for grad in (False, True):
-        plain = left(layout, grad, is_recorded=False)
+        plain = left(layout, device, grad, is_recorded=False)
         try:
-            during = left(layout, grad, is_recorded=True)
+            during = left(layout, device, grad, is_recorded=True)
         except HeedfulError:
             continue
         except Exception as error:  # of the recorder: the model alone has just run
@@ -63,9 +64,9 @@ def changed(layout: Layout) -> str:
     return ""
 
 
-def left(layout: Layout, grad: bool, is_recorded: bool) -> dict[str, Any]:
+def left(layout: Layout, device: str, grad: bool, is_recorded: bool) -> dict[str, Any]:
     """All that a run of a fresh model leaves, in bits."""
-    model, given = built(layout)
+    model, given = built(layout, device)
     calls, floats = counted(model), [one for one in flat(given) if one.is_floating_point()]
     for one in floats:
         one.requires_grad_(grad)
@@ -75,7 +76,7 @@ def left(layout: Layout, grad: bool, is_recorded: bool) -> dict[str, Any]:
                 output = ran(model, given)
         else:
             output = ran(model, given)
-    state = torch.get_rng_state()
+    state = random_state(device)
     if grad:
         with suppress(RuntimeError):  # a cache that is written into has none
             sum(one.sum() for one in flat(output) if one.requires_grad).backward()
@@ -108,5 +109,5 @@ def counted(model: nn.Module) -> Counter:
 
 
 def bits(value: Any) -> list[tuple]:
-    found = (one.detach().contiguous() for one in flat(value))
+    found = (one.detach().contiguous().cpu() for one in flat(value))
     return [(one.dtype, tuple(one.shape), one.numpy().tobytes()) for one in found]

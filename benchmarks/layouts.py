@@ -1,6 +1,6 @@
 """Layouts of attention as public code writes them: what the recorder shows beside their true maps.
 
-    python benchmarks/layouts.py [--only NAME …] [--json]
+    python benchmarks/layouts.py [--only NAME …] [--device cuda] [--json]
 
 Each is a small model of its own (`layout_models_*.py`) that also computes its maps by their
 definition, in float64, text by text and head by head. Those are first held beside the model's own
@@ -38,6 +38,7 @@ import layout_models_windows
 import torch
 from layout_runs import bits, built, can_be_told, changed, flat, options, ran
 from layout_truth import Layout, Maps, Truth, attends, truth_of
+from placed import add_device, exactly, on, random_state
 from torch import Tensor, nn
 
 import heedful
@@ -93,12 +94,13 @@ class Found(NamedTuple):
 def main() -> None:
     arguments = _arguments()
     torch.set_num_threads(1)
+    exactly(arguments.device)
     warnings.simplefilter("ignore")
     rows = []
     for name in arguments.only or [*LAYOUTS]:
         if LAYOUTS[name].axes and not can_be_told():
             continue
-        rows.append(tried(name))
+        rows.append(tried(name, arguments.device))
         if not arguments.json:
             print(line(rows[-1]), flush=True)
     missed = bars(rows, 0 if arguments.only else SHOWN)
@@ -139,11 +141,11 @@ def bars(rows: list[Row], shown: int) -> list[str]:
     return missed
 
 
-def tried(name: str) -> Row:
+def tried(name: str, device: str) -> Row:
     """The verdict on one layout, after its own truth is known to be certain."""
     layout = LAYOUTS[name]
-    model, given = built(layout)
-    truth = certain(name, model, given)
+    model, given = built(layout, device)
+    truth = certain(name, model, given, device)
     recording: Any = None
     try:
         recording = recorded(model, given, layout)
@@ -152,8 +154,8 @@ def tried(name: str) -> Row:
         found = Found("refused", 0, _count(truth), 0.0, str(error))
     except Exception as error:  # nobody is told by a name what is missing
         found = Found("LOST", 0, _count(truth), 0.0, f"{type(error).__name__}: {error}")
-    after = verified(recording, model, given, truth)
-    return Row(name, *found[:4], changed=changed(layout), verified=after, why=found.why)
+    after = verified(recording, model, given, truth, device)
+    return Row(name, *found[:4], changed=changed(layout, device), verified=after, why=found.why)
 
 
 def _count(truth: Truth) -> int:
@@ -168,14 +170,17 @@ def recorded(model: nn.Module, given: tuple, layout: Layout) -> Any:
 
 
 @torch.no_grad()
-def certain(name: str, model: nn.Module, given: tuple) -> Truth:
+def certain(name: str, model: nn.Module, given: tuple, device: str) -> Truth:
     """The truth, whose output is the model's, and whose maps are not all alike.
 
     That the maps explain the output is all that makes them certain, so a layout whose truth does
     not is a fault of this benchmark.
     """
-    truth = truth_of(copy.deepcopy(model).double(), in_double(given))
-    real, told = (list(flat(output)) for output in (ran(model, given), truth.output))
+    with torch.device(device):  # the models' own definitions name none; here nothing is recorded
+        found = truth_of(copy.deepcopy(model).double(), in_double(given))
+    truth = Truth(*on("cpu", tuple(found)))
+    outputs = (on("cpu", ran(model, given)), truth.output)
+    real, told = (list(flat(output)) for output in outputs)
     for one, other in zip(real, told, strict=True):
         far = float((one - other).abs().max() / other.abs().max())
         if one.shape != other.shape or not far <= CERTAIN:
@@ -249,7 +254,7 @@ def against(recording: Any, calls: Maps, names: set[str]) -> Found:
 def nearest(call: Any, maps: list[Tensor]) -> tuple[float | None, int]:
     """How far the nearest of the maps is, and its place; None where the call is refused."""
     try:
-        map_ = call.weights()
+        map_ = call.weights().cpu()
     except HeedfulError:
         return None, -1
     found = [
@@ -265,11 +270,11 @@ def proof_of(call: Any) -> str:
     return getattr(call, "proof", "proved" if checked else "unproved")
 
 
-def verified(recording: Any, model: nn.Module, given: tuple, truth: Truth) -> str:
+def verified(recording: Any, model: nn.Module, given: tuple, truth: Truth, device: str) -> str:
     """The verdict after the recorder has asked the model again, where it can."""
     if recording is None or not hasattr(recording, "verify") or not len(recording):
         return ""
-    before = bits([model.state_dict(), given, torch.get_rng_state()])
+    before = bits([model.state_dict(), given, random_state(device)])
     try:
         after = recording.verify(model, given)
         after = after if hasattr(after, "sequences") else recording
@@ -278,13 +283,14 @@ def verified(recording: Any, model: nn.Module, given: tuple, truth: Truth) -> st
         verdict = f"refused: {error}"[:21]
     except Exception as error:
         verdict = f"{type(error).__name__}: {error}"[:21]
-    is_same = before == bits([model.state_dict(), given, torch.get_rng_state()])
+    is_same = before == bits([model.state_dict(), given, random_state(device)])
     return verdict if is_same else f"CHANGED, {verdict}"
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", nargs="+", metavar="NAME", choices=list(LAYOUTS))
+    add_device(parser)
     parser.add_argument("--json", action="store_true")
     return parser.parse_args()
 

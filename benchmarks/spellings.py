@@ -1,6 +1,6 @@
 """Attention by hand, put together at random from the ways in which people write its steps.
 
-    python benchmarks/spellings.py [--models 1000] [--first 0] [--shown 5]
+    python benchmarks/spellings.py [--models 1000] [--first 0] [--shown 5] [--device cuda]
 
 Each model has one or two layers. How each of them projects, splits heads, scores, masks, takes its
 softmax, weighs values and joins heads is drawn from the tables below, and so are its type, its
@@ -29,6 +29,7 @@ from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
+from placed import add_device, exactly, on
 from rich.progress import track
 from torch import Tensor, nn
 
@@ -121,7 +122,7 @@ def by_batches(q: Tensor, k: Tensor) -> Tensor:
 
 def by_baddbmm(q: Tensor, k: Tensor, a: float) -> Tensor:
     q, k, shape = q.flatten(0, 1), k.flatten(0, 1), q.shape[:2]
-    nothing = torch.empty(len(q), q.shape[1], k.shape[1], dtype=q.dtype)
+    nothing = torch.empty(len(q), q.shape[1], k.shape[1], dtype=q.dtype, device=q.device)
     return torch.baddbmm(nothing, q, k.mT, beta=0, alpha=a).unflatten(0, shape)
 
 
@@ -206,7 +207,7 @@ class Attention(nn.Module):
             query, key = 3 * F.normalize(query, dim=-1), F.normalize(key, dim=-1)
         if of.G != of.H:
             key, value = (one.repeat_interleave(of.H // of.G, dim=1) for one in (key, value))
-        ahead = torch.ones(N, N, dtype=torch.bool).triu(1)
+        ahead = torch.ones(N, N, dtype=torch.bool, device=x.device).triu(1)
         scores = score(query, key, of.d**-0.5)
         weights = softmax(mask(scores, ahead, pad[:, None, None], self.bias[:, :N, :N]))
         self.own = weights.detach().float().nan_to_num(0.0)
@@ -239,7 +240,7 @@ def padding(chance: random.Random, texts: int, length: int) -> Tensor:
     return pad
 
 
-def verdicts(seed: int) -> Iterator[tuple[str, Any]]:
+def verdicts(seed: int, device: str) -> Iterator[tuple[str, Any]]:
     """What becomes of each call of one model, and what more there is to say."""
     chance = random.Random(seed)
     torch.manual_seed(seed)
@@ -252,7 +253,7 @@ def verdicts(seed: int) -> Iterator[tuple[str, Any]]:
     kind = chance.choice(TYPES)
     texts, length = chance.choice([1, 1, 2, 3, 4]), chance.choice([5, 7, 9, 12, 17])
     given = torch.randint(WORDS, (texts, length)), padding(chance, texts, length)
-    model = model.to(kind)
+    model, given = on(device, (model.to(kind), given))
     with torch.inference_mode() if chance.random() < 0.3 else torch.no_grad():
         plain = model(*given)
         if not bool(plain.isfinite().all()):
@@ -261,14 +262,14 @@ def verdicts(seed: int) -> Iterator[tuple[str, Any]]:
         try:
             with heedful.record(model) as recording:
                 same = torch.equal(model(*given), plain)
-            own = [block.own for block in model.blocks]
+            own = [block.own.cpu() for block in model.blocks]
             if texts > 1 and len(recording) and chance.random() < 0.5:
                 recording.verify(model, given)
         except Exception as error:  # whatever it is
             yield "ERROR", repr(error)
             return
     yield from () if same else [("CHANGED", "")]
-    yield from of_calls(recording, own, given[1], NEAR[kind])
+    yield from of_calls(recording, own, given[1].cpu(), NEAR[kind])
 
 
 def of_calls(
@@ -285,7 +286,7 @@ def of_calls(
                 continue
             call, true = calls[layer], maps[text]
             try:
-                found = call.weights().float()
+                found = call.weights().float().cpu()
             except HeedfulError as error:
                 yield "refused", str(error)
                 continue
@@ -302,12 +303,14 @@ def main() -> None:
     parser.add_argument("--models", type=int, default=1000, help="how many (default: %(default)s)")
     parser.add_argument("--first", type=int, default=0, help="seed of the first one")
     parser.add_argument("--shown", type=int, default=5, help="how many of each fault to print")
+    add_device(parser)
     options = parser.parse_args()
     torch.set_num_threads(1)
+    exactly(options.device)
     warnings.simplefilter("ignore")
     counts: Counter[str] = Counter()
     for seed in track(range(options.first, options.first + options.models), "models"):
-        for verdict, more in verdicts(seed):
+        for verdict, more in verdicts(seed, options.device):
             counts[verdict] += 1
             if verdict in BAD and counts[verdict] <= options.shown:
                 print(f"{verdict:8} seed {seed}: {more}")
