@@ -1,6 +1,6 @@
 """Every architecture of the installed transformers: recorded maps beside those of eager attention.
 
-    python benchmarks/architectures.py [--only NAME …] [--json]
+    python benchmarks/architectures.py [--only NAME …] [--device cuda] [--json]
 
 Each is built small from its configuration class (`tiny_models.py`), in a process of its own. Eager
 attention gives the maps that the model itself returns (`output_attentions=True`); then the same
@@ -36,6 +36,7 @@ from typing import Any, NamedTuple
 
 import torch
 import transformers
+from placed import add_device, exactly, on
 from returned_maps import MEAN, WITHOUT_SINK, References, maps_of, usable
 from tiny_inputs import inputs
 from tiny_models import build
@@ -78,7 +79,7 @@ def main() -> None:
     model_class("bert")  # what all of them import, once and not in each process
     names = arguments.only or list(MODEL_MAPPING._model_mapping)
     rows = []
-    for row in apart(names, arguments.workers):
+    for row in apart(names, arguments.workers, arguments.device):
         rows.append(row)
         if not arguments.json:
             print(line(row), flush=True)
@@ -111,7 +112,7 @@ def totals(rows: list[Row]) -> str:
     )
 
 
-def apart(names: list[str], workers: int):
+def apart(names: list[str], workers: int, device: str):
     """Each in a process of its own, so that one that hangs or crashes ends alone."""
     context = multiprocessing.get_context("fork")
     waiting, running = list(names), {}
@@ -119,7 +120,7 @@ def apart(names: list[str], workers: int):
         while waiting and len(running) < workers:
             name = waiting.pop(0)
             ours, theirs = context.Pipe(duplex=False)
-            process = context.Process(target=_send, args=(theirs, name))
+            process = context.Process(target=_send, args=(theirs, name, device))
             process.start()
             theirs.close()
             running[ours] = (name, process, time.monotonic() + LIMIT)
@@ -139,14 +140,15 @@ def apart(names: list[str], workers: int):
                 yield Row(name, "not comparable", why=f"more than {LIMIT:.0f} s")
 
 
-def _send(pipe: Any, name: str) -> None:
+def _send(pipe: Any, name: str, device: str) -> None:
     torch.set_num_threads(1)
+    exactly(device)
     warnings.simplefilter("ignore")
     transformers.logging.set_verbosity(60)
-    pipe.send(tried(name))
+    pipe.send(tried(name, device))
 
 
-def tried(name: str) -> Row:
+def tried(name: str, device: str) -> Row:
     """The verdict on one architecture.
 
     Scores grow with the square of the draw, and with them what rounding makes of two ways to the
@@ -154,19 +156,19 @@ def tried(name: str) -> Row:
     """
     row = Row(name, "WRONG")
     for draw in DRAWS:
-        row = once(name, draw)
+        row = once(name, draw, device)
         if row.verdict != "WRONG" or row.worst > 1e-3:
             break
     return row
 
 
-def once(name: str, draw: float) -> Row:
+def once(name: str, draw: float, device: str) -> Row:
     try:
         cls = model_class(name)
-        eager = build(name, cls, "eager", draw)
+        eager = on(device, build(name, cls, "eager", draw))
         with heedful.record(eager):  # refused before anything runs
             pass
-        given, found = asked(eager, name)
+        given, found = asked(eager, name, device)
         references, note = usable(name, found)
     except HeedfulError as error:
         return Row(name, "refused", why=str(error))
@@ -175,7 +177,7 @@ def once(name: str, draw: float) -> Row:
     if not references:
         return Row(name, "not comparable", why=note or "it returns no maps")
     try:
-        row = compared(name, cls, draw, eager, given, references)
+        row = compared(name, cls, draw, eager, given, references, device)
         return row._replace(why="; ".join(part for part in (row.why, note) if part))
     except HeedfulError as error:
         return Row(name, "refused", why=str(error))
@@ -194,11 +196,12 @@ def model_class(name: str) -> type:
     return cls[0] if isinstance(cls, tuple) else cls
 
 
-def asked(model: torch.nn.Module, name: str) -> tuple[dict, list[References]]:
+def asked(model: torch.nn.Module, name: str, device: str) -> tuple[dict, list[References]]:
     """What the model was given, and the maps that it then returned."""
     first: Exception | None = None
     found: tuple[dict, list[References]] | None = None
     for given in inputs(model, name):
+        given = on(device, given)
         try:
             output = mapped(model, given)
         except Exception as error:
@@ -244,13 +247,14 @@ def compared(
     eager: torch.nn.Module,
     given: dict,
     references: list[References],
+    device: str,
 ) -> Row:
     """Record what the model does and hold it beside the maps that it returned."""
     limit = LOOSER if any(kin in name for kin in KIN) else TOLERANCE
     count = sum(len(one.maps) for one in references)
     under, model = "sdpa", None
     try:
-        model = build(name, cls, "sdpa", draw)
+        model = on(device, build(name, cls, "sdpa", draw))
     except ValueError:
         under, model = "eager", eager
     model.load_state_dict(eager.state_dict())
@@ -356,6 +360,7 @@ def difference(name: str, capture: Capture, map_: Tensor) -> float:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", nargs="+", metavar="NAME", help="architectures, by model_type")
+    add_device(parser)
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--workers", type=int, default=2)
     return parser.parse_args()
