@@ -1,6 +1,6 @@
 """What it costs to record a model that writes its attention by hand.
 
-    python benchmarks/by_hand.py [--rounds 9]
+    python benchmarks/by_hand.py [--rounds 9] [--device cuda]
 
 A GPT of six blocks, width 256, eight heads, whose weights are masked_fill, softmax and two products
 in Python, on 512 tokens: plain and recorded in turns. Each of its tables takes 8 MB, which glibc's
@@ -10,7 +10,8 @@ in a process whose allocator keeps what it has; and beside the median of the rou
 what all passes take together.
 
 Then one layer on 4,096 tokens: the peak of memory of a pass, plain and recorded, each in a process
-of its own; the record itself has no N × M.
+of its own; the record itself has no N × M. On a GPU the peak is that of torch's allocator, and
+glibc's plays no part.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import argparse
 import resource
 
 import torch
+from placed import add_device, highest_allocated, is_gpu, on
 from timing import KEEPS, Turns, alone
 from torch import Tensor, nn
 
@@ -39,7 +41,7 @@ class Attention(nn.Module):
         B, N, _ = x.shape
         q, k, v = (t.view(B, N, HEADS, -1).transpose(1, 2) for t in self.qkv(x).split(WIDTH, 2))
         scores = (q @ k.transpose(-2, -1)) * (WIDTH // HEADS) ** -0.5
-        hidden = torch.tril(torch.ones(N, N)) == 0
+        hidden = torch.tril(torch.ones(N, N, device=x.device)) == 0
         weights = scores.masked_fill(hidden, float("-inf")).softmax(-1)
         return self.out((weights @ v).transpose(1, 2).contiguous().view(B, N, WIDTH))
 
@@ -65,10 +67,10 @@ def model(layers: int) -> nn.Module:
     return nn.Sequential(*(Block() for _ in range(layers))).eval()
 
 
-def costs(pipe, texts: int, rounds: int, is_inference: bool) -> None:
+def costs(pipe, texts: int, rounds: int, is_inference: bool, device: str) -> None:
     """Send how many times as long a recorded pass takes: the median, and of all passes together."""
     with torch.inference_mode() if is_inference else torch.no_grad():
-        gpt, x = model(6), torch.randn(texts, 512, WIDTH)
+        gpt, x = on(device, (model(6), torch.randn(texts, 512, WIDTH)))
         expected = gpt(x)
 
         def recorded() -> None:
@@ -84,35 +86,40 @@ def costs(pipe, texts: int, rounds: int, is_inference: bool) -> None:
 
 
 @torch.no_grad()
-def peak(pipe, is_recorded: bool) -> None:
-    gpt, x = model(1), torch.randn(1, 4096, WIDTH)
+def peak(pipe, is_recorded: bool, device: str) -> None:
+    gpt, x = on(device, (model(1), torch.randn(1, 4096, WIDTH)))
     gpt(x[:, :64])
     if is_recorded:
         with heedful.record(gpt) as recording:
             gpt(x)
         call = recording[0]
-        pipe.send((_peak(), call.causes.query.nbytes + call.causes.key.nbytes))
+        pipe.send((_peak(device), call.causes.query.nbytes + call.causes.key.nbytes))
     else:
         gpt(x)
-        pipe.send((_peak(), 0))
+        pipe.send((_peak(device), 0))
 
 
-def _peak() -> int:
+def _peak(device: str) -> int:
+    if is_gpu(device):
+        return highest_allocated()
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=9)
-    rounds = parser.parse_args().rounds
+    add_device(parser)
+    options = parser.parse_args()
+    rounds, device = options.rounds, options.device
+    allocators = [("as it is", {}), *([] if is_gpu(device) else [("pages kept", KEEPS)])]
     for texts, is_inference in ((4, False), (1, False), (1, True)):
         how = ", inference mode" if is_inference else ""
-        for name, environment in (("as it is", {}), ("pages kept", KEEPS)):
-            median, of_all = alone(costs, texts, rounds, is_inference, **environment)
+        for name, environment in allocators:
+            median, of_all = alone(costs, texts, rounds, is_inference, device, **environment)
             name = f"{texts} × 512 tokens{how}, {name}"
             verdict(f"{name}: median", median, 1.3)
             verdict(f"{name}: all passes", of_all, 1.3)
-    (plain, _), (recorded, kept) = alone(peak, False), alone(peak, True)
+    (plain, _), (recorded, kept) = alone(peak, False, device), alone(peak, True, device)
     map_ = HEADS * 4096**2 * 4
     peaks = f"{plain / 1e6:,.0f} MB plain, {recorded / 1e6:,.0f} MB recorded"
     print(f"4,096 tokens, one layer: peak {peaks}")

@@ -3,6 +3,7 @@
     python benchmarks/record.py
     python benchmarks/record.py --long          # 16,384 tokens, and 65,536 for one layer
     python benchmarks/record.py --forward       # what recording costs a pass, and nothing else
+    python benchmarks/record.py --device cuda   # peaks are then those of torch's allocator there
 
 transformers' GPT2Model in the shape of GPT-2 small, float32, random weights, no cache. What needs
 memory runs in a process of its own, whose peak is the operating system's (VmHWM, with torch and
@@ -18,7 +19,6 @@ import argparse
 import multiprocessing
 import statistics
 import tempfile
-import time
 from collections.abc import Callable
 from functools import partial
 from importlib.util import find_spec
@@ -27,6 +27,7 @@ from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
+from placed import add_device, highest_allocated, is_gpu, now, on
 from rich.progress import Progress, TimeElapsedColumn
 from timing import KEEPS, Turns, alone, machine
 from tokenizers import Tokenizer as Words
@@ -58,19 +59,24 @@ def main() -> None:
     options = _arguments()
     print(machine())
     if options.long:
-        longer(16_384, layers=12, bar=4.0)
-        longer(65_536, layers=1)
+        longer(options.device, 16_384, layers=12, bar=4.0)
+        longer(options.device, 65_536, layers=1)
         return
+    given = (options.device, options.tokens, options.rounds)
     if options.forward:
-        forward(options.tokens, options.rounds)
+        forward(*given)
         return
-    beside_eager(options.tokens, options.rounds)
-    forward(options.tokens, options.rounds)
-    one_layer(options.tokens, options.rounds)
+    beside_eager(*given)
+    forward(*given)
+    one_layer(*given)
 
 
 def gpt2(
-    implementation: str, tokens: int, layers: int = 12, kind: type[PreTrainedModel] = GPT2Model
+    implementation: str,
+    device: str,
+    tokens: int,
+    layers: int = 12,
+    kind: type[PreTrainedModel] = GPT2Model,
 ) -> tuple[PreTrainedModel, Tensor]:
     """The model and its input, the same for every implementation."""
     config = GPT2Config(n_positions=tokens, n_layer=layers, use_cache=False)
@@ -80,43 +86,44 @@ def gpt2(
         for name, parameter in model.base_model.named_parameters():
             if parameter.ndim == 2:  # as they are drawn by themselves, every key is as good as any
                 parameter.normal_(std=0.08 if name.endswith("c_attn.weight") else 0.02)
-        model(torch.zeros(1, 64, dtype=torch.long))  # so that nobody's first call counts
-    return model, torch.randint(0, VOCABULARY, (1, tokens))
+        first = torch.zeros(1, 64, dtype=torch.long)
+        on(device, model)(on(device, first))  # so that nobody's first call counts
+    return model, on(device, torch.randint(0, VOCABULARY, (1, tokens)))
 
 
 @torch.no_grad()
-def recorded(tokens: int, layers: int = 12, shown: bool = False) -> Run:
-    model, ids = gpt2("sdpa", tokens, layers)
-    began = time.perf_counter()
+def recorded(device: str, tokens: int, layers: int = 12, shown: bool = False) -> Run:
+    model, ids = gpt2("sdpa", device, tokens, layers)
+    began = now(device)
     with heedful.record(model) as recording:
         model(ids)
-    done = time.perf_counter()
+    done = now(device)
     with Progress(*Progress.get_default_columns(), TimeElapsedColumn(), disable=not shown) as bar:
         task = bar.add_task(f"{tokens:,} tokens", total=1.0)
         summary = recording.summary(lambda share: bar.update(task, completed=share))
-    seconds = time.perf_counter() - began
+    seconds = now(device) - began
     if shown:
         print(f"{'forward, recorded':44}{done - began:9.1f} s")
     received = torch.stack(summary.pop("received"))
-    return Run({**summary, "received": received}, seconds, peak())
+    return Run(on("cpu", {**summary, "received": received}), seconds, peak(device))
 
 
 @torch.no_grad()
-def eager(tokens: int) -> Run:
-    model, ids = gpt2("eager", tokens)
-    began = time.perf_counter()
+def eager(device: str, tokens: int) -> Run:
+    model, ids = gpt2("eager", device, tokens)
+    began = now(device)
     maps = model(ids, output_attentions=True).attentions
     found = [of_map(map_[0]) for map_ in maps]
-    seconds = time.perf_counter() - began
-    return Run(together(found), seconds, peak())
+    seconds = now(device) - began
+    return Run(on("cpu", together(found)), seconds, peak(device))
 
 
 @torch.no_grad()
-def lens(tokens: int) -> Run:
+def lens(device: str, tokens: int) -> Run:
     """TransformerLens's cache of every layer's pattern, and the same statistics of it."""
     from transformer_lens.model_bridge import TransformerBridge
 
-    model, ids = gpt2("eager", tokens, kind=GPT2LMHeadModel)
+    model, ids = gpt2("eager", device, tokens, kind=GPT2LMHeadModel)
     with tempfile.TemporaryDirectory() as folder:  # it reads a tokenizer, though it uses none here
         model.config.architectures = ["GPT2LMHeadModel"]
         model.config.save_pretrained(folder)
@@ -125,12 +132,12 @@ def lens(tokens: int) -> Run:
             tokenizer_object=words, bos_token="a", eos_token="a", pad_token="a"
         ).save_pretrained(folder)
         bridge = TransformerBridge.boot_transformers(folder, hf_model=model)
-    began = time.perf_counter()
+    began = now(device)
     wanted = lambda name: name.endswith("hook_pattern")  # noqa: E731
     _, cache = bridge.run_with_cache(ids, names_filter=wanted, return_type=None)
     found = [of_map(cache["pattern", layer][0]) for layer in range(12)]
-    seconds = time.perf_counter() - began
-    return Run(together(found), seconds, peak())
+    seconds = now(device) - began
+    return Run(on("cpu", together(found)), seconds, peak(device))
 
 
 def of_map(map_: Tensor) -> dict[str, Tensor]:
@@ -139,7 +146,7 @@ def of_map(map_: Tensor) -> dict[str, Tensor]:
     The first query sees itself alone: where others have a choice, it is left out.
     """
     N = map_.shape[-1]
-    places = torch.arange(N, dtype=map_.dtype)
+    places = torch.arange(N, dtype=map_.dtype, device=map_.device)
     return {
         "received": map_.sum(1),
         "entropy": torch.special.entr(map_).sum(-1).mean(-1),
@@ -156,8 +163,10 @@ def together(found: list[dict[str, Tensor]]) -> dict[str, Tensor]:
     return {name: torch.stack([one[name] for one in found]) for name in COMPARED}
 
 
-def peak() -> float:
-    """GB, of this process since it began."""
+def peak(device: str) -> float:
+    """GB, of this process since it began, on a GPU what torch has allocated there."""
+    if is_gpu(device):
+        return highest_allocated() / 1e9
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith("VmHWM"):
             return int(line.split()[1]) * 1024 / 1e9
@@ -170,8 +179,8 @@ def apart(way: Callable[[], Run]) -> Run:
         return pool.apply(way)
 
 
-def beside_eager(tokens: int, rounds: int) -> None:
-    ways = {"heedful": partial(recorded, tokens), "eager": partial(eager, tokens)}
+def beside_eager(device: str, tokens: int, rounds: int) -> None:
+    ways = {"heedful": partial(recorded, device, tokens), "eager": partial(eager, device, tokens)}
     runs: dict[str, list[Run]] = {name: [] for name in ways}
     for _ in range(rounds):
         for name, way in ways.items():
@@ -182,7 +191,7 @@ def beside_eager(tokens: int, rounds: int) -> None:
     for name in ways:
         row(name, runs[name])
     if find_spec("transformer_lens"):
-        run = apart(partial(lens, tokens))
+        run = apart(partial(lens, device, tokens))
         compare(run.found, runs["eager"][0].found, quietly=True)
         row("TransformerLens, all patterns cached", [run])
     else:
@@ -214,8 +223,8 @@ def compare(found: dict[str, Tensor], wanted: dict[str, Tensor], quietly: bool =
 
 
 @torch.no_grad()
-def recording_alone(pipe: Any, tokens: int, rounds: int) -> None:
-    model, ids = gpt2("sdpa", tokens)
+def recording_alone(pipe: Any, device: str, tokens: int, rounds: int) -> None:
+    model, ids = gpt2("sdpa", device, tokens)
     outputs = []
 
     def plain() -> None:
@@ -235,20 +244,22 @@ def recording_alone(pipe: Any, tokens: int, rounds: int) -> None:
     pipe.send(turns.ratio("recorded", "plain sdpa"))
 
 
-def forward(tokens: int, rounds: int) -> None:
+def forward(device: str, tokens: int, rounds: int) -> None:
     """The forward pass alone, in a process as it is, and in one that keeps its pages.
 
     glibc gives the memory of a layer back to the system, or not, as it happens: the kernel then
     clears a million pages anew, in some processes for plain passes too, in some for recorded ones.
     """
     name = "recorded / plain sdpa"
-    verdict(name, alone(recording_alone, tokens, rounds), 1.05)
-    verdict(f"{name}, pages kept", alone(recording_alone, tokens, rounds, **KEEPS), 1.05)
+    verdict(name, alone(recording_alone, device, tokens, rounds), 1.05)
+    if not is_gpu(device):
+        kept = alone(recording_alone, device, tokens, rounds, **KEEPS)
+        verdict(f"{name}, pages kept", kept, 1.05)
 
 
 @torch.no_grad()
-def one_layer(tokens: int, rounds: int) -> None:
-    model, ids = gpt2("sdpa", tokens, layers=2)
+def one_layer(device: str, tokens: int, rounds: int) -> None:
+    model, ids = gpt2("sdpa", device, tokens, layers=2)
     with heedful.record(model, values=True, layers=[1]) as recording:
         model(ids)
     [call] = recording
@@ -276,9 +287,9 @@ def one_layer(tokens: int, rounds: int) -> None:
     verdict("8 keys / SDPA", turns.ratio("its 8 strongest keys", "SDPA of a layer"), 2.5)
 
 
-def longer(tokens: int, layers: int, bar: float | None = None) -> None:
+def longer(device: str, tokens: int, layers: int, bar: float | None = None) -> None:
     print(f"\n{tokens:,} tokens, {layers} layers of 12 heads")
-    run = apart(partial(recorded, tokens, layers, True))
+    run = apart(partial(recorded, device, tokens, layers, True))
     row("forward, record and summary", [run])
     if bar:
         verdict("peak, GB", run.peak, bar)
@@ -294,6 +305,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--long", action="store_true", help="the two long texts alone")
     parser.add_argument("--forward", action="store_true", help="the forward pass alone")
+    add_device(parser)
     return parser.parse_args()
 
 

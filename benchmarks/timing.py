@@ -26,6 +26,8 @@ class Turns:
             for name in list(ways) if turn % 2 else reversed(ways):
                 began = time.perf_counter()
                 ways[name]()
+                if torch.cuda.is_initialized():  # a GPU goes on after its call has returned
+                    torch.cuda.synchronize()
                 if turn:
                     self.seconds[name].append(time.perf_counter() - began)
 
