@@ -1,6 +1,6 @@
 """Every form of attention as a layer, each beside a peer with the same weights.
 
-    python benchmarks/attention.py
+    python benchmarks/attention.py [--device cuda]
 
 `MultiHeadAttention` beside bare SDPA between the same projections, torch's own module and
 `StackedHeads`, the heads one by one (12 heads, causal, float32; `nn.MultiheadAttention` returns its
@@ -18,6 +18,7 @@ from itertools import chain
 
 import torch
 import torch.nn.functional as F
+from placed import add_device, on
 from timing import Turns, machine
 from torch import Tensor, nn
 
@@ -42,25 +43,28 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     for name, default in (("batch", 8), ("tokens", 1024), ("width", 768), ("rounds", 9)):
         parser.add_argument(f"--{name}", type=int, default=default)
+    add_device(parser)
     options = parser.parse_args()
     torch.manual_seed(0)
     print(machine())
     given = (options.batch, options.tokens, options.width)
-    ratios = {given: many_heads(*given, options.rounds)}
-    ratios |= {size: many_heads(*size, 5 * options.rounds) for size in SMALLER}
-    one_head(8, 1024, 64, options.rounds)
+    device, rounds = options.device, options.rounds
+    ratios = {given: many_heads(*given, rounds, device)}
+    ratios |= {size: many_heads(*size, 5 * rounds, device) for size in SMALLER}
+    one_head(8, 1024, 64, rounds, device)
     print(f"\nStackedHeads / {OURS}, with backward; the bar is {BAR:g}")
     for (batch, tokens, width), ratio in ratios.items():
         size = f"batch {batch}, {tokens:,} tokens, width {width}"
         print(f"{size:{NAME}}{ratio:12.3f}  {'met' if ratio >= BAR else 'missed'}")
 
 
-def many_heads(batch: int, tokens: int, width: int, rounds: int) -> float:
+def many_heads(batch: int, tokens: int, width: int, rounds: int, device: str) -> float:
     """The table of one size; how many times as long StackedHeads takes, with backward."""
     ours = MultiHeadAttention(width, HEADS, bias=True)
     stacked, theirs = StackedHeads.from_product(ours), copy_of(ours, width)
-    x = torch.randn(batch, tokens, width, requires_grad=True)
-    forbidden = torch.ones(tokens, tokens, dtype=torch.bool).triu(1)
+    ours, stacked, theirs = on(device, (ours, stacked, theirs))
+    x = on(device, torch.randn(batch, tokens, width)).requires_grad_()
+    forbidden = on(device, torch.ones(tokens, tokens, dtype=torch.bool).triu(1))
     both = compare(
         f"batch {batch}, {tokens:,} tokens, width {width}, {HEADS} heads, causal",
         {
@@ -78,12 +82,14 @@ def many_heads(batch: int, tokens: int, width: int, rounds: int) -> float:
     return both.ratio("StackedHeads", OURS)
 
 
-def one_head(batch: int, tokens: int, width: int, rounds: int) -> None:
-    x = torch.randn(batch, tokens, width, requires_grad=True)
-    memory = torch.randn(batch, tokens // 2, width)
+def one_head(batch: int, tokens: int, width: int, rounds: int, device: str) -> None:
+    x = on(device, torch.randn(batch, tokens, width)).requires_grad_()
+    memory = on(device, torch.randn(batch, tokens // 2, width))
     simple, trainable, causal = SimpleSelfAttention(), SelfAttention(width), CausalAttention(width)
     projected = SelfAttention(width, width // 4, project_back=True, residual=True)
     cross = CrossAttention(width)
+    for layer in (simple, trainable, causal, projected, cross):
+        on(device, layer)
     pairs: dict[str, tuple[Callable[[], Tensor], Callable[[], Tensor]]] = {
         "SimpleSelfAttention": (lambda: simple(x), lambda: sdpa(x, x, x, scale=1.0)),
         "SelfAttention": (lambda: trainable(x), lambda: kernel(trainable, x)),
