@@ -7,7 +7,7 @@ from torch import nn
 from torch.nn.functional import scaled_dot_product_attention
 
 import heedful
-from heedful.recorder.doors import dead_rows, softmax_matmul
+from heedful.recorder.doors import dead_rows, weights_apart
 
 WIDTH, H, D = 12, 3, 4
 LOW = torch.finfo(torch.float32).min
@@ -307,7 +307,7 @@ def test_torchs_kernel_adds_in_float32_whatever_its_tensors_are(n, kind, low):
 def test_a_row_that_is_shown_to_see_nothing_is_compared_with_what_it_gave(n, monkeypatch):
     """As it was: row 0 saw two keys, and was shown to see none; no other row was wrong."""
     monkeypatch.setattr(dead_rows, "settle", lambda *_: None)
-    monkeypatch.setattr(softmax_matmul, "_is_hidden_key_weighed", lambda *_: False)
+    monkeypatch.setattr(weights_apart, "is_hidden_key_weighed", lambda *_: False)
     model = Hides(lambda s, n: s.masked_fill(torch.arange(n)[:, None] == 0, -1e9))
     with heedful.record(model) as recording:
         model(torch.randn(1, n, WIDTH))

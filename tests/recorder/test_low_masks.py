@@ -7,7 +7,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 import heedful
 from heedful.ops.causes import Causes
-from heedful.recorder.doors import score_causes
+from heedful.recorder.doors import score_causes, weights_apart
 from heedful.recorder.kept import certificate
 from heedful.recorder.observed import Observed
 from heedful.recorder.sequences import mask_structure
@@ -152,8 +152,7 @@ def test_a_mask_of_no_axes_that_hides_all_by_minus_infinity():
 def test_what_hides_by_minus_infinity_needs_no_look_at_weights(monkeypatch):
     """Its keys have none whatever their scores are; a look would read N × M numbers."""
     looks = []
-    hand = heedful.recorder.doors.softmax_matmul
-    monkeypatch.setattr(hand, "_is_hidden_key_weighed", lambda *_: looks.append(1))
+    monkeypatch.setattr(weights_apart, "is_hidden_key_weighed", lambda *_: looks.append(1))
 
     def attend(query, key, mask):
         return (query @ key.mT).masked_fill(HALF, -torch.inf).softmax(-1) @ key

@@ -417,3 +417,84 @@ def test_a_query_that_was_recorded_as_none_is_refuted_beside_a_large_bias(monkey
     with torch.no_grad(), heedful.record(model) as recording:
         model(3 * torch.randn(1, N, WIDTH))
     assert recording[0].proof == "refuted"
+
+
+@every_type
+@pytest.mark.parametrize("number", [-1e9, "least"])
+def test_a_row_whose_scores_are_all_minus_infinity_is_of_those_that_a_number_hides(number, kind):
+    """Minus infinity is below any number: a kernel weighs the keys that were to be hidden."""
+    least = torch.finfo(kind).min
+    mask = torch.zeros(N, N, dtype=kind)
+    number = least if number == "least" else max(number, least)
+    mask.masked_fill_(torch.arange(N) > torch.arange(N)[:, None], number)
+
+    def given(query, key):
+        return query.abs(), changed(key.abs(), 0, 1, 0, to=-INF)
+
+    def attend(query, key):
+        return scaled_dot_product_attention(*given(query, key), key, attn_mask=mask)
+
+    def weights(query, key):
+        query, key = given(query, key)
+        return ((query @ key.mT).to(in_float32(kind)) * D**-0.5 + mask).softmax(-1).to(kind)
+
+    model = Shown(weights, attend)
+    check(shown(model, kind), model, kind)
+    assert model.true[1, 0, 1:].amin() > 0.01
+
+
+@every_row
+@pytest.mark.parametrize("kind", ["keep", "negated"])
+def test_a_row_that_a_step_makes_none_of_is_shown_as_none(kind, row):
+    """As minus infinity times 0 is, which a bias may make of a large number in float16."""
+    hidden = torch.zeros(N, N, dtype=torch.bool)
+    hidden[row, 4:] = True
+    hides = hidden.half()
+
+    def weights(query, key):
+        scores = query @ key.mT * D**-0.5
+        if kind == "negated":
+            return (-(scores.masked_fill(hidden, -INF))).softmax(-1)
+        scores = scores.masked_fill(hidden, -6e4) + hides * -6e4
+        return (scores * (1 - hides) + hides * -1e4).softmax(-1)
+
+    model = Shown(weights)
+    call = shown(model, torch.float16)
+    assert model.true[:, row].isnan().all()
+    check(call, model, torch.float16, ("unproved",))
+    assert not call.weights()[:, row].any()
+
+
+def test_a_factor_of_scores_that_float16_has_no_room_for_beside_its_queries():
+    """The model multiplies their product with keys, which is small."""
+    factor = torch.full((H, 1, 1), 20.0, dtype=torch.float16)
+
+    def weights(query, key):
+        return ((query * 4e3) @ (key * 1e-4).mT * factor).softmax(-1)
+
+    model = Shown(weights)
+    call = shown(model, torch.float16)
+    check(call, model, torch.float16)
+    assert call.causes.query.abs().amax() > 65504
+
+
+@every_type
+def test_minus_infinity_beside_keys_that_are_none_is_no_causal_mask(kind):
+    """Of two keys the last is infinite, and minus infinity is added to its score with row 0."""
+    mask = torch.zeros(2, 2, dtype=kind)
+    mask[0, 1] = -INF
+
+    def given(query, key):
+        return -query.abs(), changed(key.abs(), 0, slice(None), 1, to=-INF)
+
+    def attend(query, key):
+        return scaled_dot_product_attention(*given(query, key), key, attn_mask=mask)
+
+    def weights(query, key):
+        query, key = given(query, key)
+        return ((query @ key.mT).to(in_float32(kind)) * D**-0.5 + mask).softmax(-1).to(kind)
+
+    model = Shown(weights, attend)
+    call = shown(model, kind, tokens=2)
+    check(call, model, kind)
+    assert call.weights()[:, 0].isnan().all()

@@ -13,11 +13,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from heedful.recorder.doors import dead_rows
+from heedful.recorder.doors import dead_rows, weights_apart
 from heedful.recorder.doors.score_causes import (
     ScoreCauses,
-    at_rows,
-    blocks_of,
     causes_of,
     rounding_types,
     sinks_of,
@@ -34,7 +32,6 @@ SINK = (
     "that the extra column of scores, or what was added to their sum, is no key's: "
     "it is no parameter of the model"
 )
-WEIGHED = 1e-12  # so small a weight is no fault in a map, which is right to 1e-3
 DOOR, ALONE = "softmax and a product", "softmax and a product (weights alone)"
 
 
@@ -143,9 +140,13 @@ def _by_causes(
     seen.sinks = sinks_of(scores, order, groups)
     if not _put(seen, causes):
         return None
-    are_numbers = bool(kinds & {"fill", "keep"})
-    if are_numbers and _is_hidden_key_weighed(meeting, order, groups, seen.mask):
-        return None
+    has_nan, has_number = _has_rows_of_nan(meeting, keys), bool(kinds & {"fill", "keep"})
+    if has_nan or has_number:
+        weights = aligned(meeting.weights, meeting.weights_axes, order, groups.all)[..., 0]
+        if has_nan and weights_apart.are_numbers_nan(weights, seen):
+            return None
+        if has_number and weights_apart.is_hidden_key_weighed(weights, seen.mask):
+            return None
     if scores.sink is not None and not scores.sink.is_sure:
         seen.inferred = {**seen.inferred, "sinks": SINK}
     seen.dropout = 0.5 if role.dropped else 0.0  # how much is not known
@@ -164,7 +165,7 @@ def _put(seen: Observed, causes: ScoreCauses) -> bool:
     """Add to a call what was done to its scores; False where some row cannot be shown so."""
     product = seen.query
     if causes.factor is not None:
-        seen.query = seen.query * causes.factor
+        seen.query = _times(seen.query, causes.factor)
     seen.scale, seen.softcap = causes.scale, causes.softcap
     seen.mask, seen.bias, seen.source = causes.mask, causes.bias, causes.source
     seen.added_to_scores = causes.largest_added
@@ -175,14 +176,20 @@ def _put(seen: Observed, causes: ScoreCauses) -> bool:
     return True
 
 
-def _is_hidden_key_weighed(meeting: Meeting, order: Order, groups: Groups, mask: Any) -> bool:
-    """Whether a key that a number was to hide has weight all the same, in the model's own map."""
-    weights = aligned(meeting.weights, meeting.weights_axes, order, groups.all)[..., 0]
-    found = [
-        (~at_rows(rows, mask) & (at_rows(rows, weights) > WEIGHED)).any()
-        for rows in blocks_of(weights.shape)
-    ]
-    return bool(found) and bool(torch.stack(found).any())  # a device is waited for once
+def _has_rows_of_nan(meeting: Meeting, keys: Parts) -> bool:
+    """Whether the model's own map has rows of NaN, of which the first key tells."""
+    if not keys or keys not in meeting.weights_axes:
+        return False
+    of_first = meeting.weights.select(meeting.weights_axes.index(keys), 0)
+    return bool(of_first.isnan().any())
+
+
+def _times(query: Tensor, factor: Tensor) -> Tensor:
+    """Queries times a factor, in a type that has room for it: the model multiplied their scores."""
+    made = query * factor
+    if query.dtype != torch.float16 or bool((made.isfinite() | ~query.isfinite()).all()):
+        return made
+    return query.float() * factor
 
 
 def _empty(seen: Observed, emptied: Tensor) -> None:

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, TypeAlias
 import torch
 from torch import Tensor
 
+from heedful.ops.causes import HIDDEN
 from heedful.ops.masks import Causal, Combined, Dense, KeyRanges, Mask, Packed, Window
 from heedful.recorder.following.same_numbers import are_same
 from heedful.recorder.following.scores import COMPARED, FAINT, lowest
@@ -172,7 +173,10 @@ class Masks:
                 table = table.to(torch.promote_types(table.dtype, torch.float32))
                 allowed, added = _at(lowest(table.dtype), table)
             if allowed is not None and not bool(seen.key.isfinite().all()):
-                allowed, added = _at(lowest(table.dtype), table, _no_numbers(seen))
+                table = table.to(torch.promote_types(table.dtype, torch.float32))
+                low = lowest(table.dtype)
+                never = _not_hidden(seen, table > low)
+                allowed, added = _at(low, torch.where(never, _counting(table), table), never)
         bias = added if seen.bias is None else seen.bias if added is None else seen.bias + added
         seen.mask, seen.bias = allowed, bias
         return seen
@@ -233,10 +237,23 @@ def _own(mask: Tensor, M: int) -> Tensor:
     return unexpanded(mask[..., :M], range(mask.ndim - 1))
 
 
-def _no_numbers(seen: Observed) -> Tensor:
-    """Which keys are no numbers, (B, H, 1, M): what is added to their scores hides none of them."""
+def _not_hidden(seen: Observed, is_ordinary: Tensor) -> Tensor:
+    """Which pairs are hidden by no number that is added to their scores, (B, H, N, M).
+
+    Those of a key that is no number, and those of a row that sees such keys alone: if all its
+    scores are minus infinity, the keys that a number was to hide have all of its weight.
+
+    is_ordinary: where what is added is no number that hides; broadcasts to (B, H, N, M).
+    """
     none = ~seen.key.isfinite().all(dim=-1)
-    return none.repeat_interleave(seen.shape[1] // none.shape[1], dim=1)[:, :, None]
+    none = none.repeat_interleave(seen.shape[1] // none.shape[1], dim=1)[:, :, None]
+    has_score = (is_ordinary & ~none).any(dim=-1, keepdim=True)
+    return none | ~has_score
+
+
+def _counting(table: Tensor) -> Tensor:
+    """The table with the least number of its type as one that still counts, and hides nothing."""
+    return torch.where(table > -math.inf, table.clamp(min=HIDDEN / 4), table)
 
 
 def _at(low: float, mask: Tensor, never: Tensor | None = None) -> Parts:

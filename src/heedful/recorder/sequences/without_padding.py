@@ -114,6 +114,8 @@ def _looks_back(seen: Observed, sequence: int, queries: Tensor, keys: Tensor) ->
     N, M = len(queries), len(keys)
     if seen.bias is None or N < 2 or seen.bias.shape[-1] == 1 or seen.bias.shape[-2] == 1:
         return False
+    if not bool(seen.key.isfinite().all()):  # what is no number is none plus minus infinity too
+        return False
     bias = take(take(of_sequence(seen.bias, sequence), queries).mT, keys).mT
     return not bool((bias > HIDDEN).triu(1 + M - N).any())
 
