@@ -164,6 +164,33 @@ def test_a_mask_that_torch_makes_only_when_asked(align):
     assert (recording[0].kind, recording[0].causes.mask) == ("causal", Causal(offset))
 
 
+def test_a_gpus_flash_attention_has_the_last_query_at_the_last_key():
+    """That kernel has no CPU's, so one is put in its place; `causal_lower_right` calls it so."""
+    query, key = torch.randn(B, H, 3, D), torch.randn(B, H, N, D)
+    sees = torch.ones(3, N).tril(N - 3).bool()
+
+    def flash(query, key, value, dropout_p=0.0, is_causal=False, debug=False, *, scale=None):
+        scores = (query @ key.mT * D**-0.5).masked_fill(~sees, -torch.inf)
+        nothing, none = torch.empty(0), torch.empty(0, dtype=torch.long)
+        output = scores.softmax(-1) @ value
+        return output, scores.logsumexp(-1), none, none, 3, N, none, none, nothing
+
+    class Aligned(nn.Module):
+        def forward(self, query, key):
+            flash = torch.ops.aten._scaled_dot_product_flash_attention
+            return flash(query, key, key, is_causal=True)[0]
+
+    library = torch.library.Library("aten", "IMPL")
+    try:
+        library.impl("_scaled_dot_product_flash_attention", flash, "CPU")
+        with torch.no_grad(), heedful.record(model := Aligned()) as recording:
+            model(query, key)
+    finally:
+        library._destroy()
+    is_exact(recording, maps(query, key, added(sees)))
+    assert recording[0].causes.mask == Causal(N - 3)
+
+
 class Changing(nn.Module):
     """Calls the kernel before and after it changes the mask in place."""
 

@@ -78,6 +78,15 @@ class Causes(NamedTuple):
             return self
         return self._replace(query=self.query.to(kind), key=self.key.to(kind))
 
+    def on(self, device: torch.device) -> Causes:
+        """The same with all its tensors on a device; a mask is made wherever its queries are."""
+        return self._replace(
+            query=self.query.to(device),
+            key=self.key.to(device),
+            bias=None if self.bias is None else self.bias.to(device),
+            sinks=None if self.sinks is None else self.sinks.to(device),
+        )
+
     def of_heads(self, heads: slice) -> Causes:
         """The same for some of the heads, with a key for each of them."""
         H, group = len(self.query), len(self.query) // len(self.key)

@@ -122,7 +122,7 @@ def record(
             recorder.axes_of = stack.enter_context(watched)
         yield recording
     recorder.end(model)
-    recording.random_state = running.random_state
+    recording.random_states = running.random_states
     options.check_layers(recorder.names)
     recording.name_tokens()
     recording.know_patches(patches_of(model, modules), recorder.reading.image)

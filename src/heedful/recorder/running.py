@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_pre_hook
 
 from heedful.recorder.hooks import Hook, Hooks
+from heedful.recorder.random_states import RandomStates
 
 Modules: TypeAlias = list[tuple[str, nn.Module]]  # all of a model, with their names
 _graph_task = torch._C._current_graph_task_id  # tells that of the backward pass, else -1
@@ -84,7 +85,7 @@ class Running:
         self.given = Given(model, (), {})  # to the pass; one object for each
         self.ran: set[tuple[str, str | None]] = set()  # modules, by name, and which one called them
         self.embedded: Tensor | None = None  # the whole numbers last looked up in a table
-        self.random_state: Tensor | None = None  # torch's, as the first pass found it
+        self.random_states: RandomStates | None = None  # as the first pass found them
         self.ran_elsewhere = False  # whether the model was called in another thread
         # how often such a model was called inside one of another package, and what a cache among
         # its arguments held the last time
@@ -244,7 +245,7 @@ class Running:
             self._outer = set()
             if self.pass_index == 0:
                 with READING:
-                    self.random_state = torch.get_rng_state()
+                    self.random_states = RandomStates.now()
         self._outer.add(frame.name)
 
 

@@ -29,6 +29,7 @@ class KernelCall(NamedTuple):
 
     sums: (…, …, N), the log-sum-exp of each row, where the kernel gave it.
     query_axes, key_axes: the axes of query and key, as they were followed.
+    offset: the key at which the first query of a causal call stands; None of any other.
     """
 
     query: Tensor
@@ -39,7 +40,7 @@ class KernelCall(NamedTuple):
     query_axes: list[Parts | None]
     key_axes: list[Parts | None]
     mask: Tensor | None
-    is_causal: bool
+    offset: int | None
     scale: float
 
     @property
@@ -64,8 +65,8 @@ def fused(call: KernelCall, owning: Owning) -> Observed:
             wide, counts = settled.to(kind), left[..., None] & (settled > -math.inf)
             made.mask = torch.where(counts, wide.clamp(min=HIDDEN / 4), wide)
             made.source = None
-    made.mask = Causal(0) if call.is_causal else made.mask
-    made.causal = call.is_causal or None
+    if call.offset is not None:
+        made.mask, made.causal = Causal(call.offset), True
     made.door = "scaled_dot_product_attention"
     return made
 

@@ -41,6 +41,7 @@ from heedful.recorder.observed import Observed, Real, Tell
 from heedful.recorder.running import Given, Modules
 from heedful.recorder.sequences.told_or_followed import Owning
 
+FLASH = "_scaled_dot_product_flash_attention"
 RECURRENT = (nn.LSTM, nn.GRU, nn.RNN)  # and no classes of others that inherit from them
 
 
@@ -245,7 +246,7 @@ class _Door:
 
     def _kernel(self, name: str, made: Any, given: dict[str, Any]) -> None:
         sums = beside(name, made)
-        self.see(kernel, self.operations, made[0], sums, given, self.told.owning())
+        self.see(kernel, name, self.operations, made[0], sums, given, self.told.owning())
 
 
 def _part_of(meeting: Meeting) -> tuple:
@@ -261,13 +262,14 @@ def _part_of(meeting: Meeting) -> tuple:
 
 
 def kernel(
+    name: str,
     operations: Operations,
     output: Tensor,
     sums: Tensor | None,
     given: dict[str, Any],
     owning: Owning,
 ) -> Observed:
-    """The call of one of SDPA's kernels, `given` being its arguments by name."""
+    """The call of one of SDPA's kernels of this name, `given` being its arguments by name."""
     query, key, scale = given["query"], given["key"], given.get("scale")
     query_axes, key_axes = (of_factor(operations.traced.view(one)) for one in (query, key))
     call = sdpa.KernelCall(
@@ -279,12 +281,21 @@ def kernel(
         query_axes,
         key_axes,
         given.get("attn_mask", given.get("attn_bias")),
-        bool(given.get("is_causal", False)),
+        _offset(name, query, key) if given.get("is_causal") else None,
         query.shape[-1] ** -0.5 if scale is None else float(scale),
     )
     seen = sdpa.fused(call, owning)
     seen.dropout = given.get("dropout_p") or 0.0
     return seen
+
+
+def _offset(name: str, query: Tensor, key: Tensor) -> int:
+    """The key at which a kernel has the first query, where it hides all later ones.
+
+    In flash attention for GPUs the last query stands at the last key: `causal_lower_right` asks it
+    for that (torch/nn/attention/bias.py), and `scaled_dot_product_attention` never does otherwise.
+    """
+    return key.shape[-2] - query.shape[-2] if name == FLASH else 0
 
 
 class FlexMask(NamedTuple):

@@ -40,7 +40,8 @@ SDPA_KERNELS = (
 SAME = {
     "_softmax", "_log_softmax", "_safe_softmax", "clone", "_to_copy", "native_layer_norm",
     "_fused_rms_norm", "native_dropout", "native_batch_norm", "_native_batch_norm_legit",
-    "_native_batch_norm_legit_no_training", "native_group_norm", "cumsum", "tril", "triu",
+    "_native_batch_norm_legit_no_training", "native_group_norm", "cudnn_batch_norm",
+    "miopen_batch_norm", "_thnn_fused_gru_cell", "_thnn_fused_lstm_cell", "cumsum", "tril", "triu",
     "_conj_physical", "layer_norm", "rms_norm", "softmax", "log_softmax",
 }  # fmt: skip
 REDUCE = {"sum", "mean", "amax", "amin", "var", "std", "logsumexp", "linalg_vector_norm", "prod"}

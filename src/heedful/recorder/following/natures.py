@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 NORMS = {
     "native_layer_norm", "_fused_rms_norm", "native_batch_norm", "_native_batch_norm_legit",
     "_native_batch_norm_legit_no_training", "native_group_norm", "layer_norm", "rms_norm",
+    "cudnn_batch_norm", "miopen_batch_norm",
 }  # fmt: skip
 NOWHERE: frozenset[int] = frozenset()
 

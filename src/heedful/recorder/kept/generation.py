@@ -202,8 +202,9 @@ def _mask(passes: list[Capture], parts: list[Part], total: int, sequence: int) -
 def _layer(passes: list[Capture], plan: Together, sequence: int) -> Call:
     for capture in passes:
         capture.intact()
-    first, causes = passes[0], [capture.causes(sequence) for capture in passes]
-    values = [value for one in passes if (value := one.values(sequence)) is not None]
+    first, device = passes[0], passes[0].query.device  # of a budget, later ones are on the CPU
+    causes = [capture.causes(sequence).on(device) for capture in passes]
+    values = [value.to(device) for one in passes if (value := one.values(sequence)) is not None]
     rows = zip(causes, plan.parts, strict=True)
     together = Causes(
         torch.cat([take(one.query, part.rows) for one, part in rows], dim=1),

@@ -11,7 +11,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from heedful.errors import ArgumentError, HeedfulError, RunError
@@ -28,6 +27,7 @@ from heedful.recorder.kept.spill import Spill
 from heedful.recorder.kept.texts import Texts, check_texts, learn
 from heedful.recorder.kept.verification import verify
 from heedful.recorder.observed import of_weights
+from heedful.recorder.random_states import RandomStates
 from heedful.recorder.sequences.without_padding import layouts_of
 from heedful.token_names import Naming
 
@@ -51,8 +51,8 @@ class Recording(Sequence):
         self.missed: dict[str, str] = {}  # modules whose attention was not understood, and why
         # how it was recorded, for `verify`; `record` says it
         self.recorder: Callable[[nn.Module], AbstractContextManager[Recording]] = _no_recorder
-        # torch's, as the first pass found it: a model may draw at random
-        self.random_state: Tensor | None = None
+        # as the first pass found them: a model may draw at random
+        self.random_states: RandomStates | None = None
 
     @property
     def tokens(self) -> list[list[str]] | None:
@@ -249,8 +249,8 @@ class Recording(Sequence):
         return {word: words.count(word) for word in WORDS if word in words}
 
     def _again(self, model: nn.Module, arguments: tuple, keywords: dict) -> list[Capture]:
-        if self.random_state is not None:
-            torch.set_rng_state(self.random_state)
+        if self.random_states is not None:
+            self.random_states.put_back()
         with warnings.catch_warnings(), self.recorder(model) as alone:
             warnings.simplefilter("ignore")
             model(*arguments, **keywords)

@@ -214,6 +214,7 @@ def _is_near(one: Tensor, other: Tensor, near: float) -> bool:
         return False
     if not one.numel():  # of a text that is all padding
         return True
+    other = other.to(one.device)  # of which a recording with a budget may have one on the CPU
     own = other - torch.cat([one, other], dim=1).mean(dim=1, keepdim=True)
     size = own.abs().amax() + other.abs().amax() / 10
     return bool((one - other).abs().amax() <= near * size.clamp(min=1e-30))
