@@ -17,6 +17,7 @@ MEAN = {"wavlm"}  # the mean over the heads, for each of them
 WITHOUT_SINK = {"granite_swa", "granitemoe_swa"}  # the sink takes its share afterwards
 SAMPLED = [
     "d_fine",
+    "deformable_detr",
     "deimv2",
     "pp_doclayout_v3",
     "pp_doclayout_v4",

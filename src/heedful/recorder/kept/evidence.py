@@ -150,7 +150,7 @@ def _rows(table: Tensor, layouts: Sequence[Layout]) -> Sequence[Tensor]:
     """The rows of each sequence that are compared, (H, n, v), of a table (B, H, N, v)."""
     N = table.shape[2]
     if all(len(one.queries) == N for one in layouts):
-        return table.index_select(2, sampled(N).to(table.device)).unbind()
+        return table.index_select(2, _sampled_on(table.device, N)).unbind()
     return [one[:, rows_sampled(layout)] for one, layout in zip(table, layouts, strict=True)]
 
 
@@ -162,6 +162,12 @@ def _of_queries(table: Tensor, layout: Layout) -> Tensor:
 def rows_sampled(layout: Layout) -> Tensor:
     """Where the rows that are compared of one sequence stand in its call."""
     return layout.queries[sampled(len(layout.queries))]
+
+
+@functools.lru_cache(maxsize=64)
+def _sampled_on(device: torch.device, rows: int) -> Tensor:
+    """`sampled` on a device, so that a GPU is not waited for in each call."""
+    return sampled(rows).to(device)
 
 
 @functools.lru_cache(maxsize=64)
