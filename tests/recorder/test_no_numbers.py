@@ -7,6 +7,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 import heedful
 from heedful.recorder.doors import sdpa
+from heedful.recorder.kept import evidence
 
 H, D, N = 3, 4, 20
 NAN, INF = torch.nan, torch.inf
@@ -498,3 +499,18 @@ def test_minus_infinity_beside_keys_that_are_none_is_no_causal_mask(kind):
     call = shown(model, kind, tokens=2)
     check(call, model, kind)
     assert call.weights()[:, 0].isnan().all()
+
+
+@every_type
+def test_values_that_are_none_and_are_not_looked_at_while_the_model_runs(kind, monkeypatch):
+    """As on a GPU, for which a pass would have to wait."""
+    monkeypatch.setattr(evidence, "_is_looked_at", lambda value: False)
+
+    def attend(query, key):
+        return scaled_dot_product_attention(query, key, changed(key, 0, 1, N - 1, 2))
+
+    model = Heads(attend, H, D).to(kind)
+    with torch.no_grad(), heedful.record(model) as recording:
+        model(torch.randn(1, N, WIDTH, dtype=kind))
+    assert recording[0].proof == "unproved"
+    assert "some values are no numbers" in recording[0].why

@@ -17,6 +17,7 @@ from heedful.ops.masks import Causal, Combined, Mask, Window
 from heedful.ops.score_tables import ALL
 from heedful.recorder.kept.evidence import (
     Evidence,
+    are_numbers,
     projected,
     rows_sampled,
     sampled,
@@ -40,6 +41,7 @@ BLURRED = max(TOLERANCE.values())
 MUCH = 1e-3  # what scores of 32 bits or more may move a weight by; in half precision it is BLURRED
 FLIPPED = 2.0  # by so many times what is expected of the rounding of a row it may be off
 HIDING = "what was added to weights times values is so large that its rounding hides them"
+NO_NUMBERS = "some values are no numbers, or too large to be added up, and were on a GPU"
 UNSURE = "the model's own rounding of scores as large as these may move a weight by {:.2g}"
 
 
@@ -89,6 +91,8 @@ def certify(
     worst, rows, where, blur, unsure = 0.0, 0, "", 0.0, 0.0
     agree = bool(evidence.row_sums)
     for sequence, (of, layout) in enumerate(zip(causes, layouts, strict=True)):
+        if not (evidence.is_whole or are_numbers(take(evidence.values[sequence], layout.keys))):
+            return Check(math.nan, tolerance, 0, NO_NUMBERS), False
         with unrounded(of.query):
             found = _compared(of, layout, evidence, sequence, tolerance)
         if found is None:

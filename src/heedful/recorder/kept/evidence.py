@@ -114,12 +114,25 @@ def evidence_of(seen: Observed, layouts: Sequence[Layout], kept: torch.dtype) ->
             for one in _rows(seen.added.table, layouts)
         ]
     evidence.values = projected(value)
-    if not math.isfinite(float(evidence.values.sum())):
+    if _is_looked_at(value) and not are_numbers(evidence.values):
         evidence.values, evidence.is_whole = value.clone(), True
     if seen.sums is not None and kept == seen.query.dtype:
         evidence.row_sums = [one[..., 0] for one in _rows(seen.sums[..., None], layouts)]
         evidence.sums = told(seen.sums, seen.query, output)
     return evidence
+
+
+def _is_looked_at(value: Tensor) -> bool:
+    """Whether it is looked at once whether values are numbers; else the check does, later.
+
+    To look, the pass would have to wait for a GPU in each call, which takes longer than all else.
+    """
+    return value.is_cpu
+
+
+def are_numbers(values: Tensor) -> bool:
+    """Whether values are finite, and can be added up."""
+    return math.isfinite(float(values.sum()))
 
 
 def worst_tolerance(kinds: frozenset[torch.dtype], device: torch.device) -> float:
