@@ -272,8 +272,8 @@ def _reach(seen: Observed) -> float:
     """How far apart two scores of a row can be at most, before the mask is added."""
     if not (seen.query.numel() and seen.key.numel()):
         return 0.0
-    longest = [float(one.float().norm(dim=-1).amax()) for one in (seen.query, seen.key)]
-    reach = 2 * abs(seen.scale) * longest[0] * longest[1]
+    longest = [one.float().norm(dim=-1).amax() for one in (seen.query, seen.key)]
+    reach = 2 * abs(seen.scale) * float(longest[0] * longest[1])
     if seen.softcap:
         reach = min(reach, 2 * abs(seen.softcap))
     if seen.bias is not None:
