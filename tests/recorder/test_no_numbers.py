@@ -514,3 +514,53 @@ def test_values_that_are_none_and_are_not_looked_at_while_the_model_runs(kind, m
         model(torch.randn(1, N, WIDTH, dtype=kind))
     assert recording[0].proof == "unproved"
     assert "some values are no numbers" in recording[0].why
+
+
+@pytest.mark.parametrize("kind", [torch.float32, torch.float64])
+def test_a_query_that_is_none_says_nothing_of_rows_of_numbers_in_another_head(kind):
+    """The least number takes all scores, also large ones; the query's own row has none."""
+    mask = torch.full((N, N), torch.finfo(kind).min, dtype=kind)
+
+    def weights(query, key):
+        return (changed(1e7 * query, 0, 2, 7) @ key.mT * D**-0.5 + mask).softmax(-1)
+
+    def attend(query, key):
+        query = changed(1e7 * query, 0, 2, 7)
+        return scaled_dot_product_attention(query, key, key, attn_mask=mask)
+
+    model = Shown(weights, attend)
+    check(shown(model, kind), model, kind)
+
+
+def test_a_hidden_key_that_is_none_leaves_the_rounding_of_large_scores_as_it_is():
+    """In bfloat16 these are rounded by hundreds: the weights are the model's own, and no others."""
+    hidden = (torch.arange(N) == 4).expand(N, N)
+
+    def weights(query, key):
+        key = changed(key, 0, slice(None), 4)
+        return (1e5 * query @ key.mT).masked_fill(hidden, -INF).softmax(-1)
+
+    call = shown(Shown(weights), torch.bfloat16)
+    assert call.proof == "unproved"
+    assert "rounding of scores" in call.why
+
+
+@every_row
+@every_type
+@pytest.mark.parametrize("of", ["a key", "a bias", "a key beside one that is hidden"])
+def test_rows_that_causes_themselves_make_none_of_are_shown_by_them(of, kind, row):
+    hidden = torch.arange(N) > torch.arange(N)[:, None]
+    hidden[0, 0] = True  # the first query sees nothing
+    bias = torch.zeros(N, N, dtype=kind)
+    bias[row + 3, 2] = INF
+
+    def weights(query, key):
+        if of != "a bias":
+            key = changed(key, 0, 2, 9 if of == "a key" else slice(9, 12))
+        scores = query @ key.mT * D**-0.5
+        return (scores if of != "a bias" else scores + bias).masked_fill(hidden, -INF).softmax(-1)
+
+    model = Shown(weights)
+    call = shown(model, kind)
+    check(call, model, kind)
+    assert call.causes.query.shape[-1] == D, "it has more than its weights"
