@@ -421,12 +421,12 @@ def test_a_query_that_was_recorded_as_none_is_refuted_beside_a_large_bias(monkey
 
 
 @every_type
-@pytest.mark.parametrize("number", [-1e9, "least"])
+@pytest.mark.parametrize("number", [-1e9, "least", -INF])
 def test_a_row_whose_scores_are_all_minus_infinity_is_of_those_that_a_number_hides(number, kind):
     """Minus infinity is below any number: a kernel weighs the keys that were to be hidden."""
     least = torch.finfo(kind).min
     mask = torch.zeros(N, N, dtype=kind)
-    number = least if number == "least" else max(number, least)
+    number = least if number == "least" else number if number == -INF else max(number, least)
     mask.masked_fill_(torch.arange(N) > torch.arange(N)[:, None], number)
 
     def given(query, key):
@@ -440,12 +440,15 @@ def test_a_row_whose_scores_are_all_minus_infinity_is_of_those_that_a_number_hid
         return ((query @ key.mT).to(in_float32(kind)) * D**-0.5 + mask).softmax(-1).to(kind)
 
     model = Shown(weights, attend)
-    check(shown(model, kind), model, kind)
-    assert model.true[1, 0, 1:].amin() > 0.01
+    call = shown(model, kind)
+    check(call, model, kind)
+    assert number == -INF or model.true[1, 0, 1:].amin() > 0.01
+    if -INF < number < -1e30:  # which takes all other scores: in other rows a mask hides keys
+        assert not call.causes.bias[:, 1:].any()
 
 
 @every_row
-@pytest.mark.parametrize("kind", ["keep", "negated"])
+@pytest.mark.parametrize("kind", ["keep", "negated", "negated beside a key that is none"])
 def test_a_row_that_a_step_makes_none_of_is_shown_as_none(kind, row):
     """As minus infinity times 0 is, which a bias may make of a large number in float16."""
     hidden = torch.zeros(N, N, dtype=torch.bool)
@@ -453,8 +456,10 @@ def test_a_row_that_a_step_makes_none_of_is_shown_as_none(kind, row):
     hides = hidden.half()
 
     def weights(query, key):
+        if kind.endswith("none"):
+            key = changed(key, 0, slice(None), 4)
         scores = query @ key.mT * D**-0.5
-        if kind == "negated":
+        if kind.startswith("negated"):
             return (-(scores.masked_fill(hidden, -INF))).softmax(-1)
         scores = scores.masked_fill(hidden, -6e4) + hides * -6e4
         return (scores * (1 - hides) + hides * -1e4).softmax(-1)

@@ -178,7 +178,7 @@ def _put(seen: Observed, causes: ScoreCauses) -> bool:
 
 def _has_rows_of_nan(meeting: Meeting, keys: Parts) -> bool:
     """Whether the model's own map has rows of NaN, of which the first key tells."""
-    if not keys or keys not in meeting.weights_axes:
+    if keys not in meeting.weights_axes:
         return False
     of_first = meeting.weights.select(meeting.weights_axes.index(keys), 0)
     return bool(of_first.isnan().any())
@@ -187,7 +187,7 @@ def _has_rows_of_nan(meeting: Meeting, keys: Parts) -> bool:
 def _times(query: Tensor, factor: Tensor) -> Tensor:
     """Queries times a factor, in a type that has room for it: the model multiplied their scores."""
     made = query * factor
-    if query.dtype != torch.float16 or bool((made.isfinite() | ~query.isfinite()).all()):
+    if query.dtype != torch.float16 or bool(made.isfinite().all()):
         return made
     return query.float() * factor
 
