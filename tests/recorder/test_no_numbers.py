@@ -569,3 +569,153 @@ def test_rows_that_causes_themselves_make_none_of_are_shown_by_them(of, kind, ro
     call = shown(model, kind)
     check(call, model, kind)
     assert call.causes.query.shape[-1] == D, "it has more than its weights"
+
+
+@pytest.mark.parametrize("how", ["whole", "in place", "copied"])
+@every_row
+def test_a_row_that_a_step_makes_none_of_and_of_which_keys_are_set_to_zero(row, how):
+    hidden = torch.zeros(N, N, dtype=torch.bool)
+    hidden[row, :8] = True
+
+    def weights(query, key):
+        made = (-(query @ key.mT).masked_fill(hidden, -INF)).softmax(-1)
+        if how == "in place":
+            return made.masked_fill_(hidden, 0.0)
+        return made.masked_fill(hidden, 0.0) if how == "copied" else made
+
+    model = Shown(weights)
+    call = shown(model, torch.float32)
+    assert call.proof == "unproved"
+    assert not call.weights()[:, row].any()
+
+
+@every_row
+@pytest.mark.parametrize("kind", ["key", "bias"])
+def test_a_row_that_a_step_makes_none_of_beside_what_makes_none_of_no_row(kind, row):
+    """Minus infinity as a score, and what a mask hides, leave numbers to their rows."""
+    gate = torch.ones(N, 1)
+    gate[row] = 1e38
+    bias = torch.zeros(N, N)
+    bias[row, 5] = INF
+    hidden = torch.arange(N) == 5
+
+    def weights(query, key):
+        if kind == "key":
+            query, key = query.abs(), changed(key, ..., 2, slice(None), to=-INF)
+        scores = 50 * query @ key.mT * gate * gate.reciprocal()
+        if kind == "bias":
+            scores = (scores + bias).masked_fill(hidden, -INF)
+        return scores.softmax(-1)
+
+    model = Shown(weights)
+    call = shown(model, torch.float32)
+    none = model.true[:, row].isnan().all(dim=-1)
+    assert none.any()
+    check(call, model, torch.float32, ("unproved",))
+    assert not call.weights()[none, row].any()
+
+
+@every_row
+def test_scores_that_float16_had_no_room_for_before_they_became_smaller(row):
+    """A temperature of 1,000 makes minus infinity of −65.75, but not of −65."""
+    query = torch.zeros(N, D, dtype=torch.float16)
+    query[row, 0] = 1
+    key = torch.zeros(N, D, dtype=torch.float16)
+    key[:, 0] = torch.where(torch.arange(N) < 2, -65.0, -65.75)
+
+    def weights(given, other):
+        return ((0 * given + query) @ (0 * other + key).mT * 1e3 * 1e-3).softmax(-1)
+
+    model = Shown(weights)
+    check(shown(model, torch.float16), model, torch.float16, ("unproved",))
+
+
+@every_row
+def test_a_row_that_is_set_to_zero_and_has_a_key_that_is_none(row):
+    bias = torch.zeros(N, N)
+    bias[row, 3] = -1e9
+
+    def weights(query, key):
+        return (query @ changed(key, 0, 0, 1).mT + bias).softmax(-1).nan_to_num(0.0)
+
+    model = Shown(weights)
+    call = shown(model, torch.float32)
+    check(call, model, torch.float32)
+    assert not call.weights()[0].any()
+
+
+@every_type
+def test_minus_infinity_hides_beside_the_least_number_in_a_row_of_infinite_keys(kind):
+    mask = torch.zeros(N, N, dtype=kind)
+    mask[0, 1:], mask[0, 5:] = torch.finfo(kind).min, -INF
+
+    def given(query, key):
+        return query.abs(), changed(key.abs(), ..., 0, slice(None), to=-INF)
+
+    def attend(query, key):
+        return scaled_dot_product_attention(*given(query, key), key, attn_mask=mask)
+
+    def weights(query, key):
+        query, key = given(query, key)
+        return ((query @ key.mT).to(in_float32(kind)) * D**-0.5 + mask).softmax(-1).to(kind)
+
+    model = Shown(weights, attend)
+    check(shown(model, kind), model, kind)
+    assert (model.true[:, 0, 5:] == 0).all()
+
+
+def test_infinite_keys_of_one_group_of_heads():
+    mask = torch.zeros(N, N).masked_fill(
+        torch.arange(N) > torch.arange(N)[:, None], torch.finfo(torch.float32).min
+    )
+    model = Grouped(mask)
+    torch.manual_seed(3)
+    with torch.no_grad(), heedful.record(model) as recording:
+        model(torch.randn(1, N, WIDTH))
+    assert recording[0].proof == "proved", recording[0].why
+    torch.testing.assert_close(recording[0].weights(), model.true, atol=3e-6, rtol=0)
+
+
+class Grouped(torch.nn.Module):
+    """Four heads that share two keys, of which the second is infinite at its first token."""
+
+    def __init__(self, mask):
+        super().__init__()
+        self.query, self.key = torch.nn.Linear(WIDTH, 4 * D), torch.nn.Linear(WIDTH, 2 * D)
+        self.mask = mask
+
+    def forward(self, x):
+        query = self.query(x).unflatten(-1, (4, D)).transpose(1, 2).abs()
+        value = self.key(x).unflatten(-1, (2, D)).transpose(1, 2).abs()
+        key = changed(value, 0, 1, 0, to=-INF)
+        scores = query @ key.repeat_interleave(2, dim=1).mT * D**-0.5 + self.mask
+        self.true = scores.softmax(-1)[0]
+        return scaled_dot_product_attention(query, key, value, attn_mask=self.mask, enable_gqa=True)
+
+
+@pytest.mark.parametrize("mask", ["boolean", -INF])
+@pytest.mark.parametrize("no_number", [NAN, INF, -INF])
+def test_padding_that_is_none_is_not_left_out_where_minus_infinity_is_added(no_number, mask):
+    """Its keys make none of every row of their text, and the other text is as it was."""
+
+    class Padded(Heads):
+        def forward(self, x, attention_mask):
+            self.sees = attention_mask[:, None, None] == 1
+            return super().forward(x)
+
+    def attend(query, key):
+        none = changed(key, 1, slice(None), slice(15, None), to=no_number)
+        added = torch.where(model.sees, 0.0, -INF)
+        model.true = (query @ none.mT * D**-0.5 + added).softmax(-1)
+        hides = model.sees if mask == "boolean" else added
+        return scaled_dot_product_attention(query, none, key, attn_mask=hides)
+
+    model = Padded(attend, H, D)
+    told = torch.ones(2, N, dtype=torch.long)
+    told[1, 15:] = 0
+    with torch.no_grad(), heedful.record(model) as recording:
+        model(torch.randn(2, N, WIDTH), attention_mask=told)
+    first, second = (calls[0] for calls in recording.sequences)
+    assert (first.proof, second.proof) == ("assumed", "assumed")
+    for call, true in zip((first, second), model.true, strict=True):
+        torch.testing.assert_close(call.weights(), true, atol=3e-6, rtol=0, equal_nan=True)

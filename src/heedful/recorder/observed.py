@@ -174,6 +174,15 @@ class Observed:
         """(B, H, N, M)."""
         return *self.query.shape[:3], self.key.shape[2]
 
+    @property
+    def are_numbers(self) -> Tensor:
+        """Which keys are numbers, (B, G, M).
+
+        One that is none is hidden by nothing that is added to its scores: NaN plus minus infinity
+        is NaN, and so is infinity.
+        """
+        return self.key.isfinite().all(dim=-1)
+
     def of_heads(self, heads: Sequence[int]) -> Observed:
         """The same call for some of its heads, each with a key head of its own."""
         wanted = torch.tensor(heads, device="cpu")

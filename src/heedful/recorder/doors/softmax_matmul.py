@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from heedful.recorder.doors import dead_rows, weights_apart
+from heedful.recorder.doors import dead_rows, room_in_float16, weights_apart
 from heedful.recorder.doors.score_causes import (
     ScoreCauses,
     causes_of,
@@ -126,7 +126,7 @@ def _by_causes(
     kinds = {change.kind for change in scores.changes}
     if "keep" in kinds and not bool(ends.query.isfinite().all() & ends.key.isfinite().all()):
         return None  # what is no number is none times 0 either
-    if ends.query.dtype == torch.float16 and _may_be_infinite(ends.query, ends.key):
+    if room_in_float16.may_lack(ends.query, ends.key, scores.changes):
         return None
     groups = owning.groups(sides, order, ends.origins, axes)
     causes = causes_of(scores, order, groups)
@@ -143,7 +143,7 @@ def _by_causes(
     has_nan, has_number = _has_rows_of_nan(meeting, keys), bool(kinds & {"fill", "keep"})
     if has_nan or has_number:
         weights = aligned(meeting.weights, meeting.weights_axes, order, groups.all)[..., 0]
-        if has_nan and weights_apart.are_numbers_nan(weights, seen):
+        if has_nan and weights_apart.shows_numbers_for_nan(weights, seen):
             return None
         if has_number and weights_apart.is_hidden_key_weighed(weights, seen.mask):
             return None
@@ -153,19 +153,11 @@ def _by_causes(
     return seen
 
 
-def _may_be_infinite(query: Tensor, key: Tensor) -> bool:
-    """Whether the model's own type may have no room for a score of finite queries and keys."""
-    if not (query.numel() and key.numel()):
-        return False
-    lengths = [one.float().norm(dim=-1).nan_to_num(nan=0.0, posinf=0.0) for one in (query, key)]
-    return bool(lengths[0].amax() * lengths[1].amax() > torch.finfo(query.dtype).max)
-
-
 def _put(seen: Observed, causes: ScoreCauses) -> bool:
     """Add to a call what was done to its scores; False where some row cannot be shown so."""
     product = seen.query
     if causes.factor is not None:
-        seen.query = _times(seen.query, causes.factor)
+        seen.query = room_in_float16.times(seen.query, causes.factor)
     seen.scale, seen.softcap = causes.scale, causes.softcap
     seen.mask, seen.bias, seen.source = causes.mask, causes.bias, causes.source
     seen.added_to_scores = causes.largest_added
@@ -177,19 +169,15 @@ def _put(seen: Observed, causes: ScoreCauses) -> bool:
 
 
 def _has_rows_of_nan(meeting: Meeting, keys: Parts) -> bool:
-    """Whether the model's own map has rows of NaN, of which the first key tells."""
-    if keys not in meeting.weights_axes:
-        return False
+    """Whether the model's own map has rows of NaN.
+
+    Their first key tells, unless some weights were set to zero after the softmax.
+    """
+    is_emptied = any(change.kind == "empty" for change in meeting.role.scores.changes)
+    if is_emptied or keys not in meeting.weights_axes:
+        return bool(meeting.weights.isnan().any())
     of_first = meeting.weights.select(meeting.weights_axes.index(keys), 0)
     return bool(of_first.isnan().any())
-
-
-def _times(query: Tensor, factor: Tensor) -> Tensor:
-    """Queries times a factor, in a type that has room for it: the model multiplied their scores."""
-    made = query * factor
-    if query.dtype != torch.float16 or bool(made.isfinite().all()):
-        return made
-    return query.float() * factor
 
 
 def _empty(seen: Observed, emptied: Tensor) -> None:
@@ -202,8 +190,10 @@ def _empty(seen: Observed, emptied: Tensor) -> None:
         return
     if before is None or before.dtype == torch.bool:
         seen.mask = ~emptied if before is None else before & ~emptied
-    else:
+    elif bool(seen.are_numbers.all()):
         seen.mask = before.masked_fill(emptied, -torch.inf)
+    else:
+        seen.mask, seen.bias = ~emptied, before
     seen.source = None
 
 
@@ -311,7 +301,7 @@ def _alone(
     """
     role = meeting.role
     if not keys:
-        raise TypeError("one key alone, whose weight is 1")
+        raise TypeError("one key alone, which has all of a row")
     if role.altered.startswith("another softmax"):
         raise TypeError(f"{role.altered} before it meets values: no map of one softmax")
     _check_whole(meeting, axes, order, are_apart=True)
@@ -326,7 +316,7 @@ def _alone(
     sizes = [math.prod(atom.size for atom in group) for group in groups.all]
     weights = aligned(meeting.weights, meeting.weights_axes, order, groups.all)[..., 0]
     weights = weights.expand(sizes)
-    weights = weights.masked_fill(weights.isnan().all(dim=-1, keepdim=True), 0.0)  # all hidden
+    weights = weights.masked_fill(weights.isnan().any(dim=-1, keepdim=True), 0.0)  # no map
     if role.scores.sink is None and not role.dropped:
         _check_sums(weights, role.altered)
     if role.dropped:

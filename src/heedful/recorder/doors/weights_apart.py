@@ -34,8 +34,8 @@ def is_hidden_key_weighed(weights: Tensor, mask: Any) -> bool:
     return bool(found) and bool(torch.stack(found).any())  # a device is waited for once
 
 
-def are_numbers_nan(weights: Tensor, seen: Observed) -> bool:
-    """Whether some rows of which a step in the model made NaN would have numbers in a call.
+def shows_numbers_for_nan(weights: Tensor, seen: Observed) -> bool:
+    """Whether a call would have numbers in a row of which a step in the model made NaN.
 
     As minus infinity times 0 does, or a number that its type has no room for.
 
@@ -43,16 +43,27 @@ def are_numbers_nan(weights: Tensor, seen: Observed) -> bool:
         weights: the model's own, (S, H, N, M).
         seen: the call, whose mask is boolean or added to the scores.
     """
-    is_nan = weights[..., 0].isnan()  # of all keys of a row, or of none
-    at = is_nan.expand(seen.shape[:3]).nonzero().unbind(-1)
-    sees = torch.ones((1, 1), dtype=torch.bool, device=weights.device)
-    is_number = seen.query.isfinite().all(dim=-1)[at]
-    for table in (seen.mask, seen.bias):
+    for rows in blocks_of(weights.shape):
+        is_nan = at_rows(rows, weights).isnan().any(dim=-1)
+        for table in (seen.mask, seen.bias):
+            if isinstance(table, Tensor):  # a row that sees nothing is shown as nothing
+                here = at_rows(rows, table)
+                is_nan = is_nan & (here if here.dtype == torch.bool else here > -math.inf).any(-1)
+        if bool(is_nan.any()) and bool((is_nan & _highest(seen, rows).isfinite()).any()):
+            return True
+    return False
+
+
+def _highest(seen: Observed, rows: slice) -> Tensor:
+    """The highest score of some rows of a call, (S, H, n); no number if one of them is none."""
+    kind = torch.promote_types(seen.query.dtype, torch.float32)
+    key = seen.key.repeat_interleave(seen.shape[1] // seen.key.shape[1], dim=1)
+    scores = at_rows(rows, seen.query).to(kind) @ key.to(kind).mT * seen.scale
+    if seen.softcap:
+        scores = seen.softcap * (scores / seen.softcap).tanh()
+    for table in (seen.bias, seen.mask):
         if isinstance(table, Tensor):
-            here = table.expand(*seen.shape)[at]
-            sees = sees & (here if table.dtype == torch.bool else here > -math.inf)
-            is_number &= ~(here.isnan() | (here == math.inf)).any(dim=-1)
-    keys = seen.key.isfinite().all(dim=-1)
-    of_heads = at[1] // (seen.shape[1] // keys.shape[1])
-    is_number &= (keys[at[0], of_heads] | ~sees).all(dim=-1)
-    return bool((is_number & sees.any(dim=-1)).any())
+            here = at_rows(rows, table)
+            is_mask = here.dtype == torch.bool
+            scores = scores.masked_fill(~here, -math.inf) if is_mask else scores + here
+    return scores.amax(dim=-1)

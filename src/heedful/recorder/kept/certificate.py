@@ -41,7 +41,7 @@ BLURRED = max(TOLERANCE.values())
 MUCH = 1e-3  # what scores of 32 bits or more may move a weight by; in half precision it is BLURRED
 FLIPPED = 2.0  # by so many times what is expected of the rounding of a row it may be off
 HIDING = "what was added to weights times values is so large that its rounding hides them"
-NO_NUMBERS = "some values are no numbers, or too large to be added up, and were on a GPU"
+NO_NUMBERS = "some values are no numbers, or too large to be added up"
 UNSURE = "the model's own rounding of scores as large as these may move a weight by {:.2g}"
 
 

@@ -165,21 +165,27 @@ class Masks:
             own = seen.mask if copy is None or seen.source is not None else copy
             known = _Known(place, seen.shape, source, copy, *_parts(own, seen), _fixed(seen.mask))
             self._known = [*self._known[-3:], known]
-        allowed, added = known.parts
-        if isinstance(seen.mask, Tensor) and seen.mask.is_floating_point():
-            table = _own(seen.mask, seen.shape[-1])
-            if known.gap < math.inf and not _reach(seen) <= known.gap - NOTHING:
-                # in float32 the least number of half precision is one that scores may reach over
-                table = table.to(torch.promote_types(table.dtype, torch.float32))
-                allowed, added = _at(lowest(table.dtype), table)
-            if allowed is not None and not bool(seen.key.isfinite().all()):
-                table = table.to(torch.promote_types(table.dtype, torch.float32))
-                low = lowest(table.dtype)
-                never = _not_hidden(seen, table > low)
-                allowed, added = _at(low, torch.where(never, _counting(table), table), never)
+        allowed, added = _of_scores(seen, known)
         bias = added if seen.bias is None else seen.bias if added is None else seen.bias + added
         seen.mask, seen.bias = allowed, bias
         return seen
+
+
+def _of_scores(seen: Observed, known: _Known) -> Parts:
+    """The parts of a mask as they are known, or what the scores of this call leave of them."""
+    parts = known.parts
+    if not (isinstance(seen.mask, Tensor) and seen.mask.is_floating_point()):
+        return parts
+    table = _own(seen.mask, seen.shape[-1])
+    # in float32 the least number of half precision is one that scores may reach over
+    wide = torch.promote_types(table.dtype, torch.float32)
+    if known.gap < math.inf and not _reach(seen) <= known.gap - NOTHING:
+        parts = _at(lowest(wide), table.to(wide))
+    if parts[0] is None or bool(seen.are_numbers.all()):
+        return parts
+    table, low = table.to(wide), lowest(wide)
+    never = _not_hidden(seen, table > low)
+    return _at(low, torch.where(never, _counting(table), table), never)
 
 
 def _equal(known: list[_Known], mask: Any) -> _Known | None:
@@ -238,14 +244,14 @@ def _own(mask: Tensor, M: int) -> Tensor:
 
 
 def _not_hidden(seen: Observed, is_ordinary: Tensor) -> Tensor:
-    """Which pairs are hidden by no number that is added to their scores, (B, H, N, M).
+    """Which pairs no added number hides, however low it is, (B, H, N, M).
 
     Those of a key that is no number, and those of a row that sees such keys alone: if all its
     scores are minus infinity, the keys that a number was to hide have all of its weight.
 
-    is_ordinary: where what is added is no number that hides; broadcasts to (B, H, N, M).
+    is_ordinary: which pairs nothing is added to that hides; broadcasts to (B, H, N, M).
     """
-    none = ~seen.key.isfinite().all(dim=-1)
+    none = ~seen.are_numbers
     none = none.repeat_interleave(seen.shape[1] // none.shape[1], dim=1)[:, :, None]
     has_score = (is_ordinary & ~none).any(dim=-1, keepdim=True)
     return none | ~has_score

@@ -123,9 +123,8 @@ def _crop(seen: Observed, queries: slice = ALL, keys: slice = ALL) -> Tensor:
     """A part of the mask of a call, with axes for texts, heads, queries and keys."""
     mask: Any = seen.mask
     if isinstance(mask, Mask):
-        table = mask.crop(
-            seen.shape, queries, keys
-        )  # a structure's on the CPU: no GPU is waited for
+        # that of a structure is made on the CPU, and no GPU is waited for
+        table = mask.crop(seen.shape, queries, keys)
     else:
         table = torch.atleast_2d(mask)
         table = table.expand(*table.shape[:-2], *seen.shape[2:])[..., queries, keys]

@@ -114,10 +114,11 @@ def _looks_back(seen: Observed, sequence: int, queries: Tensor, keys: Tensor) ->
     N, M = len(queries), len(keys)
     if seen.bias is None or N < 2 or seen.bias.shape[-1] == 1 or seen.bias.shape[-2] == 1:
         return False
-    if not bool(seen.key.isfinite().all()):  # what is no number is none plus minus infinity too
+    if not bool(seen.are_numbers[sequence].all()):
         return False
     bias = take(take(of_sequence(seen.bias, sequence), queries).mT, keys).mT
-    return not bool((bias > HIDDEN).triu(1 + M - N).any())
+    sees = bias > HIDDEN
+    return bool(sees.any()) and not bool(sees.triu(1 + M - N).any())
 
 
 def _real(seen: Observed, sequence: int, real: Real, start: int | None) -> tuple[Tensor, Tensor]:
@@ -199,7 +200,8 @@ def _seen_by(
         sees = of_sequence(mask.crop(seen.shape, queries, keys, seen.query.device), sequence)
     if seen.bias is not None and seen.bias.shape[-1] > 1:
         bias = rows_of(of_sequence(seen.bias, sequence), queries)[..., keys]
-        sees = sees & (bias > HIDDEN)  # weights alone have their zeros here
+        none = ~seen.are_numbers[sequence].all(dim=0)
+        sees = sees & ((bias > HIDDEN) | none[keys])  # weights alone have their zeros here
     return sees
 
 
