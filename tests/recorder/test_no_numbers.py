@@ -630,18 +630,42 @@ def test_scores_that_float16_had_no_room_for_before_they_became_smaller(row):
     check(shown(model, torch.float16), model, torch.float16, ("unproved",))
 
 
-@every_row
-def test_a_row_that_is_set_to_zero_and_has_a_key_that_is_none(row):
-    bias = torch.zeros(N, N)
-    bias[row, 3] = -1e9
+@every_type
+@pytest.mark.parametrize("place", [(0, 1), slice(None)])
+def test_a_bias_that_is_none_is_no_causal_mask(place, kind):
+    """Of two keys, of which the first query does not see the last in a causal one."""
+    bias = torch.zeros(2, 2, dtype=kind)
+    bias[place] = NAN
 
     def weights(query, key):
-        return (query @ changed(key, 0, 0, 1).mT + bias).softmax(-1).nan_to_num(0.0)
+        return (query @ key.mT + bias).softmax(-1)
+
+    call = shown(Shown(weights), kind, tokens=2)
+    assert (call.kind, call.proof) == ("self", "proved")
+    assert call.weights()[:, 0].isnan().all()
+
+
+@every_row
+@pytest.mark.parametrize("none", ["a key", "a bias", "a whole bias", "what is taken off"])
+def test_a_row_that_is_set_to_zero_and_was_none(none, row):
+    bias = torch.zeros(N, N)
+    bias[row, 3] = -1e9
+    if none.endswith("bias"):
+        bias[row, :: 1 if none == "a whole bias" else N] = NAN
+
+    def weights(query, key):
+        if none == "a key":
+            key = changed(key, 0, 0, 1)
+        if none != "what is taken off":
+            return (query @ key.mT + bias).softmax(-1).nan_to_num(0.0)
+        scores = query.abs() @ changed(key.abs(), 0, 0, 1, to=INF).mT
+        made = (scores - scores.amax(-1, keepdim=True)).exp()
+        return (made / made.sum(-1, keepdim=True)).nan_to_num(0.0)
 
     model = Shown(weights)
     call = shown(model, torch.float32)
     check(call, model, torch.float32)
-    assert not call.weights()[0].any()
+    assert not call.weights()[0, row].any()
 
 
 @every_type

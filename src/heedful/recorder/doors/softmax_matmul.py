@@ -183,14 +183,15 @@ def _has_rows_of_nan(meeting: Meeting, keys: Parts) -> bool:
 def _empty(seen: Observed, emptied: Tensor) -> None:
     """Hide the keys of weights that were set to zero, also where all keys had had the same."""
     before: Any = seen.mask
-    if before is not None and emptied.shape[-1] == 1:
-        sees = before if before.dtype == torch.bool else before > -torch.inf
+    are_numbers = bool(seen.are_numbers.all())  # else what is added hides nothing
+    if before is not None and emptied.shape[-1] == 1 and are_numbers:
+        sees = before if before.dtype == torch.bool else before != -torch.inf
         emptied = emptied & sees.any(dim=-1, keepdim=True)  # of the others nothing is to be hidden
     if not bool(emptied.any()):
         return
     if before is None or before.dtype == torch.bool:
         seen.mask = ~emptied if before is None else before & ~emptied
-    elif bool(seen.are_numbers.all()):
+    elif are_numbers:
         seen.mask = before.masked_fill(emptied, -torch.inf)
     else:
         seen.mask, seen.bias = ~emptied, before

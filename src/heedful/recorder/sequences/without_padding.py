@@ -117,7 +117,7 @@ def _looks_back(seen: Observed, sequence: int, queries: Tensor, keys: Tensor) ->
     if not bool(seen.are_numbers[sequence].all()):
         return False
     bias = take(take(of_sequence(seen.bias, sequence), queries).mT, keys).mT
-    sees = bias > HIDDEN
+    sees = ~(bias <= HIDDEN)  # NaN hides nothing
     return bool(sees.any()) and not bool(sees.triu(1 + M - N).any())
 
 
@@ -201,7 +201,7 @@ def _seen_by(
     if seen.bias is not None and seen.bias.shape[-1] > 1:
         bias = rows_of(of_sequence(seen.bias, sequence), queries)[..., keys]
         none = ~seen.are_numbers[sequence].all(dim=0)
-        sees = sees & ((bias > HIDDEN) | none[keys])  # weights alone have their zeros here
+        sees = sees & (~(bias <= HIDDEN) | none[keys])  # weights alone have their zeros here
     return sees
 
 
