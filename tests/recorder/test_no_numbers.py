@@ -743,3 +743,23 @@ def test_padding_that_is_none_is_not_left_out_where_minus_infinity_is_added(no_n
     assert (first.proof, second.proof) == ("assumed", "assumed")
     for call, true in zip((first, second), model.true, strict=True):
         torch.testing.assert_close(call.weights(), true, atol=3e-6, rtol=0, equal_nan=True)
+
+
+@pytest.mark.parametrize("is_by_hand", [True, False])
+@pytest.mark.parametrize("which", ["hidden", "negated"])
+def test_a_text_that_sees_nothing_makes_no_model_causal(which, is_by_hand):
+    """Of the zeros that its weights are shown as, none stands after its query."""
+    sees = torch.ones(2, 1, N, N, dtype=torch.bool)
+    sees[1] = False
+
+    def weights(query, key):
+        scores = (query @ key.mT).masked_fill(~sees, -INF)
+        return (-scores if which == "negated" else scores).softmax(-1)
+
+    def attend(query, key):
+        return scaled_dot_product_attention(query, key, key, attn_mask=sees)
+
+    model = Heads(lambda q, k: weights(q, k) @ k if is_by_hand else attend(q, k), H, D)
+    with torch.no_grad(), heedful.record(model) as recording:
+        model(torch.randn(2, N, WIDTH))
+    assert [call.kind for calls in recording.sequences for call in calls] == ["self"] * 2

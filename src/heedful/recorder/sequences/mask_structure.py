@@ -74,7 +74,7 @@ def _any(table: Tensor) -> Mask:
 def _if_causal(found: Mask, table: Tensor) -> Mask:
     """The mask combined with `Causal` where no key ahead is seen, so that those are skipped."""
     N, M = table.shape[-2:]
-    if N == 1 or bool(table.triu(1 + M - N).any()):
+    if N == 1 or bool(table.triu(1 + M - N).any()) or not bool(table.any()):
         return found
     if N < M:  # fewer queries than keys may pool them (Perceiver), and then have no position
         sees_itself = table.diagonal(M - N, -2, -1) | ~table.any(dim=-1)
