@@ -763,3 +763,37 @@ def test_a_text_that_sees_nothing_makes_no_model_causal(which, is_by_hand):
     with torch.no_grad(), heedful.record(model) as recording:
         model(torch.randn(2, N, WIDTH))
     assert [call.kind for calls in recording.sequences for call in calls] == ["self"] * 2
+
+
+@every_row
+@pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16])
+def test_a_product_that_has_no_room_and_is_made_smaller(kind, row):
+    """The row is NaN in the model; the scale that a call has is that of its queries."""
+
+    def weights(query, key):
+        large = torch.ones(N, 1, dtype=kind)
+        large[row] = 3e38
+        return ((query * large) @ (3 * key).mT * (1 / 256)).softmax(-1)
+
+    model = Shown(weights)
+    call = shown(model, kind)
+    none = model.true[:, row].isnan().all(dim=-1)
+    assert none.any()
+    check(call, model, kind, ("unproved",))
+    assert not call.weights()[none, row].any()
+
+
+@every_row
+def test_a_factor_that_is_none_in_one_row_hides_no_other_that_has_no_room(row):
+    factor = torch.ones(N, 1, dtype=torch.float16)
+    factor[row], factor[5] = 1e3, NAN
+    query = torch.zeros(N, D, dtype=torch.float16)
+    query[row, 0] = 1
+    key = torch.zeros(N, D, dtype=torch.float16)
+    key[:, 0] = torch.where(torch.arange(N) < 2, -65.0, -65.75)
+
+    def weights(given, other):
+        return ((0 * given + query) @ (0 * other + key).mT * factor * 1e-3).softmax(-1)
+
+    model = Shown(weights)
+    check(shown(model, torch.float16), model, torch.float16, ("unproved",))

@@ -24,6 +24,8 @@ def test_a_call_shows_numbers_where_its_own_map_has_them(seed, is_boolean, scale
     query, key = torch.rand(1, H, N, D), torch.rand(1, G, M, D)
     key[0, seed % G, seed % M] = [INF, -INF, NAN][seed % 3]
     query[0, seed % H, 1] *= [1, NAN, -INF, -1][seed % 4]
+    query[0, (seed + 1) % H, 2] *= 3e38  # whose products with keys may have no room
+    key[0, :, 3] *= 2.0
     sees = torch.rand(1, 1, N, M) < 0.5
     bias = torch.randn(1, H, N, M).masked_fill(torch.rand(1, H, N, M) < 0.2, -INF)
     added = torch.zeros(1, 1, N, M).masked_fill(~sees, -INF)
@@ -37,9 +39,9 @@ def test_a_call_shows_numbers_where_its_own_map_has_them(seed, is_boolean, scale
     has_numbers = (shown > 0).any(dim=-1) & ~shown.isnan().any(dim=-1)
     for head in range(H):
         for row in range(N):
-            given = torch.zeros(1, H, N, M)
-            given[0, head, row] = NAN
-            found = weights_apart.shows_numbers_for_nan(given, seen)
+            is_nan = torch.zeros(1, H, N, dtype=torch.bool)
+            is_nan[0, head, row] = True
+            found = weights_apart.shows_numbers_for_nan(is_nan, seen)
             assert found == bool(has_numbers[head, row]), (head, row)
 
 
@@ -48,23 +50,32 @@ def change(kind, value, dtype=torch.float16):
 
 
 @pytest.mark.parametrize(
-    ("changes", "expected"),
+    ("changes", "limit"),  # up to which size nothing is outgrown
     [
-        ([], 1),
-        ([change("scale", 1e3)], 1),  # it is as large in the end
-        ([change("scale", 1e3), change("scale", 1e-3)], 1e3),
-        ([change("scale", -1e3), change("divide", 1e3)], 1e3),
-        ([change("scale", 1e3), change("add", -1e4), change("scale", 1e-3)], 1e3),
-        ([change("scale", 1e3, torch.float32), change("scale", 1e-3)], 1),
-        ([change("divide", torch.tensor([1e-3, 10.0])), change("scale", 0.1)], 1e3),
-        ([change("scale", torch.tensor([0.5, -8.0]))], 8),  # it may have become smaller
+        ([], INF),
+        ([change("scale", 1e3)], INF),  # it is as large in the end
+        ([change("scale", 0.1)], 65504),
+        ([change("scale", 1e3), change("scale", 1e-3)], 65.504),
+        ([change("scale", -1e3), change("divide", 1e3)], 65.504),
+        ([change("scale", 1e3), change("add", -1e4), change("scale", 1e-3)], 55.504),
+        ([change("scale", 1e2), change("add", -6e4), change("scale", 1e-3)], 55.04),
+        ([change("scale", 1e3, torch.float32), change("scale", 1e-3)], 65504),
+        ([change("scale", 1e3, torch.float32), change("cast", None), change("scale", 0.1)], 65.504),
+        ([change("divide", torch.tensor([1e-3, 10.0])), change("scale", 0.1)], 65.504),
+        ([change("scale", torch.tensor([1e3, NAN, INF])), change("divide", 2)], 65.504),
+        ([change("scale", torch.tensor([2.0, -8.0])), change("divide", 0.5)], INF),
+        ([change("scale", 1e3), change("softcap", None), change("divide", 0.1)], INF),
     ],
 )
-def test_by_how_much_scores_were_larger_on_the_way_in_float16(changes, expected):
-    assert room_in_float16._highest_factor(changes) == pytest.approx(expected, rel=1e-3)
+def test_scores_that_outgrow_float16_and_shrink_again(changes, limit):
+    for size in (limit * 0.99, limit * 1.01):
+        if size < INF:
+            found = room_in_float16.is_outgrown(size, torch.float16, changes)
+            assert found == (size > limit)
+    assert not room_in_float16.is_outgrown(1e5, torch.float16, changes) or limit < INF
 
 
 @pytest.mark.parametrize(("queries", "keys"), [(0, M), (N, 0)])
 def test_no_scores_have_room(queries, keys):
     query, key = (torch.rand(1, H, n, D).half() for n in (queries, keys))
-    assert not room_in_float16.may_lack(query, key, [])
+    assert not room_in_float16.may_lack(query, key, [change("scale", 0.1)])

@@ -175,7 +175,7 @@ class Observed:
         return *self.query.shape[:3], self.key.shape[2]
 
     @property
-    def are_numbers(self) -> Tensor:
+    def are_keys_numbers(self) -> Tensor:
         """Which keys are numbers, (B, G, M).
 
         One that is none is hidden by nothing that is added to its scores: NaN plus minus infinity

@@ -140,12 +140,12 @@ def _by_causes(
     seen.sinks = sinks_of(scores, order, groups)
     if not _put(seen, causes):
         return None
-    has_nan, has_number = _has_rows_of_nan(meeting, keys), bool(kinds & {"fill", "keep"})
-    if has_nan or has_number:
+    is_nan = _rows_of_nan(meeting, order, groups, keys)
+    if is_nan is not None and weights_apart.shows_numbers_for_nan(is_nan, seen):
+        return None
+    if kinds & {"fill", "keep"}:
         weights = aligned(meeting.weights, meeting.weights_axes, order, groups.all)[..., 0]
-        if has_nan and weights_apart.shows_numbers_for_nan(weights, seen):
-            return None
-        if has_number and weights_apart.is_hidden_key_weighed(weights, seen.mask):
+        if weights_apart.is_hidden_key_weighed(weights, seen.mask):
             return None
     if scores.sink is not None and not scores.sink.is_sure:
         seen.inferred = {**seen.inferred, "sinks": SINK}
@@ -168,22 +168,25 @@ def _put(seen: Observed, causes: ScoreCauses) -> bool:
     return True
 
 
-def _has_rows_of_nan(meeting: Meeting, keys: Parts) -> bool:
-    """Whether the model's own map has rows of NaN.
+def _rows_of_nan(meeting: Meeting, order: Order, groups: Groups, keys: Parts) -> Tensor | None:
+    """Which rows of the model's own map are NaN, (S, H, N); None where none is.
 
-    Their first key tells, unless some weights were set to zero after the softmax.
+    The first key tells, unless some weights were set to zero after the softmax.
     """
+    weights, axes = meeting.weights, meeting.weights_axes
     is_emptied = any(change.kind == "empty" for change in meeting.role.scores.changes)
-    if is_emptied or keys not in meeting.weights_axes:
-        return bool(meeting.weights.isnan().any())
-    of_first = meeting.weights.select(meeting.weights_axes.index(keys), 0)
-    return bool(of_first.isnan().any())
+    does_first_tell = keys in axes and not is_emptied
+    looked_at = weights.select(axes.index(keys), 0) if does_first_tell else weights
+    if not bool(looked_at.sum().isnan()):
+        return None
+    whole = aligned(weights, axes, order, groups.all)[..., 0]
+    return whole[..., :1].isnan()[..., 0] if does_first_tell else whole.isnan().any(dim=-1)
 
 
 def _empty(seen: Observed, emptied: Tensor) -> None:
     """Hide the keys of weights that were set to zero, also where all keys had had the same."""
     before: Any = seen.mask
-    are_numbers = bool(seen.are_numbers.all())  # else what is added hides nothing
+    are_numbers = bool(seen.are_keys_numbers.all())  # else what is added hides nothing
     if before is not None and emptied.shape[-1] == 1 and are_numbers:
         sees = before if before.dtype == torch.bool else before != -torch.inf
         emptied = emptied & sees.any(dim=-1, keepdim=True)  # of the others nothing is to be hidden
@@ -193,7 +196,7 @@ def _empty(seen: Observed, emptied: Tensor) -> None:
         seen.mask = ~emptied if before is None else before & ~emptied
     elif are_numbers:
         seen.mask = before.masked_fill(emptied, -torch.inf)
-    else:
+    else:  # there is no other bias where a mask is added
         seen.mask, seen.bias = ~emptied, before
     seen.source = None
 
@@ -302,7 +305,7 @@ def _alone(
     """
     role = meeting.role
     if not keys:
-        raise TypeError("one key alone, which has all of a row")
+        raise TypeError("one key alone, whose weight can only be 1")
     if role.altered.startswith("another softmax"):
         raise TypeError(f"{role.altered} before it meets values: no map of one softmax")
     _check_whole(meeting, axes, order, are_apart=True)

@@ -14,8 +14,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from heedful.recorder.doors.score_causes import at_rows, blocks_of
-from heedful.recorder.observed import Observed
+from heedful.ops.causes import Causes, scores
+from heedful.ops.cells import are_blind
+from heedful.ops.masks import Dense
+from heedful.ops.score_tables import ALL
+from heedful.recorder.doors.score_causes import BLOCK, at_rows, blocks_of
+from heedful.recorder.observed import Observed, of_sequence
 
 WEIGHED = 1e-12  # so small a weight is no fault in a map, which is right to 1e-3
 
@@ -34,36 +38,35 @@ def is_hidden_key_weighed(weights: Tensor, mask: Any) -> bool:
     return bool(found) and bool(torch.stack(found).any())  # a device is waited for once
 
 
-def shows_numbers_for_nan(weights: Tensor, seen: Observed) -> bool:
-    """Whether a call would have numbers in a row of which a step in the model made NaN.
+def shows_numbers_for_nan(is_nan: Tensor, seen: Observed) -> bool:
+    """Whether a call would have numbers in a row that is NaN in the model.
 
-    As minus infinity times 0 does, or a number that its type has no room for.
+    A step has made it so, as minus infinity times 0 does, or a number that its type has no room
+    for. A row that its own queries, keys, mask or bias make NaN is NaN in the call too.
 
     Args:
-        weights: the model's own, (S, H, N, M).
+        is_nan: which rows of the model's own map are NaN, (S, H, N).
         seen: the call, whose mask is boolean or added to the scores.
     """
-    for rows in blocks_of(weights.shape):
-        is_nan = at_rows(rows, weights).isnan().any(dim=-1)
-        for table in (seen.mask, seen.bias):
-            if isinstance(table, Tensor):  # a row that sees nothing is shown as nothing
-                here = at_rows(rows, table)
-                is_nan = is_nan & (here if here.dtype == torch.bool else here > -math.inf).any(-1)
-        if bool(is_nan.any()) and bool((is_nan & _highest(seen, rows).isfinite()).any()):
-            return True
-    return False
+    found = []
+    for sequence, here in enumerate(is_nan.expand(seen.shape[:3])):
+        of, asked = _causes_of(seen, sequence), here.any(dim=0).nonzero()[:, 0]
+        for rows in asked.split(max(1, BLOCK // math.prod(of.shape[::2]))):
+            highest = scores(of, rows).amax(dim=-1)
+            found.append((here[:, rows] & highest.isfinite() & ~are_blind(highest)).any())
+    return bool(found) and bool(torch.stack(found).any())
 
 
-def _highest(seen: Observed, rows: slice) -> Tensor:
-    """The highest score of some rows of a call, (S, H, n); no number if one of them is none."""
-    kind = torch.promote_types(seen.query.dtype, torch.float32)
-    key = seen.key.repeat_interleave(seen.shape[1] // seen.key.shape[1], dim=1)
-    scores = at_rows(rows, seen.query).to(kind) @ key.to(kind).mT * seen.scale
-    if seen.softcap:
-        scores = seen.softcap * (scores / seen.softcap).tanh()
-    for table in (seen.bias, seen.mask):
+def _causes_of(seen: Observed, sequence: int) -> Causes:
+    """One sequence of a call, whose mask has not been made a structure yet."""
+    tables: dict[str, Any] = {"mask": None, "bias": None}
+    for table in (seen.mask, seen.bias):
         if isinstance(table, Tensor):
-            here = at_rows(rows, table)
-            is_mask = here.dtype == torch.bool
-            scores = scores.masked_fill(~here, -math.inf) if is_mask else scores + here
-    return scores.amax(dim=-1)
+            here = of_sequence(table, sequence)
+            if table.dtype == torch.bool:
+                tables["mask"] = Dense(here.expand(-1, *seen.shape[2:]))
+            else:
+                tables["bias"] = here
+    query, key = seen.query[sequence], seen.key[sequence]
+    of = Causes(query, key, seen.scale, **tables, softcap=seen.softcap)
+    return of.in_precision().of_heads(ALL)

@@ -181,7 +181,7 @@ def _of_scores(seen: Observed, known: _Known) -> Parts:
     wide = torch.promote_types(table.dtype, torch.float32)
     if known.gap < math.inf and not _reach(seen) <= known.gap - NOTHING:
         parts = _at(lowest(wide), table.to(wide))
-    if parts[0] is None or bool(seen.are_numbers.all()):
+    if parts[0] is None or bool(seen.are_keys_numbers.all()):
         return parts
     table, low = table.to(wide), lowest(wide)
     never = _not_hidden(seen, table > low)
@@ -249,9 +249,9 @@ def _not_hidden(seen: Observed, is_ordinary: Tensor) -> Tensor:
     Those of a key that is no number, and those of a row that sees such keys alone: if all its
     scores are minus infinity, the keys that a number was to hide have all of its weight.
 
-    is_ordinary: which pairs nothing is added to that hides; broadcasts to (B, H, N, M).
+    is_ordinary: pairs without a number that hides, which broadcasts to (B, H, N, M).
     """
-    none = ~seen.are_numbers
+    none = ~seen.are_keys_numbers
     none = none.repeat_interleave(seen.shape[1] // none.shape[1], dim=1)[:, :, None]
     has_score = (is_ordinary & ~none).any(dim=-1, keepdim=True)
     return none | ~has_score

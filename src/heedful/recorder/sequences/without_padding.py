@@ -110,11 +110,14 @@ def _end(mask: Mask | None, shape: tuple[int, int, int], device: torch.device) -
 
 
 def _looks_back(seen: Observed, sequence: int, queries: Tensor, keys: Tensor) -> bool:
-    """Whether the bias alone hides later keys, as where it is the logarithm of the weights."""
+    """Whether the bias alone hides later keys, as where it is the logarithm of the weights.
+
+    One that hides all keys says nothing, as in `mask_structure`.
+    """
     N, M = len(queries), len(keys)
     if seen.bias is None or N < 2 or seen.bias.shape[-1] == 1 or seen.bias.shape[-2] == 1:
         return False
-    if not bool(seen.are_numbers[sequence].all()):
+    if not bool(seen.are_keys_numbers[sequence].all()):
         return False
     bias = take(take(of_sequence(seen.bias, sequence), queries).mT, keys).mT
     sees = ~(bias <= HIDDEN)  # NaN hides nothing
@@ -200,7 +203,7 @@ def _seen_by(
         sees = of_sequence(mask.crop(seen.shape, queries, keys, seen.query.device), sequence)
     if seen.bias is not None and seen.bias.shape[-1] > 1:
         bias = rows_of(of_sequence(seen.bias, sequence), queries)[..., keys]
-        none = ~seen.are_numbers[sequence].all(dim=0)
+        none = ~seen.are_keys_numbers[sequence].all(dim=0)
         sees = sees & (~(bias <= HIDDEN) | none[keys])  # weights alone have their zeros here
     return sees
 
