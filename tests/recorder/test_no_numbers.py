@@ -797,3 +797,37 @@ def test_a_factor_that_is_none_in_one_row_hides_no_other_that_has_no_room(row):
 
     model = Shown(weights)
     check(shown(model, torch.float16), model, torch.float16, ("unproved",))
+
+
+@every_row
+def test_a_hidden_product_that_has_no_room_is_none_where_minus_infinity_is_added(row):
+    mask = torch.zeros(N).masked_fill(torch.arange(N) >= 5, -INF)
+
+    def weights(query, key):
+        large, small = torch.ones(N, 1), torch.full((N, 1), 1e-38)
+        large[row], small[5:] = 3e38, 3.0
+        key = torch.where(mask == 0, key.mT, key.mT.abs() * query[..., row, :, None].sign()).mT
+        return ((query * large) @ (key * small).mT + mask).softmax(-1)
+
+    model = Shown(weights)
+    call = shown(model, torch.float32)
+    assert model.true[:, row].isnan().all()
+    check(call, model, torch.float32, ("unproved",))
+
+
+@every_row
+@pytest.mark.parametrize(("size", "bias"), [(300, 38_400), (200, 33_000)])
+def test_biases_of_float16_that_have_no_room_together(size, bias, row):
+    """They bring back a score that is minus infinity, or one that is large."""
+    table = torch.zeros(N, N, dtype=torch.float16)
+    table[row, 3] = bias
+    query = torch.zeros(N, D, dtype=torch.float16)
+    query[row, 0] = size
+    key = torch.zeros(N, D, dtype=torch.float16)
+    key[3, 0] = -256
+
+    def weights(given, other):
+        return ((0 * given + query) @ (0 * other + key).mT + table + table).softmax(-1)
+
+    model = Shown(weights)
+    check(shown(model, torch.float16), model, torch.float16, ("proved", "unproved"))

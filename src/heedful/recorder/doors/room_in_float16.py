@@ -1,6 +1,6 @@
 """Tells of scores that float16 has no room for: what is above 65,504 is infinite in the model.
 
-`Causes` has numbers in its place, since it multiplies by all factors at once, in float32.
+There `Causes` has numbers: it multiplies by all factors at once, in float32.
 """
 
 from __future__ import annotations
@@ -15,12 +15,11 @@ from torch import Tensor
 from heedful.recorder.following.scores import Change
 
 MOST = torch.finfo(torch.float16).max
+HIDES = 1e3  # a number that is still this large at the softmax hides its key, infinite or not
 
 
 def may_lack(query: Tensor, key: Tensor, changes: Sequence[Change]) -> bool:
-    """Whether scores may have become infinite in float16, and smaller after that.
-
-    One that stays as large as that gets all of its row or nothing, in float32 as well.
+    """Whether scores may have been too large for float16 on the way, and were made smaller again.
 
     Args:
         query, key: as they met, (…, d).
@@ -30,40 +29,60 @@ def may_lack(query: Tensor, key: Tensor, changes: Sequence[Change]) -> bool:
     if torch.float16 not in kinds or not (query.numel() and key.numel()):
         return False
     lengths = [one.float().norm(dim=-1).nan_to_num(nan=0.0, posinf=0.0) for one in (query, key)]
-    return is_outgrown(float(lengths[0].amax() * lengths[1].amax()), query.dtype, changes)
+    longest = lengths[0].amax(dim=-1) * lengths[1].amax(dim=-1)  # of each head
+    return is_outgrown(float(longest.amax()), query.dtype, changes)
 
 
 def is_outgrown(size: float, kind: torch.dtype, changes: Sequence[Change]) -> bool:
     """Whether scores of this size at most, and of this type, may outgrow float16 and shrink again.
+
+    A product that outgrows it counts by itself: something that is added may bring it back. What
+    grows later, and stays as large, gets all of its row or nothing, in float32 as well.
 
     >>> half = torch.float16
     >>> steps = [Change("scale", 1e3, [], half), Change("scale", 1e-3, [], half)]
     >>> [is_outgrown(size, half, steps) for size in (60.0, 70.0)]
     [False, True]
     """
-    is_over = kind == torch.float16 and size > MOST
-    for change in changes:
-        if change.kind in ("scale", "divide"):
-            least, most = _sizes(change.value)
-            if change.kind == "divide":
-                least, most = (1 / one if one else math.inf for one in (most, least))
-            if is_over and least < 1:
-                return True
-            size *= most
-        elif change.kind == "add":
-            size += _sizes(change.value)[1]
+    if kind == torch.float16 and size > MOST:
+        return True
+    is_over = False
+    for number, change in enumerate(changes):
+        least, most = _factors(change)
+        if is_over and least < 1:
+            return True
+        size *= most
+        shrinks = math.prod(_factors(one)[0] for one in changes[number + 1 :])
+        if change.kind == "add" and shrinks < 1:
+            added = _sizes(change.value)[1]
+            size += added if added * shrinks < HIDES else 0.0
         elif change.kind == "softcap":
-            size = 1.0
+            size, is_over = 1.0, False
         is_over |= change.dtype == torch.float16 and size > MOST
     return False
 
 
-def _sizes(value: Any) -> list[float]:
-    """The least and the largest size of a number, or of the numbers of a table."""
+def _factors(change: Change) -> tuple[float, float]:
+    """What a change multiplies scores by, at least and at most; 1 where it does not."""
+    if change.kind not in ("scale", "divide"):
+        return 1.0, 1.0
+    least, most = _sizes(change.value)
+    if change.kind == "scale":
+        return least, most
+    return (1 / most if most else math.inf), (1 / least if least else math.inf)
+
+
+def _sizes(value: Any) -> tuple[float, float]:
+    """The least and the largest size of a number, or of the numbers of a table.
+
+    Infinity and NaN count as 1: the model has no numbers in their rows anyway.
+    """
     if not isinstance(value, Tensor):
-        return [abs(value)] * 2 if math.isfinite(value) else [1.0, 1.0]
+        size = abs(value) if math.isfinite(value) else 1.0
+        return size, size
     sizes = value.float().abs()
-    return torch.stack(torch.where(sizes.isfinite(), sizes, 1.0).aminmax()).tolist()
+    least, most = torch.stack(torch.where(sizes.isfinite(), sizes, 1.0).aminmax()).tolist()
+    return least, most
 
 
 def times(query: Tensor, factor: Tensor) -> Tensor:

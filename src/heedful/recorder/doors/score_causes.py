@@ -218,7 +218,7 @@ class _Found:
                 value = torch.full(
                     (1, 1, 1, 1), value, dtype=_widest(self.device), device=self.device
                 )
-            before = causes.bias
+            before, dtype = causes.bias, torch.promote_types(dtype, torch.float32)  # it has room
             causes.bias = value if before is None else _wide(before, dtype) + _wide(value, dtype)
         elif kind in ("hide", "fill"):
             causes.mask = ~value if causes.mask is None else causes.mask & ~value

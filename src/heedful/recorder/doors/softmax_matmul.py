@@ -171,7 +171,8 @@ def _put(seen: Observed, causes: ScoreCauses) -> bool:
 def _rows_of_nan(meeting: Meeting, order: Order, groups: Groups, keys: Parts) -> Tensor | None:
     """Which rows of the model's own map are NaN, (S, H, N); None where none is.
 
-    The first key tells, unless some weights were set to zero after the softmax.
+    A softmax makes all of a row NaN, so that the first key tells, unless some weights were set to
+    zero after it.
     """
     weights, axes = meeting.weights, meeting.weights_axes
     is_emptied = any(change.kind == "empty" for change in meeting.role.scores.changes)
@@ -305,7 +306,7 @@ def _alone(
     """
     role = meeting.role
     if not keys:
-        raise TypeError("one key alone, whose weight can only be 1")
+        raise TypeError("one key alone, or none: its weight can only be 1")
     if role.altered.startswith("another softmax"):
         raise TypeError(f"{role.altered} before it meets values: no map of one softmax")
     _check_whole(meeting, axes, order, are_apart=True)

@@ -8,18 +8,19 @@ S sequences, H heads, N queries, M keys.
 
 from __future__ import annotations
 
-import math
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from heedful.ops.causes import Causes, scores
+from heedful.ops.causes import Causes, scores, unrounded
 from heedful.ops.cells import are_blind
 from heedful.ops.masks import Dense
 from heedful.ops.score_tables import ALL
 from heedful.recorder.doors.score_causes import BLOCK, at_rows, blocks_of
 from heedful.recorder.observed import Observed, of_sequence
+from heedful.recorder.sequences.mask_structure import Masks
 
 WEIGHED = 1e-12  # so small a weight is no fault in a map, which is right to 1e-3
 
@@ -48,25 +49,29 @@ def shows_numbers_for_nan(is_nan: Tensor, seen: Observed) -> bool:
         is_nan: which rows of the model's own map are NaN, (S, H, N).
         seen: the call, whose mask is boolean or added to the scores.
     """
-    found = []
-    for sequence, here in enumerate(is_nan.expand(seen.shape[:3])):
-        of, asked = _causes_of(seen, sequence), here.any(dim=0).nonzero()[:, 0]
-        for rows in asked.split(max(1, BLOCK // math.prod(of.shape[::2]))):
-            highest = scores(of, rows).amax(dim=-1)
-            found.append((here[:, rows] & highest.isfinite() & ~are_blind(highest)).any())
+    seen = Masks().split(replace(seen))  # as it will be shown: what hides by a number hides
+    found, is_nan = [], is_nan.expand(seen.shape[:3])
+    for sequence in is_nan.flatten(1).any(dim=1).nonzero()[:, 0].tolist():
+        of, here = _causes_of(seen, sequence), is_nan[sequence]
+        with unrounded(of.query):
+            for rows in here.any(dim=0).nonzero()[:, 0].split(_rows_at_once(of)):
+                highest = scores(of, rows).amax(dim=-1)
+                found.append((here[:, rows] & highest.isfinite() & ~are_blind(highest)).any())
     return bool(found) and bool(torch.stack(found).any())
 
 
+def _rows_at_once(of: Causes) -> int:
+    H, _, M = of.shape
+    return max(1, BLOCK // (H * M))
+
+
 def _causes_of(seen: Observed, sequence: int) -> Causes:
-    """One sequence of a call, whose mask has not been made a structure yet."""
-    tables: dict[str, Any] = {"mask": None, "bias": None}
-    for table in (seen.mask, seen.bias):
-        if isinstance(table, Tensor):
-            here = of_sequence(table, sequence)
-            if table.dtype == torch.bool:
-                tables["mask"] = Dense(here.expand(-1, *seen.shape[2:]))
-            else:
-                tables["bias"] = here
+    """One sequence of a call, whose mask has been split from its bias."""
+    mask, bias = (
+        of_sequence(table, sequence) if isinstance(table, Tensor) else None
+        for table in (seen.mask, seen.bias)
+    )
+    allowed = None if mask is None else Dense(mask.expand(-1, *seen.shape[2:]))
     query, key = seen.query[sequence], seen.key[sequence]
-    of = Causes(query, key, seen.scale, **tables, softcap=seen.softcap)
+    of = Causes(query, key, seen.scale, allowed, bias, seen.softcap)
     return of.in_precision().of_heads(ALL)
