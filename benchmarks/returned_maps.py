@@ -17,7 +17,6 @@ MEAN = {"wavlm"}  # the mean over the heads, for each of them
 WITHOUT_SINK = {"granite_swa", "granitemoe_swa"}  # the sink takes its share afterwards
 SAMPLED = [
     "d_fine",
-    "deformable_detr",
     "deimv2",
     "pp_doclayout_v3",
     "pp_doclayout_v4",
@@ -27,6 +26,7 @@ SAMPLED = [
 ]
 OTHER = {  # lists of something else: groups, as pictures; weights of a few sampled points
     "groupvit": ("vision_model_output.attentions",),
+    "deformable_detr": ("cross_attentions", "encoder_attentions"),
     "grounding-dino": ("decoder_attentions.2", "encoder_attentions.3"),
     "mm-grounding-dino": ("decoder_attentions.2", "encoder_attentions.3"),
     **dict.fromkeys(SAMPLED, ("cross_attentions",)),
