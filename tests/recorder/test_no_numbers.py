@@ -67,6 +67,19 @@ def in_float32(kind):
     return torch.promote_types(kind, torch.float32)
 
 
+def by_kernel(given, mask, kind):
+    """Attention by torch's kernel, with what `given` makes of queries and keys."""
+
+    def attend(query, key):
+        return scaled_dot_product_attention(*given(query, key), key, attn_mask=mask)
+
+    def weights(query, key):
+        query, key = given(query, key)
+        return ((query @ key.mT).to(in_float32(kind)) * D**-0.5 + mask).softmax(-1).to(kind)
+
+    return Shown(weights, attend)
+
+
 @every_row
 @every_type
 @pytest.mark.parametrize("no_number", [NAN, INF])
@@ -432,14 +445,7 @@ def test_a_row_whose_scores_are_all_minus_infinity_is_of_those_that_a_number_hid
     def given(query, key):
         return query.abs(), changed(key.abs(), 0, 1, 0, to=-INF)
 
-    def attend(query, key):
-        return scaled_dot_product_attention(*given(query, key), key, attn_mask=mask)
-
-    def weights(query, key):
-        query, key = given(query, key)
-        return ((query @ key.mT).to(in_float32(kind)) * D**-0.5 + mask).softmax(-1).to(kind)
-
-    model = Shown(weights, attend)
+    model = by_kernel(given, mask, kind)
     call = shown(model, kind)
     check(call, model, kind)
     assert number == -INF or model.true[1, 0, 1:].amin() > 0.01
@@ -493,14 +499,7 @@ def test_minus_infinity_beside_keys_that_are_none_is_no_causal_mask(kind):
     def given(query, key):
         return -query.abs(), changed(key.abs(), 0, slice(None), 1, to=-INF)
 
-    def attend(query, key):
-        return scaled_dot_product_attention(*given(query, key), key, attn_mask=mask)
-
-    def weights(query, key):
-        query, key = given(query, key)
-        return ((query @ key.mT).to(in_float32(kind)) * D**-0.5 + mask).softmax(-1).to(kind)
-
-    model = Shown(weights, attend)
+    model = by_kernel(given, mask, kind)
     call = shown(model, kind, tokens=2)
     check(call, model, kind)
     assert call.weights()[:, 0].isnan().all()
@@ -676,14 +675,7 @@ def test_minus_infinity_hides_beside_the_least_number_in_a_row_of_infinite_keys(
     def given(query, key):
         return query.abs(), changed(key.abs(), ..., 0, slice(None), to=-INF)
 
-    def attend(query, key):
-        return scaled_dot_product_attention(*given(query, key), key, attn_mask=mask)
-
-    def weights(query, key):
-        query, key = given(query, key)
-        return ((query @ key.mT).to(in_float32(kind)) * D**-0.5 + mask).softmax(-1).to(kind)
-
-    model = Shown(weights, attend)
+    model = by_kernel(given, mask, kind)
     check(shown(model, kind), model, kind)
     assert (model.true[:, 0, 5:] == 0).all()
 

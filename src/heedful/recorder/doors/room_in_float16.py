@@ -46,13 +46,13 @@ def is_outgrown(size: float, kind: torch.dtype, changes: Sequence[Change]) -> bo
     """
     if kind == torch.float16 and size > MOST:
         return True
-    is_over = False
+    is_over, factors = False, [_factors(change) for change in changes]
     for number, change in enumerate(changes):
-        least, most = _factors(change)
+        least, most = factors[number]
         if is_over and least < 1:
             return True
         size *= most
-        shrinks = math.prod(_factors(one)[0] for one in changes[number + 1 :])
+        shrinks = math.prod(later for later, _ in factors[number + 1 :])
         if change.kind == "add" and shrinks < 1:
             added = _sizes(change.value)[1]
             size += added if added * shrinks < HIDES else 0.0

@@ -21,6 +21,7 @@ from torch import Tensor
 
 from heedful.recorder.following.feature_rules import convolution, embedding, linear, product
 from heedful.recorder.following.moved import dims_moved, moved, moves, put_elsewhere
+from heedful.recorder.following.natures import NORMS
 from heedful.recorder.following.pieces import Together
 from heedful.recorder.following.strides import Axes, Axis, Part, Parts, View, are_whole
 
@@ -37,12 +38,10 @@ SDPA_KERNELS = (
     "_scaled_dot_product_fused_attention_overrideable",
 )
 # The result has the axes of its operand: each number is made from its own row or channel
-SAME = {
-    "_softmax", "_log_softmax", "_safe_softmax", "clone", "_to_copy", "native_layer_norm",
-    "_fused_rms_norm", "native_dropout", "native_batch_norm", "_native_batch_norm_legit",
-    "_native_batch_norm_legit_no_training", "native_group_norm", "cudnn_batch_norm",
-    "miopen_batch_norm", "_thnn_fused_gru_cell", "_thnn_fused_lstm_cell", "cumsum", "tril", "triu",
-    "_conj_physical", "layer_norm", "rms_norm", "softmax", "log_softmax",
+SAME = NORMS | {
+    "_softmax", "_log_softmax", "_safe_softmax", "softmax", "log_softmax", "clone", "_to_copy",
+    "native_dropout", "_thnn_fused_gru_cell", "_thnn_fused_lstm_cell", "cumsum", "tril", "triu",
+    "_conj_physical",
 }  # fmt: skip
 REDUCE = {"sum", "mean", "amax", "amin", "var", "std", "logsumexp", "linalg_vector_norm", "prod"}
 
