@@ -477,17 +477,18 @@ def test_a_row_that_a_step_makes_none_of_is_shown_as_none(kind, row):
     assert not call.weights()[:, row].any()
 
 
-def test_a_factor_of_scores_that_float16_has_no_room_for_beside_its_queries():
+@pytest.mark.parametrize("kind", [torch.float32, torch.float16])
+def test_a_factor_of_scores_that_a_type_has_no_room_for_beside_its_queries(kind):
     """The model multiplies their product with keys, which is small."""
-    factor = torch.full((H, 1, 1), 20.0, dtype=torch.float16)
+    factor, most = torch.full((H, 1, 1), 20.0, dtype=kind), torch.finfo(kind).max
 
     def weights(query, key):
-        return ((query * 4e3) @ (key * 1e-4).mT * factor).softmax(-1)
+        return ((query * (most / 16)) @ (key * (6 / most)).mT * factor).softmax(-1)
 
     model = Shown(weights)
-    call = shown(model, torch.float16)
-    check(call, model, torch.float16)
-    assert call.causes.query.abs().amax() > 65504
+    call = shown(model, kind)
+    check(call, model, kind)
+    assert call.causes.query.abs().amax() > most
 
 
 @every_type
@@ -614,19 +615,65 @@ def test_a_row_that_a_step_makes_none_of_beside_what_makes_none_of_no_row(kind, 
     assert not call.weights()[none, row].any()
 
 
-@every_row
-def test_scores_that_float16_had_no_room_for_before_they_became_smaller(row):
-    """A temperature of 1,000 makes minus infinity of −65.75, but not of −65."""
-    query = torch.zeros(N, D, dtype=torch.float16)
-    query[row, 0] = 1
-    key = torch.zeros(N, D, dtype=torch.float16)
-    key[:, 0] = torch.where(torch.arange(N) < 2, -65.0, -65.75)
+def one_row(kind, row, size, first, others):
+    """Queries of 0 but for one row, and keys, the first two of which have other numbers."""
+    query, key = torch.zeros(2, N, D, dtype=kind)
+    query[row, 0], key[:2, 0], key[2:, 0] = size, first, others
+    return lambda given, other: (0 * given + query, 0 * other + key)
 
-    def weights(given, other):
-        return ((0 * given + query) @ (0 * other + key).mT * 1e3 * 1e-3).softmax(-1)
+
+@every_row
+@every_type
+@pytest.mark.parametrize("how", ["numbers", "table", "divided by a table"])
+def test_scores_that_had_no_room_before_they_became_smaller(how, kind, row):
+    """Its largest number divided by 65.5 makes minus infinity of −66, but not of −65."""
+    given, large = one_row(kind, row, 1.0, -65.0, -66.0), torch.finfo(kind).max / 65.5
+    table = torch.ones(N, 1, dtype=kind)
+    table[row] = large
+
+    def weights(query, key):
+        query, key = given(query, key)
+        if how == "numbers":
+            return (query @ key.mT * large / large).softmax(-1)
+        scores = query @ key.mT * table
+        return (scores / table if how != "table" else scores * (1 / table)).softmax(-1)
 
     model = Shown(weights)
-    check(shown(model, torch.float16), model, torch.float16, ("unproved",))
+    check(shown(model, kind), model, kind, ("unproved",))
+    assert (model.true[:, row] > 0.4).sum() == 2 * H  # of −66 nothing is left
+
+
+@every_row
+@every_type
+def test_a_product_that_had_no_room_before_it_became_smaller(kind, row):
+    large = torch.finfo(kind).max ** 0.5
+    given = one_row(kind, row, large, -large / 1.1, -large * 1.1)
+
+    def weights(query, key):
+        query, key = given(query, key)
+        return (query @ key.mT / large / large).softmax(-1)
+
+    model = Shown(weights)
+    check(shown(model, kind), model, kind, ("unproved",))
+    assert (model.true[:, row] > 0.4).sum() == 2 * H
+
+
+@every_row
+@every_type
+def test_scores_that_were_too_small_before_they_became_larger(kind, row):
+    given, kinds = one_row(kind, row, 1.0, 0.1, -0.1), torch.finfo(kind)
+    small = torch.ones(N, 1, dtype=kind)
+    small[row] = 2 * (kinds.smallest_normal * kinds.eps) ** 0.5
+
+    def weights(query, key):
+        query, key = given(query, key)
+        return (query @ key.mT * small * small / small / small).softmax(-1)
+
+    model = Shown(weights)
+    check(shown(model, kind), model, kind, ("unproved",))
+    assert torch.equal(
+        model.true[:, row], torch.full_like(model.true[:, row], model.true[0, row, 0])
+    )
 
 
 @every_type
@@ -779,13 +826,11 @@ def test_a_product_that_has_no_room_and_is_made_smaller(kind, row):
 def test_a_factor_that_is_none_in_one_row_hides_no_other_that_has_no_room(row):
     factor = torch.ones(N, 1, dtype=torch.float16)
     factor[row], factor[5] = 1e3, NAN
-    query = torch.zeros(N, D, dtype=torch.float16)
-    query[row, 0] = 1
-    key = torch.zeros(N, D, dtype=torch.float16)
-    key[:, 0] = torch.where(torch.arange(N) < 2, -65.0, -65.75)
+    given = one_row(torch.float16, row, 1, -65.0, -65.75)
 
-    def weights(given, other):
-        return ((0 * given + query) @ (0 * other + key).mT * factor * 1e-3).softmax(-1)
+    def weights(query, key):
+        query, key = given(query, key)
+        return (query @ key.mT * factor * 1e-3).softmax(-1)
 
     model = Shown(weights)
     check(shown(model, torch.float16), model, torch.float16, ("unproved",))

@@ -1,4 +1,4 @@
-"""What the model's own weights tell: rows of NaN, and what float16 has no room for on the way."""
+"""What the model's own weights tell: rows of NaN, and what a type has no room for on the way."""
 
 from dataclasses import replace
 from types import SimpleNamespace
@@ -9,7 +9,7 @@ import torch
 from heedful.ops.causes import Causes
 from heedful.ops.cells import weights
 from heedful.ops.masks import Dense
-from heedful.recorder.doors import room_in_float16, weights_apart
+from heedful.recorder.doors import room_in_types, weights_apart
 from heedful.recorder.observed import Observed
 from heedful.recorder.sequences.mask_structure import Masks
 
@@ -49,6 +49,10 @@ def test_a_call_shows_numbers_where_its_own_map_has_them(seed, is_boolean, scale
             assert found == bool(has_numbers[head, row]), (head, row)
 
 
+def is_outgrown(size, kind, changes):
+    return room_in_types.is_outgrown(size, kind, changes, room_in_types.factors_of(changes))
+
+
 def change(kind, value, dtype=torch.float16):
     return SimpleNamespace(kind=kind, value=value, dtype=dtype)
 
@@ -70,14 +74,73 @@ def change(kind, value, dtype=torch.float16):
         ([change("scale", torch.tensor([1e3, NAN, INF])), change("divide", 2)], 65.504),
         ([change("scale", torch.tensor([2.0, -8.0])), change("divide", 0.5)], 65504),
         ([change("scale", 1e3), change("softcap", None), change("divide", 0.1)], 65504),
+        ([change("scale", 1e3), change("softcap", None), change("scale", 0.1)], 65504),
+        ([change("softcap", None), change("scale", 1e3), change("scale", 0.1)], 65504),
+        ([change("scale", 1e3), change("divide", 0), change("scale", 0.1)], 65.504),
+        ([change("scale", torch.tensor([True, False])), change("scale", 0.1)], 65504),
     ],
 )
 def test_scores_that_outgrow_float16_and_shrink_again(changes, limit):
     for size in (limit * 0.99, limit * 1.01):
-        assert room_in_float16.is_outgrown(size, torch.float16, changes) == (size > limit)
+        assert is_outgrown(size, torch.float16, changes) == (size > limit)
 
 
 @pytest.mark.parametrize(("queries", "keys"), [(0, M), (N, 0)])
 def test_no_scores_have_room(queries, keys):
     query, key = (torch.rand(1, H, n, D).half() for n in (queries, keys))
-    assert not room_in_float16.may_lack(query, key, [change("scale", 0.1)])
+    assert not room_in_types.may_lack(query, key, [change("scale", 0.1)])
+
+
+@pytest.mark.parametrize(("kind", "most"), [(torch.float32, 3.4e38), (torch.bfloat16, 3.38e38)])
+@pytest.mark.parametrize(
+    ("scale", "size", "may"),
+    [
+        (1.0, 1e5, False),
+        (1e-28, 1e5, False),  # what was infinite is still 1e10, and hides
+        (1e-29, 1e5, True),
+        (1e-29, 0.9, False),  # nothing was infinite
+        (-1e-29, 1.1, True),
+        (torch.tensor([1.0, 1e-29]), 1.1, True),
+        (torch.tensor([1.0, 0.0]), 1.1, False),  # what is infinite is no number times 0
+    ],
+)
+def test_scores_of_other_types_that_outgrow_them_and_shrink_again(kind, most, scale, size, may):
+    query, key = (torch.zeros(1, H, n, D, dtype=kind) for n in (N, M))
+    query[0, 1, 2, 0], key[0, 1, 3, 0], key[0, 1, 4] = most / 1e15, size * 1e15, NAN
+    changes = [change("scale", scale, kind)]
+    assert room_in_types.may_lack(query, key, changes) == may
+
+
+@pytest.mark.parametrize(
+    ("changes", "has"),
+    [
+        ([change("scale", 1e-4), change("scale", 3e4)], False),
+        ([change("scale", 1e-4), change("scale", 4e4)], True),
+        ([change("scale", 1e-4), change("divide", 2.5e-5)], True),
+        ([change("scale", 200.0), change("cast", None), change("scale", 200.0)], True),
+        ([change("scale", 4e4)], True),  # the product itself is rounded
+        ([change("add", 4e4), change("divide", torch.tensor([0.0, 1.0, NAN]))], False),
+        ([change("scale", 4e4, torch.float32), change("scale", 1e-4)], False),
+    ],
+)
+def test_scores_that_are_too_small_for_float16_before_they_grow_again(changes, has):
+    query, key = (torch.rand(1, H, n, D).half() for n in (N, M))
+    assert room_in_types.may_lack(query, key, changes) == has
+    wide = [change(one.kind, one.value, torch.float32) for one in changes]
+    assert not room_in_types.may_lack(query.float(), key.float(), wide)
+
+
+@pytest.mark.parametrize(
+    ("size", "changes", "may"),
+    [
+        (1.0, [change("scale", 1e5)], False),  # the product is one of float32
+        (1.0, [change("cast", None), change("scale", 1e5)], True),
+        (1.0, [change("scale", 1e5, torch.float32), change("cast", None)], False),
+        (1e5, [change("scale", 0.1)], False),
+        (1e5, [change("cast", None), change("scale", 0.1)], True),
+    ],
+)
+def test_scores_that_become_those_of_another_type(size, changes, may):
+    query, key = torch.zeros(1, H, N, D), torch.zeros(1, H, M, D)
+    query[0, 1, 2, 0], key[0, 1, 3, 0] = 1.0, size
+    assert room_in_types.may_lack(query, key, changes) == may

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from heedful.recorder.doors import dead_rows, room_in_float16, weights_apart
+from heedful.recorder.doors import dead_rows, room_in_types, weights_apart
 from heedful.recorder.doors.score_causes import (
     ScoreCauses,
     causes_of,
@@ -126,7 +126,7 @@ def _by_causes(
     kinds = {change.kind for change in scores.changes}
     if "keep" in kinds and not bool(ends.query.isfinite().all() & ends.key.isfinite().all()):
         return None  # what is no number is none times 0 either
-    if room_in_float16.may_lack(ends.query, ends.key, scores.changes):
+    if room_in_types.may_lack(ends.query, ends.key, scores.changes):
         return None
     groups = owning.groups(sides, order, ends.origins, axes)
     causes = causes_of(scores, order, groups)
@@ -157,7 +157,7 @@ def _put(seen: Observed, causes: ScoreCauses) -> bool:
     """Add to a call what was done to its scores; False where some row cannot be shown so."""
     product = seen.query
     if causes.factor is not None:
-        seen.query = room_in_float16.times(seen.query, causes.factor)
+        seen.query = room_in_types.times(seen.query, causes.factor)
     seen.scale, seen.softcap = causes.scale, causes.softcap
     seen.mask, seen.bias, seen.source = causes.mask, causes.bias, causes.source
     seen.added_to_scores = causes.largest_added
