@@ -10,6 +10,7 @@ from heedful.recorder.doors import sdpa
 from heedful.recorder.kept import evidence
 
 H, D, N = 3, 4, 20
+MANY = 600  # rows, of which not all are compared or looked at
 NAN, INF = torch.nan, torch.inf
 NEAR = {torch.float64: 1e-11, torch.float32: 3e-6, torch.float16: 5e-3, torch.bfloat16: 5e-2}
 every_type = pytest.mark.parametrize("kind", NEAR)
@@ -477,18 +478,81 @@ def test_a_row_that_a_step_makes_none_of_is_shown_as_none(kind, row):
     assert not call.weights()[:, row].any()
 
 
-@pytest.mark.parametrize("kind", [torch.float32, torch.float16])
-def test_a_factor_of_scores_that_a_type_has_no_room_for_beside_its_queries(kind):
-    """The model multiplies their product with keys, which is small."""
-    factor, most = torch.full((H, 1, 1), 20.0, dtype=kind), torch.finfo(kind).max
+@every_row
+@pytest.mark.parametrize("size", [1e-4, 20.0])
+def test_a_factor_of_scores_that_float16_has_no_room_for_beside_its_queries(size, row):
+    """The model multiplies their product with keys, which is neither large nor small."""
+    factor = torch.full((H, 1, 1), size, dtype=torch.float16)
+    scale = torch.ones(MANY, 1, dtype=torch.float16)
+    scale[row] = 1e4 if size > 1 else 1e-2
 
     def weights(query, key):
-        return ((query * (most / 16)) @ (key * (6 / most)).mT * factor).softmax(-1)
+        return ((query * scale) @ (key * (0.02 / size)).mT * factor).softmax(-1)
 
     model = Shown(weights)
-    call = shown(model, kind)
-    check(call, model, kind)
-    assert call.causes.query.abs().amax() > most
+    call = shown(model, torch.float16, tokens=MANY)
+    check(call, model, torch.float16)
+    numbers = call.causes.query[:, row].abs()
+    assert numbers.amax() > 65504 if size > 1 else numbers.amax() < 1e-5
+
+
+@every_row
+@pytest.mark.parametrize("kind", [torch.float64, torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("is_table", [True, False])
+def test_a_factor_of_scores_that_causes_have_no_room_for_beside_queries(is_table, kind, row):
+    most = torch.finfo(kind).max
+    factor = torch.full((H, 1, 1), 20.0, dtype=kind) if is_table else 20.0
+    scales = torch.ones(2, MANY, 1, dtype=kind)
+    scales[0, row], scales[1] = most / 16, 64 / most
+
+    def weights(query, key):
+        return ((query * scales[0]) @ (key * scales[1]).mT * factor).softmax(-1)
+
+    model = Shown(weights)
+    check(shown(model, kind, tokens=MANY), model, kind, ("unproved",))
+
+
+@pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("head", [0, 2])
+def test_a_row_of_large_scores_is_looked_at_wherever_it_is(head, kind):
+    """Rounding may move its weights, which is told, as where there are few rows."""
+    scale = torch.ones(H, MANY, 1)
+    scale[head, 1] = 300.0
+
+    def attend(query, key):
+        key = torch.cat([key, 1.0001 * key], dim=-2)  # so that the largest scores are near others
+        return ((query * scale) @ key.mT).to(kind).softmax(-1).float() @ key
+
+    model = Heads(attend, H, D)
+    with torch.no_grad(), heedful.record(model) as recording:
+        model(torch.randn(1, MANY, WIDTH))
+    call = recording[0]
+    assert call.proof == "unproved"
+    assert "rounding of scores" in call.why
+
+
+def test_a_softmax_in_float16_that_is_widened_has_rows_of_its_own_rounding():
+    """Its weights alone are shown, as scores had no room."""
+
+    def weights(query, key):
+        return (query @ key.mT / 1e13 * 1e13).to(torch.float16).softmax(-1).double()
+
+    model = Shown(weights)
+    check(shown(model, torch.float64), model, torch.float16, ("unproved",))
+
+
+@pytest.mark.parametrize(("size", "proof"), [(1e38, "proved"), (1e39, "unproved")])
+@pytest.mark.parametrize("kind", [torch.float32, torch.float64])
+def test_scores_of_float64_have_what_float32_has_no_room_for_beside_them(kind, size, proof):
+    bias = torch.zeros(MANY, MANY, dtype=torch.float64)
+    bias[1, 3], bias[2, 4:] = size, -torch.inf
+
+    def weights(query, key):
+        return ((query @ key.mT).double() + bias).softmax(-1).to(kind)
+
+    model = Shown(weights)
+    proofs = (proof if kind == torch.float32 else "proved",)
+    check(shown(model, kind, tokens=MANY), model, kind, proofs)
 
 
 @every_type
@@ -617,7 +681,7 @@ def test_a_row_that_a_step_makes_none_of_beside_what_makes_none_of_no_row(kind, 
 
 def one_row(kind, row, size, first, others):
     """Queries of 0 but for one row, and keys, the first two of which have other numbers."""
-    query, key = torch.zeros(2, N, D, dtype=kind)
+    query, key = torch.zeros(2, MANY, D, dtype=kind)
     query[row, 0], key[:2, 0], key[2:, 0] = size, first, others
     return lambda given, other: (0 * given + query, 0 * other + key)
 
@@ -628,7 +692,7 @@ def one_row(kind, row, size, first, others):
 def test_scores_that_had_no_room_before_they_became_smaller(how, kind, row):
     """Its largest number divided by 65.5 makes minus infinity of −66, but not of −65."""
     given, large = one_row(kind, row, 1.0, -65.0, -66.0), torch.finfo(kind).max / 65.5
-    table = torch.ones(N, 1, dtype=kind)
+    table = torch.ones(MANY, 1, dtype=kind)
     table[row] = large
 
     def weights(query, key):
@@ -639,7 +703,7 @@ def test_scores_that_had_no_room_before_they_became_smaller(how, kind, row):
         return (scores / table if how != "table" else scores * (1 / table)).softmax(-1)
 
     model = Shown(weights)
-    check(shown(model, kind), model, kind, ("unproved",))
+    check(shown(model, kind, tokens=MANY), model, kind, ("unproved",))
     assert (model.true[:, row] > 0.4).sum() == 2 * H  # of −66 nothing is left
 
 
@@ -654,7 +718,7 @@ def test_a_product_that_had_no_room_before_it_became_smaller(kind, row):
         return (query @ key.mT / large / large).softmax(-1)
 
     model = Shown(weights)
-    check(shown(model, kind), model, kind, ("unproved",))
+    check(shown(model, kind, tokens=MANY), model, kind, ("unproved",))
     assert (model.true[:, row] > 0.4).sum() == 2 * H
 
 
@@ -662,7 +726,7 @@ def test_a_product_that_had_no_room_before_it_became_smaller(kind, row):
 @every_type
 def test_scores_that_were_too_small_before_they_became_larger(kind, row):
     given, kinds = one_row(kind, row, 1.0, 0.1, -0.1), torch.finfo(kind)
-    small = torch.ones(N, 1, dtype=kind)
+    small = torch.ones(MANY, 1, dtype=kind)
     small[row] = 2 * (kinds.smallest_normal * kinds.eps) ** 0.5
 
     def weights(query, key):
@@ -670,7 +734,7 @@ def test_scores_that_were_too_small_before_they_became_larger(kind, row):
         return (query @ key.mT * small * small / small / small).softmax(-1)
 
     model = Shown(weights)
-    check(shown(model, kind), model, kind, ("unproved",))
+    check(shown(model, kind, tokens=MANY), model, kind, ("unproved",))
     assert torch.equal(
         model.true[:, row], torch.full_like(model.true[:, row], model.true[0, row, 0])
     )
@@ -824,7 +888,7 @@ def test_a_product_that_has_no_room_and_is_made_smaller(kind, row):
 
 @every_row
 def test_a_factor_that_is_none_in_one_row_hides_no_other_that_has_no_room(row):
-    factor = torch.ones(N, 1, dtype=torch.float16)
+    factor = torch.ones(MANY, 1, dtype=torch.float16)
     factor[row], factor[5] = 1e3, NAN
     given = one_row(torch.float16, row, 1, -65.0, -65.75)
 
@@ -833,7 +897,7 @@ def test_a_factor_that_is_none_in_one_row_hides_no_other_that_has_no_room(row):
         return (query @ key.mT * factor * 1e-3).softmax(-1)
 
     model = Shown(weights)
-    check(shown(model, torch.float16), model, torch.float16, ("unproved",))
+    check(shown(model, torch.float16, tokens=MANY), model, torch.float16, ("unproved",))
 
 
 @every_row

@@ -1,6 +1,5 @@
 """Scores and weights that are rounded to a narrower type on their way: certain up to that type."""
 
-import types
 from contextlib import nullcontext
 
 import pytest
@@ -13,7 +12,7 @@ import heedful
 from heedful.recorder.doors import score_causes, transformers_interface
 from heedful.recorder.doors.dead_rows import Step
 from heedful.recorder.doors.score_causes import ScoreCauses, rounding_types
-from heedful.recorder.following.scores import Change, Scores
+from heedful.recorder.following.scores import Change
 from heedful.recorder.kept import capture
 from heedful.recorder.kept.rounding import TOLERANCE
 
@@ -472,9 +471,7 @@ def test_scores_of_a_thousand_may_change_places_and_refute_nothing():
 
 
 def product_of(*changes):
-    product = types.SimpleNamespace()
-    made = Scores(product, tuple(Change(kind, value, [], BRAIN) for kind, value in changes))
-    return rounding_types(made, HALF)
+    return rounding_types([Change(kind, value, [], BRAIN) for kind, value in changes], HALF)
 
 
 def test_each_step_that_moves_digits_counts():

@@ -5,10 +5,12 @@ import torch
 
 from heedful.ops.causes import Causes
 from heedful.ops.cells import weights
+from heedful.ops.evenly import evenly
 from heedful.ops.masks import Causal, Dense
 from heedful.recorder.kept import certificate, evidence
 from heedful.recorder.kept.rounding_of_scores import (
     CHANCE,
+    LOOKED_AT,
     Rounding,
     deviation_of,
     farthest,
@@ -182,3 +184,29 @@ def test_the_order_of_sums_counts_where_nothing_else_has_rounded():
     far = moved_rows(of, torch.arange(40), Rounding(0.0))[1].max()
     assert float(far) > 1e-3
     assert farthest(of, Rounding(0.0), 1e-3) == float(far)
+
+
+@pytest.mark.parametrize("is_added", [True, False])
+@pytest.mark.parametrize("head", [0, H - 1])
+def test_the_rows_of_the_largest_scores_are_looked_at_wherever_they_are(head, is_added):
+    """Of the largest by themselves, or by what stood beside them."""
+    rows = sorted({*range(600)}.difference(evenly(600, LOOKED_AT).tolist()))[:30]
+    query, added = torch.randn(H, 600, D, dtype=torch.float64), None
+    if is_added:
+        added = torch.zeros(1, 600, 1, dtype=torch.float64)
+        added[0, rows], query[:, rows] = 4096.0, query[:, rows] / 1000
+    else:
+        query[head, rows] *= 50 * torch.rand(30, 1)
+    of, rounding = causes(query=query), Rounding(1e-3, added)
+    farthest_of_all = moved_rows(of, torch.arange(600), rounding)[1].max()
+    assert farthest(of, rounding, 0.0) == farthest_of_all
+
+
+@pytest.mark.parametrize("scale", [0.5, -2.0])
+def test_no_row_that_is_looked_at_is_passed_over_by_its_product(scale):
+    """Of two keys whose scores are the same a rounding moves weights the most."""
+    query = torch.ones(1, 600, 1, dtype=torch.float64)
+    query[0, 1] = 256.0
+    of = Causes(query, torch.ones(1, 2, 1, dtype=torch.float64), scale)
+    farthest_of_all = float(moved_rows(of, torch.tensor([1]), Rounding(1e-6))[1])
+    assert farthest(of, Rounding(1e-6), 0.99 * farthest_of_all) == farthest_of_all > 0

@@ -49,98 +49,118 @@ def test_a_call_shows_numbers_where_its_own_map_has_them(seed, is_boolean, scale
             assert found == bool(has_numbers[head, row]), (head, row)
 
 
-def is_outgrown(size, kind, changes):
-    return room_in_types.is_outgrown(size, kind, changes, room_in_types.factors_of(changes))
-
-
 def change(kind, value, dtype=torch.float16):
     return SimpleNamespace(kind=kind, value=value, dtype=dtype)
 
 
+HALF, FLOAT, BRAIN = torch.float16, torch.float32, torch.bfloat16
+
+
 @pytest.mark.parametrize(
-    ("changes", "limit"),  # up to which size nothing is outgrown
+    ("kind", "changes", "limit"),  # up to which size all scores have room
     [
-        ([], 65504),
-        ([change("scale", 1e3)], 65504),  # it is as large in the end
-        ([change("scale", 0.1)], 65504),
-        ([change("scale", 1e3), change("scale", 1e-3)], 65.504),
-        ([change("scale", -1e3), change("divide", 1e3)], 65.504),
-        ([change("scale", 1e3), change("add", -1e4), change("scale", 1e-3)], 55.504),
-        ([change("scale", 1e2), change("add", -6e4), change("scale", 1e-3)], 55.04),
-        ([change("add", -65504.0), change("scale", 0.5)], 65504),  # what it hides stays hidden
-        ([change("scale", 1e3, torch.float32), change("scale", 1e-3)], 65504),
-        ([change("scale", 1e3, torch.float32), change("cast", None), change("scale", 0.1)], 65.504),
-        ([change("divide", torch.tensor([1e-3, 10.0])), change("scale", 0.1)], 65.504),
-        ([change("scale", torch.tensor([1e3, NAN, INF])), change("divide", 2)], 65.504),
-        ([change("scale", torch.tensor([2.0, -8.0])), change("divide", 0.5)], 65504),
-        ([change("scale", 1e3), change("softcap", None), change("divide", 0.1)], 65504),
-        ([change("scale", 1e3), change("softcap", None), change("scale", 0.1)], 65504),
-        ([change("softcap", None), change("scale", 1e3), change("scale", 0.1)], 65504),
-        ([change("scale", 1e3), change("divide", 0), change("scale", 0.1)], 65.504),
-        ([change("scale", torch.tensor([True, False])), change("scale", 0.1)], 65504),
+        (HALF, [], 65504),
+        (HALF, [change("scale", 1e3)], 65.504),
+        (HALF, [change("scale", 0.1)], 65504),
+        (HALF, [change("divide", -1e-3)], 65.504),
+        (HALF, [change("scale", 1e3), change("add", -1e4), change("scale", 1e-3)], 55.504),
+        (HALF, [change("scale", 1e2), change("add", -6e4), change("scale", 1e-3)], 55.04),
+        (HALF, [change("add", -65504.0), change("scale", 0.5)], 65504),  # what it hides stays so
+        (HALF, [change("add", 900.0)], 65504),
+        (HALF, [change("scale", 1e3, FLOAT), change("scale", 1e-3)], 65504),
+        (HALF, [change("scale", 1e3, FLOAT), change("cast", None), change("scale", 0.1)], 65.504),
+        (HALF, [change("divide", torch.tensor([1e-3, 10.0])), change("scale", 0.1)], 65.504),
+        (HALF, [change("scale", torch.tensor([1e3, NAN, INF])), change("divide", 2)], 65.504),
+        (HALF, [change("scale", torch.tensor([2.0, -8.0]))], 8188),
+        (HALF, [change("scale", torch.tensor([2, -8]))], 8188),
+        (HALF, [change("scale", torch.tensor([True, False])), change("scale", 0.1)], 65504),
+        (HALF, [change("scale", 1e3), change("softcap", None), change("scale", 6e4)], 65.504),
+        (HALF, [change("scale", 0), change("divide", 0.0), change("divide", NAN)], 65504),
+        (FLOAT, [], 1e9),
+        (BRAIN, [change("scale", 1e3, BRAIN), change("scale", 1e-6, BRAIN)], 1e6),
+        (FLOAT, [change("cast", None)], 65504),
+        (torch.float64, [change("scale", 0.5, torch.float64)], 1e9),
     ],
 )
-def test_scores_that_outgrow_float16_and_shrink_again(changes, limit):
+def test_scores_that_have_room_in_each_type(kind, changes, limit):
+    factors = room_in_types.factors_of(changes)
     for size in (limit * 0.99, limit * 1.01):
-        assert is_outgrown(size, torch.float16, changes) == (size > limit)
+        assert room_in_types.has_room(size, kind, changes, factors) == (size < limit)
 
 
-@pytest.mark.parametrize(("queries", "keys"), [(0, M), (N, 0)])
-def test_no_scores_have_room(queries, keys):
-    query, key = (torch.rand(1, H, n, D).half() for n in (queries, keys))
-    assert not room_in_types.may_lack(query, key, [change("scale", 0.1)])
+@pytest.mark.parametrize("kind", [torch.float64, FLOAT, BRAIN, HALF])
+@pytest.mark.parametrize("other", [1.0, NAN, INF])
+def test_the_longest_query_and_key_of_a_head_tell_of_its_scores(other, kind):
+    limit = 65504 if kind == HALF else 1e9
+    for near in (0.9, 1.1):
+        query, key = torch.zeros(1, H, N, D, dtype=kind), torch.zeros(1, H, M, D, dtype=kind)
+        query[0, 1, 2, 0] = key[0, 1, 3, 2] = (limit * near) ** 0.5
+        query[0, 2, 3] = key[0, 0, 4] = limit**0.5  # long ones of two heads, which do not meet
+        query[0, 0, 0, 0] = other
+        assert room_in_types.may_lack(query, key, []) == (near > 1)
 
 
-@pytest.mark.parametrize(("kind", "most"), [(torch.float32, 3.4e38), (torch.bfloat16, 3.38e38)])
+@pytest.mark.parametrize("which", [0, 1])
+@pytest.mark.parametrize("kind", [torch.float64, FLOAT, BRAIN])
+def test_long_vectors_have_room_beside_short_ones(kind, which):
+    for size in (1e14, 1e16, torch.finfo(kind).max / 2):
+        ends = [torch.zeros(1, H, n, D, dtype=kind) for n in (N, M)]
+        ends[which][0, 1, 2, 1] = size
+        assert room_in_types.may_lack(*ends, []) == (size > 1e15)
+
+
 @pytest.mark.parametrize(
-    ("scale", "size", "may"),
+    ("changes", "may"),
     [
-        (1.0, 1e5, False),
-        (1e-28, 1e5, False),  # what was infinite is still 1e10, and hides
-        (1e-29, 1e5, True),
-        (1e-29, 0.9, False),  # nothing was infinite
-        (-1e-29, 1.1, True),
-        (torch.tensor([1.0, 1e-29]), 1.1, True),
-        (torch.tensor([1.0, 0.0]), 1.1, False),  # what is infinite is no number times 0
+        ([change("scale", 1e-11, FLOAT)], False),
+        ([change("scale", 1e-13, FLOAT)], True),
+        ([change("divide", -1e13, FLOAT)], True),
+        ([change("divide", torch.tensor([1.0, 1e13]), FLOAT)], True),
+        ([change("divide", torch.tensor([1.0, INF, 0.0]), FLOAT)], False),
+        ([change("scale", 1e-7, FLOAT), change("scale", 1e-7, FLOAT)], True),
+        ([change("scale", 1e-7, FLOAT), change("scale", 1e7, FLOAT)] * 2, False),
+        ([change("scale", 1e-20, FLOAT), change("scale", 1e20, FLOAT)], True),
+        ([change("scale", 1e20, FLOAT), change("scale", 1e-20, FLOAT)], True),
     ],
 )
-def test_scores_of_other_types_that_outgrow_them_and_shrink_again(kind, most, scale, size, may):
-    query, key = (torch.zeros(1, H, n, D, dtype=kind) for n in (N, M))
-    query[0, 1, 2, 0], key[0, 1, 3, 0], key[0, 1, 4] = most / 1e15, size * 1e15, NAN
-    changes = [change("scale", scale, kind)]
+def test_factors_may_be_too_far_from_one(changes, may):
+    query, key = (1e-20 * torch.rand(1, H, n, D) for n in (N, M))
     assert room_in_types.may_lack(query, key, changes) == may
 
 
 @pytest.mark.parametrize(
     ("changes", "has"),
     [
-        ([change("scale", 1e-4), change("scale", 3e4)], False),
-        ([change("scale", 1e-4), change("scale", 4e4)], True),
-        ([change("scale", 1e-4), change("divide", 2.5e-5)], True),
-        ([change("scale", 200.0), change("cast", None), change("scale", 200.0)], True),
-        ([change("scale", 4e4)], True),  # the product itself is rounded
+        ([change("scale", 1e-4), change("scale", 1.6e5)], False),
+        ([change("scale", 1e-4), change("scale", 1.7e5)], True),
+        ([change("scale", 1e-4), change("divide", 5.5e-6)], True),
+        ([change("scale", 500.0), change("cast", None), change("scale", 500.0)], True),
+        ([change("scale", 2e5)], True),  # the product itself is rounded
         ([change("add", 4e4), change("divide", torch.tensor([0.0, 1.0, NAN]))], False),
-        ([change("scale", 4e4, torch.float32), change("scale", 1e-4)], False),
+        ([change("scale", 1e5, FLOAT), change("scale", 1e-4)], False),
     ],
 )
 def test_scores_that_are_too_small_for_float16_before_they_grow_again(changes, has):
-    query, key = (torch.rand(1, H, n, D).half() for n in (N, M))
+    query, key = (1e-3 * torch.rand(1, H, n, D).half() for n in (N, M))
     assert room_in_types.may_lack(query, key, changes) == has
-    wide = [change(one.kind, one.value, torch.float32) for one in changes]
+    wide = [change(one.kind, one.value, FLOAT) for one in changes]
     assert not room_in_types.may_lack(query.float(), key.float(), wide)
 
 
 @pytest.mark.parametrize(
-    ("size", "changes", "may"),
+    ("changes", "may"),
     [
-        (1.0, [change("scale", 1e5)], False),  # the product is one of float32
-        (1.0, [change("cast", None), change("scale", 1e5)], True),
-        (1.0, [change("scale", 1e5, torch.float32), change("cast", None)], False),
-        (1e5, [change("scale", 0.1)], False),
-        (1e5, [change("cast", None), change("scale", 0.1)], True),
+        ([change("scale", 2e5)], False),  # the product is one of float32
+        ([change("cast", None), change("scale", 2e5)], True),
+        ([change("scale", 2e5, FLOAT), change("cast", None)], False),
     ],
 )
-def test_scores_that_become_those_of_another_type(size, changes, may):
-    query, key = torch.zeros(1, H, N, D), torch.zeros(1, H, M, D)
-    query[0, 1, 2, 0], key[0, 1, 3, 0] = 1.0, size
+def test_small_scores_that_become_those_of_float16(changes, may):
+    query, key = (1e-3 * torch.rand(1, H, n, D) for n in (N, M))
     assert room_in_types.may_lack(query, key, changes) == may
+
+
+@pytest.mark.parametrize(("queries", "keys"), [(0, M), (N, 0)])
+def test_no_scores_have_room(queries, keys):
+    query, key = (torch.rand(1, H, n, D).half() for n in (queries, keys))
+    assert not room_in_types.may_lack(query, key, [change("scale", 0.1)])

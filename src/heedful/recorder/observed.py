@@ -5,7 +5,7 @@ B batch, H query heads, G key heads, N queries, M keys.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, TypeAlias
 
@@ -206,21 +206,26 @@ class Observed:
         )
 
 
-def rounding(weights: Tensor) -> float:
-    """How far the sum of a row of weights may be from 1, given their type."""
-    return 1e-5 if weights.dtype.itemsize > 2 else 2e-2
+def rounding(kinds: Iterable[torch.dtype]) -> float:
+    """How far the sum of a row of weights may be from 1 that were rounded to these types."""
+    return 1e-5 if all(one.itemsize > 2 for one in kinds) else 2e-2
 
 
-def of_weights(weights: Tensor, door: str) -> Observed:
+def of_weights(weights: Tensor, door: str, kinds: Iterable[torch.dtype] = ()) -> Observed:
     """A call of which only the weights (B, H, N, M) are known.
 
     A row may sum to less than one: what it lacks is the weight of a sink of its own.
+
+    Args:
+        weights: non-negative, with rows that sum to at most one.
+        door: what they were seen by.
+        kinds: the types that they were rounded to before they had that of `weights`.
 
     Raises:
         ArgumentError: weights below 0, or rows that sum to more than one.
     """
     B, H, N, M = weights.shape
-    room = rounding(weights)
+    room = rounding([weights.dtype, *kinds])
     share = room / 10 if room < 1e-2 else room  # a row that lacks more than this has a sink
     weights = weights.detach().float()
     total = weights.sum(dim=-1)

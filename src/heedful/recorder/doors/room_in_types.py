@@ -1,96 +1,101 @@
-"""Tells of scores that their type had no room for on the way, and that changed again after that.
+"""Tells of scores that may have no room in a type: in the model on their way, or in `Causes`.
 
-In float16 what is above 65,504 is infinite in the model, and what is below 6e-8 is 0. Later factors
-leave it so, where `Causes` has a number: it multiplies by all of them at once. Other types have
-more room, not endless room.
+In float16 what is above 65,504 is infinite in the model, and what is below 6e-8 is 0. Later changes
+leave it so, where `Causes`, which multiplies queries by all factors at once and in float32, has a
+number. The other types have more room, not endless room; and of scores above 1e9 their rounding is
+not weighed any more. Such a call is shown by the model's own weights.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.linalg import vector_norm
 
-from heedful.recorder.doors.score_causes import widest
 from heedful.recorder.following.scores import Change
 
+LARGE = 1e9  # the largest score of any type: `rounding_of_scores` weighs none that is larger
+LONG = 1e15  # the largest query or key: what it is multiplied by, up to `FAR`, has room in float32
+FAR = 1e12  # the most that factors come to together, and 1 / FAR the least
 HIDES = 1e3  # a number that is still this large at the softmax hides its key, infinite or not
-HUGE = 1e10  # float32 has no two scores of this size whose difference leaves the lesser any weight
-MOVES = 1e-3  # an error of a score that may show in its weight
+SMALLEST = 2.0**-24  # of float16
+MOVES = 5e-3  # an error that float16 leaves in any score of 8
 
 Factors = Sequence[tuple[float, float]]  # the least and the most that each change multiplies by
 
 
 def may_lack(query: Tensor, key: Tensor, changes: Sequence[Change]) -> bool:
-    """Whether scores may have been too large or too small for their type, and changed after that.
+    """Whether scores may be too large or too small for a type that they are in on their way.
 
     Args:
         query, key: as they met, (…, d).
         changes: what was done to their product.
     """
-    if not (query.numel() and key.numel()):
-        return False
-    kinds, factors = [query.dtype, *(one.dtype for one in changes)], factors_of(changes)
-    if has_vanished(kinds, factors):
+    factors = factors_of(changes)
+    if are_far(factors) or has_vanished([query.dtype, *(one.dtype for one in changes)], factors):
         return True
-    shrinks = math.prod(min(least, 1.0) for least, _ in factors)
-    if shrinks * min(map(_most, kinds)) > HUGE:  # what was infinite leaves nothing anyway
-        return False
-    return is_outgrown(_longest(query, key), query.dtype, changes, factors)
+    sizes = _sizes_of(query, key)
+    return not any(
+        longest <= LONG and has_room(size, query.dtype, changes, factors) for longest, size in sizes
+    )
+
+
+def are_far(factors: Factors) -> bool:
+    """Whether factors come to more than `FAR` on the way, or to less than 1 / FAR."""
+    low = high = 1.0
+    for least, most in factors:
+        low, high = low * least, high * most
+        if low * FAR < 1 or high > FAR:
+            return True
+    return False
 
 
 def has_vanished(kinds: Sequence[torch.dtype], factors: Factors) -> bool:
-    """Whether the digits of a small score were lost before it grew again.
+    """Whether a small score may lose its digits in float16 before it grows again.
 
-    The steps between two numbers of a type are nowhere finer than its smallest one.
+    The steps between two numbers are nowhere finer than the smallest one. Where factors are not
+    far, other types have smaller ones than any that matters.
 
     Args:
         kinds: the types of the product and of the scores after each change.
         factors: of the changes.
 
-    >>> [has_vanished([torch.float16] * 2, [(1.0, growth)]) for growth in (1e4, 1e5)]
+    >>> [has_vanished([torch.float16] * 2, [(1.0, growth)]) for growth in (1e5, 1e6)]
     [False, True]
     """
     grows = 1.0
     for kind, (_, most) in zip(reversed(kinds), [(1.0, 1.0), *reversed(factors)], strict=True):
         grows *= most
-        if _smallest(kind) * grows > 2 * MOVES:
+        if kind == torch.float16 and grows * SMALLEST > 2 * MOVES:
             return True
     return False
 
 
-def is_outgrown(
-    size: float, kind: torch.dtype, changes: Sequence[Change], factors: Factors
-) -> bool:
-    """Whether scores of this size at most, and of this type, may outgrow a type and shrink again.
-
-    A product that outgrows it counts by itself: something that is added may bring it back. What
-    grows later, and stays as large, gets all of its row or nothing in `Causes` too.
+def has_room(size: float, kind: torch.dtype, changes: Sequence[Change], factors: Factors) -> bool:
+    """Whether scores of this size at most, and of this type, have room in each step's type.
 
     >>> half = torch.float16
     >>> steps = [Change("scale", 1e3, [], half), Change("scale", 1e-3, [], half)]
-    >>> [is_outgrown(size, half, steps, factors_of(steps)) for size in (60.0, 70.0)]
-    [False, True]
+    >>> [has_room(size, half, steps, factors_of(steps)) for size in (60.0, 70.0)]
+    [True, False]
     """
-    if size > _most(kind):
-        return True
-    is_over = False
+    if not size <= _most(kind):  # so that NaN has none
+        return False
     for number, change in enumerate(changes):
-        least, most = factors[number]
-        if is_over and least < 1:
-            return True
-        size *= most
-        shrinks = math.prod(later for later, _ in factors[number + 1 :])
+        size *= factors[number][1]
+        shrinks = math.prod(least for least, _ in factors[number + 1 :])
         if change.kind == "add" and shrinks < 1:
             added = _sizes(change.value)[1]
             size += added if added * shrinks < HIDES else 0.0
         elif change.kind == "softcap":
-            size, is_over = 1.0, False
-        is_over |= size > _most(change.dtype)
-    return False
+            size = 1.0
+        if not size <= _most(change.dtype):
+            return False
+    return True
 
 
 def factors_of(changes: Sequence[Change]) -> Factors:
@@ -113,34 +118,47 @@ def _sizes(value: Any) -> tuple[float, float]:
     if not isinstance(value, Tensor):
         size = abs(value) if value and math.isfinite(value) else 1.0
         return size, size
-    sizes = value.to(widest(value.device)).abs()
+    sizes = _in_float32(value).abs()
     sizes = torch.where(sizes.isfinite() & (sizes > 0), sizes, 1.0)
     least, most = torch.stack(sizes.aminmax()).tolist()
     return least, most
 
 
-def _longest(query: Tensor, key: Tensor) -> float:
-    """The largest size that a product of a query and a key of one head can have.
+def _sizes_of(query: Tensor, key: Tensor) -> Iterator[tuple[float, float]]:
+    """Bounds of the longest query or key, and of their product: quick ones first, then near ones.
 
-    Those that are no numbers count as 0: their scores are none anyway.
+    Of the near ones, those that are no numbers count as 0: their scores are none anyway.
     """
+    kinds = [torch.promote_types(one.dtype, torch.float32) for one in (query, key)]
+    ends = list(zip((query, key), kinds, strict=True))
+    whole = torch.stack([vector_norm(one, dtype=kind).double() for one, kind in ends]).tolist()
+    yield max(whole), math.prod(whole)
     lengths = [
-        one.to(widest(one.device)).norm(dim=-1).masked_fill(~one.isfinite().all(dim=-1), 0.0)
-        for one in (query, key)
+        vector_norm(one, dim=-1, dtype=kind).masked_fill(~one.isfinite().all(dim=-1), 0.0)
+        for one, kind in ends
     ]
-    longest = lengths[0].amax(dim=-1) * lengths[1].amax(dim=-1)  # of each head
-    return float(longest.nan_to_num(nan=math.inf, posinf=math.inf).amax())
+    of_heads = [one.amax(dim=-1).double() for one in lengths]
+    yield max(float(one.amax()) for one in of_heads), float((of_heads[0] * of_heads[1]).amax())
 
 
-def _most(kind: torch.dtype) -> float:
-    return torch.finfo(kind).max
-
-
-def _smallest(kind: torch.dtype) -> float:
-    return torch.finfo(kind).smallest_normal * torch.finfo(kind).eps
+def is_beyond(table: Any, query: Tensor) -> bool:
+    """Whether a table of float64 has numbers that `Causes` of these queries has no room for."""
+    if not isinstance(table, Tensor) or table.dtype != torch.float64 or query.dtype == table.dtype:
+        return False
+    return bool(((table > torch.finfo(torch.float32).max) & table.isfinite()).any())
 
 
 def times(query: Tensor, factor: Tensor) -> Tensor:
-    """Queries times a factor, in a type that has room: the model multiplied their scores by it."""
-    made = query * factor
-    return made if bool(made.isfinite().all()) else query.to(widest(query.device)) * factor
+    """Queries times a factor that is not far, in a type that has room for what comes of it.
+
+    The model multiplied their scores by it, which may be larger than queries, or smaller.
+    """
+    return _in_float32(query) * factor
+
+
+def _in_float32(tensor: Tensor) -> Tensor:
+    return tensor.to(torch.promote_types(tensor.dtype, torch.float32))
+
+
+def _most(kind: torch.dtype) -> float:
+    return min(torch.finfo(kind).max, LARGE)

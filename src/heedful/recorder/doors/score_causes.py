@@ -139,11 +139,6 @@ def _largest_of(
     return largest.amax(dim=-1, keepdim=True).nan_to_num(nan=0.0)
 
 
-def widest(device: torch.device) -> torch.dtype:
-    """The widest type of numbers that a device has; that of Apple's has 32 bits."""
-    return torch.float32 if device.type == "mps" else torch.float64
-
-
 def blocks_of(shape: Sequence[int]) -> list[slice]:
     """The rows of a table (S, H, N, M), as many at a time as make `BLOCK` entries."""
     S, H, N, M = shape
@@ -221,7 +216,7 @@ class _Found:
         if kind == "add":
             if not isinstance(value, Tensor):  # a number of the model's own, with all its digits
                 value = torch.full(
-                    (1, 1, 1, 1), value, dtype=widest(self.device), device=self.device
+                    (1, 1, 1, 1), value, dtype=_widest(self.device), device=self.device
                 )
             before, dtype = causes.bias, torch.promote_types(dtype, torch.float32)  # it has room
             causes.bias = value if before is None else _wide(before, dtype) + _wide(value, dtype)
@@ -276,10 +271,15 @@ class _Found:
         return True
 
 
-def rounding_types(scores: Scores, product: torch.dtype) -> list[torch.dtype]:
+def rounding_types(changes: Sequence[Change], product: torch.dtype) -> list[torch.dtype]:
     """The type to which each step has rounded scores, that of their product first."""
-    rounding = [one for one in scores.changes if one.kind in ROUNDS and not _is_exact(one)]
+    rounding = [one for one in changes if one.kind in ROUNDS and not _is_exact(one)]
     return [product, *(one.dtype for one in rounding)]
+
+
+def _widest(device: torch.device) -> torch.dtype:
+    """The widest type of numbers that a device has; that of Apple's has 32 bits."""
+    return torch.float32 if device.type == "mps" else torch.float64
 
 
 def _is_exact(change: Change) -> bool:

@@ -126,11 +126,11 @@ def _by_causes(
     kinds = {change.kind for change in scores.changes}
     if "keep" in kinds and not bool(ends.query.isfinite().all() & ends.key.isfinite().all()):
         return None  # what is no number is none times 0 either
-    if room_in_types.may_lack(ends.query, ends.key, scores.changes):
-        return None
     groups = owning.groups(sides, order, ends.origins, axes)
     causes = causes_of(scores, order, groups)
-    if causes is None:
+    if causes is None or room_in_types.may_lack(ends.query, ends.key, scores.changes):
+        return None
+    if any(room_in_types.is_beyond(one, ends.query) for one in (causes.mask, causes.bias)):
         return None
     of_queries, of_keys = groups.all[:3], [*groups.all[:2], groups.keys]
     query = aligned(ends.query, [*product.batch, ends.asking, None], order, of_queries)
@@ -233,7 +233,7 @@ def _seen(query: Tensor, key: Tensor, groups: Groups, order: Order, meeting: Mee
             raise TypeError("values of each query's own")
         value = value[:, :, :1]
     output = aligned(meeting.output, meeting.output_axes, order, groups.all[:3])
-    added = meeting.added
+    added, changes = meeting.added, meeting.role.scores.changes
     if added is not None:
         table = aligned(added.table, meeting.output_axes, order, groups.all[:3])
         added = added._replace(table=table)
@@ -256,8 +256,8 @@ def _seen(query: Tensor, key: Tensor, groups: Groups, order: Order, meeting: Mee
         followed=groups.followed,
         are_windows=groups.are_windows,
         is_by_hand=True,
-        kinds=meeting.role.kinds.union(one.dtype for one in meeting.role.scores.changes),
-        rounded_to=rounding_types(meeting.role.scores, query.dtype),
+        kinds=meeting.role.kinds.union(one.dtype for one in changes),
+        rounded_to=rounding_types(changes, query.dtype),
     )
 
 
@@ -326,7 +326,7 @@ def _alone(
         _check_sums(weights, role.altered)
     if role.dropped:
         raise TypeError("weights of no product that were dropped at random")
-    seen = of_weights(weights, ALONE)
+    seen = of_weights(weights, ALONE, role.kinds)
     seen.inferred, seen.batch = groups.inferred, groups.batch
     seen.follows, seen.moved = groups.follows, groups.moved
     seen.followed, seen.are_windows = groups.followed, groups.are_windows

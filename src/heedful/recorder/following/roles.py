@@ -260,6 +260,7 @@ class Roles:
             return weights
         made = score_changes.after_scores(role, step)
         if isinstance(made, Weights):
+            made.kinds = frozenset({done.made.dtype})
             self._tell(made)
         elif isinstance(made, Scores) and made.is_raised and not role.is_raised and made.product:
             self.told.chained(made, made.product)  # until it is divided by its sum
@@ -278,6 +279,7 @@ class Roles:
         weights = Weights(
             Scores(None), axes, dim, False, "", is_logarithm, origins, is_asked=is_asked
         )
+        weights.kinds = frozenset({made.dtype})
         self._tell(weights)
         return weights
 

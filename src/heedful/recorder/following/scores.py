@@ -248,7 +248,7 @@ class Weights:
     met: the module of each meeting with values; all forms of a softmax share it, and `shown`.
     shown: the maps of those meetings that are calls.
     is_asked: whether something was put to all keys alike, as a single query is in additive scores.
-    kinds: the types to which they were rounded since.
+    kinds: the types to which they were rounded, that of the softmax first.
     """
 
     scores: Scores

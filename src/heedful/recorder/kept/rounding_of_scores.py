@@ -131,11 +131,11 @@ def farthest(of: Causes, rounding: Rounding, much: float) -> float:
     What it may be is no more than half of what a score may be, and that is known by its vectors
     and by what was added to their product.
     """
-    H, N, M = of.shape
-    product, found = longest_product(of), [0.0]
+    H, _, M = of.shape
+    sizes, found = _sizes(of), [0.0]
     at_one = rounding.at_one + SUMMED * torch.finfo(of.query.dtype).eps
-    for rows in _looked_at(N, rounding).split(max(1, entries_of(of.query) // (H * M))):
-        size = product + _largest_bias(of, rows)
+    for rows in _looked_at(sizes, rounding).split(max(1, entries_of(of.query) // (H * M))):
+        size = float(sizes[:, rows].max()) + _largest_bias(of, rows)
         added = rounding.beside(rows)
         if added is not None:
             size = max(size, float(added.max()))
@@ -144,20 +144,27 @@ def farthest(of: Causes, rounding: Rounding, much: float) -> float:
     return max(found)
 
 
-def _looked_at(N: int, rounding: Rounding) -> Tensor:
-    """`LOOKED_AT` rows of N, evenly spread, and as many beside whose scores the most was added."""
+def _looked_at(sizes: Tensor, rounding: Rounding) -> Tensor:
+    """`LOOKED_AT` of N rows, evenly spread, and as many beside that have the largest numbers.
+
+    Their scores are the largest, of these sizes (H, N), or had something larger beside them.
+    """
+    N = sizes.shape[1]
     rows = evenly(N, LOOKED_AT)
-    if N <= LOOKED_AT or rounding.added is None or rounding.added.shape[1] == 1:
+    if N <= LOOKED_AT:
         return rows
-    most = rounding.added.amax(dim=(0, 2)).topk(LOOKED_AT).indices
+    if rounding.added is not None:
+        sizes = torch.maximum(sizes, rounding.added[..., 0])
+    most = sizes.amax(dim=0).topk(LOOKED_AT).indices
     return torch.cat([rows, most.cpu()]).unique()
 
 
-def longest_product(of: Causes) -> float:
-    """The largest score that queries and keys can have, by their lengths."""
+def _sizes(of: Causes) -> Tensor:
+    """The largest score that each query can have, (H, N), by its length and that of its keys."""
     # a row that is no number hides no other one
-    lengths = [one.norm(dim=-1).nan_to_num(nan=0.0) for one in (of.query, of.key)]
-    return math.prod(float(one.max()) for one in lengths) * abs(of.scale)
+    query, key = (one.norm(dim=-1).nan_to_num(nan=0.0) for one in (of.query, of.key))
+    longest = abs(of.scale) * key.amax(dim=-1)
+    return (query.unflatten(0, (len(key), -1)) * longest[:, None, None]).flatten(0, 1)
 
 
 def _largest_bias(of: Causes, rows: Tensor) -> float:
