@@ -496,6 +496,16 @@ def test_a_factor_of_scores_that_float16_has_no_room_for_beside_its_queries(size
     assert numbers.amax() > 65504 if size > 1 else numbers.amax() < 1e-5
 
 
+def test_a_divisor_of_scores_whose_inverse_float16_has_no_room_for():
+    small = torch.full((N, 1), 1.2e-5, dtype=torch.float16)
+
+    def weights(query, key):
+        return (query @ key.mT * small / small).softmax(-1)
+
+    model = Shown(weights)
+    check(shown(model, torch.float16), model, torch.float16)
+
+
 @every_row
 @pytest.mark.parametrize("kind", [torch.float64, torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("is_table", [True, False])

@@ -152,10 +152,11 @@ def at_rows(rows: slice, value: Any) -> Any:
 
 
 def _wide(value: Any, dtype: torch.dtype) -> Any:
-    """A table in a type at the least; a number as it is."""
+    """A table in a type at the least, and in float32, which has room; a number as it is."""
     if not isinstance(value, Tensor):
         return value
-    return value.to(torch.promote_types(value.dtype, dtype))
+    kind = torch.promote_types(dtype, torch.float32)
+    return value.to(torch.promote_types(value.dtype, kind))
 
 
 def _inverse(value: Any) -> Any:
@@ -218,7 +219,7 @@ class _Found:
                 value = torch.full(
                     (1, 1, 1, 1), value, dtype=_widest(self.device), device=self.device
                 )
-            before, dtype = causes.bias, torch.promote_types(dtype, torch.float32)  # it has room
+            before = causes.bias
             causes.bias = value if before is None else _wide(before, dtype) + _wide(value, dtype)
         elif kind in ("hide", "fill"):
             causes.mask = ~value if causes.mask is None else causes.mask & ~value
