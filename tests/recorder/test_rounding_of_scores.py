@@ -1,5 +1,7 @@
 """What rounding of scores moves, beside a simulation in float64 that moves each score at random."""
 
+import math
+
 import pytest
 import torch
 
@@ -186,12 +188,17 @@ def test_the_order_of_sums_counts_where_nothing_else_has_rounded():
     assert farthest(of, Rounding(0.0), 1e-3) == float(far)
 
 
+def rows_between(count):
+    """Rows of 600 that are not among those that are evenly spread."""
+    return sorted({*range(600)}.difference(evenly(600, LOOKED_AT).tolist()))[:count]
+
+
 @pytest.mark.parametrize("is_added", [True, False])
 @pytest.mark.parametrize("head", [0, H - 1])
 def test_the_rows_of_the_largest_scores_are_looked_at_wherever_they_are(head, is_added):
     """Of the largest by themselves, or by what stood beside them."""
-    rows = sorted({*range(600)}.difference(evenly(600, LOOKED_AT).tolist()))[:30]
     query, added = torch.randn(H, 600, D, dtype=torch.float64), None
+    rows = rows_between(30)
     if is_added:
         added = torch.zeros(1, 600, 1, dtype=torch.float64)
         added[0, rows], query[:, rows] = 4096.0, query[:, rows] / 1000
@@ -200,6 +207,19 @@ def test_the_rows_of_the_largest_scores_are_looked_at_wherever_they_are(head, is
     of, rounding = causes(query=query), Rounding(1e-3, added)
     farthest_of_all = moved_rows(of, torch.arange(600), rounding)[1].max()
     assert farthest(of, rounding, 0.0) == farthest_of_all
+
+
+@pytest.mark.parametrize("none", [math.nan, math.inf])
+def test_a_head_of_larger_scores_and_a_key_that_is_none_leave_the_others_rows_looked_at(none):
+    """The weights of the first head, of which each row has one key alone, do not move."""
+    query, key = torch.randn(H, 600, D, dtype=torch.float64), causes().key.clone()
+    row = rows_between(1)[0]
+    query[0], query[:, 0] = 1e4 * key[0, 0], 0.0
+    query[-1, row], key[-1, 2:] = 50 * query[-1, row], key[-1, 2]  # of which no score is larger
+    key[:, 1] = none
+    of = causes(query=query, key=key, scale=4.0, mask=Dense((torch.arange(M) != 1).expand(600, M)))
+    farthest_of_all = moved_rows(of, torch.arange(600), Rounding(1e-3))[1].max()
+    assert farthest(of, Rounding(1e-3), 1e-3) == farthest_of_all > 0
 
 
 @pytest.mark.parametrize("scale", [0.5, -2.0])

@@ -80,6 +80,7 @@ HALF, FLOAT, BRAIN = torch.float16, torch.float32, torch.bfloat16
         (BRAIN, [change("scale", 1e3, BRAIN), change("scale", 1e-6, BRAIN)], 1e6),
         (FLOAT, [change("cast", None)], 65504),
         (torch.float64, [change("scale", 0.5, torch.float64)], 1e9),
+        (FLOAT, [change("add", 9e8, FLOAT), change("scale", 1e-6, FLOAT)], 1e8),
     ],
 )
 def test_scores_that_have_room_in_each_type(kind, changes, limit):
@@ -112,12 +113,13 @@ def test_long_vectors_have_room_beside_short_ones(kind, which):
 @pytest.mark.parametrize(
     ("changes", "may"),
     [
-        ([change("scale", 1e-11, FLOAT)], False),
-        ([change("scale", 1e-13, FLOAT)], True),
-        ([change("divide", -1e13, FLOAT)], True),
-        ([change("divide", torch.tensor([1.0, 1e13]), FLOAT)], True),
+        ([change("scale", 1e11, FLOAT)], False),
+        ([change("scale", 1e13, FLOAT)], True),
+        ([change("divide", -1e-13, FLOAT)], True),
+        ([change("divide", torch.tensor([1.0, 1e-13]), FLOAT)], True),
+        ([change("scale", 1e-30, FLOAT), change("divide", 1e30, FLOAT)], False),
         ([change("divide", torch.tensor([1.0, INF, 0.0]), FLOAT)], False),
-        ([change("scale", 1e-7, FLOAT), change("scale", 1e-7, FLOAT)], True),
+        ([change("scale", 1e7, FLOAT), change("scale", 1e7, FLOAT)], True),
         ([change("scale", 1e-7, FLOAT), change("scale", 1e7, FLOAT)] * 2, False),
         ([change("scale", 1e-20, FLOAT), change("scale", 1e20, FLOAT)], True),
         ([change("scale", 1e20, FLOAT), change("scale", 1e-20, FLOAT)], True),
@@ -125,6 +127,8 @@ def test_long_vectors_have_room_beside_short_ones(kind, which):
 )
 def test_factors_may_be_too_far_from_one(changes, may):
     query, key = (1e-20 * torch.rand(1, H, n, D) for n in (N, M))
+    assert room_in_types.may_lack(query, key, changes) == may
+    query[0, 1, 2] = NAN  # so that the quick bounds say nothing
     assert room_in_types.may_lack(query, key, changes) == may
 
 
@@ -160,7 +164,8 @@ def test_small_scores_that_become_those_of_float16(changes, may):
     assert room_in_types.may_lack(query, key, changes) == may
 
 
+@pytest.mark.parametrize("number", [1.0, NAN, 1e4])
 @pytest.mark.parametrize(("queries", "keys"), [(0, M), (N, 0)])
-def test_no_scores_have_room(queries, keys):
-    query, key = (torch.rand(1, H, n, D).half() for n in (queries, keys))
+def test_no_scores_have_room(queries, keys, number):
+    query, key = (number * torch.rand(1, H, n, D).half() for n in (queries, keys))
     assert not room_in_types.may_lack(query, key, [change("scale", 0.1)])

@@ -8,7 +8,9 @@ not weighed any more. Such a call is shown by the model's own weights.
 
 from __future__ import annotations
 
+import itertools
 import math
+import operator
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -18,9 +20,9 @@ from torch.linalg import vector_norm
 
 from heedful.recorder.following.scores import Change
 
-LARGE = 1e9  # the largest score of any type: `rounding_of_scores` weighs none that is larger
-LONG = 1e15  # the largest query or key: what it is multiplied by, up to `FAR`, has room in float32
-FAR = 1e12  # the most that factors come to together, and 1 / FAR the least
+LARGE = 1e9  # the largest score: the rounding of one that is larger is not weighed
+LONG = 1e15  # the greatest length of a query or key: times `FAR` it has room in float32
+FAR = 1e12  # the most that factors which follow each other come to
 HIDES = 1e3  # a number that is still this large at the softmax hides its key, infinite or not
 SMALLEST = 2.0**-24  # of float16
 MOVES = 5e-3  # an error that float16 leaves in any score of 8
@@ -35,6 +37,8 @@ def may_lack(query: Tensor, key: Tensor, changes: Sequence[Change]) -> bool:
         query, key: as they met, (…, d).
         changes: what was done to their product.
     """
+    if not (query.numel() and key.numel()):
+        return False
     factors = factors_of(changes)
     if are_far(factors) or has_vanished([query.dtype, *(one.dtype for one in changes)], factors):
         return True
@@ -45,13 +49,17 @@ def may_lack(query: Tensor, key: Tensor, changes: Sequence[Change]) -> bool:
 
 
 def are_far(factors: Factors) -> bool:
-    """Whether factors come to more than `FAR` on the way, or to less than 1 / FAR."""
-    low = high = 1.0
-    for least, most in factors:
-        low, high = low * least, high * most
-        if low * FAR < 1 or high > FAR:
-            return True
-    return False
+    """Whether factors come to more than `FAR`, up to one of them or from there on.
+
+    What stays small makes even weights, however small it is.
+
+    >>> [are_far([(1e-20, 1e-20), (grows, grows)]) for grows in (1.0, 1e20)]
+    [False, True]
+    """
+    most = [factor for _, factor in factors]
+    runs = [*itertools.accumulate(most, operator.mul)]
+    runs += itertools.accumulate(reversed(most), operator.mul)
+    return any(run > FAR for run in runs)
 
 
 def has_vanished(kinds: Sequence[torch.dtype], factors: Factors) -> bool:
@@ -88,7 +96,7 @@ def has_room(size: float, kind: torch.dtype, changes: Sequence[Change], factors:
     for number, change in enumerate(changes):
         size *= factors[number][1]
         shrinks = math.prod(least for least, _ in factors[number + 1 :])
-        if change.kind == "add" and shrinks < 1:
+        if change.kind == "add" and shrinks < 1 and size + HIDES / shrinks > _most(change.dtype):
             added = _sizes(change.value)[1]
             size += added if added * shrinks < HIDES else 0.0
         elif change.kind == "softcap":
@@ -127,17 +135,18 @@ def _sizes(value: Any) -> tuple[float, float]:
 def _sizes_of(query: Tensor, key: Tensor) -> Iterator[tuple[float, float]]:
     """Bounds of the longest query or key, and of their product: quick ones first, then near ones.
 
-    Of the near ones, those that are no numbers count as 0: their scores are none anyway.
+    Of the near ones, those that are no numbers count as 0: what they meet is no number either, or
+    infinite in `Causes` too.
     """
     kinds = [torch.promote_types(one.dtype, torch.float32) for one in (query, key)]
     ends = list(zip((query, key), kinds, strict=True))
-    whole = torch.stack([vector_norm(one, dtype=kind).double() for one, kind in ends]).tolist()
+    whole = torch.stack([vector_norm(one, dtype=kind) for one, kind in ends]).tolist()
     yield max(whole), math.prod(whole)
     lengths = [
         vector_norm(one, dim=-1, dtype=kind).masked_fill(~one.isfinite().all(dim=-1), 0.0)
         for one, kind in ends
     ]
-    of_heads = [one.amax(dim=-1).double() for one in lengths]
+    of_heads = [one.amax(dim=-1) for one in lengths]
     yield max(float(one.amax()) for one in of_heads), float((of_heads[0] * of_heads[1]).amax())
 
 

@@ -80,10 +80,16 @@ def _of_sums(of: Causes, rows: Tensor) -> Tensor:
 
     Each of the d sums on the way is rounded, however small the score is that comes of them.
     """
-    query, key = (one.norm(dim=-1).nan_to_num(nan=0.0) for one in (of.query[:, rows], of.key))
+    query, key = _lengths(of.query[:, rows], of.key)
     unit = SUMMED * torch.finfo(query.dtype).eps * abs(of.scale)
-    lengths = query.unflatten(0, (len(key), -1))[..., None] * (unit * key)[:, None, None]
-    return lengths.flatten(0, 1)
+    return (query[..., None] * (unit * key)[:, None, None]).flatten(0, 1)
+
+
+def _lengths(query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
+    """The lengths of queries by the group that shares keys, (G, r, n), and of keys, (G, M)."""
+    # a row that is no number hides no other one
+    of_queries, of_keys = (one.norm(dim=-1).nan_to_num(nan=0.0) for one in (query, key))
+    return of_queries.unflatten(0, (len(key), -1)), of_keys
 
 
 def moved_weights(logits: Tensor, moved: Tensor) -> Tensor:
@@ -132,7 +138,7 @@ def farthest(of: Causes, rounding: Rounding, much: float) -> float:
     and by what was added to their product.
     """
     H, _, M = of.shape
-    sizes, found = _sizes(of), [0.0]
+    sizes, found = _largest_products(of), [0.0]
     at_one = rounding.at_one + SUMMED * torch.finfo(of.query.dtype).eps
     for rows in _looked_at(sizes, rounding).split(max(1, entries_of(of.query) // (H * M))):
         size = float(sizes[:, rows].max()) + _largest_bias(of, rows)
@@ -145,26 +151,24 @@ def farthest(of: Causes, rounding: Rounding, much: float) -> float:
 
 
 def _looked_at(sizes: Tensor, rounding: Rounding) -> Tensor:
-    """`LOOKED_AT` of N rows, evenly spread, and as many beside that have the largest numbers.
+    """`LOOKED_AT` of N rows: half of them evenly spread, half with the largest numbers of a head.
 
-    Their scores are the largest, of these sizes (H, N), or had something larger beside them.
+    These are scores, of these sizes at most, (H, N), or what stood beside them.
     """
-    N = sizes.shape[1]
-    rows = evenly(N, LOOKED_AT)
+    H, N = sizes.shape
     if N <= LOOKED_AT:
-        return rows
+        return evenly(N, N)
     if rounding.added is not None:
         sizes = torch.maximum(sizes, rounding.added[..., 0])
-    most = sizes.amax(dim=0).topk(LOOKED_AT).indices
-    return torch.cat([rows, most.cpu()]).unique()
+    most = sizes.topk(max(1, LOOKED_AT // 2 // H)).indices
+    return torch.cat([evenly(N, LOOKED_AT // 2), most.flatten().cpu()]).unique()
 
 
-def _sizes(of: Causes) -> Tensor:
+def _largest_products(of: Causes) -> Tensor:
     """The largest score that each query can have, (H, N), by its length and that of its keys."""
-    # a row that is no number hides no other one
-    query, key = (one.norm(dim=-1).nan_to_num(nan=0.0) for one in (of.query, of.key))
-    longest = abs(of.scale) * key.amax(dim=-1)
-    return (query.unflatten(0, (len(key), -1)) * longest[:, None, None]).flatten(0, 1)
+    query, key = _lengths(of.query, of.key)
+    key = key.masked_fill(~of.key.isfinite().all(dim=-1), 0.0)  # infinite ones are hidden, or alone
+    return (query * (abs(of.scale) * key.amax(dim=-1))[:, None, None]).flatten(0, 1)
 
 
 def _largest_bias(of: Causes, rows: Tensor) -> float:
