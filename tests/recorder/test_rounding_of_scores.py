@@ -201,12 +201,24 @@ def test_the_rows_of_the_largest_scores_are_looked_at_wherever_they_are(head, is
     rows = rows_between(30)
     if is_added:
         added = torch.zeros(1, 600, 1, dtype=torch.float64)
-        added[0, rows], query[:, rows] = 4096.0, query[:, rows] / 1000
+        added[0, rows] = 4096.0
+        lengths = query.norm(dim=-1, keepdim=True)  # those of these rows are neither long nor short
+        query[:, rows] *= lengths.median(dim=1, keepdim=True).values / lengths[:, rows]
     else:
         query[head, rows] *= 50 * torch.rand(30, 1)
     of, rounding = causes(query=query), Rounding(1e-3, added)
     farthest_of_all = moved_rows(of, torch.arange(600), rounding)[1].max()
     assert farthest(of, rounding, 0.0) == farthest_of_all
+
+
+def test_a_row_of_small_scores_is_looked_at_beside_something_large():
+    """The others' scores are as large, and too far apart to be moved."""
+    query, row = torch.full((1, 600, 1), 1e8, dtype=torch.float64), rows_between(1)[0]
+    query[0, row] = 1.0
+    of = Causes(query, torch.arange(7.0, dtype=torch.float64)[None, :, None], 1.0)
+    rounding = Rounding(1e-7, torch.full((1, 1, 1), 1e8, dtype=torch.float64))
+    farthest_of_all = moved_rows(of, torch.arange(600), rounding)[1].max()
+    assert farthest(of, rounding, 1e-3) == farthest_of_all > 0.1
 
 
 @pytest.mark.parametrize("none", [math.nan, math.inf])

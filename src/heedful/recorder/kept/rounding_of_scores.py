@@ -151,17 +151,20 @@ def farthest(of: Causes, rounding: Rounding, much: float) -> float:
 
 
 def _looked_at(sizes: Tensor, rounding: Rounding) -> Tensor:
-    """`LOOKED_AT` of N rows: half of them evenly spread, half with the largest numbers of a head.
+    """Of N rows half of `LOOKED_AT`, evenly spread, and as many with the largest scores of a head.
 
-    These are scores, of these sizes at most, (H, N), or what stood beside them.
+    Where something stood beside the scores, (H, N) at most, also as many that it is the largest of,
+    and as many of the smallest scores, which it leaves the fewest digits.
     """
     H, N = sizes.shape
     if N <= LOOKED_AT:
         return evenly(N, N)
+    rankings = [sizes]
     if rounding.added is not None:
-        sizes = torch.maximum(sizes, rounding.added[..., 0])
-    most = sizes.topk(max(1, LOOKED_AT // 2 // H)).indices
-    return torch.cat([evenly(N, LOOKED_AT // 2), most.flatten().cpu()]).unique()
+        rankings += [rounding.added[..., 0].expand_as(sizes), -sizes]
+    many = max(1, LOOKED_AT // 2 // H)
+    most = [ranking.topk(many).indices.flatten().cpu() for ranking in rankings]
+    return torch.cat([evenly(N, LOOKED_AT // 2), *most]).unique()
 
 
 def _largest_products(of: Causes) -> Tensor:
