@@ -496,14 +496,19 @@ def test_a_factor_of_scores_that_float16_has_no_room_for_beside_its_queries(size
     assert numbers.amax() > 65504 if size > 1 else numbers.amax() < 1e-5
 
 
-def test_a_divisor_of_scores_whose_inverse_float16_has_no_room_for():
+@pytest.mark.parametrize(("added", "proof"), [(0, "proved"), (1000, "unproved")])
+def test_a_divisor_of_scores_whose_inverse_float16_has_no_room_for(added, proof):
+    """What is added leaves steps of half a score, which has to be told."""
     small = torch.full((N, 1), 1.2e-5, dtype=torch.float16)
 
     def weights(query, key):
-        return (query @ key.mT * small / small).softmax(-1)
+        return (query @ key.mT * small / small + added).softmax(-1)
 
     model = Shown(weights)
-    check(shown(model, torch.float16), model, torch.float16)
+    call = shown(model, torch.float16)
+    assert call.proof == proof
+    if not added:
+        check(call, model, torch.float16)
 
 
 @every_row

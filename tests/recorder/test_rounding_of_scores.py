@@ -190,43 +190,45 @@ def test_the_order_of_sums_counts_where_nothing_else_has_rounded():
 
 def rows_between(count):
     """Rows of 600 that are not among those that are evenly spread."""
-    return sorted({*range(600)}.difference(evenly(600, LOOKED_AT).tolist()))[:count]
+    return sorted({*range(600)}.difference(evenly(600, LOOKED_AT // 2).tolist()))[:count]
 
 
 @pytest.mark.parametrize("is_added", [True, False])
-@pytest.mark.parametrize("head", [0, H - 1])
-def test_the_rows_of_the_largest_scores_are_looked_at_wherever_they_are(head, is_added):
-    """Of the largest by themselves, or by what stood beside them."""
-    query, added = torch.randn(H, 600, D, dtype=torch.float64), None
-    rows = rows_between(30)
+@pytest.mark.parametrize("head", [0, -1])
+@pytest.mark.parametrize("heads", [4, 40])
+def test_the_rows_of_the_largest_scores_are_looked_at_wherever_they_are(heads, head, is_added):
+    """Of the largest by themselves, or by what stood beside them in all heads."""
+    query, added = torch.randn(heads, 600, D, dtype=torch.float64), None
+    rows = rows_between(30 if is_added else 3)
     if is_added:
         added = torch.zeros(1, 600, 1, dtype=torch.float64)
         added[0, rows] = 4096.0
         lengths = query.norm(dim=-1, keepdim=True)  # those of these rows are neither long nor short
         query[:, rows] *= lengths.median(dim=1, keepdim=True).values / lengths[:, rows]
     else:
-        query[head, rows] *= 50 * torch.rand(30, 1)
-    of, rounding = causes(query=query), Rounding(1e-3, added)
+        query[head, rows] *= 50
+    key = torch.randn(heads // 2, M, D, dtype=torch.float64)
+    of, rounding = Causes(query, key, 0.7).of_heads(slice(None)), Rounding(1e-5, added)
     farthest_of_all = moved_rows(of, torch.arange(600), rounding)[1].max()
     assert farthest(of, rounding, 0.0) == farthest_of_all
 
 
 def test_a_row_of_small_scores_is_looked_at_beside_something_large():
     """The others' scores are as large, and too far apart to be moved."""
-    query, row = torch.full((1, 600, 1), 1e8, dtype=torch.float64), rows_between(1)[0]
-    query[0, row] = 1.0
+    query, row = torch.full((1, 600, 1), 1e8, dtype=torch.float64), rows_between(400)[-1]
+    query[0, row], query[0, :300] = 1.0, 0.0  # of which no score is more than the others
     of = Causes(query, torch.arange(7.0, dtype=torch.float64)[None, :, None], 1.0)
     rounding = Rounding(1e-7, torch.full((1, 1, 1), 1e8, dtype=torch.float64))
     farthest_of_all = moved_rows(of, torch.arange(600), rounding)[1].max()
     assert farthest(of, rounding, 1e-3) == farthest_of_all > 0.1
 
 
-@pytest.mark.parametrize("none", [math.nan, math.inf])
+@pytest.mark.parametrize("none", [math.nan, math.inf, 1e200])
 def test_a_head_of_larger_scores_and_a_key_that_is_none_leave_the_others_rows_looked_at(none):
     """The weights of the first head, of which each row has one key alone, do not move."""
     query, key = torch.randn(H, 600, D, dtype=torch.float64), causes().key.clone()
     row = rows_between(1)[0]
-    query[0], query[:, 0] = 1e4 * key[0, 0], 0.0
+    query[0], query[:, 0] = torch.linspace(1e4, 2e4, 600)[:, None] * key[0, 0], 0.0
     query[-1, row], key[-1, 2:] = 50 * query[-1, row], key[-1, 2]  # of which no score is larger
     key[:, 1] = none
     of = causes(query=query, key=key, scale=4.0, mask=Dense((torch.arange(M) != 1).expand(600, M)))

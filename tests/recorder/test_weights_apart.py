@@ -53,6 +53,14 @@ def change(kind, value, dtype=torch.float16):
     return SimpleNamespace(kind=kind, value=value, dtype=dtype)
 
 
+class Unread(torch.Tensor):
+    """A table whose numbers must not be looked at."""
+
+    def to(self, *kinds):
+        raise AssertionError
+
+
+TABLE = Unread()
 HALF, FLOAT, BRAIN = torch.float16, torch.float32, torch.bfloat16
 
 
@@ -66,7 +74,10 @@ HALF, FLOAT, BRAIN = torch.float16, torch.float32, torch.bfloat16
         (HALF, [change("scale", 1e3), change("add", -1e4), change("scale", 1e-3)], 55.504),
         (HALF, [change("scale", 1e2), change("add", -6e4), change("scale", 1e-3)], 55.04),
         (HALF, [change("add", -65504.0), change("scale", 0.5)], 65504),  # what it hides stays so
-        (HALF, [change("add", 900.0)], 65504),
+        (HALF, [change("add", 900.0)], 64604),
+        (HALF, [change("add", 900.0), change("scale", 60.0), change("scale", 0.01)], 191.7),
+        (HALF, [change("add", 3e4), change("scale", 2.0), change("scale", 0.01)], 2752),
+        (FLOAT, [change("add", TABLE, FLOAT), change("divide", 8.0, FLOAT)], 1e9 - 8e3),
         (HALF, [change("scale", 1e3, FLOAT), change("scale", 1e-3)], 65504),
         (HALF, [change("scale", 1e3, FLOAT), change("cast", None), change("scale", 0.1)], 65.504),
         (HALF, [change("divide", torch.tensor([1e-3, 10.0])), change("scale", 0.1)], 65.504),
@@ -123,6 +134,8 @@ def test_long_vectors_have_room_beside_short_ones(kind, which):
         ([change("scale", 1e-7, FLOAT), change("scale", 1e7, FLOAT)] * 2, False),
         ([change("scale", 1e-20, FLOAT), change("scale", 1e20, FLOAT)], True),
         ([change("scale", 1e20, FLOAT), change("scale", 1e-20, FLOAT)], True),
+        ([change("scale", one, FLOAT) for one in (1e-20, 1e20, 1e-20)], True),
+        ([change("divide", 1e200, FLOAT), change("add", 1.0, FLOAT)] * 3, False),
     ],
 )
 def test_factors_may_be_too_far_from_one(changes, may):

@@ -8,10 +8,8 @@ not weighed any more. Such a call is shown by the model's own weights.
 
 from __future__ import annotations
 
-import itertools
 import math
-import operator
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -22,7 +20,7 @@ from heedful.recorder.following.scores import Change
 
 LARGE = 1e9  # the largest score: the rounding of one that is larger is not weighed
 LONG = 1e15  # the greatest length of a query or key: times `FAR` it has room in float32
-FAR = 1e12  # the most that factors which follow each other come to
+FAR = 1e12  # the most that factors come to which follow each other
 HIDES = 1e3  # a number that is still this large at the softmax hides its key, infinite or not
 SMALLEST = 2.0**-24  # of float16
 MOVES = 5e-3  # an error that float16 leaves in any score of 8
@@ -49,17 +47,19 @@ def may_lack(query: Tensor, key: Tensor, changes: Sequence[Change]) -> bool:
 
 
 def are_far(factors: Factors) -> bool:
-    """Whether factors come to more than `FAR`, up to one of them or from there on.
+    """Whether factors that follow each other come to more than `FAR`.
 
-    What stays small makes even weights, however small it is.
+    What stays small makes even weights, however small.
 
     >>> [are_far([(1e-20, 1e-20), (grows, grows)]) for grows in (1.0, 1e20)]
     [False, True]
     """
-    most = [factor for _, factor in factors]
-    runs = [*itertools.accumulate(most, operator.mul)]
-    runs += itertools.accumulate(reversed(most), operator.mul)
-    return any(run > FAR for run in runs)
+    run = 1.0
+    for _, most in factors:
+        run = max(run, 1.0) * most
+        if run > FAR:
+            return True
+    return False
 
 
 def has_vanished(kinds: Sequence[torch.dtype], factors: Factors) -> bool:
@@ -91,19 +91,39 @@ def has_room(size: float, kind: torch.dtype, changes: Sequence[Change], factors:
     >>> [has_room(size, half, steps, factors_of(steps)) for size in (60.0, 70.0)]
     [True, False]
     """
+    ways = _most_added, _largest_added  # the second reads tables of N × M
+    return any(_has_room(size, kind, changes, factors, added_by) for added_by in ways)
+
+
+def _has_room(
+    size: float,
+    kind: torch.dtype,
+    changes: Sequence[Change],
+    factors: Factors,
+    added_by: Callable[[Any, float], float],
+) -> bool:
     if not size <= _most(kind):  # so that NaN has none
         return False
     for number, change in enumerate(changes):
         size *= factors[number][1]
-        shrinks = math.prod(least for least, _ in factors[number + 1 :])
-        if change.kind == "add" and shrinks < 1 and size + HIDES / shrinks > _most(change.dtype):
-            added = _sizes(change.value)[1]
-            size += added if added * shrinks < HIDES else 0.0
+        if change.kind == "add":
+            size += added_by(change.value, math.prod(least for least, _ in factors[number + 1 :]))
         elif change.kind == "softcap":
             size = 1.0
         if not size <= _most(change.dtype):
             return False
     return True
+
+
+def _most_added(value: Any, shrinks: float) -> float:
+    """The most that an added number counts as that later factors shrink by so much."""
+    return HIDES / shrinks if shrinks else math.inf
+
+
+def _largest_added(value: Any, shrinks: float) -> float:
+    """The largest of the added numbers; one that hides its key in the end does not count."""
+    added = _sizes(value)[1]
+    return added if added * shrinks < HIDES else 0.0
 
 
 def factors_of(changes: Sequence[Change]) -> Factors:
@@ -135,8 +155,8 @@ def _sizes(value: Any) -> tuple[float, float]:
 def _sizes_of(query: Tensor, key: Tensor) -> Iterator[tuple[float, float]]:
     """Bounds of the longest query or key, and of their product: quick ones first, then near ones.
 
-    Of the near ones, those that are no numbers count as 0: what they meet is no number either, or
-    infinite in `Causes` too.
+    Of the near ones, those that are no numbers count as 0: their scores are no numbers or infinite,
+    in the model and in `Causes`.
     """
     kinds = [torch.promote_types(one.dtype, torch.float32) for one in (query, key)]
     ends = list(zip((query, key), kinds, strict=True))

@@ -123,7 +123,7 @@ def _largest_of(
     for step in steps:
         value = at_rows(rows, step.value)
         if step.kind in ("scale", "divide"):
-            factor = _inverse(value) if step.kind == "divide" else value
+            factor = _inverse(_wide(value, step.dtype)) if step.kind == "divide" else value
             sums, largest = sums * factor, largest * abs(factor)
         elif step.kind == "add":
             sums = sums + value  # in float32: half precision has no room for some sums

@@ -24,7 +24,7 @@ from heedful.ops.evenly import evenly
 CHANCE = 3.0  # deviations that three steps can add up to, each off by half a bit at most
 SUMMED = 0.3  # deviation of a score by two orders of summing, in last bits of |query| · |key|
 MOST = 1e9  # larger deviations of scores count as this one, whose square is finite in any sum
-LOOKED_AT = 256  # rows of each sequence
+LOOKED_AT = 256  # rows of each sequence, or more where something stood beside the scores
 ROUNDED = 1e-6  # by so much the weights of a row without a sink may lack to 1
 LEAST = 1e-30  # what values are divided by, also where all are alike
 
@@ -86,7 +86,7 @@ def _of_sums(of: Causes, rows: Tensor) -> Tensor:
 
 
 def _lengths(query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
-    """The lengths of queries by the group that shares keys, (G, r, n), and of keys, (G, M)."""
+    """The lengths of queries, (G, H/G, n), by the group that shares keys, and of keys, (G, M)."""
     # a row that is no number hides no other one
     of_queries, of_keys = (one.norm(dim=-1).nan_to_num(nan=0.0) for one in (query, key))
     return of_queries.unflatten(0, (len(key), -1)), of_keys
@@ -151,26 +151,27 @@ def farthest(of: Causes, rounding: Rounding, much: float) -> float:
 
 
 def _looked_at(sizes: Tensor, rounding: Rounding) -> Tensor:
-    """Of N rows half of `LOOKED_AT`, evenly spread, and as many with the largest scores of a head.
+    """Of N rows half of `LOOKED_AT`, evenly spread, and as many in all heads of the largest scores.
 
-    Where something stood beside the scores, (H, N) at most, also as many that it is the largest of,
-    and as many of the smallest scores, which it leaves the fewest digits.
+    Scores are of these sizes at most, (H, N). Where something stood beside them, also as many of
+    the smallest ones, which it leaves the fewest digits, and where it differs, of its largest.
     """
-    H, N = sizes.shape
+    N = sizes.shape[1]
     if N <= LOOKED_AT:
         return evenly(N, N)
     rankings = [sizes]
     if rounding.added is not None:
-        rankings += [rounding.added[..., 0].expand_as(sizes), -sizes]
-    many = max(1, LOOKED_AT // 2 // H)
-    most = [ranking.topk(many).indices.flatten().cpu() for ranking in rankings]
-    return torch.cat([evenly(N, LOOKED_AT // 2), *most]).unique()
+        rankings.append((-sizes).masked_fill(sizes == 0, -math.inf))  # equal scores stay equal
+        if rounding.added.shape[1] > 1:
+            rankings.append(rounding.added[..., 0])
+    most = [one.topk(max(1, LOOKED_AT // 2 // len(one))).indices for one in rankings]
+    return torch.cat([evenly(N, LOOKED_AT // 2), *(one.flatten().cpu() for one in most)]).unique()
 
 
 def _largest_products(of: Causes) -> Tensor:
     """The largest score that each query can have, (H, N), by its length and that of its keys."""
     query, key = _lengths(of.query, of.key)
-    key = key.masked_fill(~of.key.isfinite().all(dim=-1), 0.0)  # infinite ones are hidden, or alone
+    key = key.masked_fill(key >= torch.finfo(key.dtype).max, 0.0)  # else all rows would be alike
     return (query * (abs(of.scale) * key.amax(dim=-1))[:, None, None]).flatten(0, 1)
 
 
