@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 from torch.linalg import vector_norm
 
+from heedful.recorder.doors.score_causes import wide
 from heedful.recorder.following.scores import Change
 
 LARGE = 1e9  # the largest score: the rounding of one that is larger is not weighed
@@ -146,7 +147,7 @@ def _sizes(value: Any) -> tuple[float, float]:
     if not isinstance(value, Tensor):
         size = abs(value) if value and math.isfinite(value) else 1.0
         return size, size
-    sizes = _in_float32(value).abs()
+    sizes = wide(value, torch.float32).abs()
     sizes = torch.where(sizes.isfinite() & (sizes > 0), sizes, 1.0)
     least, most = torch.stack(sizes.aminmax()).tolist()
     return least, most
@@ -182,11 +183,7 @@ def times(query: Tensor, factor: Tensor) -> Tensor:
 
     The model multiplied their scores by it, which may be larger than queries, or smaller.
     """
-    return _in_float32(query) * factor
-
-
-def _in_float32(tensor: Tensor) -> Tensor:
-    return tensor.to(torch.promote_types(tensor.dtype, torch.float32))
+    return wide(query, torch.float32) * factor
 
 
 def _most(kind: torch.dtype) -> float:

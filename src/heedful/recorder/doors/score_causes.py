@@ -66,7 +66,7 @@ def causes_of(scores: Scores, order: Order, groups: Groups) -> ScoreCauses | Non
             continue
         kind = change.kind
         if kind == "divide":
-            kind, value = "scale", _inverse(_wide(value, change.dtype))
+            kind, value = "scale", _inverse(wide(value, change.dtype))
         if kind not in ("scale", "softcap"):
             tables.append((change, value))
         is_after_sink = sink is not None and number >= sink.after
@@ -123,7 +123,7 @@ def _largest_of(
     for step in steps:
         value = at_rows(rows, step.value)
         if step.kind in ("scale", "divide"):
-            factor = _inverse(_wide(value, step.dtype)) if step.kind == "divide" else value
+            factor = _inverse(wide(value, step.dtype)) if step.kind == "divide" else value
             sums, largest = sums * factor, largest * abs(factor)
         elif step.kind == "add":
             sums = sums + value  # in float32: half precision has no room for some sums
@@ -151,7 +151,7 @@ def at_rows(rows: slice, value: Any) -> Any:
     return value[..., rows, :] if isinstance(value, Tensor) and value.shape[-2] > 1 else value
 
 
-def _wide(value: Any, dtype: torch.dtype) -> Any:
+def wide(value: Any, dtype: torch.dtype) -> Any:
     """A table in a type at the least, and in float32, which has room; a number as it is."""
     if not isinstance(value, Tensor):
         return value
@@ -210,7 +210,7 @@ class _Found:
         Tables of the model's are put together in that type at the least, as it met the scores.
         """
         if kind == "scale":
-            return self._scale(_wide(value, dtype), dtype)
+            return self._scale(wide(value, dtype), dtype)
         if kind == "softcap":
             return self._cap()
         causes = self.causes
@@ -220,7 +220,7 @@ class _Found:
                     (1, 1, 1, 1), value, dtype=_widest(self.device), device=self.device
                 )
             before = causes.bias
-            causes.bias = value if before is None else _wide(before, dtype) + _wide(value, dtype)
+            causes.bias = value if before is None else wide(before, dtype) + wide(value, dtype)
         elif kind in ("hide", "fill"):
             causes.mask = ~value if causes.mask is None else causes.mask & ~value
         elif kind == "empty":
@@ -232,7 +232,7 @@ class _Found:
     def _scale(self, value: Any, dtype: torch.dtype) -> bool:
         causes = self.causes
         if causes.bias is not None:
-            causes.bias, self.has_scaled_bias = _wide(causes.bias, dtype) * value, True
+            causes.bias, self.has_scaled_bias = wide(causes.bias, dtype) * value, True
         if not isinstance(value, Tensor):
             if causes.softcap and value:  # a gate that is shut leaves 0 of any score
                 causes.softcap *= value

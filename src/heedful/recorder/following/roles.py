@@ -276,10 +276,18 @@ class Roles:
         is_asked = view.strides[dim] * view.unit in view.storage.nature.asked
         kept.storage = stored(axes, made)
         is_logarithm = done.kind.name in score_changes.LOG_SOFTMAX
+        kinds = frozenset({made.dtype})
         weights = Weights(
-            Scores(None), axes, dim, False, "", is_logarithm, origins, is_asked=is_asked
+            Scores(None),
+            axes,
+            dim,
+            False,
+            "",
+            is_logarithm,
+            origins,
+            is_asked=is_asked,
+            kinds=kinds,
         )
-        weights.kinds = frozenset({made.dtype})
         self._tell(weights)
         return weights
 
