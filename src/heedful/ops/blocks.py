@@ -112,10 +112,20 @@ def blocks(
         run = range(start, min(start + rows, within.stop))
         allowed = allowed_to(of, run)
         fit = entries // max(1, len(run) * len(allowed.keys)) // group
-        pieces = -(-H // (max(1, fit) * group))
-        step = -(-H // (pieces * group)) * group  # blocks of one size, each with as much to do
+        step = _products(H // group, fit, of.query) * group
         for first in range(0, H, step):
             yield _block(of, slice(first, min(first + step, H)), run, allowed, buffers)
+
+
+def _products(several: int, fit: int, like: Tensor) -> int:
+    """How many of several products are made at once, of which so many fit into memory.
+
+    As many in each block, so that each has as much to do. On a CPU each thread makes whole
+    products: of three, one of two threads would make two while the other waits.
+    """
+    at_once = -(-several // -(-several // max(1, fit)))
+    threads = torch.get_num_threads() if like.is_cpu else 1
+    return at_once - at_once % threads if at_once > threads else at_once
 
 
 def _block(

@@ -101,8 +101,9 @@ class RowStatistic(Statistic):
             self.values[block.heads, block.rows].masked_fill_(block.empty, self.of_nothing)
         if self.after is not None:
             start = block.queries.start
-            first = max(start, min(block.queries.stop, self.after + 1 - block.offset))
-            self.values[block.heads, start:first] = torch.nan
+            first = min(block.queries.stop, self.after + 1 - block.offset)
+            if first > start:
+                self.values[block.heads, start:first] = torch.nan
 
     def merge(self, other: RowStatistic) -> None:
         """Rows that only the other has seen are its own."""
