@@ -120,9 +120,9 @@ def _by_causes(
         return Sides(shared, order.atoms(ends.asking), beside, of_keys, product.sums_features)
 
     _check_whole(meeting, product.axes, order, are_apart=False)
-    held = [product.held, *(change.held for change in scores.changes)]
+    held = (change.held for change in scores.changes)
     if any(one is not None and one.has_changed for one in held):
-        raise TypeError("queries, keys or a mask that were changed in place before their values")
+        raise TypeError("a mask that was changed in place before the values")
     kinds = {change.kind for change in scores.changes}
     if "keep" in kinds and not bool(ends.query.isfinite().all() & ends.key.isfinite().all()):
         return None  # what is no number is none times 0 either
@@ -136,7 +136,7 @@ def _by_causes(
     query = aligned(ends.query, [*product.batch, ends.asking, None], order, of_queries)
     key = aligned(ends.key, [*product.batch, ends.answering, None], order, of_keys)
     seen = _seen(query, key, groups, order, meeting)
-    seen.are_copies = product.held is None
+    seen.are_copies = True
     seen.sinks = sinks_of(scores, order, groups)
     if not _put(seen, causes):
         return None
@@ -174,6 +174,8 @@ def _rows_of_nan(meeting: Meeting, order: Order, groups: Groups, keys: Parts) ->
     A softmax makes all of a row NaN, so that the first key tells, unless some weights were set to
     zero after it.
     """
+    if meeting.added is None and _are_numbers(meeting.output):
+        return None  # NaN times any value is NaN
     weights, axes = meeting.weights, meeting.weights_axes
     is_emptied = any(change.kind == "empty" for change in meeting.role.scores.changes)
     does_first_tell = keys in axes and not is_emptied
@@ -182,6 +184,11 @@ def _rows_of_nan(meeting: Meeting, order: Order, groups: Groups, keys: Parts) ->
         return None
     whole = aligned(weights, axes, order, groups.all)[..., 0]
     return whole[..., :1].isnan()[..., 0] if does_first_tell else whole.isnan().any(dim=-1)
+
+
+def _are_numbers(output: Tensor) -> bool:
+    """Whether no number of an output is NaN, by their sum, where they can be added up."""
+    return bool(output.numel()) and not math.isnan(float(output.sum()))
 
 
 def _empty(seen: Observed, emptied: Tensor) -> None:

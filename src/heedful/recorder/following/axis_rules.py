@@ -69,11 +69,9 @@ def broadcast(views: list[View], sizes: tuple[int, ...], told: dict[str, Any]) -
     for back in range(len(sizes), 0, -1):
         size = sizes[-back]
         told_of = [
-            axes[-back]
-            for view, axes in read
-            if back <= len(axes) and view.sizes[-back] == size and axes[-back] is not None
+            axes[-back] for view, axes in read if back <= len(axes) and view.sizes[-back] == size
         ]
-        made.append(max(told_of, key=_knowledge, default=None))
+        made.append(_most_telling(told_of))
     return made
 
 
@@ -84,6 +82,13 @@ def _moved(views: list[View], sizes: tuple[int, ...], told: dict[str, Any]) -> A
     if is_looked_up and len(table.sizes) == 2 and len(indices) == 1 and indices[0].unit > 1:
         return embedding(views, sizes, told)
     return moved(views, sizes, told)
+
+
+def _most_telling(several: Axes) -> Parts | None:
+    """What says most about an axis, of which most often all say the same; None if none is known."""
+    if several and several.count(several[0]) == len(several):
+        return several[0]
+    return max((parts for parts in several if parts is not None), key=_knowledge, default=None)
 
 
 def _knowledge(parts: Parts | None) -> tuple[bool, ...]:
@@ -121,7 +126,7 @@ def _cat(views: list[View], sizes: tuple[int, ...], told: dict[str, Any]) -> Axe
         made.append(
             _joined(several, sizes[dim], told["together"])
             if axis == dim
-            else max((one for one in several if one is not None), key=_knowledge, default=None)
+            else _most_telling(several)
         )
     return made
 

@@ -83,18 +83,19 @@ def projects(name: str, views: list[View]) -> bool:
 def product(views: list[View], sizes: tuple[int, ...], told: dict[str, Any]) -> Axes:
     """The axes of a product (…, n, k) × (…, k, m), one factor of which may be parameters."""
     left, right = views[-2:]
-    of_left, of_right = factors(left, right)
+    of_left, is_left = of_factor(left), left.storage.nature.is_parameter
+    is_right, is_fixed = right.storage.nature.is_parameter, left.storage.nature.is_fixed
+    is_projected = is_right and not is_left
+    if is_projected and len(sizes) == 2:  # most products: the axes of the weights are not asked for
+        return [as_rows(of_left[-2]), feature(sizes[-1])]
+    of_right = of_factor(right)
     batch = [
-        _beside(
-            size, one, other, left.storage.nature.is_parameter, right.storage.nature.is_parameter
-        )
+        _beside(size, one, other, is_left, is_right)
         for size, one, other in zip(sizes[:-2], of_left, of_right, strict=False)
     ]
-    is_fixed = left.storage.nature.is_fixed
-    is_projected = right.storage.nature.is_parameter and not left.storage.nature.is_parameter
     if is_projected or (is_fixed and projects("mm", views)):
         return [*batch, as_rows(of_left[-2]), feature(sizes[-1])]
-    if left.storage.nature.is_parameter and not right.storage.nature.is_parameter:
+    if is_left and not is_right:
         return [*batch, feature(sizes[-2]), as_rows(of_right[-1])]
     return [*batch, of_left[-2], of_right[-1]]
 

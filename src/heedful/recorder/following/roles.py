@@ -29,6 +29,7 @@ from heedful.recorder.following.scores import (
     Weighing,
     Weights,
     based,
+    copied,
     is_asked_by_rows,
     of_queries,
     product_of,
@@ -161,6 +162,7 @@ class Roles:
         for role in roles:
             if isinstance(role, Weights) and role.scores.product:  # logarithms that meet values
                 self.told.softmax(role)
+        left, right = copied(left), copied(right.mT).mT
         product = product_of(left, right, *feature_rules.factors(*views))
         self.told.product(product)
         before = [role for role in roles if isinstance(role, Scores) and role.total is None]

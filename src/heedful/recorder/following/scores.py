@@ -52,11 +52,11 @@ class Held:
 class Product:
     """Two tensors whose product is scores: left (…, n, d) and right (…, d, m).
 
+    left, right: of scores by hand copies, which nothing changes before these meet values.
     batch, rows, columns: the parts of the product's axes. They are new axes, so that queries and
         keys are told apart where both come from one axis of tokens.
     origins: for each new axis, the parts of left and right that it was made from.
     sums_features: whether it sums over features, as products with parameters made them.
-    held: tells whether they have changed since; None where they are copies of ours.
     token: stands for the product where its tensors are not to be kept alive.
     module: the name of the module in which it ran.
     """
@@ -67,7 +67,6 @@ class Product:
     rows: Parts
     columns: Parts
     origins: dict[Axis, tuple[Part | None, Part | None]]
-    held: Held | None
     sums_features: bool = False
     token: object = field(default_factory=object)
     module: str = ""
@@ -95,10 +94,6 @@ def product_of(
         return tuple(made)
 
     leads = zip(left.shape[:-2], of_left, of_right, strict=False)
-    if left.is_inference() or right.is_inference():  # they do not count their changes
-        held, left, right = None, _copied(left), _copied(right.mT).mT
-    else:
-        held = Held(left, right)  # what is detached below Python counts changes of its own
     return Product(
         left.detach(),
         right.detach(),
@@ -106,12 +101,11 @@ def product_of(
         own(left.shape[-2], of_left[-2], None, False),
         own(right.shape[-1], None, of_right[-1], False),
         origins,
-        held,
         _are_features(of_left[-1]) and _are_features(of_right[-2]),
     )
 
 
-def _copied(tensor: Tensor) -> Tensor:
+def copied(tensor: Tensor) -> Tensor:
     """A copy with each row of numbers together; what `expand` repeats is there once, as before."""
     once = unexpanded(tensor, range(tensor.ndim))
     return once.clone(memory_format=torch.contiguous_format).expand(tensor.shape)

@@ -235,5 +235,6 @@ def _copy(tensor: Tensor, dtype: torch.dtype | None) -> Tensor:
 
 def _own(tensor: Tensor, dtype: torch.dtype | None) -> Tensor:
     """A copy of a tensor that nothing changes: itself, where it is as a copy would be."""
-    is_one = tensor.is_contiguous() and dtype in (None, tensor.dtype)
+    is_whole = tensor.is_contiguous() and tensor.untyped_storage().nbytes() == tensor.nbytes
+    is_one = is_whole and dtype in (None, tensor.dtype)
     return tensor if is_one else _copy(tensor, dtype)
