@@ -3,11 +3,12 @@
     python benchmarks/by_hand.py [--rounds 9] [--device cuda]
 
 A GPT of six blocks, width 256, eight heads, whose weights are masked_fill, softmax and two products
-in Python, on 512 tokens: plain and recorded in turns. Each of its tables takes 8 MB, which glibc's
-allocator gives back to the system or not, as it happens: the kernel then clears 2,000 pages a table
-anew, none in one pass and thousands in the next, plain or recorded. So it is measured once more
-in a process whose allocator keeps what it has; and beside the median of the rounds' ratios stands
-what all passes take together.
+in Python, on 512 tokens. A process that only records takes turns with one that never does, as
+people run them: what a recording leaves free spares a plain pass after it the clearing of pages,
+and a plain pass before it leaves the recorder's code in no cache. Such passes, in turns in one
+process, are measured too. Each table takes 8 MB, which glibc's allocator gives back to the system
+or not, as it happens: the kernel then clears 2,000 pages a table anew, none in one pass and
+thousands in the next. So all is measured once more with an allocator that keeps what it has.
 
 Then one layer on 4,096 tokens: the peak of memory of a pass, plain and recorded, each in a process
 of its own; the record itself has no N × M. On a GPU the peak is that of torch's allocator, and
@@ -18,6 +19,10 @@ from __future__ import annotations
 
 import argparse
 import resource
+import statistics
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any, NamedTuple
 
 import torch
 from placed import add_device, highest_allocated, is_gpu, on
@@ -27,6 +32,7 @@ from torch import Tensor, nn
 import heedful
 
 WIDTH, HEADS = 256, 8
+PAIRS = 5  # of processes, one plain and one that records
 
 
 class Attention(nn.Module):
@@ -67,10 +73,16 @@ def model(layers: int) -> nn.Module:
     return nn.Sequential(*(Block() for _ in range(layers))).eval()
 
 
-def costs(pipe, texts: int, rounds: int, is_inference: bool, device: str) -> None:
-    """Send how many times as long a recorded pass takes: the median, and of all passes together."""
-    with torch.inference_mode() if is_inference else torch.no_grad():
-        gpt, x = on(device, (model(6), torch.randn(texts, 512, WIDTH)))
+class Run(NamedTuple):
+    """What is measured: how many texts of 512 tokens, in which mode, and where."""
+
+    texts: int
+    is_inference: bool
+    device: str
+
+    def ways(self) -> dict[str, Callable[[], None]]:
+        """A plain pass and a recorded one, of one model."""
+        gpt, x = on(self.device, (model(6), torch.randn(self.texts, 512, WIDTH)))
         expected = gpt(x)
 
         def recorded() -> None:
@@ -79,10 +91,36 @@ def costs(pipe, texts: int, rounds: int, is_inference: bool, device: str) -> Non
             if not torch.equal(output, expected) or len(recording) != 6:
                 raise SystemExit("a recorded model gives another output, or not all calls")
 
-        turns = Turns({"plain": lambda: gpt(x), "recorded": recorded}, rounds)
-    plain, recorded_ = turns.median("plain"), turns.median("recorded")
-    print(f"{texts} × 512 tokens: plain {1e3 * plain:6.0f} ms, recorded {1e3 * recorded_:6.0f} ms")
-    pipe.send((turns.ratio("recorded", "plain"), turns.ratio_of_all("recorded", "plain")))
+        return {"plain": lambda: gpt(x), "recorded": recorded}
+
+    def mode(self) -> AbstractContextManager[Any]:
+        """The mode of torch that it runs in."""
+        return torch.inference_mode() if self.is_inference else torch.no_grad()
+
+
+def in_turns(pipe, run: Run, rounds: int) -> None:
+    """Send how many times as long recorded passes take as the plain ones between them."""
+    with run.mode():
+        pipe.send(Turns(run.ways(), rounds).ratio("recorded", "plain"))
+
+
+def one_way(pipe, run: Run, name: str, passes: int) -> None:
+    """Send the seconds of a pass in a process that makes no others."""
+    with run.mode():
+        turns = Turns({name: run.ways()[name]}, passes)
+    pipe.send(turns.median(name))
+
+
+def apart(run: Run, rounds: int, environment: dict[str, str]) -> float:
+    """How many times as long recorded passes take as plain ones in a process of their own."""
+    pairs, rounds = [], 4 * rounds // run.texts
+    for _ in range(PAIRS):
+        plain, recorded = (
+            alone(one_way, run, name, rounds, **environment) for name in ("plain", "recorded")
+        )
+        print(f"plain {1e3 * plain:6.0f} ms, recorded {1e3 * recorded:6.0f} ms", flush=True)
+        pairs.append(recorded / plain)
+    return statistics.median(pairs)
 
 
 @torch.no_grad()
@@ -115,10 +153,9 @@ def main() -> None:
     for texts, is_inference in ((4, False), (1, False), (1, True)):
         how = ", inference mode" if is_inference else ""
         for name, environment in allocators:
-            median, of_all = alone(costs, texts, rounds, is_inference, device, **environment)
-            name = f"{texts} × 512 tokens{how}, {name}"
-            verdict(f"{name}: median", median, 1.3)
-            verdict(f"{name}: all passes", of_all, 1.3)
+            run, name = Run(texts, is_inference, device), f"{texts} × 512 tokens{how}, {name}"
+            verdict(f"{name}: apart", apart(run, rounds, environment), 1.3)
+            verdict(f"{name}: in turns", alone(in_turns, run, rounds, **environment), 1.3)
     (plain, _), (recorded, kept) = alone(peak, False, device), alone(peak, True, device)
     map_ = HEADS * 4096**2 * 4
     peaks = f"{plain / 1e6:,.0f} MB plain, {recorded / 1e6:,.0f} MB recorded"

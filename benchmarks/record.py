@@ -44,6 +44,7 @@ from transformers import (
 import heedful
 
 VOCABULARY = 50_257
+WARMING = 64  # tokens of each way's first call, which imports what it needs, and does not count
 COMPARED = ("received", "entropy", "largest", "sink", "previous", "self", "distance")
 
 
@@ -86,7 +87,7 @@ def gpt2(
         for name, parameter in model.base_model.named_parameters():
             if parameter.ndim == 2:  # as they are drawn by themselves, every key is as good as any
                 parameter.normal_(std=0.08 if name.endswith("c_attn.weight") else 0.02)
-        first = torch.zeros(1, 64, dtype=torch.long)
+        first = torch.zeros(1, WARMING, dtype=torch.long)
         on(device, model)(on(device, first))  # so that nobody's first call counts
     return model, on(device, torch.randint(0, VOCABULARY, (1, tokens)))
 
@@ -94,6 +95,9 @@ def gpt2(
 @torch.no_grad()
 def recorded(device: str, tokens: int, layers: int = 12, shown: bool = False) -> Run:
     model, ids = gpt2("sdpa", device, tokens, layers)
+    with heedful.record(model) as recording:
+        model(ids[:, :WARMING])
+    recording.summary()
     began = now(device)
     with heedful.record(model) as recording:
         model(ids)
@@ -111,9 +115,13 @@ def recorded(device: str, tokens: int, layers: int = 12, shown: bool = False) ->
 @torch.no_grad()
 def eager(device: str, tokens: int) -> Run:
     model, ids = gpt2("eager", device, tokens)
+
+    def found_in(ids: Tensor) -> list[dict[str, Tensor]]:
+        return [of_map(map_[0]) for map_ in model(ids, output_attentions=True).attentions]
+
+    found_in(ids[:, :WARMING])
     began = now(device)
-    maps = model(ids, output_attentions=True).attentions
-    found = [of_map(map_[0]) for map_ in maps]
+    found = found_in(ids)
     seconds = now(device) - began
     return Run(on("cpu", together(found)), seconds, peak(device))
 
@@ -223,7 +231,8 @@ def compare(found: dict[str, Tensor], wanted: dict[str, Tensor], quietly: bool =
 
 
 @torch.no_grad()
-def recording_alone(pipe: Any, device: str, tokens: int, rounds: int) -> None:
+def in_turns(pipe: Any, device: str, tokens: int, rounds: int) -> None:
+    """Send how many times as long a recorded pass takes, of passes in turns in this process."""
     model, ids = gpt2("sdpa", device, tokens)
     outputs = []
 
@@ -238,23 +247,47 @@ def recording_alone(pipe: Any, device: str, tokens: int, rounds: int) -> None:
 
     plain()
     turns = Turns({"plain sdpa": plain, "recorded": recording}, 2 * rounds + 1)
-    print("\nthe forward pass alone; the recorded one gave the same output, bit for bit")
     for name in turns.seconds:
         print(f"{name:44}{turns.median(name):9.2f} s")
     pipe.send(turns.ratio("recorded", "plain sdpa"))
 
 
-def forward(device: str, tokens: int, rounds: int) -> None:
-    """The forward pass alone, in a process as it is, and in one that keeps its pages.
+@torch.no_grad()
+def passes(pipe: Any, is_recorded: bool, device: str, tokens: int) -> None:
+    """Send the seconds of a pass, in a process that only records, or never does."""
+    model, ids = gpt2("sdpa", device, tokens)
+    held = []
 
-    glibc gives the memory of a layer back to the system, or not, as it happens: the kernel then
-    clears a million pages anew, in some processes for plain passes too, in some for recorded ones.
+    def one() -> None:
+        if not is_recorded:
+            model(ids)
+            return
+        with heedful.record(model) as recording:
+            model(ids)
+        held[:] = [recording]  # until the next one, as by who looks at it
+
+    name = "recorded" if is_recorded else "plain sdpa"
+    turns = Turns({name: one}, 2)
+    print(f"{name:44}{turns.median(name):9.2f} s", flush=True)
+    pipe.send(turns.median(name))
+
+
+def forward(device: str, tokens: int, rounds: int) -> None:
+    """The forward pass alone: in processes as they are, and in one that keeps its pages.
+
+    glibc gives the memory of a layer back to the system, or not, as it happens, and the kernel then
+    clears a million pages anew. What a recording leaves free spares the passes after it just that,
+    plain ones too: so the two are in processes of their own, which take turns.
     """
-    name = "recorded / plain sdpa"
-    verdict(name, alone(recording_alone, device, tokens, rounds), 1.05)
-    if not is_gpu(device):
-        kept = alone(recording_alone, device, tokens, rounds, **KEEPS)
-        verdict(f"{name}, pages kept", kept, 1.05)
+    name, ways = "recorded / plain sdpa", (False, True)
+    if is_gpu(device):
+        verdict(name, alone(in_turns, device, tokens, rounds), 1.05)
+        return
+    print("\nthe forward pass alone, each way in processes of its own")
+    pairs = [[alone(passes, way, device, tokens) for way in ways] for _ in range(rounds)]
+    verdict(name, statistics.median(recorded / plain for plain, recorded in pairs), 1.05)
+    print("\nin turns in one process; the recorded one gave the same output, bit for bit")
+    verdict(f"{name}, pages kept", alone(in_turns, device, tokens, rounds, **KEEPS), 1.05)
 
 
 @torch.no_grad()

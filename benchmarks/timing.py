@@ -40,10 +40,6 @@ class Turns:
         pairs = zip(self.seconds[name], self.seconds[to], strict=True)
         return statistics.median(one / other for one, other in pairs)
 
-    def ratio_of_all(self, name: str, to: str) -> float:
-        """How many times as long all rounds of one take as all rounds of another."""
-        return sum(self.seconds[name]) / sum(self.seconds[to])
-
 
 def alone(measure: Callable[..., None], *told: Any, **environment: str) -> Any:
     """What a function sends, run in a process of its own with these variables."""
