@@ -3,11 +3,11 @@
     python benchmarks/by_hand.py [--rounds 9] [--device cuda]
 
 A GPT of six blocks, width 256, eight heads, whose weights are masked_fill, softmax and two products
-in Python, on 512 tokens. A process that only records takes turns with one that never does, as
-people run them: what a recording leaves free spares a plain pass after it the clearing of pages,
-and a plain pass before it leaves the recorder's code in no cache. Such passes, in turns in one
-process, are measured too. Each table takes 8 MB, which glibc's allocator gives back to the system
-or not, as it happens: the kernel then clears 2,000 pages a table anew, none in one pass and
+in Python, on 512 tokens. A process whose passes are recorded takes turns with one that never
+records, as people run them: what a recording leaves free spares a plain pass after it the clearing
+of pages, and a plain pass before it leaves the recorder's code in no cache. Such passes, in turns
+in one process, are measured too. Each table takes 8 MB, which glibc's allocator gives back to the
+system or not, as it happens: the kernel then clears 2,000 pages a table anew, none in one pass and
 thousands in the next. So all is measured once more with an allocator that keeps what it has.
 
 Then one layer on 4,096 tokens: the peak of memory of a pass, plain and recorded, each in a process
@@ -105,7 +105,7 @@ def in_turns(pipe, run: Run, rounds: int) -> None:
 
 
 def one_way(pipe, run: Run, name: str, passes: int) -> None:
-    """Send the seconds of a pass in a process that makes no others."""
+    """Send the seconds of a pass in a process that makes no others, but one plain one at first."""
     with run.mode():
         turns = Turns({name: run.ways()[name]}, passes)
     pipe.send(turns.median(name))
@@ -113,14 +113,15 @@ def one_way(pipe, run: Run, name: str, passes: int) -> None:
 
 def apart(run: Run, rounds: int, environment: dict[str, str]) -> float:
     """How many times as long recorded passes take as plain ones in a process of their own."""
-    pairs, rounds = [], 4 * rounds // run.texts
-    for _ in range(PAIRS):
-        plain, recorded = (
-            alone(one_way, run, name, rounds, **environment) for name in ("plain", "recorded")
-        )
-        print(f"plain {1e3 * plain:6.0f} ms, recorded {1e3 * recorded:6.0f} ms", flush=True)
-        pairs.append(recorded / plain)
-    return statistics.median(pairs)
+    ratios, rounds, ways = [], 4 * rounds // run.texts, ("plain", "recorded")
+    for turn in range(PAIRS):
+        milliseconds = {
+            way: 1e3 * alone(one_way, run, way, rounds, **environment)
+            for way in (ways[::-1] if turn % 2 else ways)
+        }
+        print(", ".join(f"{way} {milliseconds[way]:6.0f} ms" for way in ways), flush=True)
+        ratios.append(milliseconds["recorded"] / milliseconds["plain"])
+    return statistics.median(ratios)
 
 
 @torch.no_grad()

@@ -289,6 +289,25 @@ def test_no_block_is_larger_than_asked():
     assert sum(sizes) < 4 * 500 * 60  # what the window empties is skipped
 
 
+@pytest.mark.parametrize(
+    ("heads", "fit", "threads", "wanted"),
+    [
+        (12, 3, 2, [2] * 6),  # of three, one thread would make two while the other waits
+        (12, 3, 1, [3] * 4),
+        (12, 3, 8, [3] * 4),
+        (12, 5, 2, [4] * 3),
+        (7, 7, 2, [7]),
+        (5, 4, 2, [2, 2, 1]),
+        (3, 1, 2, [1] * 3),
+    ],
+)
+def test_threads_share_the_products_of_a_block(monkeypatch, heads, fit, threads, wanted):
+    monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
+    words = torch.randn(heads, 4, 6)
+    found = blocks(Causes(words, words, 1.0), entries=fit * 4 * 4)
+    assert [len(block.weights) for block in found] == wanted
+
+
 def test_sums_of_long_rows_lose_no_digits():
     """torch's softmax adds up equal numbers one after the other, and its weights sum to less."""
     query, key = torch.randn(2, 3, 4), torch.zeros(2, 70_000, 4)

@@ -120,12 +120,12 @@ def blocks(
 def _products(several: int, fit: int, like: Tensor) -> int:
     """How many of several products are made at once, of which so many fit into memory.
 
-    As many in each block, so that each has as much to do. On a CPU each thread makes whole
-    products: of three, one of two threads would make two while the other waits.
+    All, or about as many in each block. On a CPU each thread makes whole products: of three, one of
+    two threads would make two while the other waits.
     """
     at_once = -(-several // -(-several // max(1, fit)))
     threads = torch.get_num_threads() if like.is_cpu else 1
-    return at_once - at_once % threads if at_once > threads else at_once
+    return at_once - at_once % threads if threads < at_once < several else at_once
 
 
 def _block(

@@ -161,7 +161,7 @@ def _sizes_of(query: Tensor, key: Tensor) -> Iterator[tuple[float, float]]:
     """
     kinds = [torch.promote_types(one.dtype, torch.float32) for one in (query, key)]
     ends = list(zip((query, key), kinds, strict=True))
-    whole = [float(vector_norm(one, dtype=kind)) for one, kind in ends]
+    whole = torch.stack([vector_norm(one, dtype=kind) for one, kind in ends]).tolist()
     yield max(whole), math.prod(whole)
     lengths = [
         vector_norm(one, dim=-1, dtype=kind).masked_fill(~one.isfinite().all(dim=-1), 0.0)

@@ -21,7 +21,7 @@ from heedful.recorder.doors.score_causes import (
     sinks_of,
 )
 from heedful.recorder.following.alignment import Order, aligned
-from heedful.recorder.following.scores import Meeting, Product, Weights
+from heedful.recorder.following.scores import Meeting, Product, Weights, copied
 from heedful.recorder.following.strides import Parts, are_of_one, length
 from heedful.recorder.observed import Observed, of_weights
 from heedful.recorder.sequences.axis_owners import Groups, Sides
@@ -120,15 +120,19 @@ def _by_causes(
         return Sides(shared, order.atoms(ends.asking), beside, of_keys, product.sums_features)
 
     _check_whole(meeting, product.axes, order, are_apart=False)
-    held = (change.held for change in scores.changes)
+    held = [product.held, *(change.held for change in scores.changes)]
     if any(one is not None and one.has_changed for one in held):
-        raise TypeError("a mask that was changed in place before the values")
+        raise TypeError("queries, keys or a mask that were changed in place before their values")
     kinds = {change.kind for change in scores.changes}
     if "keep" in kinds and not bool(ends.query.isfinite().all() & ends.key.isfinite().all()):
         return None  # what is no number is none times 0 either
     groups = owning.groups(sides, order, ends.origins, axes)
     causes = causes_of(scores, order, groups)
-    if causes is None or room_in_types.may_lack(ends.query, ends.key, scores.changes):
+    if causes is None:
+        return None
+    if product.held is not None:  # before they are looked at: a copy's rows stand together
+        ends = ends._replace(query=copied(ends.query), key=copied(ends.key))
+    if room_in_types.may_lack(ends.query, ends.key, scores.changes):
         return None
     if any(room_in_types.is_beyond(one, ends.query) for one in (causes.mask, causes.bias)):
         return None

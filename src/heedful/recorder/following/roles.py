@@ -29,10 +29,9 @@ from heedful.recorder.following.scores import (
     Weighing,
     Weights,
     based,
-    copied,
+    held_product,
     is_asked_by_rows,
     of_queries,
-    product_of,
 )
 from heedful.recorder.following.storages import Kept, Traced, fills, stored
 from heedful.recorder.following.strides import (
@@ -162,8 +161,7 @@ class Roles:
         for role in roles:
             if isinstance(role, Weights) and role.scores.product:  # logarithms that meet values
                 self.told.softmax(role)
-        left, right = copied(left), copied(right.mT).mT
-        product = product_of(left, right, *feature_rules.factors(*views))
+        product = held_product(left, right, *feature_rules.factors(*views))
         self.told.product(product)
         before = [role for role in roles if isinstance(role, Scores) and role.total is None]
         if before:

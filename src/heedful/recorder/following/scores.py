@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import functools
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import torch
@@ -52,11 +52,11 @@ class Held:
 class Product:
     """Two tensors whose product is scores: left (…, n, d) and right (…, d, m).
 
-    left, right: of scores by hand copies, which nothing changes before these meet values.
     batch, rows, columns: the parts of the product's axes. They are new axes, so that queries and
         keys are told apart where both come from one axis of tokens.
     origins: for each new axis, the parts of left and right that it was made from.
     sums_features: whether it sums over features, as products with parameters made them.
+    held: tells whether they have changed since; None of copies of ours, which nothing changes.
     token: stands for the product where its tensors are not to be kept alive.
     module: the name of the module in which it ran.
     """
@@ -68,6 +68,7 @@ class Product:
     columns: Parts
     origins: dict[Axis, tuple[Part | None, Part | None]]
     sums_features: bool = False
+    held: Held | None = None
     token: object = field(default_factory=object)
     module: str = ""
 
@@ -75,6 +76,16 @@ class Product:
     def axes(self) -> list[Parts]:
         """The parts of all axes of the product."""
         return [*self.batch, self.rows, self.columns]
+
+
+def held_product(
+    left: Tensor, right: Tensor, of_left: list[Parts | None], of_right: list[Parts | None]
+) -> Product:
+    """A product whose tensors are read once its weights meet values; in inference mode copies."""
+    if left.is_inference() or right.is_inference():  # these do not count their changes
+        return product_of(copied(left), copied(right.mT).mT, of_left, of_right)
+    held = Held(left, right)  # what is detached below Python counts changes of its own
+    return replace(product_of(left, right, of_left, of_right), held=held)
 
 
 def product_of(

@@ -142,11 +142,11 @@ def worst_tolerance(kinds: frozenset[torch.dtype], device: torch.device) -> floa
 
 def projected(tensor: Tensor) -> Tensor:
     """Values or outputs (…, n, v) on fixed directions, (…, n, r), in float32 at the least."""
-    tensor = tensor if tensor.dtype.itemsize > 2 else tensor.float()
-    directions = _directions(tensor.shape[-1], tensor.dtype, tensor.device)
+    kind = torch.promote_types(tensor.dtype, torch.float32)
+    directions = _directions(tensor.shape[-1], kind, tensor.device)
     with unrounded(tensor):
         # the wide product of the two takes a third of the time
-        return (directions @ tensor.mT).mT
+        return (directions @ tensor.to(kind).mT).mT
 
 
 @functools.lru_cache(maxsize=64)
