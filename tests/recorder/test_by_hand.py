@@ -353,6 +353,20 @@ def test_keys_whose_room_the_values_take_are_shown_or_missed(mode):
         assert "were changed in place before their values" in recording.missed["Heads"]
 
 
+def test_values_that_are_large_whole_numbers():
+    """Their evidence adds up 16 of them, for which their own type has no room."""
+    times = 1_700_000_000 + torch.arange(M * 16, dtype=torch.int32).view(M, 16)
+    met = []
+
+    def attend(query, key):
+        met.append((query @ key.mT / 2).softmax(-1))
+        return (met[0][..., None] * times).sum(-2)
+
+    with torch.no_grad(), heedful.record(model := Heads(attend)) as recording:
+        model(torch.randn(1, N, WIDTH), torch.randn(1, M, WIDTH))
+    shows(recording, met[0], proof="proved")
+
+
 @pytest.mark.parametrize("is_left", [False, True])
 def test_keys_of_all_queries_make_one_map_from_either_side(is_left):
     """Of an activated product, the weights alone are shown."""
