@@ -2,7 +2,7 @@
 
 import { untilExact } from "./asked.js";
 import { weighed } from "./figures.js";
-import { html, useEffect, useRef, useState } from "./html.js";
+import { html, useEffect, useLayoutEffect, useRef, useState } from "./html.js";
 import { count, nameOf } from "./labels.js";
 import { reveal } from "./moving.js";
 import { inView } from "./place.js";
@@ -28,7 +28,8 @@ export function Strongest({ state, source, painter, tokens }) {
     return () => end.abort();
   }, [state.where.value, state.head.value]);
   const list = useRef(/** @type {HTMLElement | null} */ (null));
-  useEffect(() => list.current?.querySelector("button")?.focus(), [Boolean(answer)]); // once they are there
+  // As they appear, not a frame later: until then an arrow would move the cell instead
+  useLayoutEffect(() => list.current?.querySelector("button")?.focus(), [Boolean(answer)]);
   const where = state.where.value;
   const now = state.cell.value;
   const go = (/** @type {number} */ query, /** @type {number} */ key) => {
