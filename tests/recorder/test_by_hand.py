@@ -353,6 +353,38 @@ def test_keys_whose_room_the_values_take_are_shown_or_missed(mode):
         assert "were changed in place before their values" in recording.missed["Heads"]
 
 
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_what_becomes_of_queries_and_keys_after_their_call_is_no_matter(mode):
+    met = []
+
+    def attend(query, key):
+        query, key = query.mul(1.5).contiguous(), key.mul(0.5).contiguous()
+        met.append((query @ key.mT / 2).softmax(-1))
+        output = met[0] @ key
+        query.zero_()
+        key.zero_()
+        return output
+
+    with mode(), heedful.record(model := Heads(attend)) as recording:
+        model(torch.randn(1, N, WIDTH), torch.randn(1, M, WIDTH))
+    shows(recording, met[0], proof="proved")
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_a_key_that_is_repeated_for_its_heads_is_kept_once(mode):
+    """Not as a part of the memory of all its copies."""
+
+    def attend(query, key):
+        key = key[:, :1].repeat_interleave(H, dim=1)
+        return (query @ key.mT / 2).softmax(-1) @ key
+
+    with mode(), heedful.record(model := Heads(attend)) as recording:
+        model(torch.randn(1, N, WIDTH), torch.randn(1, M, WIDTH))
+    [call] = recording
+    assert call.causes.key.shape == (1, M, D)
+    assert call.causes.key.untyped_storage().nbytes() == call.causes.key.nbytes
+
+
 def test_values_that_are_large_whole_numbers():
     """Their evidence adds up 16 of them, for which their own type has no room."""
     times = 1_700_000_000 + torch.arange(M * 16, dtype=torch.int32).view(M, 16)

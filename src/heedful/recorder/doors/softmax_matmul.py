@@ -178,8 +178,9 @@ def _rows_of_nan(meeting: Meeting, order: Order, groups: Groups, keys: Parts) ->
     A softmax makes all of a row NaN, so that the first key tells, unless some weights were set to
     zero after it.
     """
-    if meeting.added is None and _are_numbers(meeting.output):
-        return None  # NaN times any value is NaN
+    output = meeting.output  # NaN times any value is NaN
+    if meeting.added is None and output.numel() and math.isfinite(float(output.sum())):
+        return None
     weights, axes = meeting.weights, meeting.weights_axes
     is_emptied = any(change.kind == "empty" for change in meeting.role.scores.changes)
     does_first_tell = keys in axes and not is_emptied
@@ -188,11 +189,6 @@ def _rows_of_nan(meeting: Meeting, order: Order, groups: Groups, keys: Parts) ->
         return None
     whole = aligned(weights, axes, order, groups.all)[..., 0]
     return whole[..., :1].isnan()[..., 0] if does_first_tell else whole.isnan().any(dim=-1)
-
-
-def _are_numbers(output: Tensor) -> bool:
-    """Whether no number of an output is NaN, by their sum, where they can be added up."""
-    return bool(output.numel()) and not math.isnan(float(output.sum()))
 
 
 def _empty(seen: Observed, emptied: Tensor) -> None:

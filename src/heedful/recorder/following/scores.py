@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import functools
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import torch
@@ -84,8 +84,9 @@ def held_product(
     """A product whose tensors are read once its weights meet values; in inference mode copies."""
     if left.is_inference() or right.is_inference():  # these do not count their changes
         return product_of(copied(left), copied(right.mT).mT, of_left, of_right)
-    held = Held(left, right)  # what is detached below Python counts changes of its own
-    return replace(product_of(left, right, of_left, of_right), held=held)
+    product = product_of(left, right, of_left, of_right)
+    product.held = Held(left, right)  # what is detached below Python counts changes of its own
+    return product
 
 
 def product_of(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -80,15 +79,9 @@ def _narrowed(kind: torch.dtype, device: torch.device) -> torch.dtype:
     """The type to which torch is set to round products of a type now."""
     if kind != torch.float32 or device.type not in NARROWED:
         return kind
-    precision = getattr(_products(device.type), "fp32_precision", None)
+    backend = torch.backends.cuda if device.type == "cuda" else torch.backends.mkldnn
+    products = getattr(backend, "matmul", None)  # for CPUs from torch 2.9 on
+    precision = getattr(products, "fp32_precision", None)
     if precision is None and device.type == "cuda" and torch.backends.cuda.matmul.allow_tf32:
         precision = "tf32"
     return NARROWED[device.type].get(str(precision), kind)
-
-
-@functools.cache
-def _products(device: str) -> Any:
-    """Where torch has its setting for products of float32; None for CPUs before torch 2.9."""
-    return getattr(
-        torch.backends.cuda if device == "cuda" else torch.backends.mkldnn, "matmul", None
-    )
