@@ -191,6 +191,59 @@ def test_a_gpus_flash_attention_has_the_last_query_at_the_last_key():
     assert recording[0].causes.mask == Causal(N - 3)
 
 
+def efficient(query, key, value, bias, _, of_key, most_q, most_k, dropout, hides, asked=False,
+              *, scale=None, seqlen_k=None, window_size=None):  # fmt: skip
+    """What torch's memory-efficient kernel computes, whose tensors are (B, N, H, d)."""
+    query, key, value = (one.transpose(1, 2) for one in (query, key, value))
+    scores = query @ key.mT * (query.shape[-1] ** -0.5 if scale is None else scale)
+    scores = scores if bias is None else scores + bias
+    offset = key.shape[2] - query.shape[2] if hides == 2 else 0
+    if hides:
+        scores = scores.masked_fill(~torch.ones_like(scores).tril(offset).bool(), -torch.inf)
+    sums = scores.logsumexp(-1) if asked else torch.empty(*scores.shape[:2], 0)
+    none = torch.empty(0, dtype=torch.long)
+    return (scores.softmax(-1) @ value).transpose(1, 2).contiguous(), sums, none, none, 3, N
+
+
+@pytest.mark.parametrize("asked", [False, True])
+@pytest.mark.parametrize(("hides", "has_bias"), [(0, False), (0, True), (1, False), (2, False)])
+def test_a_gpus_memory_efficient_attention_of_tokens_before_heads(hides, has_bias, asked):
+    """That kernel has no CPU's, so one is put in its place; `causal_lower_right` calls it so."""
+    query, key, value = torch.randn(B, 3, H, D), torch.randn(B, N, H, D), torch.randn(B, N, H, 2)
+    table = torch.randn(B, H, 3, N) if has_bias else None
+
+    class Calling(nn.Module):
+        def forward(self, query, key, value, table, **more):
+            more = {"cu_seqlens_q": None, "cu_seqlens_k": None, "max_seqlen_q": None,
+                    "max_seqlen_k": None, "dropout_p": 0.0, "custom_mask_type": hides,
+                    "compute_log_sumexp": asked, **more}  # fmt: skip
+            return torch.ops.aten._efficient_attention_forward(query, key, value, table, **more)[0]
+
+    library, model = torch.library.Library("aten", "IMPL"), Calling()
+    try:
+        library.impl("_efficient_attention_forward", efficient, "CPU")
+        with torch.no_grad():
+            with heedful.record(model) as recording:
+                output = model(query, key, value, table)
+            with pytest.warns(UserWarning, match="window_size"), heedful.record(model) as packed:
+                model(query, key, value, table, window_size=2)
+            with pytest.warns(UserWarning, match="a bias and"), heedful.record(model) as doubled:
+                model(query, key, value, torch.zeros(B, H, 3, N), custom_mask_type=1)
+    finally:
+        library._destroy()
+    sees = torch.ones(3, N).tril(N - 3 if hides == 2 else 0).bool() if hides else None
+    hidden = torch.zeros(3, N) if sees is None else added(sees)
+    whole = maps(
+        *(one.transpose(1, 2) for one in (query, key)), hidden + (0 if table is None else table)
+    )
+    M = recording[0].shape[-1]  # keys that no query can see are left out
+    is_exact(recording, whole[..., :M])
+    torch.testing.assert_close((whole @ value.transpose(1, 2)).transpose(1, 2), output)
+    assert not len(packed)
+    assert not len(doubled)
+    assert recording[0].check.why == ""
+
+
 class Changing(nn.Module):
     """Calls the kernel before and after it changes the mask in place."""
 

@@ -16,14 +16,15 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
 
-TOKENS_FIRST = "_flash_attn_forward"  # of the package flash_attn: its output is (B, N, H, d)
+FLASH_ATTN = "_flash_attn_forward"  # of the package flash_attn
+TOKENS_FIRST = {FLASH_ATTN, "_efficient_attention_forward"}  # whose output is (B, N, H, d)
 # What one unit of the second result of each kernel is in nats: flex attention counts in bits
 UNITS = {
     "_scaled_dot_product_flash_attention_for_cpu": 1.0,
     "_scaled_dot_product_flash_attention": 1.0,
     "_scaled_dot_product_efficient_attention": 1.0,
     "_scaled_dot_product_cudnn_attention": 1.0,
-    TOKENS_FIRST: 1.0,
+    **dict.fromkeys(TOKENS_FIRST, 1.0),
     "flex_attention": math.log(2),
 }
 # Kernels that compute it only where this argument, by its place, says so
@@ -55,7 +56,7 @@ def beside(kernel: str, made: Any) -> Tensor | None:
     output, sums = made[:2]
     if not isinstance(sums, Tensor) or sums.ndim < 3 or not sums.numel():
         return None
-    rows = output.shape[1 if kernel == TOKENS_FIRST else 2]  # which some kernels round up
+    rows = output.shape[1 if kernel in TOKENS_FIRST else 2]  # which some kernels round up
     return sums.detach().flatten(2)[..., :rows] * UNITS[kernel]
 
 

@@ -3,11 +3,13 @@
 Hooks on its modules tell it. Only an encoder layer of torch gets none, nor does anything inside it:
 one with a hook leaves its fused path. There a hook for all modules of the process says what is
 called, and ignores modules that are not the model's. A layer of torch with no module in it, such as
-a linear one, is no place where attention happens: of it, it is noted only that it ran.
+a linear one, is no place where attention happens: of it, it is noted only that it ran, and that
+where somebody asks.
 """
 
 from __future__ import annotations
 
+import functools
 import sys
 import threading
 from collections.abc import Callable
@@ -32,6 +34,7 @@ KNOWN = ("heedful", "transformers")  # packages whose models have arguments of k
 SENSES = ("vision", "visual", "image", "audio", "speech")  # names of modules that read no text
 
 
+@functools.lru_cache(maxsize=4096)  # each pass asks for the same names again
 def layer_of(name: str) -> int | None:
     """The number of the block that a module is in: the first number in its name, None without one.
 
@@ -73,10 +76,15 @@ class Running:
     A pass begins when the model is called from outside, or a part of it that was called in this
     pass already: code that generates may call the parts one after the other. Calls in other
     threads, and those that gradient checkpointing repeats in the backward pass, belong to no pass.
+
+    Args:
+        model: the model that is recorded.
+        modules: all of it, with their names.
+        is_asked: tells by its name whether somebody asks if a layer ran that calls no others.
     """
 
-    def __init__(self, model: nn.Module, modules: Modules) -> None:
-        self.model, self.modules = model, modules
+    def __init__(self, model: nn.Module, modules: Modules, is_asked: Callable[[str], bool]) -> None:
+        self.model, self.modules, self.is_asked = model, modules, is_asked
         home = _home_of(model)
         # whether it is ours, or of one whose arguments have known meanings
         self.is_ours, self.is_known = home == "heedful", home in KNOWN
@@ -102,7 +110,7 @@ class Running:
     def __enter__(self) -> Running:
         self._thread = threading.get_ident()
         modules = self.modules
-        self._has_encoder = any("encoder" in name for name, _ in modules)
+        self._has_encoder = "encoder" in " ".join([name for name, _ in modules])
         fused = _fused(modules)
         self._unhooked = {id(one): (one, name) for name, one in modules if name in fused}
         hooks, leaving = self._hooks, _Leaving(self)
@@ -110,7 +118,9 @@ class Running:
             if isinstance(module, torch.jit.ScriptModule) or id(module) in self._unhooked:
                 continue  # what a scripted module calls cannot be seen
             if _is_simple(module):
-                hooks.add(module.register_forward_pre_hook, _Noting(self, name, module))
+                # a block is called as a whole: nobody calls such a layer of it to begin a pass
+                if self.is_asked(name) or not _is_in_block(name):
+                    hooks.add(module.register_forward_pre_hook, _Noting(self, name, module))
                 continue
             entering = _Entering(self, name, module)
             hooks.add(module.register_forward_pre_hook, entering, with_kwargs=True)
@@ -307,9 +317,18 @@ class _EnteringUnhooked(Hook):
             self.teller._enter_without_end(name, module, arguments, sys._getframe(1))
 
 
-def _home_of(model: nn.Module) -> str:
+def _home_of(model: Any) -> str:
     """The package that a model's class is of."""
-    return type(getattr(model, "_orig_mod", model)).__module__.split(".")[0]
+    # without the error that torch words for `getattr` where there is none: each call asks
+    if "_orig_mod" in (inside := model._modules):
+        model = inside["_orig_mod"]
+    kind: Any = type(model)
+    return _home_of_class(kind)
+
+
+@functools.lru_cache(maxsize=1024)
+def _home_of_class(kind: Any) -> str:
+    return kind.__module__.split(".")[0]
 
 
 def _cached(values: tuple) -> int | None:
@@ -332,14 +351,19 @@ def _is_simple(module: nn.Module) -> bool:
     return not (module._modules or module._forward_hooks or module._forward_pre_hooks)
 
 
+def _is_in_block(name: str) -> bool:
+    """Whether a module is inside one of a model's numbered blocks, and is none itself."""
+    return layer_of(name.rpartition(".")[0]) is not None
+
+
 def _fused(modules: Modules) -> set[str]:
     """The names of encoder layers of torch, and of all that is in them.
 
     Of a compiled model none: it runs uncompiled, and torch warns of hooks for all modules there.
     """
-    if any("_orig_mod" in name for name, _ in modules):
-        return set()
     layers = [name for name, module in modules if isinstance(module, nn.TransformerEncoderLayer)]
+    if not layers or any("_orig_mod" in name for name, _ in modules):
+        return set()
     return {name for name, _ in modules for layer in layers if _is_in(name, layer)}
 
 

@@ -159,13 +159,15 @@ def _sizes_of(query: Tensor, key: Tensor) -> Iterator[tuple[float, float]]:
     Of the near ones, those that are no numbers count as 0: their scores are no numbers or infinite,
     in the model and in `Causes`.
     """
-    kinds = [torch.promote_types(one.dtype, torch.float32) for one in (query, key)]
-    ends = list(zip((query, key), kinds, strict=True))
-    whole = torch.stack([vector_norm(one, dtype=kind) for one, kind in ends]).tolist()
-    yield max(whole), math.prod(whole)
+    ends = torch.stack([*query.aminmax(), *key.aminmax()]).tolist()  # waits once for a GPU
+    of_query, of_key = (max(-least, most) for least, most in (ends[:2], ends[2:]))
+    d = query.shape[-1]
+    yield max(of_query, of_key) * math.sqrt(d), of_query * of_key * d
     lengths = [
-        vector_norm(one, dim=-1, dtype=kind).masked_fill(~one.isfinite().all(dim=-1), 0.0)
-        for one, kind in ends
+        vector_norm(one, dim=-1, dtype=torch.promote_types(one.dtype, torch.float32)).masked_fill(
+            ~one.isfinite().all(dim=-1), 0.0
+        )
+        for one in (query, key)
     ]
     of_heads = [one.amax(dim=-1) for one in lengths]
     yield max(float(one.amax()) for one in of_heads), float((of_heads[0] * of_heads[1]).amax())

@@ -108,7 +108,7 @@ class Roles:
     def in_place(self, done: Done) -> None:
         """Update the role of a tensor that an operation has changed in place."""
         kept, kind = self.traced.written_into(done.made), done.kind
-        operands = self.traced.operands(done.arguments)
+        operands = self.traced.operands(done.arguments, done.kind)
         self.traced.changed(kept, operands)
         if kind.is_into or moves(kind.name):
             self.traced.moved(done.made, kind, done.by_name)
@@ -131,7 +131,7 @@ class Roles:
 
     def _lost_into(self, done: Done) -> None:
         """Tell of a softmax of scores into a tensor that has room for it, which is not followed."""
-        for one in self.traced.operands(done.arguments):
+        for one in self.traced.operands(done.arguments, done.kind):
             axes = one.view.known()
             if isinstance(one.kept.role, Scores) and axes is not None:
                 self._after(one.kept.role, done, one.at, axes, one.tensor)
@@ -140,7 +140,7 @@ class Roles:
         """Follow a product: of queries and keys, of weights and values, or of something else."""
         at = axis_rules.PRODUCTS[done.kind.name]
         left, right = factors = done.arguments[at : at + 2]
-        operands = self.traced.operands(factors)
+        operands = self.traced.operands(factors, done.kind)
         if len(operands) < 2:  # a weight of a class of its own
             self.traced.of(done.made)
             return
@@ -177,7 +177,7 @@ class Roles:
 
         A softmax makes weights of whatever it is taken of.
         """
-        operands = self.traced.operands(done.arguments)
+        operands = self.traced.operands(done.arguments, done.kind)
         kept = self._noted(done, [one.view for one in operands])
         carried = [one for one in operands if one.kept.role is not None]
         if len(carried) > 1:  # scores beside a threshold that was picked of them are scores
@@ -298,24 +298,22 @@ class Roles:
 
     def _meet(self, roles: list[Any], left: Tensor, right: Tensor, done: Done) -> None:
         """Tell of weights in a product, if it sums over the axis of their softmax: with values."""
-        made, added = done.made, _added_by(done)
-        turned = added and added._replace(table=added.table.mT)
-        sides = (
-            (roles[0], left, right, made, added),
-            (roles[1], right.mT, left.mT, made.mT, turned),
-        )
-        for role, weights, value, output, beside in sides:
-            if not isinstance(role, Weights) or role.is_logarithm:
+        for role, is_left in zip(roles, (True, False), strict=True):
+            if not _weighs(role):
                 continue
+            weights = left if is_left else right.mT
             axes = self.traced.axes(weights)
-            if axes is not None and are_of_one(axes[-1], role.over):
-                *batch, rows, columns = axes
-                of_value: list[Parts | None] = [*batch, columns, None]
-                of_output: list[Parts | None] = [*batch, rows, None]
-                self.told.met(
-                    Meeting(role, weights, axes, value, of_value, output, of_output, beside)
-                )
-                return
+            if axes is None or not are_of_one(axes[-1], role.over):
+                continue
+            value, output, added = right, done.made, _added_by(done)
+            if not is_left:  # values.mT @ weights.mT
+                value, output = left.mT, output.mT
+                added = added and added._replace(table=added.table.mT)
+            *batch, rows, columns = axes
+            of_value: list[Parts | None] = [*batch, columns, None]
+            of_output: list[Parts | None] = [*batch, rows, None]
+            self.told.met(Meeting(role, weights, axes, value, of_value, output, of_output, added))
+            return
 
     def _weighed(
         self, role: Weights, weights: Tensor, axes: list[Parts], done: Done, at: int, kept: Kept

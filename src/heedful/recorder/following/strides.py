@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeAlias
@@ -120,7 +119,10 @@ Axes: TypeAlias = list[Parts | None]  # those of a tensor; None where nothing is
 
 def length(parts: Parts) -> int:
     """The size of an axis that is made of these parts."""
-    return math.prod([part.size for part in parts])
+    size = 1
+    for part in parts:
+        size *= part.size
+    return size
 
 
 def are_whole(parts: Parts) -> bool:
@@ -189,6 +191,10 @@ class View(NamedTuple):
         pairs = zip(self.sizes, self.strides, strict=True)
         return [_read(items, size, unit * stride) for size, stride in pairs]
 
+    def axis(self, dim: int) -> Parts | None:
+        """The parts of one axis; None where its stride fits no part of the storage."""
+        return _read(self.storage.items(), self.sizes[dim], self.unit * self.strides[dim])
+
     def known(self) -> list[Parts] | None:
         """The parts of each axis; None where one of them cannot be read off its stride."""
         axes = self.axes()
@@ -242,7 +248,7 @@ def _read(items: list[tuple[Part, int]], size: int, stride: int) -> Parts | None
         return (Part(Axis(size, is_copy=True), 1, size),)
     for part, unit in items:
         if unit == stride and part.size == size:  # most axes are one part, as it stands there
-            return (_from_anywhere(part, part, unit, items),)
+            return (part if part.axis.given is None else _from_anywhere(part, part, unit, items),)
     found: list[Part] = []
     while size > 1:
         for part, unit in items:
@@ -267,10 +273,10 @@ def _from_anywhere(found: Part, part: Part, unit: int, items: list[tuple[Part, i
     if part.axis.given is None:
         return found
     end = unit * part.size
-    is_repeated = any(
-        own == end and (other.axis.is_copy or other.axis.is_again) for other, own in items
-    )
-    return found._replace(axis=found.axis.sliced()) if is_repeated else found
+    for other, own in items:
+        if own == end and (other.axis.is_copy or other.axis.is_again):
+            return found._replace(axis=found.axis.sliced())
+    return found
 
 
 class CommonPart(NamedTuple):

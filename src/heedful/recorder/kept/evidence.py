@@ -145,8 +145,9 @@ def projected(tensor: Tensor) -> Tensor:
     kind = torch.promote_types(tensor.dtype, torch.float32)
     directions = _directions(tensor.shape[-1], kind, tensor.device)
     with unrounded(tensor):
-        # the wide product of the two takes a third of the time
-        return (directions @ tensor.to(kind).mT).mT
+        # a wide product takes a third of the time of a high one, and a batch of them of one that
+        # torch folds into a matrix
+        return (directions.expand(*tensor.shape[:-2], -1, -1) @ tensor.to(kind).mT).mT
 
 
 @functools.lru_cache(maxsize=64)
@@ -164,7 +165,9 @@ def _rows(table: Tensor, layouts: Sequence[Layout]) -> Sequence[Tensor]:
     N = table.shape[2]
     if all(len(one.queries) == N for one in layouts):
         return table.index_select(2, _sampled_on(table.device, N)).unbind()
-    return [one[:, rows_sampled(layout)] for one, layout in zip(table, layouts, strict=True)]
+    # so a GPU is not waited for: the driver has taken the few indices once this returns
+    rows = [rows_sampled(layout).to(table.device, non_blocking=True) for layout in layouts]
+    return [one[:, own] for one, own in zip(table, rows, strict=True)]
 
 
 def _of_queries(table: Tensor, layout: Layout) -> Tensor:
