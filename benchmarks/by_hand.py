@@ -6,7 +6,8 @@ A GPT of six blocks, width 256, eight heads, whose weights are masked_fill, soft
 in Python, on 512 tokens. A process whose passes are recorded takes turns with one that never
 records, as people run them: what a recording leaves free spares a plain pass after it the clearing
 of pages, and a plain pass before it leaves the recorder's code in no cache. Such passes, in turns
-in one process, are measured too. Each table takes 8 MB, which glibc's allocator gives back to the
+in one process, are measured too, in five processes: the ratio of one is that of another to 0.05, as
+its tables happen to lie. Each table takes 8 MB, which glibc's allocator gives back to the
 system or not, as it happens: the kernel then clears 2,000 pages a table anew, none in one pass and
 thousands in the next. So all is measured once more with an allocator that keeps what it has.
 
@@ -32,7 +33,7 @@ from torch import Tensor, nn
 import heedful
 
 WIDTH, HEADS = 256, 8
-PAIRS = 5  # of processes, one plain and one that records
+PROCESSES = 5  # of each kind
 
 
 class Attention(nn.Module):
@@ -114,7 +115,7 @@ def one_way(pipe, run: Run, name: str, passes: int) -> None:
 def apart(run: Run, rounds: int, environment: dict[str, str]) -> float:
     """How many times as long recorded passes take as plain ones in a process of their own."""
     ratios, rounds, ways = [], 4 * rounds // run.texts, ("plain", "recorded")
-    for turn in range(PAIRS):
+    for turn in range(PROCESSES):
         milliseconds = {
             way: 1e3 * alone(one_way, run, way, rounds, **environment)
             for way in (ways[::-1] if turn % 2 else ways)
@@ -156,7 +157,9 @@ def main() -> None:
         for name, environment in allocators:
             run, name = Run(texts, is_inference, device), f"{texts} × 512 tokens{how}, {name}"
             verdict(f"{name}: apart", apart(run, rounds, environment), 1.3)
-            verdict(f"{name}: in turns", alone(in_turns, run, rounds, **environment), 1.3)
+            turns = [alone(in_turns, run, rounds, **environment) for _ in range(PROCESSES)]
+            print(f"in turns {', '.join(f'{ratio:.3f}' for ratio in sorted(turns))}")
+            verdict(f"{name}: in turns", statistics.median(turns), 1.3)
     (plain, _), (recorded, kept) = alone(peak, False, device), alone(peak, True, device)
     map_ = HEADS * 4096**2 * 4
     peaks = f"{plain / 1e6:,.0f} MB plain, {recorded / 1e6:,.0f} MB recorded"

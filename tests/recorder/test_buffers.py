@@ -76,3 +76,32 @@ def test_weights_that_a_buffer_scales_in_place_are_still_weights():
     model, x = Scaled(), torch.randn(1, N, WIDTH)
     recording = looked_at(model, x)
     shows(recording, weighed(*[model.eval().layers(x)] * 2)[:, None], proof="proved")
+
+
+class Flat(nn.Module):
+    """Keys and values stand in one row of numbers, of which each pass makes its tables."""
+
+    def __init__(self, texts):
+        super().__init__()
+        self.asks, self.keeps, self.says = (nn.Linear(WIDTH, H * D) for _ in range(3))
+        self.register_buffer("row", torch.zeros(2 * texts * ROOM * H * D))
+
+    def heads(self, x):
+        return [one(x).unflatten(-1, (H, D)).transpose(1, 2)
+                for one in (self.asks, self.keeps, self.says)]  # fmt: skip
+
+    def forward(self, x):
+        query, key, value = self.heads(x)
+        tables = self.row.detach().view(2, len(x), ROOM, H * D)
+        with torch.no_grad():
+            tables[0, :, : x.shape[1]] = key.transpose(1, 2).flatten(2)
+            tables[1, :, : x.shape[1]] = value.transpose(1, 2).flatten(2)
+        key, value = (one[:, : x.shape[1]].unflatten(-1, (H, D)).transpose(1, 2) for one in tables)
+        return (query @ key.mT).softmax(-1) @ value
+
+
+@pytest.mark.parametrize("texts", [1, B])
+def test_a_buffer_is_known_by_the_tables_that_are_made_of_it(texts):
+    model, x = Flat(texts), torch.randn(texts, N, WIDTH)
+    query, key, _ = model.heads(x)
+    shows(looked_at(model, x), weighed(query, key), proof="proved" if texts == 1 else "assumed")

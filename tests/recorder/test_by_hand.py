@@ -695,3 +695,16 @@ def test_rows_and_heads_that_are_hidden_as_a_whole_see_nothing(shape, texts):
     for [call], map_ in zip(looked_at(model, x).sequences, maps, strict=True):
         assert call.proof == ("proved" if texts == 1 else "assumed")
         torch.testing.assert_close(call.weights().detach(), map_, atol=2e-6, rtol=1e-5)
+
+
+@pytest.mark.parametrize("kind", [torch.int8, torch.int64])
+def test_scores_of_whole_numbers_are_shown_by_their_weights(kind):
+    class Whole(nn.Module):
+        def forward(self, query, key, value):
+            return (query @ key.mT).float().softmax(-1) @ value
+
+    query, key = (torch.randint(-3, 4, (1, 2, n, 4), dtype=kind) for n in (5, 6))
+    with heedful.record(model := Whole()) as recording:
+        model(query, key, torch.randn(1, 2, 6, 3))
+    assert recording[0].proof == "unproved"
+    torch.testing.assert_close(recording[0].weights(), (query[0] @ key[0].mT).float().softmax(-1))

@@ -225,8 +225,12 @@ def test_a_gpus_memory_efficient_attention_of_tokens_before_heads(hides, has_bia
         with torch.no_grad():
             with heedful.record(model) as recording:
                 output = model(query, key, value, table)
-            with pytest.warns(UserWarning, match="window_size"), heedful.record(model) as packed:
-                model(query, key, value, table, window_size=2)
+            assert (recording._captures[0].checked.sums is not None) == asked
+            ends = torch.arange(B + 1, dtype=torch.int32)
+            for name, of in {"window_size": 2, "seqlen_k": ends, "cu_seqlens_q": ends}.items():
+                with pytest.warns(UserWarning, match=name), heedful.record(model) as packed:
+                    model(query, key, value, table, **{name: of})
+                assert not len(packed)
             with pytest.warns(UserWarning, match="a bias and"), heedful.record(model) as doubled:
                 model(query, key, value, torch.zeros(B, H, 3, N), custom_mask_type=1)
     finally:
@@ -239,7 +243,6 @@ def test_a_gpus_memory_efficient_attention_of_tokens_before_heads(hides, has_bia
     M = recording[0].shape[-1]  # keys that no query can see are left out
     is_exact(recording, whole[..., :M])
     torch.testing.assert_close((whole @ value.transpose(1, 2)).transpose(1, 2), output)
-    assert not len(packed)
     assert not len(doubled)
     assert recording[0].check.why == ""
 

@@ -1,6 +1,7 @@
 """Where one pass ends and the next begins, and what of a pass is let go after it."""
 
 import gc
+import threading
 import warnings
 import weakref
 
@@ -282,3 +283,69 @@ def test_of_two_recordings_the_first_may_end_first(kind):
     assert early.missed == late.missed == {}
     assert not torch.utils._python_dispatch._get_current_dispatch_mode_stack()
     assert not getattr(dispatch._thread, "listeners", ())
+
+
+class Part(nn.Module):
+    """A block of layers that others call one by one, or in a row of their own."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm, self.more = nn.LayerNorm(WIDE), nn.Linear(WIDE, WIDE)
+        self.attend = ByHand()
+
+
+class ByHand(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.asks, self.keeps, self.says = (nn.Linear(WIDE, WIDE) for _ in range(3))
+
+    def forward(self, x):
+        query, key, value = (one(x) for one in (self.asks, self.keeps, self.says))
+        return (query @ key.mT).softmax(-1) @ value
+
+
+class Parts(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList([Part(), Part()])
+
+
+WIDE = 6
+
+
+def test_a_layer_of_a_block_may_begin_a_pass():
+    """It tells of the texts, which its block's attention is given in one row."""
+    model, x = Parts().eval(), torch.randn(B, N, WIDE)
+    with heedful.record(model) as recording:
+        for layer in model.layers:
+            layer.attend(layer.norm(x).flatten(0, 1)[None])
+    assert [call.proof for call in recording] == ["assumed"] * 2
+    assert all("texts is 2" in call.why for call in recording)
+
+
+def test_a_layer_of_a_block_alone_is_a_pass_without_attention():
+    model, x = Parts().eval(), torch.randn(B, N, WIDE)
+    with pytest.warns(UserWarning, match="no scaled_dot"), heedful.record(model) as recording:
+        model.layers[0].more(x)
+    assert list(recording.missed) == ["Parts"]
+    with pytest.warns(UserWarning, match="another thread"), heedful.record(model) as recording:
+        in_a_thread(lambda: model.layers[0].more(x))
+    assert "thread" in recording.missed["Parts"]
+
+
+def in_a_thread(run):
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+
+
+@pytest.mark.parametrize("every", [1, 2])
+def test_layers_of_blocks_that_are_called_again_begin_a_pass_each(every):
+    model, x = Parts().eval(), torch.randn(B, N, WIDE)
+    with heedful.record(model, every=every) as recording:
+        for _ in range(3):
+            for layer in model.layers:
+                layer.attend(layer.norm(x))
+    wanted = [index for index in range(3) if index % every == 0]
+    names = [f"layers.{number}.attend" for number in range(2)]
+    assert told(recording) == [(name, index) for index in wanted for name in names]

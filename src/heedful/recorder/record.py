@@ -110,8 +110,7 @@ def record(
         record, axes=axes, layers=layers, heads=heads, dtype=dtype
     )
     with ExitStack() as stack:
-        holding = holders.Holders(modules)
-        running = stack.enter_context(Running(model, modules, holding.has))
+        running = stack.enter_context(Running(model, modules))
         recorder = _Recorder(recording, running, options)
         stack.callback(recorder.let_go)
         stack.enter_context(uncompiled(modules))
@@ -122,7 +121,7 @@ def record(
             watched = torch_operations.watch(modules, recorder.see, recorder.passing())
             recorder.axes_of = stack.enter_context(watched)
         yield recording
-    recorder.end(model, holding)
+    recorder.end(model)
     recording.random_states = running.random_states
     options.check_layers(recorder.names)
     recording.name_tokens()
@@ -180,6 +179,7 @@ class _Recorder:
 
         None where they are not the model's own, or of a call that another door sees.
         """
+        # as `_is_elsewhere`, but in one frame: it is asked of each operation
         if self.claimed or is_computing() or dispatch.is_running() or not self.running.runs:
             return None
         return self.running.given
@@ -210,9 +210,9 @@ class _Recorder:
         if self.is_wanted():
             self.recording.miss(self.running.name, LookupError(reason))
 
-    def end(self, model: nn.Module, holding: holders.Holders) -> None:
-        """Note which of the modules that hold attention ran and were not recorded."""
-        running = self.running
+    def end(self, model: nn.Module) -> None:
+        """Note which modules ran and were not recorded."""
+        running, holding = self.running, holders.Holders(self.running.modules)
         for name, why in self.begun.missed(self.names, holding.names):
             self.recording.miss(name, LookupError(why))
         missed = self.recording.missed

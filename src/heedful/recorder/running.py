@@ -3,8 +3,7 @@
 Hooks on its modules tell it. Only an encoder layer of torch gets none, nor does anything inside it:
 one with a hook leaves its fused path. There a hook for all modules of the process says what is
 called, and ignores modules that are not the model's. A layer of torch with no module in it, such as
-a linear one, is no place where attention happens: of it, it is noted only that it ran, and that
-where somebody asks.
+a linear one, is no place where attention happens: of it, it is noted only that it ran.
 """
 
 from __future__ import annotations
@@ -76,15 +75,10 @@ class Running:
     A pass begins when the model is called from outside, or a part of it that was called in this
     pass already: code that generates may call the parts one after the other. Calls in other
     threads, and those that gradient checkpointing repeats in the backward pass, belong to no pass.
-
-    Args:
-        model: the model that is recorded.
-        modules: all of it, with their names.
-        is_asked: tells by its name whether somebody asks if a layer ran that calls no others.
     """
 
-    def __init__(self, model: nn.Module, modules: Modules, is_asked: Callable[[str], bool]) -> None:
-        self.model, self.modules, self.is_asked = model, modules, is_asked
+    def __init__(self, model: nn.Module, modules: Modules) -> None:
+        self.model, self.modules = model, modules
         home = _home_of(model)
         # whether it is ours, or of one whose arguments have known meanings
         self.is_ours, self.is_known = home == "heedful", home in KNOWN
@@ -118,9 +112,7 @@ class Running:
             if isinstance(module, torch.jit.ScriptModule) or id(module) in self._unhooked:
                 continue  # what a scripted module calls cannot be seen
             if _is_simple(module):
-                # a block is called as a whole: nobody calls such a layer of it to begin a pass
-                if self.is_asked(name) or not _is_in_block(name):
-                    hooks.add(module.register_forward_pre_hook, _Noting(self, name, module))
+                hooks.add(module.register_forward_pre_hook, _Noting(self, name, module))
                 continue
             entering = _Entering(self, name, module)
             hooks.add(module.register_forward_pre_hook, entering, with_kwargs=True)
@@ -319,7 +311,7 @@ class _EnteringUnhooked(Hook):
 
 def _home_of(model: Any) -> str:
     """The package that a model's class is of."""
-    # without the error that torch words for `getattr` where there is none: each call asks
+    # not by `getattr`, for which torch words an error where there is none: each call asks
     if "_orig_mod" in (inside := model._modules):
         model = inside["_orig_mod"]
     kind: Any = type(model)
@@ -349,11 +341,6 @@ def _is_simple(module: nn.Module) -> bool:
     if not is_torchs or isinstance(module, nn.Embedding):
         return False
     return not (module._modules or module._forward_hooks or module._forward_pre_hooks)
-
-
-def _is_in_block(name: str) -> bool:
-    """Whether a module is inside one of a model's numbered blocks, and is none itself."""
-    return layer_of(name.rpartition(".")[0]) is not None
 
 
 def _fused(modules: Modules) -> set[str]:

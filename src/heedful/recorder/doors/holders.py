@@ -75,10 +75,6 @@ class Holders:
         self._holding = {name: (part, why) for name, part in named if (why := _why(part))}
         self.names = {name or type(part).__name__ for name, (part, _) in self._holding.items()}
 
-    def has(self, name: str) -> bool:
-        """Whether a module of this name is one of them, or in one."""
-        return not self._holding.keys().isdisjoint(_and_around(plain_name(name)))
-
     def silent(
         self,
         ran: Collection[tuple[str, str | None]],

@@ -111,6 +111,8 @@ def _by_causes(
     product = scores.product
     if product is None or scores.lost or role.altered:
         return None
+    if not (product.left.is_floating_point() and product.right.is_floating_point()):
+        return None  # products of whole numbers have digits that no type of `Causes` has room for
     ends = _ends(product, keys)
 
     def sides() -> Sides:

@@ -42,7 +42,7 @@ from heedful.recorder.running import Given, Modules
 from heedful.recorder.sequences.told_or_followed import Owning
 
 FLASH = "_scaled_dot_product_flash_attention"
-PACKED = ("cu_seqlens_q", "cu_seqlens_k", "seqlen_k", "window_size")
+UNKNOWN = ("cu_seqlens_q", "cu_seqlens_k", "seqlen_k", "window_size")  # of the efficient kernel
 RECURRENT = (nn.LSTM, nn.GRU, nn.RNN)  # and no classes of others that inherit from them
 
 
@@ -303,8 +303,10 @@ def _offset(name: str, given: dict[str, Any]) -> int | None:
 
     In flash attention for GPUs the last query stands at the last key: `causal_lower_right` asks it
     for that (torch/nn/attention/bias.py), and `scaled_dot_product_attention` never does otherwise.
+    The memory-efficient kernel is told by `custom_mask_type`: 0 hides none, with 1 the first query
+    stands at the first key, with 2 the last one at the last.
     """
-    hides = given.get("custom_mask_type", int(given.get("is_causal", False)))  # 2 is lower right
+    hides = given.get("custom_mask_type", int(given.get("is_causal", False)))
     axis = 1 if name == EFFICIENT else 2
     if not hides:
         return None
@@ -318,7 +320,7 @@ def _heads_first(given: dict[str, Any]) -> dict[str, Any]:
     Raises:
         TypeError: texts of unequal lengths that stand in one row, a window, or two masks.
     """
-    more = [one for one in PACKED if given.get(one) is not None]
+    more = [one for one in UNKNOWN if given.get(one) is not None]
     if given.get("bias") is not None and given["custom_mask_type"]:
         more.append("a bias and a causal mask")
     if more:

@@ -18,6 +18,7 @@ COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
 # Composites that have a rule as a whole; `matmul` has one for factors of one batch
 WHOLE = {"linear", "layer_norm", "rms_norm", "softmax", "log_softmax"}
 VIEWS = {"_unsafe_view", "_reshape_alias"}
+TABLES = ("List[Tensor]", "List[Optional[Tensor]]")  # types of arguments
 FLEX = ("query", "key", "value", "score_mod", "block_mask", "scale")
 ATTENDS = re.compile(r"att(entio)?n|flash|fmha|sdpa", re.I)  # names of kernels of attention
 
@@ -99,6 +100,6 @@ def _learned(function: Any) -> Kind:
         is_only_view=is_view and not is_composite,
         is_asked=axis_rules.is_asked(base),
         may_differ=may_differ(base),
-        has_lists=any("Tensor]" in str(one.type) for one in function._schema.arguments),
+        has_lists=any(str(one.type) in TABLES for one in function._schema.arguments),
         call=function._op if type(function) is torch._ops.OpOverload else function,
     )

@@ -77,7 +77,7 @@ class Operations(TorchDispatchMode):
         kind = kind_of(function) if known is None else known[0]
         # most operations are views, of which nothing is to be noted: they are passed on at once
         if kind.is_only_view and arguments and type(arguments[0]) in axis_rules.DENSE:
-            # a parameter that no module has is to be known as it stands before any view
+            # a parameter that no module is known to have is noted as it stands, before any view
             is_raw = type(arguments[0]) is not Tensor and is_tensor(arguments[0])
             if is_raw and not self.traced.parameters.has(arguments[0]) and self.here():
                 self.traced.of(arguments[0])

@@ -32,8 +32,8 @@ class Parameters:
     def __init__(self, modules: Modules) -> None:
         self.homes, self._modules = Addresses(), modules
         self._projections: set[int] = set()
-        # where the tensor of a storage is found, and not that, which the model may let go; None
-        # where several share a storage
+        # table and name by which a module has the one tensor of a storage, None where several share
+        # it; the tensor itself is not held, as the model may let it go
         self._owners: dict[int, tuple[dict[str, Any], str] | None] = {}
         for _, module in modules:
             for table in (module._parameters, module._buffers):
@@ -54,7 +54,8 @@ class Parameters:
         key = tensor.untyped_storage()._cdata
         if key in self.homes.marks or isinstance(tensor, nn.Parameter):
             whole = self._whole(key)
-            at = place(tensor if whole is None else whole)
+            # of a buffer, such as a flat cache, the first view says more than how it was made
+            at = place(whole if isinstance(whole, nn.Parameter) else tensor)
             made = feature_rules.parameter(at, key in self._projections)
             return Storage(made, nature=PARAMETER)
         source = self._cast(tensor) if tensor.dtype in HALF else None
@@ -66,11 +67,11 @@ class Parameters:
         return Storage(made, nature=PARAMETER)
 
     def has(self, tensor: Tensor) -> bool:
-        """Whether it is known of which of them a tensor is a view."""
+        """Whether one of them alone is known to stand in a tensor's storage."""
         return self._whole(tensor.untyped_storage()._cdata) is not None
 
     def _whole(self, key: int) -> Tensor | None:
-        """The one parameter or buffer that is in a storage, if a module still has it."""
+        """The parameter or buffer that stands alone in a storage, if a module still has it."""
         table, name = self._owners.get(key) or ({}, "")
         found = table.get(name)
         return found if is_tensor(found) and found.untyped_storage()._cdata == key else None
