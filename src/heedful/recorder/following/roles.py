@@ -11,6 +11,7 @@ For `softmax(q @ k.mT) @ v` these are: `product` (scores), `other` (weights), `p
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -83,6 +84,9 @@ class Done(NamedTuple):
     def by_name(self) -> dict[str, Any]:
         """All its arguments by their names."""
         return self.kind.named(self.arguments) | self.keywords
+
+
+done_of = functools.partial(tuple.__new__, Done)  # the same without a frame of Python's
 
 
 class Roles:

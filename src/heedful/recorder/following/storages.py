@@ -40,7 +40,7 @@ from heedful.recorder.following.strides import (
     written,
 )
 
-is_tensor = axis_rules.is_tensor
+is_tensor, DENSE, STRIDED = axis_rules.is_tensor, axis_rules.DENSE, axis_rules.STRIDED
 # Storages are asked whether they are gone every so many operations, and where many live, so many of
 # them for each operation
 EVERY, ASKED = 3, 16
@@ -144,7 +144,7 @@ class Traced:
         """Note the storage of a new tensor."""
         home = tensor.untyped_storage()
         key = home._cdata
-        if key not in self.parameters.homes.marks:
+        if key not in self.parameters.homes.marks and key not in self._passing.marks:
             self._passing.hold(home)
         kept = self._kept[key] = Kept(storage)
         return kept
@@ -153,8 +153,8 @@ class Traced:
         """The plain tensors that an operation of a kind was called with."""
         found = []
         for at, one in enumerate(_opened(arguments) if kind.has_lists else arguments):
-            # most are numbers: this is done for each argument of each operation
-            if type(one) in axis_rules.DENSE and is_tensor(one):
+            # as `is_tensor`, in place: this is done for each argument of each operation
+            if type(one) in DENSE and one.layout is STRIDED and not one.is_nested:
                 kept = self._kept.get(one.untyped_storage()._cdata)
                 if kept is None or kept.apart is not None:
                     kept = self.of(one)
