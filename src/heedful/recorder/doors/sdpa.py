@@ -7,21 +7,28 @@ such as windows into the batch. So these are read and owned here as those of any
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from heedful.ops.causes import HIDDEN
+from heedful.ops.log_sum_exp import beside
 from heedful.ops.masks import Causal
 from heedful.recorder.doors import dead_rows
 from heedful.recorder.doors.softmax_matmul import shared_heads
 from heedful.recorder.following.alignment import Atom, Order, aligned
+from heedful.recorder.following.axis_rules import EFFICIENT
+from heedful.recorder.following.feature_rules import of_factor
 from heedful.recorder.following.scores import Product, product_of
-from heedful.recorder.following.strides import Axis, Part, Parts
+from heedful.recorder.following.strides import Axis, Part, Parts, View
 from heedful.recorder.observed import Observed, Source
 from heedful.recorder.sequences.axis_owners import Sides
 from heedful.recorder.sequences.told_or_followed import Owning
+
+FLASH = "_scaled_dot_product_flash_attention"
+UNKNOWN = ("cu_seqlens_q", "cu_seqlens_k", "seqlen_k", "window_size")  # of the efficient kernel
 
 
 class KernelCall(NamedTuple):
@@ -47,6 +54,78 @@ class KernelCall(NamedTuple):
     def group(self) -> int:
         """How many query heads share a key head."""
         return self.query.shape[1] // self.key.shape[1]
+
+
+def kernel(
+    name: str,
+    made: tuple,
+    given: dict[str, Any],
+    view: Callable[[Tensor], View],
+    owning: Owning,
+) -> Observed:
+    """The call of one of SDPA's kernels of this name.
+
+    Args:
+        name: as in `aten`.
+        made: its results, the output first.
+        given: its arguments by name.
+        view: gives what is known of a tensor's axes.
+        owning: decides whose those axes are.
+
+    Raises:
+        TypeError: a kernel for texts of unequal lengths that stand in one row, or for windows.
+    """
+    output, sums, offset = made[0], beside(name, made), _offset(name, given)
+    if name == EFFICIENT:
+        given, output = _heads_first(given), output.transpose(1, 2)
+    query, key, scale = given["query"], given["key"], given.get("scale")
+    query_axes, key_axes = (of_factor(view(one)) for one in (query, key))
+    call = KernelCall(
+        query,
+        key,
+        given["value"],
+        output,
+        sums,
+        query_axes,
+        key_axes,
+        given.get("attn_mask", given.get("attn_bias")),
+        offset,
+        query.shape[-1] ** -0.5 if scale is None else float(scale),
+    )
+    seen = fused(call, owning)
+    seen.dropout = given.get("dropout_p") or 0.0
+    return seen
+
+
+def _offset(name: str, given: dict[str, Any]) -> int | None:
+    """The key at which a kernel has the first query, where it hides all later ones; else None.
+
+    In flash attention for GPUs the last query stands at the last key: `causal_lower_right` asks it
+    for that (torch/nn/attention/bias.py), and `scaled_dot_product_attention` never does otherwise.
+    The memory-efficient kernel is told by `custom_mask_type`: 0 hides none, with 1 the first query
+    stands at the first key, with 2 the last one at the last.
+    """
+    hides = given.get("custom_mask_type", int(given.get("is_causal", False)))
+    axis = 1 if name == EFFICIENT else 2
+    if not hides:
+        return None
+    is_last = hides == 2 or name == FLASH
+    return given["key"].shape[axis] - given["query"].shape[axis] if is_last else 0
+
+
+def _heads_first(given: dict[str, Any]) -> dict[str, Any]:
+    """The arguments of a kernel of tokens × heads, (B, N, H, d), as others are given them.
+
+    Raises:
+        TypeError: texts of unequal lengths that stand in one row, a window, or two masks.
+    """
+    more = [one for one in UNKNOWN if given.get(one) is not None]
+    if given.get("bias") is not None and given["custom_mask_type"]:
+        more.append("a bias and a causal mask")
+    if more:
+        raise TypeError(f"memory-efficient attention with {more[0]}, which is not understood")
+    turned = {one: given[one].transpose(1, 2) for one in ("query", "key", "value")}
+    return {**given, **turned, "attn_mask": given.get("bias")}
 
 
 def fused(call: KernelCall, owning: Owning) -> Observed:

@@ -29,8 +29,7 @@ from heedful.recorder.doors.begun import Begun
 from heedful.recorder.doors.process_wide import ProcessWide
 from heedful.recorder.following import without_mode
 from heedful.recorder.following.addresses import Addresses
-from heedful.recorder.following.axis_rules import EFFICIENT, SDPA_KERNELS
-from heedful.recorder.following.feature_rules import of_factor
+from heedful.recorder.following.axis_rules import SDPA_KERNELS
 from heedful.recorder.following.operations import Operations
 from heedful.recorder.following.outside import Outside
 from heedful.recorder.following.parameters import Parameters
@@ -41,8 +40,6 @@ from heedful.recorder.observed import Observed, Real, Tell
 from heedful.recorder.running import Given, Modules
 from heedful.recorder.sequences.told_or_followed import Owning
 
-FLASH = "_scaled_dot_product_flash_attention"
-UNKNOWN = ("cu_seqlens_q", "cu_seqlens_k", "seqlen_k", "window_size")  # of the efficient kernel
 RECURRENT = (nn.LSTM, nn.GRU, nn.RNN)  # and no classes of others that inherit from them
 
 
@@ -246,7 +243,7 @@ class _Door:
             self._nested.keep(made[0] if isinstance(made, tuple) else made, axes)
 
     def _kernel(self, name: str, made: Any, given: dict[str, Any]) -> None:
-        self.see(kernel, name, self.operations, made, given, self.told.owning())
+        self.see(sdpa.kernel, name, made, given, self.operations.traced.view, self.told.owning())
 
 
 def _part_of(meeting: Meeting) -> tuple:
@@ -259,74 +256,6 @@ def _part_of(meeting: Meeting) -> tuple:
     mine = {part.axis for axis in role.axes for part in axis}
     is_whole = are_whole(parts) and mine <= {part.axis for part in parts}
     return () if is_whole else (table.data_ptr(), tuple(table.shape), table.stride())
-
-
-def kernel(
-    name: str, operations: Operations, made: tuple, given: dict[str, Any], owning: Owning
-) -> Observed:
-    """The call of one of SDPA's kernels of this name.
-
-    Args:
-        name: as in `aten`.
-        operations: follow the axes of its arguments.
-        made: its results, the output first.
-        given: its arguments by name.
-        owning: decides whose those axes are.
-
-    Raises:
-        TypeError: a kernel for texts of unequal lengths that stand in one row, or for windows.
-    """
-    output, sums, offset = made[0], beside(name, made), _offset(name, given)
-    if name == EFFICIENT:
-        given, output = _heads_first(given), output.transpose(1, 2)
-    query, key, scale = given["query"], given["key"], given.get("scale")
-    query_axes, key_axes = (of_factor(operations.traced.view(one)) for one in (query, key))
-    call = sdpa.KernelCall(
-        query,
-        key,
-        given["value"],
-        output,
-        sums,
-        query_axes,
-        key_axes,
-        given.get("attn_mask", given.get("attn_bias")),
-        offset,
-        query.shape[-1] ** -0.5 if scale is None else float(scale),
-    )
-    seen = sdpa.fused(call, owning)
-    seen.dropout = given.get("dropout_p") or 0.0
-    return seen
-
-
-def _offset(name: str, given: dict[str, Any]) -> int | None:
-    """The key at which a kernel has the first query, where it hides all later ones; else None.
-
-    In flash attention for GPUs the last query stands at the last key: `causal_lower_right` asks it
-    for that (torch/nn/attention/bias.py), and `scaled_dot_product_attention` never does otherwise.
-    The memory-efficient kernel is told by `custom_mask_type`: 0 hides none, with 1 the first query
-    stands at the first key, with 2 the last one at the last.
-    """
-    hides = given.get("custom_mask_type", int(given.get("is_causal", False)))
-    axis = 1 if name == EFFICIENT else 2
-    if not hides:
-        return None
-    is_last = hides == 2 or name == FLASH
-    return given["key"].shape[axis] - given["query"].shape[axis] if is_last else 0
-
-
-def _heads_first(given: dict[str, Any]) -> dict[str, Any]:
-    """The arguments of a kernel of tokens × heads, (B, N, H, d), as others are given them.
-
-    Raises:
-        TypeError: texts of unequal lengths that stand in one row, a window, or two masks.
-    """
-    more = [one for one in UNKNOWN if given.get(one) is not None]
-    if given.get("bias") is not None and given["custom_mask_type"]:
-        more.append("a bias and a causal mask")
-    if more:
-        raise TypeError(f"memory-efficient attention with {more[0]}, which is not understood")
-    turned = {one: given[one].transpose(1, 2) for one in ("query", "key", "value")}
-    return {**given, **turned, "attn_mask": given.get("bias")}
 
 
 class FlexMask(NamedTuple):
