@@ -100,6 +100,19 @@ def test_scores_that_have_room_in_each_type(kind, changes, limit):
         assert room_in_types.has_room(size, kind, changes, factors) == (size < limit)
 
 
+@pytest.mark.parametrize(
+    ("kind", "of_query", "of_key", "lacks"),  # the numbers of all features
+    [(HALF, 200.0, 200.0, True), (HALF, 100.0, 100.0, False),
+     (FLOAT, 0.9e15, 1e-20, True), (FLOAT, 0.4e15, 1e-20, False)],
+)  # fmt: skip
+def test_all_features_together_make_a_score_and_a_length(kind, of_query, of_key, lacks):
+    query, key = (
+        torch.full((1, 1, n, 4), one, dtype=kind) for n, one in ((2, of_query), (3, of_key))
+    )
+    assert room_in_types.may_lack(query, key, []) == lacks
+    assert room_in_types.may_lack(-query, key, []) == lacks
+
+
 @pytest.mark.parametrize("kind", [torch.float64, FLOAT, BRAIN, HALF])
 @pytest.mark.parametrize("other", [1.0, NAN, INF])
 def test_the_longest_query_and_key_of_a_head_tell_of_its_scores(other, kind):
