@@ -179,8 +179,7 @@ class _Recorder:
 
         None where they are not the model's own, or of a call that another door sees.
         """
-        # as `_is_elsewhere`, but in one frame: it is asked of each operation
-        if self.claimed or is_computing() or dispatch.is_running() or not self.running.runs:
+        if self._is_elsewhere() or is_computing() or not self.running.runs:
             return None
         return self.running.given
 

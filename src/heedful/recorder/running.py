@@ -33,7 +33,6 @@ KNOWN = ("heedful", "transformers")  # packages whose models have arguments of k
 SENSES = ("vision", "visual", "image", "audio", "speech")  # names of modules that read no text
 
 
-@functools.lru_cache(maxsize=4096)  # each pass asks for the same names again
 def layer_of(name: str) -> int | None:
     """The number of the block that a module is in: the first number in its name, None without one.
 
@@ -104,7 +103,7 @@ class Running:
     def __enter__(self) -> Running:
         self._thread = threading.get_ident()
         modules = self.modules
-        self._has_encoder = "encoder" in " ".join([name for name, _ in modules])
+        self._has_encoder = any("encoder" in name for name, _ in modules)
         fused = _fused(modules)
         self._unhooked = {id(one): (one, name) for name, one in modules if name in fused}
         hooks, leaving = self._hooks, _Leaving(self)

@@ -73,7 +73,7 @@ def kernel(
         owning: decides whose those axes are.
 
     Raises:
-        TypeError: a kernel for texts of unequal lengths that stand in one row, or for windows.
+        TypeError: as `_heads_first` says.
     """
     output, sums, offset = made[0], beside(name, made), _offset(name, given)
     if name == EFFICIENT:

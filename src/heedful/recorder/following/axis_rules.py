@@ -101,15 +101,14 @@ def _knowledge(parts: Parts | None) -> tuple[bool, ...]:
     the last of these one that only stands beside others. Of two such inputs, one whose order is
     lost: what both together hold has none.
     """
-    is_copy = is_told = is_given = is_aside = is_moved = False
-    for part in parts or ():  # in one round: it is asked of each axis that operands differ in
-        axis = part.axis
-        is_copy = is_copy or axis.is_copy
-        is_told = is_told or part.feature is not None
-        is_given = is_given or axis.given is not None
-        is_aside = is_aside or axis.is_aside
-        is_moved = is_moved or bool(axis.moved)
-    return not is_copy, is_told, is_given, not is_aside, is_moved
+    known = parts or ()
+    return (
+        all(not part.axis.is_copy for part in known),
+        any(part.feature is not None for part in known),
+        any(part.axis.given is not None for part in known),
+        not any(part.axis.is_aside for part in known),
+        any(part.axis.moved for part in known),
+    )
 
 
 def _attended(views: list[View], sizes: tuple[int, ...], told: dict[str, Any]) -> Axes:

@@ -18,7 +18,6 @@ COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
 # Composites that have a rule as a whole; `matmul` has one for factors of one batch
 WHOLE = {"linear", "layer_norm", "rms_norm", "softmax", "log_softmax"}
 VIEWS = {"_unsafe_view", "_reshape_alias"}
-TABLES = ("List[Tensor]", "List[Optional[Tensor]]")  # types of arguments
 FLEX = ("query", "key", "value", "score_mod", "block_mask", "scale")
 ATTENDS = re.compile(r"att(entio)?n|flash|fmha|sdpa", re.I)  # names of kernels of attention
 
@@ -35,7 +34,6 @@ class Kind(NamedTuple):
     is_unknown: whether it is none of torch's own, and by its name a kernel of attention.
     is_asked: whether its rule asks for its arguments, such as the `dim` of `cat`.
     may_differ: whether it may run otherwise inside a mode.
-    has_lists: whether some of its tensors may come in a list, as those of `cat` do.
     call: the function to call it with, torch's own below Python where there is one; None where it
         may differ and is none of torch's operations.
     """
@@ -52,7 +50,6 @@ class Kind(NamedTuple):
     is_unknown: bool = False
     is_asked: bool = False
     may_differ: bool = True
-    has_lists: bool = True
     call: Any = None
 
     def named(self, arguments: tuple) -> dict[str, Any]:
@@ -100,6 +97,5 @@ def _learned(function: Any) -> Kind:
         is_only_view=is_view and not is_composite,
         is_asked=axis_rules.is_asked(base),
         may_differ=may_differ(base),
-        has_lists=any(str(one.type) in TABLES for one in function._schema.arguments),
         call=function._op if type(function) is torch._ops.OpOverload else function,
     )

@@ -23,7 +23,7 @@ from heedful.recorder.following.axis_rules import is_tensor
 from heedful.recorder.following.operation_kinds import KINDS, LISTS, Kind, kind_of
 from heedful.recorder.following.outside import Outside
 from heedful.recorder.following.parameters import Parameters
-from heedful.recorder.following.roles import Listeners, Roles, done_of
+from heedful.recorder.following.roles import Done, Listeners, Roles
 from heedful.recorder.following.score_changes import SOFTMAX
 from heedful.recorder.following.storages import Traced
 
@@ -77,9 +77,8 @@ class Operations(TorchDispatchMode):
         kind = kind_of(function) if known is None else known[0]
         # most operations are views, of which nothing is to be noted: they are passed on at once
         if kind.is_only_view and arguments and type(arguments[0]) in axis_rules.DENSE:
-            # a parameter that no module is known to have is noted as it stands, before any view
-            is_raw = type(arguments[0]) is not Tensor and is_tensor(arguments[0])
-            if is_raw and not self.traced.parameters.has(arguments[0]) and self.here():
+            # a parameter is to be known as it stands before any view
+            if type(arguments[0]) is not Tensor and self.here() and is_tensor(arguments[0]):
                 self.traced.of(arguments[0])
             return kind.call(*arguments, **keywords)
         is_here = self.here()
@@ -131,7 +130,7 @@ class Operations(TorchDispatchMode):
             if kind.name in SOFTMAX and isinstance(result, Tensor):
                 self.missed(f"a softmax of {_unlike(result)}, whose axes cannot be followed")
             return
-        self.roles.follow(done_of((kind, arguments, keywords, result)))
+        self.roles.follow(Done(kind, arguments, keywords, result))
 
 
 def _unlike(tensor: Tensor) -> str:

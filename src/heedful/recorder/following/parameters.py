@@ -7,7 +7,6 @@ passes use too. It is told from other tensors by its numbers: they are those of 
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -30,33 +29,20 @@ class Parameters:
     """
 
     def __init__(self, modules: Modules) -> None:
-        self.homes, self._modules = Addresses(), modules
-        self._projections: set[int] = set()
-        # table and name by which a module has the one tensor of a storage, None where several share
-        # it; the tensor itself is not held, as the model may let it go
-        self._owners: dict[int, tuple[dict[str, Any], str] | None] = {}
-        for _, module in modules:
-            for table in (module._parameters, module._buffers):
-                for name, tensor in table.items():
-                    if not is_tensor(tensor):
-                        continue
-                    key = self.homes.hold(tensor.untyped_storage())
-                    is_shared = key in self._owners and self._whole(key) is not tensor
-                    is_plain = isinstance(table, dict)  # those of scripted modules are none
-                    self._owners[key] = (table, name) if is_plain and not is_shared else None
-            weight = module._parameters.get("weight") if isinstance(module, nn.Linear) else None
-            if is_tensor(weight):
-                self._projections.add(weight.untyped_storage()._cdata)
+        own = [table for _, one in modules for table in (one._parameters, one._buffers)]
+        linear = [one for _, one in modules if isinstance(one, nn.Linear)]
+        tensors = (one for table in own for one in table.values())
+        self.homes = Addresses(one.untyped_storage() for one in tensors if is_tensor(one))
+        weights = (one._parameters.get("weight") for one in linear)
+        self._projections = {one.untyped_storage()._cdata for one in weights if is_tensor(one)}
+        self._modules = modules
         self._wide: dict[int, list[Tensor]] | None = None
 
     def storage(self, tensor: Tensor) -> Storage | None:
         """The storage of a tensor that is of one of them, or a copy of one; None of any other."""
         key = tensor.untyped_storage()._cdata
         if key in self.homes.marks or isinstance(tensor, nn.Parameter):
-            whole = self._whole(key)
-            # of a buffer, such as a flat cache, the first view says more than how it was made
-            at = place(whole if isinstance(whole, nn.Parameter) else tensor)
-            made = feature_rules.parameter(at, key in self._projections)
+            made = feature_rules.parameter(place(tensor), key in self._projections)
             return Storage(made, nature=PARAMETER)
         source = self._cast(tensor) if tensor.dtype in HALF else None
         if source is None:
@@ -65,16 +51,6 @@ class Parameters:
         is_weight = source.untyped_storage()._cdata in self._projections
         made = feature_rules.parameter((sizes, strides, tensor.element_size()), is_weight)
         return Storage(made, nature=PARAMETER)
-
-    def has(self, tensor: Tensor) -> bool:
-        """Whether one of them alone is known to stand in a tensor's storage."""
-        return self._whole(tensor.untyped_storage()._cdata) is not None
-
-    def _whole(self, key: int) -> Tensor | None:
-        """The parameter or buffer that stands alone in a storage, if a module still has it."""
-        table, name = self._owners.get(key) or ({}, "")
-        found = table.get(name)
-        return found if is_tensor(found) and found.untyped_storage()._cdata == key else None
 
     def _cast(self, tensor: Tensor) -> Tensor | None:
         """The parameter of float32 that a tensor, or what it is a view of, is a copy of."""

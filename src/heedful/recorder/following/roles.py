@@ -11,7 +11,6 @@ For `softmax(q @ k.mT) @ v` these are: `product` (scores), `other` (weights), `p
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -86,9 +85,6 @@ class Done(NamedTuple):
         return self.kind.named(self.arguments) | self.keywords
 
 
-done_of = functools.partial(tuple.__new__, Done)  # the same without a frame of Python's
-
-
 class Roles:
     """Gives the result of each operation its role.
 
@@ -112,7 +108,7 @@ class Roles:
     def in_place(self, done: Done) -> None:
         """Update the role of a tensor that an operation has changed in place."""
         kept, kind = self.traced.written_into(done.made), done.kind
-        operands = self.traced.operands(done.arguments, done.kind)
+        operands = self.traced.operands(done.arguments)
         self.traced.changed(kept, operands)
         if kind.is_into or moves(kind.name):
             self.traced.moved(done.made, kind, done.by_name)
@@ -135,7 +131,7 @@ class Roles:
 
     def _lost_into(self, done: Done) -> None:
         """Tell of a softmax of scores into a tensor that has room for it, which is not followed."""
-        for one in self.traced.operands(done.arguments, done.kind):
+        for one in self.traced.operands(done.arguments):
             axes = one.view.known()
             if isinstance(one.kept.role, Scores) and axes is not None:
                 self._after(one.kept.role, done, one.at, axes, one.tensor)
@@ -144,7 +140,7 @@ class Roles:
         """Follow a product: of queries and keys, of weights and values, or of something else."""
         at = axis_rules.PRODUCTS[done.kind.name]
         left, right = factors = done.arguments[at : at + 2]
-        operands = self.traced.operands(factors, done.kind)
+        operands = self.traced.operands(factors)
         if len(operands) < 2:  # a weight of a class of its own
             self.traced.of(done.made)
             return
@@ -181,7 +177,7 @@ class Roles:
 
         A softmax makes weights of whatever it is taken of.
         """
-        operands = self.traced.operands(done.arguments, done.kind)
+        operands = self.traced.operands(done.arguments)
         kept = self._noted(done, [one.view for one in operands])
         carried = [one for one in operands if one.kept.role is not None]
         if len(carried) > 1:  # scores beside a threshold that was picked of them are scores

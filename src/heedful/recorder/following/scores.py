@@ -120,8 +120,7 @@ def product_of(
 def copied(tensor: Tensor) -> Tensor:
     """A copy with each row of numbers together; what `expand` repeats is there once, as before."""
     once = unexpanded(tensor, range(tensor.ndim))
-    copy = once.clone(memory_format=torch.contiguous_format)
-    return copy if once is tensor else copy.expand(tensor.shape)
+    return once.clone(memory_format=torch.contiguous_format).expand(tensor.shape)
 
 
 def of_queries(view: View, product: Product) -> View:

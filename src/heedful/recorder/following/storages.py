@@ -40,7 +40,7 @@ from heedful.recorder.following.strides import (
     written,
 )
 
-is_tensor, DENSE, STRIDED = axis_rules.is_tensor, axis_rules.DENSE, axis_rules.STRIDED
+is_tensor = axis_rules.is_tensor
 # Storages are asked whether they are gone every so many operations, and where many live, so many of
 # them for each operation
 EVERY, ASKED = 3, 16
@@ -144,17 +144,17 @@ class Traced:
         """Note the storage of a new tensor."""
         home = tensor.untyped_storage()
         key = home._cdata
-        if key not in self.parameters.homes.marks and key not in self._passing.marks:
+        if key not in self.parameters.homes.marks:
             self._passing.hold(home)
         kept = self._kept[key] = Kept(storage)
         return kept
 
-    def operands(self, arguments: tuple, kind: Kind) -> list[Operand]:
-        """The plain tensors that an operation of a kind was called with."""
+    def operands(self, arguments: tuple) -> list[Operand]:
+        """The plain tensors that an operation was called with."""
         found = []
-        for at, one in enumerate(_opened(arguments) if kind.has_lists else arguments):
-            # as `is_tensor`, in place: this is done for each argument of each operation
-            if type(one) in DENSE and one.layout is STRIDED and not one.is_nested:
+        for at, one in enumerate(_opened(arguments)):
+            # most are numbers: this is done for each argument of each operation
+            if type(one) in axis_rules.DENSE and is_tensor(one):
                 kept = self._kept.get(one.untyped_storage()._cdata)
                 if kept is None or kept.apart is not None:
                     kept = self.of(one)
@@ -318,10 +318,10 @@ def _of_input(number: int, tensor: Tensor, is_aside: bool) -> Storage:
 def _tell_more(views: list[View]) -> bool:
     """Whether one of the further operands may say more of the axes of a result than the first."""
     own, wide = views[0].storage, len(views[0].sizes)
-    for storage, sizes, _, _ in views[1:]:
-        if len(sizes) == wide and storage is not own and not storage.nature.is_fixed:
-            return True
-    return False
+    return len(views) > 1 and any(
+        len(view.sizes) == wide and view.storage is not own and not view.storage.nature.is_fixed
+        for view in views[1:]
+    )
 
 
 def _is_numbers(tensor: Tensor) -> bool:

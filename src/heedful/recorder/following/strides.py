@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeAlias
@@ -119,10 +120,7 @@ Axes: TypeAlias = list[Parts | None]  # those of a tensor; None where nothing is
 
 def length(parts: Parts) -> int:
     """The size of an axis that is made of these parts."""
-    size = 1
-    for part in parts:
-        size *= part.size
-    return size
+    return math.prod([part.size for part in parts])
 
 
 def are_whole(parts: Parts) -> bool:
@@ -248,7 +246,7 @@ def _read(items: list[tuple[Part, int]], size: int, stride: int) -> Parts | None
         return (Part(Axis(size, is_copy=True), 1, size),)
     for part, unit in items:
         if unit == stride and part.size == size:  # most axes are one part, as it stands there
-            return (part if part.axis.given is None else _from_anywhere(part, part, unit, items),)
+            return (_from_anywhere(part, part, unit, items),)
     found: list[Part] = []
     while size > 1:
         for part, unit in items:
@@ -273,10 +271,10 @@ def _from_anywhere(found: Part, part: Part, unit: int, items: list[tuple[Part, i
     if part.axis.given is None:
         return found
     end = unit * part.size
-    for other, own in items:
-        if own == end and (other.axis.is_copy or other.axis.is_again):
-            return found._replace(axis=found.axis.sliced())
-    return found
+    is_repeated = any(
+        own == end and (other.axis.is_copy or other.axis.is_again) for other, own in items
+    )
+    return found._replace(axis=found.axis.sliced()) if is_repeated else found
 
 
 class CommonPart(NamedTuple):

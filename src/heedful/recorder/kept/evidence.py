@@ -145,8 +145,8 @@ def projected(tensor: Tensor) -> Tensor:
     kind = torch.promote_types(tensor.dtype, torch.float32)
     directions = _directions(tensor.shape[-1], kind, tensor.device)
     with unrounded(tensor):
-        # a wide product takes a third of the time of a high one, and a batch of them of one that
-        # torch folds into a matrix
+        # wide products take a third of the time of high ones; one for each head, for of directions
+        # alone torch makes a single matrix first
         return (directions.expand(*tensor.shape[:-2], -1, -1) @ tensor.to(kind).mT).mT
 
 
