@@ -70,8 +70,8 @@ class Holders:
     """
 
     def __init__(self, modules: Modules) -> None:
-        named = [(plain_name(name), part) for name, part in modules]
-        self._modules = {name for name, _ in named}
+        self._modules = {plain_name(name) for name, _ in modules}
+        named = ((plain_name(name), part) for name, part in modules)
         self._holding = {name: (part, why) for name, part in named if (why := _why(part))}
         self.names = {name or type(part).__name__ for name, (part, _) in self._holding.items()}
 
@@ -93,29 +93,20 @@ class Holders:
             begun: the names of the modules in which a product of two tensors or a softmax ran.
         """
         told, begun = self._known(told), self._known(begun)
-        spoken = {outer for name in told for outer in _and_around(name)}
-        # the innermost holder is judged, not those around it
-        spoken |= {outer for name in self._holding for outer in _and_around(name)[1:]}
-        silent = [name for name in self._holding if name not in spoken]
-        if not silent:
-            return
         calls = {(plain_name(one), None if by is None else plain_name(by)) for one, by in ran}
-        for name in silent:
+        for name, (part, why) in self._holding.items():
+            if any(other != name and _is_in(other, name) for other in self._holding):
+                continue  # the innermost holder is judged, not those around it
+            if any(_is_in(one, name) for one in told):
+                continue
             callers = {by for one, by in calls if _is_in(one, name) and not _is_called_in(by, name)}
             is_a_part = callers <= told and not any(_is_in(one, name) for one in begun)
             if not is_a_part:
-                part, why = self._holding[name]
                 yield name or type(part).__name__, f"{why}, and no attention was seen in it"
 
     def _known(self, names: Collection[str]) -> set[str]:
         """The names as modules have them: what is told of the model itself has its class's name."""
         return {one if one in self._modules else "" for one in names}
-
-
-@functools.lru_cache(maxsize=4096)
-def _and_around(name: str) -> tuple[str, ...]:
-    """The name of a module, then those of the modules around it; "" is the model itself."""
-    return (name, *_and_around(name.rpartition(".")[0])) if name else ("",)
 
 
 def _is_called_in(by: str | None, name: str) -> bool:

@@ -65,8 +65,6 @@ def rule_of(name: str, is_pointwise: bool) -> Rule | None:
 
 def broadcast(views: list[View], sizes: tuple[int, ...], told: dict[str, Any]) -> Axes:
     """The axes of operands that broadcast: each from the operand that says most about it."""
-    if len(views) == 1 and views[0].sizes == sizes:
-        return views[0].axes()
     read = [(view, view.axes()) for view in views if len(view.sizes) <= len(sizes)]
     made: Axes = []
     for back in range(len(sizes), 0, -1):

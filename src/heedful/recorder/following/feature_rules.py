@@ -83,12 +83,11 @@ def projects(name: str, views: list[View]) -> bool:
 def product(views: list[View], sizes: tuple[int, ...], told: dict[str, Any]) -> Axes:
     """The axes of a product (…, n, k) × (…, k, m), one factor of which may be parameters."""
     left, right = views[-2:]
-    is_left, is_fixed = left.storage.nature.is_parameter, left.storage.nature.is_fixed
-    is_right = right.storage.nature.is_parameter
+    of_left, is_left = of_factor(left), left.storage.nature.is_parameter
+    is_right, is_fixed = right.storage.nature.is_parameter, left.storage.nature.is_fixed
     is_projected = is_right and not is_left
-    if is_projected and len(sizes) == 2 and not is_fixed:  # most products: rows alone are asked for
-        return [as_rows(left.axis(-2)), feature(sizes[-1])]
-    of_left = of_factor(left)
+    if is_projected and len(sizes) == 2:  # most products: the axes of the weights are not asked for
+        return [as_rows(of_left[-2]), feature(sizes[-1])]
     of_right = of_factor(right)
     batch = [
         _beside(size, one, other, is_left, is_right)

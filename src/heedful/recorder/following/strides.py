@@ -189,10 +189,6 @@ class View(NamedTuple):
         pairs = zip(self.sizes, self.strides, strict=True)
         return [_read(items, size, unit * stride) for size, stride in pairs]
 
-    def axis(self, dim: int) -> Parts | None:
-        """The parts of one axis; None where its stride fits no part of the storage."""
-        return _read(self.storage.items(), self.sizes[dim], self.unit * self.strides[dim])
-
     def known(self) -> list[Parts] | None:
         """The parts of each axis; None where one of them cannot be read off its stride."""
         axes = self.axes()
