@@ -137,7 +137,7 @@ class _Recorder:
         self.claimed = False
         self.reading = Reading(running)
         self._calls = 0
-        self.begun = Begun(lambda: running.name, self.is_wanted)
+        self.begun = Begun(lambda: running.name, self._may_be_wanted)
         # of each module's last call: its number of keys with its pass, and what it told of padding
         self._lengths: dict[str, tuple[int, int]] = {}
         self._before: dict[str, Before | None] = {}
@@ -172,6 +172,7 @@ class _Recorder:
             self._idles,
             self._method,
             lambda name: self.recording.miss(name, LookupError(IN_A_METHOD)),
+            functools.partial(setattr, self.running, "layers"),
         )
 
     def _followed(self) -> Given | None:
@@ -198,8 +199,8 @@ class _Recorder:
 
     def owning(self) -> Owning:
         """What decides whose the axes of the running call are."""
-        inputs, name, frame = self.reading.inputs, self.running.name, self.running.innermost
-        told = axes_told_for(self.options.axes, name, inputs.batch().texts)
+        inputs, frame, axes = self.reading.inputs, self.running.innermost, self.options.axes
+        told = axes_told_for(axes, self.running.name, inputs.batch().texts) if axes else None
         if told is None and multihead_attention.is_one(frame.module):
             return Owning(inputs.batch, lambda axes: multihead_attention.told(frame, axes))
         return Owning(inputs.batch, lambda axes: told)
@@ -226,6 +227,11 @@ class _Recorder:
     def is_wanted(self) -> bool:
         """Whether a call that runs now is to be recorded, and no other door sees it already."""
         wanted = self.running.here and self.running.pass_index % self.options.every == 0
+        return wanted and not self._is_elsewhere()
+
+    def _may_be_wanted(self) -> bool:
+        """A cheap form of `is_wanted`, which may still be True after Ctrl-C has ended the model."""
+        wanted = self.running.runs and self.running.pass_index % self.options.every == 0
         return wanted and not self._is_elsewhere()
 
     @contextmanager

@@ -14,13 +14,13 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from types import FrameType, TracebackType
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.module import register_module_forward_pre_hook
 
 from heedful.recorder.hooks import Hook, Hooks
+from heedful.recorder.plain_layers import parts_of
 from heedful.recorder.random_states import RandomStates
 
 Modules: TypeAlias = list[tuple[str, nn.Module]]  # all of a model, with their names
@@ -68,6 +68,16 @@ class Given(NamedTuple):
     cached: int | None = None
 
 
+class Layers(Protocol):
+    """What is told of simple layers of a model that runs."""
+
+    def begins(self, layer: nn.Module, given: tuple) -> None:
+        """Take note that a simple layer begins inside another module."""
+
+    def resume(self) -> None:
+        """Take note that no simple layer runs any more, as another module begins."""
+
+
 class Running:
     """While entered, knows the innermost running module of a model, and the number of the pass.
 
@@ -93,6 +103,7 @@ class Running:
         self.calls_of_known = 0
         self.cached_of_known: int | None = None
         self.ended: Callable[[], None] | None = None  # called once no module runs any more
+        self.layers: Layers | None = None  # is told of simple layers
         self._encoders: dict[str, bool] = {}  # by the name of a model inside, whether it has one
         self._outer: set[str] = set()  # names of modules called from outside in this pass
         # modules that get no hook, with their names, by id(); held, so that the id stays theirs
@@ -111,13 +122,12 @@ class Running:
             if isinstance(module, torch.jit.ScriptModule) or id(module) in self._unhooked:
                 continue  # what a scripted module calls cannot be seen
             if _is_simple(module):
-                hooks.add(module.register_forward_pre_hook, _Noting(self, name, module))
+                hooks.before(module, _Noting(self, name, module))
                 continue
-            entering = _Entering(self, name, module)
-            hooks.add(module.register_forward_pre_hook, entering, with_kwargs=True)
-            hooks.add(module.register_forward_hook, leaving, always_call=True)
+            hooks.before(module, _Entering(self, name, module), with_kwargs=True)
+            hooks.after(module, leaving)
         if self._unhooked:
-            hooks.add(register_module_forward_pre_hook, _EnteringUnhooked(self))
+            hooks.before_all(_EnteringUnhooked(self))
         return self
 
     def __exit__(
@@ -210,6 +220,8 @@ class Running:
             self.ran_elsewhere |= self._thread != -1 and _graph_task() == -1
             return
         self._drop_ended()
+        if self.layers is not None:
+            self.layers.resume()
         if not self.stack and _graph_task() == -1:
             self._begin(frame)
         if not self.is_known and _home_of(frame.module) in KNOWN and self.reader is None:
@@ -295,6 +307,8 @@ class _Noting(_OfOne):
             running._enter_without_end(self.name, module, arguments, sys._getframe(1))
         elif threading.get_ident() == running._thread:
             running.ran.add((self.name, running.stack[-1].name))
+            if running.layers is not None:
+                running.layers.begins(module, arguments)
 
 
 class _EnteringUnhooked(Hook):
@@ -334,12 +348,18 @@ def _cached(values: tuple) -> int | None:
 def _is_simple(module: nn.Module) -> bool:
     """Whether it is a layer of torch that calls no others, and that nobody has put a hook on.
 
-    An embedding is none: what is looked up in it is kept.
+    Plain layers one after the other are one too. An embedding is none: what is looked up in it is
+    kept.
     """
     is_torchs = type(module).__module__.startswith("torch.nn.modules.")
     if not is_torchs or isinstance(module, nn.Embedding):
         return False
-    return not (module._modules or module._forward_hooks or module._forward_pre_hooks)
+    if module._forward_hooks or module._forward_pre_hooks:
+        return False
+    if not module._modules:
+        return True
+    parts = parts_of(module)
+    return bool(parts) and all(map(_is_simple, parts))
 
 
 def _fused(modules: Modules) -> set[str]:

@@ -159,7 +159,9 @@ def _sizes_of(query: Tensor, key: Tensor) -> Iterator[tuple[float, float]]:
     Of the near ones, those that are no numbers count as 0: their scores are no numbers or infinite,
     in the model and in `Causes`.
     """
-    ends = torch.stack([*query.aminmax(), *key.aminmax()]).tolist()  # waits once for a GPU
+    found = [*query.aminmax(), *key.aminmax()]
+    # of a GPU all at once, which is waited for once
+    ends = [float(one) for one in found] if query.is_cpu else torch.stack(found).tolist()
     of_query, of_key = (max(-least, most) for least, most in (ends[:2], ends[2:]))
     d = query.shape[-1]
     yield max(of_query, of_key) * math.sqrt(d), of_query * of_key * d

@@ -22,7 +22,7 @@ from heedful.recorder.doors.score_causes import (
 )
 from heedful.recorder.following.alignment import Order, aligned
 from heedful.recorder.following.scores import Meeting, Product, Weights, copied
-from heedful.recorder.following.strides import Parts, are_of_one, length
+from heedful.recorder.following.strides import Parts, are_of_one, length, widened
 from heedful.recorder.observed import Observed, of_weights
 from heedful.recorder.sequences.axis_owners import Groups, Sides
 from heedful.recorder.sequences.text_order import Origins
@@ -247,10 +247,10 @@ def _seen(query: Tensor, key: Tensor, groups: Groups, order: Order, meeting: Mee
         table = aligned(added.table, meeting.output_axes, order, groups.all[:3])
         added = added._replace(table=table)
     S, H = output.shape[:2]
-    key, value = key.expand(S, -1, -1, -1), value[:, :, 0].expand(S, -1, -1, -1)
+    key, value = widened(key, S, -1, -1, -1), widened(value[:, :, 0], S, -1, -1, -1)
     key, value = shared_heads(key, value, H, _may_repeat(meeting, groups))
     return Observed(
-        query.expand(S, H, -1, -1),
+        widened(query, S, H, -1, -1),
         key,
         value,
         output,
@@ -276,7 +276,7 @@ def shared_heads(key: Tensor, value: Tensor, H: int, may_repeat: bool) -> tuple[
     may_repeat: whether repeated heads are to be looked for, as `repeat_interleave` leaves them.
     """
     size = max(key.shape[1], value.shape[1])
-    key, value = key.expand(-1, size, -1, -1), value.expand(-1, size, -1, -1)
+    key, value = widened(key, -1, size, -1, -1), widened(value, -1, size, -1, -1)
     if size < H or not may_repeat:
         return key, value
     for group in (G for G in range(H, 1, -1) if H % G == 0):

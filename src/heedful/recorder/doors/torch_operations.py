@@ -30,6 +30,7 @@ from heedful.recorder.doors.process_wide import ProcessWide
 from heedful.recorder.following import without_mode
 from heedful.recorder.following.addresses import Addresses
 from heedful.recorder.following.axis_rules import SDPA_KERNELS
+from heedful.recorder.following.layers import Layers
 from heedful.recorder.following.operations import Operations
 from heedful.recorder.following.outside import Outside
 from heedful.recorder.following.parameters import Parameters
@@ -56,6 +57,7 @@ class Pass(NamedTuple):
     idles: tells whether no module of the model is being called.
     method: gives the name of the module whose method runs then; None where it is none of its.
     missed_in: is called with such a name where attention was seen.
+    tell_layers: is given what to tell of each simple layer that begins; None in the end.
     """
 
     given: Callable[[], Given | None]
@@ -67,6 +69,7 @@ class Pass(NamedTuple):
     idles: Callable[[], bool]
     method: Callable[[], str | None]
     missed_in: Callable[[str], None]
+    tell_layers: Callable[[Layers | None], None]
 
 
 @contextmanager
@@ -82,15 +85,19 @@ def watch(modules: Modules, see: Tell, told: Pass) -> Iterator[Callable[[Tensor]
         what tells the axes of a tensor of the pass, as far as they were followed.
     """
     door = _Door(modules, see, told)
+    layers = Layers(door.operations)
     try:
+        told.tell_layers(layers)
         recurrent = [one for _, one in modules if type(one) in RECURRENT]
         with (
             _biases.entered(),
             _on_stack(door.operations),
             followed(recurrent, door.operations.traced, door.runs),
+            layers.watched(modules),
         ):
             yield lambda tensor: door.operations.traced.view(tensor).axes()
     finally:
+        told.tell_layers(None)
         door.forget()
 
 

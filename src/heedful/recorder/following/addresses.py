@@ -20,7 +20,7 @@ class Addresses:
     marks: the weak reference of each.
 
     >>> addresses, tensor = Addresses(), torch.ones(2)
-    >>> addresses.hold(tensor.untyped_storage())
+    >>> key = addresses.hold(tensor.untyped_storage())
     >>> del tensor
     >>> addresses.free(addresses.gone())
     >>> addresses.marks
@@ -34,11 +34,12 @@ class Addresses:
         for home in homes:
             self.hold(home)
 
-    def hold(self, home: torch.UntypedStorage) -> None:
-        """Hold the address of a storage."""
+    def hold(self, home: torch.UntypedStorage) -> int:
+        """Hold the address of a storage, which is given back."""
         key = home._cdata
         if key not in self.marks:
             self.marks[key] = home._weak_ref()  # type: ignore[assignment]
+        return key
 
     def gone(self) -> list[int]:
         """The addresses whose storages are gone."""

@@ -65,6 +65,8 @@ def rule_of(name: str, is_pointwise: bool) -> Rule | None:
 
 def broadcast(views: list[View], sizes: tuple[int, ...], told: dict[str, Any]) -> Axes:
     """The axes of operands that broadcast: each from the operand that says most about it."""
+    if len(views) == 1 and views[0].sizes == sizes:
+        return views[0].axes()
     read = [(view, view.axes()) for view in views if len(view.sizes) <= len(sizes)]
     made: Axes = []
     for back in range(len(sizes), 0, -1):
@@ -99,14 +101,14 @@ def _knowledge(parts: Parts | None) -> tuple[bool, ...]:
     the last of these one that only stands beside others. Of two such inputs, one whose order is
     lost: what both together hold has none.
     """
-    known = parts or ()
-    return (
-        all(not part.axis.is_copy for part in known),
-        any(part.feature is not None for part in known),
-        any(part.axis.given is not None for part in known),
-        not any(part.axis.is_aside for part in known),
-        any(part.axis.moved for part in known),
-    )
+    is_copy = is_told = is_given = is_aside = is_moved = False
+    for axis, _, _, feature in parts or ():
+        is_copy |= axis.is_copy
+        is_told |= feature is not None
+        is_given |= axis.given is not None
+        is_aside |= axis.is_aside
+        is_moved |= bool(axis.moved)
+    return not is_copy, is_told, is_given, not is_aside, is_moved
 
 
 def _attended(views: list[View], sizes: tuple[int, ...], told: dict[str, Any]) -> Axes:

@@ -29,12 +29,14 @@ class Parameters:
     """
 
     def __init__(self, modules: Modules) -> None:
-        own = [table for _, one in modules for table in (one._parameters, one._buffers)]
-        linear = [one for _, one in modules if isinstance(one, nn.Linear)]
-        tensors = (one for table in own for one in table.values())
-        self.homes = Addresses(one.untyped_storage() for one in tensors if is_tensor(one))
-        weights = (one._parameters.get("weight") for one in linear)
-        self._projections = {one.untyped_storage()._cdata for one in weights if is_tensor(one)}
+        self.homes, self._projections = Addresses(), set[int]()
+        for _, one in modules:
+            is_linear = isinstance(one, nn.Linear)
+            for name, tensor in (*one._parameters.items(), *one._buffers.items()):
+                if is_tensor(tensor):
+                    key = self.homes.hold(tensor.untyped_storage())
+                    if is_linear and name == "weight":
+                        self._projections.add(key)
         self._modules = modules
         self._wide: dict[int, list[Tensor]] | None = None
 

@@ -33,7 +33,7 @@ def followed(layers: list[nn.Module], traced: Traced, runs: Callable[[], bool]) 
 
     hooks, ended = Hooks(), _Ended((traced, runs))
     for layer in layers:
-        hooks.add(layer.register_forward_hook, ended, with_kwargs=True)
+        hooks.after(layer, ended, with_kwargs=True)
     try:
         yield
     finally:

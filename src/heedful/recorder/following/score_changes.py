@@ -132,7 +132,8 @@ def _hidden(step: Operation) -> tuple[str, Tensor, Tensor, Any] | None:
         place, value = (1, other) if step.place == 1 else (2, one)
     if not _hides(value):
         return None
-    hidden = mask.detach().bool()
+    hidden = mask.detach()
+    hidden = hidden if hidden.dtype == torch.bool else hidden.bool()
     number = _one_number(value)
     kind = "hide" if not isinstance(number, Tensor) and number == -math.inf else "fill"
     return kind, ~hidden if place == 1 else hidden, mask, number

@@ -120,7 +120,8 @@ def product_of(
 def copied(tensor: Tensor) -> Tensor:
     """A copy with each row of numbers together; what `expand` repeats is there once, as before."""
     once = unexpanded(tensor, range(tensor.ndim))
-    return once.clone(memory_format=torch.contiguous_format).expand(tensor.shape)
+    made = once.clone(memory_format=torch.contiguous_format)
+    return made if once is tensor else made.expand(tensor.shape)
 
 
 def of_queries(view: View, product: Product) -> View:

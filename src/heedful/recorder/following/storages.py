@@ -318,10 +318,10 @@ def _of_input(number: int, tensor: Tensor, is_aside: bool) -> Storage:
 def _tell_more(views: list[View]) -> bool:
     """Whether one of the further operands may say more of the axes of a result than the first."""
     own, wide = views[0].storage, len(views[0].sizes)
-    return len(views) > 1 and any(
-        len(view.sizes) == wide and view.storage is not own and not view.storage.nature.is_fixed
-        for view in views[1:]
-    )
+    for storage, sizes, _, _ in views[1:]:
+        if len(sizes) == wide and storage is not own and not storage.nature.is_fixed:
+            return True
+    return False
 
 
 def _is_numbers(tensor: Tensor) -> bool:

@@ -211,6 +211,16 @@ def unexpanded(tensor: Tensor, dims: Iterable[int]) -> Tensor:
     return tensor
 
 
+def widened(tensor: Tensor, *sizes: int) -> Tensor:
+    """The tensor expanded to sizes, −1 for one that stays; itself where it has them.
+
+    Between two operations of a model no cache has the code that torch expands with: it takes as
+    long as a small product.
+    """
+    has_them = all(size in (-1, own) for size, own in zip(sizes, tensor.shape, strict=True))
+    return tensor if has_them else tensor.expand(sizes)
+
+
 def written(
     axes: Sequence[Parts | None], sizes: Sequence[int], strides: Sequence[int], unit: int
 ) -> list[tuple[Part, int]]:
@@ -242,7 +252,7 @@ def _read(items: list[tuple[Part, int]], size: int, stride: int) -> Parts | None
         return (Part(Axis(size, is_copy=True), 1, size),)
     for part, unit in items:
         if unit == stride and part.size == size:  # most axes are one part, as it stands there
-            return (_from_anywhere(part, part, unit, items),)
+            return (part if part.axis.given is None else _from_anywhere(part, part, unit, items),)
     found: list[Part] = []
     while size > 1:
         for part, unit in items:
@@ -267,10 +277,10 @@ def _from_anywhere(found: Part, part: Part, unit: int, items: list[tuple[Part, i
     if part.axis.given is None:
         return found
     end = unit * part.size
-    is_repeated = any(
-        own == end and (other.axis.is_copy or other.axis.is_again) for other, own in items
-    )
-    return found._replace(axis=found.axis.sliced()) if is_repeated else found
+    for other, own in items:
+        if own == end and (other.axis.is_copy or other.axis.is_again):
+            return found._replace(axis=found.axis.sliced())
+    return found
 
 
 class CommonPart(NamedTuple):

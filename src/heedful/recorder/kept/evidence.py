@@ -147,7 +147,8 @@ def projected(tensor: Tensor) -> Tensor:
     with unrounded(tensor):
         # wide products take a third of the time of high ones; one for each head, for of directions
         # alone torch makes a single matrix first
-        return (directions.expand(*tensor.shape[:-2], -1, -1) @ tensor.to(kind).mT).mT
+        wide = tensor if tensor.dtype == kind else tensor.to(kind)
+        return (directions.expand(*tensor.shape[:-2], -1, -1) @ wide.mT).mT
 
 
 @functools.lru_cache(maxsize=64)

@@ -20,6 +20,7 @@ from heedful.recorder.following.scores import COMPARED, FAINT, lowest
 from heedful.recorder.following.strides import unexpanded
 from heedful.recorder.observed import Observed
 
+ENTRIES = 1 << 20  # of a table that are compared at a time
 NOTHING = 100.0  # a key whose score is so far below another one has no weight
 # What may attend (boolean), and what is added to the scores; None for what there is not
 Parts: TypeAlias = tuple[Mask | Tensor | None, Tensor | None]
@@ -108,9 +109,10 @@ def _guesses(table: Tensor) -> list[Mask]:
 
 
 def _is(guess: Mask, table: Tensor) -> bool:
-    """Whether the guess equals the table, compared 256 rows at a time."""
-    for start in range(0, len(table), 256):
-        rows = slice(start, start + 256)
+    """Whether the guess equals the table, of which some rows are compared at a time."""
+    several = max(1, ENTRIES // max(1, table.shape[1]))
+    for start in range(0, len(table), several):
+        rows = slice(start, start + several)
         if not are_same(guess.crop(table.shape, rows, device=table.device), table[rows]):
             return False
     return True

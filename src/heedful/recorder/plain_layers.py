@@ -1,0 +1,39 @@
+"""Tells which layers of torch's own hold no attention, so that nothing in them is to be followed.
+
+A linear layer, a norm, and a `Sequential` of these with what works number by number, as most
+feed-forward parts are: what becomes of their input's axes is known before they run.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import nn
+
+BEGIN = (nn.Linear, nn.LayerNorm)  # they make a new tensor, and leave their input as it is
+GO_ON = (
+    *BEGIN, nn.Dropout, nn.ELU, nn.GELU, nn.Hardswish, nn.Identity, nn.LeakyReLU, nn.Mish, nn.ReLU,
+    nn.ReLU6, nn.SiLU, nn.Sigmoid, nn.Softplus, nn.Tanh,
+)  # fmt: skip
+
+
+def parts_of(layer: nn.Module) -> list[nn.Module]:
+    """The layers that run one after the other as a plain one is called: itself, or its parts.
+
+    None of them where it is no plain layer, nor a `Sequential` of such layers.
+
+    >>> feed = nn.Sequential(nn.Linear(2, 4), nn.GELU(), nn.Linear(4, 2))
+    >>> [len(parts_of(one)) for one in (feed, feed[0], feed[1], nn.Softmax(-1))]
+    [3, 1, 0, 0]
+    """
+    parts: list[nn.Module] = [layer]
+    if type(layer) is nn.Sequential:
+        parts = [one for one in layer._modules.values() if one is not None]
+    kinds = [type(one) for one in parts]
+    is_plain = bool(kinds) and kinds[0] in BEGIN and all(map(_is_torchs, kinds))
+    return parts if is_plain else []
+
+
+def _is_torchs(kind: Any) -> bool:
+    """Whether a class is a plain layer's, and nobody has given it another `forward`."""
+    return kind in GO_ON and kind.forward.__module__ == kind.__module__
