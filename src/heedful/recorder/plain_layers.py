@@ -1,7 +1,8 @@
 """Tells which layers of torch's own hold no attention, so that nothing in them is to be followed.
 
-A linear layer, a norm, and a `Sequential` of these with what works number by number, as most
-feed-forward parts are: what becomes of their input's axes is known before they run.
+A linear layer, and a `Sequential` that begins with one and goes on with others, norms and what
+works number by number, as most feed-forward parts are: what becomes of the axes of their input is
+known before they run.
 """
 
 from __future__ import annotations
@@ -10,10 +11,10 @@ from typing import Any
 
 from torch import nn
 
-BEGIN = (nn.Linear, nn.LayerNorm)  # they make a new tensor, and leave their input as it is
-GO_ON = (
-    *BEGIN, nn.Dropout, nn.ELU, nn.GELU, nn.Hardswish, nn.Identity, nn.LeakyReLU, nn.Mish, nn.ReLU,
-    nn.ReLU6, nn.SiLU, nn.Sigmoid, nn.Softplus, nn.Tanh,
+# What may stand after a linear layer, which makes a new tensor and leaves its input as it is
+AFTER = (
+    nn.Linear, nn.LayerNorm, nn.Dropout, nn.ELU, nn.GELU, nn.Hardswish, nn.Identity, nn.LeakyReLU,
+    nn.Mish, nn.ReLU, nn.ReLU6, nn.SiLU, nn.Sigmoid, nn.Softplus, nn.Tanh,
 )  # fmt: skip
 
 
@@ -30,10 +31,10 @@ def parts_of(layer: nn.Module) -> list[nn.Module]:
     if type(layer) is nn.Sequential:
         parts = [one for one in layer._modules.values() if one is not None]
     kinds = [type(one) for one in parts]
-    is_plain = bool(kinds) and kinds[0] in BEGIN and all(map(_is_torchs, kinds))
+    is_plain = kinds[:1] == [nn.Linear] and all(map(_is_torchs, kinds))
     return parts if is_plain else []
 
 
 def _is_torchs(kind: Any) -> bool:
     """Whether a class is a plain layer's, and nobody has given it another `forward`."""
-    return kind in GO_ON and kind.forward.__module__ == kind.__module__
+    return kind in AFTER and kind.forward.__module__ == kind.__module__

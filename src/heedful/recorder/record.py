@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from heedful.errors import ArgumentError
 from heedful.ops import dispatch
+from heedful.recorder import own_work
 from heedful.recorder.doors import (
     heedful_attention,
     holders,
@@ -180,9 +181,11 @@ class _Recorder:
 
         None where they are not the model's own, or of a call that another door sees.
         """
-        if self._is_elsewhere() or is_computing() or not self.running.runs:
+        # asked of each operation, so without the frames of `_is_elsewhere` and `is_computing`
+        running = self.running
+        if self.claimed or own_work.thread.is_on or dispatch.is_running() or not running.runs:
             return None
-        return self.running.given
+        return running.given
 
     def _idles(self) -> bool:
         """Whether no module is being called: a method of one may run, or the user's own code."""

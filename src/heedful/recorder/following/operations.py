@@ -105,11 +105,6 @@ class Operations(TorchDispatchMode):
         self._followed(self._follow, kind, arguments, keywords, made)
         return made
 
-    def layer(self, kind: Kind, given: Tensor, made: Tensor) -> None:
-        """Follow a layer that ran without this mode as one operation of some kind."""
-        self.traced.let_go()
-        self._followed(self._follow, kind, (given,), {}, made)
-
     def _followed(
         self, follow: Any, kind: Kind, arguments: tuple, keywords: dict, made: Any
     ) -> None:
