@@ -3,16 +3,21 @@
 The comparison is with a recording whose layers are followed operation by operation.
 """
 
+import itertools
+import pickle
+import sys
 import threading
 
 import pytest
 import torch
 from torch import Tensor, nn
+from torch._C import _len_torch_dispatch_stack
 from torch.nn.modules import module as of_all
 from torch.utils._python_dispatch import TorchDispatchMode, is_in_torch_dispatch_mode
 
 import heedful
-from heedful.recorder.following import layers
+from heedful.recorder import hooks, running
+from heedful.recorder.following import layers, storages
 from heedful.recorder.following.operations import Operations
 
 B, N, D, H = 4, 7, 12, 3
@@ -103,7 +108,87 @@ class Repeated(Block):
         return super().forward(x[:1].expand(3, -1, -1))
 
 
+class FastWeights(Block):
+    """A linear layer that multiplies with its keys, which it was given in the place of a weight."""
+
+    def __init__(self, give):
+        super().__init__()
+        self.give, self.scores = give, nn.Linear(D, N, bias=False)
+
+    def forward(self, x):
+        q, k, v = self.qkv(x[0]).chunk(3, -1)
+        return self.give(self.scores, k, q).softmax(-1) @ v
+
+
+def called_with(layer, keys, query):
+    return torch.func.functional_call(layer, {"weight": keys}, (query,))
+
+
+def written(layer, keys, query):
+    with torch.no_grad():
+        layer.weight.copy_(keys)
+    return layer(query)
+
+
+def in_its_place(layer, keys, query):
+    layer.weight.data = keys.detach()
+    return layer(query)
+
+
+def as_an_attribute(layer, keys, query):
+    layer.__dict__["weight"] = keys
+    return layer(query)
+
+
+def projected(layer, keys, query):
+    """In a `Sequential`, whose last part it is."""
+    both = nn.Sequential(nn.Linear(D, D), layer)
+    both[0].weight = nn.Parameter(torch.eye(D))
+    return called_with(both[1], keys, both[0](query))
+
+
+class NormedPool(Additive):
+    """A norm between the layers: its rows are no longer the same for all keys."""
+
+    def __init__(self):
+        super().__init__()
+        self.q = nn.Sequential(nn.Linear(D, D), nn.LayerNorm(D))
+
+    def forward(self, x):
+        scores = self.score(self.q(x[:, :1].expand(-1, x.shape[1], -1)) + self.k(x))
+        return (scores.softmax(1) * x).sum(1)
+
+
+class Narrowed(Block):
+    """Under autocast, whose copy of a weight is used by a layer first."""
+
+    def __init__(self):
+        super().__init__()
+        self.asking = nn.Parameter(torch.randn(5, D))
+        self.out.weight = nn.Parameter(torch.randn(D, D).t())
+
+    def forward(self, x):
+        with torch.autocast("cpu", torch.bfloat16):
+            _, k, v = self.qkv(self.out(x)).unflatten(-1, (3, H, -1)).permute(2, 0, 3, 1, 4)
+            q = nn.functional.linear(self.asking, self.out.weight).unflatten(-1, (H, -1))
+            return ((q.transpose(0, 1) @ k.mT).softmax(-1) @ v).transpose(1, 2).flatten(2)
+
+
+class AnotherForward(Block):
+    """Attention in the `forward` of a `Sequential`, or of a part of it."""
+
+    def __init__(self, which):
+        super().__init__()
+        own = self.feed if which is None else self.feed[which]
+        own.forward = lambda x: (x @ x.mT).softmax(-1) @ x
+
+
 MODELS = [
+    *(lambda give=give: FastWeights(give) for give in (called_with, written, in_its_place)),
+    *(lambda give=give: FastWeights(give) for give in (as_an_attribute, projected)),
+    *(NormedPool, Narrowed),
+    lambda: AnotherForward(None),
+    lambda: AnotherForward(1),
     *(Block, Additive, Pooled, TalkingHeads, External, LearnedQueries, Repeated),
     lambda: Block(nn.Dropout(0.3)).train(),
     lambda: Block(nn.LayerNorm(D)),
@@ -126,7 +211,8 @@ def followed(monkeypatch):
     """Let all layers be followed operation by operation, from when it is called."""
 
     def change():
-        monkeypatch.setattr(layers, "parts_of", lambda layer: [])
+        for room in (layers, running):
+            monkeypatch.setattr(room, "parts_of", lambda layer: [])
 
     return change
 
@@ -200,6 +286,21 @@ def test_what_was_changed_while_it_is_recorded_is_followed(change, monkeypatch):
 
     names, recording = operations(Changed(), torch.randn(B, N, D), monkeypatch)
     assert names.count("addmm") == CHANGES[change]
+    assert len(recording) == 1
+
+
+def test_a_class_that_was_changed_while_it_is_recorded_is_followed(monkeypatch):
+    def another(self, x):
+        return nn.functional.linear(x, self.weight, self.bias).flip(0)
+
+    class Changed(Block):
+        def forward(self, x):
+            with monkeypatch.context() as patched:
+                patched.setattr(nn.Linear, "forward", another)
+                return super().forward(x)
+
+    names, recording = operations(Changed(), torch.randn(B, N, D), monkeypatch)
+    assert names.count("flip") == 4
     assert len(recording) == 1
 
 
@@ -319,6 +420,85 @@ class Bare(nn.Module):
 
 def with_no_layer(model, x):
     return model.bare(x)
+
+
+def test_an_error_of_the_recorders_ends_no_pass(monkeypatch):
+    def fails(*told):
+        raise ValueError("of our own")
+
+    model, x = Block(), torch.randn(1, N, D)
+    for name in ("is_parameter", "projected"):
+        with monkeypatch.context() as patched, heedful.record(model) as recording:
+            patched.setattr(storages.Traced, name, fails)
+            made = model(x)
+        assert torch.equal(made, model(x))
+        assert "of our own" in recording.missed["Block"]
+
+
+@pytest.mark.parametrize("line", range(60))
+def test_ctrl_c_between_two_lines_leaves_no_mode(line):
+    """Whichever line of ours it comes before."""
+    model, x, lines = Block(), torch.randn(1, N, D), iter(range(60))
+
+    def tracing(frame, event, argument):
+        if frame.f_code.co_filename != layers.__file__ or frame.f_code.co_name not in OURS:
+            return None
+        if event == "line" and next(lines, None) == line:
+            raise KeyboardInterrupt
+        return tracing
+
+    with heedful.record(model) as recording:
+        before = sys.gettrace()
+        sys.settrace(tracing)
+        try:
+            model(x)
+        except KeyboardInterrupt:
+            pass
+        finally:
+            sys.settrace(before)
+        model(x)
+        model(x)
+    assert _len_torch_dispatch_stack() == 0
+    assert recording[-1].proof == "proved"
+    assert recording[-1].pass_index in (1, 2)  # where it came before the first pass began
+
+
+OURS = {"begins", "_take_off", "ended", "resume", "_may_be_off", "is_as_it_was"}
+
+
+def test_a_model_that_was_saved_while_it_was_recorded_is_recorded_again(monkeypatch):
+    """Its hooks, which do nothing any more, may have the numbers that are given next."""
+    model, x = Chained([nn.LSTM(D, D, batch_first=True), Block()]), torch.randn(1, N, D)
+    with heedful.record(model):
+        saved = pickle.dumps(model)
+        keys = {key for one in model.modules() for table in hooks_of(one) for key in table}
+    assert len(keys) >= 3
+    for first in keys:
+        again = pickle.loads(saved)
+        monkeypatch.setattr(hooks, "_keys", itertools.count(first, -1))
+        with heedful.record(again) as recording:
+            assert torch.equal(again(x), model(x))
+        assert len(recording) == 1
+
+
+class Chained(nn.Module):
+    def __init__(self, parts):
+        super().__init__()
+        self.recurrent, self.block = parts
+
+    def forward(self, x):
+        return self.block(self.recurrent(x)[0])
+
+
+def test_layers_that_are_called_from_outside_begin_a_pass_each():
+    """One after the other; none of them is inside the one before."""
+    model, x = Block(), torch.randn(1, N, D)
+    with heedful.record(model) as recording:
+        for layer in (model.feed, model.qkv):
+            layer(x)
+            layer(x)
+        model(x)
+    assert [call.pass_index for call in recording] == [3]
 
 
 class Raises(dict):

@@ -3,7 +3,8 @@
 Hooks on its modules tell it. Only an encoder layer of torch gets none, nor does anything inside it:
 one with a hook leaves its fused path. There a hook for all modules of the process says what is
 called, and ignores modules that are not the model's. A layer of torch with no module in it, such as
-a linear one, is no place where attention happens: of it, it is noted only that it ran.
+a linear one, is no place where attention happens, nor is a `Sequential` of plain ones: of these, it
+is noted only that they ran.
 """
 
 from __future__ import annotations
@@ -303,9 +304,12 @@ class _Noting(_OfOne):
         running = self.teller
         if not running or module is not self.own:
             return
-        if not running.stack:  # it is called from outside
+        stack, is_here = running.stack, threading.get_ident() == running._thread
+        if is_here and stack and not stack[-1].is_told:
+            running._drop_ended()
+        if not stack:  # it is called from outside
             running._enter_without_end(self.name, module, arguments, sys._getframe(1))
-        elif threading.get_ident() == running._thread:
+        elif is_here:
             running.ran.add((self.name, running.stack[-1].name))
             if running.layers is not None:
                 running.layers.begins(module, arguments)

@@ -127,7 +127,7 @@ def _beside(
 
     Where parameters have it too, as of heads with a weight matrix each, it becomes features.
     """
-    if one is not None and one == other and is_left == is_right:
+    if size > 1 and one is not None and one == other and is_left == is_right:
         return one
     made = []
     for shared in common(size, [one, other]):

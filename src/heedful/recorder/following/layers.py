@@ -3,8 +3,8 @@
 A mode costs each operation some microseconds, and many operations of a transformer are those of
 its linear layers, which hold no attention (`plain_layers.py`). So the mode is taken off while such
 a layer runs, and its output is noted as that of one product with parameters. A layer that somebody
-has changed, by a hook or a `forward` of its own or weights of another class, is followed operation
-by operation; so is one that is given scores or weights.
+has changed, by a hook or a `forward` of its own, is followed operation by operation; so is one that
+multiplies with something else than a parameter, or that is given scores or weights.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from torch import nn
+from torch import Tensor, nn
 from torch._C import (
     _get_dispatch_stack_at,
+    _is_any_autocast_enabled,
     _len_torch_dispatch_stack,
     _len_torch_function_stack,
     _pop_torch_dispatch_stack,
@@ -25,9 +26,10 @@ from torch._C import (
 from torch._C._functorch import peek_interpreter_stack as _peek_interpreter_stack
 from torch.nn.modules import module as of_all
 
-from heedful.recorder.following.axis_rules import DENSE, is_tensor
+from heedful.recorder.following.axis_rules import is_tensor
 from heedful.recorder.following.natures import PLAIN
 from heedful.recorder.following.operations import Operations
+from heedful.recorder.following.storages import Traced
 from heedful.recorder.following.strides import Storage, View, place
 from heedful.recorder.hooks import Hook, Hooks
 from heedful.recorder.plain_layers import parts_of
@@ -36,29 +38,37 @@ from heedful.recorder.running import Modules
 PLACELESS = View(Storage(list), (), ())
 
 
-class _Plain(NamedTuple):
-    """A plain layer, as it was when it was first looked at.
+class _Part(NamedTuple):
+    """A module that runs as a plain layer is called, as it was when it was first looked at.
 
-    inside: the layers in it, if it is a `Sequential`.
-    parts: all that runs as it is called, each with how many hooks it had: ours.
+    forward: its class's; before, after: how many hooks it has, which are ours.
     """
 
+    module: nn.Module
+    forward: Any
+    before: int
+    after: int
+
+    def is_as_it_was(self) -> bool:
+        """Whether nobody has changed since what it does."""
+        module = self.module
+        if type(module).forward is not self.forward or "forward" in module.__dict__:
+            return False
+        hooks = len(module._forward_pre_hooks), len(module._forward_hooks)
+        return hooks == (self.before, self.after)
+
+
+class _Plain(NamedTuple):
+    """A plain layer: all that runs as it is called, and the layers in it, if it is several."""
+
+    parts: list[_Part]
     inside: list[nn.Module | None]
-    parts: list[tuple[nn.Module, int, int]]
 
     def is_as_it_was(self, layer: nn.Module) -> bool:
         """Whether nobody has changed since what it does, or what its parts do."""
         if list(layer._modules.values()) != self.inside:
             return False
-        for part, before, after in self.parts:
-            if len(part._forward_pre_hooks) != before or len(part._forward_hooks) != after:
-                return False
-            if "forward" in part.__dict__:
-                return False
-            for weight in part._parameters.values():
-                if weight is not None and type(weight) not in DENSE:
-                    return False
-        return True
+        return all(map(_Part.is_as_it_was, self.parts))
 
 
 class Layers:
@@ -105,19 +115,30 @@ class Layers:
             return
         if not self._may_be_off() or not known.is_as_it_was(layer):
             return
-        kept = self._mode.traced.of(given[0])
-        if kept.role is None and kept.storage.nature is PLAIN:
-            self._running, self._thread = layer, threading.get_ident()
-            self._given = View(kept.storage, *place(given[0]))
-            _pop_torch_dispatch_stack(None)
+        self._mode.followed(self._take_off, layer, known, given[0])
+
+    def _take_off(self, layer: nn.Module, known: _Plain, given: Tensor) -> None:
+        """Take the mode off where parameters are all that a tensor without a role is to meet."""
+        traced = self._mode.traced
+        kept = traced.of(given)
+        if kept.role is not None or kept.storage.nature is not PLAIN:
+            return
+        for part in known.parts:
+            if type(part.module) is nn.Linear and not _has_parameters(part.module, traced):
+                return
+        self._given = View(kept.storage, *place(given))
+        self._running, self._thread = layer, threading.get_ident()
+        _pop_torch_dispatch_stack(None)
 
     def _may_be_off(self) -> bool:
         """Whether nothing but the mode sees what a plain layer does."""
         above = _len_torch_dispatch_stack() - 1
         if above < 0 or _get_dispatch_stack_at(above) is not self._mode or not self._mode.here():
             return False
-        # torch.func and a function mode may do something else where a layer calls torch
+        # torch.func and a function mode may do something else where a layer calls torch, and of
+        # copies that autocast makes of weights it is to be seen what they are of
         is_changed = _peek_interpreter_stack() is not None or _len_torch_function_stack() > 0
+        is_changed = is_changed or _is_any_autocast_enabled()
         return not (is_changed or of_all._global_forward_hooks or of_all._global_forward_pre_hooks)
 
     def ended(self, layer: nn.Module, made: Any) -> None:
@@ -127,13 +148,23 @@ class Layers:
         given = self._given
         self.resume()
         if is_tensor(made):  # else it has raised
-            self._mode.traced.projected(given, made)
+            self._mode.followed(self._mode.traced.projected, given, made)
 
     def resume(self) -> None:
-        """Put the mode on again, also where Ctrl-C has ended a layer."""
-        if self._running is not None:
-            self._running, self._given = None, PLACELESS
+        """Put the mode on again, also where Ctrl-C has ended a layer, or came between two lines."""
+        if self._running is None:
+            return
+        stack = [_get_dispatch_stack_at(at) for at in range(_len_torch_dispatch_stack())]
+        if self._mode not in stack:
             _push_on_torch_dispatch_stack(self._mode)
+        self._running = None
+        self._given = PLACELESS
+
+
+def _has_parameters(layer: nn.Module, traced: Traced) -> bool:
+    """Whether a linear layer multiplies with a parameter: it may have been given another tensor."""
+    weight = layer._parameters.get("weight")
+    return is_tensor(weight) and "weight" not in layer.__dict__ and traced.is_parameter(weight)
 
 
 class _Ended(Hook):
@@ -147,6 +178,9 @@ class _Ended(Hook):
 
 
 def _plain(layer: nn.Module, parts: list[nn.Module]) -> _Plain:
-    every = [layer] if layer is parts[0] else [layer, *parts]
-    hooks = [(one, len(one._forward_pre_hooks), len(one._forward_hooks)) for one in every]
-    return _Plain(list(layer._modules.values()), hooks)
+    every: list[Any] = [layer] if layer is parts[0] else [layer, *parts]
+    of_each = [
+        _Part(one, type(one).forward, len(one._forward_pre_hooks), len(one._forward_hooks))
+        for one in every
+    ]
+    return _Plain(of_each, list(layer._modules.values()))

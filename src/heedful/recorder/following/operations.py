@@ -93,7 +93,8 @@ class Operations(TorchDispatchMode):
                 return self.composites.run(function, arguments, keywords)
         if not is_here:
             made = without_mode.run(function, arguments, keywords, kind.name)
-            self._followed(self.outside.follow, kind, arguments, keywords, made)
+            if not kind.is_view:
+                self.followed(self.outside.follow, kind, arguments, keywords, made)
             return made
         self.traced.let_go()
         if kind.name in ASKED:
@@ -102,17 +103,15 @@ class Operations(TorchDispatchMode):
             made = without_mode.run(function, arguments, keywords, kind.name)
         else:
             made = kind.call(*arguments, **keywords)
-        self._followed(self._follow, kind, arguments, keywords, made)
+        if not kind.is_view:
+            self.followed(self._follow, kind, arguments, keywords, made)
         return made
 
-    def _followed(
-        self, follow: Any, kind: Kind, arguments: tuple, keywords: dict, made: Any
-    ) -> None:
-        if kind.is_view:
-            return
+    def followed(self, follow: Callable[..., None], *told: Any) -> None:
+        """Follow what has run by a function that is told of it; an error in it is `missed`."""
         before, own_work.thread.is_on = own_work.thread.is_on, True
         try:
-            follow(kind, arguments, keywords, made)
+            follow(*told)
         except HeedfulError:  # `record` promises to raise it
             raise
         except Exception as error:  # it must not end the model's own forward pass

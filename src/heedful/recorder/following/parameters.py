@@ -32,11 +32,12 @@ class Parameters:
         self.homes, self._projections = Addresses(), set[int]()
         for _, one in modules:
             is_linear = isinstance(one, nn.Linear)
-            for name, tensor in (*one._parameters.items(), *one._buffers.items()):
-                if is_tensor(tensor):
-                    key = self.homes.hold(tensor.untyped_storage())
-                    if is_linear and name == "weight":
-                        self._projections.add(key)
+            for table in (one._parameters, one._buffers):
+                for name, tensor in table.items():
+                    if is_tensor(tensor):
+                        key = self.homes.hold(tensor.untyped_storage())
+                        if is_linear and name == "weight" and table is one._parameters:
+                            self._projections.add(key)
         self._modules = modules
         self._wide: dict[int, list[Tensor]] | None = None
 

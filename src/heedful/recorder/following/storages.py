@@ -179,6 +179,14 @@ class Traced:
         kept = self._kept.get(tensor.untyped_storage()._cdata)
         return None if kept is None else kept.role
 
+    def is_parameter(self, tensor: Tensor) -> bool:
+        """Whether a tensor is of the model's parameters, and nothing of a pass was put into it."""
+        key = tensor.untyped_storage()._cdata
+        kept = self._kept.get(key)
+        if kept is None:
+            return key in self.parameters.homes.marks
+        return kept.storage.nature.is_parameter
+
     def is_noise(self, tensor: Tensor) -> bool:
         """Whether a tensor's numbers were drawn at random, as a dropout mask's are."""
         kept = self._kept.get(tensor.untyped_storage()._cdata)
