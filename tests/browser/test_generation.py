@@ -20,6 +20,31 @@ def made(texts):
     return Generation(OpenedGPT(model, every_kind.LETTERS, Path("letters")), texts, "letters", "a ")
 
 
+def test_a_late_frame_takes_no_field_from_who_types_in_it(browser, opened):
+    with Served({}, generation=made) as served:
+        page = opened(served.address).page
+        page.evaluate(
+            """() => {
+                const soon = window.requestAnimationFrame.bind(window);
+                window.frames_drawn = 0;
+                const late = (draw) => (draw(performance.now()), window.frames_drawn++);
+                window.requestAnimationFrame = (draw) => soon(() => setTimeout(late, 300, draw));
+            }"""
+        )
+        page.get_by_role("button", name="Sampling").click()
+        seed = page.get_by_role("spinbutton", name="seed")
+        seed.focus()
+        drawn = page.evaluate("window.frames_drawn")
+        page.wait_for_function("(before) => window.frames_drawn > before", arg=drawn)
+        page.keyboard.type("7")
+        assert seed.input_value() == "7"
+        page.keyboard.press("Escape")
+        page.get_by_role("button", name="Sampling").click()  # nobody is inside: the first field is
+        first = page.get_by_role("spinbutton", name="temperature")
+        first.and_(page.locator(":focus")).wait_for()
+        page.close()  # before its server
+
+
 def test_a_prompt_grows_stops_and_goes_on_from_another_token(browser, opened):
     from playwright.sync_api import expect  # which is only there where browsers are tested
 

@@ -34,6 +34,7 @@ function stand(/** @type {HTMLElement | null} */ box, /** @type {HTMLElement | n
   requestAnimationFrame(() => {
     const left = Math.min(at.left, wide - box.offsetWidth - 8);
     box.style.left = `${Math.max(8, left)}px`;
+    if (box.matches(":focus-within")) return; // a frame can be late: who is inside already stays there
     /** @type {HTMLElement | null} */ (box.querySelector("button, input, select"))?.focus();
   });
 }
