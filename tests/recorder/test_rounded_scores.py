@@ -475,14 +475,16 @@ def product_of(*changes):
 
 
 def test_each_step_that_moves_digits_counts():
-    assert product_of() == [HALF]
-    assert product_of(("divide", 8.0)) == [HALF]
-    assert product_of(("scale", 0.125), ("hide", None), ("fill", None), ("scale", -1.0)) == [HALF]
-    assert product_of(("scale", 0.3), ("softcap", 1.0), ("scale", torch.ones(2))) == [
+    assert product_of() == (HALF,)
+    assert product_of(("divide", 8.0)) == (HALF,)
+    assert product_of(("scale", 0.125), ("hide", None), ("fill", None), ("scale", -1.0)) == (HALF,)
+    assert product_of(("scale", 0.3), ("softcap", 1.0), ("scale", torch.ones(2))) == (
         HALF,
-        *3 * [BRAIN],
-    ]
-    assert product_of(("add", torch.ones(2)), ("cast", None)) == [HALF, BRAIN, BRAIN]
+        BRAIN,
+        BRAIN,
+        BRAIN,
+    )
+    assert product_of(("add", torch.ones(2)), ("cast", None)) == (HALF, BRAIN, BRAIN)
 
 
 class Sunk(Heads):
@@ -610,11 +612,11 @@ def test_autocast_leaves_float64_as_it_is():
 
 def test_the_steps_of_eager_attention_that_round_its_scores():
     types_of = transformers_interface._rounding_types
-    assert types_of(BRAIN, None, None, None) == 2 * [BRAIN]
-    assert types_of(BRAIN, torch.ones(2), None, None) == 3 * [BRAIN]
-    assert types_of(BRAIN, None, torch.ones(2), None) == 3 * [BRAIN]
-    assert types_of(BRAIN, None, None, 30.0) == 5 * [BRAIN]
-    assert types_of(DOUBLE, None, None, None) == [DOUBLE, DOUBLE, SINGLE]
+    assert types_of(BRAIN, None, None, None) == 2 * (BRAIN,)
+    assert types_of(BRAIN, torch.ones(2), None, None) == 3 * (BRAIN,)
+    assert types_of(BRAIN, None, torch.ones(2), None) == 3 * (BRAIN,)
+    assert types_of(BRAIN, None, None, 30.0) == 5 * (BRAIN,)
+    assert types_of(DOUBLE, None, None, None) == (DOUBLE, DOUBLE, SINGLE)
 
 
 @pytest.mark.parametrize("times", [1, 30])

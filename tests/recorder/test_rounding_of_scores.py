@@ -34,7 +34,7 @@ def test_the_deviation_of_scores_is_that_of_so_many_roundings(kind, steps):
     """Each step rounds another number from 1 to 2."""
     exact = 1 + torch.rand(steps, 100_000, dtype=torch.float64)
     off = (exact.to(kind).double() - exact).sum(dim=0)
-    assert float(off.std()) == pytest.approx(deviation_of([kind] * steps), rel=0.02)
+    assert float(off.std()) == pytest.approx(deviation_of((kind,) * steps), rel=0.02)
 
 
 def causes(**parts):

@@ -53,31 +53,32 @@ class Hooks:
 
     def before(self, module: nn.Module, hook: Hook, *, with_kwargs: bool = False) -> None:
         """Call a hook before a module's `forward`."""
-        self._put(module._forward_pre_hooks, hook)
-        self._tell_keywords(module._forward_pre_hooks_with_kwargs, with_kwargs)
-        self._hooks.append(hook)
+        homes = module._forward_pre_hooks, module._forward_pre_hooks_with_kwargs
+        self._put(hook, *homes, with_kwargs)
 
     def after(self, module: nn.Module, hook: Hook, *, with_kwargs: bool = False) -> None:
         """Call a hook after a module's `forward`, also where that has raised an error."""
-        self._put(module._forward_hooks, hook)
-        self._put(module._forward_hooks_always_called, True)
-        self._tell_keywords(module._forward_hooks_with_kwargs, with_kwargs)
-        self._hooks.append(hook)
+        self._put(hook, module._forward_hooks, module._forward_hooks_with_kwargs, with_kwargs)
+        always = module._forward_hooks_always_called
+        always[self._key] = True
+        self._homes.append(always)
 
     def before_all(self, hook: Hook) -> None:
         """Call a hook before the `forward` of each module of the process."""
         self._hooks.append(hook)
         self._handles.append(register_module_forward_pre_hook(hook))
 
-    def _tell_keywords(self, home: dict[int, Any], with_kwargs: bool) -> None:
-        if with_kwargs:
-            self._put(home, True)
-        else:  # a model that was saved while it was recorded may have the same number there
-            home.pop(self._key, None)
-
-    def _put(self, home: dict[int, Any], value: Any) -> None:
-        home[self._key] = value
+    def _put(
+        self, hook: Hook, home: dict[int, Any], of_keywords: dict[int, Any], with_kwargs: bool
+    ) -> None:
+        home[self._key] = hook
         self._homes.append(home)
+        if with_kwargs:
+            of_keywords[self._key] = True
+            self._homes.append(of_keywords)
+        else:  # a model that was saved while it was recorded may have the same number there
+            of_keywords.pop(self._key, None)
+        self._hooks.append(hook)
 
     def remove(self) -> None:
         """Remove all of them from their modules, and silence those that copies have."""

@@ -166,7 +166,7 @@ class Observed:
     are_copies: bool = False
     is_by_hand: bool = False
     kinds: frozenset[torch.dtype] = frozenset()
-    rounded_to: Sequence[torch.dtype] = ()
+    rounded_to: tuple[torch.dtype, ...] = ()
     added_to_scores: Tensor | None = None
 
     @property

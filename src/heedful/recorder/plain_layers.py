@@ -11,6 +11,7 @@ from typing import Any
 
 from torch import nn
 
+KINDS = nn.Linear, nn.Sequential
 # A layer that works in place may stand among these: what it changes is the linear layer's output
 AFTER_LINEAR = (
     nn.Linear, nn.Dropout, nn.ELU, nn.GELU, nn.Hardswish, nn.Identity, nn.LeakyReLU, nn.Mish,

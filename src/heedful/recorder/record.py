@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -50,6 +50,7 @@ NOTHING = (
 
 TELLING = (heedful_attention.DOOR, "transformers")  # doors that know the axes of what they see
 IN_A_METHOD = "attention in a method that is no call of the module"
+_AS_IT_IS = nullcontext()
 PADDING = "what is padding, by the name of an argument, or as no query sees it"
 
 
@@ -127,6 +128,11 @@ def record(
     options.check_layers(recorder.names)
     recording.name_tokens()
     recording.know_patches(patches_of(model, modules), recorder.reading.image)
+
+
+def _without_gradients() -> AbstractContextManager[Any]:
+    """`torch.no_grad`, which takes as long as a small product, where gradients are followed."""
+    return torch.no_grad() if torch.is_grad_enabled() else _AS_IT_IS
 
 
 class _Recorder:
@@ -258,7 +264,7 @@ class _Recorder:
         """
         if not self.is_wanted():
             return
-        with computing(), torch.no_grad():
+        with computing(), _without_gradients():
             capture = self._seen(self.running.name, build, *told, **named)
         if capture is not None:
             self.recording.add(capture)
@@ -336,7 +342,7 @@ class _Recorder:
     def _kept(self, seen: Observed, name: str, layer: int | None, index: int) -> Capture:
         running, (layouts, is_told) = self.running, self._layouts(seen, name)
         M = seen.shape[-1]
-        is_cut = any(len(one.keys) < M for one in layouts)
+        is_cut = any(one.keys.numel() < M for one in layouts)
         if is_cut and seen.real is None and not is_told:
             seen.inferred = {**seen.inferred, "padding": PADDING}
         kind = self._kind(seen, name, layouts)
@@ -369,7 +375,7 @@ class _Recorder:
     def _kind(self, seen: Observed, name: str, layouts: list[Layout]) -> str:
         """The kind of a call; keys that grew by its queries since the last call are a cache's."""
         N = seen.shape[2]
-        M = max((len(one.keys) for one in layouts), default=0)  # a cache may have room for more
+        M = max((one.keys.numel() for one in layouts), default=0)  # a cache may have room for more
         pass_index, kind = self.running.pass_index, kind_of(seen, name, layouts)
         before, last = self._lengths.get(name, (M, pass_index))
         self._lengths[name] = M, pass_index
@@ -391,19 +397,14 @@ class _Recorder:
         """
         running, before = self.running, self._before.get(name)
         real, is_full, is_told = self.reading.padding(seen)
-        # compared with `is`, since == of tensors compares their entries
-        same = (seen.mask, seen.bias, real.keys, real.queries)
-        size = (*seen.shape, seen.cross, may_have_room(seen) and not is_full)
-        found = (
-            kept
-            for known, shape, kept in self._known
-            if shape == size and all(a is b for a, b in zip(same, known, strict=True))
-        )
-        kept = next(found, None)
+        # known by their ids, as == of tensors compares entries; held, so that these stay theirs
+        held = (seen.mask, seen.bias, real.keys, real.queries)
+        key = (*map(id, held), *seen.shape, seen.cross, may_have_room(seen) and not is_full)
+        kept = next((one for known, _, one in self._known if known == key), None)
         if kept is None:
             real, now = so_far(seen, real, before, running.pass_index)
             kept = layouts_of(seen, real, is_full), now
-            self._known = [*self._known[-7:], (same, size, kept)]
+            self._known = [*self._known[-7:], (key, held, kept)]
         layouts, self._before[name] = kept
         return layouts, is_told
 

@@ -397,14 +397,13 @@ def side_of(name: str, has_encoder: bool = True) -> str | None:
     return "encoder" if "encoder" in parts else None
 
 
+@functools.lru_cache(maxsize=4096)  # each recording asks for that of every module
 def plain_name(name: str) -> str:
     """A module's name without what torch.compile puts into it.
 
     >>> plain_name("layers.0._orig_mod.attend")
     'layers.0.attend'
     """
-    if "_orig_mod" not in name:  # as in most models
-        return name
     return ".".join(part for part in name.split(".") if part != "_orig_mod")
 
 

@@ -8,6 +8,7 @@ not weighed any more. Such a call is shown by the model's own weights.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -190,5 +191,6 @@ def times(query: Tensor, factor: Tensor) -> Tensor:
     return wide(query, torch.float32) * factor
 
 
+@functools.cache
 def _most(kind: torch.dtype) -> float:
     return min(torch.finfo(kind).max, LARGE)

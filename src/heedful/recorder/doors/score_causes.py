@@ -272,10 +272,13 @@ class _Found:
         return True
 
 
-def rounding_types(changes: Sequence[Change], product: torch.dtype) -> list[torch.dtype]:
+def rounding_types(changes: Sequence[Change], product: torch.dtype) -> tuple[torch.dtype, ...]:
     """The type to which each step has rounded scores, that of their product first."""
-    rounding = [one for one in changes if one.kind in ROUNDS and not _is_exact(one)]
-    return [product, *(one.dtype for one in rounding)]
+    found = [product]
+    for one in changes:
+        if one.kind in ROUNDS and not _is_exact(one):
+            found.append(one.dtype)
+    return tuple(found)
 
 
 def _widest(device: torch.device) -> torch.dtype:

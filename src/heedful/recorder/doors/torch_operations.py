@@ -358,5 +358,5 @@ def _projected(x: Tensor, given: dict[str, Any], heads: int) -> Observed:
     scale = query.shape[-1] ** -0.5
     seen = Observed(query, key, value, None, scale, mask=mask, door=multihead_attention.DOOR)
     if query.dtype.itemsize < 4:  # these kernels round scaled queries, and scores, as they come
-        seen.rounded_to = [query.dtype] * 2
+        seen.rounded_to = (query.dtype,) * 2
     return seen

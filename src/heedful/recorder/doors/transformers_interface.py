@@ -145,7 +145,7 @@ def translated(
         cross=cross,
         causal=causal,
         real=real,
-        rounded_to=_rounding_types(query.dtype, mask, bias, softcap) if is_by_hand else [],
+        rounded_to=_rounding_types(query.dtype, mask, bias, softcap) if is_by_hand else (),
         # whatever the type of a model, most take the softmax in float32
         kinds=frozenset([torch.float32] if is_by_hand else []),
     )
@@ -166,7 +166,7 @@ def _as_multiplied(side: Tensor, implementation: str) -> Tensor:
 
 def _rounding_types(
     kind: torch.dtype, mask: Any, bias: Tensor | None, softcap: float | None
-) -> list[torch.dtype]:
+) -> tuple[torch.dtype, ...]:
     """The types to which eager attention rounds scores, step by step.
 
     These are a product and its scale, a cap (a quotient, its tangent and their product), and what
@@ -174,7 +174,7 @@ def _rounding_types(
     take the softmax in float32, whatever their own type.
     """
     steps = 2 + 3 * bool(softcap) + (bias is not None) + isinstance(mask, Tensor)
-    return [kind] * steps + ([torch.float32] if kind == torch.float64 else [])
+    return (kind,) * steps + ((torch.float32,) if kind == torch.float64 else ())
 
 
 def _sinks(given: dict) -> Tensor | None:

@@ -97,20 +97,25 @@ def aligned(
     strides, rest = _strides(tensor, axes[len(axes) - tensor.ndim :], order)
     split: list[list[Step]] = []
     for group in groups:
-        is_there = not strides.keys().isdisjoint(group)
-        split.append([(atom.size, strides.pop(atom, 0)) for atom in group] if is_there else [])
+        steps: list[Step] = []
+        if not strides.keys().isdisjoint(group):
+            for atom in group:
+                steps.append((atom.size, strides.pop(atom, 0)))
+        split.append(steps)
     if strides:
         raise TypeError(
             "an axis that is of neither queries, keys, heads nor texts; tell the axes, as "
             'record(model, axes={"*attn": "b h n d"})'
         )
     split.append(rest)
-    joined = [steps[0] if len(steps) == 1 else _joined(steps) for steps in split]
-    whole = [one for one in joined if one is not None]
-    if len(whole) == len(joined):
-        return _strided(tensor, whole)
-    apart = _strided(tensor, [step for steps in split for step in steps])
-    return apart.reshape([math.prod([size for size, _ in steps]) for steps in split])
+    whole: list[Step] = []
+    for steps in split:
+        joined = steps[0] if len(steps) == 1 else _joined(steps)
+        if joined is None:
+            apart = _strided(tensor, [step for steps in split for step in steps])
+            return apart.reshape([math.prod([size for size, _ in steps]) for steps in split])
+        whole.append(joined)
+    return _strided(tensor, whole)
 
 
 def _strided(tensor: Tensor, steps: list[Step]) -> Tensor:

@@ -32,7 +32,7 @@ from heedful.recorder.following.operations import Operations
 from heedful.recorder.following.storages import Traced
 from heedful.recorder.following.strides import Storage, View, place
 from heedful.recorder.hooks import Hook, Hooks
-from heedful.recorder.plain_layers import parts_of
+from heedful.recorder.plain_layers import KINDS, parts_of
 from heedful.recorder.running import Modules
 
 PLACELESS = View(Storage(list), (), ())
@@ -49,26 +49,28 @@ class _Part(NamedTuple):
     before: int
     after: int
 
-    def is_as_it_was(self) -> bool:
-        """Whether nobody has changed since what it does."""
-        module = self.module
-        if type(module).forward is not self.forward or "forward" in module.__dict__:
-            return False
-        hooks = len(module._forward_pre_hooks), len(module._forward_hooks)
-        return hooks == (self.before, self.after)
-
 
 class _Plain(NamedTuple):
-    """A plain layer: all that runs as it is called, and the layers in it, if it is several."""
+    """A plain layer: all that runs as it is called.
+
+    parts: the modules that are called then. inside: those in it, if it is several. linear: the
+    linear ones.
+    """
 
     parts: list[_Part]
     inside: list[nn.Module | None]
+    linear: list[nn.Module]
 
     def is_as_it_was(self, layer: nn.Module) -> bool:
         """Whether nobody has changed since what it does, or what its parts do."""
         if list(layer._modules.values()) != self.inside:
             return False
-        return all(map(_Part.is_as_it_was, self.parts))
+        for module, forward, before, after in self.parts:  # asked of each call, so in one frame
+            if type(module).forward is not forward or "forward" in module.__dict__:
+                return False
+            if len(module._forward_pre_hooks) != before or len(module._forward_hooks) != after:
+                return False
+        return True
 
 
 class Layers:
@@ -82,6 +84,7 @@ class Layers:
         self._mode = mode
         self._known: dict[int, _Plain] = {}  # by id() of a layer
         self._running: nn.Module | None = None  # the one that runs without the mode
+        self._inside: list[nn.Module | None] = []  # its parts
         self._given = PLACELESS  # what it was given
         self._thread = -1  # in which it runs
 
@@ -90,7 +93,7 @@ class Layers:
         """While entered, is told by hooks of the end of each plain layer."""
         hooks, ended = Hooks(), _Ended(self)
         # of a layer without a hook, as one of an encoder, it is not told that it begins
-        told = [one for _, one in modules if one._forward_pre_hooks]
+        told = [one for _, one in modules if type(one) in KINDS and one._forward_pre_hooks]
         plain = [(one, parts) for one in told if (parts := parts_of(one))]
         inside = {id(part) for one, parts in plain for part in parts if part is not one}
         plain = [(one, parts) for one, parts in plain if id(one) not in inside]
@@ -107,7 +110,7 @@ class Layers:
     def begins(self, layer: nn.Module, given: tuple) -> None:
         """Take the mode off if a layer is a plain one that nobody has changed."""
         if self._running is not None:
-            if any(one is layer for one in self._running._modules.values()):
+            if layer in self._inside:
                 return  # a part of the one that runs
             self.resume()
         known = self._known.get(id(layer))
@@ -123,11 +126,12 @@ class Layers:
         kept = traced.of(given)
         if kept.role is not None or kept.storage.nature is not PLAIN:
             return
-        for part in known.parts:
-            if type(part.module) is nn.Linear and not _has_parameters(part.module, traced):
+        for one in known.linear:
+            if not _has_parameters(one, traced):
                 return
         self._given = View(kept.storage, *place(given))
-        self._running, self._thread = layer, threading.get_ident()
+        self._running, self._inside = layer, known.inside
+        self._thread = threading.get_ident()
         _pop_torch_dispatch_stack(None)
 
     def _may_be_off(self) -> bool:
@@ -154,8 +158,10 @@ class Layers:
         """Put the mode on again, also where Ctrl-C has ended a layer, or came between two lines."""
         if self._running is None:
             return
-        stack = [_get_dispatch_stack_at(at) for at in range(_len_torch_dispatch_stack())]
-        if self._mode not in stack:
+        for at in range(_len_torch_dispatch_stack()):
+            if _get_dispatch_stack_at(at) is self._mode:
+                break
+        else:
             _push_on_torch_dispatch_stack(self._mode)
         self._running = None
         self._given = PLACELESS
@@ -183,4 +189,5 @@ def _plain(layer: nn.Module, parts: list[nn.Module]) -> _Plain:
         _Part(one, type(one).forward, len(one._forward_pre_hooks), len(one._forward_hooks))
         for one in every
     ]
-    return _Plain(of_each, list(layer._modules.values()))
+    linear: list[nn.Module] = [one for one in parts if type(one) is nn.Linear]
+    return _Plain(of_each, list(layer._modules.values()), linear)

@@ -23,7 +23,7 @@ from heedful.recorder.following.axis_rules import is_tensor
 from heedful.recorder.following.operation_kinds import KINDS, LISTS, Kind, kind_of
 from heedful.recorder.following.outside import Outside
 from heedful.recorder.following.parameters import Parameters
-from heedful.recorder.following.roles import Done, Listeners, Roles
+from heedful.recorder.following.roles import Listeners, Roles, done_of
 from heedful.recorder.following.score_changes import SOFTMAX
 from heedful.recorder.following.storages import Traced
 
@@ -129,7 +129,7 @@ class Operations(TorchDispatchMode):
             if kind.name in SOFTMAX and isinstance(result, Tensor):
                 self.missed(f"a softmax of {_unlike(result)}, whose axes cannot be followed")
             return
-        self.roles.follow(Done(kind, arguments, keywords, result))
+        self.roles.follow(done_of((kind, arguments, keywords, result)))
 
 
 def _unlike(tensor: Tensor) -> str:

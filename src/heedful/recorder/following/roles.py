@@ -11,6 +11,7 @@ For `softmax(q @ k.mT) @ v` these are: `product` (scores), `other` (weights), `p
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -83,6 +84,9 @@ class Done(NamedTuple):
     def by_name(self) -> dict[str, Any]:
         """All its arguments by their names."""
         return self.kind.named(self.arguments) | self.keywords
+
+
+done_of = functools.partial(tuple.__new__, Done)  # as `view_of` does for views
 
 
 class Roles:
@@ -178,8 +182,12 @@ class Roles:
         A softmax makes weights of whatever it is taken of.
         """
         operands = self.traced.operands(done.arguments)
-        kept = self._noted(done, [one.view for one in operands])
-        carried = [one for one in operands if one.kept.role is not None]
+        views, carried = [], []
+        for one in operands:
+            views.append(one.view)
+            if one.kept.role is not None:
+                carried.append(one)
+        kept = self._noted(done, views)
         if len(carried) > 1:  # scores beside a threshold that was picked of them are scores
             carried.sort(key=lambda one: isinstance(one.kept.role, Picked))
         if not carried and done.kind.name in score_changes.SOFTMAXES:

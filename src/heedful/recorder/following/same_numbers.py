@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -27,5 +29,4 @@ def _is_in_eights(table: Tensor) -> bool:
     unit = 8 // table.element_size()
     if unit < 2 or not table.ndim or table.stride(-1) != 1:
         return False
-    steps = (table.storage_offset(), table.shape[-1], *table.stride()[:-1])
-    return not any(step % unit for step in steps)
+    return math.gcd(table.storage_offset(), table.shape[-1], *table.stride()[:-1]) % unit == 0

@@ -139,10 +139,12 @@ def of_queries(view: View, product: Product) -> View:
 
 def _of_query(part: Part, origins: dict[Axis, tuple[Part | None, Part | None]]) -> Part:
     """What a part of a product was in the query, or in the key where only that has it."""
-    known = [one for one in origins.get(part.axis, ()) if one is not None]
-    if not known:
+    first, second = origins.get(part.axis, (None, None))
+    own = first or second
+    if own is None:
         return part
-    own = next((one for one in known if not one.axis.is_copy), known[0])
+    if own.axis.is_copy and second is not None and not second.axis.is_copy:
+        own = second  # what is no copy tells more
     feature = part.feature if own.feature is None else own.feature
     return Part(own.axis, own.step * part.step, part.size, feature)
 

@@ -41,7 +41,7 @@ from heedful.recorder.following.strides import (
     written,
 )
 
-is_tensor = axis_rules.is_tensor
+is_tensor, STRIDED = axis_rules.is_tensor, axis_rules.STRIDED
 # Storages are asked whether they are gone every so many operations, and where many live, so many of
 # them for each operation
 EVERY, ASKED = 3, 16
@@ -153,10 +153,14 @@ class Traced:
 
     def operands(self, arguments: tuple) -> list[Operand]:
         """The plain tensors that an operation was called with."""
+        for one in arguments:
+            if isinstance(one, LISTS):
+                arguments = _opened(arguments)
+                break
         found = []
-        for at, one in enumerate(_opened(arguments)):
-            # most are numbers: this is done for each argument of each operation
-            if type(one) in axis_rules.DENSE and is_tensor(one):
+        for at, one in enumerate(arguments):
+            # as `is_tensor` has it: this is done for each argument of each operation
+            if type(one) in axis_rules.DENSE and one.layout is STRIDED and not one.is_nested:
                 kept = self._kept.get(one.untyped_storage()._cdata)
                 if kept is None or kept.apart is not None:
                     kept = self.of(one)
@@ -344,15 +348,12 @@ def _is_numbers(tensor: Tensor) -> bool:
     return tensor.is_floating_point() or tensor.is_complex()
 
 
-def _opened(arguments: tuple) -> list[Any]:
+def _opened(arguments: tuple) -> tuple:
     """The operands of an operation, those in lists (as of `cat`) one by one."""
     found: list[Any] = []
     for one in arguments:
-        if isinstance(one, LISTS):
-            found += one
-        else:
-            found.append(one)
-    return found
+        found += one if isinstance(one, LISTS) else (one,)
+    return tuple(found)
 
 
 def _nature(kind: Kind, views: list[View], placed: Place) -> natures.Nature:

@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeAlias
@@ -120,7 +119,10 @@ Axes: TypeAlias = list[Parts | None]  # those of a tensor; None where nothing is
 
 def length(parts: Parts) -> int:
     """The size of an axis that is made of these parts."""
-    return math.prod([part.size for part in parts])
+    size = 1
+    for part in parts:
+        size *= part.size
+    return size
 
 
 def are_whole(parts: Parts) -> bool:
@@ -133,7 +135,10 @@ def are_whole(parts: Parts) -> bool:
 
 def are_of_one(parts: Parts, others: Parts) -> bool:
     """Whether both are parts of the same axes, though one may be only a slice of the other."""
-    return [part.axis for part in parts] == [part.axis for part in others]
+    are_same = len(parts) == len(others)
+    for one, other in zip(parts, others, strict=False):
+        are_same = are_same and one.axis is other.axis
+    return are_same
 
 
 class Storage:
@@ -185,9 +190,11 @@ class View(NamedTuple):
 
     def axes(self) -> list[Parts | None]:
         """The parts of each axis; None for an axis whose stride fits no part of the storage."""
-        items, unit = self.storage.items(), self.unit
-        pairs = zip(self.sizes, self.strides, strict=True)
-        return [_read(items, size, unit * stride) for size, stride in pairs]
+        storage, sizes, strides, unit = self
+        items, found = storage.items(), []
+        for size, stride in zip(sizes, strides, strict=True):
+            found.append(() if size == 1 else _read(items, size, unit * stride))
+        return found
 
     def known(self) -> list[Parts] | None:
         """The parts of each axis; None where one of them cannot be read off its stride."""
@@ -217,8 +224,10 @@ def widened(tensor: Tensor, *sizes: int) -> Tensor:
     Between two operations of a model no cache has the code that torch expands with: it takes as
     long as a small product.
     """
-    has_them = all(size in (-1, own) for size, own in zip(sizes, tensor.shape, strict=True))
-    return tensor if has_them else tensor.expand(sizes)
+    for size, own in zip(sizes, tensor.shape, strict=True):
+        if size not in (-1, own):
+            return tensor.expand(sizes)
+    return tensor
 
 
 def written(

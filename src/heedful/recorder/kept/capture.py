@@ -79,7 +79,7 @@ class Capture:
     intact: Callable[[], None] = _nothing
 
     def __post_init__(self) -> None:
-        self.batch = self.batch or len(self.query)
+        self.batch = self.batch or self.query.shape[0]
 
     @property
     def sequences(self) -> range:

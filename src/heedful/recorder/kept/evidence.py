@@ -164,7 +164,7 @@ def _directions(width: int, kind: torch.dtype, device: torch.device) -> Tensor:
 def _rows(table: Tensor, layouts: Sequence[Layout]) -> Sequence[Tensor]:
     """The rows of each sequence that are compared, (H, n, v), of a table (B, H, N, v)."""
     N = table.shape[2]
-    if all(len(one.queries) == N for one in layouts):
+    if all(one.queries.numel() == N for one in layouts):
         return table.index_select(2, _sampled_on(table.device, N)).unbind()
     # so a GPU is not waited for: the driver has taken the few indices once this returns
     rows = [rows_sampled(layout).to(table.device, non_blocking=True) for layout in layouts]

@@ -101,8 +101,9 @@ def _has(module: Any, name: str) -> bool:
     """As `hasattr`, without the error that torch words for each name that a module lacks."""
     if type(module).__getattr__ is not nn.Module.__getattr__:
         return hasattr(module, name)
-    homes = (module.__dict__, module._buffers, module._parameters, module._modules)
-    return any(name in home for home in homes) or hasattr(type(module), name)
+    if name in module.__dict__ or name in module._buffers or name in module._parameters:
+        return True
+    return name in module._modules or hasattr(type(module), name)
 
 
 def _convolving(model: nn.Module, parts: Modules) -> Iterator[Patches]:

@@ -10,8 +10,8 @@ H heads, G of values, n rows, M keys, r directions.
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Iterable
 from typing import NamedTuple
 
 import torch
@@ -29,12 +29,13 @@ ROUNDED = 1e-6  # by so much the weights of a row without a sink may lack to 1
 LEAST = 1e-30  # what values are divided by, also where all are alike
 
 
-def deviation_of(types: Iterable[torch.dtype]) -> float:
+@functools.cache
+def deviation_of(types: tuple[torch.dtype, ...]) -> float:
     """The deviation of a score from 1 to 2 that was rounded to each of these types.
 
     Each step is off by up to half of its type's last bit, evenly.
 
-    >>> deviation_of([torch.bfloat16] * 3)
+    >>> deviation_of((torch.bfloat16,) * 3)
     0.00390625
     """
     return math.sqrt(sum((torch.finfo(kind).eps / 2) ** 2 / 3 for kind in types))

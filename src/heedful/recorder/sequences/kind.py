@@ -32,7 +32,7 @@ def _is_causal(seen: Observed, layout: Layout) -> bool:
     A window on both sides goes beyond that. With keys of another input, the last query stands at
     the last key: else its mask looks back in another text, as from words to images before them.
     """
-    N, M = len(layout.queries), len(layout.keys)
+    N, M = layout.queries.numel(), layout.keys.numel()
     offset = offset_of(layout.mask, N, M)
     if offset is None:
         return False

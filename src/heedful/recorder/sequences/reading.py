@@ -38,14 +38,14 @@ class Reading:
         self.running = running
         self.image: tuple[int, int] | None = None
         self._given = running.given
-        self._inputs = Inputs(*self._given)
+        self._inputs: Inputs | None = None  # read once somebody asks
         self._inner: tuple[int, Inputs] | None = None  # by the number of that model's call
         running.ended = self.forget
 
     def let_go(self) -> None:
         """Hold nothing of the model's any more."""
         self._given = Given(self.running.model, (), {})
-        self._inputs, self.running.ended = Inputs(*self._given), None
+        self._inputs, self.running.ended = None, None
         self.forget()
 
     def forget(self) -> None:
@@ -55,7 +55,7 @@ class Reading:
     @property
     def inputs(self) -> Inputs:
         """The inputs of the pass that runs."""
-        if self._given is not self.running.given:
+        if self._inputs is None or self._given is not self.running.given:
             self._given = self.running.given
             self._inputs = Inputs(*self._given)
             self.image = self.image or self._inputs.image

@@ -8,8 +8,9 @@ elsewhere, as `x[order]` does, no axis tells the order any more, and that is sai
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TypeAlias
 
 from heedful.recorder.following.alignment import Atom
@@ -32,14 +33,10 @@ def place(atom: Atom, origins: Origins) -> tuple[int, int] | None:
 
 def _in_input(atom: Atom, origins: Origins) -> Atom | None:
     """The digits of an axis of an input that an atom is; None where it was followed to none."""
-    for part in _parts(atom, origins):
-        if part.axis.given is not None:
+    for part in origins.get(atom.axis, ()):
+        if part is not None and part.axis.given is not None:
             return Atom(part.axis, part.step * atom.step, atom.size)
     return None
-
-
-def _parts(atom: Atom, origins: Origins) -> Iterator[Part]:
-    return (part for part in origins.get(atom.axis, ()) if part is not None)
 
 
 def axes_of(atoms: list[Atom], origins: Origins) -> set[Axis]:
@@ -49,11 +46,12 @@ def axes_of(atoms: list[Atom], origins: Origins) -> set[Axis]:
 
 def parts_of(atoms: list[Atom], origins: Origins) -> list[Part]:
     """The parts of other axes that atoms are, in their order, as far as they were followed."""
-    return [
-        part._replace(step=part.step * atom.step, size=atom.size)
-        for atom in atoms
-        for part in _parts(atom, origins)
-    ]
+    found = []
+    for atom in atoms:
+        for part in origins.get(atom.axis, ()):
+            if part is not None:
+                found.append(Part(part.axis, part.step * atom.step, atom.size, part.feature))
+    return found
 
 
 def digits_of(atoms: list[Atom], origins: Origins) -> set[Atom]:
@@ -129,7 +127,7 @@ def followed_to(parts: Parts | None, batch: Batch) -> tuple[bool, str]:
     return are_in_order(atoms, itself, batch), moved_by(atoms, itself, batch)
 
 
-Pairs: TypeAlias = Sequence[tuple[Part | None, Part | None]]
+Pairs: TypeAlias = tuple[tuple[Part | None, Part | None], ...]
 
 
 def pairs_of(atoms: list[Atom], origins: Origins) -> Pairs:
@@ -139,10 +137,11 @@ def pairs_of(atoms: list[Atom], origins: Origins) -> Pairs:
         return part and part._replace(step=part.step * atom.step, size=atom.size)
 
     pairs = [(origins.get(atom.axis, (None, None)), atom) for atom in atoms]
-    return [(own(query, atom), own(key, atom)) for (query, key), atom in pairs]
+    return tuple([(own(query, atom), own(key, atom)) for (query, key), atom in pairs])
 
 
-def followed(asking: Sequence[Part], answering: Sequence[Part], texts: Pairs) -> Followed:
+@functools.lru_cache(maxsize=256)  # the layers of a pass ask alike
+def followed(asking: Parts, answering: Parts, texts: Pairs) -> Followed:
     """Where queries and keys were followed to.
 
     Args:

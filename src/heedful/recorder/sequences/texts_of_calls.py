@@ -20,7 +20,7 @@ class Rows(NamedTuple):
 def tokens_of(seen: Observed, of_query: Rows, of_key: Rows) -> Followed:
     """Where the tokens of a call were followed to, whose axes a door knows."""
     shared = common(len(seen.query), [of_query.texts, of_key.texts])
-    texts = [(one.parts[0], one.parts[1]) for one in shared]
+    texts = tuple([(one.parts[0], one.parts[1]) for one in shared])
     return followed(of_query.tokens or (), of_key.tokens or (), texts)
 
 

@@ -70,7 +70,8 @@ class Owning:
         is_projected = sides.sums_features  # else the keys may be a cache that an input holds
         groups.is_of_two = is_projected and _are_of_two_texts(groups, sides, origins)
         asking, answering = parts_of(groups.queries, origins), parts_of(groups.keys, origins)
-        groups.followed = followed(asking, answering, pairs_of(groups.sequences, origins))
+        texts = pairs_of(groups.sequences, origins)
+        groups.followed = followed(tuple(asking), tuple(answering), texts)
         beside = axes_of(groups.sequences, origins)
         groups.are_windows = any(part.axis in beside for part in asking)
         return groups
@@ -78,8 +79,12 @@ class Owning:
 
 def _given(atoms: list[Atom], origins: Origins) -> list[Axis]:
     """The axes of the inputs that atoms are parts of."""
-    parts = (part for atom in atoms for part in origins.get(atom.axis, ()) if part is not None)
-    return [part.axis for part in parts if part.axis.given is not None]
+    found = []
+    for atom in atoms:
+        for part in origins.get(atom.axis, ()):
+            if part is not None and part.axis.given is not None:
+                found.append(part.axis)
+    return found
 
 
 def _places(atoms: list[Atom], origins: Origins) -> list[Place]:
