@@ -23,6 +23,7 @@ from torch import nn
 
 import heedful
 from heedful.recorder.doors import softmax_matmul
+from heedful.recorder.following import scores as following
 
 
 def over_its_sum(raised):
@@ -314,7 +315,12 @@ def test_weights_that_are_left_of_a_row_that_two_masks_have_hidden(by):
 
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
 @pytest.mark.parametrize("is_same", [False, True])
-def test_a_mask_that_changes_before_the_values_are_met_shows_nothing_else(is_same, mode):
+@pytest.mark.parametrize("is_large", [False, True])
+def test_a_mask_that_changes_before_the_values_are_met_shows_nothing_else(
+    is_large, is_same, mode, monkeypatch
+):
+    if is_large:
+        monkeypatch.setattr(following, "COMPARED", 3)
     with mode():
         hidden = torch.rand(N, M) < 0.4
         hidden[:, 0] = False

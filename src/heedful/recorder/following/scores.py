@@ -205,12 +205,12 @@ class Scores:
     def then(self, change: Change) -> Scores:
         """The same scores after one more change, whose source is watched or copied from now on."""
         source = change.source
-        if source is not None and (source.numel() <= COMPARED or not source.is_inference()):
-            if source.is_inference() and change.kind in ("hide", "fill"):
-                # a copy takes less than to compare the mask later, and is right if that changes
-                change = change._replace(value=copied(change.value), source=None)
-            else:
-                change = change._replace(held=Held(source))
+        is_counted = source is not None and not source.is_inference()
+        if source is not None and not is_counted and change.kind in ("hide", "fill"):
+            # a copy takes less than to compare the mask later, and is right if that changes
+            change = change._replace(value=copied(change.value), source=None)
+        elif source is not None and (is_counted or source.numel() <= COMPARED):
+            change = change._replace(held=Held(source))
         changes = (*self.changes, change)
         return Scores(self.product, changes, self.lost, self.raised, self.total, self.sink)
 
