@@ -23,7 +23,6 @@ from torch import nn
 
 import heedful
 from heedful.recorder.doors import softmax_matmul
-from heedful.recorder.following import scores as following
 
 
 def over_its_sum(raised):
@@ -311,57 +310,6 @@ def test_weights_that_are_left_of_a_row_that_two_masks_have_hidden(by):
     with torch.no_grad(), heedful.record(model := Heads(attend)) as recording:
         model(torch.randn(1, N, WIDTH), torch.randn(1, M, WIDTH))
     assert "changed after their softmax (masked_fill)" in recording.missed["Heads"]
-
-
-@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
-@pytest.mark.parametrize("is_same", [False, True])
-@pytest.mark.parametrize("is_large", [False, True])
-def test_a_mask_that_changes_before_the_values_are_met_shows_nothing_else(
-    is_large, is_same, mode, monkeypatch
-):
-    if is_large:
-        monkeypatch.setattr(following, "COMPARED", 3)
-    with mode():
-        hidden = torch.rand(N, M) < 0.4
-        hidden[:, 0] = False
-        other = hidden if is_same else hidden.clone()
-    met = []
-
-    def attend(query, key):
-        weights = (query @ key.mT / 2).masked_fill(hidden, -1e9).softmax(-1)
-        weights = weights.masked_fill_(other, 0.0)
-        met.append(weights.clone())
-        other[2:] = True
-        return weights @ key
-
-    with mode(), heedful.record(model := Heads(attend)) as recording:
-        model(torch.randn(1, N, WIDTH), torch.randn(1, M, WIDTH))
-    if is_same and mode is torch.no_grad:  # else it was copied at once
-        assert "were changed in place before their values" in recording.missed["Heads"]
-    else:
-        shows(recording, met[0], proof="proved")
-
-
-@pytest.mark.parametrize("is_copied", [False, True])
-def test_a_mask_of_inference_mode_that_each_layer_changes_is_that_of_each(is_copied):
-    """It has the same address in both, and counts no changes."""
-    with torch.inference_mode():
-        hidden, met = torch.zeros(N, M).bool(), []
-
-    def attend(query, key):
-        for row in range(2):
-            hidden[:, row] = True
-            mask = hidden.clone() if is_copied else hidden
-            met.append((query @ key.mT / 2).masked_fill(mask, -torch.inf).softmax(-1))
-            key = met[-1] @ key
-            key = key.repeat_interleave(2, dim=2)[:, :, :M]
-        return key
-
-    with torch.inference_mode(), heedful.record(model := Heads(attend)) as recording:
-        model(torch.randn(1, N, WIDTH), torch.randn(1, M, WIDTH))
-    assert not recording.missed
-    for call, expected in zip(recording, met, strict=True):
-        torch.testing.assert_close(call.weights(), expected[0])
 
 
 @pytest.mark.parametrize("mode", [torch.enable_grad, torch.no_grad, torch.inference_mode])

@@ -147,6 +147,19 @@ def projected(layer, keys, query):
     return called_with(both[1], keys, both[0](query))
 
 
+class FastLast(Block):
+    """The same of the last of two plain layers in one `Sequential`, which is called as a whole."""
+
+    def __init__(self):
+        super().__init__()
+        self.both = nn.Sequential(nn.Linear(D, D), nn.Linear(D, N, bias=False))
+
+    def forward(self, x):
+        q, k, v = self.qkv(x[0]).chunk(3, -1)
+        scores = torch.func.functional_call(self.both, {"1.weight": k}, (q,))
+        return scores.softmax(-1) @ v
+
+
 class NormedPool(Additive):
     """A norm between the layers: its rows are no longer the same for all keys."""
 
@@ -186,7 +199,7 @@ class AnotherForward(Block):
 MODELS = [
     *(lambda give=give: FastWeights(give) for give in (called_with, written, in_its_place)),
     *(lambda give=give: FastWeights(give) for give in (as_an_attribute, projected)),
-    *(NormedPool, Narrowed),
+    *(FastLast, NormedPool, Narrowed),
     lambda: AnotherForward(None),
     lambda: AnotherForward(1),
     *(Block, Additive, Pooled, TalkingHeads, External, LearnedQueries, Repeated),

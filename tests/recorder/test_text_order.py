@@ -10,6 +10,10 @@ from torch import nn
 
 import heedful
 from heedful.models import GPT, GPTConfig
+from heedful.recorder.following import scores
+from heedful.recorder.following.alignment import Atom
+from heedful.recorder.following.strides import Axis, Part
+from heedful.recorder.sequences.text_order import parts_of
 
 B, WIDTH, H = 4, 8, 2
 PLACES = torch.tensor([2, 3, 0, 1])
@@ -291,3 +295,27 @@ def test_texts_that_are_chosen_or_put_in_twice():
         recording, maps = recorded(model, torch.randn(B, 5, WIDTH))
         assert shown(recording, maps) == places
         assert {call.proof for [call] in recording.sequences} == {"assumed"}
+
+
+def test_a_digit_of_a_digit():
+    """Of an axis that counts every fourth row, the part that counts every second is of every 8."""
+    rows, own = Axis(24), Axis(6)
+    [part] = parts_of([Atom(own, 2, 3)], {own: (Part(rows, 4, 6, False), None)})
+    assert part == Part(rows, 8, 3, False)
+
+
+def test_what_weights_have_of_their_queries_is_that_of_the_side_which_is_no_copy():
+    axis, copy, other = Axis(6), Axis(6, is_copy=True), Axis(6)
+    real, copied, key = (Part(one, 1, 6) for one in (axis, copy, other))
+    made = Axis(6)
+    part = Part(made, 2, 3)
+
+    def before(*origin):
+        return scores._of_query(part, {made: origin}).axis
+
+    assert before(real, key) is axis
+    assert before(copied, key) is other
+    assert before(copied, copied) is copy
+    assert before(None, copied) is copy
+    assert before(real, None) is axis
+    assert before(None, None) is made

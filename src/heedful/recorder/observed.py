@@ -58,10 +58,12 @@ class Source(NamedTuple):
 
     tensor: the model's own.
     made: what was made of it: how its axes were put in order, and whether it was inverted.
+    copy: its numbers as they were used, where it is of inference mode and was copied then.
     """
 
     tensor: Tensor
     made: tuple
+    copy: Tensor | None = None
 
 
 class Added(NamedTuple):

@@ -412,7 +412,7 @@ class _Recorder:
         """A copy of a bias, which nothing can change later; layers that share a bias share it."""
         if bias is None:
             return None
-        held, made = source or (bias, ())
+        held, made, _ = source or Source(bias, ())
         place = (*place_of(held), *made, *bias.shape)
         for known, _, copy in self._copied:
             if known == place and (not held.is_inference() or torch.equal(copy, bias)):

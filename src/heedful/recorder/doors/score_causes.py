@@ -178,7 +178,8 @@ def _source(change: Change, value: Any) -> Source | None:
     if change.source is None or not isinstance(value, Tensor):
         return None
     is_inverted = value.data_ptr() != change.source.data_ptr()  # as `where` has it
-    return Source(change.source, (change.kind, is_inverted, value.stride()))
+    copy = value if change.source.is_inference() else None
+    return Source(change.source, (change.kind, is_inverted, value.stride()), copy)
 
 
 def _value(change: Change, value: Any, order: Order, groups: Groups) -> Any:

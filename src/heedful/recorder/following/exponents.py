@@ -71,7 +71,8 @@ def after_raised(role: Scores, step: Operation) -> Any:
             return step.onto(role, "hide", other.detach() == 0)
         return _divided(role, step)
     if step.name == "masked_fill" and number_of(step.arguments[2]) == 0:
-        return step.onto(role, "hide", step.arguments[1].detach().bool())
+        mask = step.arguments[1]
+        return step.onto(role, "hide", mask.detach().bool(), mask)
     return replace(role, lost=role.lost or step.name)
 
 

@@ -24,6 +24,7 @@ from heedful.recorder.following.scores import (
     Scores,
     Sink,
     Weights,
+    copied,
     is_narrowed,
     lowest,
 )
@@ -96,8 +97,8 @@ def _scaled(role: Scores, step: Operation, other: Any) -> Scores | None:
     if other.ndim and bool((other == 1).all()):
         return role
     if kind == "scale" and other.ndim and is_of_bits(other):
-        return step.onto(role, "keep", other.detach())
-    return step.onto(role, kind, other.detach())
+        kind = "keep"
+    return step.onto(role, kind, other.detach(), other)
 
 
 def _added(role: Scores, step: Operation, other: Any) -> Scores | Weights | None:
@@ -144,7 +145,7 @@ def _one_number(value: Any) -> Any:
     if not isinstance(value, Tensor):
         return float(value)
     least, most = value.detach().aminmax()
-    return float(least) if bool(least == most) else value.detach()
+    return float(least) if bool(least == most) else value.detach().clone()
 
 
 def _hides(value: Any) -> bool:
@@ -172,7 +173,8 @@ def _with_sink(role: Scores, step: Operation) -> Scores | None:
     if column.shape[dim] != 1 or column.ndim != len(step.axes) or step.role_of(column) is not None:
         return None  # it may be the score of another key
     is_sure = step.is_parameter(column)
-    return replace(role, sink=Sink(column.detach(), step.axes, len(role.changes), is_sure))
+    sink = Sink(copied(column.detach()), step.axes, len(role.changes), is_sure)
+    return replace(role, sink=sink)
 
 
 def after_weights(role: Weights, step: Operation) -> Weights | None:

@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from heedful.recorder.following.same_numbers import are_same
 from heedful.recorder.following.strides import Axis, Part, Parts, Storage, View, common, unexpanded
 from heedful.recorder.observed import Added
 
@@ -28,24 +27,19 @@ FAINT = -9e3  # a key whose score is this low has no weight; models add −10,00
 class Held:
     """Tells of tensors that are read later whether they still have the same numbers.
 
-    Tensors of inference mode do not count their changes, so they are compared with copies.
+    Those of inference mode do not count their changes: of these there are copies.
     """
 
-    __slots__ = ("_copies", "_tensors", "_versions")
+    __slots__ = ("_tensors", "_versions")
 
     def __init__(self, *tensors: Tensor) -> None:
         self._tensors = tensors
-        counted = not any(one.is_inference() for one in tensors)
-        self._versions = [one._version for one in tensors] if counted else []
-        self._copies = [] if counted else [one.clone() for one in tensors]
+        self._versions = [one._version for one in tensors]
 
     @property
     def has_changed(self) -> bool:
         """Whether one of them was changed in place."""
-        if self._versions:
-            return self._versions != [one._version for one in self._tensors]
-        pairs = zip(self._tensors, self._copies, strict=True)
-        return not all(are_same(one, copy) for one, copy in pairs)
+        return self._versions != [one._version for one in self._tensors]
 
 
 @dataclass(eq=False)
@@ -165,7 +159,8 @@ class Change(NamedTuple):
     kind: "scale", "divide", "add", "softcap" (tanh), "hide" (True is hidden), "fill" (the same,
         hidden by a finite number), "keep" (0 is hidden), "cast" (to a type that has not all of
         their numbers) or "empty" (True was set to zero after the softmax).
-    value: a number, or a tensor that broadcasts to the scores as they were viewed then.
+    value: a number, or a tensor that broadcasts to the scores as they were viewed then; a copy,
+        where it is of inference mode.
     axes: the parts of that view.
     dtype: of the scores after it.
     source: the model's own tensor, where the value is that tensor, or its opposite.
@@ -205,11 +200,9 @@ class Scores:
     def then(self, change: Change) -> Scores:
         """The same scores after one more change, whose source is watched or copied from now on."""
         source = change.source
-        is_counted = source is not None and not source.is_inference()
-        if source is not None and not is_counted and change.kind in ("hide", "fill"):
-            # a copy takes less than to compare the mask later, and is right if that changes
-            change = change._replace(value=copied(change.value), source=None)
-        elif source is not None and (is_counted or source.numel() <= COMPARED):
+        if source is not None and source.is_inference():  # which does not count its changes
+            change = change._replace(value=copied(change.value))
+        elif source is not None:
             change = change._replace(held=Held(source))
         changes = (*self.changes, change)
         return Scores(self.product, changes, self.lost, self.raised, self.total, self.sink)

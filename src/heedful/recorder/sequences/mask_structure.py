@@ -18,7 +18,7 @@ from heedful.ops.masks import Causal, Combined, Dense, KeyRanges, Mask, Packed, 
 from heedful.recorder.following.same_numbers import are_same
 from heedful.recorder.following.scores import COMPARED, FAINT, lowest
 from heedful.recorder.following.strides import unexpanded
-from heedful.recorder.observed import Observed
+from heedful.recorder.observed import Observed, Source
 
 ENTRIES = 1 << 20  # of a table that are compared at a time
 NOTHING = 100.0  # a key whose score is so far below another one has no weight
@@ -140,7 +140,7 @@ class _Known(NamedTuple):
 
     def is_still(self, mask: Any) -> bool:
         """Whether a mask at the same address still has the same numbers."""
-        return self.copy is None or torch.equal(self.copy, mask)
+        return self.copy is None or _are_equal(self.copy, mask)
 
 
 class Masks:
@@ -157,15 +157,15 @@ class Masks:
         """The call, now with a mask that only hides; what it added has become part of the bias."""
         if seen.mask is None or isinstance(seen.mask, Mask):
             return seen
-        source, made = seen.source or (seen.mask, ())
-        place = (*place_of(source), *made)
+        source, made, own = seen.source or Source(seen.mask, ())
+        place, numbers = (*place_of(source), *made), source if own is None else own
         alike = [one for one in self._known if one.shape == seen.shape]
-        same = (one for one in alike if one.place == place and one.is_still(source))
+        same = (one for one in alike if one.place == place and one.is_still(numbers))
         known = next(same, None) or _equal(alike, seen.mask)
         if known is None:
-            copy = source.clone() if _is_unversioned(source) else None
-            own = seen.mask if copy is None or seen.source is not None else copy
-            known = _Known(place, seen.shape, source, copy, *_parts(own, seen), _fixed(seen.mask))
+            copy = source.clone() if own is None and _is_unversioned(source) else own
+            whole = seen.mask if copy is None or seen.source is not None else copy
+            known = _Known(place, seen.shape, source, copy, *_parts(whole, seen), _fixed(seen.mask))
             self._known = [*self._known[-3:], known]
         allowed, added = _of_scores(seen, known)
         bias = added if seen.bias is None else seen.bias if added is None else seen.bias + added

@@ -1,0 +1,149 @@
+"""Tables that a model changes between its scores and its values: what is shown is right, or missed.
+
+torch counts the changes of a tensor, but not in inference mode: what is used there is copied.
+"""
+
+import pytest
+import torch
+from looked import WIDTH, Heads, M, N, shows
+
+import heedful
+from heedful.recorder.sequences import mask_structure
+
+CHANGED = "were changed in place before their values"
+MANY, ROW = 40, 3  # rows, and one that is not among those that are compared
+
+
+def kept(scores, table):
+    table.copy_(table > 1)
+    return scores * table - 1e9 * (1 - table)
+
+
+def with_a_sink(scores, table):
+    return torch.cat([scores, table[:, :1].expand(*scores.shape[:-1], 1)], dim=-1)
+
+
+TABLES = {
+    "a factor of each query": lambda scores, table: scores * table[:, :1],
+    "a divisor of each query": lambda scores, table: scores / table[:, :1],
+    "a mask that multiplies": kept,
+    "a bias": lambda scores, table: scores + table,
+    "a bias before the scores": lambda scores, table: table + scores,
+    "a bias taken off": lambda scores, table: scores - table,
+    "two biases": lambda scores, table: torch.add(scores, table, alpha=2),
+    "low numbers": lambda scores, table: torch.where(table > 1, -2e4 * table, scores),
+    "a mask of what is raised": lambda scores, table: scores.masked_fill(table > 1, -torch.inf),
+    "a sink": with_a_sink,
+}
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+@pytest.mark.parametrize("way", TABLES)
+def test_a_table_that_changes_in_a_row_that_is_not_compared(way, mode):
+    met = []
+
+    def attend(query, key):
+        table = torch.rand(MANY, MANY) + 0.5
+        weights = TABLES[way](query @ key.mT / 2, table).softmax(-1)[..., :MANY]
+        met.append(weights.clone())
+        table[ROW] = table[ROW].flip(0) + 1
+        return weights @ key
+
+    with mode(), heedful.record(model := Heads(attend)) as recording:
+        model(torch.randn(1, MANY, WIDTH))
+    if mode is torch.inference_mode or not recording.missed:
+        shows(recording, met[0])
+    else:
+        assert CHANGED in recording.missed["Heads"]
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+@pytest.mark.parametrize("is_same", [False, True])
+@pytest.mark.parametrize("is_large", [False, True])
+def test_a_mask_that_changes_before_the_values_are_met_shows_nothing_else(
+    is_large, is_same, mode, monkeypatch
+):
+    if is_large:
+        monkeypatch.setattr(mask_structure, "COMPARED", 3)
+    with mode():
+        hidden = torch.rand(N, M) < 0.4
+        hidden[:, 0] = False
+        other = hidden if is_same else hidden.clone()
+    met = []
+
+    def attend(query, key):
+        weights = (query @ key.mT / 2).masked_fill(hidden, -1e9).softmax(-1)
+        weights = weights.masked_fill_(other, 0.0)
+        met.append(weights.clone())
+        other[2:] = True
+        return weights @ key
+
+    with mode(), heedful.record(model := Heads(attend)) as recording:
+        model(torch.randn(1, N, WIDTH), torch.randn(1, M, WIDTH))
+    if is_same and mode is torch.no_grad:  # else it was copied at once
+        assert CHANGED in recording.missed["Heads"]
+    else:
+        shows(recording, met[0], proof="proved")
+
+
+@pytest.mark.parametrize("is_copied", [False, True])
+def test_a_mask_of_inference_mode_that_each_layer_changes_is_that_of_each(is_copied):
+    """It has the same address in both, and counts no changes."""
+    with torch.inference_mode():
+        hidden, met = torch.zeros(N, M).bool(), []
+
+    def attend(query, key):
+        for row in range(2):
+            hidden[:, row] = True
+            mask = hidden.clone() if is_copied else hidden
+            met.append((query @ key.mT / 2).masked_fill(mask, -torch.inf).softmax(-1))
+            key = met[-1] @ key
+            key = key.repeat_interleave(2, dim=2)[:, :, :M]
+        return key
+
+    with torch.inference_mode(), heedful.record(model := Heads(attend)) as recording:
+        model(torch.randn(1, N, WIDTH), torch.randn(1, M, WIDTH))
+    assert not recording.missed
+    for call, expected in zip(recording, met, strict=True):
+        torch.testing.assert_close(call.weights(), expected[0])
+
+
+@pytest.mark.parametrize("changes", [(True, False), (False, True), (True, True)])
+def test_a_mask_that_layers_share_and_change_is_that_of_each(changes):
+    """The first changes it after its softmax, and the second uses what it has become."""
+    with torch.inference_mode():
+        hidden, met = torch.rand(N, M) < 0.4, []
+        hidden[:, 0] = False
+
+    def attend(query, key):
+        output = 0
+        for layer, is_changed in enumerate((*changes, False)):
+            met.append((query @ key.mT / 2).masked_fill(hidden, -torch.inf).softmax(-1))
+            if is_changed:
+                hidden[:, layer + 1] ^= True
+            output = output + met[-1] @ key
+        return output
+
+    with torch.inference_mode(), heedful.record(model := Heads(attend)) as recording:
+        model(torch.randn(1, N, WIDTH), torch.randn(1, M, WIDTH))
+    assert not recording.missed
+    for call, expected in zip(recording, met, strict=True):
+        torch.testing.assert_close(call.weights(), expected[0])
+
+
+def test_a_large_mask_of_inference_mode_that_layers_share_is_split_once(monkeypatch):
+    monkeypatch.setattr(mask_structure, "COMPARED", 3)
+    split, original = [], mask_structure._parts
+    monkeypatch.setattr(
+        mask_structure, "_parts", lambda mask, seen: split.append(mask) or original(mask, seen)
+    )
+
+    def attend(query, key):
+        hidden = torch.rand(N, M) < 0.4
+        return sum((query @ key.mT).masked_fill(hidden, -1e9).softmax(-1) @ key for _ in range(3))
+
+    with torch.inference_mode(), heedful.record(model := Heads(attend)) as recording:
+        model(torch.randn(1, N, WIDTH), torch.randn(1, M, WIDTH))
+    assert len(recording) == 3
+    assert len(split) == 1
+    assert recording[0].causes.mask is recording[2].causes.mask
