@@ -14,39 +14,64 @@ CHANGED = "were changed in place before their values"
 MANY, ROW = 40, 3  # rows, and one that is not among those that are compared
 
 
-def kept(scores, table):
-    table.copy_(table > 1)
+def kept(scores, table, hidden):
+    table.copy_(~hidden)
     return scores * table - 1e9 * (1 - table)
 
 
-def with_a_sink(scores, table):
+def with_low_numbers(scores, table, hidden):
+    """In one row all of them are low, and have weights."""
+    hidden = hidden.clone()
+    hidden[ROW] = True
+    return torch.where(hidden, table.mul_(-2e4), scores)
+
+
+def with_a_sink(scores, table, hidden):
     return torch.cat([scores, table[:, :1].expand(*scores.shape[:-1], 1)], dim=-1)
 
 
 TABLES = {
-    "a factor of each query": lambda scores, table: scores * table[:, :1],
-    "a divisor of each query": lambda scores, table: scores / table[:, :1],
+    "a factor of each query": lambda scores, table, _: scores * table[:, :1],
+    "a divisor of each query": lambda scores, table, _: scores / table[:, :1],
     "a mask that multiplies": kept,
-    "a bias": lambda scores, table: scores + table,
-    "a bias before the scores": lambda scores, table: table + scores,
-    "a bias taken off": lambda scores, table: scores - table,
-    "two biases": lambda scores, table: torch.add(scores, table, alpha=2),
-    "low numbers": lambda scores, table: torch.where(table > 1, -2e4 * table, scores),
-    "a mask of what is raised": lambda scores, table: scores.masked_fill(table > 1, -torch.inf),
+    "a bias": lambda scores, table, _: scores + table,
+    "a bias before the scores": lambda scores, table, _: table + scores,
+    "a bias taken off": lambda scores, table, _: scores - table,
+    "two biases": lambda scores, table, _: torch.add(scores, table, alpha=2),
+    "low numbers": with_low_numbers,
+    "a mask": lambda scores, _, hidden: scores.masked_fill(hidden, -torch.inf),
+    "a mask in the opposite sense": lambda scores, _, hidden: torch.where(~hidden, scores, -1e9),
     "a sink": with_a_sink,
 }
 
 
+def softened(scores_of):
+    return lambda *given: scores_of(*given).softmax(-1)[..., :MANY]
+
+
+def over_its_sum(made):
+    return made / made.sum(dim=-1, keepdim=True)
+
+
+WAYS = {
+    **{name: softened(scores_of) for name, scores_of in TABLES.items()},
+    "a mask of what is raised": lambda scores, _, hidden: over_its_sum(
+        scores.exp().masked_fill(hidden, 0.0)
+    ),
+}
+
+
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
-@pytest.mark.parametrize("way", TABLES)
+@pytest.mark.parametrize("way", WAYS)
 def test_a_table_that_changes_in_a_row_that_is_not_compared(way, mode):
     met = []
 
     def attend(query, key):
-        table = torch.rand(MANY, MANY) + 0.5
-        weights = TABLES[way](query @ key.mT / 2, table).softmax(-1)[..., :MANY]
+        table, hidden = torch.rand(MANY, MANY) + 0.5, torch.rand(MANY, MANY) < 0.4
+        hidden[:, 0] = False
+        weights = WAYS[way](query @ key.mT / 2, table, hidden)
         met.append(weights.clone())
-        table[ROW] = table[ROW].flip(0) + 1
+        table[ROW], hidden[ROW, 1:] = table[ROW].flip(0) + 1, ~hidden[ROW, 1:]
         return weights @ key
 
     with mode(), heedful.record(model := Heads(attend)) as recording:
