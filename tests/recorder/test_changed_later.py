@@ -5,7 +5,7 @@ torch counts the changes of a tensor, but not in inference mode: what is used th
 
 import pytest
 import torch
-from looked import WIDTH, Heads, M, N, shows
+from looked import WIDTH, D, H, Heads, M, N, shows
 
 import heedful
 from heedful.recorder.sequences import mask_structure
@@ -172,3 +172,66 @@ def test_a_large_mask_of_inference_mode_that_layers_share_is_split_once(monkeypa
     assert len(recording) == 3
     assert len(split) == 1
     assert recording[0].causes.mask is recording[2].causes.mask
+
+
+UNCOUNTED = {
+    "multiply_": lambda table: table[ROW].multiply_(2),
+    "subtract_": lambda table: table[ROW].subtract_(table.mean()),
+    "a view's": lambda table: table.mT[:, ROW].add_(table[ROW].flip(0)),
+    "mul_": lambda table: table[ROW].mul_(2),
+}
+VIEWS = {"itself": lambda table: table, "mT": lambda table: table.mT, "T": lambda table: table.T}
+
+
+@pytest.mark.parametrize("view", VIEWS)
+@pytest.mark.parametrize("change", UNCOUNTED)
+def test_a_table_of_before_inference_mode_whose_changes_it_does_not_count(change, view):
+    """Operations that consist of others come to a mode past what counts changes."""
+    table, met = torch.rand(MANY, MANY), []
+
+    def attend(query, key):
+        output = 0
+        for _ in range(2):  # the second layer uses what it has become
+            met.append((query @ key.mT / 2 + VIEWS[view](table)).softmax(-1))
+            UNCOUNTED[change](table)
+            output = output + met[-1] @ key
+        return output
+
+    with torch.inference_mode(), heedful.record(model := Heads(attend)) as recording:
+        model(torch.randn(1, MANY, WIDTH))
+    assert not recording.missed
+    for call, expected in zip(recording, met, strict=True):
+        torch.testing.assert_close(call.weights(), expected[0])
+
+
+def test_queries_and_keys_of_before_inference_mode():
+    """A model may have a cache that was made outside of it, and read it by such a view."""
+    room, met = torch.randn(1, H, D, MANY), []
+
+    def attend(query, key):
+        met.append((query @ room.mT.mT / 2).softmax(-1))
+        room.mT[:, :, ROW].add_(1)
+        return met[0] @ key
+
+    with torch.inference_mode(), heedful.record(model := Heads(attend)) as recording:
+        model(torch.randn(1, MANY, WIDTH))
+    shows(recording, met[0])
+
+
+@pytest.mark.parametrize("mode", [torch.enable_grad, torch.no_grad, torch.inference_mode])
+def test_one_bias_that_hides_in_one_layer_and_counts_in_another(mode):
+    """Where scores reach as far as its low numbers, these are no mask: the bias has them."""
+    bias, met = torch.rand(MANY, MANY), []
+    bias[ROW, MANY // 2 :] = -1e4
+
+    def attend(query, key):
+        output = 0
+        for factor in (1.0, 1e4):
+            met.append(((query * factor) @ key.mT + bias).softmax(-1))
+            output = output + met[-1] @ key
+        return output
+
+    with mode(), heedful.record(model := Heads(attend)) as recording:
+        model(torch.randn(1, MANY, WIDTH))
+    for call, expected in zip(recording, met, strict=True):
+        torch.testing.assert_close(call.weights(), expected[0].detach(), atol=1e-3, rtol=0)

@@ -58,7 +58,7 @@ class Source(NamedTuple):
 
     tensor: the model's own.
     made: what was made of it: how its axes were put in order, and whether it was inverted.
-    copy: its numbers as they were used, where it is of inference mode and was copied then.
+    copy: its numbers as they were used, where it does not count its changes and was copied then.
     """
 
     tensor: Tensor

@@ -24,11 +24,12 @@ from heedful.recorder.doors import (
 from heedful.recorder.doors.begun import Begun
 from heedful.recorder.doors.methods import name_of_method
 from heedful.recorder.doors.uncompiled import uncompiled
+from heedful.recorder.following.same_numbers import counts_changes
 from heedful.recorder.following.strides import Axes
 from heedful.recorder.kept.capture import Capture, captured
 from heedful.recorder.kept.patches import patches_of
 from heedful.recorder.kept.recording import Recording
-from heedful.recorder.observed import Observed, Source
+from heedful.recorder.observed import Observed
 from heedful.recorder.options import Options
 from heedful.recorder.own_work import computing, is_computing
 from heedful.recorder.running import Given, Running, layer_of
@@ -314,8 +315,11 @@ class _Recorder:
             seen.inferred = {**seen.inferred, **told}
         if not self.running.is_known:
             self._dims.doubt(seen)
+        before = seen.bias
         seen = self._masks.split(seen)
-        seen.bias, seen.cross = self._own(seen.bias, seen.source), self._crosses(seen, name)
+        if seen.bias is before:  # else it was made of a mask, for this call
+            seen.bias = self._own(before)
+        seen.cross = self._crosses(seen, name)
         return seen
 
     def _follow(self, seen: Observed, axes_of: Callable[[Tensor], Axes]) -> None:
@@ -408,15 +412,14 @@ class _Recorder:
         layouts, self._before[name] = kept
         return layouts, is_told
 
-    def _own(self, bias: Tensor | None, source: Source | None) -> Tensor | None:
+    def _own(self, bias: Tensor | None) -> Tensor | None:
         """A copy of a bias, which nothing can change later; layers that share a bias share it."""
         if bias is None:
             return None
-        held, made, _ = source or Source(bias, ())
-        place = (*place_of(held), *made, *bias.shape)
+        place = place_of(bias)
         for known, _, copy in self._copied:
-            if known == place and (not held.is_inference() or torch.equal(copy, bias)):
+            if known == place and (counts_changes(bias) or torch.equal(copy, bias)):
                 return copy
         copy = bias.detach().clone()
-        self._copied = [*self._copied[-3:], (place, held, copy)]  # held, so its place stays its own
+        self._copied = [*self._copied[-3:], (place, bias, copy)]  # held, so its place stays its own
         return copy

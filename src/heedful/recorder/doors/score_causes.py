@@ -178,7 +178,7 @@ def _source(change: Change, value: Any) -> Source | None:
     if change.source is None or not isinstance(value, Tensor):
         return None
     is_inverted = value.data_ptr() != change.source.data_ptr()  # as `where` has it
-    copy = value if change.source.is_inference() else None
+    copy = value if change.held is None else None
     return Source(change.source, (change.kind, is_inverted, value.stride()), copy)
 
 

@@ -1,4 +1,4 @@
-"""Whether two tensors have the same numbers, which is asked of whole masks, queries and keys."""
+"""Whether a tensor has the numbers that it had, or that another one has: a mask, or queries."""
 
 from __future__ import annotations
 
@@ -22,6 +22,15 @@ def are_same(one: Tensor, other: Tensor) -> bool:
         return True
     may_be_nan = one.is_floating_point() or one.is_complex()
     return may_be_nan and bool(((one == other) | (one != one) & (other != other)).all())
+
+
+def counts_changes(tensor: Tensor) -> bool:
+    """Whether torch counts how often a tensor is changed in place, in its `_version`.
+
+    It does not in inference mode. There it leaves operations that consist of others whole, so that
+    under a dispatch mode some of them (`multiply_`, or a change of `table.mT`) count for no tensor.
+    """
+    return not (tensor.is_inference() or torch.is_inference_mode_enabled())
 
 
 def _is_in_eights(table: Tensor) -> bool:

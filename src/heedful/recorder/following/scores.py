@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from heedful.recorder.following.same_numbers import counts_changes
 from heedful.recorder.following.strides import Axis, Part, Parts, Storage, View, common, unexpanded
 from heedful.recorder.observed import Added
 
@@ -27,7 +28,7 @@ FAINT = -9e3  # a key whose score is this low has no weight; models add −10,00
 class Held:
     """Tells of tensors that are read later whether they still have the same numbers.
 
-    Those of inference mode do not count their changes: of these there are copies.
+    It is for those that count their changes: of others there are copies.
     """
 
     __slots__ = ("_tensors", "_versions")
@@ -76,7 +77,7 @@ def held_product(
     left: Tensor, right: Tensor, of_left: list[Parts | None], of_right: list[Parts | None]
 ) -> Product:
     """A product whose tensors are read once its weights meet values; in inference mode copies."""
-    if left.is_inference() or right.is_inference():  # these do not count their changes
+    if not (counts_changes(left) and counts_changes(right)):
         return product_of(copied(left), copied(right.mT).mT, of_left, of_right)
     product = product_of(left, right, of_left, of_right)
     product.held = Held(left, right)  # what is detached below Python counts changes of its own
@@ -160,12 +161,12 @@ class Change(NamedTuple):
         hidden by a finite number), "keep" (0 is hidden), "cast" (to a type that has not all of
         their numbers) or "empty" (True was set to zero after the softmax).
     value: a number, or a tensor that broadcasts to the scores as they were viewed then; a copy,
-        where it is of inference mode.
+        where the source does not count its changes.
     axes: the parts of that view.
     dtype: of the scores after it.
     source: the model's own tensor, where the value is that tensor, or its opposite.
     number: what hidden scores were replaced by, a number or a tensor as `value`.
-    held: tells whether the source has changed since.
+    held: tells whether the source has changed since; None where the value is a copy.
     """
 
     kind: str
@@ -200,10 +201,10 @@ class Scores:
     def then(self, change: Change) -> Scores:
         """The same scores after one more change, whose source is watched or copied from now on."""
         source = change.source
-        if source is not None and source.is_inference():  # which does not count its changes
-            change = change._replace(value=copied(change.value))
-        elif source is not None:
+        if source is not None and counts_changes(source):
             change = change._replace(held=Held(source))
+        elif source is not None:
+            change = change._replace(value=copied(change.value))
         changes = (*self.changes, change)
         return Scores(self.product, changes, self.lost, self.raised, self.total, self.sink)
 

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from heedful.ops.causes import HIDDEN
 from heedful.ops.masks import Causal, Combined, Dense, KeyRanges, Mask, Packed, Window
-from heedful.recorder.following.same_numbers import are_same
+from heedful.recorder.following.same_numbers import are_same, counts_changes
 from heedful.recorder.following.scores import COMPARED, FAINT, lowest
 from heedful.recorder.following.strides import unexpanded
 from heedful.recorder.observed import Observed, Source
@@ -124,7 +124,7 @@ class _Known(NamedTuple):
     place: its address and version, and what was made of it, by which it is known again.
     shape: of the map that it was made for, (B, H, N, M).
     mask: the mask itself, held so that nothing else gets its address.
-    copy: its copy, where it is of inference mode and so counts no changes.
+    copy: its copy, where it does not count its changes.
     parts: what may attend, and what is added.
     gap: how far below all others the finite numbers are that hide keys; inf where there are none.
     fixed: its copy, where it is small enough to be compared with masks that later layers make anew.
@@ -211,16 +211,16 @@ def _are_equal(one: Tensor | None, other: Tensor) -> bool:
 def place_of(mask: Any) -> tuple:
     """The address, shape and version of a mask, which tell it from others and from a changed one.
 
-    Tensors of inference mode do not count their changes: those have to be compared.
+    Those that do not count their changes have to be compared.
     """
     if not isinstance(mask, Tensor):
         return (id(mask.mask_mod),)
-    version = 0 if mask.is_inference() else mask._version
+    version = mask._version if counts_changes(mask) else None
     return mask.data_ptr(), mask.shape, mask.stride(), mask.dtype, version
 
 
 def _is_unversioned(mask: Any) -> bool:
-    return isinstance(mask, Tensor) and mask.is_inference()
+    return isinstance(mask, Tensor) and not counts_changes(mask)
 
 
 def _parts(mask: Any, seen: Observed) -> tuple[Parts, float]:
