@@ -6,6 +6,7 @@ torch counts the changes of a tensor, but not in inference mode: what is used th
 import pytest
 import torch
 from looked import WIDTH, D, H, Heads, M, N, shows
+from torch.nn.functional import scaled_dot_product_attention
 
 import heedful
 from heedful.recorder.sequences import mask_structure
@@ -206,11 +207,11 @@ def test_a_table_of_before_inference_mode_whose_changes_it_does_not_count(change
 
 def test_queries_and_keys_of_before_inference_mode():
     """A model may have a cache that was made outside of it, and read it by such a view."""
-    room, met = torch.randn(1, H, D, MANY), []
+    asked, room, met = torch.randn(1, H, D, MANY), torch.randn(1, H, MANY, D), []
 
     def attend(query, key):
-        met.append((query @ room.mT.mT / 2).softmax(-1))
-        room.mT[:, :, ROW].add_(1)
+        met.append((asked.mT @ room.mT / 2).softmax(-1))
+        asked[..., ROW].multiply_(2)
         return met[0] @ key
 
     with torch.inference_mode(), heedful.record(model := Heads(attend)) as recording:
@@ -235,3 +236,39 @@ def test_one_bias_that_hides_in_one_layer_and_counts_in_another(mode):
         model(torch.randn(1, MANY, WIDTH))
     for call, expected in zip(recording, met, strict=True):
         torch.testing.assert_close(call.weights(), expected[0].detach(), atol=1e-3, rtol=0)
+
+
+def test_a_mask_of_a_kernel_that_changes_between_layers_of_inference_mode():
+    table, met = torch.rand(MANY, MANY), []
+
+    def attend(query, key):
+        output = 0
+        for _ in range(2):
+            met.append((query @ key.mT * D**-0.5 + table.mT).softmax(-1))
+            output = output + scaled_dot_product_attention(query, key, key, attn_mask=table.mT)
+            table.mT[ROW].multiply_(3)
+        return output
+
+    with torch.inference_mode(), heedful.record(model := Heads(attend)) as recording:
+        model(torch.randn(1, MANY, WIDTH))
+    for call, expected in zip(recording, met, strict=True):
+        torch.testing.assert_close(call.weights(), expected[0])
+
+
+def test_a_mask_that_changes_as_inference_mode_begins():
+    table, met = torch.rand(MANY, MANY), []
+
+    def attend(query, key):
+        output = 0
+        for mode in (torch.no_grad, torch.inference_mode):
+            with mode():
+                met.append((query @ key.mT / 2 + table).softmax(-1))
+                output = output + met[-1] @ key
+            with torch.inference_mode():
+                table[ROW].multiply_(3)
+        return output
+
+    with torch.no_grad(), heedful.record(model := Heads(attend)) as recording:
+        model(torch.randn(1, MANY, WIDTH))
+    for call, expected in zip(recording, met, strict=True):
+        torch.testing.assert_close(call.weights(), expected[0])
