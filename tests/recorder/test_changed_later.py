@@ -272,3 +272,61 @@ def test_a_mask_that_changes_as_inference_mode_begins():
         model(torch.randn(1, MANY, WIDTH))
     for call, expected in zip(recording, met, strict=True):
         torch.testing.assert_close(call.weights(), expected[0])
+
+
+CAUSAL = torch.ones(MANY, MANY).tril() == 0
+SHARED = {
+    "a bias, then a mask": lambda scores, table: (scores + table).masked_fill(CAUSAL, -torch.inf),
+    "a mask, then a bias": lambda scores, table: scores.masked_fill(CAUSAL, -1e9) + table,
+    "a bias and a number": lambda scores, table: scores + table + 1.0,
+    "a bias less the highest": lambda scores, table: (
+        (made := scores + table) - made.amax(-1, keepdim=True)
+    ),
+    "a bias alone": lambda scores, table: scores + table,
+}
+
+
+@pytest.mark.parametrize("mode", [torch.enable_grad, torch.no_grad, torch.inference_mode])
+@pytest.mark.parametrize("way", SHARED)
+@pytest.mark.parametrize("is_changed", [False, True])
+def test_a_bias_that_layers_share_and_change_between_them(is_changed, way, mode):
+    """Below Python it has another name in each layer, which counts no changes."""
+    table, met = torch.rand(MANY, MANY), []
+
+    def attend(query, key):
+        output = 0
+        for _ in range(3):
+            met.append(SHARED[way](query @ key.mT / 2, table).softmax(-1))
+            output = output + met[-1].detach() @ key
+            if is_changed:
+                table[ROW].mul_(3)
+        return output
+
+    def attended(query, key):
+        weights = [SHARED[way](query @ key.mT / 2, table).softmax(-1) @ key for _ in range(3)]
+        return sum(weights)
+
+    with mode(), heedful.record(model := Heads(attend if is_changed else attended)) as recording:
+        model(torch.randn(1, MANY, WIDTH))
+    assert len(recording) == 3
+    for call, expected in zip(recording, met, strict=is_changed):
+        torch.testing.assert_close(call.weights(), expected[0].detach())
+    if not is_changed and recording[0].causes.bias is not None:  # kept once
+        assert recording[0].causes.bias.data_ptr() == recording[2].causes.bias.data_ptr()
+
+
+def test_one_mask_in_two_modes_and_two_senses():
+    hidden, met = torch.rand(N, M) < 0.4, []
+    hidden[:, 0], hidden[:, 1] = False, True
+
+    def attend(query, key):
+        scores = query @ key.mT / 2
+        met.append(torch.where(hidden, scores, -torch.inf).softmax(-1))
+        with torch.inference_mode():
+            met.append((query @ key.mT / 2).masked_fill(hidden, -torch.inf).softmax(-1))
+            return met[0] @ key + met[1] @ key
+
+    with torch.no_grad(), heedful.record(model := Heads(attend)) as recording:
+        model(torch.randn(1, N, WIDTH), torch.randn(1, M, WIDTH))
+    for call, expected in zip(recording, met, strict=True):
+        torch.testing.assert_close(call.weights(), expected[0])

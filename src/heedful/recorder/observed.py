@@ -58,12 +58,10 @@ class Source(NamedTuple):
 
     tensor: the model's own.
     made: what was made of it: how its axes were put in order, and whether it was inverted.
-    copy: its numbers as they were used, where it does not count its changes and was copied then.
     """
 
     tensor: Tensor
     made: tuple
-    copy: Tensor | None = None
 
 
 class Added(NamedTuple):
@@ -127,6 +125,8 @@ class Observed:
     are_windows: whether each sequence has a part of the tokens of a text.
     part: the part of the running module that attends, where a kernel computes all of the module.
     source: what mask or bias were made of, where that is one tensor alone.
+    is_known_by_numbers: whether the mask has no address by which it could be known again: it is a
+        copy, or another name for a tensor of the model's, which counts no changes of that.
     are_copies: whether queries and keys are copies of the recorder's own, which nothing changes.
     is_by_hand: whether operations of the model's own made the weights, and no kernel.
     kinds: the types that scores and weights were of on their way, which may be narrower than those
@@ -165,6 +165,7 @@ class Observed:
     are_windows: bool = False
     part: str = ""
     source: Source | None = None
+    is_known_by_numbers: bool = False
     are_copies: bool = False
     is_by_hand: bool = False
     kinds: frozenset[torch.dtype] = frozenset()

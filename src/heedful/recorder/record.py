@@ -24,7 +24,6 @@ from heedful.recorder.doors import (
 from heedful.recorder.doors.begun import Begun
 from heedful.recorder.doors.methods import name_of_method
 from heedful.recorder.doors.uncompiled import uncompiled
-from heedful.recorder.following.same_numbers import counts_changes
 from heedful.recorder.following.strides import Axes
 from heedful.recorder.kept.capture import Capture, captured
 from heedful.recorder.kept.patches import patches_of
@@ -34,7 +33,7 @@ from heedful.recorder.options import Options
 from heedful.recorder.own_work import computing, is_computing
 from heedful.recorder.running import Given, Running, layer_of
 from heedful.recorder.sequences.kind import crosses, kind_of
-from heedful.recorder.sequences.mask_structure import Masks, place_of
+from heedful.recorder.sequences.mask_structure import Masks, are_equal
 from heedful.recorder.sequences.padding_across_passes import Before, so_far
 from heedful.recorder.sequences.reading import Reading
 from heedful.recorder.sequences.text_order import beside_told
@@ -166,7 +165,7 @@ class _Recorder:
         self._masks = Masks()
         self._known: list[tuple] = []
         self._dims = TextDims()
-        self._copied: list[tuple] = []
+        self._copied: list[Tensor] = []
 
     def passing(self) -> torch_operations.Pass:
         """What the door to torch's operations asks about the pass that runs, and tells."""
@@ -416,10 +415,9 @@ class _Recorder:
         """A copy of a bias, which nothing can change later; layers that share a bias share it."""
         if bias is None:
             return None
-        place = place_of(bias)
-        for known, _, copy in self._copied:
-            if known == place and (counts_changes(bias) or torch.equal(copy, bias)):
-                return copy
-        copy = bias.detach().clone()
-        self._copied = [*self._copied[-3:], (place, bias, copy)]  # held, so its place stays its own
-        return copy
+        # by its numbers: it may be another name for a tensor of the model's, which counts nothing
+        known = next((one for one in reversed(self._copied) if are_equal(one, bias)), None)
+        if known is None:
+            known = bias.detach().clone()
+            self._copied = [*self._copied[-3:], known]
+        return known

@@ -175,11 +175,10 @@ def _is_of_rows(value: Any) -> bool:
 
 def _source(change: Change, value: Any) -> Source | None:
     """What the value of a change was made of; None where that is no tensor of the model's alone."""
-    if change.source is None or not isinstance(value, Tensor):
+    if change.source is None or change.held is None or not isinstance(value, Tensor):
         return None
     is_inverted = value.data_ptr() != change.source.data_ptr()  # as `where` has it
-    copy = value if change.held is None else None
-    return Source(change.source, (change.kind, is_inverted, value.stride()), copy)
+    return Source(change.source, (change.kind, is_inverted, value.stride()))
 
 
 def _value(change: Change, value: Any, order: Order, groups: Groups) -> Any:

@@ -166,6 +166,7 @@ def _put(seen: Observed, causes: ScoreCauses) -> bool:
         seen.query = room_in_types.times(seen.query, causes.factor)
     seen.scale, seen.softcap = causes.scale, causes.softcap
     seen.mask, seen.bias, seen.source = causes.mask, causes.bias, causes.source
+    seen.is_known_by_numbers = causes.source is None
     seen.added_to_scores = causes.largest_added
     if causes.steps and dead_rows.settle(seen, causes.steps, product) is not None:
         return False

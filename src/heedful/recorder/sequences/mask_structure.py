@@ -16,7 +16,7 @@ from torch import Tensor
 from heedful.ops.causes import HIDDEN
 from heedful.ops.masks import Causal, Combined, Dense, KeyRanges, Mask, Packed, Window
 from heedful.recorder.following.same_numbers import are_same, counts_changes
-from heedful.recorder.following.scores import COMPARED, FAINT, lowest
+from heedful.recorder.following.scores import COMPARED, FAINT, copied, lowest
 from heedful.recorder.following.strides import unexpanded
 from heedful.recorder.observed import Observed, Source
 
@@ -121,26 +121,21 @@ def _is(guess: Mask, table: Tensor) -> bool:
 class _Known(NamedTuple):
     """A mask that came, and what was made of it.
 
-    place: its address and version, and what was made of it, by which it is known again.
+    place: its address and version, and what was made of it, by which it is known again; None where
+        it is known by its numbers alone.
     shape: of the map that it was made for, (B, H, N, M).
     mask: the mask itself, held so that nothing else gets its address.
-    copy: its copy, where it does not count its changes.
+    copy: by which others with its numbers are known; of a large one that has a place there is none.
     parts: what may attend, and what is added.
     gap: how far below all others the finite numbers are that hide keys; inf where there are none.
-    fixed: its copy, where it is small enough to be compared with masks that later layers make anew.
     """
 
-    place: tuple
+    place: tuple | None
     shape: tuple[int, ...]
     mask: Any
     copy: Tensor | None
     parts: Parts
     gap: float = math.inf
-    fixed: Tensor | None = None
-
-    def is_still(self, mask: Any) -> bool:
-        """Whether a mask at the same address still has the same numbers."""
-        return self.copy is None or _are_equal(self.copy, mask)
 
 
 class Masks:
@@ -157,15 +152,17 @@ class Masks:
         """The call, now with a mask that only hides; what it added has become part of the bias."""
         if seen.mask is None or isinstance(seen.mask, Mask):
             return seen
-        source, made, own = seen.source or Source(seen.mask, ())
-        place, numbers = (*place_of(source), *made), source if own is None else own
+        source, made = seen.source or Source(seen.mask, ())
+        has_place = not isinstance(source, Tensor) or counts_changes(source)
+        has_place = has_place and not seen.is_known_by_numbers
+        place = (*place_of(source), *made) if has_place else None
         alike = [one for one in self._known if one.shape == seen.shape]
-        same = (one for one in alike if one.place == place and one.is_still(numbers))
+        same = (one for one in alike if place is not None and one.place == place)
         known = next(same, None) or _equal(alike, seen.mask)
         if known is None:
-            copy = source.clone() if own is None and _is_unversioned(source) else own
-            whole = seen.mask if copy is None or seen.source is not None else copy
-            known = _Known(place, seen.shape, source, copy, *_parts(whole, seen), _fixed(seen.mask))
+            copy = _copy(seen.mask, has_place)
+            whole = seen.mask if copy is None else copy
+            known = _Known(place, seen.shape, source, copy, *_parts(whole, seen))
             self._known = [*self._known[-3:], known]
         allowed, added = _of_scores(seen, known)
         bias = added if seen.bias is None else seen.bias if added is None else seen.bias + added
@@ -194,15 +191,16 @@ def _equal(known: list[_Known], mask: Any) -> _Known | None:
     """A known mask with the same numbers, for models in which each layer makes its own."""
     if not isinstance(mask, Tensor):
         return None
-    return next((one for one in reversed(known) if _are_equal(one.fixed, mask)), None)
+    return next((one for one in reversed(known) if are_equal(one.copy, mask)), None)
 
 
-def _fixed(mask: Any) -> Tensor | None:
-    is_small = isinstance(mask, Tensor) and mask.numel() <= COMPARED
-    return mask.clone() if is_small else None
+def _copy(mask: Any, has_place: bool) -> Tensor | None:
+    is_compared = isinstance(mask, Tensor) and (not has_place or mask.numel() <= COMPARED)
+    return copied(mask.detach()) if is_compared else None
 
 
-def _are_equal(one: Tensor | None, other: Tensor) -> bool:
+def are_equal(one: Tensor | None, other: Tensor) -> bool:
+    """Whether two tables have one shape, type and device, and the same numbers."""
     if one is None or one.shape != other.shape or one.dtype != other.dtype:
         return False
     return one.device == other.device and are_same(one, other)
@@ -211,16 +209,12 @@ def _are_equal(one: Tensor | None, other: Tensor) -> bool:
 def place_of(mask: Any) -> tuple:
     """The address, shape and version of a mask, which tell it from others and from a changed one.
 
-    Those that do not count their changes have to be compared.
+    Those that do not count their changes have no version, and have to be compared.
     """
     if not isinstance(mask, Tensor):
         return (id(mask.mask_mod),)
     version = mask._version if counts_changes(mask) else None
     return mask.data_ptr(), mask.shape, mask.stride(), mask.dtype, version
-
-
-def _is_unversioned(mask: Any) -> bool:
-    return isinstance(mask, Tensor) and not counts_changes(mask)
 
 
 def _parts(mask: Any, seen: Observed) -> tuple[Parts, float]:
