@@ -15,6 +15,12 @@ CHANGED = "were changed in place before their values"
 MANY, ROW = 40, 3  # rows, and one that is not among those that are compared
 
 
+def are_those(recording, met, **near):
+    """The calls of one text have these weights, (1, H, N, M) each."""
+    for call, expected in zip(recording, met, strict=True):
+        torch.testing.assert_close(call.weights().detach(), expected[0].detach(), **near)
+
+
 def kept(scores, table, hidden):
     table.copy_(~hidden)
     return scores * table - 1e9 * (1 - table)
@@ -130,8 +136,7 @@ def test_a_mask_of_inference_mode_that_each_layer_changes_is_that_of_each(is_cop
     with torch.inference_mode(), heedful.record(model := Heads(attend)) as recording:
         model(torch.randn(1, N, WIDTH), torch.randn(1, M, WIDTH))
     assert not recording.missed
-    for call, expected in zip(recording, met, strict=True):
-        torch.testing.assert_close(call.weights(), expected[0])
+    are_those(recording, met)
 
 
 @pytest.mark.parametrize("changes", [(True, False), (False, True), (True, True)])
@@ -153,8 +158,7 @@ def test_a_mask_that_layers_share_and_change_is_that_of_each(changes):
     with torch.inference_mode(), heedful.record(model := Heads(attend)) as recording:
         model(torch.randn(1, N, WIDTH), torch.randn(1, M, WIDTH))
     assert not recording.missed
-    for call, expected in zip(recording, met, strict=True):
-        torch.testing.assert_close(call.weights(), expected[0])
+    are_those(recording, met)
 
 
 def test_a_large_mask_of_inference_mode_that_layers_share_is_split_once(monkeypatch):
@@ -201,8 +205,7 @@ def test_a_table_of_before_inference_mode_whose_changes_it_does_not_count(change
     with torch.inference_mode(), heedful.record(model := Heads(attend)) as recording:
         model(torch.randn(1, MANY, WIDTH))
     assert not recording.missed
-    for call, expected in zip(recording, met, strict=True):
-        torch.testing.assert_close(call.weights(), expected[0])
+    are_those(recording, met)
 
 
 def test_queries_and_keys_of_before_inference_mode():
@@ -234,8 +237,7 @@ def test_one_bias_that_hides_in_one_layer_and_counts_in_another(mode):
 
     with mode(), heedful.record(model := Heads(attend)) as recording:
         model(torch.randn(1, MANY, WIDTH))
-    for call, expected in zip(recording, met, strict=True):
-        torch.testing.assert_close(call.weights(), expected[0].detach(), atol=1e-3, rtol=0)
+    are_those(recording, met, atol=1e-3, rtol=0)
 
 
 def test_a_mask_of_a_kernel_that_changes_between_layers_of_inference_mode():
@@ -251,8 +253,7 @@ def test_a_mask_of_a_kernel_that_changes_between_layers_of_inference_mode():
 
     with torch.inference_mode(), heedful.record(model := Heads(attend)) as recording:
         model(torch.randn(1, MANY, WIDTH))
-    for call, expected in zip(recording, met, strict=True):
-        torch.testing.assert_close(call.weights(), expected[0])
+    are_those(recording, met)
 
 
 def test_a_mask_that_changes_as_inference_mode_begins():
@@ -270,8 +271,7 @@ def test_a_mask_that_changes_as_inference_mode_begins():
 
     with torch.no_grad(), heedful.record(model := Heads(attend)) as recording:
         model(torch.randn(1, MANY, WIDTH))
-    for call, expected in zip(recording, met, strict=True):
-        torch.testing.assert_close(call.weights(), expected[0])
+    are_those(recording, met)
 
 
 CAUSAL = torch.ones(MANY, MANY).tril() == 0
@@ -302,17 +302,13 @@ def test_a_bias_that_layers_share_and_change_between_them(is_changed, way, mode)
                 table[ROW].mul_(3)
         return output
 
-    def attended(query, key):
-        weights = [SHARED[way](query @ key.mT / 2, table).softmax(-1) @ key for _ in range(3)]
-        return sum(weights)
-
-    with mode(), heedful.record(model := Heads(attend if is_changed else attended)) as recording:
+    with mode(), heedful.record(model := Heads(attend)) as recording:
         model(torch.randn(1, MANY, WIDTH))
     assert len(recording) == 3
-    for call, expected in zip(recording, met, strict=is_changed):
-        torch.testing.assert_close(call.weights(), expected[0].detach())
+    are_those(recording, met)
     if not is_changed and recording[0].causes.bias is not None:  # kept once
-        assert recording[0].causes.bias.data_ptr() == recording[2].causes.bias.data_ptr()
+        first, last = recording[0].causes.bias, recording[2].causes.bias
+        assert first.data_ptr() == last.data_ptr()
 
 
 def test_one_mask_in_two_modes_and_two_senses():
@@ -328,5 +324,21 @@ def test_one_mask_in_two_modes_and_two_senses():
 
     with torch.no_grad(), heedful.record(model := Heads(attend)) as recording:
         model(torch.randn(1, N, WIDTH), torch.randn(1, M, WIDTH))
-    for call, expected in zip(recording, met, strict=True):
-        torch.testing.assert_close(call.weights(), expected[0])
+    are_those(recording, met)
+
+
+def test_a_softmax_of_inference_mode_whose_weights_meet_values_outside_of_it():
+    table, met = torch.rand(MANY, MANY), []
+
+    def attend(query, key):
+        output = 0
+        for _ in range(2):
+            with torch.inference_mode():
+                met.append((query @ key.mT / 2 + table).softmax(-1))
+                table[ROW].multiply_(3)
+            output = output + met[-1] @ key
+        return output
+
+    with torch.no_grad(), heedful.record(model := Heads(attend)) as recording:
+        model(torch.randn(1, MANY, WIDTH))
+    are_those(recording, met)

@@ -105,7 +105,7 @@ class Layers:
         finally:
             hooks.remove()
             self.resume()
-            self._known = {}
+            self._known, self._inside = {}, []
 
     def begins(self, layer: nn.Module, given: tuple) -> None:
         """Take the mode off if a layer is a plain one that nobody has changed."""
