@@ -74,7 +74,7 @@ def test_an_address_is_no_other_storages_while_it_is_held():
 
 @pytest.mark.parametrize("live", [0, 40, 200])
 def test_what_is_gone_is_soon_forgotten(live):
-    traced = Traced(Parameters([]))
+    traced = Traced(Parameters({}))
     kept = [torch.ones(3) for _ in range(live)]
     for one in (*kept, gone := torch.ones(3)):
         traced.of(one)

@@ -545,7 +545,7 @@ def test_heads_of_tokens_through_a_weight_put_together(projection):
 @pytest.mark.parametrize("seen", [lambda x: x, lambda x: x.transpose(0, 1), lambda x: x[:, 1:]])
 def test_numbers_viewed_as_complex_ones_stand_along_the_same_axes(seen):
     """A stride counts numbers, and a complex one takes twice the bytes."""
-    traced, x = Traced(Parameters([])), torch.randn(3, 5, 4, 2)
+    traced, x = Traced(Parameters({})), torch.randn(3, 5, 4, 2)
     traced.begin([(x, False)])
     axes = traced.view(seen(torch.view_as_complex(x))).axes()
     assert None not in axes

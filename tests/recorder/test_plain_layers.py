@@ -440,7 +440,7 @@ def test_an_error_of_the_recorders_ends_no_pass(monkeypatch):
         raise ValueError("of our own")
 
     model, x = Block(), torch.randn(1, N, D)
-    for name in ("is_parameter", "projected"):
+    for name in ("is_parameter", "made_by"):
         with monkeypatch.context() as patched, heedful.record(model) as recording:
             patched.setattr(storages.Traced, name, fails)
             made = model(x)

@@ -47,7 +47,7 @@ class Hooks:
 
     def __init__(self) -> None:
         self._key = next(_keys)
-        self._hooks: list[Hook] = []
+        self._hooks: set[Hook] = set()
         self._homes: list[dict[int, Any]] = []  # tables of modules in which the number stands
         self._handles: list[Any] = []
 
@@ -65,7 +65,7 @@ class Hooks:
 
     def before_all(self, hook: Hook) -> None:
         """Call a hook before the `forward` of each module of the process."""
-        self._hooks.append(hook)
+        self._hooks.add(hook)
         self._handles.append(register_module_forward_pre_hook(hook))
 
     def _put(
@@ -78,7 +78,7 @@ class Hooks:
             self._homes.append(of_keywords)
         else:  # a model that was saved while it was recorded may have the same number there
             of_keywords.pop(self._key, None)
-        self._hooks.append(hook)
+        self._hooks.add(hook)
 
     def remove(self) -> None:
         """Remove all of them from their modules, and silence those that copies have."""

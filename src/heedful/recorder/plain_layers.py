@@ -1,8 +1,8 @@
 """Tells which layers of torch's own hold no attention, so that nothing in them is to be followed.
 
-A linear layer is one, and so is a `Sequential` that begins with one and goes on with others and
-with what works number by number, as most feed-forward parts do: what becomes of the axes of its
-input is known before it runs.
+A linear layer is one, a norm, and a `Sequential` that begins with a linear layer and goes on with
+others and with what works number by number, as most feed-forward parts do: what becomes of the axes
+of its input is known before it runs.
 """
 
 from __future__ import annotations
@@ -11,7 +11,9 @@ from typing import Any
 
 from torch import nn
 
-KINDS = nn.Linear, nn.Sequential
+NORMS = nn.LayerNorm, nn.RMSNorm
+WEIGHING = nn.Linear, *NORMS  # those that multiply with a weight
+KINDS = *WEIGHING, nn.Sequential
 # A layer that works in place may stand among these: what it changes is the linear layer's output
 AFTER_LINEAR = (
     nn.Linear, nn.Dropout, nn.ELU, nn.GELU, nn.Hardswish, nn.Identity, nn.LeakyReLU, nn.Mish,
@@ -25,14 +27,14 @@ def parts_of(layer: nn.Module) -> list[nn.Module]:
     None of them where it is no plain layer, or somebody has given it a `forward` of their own.
 
     >>> feed = nn.Sequential(nn.Linear(2, 4), nn.GELU(), nn.Linear(4, 2))
-    >>> [len(parts_of(one)) for one in (feed, feed[0], feed[1], nn.Softmax(-1))]
-    [3, 1, 0, 0]
+    >>> [len(parts_of(one)) for one in (feed, feed[0], feed[1], nn.LayerNorm(2), nn.Softmax(-1))]
+    [3, 1, 0, 1, 0]
     """
-    parts: list[nn.Module] = [layer]
-    if type(layer) is nn.Sequential:
-        parts = [one for one in layer._modules.values() if one is not None]
-        if not _has_torchs_forward(layer):
-            return []
+    if type(layer) not in KINDS or not _has_torchs_forward(layer):
+        return []
+    if type(layer) is not nn.Sequential:
+        return [layer]
+    parts = [one for one in layer._modules.values() if one is not None]
     if not parts or type(parts[0]) is not nn.Linear:
         return []
     are_plain = all(type(one) in AFTER_LINEAR and _has_torchs_forward(one) for one in parts)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import functools
 import sys
 import threading
+from collections import defaultdict
 from collections.abc import Callable
 from contextlib import suppress
 from types import FrameType, TracebackType
@@ -24,7 +25,7 @@ from heedful.recorder.hooks import Hook, Hooks
 from heedful.recorder.plain_layers import parts_of
 from heedful.recorder.random_states import RandomStates
 
-Modules: TypeAlias = list[tuple[str, nn.Module]]  # all of a model, with their names
+Modules: TypeAlias = dict[str, nn.Module]  # all of a model, by their names
 _graph_task = torch._C._current_graph_task_id  # tells that of the backward pass, else -1
 # torch reads its random state under a lock of its own and without letting other threads run, but
 # where garbage is collected meanwhile. A second thread that begins to read it then blocks Python's
@@ -95,7 +96,8 @@ class Running:
         self.stack: list[Frame] = []
         self.pass_index = -1
         self.given = Given(model, (), {})  # to the pass; one object for each
-        self.ran: set[tuple[str, str | None]] = set()  # modules, by name, and which one called them
+        # the names of modules that ran, by that of the module which called them
+        self.ran: dict[str | None, set[str]] = defaultdict(set)
         self.embedded: Tensor | None = None  # the whole numbers last looked up in a table
         self.random_states: RandomStates | None = None  # as the first pass found them
         self.ran_elsewhere = False  # whether the model was called in another thread
@@ -107,25 +109,31 @@ class Running:
         self.layers: Layers | None = None  # is told of simple layers
         self._encoders: dict[str, bool] = {}  # by the name of a model inside, whether it has one
         self._outer: set[str] = set()  # names of modules called from outside in this pass
-        # modules that get no hook, with their names, by id(); held, so that the id stays theirs
-        self._unhooked: dict[int, tuple[nn.Module, str]] = {}
+        # by id(); `modules` holds them, so that it stays theirs, and no copy of one has it
+        self._names: dict[int, str] = {}
+        self._unhooked: set[str] = set()  # names of modules that get no hook
         self._hooks = Hooks()
         self._thread = threading.get_ident()
 
     def __enter__(self) -> Running:
         self._thread = threading.get_ident()
         modules = self.modules
-        self._has_encoder = any("encoder" in name for name, _ in modules)
-        fused = _fused(modules)
-        self._unhooked = {id(one): (one, name) for name, one in modules if name in fused}
-        hooks, leaving = self._hooks, _Leaving(self)
-        for name, module in modules:
-            if isinstance(module, torch.jit.ScriptModule) or id(module) in self._unhooked:
+        self._has_encoder = any("encoder" in name for name in modules)
+        self._names = {id(module): name for name, module in modules.items()}
+        self._unhooked = _fused(modules)
+        hooks, noting, entering, leaving = (
+            self._hooks,
+            _Noting(self),
+            _Entering(self),
+            _Leaving(self),
+        )
+        for name, module in modules.items():
+            if isinstance(module, torch.jit.ScriptModule) or name in self._unhooked:
                 continue  # what a scripted module calls cannot be seen
             if _is_simple(module):
-                hooks.before(module, _Noting(self, name, module))
+                hooks.before(module, noting)
                 continue
-            hooks.before(module, _Entering(self, name, module), with_kwargs=True)
+            hooks.before(module, entering, with_kwargs=True)
             hooks.after(module, leaving)
         if self._unhooked:
             hooks.before_all(_EnteringUnhooked(self))
@@ -139,7 +147,7 @@ class Running:
     ) -> None:
         self._hooks.remove()
         self.stack.clear()
-        self._unhooked = {}
+        self._names, self._unhooked = {}, set()
         self.embedded = None
         self._thread = -1  # hooks on copies of the model's modules have nothing to tell any more
         self.given = Given(self.model, (), {})
@@ -180,7 +188,7 @@ class Running:
         """Whether the running module is in the decoder of one that runs and has an encoder too."""
         lead = f"{frame.name}." if frame.name else ""
         if lead not in self._encoders:
-            inside = (name for name, _ in self.modules if name.startswith(lead))
+            inside = (name for name in self.modules if name.startswith(lead))
             self._encoders[lead] = any("encoder" in name.removeprefix(lead) for name in inside)
         return side_of(self.stack[-1].name.removeprefix(lead), self._encoders[lead]) == "decoder"
 
@@ -217,8 +225,7 @@ class Running:
 
     def _push(self, frame: Frame) -> None:
         if threading.get_ident() != self._thread:
-            # hooks on copies of its modules, and what is recomputed for gradients, are no call
-            self.ran_elsewhere |= self._thread != -1 and _graph_task() == -1
+            self._runs_elsewhere()
             return
         self._drop_ended()
         if self.layers is not None:
@@ -228,10 +235,17 @@ class Running:
         if not self.is_known and _home_of(frame.module) in KNOWN and self.reader is None:
             self.calls_of_known += 1
             self.cached_of_known = _cached((*frame.arguments, *frame.keywords.values()))
-        self.ran.add((frame.name, self.stack[-1].name if self.stack else None))
+        self.ran[self.stack[-1].name if self.stack else None].add(frame.name)
         self.stack.append(frame)
         if isinstance(frame.module, nn.Embedding) and frame.arguments:
             self.embedded = frame.arguments[0]
+
+    def _runs_elsewhere(self) -> None:
+        """Take note of a call in another thread.
+
+        What hooks on copies tell once this has ended is none, nor what is recomputed for gradients.
+        """
+        self.ran_elsewhere |= self._thread != -1 and _graph_task() == -1
 
     def _leave(self, module: nn.Module) -> None:
         if threading.get_ident() != self._thread:
@@ -263,26 +277,18 @@ class Running:
         self._outer.add(frame.name)
 
 
-class _OfOne(Hook):
-    """A hook of one module; a copy that the user has made is another model."""
-
-    __slots__ = ("name", "own")
-
-    def __init__(self, teller: Running, name: str, own: nn.Module) -> None:
-        super().__init__(teller)
-        self.name, self.own = name, own
-
-
-class _Entering(_OfOne):
-    """Tells that a module is called."""
+class _Entering(Hook):
+    """Tells that a module is called; a copy that the user has made of one is another model."""
 
     __slots__ = ()
 
     def __call__(self, module: nn.Module, arguments: tuple, keywords: dict) -> None:
         running = self.teller
-        # threads have copies of the model's modules
-        if running and (module is self.own or threading.get_ident() != running._thread):
-            running._push(Frame(self.name, module, sys._getframe(1), arguments, keywords))
+        name = running._names.get(id(module)) if running else None
+        if name is not None:
+            running._push(Frame(name, module, sys._getframe(1), arguments, keywords))
+        elif running and threading.get_ident() != running._thread:  # they have copies of modules
+            running._runs_elsewhere()
 
 
 class _Leaving(Hook):
@@ -295,22 +301,23 @@ class _Leaving(Hook):
             self.teller._leave(module)
 
 
-class _Noting(_OfOne):
+class _Noting(Hook):
     """Notes that a simple layer is called."""
 
     __slots__ = ()
 
     def __call__(self, module: nn.Module, arguments: tuple) -> None:
         running = self.teller
-        if not running or module is not self.own:
+        name = running._names.get(id(module)) if running else None
+        if name is None:
             return
         stack, is_here = running.stack, threading.get_ident() == running._thread
         if is_here and stack and not stack[-1].is_told:
             running._drop_ended()
         if not stack:  # it is called from outside
-            running._enter_without_end(self.name, module, arguments, sys._getframe(1))
+            running._enter_without_end(name, module, arguments, sys._getframe(1))
         elif is_here:
-            running.ran.add((self.name, running.stack[-1].name))
+            running.ran[stack[-1].name].add(name)
             if running.layers is not None:
                 running.layers.begins(module, arguments)
 
@@ -321,9 +328,10 @@ class _EnteringUnhooked(Hook):
     __slots__ = ()
 
     def __call__(self, module: nn.Module, arguments: tuple) -> None:
-        known, name = self.teller._unhooked.get(id(module), (None, "")) if self.teller else (0, "")
-        if known is module:
-            self.teller._enter_without_end(name, module, arguments, sys._getframe(1))
+        running = self.teller
+        name = running._names.get(id(module)) if running else None
+        if name is not None and name in running._unhooked:
+            running._enter_without_end(name, module, arguments, sys._getframe(1))
 
 
 def _home_of(model: Any) -> str:
@@ -371,10 +379,10 @@ def _fused(modules: Modules) -> set[str]:
 
     Of a compiled model none: it runs uncompiled, and torch warns of hooks for all modules there.
     """
-    layers = [name for name, module in modules if isinstance(module, nn.TransformerEncoderLayer)]
-    if not layers or any("_orig_mod" in name for name, _ in modules):
+    layers = [name for name, one in modules.items() if isinstance(one, nn.TransformerEncoderLayer)]
+    if not layers or any("_orig_mod" in name for name in modules):
         return set()
-    return {name for name, _ in modules for layer in layers if _is_in(name, layer)}
+    return {name for name in modules for layer in layers if _is_in(name, layer)}
 
 
 def _is_in(name: str, outer: str) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from types import CodeType
 from typing import Any
 
@@ -36,7 +36,7 @@ def is_to_be_watched(model: nn.Module, modules: Modules) -> bool:
         return False
     if home != "transformers" or not getattr(model, "_supports_attention_backend", False):
         return True
-    kinds: set[Any] = {type(part) for _, part in modules}
+    kinds: set[Any] = {type(part) for part in modules.values()}
     return any(map(_attends_by_itself, kinds))
 
 
@@ -70,14 +70,14 @@ class Holders:
     """
 
     def __init__(self, modules: Modules) -> None:
-        self._modules = {plain_name(name) for name, _ in modules}
-        named = ((plain_name(name), part) for name, part in modules)
+        self._modules = set(map(plain_name, modules))
+        named = ((plain_name(name), part) for name, part in modules.items())
         self._holding = {name: (part, why) for name, part in named if (why := _why(part))}
         self.names = {name or type(part).__name__ for name, (part, _) in self._holding.items()}
 
     def silent(
         self,
-        ran: Collection[tuple[str, str | None]],
+        ran: Mapping[str | None, Collection[str]],
         told: Collection[str],
         begun: Collection[str],
     ) -> Iterator[tuple[str, str]]:
@@ -88,12 +88,16 @@ class Holders:
         its own, unless something like attention ran in it.
 
         Args:
-            ran: the names of the modules that ran, each with the module that called it.
+            ran: the names of the modules that ran, by that of the module which called them.
             told: the names of the modules of which a call or a miss was told.
             begun: the names of the modules in which a product of two tensors or a softmax ran.
         """
         told, begun = self._known(told), self._known(begun)
-        calls = {(plain_name(one), None if by is None else plain_name(by)) for one, by in ran}
+        calls = [
+            (plain_name(one), None if by is None else plain_name(by))
+            for by, several in ran.items()
+            for one in several
+        ]
         for name, (part, why) in self._holding.items():
             if any(other != name and _is_in(other, name) for other in self._holding):
                 continue  # the innermost holder is judged, not those around it

@@ -22,8 +22,8 @@ def name_of_method(modules: Modules) -> str | None:
     owner = _owner(sys._getframe(1))
     if owner is None:
         return None
-    names = [plain_name(name) or type(owner).__name__ for name, one in modules if one is owner]
-    return names[0] if names else None
+    name = next((name for name, one in modules.items() if one is owner), None)
+    return None if name is None else plain_name(name) or type(owner).__name__
 
 
 def _owner(frame: FrameType | None) -> nn.Module | None:

@@ -1,10 +1,11 @@
 """Lets plain layers of torch's own run without the mode, and notes what axes their output has.
 
 A mode costs each operation some microseconds, and many operations of a transformer are those of
-its linear layers, which hold no attention (`plain_layers.py`). So the mode is taken off while such
-a layer runs, and its output is noted as that of one product with parameters. A layer that somebody
-has changed, by a hook or a `forward` of its own, is followed operation by operation; so is one that
-multiplies with something else than a parameter, or that is given scores or weights.
+its linear layers and norms, which hold no attention (`plain_layers.py`). So the mode is taken off
+while such a layer runs, and its output is noted as that of one product with parameters, or of one
+norm. A layer that somebody has changed, by a hook or a `forward` of its own, is followed operation
+by operation; so is one that multiplies with something else than a parameter, or that is given
+scores or weights.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor, nn
 from torch._C import (
     _get_dispatch_stack_at,
@@ -28,49 +30,46 @@ from torch.nn.modules import module as of_all
 
 from heedful.recorder.following.axis_rules import is_tensor
 from heedful.recorder.following.natures import PLAIN
+from heedful.recorder.following.operation_kinds import Kind, kind_of
 from heedful.recorder.following.operations import Operations
 from heedful.recorder.following.storages import Traced
 from heedful.recorder.following.strides import Storage, View, place
 from heedful.recorder.hooks import Hook, Hooks
-from heedful.recorder.plain_layers import KINDS, parts_of
+from heedful.recorder.plain_layers import KINDS, NORMS, WEIGHING, parts_of
 from heedful.recorder.running import Modules
 
 PLACELESS = View(Storage(list), (), ())
-
-
-class _Part(NamedTuple):
-    """A module that runs as a plain layer is called, as it was when it was first looked at.
-
-    forward: its class's; before, after: how many hooks it has, which are ours.
-    """
-
-    module: nn.Module
-    forward: Any
-    before: int
-    after: int
+LINEAR = kind_of(torch.ops.aten.linear.default)
+NORM = kind_of(torch.ops.aten.layer_norm.default)
 
 
 class _Plain(NamedTuple):
     """A plain layer: all that runs as it is called.
 
-    parts: the modules that are called then. inside: those in it, if it is several. linear: the
-    linear ones.
+    called: the modules that are called then. state: what was to be seen of them (`_state`) when it
+    was first looked at. inside: the modules in it, if it is several. weighing: those that multiply
+    with a weight. kind: of the operation that makes the axes of its output.
     """
 
-    parts: list[_Part]
-    inside: list[nn.Module | None]
-    linear: list[nn.Module]
+    called: tuple[nn.Module, ...]
+    state: tuple
+    inside: tuple[nn.Module | None, ...]
+    weighing: tuple[nn.Module, ...]
+    kind: Kind
 
     def is_as_it_was(self, layer: nn.Module) -> bool:
         """Whether nobody has changed since what it does, or what its parts do."""
-        if list(layer._modules.values()) != self.inside:
-            return False
-        for module, forward, before, after in self.parts:  # asked of each call, so in one frame
-            if type(module).forward is not forward or "forward" in module.__dict__:
-                return False
-            if len(module._forward_pre_hooks) != before or len(module._forward_hooks) != after:
-                return False
-        return True
+        is_whole = tuple(layer._modules.values()) == self.inside
+        return is_whole and _state(self.called) == self.state
+
+
+def _state(modules: tuple[nn.Module, ...]) -> tuple:
+    """Of each of some modules its class's `forward`, whether it has its own, and its hooks."""
+    found: list[Any] = []
+    for one in modules:
+        found += type(one).forward, "forward" in one.__dict__
+        found += len(one._forward_pre_hooks), len(one._forward_hooks)
+    return tuple(found)
 
 
 class Layers:
@@ -84,8 +83,8 @@ class Layers:
         self._mode = mode
         self._known: dict[int, _Plain] = {}  # by id() of a layer
         self._running: nn.Module | None = None  # the one that runs without the mode
-        self._inside: list[nn.Module | None] = []  # its parts
-        self._given = PLACELESS  # what it was given
+        self._inside: tuple[nn.Module | None, ...] = ()  # its parts
+        self._given, self._kind = PLACELESS, LINEAR  # what it was given, and its kind
         self._thread = -1  # in which it runs
 
     @contextmanager
@@ -93,19 +92,20 @@ class Layers:
         """While entered, is told by hooks of the end of each plain layer."""
         hooks, ended = Hooks(), _Ended(self)
         # of a layer without a hook, as one of an encoder, it is not told that it begins
-        told = [one for _, one in modules if type(one) in KINDS and one._forward_pre_hooks]
+        told = [one for one in modules.values() if type(one) in KINDS and one._forward_pre_hooks]
         plain = [(one, parts) for one in told if (parts := parts_of(one))]
         inside = {id(part) for one, parts in plain for part in parts if part is not one}
         plain = [(one, parts) for one, parts in plain if id(one) not in inside]
         for layer, _ in plain:
             hooks.after(layer, ended)
         self._known = {id(layer): _plain(layer, parts) for layer, parts in plain}
+        del told, plain  # this stands still while the model runs
         try:
             yield
         finally:
             hooks.remove()
             self.resume()
-            self._known, self._inside = {}, []
+            self._known, self._inside = {}, ()
 
     def begins(self, layer: nn.Module, given: tuple) -> None:
         """Take the mode off if a layer is a plain one that nobody has changed."""
@@ -126,10 +126,12 @@ class Layers:
         kept = traced.of(given)
         if kept.role is not None or kept.storage.nature is not PLAIN:
             return
-        for one in known.linear:
+        if known.kind is NORM and not given.is_contiguous():
+            return  # else its output stands as it does, and so has its axes, whatever they are
+        for one in known.weighing:
             if not _has_parameters(one, traced):
                 return
-        self._given = View(kept.storage, *place(given))
+        self._given, self._kind = View(kept.storage, *place(given)), known.kind
         self._running, self._inside = layer, known.inside
         self._thread = threading.get_ident()
         _pop_torch_dispatch_stack(None)
@@ -149,10 +151,10 @@ class Layers:
         """Put the mode on again, and note what a layer has made."""
         if self._running is not layer or threading.get_ident() != self._thread:
             return
-        given = self._given
+        given, kind = self._given, self._kind
         self.resume()
         if is_tensor(made):  # else it has raised
-            self._mode.followed(self._mode.traced.projected, given, made)
+            self._mode.followed(self._mode.traced.made_by, kind, given, made)
 
     def resume(self) -> None:
         """Put the mode on again, also where Ctrl-C has ended a layer, or came between two lines."""
@@ -168,9 +170,15 @@ class Layers:
 
 
 def _has_parameters(layer: nn.Module, traced: Traced) -> bool:
-    """Whether a linear layer multiplies with a parameter: it may have been given another tensor."""
-    weight = layer._parameters.get("weight")
-    return is_tensor(weight) and "weight" not in layer.__dict__ and traced.is_parameter(weight)
+    """Whether a layer multiplies with a parameter, or a norm with nothing.
+
+    It may have been given another tensor.
+    """
+    weights, name = layer._parameters, "weight"
+    if name in layer.__dict__ or name not in weights:
+        return False
+    weight: Any = weights[name]
+    return weight is None or (is_tensor(weight) and traced.is_parameter(weight))
 
 
 class _Ended(Hook):
@@ -184,10 +192,7 @@ class _Ended(Hook):
 
 
 def _plain(layer: nn.Module, parts: list[nn.Module]) -> _Plain:
-    every: list[Any] = [layer] if layer is parts[0] else [layer, *parts]
-    of_each = [
-        _Part(one, type(one).forward, len(one._forward_pre_hooks), len(one._forward_hooks))
-        for one in every
-    ]
-    linear: list[nn.Module] = [one for one in parts if type(one) is nn.Linear]
-    return _Plain(of_each, list(layer._modules.values()), linear)
+    called = (layer,) if layer is parts[0] else (layer, *parts)
+    weighing = tuple([one for one in parts if type(one) in WEIGHING])
+    kind = NORM if type(layer) in NORMS else LINEAR
+    return _Plain(called, _state(called), tuple(layer._modules.values()), weighing, kind)

@@ -30,7 +30,7 @@ class Parameters:
 
     def __init__(self, modules: Modules) -> None:
         self.homes, self._projections = Addresses(), set[int]()
-        for _, one in modules:
+        for one in modules.values():
             is_linear = isinstance(one, nn.Linear)
             for table in (one._parameters, one._buffers):
                 for name, tensor in table.items():
@@ -60,7 +60,7 @@ class Parameters:
         if self._wide is None:
             self._wide = defaultdict(list)
             for parameter in (
-                one for _, part in self._modules for one in part._parameters.values()
+                one for part in self._modules.values() for one in part._parameters.values()
             ):
                 if is_tensor(parameter) and parameter.dtype == torch.float32:
                     self._wide[parameter.numel()].append(parameter.detach())

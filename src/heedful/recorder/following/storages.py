@@ -17,14 +17,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-import torch
 from torch import Tensor
 
 from heedful.recorder.following import axis_rules, feature_rules, natures
 from heedful.recorder.following.addresses import Addresses
 from heedful.recorder.following.inputs_apart import Apart, Standing, standing
 from heedful.recorder.following.moved import dims_moved, stands_alike
-from heedful.recorder.following.operation_kinds import LISTS, Kind, kind_of
+from heedful.recorder.following.operation_kinds import LISTS, Kind
 from heedful.recorder.following.parameters import Parameters
 from heedful.recorder.following.pieces import together
 from heedful.recorder.following.strides import (
@@ -45,7 +44,6 @@ is_tensor, STRIDED = axis_rules.is_tensor, axis_rules.STRIDED
 # Storages are asked whether they are gone every so many operations, and where many live, so many of
 # them for each operation
 EVERY, ASKED = 3, 16
-LINEAR = kind_of(torch.ops.aten.linear.default)
 
 
 class Kept:
@@ -216,10 +214,10 @@ class Traced:
             depth = max(depth, view.storage.depth)
         return Storage(functools.partial(_by_rule, rule, views, told, placed), depth + 1, nature)
 
-    def projected(self, given: View, made: Tensor) -> None:
-        """Note what linear layers have made of a tensor that has no role."""
+    def made_by(self, kind: Kind, given: View, made: Tensor) -> None:
+        """Note what layers that come to one operation have made of a tensor that has no role."""
         self.let_go()
-        self.keep(made, self.result(LINEAR, (), {}, [given], made))
+        self.keep(made, self.result(kind, (), {}, [given], made))
 
     def written_into(self, tensor: Tensor) -> Kept:
         """What is known of a storage that is written into; of several inputs in it nothing more."""

@@ -149,6 +149,7 @@ class Storage:
     """
 
     __slots__ = ("_items", "_make", "depth", "nature")
+    _items: list[tuple[Part, int]]  # once they are worked out
 
     def __init__(
         self,
@@ -157,7 +158,6 @@ class Storage:
         nature: Nature = PLAIN,
     ) -> None:
         self._make: Callable[[], list[tuple[Part, int]]] | None = make
-        self._items: list[tuple[Part, int]] = []
         self.depth = depth
         self.nature = nature
         if depth > DEEPEST:
