@@ -16,13 +16,14 @@ from transformers import LlamaConfig, LlamaModel
 import heedful
 from heedful.errors import RunError
 from heedful.models import GPT, GPTConfig
-from heedful.recorder.kept import capture
+from heedful.recorder.kept import capture, evidence
 from heedful.recorder.kept.certificate import certify
 from heedful.recorder.kept.evidence import DIRECTIONS, evidence_of, projected, sampled
 from heedful.recorder.observed import Observed
 from heedful.recorder.sequences.without_padding import layouts_of
 
 B, H, N, D = 2, 3, 11, 16
+SMALL = 0, evidence.SMALL  # bytes of values that are copied before they are projected
 
 
 class Attends(nn.Module):
@@ -69,13 +70,13 @@ def test_a_call_is_checked_when_somebody_asks_and_only_once(attend, checks):
     recording, _ = recorded(attend)
     assert not checks
     [kept] = recording._captures
-    evidence = weakref.ref(kept.checked)
+    held = weakref.ref(kept.checked)
     assert recording[0].check.passed
     assert recording.sequences[1][0].proof == recording[0].proof
     recording.certificate()
     assert len(checks) == 1
     checks.clear()
-    assert evidence() is None  # it has gone
+    assert held() is None  # it has gone
 
 
 def test_what_is_saved_or_goes_to_the_disk_is_checked_before(checks, tmp_path):
@@ -90,9 +91,11 @@ def test_what_is_saved_or_goes_to_the_disk_is_checked_before(checks, tmp_path):
     assert len(checks) == 3
 
 
+@pytest.mark.parametrize("small", SMALL)
 @pytest.mark.parametrize("is_inference", [False, True])
 @pytest.mark.parametrize("attend", [scaled_dot_product_attention, by_hand])
-def test_what_the_model_changes_later_changes_no_check(attend, is_inference):
+def test_what_the_model_changes_later_changes_no_check(attend, is_inference, small, monkeypatch):
+    monkeypatch.setattr(evidence, "SMALL", small)
     mask = torch.rand(B, 1, N, N) < 0.7
     mask |= torch.eye(N, dtype=torch.bool)
     with torch.inference_mode(is_inference):
@@ -132,7 +135,9 @@ def test_a_difference_in_any_one_feature_is_seen(B, G, group, N, M, width, data)
     seen.output = output.clone()
     seen.output[b, h, :, f] += 0.03
     causes = [kept.causes(sequence) for sequence in range(B)]
-    check, _ = certify(causes, layouts, evidence_of(seen, layouts, kind))
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(evidence, "SMALL", data.draw(st.sampled_from(SMALL)))
+        check, _ = certify(causes, layouts, evidence_of(seen, layouts, kind))
     assert not check.passed
     assert check.where == f"head {h} of sequence {b}"
 
@@ -291,16 +296,18 @@ def with_two(odd, width, attend, factor, monkeypatch):
         made = own(*of)
         return made._replace(query=factor * made.query)
 
-    monkeypatch.setattr(capture.Capture, "causes", causes)
-    [(_, check)] = recording.certificate()
-    monkeypatch.undo()
+    with monkeypatch.context() as patched:
+        patched.setattr(capture.Capture, "causes", causes)
+        [(_, check)] = recording.certificate()
     return check
 
 
+@pytest.mark.parametrize("small", SMALL)
 @pytest.mark.parametrize("width", [4, 16])
 @pytest.mark.parametrize("odd", [math.nan, math.inf, -math.inf, 1e37])
 @pytest.mark.parametrize("attend", [scaled_dot_product_attention, by_hand])
-def test_a_value_that_is_no_number_hides_no_other_feature(attend, odd, width, monkeypatch):
+def test_a_value_that_is_no_number_hides_no_other_feature(attend, odd, width, small, monkeypatch):
+    monkeypatch.setattr(evidence, "SMALL", small)
     for factor, passed in ((1, True), (3, False)):
         check = with_two(odd, width, attend, factor, monkeypatch)
         assert (check.passed, check.rows) == (passed, 8)

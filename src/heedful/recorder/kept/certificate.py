@@ -86,6 +86,7 @@ def certify(
     """
     if evidence.values is None:
         return Check(math.nan, evidence.tolerance, 0, evidence.why), False
+    evidence.project()
     now = worst_tolerance(evidence.kinds, evidence.values.device)
     tolerance = max(evidence.tolerance, now)  # of the model's products, and of those here
     worst, rows, where, blur, unsure = 0.0, 0, "", 0.0, 0.0
