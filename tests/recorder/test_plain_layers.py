@@ -172,6 +172,69 @@ class NormedPool(Additive):
         return (scores.softmax(1) * x).sum(1)
 
 
+class Normed(Block):
+    """Queries, keys and values are normed, head by head or all together, and stand as they may.
+
+    norm: that of the queries; of: what it is given, of queries, keys and values.
+    """
+
+    def __init__(self, norm, of):
+        super().__init__()
+        self.norm, self.of = norm, of
+
+    def forward(self, x):
+        q, k, v = self.qkv(x).unflatten(-1, (3, H, -1)).permute(2, 0, 3, 1, 4)
+        return self.of(self.norm, q, k, v)
+
+
+def attend(q, k, v):
+    return ((q @ k.mT).softmax(-1) @ v).transpose(1, 2).flatten(2)
+
+
+def of_queries(norm, q, k, v):
+    return attend(norm(q), k, v)
+
+
+def of_one_query(norm, q, k, v):
+    """Its copies are normed, which stand in the place of the queries."""
+    return attend(norm(q[:, :, :1].expand_as(q)), k, v)
+
+
+def of_whole_queries(norm, q, k, v):
+    return attend(norm(q.contiguous()), norm(k.contiguous()), v)
+
+
+def of_other_axes(norm, q, k, v):
+    return attend(norm(q.mT.contiguous().mT), k, norm(v.permute(2, 1, 0, 3)).permute(2, 1, 0, 3))
+
+
+def of_scores(norm, q, k, v):
+    return (norm(q @ k.mT).softmax(-1) @ v).transpose(1, 2).flatten(2)
+
+
+def of_weights(norm, q, k, v):
+    return (norm((q @ k.mT).softmax(-1)) @ v).transpose(1, 2).flatten(2)
+
+
+def by_weights(norm, q, k, v):
+    """Weights are the weight of the norm: it multiplies values with them, element by element."""
+    weights = (q[:, :, 0] * k[:, :, 0]).sum(-1).softmax(-1)[0]
+    return torch.func.functional_call(norm, {"weight": weights}, (v.transpose(1, 3).contiguous(),))
+
+
+NORMS = [
+    lambda: Normed(nn.LayerNorm(D // H), of_queries),
+    lambda: Normed(nn.LayerNorm(D // H), of_one_query),
+    lambda: Normed(nn.RMSNorm(D // H), of_whole_queries),
+    lambda: Normed(nn.LayerNorm(D // H, elementwise_affine=False), of_whole_queries),
+    lambda: Normed(nn.LayerNorm((N, D // H)), of_whole_queries),
+    lambda: Normed(nn.RMSNorm(D // H, elementwise_affine=False), of_other_axes),
+    lambda: Normed(nn.LayerNorm(N), of_scores),
+    lambda: Normed(nn.RMSNorm(N), of_weights),
+    lambda: Normed(nn.LayerNorm(H, bias=False), by_weights),
+]
+
+
 class Narrowed(Block):
     """Under autocast, whose copy of a weight is used by a layer first."""
 
@@ -206,6 +269,7 @@ MODELS = [
     lambda: Block(nn.Dropout(0.3)).train(),
     lambda: Block(nn.LayerNorm(D)),
     lambda: nn.Sequential(feed_forward(), Block(), nn.LayerNorm(D)),
+    *NORMS,
 ]
 
 
@@ -261,7 +325,7 @@ def operations(model, x, monkeypatch):
 
 def test_no_operation_of_a_plain_layer_is_seen(monkeypatch):
     names, recording = operations(Block(), torch.randn(B, N, D), monkeypatch)
-    assert not {"addmm", "gelu"} & {*names}
+    assert not {"addmm", "gelu", "native_layer_norm"} & {*names}
     assert "bmm" in names
     assert len(recording) == 1
 
