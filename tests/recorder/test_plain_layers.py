@@ -208,6 +208,13 @@ def of_other_axes(norm, q, k, v):
     return attend(norm(q.mT.contiguous().mT), k, norm(v.permute(2, 1, 0, 3)).permute(2, 1, 0, 3))
 
 
+def of_heads_of_unknown_axes(norm, q, k, v):
+    """Features that stand along a diagonal, whose axis nobody can read, become those of heads."""
+    features = q.transpose(1, 2).flatten(2)
+    normed = norm(features.diag_embed().diagonal(dim1=-2, dim2=-1))
+    return attend(normed.unflatten(-1, (H, -1)).transpose(1, 2), k, v)
+
+
 def of_scores(norm, q, k, v):
     return (norm(q @ k.mT).softmax(-1) @ v).transpose(1, 2).flatten(2)
 
@@ -229,6 +236,7 @@ NORMS = [
     lambda: Normed(nn.LayerNorm(D // H, elementwise_affine=False), of_whole_queries),
     lambda: Normed(nn.LayerNorm((N, D // H)), of_whole_queries),
     lambda: Normed(nn.RMSNorm(D // H, elementwise_affine=False), of_other_axes),
+    lambda: Normed(nn.LayerNorm(D), of_heads_of_unknown_axes),
     lambda: Normed(nn.LayerNorm(N), of_scores),
     lambda: Normed(nn.RMSNorm(N), of_weights),
     lambda: Normed(nn.LayerNorm(H, bias=False), by_weights),

@@ -12,8 +12,7 @@ from typing import Any
 from torch import nn
 
 NORMS = nn.LayerNorm, nn.RMSNorm
-WEIGHING = nn.Linear, *NORMS  # those that multiply with a weight
-KINDS = *WEIGHING, nn.Sequential
+KINDS = nn.Linear, *NORMS, nn.Sequential
 # A layer that works in place may stand among these: what it changes is the linear layer's output
 AFTER_LINEAR = (
     nn.Linear, nn.Dropout, nn.ELU, nn.GELU, nn.Hardswish, nn.Identity, nn.LeakyReLU, nn.Mish,

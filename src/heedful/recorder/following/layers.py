@@ -4,8 +4,8 @@ A mode costs each operation some microseconds, and many operations of a transfor
 its linear layers and norms, which hold no attention (`plain_layers.py`). So the mode is taken off
 while such a layer runs, and its output is noted as that of one product with parameters, or of one
 norm. A layer that somebody has changed, by a hook or a `forward` of its own, is followed operation
-by operation; so is one that multiplies with something else than a parameter, or that is given
-scores or weights.
+by operation; so is a linear one that multiplies with something else than a parameter, and any that
+is given scores or weights.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from heedful.recorder.following.operations import Operations
 from heedful.recorder.following.storages import Traced
 from heedful.recorder.following.strides import Storage, View, place
 from heedful.recorder.hooks import Hook, Hooks
-from heedful.recorder.plain_layers import KINDS, NORMS, WEIGHING, parts_of
+from heedful.recorder.plain_layers import KINDS, NORMS, parts_of
 from heedful.recorder.running import Modules
 
 PLACELESS = View(Storage(list), (), ())
@@ -47,14 +47,14 @@ class _Plain(NamedTuple):
     """A plain layer: all that runs as it is called.
 
     called: the modules that are called then. state: what was to be seen of them (`_state`) when it
-    was first looked at. inside: the modules in it, if it is several. weighing: those that multiply
-    with a weight. kind: of the operation that makes the axes of its output.
+    was first looked at. inside: the modules in it, if it is several. linear: the linear ones. kind:
+    of the operation that makes the axes of its output.
     """
 
     called: tuple[nn.Module, ...]
     state: tuple
     inside: tuple[nn.Module | None, ...]
-    weighing: tuple[nn.Module, ...]
+    linear: tuple[nn.Module, ...]
     kind: Kind
 
     def is_as_it_was(self, layer: nn.Module) -> bool:
@@ -128,7 +128,7 @@ class Layers:
             return
         if known.kind is NORM and not given.is_contiguous():
             return  # else its output stands as it does, and so has its axes, whatever they are
-        for one in known.weighing:
+        for one in known.linear:
             if not _has_parameters(one, traced):
                 return
         self._given, self._kind = View(kept.storage, *place(given)), known.kind
@@ -170,15 +170,9 @@ class Layers:
 
 
 def _has_parameters(layer: nn.Module, traced: Traced) -> bool:
-    """Whether a layer multiplies with a parameter, or a norm with nothing.
-
-    It may have been given another tensor.
-    """
-    weights, name = layer._parameters, "weight"
-    if name in layer.__dict__ or name not in weights:
-        return False
-    weight: Any = weights[name]
-    return weight is None or (is_tensor(weight) and traced.is_parameter(weight))
+    """Whether a linear layer multiplies with a parameter: it may have been given another tensor."""
+    weight = layer._parameters.get("weight")
+    return is_tensor(weight) and "weight" not in layer.__dict__ and traced.is_parameter(weight)
 
 
 class _Ended(Hook):
@@ -193,6 +187,6 @@ class _Ended(Hook):
 
 def _plain(layer: nn.Module, parts: list[nn.Module]) -> _Plain:
     called = (layer,) if layer is parts[0] else (layer, *parts)
-    weighing = tuple([one for one in parts if type(one) in WEIGHING])
-    kind = NORM if type(layer) in NORMS else LINEAR
-    return _Plain(called, _state(called), tuple(layer._modules.values()), weighing, kind)
+    linear = tuple([one for one in parts if type(one) is nn.Linear])
+    kind = LINEAR if linear else NORM
+    return _Plain(called, _state(called), tuple(layer._modules.values()), linear, kind)
