@@ -35,7 +35,7 @@ from heedful.recorder.following.operations import Operations
 from heedful.recorder.following.storages import Traced
 from heedful.recorder.following.strides import Storage, View, place
 from heedful.recorder.hooks import Hook, Hooks
-from heedful.recorder.plain_layers import KINDS, NORMS, parts_of
+from heedful.recorder.plain_layers import KINDS, parts_of
 from heedful.recorder.running import Modules
 
 PLACELESS = View(Storage(list), (), ())
@@ -126,8 +126,6 @@ class Layers:
         kept = traced.of(given)
         if kept.role is not None or kept.storage.nature is not PLAIN:
             return
-        if known.kind is NORM and not given.is_contiguous():
-            return  # else its output stands as it does, and so has its axes, whatever they are
         for one in known.linear:
             if not _has_parameters(one, traced):
                 return
