@@ -28,10 +28,11 @@ from heedful.recorder.following.strides import Axes
 from heedful.recorder.kept.capture import Capture, captured
 from heedful.recorder.kept.patches import patches_of
 from heedful.recorder.kept.recording import Recording
+from heedful.recorder.module_names import layer_of
 from heedful.recorder.observed import Observed
 from heedful.recorder.options import Options
 from heedful.recorder.own_work import computing, is_computing
-from heedful.recorder.running import Given, Running, layer_of
+from heedful.recorder.running import Given, Running
 from heedful.recorder.sequences.kind import crosses, kind_of
 from heedful.recorder.sequences.mask_structure import Masks, are_equal
 from heedful.recorder.sequences.padding_across_passes import Before, so_far

@@ -22,6 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from heedful.recorder.hooks import Hook, Hooks
+from heedful.recorder.module_names import is_in, plain_name, side_of
 from heedful.recorder.plain_layers import parts_of
 from heedful.recorder.random_states import RandomStates
 
@@ -33,15 +34,6 @@ _graph_task = torch._C._current_graph_task_id  # tells that of the backward pass
 READING = threading.RLock()
 KNOWN = ("heedful", "transformers")  # packages whose models have arguments of known meanings
 SENSES = ("vision", "visual", "image", "audio", "speech")  # names of modules that read no text
-
-
-def layer_of(name: str) -> int | None:
-    """The number of the block that a module is in: the first number in its name, None without one.
-
-    >>> layer_of("decoder.block.2.layer.1.EncDecAttention"), layer_of("pool")
-    (2, None)
-    """
-    return next((int(part) for part in name.split(".") if part.isdecimal()), None)
 
 
 class Frame(NamedTuple):
@@ -382,37 +374,7 @@ def _fused(modules: Modules) -> set[str]:
     layers = [name for name, one in modules.items() if isinstance(one, nn.TransformerEncoderLayer)]
     if not layers or any("_orig_mod" in name for name in modules):
         return set()
-    return {name for name in modules for layer in layers if _is_in(name, layer)}
-
-
-def _is_in(name: str, outer: str) -> bool:
-    return not outer or name == outer or name.startswith(f"{outer}.")
-
-
-def side_of(name: str, has_encoder: bool = True) -> str | None:
-    """ "encoder" or "decoder", by the parts of a module's name; None where it says neither.
-
-    Args:
-        name: as `named_modules` has it.
-        has_encoder: whether the model has an encoder; a decoder alone is all of its model.
-
-    >>> side_of("model.decoder.layers.0.self_attn"), side_of("h.0.attn")
-    ('decoder', None)
-    """
-    parts = name.split(".")
-    if has_encoder and "decoder" in parts:
-        return "decoder"
-    return "encoder" if "encoder" in parts else None
-
-
-@functools.lru_cache(maxsize=4096)  # each recording asks for that of every module
-def plain_name(name: str) -> str:
-    """A module's name without what torch.compile puts into it.
-
-    >>> plain_name("layers.0._orig_mod.attend")
-    'layers.0.attend'
-    """
-    return ".".join(part for part in name.split(".") if part != "_orig_mod")
+    return {name for name in modules for layer in layers if is_in(name, layer)}
 
 
 def _is_open(call: FrameType) -> bool:

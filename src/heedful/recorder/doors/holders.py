@@ -10,7 +10,8 @@ from typing import Any
 
 from torch import nn
 
-from heedful.recorder.running import Modules, plain_name
+from heedful.recorder.module_names import is_in, plain_name
+from heedful.recorder.running import Modules
 
 NAMED = re.compile(r"att(entio)?n(?!.*(Output|Norm|Mask|Embed|Pool|Config|Bias|Dropout))", re.I)
 # Names of children or parameters that make queries and keys
@@ -99,12 +100,12 @@ class Holders:
             for one in several
         ]
         for name, (part, why) in self._holding.items():
-            if any(other != name and _is_in(other, name) for other in self._holding):
+            if any(other != name and is_in(other, name) for other in self._holding):
                 continue  # the innermost holder is judged, not those around it
-            if any(_is_in(one, name) for one in told):
+            if any(is_in(one, name) for one in told):
                 continue
-            callers = {by for one, by in calls if _is_in(one, name) and not _is_called_in(by, name)}
-            is_a_part = callers <= told and not any(_is_in(one, name) for one in begun)
+            callers = {by for one, by in calls if is_in(one, name) and not _is_called_in(by, name)}
+            is_a_part = callers <= told and not any(is_in(one, name) for one in begun)
             if not is_a_part:
                 yield name or type(part).__name__, f"{why}, and no attention was seen in it"
 
@@ -114,11 +115,7 @@ class Holders:
 
 
 def _is_called_in(by: str | None, name: str) -> bool:
-    return by is not None and _is_in(by, name)
-
-
-def _is_in(name: str, outer: str) -> bool:
-    return not outer or name == outer or name.startswith(f"{outer}.")
+    return by is not None and is_in(by, name)
 
 
 def _why(part: Any) -> str:

@@ -10,7 +10,8 @@ from types import FrameType
 
 from torch import nn
 
-from heedful.recorder.running import Modules, plain_name
+from heedful.recorder.module_names import plain_name
+from heedful.recorder.running import Modules
 
 
 def name_of_method(modules: Modules) -> str | None:

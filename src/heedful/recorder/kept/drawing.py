@@ -20,7 +20,7 @@ from heedful.ops.causes import scores
 from heedful.ops.hidden import hidden_cells
 from heedful.recorder.checks import is_whole
 from heedful.recorder.kept.call import Call
-from heedful.recorder.running import side_of
+from heedful.recorder.module_names import side_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -21,7 +21,7 @@ from heedful.ops.masks import Causal, Mask, Window
 from heedful.recorder.kept.capture import Capture
 from heedful.recorder.kept.generation import allowed_rows, broken, goes_on, worst_of
 from heedful.recorder.kept.recording import Recording
-from heedful.recorder.running import side_of
+from heedful.recorder.module_names import side_of
 from heedful.recorder.sequences.without_padding import Layout
 
 BEFOREHAND = 64  # rows for which there is room at first; then it doubles

@@ -11,7 +11,7 @@ from heedful.head_kinds import MEANS, NONE, SCORES, kind_of
 from heedful.recorder.kept.call import Call
 from heedful.recorder.kept.head_types import Even, Evidence, evidence
 from heedful.recorder.kept.progress import Tell
-from heedful.recorder.running import side_of
+from heedful.recorder.module_names import side_of
 
 
 class Place(Protocol):

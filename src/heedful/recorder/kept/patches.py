@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from heedful.recorder.running import Modules, plain_name
+from heedful.recorder.module_names import is_in, plain_name
+from heedful.recorder.running import Modules
 
 # Parameters of transformers' models and of others, each with the name of its tokens; in this order
 APART = {
@@ -48,7 +49,7 @@ class Patches(NamedTuple):
 
     def has(self, module: str) -> bool:
         """Whether a module is in the part."""
-        return not self.module or module == self.module or module.startswith(f"{self.module}.")
+        return is_in(module, self.module)
 
 
 def patches_of(model: nn.Module, parts: Modules) -> list[Patches]:
@@ -72,7 +73,7 @@ def _configured(parts: Modules) -> Iterator[Patches]:
         sides = _sides(getattr(config, "patch_size", None))
         if sides is None or not _is_vision(config) or hasattr(config, "window_size"):
             continue
-        if any(not outer or name.startswith(f"{outer}.") for outer in known):
+        if any(is_in(name, outer) for outer in known):
             continue
         known.append(name)
         yield Patches(plain_name(name), *sides, before=_apart(module))

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from heedful.errors import ArgumentError
 from heedful.recorder.kept.capture import Capture
-from heedful.recorder.running import side_of
+from heedful.recorder.module_names import side_of
 from heedful.token_names import Naming
 
 UNKNOWN = ("[UNK]", "<unk>")  # what tokenizers call a word that they do not know

@@ -19,7 +19,7 @@ from heedful.configuration import nearest
 from heedful.errors import ArgumentError
 from heedful.recorder.following.alignment import Atom, Order
 from heedful.recorder.following.strides import Parts, length
-from heedful.recorder.running import plain_name
+from heedful.recorder.module_names import plain_name
 from heedful.recorder.sequences.axis_owners import Groups, Sides
 
 

@@ -1,0 +1,49 @@
+"""Reads names of modules: which block they are in, which side of a model, which other module."""
+
+from __future__ import annotations
+
+import functools
+
+
+def layer_of(name: str) -> int | None:
+    """The number of the block that a module is in: the first number in its name, None without one.
+
+    >>> layer_of("decoder.block.2.layer.1.EncDecAttention"), layer_of("pool")
+    (2, None)
+    """
+    return next((int(part) for part in name.split(".") if part.isdecimal()), None)
+
+
+def is_in(name: str, outer: str) -> bool:
+    """Whether a module is another one or in it, by their names; all are in the model itself, "".
+
+    >>> is_in("layers.1.attend", "layers.1"), is_in("layers.10", "layers.1")
+    (True, False)
+    """
+    return not outer or name == outer or name.startswith(f"{outer}.")
+
+
+def side_of(name: str, has_encoder: bool = True) -> str | None:
+    """ "encoder" or "decoder", by the parts of a module's name; None where it says neither.
+
+    Args:
+        name: as `named_modules` has it.
+        has_encoder: whether the model has an encoder; a decoder alone is all of its model.
+
+    >>> side_of("model.decoder.layers.0.self_attn"), side_of("h.0.attn")
+    ('decoder', None)
+    """
+    parts = name.split(".")
+    if has_encoder and "decoder" in parts:
+        return "decoder"
+    return "encoder" if "encoder" in parts else None
+
+
+@functools.lru_cache(maxsize=4096)  # each recording asks for that of every module
+def plain_name(name: str) -> str:
+    """A module's name without what torch.compile puts into it.
+
+    >>> plain_name("layers.0._orig_mod.attend")
+    'layers.0.attend'
+    """
+    return ".".join(part for part in name.split(".") if part != "_orig_mod")
