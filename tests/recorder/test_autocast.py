@@ -141,7 +141,7 @@ def test_what_has_some_numbers_of_a_weight_is_none():
     weight = nn.Parameter(torch.randn(5, 8))
     module = nn.Module()
     module.weight = weight
-    known = Parameters({"": module})
+    known = Parameters({module: ""})
     copy, other = weight.detach().bfloat16(), weight.detach().bfloat16()
     other[-1, -1] += 1.0
     assert known.storage(copy) is not None

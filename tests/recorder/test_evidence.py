@@ -110,6 +110,27 @@ def test_what_the_model_changes_later_changes_no_check(attend, is_inference, sma
         torch.testing.assert_close(call.weights(), map_, atol=2e-6, rtol=0)
 
 
+def test_only_small_values_of_the_last_pass_are_held_as_they_are(monkeypatch):
+    model = Attends(by_hand)
+    with heedful.record(model) as recording:
+        for size in (2 * evidence.SMALL, B * H * N * D * 4 - 1, B * H * N * D * 4):
+            monkeypatch.setattr(evidence, "SMALL", size)
+            for _ in range(2):
+                model(*torch.randn(3, B, H, N, D))
+    widths = [one.checked.values.shape[-1] for one in recording._captures]
+    assert widths == [DIRECTIONS] * 5 + [D]
+    assert [check.passed for _, check in recording.certificate()] == [True] * 6
+
+
+def test_a_check_changes_nothing_that_another_thread_may_read():
+    recording, _ = recorded()
+    [kept] = recording._captures
+    before, values = kept.checked, kept.checked.values
+    certify([kept.causes(sequence) for sequence in range(B)], kept.layouts, before)
+    assert before.values is values
+    assert before.is_to_be_projected
+
+
 sizes = st.integers(1, 40)
 
 

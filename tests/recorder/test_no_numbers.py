@@ -671,6 +671,24 @@ def test_a_row_that_a_step_makes_none_of_and_of_which_keys_are_set_to_zero(row, 
 
 
 @every_row
+@pytest.mark.parametrize("factor", [1e-50, 1e50])
+def test_a_row_that_a_factor_makes_none_of_for_which_its_type_has_no_room(factor, row):
+    """In float32 minus infinity is multiplied by 0, and divided by infinity."""
+    hidden = torch.zeros(N, N, dtype=torch.bool)
+    hidden[row, 5] = True
+
+    def weights(query, key):
+        scores = (query @ key.mT).masked_fill(hidden, -INF)
+        return (scores * factor if factor < 1 else scores / factor).softmax(-1)
+
+    model = Shown(weights)
+    call = shown(model, torch.float32)
+    assert model.true[:, row].isnan().all()
+    assert call.proof == "unproved"
+    assert not call.weights()[:, row].any()
+
+
+@every_row
 @pytest.mark.parametrize("kind", ["key", "bias"])
 def test_a_row_that_a_step_makes_none_of_beside_what_makes_none_of_no_row(kind, row):
     """Minus infinity as a score, and what a mask hides, leave numbers to their rows."""

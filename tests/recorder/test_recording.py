@@ -1,5 +1,6 @@
 """Recording: nothing of a model changes; what is kept is what happened."""
 
+import copy
 import subprocess
 import sys
 import threading
@@ -137,6 +138,59 @@ def test_other_threads_are_not_recorded_and_that_is_said(model):
         model(IDS)
     assert len(recording) == 3
     assert recording.missed == {type(model).__name__: "it ran in another thread"}
+
+
+def test_copies_in_other_threads_are_not_recorded_and_that_is_said(model):
+    """As of parallel ones, which share the model's hooks; a copy of the user's is another model."""
+    with heedful.record(model) as recording:
+        copied = copy.deepcopy(model)
+        copied(IDS)
+        model(IDS)
+    assert (len(recording), recording.missed) == (3, {})
+    with heedful.record(model) as recording:
+        thread = threading.Thread(target=copy.deepcopy(model), args=(IDS,))
+        thread.start()
+        thread.join()
+        model(IDS)
+    assert len(recording) == 3
+    assert recording.missed == {type(model).__name__: "it ran in another thread"}
+
+
+def test_a_backward_pass_in_another_thread_is_no_run_of_the_model():
+    """What is recomputed there for gradients was recorded when it ran."""
+    from torch.utils.checkpoint import checkpoint
+
+    class Checkpointed(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.attend = MultiHeadAttention(12, 3)
+
+        def forward(self, x):
+            return checkpoint(self.attend, x, use_reentrant=False)
+
+    model = Checkpointed()
+    with heedful.record(model) as recording:
+        thread = threading.Thread(target=model(torch.randn(1, 5, 12)).sum().backward)
+        thread.start()
+        thread.join()
+    assert all(weight.grad is not None for weight in model.parameters())
+    assert (len(recording), recording.missed) == (1, {})
+
+
+def test_two_modules_of_one_name_are_both_recorded():
+    class Twice(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a = nn.Module()
+            self.a.b = MultiHeadAttention(12, 3)
+            setattr(self, "a.b", MultiHeadAttention(12, 3))
+
+        def forward(self, x):
+            return self.a.b(x) + self._modules["a.b"](x)
+
+    with heedful.record(model := Twice()) as recording:
+        model(torch.randn(1, 5, 12))
+    assert [call.name for call in recording] == ["a.b"] * 2
 
 
 def test_gradient_checkpointing_records_once(model):

@@ -100,10 +100,6 @@ def test_scores_that_have_room_in_each_type(kind, changes, limit):
         assert room_in_types.has_room(size, kind, changes, factors) == (size < limit)
 
 
-def may_lack(query, key, changes):
-    return room_in_types.may_lack(query, key, changes, room_in_types.lengths(query, key))
-
-
 @pytest.mark.parametrize(
     ("kind", "of_query", "of_key", "lacks"),  # the numbers of all features
     [(HALF, 200.0, 200.0, True), (HALF, 100.0, 100.0, False),
@@ -113,8 +109,8 @@ def test_all_features_together_make_a_score_and_a_length(kind, of_query, of_key,
     query, key = (
         torch.full((1, 1, n, 4), one, dtype=kind) for n, one in ((2, of_query), (3, of_key))
     )
-    assert may_lack(query, key, []) == lacks
-    assert may_lack(-query, key, []) == lacks
+    assert room_in_types.may_lack(query, key, []) == lacks
+    assert room_in_types.may_lack(-query, key, []) == lacks
 
 
 @pytest.mark.parametrize("kind", [torch.float64, FLOAT, BRAIN, HALF])
@@ -126,7 +122,7 @@ def test_the_longest_query_and_key_of_a_head_tell_of_its_scores(other, kind):
         query[0, 1, 2, 0] = key[0, 1, 3, 2] = (limit * near) ** 0.5
         query[0, 2, 3] = key[0, 0, 4] = limit**0.5  # long ones of two heads, which do not meet
         query[0, 0, 0, 0] = other
-        assert may_lack(query, key, []) == (near > 1)
+        assert room_in_types.may_lack(query, key, []) == (near > 1)
 
 
 @pytest.mark.parametrize("which", [0, 1])
@@ -135,7 +131,7 @@ def test_long_vectors_have_room_beside_short_ones(kind, which):
     for size in (1e14, 1e16, torch.finfo(kind).max / 2):
         ends = [torch.zeros(1, H, n, D, dtype=kind) for n in (N, M)]
         ends[which][0, 1, 2, 1] = size
-        assert may_lack(*ends, []) == (size > 1e15)
+        assert room_in_types.may_lack(*ends, []) == (size > 1e15)
 
 
 @pytest.mark.parametrize(
@@ -157,9 +153,9 @@ def test_long_vectors_have_room_beside_short_ones(kind, which):
 )
 def test_factors_may_be_too_far_from_one(changes, may):
     query, key = (1e-20 * torch.rand(1, H, n, D) for n in (N, M))
-    assert may_lack(query, key, changes) == may
+    assert room_in_types.may_lack(query, key, changes) == may
     query[0, 1, 2] = NAN  # so that the quick bounds say nothing
-    assert may_lack(query, key, changes) == may
+    assert room_in_types.may_lack(query, key, changes) == may
 
 
 @pytest.mark.parametrize(
@@ -176,9 +172,9 @@ def test_factors_may_be_too_far_from_one(changes, may):
 )
 def test_scores_that_are_too_small_for_float16_before_they_grow_again(changes, has):
     query, key = (1e-3 * torch.rand(1, H, n, D).half() for n in (N, M))
-    assert may_lack(query, key, changes) == has
+    assert room_in_types.may_lack(query, key, changes) == has
     wide = [change(one.kind, one.value, FLOAT) for one in changes]
-    assert not may_lack(query.float(), key.float(), wide)
+    assert not room_in_types.may_lack(query.float(), key.float(), wide)
 
 
 @pytest.mark.parametrize(
@@ -191,11 +187,11 @@ def test_scores_that_are_too_small_for_float16_before_they_grow_again(changes, h
 )
 def test_small_scores_that_become_those_of_float16(changes, may):
     query, key = (1e-3 * torch.rand(1, H, n, D) for n in (N, M))
-    assert may_lack(query, key, changes) == may
+    assert room_in_types.may_lack(query, key, changes) == may
 
 
 @pytest.mark.parametrize("number", [1.0, NAN, 1e4])
 @pytest.mark.parametrize(("queries", "keys"), [(0, M), (N, 0)])
 def test_no_scores_have_room(queries, keys, number):
     query, key = (number * torch.rand(1, H, n, D).half() for n in (queries, keys))
-    assert not may_lack(query, key, [change("scale", 0.1)])
+    assert not room_in_types.may_lack(query, key, [change("scale", 0.1)])

@@ -1,8 +1,8 @@
 """Tells which layers of torch's own hold no attention, so that nothing in them is to be followed.
 
-A linear layer is one, a norm, and a `Sequential` that begins with a linear layer and goes on with
-others and with what works number by number, as most feed-forward parts do: what becomes of the axes
-of its input is known before it runs.
+A linear layer is one, a `LayerNorm`, and a `Sequential` that begins with a linear layer and goes on
+with others and with what works number by number, as most feed-forward parts do: what becomes of the
+axes of its input is known before it runs.
 """
 
 from __future__ import annotations
@@ -11,8 +11,7 @@ from typing import Any
 
 from torch import nn
 
-NORMS = nn.LayerNorm, nn.RMSNorm
-KINDS = nn.Linear, *NORMS, nn.Sequential
+KINDS = nn.Linear, nn.LayerNorm, nn.Sequential
 # A layer that works in place may stand among these: what it changes is the linear layer's output
 AFTER_LINEAR = (
     nn.Linear, nn.Dropout, nn.ELU, nn.GELU, nn.Hardswish, nn.Identity, nn.LeakyReLU, nn.Mish,

@@ -26,7 +26,7 @@ from heedful.recorder.module_names import is_in, plain_name, side_of
 from heedful.recorder.plain_layers import parts_of
 from heedful.recorder.random_states import RandomStates
 
-Modules: TypeAlias = dict[str, nn.Module]  # all of a model, by their names
+Modules: TypeAlias = dict[nn.Module, str]  # all of a model, with their names
 _graph_task = torch._C._current_graph_task_id  # tells that of the backward pass, else -1
 # torch reads its random state under a lock of its own and without letting other threads run, but
 # where garbage is collected meanwhile. A second thread that begins to read it then blocks Python's
@@ -110,8 +110,8 @@ class Running:
     def __enter__(self) -> Running:
         self._thread = threading.get_ident()
         modules = self.modules
-        self._has_encoder = any("encoder" in name for name in modules)
-        self._names = {id(module): name for name, module in modules.items()}
+        self._has_encoder = any("encoder" in name for name in modules.values())
+        self._names = {id(module): name for module, name in modules.items()}
         self._unhooked = _fused(modules)
         hooks, noting, entering, leaving = (
             self._hooks,
@@ -119,7 +119,7 @@ class Running:
             _Entering(self),
             _Leaving(self),
         )
-        for name, module in modules.items():
+        for module, name in modules.items():
             if isinstance(module, torch.jit.ScriptModule) or name in self._unhooked:
                 continue  # what a scripted module calls cannot be seen
             if _is_simple(module):
@@ -180,7 +180,7 @@ class Running:
         """Whether the running module is in the decoder of one that runs and has an encoder too."""
         lead = f"{frame.name}." if frame.name else ""
         if lead not in self._encoders:
-            inside = (name for name in self.modules if name.startswith(lead))
+            inside = (name for name in self.modules.values() if name.startswith(lead))
             self._encoders[lead] = any("encoder" in name.removeprefix(lead) for name in inside)
         return side_of(self.stack[-1].name.removeprefix(lead), self._encoders[lead]) == "decoder"
 
@@ -371,10 +371,10 @@ def _fused(modules: Modules) -> set[str]:
 
     Of a compiled model none: it runs uncompiled, and torch warns of hooks for all modules there.
     """
-    layers = [name for name, one in modules.items() if isinstance(one, nn.TransformerEncoderLayer)]
-    if not layers or any("_orig_mod" in name for name in modules):
+    layers = [name for one, name in modules.items() if isinstance(one, nn.TransformerEncoderLayer)]
+    if not layers or any("_orig_mod" in name for name in modules.values()):
         return set()
-    return {name for name in modules for layer in layers if is_in(name, layer)}
+    return {name for name in modules.values() for layer in layers if is_in(name, layer)}
 
 
 def _is_open(call: FrameType) -> bool:

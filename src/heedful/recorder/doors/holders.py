@@ -37,7 +37,7 @@ def is_to_be_watched(model: nn.Module, modules: Modules) -> bool:
         return False
     if home != "transformers" or not getattr(model, "_supports_attention_backend", False):
         return True
-    kinds: set[Any] = {type(part) for part in modules.values()}
+    kinds: set[Any] = {type(part) for part in modules}
     return any(map(_attends_by_itself, kinds))
 
 
@@ -71,8 +71,8 @@ class Holders:
     """
 
     def __init__(self, modules: Modules) -> None:
-        self._modules = set(map(plain_name, modules))
-        named = ((plain_name(name), part) for name, part in modules.items())
+        self._modules = set(map(plain_name, modules.values()))
+        named = ((plain_name(name), part) for part, name in modules.items())
         self._holding = {name: (part, why) for name, part in named if (why := _why(part))}
         self.names = {name or type(part).__name__ for name, (part, _) in self._holding.items()}
 

@@ -30,31 +30,19 @@ MOVES = 5e-3  # an error that float16 leaves in any score of 8
 Factors = Sequence[tuple[float, float]]  # the least and the most that each change multiplies by
 
 
-def lengths(query: Tensor, key: Tensor) -> tuple[float, float]:
-    """The length of all queries as one vector, and of all keys; no numbers where some are none."""
-    kind = torch.promote_types(query.dtype, torch.float32)
-    found = vector_norm(query, dtype=kind), vector_norm(key, dtype=kind)
-    # of a GPU both at once, which is waited for once
-    one, other = map(float, found) if query.is_cpu else torch.stack(found).tolist()
-    return one, other
-
-
-def may_lack(
-    query: Tensor, key: Tensor, changes: Sequence[Change], whole: tuple[float, float]
-) -> bool:
+def may_lack(query: Tensor, key: Tensor, changes: Sequence[Change]) -> bool:
     """Whether scores may be too large or too small for a type that they are in on their way.
 
     Args:
         query, key: as they met, (…, d).
         changes: what was done to their product.
-        whole: their `lengths`.
     """
     if not (query.numel() and key.numel()):
         return False
     factors = factors_of(changes)
     if are_far(factors) or has_vanished([query.dtype, *(one.dtype for one in changes)], factors):
         return True
-    sizes = _sizes_of(query, key, whole)
+    sizes = _sizes_of(query, key)
     return not any(
         longest <= LONG and has_room(size, query.dtype, changes, factors) for longest, size in sizes
     )
@@ -166,15 +154,12 @@ def _sizes(value: Any) -> tuple[float, float]:
     return least, most
 
 
-def _sizes_of(
-    query: Tensor, key: Tensor, whole: tuple[float, float]
-) -> Iterator[tuple[float, float]]:
+def _sizes_of(query: Tensor, key: Tensor) -> Iterator[tuple[float, float]]:
     """Bounds of the longest query or key, and of their product: quick ones first, then near ones.
 
     Of the near ones, those that are no numbers count as 0: their scores are no numbers or infinite,
     in the model and in `Causes`.
     """
-    yield max(whole), whole[0] * whole[1]  # none is longer than all together
     found = [*query.aminmax(), *key.aminmax()]
     # of a GPU all at once, which is waited for once
     ends = [float(one) for one in found] if query.is_cpu else torch.stack(found).tolist()

@@ -21,14 +21,7 @@ from heedful.recorder.doors.score_causes import (
     sinks_of,
 )
 from heedful.recorder.following.alignment import Order, aligned
-from heedful.recorder.following.scores import (
-    Change,
-    Meeting,
-    Product,
-    Scores,
-    Weights,
-    copied,
-)
+from heedful.recorder.following.scores import Meeting, Product, Weights, copied
 from heedful.recorder.following.strides import Parts, are_of_one, length, widened
 from heedful.recorder.observed import Observed, of_weights
 from heedful.recorder.sequences.axis_owners import Groups, Sides
@@ -141,8 +134,7 @@ def _by_causes(
         return None
     if product.held is not None:  # before they are looked at: a copy's rows stand together
         ends = ends._replace(query=copied(ends.query), key=copied(ends.key))
-    lengths = room_in_types.lengths(ends.query, ends.key)
-    if room_in_types.may_lack(ends.query, ends.key, scores.changes, lengths):
+    if room_in_types.may_lack(ends.query, ends.key, scores.changes):
         return None
     if any(room_in_types.is_beyond(one, ends.query) for one in (causes.mask, causes.bias)):
         return None
@@ -154,8 +146,7 @@ def _by_causes(
     seen.sinks = sinks_of(scores, order, groups)
     if not _put(seen, causes):
         return None
-    is_sure = math.isfinite(sum(lengths)) and _leave_numbers(scores)
-    is_nan = None if is_sure else _rows_of_nan(meeting, order, groups, keys)
+    is_nan = _rows_of_nan(meeting, order, groups, keys)
     if is_nan is not None and weights_apart.shows_numbers_for_nan(is_nan, seen):
         return None
     if kinds & {"fill", "keep"}:
@@ -182,22 +173,6 @@ def _put(seen: Observed, causes: ScoreCauses) -> bool:
     if causes.emptied is not None:
         _empty(seen, causes.emptied)
     return True
-
-
-def _leave_numbers(scores: Scores) -> bool:
-    """Whether rows of a softmax of these scores are numbers, if their product's are.
-
-    They are where all that was done is to multiply by numbers above 0, as minus infinity then stays
-    what it is, and to hide. A row that is hidden as a whole is NaN in the model, and in the call.
-    """
-
-    def leaves(change: Change) -> bool:
-        if change.kind == "hide":
-            return True
-        is_number = change.kind in ("scale", "divide") and not isinstance(change.value, Tensor)
-        return is_number and 0 < change.value < math.inf
-
-    return not scores.is_raised and all(map(leaves, scores.changes))
 
 
 def _rows_of_nan(meeting: Meeting, order: Order, groups: Groups, keys: Parts) -> Tensor | None:

@@ -88,7 +88,7 @@ def watch(modules: Modules, see: Tell, told: Pass) -> Iterator[Callable[[Tensor]
     layers = Layers(door.operations)
     try:
         told.tell_layers(layers)
-        recurrent = [one for one in modules.values() if type(one) in RECURRENT]
+        recurrent = [one for one in modules if type(one) in RECURRENT]
         with (
             _biases.entered(),
             _on_stack(door.operations),

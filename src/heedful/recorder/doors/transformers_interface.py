@@ -89,7 +89,7 @@ def check(modules: Modules) -> None:
     """
     if not is_loaded() or _interface() is not None:
         return
-    if any(type(part).__module__.startswith("transformers") for part in modules.values()):
+    if any(type(part).__module__.startswith("transformers") for part in modules):
         raise HeedfulError(
             f"transformers {sys.modules['transformers'].__version__}",
             expected="version 5 or newer, whose attention can be seen",

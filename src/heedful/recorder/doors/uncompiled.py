@@ -27,4 +27,4 @@ def _may_be_compiled(modules: Modules) -> bool:
     """
     if "torch._dynamo" in sys.modules:
         return True
-    return not all(type(one).__module__.startswith(KNOWN) for one in modules.values())
+    return not all(type(one).__module__.startswith(KNOWN) for one in modules)

@@ -41,9 +41,9 @@ def modules_of(model: nn.Module) -> Modules:
             expected="a torch module",
             remedy="record(model): for a pipeline, give its .model",
         )
-    modules = dict(model.named_modules())
+    modules = {module: name for name, module in model.named_modules()}
     transformers_interface.check(modules)
-    for name, module in modules.items():
+    for module, name in modules.items():
         layout = LAYOUTS.get(type(module).__name__)
         if layout:
             raise ArgumentError(

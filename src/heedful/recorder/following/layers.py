@@ -92,7 +92,7 @@ class Layers:
         """While entered, is told by hooks of the end of each plain layer."""
         hooks, ended = Hooks(), _Ended(self)
         # of a layer without a hook, as one of an encoder, it is not told that it begins
-        told = [one for one in modules.values() if type(one) in KINDS and one._forward_pre_hooks]
+        told = [one for one in modules if type(one) in KINDS and one._forward_pre_hooks]
         plain = [(one, parts) for one in told if (parts := parts_of(one))]
         inside = {id(part) for one, parts in plain for part in parts if part is not one}
         plain = [(one, parts) for one, parts in plain if id(one) not in inside]
@@ -126,6 +126,8 @@ class Layers:
         kept = traced.of(given)
         if kept.role is not None or kept.storage.nature is not PLAIN:
             return
+        if known.kind is NORM and not given.is_contiguous():
+            return  # else its output has its axes, whatever those of its weight are
         for one in known.linear:
             if not _has_parameters(one, traced):
                 return
@@ -151,7 +153,7 @@ class Layers:
             return
         given, kind = self._given, self._kind
         self.resume()
-        if is_tensor(made):  # else it has raised
+        if is_tensor(made):  # else it has raised, or gives a tensor of a class
             self._mode.followed(self._mode.traced.made_by, kind, given, made)
 
     def resume(self) -> None:

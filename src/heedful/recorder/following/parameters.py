@@ -30,7 +30,7 @@ class Parameters:
 
     def __init__(self, modules: Modules) -> None:
         self.homes, self._projections = Addresses(), set[int]()
-        for one in modules.values():
+        for one in modules:
             is_linear = isinstance(one, nn.Linear)
             for table in (one._parameters, one._buffers):
                 for name, tensor in table.items():
@@ -59,9 +59,7 @@ class Parameters:
         """The parameter of float32 that a tensor, or what it is a view of, is a copy of."""
         if self._wide is None:
             self._wide = defaultdict(list)
-            for parameter in (
-                one for part in self._modules.values() for one in part._parameters.values()
-            ):
+            for parameter in (one for part in self._modules for one in part._parameters.values()):
                 if is_tensor(parameter) and parameter.dtype == torch.float32:
                     self._wide[parameter.numel()].append(parameter.detach())
         home = tensor.untyped_storage()

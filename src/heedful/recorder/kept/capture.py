@@ -111,6 +111,13 @@ class Capture:
         self.checked = found
         return found
 
+    def settle(self) -> None:
+        """Hold no more of its values than its check needs."""
+        evidence = self.checked
+        if isinstance(evidence, Evidence):
+            with computing():
+                self.checked = evidence.settled()
+
     def causes(self, sequence: int) -> Causes:
         """What the weights of one sequence are computed from, without its padding."""
         queries, keys, mask = self.layout(sequence)

@@ -84,9 +84,9 @@ def certify(
     Returns:
         the check, and whether the log-sum-exp that a kernel gave is that of the rows.
     """
+    evidence = evidence.settled()
     if evidence.values is None:
         return Check(math.nan, evidence.tolerance, 0, evidence.why), False
-    evidence.project()
     now = worst_tolerance(evidence.kinds, evidence.values.device)
     tolerance = max(evidence.tolerance, now)  # of the model's products, and of those here
     worst, rows, where, blur, unsure = 0.0, 0, "", 0.0, 0.0

@@ -6,8 +6,8 @@ projected output. Two products that differ are the same in r directions drawn at
 probability of at most 2^-r (Freivalds, Probabilistic machines can use less running time, IFIP
 Congress 1977). These were drawn once, for all calls alike: what is wrong with a record was not made
 to fit them. So until it is checked a call holds r numbers for each key, where its values have d,
-and a forward pass does not wait for the checks of what it records. Small values are copied as they
-are, which takes a quarter of the time, and projected at the check.
+and a forward pass does not wait for the checks of what it records. Only the small values of the
+last pass are held as they are: to copy them takes a quarter of the time.
 
 B batch, H query heads, G key heads, N queries, M keys, r directions.
 """
@@ -17,7 +17,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -32,7 +32,7 @@ from heedful.recorder.sequences.without_padding import Layout
 
 SAMPLED = 8  # rows of each sequence on which a call is checked
 DIRECTIONS = 8  # on which values are projected
-SMALL = 1 << 20  # bytes of values that are copied first
+SMALL = 1 << 20  # values of at most so many bytes are copied, and projected later
 
 
 @dataclass
@@ -46,7 +46,7 @@ class Evidence:
     values: (B, G, M, r), projected, or (B, G, M, v) where `is_whole` or `is_to_be_projected`.
     is_whole: whether values are as they were, since a kernel did more after attention, or since
         some are no finite numbers, which would hide the others in every direction.
-    is_to_be_projected: whether they are copies, of which that is to be found out yet.
+    is_to_be_projected: whether they are small, and were copied without a look at them.
     outputs: of each sequence the rows that are compared, (H, n, v).
     row_sums: of each sequence the log-sum-exps of these rows, (H, n), where a kernel gave them.
     sums: (B, H, N), all that the kernel gave, which the call keeps if these agree.
@@ -75,13 +75,14 @@ class Evidence:
     added_to_scores: Sequence[Tensor] = ()
     is_by_hand: bool = False
 
-    def project(self) -> None:
-        """Project values that were copied, unless some are no finite numbers."""
-        whole = self.values
-        if whole is not None and self.is_to_be_projected:
-            self.values, self.is_to_be_projected = projected(whole), False
-            if not are_numbers(self.values):
-                self.values, self.is_whole = whole, True
+    def settled(self) -> Evidence:
+        """The same with its values projected, if they were only copied, and can be."""
+        if self.values is None or not self.is_to_be_projected:
+            return self
+        values = projected(self.values)
+        is_whole = not are_numbers(values)
+        values = self.values if is_whole else values
+        return replace(self, values=values, is_whole=is_whole, is_to_be_projected=False)
 
 
 def evidence_of(seen: Observed, layouts: Sequence[Layout], kept: torch.dtype) -> Evidence:

@@ -60,7 +60,7 @@ def patches_of(model: nn.Module, parts: Modules) -> list[Patches]:
     is marked as assumed.
     """
     own = {
-        name: one for name, one in parts.items() if not type(one).__module__.startswith("torch.nn.")
+        one: name for one, name in parts.items() if not type(one).__module__.startswith("torch.nn.")
     }
     found = [*_windows(model, own), *_configured(own)] or list(_convolving(model, parts))
     return sorted(found, key=lambda one: -len(one.module))
@@ -68,7 +68,7 @@ def patches_of(model: nn.Module, parts: Modules) -> list[Patches]:
 
 def _configured(parts: Modules) -> Iterator[Patches]:
     known: list[str] = []
-    for name, module in parts.items():
+    for module, name in parts.items():
         config: Any = getattr(module, "config", None) if _has(module, "config") else None
         sides = _sides(getattr(config, "patch_size", None))
         if sides is None or not _is_vision(config) or hasattr(config, "window_size"):
@@ -88,7 +88,7 @@ def _is_vision(config: Any) -> bool:
 def _windows(model: nn.Module, parts: Modules) -> Iterator[Patches]:
     """Blocks of Swin, which know their window, how far it is moved, and their stage's grid."""
     module: Any
-    for name, module in parts.items():
+    for module, name in parts.items():
         wanted = ("window_size", "shift_size", "input_resolution")
         if not all(_has(module, each) for each in wanted):
             continue
@@ -110,7 +110,7 @@ def _has(module: Any, name: str) -> bool:
 
 
 def _convolving(model: nn.Module, parts: Modules) -> Iterator[Patches]:
-    for module in parts.values():
+    for module in parts:
         if not isinstance(module, nn.Conv2d) or module.in_channels > 4:
             continue
         height, width = module.kernel_size
