@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import nn
 from torch.nn.functional import scaled_dot_product_attention
+from torch.utils.checkpoint import checkpoint
 
 import heedful
 from heedful.errors import ArgumentError, RunError
@@ -156,18 +157,17 @@ def test_copies_in_other_threads_are_not_recorded_and_that_is_said(model):
     assert recording.missed == {type(model).__name__: "it ran in another thread"}
 
 
+class Checkpointed(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.attend = MultiHeadAttention(12, 3)
+
+    def forward(self, x):
+        return checkpoint(self.attend, x, use_reentrant=False)
+
+
 def test_a_backward_pass_in_another_thread_is_no_run_of_the_model():
     """What is recomputed there for gradients was recorded when it ran."""
-    from torch.utils.checkpoint import checkpoint
-
-    class Checkpointed(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.attend = MultiHeadAttention(12, 3)
-
-        def forward(self, x):
-            return checkpoint(self.attend, x, use_reentrant=False)
-
     model = Checkpointed()
     with heedful.record(model) as recording:
         thread = threading.Thread(target=model(torch.randn(1, 5, 12)).sum().backward)
@@ -194,16 +194,6 @@ def test_two_modules_of_one_name_are_both_recorded():
 
 
 def test_gradient_checkpointing_records_once(model):
-    from torch.utils.checkpoint import checkpoint
-
-    class Checkpointed(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.attend = MultiHeadAttention(12, 3)
-
-        def forward(self, x):
-            return checkpoint(self.attend, x, use_reentrant=False)
-
     layer, x = Checkpointed(), torch.randn(1, 5, 12, requires_grad=True)
     with heedful.record(layer) as recording:
         layer(x).sum().backward()
