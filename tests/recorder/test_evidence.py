@@ -122,6 +122,19 @@ def test_only_small_values_of_the_last_pass_are_held_as_they_are(monkeypatch):
     assert [check.passed for _, check in recording.certificate()] == [True] * 6
 
 
+def test_an_error_as_values_are_projected_ends_no_pass(monkeypatch):
+    def broken(tensor):
+        raise ValueError("no such direction")
+
+    model, given = Attends(by_hand), torch.randn(3, B, H, N, D)
+    with heedful.record(model) as recording:
+        model(*given)
+        monkeypatch.setattr(evidence, "projected", broken)
+        output = model(*given)
+    assert torch.equal(output, model(*given))
+    assert recording[0].why == "its check ended in an error: no such direction (ValueError)"
+
+
 def test_a_check_changes_nothing_that_another_thread_may_read():
     recording, _ = recorded()
     [kept] = recording._captures

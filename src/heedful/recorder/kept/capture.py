@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import torch
@@ -115,7 +116,8 @@ class Capture:
         """Hold no more of its values than its check needs."""
         evidence = self.checked
         if isinstance(evidence, Evidence):
-            with computing():
+            # an error must not end the model's own pass; the check will tell of it
+            with computing(), suppress(Exception):
                 self.checked = evidence.settled()
 
     def causes(self, sequence: int) -> Causes:

@@ -126,11 +126,12 @@ def evidence_of(seen: Observed, layouts: Sequence[Layout], kept: torch.dtype) ->
             one.to(torch.promote_types(one.dtype, torch.float32)) * seen.added.share
             for one in _rows(seen.added.table, layouts)
         ]
-    if value.nbytes <= SMALL:
+    is_looked_at = _is_looked_at(value)
+    if is_looked_at and value.nbytes <= SMALL:
         evidence.values, evidence.is_to_be_projected = value.clone(), True
     else:
         evidence.values = projected(value)
-        if _is_looked_at(value) and not are_numbers(evidence.values):
+        if is_looked_at and not are_numbers(evidence.values):
             evidence.values, evidence.is_whole = value.clone(), True
     if seen.sums is not None and kept == seen.query.dtype:
         evidence.row_sums = [one[..., 0] for one in _rows(seen.sums[..., None], layouts)]
