@@ -212,6 +212,8 @@ def place(tensor: Tensor) -> Place:
 
 def unexpanded(tensor: Tensor, dims: Iterable[int]) -> Tensor:
     """The tensor with size 1 along each of `dims` that `expand` only repeats (stride 0)."""
+    if 0 not in tensor.stride():
+        return tensor
     for dim in dims:
         if tensor.shape[dim] > 1 and tensor.stride(dim) == 0:
             tensor = tensor.narrow(dim, 0, 1)

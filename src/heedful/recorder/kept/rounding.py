@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -77,11 +78,17 @@ def rounding_of_sums(
 
 def _narrowed(kind: torch.dtype, device: torch.device) -> torch.dtype:
     """The type to which torch is set to round products of a type now."""
-    if kind != torch.float32 or device.type not in NARROWED:
+    if kind != torch.float32:
         return kind
-    backend = torch.backends.cuda if device.type == "cuda" else torch.backends.mkldnn
-    products = getattr(backend, "matmul", None)  # for CPUs from torch 2.9 on
+    products, narrowed = _products(device)
     precision = getattr(products, "fp32_precision", None)
-    if precision is None and device.type == "cuda" and torch.backends.cuda.matmul.allow_tf32:
+    if precision is None and "tf32" in narrowed and torch.backends.cuda.matmul.allow_tf32:
         precision = "tf32"
-    return NARROWED[device.type].get(str(precision), kind)
+    return narrowed.get(str(precision), kind)
+
+
+@functools.cache  # each call of a model asks
+def _products(device: torch.device) -> tuple[Any, dict[str, torch.dtype]]:
+    """What knows how torch is set to round products on a device, and the types it may round to."""
+    backend = {"cuda": torch.backends.cuda, "cpu": torch.backends.mkldnn}.get(device.type)
+    return getattr(backend, "matmul", None), NARROWED.get(device.type, {})  # CPU: from torch 2.9 on
