@@ -122,6 +122,19 @@ def test_only_small_values_of_the_last_pass_are_held_as_they_are(monkeypatch):
     assert [check.passed for _, check in recording.certificate()] == [True] * 6
 
 
+def test_a_call_is_held_to_what_torch_was_set_to_when_its_values_were_projected():
+    with heedful.record(model := Attends(by_hand)) as recording:
+        model(*torch.randn(3, B, H, N, D))
+        torch.backends.mkldnn.matmul.fp32_precision = "bf16"
+        try:
+            model(*torch.randn(3, B, H, N, D))
+        finally:
+            torch.backends.mkldnn.matmul.fp32_precision = "none"
+        model(*torch.randn(3, B, H, N, D))
+    tolerances = [check.tolerance for _, check in recording.certificate()]
+    assert tolerances == [5e-2, 5e-2, 2e-5]
+
+
 def test_an_error_as_values_are_projected_ends_no_pass(monkeypatch):
     def broken(tensor):
         raise ValueError("no such direction")

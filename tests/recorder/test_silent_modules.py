@@ -357,6 +357,22 @@ def test_attention_of_another_model_or_of_the_user_is_not_missed(does, mode):
     assert {call.name for call in recording} == {"Attends"}
 
 
+def test_a_method_of_another_model_that_equals_the_recorded_one_is_not_missed():
+    class Alike(Method):
+        def __eq__(self, other):
+            return isinstance(other, Alike)
+
+        def __hash__(self):
+            return 1
+
+    model, other, x = Alike(by_hand), Alike(by_hand), given()
+    for one, missed in ((other, {}), (model, {"Alike": OUTSIDE})):
+        with heedful.record(model) as recording:
+            model.attend(x)
+            one.encode(x)
+        assert recording.missed == missed
+
+
 LOSSES = {
     "cross entropy": lambda scores: cross_entropy(scores, torch.arange(len(scores))),
     "by hand": lambda scores: -scores.log_softmax(-1).diagonal().mean(),

@@ -23,7 +23,7 @@ def name_of_method(modules: Modules) -> str | None:
     owner = _owner(sys._getframe(1))
     if owner is None:
         return None
-    name = modules.get(owner)
+    name = next((name for one, name in modules.items() if one is owner), None)
     return None if name is None else plain_name(name) or type(owner).__name__
 
 

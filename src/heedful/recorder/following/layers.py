@@ -127,7 +127,7 @@ class Layers:
         if kept.role is not None or kept.storage.nature is not PLAIN:
             return
         if known.kind is NORM and not given.is_contiguous():
-            return  # else its output has its axes, whatever those of its weight are
+            return  # where input and output stand alike, the weight has no say in the axes
         for one in known.linear:
             if not _has_parameters(one, traced):
                 return

@@ -6,8 +6,8 @@ projected output. Two products that differ are the same in r directions drawn at
 probability of at most 2^-r (Freivalds, Probabilistic machines can use less running time, IFIP
 Congress 1977). These were drawn once, for all calls alike: what is wrong with a record was not made
 to fit them. So until it is checked a call holds r numbers for each key, where its values have d,
-and a forward pass does not wait for the checks of what it records. Only the small values of the
-last pass are held as they are: to copy them takes a quarter of the time.
+and a forward pass does not wait for the checks of what it records. Of the last pass alone, small
+values on a CPU are held as they are: to copy them takes a quarter of the time.
 
 B batch, H query heads, G key heads, N queries, M keys, r directions.
 """
@@ -32,7 +32,7 @@ from heedful.recorder.sequences.without_padding import Layout
 
 SAMPLED = 8  # rows of each sequence on which a call is checked
 DIRECTIONS = 8  # on which values are projected
-SMALL = 1 << 20  # values of at most so many bytes are copied, and projected later
+SMALL = 1 << 20  # values on a CPU of at most so many bytes are copied, and projected later
 
 
 @dataclass
@@ -42,11 +42,11 @@ class Evidence:
     why: why nothing can be compared; then it has no tensors.
     kinds: the types of the query and the output, and that in which the call is kept; of attention
         by hand, those of scores and weights between them too.
-    tolerance: what rounding explains, as torch was set when the call ran.
+    tolerance: what rounding explains, as torch was set when the call ran and values were projected.
     values: (B, G, M, r), projected, or (B, G, M, v) where `is_whole` or `is_to_be_projected`.
     is_whole: whether values are as they were, since a kernel did more after attention, or since
         some are no finite numbers, which would hide the others in every direction.
-    is_to_be_projected: whether they are small, and were copied without a look at them.
+    is_to_be_projected: whether they are copies of small ones, which nobody has looked at yet.
     outputs: of each sequence the rows that are compared, (H, n, v).
     row_sums: of each sequence the log-sum-exps of these rows, (H, n), where a kernel gave them.
     sums: (B, H, N), all that the kernel gave, which the call keeps if these agree.
@@ -76,13 +76,18 @@ class Evidence:
     is_by_hand: bool = False
 
     def settled(self) -> Evidence:
-        """The same with its values projected, if they were only copied, and can be."""
+        """The same with values projected that were only copied; whole if some are no numbers."""
         if self.values is None or not self.is_to_be_projected:
             return self
         values = projected(self.values)
         is_whole = not are_numbers(values)
-        values = self.values if is_whole else values
-        return replace(self, values=values, is_whole=is_whole, is_to_be_projected=False)
+        return replace(
+            self,
+            values=self.values if is_whole else values,
+            is_whole=is_whole,
+            is_to_be_projected=False,
+            tolerance=max(self.tolerance, worst_tolerance(self.kinds, values.device)),
+        )
 
 
 def evidence_of(seen: Observed, layouts: Sequence[Layout], kept: torch.dtype) -> Evidence:
@@ -140,9 +145,10 @@ def evidence_of(seen: Observed, layouts: Sequence[Layout], kept: torch.dtype) ->
 
 
 def _is_looked_at(value: Tensor) -> bool:
-    """Whether it is looked at once whether values are numbers; else the check does, later.
+    """Whether to look at values keeps nobody waiting, as it does not on a CPU.
 
-    To look, the pass would have to wait for a GPU in each call, which takes longer than all else.
+    A pass would have to wait for a GPU in each call, which takes longer than all else; there the
+    check looks, later.
     """
     return value.is_cpu
 
