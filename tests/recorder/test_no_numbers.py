@@ -686,6 +686,23 @@ def test_a_row_that_a_factor_makes_none_of_for_which_its_type_has_no_room(factor
     assert not call.weights()[:, row].any()
 
 
+def test_an_infinite_sink_leaves_the_other_heads_their_numbers():
+    """Beside it a head's rows are NaN in the model, which no query, key or mask tells of."""
+    sink = torch.zeros(H, 1, 1)
+    sink[1] = INF
+
+    def weights(query, key):
+        scores = query @ key.mT
+        return torch.cat([scores, sink.expand(len(query), -1, N, 1)], -1).softmax(-1)[..., :-1]
+
+    model = Shown(weights)
+    call = shown(model, torch.float32)
+    assert model.true[1].isnan().all()
+    assert call.proof == "unproved"
+    assert not call.weights(head=1).any()
+    torch.testing.assert_close(call.weights(head=0).double(), model.true[0], atol=1e-6, rtol=0)
+
+
 @every_row
 @pytest.mark.parametrize("kind", ["key", "bias"])
 def test_a_row_that_a_step_makes_none_of_beside_what_makes_none_of_no_row(kind, row):

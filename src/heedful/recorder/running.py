@@ -113,12 +113,8 @@ class Running:
         self._has_encoder = any("encoder" in name for name in modules.values())
         self._names = {id(module): name for module, name in modules.items()}
         self._unhooked = _fused(modules)
-        hooks, noting, entering, leaving = (
-            self._hooks,
-            _Noting(self),
-            _Entering(self),
-            _Leaving(self),
-        )
+        hooks, noting = self._hooks, _Noting(self)
+        entering, leaving = _Entering(self), _Leaving(self)
         for module, name in modules.items():
             if isinstance(module, torch.jit.ScriptModule) or name in self._unhooked:
                 continue  # what a scripted module calls cannot be seen
