@@ -8,7 +8,9 @@ from torch import nn
 from torch.nn.functional import scaled_dot_product_attention
 
 import heedful
+from heedful.recorder.observed import Observed
 from heedful.recorder.sequences.mask_structure import offset_of
+from heedful.recorder.sequences.without_padding import layouts_of
 
 B, H, D = 2, 3, 4
 
@@ -415,3 +417,25 @@ def test_looking_back_in_another_text_is_not_causal():
     x, y, model = torch.randn(1, 5, H * D), torch.randn(1, 11, H * D), Layer("attend")
     [call] = recorded(model, x, y, torch.ones(5, 11).tril().bool())
     assert (call.kind, call.shape[1:]) == ("cross", (5, 11))
+
+
+EYE = torch.eye(11).bool()
+CHANGED = {
+    "causal": torch.ones(11, 11).tril().bool(),
+    "window": torch.ones(11, 11).tril().triu(-3).bool(),
+    "runs": torch.block_diag(torch.ones(4, 4), torch.ones(7, 7)).bool(),
+    "any": (torch.arange(121) % 3 == 0).view(11, 11) | EYE,
+    "of heads": (torch.arange(363) % 5 < 2).view(1, 3, 11, 11) | EYE,
+    "of texts": (torch.arange(242) % 5 < 2).view(2, 1, 11, 11) | EYE,
+    "of keys": padded(11, 6, "right")[:, None, None] & (torch.arange(11) > 0),
+}
+
+
+@pytest.mark.parametrize("kind", CHANGED)
+def test_a_mask_that_is_changed_later_is_what_it_was(kind):
+    x, allowed = torch.randn(B, H, 11, D), CHANGED[kind].clone()
+    layouts = layouts_of(Observed(x, x, x, x, 1.0, mask=allowed))
+    allowed.logical_not_()
+    before = CHANGED[kind].expand(B, H, 11, 11)
+    for layout, table in zip(layouts, before, strict=True):
+        assert torch.equal(layout.mask.crop((H, 11, 11)).expand(H, 11, 11), table)

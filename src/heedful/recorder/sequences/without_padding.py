@@ -83,7 +83,7 @@ def take(tensor: Tensor, rows: Tensor) -> Tensor:
 def _layout(seen: Observed, sequence: int, real: Real, start: int | None, has_room: bool) -> Layout:
     _, H, N, M = seen.shape
     queries, keys = torch.arange(N, device="cpu"), torch.arange(M, device="cpu")
-    real_queries, real_keys = _real(seen, sequence, real, start)
+    real_queries, real_keys = _real(seen, sequence, real, start, queries, keys)
     # where no query is told to be a token, none is left that the call could hide keys from
     asking = queries if real.is_guess or not len(real_queries) else real_queries
     if len(real_keys) == M or _hides(seen, sequence, asking, real_keys):
@@ -124,13 +124,14 @@ def _looks_back(seen: Observed, sequence: int, queries: Tensor, keys: Tensor) ->
     return bool(sees.any()) and not bool(sees.triu(1 + M - N).any())
 
 
-def _real(seen: Observed, sequence: int, real: Real, start: int | None) -> tuple[Tensor, Tensor]:
-    """The indices of queries and keys that were told to be no padding.
+def _real(
+    seen: Observed, sequence: int, real: Real, start: int | None, queries: Tensor, keys: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Of the indices of queries and keys those that were told to be no padding.
 
     start: the key at which the first query stands, where the keys tell which queries are real.
     """
-    B, _, N, M = seen.shape
-    queries, keys = torch.arange(N, device="cpu"), torch.arange(M, device="cpu")
+    B, N = len(seen.query), len(queries)
     if real.keys is not None:
         row = row_of(sequence, len(real.keys), B)
         keys = keys if row is None else real.keys[row].bool().nonzero()[:, 0].cpu()
@@ -251,9 +252,12 @@ def _stands_together(indices: Tensor) -> bool:
 
 
 def _table(mask: Mask, seen: Observed, sequence: int, queries: Tensor, keys: Tensor) -> Dense:
-    """The mask over some queries and keys as a copied table, which nobody can change later."""
+    """The mask over some queries and keys as a table, which may be a view of the call's own.
+
+    It is recognised before anybody could change that, and what is made of it then is no view.
+    """
     whole = tuple(mask.table.shape[-2:]) == seen.shape[-2:] if isinstance(mask, Dense) else False
     if whole and isinstance(mask, Dense):
         table = of_sequence(mask.table, sequence).to(seen.query.device)
-        return Dense(take(take(table, queries).mT, keys).mT.clone())
+        return Dense(take(take(table, queries).mT, keys).mT)
     return Dense(of_sequence(mask.crop(seen.shape, queries, keys, seen.query.device), sequence))
