@@ -104,7 +104,7 @@ class Run(NamedTuple):
 def check(is_right: bool) -> None:
     """End the benchmark where a pass was not as it should be."""
     if not is_right:
-        raise SystemExit("a pass gives another output, or not all calls")
+        raise SystemExit("a pass gives another output, or a recording lacks calls")
 
 
 def in_turns(pipe, run: Run, rounds: int) -> None:

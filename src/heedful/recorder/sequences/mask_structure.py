@@ -7,6 +7,7 @@ or a run of keys for each query where it is exactly that, else into bits.
 
 from __future__ import annotations
 
+import copy
 import math
 from typing import Any, NamedTuple, TypeAlias
 
@@ -30,7 +31,8 @@ def recognise(mask: Mask | None, shape: tuple[int, int, int]) -> Mask | None:
     """The same mask as a structure; None where every query may attend to every key.
 
     A table that is exactly causal, or of a window, or has one run of keys for each query (as packed
-    documents have) becomes that; any other table is kept as bits.
+    documents have) becomes that; any other table is kept as bits. What is made of a table shares no
+    memory with it.
 
     >>> table = (Causal() & Window(2)).crop((1, 4, 6))
     >>> recognise(Dense(table), (1, 4, 6))
@@ -138,6 +140,26 @@ class _Known(NamedTuple):
     gap: float = math.inf
 
 
+class _Structure(NamedTuple):
+    """A structure that came, such as `Dense`, and the state that its tables had.
+
+    mask: itself, held so that nothing else is the same object.
+    states: of each table its place, or a copy where it does not count its changes.
+    as_now: another object for it, of calls that had it in this state.
+    """
+
+    mask: Mask
+    states: list[Any]
+    as_now: Mask
+
+    def is_of(self, tables: list[Tensor]) -> bool:
+        """Whether the tables are in this state."""
+        return all(
+            are_equal(state, one) if isinstance(state, Tensor) else state == place_of(one)
+            for state, one in zip(self.states, tables, strict=True)
+        )
+
+
 class Masks:
     """Splits masks (boolean, added, or flex attention's) into what may attend and what is added.
 
@@ -147,10 +169,18 @@ class Masks:
 
     def __init__(self) -> None:
         self._known: list[_Known] = []
+        self._structures: list[_Structure] = []
 
     def split(self, seen: Observed) -> Observed:
-        """The call, now with a mask that only hides; what it added has become part of the bias."""
-        if seen.mask is None or isinstance(seen.mask, Mask):
+        """The call, now with a mask that only hides; what it added has become part of the bias.
+
+        The mask is the same object for calls whose masks were known to be the same, and for no
+        others, even where the model has changed the tables of one mask in place between two calls.
+        """
+        if seen.mask is None:
+            return seen
+        if isinstance(seen.mask, Mask):
+            seen.mask = self._as_now(seen.mask)
             return seen
         source, made = seen.source or Source(seen.mask, ())
         has_place = not isinstance(source, Tensor) or counts_changes(source)
@@ -168,6 +198,36 @@ class Masks:
         bias = added if seen.bias is None else seen.bias if added is None else seen.bias + added
         seen.mask, seen.bias = allowed, bias
         return seen
+
+    def _as_now(self, mask: Mask) -> Mask:
+        """A structure, as another object for each state in which it came."""
+        tables = _tables(mask)
+        if tables is None:
+            return copy.copy(mask)
+        if not tables:
+            return mask
+        several = (one for one in self._structures if one.mask is mask and one.is_of(tables))
+        known = next(several, None)
+        if known is None:
+            states = [place_of(one) if counts_changes(one) else copied(one) for one in tables]
+            known = _Structure(mask, states, copy.copy(mask))
+            self._structures = [*self._structures[-3:], known]
+        return known.as_now
+
+
+def _tables(mask: Mask) -> list[Tensor] | None:
+    """The tensors that a mask of ours consists of; None of another class, which may hold anything.
+
+    >>> _tables(Dense(torch.ones(2, 2) > 0) & Causal())
+    [tensor([[True, True],
+            [True, True]])]
+    """
+    if isinstance(mask, Combined):
+        several = [_tables(part) for part in mask.parts]
+        return None if None in several else [one for tables in several for one in tables or ()]
+    if type(mask).__module__ != Mask.__module__:
+        return None
+    return [one for one in vars(mask).values() if isinstance(one, Tensor)]
 
 
 def _of_scores(seen: Observed, known: _Known) -> Parts:

@@ -254,7 +254,7 @@ def _stands_together(indices: Tensor) -> bool:
 def _table(mask: Mask, seen: Observed, sequence: int, queries: Tensor, keys: Tensor) -> Dense:
     """The mask over some queries and keys as a table, which may be a view of the call's own.
 
-    It is recognised before anybody could change that, and what is made of it then is no view.
+    What `_layout` makes of it at once is none (`recognise`).
     """
     whole = tuple(mask.table.shape[-2:]) == seen.shape[-2:] if isinstance(mask, Dense) else False
     if whole and isinstance(mask, Dense):

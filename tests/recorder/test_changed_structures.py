@@ -1,0 +1,94 @@
+"""Masks of our own whose tables a model changes in place between two layers."""
+
+import pytest
+import torch
+from torch import nn
+
+import heedful
+from heedful import attention
+from heedful.ops.masks import Causal, Dense, KeyRanges, Mask, Packed, Padding, Window
+
+
+class Seeing(Mask):
+    """A mask of somebody's own, of which nothing is known but what it allows."""
+
+    def __init__(self, sizes):
+        self.sizes = sizes
+
+    def allowed(self, query, key, shape):
+        return (query - key).abs() < self.sizes[query]
+
+
+def own_layers(mask, change):
+    """Two layers by heedful's own function, and a change of their mask between them."""
+
+    class Layer(nn.Module):
+        def forward(self, x):
+            return attention(x, x, x, mask=mask)
+
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.second = Layer(), Layer()
+
+        def forward(self, x):
+            made = self.first(x)
+            change()
+            return made, self.second(x)
+
+    return Model()
+
+
+STRUCTURES = {
+    "table": lambda table: Dense(table.view(64, 1).expand(64, 64).tril() | torch.eye(64).bool()),
+    "table of heads": lambda table: Dense(table.expand(1, 2, 64, 64).clone()),
+    "runs": lambda table: KeyRanges(table.long() * 5, torch.full((64,), 64)),
+    "padding": lambda table: Padding(table.view(1, 64).clone()),
+    "bits": lambda table: Packed.of(table.view(64, 1).expand(64, 64) | torch.eye(64).bool()),
+    "combined": lambda table: Causal() & Dense(table.view(1, 64) | torch.eye(64).bool()),
+    "of a window": lambda table: Dense(table.view(1, 64) | torch.eye(64).bool()) & Window(9),
+    "somebody's own": lambda table: Seeing(table.long() * 4 + 3),
+}
+# One number, of a row or of a key that no check looks at
+CHANGES = {
+    "table": lambda mask: mask.table[30, :20].logical_not_(),
+    "table of heads": lambda mask: mask.table[0, 1, 30, :20].logical_not_(),
+    "runs": lambda mask: mask.first[30].sub_(9).abs_(),
+    "padding": lambda mask: mask.keep[0, 5].logical_not_(),
+    "bits": lambda mask: mask.bits[30].bitwise_not_(),
+    "combined": lambda mask: mask.parts[1].table[30, :20].logical_not_(),
+    "of a window": lambda mask: mask.parts[0].table[30, 26:].logical_not_(),
+    "somebody's own": lambda mask: mask.sizes[30].add_(1),
+}
+
+
+@pytest.mark.parametrize("mode", [torch.enable_grad, torch.no_grad, torch.inference_mode])
+@pytest.mark.parametrize("kind", STRUCTURES)
+def test_a_structure_whose_tables_change_between_two_layers_is_that_of_each(kind, mode):
+    mask, x = STRUCTURES[kind](torch.arange(64) % 3 > 0), torch.randn(1, 2, 64, 4)
+    tables = [mask.crop((1, 2, 64, 64)).clone()]
+    with mode():
+        model = own_layers(mask, lambda: CHANGES[kind](mask))
+        with heedful.record(model) as recording:
+            model(x)
+    tables.append(mask.crop((1, 2, 64, 64)))
+    assert not torch.equal(*tables)
+    assert recording.missed == {}
+    for call, table in zip(recording, tables, strict=True):
+        raised = (x.double() @ x.double().mT / 2).exp() * table
+        sees = raised.any(0).any(0).any(0)
+        expected = (raised / raised.sum(-1, keepdim=True))[0]
+        shown = call.weights().double()
+        if shown.shape != expected.shape:  # without padding
+            expected = expected[:, sees][..., sees]
+        torch.testing.assert_close(shown, expected, atol=1e-6, rtol=0)
+        assert not call.why.startswith("row")
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_layers_share_what_was_made_of_one_mask(mode):
+    mask = Dense((torch.arange(64 * 64) % 3 > 0).view(64, 64) | torch.eye(64).bool())
+    with mode(), heedful.record(model := own_layers(mask, lambda: None)) as recording:
+        model(torch.randn(1, 2, 64, 4))
+    assert isinstance(recording[0].causes.mask, Packed)
+    assert recording[0].causes.mask is recording[1].causes.mask
