@@ -27,7 +27,7 @@ from heedful.ops.log_sum_exp import beside
 from heedful.recorder.doors import multihead_attention, sdpa, softmax_matmul
 from heedful.recorder.doors.begun import Begun
 from heedful.recorder.doors.process_wide import ProcessWide
-from heedful.recorder.following import without_mode
+from heedful.recorder.following import without_mode, writes
 from heedful.recorder.following.addresses import Addresses
 from heedful.recorder.following.axis_rules import SDPA_KERNELS
 from heedful.recorder.following.layers import Layers
@@ -37,6 +37,7 @@ from heedful.recorder.following.parameters import Parameters
 from heedful.recorder.following.recurrent import followed
 from heedful.recorder.following.scores import Meeting
 from heedful.recorder.following.strides import Axes, are_whole
+from heedful.recorder.following.writes import state_of
 from heedful.recorder.observed import Observed, Real, Tell
 from heedful.recorder.running import Given, Modules
 from heedful.recorder.sequences.told_or_followed import Owning
@@ -90,6 +91,7 @@ def watch(modules: Modules, see: Tell, told: Pass) -> Iterator[Callable[[Tensor]
         told.tell_layers(layers)
         recurrent = [one for one in modules if type(one) in RECURRENT]
         with (
+            writes.counted(),
             _biases.entered(),
             _on_stack(door.operations),
             followed(recurrent, door.operations.traced, door.runs),
@@ -148,24 +150,19 @@ class Nested:
     """The axes of tokens that stand in nested tensors, as encoders pack them without padding."""
 
     def __init__(self) -> None:
-        self._axes: dict[int, tuple[int | None, Axes | None]] = {}
+        self._axes: dict[int, tuple[Any, Axes | None]] = {}
         self._homes = Addresses()  # held, so that no other tensor gets the address of one
 
     def keep(self, tensor: Tensor, axes: Axes | None) -> None:
         """Note the axes of a nested tensor."""
         home = tensor.untyped_storage()
         self._homes.hold(home)
-        self._axes[home._cdata] = _version(tensor), axes
+        self._axes[home._cdata] = state_of(tensor), axes
 
     def of(self, tensor: Tensor) -> Axes | None:
         """Its axes; None where they are not known, or it was written into."""
-        version, axes = self._axes.get(tensor.untyped_storage()._cdata, (None, None))
-        return axes if version == _version(tensor) else None
-
-
-def _version(tensor: Tensor) -> int | None:
-    """How often a tensor was written into; None in inference mode, where torch does not count."""
-    return None if tensor.is_inference() else tensor._version
+        state, axes = self._axes.get(tensor.untyped_storage()._cdata, (None, None))
+        return axes if state == state_of(tensor) else None
 
 
 class _Door:
@@ -262,7 +259,10 @@ def _part_of(meeting: Meeting) -> tuple:
     parts = tuple(part for axis in meeting.weights_axes for part in axis)
     mine = {part.axis for axis in role.axes for part in axis}
     is_whole = are_whole(parts) and mine <= {part.axis for part in parts}
-    return () if is_whole else (table.data_ptr(), tuple(table.shape), table.stride())
+    if is_whole:
+        return ()
+    home = role.homes.hold(table.untyped_storage())  # else the next part may get its address
+    return home, table.storage_offset(), tuple(table.shape), table.stride()
 
 
 class FlexMask(NamedTuple):

@@ -18,12 +18,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from heedful.errors import HeedfulError
 from heedful.ops import log_sum_exp
 from heedful.recorder import own_work
-from heedful.recorder.following import axis_rules, without_mode
+from heedful.recorder.following import axis_rules, in_place, without_mode, writes
 from heedful.recorder.following.axis_rules import is_tensor
-from heedful.recorder.following.operation_kinds import KINDS, LISTS, Kind, kind_of
+from heedful.recorder.following.operation_kinds import KINDS, LISTS, Kind, done_of, kind_of
 from heedful.recorder.following.outside import Outside
 from heedful.recorder.following.parameters import Parameters
-from heedful.recorder.following.roles import Listeners, Roles, done_of
+from heedful.recorder.following.roles import Listeners, Roles
 from heedful.recorder.following.score_changes import SOFTMAX
 from heedful.recorder.following.storages import Traced
 
@@ -81,6 +81,8 @@ class Operations(TorchDispatchMode):
             if type(arguments[0]) is not Tensor and self.here() and is_tensor(arguments[0]):
                 self.traced.of(arguments[0])
             return kind.call(*arguments, **keywords)
+        if kind.writes:
+            writes.note(kind.written(arguments, keywords))
         is_here = self.here()
         if not is_here and not self.outside.concerns(kind):
             return without_mode.run(function, arguments, keywords, kind.name)
@@ -125,6 +127,8 @@ class Operations(TorchDispatchMode):
         if kind.is_unknown:
             self.unknown(kind.name)
         result = made[0] if isinstance(made, LISTS) and made else made
+        if kind.writes and kind.writes_beside:
+            in_place.follow_others(kind, arguments, keywords, result, self.traced)
         if not is_tensor(result):
             if kind.name in SOFTMAX and isinstance(result, Tensor):
                 self.missed(f"a softmax of {_unlike(result)}, whose axes cannot be followed")

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from typing import Any
 
 from heedful.recorder.following.axis_rules import PRODUCTS, SDPA_KERNELS, is_tensor
-from heedful.recorder.following.operation_kinds import LISTS, Kind
-from heedful.recorder.following.roles import Done, Listeners, Roles
+from heedful.recorder.following.operation_kinds import LISTS, Done, Kind
+from heedful.recorder.following.roles import Listeners, Roles
 from heedful.recorder.following.storages import Traced
 
 STARTS = {*PRODUCTS, *SDPA_KERNELS}

@@ -11,15 +11,13 @@ For `softmax(q @ k.mT) @ v` these are: `product` (scores), `other` (weights), `p
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from torch import Tensor, is_complex
 
-from heedful.recorder.following import axis_rules, feature_rules, score_changes
-from heedful.recorder.following.moved import moves
-from heedful.recorder.following.operation_kinds import Kind
+from heedful.recorder.following import axis_rules, feature_rules, in_place, score_changes
+from heedful.recorder.following.operation_kinds import Done
 from heedful.recorder.following.score_step import Operation
 from heedful.recorder.following.scores import (
     Change,
@@ -34,7 +32,7 @@ from heedful.recorder.following.scores import (
     is_asked_by_rows,
     of_queries,
 )
-from heedful.recorder.following.storages import Kept, Traced, fills, stored
+from heedful.recorder.following.storages import Kept, Traced, stored
 from heedful.recorder.following.strides import (
     Axis,
     Part,
@@ -46,12 +44,8 @@ from heedful.recorder.following.strides import (
 )
 from heedful.recorder.observed import Added
 
-OTHERS = {"cat", "sum", "logsumexp", "native_dropout"}
-WRITES = {"copy", "index_copy", "index_add", "index_put", "scatter", "scatter_add"}
 CHOOSES = {"argmax", "max"}
-NOISE = {"bernoulli", "random", "uniform", "normal"}
 PICKS = {"topk", "sort"}  # a softmax of what they give may follow
-HAND_ON = score_changes.HANDS_ON | score_changes.SOFTMAXES | OTHERS
 
 
 class Listeners(NamedTuple):
@@ -72,23 +66,6 @@ class Listeners(NamedTuple):
     chosen: Callable[[Product], None]
 
 
-class Done(NamedTuple):
-    """An operation that has run: what it was called with, and its result."""
-
-    kind: Kind
-    arguments: tuple
-    keywords: dict[str, Any]
-    made: Tensor
-
-    @property
-    def by_name(self) -> dict[str, Any]:
-        """All its arguments by their names."""
-        return self.kind.named(self.arguments) | self.keywords
-
-
-done_of = functools.partial(tuple.__new__, Done)  # as `view_of` does for views
-
-
 class Roles:
     """Gives the result of each operation its role.
 
@@ -103,42 +80,11 @@ class Roles:
     def follow(self, done: Done) -> None:
         """Follow an operation, whatever it is."""
         if done.kind.is_in_place:
-            self.in_place(done)
+            in_place.follow(done, self.traced, self._after)
         elif done.kind.name in axis_rules.PRODUCTS:
             self.product(done)
         else:
             self.other(done)
-
-    def in_place(self, done: Done) -> None:
-        """Update the role of a tensor that an operation has changed in place."""
-        kept, kind = self.traced.written_into(done.made), done.kind
-        operands = self.traced.operands(done.arguments)
-        self.traced.changed(kept, operands)
-        if kind.is_into or moves(kind.name):
-            self.traced.moved(done.made, kind, done.by_name)
-        if kind.is_into and kind.name in score_changes.SOFTMAXES and kept.role is None:
-            self._lost_into(done)
-        if kind.name in NOISE:
-            kept.is_noise = True
-        elif kind.name in WRITES:
-            kept.role = None
-            self.traced.copied(done.made, _written(done))
-        elif kept.role is None and kind.is_pointwise and not kind.is_into:
-            self.traced.mixed(done.made, [one.view for one in operands])
-        elif kept.role is not None:
-            axes, is_whole = self.traced.axes(done.made), fills(done.made)
-            hands_on = kind.is_pointwise or kind.name in HAND_ON
-            if axes is None or not is_whole or not hands_on:
-                kept.role = None
-            else:
-                kept.role = self._after(kept.role, done, 0, axes, None)
-
-    def _lost_into(self, done: Done) -> None:
-        """Tell of a softmax of scores into a tensor that has room for it, which is not followed."""
-        for one in self.traced.operands(done.arguments):
-            axes = one.view.known()
-            if isinstance(one.kept.role, Scores) and axes is not None:
-                self._after(one.kept.role, done, one.at, axes, one.tensor)
 
     def product(self, done: Done) -> None:
         """Follow a product: of queries and keys, of weights and values, or of something else."""
@@ -209,7 +155,7 @@ class Roles:
             elif _is_widened(role, done, one.tensor):
                 kept.role = self._weighed(role, one.tensor, axes, done, one.at, kept)
                 return
-            elif done.kind.is_pointwise or done.kind.name in HAND_ON:
+            elif done.kind.is_pointwise or done.kind.name in score_changes.HAND_ON:
                 kept.role = self._after(role, done, one.at, axes, one.tensor)
                 if kept.role is not None:
                     # else it stands in the storage of the first one just as that does
@@ -368,14 +314,6 @@ class Roles:
         self.told.met(
             Meeting(role.weights, role.table, role.table_axes, value, of_value, output, known(axes))
         )
-
-
-def _written(done: Done) -> Any:
-    """What an operation in place has written, if its axes stand as those of the target do."""
-    given = done.by_name
-    if sum(one is not None for one in given.get("indices", ())) > 1:
-        return None  # places along several axes: what is written has one axis for all of them
-    return next((given[name] for name in ("src", "source", "values") if name in given), None)
 
 
 def _weighs(role: Any) -> bool:

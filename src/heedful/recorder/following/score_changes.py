@@ -33,6 +33,8 @@ HANDS_ON = {"clone", "_to_copy", "copy", "view_as_real", "lift_fresh", "alias", 
 SOFTMAX = {"_softmax", "_safe_softmax", "softmax", "special_softmax"}
 LOG_SOFTMAX = {"_log_softmax", "log_softmax"}
 SOFTMAXES = SOFTMAX | LOG_SOFTMAX
+# Operations whose result may have the role of its operand, beside those that work number by number
+HAND_ON = HANDS_ON | SOFTMAXES | {"cat", "sum", "logsumexp", "native_dropout"}
 FILLS = {"masked_fill", "where"}
 
 

@@ -17,8 +17,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from heedful.recorder.following.addresses import Addresses
 from heedful.recorder.following.same_numbers import counts_changes
 from heedful.recorder.following.strides import Axis, Part, Parts, Storage, View, common, unexpanded
+from heedful.recorder.following.writes import state_of
 from heedful.recorder.observed import Added
 
 COMPARED = 1 << 22  # a mask of at most so many entries is compared with those that came before
@@ -31,16 +33,16 @@ class Held:
     It is for those that count their changes: of others there are copies.
     """
 
-    __slots__ = ("_tensors", "_versions")
+    __slots__ = ("_states", "_tensors")
 
     def __init__(self, *tensors: Tensor) -> None:
         self._tensors = tensors
-        self._versions = [one._version for one in tensors]
+        self._states = [state_of(one) for one in tensors]
 
     @property
     def has_changed(self) -> bool:
         """Whether one of them was changed in place."""
-        return self._versions != [one._version for one in self._tensors]
+        return self._states != [state_of(one) for one in self._tensors]
 
 
 @dataclass(eq=False)
@@ -254,6 +256,7 @@ class Weights:
     origins: for each axis of scores that no product made, the part that it was before.
     met: the module of each meeting with values; all forms of a softmax share it, and `shown`.
     shown: the maps of those meetings that are calls.
+    homes: the addresses of the storages that hold parts of them.
     is_asked: whether something was put to all keys alike, as a single query is in additive scores.
     kinds: the types to which they were rounded, that of the softmax first.
     """
@@ -267,6 +270,7 @@ class Weights:
     origins: dict[Axis, tuple[Part | None, Part | None]] = field(default_factory=dict)
     met: list[str] = field(default_factory=list)
     shown: set[tuple] = field(default_factory=set)
+    homes: Addresses = field(default_factory=Addresses)
     is_asked: bool = False
     kinds: frozenset[torch.dtype] = frozenset()
 

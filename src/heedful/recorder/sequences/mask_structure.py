@@ -19,6 +19,7 @@ from heedful.ops.masks import Causal, Combined, Dense, KeyRanges, Mask, Packed, 
 from heedful.recorder.following.same_numbers import are_same, counts_changes
 from heedful.recorder.following.scores import COMPARED, FAINT, copied, lowest
 from heedful.recorder.following.strides import unexpanded
+from heedful.recorder.following.writes import state_of
 from heedful.recorder.observed import Observed, Source
 
 ENTRIES = 1 << 20  # of a table that are compared at a time
@@ -267,14 +268,14 @@ def are_equal(one: Tensor | None, other: Tensor) -> bool:
 
 
 def place_of(mask: Any) -> tuple:
-    """The address, shape and version of a mask, which tell it from others and from a changed one.
+    """The address, shape and state of a mask, which tell it from others and from a changed one.
 
-    Those that do not count their changes have no version, and have to be compared.
+    Those that do not count their changes have no state, and have to be compared.
     """
     if not isinstance(mask, Tensor):
         return (id(mask.mask_mod),)
-    version = mask._version if counts_changes(mask) else None
-    return mask.data_ptr(), mask.shape, mask.stride(), mask.dtype, version
+    state = state_of(mask) if counts_changes(mask) else None
+    return mask.data_ptr(), mask.shape, mask.stride(), mask.dtype, state
 
 
 def _parts(mask: Any, seen: Observed) -> tuple[Parts, float]:
