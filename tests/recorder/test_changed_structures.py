@@ -92,3 +92,23 @@ def test_layers_share_what_was_made_of_one_mask(mode):
         model(torch.randn(1, 2, 64, 4))
     assert isinstance(recording[0].causes.mask, Packed)
     assert recording[0].causes.mask is recording[1].causes.mask
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_layers_that_take_turns_with_several_masks_share_what_was_made_of_each(mode):
+    tables = (torch.rand(5, 64, 64) < 0.5) | torch.eye(64).bool()
+    masks = [*map(Dense, tables), Seeing(torch.full((64,), 3))]
+
+    class Layer(nn.Module):
+        def forward(self, x):
+            made = [attention(x, x, x, mask=mask) for mask in masks]
+            return torch.stack(made).mean(0)
+
+    model = nn.Sequential(*(Layer() for _ in range(3)))
+    with mode(), heedful.record(model) as recording:
+        model(torch.randn(1, 2, 64, 4))
+    assert len(recording) == 18
+    assert len({id(call.causes.mask) for call in recording}) == 6
+    for call, mask in zip(recording, masks * 3, strict=True):
+        allowed = mask.crop((2, 64, 64)).expand(2, 64, 64)
+        assert torch.equal(call.weights() > 0, allowed)

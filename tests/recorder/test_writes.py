@@ -4,12 +4,14 @@ Only one row is changed, which is none of those that the certificate compares.
 """
 
 import copy
+import threading
 
 import pytest
 import torch
 from torch import nn
 
 import heedful
+from heedful.recorder.following import writes
 
 N, ROW, COLUMN = 64, 30, 5
 MODES = [torch.no_grad, torch.inference_mode, torch.enable_grad]
@@ -212,12 +214,16 @@ def test_scores_written_into_the_room_of_others_are_not_taken_for_these(how, mod
     assert len(recording) == 2 or recording.missed
 
 
-@pytest.mark.parametrize("mode", FEW)
-def test_scores_written_into_their_own_room_are_followed(mode):
-    def scaled(scores):
-        torch.mul(scores, 3.0, out=scores)
+OWN = {
+    "mul": lambda scores: torch.mul(scores, 3.0, out=scores),
+    "taken from": lambda scores: torch.sub(torch.arange(N) / N, scores, out=scores),
+}
 
-    recording = recorded(model := Layer(scaled), mode)
+
+@pytest.mark.parametrize("mode", FEW)
+@pytest.mark.parametrize("how", OWN)
+def test_scores_written_into_their_own_room_are_followed(how, mode):
+    recording = recorded(model := Layer(OWN[how]), mode)
     shows(recording, model.met)
     assert recording[0].proof == "proved"
 
@@ -248,3 +254,34 @@ def test_heads_whose_copies_have_one_address_are_all_shown(mode):
     assert len(recording) == 8
     for call, weights in zip(recording, model.met, strict=True):
         torch.testing.assert_close(call.weights().detach()[0], weights, atol=1e-6, rtol=0)
+
+
+def test_what_is_counted_is_forgotten_once_the_last_recording_has_ended():
+    one, other = torch.zeros(3), torch.zeros(3)
+    with writes.counted():
+        before, as_it_was = writes.state_of(one), writes.state_of(other)
+        with writes.counted():
+            writes.note([None, [one]])
+        assert writes.state_of(one) != before
+        assert writes.state_of(other) == as_it_was
+    assert writes.state_of(one) == before
+    assert not writes._thread.writes.counts
+
+
+def test_a_recording_that_ends_in_another_thread_counts_in_its_own():
+    counting = writes.counted()
+    counting.__enter__()
+    thread = threading.Thread(target=counting.__exit__, args=(None, None, None))
+    thread.start()
+    thread.join()
+    assert writes._thread.writes.recordings == 0
+
+
+def test_tensors_without_a_storage_of_their_own_are_not_counted():
+    def noted(row):
+        writes.note([row])
+        return row
+
+    writes.note([torch.eye(3).to_sparse()])
+    torch.vmap(noted)(torch.eye(3))
+    assert not any(key is None for key in writes._thread.writes.counts)

@@ -232,10 +232,12 @@ class Traced:
         A model may keep its keys in a buffer, which is one of its parameters until then.
         """
         own = kept.storage
+        if not own.nature.is_fixed:
+            return
         others = [
             one.kept.storage for one in operands if one.kept is not kept and _is_numbers(one.tensor)
         ]
-        if not own.nature.is_fixed or all(one.nature.is_parameter for one in others):
+        if all(one.nature.is_parameter for one in others):
             return
         is_made = all(one.nature.is_fixed for one in others)
         kept.storage = Storage(own.items, own.depth, natures.Nature(is_made=is_made))

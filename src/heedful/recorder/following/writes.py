@@ -18,27 +18,35 @@ import torch
 from torch import Tensor
 
 
-class _Seen(threading.local):
-    """What the modes of a thread have seen: of several recordings all see each operation."""
+class _Writes:
+    """How often operations wrote into each storage, and how many recordings ask."""
 
     def __init__(self) -> None:
-        self.counts: Counter[int | None] = Counter()  # by storage
+        self.counts: Counter[int | None] = Counter()
         self.recordings = 0
 
 
-_seen = _Seen()
+class _Thread(threading.local):
+    """What the modes of a thread see: of several recordings all see each operation."""
+
+    def __init__(self) -> None:
+        self.writes = _Writes()
+
+
+_thread = _Thread()
 
 
 @contextmanager
 def counted() -> Iterator[None]:
     """While entered, what is noted is remembered; entered more than once, until the last exit."""
-    _seen.recordings += 1
+    writes = _thread.writes  # which are those of this thread, wherever the recording ends
+    writes.recordings += 1
     try:
         yield
     finally:
-        _seen.recordings -= 1
-        if not _seen.recordings:
-            _seen.counts.clear()
+        writes.recordings -= 1
+        if not writes.recordings:
+            writes.counts.clear()
 
 
 def note(written: Iterable[Any]) -> None:
@@ -47,7 +55,7 @@ def note(written: Iterable[Any]) -> None:
         if isinstance(one, Tensor):
             key = _storage_of(one)
             if key is not None:
-                _seen.counts[key] += 1
+                _thread.writes.counts[key] += 1
         elif isinstance(one, list | tuple):
             note(one)
 
@@ -63,13 +71,13 @@ def state_of(tensor: Tensor) -> tuple[int | None, int]:
     >>> state_of(tensor.add_(1)) == before
     False
     """
-    version = None if tensor.is_inference() else tensor._version
-    return version, _seen.counts[_storage_of(tensor)] if _seen.counts else 0
+    version, counts = None if tensor.is_inference() else tensor._version, _thread.writes.counts
+    return version, counts[_storage_of(tensor)] if counts else 0
 
 
 def _storage_of(tensor: Tensor) -> int | None:
     """The address of a tensor's storage; None of one that has none of its own."""
     try:
-        return tensor.untyped_storage()._cdata if tensor.layout is torch.strided else None
+        return tensor.untyped_storage()._cdata
     except RuntimeError:  # as of tensors that wrap others
         return None

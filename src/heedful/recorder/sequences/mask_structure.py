@@ -146,7 +146,7 @@ class _Structure(NamedTuple):
 
     mask: itself, held so that nothing else is the same object.
     states: of each table its place, or a copy where it does not count its changes.
-    as_now: another object for it, of calls that had it in this state.
+    as_now: the object that stands for the mask in this state.
     """
 
     mask: Mask
@@ -175,13 +175,13 @@ class Masks:
     def split(self, seen: Observed) -> Observed:
         """The call, now with a mask that only hides; what it added has become part of the bias.
 
-        The mask is the same object for calls whose masks were known to be the same, and for no
-        others, even where the model has changed the tables of one mask in place between two calls.
+        Calls get the same object as their mask only where they had the same mask, with the same
+        numbers: a model may have changed the tables of one between two calls.
         """
         if seen.mask is None:
             return seen
         if isinstance(seen.mask, Mask):
-            seen.mask = self._as_now(seen.mask)
+            seen.mask = self._as_now(seen.mask, seen)
             return seen
         source, made = seen.source or Source(seen.mask, ())
         has_place = not isinstance(source, Tensor) or counts_changes(source)
@@ -200,19 +200,23 @@ class Masks:
         seen.mask, seen.bias = allowed, bias
         return seen
 
-    def _as_now(self, mask: Mask) -> Mask:
+    def _as_now(self, mask: Mask, seen: Observed) -> Mask:
         """A structure, as another object for each state in which it came."""
         tables = _tables(mask)
-        if tables is None:
-            return copy.copy(mask)
+        is_ours = tables is not None
+        if tables is None:  # it is known by what it allows
+            tables = [mask.crop(seen.shape, device=seen.query.device)]
         if not tables:
             return mask
         several = (one for one in self._structures if one.mask is mask and one.is_of(tables))
         known = next(several, None)
         if known is None:
-            states = [place_of(one) if counts_changes(one) else copied(one) for one in tables]
-            known = _Structure(mask, states, copy.copy(mask))
-            self._structures = [*self._structures[-3:], known]
+            states: list[Any] = [
+                place_of(one) if is_ours and counts_changes(one) else copied(one) for one in tables
+            ]
+            as_now = copy.copy(mask) if is_ours else Dense(states[0])
+            known = _Structure(mask, states, as_now)
+            self._structures = [*self._structures[-7:], known]
         return known.as_now
 
 
