@@ -65,6 +65,7 @@ def state_of(tensor: Tensor) -> tuple[int | None, int]:
     It is how often it was changed as torch counts it (None for one that was made in inference mode)
     and how often an operation wrote into its storage, while a mode saw that.
 
+    >>> import torch
     >>> tensor = torch.zeros(3)
     >>> before = state_of(tensor)
     >>> state_of(tensor.add_(1)) == before
