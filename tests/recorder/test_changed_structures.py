@@ -6,7 +6,7 @@ from torch import nn
 
 import heedful
 from heedful import attention
-from heedful.ops.masks import Causal, Dense, KeyRanges, Mask, Packed, Padding, Window
+from heedful.ops.masks import Causal, Combined, Dense, KeyRanges, Mask, Packed, Padding, Window
 
 
 class Seeing(Mask):
@@ -112,3 +112,50 @@ def test_layers_that_take_turns_with_several_masks_share_what_was_made_of_each(m
     for call, mask in zip(recording, masks * 3, strict=True):
         allowed = mask.crop((2, 64, 64)).expand(2, 64, 64)
         assert torch.equal(call.weights() > 0, allowed)
+
+
+class Either(Combined):
+    """What one of two masks allows."""
+
+    def allowed(self, query, key, shape):
+        one, other = self.parts
+        return one.allowed(query, key, shape) | other.allowed(query, key, shape)
+
+    def span(self, queries, shape):
+        return range(shape[-1])
+
+    def certain(self, queries, shape):
+        return range(0)
+
+
+class Strict(Causal):
+    """No key of a place that three divides, but one's own."""
+
+    def allowed(self, query, key, shape):
+        return (key <= query) & ((key % 3 > 0) | (key == query))
+
+
+INHERITED = {
+    "either": Either((Window(4), KeyRanges.from_lengths([20, 44]))),
+    "either and causal": Either((Window(4), KeyRanges.from_lengths([20, 44]))) & Causal(),
+    "causal": Strict(),
+}
+
+
+@pytest.mark.parametrize("dropout", [0.0, 1e-9])
+@pytest.mark.parametrize("kind", INHERITED)
+def test_a_class_that_inherits_from_a_mask_allows_what_it_says(kind, dropout):
+    mask, x = INHERITED[kind], torch.randn(1, 2, 64, 4)
+    query = torch.arange(64)[:, None]
+    allowed = mask.allowed(query, query.T, (64, 64))
+    if kind == "either and causal":
+        assert torch.equal(allowed, INHERITED["either"].allowed(query, query.T, (64, 64)).tril())
+    raised = (x.double() @ x.double().mT / 2).exp() * allowed
+    expected = raised / raised.sum(-1, keepdim=True)
+    with torch.no_grad(), heedful.record(model := own_layers(mask, lambda: None)) as recording:
+        output, _ = model(x)
+    torch.testing.assert_close(output.double(), expected @ x.double(), atol=1e-5, rtol=0)
+    dropped = attention(x, x, x, mask=mask, dropout=dropout)
+    torch.testing.assert_close(dropped, output, atol=1e-5, rtol=0)
+    for call in recording:
+        torch.testing.assert_close(call.weights().double(), expected[0], atol=1e-6, rtol=0)

@@ -103,14 +103,12 @@ def _is_mapped() -> bool:
 
 def _hides_nothing(mask: Mask | None, shape: tuple[int, ...]) -> bool:
     """Whether there is no mask, or a causal one whose first query sees every key."""
-    return mask is None or (
-        isinstance(mask, Causal) and len(mask.span(range(1), shape)) == shape[-1]
-    )
+    return mask is None or (type(mask) is Causal and len(mask.span(range(1), shape)) == shape[-1])
 
 
 def _is_top_left(mask: Mask | None, shape: tuple[int, ...]) -> bool:
     """Whether the mask is torch's own `is_causal`: query n sees keys m ≤ n."""
-    if not isinstance(mask, Causal):
+    if type(mask) is not Causal:  # a class that inherits from it may allow something else
         return False
     return mask.offset == 0 or (mask.offset is None and shape[-2] == shape[-1])
 

@@ -36,7 +36,7 @@ def with_dropout(arguments: Arguments) -> Tensor:
 def _table(arguments: Arguments, dtype: torch.dtype) -> Tensor:
     """What is added to the scaled scores: the bias, and −inf where a pair may not attend."""
     N, M = arguments.shape[-2:]
-    if arguments.bias is None and isinstance(arguments.mask, Causal):
+    if arguments.bias is None and type(arguments.mask) is Causal:
         return _causal(arguments.mask, N, M, dtype)
     nothing = arguments.query.new_zeros((), dtype=dtype).expand(arguments.shape)
     return mask_scores(nothing, arguments).reshape(-1, N, M)

@@ -123,9 +123,9 @@ def _parts(arguments: Arguments) -> tuple[list[Mask], list[Tensor]]:
     Tables are (B or 1, H or 1, N or 1, M); padding, which is the same for every query, has N = 1.
     """
     mask, shape = arguments.mask, arguments.shape
-    parts = mask.parts if isinstance(mask, Combined) else () if mask is None else (mask,)
+    parts = mask.parts if type(mask) is Combined else () if mask is None else (mask,)
     tables = [
-        part.crop(shape, slice(0, 1) if isinstance(part, Padding) else ALL)
+        part.crop(shape, slice(0, 1) if type(part) is Padding else ALL)
         for part in parts
         if not _is_structure(part)
     ]
@@ -135,7 +135,7 @@ def _parts(arguments: Arguments) -> tuple[list[Mask], list[Tensor]]:
 
 def _is_structure(part: Mask) -> bool:
     """Whether it is the same for every sequence and head, and no table of N × M entries."""
-    return part.device is None or isinstance(part, KeyRanges)
+    return part.device is None or type(part) is KeyRanges
 
 
 def _first_seen(tables: list[Dense]) -> int:

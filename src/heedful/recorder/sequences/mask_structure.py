@@ -127,7 +127,7 @@ class _Known(NamedTuple):
     place: its address and version, and what was made of it, by which it is known again; None where
         it is known by its numbers alone.
     shape: of the map that it was made for, (B, H, N, M).
-    mask: the mask itself, held so that nothing else gets its address.
+    mask: the mask itself and its storage, held so that nothing else gets their addresses.
     copy: by which others with its numbers are known; of a large one that has a place there is none.
     parts: what may attend, and what is added.
     gap: how far below all others the finite numbers are that hide keys; inf where there are none.
@@ -145,11 +145,14 @@ class _Structure(NamedTuple):
     """A structure that came, such as `Dense`, and the state that its tables had.
 
     mask: itself, held so that nothing else is the same object.
-    states: of each table its place, or a copy where it does not count its changes.
+    homes: the storages of its tables, held so that no others get their addresses.
+    states: of each table its place; a copy where it does not count its changes, and of what a mask
+        of somebody's own allows.
     as_now: the object that stands for the mask in this state.
     """
 
     mask: Mask
+    homes: list[torch.UntypedStorage]
     states: list[Any]
     as_now: Mask
 
@@ -191,9 +194,10 @@ class Masks:
         same = (one for one in alike if place is not None and one.place == place)
         known = next(same, None) or _equal(alike, seen.mask)
         if known is None:
-            copy = _copy(seen.mask, has_place)
-            whole = seen.mask if copy is None else copy
-            known = _Known(place, seen.shape, source, copy, *_parts(whole, seen))
+            own = _copy(seen.mask, has_place)
+            whole = seen.mask if own is None else own
+            home = source.untyped_storage() if isinstance(source, Tensor) else None
+            known = _Known(place, seen.shape, (source, home), own, *_parts(whole, seen))
             self._known = [*self._known[-3:], known]
         allowed, added = _of_scores(seen, known)
         bias = added if seen.bias is None else seen.bias if added is None else seen.bias + added
@@ -215,7 +219,8 @@ class Masks:
                 place_of(one) if is_ours and counts_changes(one) else copied(one) for one in tables
             ]
             as_now = copy.copy(mask) if is_ours else Dense(states[0])
-            known = _Structure(mask, states, as_now)
+            homes = [one.untyped_storage() for one in tables] if is_ours else []
+            known = _Structure(mask, homes, states, as_now)
             self._structures = [*self._structures[-7:], known]
         return known.as_now
 
@@ -227,7 +232,7 @@ def _tables(mask: Mask) -> list[Tensor] | None:
     [tensor([[True, True],
             [True, True]])]
     """
-    if isinstance(mask, Combined):
+    if type(mask) is Combined:
         several = [_tables(part) for part in mask.parts]
         return None if None in several else [one for tables in several for one in tables or ()]
     if type(mask).__module__ != Mask.__module__:
