@@ -7,6 +7,7 @@ from torch import nn
 import heedful
 from heedful import attention
 from heedful.ops.masks import Causal, Combined, Dense, KeyRanges, Mask, Packed, Padding, Window
+from heedful.recorder.following.addresses import Addresses
 
 
 class Seeing(Mask):
@@ -159,3 +160,40 @@ def test_a_class_that_inherits_from_a_mask_allows_what_it_says(kind, dropout):
     torch.testing.assert_close(dropped, output, atol=1e-5, rtol=0)
     for call in recording:
         torch.testing.assert_close(call.weights().double(), expected[0], atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize("given", [Dense, lambda table: table])
+def test_a_table_that_is_let_go_gives_its_address_to_no_other(given):
+    """A tensor that is given other numbers by `.data =` counts nothing, and keeps its version."""
+    table = torch.arange(64 * 64).view(64, 64) % 3 > 0
+    changed = table.clone()
+    changed[30, 30] ^= True
+    met = []
+
+    class Layer(nn.Module):
+        def forward(self, x):
+            met.append(table.clone())
+            if given is Dense:
+                return attention(x, x, x, mask=mask)
+            return torch.where(table, x @ x.mT / 2, -torch.inf).softmax(-1) @ x
+
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.second = Layer(), Layer()
+
+        def forward(self, x):
+            made = self.first(x)
+            homes = Addresses([table.untyped_storage()])
+            table.data = torch.empty(0, dtype=torch.bool)
+            assert homes.gone() == []
+            table.data = changed.clone()
+            return made, self.second(x)
+
+    mask, x = given(table), torch.randn(1, 2, 64, 4)
+    with torch.no_grad(), heedful.record(model := Model()) as recording:
+        model(x)
+    for call, allowed in zip(recording, met, strict=True):
+        raised = (x.double() @ x.double().mT / 2).exp() * allowed
+        expected = (raised / raised.sum(-1, keepdim=True))[0]
+        torch.testing.assert_close(call.weights().double(), expected, atol=1e-6, rtol=0)

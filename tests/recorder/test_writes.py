@@ -285,3 +285,8 @@ def test_tensors_without_a_storage_of_their_own_are_not_counted():
     writes.note([torch.eye(3).to_sparse()])
     torch.vmap(noted)(torch.eye(3))
     assert not any(key is None for key in writes._thread.writes.counts)
+
+
+def test_a_recording_leaves_no_counts_behind():
+    recorded(Two(UNCOUNTED["counted"]), torch.no_grad)
+    assert not writes._thread.writes.counts
