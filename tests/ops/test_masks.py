@@ -248,3 +248,27 @@ def test_runs_are_where_their_lengths_are():
     found = KeyRanges.from_lengths(torch.tensor([2, 3], dtype=torch.int32))
     assert found.end.tolist() == KeyRanges.from_lengths([2, 3]).end.tolist() == [2, 2, 5, 5, 5]
     assert found.end.dtype == torch.long
+
+
+class Ahead(Causal):
+    """Two keys more than its parent allows."""
+
+    def allowed(self, query, key, shape):
+        return key <= query + 2
+
+
+class AheadWithSpan(Causal):
+    def allowed(self, query, key, shape):
+        return key <= query + 2
+
+    def span(self, queries, shape):
+        return range(min(shape[-1], queries[-1] + 3))
+
+
+def test_what_a_parent_knows_of_its_own_keys_does_not_bind_another():
+    shape, few = (6, 6), range(3)
+    assert Ahead().span(few, shape) == range(6)
+    assert Ahead().certain(few, shape) == range(0)
+    assert not Ahead().leaves_every_row(shape)
+    assert AheadWithSpan().span(few, shape) == range(5)
+    assert Causal().span(few, shape) == range(3)

@@ -156,6 +156,10 @@ def test_a_class_that_inherits_from_a_mask_allows_what_it_says(kind, dropout):
     with torch.no_grad(), heedful.record(model := own_layers(mask, lambda: None)) as recording:
         output, _ = model(x)
     torch.testing.assert_close(output.double(), expected @ x.double(), atol=1e-5, rtol=0)
+    streamed = heedful.streaming_attention(x, x, x, mask=mask)
+    torch.testing.assert_close(streamed.output, output, atol=1e-5, rtol=0)
+    received = streamed.statistics["received"].double()
+    torch.testing.assert_close(received, expected.sum(-2), atol=1e-5, rtol=0)
     dropped = attention(x, x, x, mask=mask, dropout=dropout)
     torch.testing.assert_close(dropped, output, atol=1e-5, rtol=0)
     for call in recording:

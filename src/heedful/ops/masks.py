@@ -44,10 +44,17 @@ class Mask(ABC):
     """What every mask can do.
 
     A new mask defines `allowed`; `span` where it knows more than "any key"; and `check` where it
-    has a size of its own.
+    has a size of its own. One that inherits from another and defines `allowed` anew is not bound by
+    what that knows: `span`, `certain` and `leaves_every_row` are those of any mask again.
     """
 
     device: torch.device | None = None
+
+    def __init_subclass__(cls) -> None:
+        # what a parent promises of its own `allowed` may be untrue of another one
+        if "allowed" in vars(cls):
+            for name in {"span", "certain", "leaves_every_row"} - vars(cls).keys():
+                setattr(cls, name, getattr(Mask, name))
 
     @abstractmethod
     def allowed(self, query: Tensor, key: Tensor, shape: Shape) -> Tensor:

@@ -15,7 +15,7 @@ from heedful.ops.causes import Causes
 from heedful.ops.dispatch import attend
 from heedful.ops.kernels import four_axes
 from heedful.ops.masks import Combined, Dense, KeyRanges, Mask, Padding
-from heedful.ops.score_tables import ALL
+from heedful.ops.score_tables import ALL, Shape
 from heedful.ops.statistics import (
     Diagonal,
     Distance,
@@ -127,15 +127,17 @@ def _parts(arguments: Arguments) -> tuple[list[Mask], list[Tensor]]:
     tables = [
         part.crop(shape, slice(0, 1) if type(part) is Padding else ALL)
         for part in parts
-        if not _is_structure(part)
+        if not _is_structure(part, shape)
     ]
-    structures = [part for part in parts if _is_structure(part)]
+    structures = [part for part in parts if _is_structure(part, shape)]
     return structures, [four_axes(table, shape[:-2]) for table in tables]
 
 
-def _is_structure(part: Mask) -> bool:
+def _is_structure(part: Mask, shape: Shape) -> bool:
     """Whether it is the same for every sequence and head, and no table of N × M entries."""
-    return part.device is None or type(part) is KeyRanges
+    if type(part).__module__ == Mask.__module__:
+        return part.device is None or type(part) is KeyRanges
+    return part.device is None and part.crop(shape, slice(0, 1), slice(0, 1)).ndim == 2
 
 
 def _first_seen(tables: list[Dense]) -> int:
