@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heedful.errors import ArgumentError
-from heedful.ops.masks import Causal, Dense, KeyRanges, Mask, Packed, Padding, Window
+from heedful.ops.masks import Causal, Combined, Dense, KeyRanges, Mask, Packed, Padding, Window
 
 
 @st.composite
@@ -265,10 +265,35 @@ class AheadWithSpan(Causal):
         return range(min(shape[-1], queries[-1] + 3))
 
 
-def test_what_a_parent_knows_of_its_own_keys_does_not_bind_another():
+class TwoMore:
+    def allowed(self, query, key, shape):
+        return key <= query + 2
+
+
+class AheadByMixin(TwoMore, Causal):
+    pass
+
+
+@pytest.mark.parametrize("ahead", [Ahead, AheadByMixin])
+def test_what_a_parent_knows_of_its_own_keys_does_not_bind_another(ahead):
     shape, few = (6, 6), range(3)
-    assert Ahead().span(few, shape) == range(6)
-    assert Ahead().certain(few, shape) == range(0)
-    assert not Ahead().leaves_every_row(shape)
+    assert ahead().span(few, shape) == range(6)
+    assert ahead().certain(few, shape) == range(0)
+    assert not ahead().leaves_every_row(shape)
     assert AheadWithSpan().span(few, shape) == range(5)
     assert Causal().span(few, shape) == range(3)
+
+
+class Either(Combined):
+    """Any of its parts is enough."""
+
+    def allowed(self, query, key, shape):
+        first, second = (part.allowed(query, key, shape) for part in self.parts)
+        return first | second
+
+
+def test_a_mask_for_some_heads_is_of_its_own_class():
+    tables = tuple(Dense(torch.rand(3, 4, 4) > 0.5) for _ in range(2))
+    whole = Either(tables).crop((3, 4, 4))
+    chosen = Either(tables).of_heads(slice(1, 2)).crop((1, 4, 4))
+    assert torch.equal(chosen, whole[1:2])

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass
 
 import torch
@@ -40,6 +41,11 @@ from heedful.ops.score_tables import (
 )
 
 
+def _place_of(name: str, cls: type) -> int:
+    """Which of the classes that this one inherits from, itself the first, defines the name."""
+    return next(place for place, base in enumerate(cls.__mro__) if name in vars(base))
+
+
 class Mask(ABC):
     """What every mask can do.
 
@@ -51,9 +57,10 @@ class Mask(ABC):
     device: torch.device | None = None
 
     def __init_subclass__(cls) -> None:
-        # what a parent promises of its own `allowed` may be untrue of another one
-        if "allowed" in vars(cls):
-            for name in {"span", "certain", "leaves_every_row"} - vars(cls).keys():
+        # what one class promises of its own `allowed` may be untrue of another's
+        allowing = _place_of("allowed", cls)
+        for name in ("span", "certain", "leaves_every_row"):
+            if _place_of(name, cls) > allowing:
                 setattr(cls, name, getattr(Mask, name))
 
     @abstractmethod
@@ -345,7 +352,7 @@ class Dense(Mask):
 
     def of_heads(self, heads: Index) -> Mask:
         """Its own rows of heads, where it has any."""
-        return Dense(of_heads(self.table, heads))
+        return _with(self, table=of_heads(self.table, heads))
 
     def check(self, shape: Shape) -> None:
         """It broadcasts."""
@@ -387,7 +394,7 @@ class Packed(Mask):
 
     def of_heads(self, heads: Index) -> Mask:
         """Its own rows of heads, where it has any."""
-        return Packed(of_heads(self.bits, heads), self.keys)
+        return _with(self, bits=of_heads(self.bits, heads))
 
     def check(self, shape: Shape) -> None:
         """It broadcasts."""
@@ -432,7 +439,15 @@ class Combined(Mask):
 
     def of_heads(self, heads: Index) -> Mask:
         """Each part for some of the heads."""
-        return Combined(tuple(part.of_heads(heads) for part in self.parts))
+        return _with(self, parts=tuple(part.of_heads(heads) for part in self.parts))
+
+
+def _with(mask: Mask, **fields: object) -> Mask:
+    """The same mask, of its own class, with other tensors; no `__init__` is asked."""
+    other = copy(mask)
+    for name, value in fields.items():
+        object.__setattr__(other, name, value)  # masks are frozen
+    return other
 
 
 def _within(first: int, end: int, shape: Shape) -> range:
