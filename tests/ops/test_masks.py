@@ -1,3 +1,5 @@
+from typing import Generic, TypeVar
+
 import numpy as np
 import pytest
 import torch
@@ -274,7 +276,18 @@ class AheadByMixin(TwoMore, Causal):
     pass
 
 
-@pytest.mark.parametrize("ahead", [Ahead, AheadByMixin])
+class Near(Causal):
+    """It knows more of what its parent allows."""
+
+    def span(self, queries, shape):
+        return range(queries[-1] + 1)
+
+
+class AheadByTwo(Near, Ahead):
+    """Whose span is of another mask than what it allows."""
+
+
+@pytest.mark.parametrize("ahead", [Ahead, AheadByMixin, AheadByTwo])
 def test_what_a_parent_knows_of_its_own_keys_does_not_bind_another(ahead):
     shape, few = (6, 6), range(3)
     assert ahead().span(few, shape) == range(6)
@@ -297,3 +310,17 @@ def test_a_mask_for_some_heads_is_of_its_own_class():
     whole = Either(tables).crop((3, 4, 4))
     chosen = Either(tables).of_heads(slice(1, 2)).crop((1, 4, 4))
     assert torch.equal(chosen, whole[1:2])
+
+
+Kind = TypeVar("Kind")
+
+
+class AheadOfKind(Ahead, Generic[Kind]):
+    """Masks may be classes that take types."""
+
+
+def test_what_else_a_class_is_stays():
+    assert Near().span(range(3), (6, 6)) == range(3)
+    assert AheadOfKind[int]().span(range(3), (6, 6)) == range(6)
+    within = Combined((Combined((Causal(), Window(2))), Dense(torch.ones(3, 3) > 0)))
+    assert [type(part) for part in within.parts] == [Causal, Window, Dense]

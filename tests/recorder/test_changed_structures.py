@@ -136,7 +136,15 @@ class Strict(Causal):
         return (key <= query) & ((key % 3 > 0) | (key == query))
 
 
+class WithItself(Padding):
+    """Padding sees itself, so that what it allows is a table of queries too."""
+
+    def allowed(self, query, key, shape):
+        return super().allowed(query, key, shape) | (query == key)
+
+
 INHERITED = {
+    "padding": WithItself(torch.arange(64)[None] % 3 > 0),
     "either": Either((Window(4), KeyRanges.from_lengths([20, 44]))),
     "either and causal": Either((Window(4), KeyRanges.from_lengths([20, 44]))) & Causal(),
     "causal": Strict(),
@@ -148,7 +156,7 @@ INHERITED = {
 def test_a_class_that_inherits_from_a_mask_allows_what_it_says(kind, dropout):
     mask, x = INHERITED[kind], torch.randn(1, 2, 64, 4)
     query = torch.arange(64)[:, None]
-    allowed = mask.allowed(query, query.T, (64, 64))
+    allowed = mask.allowed(query, query.T, (1, 2, 64, 64))
     if kind == "either and causal":
         assert torch.equal(allowed, INHERITED["either"].allowed(query, query.T, (64, 64)).tril())
     raised = (x.double() @ x.double().mT / 2).exp() * allowed

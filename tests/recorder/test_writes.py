@@ -290,3 +290,105 @@ def test_tensors_without_a_storage_of_their_own_are_not_counted():
 def test_a_recording_leaves_no_counts_behind():
     recorded(Two(UNCOUNTED["counted"]), torch.no_grad)
     assert not writes._thread.writes.counts
+
+
+def freed(tensor):
+    tensor.untyped_storage().resize_(0)
+
+
+def freed_queries(q, k, v):
+    q = q.clone()
+    scores = q @ k.mT / 2
+    freed(q)
+    return scores.softmax(-1) @ v
+
+
+def freed_table(q, k, v):
+    table = torch.zeros(N, N)
+    scores = q @ k.mT / 2 + table
+    freed(table)
+    return scores.softmax(-1) @ v
+
+
+def freed_share(q, k, v):
+    raised, one = (q @ k.mT / 2).exp(), torch.ones(1, 2, N, 1)
+    total = raised.sum(-1, keepdim=True) + one
+    freed(one)
+    return raised / total @ v
+
+
+def freed_weights(q, k, v):
+    weights = (q @ k.mT / 2).softmax(-1)
+    weighed = weights[..., None] * v[:, :, None]
+    freed(weights)
+    return weighed.sum(-2)
+
+
+def changed_weights(q, k, v):
+    weights = (q @ k.mT / 2).sin().softmax(-1)
+    weighed = weights[..., None] * v[:, :, None]
+    weights[:, :, ROW] = weights[:, :, ROW].flip(-1)
+    return weighed.sum(-2)
+
+
+class By(nn.Module):
+    """Attention by a function of queries, keys and values."""
+
+    def __init__(self, attend):
+        super().__init__()
+        self.project, self.attend = nn.Linear(8, 24), attend
+
+    def forward(self, x):
+        return self.attend(*self.project(x).view(1, N, 3, 2, 4).permute(2, 0, 3, 1, 4))
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(
+    "attend", [freed_queries, freed_table, freed_share, freed_weights, changed_weights]
+)
+def test_what_is_freed_or_changed_before_it_is_read_is_missed(attend, mode):
+    """Where the recorder has copies, as in inference mode, it may show the call."""
+    model, x = By(attend).requires_grad_(False), torch.randn(1, N, 8)
+    with mode():
+        plain = model(x)
+        with heedful.record(nn.Sequential(model)) as recording:
+            assert torch.equal(model(x), plain)
+    assert "0" in recording.missed or [call.proof for call in recording] == ["proved"]
+    assert mode is torch.inference_mode or not len(recording)
+
+
+def test_keys_that_a_list_of_copies_wrote_into_a_buffer_are_followed():
+    kept = torch.zeros(1, 2, N, 4)
+
+    def attend(q, k, v):
+        torch._foreach_copy_([kept], [k])
+        return (q @ kept.mT / 2).softmax(-1) @ v
+
+    with torch.no_grad(), heedful.record(model := By(attend)) as recording:
+        model(torch.randn(1, N, 8))
+    assert [call.proof for call in recording] == ["proved"]
+    assert recording.missed == {}
+
+
+def test_a_softmax_into_its_own_scores_is_one_call():
+    def attend(q, k, v):
+        scores = q @ k.mT / 2
+        return torch.softmax(scores, -1, out=scores) @ v
+
+    with torch.no_grad(), heedful.record(model := By(attend)) as recording:
+        model(torch.randn(1, N, 8))
+    assert [call.proof for call in recording] == ["proved"]
+    assert recording.missed == {}
+
+
+def test_weights_that_an_operation_of_lists_went_over_are_told_of():
+    def attend(q, k, v):
+        weights = (q @ k.mT / 2).softmax(-1)
+        torch._foreach_mul_([weights], 0.5)
+        return weights @ v
+
+    with torch.no_grad(), heedful.record(model := By(attend)) as recording:
+        model(torch.randn(1, N, 8))
+    assert recording.missed == {
+        "By": "weights that were changed after their softmax (_foreach_mul_)"
+    }

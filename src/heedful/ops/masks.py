@@ -22,6 +22,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from jaxtyping import Bool
@@ -41,26 +42,23 @@ from heedful.ops.score_tables import (
 )
 
 
-def _place_of(name: str, cls: type) -> int:
-    """Which of the classes that this one inherits from, itself the first, defines the name."""
-    return next(place for place, base in enumerate(cls.__mro__) if name in vars(base))
-
-
 class Mask(ABC):
     """What every mask can do.
 
-    A new mask defines `allowed`; `span` where it knows more than "any key"; and `check` where it
-    has a size of its own. One that inherits from another and defines `allowed` anew is not bound by
-    what that knows: `span`, `certain` and `leaves_every_row` are those of any mask again.
+    A new mask defines `allowed`, of which `crop` and `between` are made; `span` where it knows more
+    than "any key"; and `check` where it has a size of its own. One that inherits from another and
+    says anew what is allowed is not bound by what that knows: `span`, `certain` and
+    `leaves_every_row` are those of any mask again.
     """
 
     device: torch.device | None = None
 
-    def __init_subclass__(cls) -> None:
-        # what one class promises of its own `allowed` may be untrue of another's
-        allowing = _place_of("allowed", cls)
+    def __init_subclass__(cls, **keywords: Any) -> None:
+        super().__init_subclass__(**keywords)
         for name in ("span", "certain", "leaves_every_row"):
-            if _place_of(name, cls) > allowing:
+            knowing = next(base for base in cls.__mro__ if name in vars(base))
+            # what a class knows of what it allows may be untrue of what another allows
+            if getattr(knowing, "allowed", cls.allowed) is not cls.allowed:
                 setattr(cls, name, getattr(Mask, name))
 
     @abstractmethod
@@ -136,7 +134,7 @@ class Mask(ABC):
     def __and__(self, other: Mask) -> Mask:
         if not isinstance(other, Mask):
             return NotImplemented
-        return Combined(_parts(self) + _parts(other))
+        return Combined((self, other))
 
 
 @dataclass(frozen=True)
@@ -408,9 +406,16 @@ class Packed(Mask):
 
 @dataclass(frozen=True, eq=False)
 class Combined(Mask):
-    """Several masks, all of which must allow a pair; made by `&`."""
+    """Several masks, all of which must allow a pair; made by `&`.
+
+    Parts that are combined themselves come as their own parts.
+    """
 
     parts: tuple[Mask, ...]
+
+    def __post_init__(self) -> None:
+        parts = tuple(one for part in self.parts for one in _parts(part))
+        object.__setattr__(self, "parts", parts)
 
     @property
     def device(self) -> torch.device | None:  # type: ignore[override]

@@ -8,9 +8,9 @@ from torch import Tensor
 
 from heedful.ops import dispatch
 from heedful.ops.arguments import Arguments
+from heedful.ops.asked_masks import Asked
 from heedful.ops.kernels import four_axes
 from heedful.ops.log_sum_exp import Catching
-from heedful.ops.masks import Mask
 from heedful.recorder.observed import Observed, Tell
 
 DOOR = "heedful"
@@ -30,9 +30,11 @@ def translated(arguments: Arguments, context: Tensor, caught: Catching) -> Obser
     """The call that the arguments of `heedful.attention` make, with four axes."""
     lead, shape = arguments.shape[:-2], arguments.shape
     query, key, value, output = (four_axes(tensor, lead) for tensor in (*arguments[:3], context))
-    mask: Mask | Tensor | None = arguments.mask
-    if isinstance(mask, Mask) and len(shape) != 4 and mask.device is not None:  # axes of its own
-        mask = four_axes(mask.crop(shape, device=query.device), lead)
+    given, mask = arguments.mask, None
+    if isinstance(given, Asked):
+        mask = four_axes(given.table(shape), lead)
+    elif given is not None and len(shape) != 4 and given.device is not None:  # axes of its own
+        mask = four_axes(given.crop(shape, device=query.device), lead)
     bias = None if arguments.bias is None else four_axes(arguments.bias, lead)
     return Observed(
         query,
@@ -40,10 +42,11 @@ def translated(arguments: Arguments, context: Tensor, caught: Catching) -> Obser
         value,
         output,
         arguments.scale,
-        mask=mask,
+        mask=given if mask is None else mask,
         bias=bias,
         dropout=arguments.dropout,
         sums=caught.found(query.shape[:3]),
         door=DOOR,
+        is_known_by_numbers=isinstance(given, Asked),  # its table lives as long as the call
         inferred={} if len(shape) in (2, 4) else {"heads": THREE},
     )

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from heedful.recorder.following.score_step import Operation, is_of_bits, number_of
-from heedful.recorder.following.scores import Scores, Sink, Total, Weights
+from heedful.recorder.following.scores import Held, Scores, Sink, Total, Weights
 
 ARITHMETIC = {"add", "sub", "rsub", "mul", "div"}
 ROUNDING = 1e-4  # how far from 1 a row may sum after it was divided by its sum
@@ -38,13 +38,17 @@ def after_total(role: Scores, own: Total, step: Operation) -> Scores | None:
         return role
     if step.name not in ARITHMETIC or not own.of.is_raised:
         return None
-    return replace(role, total=own._replace(more=_more(own, step)))
+    more = _more(own, step)
+    held = Held(more) if isinstance(more, Tensor) else None
+    return replace(role, total=own._replace(more=more, held=held))
 
 
 def _more(own: Total, step: Operation) -> float | Tensor | None:
     """What was added to a sum of exponents by now; None where it is no sum and more any longer."""
     more = step.other
     if own.more is None or step.name in ("mul", "div") or step.role_of(more) is not None:
+        return None
+    if own.held is not None and own.held.has_changed:
         return None
     sign_own, sign_more = step.signs
     if sign_own != 1.0:
@@ -87,7 +91,7 @@ def _divided(role: Scores, step: Operation) -> Weights | None:
     own = step.total_of(role) if step.name == "div" else None
     if own is None:
         return _weights(role, step, summed_to_one(step))
-    if own.more is None:
+    if own.more is None or (own.held is not None and own.held.has_changed):
         return None  # in half precision its rows may sum to one all the same
     dim = own.dim if own.axes == step.axes else None
     if isinstance(own.more, Tensor) or own.more:

@@ -21,6 +21,7 @@ from heedful.recorder.following.operation_kinds import Done
 from heedful.recorder.following.score_step import Operation
 from heedful.recorder.following.scores import (
     Change,
+    Held,
     Meeting,
     Picked,
     Product,
@@ -284,14 +285,15 @@ class Roles:
         kept.storage = stored(wider, made)
         mine = {part.axis for parts in axes for part in parts}
         value = value.detach().expand(made.shape)
-        found = Weighing(role, weights.detach(), axes, value, wider, mine)
+        table = weights.detach()
+        found = Weighing(role, table, axes, value, wider, mine, Held(table, value))
         if not role.over:  # with one key alone there is no sum to come
             self._met_in(found, made, wider)
         return found
 
     def _summed(self, role: Weighing, done: Done, axes: list[Parts]) -> None:
         """Tell of a `Weighing` that was summed over the keys, which is a product with values."""
-        if done.kind.name != "sum" or role.axes != axes:
+        if done.kind.name != "sum" or role.axes != axes or role.held.has_changed:
             return
         [gone, *more] = axis_rules.arguments_of_rule("sum", done.by_name)["dims"]
         if more or not are_of_one(axes[gone], role.weights.over):

@@ -41,7 +41,7 @@ class Held:
 
     @property
     def has_changed(self) -> bool:
-        """Whether one of them was changed in place."""
+        """Whether one of them was changed in place, or its memory was freed."""
         return self._states != [state_of(one) for one in self._tensors]
 
 
@@ -219,13 +219,15 @@ class Scores:
 class Total(NamedTuple):
     """Which scores were summed, and along which of their axes; and what was added to the sum.
 
-    That is None where something else was done to the sum.
+    more: None where something else was done to the sum.
+    held: tells whether a tensor of the model's that is `more` has changed since.
     """
 
     of: Scores
     axes: list[Parts]
     dim: int
     more: float | Tensor | None = 0.0
+    held: Held | None = None
 
 
 class Sink(NamedTuple):
@@ -303,6 +305,7 @@ class Weighing(NamedTuple):
     weights: the role of the weights; table: their tensor, with `table_axes`.
     value: the values, expanded to the shape of the product, with `axes`.
     mine: the axes of the weights; other axes of the product are the values' own.
+    held: tells whether the table or the values have changed since.
     """
 
     weights: Weights
@@ -311,6 +314,7 @@ class Weighing(NamedTuple):
     value: Tensor
     axes: list[Parts]
     mine: set[Axis]
+    held: Held
 
 
 class Picked(NamedTuple):

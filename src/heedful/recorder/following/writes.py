@@ -14,14 +14,14 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, UntypedStorage
 
 
 class _Writes:
     """How often operations wrote into each storage, and how many recordings ask."""
 
     def __init__(self) -> None:
-        self.counts: Counter[int | None] = Counter()
+        self.counts: Counter[int] = Counter()
         self.recordings = 0
 
 
@@ -52,18 +52,19 @@ def note(written: Iterable[Any]) -> None:
     """Count the tensors that an operation writes into, also those in lists."""
     for one in written:
         if isinstance(one, Tensor):
-            key = _storage_of(one)
-            if key is not None:
-                _thread.writes.counts[key] += 1
+            storage = _storage_of(one)
+            if storage is not None:
+                _thread.writes.counts[storage._cdata] += 1
         elif isinstance(one, list | tuple):
             note(one)
 
 
-def state_of(tensor: Tensor) -> tuple[int | None, int]:
-    """What tells a tensor from itself before somebody wrote into it.
+def state_of(tensor: Tensor) -> tuple[int | None, int, int]:
+    """What tells a tensor from itself before somebody wrote into it, or freed its memory.
 
-    It is how often it was changed as torch counts it (None for one that was made in inference mode)
-    and how often an operation wrote into its storage, while a mode saw that.
+    It is how often it was changed as torch counts it (None for one that was made in inference
+    mode), the bytes of its storage (0 of one that has none of its own), and how often an operation
+    wrote into that, while a mode saw it.
 
     >>> import torch
     >>> tensor = torch.zeros(3)
@@ -72,12 +73,15 @@ def state_of(tensor: Tensor) -> tuple[int | None, int]:
     False
     """
     version, counts = None if tensor.is_inference() else tensor._version, _thread.writes.counts
-    return version, counts[_storage_of(tensor)] if counts else 0
+    storage = _storage_of(tensor)
+    if storage is None:
+        return version, 0, 0
+    return version, storage.nbytes(), counts[storage._cdata] if counts else 0
 
 
-def _storage_of(tensor: Tensor) -> int | None:
-    """The address of a tensor's storage; None of one that has none of its own."""
+def _storage_of(tensor: Tensor) -> UntypedStorage | None:
+    """A tensor's storage; None of one that has none of its own."""
     try:
-        return tensor.untyped_storage()._cdata
+        return tensor.untyped_storage()
     except RuntimeError:  # as of tensors that wrap others
         return None

@@ -124,7 +124,7 @@ def _is(guess: Mask, table: Tensor) -> bool:
 class _Known(NamedTuple):
     """A mask that came, and what was made of it.
 
-    place: its address and version, and what was made of it, by which it is known again; None where
+    place: its address and state, and what was made of it, by which it is known again; None where
         it is known by its numbers alone.
     shape: of the map that it was made for, (B, H, N, M).
     mask: the mask itself and its storage, held so that nothing else gets their addresses.
@@ -144,10 +144,9 @@ class _Known(NamedTuple):
 class _Structure(NamedTuple):
     """A structure that came, such as `Dense`, and the state that its tables had.
 
-    mask: itself, held so that nothing else is the same object.
+    mask: itself, held so that nothing else gets its `id`.
     homes: the storages of its tables, held so that no others get their addresses.
-    states: of each table its place; a copy where it does not count its changes, and of what a mask
-        of somebody's own allows.
+    states: of each table its place, or a copy where it does not count its changes.
     as_now: the object that stands for the mask in this state.
     """
 
@@ -169,6 +168,7 @@ class Masks:
 
     One of these serves one pass, whose layers mostly share a mask: what was made of the last few is
     remembered, so that the N × M entries are looked at once and the layers share the result too.
+    Those of `ops.masks`, which have no such entries, are known by their tensors.
     """
 
     def __init__(self) -> None:
@@ -207,36 +207,29 @@ class Masks:
     def _as_now(self, mask: Mask, seen: Observed) -> Mask:
         """A structure, as another object for each state in which it came."""
         tables = _tables(mask)
-        is_ours = tables is not None
-        if tables is None:  # it is known by what it allows
-            tables = [mask.crop(seen.shape, device=seen.query.device)]
         if not tables:
             return mask
         several = (one for one in self._structures if one.mask is mask and one.is_of(tables))
         known = next(several, None)
         if known is None:
             states: list[Any] = [
-                place_of(one) if is_ours and counts_changes(one) else copied(one) for one in tables
+                place_of(one) if counts_changes(one) else copied(one) for one in tables
             ]
-            as_now = copy.copy(mask) if is_ours else Dense(states[0])
-            homes = [one.untyped_storage() for one in tables] if is_ours else []
-            known = _Structure(mask, homes, states, as_now)
+            homes = [one.untyped_storage() for one in tables]
+            known = _Structure(mask, homes, states, copy.copy(mask))
             self._structures = [*self._structures[-7:], known]
         return known.as_now
 
 
-def _tables(mask: Mask) -> list[Tensor] | None:
-    """The tensors that a mask of ours consists of; None of another class, which may hold anything.
+def _tables(mask: Mask) -> list[Tensor]:
+    """The tensors that a mask of `ops.masks` consists of.
 
     >>> _tables(Dense(torch.ones(2, 2) > 0) & Causal())
     [tensor([[True, True],
             [True, True]])]
     """
-    if type(mask) is Combined:
-        several = [_tables(part) for part in mask.parts]
-        return None if None in several else [one for tables in several for one in tables or ()]
-    if type(mask).__module__ != Mask.__module__:
-        return None
+    if isinstance(mask, Combined):
+        return [one for part in mask.parts for one in _tables(part)]
     return [one for one in vars(mask).values() if isinstance(one, Tensor)]
 
 

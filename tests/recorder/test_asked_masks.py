@@ -1,0 +1,147 @@
+"""Masks of somebody's own are asked by the model's pass alone, and shown with what they said."""
+
+import pytest
+import torch
+from torch import nn
+
+import heedful
+from heedful import attention
+from heedful.ops.masks import Causal, Dense, Mask
+
+
+class Drawn(Mask):
+    """Draws which pairs may attend each time that it is asked."""
+
+    def allowed(self, query, key, shape):
+        return (torch.rand(len(query), key.shape[1]) < 0.8) | (query == key)
+
+
+class Growing(Mask):
+    """A window that is wider each time; it holds a module, whose buffer counts."""
+
+    def __init__(self):
+        self.counting = nn.BatchNorm1d(1)
+
+    def allowed(self, query, key, shape):
+        self.counting.num_batches_tracked += 1
+        return (query - key).abs() <= int(self.counting.num_batches_tracked)
+
+
+class Ahead(Mask):
+    """Three keys ahead, and its span says so: a call of many queries asks for blocks of them."""
+
+    def __init__(self):
+        self.sizes = []
+
+    def allowed(self, query, key, shape):
+        self.sizes.append((len(query), key.shape[1]))
+        return key <= query + 3
+
+    def span(self, queries, shape):
+        return range(min(shape[-1], queries[-1] + 4))
+
+
+class OfHeads(Mask):
+    """A window of another size for each head, whichever axis of the call that is."""
+
+    def allowed(self, query, key, shape):
+        sizes = 1 + 2 * torch.arange(shape[-3])[:, None, None]
+        return (query - key).abs() < sizes
+
+
+class Layers(nn.Module):
+    """Two layers that share a mask."""
+
+    def __init__(self, mask):
+        super().__init__()
+        self.first, self.second = Layer(mask), Layer(mask)
+
+    def forward(self, x):
+        return self.first(x), self.second(x)
+
+
+class Layer(nn.Module):
+    def __init__(self, mask):
+        super().__init__()
+        self.mask = mask
+
+    def forward(self, x):
+        return attention(x, x, x, mask=self.mask)
+
+
+def expected(x, allowed):
+    """The map by its definition, in float64."""
+    raised = (x.double() @ x.double().mT / x.shape[-1] ** 0.5).exp() * allowed
+    return raised / raised.sum(-1, keepdim=True)
+
+
+@pytest.mark.parametrize("mode", [torch.enable_grad, torch.no_grad, torch.inference_mode])
+@pytest.mark.parametrize("kind", [Drawn, Growing])
+def test_a_mask_is_asked_once_by_each_layer(kind, mode):
+    x, outputs, after = torch.randn(1, 2, 40, 4), [], []
+    with mode():
+        for is_recorded in (False, True):
+            torch.manual_seed(0)
+            model = Layers(kind())
+            if is_recorded:
+                with heedful.record(model) as recording:
+                    outputs.append(model(x))
+            else:
+                outputs.append(model(x))
+            after.append(torch.rand(3))
+    for one, other in zip(*outputs, strict=True):
+        assert torch.equal(one, other)
+    assert torch.equal(*after)
+    torch.manual_seed(0)
+    mask = kind()
+    for call in recording:
+        own = expected(x, mask.crop((40, 40)))[0]
+        torch.testing.assert_close(call.weights().double(), own, atol=1e-6, rtol=0)
+        assert call.proof == "proved"
+
+
+def test_a_large_mask_is_asked_for_the_keys_that_it_may_see():
+    N, mask = 1100, Ahead()
+    x = torch.randn(1, 2, N, 4)
+    plain = attention(x, x, x, mask=mask)
+    asked, mask.sizes = mask.sizes, []
+    with heedful.record(model := Layer(mask)) as recording:
+        output = model(x)
+    assert torch.equal(plain, output)
+    assert mask.sizes == asked == [(512, 515), (512, 1027), (76, 1100)]
+    query = torch.arange(N)[:, None]
+    own = expected(x, query + 3 >= query.T)[0]
+    torch.testing.assert_close(recording[0].weights().double(), own, atol=1e-6, rtol=0)
+    assert recording[0].proof == "proved"
+
+
+@pytest.mark.parametrize("axes", [(3,), (2, 3), (2, 2, 3)])
+def test_a_mask_without_a_tensor_has_the_axes_of_the_call(axes):
+    x, mask = torch.randn(*axes, 20, 4), OfHeads()
+    with heedful.record(model := Layer(mask)) as recording:
+        model(x)
+    own = expected(x, mask.crop((*axes, 20, 20)))
+    own = own[:, None] if len(axes) == 1 else own.flatten(0, -4)
+    assert recording.missed == {}
+    for sequence, weights in zip(recording.sequences, own, strict=True):
+        torch.testing.assert_close(sequence[0].weights().double(), weights, atol=1e-6, rtol=0)
+
+
+def test_a_mask_of_ours_beside_one_of_somebodys_own_that_changes():
+    size = torch.full((64,), 7)
+
+    class Seeing(Mask):
+        def allowed(self, query, key, shape):
+            return (query - key).abs() < size[query]
+
+    place = torch.arange(64)
+    mask = Seeing() & Dense((place[:, None] + place) % 3 < 2) & Causal()
+    x = torch.randn(1, 2, 64, 4)
+    model, maps = Layers(mask), [expected(x, mask.crop((64, 64)))]
+    model.first.register_forward_hook(lambda *_: size[30].add_(5) and None)
+    with heedful.record(model) as recording:
+        model(x)
+    maps.append(expected(x, mask.crop((64, 64))))
+    assert not torch.equal(*maps)
+    for call, own in zip(recording, maps, strict=True):
+        torch.testing.assert_close(call.weights().double(), own[0], atol=1e-6, rtol=0)
