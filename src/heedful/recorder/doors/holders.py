@@ -77,7 +77,8 @@ def _functions(kind: type[nn.Module]) -> tuple[FunctionType, ...]:
     """The functions of a class, and of those that it inherits from in its own module."""
     parents = [one for one in kind.__mro__ if one.__module__ == kind.__module__]
     members = [one for parent in parents for one in vars(parent).values()]
-    return tuple(one for one in (*members, kind.forward) if isinstance(one, FunctionType))
+    members.append(getattr(kind, "forward", None))  # a scripted module's class has none
+    return tuple(one for one in members if isinstance(one, FunctionType))
 
 
 @functools.lru_cache(maxsize=1024)
