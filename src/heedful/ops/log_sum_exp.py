@@ -74,7 +74,8 @@ class Catching(TorchDispatchMode):
 
     def __init__(self) -> None:
         super().__init__()
-        self._sums: list[Tensor] = []
+        # what kernels gave, with their names: where torch traces them, it is to see nothing more
+        self._made: list[tuple[str, Any]] = []
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -94,8 +95,8 @@ class Catching(TorchDispatchMode):
         is_simple = isinstance(function, torch._ops.OpOverload)
         name = function._opname if is_simple else str(function)
         made = function(*asked(name, arguments), **keywords)
-        sums = beside(name, made)
-        self._sums += [] if sums is None else [sums]
+        if name in UNITS:
+            self._made.append((name, made))
         return made
 
     def found(self, shape: Sequence[int]) -> Tensor | None:
@@ -104,7 +105,7 @@ class Catching(TorchDispatchMode):
         None where that is not the shape of the call's rows.
         """
         *lead, rows = shape
-        parts = self._sums
+        parts = [sums for one in self._made if (sums := beside(*one)) is not None]
         is_folded = rows == 1 and len(parts) == 1 and parts[0].numel() == math.prod(lead)
         if (
             is_folded and parts[0].shape[:1] == shape[:1]

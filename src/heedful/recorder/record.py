@@ -43,6 +43,7 @@ from heedful.recorder.sequences.token_ids import Ids, TokenIds
 from heedful.recorder.sequences.told_axes import axes_told_for, check_names, contradicted
 from heedful.recorder.sequences.told_or_followed import Owning
 from heedful.recorder.sequences.without_padding import Layout, layouts_of, may_have_room
+from heedful.recorder.tracing import TRACED, is_traced
 
 NOTHING = (
     "no scaled_dot_product_attention, no nn.MultiheadAttention, no softmax and product after it; "
@@ -196,7 +197,8 @@ class _Recorder:
 
     def _idles(self) -> bool:
         """Whether no module is being called: a method of one may run, or the user's own code."""
-        return not (self._is_elsewhere() or is_computing()) and self.running.is_idle
+        is_ours = self._is_elsewhere() or is_computing()
+        return not is_ours and self.running.is_idle and not is_traced()
 
     def _method(self) -> str | None:
         """The name of the module whose method runs, while none is being called."""
@@ -231,6 +233,8 @@ class _Recorder:
             self.recording.miss(name, LookupError(why))
         if self.running.ran_elsewhere:
             self.recording.miss(type(model).__name__, LookupError("it ran in another thread"))
+        if self.running.was_traced:
+            self.recording.miss(type(model).__name__, LookupError(TRACED))
         if self.running.pass_index >= 0 and not (self.names or missed):
             self.recording.miss(type(model).__name__, LookupError(NOTHING))
 

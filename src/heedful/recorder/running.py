@@ -25,6 +25,7 @@ from heedful.recorder.hooks import Hook, Hooks
 from heedful.recorder.module_names import is_in, plain_name, side_of
 from heedful.recorder.plain_layers import parts_of
 from heedful.recorder.random_states import RandomStates
+from heedful.recorder.tracing import is_traced
 
 Modules: TypeAlias = dict[nn.Module, str]  # all of a model, with their names
 _graph_task = torch._C._current_graph_task_id  # tells that of the backward pass, else -1
@@ -77,7 +78,8 @@ class Running:
 
     A pass begins when the model is called from outside, or a part of it that was called in this
     pass already: code that generates may call the parts one after the other. Calls in other
-    threads, and those that gradient checkpointing repeats in the backward pass, belong to no pass.
+    threads, those that torch traces, and those that gradient checkpointing repeats in the backward
+    pass, belong to no pass.
     """
 
     def __init__(self, model: nn.Module, modules: Modules) -> None:
@@ -93,6 +95,7 @@ class Running:
         self.embedded: Tensor | None = None  # the whole numbers last looked up in a table
         self.random_states: RandomStates | None = None  # as the first pass found them
         self.ran_elsewhere = False  # whether the model was called in another thread
+        self.was_traced = False  # whether torch traced a pass
         # how often such a model was called inside one of another package, and what a cache among
         # its arguments held the last time
         self.calls_of_known = 0
@@ -218,6 +221,9 @@ class Running:
         self._drop_ended()
         if self.layers is not None:
             self.layers.resume()
+        if not self.stack and is_traced((*frame.arguments, *frame.keywords.values())):
+            self.was_traced = True
+            return
         if not self.stack and _graph_task() == -1:
             self._begin(frame)
         if not self.is_known and _home_of(frame.module) in KNOWN and self.reader is None:

@@ -42,6 +42,7 @@ from heedful.recorder.observed import Observed, Real, Tell
 from heedful.recorder.running import Given, Modules
 from heedful.recorder.sequences.told_or_followed import Owning
 
+INSIDE = "a pass inside torch.func, whose tensors are of its own"
 RECURRENT = (nn.LSTM, nn.GRU, nn.RNN)  # and no classes of others that inherit from them
 
 
@@ -200,6 +201,8 @@ class _Door:
             # inside torch.func no shape shows how many texts there are
             levels = (torch._C._functorch.maybe_get_level(one) for one, _ in inputs)
             self._is_inside = any(level > 0 for level in levels)
+            if self._is_inside:
+                self.told.missed(INSIDE)
             self.operations.traced.begin([] if self._is_inside else inputs)
         return not self._is_inside
 

@@ -53,6 +53,9 @@ class Outside:
 
     def follow(self, kind: Kind, arguments: tuple, keywords: dict[str, Any], made: Any) -> None:
         """Follow an operation if it starts in a method of the model, or goes on with what did."""
+        result = made[0] if isinstance(made, LISTS) and made else made
+        if is_tensor(result) and result.is_meta:
+            return  # it has no numbers to be shown, and the pass is told of as one that is traced
         if kind.name in STARTS:
             name = self._method()
             if name is None:
@@ -63,7 +66,6 @@ class Outside:
             self._has_begun = True
         elif not any(self._traced.role(one) is not None for one in arguments):
             return
-        result = made[0] if isinstance(made, LISTS) and made else made
         if is_tensor(result):
             self._traced.let_go()
             self._roles.follow(Done(kind, arguments, keywords, result))

@@ -1,0 +1,32 @@
+"""Tells a pass that torch traces, as for an export, from one that computes numbers to be shown.
+
+Whatever a recorder did there would stand in the graph that is made, or ask for numbers that do not
+exist.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+TRACED = (
+    "a pass that torch traced (torch.export, make_fx, torch.jit.trace, fake tensors or those on "
+    "the device meta): it computes no numbers of its own; record a pass with real tensors"
+)
+MODES = (torch._C._TorchDispatchModeKey.FAKE, torch._C._TorchDispatchModeKey.PROXY)
+
+
+def is_traced(given: Iterable[Any] = ()) -> bool:
+    """Whether operations of torch are traced now, or those with one of the given tensors would be.
+
+    >>> is_traced([torch.ones(2)]), is_traced([torch.ones(2, device="meta")])
+    (False, True)
+    """
+    if torch._C._get_tracing_state() is not None:
+        return True
+    if any(torch._C._get_dispatch_mode(one) is not None for one in MODES):
+        return True
+    return any(isinstance(one, Tensor) and one.is_meta for one in given)

@@ -1,0 +1,71 @@
+"""A pass that torch traces is none of numbers: the graph is that without recording."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.proxy_tensor import make_fx
+
+import heedful
+from heedful.recorder.tracing import TRACED
+
+
+class Attend(nn.Module):
+    def __init__(self, attend):
+        super().__init__()
+        self.project, self.attend = nn.Linear(12, 36), attend
+
+    def forward(self, x):
+        return self.attend(*self.project(x).unflatten(-1, (3, 3, 4)).permute(2, 0, 3, 1, 4))
+
+
+def by_hand(q, k, v):
+    return (q @ k.mT / 2).softmax(-1) @ v
+
+
+ATTENDING = [by_hand, F.scaled_dot_product_attention, heedful.attention]
+X = torch.randn(1, 40, 12)
+
+
+def exported(model, x):
+    return torch.export.export(model, (x,)).graph
+
+
+def proxied(model, x):
+    return make_fx(model)(x).graph
+
+
+@pytest.mark.parametrize("trace", [exported, proxied])
+@pytest.mark.parametrize("attend", ATTENDING)
+def test_a_graph_is_that_without_recording(attend, trace):
+    model = Attend(attend)
+    with torch.no_grad():
+        plain = trace(model, X)
+        with heedful.record(model) as recording:
+            graph = trace(model, X)
+            assert not len(recording)
+            model(X)
+    assert [node.target for node in graph.nodes] == [node.target for node in plain.nodes]
+    assert [call.proof for call in recording] == ["proved"]
+    assert recording.missed == {"Attend": TRACED}
+
+
+@pytest.mark.parametrize("attend", ATTENDING)
+def test_tensors_without_numbers_are_told_of(attend):
+    fake, model = FakeTensorMode(allow_non_fake_inputs=True), Attend(attend)
+    with torch.no_grad(), heedful.record(model) as recording, fake:
+        model(fake.from_tensor(X))
+    assert recording.missed == {"Attend": TRACED}
+    with torch.no_grad(), heedful.record(model.to("meta")) as recording:
+        model(X.to("meta"))
+    assert recording.missed == {"Attend": TRACED}
+
+
+@pytest.mark.filterwarnings("ignore:There is a performance drop")  # of torch's kernel, by torch
+@pytest.mark.parametrize("attend", ATTENDING)
+def test_a_pass_inside_vmap_says_why_it_is_missed(attend):
+    with torch.no_grad(), heedful.record(model := Attend(attend)) as recording:
+        mapped = torch.func.vmap(model)(X[None])
+    torch.testing.assert_close(mapped, model(X)[None])
+    assert "inside torch.func" in recording.missed["Attend"]
