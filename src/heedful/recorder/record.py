@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import threading
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import Any
@@ -122,6 +123,7 @@ def record(
         if transformers_interface.is_loaded():
             stack.enter_context(transformers_interface.watch(recorder.see, recorder.claim))
         if holders.is_to_be_watched(model, modules):
+            stack.callback(_tell_of_other_thread, recording, threading.get_ident())
             watched = torch_operations.watch(modules, recorder.see, recorder.passing())
             recorder.axes_of = stack.enter_context(watched)
         yield recording
@@ -130,6 +132,15 @@ def record(
     options.check_layers(recorder.names)
     recording.name_tokens()
     recording.know_patches(patches_of(model, modules), recorder.reading.image)
+
+
+def _tell_of_other_thread(recording: Recording, began: int) -> None:
+    """Warn where a recording ends in another thread than it began in: there its mode stays."""
+    if threading.get_ident() != began:
+        recording.warn(
+            "a recording ended in another thread than it began in, where torch goes on passing "
+            "each operation through it, which takes time; begin and end it in one thread"
+        )
 
 
 def _without_gradients() -> AbstractContextManager[Any]:

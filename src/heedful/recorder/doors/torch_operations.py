@@ -109,6 +109,7 @@ def _on_stack(mode: TorchDispatchMode) -> Iterator[None]:
     """Be under a mode, which is taken from wherever it stands in the stack in the end.
 
     torch takes the uppermost: of two recordings, the first of which ends first, that is the other.
+    From the stack of another thread nothing can be taken.
     """
     mode.__enter__()
     try:
@@ -212,8 +213,7 @@ class _Door:
         Nor does the circle of this and its operations, which would keep the recording until
         Python looks for circles.
         """
-        self.operations.traced.clear()
-        self.operations.outside.end()
+        self.operations.end()
         self._given = None
         del self.operations
 

@@ -64,6 +64,12 @@ class Operations(TorchDispatchMode):
         self.composites = without_mode.Composites()
         outside.begin(self.traced)
 
+    def end(self) -> None:
+        """Follow nothing any more: it may still stand in the stack of another thread."""
+        self.traced.clear()
+        self.here = lambda: False
+        self.outside.end()
+
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
         """False: nothing is compiled while it watches, so dynamo need not be kept from it."""

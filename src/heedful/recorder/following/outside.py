@@ -44,6 +44,7 @@ class Outside:
 
     def end(self) -> None:
         """Follow nothing any more: what is followed tells this, which would be a circle."""
+        self._idles = lambda: False
         del self._roles
 
     def concerns(self, kind: Kind) -> bool:

@@ -50,6 +50,8 @@ def counted() -> Iterator[None]:
 
 def note(written: Iterable[Any]) -> None:
     """Count the tensors that an operation writes into, also those in lists."""
+    if not _thread.writes.recordings:  # a mode that was ended in another thread still sees it
+        return
     for one in written:
         if isinstance(one, Tensor):
             storage = _storage_of(one)

@@ -171,9 +171,12 @@ class Recording(Sequence):
         """Note that attention of a module was not recorded, and warn once."""
         if name not in self.missed:
             self.missed[name] = reason = _reason(error)
-            with suppress(UserWarning):  # where warnings are errors, the model still goes on
-                told = f"attention of {name} was not recorded: {reason}"
-                warnings.warn(told, stacklevel=_users_line())
+            self.warn(f"attention of {name} was not recorded: {reason}")
+
+    def warn(self, told: str) -> None:
+        """Warn of what the user's own line has done, or of what its model did there."""
+        with suppress(UserWarning):  # where warnings are errors, the model still goes on
+            warnings.warn(told, stacklevel=_users_line())
 
     def save(self, path: str | Path) -> Path:
         """Write it as one file, which `heedful.load` opens; it appears whole or not at all.
