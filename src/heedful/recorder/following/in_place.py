@@ -11,16 +11,18 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, TypeAlias
 
+import torch
 from torch import Tensor
 
 from heedful.recorder.following.moved import moves
-from heedful.recorder.following.operation_kinds import Done, Kind
+from heedful.recorder.following.operation_kinds import Done, Kind, kind_of
 from heedful.recorder.following.score_changes import HAND_ON, SOFTMAXES
 from heedful.recorder.following.scores import Scores, Weights
 from heedful.recorder.following.storages import Kept, Operand, Traced, fills
 from heedful.recorder.following.strides import Parts, place
 
 WRITES = {"copy", "index_copy", "index_add", "index_put", "scatter", "scatter_add"}
+FILL = kind_of(torch.ops.aten.masked_fill_.Tensor)
 NOISE = {"bernoulli", "random", "uniform", "normal"}
 
 # Gives the role after an operation: of the role, the operation, which argument had it, its axes,
@@ -30,6 +32,7 @@ After: TypeAlias = Callable[[Any, Done, int, list[Parts], Tensor | None], Any]
 
 def follow(done: Done, traced: Traced, after: After) -> None:
     """Update the role of the tensor that an operation has changed in place."""
+    done = _as_fill(done)
     kept, kind = traced.written_into(done.made), done.kind
     operands = traced.operands(done.arguments)
     traced.changed(kept, operands)
@@ -66,6 +69,22 @@ def follow_others(
         kept = traced.written_into(one.tensor)
         traced.changed(kept, operands)
         kept.role = _changed(kept.role, kind.name)
+
+
+def _as_fill(done: Done) -> Done:
+    """`scores[mask] = number` as the `masked_fill_` that it is; anything else as it is."""
+    if done.kind.name != "index_put":
+        return done
+    given = done.by_name
+    places = [place for place, one in enumerate(given["indices"]) if one is not None]
+    if len(places) != 1 or given.get("accumulate") or given["values"].numel() != 1:
+        return done
+    mask = given["indices"][places[0]]
+    if mask.dtype != torch.bool:
+        return done
+    behind = done.made.ndim - places[0] - mask.ndim
+    mask = mask[(..., *[None] * behind)]
+    return Done(FILL, (done.made, mask, given["values"].reshape(())), {}, done.made)
 
 
 def _changed(role: Any, name: str) -> Any:
