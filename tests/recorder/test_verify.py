@@ -163,6 +163,29 @@ def test_positions_that_come_first_are_settled_too(by_hand, texts):
     same(recording, [recorded(model, given[:, b : b + 1]) for b in range(texts)])
 
 
+class AfterFirst(nn.Module):
+    """One more token before all others: as many tokens as texts, that stand in two dimensions."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.project = nn.Parameter(torch.randn(1, 1, D)), nn.Linear(D, 3 * D)
+
+    def forward(self, x):
+        x = torch.cat([self.first.expand(len(x), -1, -1), x], dim=1)
+        q, k, v = self.project(x).unflatten(-1, (3, 1, D)).permute(2, 0, 3, 1, 4)
+        return scaled_dot_product_attention(q, k, v)
+
+
+def test_texts_that_agree_and_settle_nothing_say_why():
+    model = AfterFirst()
+    recording = recorded(model, x := torch.randn(5, 4, D))
+    assert recording.verify(model, x) == {"proved": 1}
+    recording = recorded(model, x := torch.randn(4, 4, D))
+    for _ in range(2):  # it is said once
+        assert recording.verify(model, x) == {"assumed": 1}
+        assert recording[0].why.count("as many rows along their first dimension") == 1
+
+
 class HeadsFirst(nn.Module):
     """Raw heads (H · B, N, D), of whose making nothing can be seen."""
 

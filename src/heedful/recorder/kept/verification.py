@@ -34,6 +34,8 @@ Run = Callable[[tuple, dict[str, Any]], list[Capture]]
 OTHER = "without it a text alone has other queries and keys"
 ITEMS = "each is an item of a list, which is not taken apart"
 UNSETTLED = ", which texts alone do not settle: "
+ALL_OF_IT = "one text is all of the inputs"
+SQUARE = "the inputs have as many rows along their first dimension as along their second"
 
 
 def verify(captures: list[Capture], model: nn.Module, inputs: Any, run: Run) -> None:
@@ -154,7 +156,7 @@ def _settle(captures: list[Capture], batch: int, given: Any, run: Run) -> TextIn
     # all of the inputs are of the one text
     ways = ways[:1] if batch == 1 else [texts for texts in ways if texts.are_found]
     if not ways and any(has_list(one, batch) for one in (*given[0], *given[1].values())):
-        _note(captures, [Difference(ITEMS, refutes=False)] * len(captures), is_clear=False)
+        _note(captures, [Difference(ITEMS, refutes=False)] * len(captures))
         return TextInputs(given, 1, 0)
     if not ways:
         raise ArgumentError(
@@ -171,12 +173,10 @@ def _settle(captures: list[Capture], batch: int, given: Any, run: Run) -> TextIn
     if failed is not None and not tried:
         if len(ways) > 1 or not _settle_in_place(captures, ways[0], run):
             raise failed
-        _note(
-            captures, [Difference(str(failed), refutes=False)] * len(captures), is_clear=batch > 1
-        )
+        _note(captures, [Difference(str(failed), refutes=False)] * len(captures))
         return ways[0]
     texts, found = min(tried, key=lambda one: _differences(one[1]))
-    _note(captures, found, is_clear=len(tried) == 1 and batch > 1)
+    _note(captures, found, ALL_OF_IT if batch == 1 else SQUARE if len(tried) > 1 else "")
     if len(ways) == 1:
         _settle_in_place(captures, texts, run)
     return texts
@@ -212,17 +212,20 @@ def _compared(captures: list[Capture], texts: TextInputs, run: Run) -> list[Foun
     return [standing_of(capture, ordered, calls) for capture, ordered in pairs]
 
 
-def _note(captures: list[Capture], found: Sequence[Found], is_clear: bool) -> None:
-    """Note of each call what its texts alone tell: that it is settled, refuted, or neither."""
+def _note(captures: list[Capture], found: Sequence[Found], doubt: str = "") -> None:
+    """Note of each call what its texts alone tell: that it is settled, refuted, or neither.
+
+    doubt: why an agreement settles nothing, where it does not.
+    """
     for capture, told in zip(captures, found, strict=True):
-        if isinstance(told, Capture):
-            if is_clear:
-                _stand(capture, told)
-        elif told.refutes:
+        if isinstance(told, Capture) and not doubt:
+            _stand(capture, told)
+        elif isinstance(told, Difference) and told.refutes:
             capture.against.update(dict.fromkeys(capture.sequences, told.why))
         elif "texts" in capture.inferred:
+            why = told.why if isinstance(told, Difference) else doubt
             before = capture.inferred["texts"].split(UNSETTLED)[0]
-            capture.inferred["texts"] = f"{before}{UNSETTLED}{told.why}"
+            capture.inferred["texts"] = f"{before}{UNSETTLED}{why}"
 
 
 def _stand(capture: Capture, told: Capture) -> None:
