@@ -6,6 +6,8 @@ is asked. So who listens to a call is given what the mask said to that call.
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -59,11 +61,7 @@ class Asked(Mask):
         return self.mask.leaves_every_row(shape)
 
     def crop(
-        self,
-        shape: Shape,
-        queries: Index = ALL,
-        keys: Index = ALL,
-        device: torch.device | str | None = None,
+        self, shape: Shape, queries: Index = ALL, keys: Index = ALL, device: Any = None
     ) -> Tensor:
         """The mask's own crop, which is remembered."""
         said = self.mask.crop(shape, queries, keys, device)
