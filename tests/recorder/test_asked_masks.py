@@ -115,6 +115,49 @@ def test_a_large_mask_is_asked_for_the_keys_that_it_may_see():
     assert recording[0].proof == "proved"
 
 
+class IntoOneRoom(Mask):
+    """It writes each answer over the last one."""
+
+    def __init__(self):
+        self.room = torch.zeros(1200 * 1200, dtype=torch.bool)
+
+    def allowed(self, query, key, shape):
+        room = self.room[: len(query) * key.shape[1]].view(len(query), -1)
+        return torch.le(key, query, out=room)
+
+    def span(self, queries, shape):
+        return range(queries[-1] + 1)
+
+
+def test_answers_that_are_written_into_one_place_are_kept_apart():
+    x, model = torch.randn(1, 2, 1200, 4), Layer(IntoOneRoom())
+    with heedful.record(model) as recording:
+        model(x)
+    own = expected(x, torch.ones(1200, 1200).tril())[0]
+    torch.testing.assert_close(recording[0].weights().double(), own, atol=1e-6, rtol=0)
+    assert recording[0].proof == "proved"
+
+
+def test_of_a_call_that_asks_twice_the_last_answer_counts():
+    """NaN in a query: where the kernel of a CPU may have lost it, another road is taken."""
+    query, x = torch.randn(1, 2, 6, 4), torch.randn(1, 2, 6, 4)
+    query[0, 0, 2], value = torch.nan, x * torch.tensor([0.0, 1.0, 1.0, 1.0])
+    mask, said = Drawn(), []
+    once = mask.allowed
+    mask.allowed = lambda *asked: said.append(once(*asked)) or said[-1]
+
+    class Asks(nn.Module):
+        def forward(self, query, x, value):
+            return attention(query, x, value, mask=mask)
+
+    with heedful.record(model := Asks()) as recording:
+        model(query, x, value)
+    assert len(said) == 2
+    raised = (query[0, 1].double() @ x[0, 1].double().mT / 2).exp() * said[1]
+    own = raised / raised.sum(-1, keepdim=True)
+    torch.testing.assert_close(recording[0].weights(head=1).double(), own, atol=1e-6, rtol=0)
+
+
 @pytest.mark.parametrize("axes", [(3,), (2, 3), (2, 2, 3)])
 def test_a_mask_without_a_tensor_has_the_axes_of_the_call(axes):
     x, mask = torch.randn(*axes, 20, 4), OfHeads()

@@ -13,7 +13,7 @@ from torch import nn
 
 import heedful
 from heedful.models import GPT, GPTConfig
-from heedful.recorder.doors import holders
+from heedful.recorder.doors import as_made
 
 IDS = torch.tensor([[1, 2, 3, 4, 5, 6]])
 MEMORY = torch.randn(1, 3, 5, 4)
@@ -99,7 +99,53 @@ def method_of_the_class(model, name, attend):
     part.__class__.forward = lambda self, x: attend(x)
 
 
+def hooked_by_a_partial(model, name, attend):
+    hook = functools.partial(lambda attend, part, given, made: attend(made), attend)
+    getattr(block_of(model), name).register_forward_hook(hook)
+
+
+def hooked_without_gradients(model, name, attend):
+    @torch.no_grad()
+    def hook(part, given, made):
+        return attend(made)
+
+    getattr(block_of(model), name).register_forward_hook(hook)
+
+
+def hooked_by_a_method(model, name, attend):
+    part = Part(attend)
+    hook = functools.partial(lambda call, part, given, made: call(made), part.__call__)
+    getattr(block_of(model), name).register_forward_hook(hook)
+
+
+def with_a_partial_as_forward(model, name, attend):
+    """As accelerate has it."""
+    part = getattr(block_of(model), name)
+    part.forward = functools.partial(lambda part, x: attend(x), part)
+
+
+def with_a_forward_without_gradients(model, name, attend):
+    getattr(block_of(model), name).forward = torch.no_grad()(lambda x: attend(x))
+
+
+def with_the_forward_of_another(model, name, attend):
+    getattr(block_of(model), name).forward = nn.Sequential(Part(attend)).__call__
+
+
+def partial_method_of_the_class(model, name, attend):
+    method_of_the_class(model, name, attend)
+    kind = type(getattr(block_of(model), name))
+    kind.forward = functools.partialmethod(lambda self, attend, x: attend(x), attend)
+
+
 WAYS = [
+    hooked_by_a_partial,
+    hooked_without_gradients,
+    hooked_by_a_method,
+    with_a_partial_as_forward,
+    with_a_forward_without_gradients,
+    with_the_forward_of_another,
+    partial_method_of_the_class,
     replaced,
     of_a_package_like_torch,
     hooked,
@@ -145,6 +191,83 @@ def test_attention_of_a_hook_for_all_modules_is_seen():
 def test_models_as_their_packages_made_them_are_not_watched(build):
     model = build()
     modules = {part: name for name, part in model.named_modules()}
-    assert not holders.is_to_be_watched(model, modules)
+    assert not as_made.is_to_be_watched(model, modules)
     with heedful.record(model):  # whose own hooks do not attend
-        assert not holders.is_to_be_watched(model, modules)
+        assert not as_made.is_to_be_watched(model, modules)
+
+
+def test_a_method_of_an_objects_own_is_seen():
+    transformers = pytest.importorskip("transformers")
+    config = transformers.BertConfig(
+        vocab_size=9,
+        hidden_size=12,
+        num_hidden_layers=1,
+        num_attention_heads=3,
+        intermediate_size=16,
+    )
+    model = transformers.BertModel(config, add_pooling_layer=False).eval()
+    model.encoder.layer[0].feed_forward_chunk = by_hand
+    with torch.no_grad(), heedful.record(model) as recording:
+        model(IDS)
+    assert sorted(call.shape for call in recording) == [(3, 6, 5), (3, 6, 6)]
+
+
+@pytest.mark.parametrize("way", [replaced, hooked, with_its_own_forward])
+@pytest.mark.parametrize("build", [of_ours, of_transformers])
+def test_what_is_put_in_while_a_model_is_recorded_is_told_of(build, way):
+    model = build()
+    with torch.no_grad(), heedful.record(model) as recording:
+        way(model, "feed" if isinstance(model, GPT) else "mlp", by_hand)
+        model(IDS)
+    assert "put in while it was recorded" in recording.missed[type(model).__name__]
+
+
+TEXTS = torch.arange(18).view(3, 6) % 9
+
+
+def embeddings_of(model):
+    return model.tokens if isinstance(model, GPT) else model.model.embed_tokens
+
+
+@pytest.mark.parametrize("build", [of_ours, of_transformers])
+def test_a_hook_that_changes_no_place_leaves_texts_and_names_known(build):
+    model, kept = build(), []
+    embeddings_of(model).register_forward_hook(lambda part, given, made: kept.append(made))
+    with torch.no_grad(), heedful.record(model) as recording:
+        model(TEXTS)
+    assert len(kept) == 1
+    for [call], ids in zip(recording.sequences, TEXTS, strict=True):
+        assert call.proof == "proved"
+        assert torch.equal(call.ids, ids)
+
+
+MOVES = {
+    "flip": lambda made: made.flip(0),
+    "cat": lambda made: torch.cat([made[:1], made[:1], made[2:]]) if len(made) == 3 else made,
+}
+
+
+@pytest.mark.parametrize("kind", MOVES)
+@pytest.mark.parametrize("build", [of_ours, of_transformers])
+def test_texts_that_a_hook_moves_are_no_longer_known(build, kind):
+    model = build()
+    with torch.no_grad(), heedful.record(model) as before:
+        model(TEXTS)
+    embeddings_of(model).register_forward_hook(lambda part, given, made: MOVES[kind](made))
+    with torch.no_grad(), heedful.record(model) as recording:
+        model(TEXTS)
+    [first], [other] = recording.sequences[1 if kind == "cat" else 2], before.sequences[0]
+    torch.testing.assert_close(first.weights(), other.weights(), atol=1e-6, rtol=0)
+    assert {call.proof for one in recording.sequences for call in one} == {"assumed"}
+    assert f"{kind!r} put texts in other places" in recording[0].why
+    assert recording[0].ids is None
+    assert recording.verify(model, TEXTS) == {"refuted": 1}
+
+
+@pytest.mark.parametrize("build", [of_ours, of_transformers])
+def test_tokens_that_a_hook_moves_have_no_names(build):
+    model = build()
+    embeddings_of(model).register_forward_hook(lambda part, given, made: made.roll(1, 1))
+    with torch.no_grad(), heedful.record(model) as recording:
+        model(TEXTS)
+    assert recording[0].ids is None

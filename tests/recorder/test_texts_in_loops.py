@@ -13,6 +13,7 @@ from heedful.cli.heads import heads_of
 from heedful.cli.segments import shares_of
 from heedful.errors import ArgumentError, RunError
 from heedful.files import load_tensors, save_tensors
+from heedful.models import GPT, GPTConfig
 from heedful.recorder.kept.head_totals import HeadTotals
 from heedful.recorder.kept.patches import Patches
 from heedful.recorder.record import PADDING
@@ -624,3 +625,33 @@ def test_a_table_of_queries_and_keys_is_no_padding_of_as_many_texts(loops):
     assert loops or proved == calls
     for call in proved:
         torch.testing.assert_close(call.weights()[0], expected[call.sequence].detach())
+
+
+class InParts(nn.Module):
+    """Gives a model that reads ids several texts at a time, as wrappers of large batches do."""
+
+    def __init__(self, size):
+        super().__init__()
+        torch.manual_seed(0)
+        config = GPTConfig(vocabulary=60, context_length=16, width=12, layers=1, heads=3)
+        self.model, self.size = GPT(config).eval(), size
+
+    def forward(self, ids):
+        return torch.cat([self.model(part).logits for part in ids.split(self.size)])
+
+
+@pytest.mark.parametrize(("texts", "size"), [(4, 2), (4, 1), (6, 3), (6, 4), (5, 2), (4, 4)])
+def test_texts_that_a_wrapper_gives_in_parts_keep_their_own_names(texts, size, tmp_path):
+    model, ids = InParts(size).eval(), torch.arange(8 * texts).view(texts, 8) % 60
+    with torch.no_grad():
+        recording = recorded(model, ids, tokenizer=lambda ids: [f"t{one}" for one in ids])
+    recording.verify(model, ids)
+    for now in (recording, heedful.load(recording.save(tmp_path / "kept"))):
+        assert len(now.sequences) == len(ids)
+        for [call], text in zip(now.sequences, ids, strict=True):
+            with torch.no_grad():
+                [alone] = recorded(model.model, text[None])
+            near(call.weights(), alone.weights())
+            assert call.proof == "proved"
+            assert torch.equal(call.ids, text)
+            assert call.tokens == [f"t{one}" for one in text.tolist()]

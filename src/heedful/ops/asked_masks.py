@@ -44,10 +44,6 @@ class Asked(Mask):
         """Where the mask is."""
         return self.mask.device
 
-    def check(self, shape: Shape) -> None:
-        """Whatever the mask checks."""
-        self.mask.check(shape)
-
     def allowed(self, query: Tensor, key: Tensor, shape: Shape) -> Tensor:
         """What the mask allows."""
         return self.mask.allowed(query, key, shape)
@@ -65,21 +61,18 @@ class Asked(Mask):
     ) -> Tensor:
         """The mask's own crop, which is remembered."""
         said = self.mask.crop(shape, queries, keys, device)
-        self._said.append((queries, keys, said))
+        is_whole = said.shape[-2:] == tuple(shape[-2:])
+        # parts are copied, as a mask may write all its answers into one place
+        self._said.append((queries, keys, said if is_whole else said.clone()))
         return said
 
     def table(self, shape: Shape) -> Tensor:
-        """All that it said, (..., N, M); what it was not asked is hidden, as its span is certain.
-
-        Raises:
-            RuntimeError: it was asked nothing.
-        """
-        if not self._said:
-            raise RuntimeError(f"{type(self.mask).__name__} was not asked what it allows")
-        first = self._said[0][2]
-        if first.shape[-2:] == tuple(shape[-2:]):
-            return first
-        whole = first.new_zeros(*first.shape[:-2], *shape[-2:])
+        """All that it said last, (..., N, M); outside its spans no query sees a key."""
+        last = self._said[-1][2]
+        if last.shape[-2:] == tuple(shape[-2:]):
+            return last
+        lead = torch.broadcast_shapes(*(said.shape[:-2] for _, _, said in self._said))
+        whole = last.new_zeros(*lead, *shape[-2:])
         for queries, keys, said in self._said:
             whole[..., queries, keys] = said
         return whole

@@ -51,12 +51,22 @@ def beside(kernel: str, made: Any) -> Tensor | None:
         kernel: the name of the operation.
         made: its results, the first of which is attention's output.
     """
+    raw = _raw(kernel, made)
+    return None if raw is None else _in_nats(*raw)
+
+
+def _raw(kernel: str, made: Any) -> tuple[str, Tensor, int] | None:
+    """The kernel, what it gave beside its output, and how many rows that has; None for others."""
     if kernel not in UNITS or not isinstance(made, Sequence) or len(made) < 2:
         return None
     output, sums = made[:2]
     if not isinstance(sums, Tensor) or sums.ndim < 3 or not sums.numel():
         return None
-    rows = output.shape[1 if kernel in TOKENS_FIRST else 2]  # which some kernels round up
+    return kernel, sums, output.shape[1 if kernel in TOKENS_FIRST else 2]
+
+
+def _in_nats(kernel: str, sums: Tensor, rows: int) -> Tensor:
+    """The log-sum-exp of the rows, (B, H, N), of which some kernels have more than there are."""
     return sums.detach().flatten(2)[..., :rows] * UNITS[kernel]
 
 
@@ -74,8 +84,8 @@ class Catching(TorchDispatchMode):
 
     def __init__(self) -> None:
         super().__init__()
-        # what kernels gave, with their names: where torch traces them, it is to see nothing more
-        self._made: list[tuple[str, Any]] = []
+        # as kernels gave them: where torch traces these, no operation of ours is to be in its graph
+        self._raw: list[tuple[str, Tensor, int]] = []
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -95,8 +105,8 @@ class Catching(TorchDispatchMode):
         is_simple = isinstance(function, torch._ops.OpOverload)
         name = function._opname if is_simple else str(function)
         made = function(*asked(name, arguments), **keywords)
-        if name in UNITS:
-            self._made.append((name, made))
+        raw = _raw(name, made)
+        self._raw += [] if raw is None else [raw]
         return made
 
     def found(self, shape: Sequence[int]) -> Tensor | None:
@@ -105,7 +115,7 @@ class Catching(TorchDispatchMode):
         None where that is not the shape of the call's rows.
         """
         *lead, rows = shape
-        parts = [sums for one in self._made if (sums := beside(*one)) is not None]
+        parts = [_in_nats(*one) for one in self._raw]
         is_folded = rows == 1 and len(parts) == 1 and parts[0].numel() == math.prod(lead)
         if (
             is_folded and parts[0].shape[:1] == shape[:1]

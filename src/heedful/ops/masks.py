@@ -22,6 +22,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass
+from inspect import getattr_static
 from typing import Any
 
 import torch
@@ -55,10 +56,11 @@ class Mask(ABC):
 
     def __init_subclass__(cls, **keywords: Any) -> None:
         super().__init_subclass__(**keywords)
+        allowed = getattr_static(cls, "allowed")
         for name in ("span", "certain", "leaves_every_row"):
             knowing = next(base for base in cls.__mro__ if name in vars(base))
             # what a class knows of what it allows may be untrue of what another allows
-            if getattr(knowing, "allowed", cls.allowed) is not cls.allowed:
+            if getattr_static(knowing, "allowed", allowed) is not allowed:
                 setattr(cls, name, getattr(Mask, name))
 
     @abstractmethod

@@ -15,6 +15,7 @@ from heedful.errors import ArgumentError
 from heedful.ops import dispatch
 from heedful.recorder import own_work
 from heedful.recorder.doors import (
+    as_made,
     heedful_attention,
     holders,
     multihead_attention,
@@ -52,6 +53,10 @@ NOTHING = (
 )
 
 TELLING = (heedful_attention.DOOR, "transformers")  # doors that know the axes of what they see
+PUT_IN = (
+    "modules, hooks or functions that were put in while it was recorded, which may attend; put "
+    "them in before"
+)
 IN_A_METHOD = "attention in a method that is no call of the module"
 _AS_IT_IS = nullcontext()
 PADDING = "what is padding, by the name of an argument, or as no query sees it"
@@ -117,15 +122,17 @@ def record(
     with ExitStack() as stack:
         running = stack.enter_context(Running(model, modules))
         recorder = _Recorder(recording, running, options)
+        recorder.is_as_made = running.is_known and as_made.are_as_made(modules)
         stack.callback(recorder.let_go)
         stack.enter_context(uncompiled(modules))
         stack.enter_context(heedful_attention.watch(recorder.see))
         if transformers_interface.is_loaded():
             stack.enter_context(transformers_interface.watch(recorder.see, recorder.claim))
-        if holders.is_to_be_watched(model, modules):
+        if as_made.is_to_be_watched(model, modules):
             stack.callback(_tell_of_other_thread, recording, threading.get_ident())
             watched = torch_operations.watch(modules, recorder.see, recorder.passing())
             recorder.axes_of = stack.enter_context(watched)
+            recorder.is_watched = True
         yield recording
     recorder.end(model)
     recording.random_states = running.random_states
@@ -155,6 +162,9 @@ class _Recorder:
         self.recording, self.running, self.options = recording, running, options
         self.names: dict[str, int | None] = {}  # the modules that told a call, with their layers
         self.claimed = False
+        # whether the model is one of known arguments that nobody has put anything into
+        self.is_as_made = False
+        self.is_watched = False  # whether torch's operations are
         self.reading = Reading(running)
         self._calls = 0
         self.begun = Begun(lambda: running.name, self._may_be_wanted)
@@ -244,6 +254,8 @@ class _Recorder:
             self.recording.miss(name, LookupError(why))
         if self.running.ran_elsewhere:
             self.recording.miss(type(model).__name__, LookupError("it ran in another thread"))
+        if not (self.is_watched or as_made.are_as_made(model.modules())):
+            self.recording.miss(type(model).__name__, LookupError(PUT_IN))
         if self.running.was_traced:
             self.recording.miss(type(model).__name__, LookupError(TRACED))
         if self.running.pass_index >= 0 and not (self.names or missed):
@@ -279,6 +291,9 @@ class _Recorder:
         is missing in the recording, which says so.
         """
         if not self.is_wanted():
+            return
+        if is_traced():  # a part of the model alone, inside its pass
+            self.miss(TRACED)
             return
         with computing(), _without_gradients():
             capture = self._seen(self.running.name, build, *told, **named)
@@ -322,13 +337,13 @@ class _Recorder:
         if seen.door.startswith(TELLING):
             seen.inferred |= contradicted(self.options.axes, name)
         if seen.batch is None or seen.door == multihead_attention.DOOR:
-            is_known = self.running.is_known
+            is_known = self.is_as_made
             if self.axes_of and seen.batch is None and not is_known:
                 self._follow(seen, self.axes_of)
             seen.batch = seen.batch or self.reading.inputs.batch()
             told = beside_told(len(seen.query), seen.batch, is_known, seen.follows, seen.moved)
             seen.inferred = {**seen.inferred, **told}
-        if not self.running.is_known:
+        if not self.is_as_made:
             self._dims.doubt(seen)
         before = seen.bias
         seen = self._masks.split(seen)

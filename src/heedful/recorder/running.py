@@ -20,6 +20,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import torch
 from torch import Tensor, nn
+from torch.compiler import is_dynamo_compiling
 
 from heedful.recorder.hooks import Hook, Hooks
 from heedful.recorder.module_names import is_in, plain_name, side_of
@@ -278,6 +279,8 @@ class _Entering(Hook):
 
     def __call__(self, module: nn.Module, arguments: tuple, keywords: dict) -> None:
         running = self.teller
+        if is_dynamo_compiling():  # dynamo follows it, and cannot look at frames
+            return
         name = running._names.get(id(module)) if running else None
         if name is not None:
             running._push(Frame(name, module, sys._getframe(1), arguments, keywords))
@@ -291,7 +294,7 @@ class _Leaving(Hook):
     __slots__ = ()
 
     def __call__(self, module: nn.Module, arguments: tuple, output: Any) -> None:
-        if self.teller:
+        if self.teller and not is_dynamo_compiling():
             self.teller._leave(module)
 
 
@@ -302,7 +305,7 @@ class _Noting(Hook):
 
     def __call__(self, module: nn.Module, arguments: tuple) -> None:
         running = self.teller
-        name = running._names.get(id(module)) if running else None
+        name = running._names.get(id(module)) if running and not is_dynamo_compiling() else None
         if name is None:
             return
         stack, is_here = running.stack, threading.get_ident() == running._thread
@@ -323,7 +326,7 @@ class _EnteringUnhooked(Hook):
 
     def __call__(self, module: nn.Module, arguments: tuple) -> None:
         running = self.teller
-        name = running._names.get(id(module)) if running else None
+        name = running._names.get(id(module)) if running and not is_dynamo_compiling() else None
         if name is not None and name in running._unhooked:
             running._enter_without_end(name, module, arguments, sys._getframe(1))
 

@@ -16,11 +16,12 @@ TRACED = (
     "a pass that torch traced (torch.export, make_fx, torch.jit.trace, fake tensors or those on "
     "the device meta): it computes no numbers of its own; record a pass with real tensors"
 )
-MODES = (torch._C._TorchDispatchModeKey.FAKE, torch._C._TorchDispatchModeKey.PROXY)
+_KEYS = torch._C._TorchDispatchModeKey
+MODES = (_KEYS.FAKE, _KEYS.PROXY, _KEYS.FUNCTIONAL)
 
 
 def is_traced(given: Iterable[Any] = ()) -> bool:
-    """Whether operations of torch are traced now, or those with one of the given tensors would be.
+    """Whether operations of torch are traced now, or all of the given tensors have no numbers.
 
     >>> is_traced([torch.ones(2)]), is_traced([torch.ones(2, device="meta")])
     (False, True)
@@ -29,4 +30,5 @@ def is_traced(given: Iterable[Any] = ()) -> bool:
         return True
     if any(torch._C._get_dispatch_mode(one) is not None for one in MODES):
         return True
-    return any(isinstance(one, Tensor) and one.is_meta for one in given)
+    are_meta = [one.is_meta for one in given if isinstance(one, Tensor)]
+    return bool(are_meta) and all(are_meta)

@@ -1,16 +1,13 @@
-"""Judges which modules hold attention: where to watch for it, and which ran but told of none."""
+"""Judges which modules hold attention, and which of them ran but told of none."""
 
 from __future__ import annotations
 
 import functools
 import re
-import sys
 from collections.abc import Collection, Iterator, Mapping
-from types import CodeType, FunctionType
 from typing import Any
 
 from torch import nn
-from torch.nn.modules import module as of_all
 
 from heedful.recorder.module_names import is_in, plain_name
 from heedful.recorder.running import Modules
@@ -23,91 +20,6 @@ PROJECTIONS = (
     {"q_net", "kv_net"}, {"query_projection", "key_projection"}, {"in_proj_weight"}, {"qkv"},
     {"to_qkv"}, {"c_attn"}, {"wqkv"}, {"qkv_proj"}, {"query_key_value"}, {"w_qs", "w_ks"},
 )  # fmt: skip
-INTERFACE = "ALL_ATTENTION_FUNCTIONS"
-# Names that the code of attention uses where it does not go through transformers' interface
-MADE_OF = {
-    "softmax", "log_softmax", "scaled_dot_product_attention", "MultiheadAttention", "logsumexp",
-    "multi_head_attention_forward", "flex_attention", "softmin",
-}  # fmt: skip
-# Packages whose code attends by a door that is told of it, or not at all
-KNOWN = {
-    "heedful", "transformers", "torch", "accelerate", "jaxtyping", "beartype",
-    *sys.stdlib_module_names,
-}  # fmt: skip
-
-
-def is_to_be_watched(model: nn.Module, modules: Modules) -> bool:
-    """Whether some of the model's attention may be seen through torch's operations only.
-
-    That is so but for models of ours and of transformers' interface, as their packages made them:
-    without parts, hooks or methods of somebody's own, which may do anything.
-    """
-    model = getattr(model, "_orig_mod", model)
-    home = _package(type(model).__module__)
-    is_told_of = home == "transformers" and getattr(model, "_supports_attention_backend", False)
-    if home != "heedful" and not is_told_of:
-        return True
-    for_all = (*of_all._global_forward_pre_hooks.values(), *of_all._global_forward_hooks.values())
-    if not all(map(_is_known, for_all)) or not all(map(_has_known_calls, modules)):
-        return True
-    kinds: set[Any] = {type(part) for part in modules}
-    return any(_attends_by_itself(kind, _functions(kind)) for kind in kinds)
-
-
-def _has_known_calls(part: nn.Module) -> bool:
-    """Whether a module has no hook and no `forward` that somebody has given it."""
-    own = part.__dict__.get("forward")
-    hooks = (*part._forward_pre_hooks.values(), *part._forward_hooks.values())
-    return (own is None or _is_known(own)) and all(map(_is_known, hooks))
-
-
-def _is_known(function: Any) -> bool:
-    """Whether a function was written in a package that attends by no way of its own."""
-    # not by `__module__`, which `functools.wraps` copies
-    places = getattr(function, "__globals__", None)
-    home = type(function).__module__ if places is None else places.get("__name__", "")
-    return _package(home) in KNOWN
-
-
-def _package(module: str) -> str:
-    return module.split(".")[0]
-
-
-def _functions(kind: type[nn.Module]) -> tuple[FunctionType, ...]:
-    """The functions of a class, and of those that it inherits from in its own module."""
-    parents = [one for one in kind.__mro__ if one.__module__ == kind.__module__]
-    members = [one for parent in parents for one in vars(parent).values()]
-    members.append(getattr(kind, "forward", None))  # a scripted module's class has none
-    return tuple(one for one in members if isinstance(one, FunctionType))
-
-
-@functools.lru_cache(maxsize=1024)
-def _attends_by_itself(kind: type, functions: tuple[FunctionType, ...]) -> bool:
-    """Whether the code of a class may compute attention of which no other door is told."""
-    if kind is nn.MultiheadAttention:
-        return True
-    home = _package(kind.__module__)
-    if home not in ("heedful", "transformers", "torch") or not all(map(_is_known, functions)):
-        return True
-    if home != "transformers":
-        return False
-    names = {name for one in functions for name in _names_in(one)}
-    return INTERFACE not in names and bool(names & MADE_OF)
-
-
-def _names_in(function: Any) -> Iterator[str]:
-    """The names that a function uses, and those of one that it was put around."""
-    while function is not None:
-        yield from _names(function.__code__) if hasattr(function, "__code__") else ()
-        function = getattr(function, "__wrapped__", None)
-
-
-def _names(code: CodeType) -> Iterator[str]:
-    """The names that code uses, also in functions inside it."""
-    yield from code.co_names
-    for inner in code.co_consts:
-        if isinstance(inner, CodeType):
-            yield from _names(inner)
 
 
 class Holders:

@@ -113,6 +113,9 @@ def _by_causes(
         return None
     if not (product.left.is_floating_point() and product.right.is_floating_point()):
         return None  # products of whole numbers have digits that no type of `Causes` has room for
+    held = [product.held, *(change.held for change in scores.changes)]
+    if any(one is not None and one.has_changed for one in held):
+        raise TypeError("queries, keys or a mask that were changed in place before their values")
     ends = _ends(product, keys)
 
     def sides() -> Sides:
@@ -122,9 +125,6 @@ def _by_causes(
         return Sides(shared, order.atoms(ends.asking), beside, of_keys, product.sums_features)
 
     _check_whole(meeting, product.axes, order, are_apart=False)
-    held = [product.held, *(change.held for change in scores.changes)]
-    if any(one is not None and one.has_changed for one in held):
-        raise TypeError("queries, keys or a mask that were changed in place before their values")
     kinds = {change.kind for change in scores.changes}
     if "keep" in kinds and not bool(ends.query.isfinite().all() & ends.key.isfinite().all()):
         return None  # what is no number is none times 0 either

@@ -73,7 +73,7 @@ def follow_others(
 
 def _as_fill(done: Done) -> Done:
     """`scores[mask] = number` as the `masked_fill_` that it is; anything else as it is."""
-    if done.kind.name != "index_put":
+    if done.kind.name != "index_put" or done.kind.is_into:
         return done
     given = done.by_name
     places = [place for place, one in enumerate(given["indices"]) if one is not None]

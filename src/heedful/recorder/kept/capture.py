@@ -152,7 +152,7 @@ class Capture:
         """The ids of the keys' tokens without padding, (M,); None where they are not known."""
         if self.ids is None or not self._are_of_keys(self.ids):
             return None  # with a cache, a pass may have the ids of its queries alone
-        row = row_of(sequence, len(self.ids), self.batch)
+        row = self._row_of(sequence, self.ids)
         if row is None:
             return None
         return self.ids[row][self.layout(sequence).keys]
@@ -163,10 +163,16 @@ class Capture:
         N = self.query.shape[2]
         if given is None or given.shape[1] < N:
             return None
-        row = row_of(sequence, len(given), self.batch)
+        row = self._row_of(sequence, given)
         if row is None:
             return None
         return given[row][given.shape[1] - N + self.layout(sequence).queries]
+
+    def _row_of(self, sequence: int, ids: Tensor) -> int | None:
+        """Which row of ids a sequence is of, where they are of all texts, or of the call's own."""
+        if len(ids) == self.texts:
+            return row_of(sequence, len(ids), self.batch)
+        return row_of(sequence - self.first, len(ids), len(self.query))
 
     def _are_of_keys(self, ids: Tensor) -> bool:
         """Whether there is an id for each key, or for each one so far in a cache with room."""
