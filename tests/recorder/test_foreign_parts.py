@@ -16,6 +16,8 @@ from heedful.models import GPT, GPTConfig
 from heedful.recorder.doors import as_made
 
 IDS = torch.tensor([[1, 2, 3, 4, 5, 6]])
+SIZES = {"vocab_size": 9, "hidden_size": 12, "num_hidden_layers": 1, "num_attention_heads": 3,
+         "num_key_value_heads": 3, "intermediate_size": 16}  # fmt: skip
 MEMORY = torch.randn(1, 3, 5, 4)
 
 
@@ -44,15 +46,7 @@ def of_ours():
 
 def of_transformers():
     transformers = pytest.importorskip("transformers")
-    config = transformers.LlamaConfig(
-        vocab_size=9,
-        hidden_size=12,
-        num_hidden_layers=1,
-        num_attention_heads=3,
-        num_key_value_heads=3,
-        intermediate_size=16,
-    )
-    return transformers.LlamaForCausalLM(config).eval()
+    return transformers.LlamaForCausalLM(transformers.LlamaConfig(**SIZES)).eval()
 
 
 def block_of(model):
@@ -198,14 +192,7 @@ def test_models_as_their_packages_made_them_are_not_watched(build):
 
 def test_a_method_of_an_objects_own_is_seen():
     transformers = pytest.importorskip("transformers")
-    config = transformers.BertConfig(
-        vocab_size=9,
-        hidden_size=12,
-        num_hidden_layers=1,
-        num_attention_heads=3,
-        intermediate_size=16,
-    )
-    model = transformers.BertModel(config, add_pooling_layer=False).eval()
+    model = transformers.BertModel(transformers.BertConfig(**SIZES)).eval()
     model.encoder.layer[0].feed_forward_chunk = by_hand
     with torch.no_grad(), heedful.record(model) as recording:
         model(IDS)

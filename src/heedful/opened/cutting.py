@@ -19,7 +19,12 @@ def check_not_empty(tokens: int) -> None:
         TextError: it is empty.
     """
     if not tokens:
-        raise TextError("an empty text", expected="at least one token")
+        raise TextError(
+            "a text without a token",
+            expected="at least one",
+            cause="it is empty, or has nothing but white space, which the tokenizer drops",
+            remedy="give a text with words",
+        )
 
 
 def must_cut(tokens: int, context_length: int | None, cut: bool, ends: int = 0) -> bool:
