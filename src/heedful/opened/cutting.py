@@ -20,9 +20,9 @@ def check_not_empty(tokens: int) -> None:
     """
     if not tokens:
         raise TextError(
-            "a text without a token",
-            expected="at least one",
-            cause="it is empty, or has nothing but white space, which the tokenizer drops",
+            "an empty text",
+            expected="at least one token",
+            cause="nothing but white space in it, or signs that the tokenizer drops",
             remedy="give a text with words",
         )
 
