@@ -5,10 +5,12 @@ Such models are not watched operation by operation where all their attention goe
 
 import functools
 import types
+from unittest import mock
 
 import pytest
 import torch
 import torch.nn.functional as F
+import torch.utils.checkpoint
 from torch import nn
 
 import heedful
@@ -132,7 +134,42 @@ def partial_method_of_the_class(model, name, attend):
     kind.forward = functools.partialmethod(lambda self, attend, x: attend(x), attend)
 
 
+def by_a_torch_function(model, name, attend):
+    class Attends(torch.autograd.Function):
+        @staticmethod
+        def forward(context, x):
+            return attend(x)
+
+    getattr(block_of(model), name).forward = Attends.apply
+
+
+def by_a_compiled_function(model, name, attend):
+    getattr(block_of(model), name).forward = torch.compile(lambda x: attend(x), backend="eager")
+
+
+def by_a_checkpoint(model, name, attend):
+    calls = functools.partial(torch.utils.checkpoint.checkpoint, attend, use_reentrant=False)
+    getattr(block_of(model), name).forward = calls
+
+
+def traced(model, name, attend):
+    put(model, name, torch.jit.trace(Part(attend), torch.randn(1, 6, 12)))
+
+
+def by_a_property(model, name, attend):
+    part = getattr(block_of(model), name)
+    kind = type(part)
+    part.__class__ = types.new_class(kind.__name__, (kind,))
+    part.__class__.__module__ = kind.__module__
+    part.__class__.forward = property(lambda self: attend)
+
+
 WAYS = [
+    by_a_torch_function,
+    by_a_compiled_function,
+    by_a_checkpoint,
+    traced,
+    by_a_property,
     hooked_by_a_partial,
     hooked_without_gradients,
     hooked_by_a_method,
@@ -150,6 +187,7 @@ WAYS = [
 ]
 
 
+@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")  # which people still have
 @pytest.mark.parametrize("attend", [by_hand, by_kernel])
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("build", [of_ours, of_transformers])
@@ -185,9 +223,10 @@ def test_attention_of_a_hook_for_all_modules_is_seen():
 def test_models_as_their_packages_made_them_are_not_watched(build):
     model = build()
     modules = {part: name for name, part in model.named_modules()}
-    assert not as_made.is_to_be_watched(model, modules)
+    assert as_made.are_as_made(modules)
+    assert as_made.tell_all(model, modules)
     with heedful.record(model):  # whose own hooks do not attend
-        assert not as_made.is_to_be_watched(model, modules)
+        assert as_made.are_as_made(modules)
 
 
 def test_a_method_of_an_objects_own_is_seen():
@@ -207,6 +246,47 @@ def test_what_is_put_in_while_a_model_is_recorded_is_told_of(build, way):
         way(model, "feed" if isinstance(model, GPT) else "mlp", by_hand)
         model(IDS)
     assert "put in while it was recorded" in recording.missed[type(model).__name__]
+
+
+class Proxy:
+    """A callable that is anything, or is in no state to be asked."""
+
+    def __init__(self, answer):
+        self.__dict__["answer"] = answer
+
+    def __call__(self, *given):
+        return self
+
+    def __getattr__(self, name):
+        return self.answer(self)
+
+
+def fails(proxy):
+    raise RuntimeError("outside of a context")
+
+
+def test_odd_objects_in_a_model_end_no_recording():
+    of_no_module = type("Odd", (), {"__call__": lambda self: None, "__module__": None})
+    around_itself = functools.wraps(len)(lambda x: x)
+    around_itself.__wrapped__ = around_itself
+    odd = [Proxy(lambda one: one), Proxy(fails), of_no_module(), around_itself, mock.MagicMock()]
+    for one in odd:
+        model = of_ours()
+        model.blocks[0].feed.note = one
+        assert not as_made.are_as_made(model.modules())
+        with torch.no_grad(), heedful.record(model) as recording:
+            model(IDS)
+        assert [call.proof for call in recording] == ["proved"]
+
+
+def test_what_torch_and_python_have_of_their_own_is_known():
+    model = of_ours()
+    feed = model.blocks[0].feed
+    feed.one, feed.other = functools.partial(torch.add, alpha=2), torch.nn.functional.gelu
+    feed.kind, feed.last = nn.Linear, max
+    assert as_made.are_as_made(model.modules())
+    feed.attends = F.scaled_dot_product_attention
+    assert not as_made.are_as_made(model.modules())
 
 
 TEXTS = torch.arange(18).view(3, 6) % 9
@@ -251,10 +331,21 @@ def test_texts_that_a_hook_moves_are_no_longer_known(build, kind):
     assert recording.verify(model, TEXTS) == {"refuted": 1}
 
 
+BACK = torch.arange(5, -1, -1)
+MOVED = {
+    "roll": lambda made: made.roll(1, 1),
+    "copy": lambda made: torch.zeros_like(made).index_copy(1, BACK, made),
+    "product": lambda made: torch.eye(6)[BACK] @ made,
+    "numbers": lambda made: torch.tensor(made.flip(1).tolist()),
+}
+
+
 @pytest.mark.parametrize("build", [of_ours, of_transformers])
-def test_tokens_that_a_hook_moves_have_no_names(build):
+@pytest.mark.parametrize("texts", [1, 3])
+@pytest.mark.parametrize("way", MOVED)
+def test_tokens_that_a_hook_moves_have_no_names(build, way, texts):
     model = build()
-    embeddings_of(model).register_forward_hook(lambda part, given, made: made.roll(1, 1))
+    embeddings_of(model).register_forward_hook(lambda part, given, made: MOVED[way](made))
     with torch.no_grad(), heedful.record(model) as recording:
-        model(TEXTS)
+        model(TEXTS[:texts])
     assert recording[0].ids is None

@@ -122,13 +122,13 @@ def record(
     with ExitStack() as stack:
         running = stack.enter_context(Running(model, modules))
         recorder = _Recorder(recording, running, options)
-        recorder.is_as_made = running.is_known and as_made.are_as_made(modules)
+        running.is_as_made = running.is_known and as_made.are_as_made(modules)
         stack.callback(recorder.let_go)
         stack.enter_context(uncompiled(modules))
         stack.enter_context(heedful_attention.watch(recorder.see))
         if transformers_interface.is_loaded():
             stack.enter_context(transformers_interface.watch(recorder.see, recorder.claim))
-        if as_made.is_to_be_watched(model, modules):
+        if not (running.is_as_made and as_made.tell_all(model, modules)):
             stack.callback(_tell_of_other_thread, recording, threading.get_ident())
             watched = torch_operations.watch(modules, recorder.see, recorder.passing())
             recorder.axes_of = stack.enter_context(watched)
@@ -162,8 +162,6 @@ class _Recorder:
         self.recording, self.running, self.options = recording, running, options
         self.names: dict[str, int | None] = {}  # the modules that told a call, with their layers
         self.claimed = False
-        # whether the model is one of known arguments that nobody has put anything into
-        self.is_as_made = False
         self.is_watched = False  # whether torch's operations are
         self.reading = Reading(running)
         self._calls = 0
@@ -254,7 +252,8 @@ class _Recorder:
             self.recording.miss(name, LookupError(why))
         if self.running.ran_elsewhere:
             self.recording.miss(type(model).__name__, LookupError("it ran in another thread"))
-        if not (self.is_watched or as_made.are_as_made(model.modules())):
+        has_run = self.running.pass_index >= 0
+        if has_run and not (self.is_watched or as_made.are_as_made(model.modules())):
             self.recording.miss(type(model).__name__, LookupError(PUT_IN))
         if self.running.was_traced:
             self.recording.miss(type(model).__name__, LookupError(TRACED))
@@ -337,13 +336,13 @@ class _Recorder:
         if seen.door.startswith(TELLING):
             seen.inferred |= contradicted(self.options.axes, name)
         if seen.batch is None or seen.door == multihead_attention.DOOR:
-            is_known = self.is_as_made
+            is_known = self.running.is_as_made
             if self.axes_of and seen.batch is None and not is_known:
                 self._follow(seen, self.axes_of)
             seen.batch = seen.batch or self.reading.inputs.batch()
             told = beside_told(len(seen.query), seen.batch, is_known, seen.follows, seen.moved)
             seen.inferred = {**seen.inferred, **told}
-        if not self.is_as_made:
+        if not self.running.is_as_made:
             self._dims.doubt(seen)
         before = seen.bias
         seen = self._masks.split(seen)

@@ -88,6 +88,8 @@ class Running:
         home = _home_of(model)
         # whether it is ours, or of one whose arguments have known meanings
         self.is_ours, self.is_known = home == "heedful", home in KNOWN
+        # whether it is so, and nobody has put code of their own into it
+        self.is_as_made = False
         self.stack: list[Frame] = []
         self.pass_index = -1
         self.given = Given(model, (), {})  # to the pass; one object for each

@@ -11,7 +11,7 @@ import functools
 import inspect
 import sys
 from collections.abc import Iterable, Iterator
-from types import CodeType, MethodType
+from types import BuiltinFunctionType, CodeType, FunctionType, MethodType
 from typing import Any
 
 from torch import nn
@@ -25,35 +25,36 @@ MADE_OF = {
     "softmax", "log_softmax", "scaled_dot_product_attention", "MultiheadAttention", "logsumexp",
     "multi_head_attention_forward", "flex_attention", "softmin",
 }  # fmt: skip
-MADE = {"heedful", "transformers", "torch"}  # packages whose modules are known
+# Of torch these alone have no code of others in them, as torch.jit and torch.fx have
+OF_TORCH = ("torch.nn.", "torch.ao.", "torch._dynamo.eval_frame")
 # Packages whose functions attend by no way of their own; a mock may do anything
-KNOWN = {*MADE, "accelerate", "jaxtyping", "beartype", *sys.stdlib_module_names} - {"unittest"}
-# Attributes by which functions, partial ones, properties and decorators tell what they are around
-AROUND = ("func", "fget", "__func__", "__wrapped__", "_torchdynamo_orig_callable")
+KNOWN = {"heedful", "transformers", "torch", "accelerate", "jaxtyping", "beartype"}
+KNOWN |= set(sys.stdlib_module_names) - {"unittest"}
+AROUND = ("__wrapped__", "_torchdynamo_orig_callable")  # by which decorators tell what they are on
 
 
-def is_to_be_watched(model: nn.Module, modules: Modules) -> bool:
-    """Whether some of the model's attention may be seen through torch's operations only."""
+def tell_all(model: nn.Module, modules: Modules) -> bool:
+    """Whether a model as it was made tells all its attention without torch's operations."""
     model = getattr(model, "_orig_mod", model)
-    home = _package(type(model).__module__)
-    is_told_of = home == "transformers" and getattr(model, "_supports_attention_backend", False)
-    if not (home == "heedful" or is_told_of) or not are_as_made(modules):
-        return True
+    is_ours = _package(type(model).__module__) == "heedful"
+    if not (is_ours or getattr(model, "_supports_attention_backend", False)):
+        return False
     kinds: set[Any] = {type(part) for part in modules}
-    return any(map(_attends_by_itself, kinds))
+    return not any(map(_attends_by_itself, kinds))
 
 
 def are_as_made(modules: Iterable[nn.Module]) -> bool:
-    """Whether modules are as their packages made them.
+    """Whether modules of ours, of transformers and of torch are as their packages made them.
 
-    Parts, hooks and methods of somebody's own may do anything: attend, or move texts and tokens.
+    Parts, hooks and functions of somebody's own may do anything: attend, or move texts and tokens.
     """
+    parts = list(modules)
     for_all = (*of_all._global_forward_pre_hooks.values(), *of_all._global_forward_hooks.values())
-    if not all(map(_is_known, for_all)) or not all(map(_has_known_calls, modules)):
-        return False
-    kinds: set[Any] = {type(part) for part in modules}
-    return all(
-        _package(kind.__module__) in MADE and all(map(_is_known, _members(kind))) for kind in kinds
+    kinds: set[Any] = {type(part) for part in parts}
+    return (
+        all(map(_is_known, for_all))
+        and all(map(_has_known_calls, parts))
+        and all(_is_known_kind(kind) and all(map(_is_known, _members(kind))) for kind in kinds)
     )
 
 
@@ -70,24 +71,63 @@ def _is_known(function: Any) -> bool:
     So must what it is put around, such as the function of a `functools.partial`, and the object
     whose method it is.
     """
-    if isinstance(function, nn.Module):
-        return all(_package(type(part).__module__) in MADE for part in function.modules())
-    # not by `__module__`, which `functools.wraps` copies
-    places = getattr(function, "__globals__", None)
-    home = type(function).__module__ if places is None else places.get("__name__", "")
-    return _package(home) in KNOWN and all(map(_is_known, _inside(function)))
+    left, seen = [function], set[int]()
+    while left:
+        one = left.pop()
+        if id(one) not in seen:
+            seen.add(id(one))
+            if not _is_of_known_code(one):
+                return False
+            left += _inside(one)
+    return True
 
 
-def _inside(function: Any) -> list[Any]:
-    """What a function calls that it was put around."""
-    found = [getattr(function, name, None) for name in AROUND]
-    if isinstance(function, MethodType):
-        found.append(function.__self__)
-    return [one for one in found if one is not None]
+def _is_of_known_code(one: Any) -> bool:
+    if isinstance(one, nn.Module):
+        return all(_is_known_kind(type(part)) for part in one.modules())
+    kind: Any = type(one)
+    if isinstance(one, FunctionType):
+        home = str(one.__globals__.get("__name__"))  # and no `__module__`, which `wraps` copies
+    else:
+        home = str(one.__module__ if isinstance(one, type) else kind.__module__)
+    if _package(home) not in KNOWN:
+        return False
+    if isinstance(one, FunctionType | BuiltinFunctionType):
+        return one.__name__ not in MADE_OF or _package(home) in ("heedful", "transformers")
+    return _package(home) != "torch" or home.startswith(OF_TORCH)
 
 
-def _package(module: str) -> str:
-    return module.split(".")[0]
+def _is_known_kind(kind: Any) -> bool:
+    """Whether a class of modules is of ours, of transformers, or one of torch's own layers."""
+    home = kind.__module__
+    return _package(home) in ("heedful", "transformers") or str(home).startswith(OF_TORCH)
+
+
+def _inside(one: Any) -> list[Any]:
+    """What a function calls that it was put around, and what it may be given to call."""
+    if isinstance(one, functools.partial | functools.partialmethod):
+        given = (*one.args, *one.keywords.values())
+        return [one.func, *(each for each in given if callable(each))]
+    if isinstance(one, property):
+        return [each for each in (one.fget, one.fset) if each is not None]
+    if isinstance(one, staticmethod | classmethod):
+        return [one.__func__]
+    if isinstance(one, functools.cached_property):
+        return [one.func]
+    if isinstance(one, MethodType):
+        return [one.__func__, one.__self__]
+    if isinstance(one, BuiltinFunctionType):  # such as the `apply` of an `autograd.Function`
+        return [one.__self__] if isinstance(one.__self__, type) else []
+    if isinstance(one, FunctionType | _CACHED):
+        return [vars(one)[name] for name in AROUND if name in vars(one)]
+    return []
+
+
+_CACHED = type(functools.lru_cache(len))
+
+
+def _package(module: Any) -> str:
+    return str(module).split(".")[0]
 
 
 def _members(kind: type) -> list[Any]:
@@ -107,8 +147,8 @@ def _attends_by_itself(kind: type) -> bool:
 
 
 def _names_in(function: Any) -> Iterator[str]:
-    """The names that a function uses, and those that it was put around."""
-    if hasattr(function, "__code__"):
+    """The names that a known function uses, and those that it was put around."""
+    if isinstance(function, FunctionType):
         yield from _names(function.__code__)
     for inner in _inside(function):
         yield from _names_in(inner)

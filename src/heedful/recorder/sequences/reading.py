@@ -67,7 +67,9 @@ class Reading:
         if inner is not None and (read := self._read_by(inner)).tell:
             return Padding(read.real(seen, running.writes_in(inner)), read.fills(seen), True)
         inputs = self.inputs
-        real = inputs.real(seen, running.writes, seen.followed.keys)
+        # the arguments of a known model tell of padding by their names
+        keys = None if running.is_known else seen.followed.keys
+        real = inputs.real(seen, running.writes, keys)
         return Padding(real, inputs.fills(seen), running.is_known)
 
     def tokens(self, seen: Observed, kind: str) -> token_ids.Given | None:
@@ -87,7 +89,7 @@ class Reading:
         if self._has_moved(seen):
             return None
         now = running.writes, running.pass_index
-        if running.is_known:
+        if running.is_as_made:
             table = running.embedded if running.is_ours else None
             is_table = table is not None and are_ids(table)
             return token_ids.told_by_names(self.inputs, table if is_table else None, *now)
