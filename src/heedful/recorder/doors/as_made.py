@@ -11,7 +11,18 @@ import functools
 import inspect
 import sys
 from collections.abc import Iterable, Iterator
-from types import BuiltinFunctionType, CodeType, FunctionType, MethodType
+from types import (
+    BuiltinFunctionType,
+    ClassMethodDescriptorType,
+    CodeType,
+    FunctionType,
+    GetSetDescriptorType,
+    MemberDescriptorType,
+    MethodDescriptorType,
+    MethodType,
+    MethodWrapperType,
+    WrapperDescriptorType,
+)
 from typing import Any
 
 from torch import nn
@@ -25,12 +36,22 @@ MADE_OF = {
     "softmax", "log_softmax", "scaled_dot_product_attention", "MultiheadAttention", "logsumexp",
     "multi_head_attention_forward", "flex_attention", "softmin",
 }  # fmt: skip
-# Of torch these alone have no code of others in them, as torch.jit and torch.fx have
-OF_TORCH = ("torch.nn.", "torch.ao.", "torch._dynamo.eval_frame")
-# Packages whose functions attend by no way of their own; a mock may do anything
-KNOWN = {"heedful", "transformers", "torch", "accelerate", "jaxtyping", "beartype"}
-KNOWN |= set(sys.stdlib_module_names) - {"unittest"}
+# The parts of torch that hold no code of others, as torch.jit and torch.fx do; and what stands
+# around a model that is shared out among processes, or compiled, which is recorded uncompiled
+OF_TORCH = ("torch.nn.", "torch.ao.", "torch.distributed.", "torch._dynamo.eval_frame")
+PACKAGES = {"heedful", "transformers", "accelerate"}
+# Packages whose functions attend by no way of their own, as those of a mock may
+KNOWN = {*PACKAGES, "torch", "jaxtyping", "beartype", *sys.stdlib_module_names} - {"unittest"}
 AROUND = ("__wrapped__", "_torchdynamo_orig_callable")  # by which decorators tell what they are on
+CACHED = type(functools.lru_cache(len))
+HOLDING = (
+    functools.partial, functools.partialmethod, functools.cached_property,
+    functools.singledispatchmethod, property, staticmethod, classmethod,
+)  # fmt: skip
+OF_C = (  # methods and attributes of Python's own classes
+    BuiltinFunctionType, ClassMethodDescriptorType, GetSetDescriptorType, MemberDescriptorType,
+    MethodDescriptorType, WrapperDescriptorType,
+)  # fmt: skip
 
 
 def tell_all(model: nn.Module, modules: Modules) -> bool:
@@ -48,82 +69,85 @@ def are_as_made(modules: Iterable[nn.Module]) -> bool:
 
     Parts, hooks and functions of somebody's own may do anything: attend, or move texts and tokens.
     """
-    parts = list(modules)
     for_all = (*of_all._global_forward_pre_hooks.values(), *of_all._global_forward_hooks.values())
-    kinds: set[Any] = {type(part) for part in parts}
-    return (
-        all(map(_is_known, for_all))
-        and all(map(_has_known_calls, parts))
-        and all(_is_known_kind(kind) and all(map(_is_known, _members(kind))) for kind in kinds)
-    )
+    return _are_known([*for_all, *modules])
 
 
-def _has_known_calls(part: nn.Module) -> bool:
-    """Whether a module has no hooks and functions that somebody has given it."""
-    hooks = (*part._forward_pre_hooks.values(), *part._forward_hooks.values())
-    own = (one for one in part.__dict__.values() if callable(one))
-    return all(map(_is_known, hooks)) and all(map(_is_known, own))
+def _are_known(several: list[Any]) -> bool:
+    """Whether functions and modules were written in packages that attend by no way of their own.
 
-
-def _is_known(function: Any) -> bool:
-    """Whether a function was written in a package that attends by no way of its own.
-
-    So must what it is put around, such as the function of a `functools.partial`, and the object
-    whose method it is.
+    The same must hold for what they are put around, such as the function of a `functools.partial`,
+    and for an object whose method one is.
     """
-    left, seen = [function], set[int]()
-    while left:
-        one = left.pop()
-        if id(one) not in seen:
-            seen.add(id(one))
-            if not _is_of_known_code(one):
-                return False
-            left += _inside(one)
+    left, seen = list(several), dict[int, Any]()  # held, so that each `id` stays its own
+    try:
+        while left:
+            one = left.pop()
+            if id(one) not in seen:
+                seen[id(one)] = one
+                if not _is_of_known_code(one):
+                    return False
+                left += _inside(one)
+    except Exception:  # objects of others may raise anything when they are looked at
+        return False
     return True
 
 
 def _is_of_known_code(one: Any) -> bool:
-    if isinstance(one, nn.Module):
-        return all(_is_known_kind(type(part)) for part in one.modules())
+    # by `type`, as an object may say that its class is another one
     kind: Any = type(one)
-    if isinstance(one, FunctionType):
-        home = str(one.__globals__.get("__name__"))  # and no `__module__`, which `wraps` copies
-    else:
-        home = str(one.__module__ if isinstance(one, type) else kind.__module__)
-    if _package(home) not in KNOWN:
-        return False
-    if isinstance(one, FunctionType | BuiltinFunctionType):
-        return one.__name__ not in MADE_OF or _package(home) in ("heedful", "transformers")
-    return _package(home) != "torch" or home.startswith(OF_TORCH)
+    if issubclass(kind, nn.Module):
+        home = str(kind.__module__)
+        return _package(home) in PACKAGES or home.startswith(OF_TORCH)
+    if kind is FunctionType or kind is BuiltinFunctionType:
+        # not by `__module__`, which `functools.wraps` copies
+        home = one.__globals__.get("__name__") if kind is FunctionType else "torch"
+        attends = _package(home) == "torch" and one.__name__ in MADE_OF
+        return _package(home) in KNOWN and not attends
+    if kind in OF_C or _holds(kind):
+        return True
+    home = str(one.__module__ if issubclass(kind, type) else kind.__module__)
+    if issubclass(kind, type) and not home.startswith("torch."):
+        return _package(home) in KNOWN
+    return _package(home) in PACKAGES or home.startswith(OF_TORCH)
 
 
-def _is_known_kind(kind: Any) -> bool:
-    """Whether a class of modules is of ours, of transformers, or one of torch's own layers."""
-    home = kind.__module__
-    return _package(home) in ("heedful", "transformers") or str(home).startswith(OF_TORCH)
+def _holds(kind: type) -> bool:
+    """Whether `_inside` looks into what is of this type."""
+    return kind in (MethodType, MethodWrapperType, CACHED) or issubclass(kind, HOLDING)
 
 
 def _inside(one: Any) -> list[Any]:
     """What a function calls that it was put around, and what it may be given to call."""
-    if isinstance(one, functools.partial | functools.partialmethod):
+    kind = type(one)
+    if issubclass(kind, nn.Module):
+        return _inside_module(one)
+    if issubclass(kind, functools.partial | functools.partialmethod):
         given = (*one.args, *one.keywords.values())
         return [one.func, *(each for each in given if callable(each))]
-    if isinstance(one, property):
-        return [each for each in (one.fget, one.fset) if each is not None]
-    if isinstance(one, staticmethod | classmethod):
-        return [one.__func__]
-    if isinstance(one, functools.cached_property):
+    if issubclass(kind, functools.cached_property | functools.singledispatchmethod):
         return [one.func]
-    if isinstance(one, MethodType):
+    if issubclass(kind, property):
+        return [each for each in (one.fget, one.fset) if each is not None]
+    if issubclass(kind, staticmethod | classmethod):
+        return [one.__func__]
+    if kind is MethodType:
         return [one.__func__, one.__self__]
-    if isinstance(one, BuiltinFunctionType):  # such as the `apply` of an `autograd.Function`
+    if kind is MethodWrapperType:
+        return [one.__self__]
+    if kind is BuiltinFunctionType:  # such as the `apply` of an `autograd.Function`
         return [one.__self__] if isinstance(one.__self__, type) else []
-    if isinstance(one, FunctionType | _CACHED):
+    if kind is FunctionType or kind is CACHED:
         return [vars(one)[name] for name in AROUND if name in vars(one)]
     return []
 
 
-_CACHED = type(functools.lru_cache(len))
+def _inside_module(part: nn.Module) -> list[Any]:
+    """The hooks of a module, the functions that it was given and those of its class; its parts."""
+    hooks = (*part._forward_pre_hooks.values(), *part._forward_hooks.values())
+    own = (one for one in part.__dict__.values() if callable(one))
+    parts = (one for one in part._modules.values() if one is not None)
+    return [*hooks, *own, *_members(type(part)), *parts]
 
 
 def _package(module: Any) -> str:
