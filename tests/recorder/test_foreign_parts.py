@@ -175,6 +175,28 @@ def by_a_hooked_layer(model, name, attend):
     getattr(block_of(model), name).forward = functools.partial(layer)
 
 
+class Calling(functools.partial):
+    """It says to hold one function, and calls another."""
+
+    def __call__(self, x):
+        return self.keywords["calls"](x)
+
+
+class Otherwise(property):
+    def __get__(self, part, kind=None):
+        return by_hand if self.fget is len else by_kernel
+
+
+def by_a_partial_of_ones_own(model, name, attend):
+    getattr(block_of(model), name).forward = Calling(torch.add, calls=attend)
+
+
+def by_a_property_of_ones_own(model, name, attend):
+    by_a_property(model, name, attend)
+    kind = type(getattr(block_of(model), name))
+    kind.forward = Otherwise(len if attend is by_hand else max)
+
+
 def by_a_mock(model, name, attend):
     # past torch's own look at what it is given, as a mock that says to be a module is taken for one
     own = getattr(block_of(model), name).__dict__
@@ -184,6 +206,8 @@ def by_a_mock(model, name, attend):
 WAYS = [
     by_a_method_of_a_function,
     by_a_hooked_layer,
+    by_a_partial_of_ones_own,
+    by_a_property_of_ones_own,
     by_a_mock,
     by_a_torch_function,
     by_a_compiled_function,
@@ -247,6 +271,24 @@ def test_models_as_their_packages_made_them_are_not_watched(build):
     assert as_made.tell_all(model, modules)
     with heedful.record(model):  # whose own hooks do not attend
         assert as_made.are_as_made(modules)
+
+
+def test_a_layer_that_is_shared_out_among_processes_is_what_it_was():
+    """torch puts a class of its own around that of each layer, and hooks on it."""
+    model = of_ours()
+    feed = model.blocks[0].feed
+
+    def around(kind):
+        return type(f"FSDP{kind.__name__}", (kind,), {"__module__": "torch.distributed.fsdp"})
+
+    own = feed.__class__
+    feed.__class__ = around(own)
+    assert as_made.are_as_made(model.modules())
+    feed.__class__ = around(type("Mine", (own,), {}))
+    assert not as_made.are_as_made(model.modules())
+    model.extra = nn.MultiheadAttention(12, 3)
+    model.extra.__class__ = around(nn.MultiheadAttention)
+    assert not as_made.tell_all(model, {part: name for name, part in model.named_modules()})
 
 
 def test_a_method_of_an_objects_own_is_seen():

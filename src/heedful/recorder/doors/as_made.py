@@ -36,20 +36,23 @@ MADE_OF = {
     "softmax", "log_softmax", "scaled_dot_product_attention", "MultiheadAttention", "logsumexp",
     "multi_head_attention_forward", "flex_attention", "softmin",
 }  # fmt: skip
+AMONG = "torch.distributed."
 # The parts of torch that hold no code of others, as torch.jit and torch.fx do; and what stands
 # around a model that is shared out among processes, or compiled, which is recorded uncompiled
-OF_TORCH = ("torch.nn.", "torch.ao.", "torch.distributed.", "torch._dynamo.eval_frame")
+OF_TORCH = ("torch.nn.", "torch.ao.", AMONG, "torch._dynamo.eval_frame")
 PACKAGES = {"heedful", "transformers", "accelerate"}
 # Packages whose functions attend by no way of their own, as those of a mock may
 KNOWN = {*PACKAGES, "torch", "jaxtyping", "beartype", *sys.stdlib_module_names} - {"unittest"}
+OF_PYTHON = ("builtins", "abc", "typing", "_abc")
 AROUND = ("__wrapped__", "_torchdynamo_orig_callable")  # by which decorators tell what they are on
 CACHED = type(functools.lru_cache(len))
-HOLDING = (
+HOLDING = (  # what is looked into; not their subclasses, which may do something else
     functools.partial, functools.partialmethod, functools.cached_property,
-    functools.singledispatchmethod, property, staticmethod, classmethod,
+    functools.singledispatchmethod, property, staticmethod, classmethod, MethodType,
+    MethodWrapperType, CACHED,
 )  # fmt: skip
 OF_C = (  # methods and attributes of Python's own classes
-    BuiltinFunctionType, ClassMethodDescriptorType, GetSetDescriptorType, MemberDescriptorType,
+    ClassMethodDescriptorType, GetSetDescriptorType, MemberDescriptorType,
     MethodDescriptorType, WrapperDescriptorType,
 )  # fmt: skip
 
@@ -96,40 +99,39 @@ def _are_known(several: list[Any]) -> bool:
 def _is_of_known_code(one: Any) -> bool:
     # by `type`, as an object may say that its class is another one
     kind: Any = type(one)
-    if issubclass(kind, nn.Module):
-        home = str(kind.__module__)
-        return _package(home) in PACKAGES or home.startswith(OF_TORCH)
+    if issubclass(kind, type) and issubclass(one, nn.Module):
+        return all(map(_is_of_known_home, one.__mro__[:-1]))
+    if issubclass(kind, nn.Module) or kind in HOLDING or kind in OF_C:
+        return True  # its class is judged, or what it holds
     if kind is FunctionType or kind is BuiltinFunctionType:
         # not by `__module__`, which `functools.wraps` copies
         home = one.__globals__.get("__name__") if kind is FunctionType else "torch"
         attends = _package(home) == "torch" and one.__name__ in MADE_OF
         return _package(home) in KNOWN and not attends
-    if kind in OF_C or _holds(kind):
-        return True
-    home = str(one.__module__ if issubclass(kind, type) else kind.__module__)
-    if issubclass(kind, type) and not home.startswith("torch."):
-        return _package(home) in KNOWN
-    return _package(home) in PACKAGES or home.startswith(OF_TORCH)
+    return _is_of_known_home(one if issubclass(kind, type) else kind)
 
 
-def _holds(kind: type) -> bool:
-    """Whether `_inside` looks into what is of this type."""
-    return kind in (MethodType, MethodWrapperType, CACHED) or issubclass(kind, HOLDING)
+def _is_of_known_home(kind: type) -> bool:
+    """Whether a class has no code of others in it, nor does one of its objects."""
+    home = str(kind.__module__)
+    return _package(home) in PACKAGES or home.startswith(OF_TORCH) or home in OF_PYTHON
 
 
 def _inside(one: Any) -> list[Any]:
     """What a function calls that it was put around, and what it may be given to call."""
-    kind = type(one)
+    kind: Any = type(one)
     if issubclass(kind, nn.Module):
         return _inside_module(one)
-    if issubclass(kind, functools.partial | functools.partialmethod):
+    if issubclass(kind, type):
+        return _members(one) if issubclass(one, nn.Module) else []
+    if kind in (functools.partial, functools.partialmethod):
         given = (*one.args, *one.keywords.values())
         return [one.func, *(each for each in given if callable(each))]
-    if issubclass(kind, functools.cached_property | functools.singledispatchmethod):
+    if kind in (functools.cached_property, functools.singledispatchmethod):
         return [one.func]
-    if issubclass(kind, property):
+    if kind is property:
         return [each for each in (one.fget, one.fset) if each is not None]
-    if issubclass(kind, staticmethod | classmethod):
+    if kind in (staticmethod, classmethod):
         return [one.__func__]
     if kind is MethodType:
         return [one.__func__, one.__self__]
@@ -143,11 +145,11 @@ def _inside(one: Any) -> list[Any]:
 
 
 def _inside_module(part: nn.Module) -> list[Any]:
-    """The hooks of a module, the functions that it was given and those of its class; its parts."""
+    """The class of a module, its hooks, the functions that it was given, and its parts."""
     hooks = (*part._forward_pre_hooks.values(), *part._forward_hooks.values())
     own = (one for one in part.__dict__.values() if callable(one))
     parts = (one for one in part._modules.values() if one is not None)
-    return [*hooks, *own, *_members(type(part)), *parts]
+    return [type(part), *hooks, *own, *parts]
 
 
 def _package(module: Any) -> str:
@@ -164,6 +166,9 @@ def _members(kind: type) -> list[Any]:
 
 def _attends_by_itself(kind: type) -> bool:
     """Whether the code of a class may compute attention of which no other door is told."""
+    # a layer that is shared out among processes has a class around its own
+    around = (one for one in kind.__mro__ if not str(one.__module__).startswith(AMONG))
+    kind = next(around)
     if kind is nn.MultiheadAttention or _package(kind.__module__) != "transformers":
         return kind is nn.MultiheadAttention
     names = {name for one in _members(kind) for name in _names_in(one)}

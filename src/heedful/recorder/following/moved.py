@@ -59,8 +59,10 @@ def _dims_indexed(
         wide = index.ndim if index is not None and not index.dtype.is_signed else 1  # a mask
         dims += range(at, at + wide) if index is not None else []
         at += wide
-    # numbers of one axis are of features; those of more may be another text, or its tokens
-    is_same = values is not None and values.ndim < min(2, self.ndim - max(dims, default=0))
+    # numbers of one axis are of features where there are two before it; those of more, or of a
+    # table of two axes, may be another text, or its tokens
+    most = min(2, self.ndim - 1, self.ndim - max(dims, default=0))
+    is_same = values is not None and values.ndim < most
     return [] if is_same or (values is not None and values.numel() == 1) else dims
 
 
