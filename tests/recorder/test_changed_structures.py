@@ -22,10 +22,15 @@ class Seeing(Mask):
 
 def own_layers(mask, change):
     """Two layers by heedful's own function, and a change of their mask between them."""
+    return two_layers(lambda x: attention(x, x, x, mask=mask), change)
+
+
+def two_layers(attend, change):
+    """Two layers that attend to one input, and a change between them."""
 
     class Layer(nn.Module):
         def forward(self, x):
-            return attention(x, x, x, mask=mask)
+            return attend(x)
 
     class Model(nn.Module):
         def __init__(self):
@@ -182,28 +187,20 @@ def test_a_table_that_is_let_go_gives_its_address_to_no_other(given):
     changed[30, 30] ^= True
     met = []
 
-    class Layer(nn.Module):
-        def forward(self, x):
-            met.append(table.clone())
-            if given is Dense:
-                return attention(x, x, x, mask=mask)
-            return torch.where(table, x @ x.mT / 2, -torch.inf).softmax(-1) @ x
+    def attend(x):
+        met.append(table.clone())
+        if given is Dense:
+            return attention(x, x, x, mask=mask)
+        return torch.where(table, x @ x.mT / 2, -torch.inf).softmax(-1) @ x
 
-    class Model(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.first, self.second = Layer(), Layer()
-
-        def forward(self, x):
-            made = self.first(x)
-            homes = Addresses([table.untyped_storage()])
-            table.data = torch.empty(0, dtype=torch.bool)
-            assert homes.gone() == []
-            table.data = changed.clone()
-            return made, self.second(x)
+    def change():
+        homes = Addresses([table.untyped_storage()])
+        table.data = torch.empty(0, dtype=torch.bool)
+        assert homes.gone() == []
+        table.data = changed.clone()
 
     mask, x = given(table), torch.randn(1, 2, 64, 4)
-    with torch.no_grad(), heedful.record(model := Model()) as recording:
+    with torch.no_grad(), heedful.record(model := two_layers(attend, change)) as recording:
         model(x)
     for call, allowed in zip(recording, met, strict=True):
         raised = (x.double() @ x.double().mT / 2).exp() * allowed

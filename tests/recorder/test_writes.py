@@ -364,8 +364,7 @@ def test_keys_that_a_list_of_copies_wrote_into_a_buffer_are_followed():
         torch._foreach_copy_([kept], [k])
         return (q @ kept.mT / 2).softmax(-1) @ v
 
-    with torch.no_grad(), heedful.record(model := By(attend)) as recording:
-        model(torch.randn(1, N, 8))
+    recording = recorded(By(attend), torch.no_grad)
     assert [call.proof for call in recording] == ["proved"]
     assert recording.missed == {}
 
@@ -375,8 +374,7 @@ def test_a_softmax_into_its_own_scores_is_one_call():
         scores = q @ k.mT / 2
         return torch.softmax(scores, -1, out=scores) @ v
 
-    with torch.no_grad(), heedful.record(model := By(attend)) as recording:
-        model(torch.randn(1, N, 8))
+    recording = recorded(By(attend), torch.no_grad)
     assert [call.proof for call in recording] == ["proved"]
     assert recording.missed == {}
 
@@ -387,8 +385,7 @@ def test_weights_that_an_operation_of_lists_went_over_are_told_of():
         torch._foreach_mul_([weights], 0.5)
         return weights @ v
 
-    with torch.no_grad(), heedful.record(model := By(attend)) as recording:
-        model(torch.randn(1, N, 8))
+    recording = recorded(By(attend), torch.no_grad)
     assert recording.missed == {
         "By": "weights that were changed after their softmax (_foreach_mul_)"
     }

@@ -22,7 +22,7 @@ def check_not_empty(tokens: int) -> None:
         raise TextError(
             "an empty text",
             expected="at least one token",
-            cause="nothing but white space in it, or signs that the tokenizer drops",
+            cause="nothing in it, or white space alone, which the tokenizer drops",
             remedy="give a text with words",
         )
 
