@@ -125,12 +125,13 @@ def _parts(arguments: Arguments) -> tuple[list[Mask], list[Tensor]]:
     """
     mask, shape = arguments.mask, arguments.shape
     parts = mask.parts if type(mask) is Combined else () if mask is None else (mask,)
+    kinds = [(part, _is_structure(part, shape)) for part in parts]
+    structures = [part for part, is_structure in kinds if is_structure]
     tables = [
         part.crop(shape, slice(0, 1) if type(part) is Padding else ALL)
-        for part in parts
-        if not _is_structure(part, shape)
+        for part, is_structure in kinds
+        if not is_structure
     ]
-    structures = [part for part in parts if _is_structure(part, shape)]
     return structures, [four_axes(table, shape[:-2]) for table in tables]
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import itertools
 import sys
 from collections.abc import Iterable, Iterator
 from types import (
@@ -73,17 +74,18 @@ def are_as_made(modules: Iterable[nn.Module]) -> bool:
     Parts, hooks and functions of somebody's own may do anything: attend, or move texts and tokens.
     """
     for_all = (*of_all._global_forward_pre_hooks.values(), *of_all._global_forward_hooks.values())
-    return _are_known([*for_all, *modules])
+    return _are_known(itertools.chain(for_all, modules))
 
 
-def _are_known(several: list[Any]) -> bool:
+def _are_known(several: Iterable[Any]) -> bool:
     """Whether functions and modules were written in packages that attend by no way of their own.
 
     The same must hold for what they are put around, such as the function of a `functools.partial`,
     and for an object whose method one is.
     """
-    left, seen = list(several), dict[int, Any]()  # held, so that each `id` stays its own
+    seen: dict[int, Any] = {}  # held, so that each `id` stays its own
     try:
+        left = list(several)
         while left:
             one = left.pop()
             if id(one) not in seen:
