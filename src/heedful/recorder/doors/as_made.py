@@ -42,8 +42,8 @@ AMONG = "torch.distributed."
 # around a model that is shared out among processes, or compiled, which is recorded uncompiled
 OF_TORCH = ("torch.nn.", "torch.ao.", AMONG, "torch._dynamo.eval_frame")
 PACKAGES = {"heedful", "transformers", "accelerate"}
-# Packages whose functions attend by no way of their own, as those of a mock may
-KNOWN = {*PACKAGES, "torch", "jaxtyping", "beartype", *sys.stdlib_module_names} - {"unittest"}
+# Packages whose functions attend by no way of their own
+KNOWN = {*PACKAGES, "torch", "jaxtyping", "beartype", *sys.stdlib_module_names}
 OF_PYTHON = ("builtins", "abc", "typing", "_abc")
 AROUND = ("__wrapped__", "_torchdynamo_orig_callable")  # by which decorators tell what they are on
 CACHED = type(functools.lru_cache(len))
