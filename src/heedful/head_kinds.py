@@ -68,7 +68,7 @@ SCORES = {
         "Clark et al. 2019, arXiv:1906.04341 (heads of high entropy)",
     ),
     "induction": Score(
-        "weight on tokens that came after earlier occurrences of the query's token",
+        "weight on earlier tokens that came after occurrences of the query's token",
         "Olsson et al. 2022, arXiv:2209.11895",
     ),
     "duplicate": Score(

@@ -111,7 +111,7 @@ def test_nothing_but_a_recording_is_replaced(there, trained, said, unopened):
     status, _, error = said("record", trained, TEXT, "--out", trained / there)
     assert (status, error.count("\n")) == (1, 1)
     assert f"{trained / there} is there, and is no recording" in error
-    assert "choose another --out" in error
+    assert "in the command another --out" in error
     assert {path: path.read_bytes() for path in trained.rglob("*") if path.is_file()} == before
 
 

@@ -266,11 +266,10 @@ def test_attention_of_a_hook_for_all_modules_is_seen():
 @pytest.mark.parametrize("build", [of_ours, of_transformers])
 def test_models_as_their_packages_made_them_are_not_watched(build):
     model = build()
-    modules = {part: name for name, part in model.named_modules()}
-    assert as_made.are_as_made(modules)
-    assert as_made.tell_all(model, modules)
+    assert as_made.judged(model).is_as_made
+    assert as_made.judged(model).tells_all
     with heedful.record(model):  # whose own hooks do not attend
-        assert as_made.are_as_made(modules)
+        assert as_made.judged(model).is_as_made
 
 
 def test_a_layer_that_is_shared_out_among_processes_is_what_it_was():
@@ -283,12 +282,12 @@ def test_a_layer_that_is_shared_out_among_processes_is_what_it_was():
 
     own = feed.__class__
     feed.__class__ = around(own)
-    assert as_made.are_as_made(model.modules())
+    assert as_made.judged(model).is_as_made
     feed.__class__ = around(type("Mine", (own,), {}))
-    assert not as_made.are_as_made(model.modules())
+    assert not as_made.judged(model).is_as_made
     model.extra = nn.MultiheadAttention(12, 3)
     model.extra.__class__ = around(nn.MultiheadAttention)
-    assert not as_made.tell_all(model, {part: name for name, part in model.named_modules()})
+    assert not as_made.judged(model).tells_all
 
 
 def test_a_method_of_an_objects_own_is_seen():
@@ -336,10 +335,180 @@ def test_odd_objects_in_a_model_end_no_recording():
     for one in odd:
         model = of_ours()
         model.blocks[0].feed.__dict__["note"] = one
-        assert not as_made.are_as_made(model.modules())
+        assert not as_made.judged(model).is_as_made
         with torch.no_grad(), heedful.record(model) as recording:
             model(IDS)
         assert [call.proof for call in recording] == ["proved"]
+
+
+def of_exec(words, **names):
+    made = dict(names)
+    exec(words, made)
+    return made["made"]
+
+
+CALLABLE = "class Made:\n    def __call__(self, x): return by_hand(x)\nmade = Made()"
+
+
+def exec_object(part):
+    part.forward = of_exec(CALLABLE, by_hand=by_hand)
+
+
+def exec_hook(part):
+    made = of_exec(CALLABLE.replace("self, x", "self, part, given, x"), by_hand=by_hand)
+    part.register_forward_hook(made)
+
+
+def exec_function(part):
+    part.forward = of_exec("def made(x): return by_hand(x)", by_hand=by_hand)
+
+
+def class_of_ones_own(part):
+    part.kind = type("Mine", (), {})
+
+
+def module_class_of_ones_own(part):
+    part.kind = type("Mine", (nn.Linear,), {})
+
+
+def autospec(part):
+    part.note = mock.create_autospec(by_hand, side_effect=by_hand)
+
+
+def static(part):
+    part.__class__ = type("Made", (type(part),), {"__module__": type(part).__module__,
+                                                  "made": staticmethod(by_hand)})  # fmt: skip
+
+
+def setter(part):
+    made = property(torch.nn.Module.extra_repr, lambda self, x: by_hand(x))
+    part.__class__ = type(
+        "Made", (type(part),), {"__module__": type(part).__module__, "made": made}
+    )
+
+
+def behind_torchs_class(part):
+    """As `fully_shard` and `parametrize` leave a layer, whose own class was patched."""
+    own = type("Made", (type(part),), {"__module__": "heedful.layers", "made": by_hand})
+    part.__class__ = type("FSDPMade", (own,), {"__module__": "torch.distributed.fsdp"})
+
+
+def hook_of_accelerate(part):
+    part._hf_hook = type("Mine", (), {"post_forward": lambda self, part, made: by_hand(made)})()
+
+
+def several_hooks_of_accelerate(part):
+    kind = type("SequentialHook", (), {"__module__": "accelerate.hooks"})
+    part._hf_hook = kind()
+    part._hf_hook.hooks = (type("Mine", (), {})(),)
+
+
+@pytest.mark.parametrize(
+    "put_in",
+    [exec_object, exec_hook, exec_function, class_of_ones_own, module_class_of_ones_own, autospec,
+     static, setter, behind_torchs_class, hook_of_accelerate, several_hooks_of_accelerate],
+)  # fmt: skip
+def test_what_somebody_has_written_is_not_known(put_in):
+    model = of_ours()
+    put_in(model.blocks[0].feed)
+    assert not as_made.judged(model).is_as_made
+
+
+def quantized(model):
+    return torch.ao.quantization.quantize_dynamic(model, {nn.Linear})
+
+
+def compiled(model):
+    model.compile(backend="eager")
+    return model
+
+
+def with_a_cache(model):
+    model.blocks[0].feed.note = functools.lru_cache(torch.nn.functional.gelu)
+    return model
+
+
+def without_gradients(model):
+    part = model.blocks[0].feed
+    part.forward = torch.no_grad()(part.forward)
+    return model
+
+
+def with_partials(model):
+    add = functools.partial(functools.partial(torch.add, alpha=2), other=functools.partial(max))
+    model.blocks[0].feed.note = add
+    return model
+
+
+def with_kinds(model):
+    feed = model.blocks[0].feed
+    feed.kind, feed.of_python = nn.Linear, dict
+    return model
+
+
+def weight_normed(model):
+    torch.nn.utils.parametrizations.weight_norm(model.head)
+    return model
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch
+@pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor")
+@pytest.mark.parametrize(
+    "made", [quantized, compiled, with_a_cache, without_gradients, with_partials, with_kinds,
+             weight_normed],
+)  # fmt: skip
+def test_what_torch_does_with_a_model_leaves_it_known(made):
+    assert as_made.judged(made(of_ours())).is_as_made
+
+
+@pytest.mark.parametrize("way", ["forward", "__call__"])
+def test_attention_of_torchs_own_that_is_reached_as_a_function_is_watched(way):
+    model, layer = of_ours(), nn.TransformerEncoderLayer(12, 3, 16, batch_first=True).eval()
+    model.blocks[0].feed.forward = getattr(layer, way)
+    judged = as_made.judged(model)
+    assert (judged.is_as_made, judged.tells_all) == (True, False)
+    with torch.no_grad(), heedful.record(model) as recording:
+        model(IDS)
+    assert len(recording) == 2
+
+
+def test_attention_of_torchs_own_that_is_put_in_while_a_model_is_recorded_is_told_of():
+    model = of_ours()
+    with torch.no_grad(), heedful.record(model) as recording:
+        model.blocks[0].feed = nn.TransformerEncoderLayer(12, 3, 16, batch_first=True).eval()
+        model(IDS)
+    assert "put in while it was recorded" in recording.missed["GPT"]
+
+
+@pytest.mark.parametrize("turned", ["texts", "tokens"])
+def test_what_is_put_into_a_model_that_is_watched_while_it_is_recorded_is_told_of(turned):
+    """Whether torch's operations were watched or not, the names are those of the inputs."""
+    transformers = pytest.importorskip("transformers")
+    config = transformers.MixtralConfig(**SIZES, num_local_experts=2, num_experts_per_tok=1)
+    model = transformers.MixtralForCausalLM(config).eval()
+    assert as_made.judged(model) == (True, False)
+    with torch.no_grad(), heedful.record(model) as recording:
+        dim = 0 if turned == "texts" else 1
+        model.get_input_embeddings().register_forward_hook(lambda part, _, made: made.flip(dim))
+        model(TEXTS)
+    assert "move texts and tokens" in recording.missed["MixtralForCausalLM"]
+    assert recording[0].proof == "assumed"
+    assert "put in" in recording[0].why
+
+
+def test_classes_that_name_each_other_end_no_recording(monkeypatch):
+    transformers = pytest.importorskip("transformers")
+    model = of_transformers()
+    llama = transformers.models.llama.modeling_llama
+    monkeypatch.setattr(llama.LlamaMLP, "kind", llama.LlamaMLP, raising=False)
+    monkeypatch.setattr(llama.LlamaMLP, "layer", llama.LlamaDecoderLayer, raising=False)
+    monkeypatch.setattr(llama.LlamaDecoderLayer, "other", llama.LlamaMLP, raising=False)
+    monkeypatch.setattr(llama.LlamaMLP, "first", model.model.layers[0].mlp, raising=False)
+    forward = llama.LlamaMLP.forward
+    monkeypatch.setattr(forward, "__wrapped__", forward, raising=False)
+    with torch.no_grad(), heedful.record(model) as recording:
+        model(IDS)
+    assert [call.proof for call in recording] == ["proved"]
 
 
 def test_what_torch_and_python_have_of_their_own_is_known():
@@ -347,9 +516,9 @@ def test_what_torch_and_python_have_of_their_own_is_known():
     feed = model.blocks[0].feed
     feed.one, feed.other = functools.partial(torch.add, alpha=2), torch.nn.functional.gelu
     feed.kind, feed.last = nn.Linear, max
-    assert as_made.are_as_made(model.modules())
+    assert as_made.judged(model).is_as_made
     feed.attends = F.scaled_dot_product_attention
-    assert not as_made.are_as_made(model.modules())
+    assert not as_made.judged(model).is_as_made
 
 
 TEXTS = torch.arange(18).view(3, 6) % 9

@@ -28,6 +28,7 @@ from heedful.cli.watched import how_heads_formed, was_watched
 if TYPE_CHECKING:
     from heedful.opened import Positions
     from heedful.recorder import Recording
+    from heedful.recorder.kept.sequence import Sequence
 
 PICTURES = ("heads", "scores", "positions", "loss", "watched")
 OF_TEXT = ("heads", "scores")  # pictures that need a text
@@ -87,6 +88,11 @@ class Places(NamedTuple):
     "default: a generation as one, or all.",
 )
 @click.option(
+    "--sequence",
+    type=click.IntRange(0),
+    help="Of a recording of a batch, this sequence, from 0 [0].",
+)
+@click.option(
     "--only",
     type=click.Choice(PICTURES),
     multiple=True,
@@ -142,6 +148,7 @@ def plot(
     heads: list[int] | None,
     attention: str | None,
     pass_index: int | None,
+    sequence: int | None,
     only: tuple[str, ...],
     title: str | None,
     scale: str | None,
@@ -189,10 +196,11 @@ def plot(
             words = read_text(text, file)
             chosen = {"layers": layers, "heads": heads}
             recording = _recorded(source, words, second, cut, chosen, device=device, **model)
+        calls = recording if sequence is None else recording.sequences[sequence]
         only_these = (layers, heads, attention, pass_index)
         look = {"title": title, "scale": scale, "highest": highest, "size": size, "values": values}
-        figures |= _of_text(recording, kinds, only_these, look)
-        tell_of_fonts(_texts(recording))
+        figures |= _of_text(calls, kinds, only_these, look)
+        tell_of_fonts(_texts(calls))
     if "positions" in kinds:
         from heedful.opened import positions_of
 
@@ -307,12 +315,12 @@ def _recorded(
 
 
 def _of_text(
-    recording: Recording,
+    calls: Sequence,
     kinds: tuple[str, ...],
     chosen: tuple[list[int] | None, list[int] | None, str | None, int | None],
     look: dict[str, Any],
 ) -> dict[str, Any]:
-    """The pictures of what was recorded, by name."""
+    """The pictures of a sequence of what was recorded, by name."""
     from heedful.recorder.kept.drawing import Chosen, scores_picture
     from heedful.views.progress import share_done
 
@@ -321,17 +329,17 @@ def _of_text(
     for kind in kinds:
         if kind == "heads":
             with share_done("drawing") as tell:
-                figures[kind] = recording.plot(
+                figures[kind] = calls.plot(
                     layers=layers, heads=heads, part=part, pass_index=pass_index, progress=tell,
                     **look,
                 )  # fmt: skip
         elif kind == "scores":
-            figures[kind] = scores_picture(list(recording), Chosen(*chosen), look["title"])
+            figures[kind] = scores_picture(list(calls), Chosen(*chosen), look["title"])
     return figures
 
 
-def _texts(recording: Recording) -> list[str]:
-    return [token for call in recording for tokens in (call.query_tokens, call.key_tokens)
+def _texts(calls: Sequence) -> list[str]:
+    return [token for call in calls for tokens in (call.query_tokens, call.key_tokens)
             for token in tokens or ()]  # fmt: skip
 
 

@@ -128,24 +128,12 @@ def _check_place(out: Path) -> None:
     Raises:
         SaveError: no folder that can be written, or something there that is no recording.
     """
-    from heedful.errors import SaveError
-    from heedful.files import saving
+    from heedful.files import check_replaceable, saving
 
     with saving(out):
-        if out.exists() and not (out.is_file() and _is_recording(out)):
-            raise SaveError(
-                f"{out} is there, and is no recording",
-                expected="the name of a new file, or a recording, which is replaced",
-                remedy="choose another --out",
-            )
+        check_replaceable(out, "recording")
         with TemporaryFile(dir=out.parent):
             return
-
-
-def _is_recording(path: Path) -> bool:
-    from heedful.files import description
-
-    return (description(path) or {}).get("format") == "recording"
 
 
 def _bytes(gigabytes: float | None) -> float | None:

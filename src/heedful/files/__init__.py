@@ -7,6 +7,7 @@
 from heedful.files.checksums import Checksums, checksum_of
 from heedful.files.json_files import read_json, write_checked_json, write_json
 from heedful.files.tensor_files import (
+    check_replaceable,
     description,
     is_header_whole,
     load_tensors,
@@ -26,6 +27,7 @@ __all__ = [
     "Checksums",
     "alone",
     "check_free",
+    "check_replaceable",
     "checksum_of",
     "damaged",
     "description",

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from heedful.errors import RunError
+from heedful.errors import RunError, SaveError
 from heedful.files.checksums import Checksums, checksum_of
 from heedful.files.whole import damaged, replacing
 
@@ -133,6 +133,24 @@ def _header(file: BinaryIO) -> bytes:
     """The header of safetensors, with the length before it."""
     length = file.read(8)
     return length + file.read(int.from_bytes(length, "little"))
+
+
+def check_replaceable(path: Path, kind: str) -> None:
+    """Refuse to write over anything but a file of tensors of one kind.
+
+    Args:
+        path: where something is to be written.
+        kind: what the file has to say that it is, as "recording".
+
+    Raises:
+        SaveError: something else is there.
+    """
+    if path.exists() and not (path.is_file() and (description(path) or {}).get("format") == kind):
+        raise SaveError(
+            f"{path} is there, and is no {kind}",
+            expected=f"the name of a new file, or a {kind}, which is replaced",
+            remedy="choose another name, in the command another --out",
+        )
 
 
 def description(path: Path) -> dict[str, Any] | None:

@@ -4,12 +4,30 @@ from __future__ import annotations
 
 import sys
 import warnings
+from typing import Any
 
 from heedful.errors import ArgumentError, TextError
 
 
 class CutWarning(UserWarning):
     """A text was longer than the model's context, and its beginning alone is read."""
+
+
+def check_is_text(text: Any) -> None:
+    """Refuse what is no text, such as several.
+
+    Raises:
+        ArgumentError: it is none.
+    """
+    if not isinstance(text, str):
+        raise ArgumentError(
+            f"a text that is {'None' if text is None else f'a {type(text).__name__}'}",
+            expected="one string",
+            cause="several texts" if isinstance(text, list | tuple) else None,
+            remedy="record each, or run `opened.model` on a batch inside `heedful.record`"
+            if isinstance(text, list | tuple)
+            else None,
+        )
 
 
 def check_not_empty(tokens: int) -> None:
@@ -22,7 +40,7 @@ def check_not_empty(tokens: int) -> None:
         raise TextError(
             "an empty text",
             expected="at least one token",
-            cause="nothing in it, or white space alone, which the tokenizer drops",
+            cause="nothing in it but white space, or signs that the tokenizer drops",
             remedy="give a text with words",
         )
 

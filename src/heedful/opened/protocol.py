@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from heedful.errors import RunError
+from heedful.opened.cutting import check_is_text
 from heedful.recorder import Recording, record
 from heedful.text.framing import Span
 
@@ -120,6 +121,7 @@ class Opened(ABC):
             ArgumentError: a second text for a model that reads one, or an option that does not fit.
             RunError: a model in which no attention is seen.
         """
+        check_is_text(text)
         with torch.inference_mode():
             given = self.read(text, second, cut=cut)
         return self.recorded(given, **options)

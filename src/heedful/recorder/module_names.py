@@ -1,17 +1,8 @@
-"""Reads names of modules: which block they are in, which side of a model, which other module."""
+"""Reads names of modules: which side of a model they are in, and which other module."""
 
 from __future__ import annotations
 
 import functools
-
-
-def layer_of(name: str) -> int | None:
-    """The number of the block that a module is in: the first number in its name, None without one.
-
-    >>> layer_of("decoder.block.2.layer.1.EncDecAttention"), layer_of("pool")
-    (2, None)
-    """
-    return next((int(part) for part in name.split(".") if part.isdecimal()), None)
 
 
 def is_in(name: str, outer: str) -> bool:

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from heedful.errors import ArgumentError
 from heedful.ops import dispatch
 from heedful.recorder import own_work
+from heedful.recorder.blocks import Blocks
 from heedful.recorder.doors import (
     as_made,
     heedful_attention,
@@ -30,7 +31,6 @@ from heedful.recorder.following.strides import Axes
 from heedful.recorder.kept.capture import Capture, captured
 from heedful.recorder.kept.patches import patches_of
 from heedful.recorder.kept.recording import Recording
-from heedful.recorder.module_names import layer_of
 from heedful.recorder.observed import Observed
 from heedful.recorder.options import Options
 from heedful.recorder.own_work import computing, is_computing
@@ -54,8 +54,8 @@ NOTHING = (
 
 TELLING = (heedful_attention.DOOR, "transformers")  # doors that know the axes of what they see
 PUT_IN = (
-    "modules, hooks or functions that were put in while it was recorded, which may attend; put "
-    "them in before"
+    "modules, hooks or functions that were put in while it was recorded, which may attend, or move "
+    "texts and tokens; put them in before"
 )
 IN_A_METHOD = "attention in a method that is no call of the module"
 _AS_IT_IS = nullcontext()
@@ -122,13 +122,14 @@ def record(
     with ExitStack() as stack:
         running = stack.enter_context(Running(model, modules))
         recorder = _Recorder(recording, running, options)
-        running.is_as_made = running.is_known and as_made.are_as_made(modules)
+        made = as_made.judged(model) if running.is_known else as_made.Judged(False, False)
+        running.is_as_made = made.is_as_made
         stack.callback(recorder.let_go)
         stack.enter_context(uncompiled(modules))
         stack.enter_context(heedful_attention.watch(recorder.see))
         if transformers_interface.is_loaded():
             stack.enter_context(transformers_interface.watch(recorder.see, recorder.claim))
-        if not (running.is_as_made and as_made.tell_all(model, modules)):
+        if not made.tells_all:
             stack.callback(_tell_of_other_thread, recording, threading.get_ident())
             watched = torch_operations.watch(modules, recorder.see, recorder.passing())
             recorder.axes_of = stack.enter_context(watched)
@@ -161,6 +162,7 @@ class _Recorder:
     def __init__(self, recording: Recording, running: Running, options: Options) -> None:
         self.recording, self.running, self.options = recording, running, options
         self.names: dict[str, int | None] = {}  # the modules that told a call, with their layers
+        self._blocks = Blocks(running.modules)
         self.claimed = False
         self.is_watched = False  # whether torch's operations are
         self.reading = Reading(running)
@@ -252,13 +254,20 @@ class _Recorder:
             self.recording.miss(name, LookupError(why))
         if self.running.ran_elsewhere:
             self.recording.miss(type(model).__name__, LookupError("it ran in another thread"))
-        has_run = self.running.pass_index >= 0
-        if has_run and not (self.is_watched or as_made.are_as_made(model.modules())):
-            self.recording.miss(type(model).__name__, LookupError(PUT_IN))
+        if running.pass_index >= 0 and running.is_as_made:
+            self._doubt_what_was_put_in(model)
         if self.running.was_traced:
             self.recording.miss(type(model).__name__, LookupError(TRACED))
         if self.running.pass_index >= 0 and not (self.names or missed):
             self.recording.miss(type(model).__name__, LookupError(NOTHING))
+
+    def _doubt_what_was_put_in(self, model: nn.Module) -> None:
+        """Note what was put into a model since its recording began, as it may do anything."""
+        now = as_made.judged(model)
+        if not now.is_as_made:
+            self.recording.doubt("put in", PUT_IN)
+        if not (now.is_as_made and (self.is_watched or now.tells_all)):
+            self.recording.miss(type(model).__name__, LookupError(PUT_IN))
 
     def is_wanted(self) -> bool:
         """Whether a call that runs now is to be recorded, and no other door sees it already."""
@@ -310,7 +319,7 @@ class _Recorder:
             return None
         name = self.running.name_of(seen.part) if seen.part else name
         if name not in self.names:
-            self.names[name] = layer_of(name)
+            self.names[name] = self._blocks.layer_of(name)
         layer = self.names[name]
         index, self._calls = self._calls, self._calls + 1
         if self.options.layers is not None and layer not in self.options.layers:

@@ -15,7 +15,7 @@ import threading
 from collections import defaultdict
 from collections.abc import Callable
 from contextlib import suppress
-from types import FrameType, TracebackType
+from types import CodeType, FrameType, TracebackType
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import torch
@@ -24,6 +24,7 @@ from torch.compiler import is_dynamo_compiling
 
 from heedful.recorder.hooks import Hook, Hooks
 from heedful.recorder.module_names import is_in, plain_name, side_of
+from heedful.recorder.past_call import codes_of, running_forwards
 from heedful.recorder.plain_layers import parts_of
 from heedful.recorder.random_states import RandomStates
 from heedful.recorder.tracing import is_traced
@@ -110,6 +111,7 @@ class Running:
         # by id(); `modules` holds them, so that it stays theirs, and no copy of one has it
         self._names: dict[int, str] = {}
         self._unhooked: set[str] = set()  # names of modules that get no hook
+        self._codes: set[CodeType] = set()  # of the `forward` of each
         self._hooks = Hooks()
         self._thread = threading.get_ident()
 
@@ -119,6 +121,7 @@ class Running:
         self._has_encoder = any("encoder" in name for name in modules.values())
         self._names = {id(module): name for module, name in modules.items()}
         self._unhooked = _fused(modules)
+        self._codes = {code for kind in set(map(type, modules)) for code in codes_of(kind)}
         hooks, noting = self._hooks, _Noting(self)
         entering, leaving = _Entering(self), _Leaving(self)
         for module, name in modules.items():
@@ -222,6 +225,20 @@ class Running:
             self._runs_elsewhere()
             return
         self._drop_ended()
+        self._push_past_call(frame.call)
+        self._push_called(frame)
+
+    def _push_past_call(self, call: FrameType) -> None:
+        """Push the modules that run around a call since that of the innermost, with no hook."""
+        last = self.stack[-1] if self.stack else None
+        until = None if last is None else last.call
+        own = () if last is None else codes_of(type(last.module))
+        for module, frame, arguments, keywords in running_forwards(call, until, self._codes, own):
+            name = self._names.get(id(module))
+            if name is not None and all(one.module is not module for one in self.stack):
+                self._push_called(Frame(name, module, frame, arguments, keywords, is_told=False))
+
+    def _push_called(self, frame: Frame) -> None:
         if self.layers is not None:
             self.layers.resume()
         if not self.stack and is_traced((*frame.arguments, *frame.keywords.values())):
@@ -313,6 +330,8 @@ class _Noting(Hook):
         stack, is_here = running.stack, threading.get_ident() == running._thread
         if is_here and stack and not stack[-1].is_told:
             running._drop_ended()
+        if not stack and is_here:
+            running._push_past_call(sys._getframe(1))
         if not stack:  # it is called from outside
             running._enter_without_end(name, module, arguments, sys._getframe(1))
         elif is_here:

@@ -76,7 +76,7 @@ def evidence_table(rows: list[Row], count: int | None, sort: str | None, width: 
     columns["chance"] = [_short(_chance(row, name)) for row, name in zip(shown, best, strict=True)]
     columns["queries"] = [str(_queries(row, name)) for row, name in zip(shown, best, strict=True)]
     columns["why"] = [_why_none(row, name) for row, name in zip(shown, best, strict=True)]
-    if sort is not None and sort in MEANS:
+    if sort in (*SCORES, *MEANS):  # the order of the rows is to be seen
         columns[sort] = [_short(_number(row, sort)) for row in shown]
     return _drawn(columns, set(), 0, sort, width)
 

@@ -42,6 +42,7 @@ MUCH = 1e-3  # what scores of 32 bits or more may move a weight by; in half prec
 FLIPPED = 2.0  # by so many times what is expected of the rounding of a row it may be off
 HIDING = "what was added to weights times values is so large that its rounding hides them"
 NO_NUMBERS = "some values are no numbers, or too large to be added up"
+NO_OUTPUT = "what a head gave has no finite number, and so says nothing of its weights"
 UNSURE = "the model's own rounding of scores as large as these may move a weight by {:.2g}"
 
 
@@ -90,7 +91,7 @@ def certify(
     now = worst_tolerance(evidence.kinds, evidence.values.device)
     tolerance = max(evidence.tolerance, now)  # of the model's products, and of those here
     worst, rows, where, blur, unsure = 0.0, 0, "", 0.0, 0.0
-    agree = bool(evidence.row_sums)
+    agree, is_mute = bool(evidence.row_sums), False
     for sequence, (of, layout) in enumerate(zip(causes, layouts, strict=True)):
         if not (evidence.is_whole or are_numbers(take(evidence.values[sequence], layout.keys))):
             return Check(math.nan, tolerance, 0, NO_NUMBERS), False
@@ -98,11 +99,13 @@ def certify(
             found = _compared(of, layout, evidence, sequence, tolerance)
         if found is None:
             continue
-        off = found.off
+        off, is_mute = found.off, is_mute or found.is_mute
         rows, agree = rows + found.rows, agree and found.agree
         most, blur, unsure = max(off), max(blur, found.blur), max(unsure, found.unsure)
         if not most <= worst:
             worst, where = most, f"head {off.index(most)} of sequence {sequence}"
+    if is_mute and worst <= tolerance:
+        return Check(math.nan, tolerance, 0, NO_OUTPUT), False
     if not rows:
         return Check(math.nan, tolerance, 0, "no query sees anything that can be compared"), False
     if worst <= tolerance and tolerance * blur > BLURRED:
@@ -121,6 +124,7 @@ class _Compared(NamedTuple):
     agree: whether their log-sum-exps are those that a kernel gave.
     blur: how far the rounding of what was added moves the worst head, in units of its tolerance.
     unsure: how far the rounding of scores may have moved a weight, where that is much.
+    is_mute: whether some head has rows that see something, and none of them gave a finite number.
     """
 
     off: list[float]
@@ -128,6 +132,7 @@ class _Compared(NamedTuple):
     agree: bool = False
     blur: float = 0.0
     unsure: float = 0.0
+    is_mute: bool = False
 
 
 class _Shown(NamedTuple):
@@ -206,10 +211,7 @@ def _off(
     made, blind = _seeing(shown, evidence)
     if unknown is not None:
         blind = blind | unknown
-    if bool(blind.all()):
-        return None
-    off = _off_where_seen(made, used, size, blind[..., None])
-    return _Compared(off, int((~blind).any(dim=0).sum()), blur=blur)
+    return _off_where_seen(made, used, size, blind, map_.isfinite().all(dim=-1), blur)
 
 
 def _seeing(shown: _Shown, evidence: Evidence) -> tuple[Tensor, Tensor]:
@@ -239,8 +241,8 @@ def _off_at_the_end(
     joined = made.transpose(0, 1).flatten(1).to(evidence.values.dtype)
     made = evidence.finish(joined, where)[None].to(made)
     blind = blind.any(dim=0, keepdim=True)
-    off = _off_where_seen(made, shown.used, shown.used.abs(), blind[..., None])
-    return _Compared(off, int((~blind).any(dim=0).sum()))
+    are_finite = shown.map_.isfinite().all(dim=-1).any(dim=0, keepdim=True)
+    return _off_where_seen(made, shown.used, shown.used.abs(), blind, are_finite)
 
 
 def _much_of(tolerance: float) -> float:
@@ -317,12 +319,27 @@ def _off_everywhere(
     return every if min(lowest) > HIDDEN / 2 and is_sound else None
 
 
-def _off_where_seen(made: Tensor, used: Tensor, size: Tensor, blind: Tensor) -> list[float]:
-    """How far off each head is on rows that are not blind; infinitely where a number is none."""
-    same = blind | (made == used) | (made.isnan() & used.isnan())
-    off = (made - used).abs().masked_fill(same, 0.0).nan_to_num(nan=math.inf)
-    largest = size.nan_to_num(posinf=0.0).masked_fill(blind, 0.0).amax(dim=(1, 2)).clamp(min=LEAST)
-    return (off.amax(dim=(1, 2)) / largest).tolist()
+def _off_where_seen(
+    made: Tensor, used: Tensor, size: Tensor, blind: Tensor, finite: Tensor, blur: float = 0.0
+) -> _Compared | None:
+    """How far off each head is on rows that are not blind; infinitely where a number is none.
+
+    None where all rows are blind.
+
+    Args:
+        blind, finite: (H, n), which rows see nothing, and the weights of which are numbers.
+    """
+    if bool(blind.all()):
+        return None
+    same = (made == used) | (made.isnan() & used.isnan())
+    # times values that are NaN, any weights give NaN
+    mute = finite & ~blind & same.all(dim=-1) & ~used.isfinite().any(dim=-1)
+    is_mute = bool((mute.any(dim=-1) & (mute | blind).all(dim=-1)).any())
+    blind = blind | mute
+    off = (made - used).abs().masked_fill(same | blind[..., None], 0.0).nan_to_num(nan=math.inf)
+    size = size.nan_to_num(posinf=0.0).masked_fill(blind[..., None], 0.0)
+    off = off.amax(dim=(1, 2)) / size.amax(dim=(1, 2)).clamp(min=LEAST)
+    return _Compared(off.tolist(), int((~blind).any(dim=0).sum()), blur=blur, is_mute=is_mute)
 
 
 def _agree(of: Causes, rows: Tensor, sums: Tensor, given: Tensor) -> bool:

@@ -18,11 +18,13 @@ from torch import Tensor
 from heedful.errors import RunError
 from heedful.files import (
     Checksums,
+    check_replaceable,
     damaged,
     description,
     is_header_whole,
     read_tensors,
     save_tensors,
+    saving,
 )
 from heedful.files.tensor_files import SUMS
 from heedful.ops.masks import Causal, Combined, KeyRanges, Mask, Packed, Window
@@ -64,6 +66,9 @@ def save(
 ) -> None:
     """Write calls, names of their tokens, what was missed, images; raises as `save_tensors`."""
     images = images or Images()
+    with saving(path):
+        if path.is_file() and path.stat().st_size:
+            check_replaceable(path, "recording")
     images.intact()
     tensors = {f"{IMAGE}.{i}": pixels for i, pixels in enumerate(images.pixels)}
     for capture in captures:
@@ -146,6 +151,7 @@ def _shared(tensors: dict[str, Tensor]) -> dict[str, str]:
     return same
 
 
+@torch.inference_mode(False)  # later, somebody may write into what was read
 def load(path: Path) -> tuple[list[Capture], Texts, dict[str, str], Images]:
     """Read what `save` wrote.
 

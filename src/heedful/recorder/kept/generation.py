@@ -334,7 +334,8 @@ def broken(capture: Capture, sequence: int) -> RunError:
         f"sequence {sequence}",
         expected="all passes of one generation, each with the keys of those before",
         cause="two generations in one recording, every n-th pass only, a cache that was filled "
-        "before, or beam search, which goes on from another beam",
+        "before, no cache (then the last pass has all of it), or beam search, which goes on from "
+        "another beam",
         remedy="record one generation, greedy or sampled, in a `with` block of its own",
     )
 

@@ -173,6 +173,12 @@ class Recording(Sequence):
             self.missed[name] = reason = _reason(error)
             self.warn(f"attention of {name} was not recorded: {reason}")
 
+    def doubt(self, what: str, why: str) -> None:
+        """Note of all calls that something about their owners is no more than assumed."""
+        for one in self._captures:
+            one.inferred = {**one.inferred, what: why}
+        self._calls.clear()
+
     def warn(self, told: str) -> None:
         """Warn of what the user's own line has done, or of what its model did there."""
         with suppress(UserWarning):  # where warnings are errors, the model still goes on
@@ -182,7 +188,8 @@ class Recording(Sequence):
         """Write it as one file, which `heedful.load` opens; it appears whole or not at all.
 
         Raises:
-            SaveError: a full disk, a directory that is missing or may not be written.
+            SaveError: a full disk, a directory that is missing or may not be written, or something
+                there that is no recording.
             ArgumentError: what is no path.
         """
         file.save(self._captures, path_of(path), self._texts, self.missed, self._images)

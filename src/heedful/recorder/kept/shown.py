@@ -38,14 +38,17 @@ class Shown(ABC):
 
         is_cheap = sum(one.key.shape[-2] for one in self._own) <= STITCHED
         calls, notes = self._as_one(None) if is_cheap else (list(self), [])
-        texts = max((one.batch for one in self._own), default=0)
-        if texts > 1:
-            notes = [*notes, f"sequence {self._index} of {texts}: .sequences has each"]
+        notes = [*notes, *(f"{which}: .sequences has each" for which in self._which())]
         return html(calls, repr(self).strip("<>"), "recording[0]", notes)
 
     def _repr_mimebundle_(self, **given: Any) -> Any:
         """What a notebook shows where it can: the explorer's page."""
         return wired("in a notebook")(self)
+
+    def _which(self) -> list[str]:
+        """Which sequence it is, where a batch has several."""
+        texts = max((one.batch for one in self._own), default=0)
+        return [f"sequence {self._index} of {texts}"] if texts > 1 else []
 
     @abstractmethod
     def home(self) -> Any:
@@ -95,6 +98,7 @@ class Shown(ABC):
         from heedful.recorder.kept.drawing import Chosen, picture
 
         calls, notes = self._as_one(pass_index)
+        notes = [*self._which(), *notes]
         return picture(calls, Chosen(layers, heads, part, pass_index), reduce=reduce, notes=notes,
                        size=size, title=title, scale=scale, highest=highest, values=values,
                        progress=progress)  # fmt: skip

@@ -85,7 +85,10 @@ class Sides:
         return None if side is None else side == "decoder"
 
     def ids(self, writes: bool) -> Tensor | None:
-        """The longest text of one side, (T,), as far as its ids are known."""
+        """The text of one side, (T,), as far as its ids are known, with what later passes add.
+
+        Of several texts it is the first one: two models may stand side by side.
+        """
         if writes not in self._ids:
             found = [
                 one.tokens(self.sequence)
@@ -94,9 +97,17 @@ class Sides:
                 and self.sequence in one.sequences
                 and self.writes(one.name) is writes
             ]
-            known = [ids for ids in found if ids is not None]
-            self._ids[writes] = max(known, key=len, default=None)
+            known: Tensor | None = None
+            for ids in found:
+                if ids is not None and (known is None or _goes_on(known, ids)):
+                    known = ids
+            self._ids[writes] = known
         return self._ids[writes]
+
+
+def _goes_on(text: Tensor, ids: Tensor) -> bool:
+    """Whether ids are a text and more after it."""
+    return len(ids) > len(text) and torch.equal(ids[: len(text)], text)
 
 
 def set_text(

@@ -64,12 +64,19 @@ class Reading:
     def padding(self, seen: Observed) -> Padding:
         """What is told of a call's padding: by a model inside that runs, or by the pass."""
         running, inner = self.running, self._reader()
+        told = None
         if inner is not None and (read := self._read_by(inner)).tell:
-            return Padding(read.real(seen, running.writes_in(inner)), read.fills(seen), True)
+            real = read.real(seen, running.writes_in(inner))
+            told = Padding(real, read.fills(seen), True)
+            if real.keys is not None:
+                return told
         inputs = self.inputs
         # the arguments of a known model tell of padding by their names
         keys = None if running.is_known else seen.followed.keys
         real = inputs.real(seen, running.writes, keys)
+        # an encoder inside may be given a mask of queries × keys, which the pass made of its own
+        if told is not None and real.keys is None:
+            return told
         return Padding(real, inputs.fills(seen), running.is_known)
 
     def tokens(self, seen: Observed, kind: str) -> token_ids.Given | None:

@@ -111,12 +111,13 @@ def contradicted(axes: Mapping[str, TokenAxes], name: str) -> dict[str, str]:
     """The doubt about a module that tells its axes itself, where the user told others; else none.
 
     >>> contradicted(parsed({"*.attend": "(h b) n d"}), "blocks.0.attend")
-    {'axes': "axes told as '(h b) n d', where the layer itself has 'b h n d'"}
+    {'axes': "axes told as '(h b) n d', where the layer itself has 'b h n d', which counts"}
     """
     told = axes_told_for(axes, name, None)
     if told is None or told.pattern.split() in _own_orders():
         return {}
-    return {"axes": f"axes told as {told.pattern!r}, where the layer itself has 'b h n d'"}
+    own = "where the layer itself has 'b h n d', which counts"
+    return {"axes": f"axes told as {told.pattern!r}, {own}"}
 
 
 def _own_orders() -> list[list[str]]:
