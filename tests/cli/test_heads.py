@@ -15,6 +15,7 @@ from heedful.cli.heads import as_data, heads_of
 from heedful.cli.record import _heads, certified
 from heedful.errors import SaveError
 from heedful.head_kinds import SCORES
+from heedful.pictures import layers
 from heedful.recorder import Head, from_attentions
 from heedful.views import progress
 from heedful.views.heads import Row, evidence_table, scores_table
@@ -354,9 +355,28 @@ def test_the_evidence_of_each_kind(said, tmp_path):
     chance = sum(1 / n for n in range(2, 13)) / 11
     assert first.split() == ["0.0", "previous", "1.00", f"{chance:.2f}", "11"]
     assert second.split() == ["0.1", "broad", "1.00", "–", "11"]
+    header, *lines = said("heads", path, "--evidence", "--sort", "self")[1].splitlines()[:3]
+    assert "self" in header.split()  # by which they are in this order
+    assert [line.split()[0] for line in lines] == ["0.1", "0.0"]
     row = json.loads(said("heads", path, "--json")[1])[0]
     assert row["chance"]["previous"] == pytest.approx(chance, abs=1e-5)
     assert (row["queries"]["previous"], row["chance"]["broad"]) == (11, None)
+
+
+def test_a_picture_says_which_text_of_a_batch_it_shows(said, tmp_path, monkeypatch):
+    notes = []
+    draw = layers.draw
+    monkeypatch.setattr(
+        layers, "draw", lambda *given, **look: notes.append(look["notes"]) or draw(*given, **look)
+    )
+    path = from_attentions([torch.eye(3).expand(2, 2, 3, 3)]).save(tmp_path / "r.safetensors")
+    for sequence in ([], ["--sequence", "1"]):
+        status = said("plot", path, *sequence, "--out", tmp_path / f"{len(sequence)}.svg")[0]
+        assert status == 0
+    assert [of[0] for of in notes] == ["sequence 0 of 2", "sequence 1 of 2"]
+    status, _, error = said("plot", path, "--sequence", "2", "--out", tmp_path / "p.svg")
+    assert (status, error.count("\n")) == (1, 1)
+    assert "sequence 2; expected 0 to 1" in error
 
 
 @pytest.mark.parametrize("command", ["heads", "plot"])

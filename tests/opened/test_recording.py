@@ -51,6 +51,16 @@ def seq2seq():
     return OpenedSeq2Seq(drawn(Seq2Seq(config)), LETTERS, Path())
 
 
+@pytest.mark.parametrize("text", [None, ["a", "b"], b"a", 7])
+def test_what_is_no_text_is_one_line(text, gpt, bert):
+    for opened in (gpt, bert):
+        with pytest.raises(
+            ArgumentError, match=r"a text that is .*; expected one string"
+        ) as raised:
+            opened.record(text)
+        assert ("on a batch" in str(raised.value)) is isinstance(text, list)
+
+
 def equal(recording, model, *arguments, **keywords):
     """The same calls as those of a pass by hand, with the same maps to the last bit."""
     with torch.inference_mode(), heedful.record(model) as by_hand:

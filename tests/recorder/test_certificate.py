@@ -225,6 +225,29 @@ def test_what_is_no_number_in_both_differs_nowhere_and_hides_no_difference(wrong
     assert not recording[0].check.passed
 
 
+def no_head(key):
+    value = key.cos()
+    value[0, 1] = math.nan
+    return value
+
+
+def one_key_of_a_head(key):
+    value = key.cos()
+    value[0, 1, 3] = math.inf
+    return value
+
+
+@pytest.mark.parametrize("values", [no_head, one_key_of_a_head])
+def test_a_head_that_gave_no_number_proves_nothing(values, monkeypatch):
+    """NaN times any weight is NaN, so that whatever its weights were they would agree."""
+    recording, used = of_values(values, monkeypatch)
+    assert not used[0, 1].isfinite().any(dim=-1).all()
+    assert recording[0].proof == "unproved"
+    assert "no finite number" in recording[0].why
+    recording, _ = of_values(values, monkeypatch, wrong=1.002)  # another head is off
+    assert recording[0].proof == "refuted"
+
+
 def blind_but(seen):
     """A mask under which only some queries of the second text see anything."""
     mask = torch.zeros(2, 1, 20, 9, dtype=torch.bool)

@@ -137,6 +137,22 @@ def test_a_failed_write_leaves_the_old_file(recording, tmp_path, monkeypatch):
     assert os.listdir(tmp_path) == ["r.safetensors"]
 
 
+def test_nothing_but_a_recording_is_written_over(recording, tmp_path):
+    for name, held in (("model.safetensors", None), ("notes.txt", b"mine"), ("a", b"")):
+        path = tmp_path / name
+        if held is None:
+            save_file({"weight": torch.ones(2)}, path)
+            held = path.read_bytes()
+        path.write_bytes(held)
+        if not held:  # as `tempfile` makes them
+            assert len(heedful.load(recording.save(path))) == len(recording)
+            recording.save(path)
+            continue
+        with pytest.raises(SaveError, match=f"{name} is there, and is no recording; .*new file"):
+            recording.save(path)
+        assert path.read_bytes() == held
+
+
 def test_what_is_no_recording_is_one_line(recording, tmp_path):
     path = recording.save(tmp_path / "r.safetensors")
     whole = path.read_bytes()

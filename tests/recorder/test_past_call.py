@@ -128,7 +128,7 @@ def test_what_a_forward_was_given_is_read_from_the_outermost_frame(kind):
     seen = []
 
     def hook(part, given):
-        codes = {code for one in model.modules() for code in past_call.codes_of(type(one))}
+        codes = {code for one in model.modules() for code in past_call.codes_of(one)}
         seen.extend(past_call.running_forwards(sys._getframe(1), None, codes, ()))
 
     model.tokens.register_forward_pre_hook(hook)

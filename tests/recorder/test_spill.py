@@ -25,6 +25,21 @@ def model():
     return GPT(GPTConfig(vocabulary=23, context_length=32, width=24, layers=3, heads=4)).eval()
 
 
+def test_calls_on_the_disk_are_read_whatever_they_were_recorded_in(model, tmp_path):
+    """What is computed of them is written into what was read."""
+    with torch.inference_mode(), heedful.record(model, budget=CALL) as recording:
+        model(IDS)
+    with torch.no_grad(), heedful.record(model) as expected:
+        model(IDS)
+    path = expected.save(tmp_path / "r.safetensors")
+    with torch.inference_mode():
+        loaded = heedful.load(path)
+    for found in (recording, loaded):
+        assert [head.kind for head in found.heads()] == [head.kind for head in expected.heads()]
+        for call, own in zip(found, expected, strict=True):
+            assert torch.equal(call.weights(), own.weights())
+
+
 @pytest.fixture
 def temporary(tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))

@@ -110,6 +110,30 @@ def test_two_texts_one_after_the_other_have_their_own_names():
     assert [call.tokens for call in recording] == [words_of(IDS[0].tolist()), words_of([4, 4, 1])]
 
 
+class Two(nn.Module):
+    """As bi-encoders have it, two models, each with texts of its own."""
+
+    def __init__(self):
+        super().__init__()
+        config = BertConfig(vocabulary=8, context_length=20, width=12, layers=1, heads=3)
+        self.asking, self.answering = Bert(config), Bert(config)
+
+    def forward(self, asked, answers):
+        return self.asking(*asked), self.answering(*answers)
+
+
+@pytest.mark.parametrize("first", ["long", "short"])
+def test_tokens_of_a_recording_are_of_one_text_in_every_sequence(first):
+    keep = torch.tensor([[True, False, False], [True] * 3])
+    given = {"long": (IDS[:, :4],), "short": (IDS[:, :3], keep)}
+    model = Two().eval()
+    with torch.no_grad(), heedful.record(model, tokenizer=words_of) as recording:
+        model(given.pop(first), *given.values())
+    lengths = {"long": [4, 4], "short": [1, 3]}[first]
+    assert [len(text) for text in recording.tokens] == lengths
+    assert recording.tokens == [own[0].tokens for own in recording.sequences]
+
+
 def theirs(**settings):
     config = transformers.GPT2Config(
         vocab_size=12, n_positions=32, n_embd=12, n_layer=2, n_head=3, bos_token_id=1,

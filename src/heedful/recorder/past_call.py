@@ -24,9 +24,14 @@ class Forward(NamedTuple):
     keywords: dict[str, Any]
 
 
+def codes_of(module: nn.Module) -> frozenset[CodeType]:
+    """What `forward` of a module may run: of its class and its bases, and what decorators wrap."""
+    kind: Any = type(module)
+    return _codes_of(kind)
+
+
 @functools.lru_cache(maxsize=4096)
-def codes_of(kind: Any) -> frozenset[CodeType]:
-    """What `forward` of a class runs: its own, those of its bases, and what decorators wrap."""
+def _codes_of(kind: type) -> frozenset[CodeType]:
     found = set()
     for base in kind.__mro__:
         function = base.__dict__.get("forward")

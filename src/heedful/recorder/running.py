@@ -121,7 +121,8 @@ class Running:
         self._has_encoder = any("encoder" in name for name in modules.values())
         self._names = {id(module): name for module, name in modules.items()}
         self._unhooked = _fused(modules)
-        self._codes = {code for kind in set(map(type, modules)) for code in codes_of(kind)}
+        of_each_kind = {type(module): module for module in modules}.values()
+        self._codes = {code for module in of_each_kind for code in codes_of(module)}
         hooks, noting = self._hooks, _Noting(self)
         entering, leaving = _Entering(self), _Leaving(self)
         for module, name in modules.items():
@@ -232,7 +233,7 @@ class Running:
         """Push the modules that run around a call since that of the innermost, with no hook."""
         last = self.stack[-1] if self.stack else None
         until = None if last is None else last.call
-        own = () if last is None else codes_of(type(last.module))
+        own = () if last is None else codes_of(last.module)
         for module, frame, arguments, keywords in running_forwards(call, until, self._codes, own):
             name = self._names.get(id(module))
             if name is not None and all(one.module is not module for one in self.stack):
