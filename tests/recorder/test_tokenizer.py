@@ -119,13 +119,13 @@ class Two(nn.Module):
         self.asking, self.answering = Bert(config), Bert(config)
 
     def forward(self, asked, answers):
-        return self.asking(*asked), self.answering(*answers)
+        return self.asking(**asked), self.answering(**answers)
 
 
 @pytest.mark.parametrize("first", ["long", "short"])
 def test_tokens_of_a_recording_are_of_one_text_in_every_sequence(first):
     keep = torch.tensor([[True, False, False], [True] * 3])
-    given = {"long": (IDS[:, :4],), "short": (IDS[:, :3], keep)}
+    given = {"long": {"ids": IDS[:, :4]}, "short": {"ids": IDS[:, :3], "keep": keep}}
     model = Two().eval()
     with torch.no_grad(), heedful.record(model, tokenizer=words_of) as recording:
         model(given.pop(first), *given.values())
