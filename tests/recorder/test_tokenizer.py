@@ -125,7 +125,7 @@ class Two(nn.Module):
 @pytest.mark.parametrize("first", ["long", "short"])
 def test_tokens_of_a_recording_are_of_one_text_in_every_sequence(first):
     keep = torch.tensor([[True, False, False], [True] * 3])
-    given = {"long": {"ids": IDS[:, :4]}, "short": {"ids": IDS[:, :3], "keep": keep}}
+    given = {"long": {"ids": IDS[:, :4]}, "short": {"ids": IDS[:, :3] + 1, "keep": keep}}
     model = Two().eval()
     with torch.no_grad(), heedful.record(model, tokenizer=words_of) as recording:
         model(given.pop(first), *given.values())
