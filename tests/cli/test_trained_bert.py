@@ -166,3 +166,22 @@ def test_a_long_text_is_refused_or_cut(second, theirs, said, tmp_path, capsys):
 def test_the_tokens_of_any_script(text, theirs, said, tmp_path):
     said("record", MODEL, text, "--layers", "0", "--out", tmp_path / "r")
     assert heedful.load(tmp_path / "r")[0].tokens == theirs(text)
+
+
+def test_texts_that_sentence_transformers_embeds_are_recorded_without_padding():
+    """Which calls `forward` of the model itself, past its hooks."""
+    sentence_transformers = pytest.importorskip("sentence_transformers")
+    model = sentence_transformers.SentenceTransformer(str(MODEL), device="cpu")
+    texts = [SENTENCE, "The key opened the door.", "Why?"]
+    with heedful.record(model, tokenizer=model.tokenizer) as recording:
+        model.encode(texts)
+    eager = transformers.AutoModel.from_pretrained(MODEL, attn_implementation="eager").eval()
+    assert [call.layer for call in recording] == list(range(6))
+    for sequence, text in zip(recording.sequences, texts, strict=True):
+        alone = model.tokenizer(text, return_tensors="pt")
+        with torch.no_grad():
+            maps = eager(**alone, output_attentions=True).attentions
+        for call, map_ in zip(sequence, maps, strict=True):
+            assert call.proof == "proved"
+            assert call.tokens == model.tokenizer.convert_ids_to_tokens(alone["input_ids"][0])
+            torch.testing.assert_close(call.weights(), map_[0], atol=1e-5, rtol=0)
