@@ -43,7 +43,7 @@ def indices(index: Index, size: int, what: str) -> Tensor:
     outside = chosen[(chosen < -size) | (chosen >= size)]
     if len(outside):
         raise ArgumentError(
-            f"{what} index {int(outside[0])}", expected=f"one of the {size} in the score table"
+            f"{what} index {int(outside[0])}", expected=f"numbers below {size}: there are so many"
         )
     return chosen % size if size else chosen
 

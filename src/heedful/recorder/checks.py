@@ -12,8 +12,19 @@ from typing import Any, TypeGuard
 import torch
 from torch import Tensor
 
-from heedful.errors import ArgumentError
+from heedful.errors import ArgumentError, RunError
 from heedful.ops.score_tables import ALL
+
+
+def nothing_recorded() -> RunError:
+    """What is said where a recording has no call to look at."""
+    return RunError(
+        "nothing was recorded",
+        expected="a pass inside the `with` block, with attention that a door sees",
+        cause="no call, one in another thread, or calls of other texts alone, which are in "
+        "recording.sequences",
+        remedy="see recording.missed, which says what was not understood",
+    )
 
 
 def is_whole(number: Any) -> TypeGuard[int]:

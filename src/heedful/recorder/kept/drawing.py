@@ -18,7 +18,7 @@ from torch import Tensor
 from heedful.errors import ArgumentError, RunError
 from heedful.ops.causes import scores
 from heedful.ops.hidden import hidden_cells
-from heedful.recorder.checks import is_whole
+from heedful.recorder.checks import is_whole, nothing_recorded
 from heedful.recorder.kept.call import Call
 from heedful.recorder.module_names import side_of
 
@@ -113,7 +113,7 @@ def _asked(calls: Sequence[Call], chosen: Chosen) -> list[Call]:
         RunError: no call.
     """
     if not calls:
-        raise RunError("nothing was recorded", expected="a forward pass inside the `with` block")
+        raise nothing_recorded()
     found = [call for call in calls if all(call.shape[1:])]
     if not found:
         raise RunError(

@@ -71,10 +71,11 @@ def _one(
     except ArgumentError as error:
         raise ArgumentError(f"the segment {name!r}: {error}") from error
     if not len(places):
+        what = "" if isinstance(where, list) else f": {reprlib.repr(where)}"
         raise ArgumentError(
             f"the segment {name!r} without a token",
             expected=f"one or more of the {tokens:,} tokens",
-            cause=f"it begins past the end, or ends where it begins: {reprlib.repr(where)}",
+            cause="it begins past the end, or ends where it begins or before" + what,
         )
     found = torch.zeros(tokens, dtype=torch.bool, device="cpu")
     found[places] = True

@@ -14,7 +14,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from heedful.errors import ArgumentError, HeedfulError, RunError
-from heedful.recorder.checks import path_of, texts_of, whole
+from heedful.recorder.checks import nothing_recorded, path_of, texts_of, whole
 from heedful.recorder.kept import file, generation
 from heedful.recorder.kept.call import Call
 from heedful.recorder.kept.capture import Capture, captured
@@ -256,11 +256,7 @@ class Recording(Sequence):
             RunError: nothing was recorded.
         """
         if not self._captures:
-            raise RunError(
-                "nothing was recorded",
-                expected="a pass inside the `with` block, with attention that a door sees",
-                remedy="recording.missed says of which module, and why" if self.missed else None,
-            )
+            raise nothing_recorded()
         verify(self._captures, model, inputs, lambda *given: self._again(model, *given))
         for one in self._captures:
             for sequence in one.sequences:

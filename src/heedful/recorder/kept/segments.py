@@ -15,6 +15,7 @@ from torch import Tensor
 
 from heedful.errors import ArgumentError, RunError
 from heedful.ops.segments import SegmentShares
+from heedful.recorder.checks import nothing_recorded
 from heedful.recorder.kept.call import Call
 from heedful.recorder.kept.marked import LEARNED, REST, Told, marked
 from heedful.recorder.kept.progress import Progress, Tell
@@ -234,7 +235,7 @@ def of_calls(
 
 def _check(calls: list[Call], sides: Sides, told: Told, target: Told | None) -> None:
     if not calls:
-        raise RunError("nothing was recorded", expected="a pass inside the `with` block")
+        raise nothing_recorded()
     if target is not None and not sides.crosses:
         raise ArgumentError(
             "target= of a model that reads one text",

@@ -11,7 +11,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from heedful.configuration import nearest
 from heedful.errors import ArgumentError, RunError
-from heedful.recorder.checks import is_whole
+from heedful.recorder.checks import is_whole, nothing_recorded
 from heedful.recorder.kept.call import Call
 from heedful.recorder.kept.capture import Capture
 from heedful.recorder.kept.heads import Head, heads_of
@@ -71,6 +71,8 @@ class Sequence(Shown):
                 f"call {index!r}", expected="its number, the name of its module, or a slice"
             )
         if not -len(self) <= index < len(self):
+            if not self._own:
+                raise IndexError(f"call {index}, and {nothing_recorded()}")
             raise IndexError(f"call {index} of {len(self)}")
         at = int(index) % len(self)
         if at not in self._calls:
@@ -179,12 +181,7 @@ class Sequence(Shown):
 
         summaries = [summary_of(i, call) for i, call in enumerate(self)]
         if not summaries:
-            raise RunError(
-                "nothing was recorded",
-                expected="a forward pass inside the `with` block",
-                cause="no call, one in another thread, a model whose attention no door sees, or "
-                "calls of other texts alone, which are in recording.sequences",
-            )
+            raise nothing_recorded()
         together: dict[str, Tensor | list] = {
             name: pad_sequence([summary[name] for summary in summaries], True, torch.nan)
             for name in summaries[0]
