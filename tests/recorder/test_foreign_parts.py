@@ -488,6 +488,9 @@ def test_what_is_put_into_a_model_that_is_watched_while_it_is_recorded_is_told_o
     model = transformers.MixtralForCausalLM(config).eval()
     assert as_made.judged(model) == (True, False)
     with torch.no_grad(), heedful.record(model) as recording:
+        model(TEXTS)
+    assert recording.missed == {}
+    with torch.no_grad(), heedful.record(model) as recording:
         dim = 0 if turned == "texts" else 1
         model.get_input_embeddings().register_forward_hook(lambda part, _, made: made.flip(dim))
         model(TEXTS)

@@ -1,7 +1,9 @@
 """Modules whose `forward` is called itself, past their hooks, as sentence-transformers does."""
 
 import functools
+import gc
 import sys
+import weakref
 
 import pytest
 import torch
@@ -113,7 +115,7 @@ class Decorated(nn.Module):
         self.tokens, self.attend = nn.Embedding(9, 12), Attend(by_hand=True)
 
     @decorated
-    def forward(self, input_ids, /, other=None, *places, attention_mask=None, **more):
+    def forward(self, input_ids, other=None, *places, attention_mask=None, **more):
         return self.attend(self.tokens(input_ids))
 
 
@@ -128,8 +130,7 @@ def test_what_a_forward_was_given_is_read_from_the_outermost_frame(kind):
     seen = []
 
     def hook(part, given):
-        codes = {code for one in model.modules() for code in past_call.codes_of(one)}
-        seen.extend(past_call.running_forwards(sys._getframe(1), None, codes, ()))
+        seen.extend(past_call.Forwards(model.modules()).running(sys._getframe(1), None, None))
 
     model.tokens.register_forward_pre_hook(hook)
     model.forward(IDS, 1, 2, attention_mask=KEEP, more=3)
@@ -180,3 +181,175 @@ def test_an_encoder_inside_that_was_given_a_mask_of_queries_and_keys_knows_its_p
     call = recording.sequences[1][0]
     assert (call.shape, call.proof) == ((3, 3, 3), "assumed")
     assert "padding" in call.why
+
+
+class Language(nn.Module):
+    """As many write it: one decorator around `forward` and around what calls it."""
+
+    def __init__(self):
+        super().__init__()
+        self.tokens, self.attend = nn.Embedding(9, 12), Attend(by_hand=True)
+
+    @decorated
+    def forward(self, input_ids):
+        return self.attend(self.tokens(input_ids))
+
+    @decorated
+    def generate(self, ids, steps):
+        for _ in range(steps):
+            ids = torch.cat([ids, self(ids)[:, -1:, 0].long() % 9], dim=1)
+        return ids
+
+
+def test_what_shares_a_decorator_with_a_forward_is_none():
+    model = Language().eval()
+    with torch.no_grad(), heedful.record(model, tokenizer=named, every=2) as recording:
+        ids = model.generate(IDS[:1, :2], 4)
+    assert [call.pass_index for call in recording] == [0, 2]
+    assert [call.tokens for call in recording] == [
+        named(ids[0, :2].tolist()),
+        named(ids[0, :4].tolist()),
+    ]
+
+
+class Layers(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList([Attend(by_hand=True) for _ in range(3)])
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = layer.forward(x)
+        return x
+
+
+@pytest.mark.parametrize("way", ["forward", "__call__"])
+def test_layers_whose_forward_is_called_have_their_names(way):
+    model = Layers().eval()
+    with torch.no_grad(), heedful.record(model, layers=[1, 2]) as recording:
+        getattr(model, way)(torch.randn(1, 5, 12))
+    assert [(call.name, call.layer) for call in recording] == [("layers.1", 1), ("layers.2", 2)]
+
+
+class Resumed(Layers):
+    def forward(self, x):
+        for layer in self.layers:
+            x = layer(x)
+            yield x
+
+
+def test_a_forward_that_is_resumed_is_one_pass():
+    model, last = Resumed().eval(), None
+    with torch.no_grad(), heedful.record(model) as recording:
+        for last in model.forward(torch.randn(1, 5, 12)):
+            _ = last * 2  # of the user's own
+    assert [(call.name, call.pass_index) for call in recording] == [
+        (f"layers.{i}", 0) for i in range(3)
+    ]
+
+
+class Before(nn.Module):
+    """Attention of parameters alone, and texts that change places, before any module is called."""
+
+    def __init__(self, *, flips):
+        super().__init__()
+        self.weight, self.last = nn.Parameter(torch.randn(36, 12)), nn.Linear(12, 12)
+        self.flips = flips
+
+    def forward(me, x):  # noqa: N805 (whatever its name is)
+        if me.flips:
+            x = x.flip(0)
+        query, key, value = F.linear(x, me.weight).unflatten(-1, (3, 3, 4)).permute(2, 0, 3, 1, 4)
+        x = F.scaled_dot_product_attention(query, key, value).transpose(1, 2).flatten(2)
+        return me.last(x)
+
+
+@pytest.mark.parametrize("flips", [False, True])
+def test_what_a_forward_does_before_a_module_is_called_is_followed(flips):
+    model = Before(flips=flips).eval()
+    found = []
+    for way in (model, model.forward):
+        with torch.no_grad(), heedful.record(model) as recording:
+            way(torch.randn(2, 5, 12))
+        found.append([(call.name, call.proof, call.why) for call in recording])
+        assert recording.missed == {}
+    assert found[0] == found[1]
+    assert ("'flip' put texts" in found[1][0][2]) is flips
+
+
+def test_an_argument_that_has_another_value_later_is_what_it_was():
+    class Turned(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.bert = bert()
+
+        def forward(self, input_ids, attention_mask):
+            input_ids, attention_mask = input_ids.flip(0), attention_mask.flip(0)
+            return self.bert(input_ids=input_ids, attention_mask=attention_mask)
+
+    model = Turned().eval()
+    with torch.no_grad(), heedful.record(model, tokenizer=named) as recording:
+        model.forward(IDS, KEEP)
+    call = recording.sequences[0][0]
+    assert (call.proof, call.tokens) == ("assumed", ["t1", "t2", "t7"])
+    assert "'flip' put texts" in call.why
+
+
+def test_odd_forwards_end_no_recording():
+    class Odd:
+        def __getattr__(self, name):
+            raise RuntimeError("not now")
+
+        def __call__(self, *given):
+            return IDS
+
+    class Same(Odd):
+        def __getattr__(self, name):
+            return self
+
+    def around(self, x):
+        return x
+
+    around.__wrapped__ = around
+    for forward in (around, Odd(), Same(), staticmethod(around), max):
+        kind = type("Kind", (nn.Module,), {"forward": forward})
+        model = nn.ModuleList([kind(), Attend(by_hand=True)])
+        with torch.no_grad(), heedful.record(model) as recording:
+            model[1].forward(torch.randn(1, 5, 12))
+        assert [call.name for call in recording] == ["1"]
+
+
+def test_what_a_forward_lets_go_is_not_held_by_its_frame():
+    freed = []
+
+    class Frees(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.tokens = nn.Embedding(9, 12)
+
+        def forward(self, ids):
+            table = torch.zeros(5)
+            of_table = weakref.ref(table)
+            x = self.tokens(ids)
+            del table
+            freed.append(of_table() is None)
+            return x
+
+    model = Frees().eval()
+    with torch.no_grad(), heedful.record(model):
+        model.forward(IDS)
+    assert freed == [True]
+
+
+def test_a_class_is_not_held_once_its_model_has_been_recorded():
+    class Mine(Attend):
+        pass
+
+    model = Mine(by_hand=True)
+    with torch.no_grad(), heedful.record(model) as recording:
+        model.forward(torch.randn(1, 5, 12))
+    assert len(recording) == 1
+    kind = weakref.ref(Mine)
+    del model, Mine
+    gc.collect()
+    assert kind() is None

@@ -1,8 +1,9 @@
 """Numbers the blocks of a model, as the names of its modules do.
 
 A name may have several numbers: in "0.model.encoder.layer.3.attention" the first one says which
-part of a pipeline the encoder is, and the second one is its block. A list of blocks has parts that
-are alike; a list of other parts, such as an embedding, an encoder and a head, counts no blocks.
+part of a pipeline the encoder is, and the second one is its block. A `ModuleList` has blocks; in a
+`Sequential`, or in anything else with numbers for names, these are parts like each other, as an
+embedding, an encoder and a head are not.
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ class Blocks:
 
     def __init__(self, modules: Mapping[nn.Module, str]) -> None:
         # under torch.compile the module inside comes later, and counts
-        parts = {plain_name(name): part for part, name in modules.items()}
+        self._named = {plain_name(name): part for part, name in modules.items()}
         self._parts: dict[str, list[nn.Module]] = defaultdict(list)
-        for name, part in parts.items():
+        for name, part in self._named.items():
             home, _, number = name.rpartition(".")
             if number.isdecimal():
                 self._parts[home].append(part)
@@ -37,21 +38,25 @@ class Blocks:
     def layer_of(self, name: str) -> int | None:
         """The number of the block that a module is in; None where its name has no number.
 
-        It is the first one in a list of blocks. Where no list is one, it is the first number.
+        It is the first one that counts blocks. Where none does, it is the first number.
         """
         numbers = list(_numbers(name))
         if not numbers:
             return None
-        return next((one for one, home in numbers if self._has_blocks(home)), numbers[0][0])
+        return next((one for one, *where in numbers if self._is_block(*where)), numbers[0][0])
 
-    def _has_blocks(self, home: str) -> bool:
-        """Whether some parts of a list are alike, or it has one alone; a single layer is none."""
-        parts = self._parts.get(home, [])
-        kinds = [type(part) for part in parts if part._modules]
-        return len(parts) == 1 or len(set(kinds)) < len(kinds)
+    def _is_block(self, home: str, own: str) -> bool:
+        """Whether a part of a list is one of its blocks."""
+        if "head" in home.rpartition(".")[2]:  # a guess: one's own heads are a list too
+            return False
+        part = self._named.get(own)
+        is_list = isinstance(self._named.get(home), nn.ModuleList)
+        return is_list or sum(type(one) is type(part) for one in self._parts[home]) > 1
 
 
-def _numbers(name: str) -> Iterator[tuple[int, str]]:
-    """The numbers in a name, each with the name of the module that has it."""
+def _numbers(name: str) -> Iterator[tuple[int, str, str]]:
+    """The numbers in a name, each with the name of the module that has it, and of what it is of."""
     parts = name.split(".")
-    return ((int(one), ".".join(parts[:i])) for i, one in enumerate(parts) if one.isdecimal())
+    for i, one in enumerate(parts):
+        if one.isdecimal():
+            yield int(one), ".".join(parts[:i]), ".".join(parts[: i + 1])

@@ -6,13 +6,16 @@ inside it so. What such a module was given stands in the Python frame of its `fo
 
 from __future__ import annotations
 
-import functools
 import inspect
-from collections.abc import Collection
+from collections.abc import Iterable
+from contextlib import suppress
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
 from torch import nn
+
+# Such a frame is entered again and again, between which others run
+RESUMED = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 
 
 class Forward(NamedTuple):
@@ -24,57 +27,80 @@ class Forward(NamedTuple):
     keywords: dict[str, Any]
 
 
-def codes_of(module: nn.Module) -> frozenset[CodeType]:
-    """What `forward` of a module may run: of its class and its bases, and what decorators wrap."""
-    kind: Any = type(module)
-    return _codes_of(kind)
-
-
-@functools.lru_cache(maxsize=4096)
-def _codes_of(kind: type) -> frozenset[CodeType]:
-    found = set()
-    for base in kind.__mro__:
-        function = base.__dict__.get("forward")
-        while function is not None:
-            found.add(getattr(function, "__code__", None))
-            function = getattr(function, "__wrapped__", None)
-    return frozenset(one for one in found if isinstance(one, CodeType))
-
-
-def running_forwards(
-    call: FrameType, until: FrameType | None, codes: Collection[CodeType], own: Collection[CodeType]
-) -> list[Forward]:
-    """The modules between two Python frames whose `forward` runs, the outermost first.
+class Forwards:
+    """Knows the `forward` of each module of a model by the code that it runs.
 
     Args:
-        call: the frame from which to look outwards.
-        until: where to stop, a frame around it; None to look to the end.
-        codes: of all modules that are looked for.
-        own: of these, the codes of the module that runs in `until`, whose own `forward` this is.
-            A frame whose locals were asked for holds them until it ends, so it is not asked.
+        modules: all of the model.
     """
-    found: dict[int, Forward] = {}
-    frame = call.f_back
-    while frame is not None and frame is not until:
-        asked = frame.f_code in codes and frame.f_code not in own
-        given = _given_to(frame) if asked else None
-        if given is not None:  # of several that decorate each other the outermost counts
-            found.pop(id(given.module), None)
-            found[id(given.module)] = given
-        frame = frame.f_back
-    return list(reversed(found.values()))
+
+    def __init__(self, modules: Iterable[nn.Module] = ()) -> None:
+        # by class, with those of the classes that it is made of
+        self._codes: dict[Any, set[CodeType]] = {}
+        self._around: set[CodeType] = set()  # of decorators, which other functions have too
+        for kind in set(map(type, modules)):
+            layers = [_codes(base.__dict__.get("forward")) for base in kind.__mro__]
+            self._codes[kind] = {codes[-1] for codes in layers if codes}
+            self._around.update(code for codes in layers for code in codes[:-1])
+        self._all = {code for codes in self._codes.values() for code in codes}
+
+    def running(
+        self, call: FrameType | None, until: FrameType | None, inside: nn.Module | None
+    ) -> list[Forward]:
+        """The modules between two Python frames whose `forward` runs, the outermost first.
+
+        Args:
+            call: the frame from which to look outwards.
+            until: where to stop, a frame around it; None to look to the end.
+            inside: the module that runs in `until`, whose own `forward` is not meant.
+        """
+        own = self._codes.get(type(inside), ())
+        found: dict[int, Forward] = {}
+        last: Forward | None = None
+        while call is not None and call is not until:
+            code = call.f_code
+            is_around = last is not None and last.frame.f_back is call and code in self._around
+            if is_around or (code in self._all and code not in own):
+                given = _given_to(call)
+                # of several around each other the outermost counts, as it was given all
+                if given is not None and not (is_around and given.module is not last.module):  # type: ignore[union-attr]
+                    found.pop(id(given.module), None)
+                    found[id(given.module)] = last = given
+            call = call.f_back
+        return list(reversed(found.values()))
+
+
+def _codes(function: Any) -> list[CodeType]:
+    """The code of a function, after that of each decorator around it."""
+    found: list[CodeType] = []
+    seen: set[int] = set()
+    with suppress(Exception):  # objects of others may raise anything when they are looked at
+        while function is not None and id(function) not in seen:
+            seen.add(id(function))
+            code = getattr(function, "__code__", None)
+            if isinstance(code, CodeType) and not code.co_flags & RESUMED:
+                found.append(code)
+            function = getattr(function, "__wrapped__", None)
+    return found
 
 
 def _given_to(frame: FrameType) -> Forward | None:
     """The module whose method runs in a frame, and its arguments; None where it is no module."""
-    code, there = frame.f_code, inspect.getargvalues(frame)
-    own = there.locals
-    if not there.args or not isinstance(module := own.get(there.args[0]), nn.Module):
+    code, there = frame.f_code, frame.f_locals
+    own = dict(there)
+    if type(there) is dict:  # before Python 3.13 a copy, which would hold all until the frame ends
+        there.clear()
+    names = code.co_varnames
+    positional, named = code.co_argcount, code.co_argcount + code.co_kwonlyargcount
+    module = own.get(names[0]) if positional else None
+    if not isinstance(module, nn.Module):
         return None
-    alone = code.co_varnames[code.co_argcount :][: code.co_kwonlyargcount]
     # what the model has deleted meanwhile counts as None
-    arguments = tuple(own.get(name) for name in there.args[1:] if name not in alone)
-    further = own.get(there.varargs, ()) if there.varargs else ()
-    keywords = {name: own.get(name) for name in alone}
-    keywords |= own.get(there.keywords, {}) if there.keywords else {}
-    return Forward(module, frame, (*arguments, *further), keywords)
+    arguments = [own.get(name) for name in names[1:positional]]
+    keywords = {name: own.get(name) for name in names[positional:named]}
+    if code.co_flags & inspect.CO_VARARGS:
+        arguments += own.get(names[named], ())
+        named += 1
+    if code.co_flags & inspect.CO_VARKEYWORDS:
+        keywords |= own.get(names[named], {})
+    return Forward(module, frame, tuple(arguments), keywords)

@@ -212,7 +212,9 @@ class _Recorder:
         """
         # asked of each operation, so without the frames of `_is_elsewhere` and `is_computing`
         running = self.running
-        if self.claimed or own_work.thread.is_on or dispatch.is_running() or not running.runs:
+        if self.claimed or own_work.thread.is_on or dispatch.is_running():
+            return None
+        if not (running.runs or running.finds_forward()):
             return None
         return running.given
 

@@ -9,13 +9,12 @@ is noted only that they ran.
 
 from __future__ import annotations
 
-import functools
 import sys
 import threading
 from collections import defaultdict
 from collections.abc import Callable
 from contextlib import suppress
-from types import CodeType, FrameType, TracebackType
+from types import FrameType, TracebackType
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import torch
@@ -24,7 +23,7 @@ from torch.compiler import is_dynamo_compiling
 
 from heedful.recorder.hooks import Hook, Hooks
 from heedful.recorder.module_names import is_in, plain_name, side_of
-from heedful.recorder.past_call import codes_of, running_forwards
+from heedful.recorder.past_call import Forwards
 from heedful.recorder.plain_layers import parts_of
 from heedful.recorder.random_states import RandomStates
 from heedful.recorder.tracing import is_traced
@@ -111,7 +110,8 @@ class Running:
         # by id(); `modules` holds them, so that it stays theirs, and no copy of one has it
         self._names: dict[int, str] = {}
         self._unhooked: set[str] = set()  # names of modules that get no hook
-        self._codes: set[CodeType] = set()  # of the `forward` of each
+        self._entered: set[int] = set()  # of those that may be on the stack, the `id`
+        self._forwards, self._is_looking = Forwards(), False
         self._hooks = Hooks()
         self._thread = threading.get_ident()
 
@@ -121,15 +121,17 @@ class Running:
         self._has_encoder = any("encoder" in name for name in modules.values())
         self._names = {id(module): name for module, name in modules.items()}
         self._unhooked = _fused(modules)
-        of_each_kind = {type(module): module for module in modules}.values()
-        self._codes = {code for module in of_each_kind for code in codes_of(module)}
+        self._forwards = Forwards(modules)
         hooks, noting = self._hooks, _Noting(self)
         entering, leaving = _Entering(self), _Leaving(self)
         for module, name in modules.items():
-            if isinstance(module, torch.jit.ScriptModule) or name in self._unhooked:
+            if isinstance(module, torch.jit.ScriptModule):
                 continue  # what a scripted module calls cannot be seen
-            if _is_simple(module):
+            if name not in self._unhooked and _is_simple(module):
                 hooks.before(module, noting)
+                continue
+            self._entered.add(id(module))
+            if name in self._unhooked:
                 continue
             hooks.before(module, entering, with_kwargs=True)
             hooks.after(module, leaving)
@@ -145,7 +147,8 @@ class Running:
     ) -> None:
         self._hooks.remove()
         self.stack.clear()
-        self._names, self._unhooked = {}, set()
+        self._names, self._unhooked, self._entered = {}, set(), set()
+        self._forwards = Forwards()
         self.embedded = None
         self._thread = -1  # hooks on copies of the model's modules have nothing to tell any more
         self.given = Given(self.model, (), {})
@@ -229,14 +232,26 @@ class Running:
         self._push_past_call(frame.call)
         self._push_called(frame)
 
+    def finds_forward(self) -> bool:
+        """Whether a module runs whose `forward` was called itself, while no other does."""
+        if self._is_looking or _graph_task() != -1 or threading.get_ident() != self._thread:
+            return False
+        self._is_looking = True  # what is done to begin a pass comes here again
+        try:
+            self._drop_ended()
+            self._push_past_call(sys._getframe(1))
+        finally:
+            self._is_looking = False
+        return bool(self.stack)
+
     def _push_past_call(self, call: FrameType) -> None:
         """Push the modules that run around a call since that of the innermost, with no hook."""
         last = self.stack[-1] if self.stack else None
-        until = None if last is None else last.call
-        own = () if last is None else codes_of(last.module)
-        for module, frame, arguments, keywords in running_forwards(call, until, self._codes, own):
-            name = self._names.get(id(module))
-            if name is not None and all(one.module is not module for one in self.stack):
+        until, inside = (None, None) if last is None else (last.call, last.module)
+        for module, frame, arguments, keywords in self._forwards.running(call, until, inside):
+            is_new = all(one.module is not module for one in self.stack)
+            if is_new and id(module) in self._entered:
+                name = self._names[id(module)]
                 self._push_called(Frame(name, module, frame, arguments, keywords, is_told=False))
 
     def _push_called(self, frame: Frame) -> None:
@@ -331,7 +346,7 @@ class _Noting(Hook):
         stack, is_here = running.stack, threading.get_ident() == running._thread
         if is_here and stack and not stack[-1].is_told:
             running._drop_ended()
-        if not stack and is_here:
+        if is_here:
             running._push_past_call(sys._getframe(1))
         if not stack:  # it is called from outside
             running._enter_without_end(name, module, arguments, sys._getframe(1))
@@ -358,13 +373,8 @@ def _home_of(model: Any) -> str:
     # not by `getattr`, for which torch words an error where there is none: each call asks
     if "_orig_mod" in (inside := model._modules):
         model = inside["_orig_mod"]
-    kind: Any = type(model)
-    return _home_of_class(kind)
-
-
-@functools.lru_cache(maxsize=1024)
-def _home_of_class(kind: Any) -> str:
-    return kind.__module__.split(".")[0]
+    kind: Any = type(model)  # which a cache would hold longer than its model lives
+    return kind.__module__.partition(".")[0]
 
 
 def _cached(values: tuple) -> int | None:

@@ -61,7 +61,7 @@ class Inputs:
         self.all = list(self.tensors.values())
         self._rows = TextRows(list(self.tensors), self.all)
         masks = (*READ, *GUESSED, *WRITTEN)
-        self._tell_padding = any(part in plain(name) for name in self.tensors for part in masks)
+        self.tells_padding = any(part in plain(name) for name in self.tensors for part in masks)
         self._ids: dict[tuple[bool, bool], Tensor | None] = {}
         self._tables: dict[tuple[int, tuple[int, ...]], Tensor] = {}
         self._kept: dict[str, Tensor] = {}
@@ -96,7 +96,7 @@ class Inputs:
     @property
     def tell(self) -> bool:
         """Whether they say which tokens there are, or which of them are padding."""
-        return self._tell_padding or self._found_ids(False, False) is not None
+        return self.tells_padding or self._found_ids(False, False) is not None
 
     def real(self, seen: Observed, writes: bool, of: Tokens | None = None) -> Real:
         """Which tokens of a call the inputs tell to be no padding.
@@ -109,7 +109,7 @@ class Inputs:
         _, _, N, M = seen.shape
         if seen.real is not None:
             return seen.real
-        if not self._tell_padding:
+        if not self.tells_padding:
             return Real()
         names = WRITTEN if writes and not seen.cross else READ
         keys = self._told(names, M, of)

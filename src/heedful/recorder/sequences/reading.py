@@ -68,14 +68,14 @@ class Reading:
         if inner is not None and (read := self._read_by(inner)).tell:
             real = read.real(seen, running.writes_in(inner))
             told = Padding(real, read.fills(seen), True)
-            if real.keys is not None:
+            # an encoder inside may be given a mask of queries × keys, which the pass has made
+            if real.keys is not None or not read.tells_padding:
                 return told
         inputs = self.inputs
         # the arguments of a known model tell of padding by their names
         keys = None if running.is_known else seen.followed.keys
         real = inputs.real(seen, running.writes, keys)
-        # an encoder inside may be given a mask of queries × keys, which the pass made of its own
-        if told is not None and real.keys is None:
+        if told is not None and (real.keys is None or self._has_moved(seen)):
             return told
         return Padding(real, inputs.fills(seen), running.is_known)
 
