@@ -8,6 +8,7 @@ embedding, an encoder and a head are not.
 
 from __future__ import annotations
 
+import functools
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 
@@ -27,13 +28,7 @@ class Blocks:
     """
 
     def __init__(self, modules: Mapping[nn.Module, str]) -> None:
-        # under torch.compile the module inside comes later, and counts
-        self._named = {plain_name(name): part for part, name in modules.items()}
-        self._parts: dict[str, list[nn.Module]] = defaultdict(list)
-        for name, part in self._named.items():
-            home, _, number = name.rpartition(".")
-            if number.isdecimal():
-                self._parts[home].append(part)
+        self._modules = modules
 
     def layer_of(self, name: str) -> int | None:
         """The number of the block that a module is in; None where its name has no number.
@@ -43,7 +38,23 @@ class Blocks:
         numbers = list(_numbers(name))
         if not numbers:
             return None
+        if len(numbers) == 1:
+            return numbers[0][0]
         return next((one for one, *where in numbers if self._is_block(*where)), numbers[0][0])
+
+    @functools.cached_property
+    def _named(self) -> dict[str, nn.Module]:
+        # under torch.compile the module inside comes later, and counts
+        return {plain_name(name): part for part, name in self._modules.items()}
+
+    @functools.cached_property
+    def _parts(self) -> dict[str, list[nn.Module]]:
+        found = defaultdict(list)
+        for name, part in self._named.items():
+            home, _, number = name.rpartition(".")
+            if number.isdecimal():
+                found[home].append(part)
+        return found
 
     def _is_block(self, home: str, own: str) -> bool:
         """Whether a part of a list is one of its blocks."""

@@ -7,9 +7,9 @@ inside it so. What such a module was given stands in the Python frame of its `fo
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from contextlib import suppress
-from types import CodeType, FrameType
+from types import CodeType, FrameType, FunctionType
 from typing import Any, NamedTuple
 
 from torch import nn
@@ -35,14 +35,24 @@ class Forwards:
     """
 
     def __init__(self, modules: Iterable[nn.Module] = ()) -> None:
-        # by class, with those of the classes that it is made of
-        self._codes: dict[Any, set[CodeType]] = {}
-        self._around: set[CodeType] = set()  # of decorators, which other functions have too
+        # codes by their id, as their hash goes through all that is in them; held, so that it stays
+        self._held: list[CodeType] = []
+        self._own: dict[Any, set[int]] = {}  # by class, with its parents'
+        self._around: set[int] = set()  # of decorators, which other functions have too
         for kind in set(map(type, modules)):
-            layers = [_codes(base.__dict__.get("forward")) for base in kind.__mro__]
-            self._codes[kind] = {codes[-1] for codes in layers if codes}
-            self._around.update(code for codes in layers for code in codes[:-1])
-        self._all = {code for codes in self._codes.values() for code in codes}
+            own = self._own[kind] = set()
+            for base in kind.__mro__:
+                if base is nn.Module:
+                    break
+                codes = _codes(base.__dict__.get("forward"))
+                self._held += codes
+                own.update(map(id, codes[-1:]))
+                self._around.update(map(id, codes[:-1]))
+        self._all = {one for several in self._own.values() for one in several}
+
+    def own_of(self, module: nn.Module) -> Collection[int]:
+        """The ids of the codes of a module's own `forward`."""
+        return self._own.get(type(module), ())
 
     def running(
         self, call: FrameType | None, until: FrameType | None, inside: nn.Module | None
@@ -52,13 +62,23 @@ class Forwards:
         Args:
             call: the frame from which to look outwards.
             until: where to stop, a frame around it; None to look to the end.
-            inside: the module that runs in `until`, whose own `forward` is not meant.
+            inside: the module that runs in `until`: to find its own `forward` is to be there.
         """
-        own = self._codes.get(type(inside), ())
+        own = self._own.get(type(inside), ())
+        while call is not None and call is not until:
+            code = id(call.f_code)
+            if code in self._all:  # most often its own
+                return [] if code in own else self._found(call, until, own)
+            call = call.f_back
+        return []
+
+    def _found(
+        self, call: FrameType | None, until: FrameType | None, own: Collection[int]
+    ) -> list[Forward]:
         found: dict[int, Forward] = {}
         last: Forward | None = None
         while call is not None and call is not until:
-            code = call.f_code
+            code = id(call.f_code)
             is_around = last is not None and last.frame.f_back is call and code in self._around
             if is_around or (code in self._all and code not in own):
                 given = _given_to(call)
@@ -72,6 +92,8 @@ class Forwards:
 
 def _codes(function: Any) -> list[CodeType]:
     """The code of a function, after that of each decorator around it."""
+    if type(function) is FunctionType and not function.__dict__:  # as most are
+        return [function.__code__] if not function.__code__.co_flags & RESUMED else []
     found: list[CodeType] = []
     seen: set[int] = set()
     with suppress(Exception):  # objects of others may raise anything when they are looked at

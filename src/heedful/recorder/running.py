@@ -12,7 +12,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from types import FrameType, TracebackType
 from typing import Any, NamedTuple, Protocol, TypeAlias
@@ -35,6 +35,8 @@ _graph_task = torch._C._current_graph_task_id  # tells that of the backward pass
 # lock and waits for torch's, whose holder waits for Python's. So recorders read it one at a time
 READING = threading.RLock()
 KNOWN = ("heedful", "transformers")  # packages whose models have arguments of known meanings
+IN_SEQUENTIAL = nn.Sequential.forward.__code__
+OF_TORCH = 3  # frames of torch's between a module's hook and who has called it
 SENSES = ("vision", "visual", "image", "audio", "speech")  # names of modules that read no text
 
 
@@ -42,6 +44,7 @@ class Frame(NamedTuple):
     """A module that is running, the Python frame of its call, and its arguments.
 
     is_told: whether a hook tells when it ends; else `call` does.
+    own: the codes of its `forward`, by their ids.
     """
 
     name: str
@@ -50,6 +53,7 @@ class Frame(NamedTuple):
     arguments: tuple
     keywords: dict[str, Any]
     is_told: bool = True
+    own: Collection[int] = ()
 
 
 class Given(NamedTuple):
@@ -222,15 +226,31 @@ class Running:
     ) -> None:
         """Push a module of whose end no hook will tell, from a hook that is given no keywords."""
         keywords = call.f_locals.get("kwargs", {})
-        self._push(Frame(name, module, call, arguments, keywords, is_told=False))
+        own = self._forwards.own_of(module)
+        self._push(Frame(name, module, call, arguments, keywords, False, own), None)
 
-    def _push(self, frame: Frame) -> None:
+    def _push(self, frame: Frame, caller: FrameType | None) -> None:
+        """Push a module, and before it those around it of which no hook tells.
+
+        caller: the frame from which it was called; None where that is not known.
+        """
         if threading.get_ident() != self._thread:
             self._runs_elsewhere()
             return
         self._drop_ended()
-        self._push_past_call(frame.call)
+        if not self._has_called(caller):
+            self._push_past_call(frame.call)
         self._push_called(frame)
+
+    def _has_called(self, caller: FrameType | None) -> bool:
+        """Whether a call comes from the `forward` of the innermost module, as most do.
+
+        Inside another module a `Sequential` is no place of its own: its parts have their names.
+        """
+        if not self.stack or caller is None:
+            return False
+        code = caller.f_code
+        return id(code) in self.stack[-1].own or code is IN_SEQUENTIAL
 
     def finds_forward(self) -> bool:
         """Whether a module runs whose `forward` was called itself, while no other does."""
@@ -252,7 +272,8 @@ class Running:
             is_new = all(one.module is not module for one in self.stack)
             if is_new and id(module) in self._entered:
                 name = self._names[id(module)]
-                self._push_called(Frame(name, module, frame, arguments, keywords, is_told=False))
+                own = self._forwards.own_of(module)
+                self._push_called(Frame(name, module, frame, arguments, keywords, False, own))
 
     def _push_called(self, frame: Frame) -> None:
         if self.layers is not None:
@@ -318,7 +339,9 @@ class _Entering(Hook):
             return
         name = running._names.get(id(module)) if running else None
         if name is not None:
-            running._push(Frame(name, module, sys._getframe(1), arguments, keywords))
+            call = sys._getframe(1)
+            own = running._forwards.own_of(module)
+            running._push(Frame(name, module, call, arguments, keywords, True, own), _caller())
         elif running and threading.get_ident() != running._thread:  # they have copies of modules
             running._runs_elsewhere()
 
@@ -346,7 +369,7 @@ class _Noting(Hook):
         stack, is_here = running.stack, threading.get_ident() == running._thread
         if is_here and stack and not stack[-1].is_told:
             running._drop_ended()
-        if is_here:
+        if is_here and not running._has_called(_caller()):
             running._push_past_call(sys._getframe(1))
         if not stack:  # it is called from outside
             running._enter_without_end(name, module, arguments, sys._getframe(1))
@@ -366,6 +389,14 @@ class _EnteringUnhooked(Hook):
         name = running._names.get(id(module)) if running and not is_dynamo_compiling() else None
         if name is not None and name in running._unhooked:
             running._enter_without_end(name, module, arguments, sys._getframe(1))
+
+
+def _caller() -> FrameType | None:
+    """The frame that has called a module, from a hook on it; a few of torch's are between."""
+    try:
+        return sys._getframe(2 + OF_TORCH)  # to go back frame by frame makes an object of each
+    except ValueError:
+        return None
 
 
 def _home_of(model: Any) -> str:
