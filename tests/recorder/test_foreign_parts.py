@@ -276,9 +276,11 @@ def test_a_layer_that_is_shared_out_among_processes_is_what_it_was():
     """torch puts a class of its own around that of each layer, and hooks on it."""
     model = of_ours()
     feed = model.blocks[0].feed
+    from torch.distributed.fsdp import FSDPModule
 
     def around(kind):
-        return type(f"FSDP{kind.__name__}", (kind,), {"__module__": "torch.distributed.fsdp"})
+        words = {"__module__": "torch.distributed.fsdp", "__new__": object.__new__}
+        return type(f"FSDP{kind.__name__}", (FSDPModule, kind), words)
 
     own = feed.__class__
     feed.__class__ = around(own)

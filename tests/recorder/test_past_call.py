@@ -2,6 +2,7 @@
 
 import functools
 import gc
+import itertools
 import sys
 import weakref
 
@@ -130,7 +131,7 @@ def test_what_a_forward_was_given_is_read_from_the_outermost_frame(kind):
     seen = []
 
     def hook(part, given):
-        seen.extend(past_call.Forwards(model.modules()).running(sys._getframe(1), None, None))
+        seen.extend(past_call.Forwards(model.modules()).running(sys._getframe(1), None))
 
     model.tokens.register_forward_pre_hook(hook)
     model.forward(IDS, 1, 2, attention_mask=KEEP, more=3)
@@ -353,3 +354,117 @@ def test_a_class_is_not_held_once_its_model_has_been_recorded():
     del model, Mine
     gc.collect()
     assert kind() is None
+
+
+def test_locals_of_a_model_are_its_own():
+    """Before Python 3.13 what asks a frame for its locals is given the dict that they have."""
+
+    class Asks(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.attend = Attend(by_hand=True)
+
+        def forward(self, x, factor=2.0):
+            given = locals()
+            y = self.attend(x * 1)
+            return y * given["factor"]
+
+    model, x = Asks().eval(), torch.randn(1, 5, 12)
+    expected = model(x)
+    with torch.no_grad(), heedful.record(model):
+        assert torch.equal(model.forward(x), expected)
+
+
+def test_a_debugger_keeps_the_locals_that_it_has():
+    held = []
+
+    class Part(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.attend = Attend(by_hand=True)
+
+        def forward(self, x):
+            held.append(sys._getframe().f_locals)
+            y = self.attend(x)
+            return y, dict(held[-1])
+
+    model = Part().eval()
+    with torch.no_grad(), heedful.record(model):
+        _, own = model.forward(torch.randn(1, 5, 12))
+    assert {"self", "x"} <= set(own)
+
+
+class Chain(Attend):
+    """Layers of one class that call each other, and a parent's `forward`."""
+
+    def __init__(self):
+        super().__init__(by_hand=True)
+        self.next = [None]
+
+    def forward(self, x):
+        x = super().forward(x)
+        return x if self.next[0] is None else self.next[0].forward(x)
+
+
+class Wrapped(nn.Module):
+    def __init__(self, base):
+        super().__init__()
+        self.base = base
+
+    def forward(self, x):
+        return self.base.forward(x)
+
+
+@pytest.mark.parametrize("way", ["forward", "__call__"])
+def test_layers_of_one_class_that_call_each_other_have_their_names(way):
+    layers = nn.ModuleList([Chain() for _ in range(3)])
+    for one, after in itertools.pairwise(layers):
+        one.next[0] = after
+    inside = nn.ModuleList([Wrapped(nn.Sequential(Attend(by_hand=True)))])
+    x = torch.randn(1, 5, 12)
+    for model, names in ((layers, ["0", "1", "2"]), (inside, ["0.base.0"])):
+        with torch.no_grad(), heedful.record(model.eval()) as recording:
+            getattr(model[0], way)(x)
+        assert [call.name for call in recording] == names
+
+
+def test_a_forward_with_the_words_of_another_is_its_own():
+    """`functools.wraps` also copies words and signatures where nothing is wrapped."""
+
+    class Base(nn.Module):
+        def forward(self, x):
+            raise NotImplementedError
+
+    class Worded(Attend):
+        @functools.wraps(Base.forward)
+        def forward(self, x):
+            x = F.linear(x, self.project.weight)
+            query, key, value = x.unflatten(-1, (3, 3, 4)).permute(2, 0, 3, 1, 4)
+            return F.scaled_dot_product_attention(query, key, value)
+
+    model = nn.ModuleList([Worded(by_hand=False)])
+    with torch.no_grad(), heedful.record(model) as recording:
+        model[0].forward(torch.randn(1, 5, 12))
+    assert [(call.name, call.proof) for call in recording] == [("0", "proved")]
+    assert recording.missed == {}
+
+
+@pytest.mark.filterwarnings("ignore")  # of torch, as it traces
+def test_a_pass_that_is_traced_by_its_forward_is_none():
+    model, x = Layers().eval(), torch.randn(1, 5, 12)
+    with torch.no_grad(), heedful.record(model, every=2) as recording:
+        torch.jit.trace(model, x, check_trace=False)
+        model(x)
+    assert [call.pass_index for call in recording] == [0, 0, 0]
+
+
+def test_another_model_of_the_same_class_is_not_asked(monkeypatch):
+    asked = []
+    given_to = past_call._given_to
+    monkeypatch.setattr(past_call, "_given_to", lambda one: asked.append(one) or given_to(one))
+    student, teacher = Attend(by_hand=True), Attend(by_hand=True)
+    x = torch.randn(1, 5, 12)
+    with torch.no_grad(), heedful.record(student) as recording:
+        teacher(x)
+        student(x)
+    assert (len(recording), asked) == (1, [])

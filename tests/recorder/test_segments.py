@@ -112,7 +112,7 @@ def test_each_text_of_a_batch_has_the_numbers_of_its_own_tokens(side):
         allowed = np.ones((len(text), len(text)), bool)
         check(recording.sequences[b].segments(segments), maps, segments, [allowed] * 2)
     with pytest.raises(
-        ArgumentError, match="the segment 'a': token index 7; expected numbers below 7"
+        ArgumentError, match="the segment 'a': token index 7; expected numbers from -7 to"
     ):
         recording.sequences[1].segments({"a": range(5, 10)})
 
@@ -228,7 +228,7 @@ LABELS = ["The", "·cat", "·and", "·the", "·cat", "."]
         ({"x": " \n"}, "occurs nowhere"),
         ({"x": slice(6, 9)}, "the segment 'x' without a token; expected one or more of the 6"),
         ({"x": []}, "without a token"),
-        ({"x": [6]}, "the segment 'x': token index 6; expected numbers below 6"),
+        ({"x": [6]}, "the segment 'x': token index 6; expected numbers from -6 to"),
         ({"x": [0.5]}, "the segment 'x': token indices"),
         ({"x": None}, "the segment 'x': token indices"),
         ({"x": [True, False]}, "a boolean for each of the 6"),

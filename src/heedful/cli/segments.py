@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 Ranges = dict[str, list[int] | slice]
 RANGE = re.compile(r"([^=,]+)=(\d*)(:?)(\d*)")
 INCLUSIVE = re.compile(r"[^=,]+=\d+-\d+")
-MEANT = re.compile(r"\w+=[^=,]*:[^=,]*")  # ranges with something else than numbers
 HELP = """Show how much each head reads of each segment, from each. --segments @@ cuts the text at
 lines such as @@question; --segments question=40:60,… tells tokens by their numbers, the end not
 included."""
@@ -49,7 +48,7 @@ class SegmentsType(click.ParamType):
             self.fail(f"{value!r}: write 0:40 for the tokens 0 to 39.", param, ctx)
         found = [RANGE.fullmatch(part) for part in parts]
         if not all(found):
-            if ("=" in str(value) and any(found)) or any(MEANT.fullmatch(part) for part in parts):
+            if "=" in str(value) and any(found):
                 self.fail(f"{value!r} is no list such as system=0:40,question=40:60.", param, ctx)
             return Given(str(value), {})
         ranges: dict[str, Any] = {}

@@ -43,7 +43,7 @@ def indices(index: Index, size: int, what: str) -> Tensor:
     outside = chosen[(chosen < -size) | (chosen >= size)]
     if len(outside):
         raise ArgumentError(
-            f"{what} index {int(outside[0])}", expected=f"numbers below {size}: there are so many"
+            f"{what} index {int(outside[0])}", expected=f"numbers from {-size} to {size - 1}"
         )
     return chosen % size if size else chosen
 

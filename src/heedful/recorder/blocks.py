@@ -9,12 +9,15 @@ embedding, an encoder and a head are not.
 from __future__ import annotations
 
 import functools
+import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 
 from torch import nn
 
 from heedful.recorder.module_names import plain_name
+
+HEADS = re.compile(r"(^|[._])heads?$")
 
 
 class Blocks:
@@ -58,7 +61,7 @@ class Blocks:
 
     def _is_block(self, home: str, own: str) -> bool:
         """Whether a part of a list is one of its blocks."""
-        if "head" in home.rpartition(".")[2]:  # a guess: one's own heads are a list too
+        if HEADS.search(home):  # a guess, by the name: heads of one's own are a list too
             return False
         part = self._named.get(own)
         is_list = isinstance(self._named.get(home), nn.ModuleList)

@@ -7,6 +7,7 @@ inside it so. What such a module was given stands in the Python frame of its `fo
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Collection, Iterable
 from contextlib import suppress
 from types import CodeType, FrameType, FunctionType
@@ -14,8 +15,14 @@ from typing import Any, NamedTuple
 
 from torch import nn
 
+HELD_BY_FRAME = 3  # references to its locals: by itself, and by who asks
 # Such a frame is entered again and again, between which others run
 RESUMED = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
+
+# The code by which torch calls the `forward` of a module that is called, by their ids
+_CALL: Any = nn.Module._call_impl
+_SLOW: Any = nn.Module._slow_forward  # while it traces
+CALLING = {id(one) for one in (*_CALL.__code__.co_consts, _CALL.__code__, _SLOW.__code__)}
 
 
 class Forward(NamedTuple):
@@ -54,40 +61,34 @@ class Forwards:
         """The ids of the codes of a module's own `forward`."""
         return self._own.get(type(module), ())
 
-    def running(
-        self, call: FrameType | None, until: FrameType | None, inside: nn.Module | None
-    ) -> list[Forward]:
+    def running(self, call: FrameType | None, until: FrameType | None) -> list[Forward]:
         """The modules between two Python frames whose `forward` runs, the outermost first.
+
+        Of one that was called, its hook tells.
 
         Args:
             call: the frame from which to look outwards.
             until: where to stop, a frame around it; None to look to the end.
-            inside: the module that runs in `until`: to find its own `forward` is to be there.
         """
-        own = self._own.get(type(inside), ())
-        while call is not None and call is not until:
-            code = id(call.f_code)
-            if code in self._all:  # most often its own
-                return [] if code in own else self._found(call, until, own)
-            call = call.f_back
-        return []
-
-    def _found(
-        self, call: FrameType | None, until: FrameType | None, own: Collection[int]
-    ) -> list[Forward]:
         found: dict[int, Forward] = {}
         last: Forward | None = None
         while call is not None and call is not until:
             code = id(call.f_code)
             is_around = last is not None and last.frame.f_back is call and code in self._around
-            if is_around or (code in self._all and code not in own):
+            given = None
+            if (is_around or code in self._all) and not is_called(call):
                 given = _given_to(call)
-                # of several around each other the outermost counts, as it was given all
-                if given is not None and not (is_around and given.module is not last.module):  # type: ignore[union-attr]
-                    found.pop(id(given.module), None)
-                    found[id(given.module)] = last = given
+            # of several around each other the outermost counts, as it was given all
+            if given is not None and not (is_around and given.module is not last.module):  # type: ignore[union-attr]
+                found.pop(id(given.module), None)
+                found[id(given.module)] = last = given
             call = call.f_back
         return list(reversed(found.values()))
+
+
+def is_called(forward: FrameType) -> bool:
+    """Whether the frame of a `forward` is that of a module that was called, as most are."""
+    return forward.f_back is not None and id(forward.f_back.f_code) in CALLING
 
 
 def _codes(function: Any) -> list[CodeType]:
@@ -102,15 +103,21 @@ def _codes(function: Any) -> list[CodeType]:
             code = getattr(function, "__code__", None)
             if isinstance(code, CodeType) and not code.co_flags & RESUMED:
                 found.append(code)
+                if not set(code.co_freevars) - {"__class__"}:
+                    break  # it is around nothing, though it may have the name of another one
             function = getattr(function, "__wrapped__", None)
     return found
 
 
 def _given_to(frame: FrameType) -> Forward | None:
     """The module whose method runs in a frame, and its arguments; None where it is no module."""
-    code, there = frame.f_code, frame.f_locals
+    code = frame.f_code
+    if "locals" in code.co_names:  # before Python 3.13 they would be asked anew
+        return None
+    there = frame.f_locals
     own = dict(there)
-    if type(there) is dict:  # before Python 3.13 a copy, which would hold all until the frame ends
+    # before Python 3.13 a copy, which would hold all until the frame ends; a debugger may have it
+    if type(there) is dict and sys.getrefcount(there) == HELD_BY_FRAME:
         there.clear()
     names = code.co_varnames
     positional, named = code.co_argcount, code.co_argcount + code.co_kwonlyargcount

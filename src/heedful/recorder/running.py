@@ -23,7 +23,7 @@ from torch.compiler import is_dynamo_compiling
 
 from heedful.recorder.hooks import Hook, Hooks
 from heedful.recorder.module_names import is_in, plain_name, side_of
-from heedful.recorder.past_call import Forwards
+from heedful.recorder.past_call import Forwards, is_called
 from heedful.recorder.plain_layers import parts_of
 from heedful.recorder.random_states import RandomStates
 from heedful.recorder.tracing import is_traced
@@ -125,7 +125,6 @@ class Running:
         self._has_encoder = any("encoder" in name for name in modules.values())
         self._names = {id(module): name for module, name in modules.items()}
         self._unhooked = _fused(modules)
-        self._forwards = Forwards(modules)
         hooks, noting = self._hooks, _Noting(self)
         entering, leaving = _Entering(self), _Leaving(self)
         for module, name in modules.items():
@@ -139,6 +138,7 @@ class Running:
                 continue
             hooks.before(module, entering, with_kwargs=True)
             hooks.after(module, leaving)
+        self._forwards = Forwards(one for one in modules if id(one) in self._entered)
         if self._unhooked:
             hooks.before_all(_EnteringUnhooked(self))
         return self
@@ -249,8 +249,10 @@ class Running:
         """
         if not self.stack or caller is None:
             return False
-        code = caller.f_code
-        return id(code) in self.stack[-1].own or code is IN_SEQUENTIAL
+        code, top = caller.f_code, self.stack[-1]
+        if code is IN_SEQUENTIAL and is_called(caller):
+            return True
+        return id(code) in top.own and (caller is top.call or caller.f_back is top.call)
 
     def finds_forward(self) -> bool:
         """Whether a module runs whose `forward` was called itself, while no other does."""
@@ -266,9 +268,8 @@ class Running:
 
     def _push_past_call(self, call: FrameType) -> None:
         """Push the modules that run around a call since that of the innermost, with no hook."""
-        last = self.stack[-1] if self.stack else None
-        until, inside = (None, None) if last is None else (last.call, last.module)
-        for module, frame, arguments, keywords in self._forwards.running(call, until, inside):
+        until = self.stack[-1].call if self.stack else None
+        for module, frame, arguments, keywords in self._forwards.running(call, until):
             is_new = all(one.module is not module for one in self.stack)
             if is_new and id(module) in self._entered:
                 name = self._names[id(module)]

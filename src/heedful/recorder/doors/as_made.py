@@ -33,7 +33,9 @@ AROUND_CLASSES = ("torch.distributed.", "torch.nn.utils.parametrize")
 OF_TORCH = ("torch.nn.", "torch.ao.", "torch.distributed.", "torch._dynamo.eval_frame")
 PACKAGES = {"heedful", "transformers", "accelerate"}
 # Packages whose functions attend by no way of their own
-KNOWN = {*PACKAGES, "torch", "jaxtyping", "beartype", *sys.stdlib_module_names}
+KNOWN = {
+    *PACKAGES, *sys.stdlib_module_names, "torch", "jaxtyping", "beartype", "typing_extensions",
+}  # fmt: skip
 OF_PYTHON = (abc, typing)  # whose classes are written in Python
 IN_PYTHON = 1 << 9  # the flag of classes that are not written in C (Py_TPFLAGS_HEAPTYPE)
 AROUND = ("__wrapped__", "_torchdynamo_orig_callable")  # by which decorators tell what they are on
