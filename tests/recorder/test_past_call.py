@@ -4,6 +4,7 @@ import functools
 import gc
 import itertools
 import sys
+import types
 import weakref
 
 import pytest
@@ -366,8 +367,9 @@ def test_locals_of_a_model_are_its_own():
 
         def forward(self, x, factor=2.0):
             given = locals()
+            del given["self"]  # which comes back where somebody else asks for them
             y = self.attend(x * 1)
-            return y * given["factor"]
+            return y * given["factor"] * len(given)
 
     model, x = Asks().eval(), torch.randn(1, 5, 12)
     expected = model(x)
@@ -468,3 +470,108 @@ def test_another_model_of_the_same_class_is_not_asked(monkeypatch):
         teacher(x)
         student(x)
     assert (len(recording), asked) == (1, [])
+
+
+class OfParameters(nn.Module):
+    """Attention by operations alone, in which no module is called."""
+
+    def __init__(self, *, by_hand):
+        super().__init__()
+        self.weight, self.by_hand = nn.Parameter(torch.randn(36, 12) / 4), by_hand
+
+    def forward(self, x):
+        query, key, value = F.linear(x, self.weight).unflatten(-1, (3, 3, 4)).permute(2, 0, 3, 1, 4)
+        if self.by_hand:
+            return ((query @ key.mT / 2).softmax(-1) @ value).transpose(1, 2).flatten(2)
+        return F.scaled_dot_product_attention(query, key, value).transpose(1, 2).flatten(2)
+
+
+@pytest.mark.parametrize("by_hand", [False, True])
+@pytest.mark.parametrize("way", ["forward", "__call__"])
+def test_layers_that_call_no_module_have_their_names(way, by_hand):
+    model = Layers().eval()
+    model.layers = nn.ModuleList([OfParameters(by_hand=by_hand) for _ in range(3)])
+    with torch.no_grad(), heedful.record(model) as recording:
+        getattr(model, way)(torch.randn(1, 5, 12))
+    assert [(call.name, call.layer) for call in recording] == [(f"layers.{i}", i) for i in range(3)]
+    assert recording.missed == {}
+
+
+def test_a_forward_that_was_put_on_an_object_is_known():
+    own = types.FunctionType(OfParameters.forward.__code__.replace(co_name="own"), globals())
+    model = Layers().eval()
+    model.layers = nn.ModuleList([OfParameters(by_hand=True) for _ in range(3)])
+    for layer in model.layers:
+        layer.forward = types.MethodType(own, layer)
+    with torch.no_grad(), heedful.record(model) as recording:
+        model.forward(torch.randn(1, 5, 12))
+    assert [call.layer for call in recording] == [0, 1, 2]
+
+
+def kept_in_a_default(function):
+    @functools.wraps(function)
+    def wrapper(*given, of=function, **named):
+        return of(*given, **named)
+
+    return wrapper
+
+
+def test_a_decorator_may_keep_what_it_is_around_in_a_default():
+    model = Layers().eval()
+    kind = type("Kept", (Attend,), {"forward": kept_in_a_default(Attend.forward)})
+    model.layers = nn.ModuleList([kind(by_hand=True) for _ in range(3)])
+    with torch.no_grad(), heedful.record(model) as recording:
+        model(torch.randn(1, 5, 12))
+    assert [call.layer for call in recording] == [0, 1, 2]
+
+
+class Executes(Attend):
+    def forward(self, x):
+        exec("factor = 3.0")
+        y = super().forward(x)
+        return y * eval("factor")
+
+
+def test_what_a_model_puts_among_its_locals_stays_there():
+    model, x = Executes(by_hand=True).eval(), torch.randn(1, 5, 12)
+    expected = model(x)
+    with torch.no_grad(), heedful.record(model):
+        assert torch.equal(model.forward(x), expected)
+
+
+def test_what_others_put_among_a_models_locals_stays_there():
+    class Told(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.attend = Attend(by_hand=True)
+
+        def forward(self, x):
+            sys._getframe().f_locals["factor"] = 3.0
+            y = self.attend(x)
+            return y * sys._getframe().f_locals["factor"]
+
+    model, x = Told().eval(), torch.randn(1, 5, 12)
+    expected = model(x)
+    with torch.no_grad(), heedful.record(model):
+        assert torch.equal(model.forward(x), expected)
+
+
+@pytest.mark.parametrize("watch", [sys.settrace, sys.setprofile])
+def test_a_debugger_may_call_a_module_of_a_model(watch):
+    """After what it does Python takes the locals of a frame from the dict that it was given."""
+    model, x = Layers().eval(), torch.randn(1, 5, 12)
+    expected = model(x)
+
+    def watched(frame, event, argument):
+        if frame.f_code is Layers.forward.__code__ and event == "call":
+            model.layers[0].project(x)
+        return watched
+
+    before = sys.gettrace() if watch is sys.settrace else sys.getprofile()
+    with torch.no_grad(), heedful.record(model):
+        watch(watched)
+        try:
+            found = model.forward(x)
+        finally:
+            watch(before)
+    assert torch.equal(found, expected)

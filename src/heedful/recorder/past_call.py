@@ -7,6 +7,7 @@ inside it so. What such a module was given stands in the Python frame of its `fo
 from __future__ import annotations
 
 import inspect
+import itertools
 import sys
 from collections.abc import Collection, Iterable
 from contextlib import suppress
@@ -15,6 +16,7 @@ from typing import Any, NamedTuple
 
 from torch import nn
 
+ASKING = {"locals", "vars", "eval", "exec"}  # what code calls that asks for its locals
 HELD_BY_FRAME = 3  # references to its locals: by itself, and by who asks
 # Such a frame is entered again and again, between which others run
 RESUMED = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
@@ -46,16 +48,21 @@ class Forwards:
         self._held: list[CodeType] = []
         self._own: dict[Any, set[int]] = {}  # by class, with its parents'
         self._around: set[int] = set()  # of decorators, which other functions have too
+        modules = list(modules)
         for kind in set(map(type, modules)):
-            own = self._own[kind] = set()
-            for base in kind.__mro__:
-                if base is nn.Module:
-                    break
-                codes = _codes(base.__dict__.get("forward"))
-                self._held += codes
-                own.update(map(id, codes[-1:]))
-                self._around.update(map(id, codes[:-1]))
+            self._own[kind] = set()
+            for base in itertools.takewhile(lambda one: one is not nn.Module, kind.__mro__):
+                self._learn(kind, base.__dict__.get("forward"))
+        for module in modules:
+            if "forward" in module.__dict__:  # that somebody has put on the object
+                self._learn(type(module), module.__dict__["forward"])
         self._all = {one for several in self._own.values() for one in several}
+
+    def _learn(self, kind: Any, function: Any) -> None:
+        codes = _codes(function)
+        self._held += codes
+        self._own[kind].update(map(id, codes[-1:]))
+        self._around.update(map(id, codes[:-1]))
 
     def own_of(self, module: nn.Module) -> Collection[int]:
         """The ids of the codes of a module's own `forward`."""
@@ -103,22 +110,37 @@ def _codes(function: Any) -> list[CodeType]:
             code = getattr(function, "__code__", None)
             if isinstance(code, CodeType) and not code.co_flags & RESUMED:
                 found.append(code)
-                if not set(code.co_freevars) - {"__class__"}:
-                    break  # it is around nothing, though it may have the name of another one
+                if not _is_around(function):
+                    break
             function = getattr(function, "__wrapped__", None)
     return found
+
+
+def _is_watched() -> bool:
+    """Whether a debugger or a profiler runs, after which Python takes locals from that copy."""
+    return sys.gettrace() is not None or sys.getprofile() is not None
+
+
+def _is_around(function: Any) -> bool:
+    """Whether a function holds the one that it is said to wrap: it may only have its words."""
+    inside = getattr(function, "__wrapped__", None)
+    function = getattr(function, "__func__", function)
+    cells = (cell.cell_contents for cell in function.__closure__ or ())
+    named = (function.__kwdefaults__ or {}).values()
+    return any(one is inside for one in (*cells, *(function.__defaults__ or ()), *named))
 
 
 def _given_to(frame: FrameType) -> Forward | None:
     """The module whose method runs in a frame, and its arguments; None where it is no module."""
     code = frame.f_code
-    if "locals" in code.co_names:  # before Python 3.13 they would be asked anew
+    if not ASKING.isdisjoint(code.co_names):  # before Python 3.13 their dict would be changed
         return None
     there = frame.f_locals
     own = dict(there)
-    # before Python 3.13 a copy, which would hold all until the frame ends; a debugger may have it
-    if type(there) is dict and sys.getrefcount(there) == HELD_BY_FRAME:
-        there.clear()
+    # before Python 3.13 it is a copy, which would hold all until the frame ends
+    if type(there) is dict and sys.getrefcount(there) == HELD_BY_FRAME and not _is_watched():
+        for name in (*code.co_varnames, *code.co_cellvars, *code.co_freevars):
+            there.pop(name, None)
     names = code.co_varnames
     positional, named = code.co_argcount, code.co_argcount + code.co_kwonlyargcount
     module = own.get(names[0]) if positional else None
