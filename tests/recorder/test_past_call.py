@@ -321,6 +321,10 @@ def test_odd_forwards_end_no_recording():
         assert [call.name for call in recording] == ["1"]
 
 
+class Held:
+    """Something that no operation has made, after which the forward would be known."""
+
+
 def test_what_a_forward_lets_go_is_not_held_by_its_frame():
     freed = []
 
@@ -330,11 +334,11 @@ def test_what_a_forward_lets_go_is_not_held_by_its_frame():
             self.tokens = nn.Embedding(9, 12)
 
         def forward(self, ids):
-            table = torch.zeros(5)
-            of_table = weakref.ref(table)
+            held = Held()
+            of_held = weakref.ref(held)
             x = self.tokens(ids)
-            del table
-            freed.append(of_table() is None)
+            del held
+            freed.append(of_held() is None)
             return x
 
     model = Frees().eval()
@@ -487,14 +491,16 @@ class OfParameters(nn.Module):
 
 
 @pytest.mark.parametrize("by_hand", [False, True])
-@pytest.mark.parametrize("way", ["forward", "__call__"])
-def test_layers_that_call_no_module_have_their_names(way, by_hand):
+def test_a_forward_that_attends_and_calls_no_module_is_recorded(
+    by_hand,
+):
     model = Layers().eval()
-    model.layers = nn.ModuleList([OfParameters(by_hand=by_hand) for _ in range(3)])
-    with torch.no_grad(), heedful.record(model) as recording:
-        getattr(model, way)(torch.randn(1, 5, 12))
-    assert [(call.name, call.layer) for call in recording] == [(f"layers.{i}", i) for i in range(3)]
-    assert recording.missed == {}
+    model.layers = nn.ModuleList([OfParameters(by_hand=by_hand)])
+    for way in (model, model.layers[0].forward):
+        with torch.no_grad(), heedful.record(model) as recording:
+            way(torch.randn(1, 5, 12))
+        assert [call.proof for call in recording] == ["proved"]
+        assert recording.missed == {}
 
 
 def test_a_forward_that_was_put_on_an_object_is_known():
@@ -504,7 +510,8 @@ def test_a_forward_that_was_put_on_an_object_is_known():
     for layer in model.layers:
         layer.forward = types.MethodType(own, layer)
     with torch.no_grad(), heedful.record(model) as recording:
-        model.forward(torch.randn(1, 5, 12))
+        for layer in model.layers:
+            layer.forward(torch.randn(1, 5, 12))
     assert [call.layer for call in recording] == [0, 1, 2]
 
 
@@ -517,9 +524,17 @@ def kept_in_a_default(function):
 
 
 def test_a_decorator_may_keep_what_it_is_around_in_a_default():
+    def forward(self, x):
+        return x + self.attend(x)
+
+    def init(self):
+        nn.Module.__init__(self)
+        self.attend = Attend(by_hand=True)
+
+    own = {"__init__": init, "forward": kept_in_a_default(forward)}
+    kind = type("Kept", (nn.Module,), own)
     model = Layers().eval()
-    kind = type("Kept", (Attend,), {"forward": kept_in_a_default(Attend.forward)})
-    model.layers = nn.ModuleList([kind(by_hand=True) for _ in range(3)])
+    model.layers = nn.ModuleList([kind() for _ in range(3)])
     with torch.no_grad(), heedful.record(model) as recording:
         model(torch.randn(1, 5, 12))
     assert [call.layer for call in recording] == [0, 1, 2]
@@ -575,3 +590,45 @@ def test_a_debugger_may_call_a_module_of_a_model(watch):
         finally:
             watch(before)
     assert torch.equal(found, expected)
+
+
+class Rebinds(OfParameters):
+    def forward(self, x, *masks, **named):
+        masks = masks[0] if masks else None
+        named = named.get("of")
+        return super().forward(x * 1)
+
+
+class Evaluates(OfParameters):
+    def forward(self, x):
+        self.eval()
+        return super().forward(x)
+
+
+class Timer:
+    def __call__(self, function):
+        self.function = function
+
+        @functools.wraps(function)
+        def wrapper(*given, **named):
+            return self.function(*given, **named)
+
+        return wrapper
+
+
+class Timed(OfParameters):
+    @Timer()
+    def forward(self, x):
+        query, key, value = F.linear(x, self.weight).unflatten(-1, (3, 3, 4)).permute(2, 0, 3, 1, 4)
+        return F.scaled_dot_product_attention(query, key, value).transpose(1, 2).flatten(2)
+
+
+@pytest.mark.parametrize("kind", [Rebinds, Evaluates, Timed])
+def test_forwards_as_people_write_them_are_found(kind):
+    model, x = kind(by_hand=False).train(), torch.randn(1, 5, 12)
+    expected = model(x)
+    for arguments in ((x,), (x, None)) if kind is Rebinds else ((x,),):
+        with torch.no_grad(), heedful.record(model) as recording:
+            assert torch.equal(model.forward(*arguments), expected)
+        assert [call.name for call in recording] == [kind.__name__]
+        assert recording.missed == {}

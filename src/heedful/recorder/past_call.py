@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from torch import nn
 
-ASKING = {"locals", "vars", "eval", "exec"}  # what code calls that asks for its locals
+ASKING = {"locals", "vars"}  # what code calls that asks for its locals
 HELD_BY_FRAME = 3  # references to its locals: by itself, and by who asks
 # Such a frame is entered again and again, between which others run
 RESUMED = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
@@ -84,7 +84,8 @@ class Forwards:
             is_around = last is not None and last.frame.f_back is call and code in self._around
             given = None
             if (is_around or code in self._all) and not is_called(call):
-                given = _given_to(call)
+                with suppress(Exception):  # a model's own pass goes on, whatever its locals are
+                    given = _given_to(call)
             # of several around each other the outermost counts, as it was given all
             if given is not None and not (is_around and given.module is not last.module):  # type: ignore[union-attr]
                 found.pop(id(given.module), None)
@@ -122,12 +123,11 @@ def _is_watched() -> bool:
 
 
 def _is_around(function: Any) -> bool:
-    """Whether a function holds the one that it is said to wrap: it may only have its words."""
-    inside = getattr(function, "__wrapped__", None)
+    """Whether a function may hold the one that it is said to wrap, and has not only its words."""
     function = getattr(function, "__func__", function)
-    cells = (cell.cell_contents for cell in function.__closure__ or ())
     named = (function.__kwdefaults__ or {}).values()
-    return any(one is inside for one in (*cells, *(function.__defaults__ or ()), *named))
+    has_cells = bool(set(function.__code__.co_freevars) - {"__class__"})
+    return has_cells or any(map(callable, (*(function.__defaults__ or ()), *named)))
 
 
 def _given_to(frame: FrameType) -> Forward | None:
@@ -150,8 +150,10 @@ def _given_to(frame: FrameType) -> Forward | None:
     arguments = [own.get(name) for name in names[1:positional]]
     keywords = {name: own.get(name) for name in names[positional:named]}
     if code.co_flags & inspect.CO_VARARGS:
-        arguments += own.get(names[named], ())
+        further = own.get(names[named])
+        arguments += further if type(further) is tuple else ()  # the model may have another there
         named += 1
     if code.co_flags & inspect.CO_VARKEYWORDS:
-        keywords |= own.get(names[named], {})
+        further = own.get(names[named])
+        keywords |= further if type(further) is dict else {}
     return Forward(module, frame, tuple(arguments), keywords)

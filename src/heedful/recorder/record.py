@@ -305,7 +305,6 @@ class _Recorder:
         if is_traced():  # a part of the model alone, inside its pass
             self.miss(TRACED)
             return
-        self.running.find_inner()
         with computing(), _without_gradients():
             capture = self._seen(self.running.name, build, *told, **named)
         if capture is not None:

@@ -266,13 +266,6 @@ class Running:
             self._is_looking = False
         return bool(self.stack)
 
-    def find_inner(self) -> None:
-        """Find a module inside the innermost one that runs since its `forward` was called itself.
-
-        It is asked where attention is seen, not for each operation, as it takes a while.
-        """
-        self._push_past_call(sys._getframe(1))
-
     def _push_past_call(self, call: FrameType) -> None:
         """Push the modules that run around a call since that of the innermost, with no hook."""
         until = self.stack[-1].call if self.stack else None
