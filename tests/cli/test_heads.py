@@ -376,7 +376,7 @@ def test_a_picture_says_which_text_of_a_batch_it_shows(said, tmp_path, monkeypat
     assert [of[0] for of in notes] == ["sequence 0 of 2", "sequence 1 of 2"]
     status, _, error = said("plot", path, "--sequence", "2", "--out", tmp_path / "p.svg")
     assert (status, error.count("\n")) == (1, 1)
-    assert "sequence 2; expected 0 to 1" in error
+    assert "sequence 2; expected numbers from 0 to 1" in error
 
 
 @pytest.mark.parametrize("command", ["heads", "plot"])

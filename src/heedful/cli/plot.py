@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
+from heedful.cli import sequences
 from heedful.cli.cut import cut_option
 from heedful.cli.options import (
     Numbers,
@@ -27,8 +28,7 @@ from heedful.cli.watched import how_heads_formed, was_watched
 
 if TYPE_CHECKING:
     from heedful.opened import Positions
-    from heedful.recorder import Recording
-    from heedful.recorder.kept.sequence import Sequence
+    from heedful.recorder import Recording, Sequence
 
 PICTURES = ("heads", "scores", "positions", "loss", "watched")
 OF_TEXT = ("heads", "scores")  # pictures that need a text
@@ -196,7 +196,7 @@ def plot(
             words = read_text(text, file)
             chosen = {"layers": layers, "heads": heads}
             recording = _recorded(source, words, second, cut, chosen, device=device, **model)
-        calls = recording if sequence is None else recording.sequences[sequence]
+        [(_, calls)] = sequences.chosen(recording, sequence or 0)
         only_these = (layers, heads, attention, pass_index)
         look = {"title": title, "scale": scale, "highest": highest, "size": size, "values": values}
         figures |= _of_text(calls, kinds, only_these, look)

@@ -4,7 +4,8 @@ Hooks on its modules tell it. Only an encoder layer of torch gets none, nor does
 one with a hook leaves its fused path. There a hook for all modules of the process says what is
 called, and ignores modules that are not the model's. A layer of torch with no module in it, such as
 a linear one, is no place where attention happens, nor is a `Sequential` of plain ones: of these, it
-is noted only that they ran.
+is noted only that they ran. A module whose `forward` is called itself has no hook that tells; what
+runs in it does (`past_call.py`).
 """
 
 from __future__ import annotations
