@@ -122,8 +122,8 @@ class Decorated(nn.Module):
 
 
 class Below(Decorated):
-    def forward(self, *given, **named):
-        return super().forward(*given, **named)
+    def forward(self, input_ids, *given, **named):
+        return super().forward(input_ids.clone(), *given, **named)
 
 
 @pytest.mark.parametrize("kind", [Decorated, Below])
@@ -161,26 +161,40 @@ def test_an_encoder_inside_that_was_given_a_mask_of_queries_and_keys_knows_its_p
     assert "padding" in call.why
 
 
-class Language(nn.Module):
+def decorated_in_silence(function):
+    def wrapper(self, *given, **named):
+        return function(self, *given, **named)
+
+    return wrapper
+
+
+def language(decorate):
     """As many write it: one decorator around `forward` and around what calls it."""
 
-    def __init__(self):
-        super().__init__()
-        self.tokens, self.attend = nn.Embedding(9, 12), Attend(by_hand=True)
+    class Language(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.tokens, self.attend = nn.Embedding(9, 12), Weighted()
 
-    @decorated
-    def forward(self, input_ids):
-        return self.attend(self.tokens(input_ids))
+        @decorate
+        def forward(self, input_ids):
+            return attended(self.attend, self.tokens(input_ids))
 
-    @decorated
-    def generate(self, ids, steps):
-        for _ in range(steps):
-            ids = torch.cat([ids, self(ids)[:, -1:, 0].long() % 9], dim=1)
-        return ids
+        @decorate
+        def generate(self, ids, steps):
+            for _ in range(steps):
+                ids = torch.cat([ids, self(ids)[:, -1:, 0].long() % 9], dim=1)
+            return ids
+
+        encode = forward
+        again = decorate(forward)
+
+    return Language().eval()
 
 
-def test_what_shares_a_decorator_with_a_forward_is_none():
-    model = Language().eval()
+@pytest.mark.parametrize("decorate", [decorated, decorated_in_silence])
+def test_what_shares_a_decorator_with_a_forward_is_none(decorate):
+    model = language(decorate)
     with torch.no_grad(), heedful.record(model, tokenizer=named, every=2) as recording:
         ids = model.generate(IDS[:1, :2], 4)
     assert [call.pass_index for call in recording] == [0, 2]
@@ -188,6 +202,16 @@ def test_what_shares_a_decorator_with_a_forward_is_none():
         named(ids[0, :2].tolist()),
         named(ids[0, :4].tolist()),
     ]
+
+
+@pytest.mark.parametrize("decorate", [decorated, decorated_in_silence])
+def test_a_forward_that_shares_its_decorator_is_found(decorate):
+    model = language(decorate)
+    with torch.no_grad(), heedful.record(model, tokenizer=named) as recording:
+        model.forward(IDS[:1])
+        model.forward(IDS[1:])
+    assert [call.pass_index for call in recording] == [0, 1]
+    assert [call.tokens for call in recording] == [named(ids) for ids in IDS.tolist()]
 
 
 class Layers(nn.Module):
@@ -325,6 +349,37 @@ def test_what_a_forward_lets_go_is_not_held_by_its_frame(way):
     assert freed == [True]
 
 
+def test_what_a_function_in_a_forward_holds_is_let_go_with_it():
+    freed = []
+
+    class Frees(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.tokens = nn.Embedding(9, 12)
+            held = Held()
+            of_held = weakref.ref(held)
+
+            def forward(self, ids):
+                nonlocal held
+                own = Held()
+                of_own = weakref.ref(own)
+
+                def asks():
+                    return own
+
+                x = self.tokens(ids)
+                del own, held, asks
+                freed.extend((of_own() is None, of_held() is None))
+                return x
+
+            self.forward = types.MethodType(forward, self)
+
+    model = Frees().eval()
+    with torch.no_grad(), heedful.record(model):
+        model.forward(IDS)
+    assert freed == [True, True]
+
+
 def test_a_class_is_not_held_once_its_model_has_been_recorded():
     class Mine(Attend):
         pass
@@ -339,27 +394,36 @@ def test_a_class_is_not_held_once_its_model_has_been_recorded():
     assert kind() is None
 
 
-def test_locals_of_a_model_are_its_own():
+class Asks(nn.Module):
+    """Takes from its locals what comes back where somebody else asks for them."""
+
+    def __init__(self):
+        super().__init__()
+        self.attend = Attend(by_hand=True)
+
+    def forward(self, x, factor=2.0):
+        given = locals()
+        del given["self"]
+        return self.attend(x * 1) * given["factor"] * len(given)
+
+
+class AsksOtherwise(Asks):
+    def forward(self, x, factor=2.0):
+        given = vars()
+        del given["self"]
+        return self.attend(x * 1) * given["factor"] * len(given)
+
+
+@pytest.mark.parametrize("kind", [Asks, AsksOtherwise])
+def test_locals_of_a_model_are_its_own(kind):
     """Before Python 3.13 what asks a frame for its locals is given the dict that they have."""
-
-    class Asks(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.attend = Attend(by_hand=True)
-
-        def forward(self, x, factor=2.0):
-            given = locals()
-            del given["self"]  # which comes back where somebody else asks for them
-            y = self.attend(x * 1)
-            return y * given["factor"] * len(given)
-
-    model, x = Asks().eval(), torch.randn(1, 5, 12)
+    model, x = kind().eval(), torch.randn(1, 5, 12)
     expected = model(x)
     with torch.no_grad(), heedful.record(model):
         assert torch.equal(model.forward(x), expected)
 
 
-def test_a_debugger_keeps_the_locals_that_it_has():
+def test_who_holds_the_locals_of_a_model_keeps_them():
     held = []
 
     class Part(nn.Module):
@@ -376,6 +440,17 @@ def test_a_debugger_keeps_the_locals_that_it_has():
     with torch.no_grad(), heedful.record(model):
         _, own = model.forward(torch.randn(1, 5, 12))
     assert {"self", "x"} <= set(own)
+
+
+def test_a_forward_whose_locals_cannot_be_read_goes_on(monkeypatch):
+    def fails(frame):
+        raise RuntimeError("not now")
+
+    model, x = Layers().eval(), torch.randn(1, 5, 12)
+    expected = model(x)
+    monkeypatch.setattr(past_call, "_given_to", fails)
+    with torch.no_grad(), heedful.record(model):
+        assert torch.equal(model.forward(x), expected)
 
 
 class Chain(Attend):
@@ -399,9 +474,19 @@ class Wrapped(nn.Module):
         return self.base.forward(x)
 
 
+class Link(Chain):
+    """Such a one that calls no parent's."""
+
+    def forward(self, x):
+        query, key, value = self.project(x).unflatten(-1, (3, 3, 4)).permute(2, 0, 3, 1, 4)
+        x = F.scaled_dot_product_attention(query, key, value).transpose(1, 2).flatten(2)
+        return x if self.next[0] is None else self.next[0].forward(x)
+
+
+@pytest.mark.parametrize("kind", [Chain, Link])
 @pytest.mark.parametrize("way", ["forward", "__call__"])
-def test_layers_of_one_class_that_call_each_other_have_their_names(way):
-    layers = nn.ModuleList([Chain() for _ in range(3)])
+def test_layers_of_one_class_that_call_each_other_have_their_names(way, kind):
+    layers = nn.ModuleList([kind() for _ in range(3)])
     for one, after in itertools.pairwise(layers):
         one.next[0] = after
     inside = nn.ModuleList([Wrapped(nn.Sequential(Attend(by_hand=True)))])
@@ -422,7 +507,7 @@ def test_a_forward_with_the_words_of_another_is_its_own():
     class Worded(Attend):
         @functools.wraps(Base.forward)
         def forward(self, x):
-            x = F.linear(x, self.project.weight)
+            x = F.linear(x, super().get_parameter("project.weight"))
             query, key, value = x.unflatten(-1, (3, 3, 4)).permute(2, 0, 3, 1, 4)
             return F.scaled_dot_product_attention(query, key, value)
 
@@ -490,31 +575,6 @@ def test_a_forward_that_was_put_on_an_object_is_known():
     with torch.no_grad(), heedful.record(model) as recording:
         for layer in model.layers:
             layer.forward(torch.randn(1, 5, 12))
-    assert [call.layer for call in recording] == [0, 1, 2]
-
-
-def kept_in_a_default(function):
-    @functools.wraps(function)
-    def wrapper(*given, of=function, **named):
-        return of(*given, **named)
-
-    return wrapper
-
-
-def test_a_decorator_may_keep_what_it_is_around_in_a_default():
-    def forward(self, x):
-        return x + self.attend(x)
-
-    def init(self):
-        nn.Module.__init__(self)
-        self.attend = Attend(by_hand=True)
-
-    own = {"__init__": init, "forward": kept_in_a_default(forward)}
-    kind = type("Kept", (nn.Module,), own)
-    model = Layers().eval()
-    model.layers = nn.ModuleList([kind() for _ in range(3)])
-    with torch.no_grad(), heedful.record(model) as recording:
-        model(torch.randn(1, 5, 12))
     assert [call.layer for call in recording] == [0, 1, 2]
 
 
@@ -611,7 +671,83 @@ class Timed(Weighted):
         return attended(self, x)
 
 
-@pytest.mark.parametrize("kind", [Rebinds, Evaluates, Timed])
+def kept_in_a_default(function):
+    @functools.wraps(function)
+    def wrapper(*given, of=function, **named):
+        return of(*given, **named)
+
+    return wrapper
+
+
+class Bound:
+    """As an object is a decorator that keeps the function's words."""
+
+    def __init__(self, function):
+        functools.update_wrapper(self, function)
+
+    def __get__(self, module, kind=None):
+        return self if module is None else types.MethodType(self.__wrapped__, module)
+
+
+class OfAnObject(Weighted):
+    forward = Bound(attended)
+
+
+class Kept(Weighted):
+    forward = kept_in_a_default(attended)
+
+
+@pytest.mark.parametrize("decorate", [decorated, decorated_in_silence])
+def test_a_function_with_the_decorator_of_a_forward_is_none(decorate):
+    class Part(Weighted):
+        @decorate
+        def forward(self, x):
+            return attended(self, x)
+
+    @decorate
+    def twice(model, x):
+        return model(model(x))
+
+    model = Wrapped(Part()).eval()
+    with torch.no_grad(), heedful.record(model) as recording:
+        twice(model, torch.randn(1, 5, 12))
+    assert [call.pass_index for call in recording] == [0, 1]
+
+
+class Throws(nn.Module):
+    """A `forward` inside, whose first modules are in a `Sequential` that was made for them."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.last, self.weight = nn.LayerNorm(12), nn.Linear(12, 12), Weighted().weight
+
+    def forward(self, x):
+        return attended(self, nn.Sequential(self.first, self.last)(x))
+
+
+@pytest.mark.parametrize("way", ["forward", "__call__"])
+def test_a_sequential_of_the_moment_hides_no_forward(way):
+    model = Wrapped(Throws()).eval()
+    with torch.no_grad(), heedful.record(model) as recording:
+        getattr(model, way)(torch.randn(1, 5, 12))
+    assert [call.name for call in recording] == ["base"]
+
+
+class Items(dict):
+    """As many have it: it raises a KeyError where others say that they have no such attribute."""
+
+    __getattr__ = dict.__getitem__
+
+
+@pytest.mark.parametrize("way", ["forward", "__call__"])
+def test_arguments_that_raise_when_they_are_asked_end_no_pass(way):
+    model = Rebinds().eval()
+    with torch.no_grad(), heedful.record(model) as recording:
+        getattr(model, way)(torch.randn(1, 5, 12), of=Items())
+    assert [call.proof for call in recording] == ["proved"]
+
+
+@pytest.mark.parametrize("kind", [Rebinds, Evaluates, Timed, Kept, OfAnObject])
 def test_forwards_as_people_write_them_are_found(kind):
     model, x = kind().train(), torch.randn(1, 5, 12)
     expected = model(x)

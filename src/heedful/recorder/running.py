@@ -13,7 +13,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from contextlib import suppress
 from types import FrameType, TracebackType
 from typing import Any, NamedTuple, Protocol, TypeAlias
@@ -45,7 +45,6 @@ class Frame(NamedTuple):
     """A module that is running, the Python frame of its call, and its arguments.
 
     is_told: whether a hook tells when it ends; else `call` does.
-    own: the codes of its `forward`, by their ids.
     """
 
     name: str
@@ -54,7 +53,6 @@ class Frame(NamedTuple):
     arguments: tuple
     keywords: dict[str, Any]
     is_told: bool = True
-    own: Collection[int] = ()
 
 
 class Given(NamedTuple):
@@ -227,8 +225,7 @@ class Running:
     ) -> None:
         """Push a module of whose end no hook will tell, from a hook that is given no keywords."""
         keywords = call.f_locals.get("kwargs", {})
-        own = self._forwards.own_of(module)
-        self._push(Frame(name, module, call, arguments, keywords, False, own), None)
+        self._push(Frame(name, module, call, arguments, keywords, False), None)
 
     def _push(self, frame: Frame, caller: FrameType | None) -> None:
         """Push a module, and before it those around it of which no hook tells.
@@ -250,10 +247,13 @@ class Running:
         """
         if not self.stack or caller is None:
             return False
-        code, top = caller.f_code, self.stack[-1]
-        if code is IN_SEQUENTIAL and is_called(caller):
+        call = self.stack[-1].call
+        if caller is call:
             return True
-        return id(code) in top.own and (caller is top.call or caller.f_back is top.call)
+        if not is_called(caller):
+            return False
+        is_sequential = caller.f_code is IN_SEQUENTIAL
+        return caller.f_back is call or (is_sequential and self._has_called(_caller_of(caller)))
 
     def finds_forward(self) -> bool:
         """Whether a module runs whose `forward` was called itself, while no other does."""
@@ -274,8 +274,7 @@ class Running:
             is_new = all(one.module is not module for one in self.stack)
             if is_new and id(module) in self._entered:
                 name = self._names[id(module)]
-                own = self._forwards.own_of(module)
-                self._push_called(Frame(name, module, frame, arguments, keywords, False, own))
+                self._push_called(Frame(name, module, frame, arguments, keywords, False))
 
     def _push_called(self, frame: Frame) -> None:
         if self.layers is not None:
@@ -342,8 +341,7 @@ class _Entering(Hook):
         name = running._names.get(id(module)) if running else None
         if name is not None:
             call = sys._getframe(1)
-            own = running._forwards.own_of(module)
-            running._push(Frame(name, module, call, arguments, keywords, True, own), _caller())
+            running._push(Frame(name, module, call, arguments, keywords), _caller())
         elif running and threading.get_ident() != running._thread:  # they have copies of modules
             running._runs_elsewhere()
 
@@ -401,6 +399,14 @@ def _caller() -> FrameType | None:
         return None
 
 
+def _caller_of(forward: FrameType) -> FrameType | None:
+    """The frame from which a module with no hook was called, from that of its `forward`."""
+    frame: FrameType | None = forward
+    for _ in range(OF_TORCH):
+        frame = frame and frame.f_back
+    return frame
+
+
 def _home_of(model: Any) -> str:
     """The package that a model's class is of."""
     # not by `getattr`, for which torch words an error where there is none: each call asks
@@ -413,9 +419,8 @@ def _home_of(model: Any) -> str:
 def _cached(values: tuple) -> int | None:
     """How many tokens the first cache of transformers among these holds; None where none tells."""
     for value in values:
-        if hasattr(value, "get_seq_length"):
-            with suppress(Exception):  # as of a cache that holds no keys, but states
-                return int(value.get_seq_length())
+        with suppress(Exception):  # as of a cache that holds states, or a dict that has no such key
+            return int(value.get_seq_length())
     return None
 
 
