@@ -168,7 +168,15 @@ def decorated_in_silence(function):
     return wrapper
 
 
-def language(decorate):
+def decorated_with_a_default(function):
+    @functools.wraps(function)
+    def wrapper(self, ids, steps=None, of=function):
+        return of(self, ids) if steps is None else of(self, ids, steps)
+
+    return wrapper
+
+
+def language(decorate, way="__call__"):
     """As many write it: one decorator around `forward` and around what calls it."""
 
     class Language(nn.Module):
@@ -183,7 +191,7 @@ def language(decorate):
         @decorate
         def generate(self, ids, steps):
             for _ in range(steps):
-                ids = torch.cat([ids, self(ids)[:, -1:, 0].long() % 9], dim=1)
+                ids = torch.cat([ids, getattr(self, way)(ids)[:, -1:, 0].long() % 9], dim=1)
             return ids
 
         encode = forward
@@ -192,9 +200,15 @@ def language(decorate):
     return Language().eval()
 
 
-@pytest.mark.parametrize("decorate", [decorated, decorated_in_silence])
-def test_what_shares_a_decorator_with_a_forward_is_none(decorate):
-    model = language(decorate)
+@pytest.mark.parametrize(
+    ("decorate", "way"),
+    [
+        *itertools.product([decorated, decorated_in_silence], ["__call__", "forward"]),
+        (decorated_with_a_default, "__call__"),
+    ],
+)
+def test_what_shares_a_decorator_with_a_forward_is_none(decorate, way):
+    model = language(decorate, way)
     with torch.no_grad(), heedful.record(model, tokenizer=named, every=2) as recording:
         ids = model.generate(IDS[:1, :2], 4)
     assert [call.pass_index for call in recording] == [0, 2]
@@ -475,7 +489,7 @@ class Wrapped(nn.Module):
 
 
 class Link(Chain):
-    """Such a one that calls no parent's."""
+    """As `Chain`, without a parent's `forward`."""
 
     def forward(self, x):
         query, key, value = self.project(x).unflatten(-1, (3, 3, 4)).permute(2, 0, 3, 1, 4)
@@ -680,7 +694,7 @@ def kept_in_a_default(function):
 
 
 class Bound:
-    """As an object is a decorator that keeps the function's words."""
+    """A decorator that is an object, and has the function's words."""
 
     def __init__(self, function):
         functools.update_wrapper(self, function)
@@ -693,25 +707,87 @@ class OfAnObject(Weighted):
     forward = Bound(attended)
 
 
+def doubled(self, x):
+    return x * 2
+
+
+def after_it(function):
+    def forward(self, x):
+        return function(self, attended(self, x))
+
+    return forward
+
+
+class Patched(Weighted):
+    forward = after_it(doubled)
+
+
 class Kept(Weighted):
     forward = kept_in_a_default(attended)
 
 
-@pytest.mark.parametrize("decorate", [decorated, decorated_in_silence])
-def test_a_function_with_the_decorator_of_a_forward_is_none(decorate):
+def test_a_function_with_the_decorator_of_a_forward_is_none():
     class Part(Weighted):
-        @decorate
+        @decorated
         def forward(self, x):
             return attended(self, x)
 
-    @decorate
+    @decorated
     def twice(model, x):
         return model(model(x))
 
-    model = Wrapped(Part()).eval()
+    model = Part().eval()
     with torch.no_grad(), heedful.record(model) as recording:
         twice(model, torch.randn(1, 5, 12))
     assert [call.pass_index for call in recording] == [0, 1]
+
+
+@pytest.mark.parametrize("decorate", [decorated, torch.no_grad()])
+def test_a_forward_that_is_kept_under_another_name_is_found(decorate):
+    class Part(Weighted):
+        def __init__(self):
+            super().__init__()
+            self.norm = nn.LayerNorm(12)
+
+        def forward(self, x):
+            return attended(self, self.norm(x))
+
+    Part.before = Part.forward
+    Part.forward = decorate(Part.forward)
+    model = Layers().eval()
+    model.layers = nn.ModuleList([Part() for _ in range(3)])
+    with torch.no_grad(), heedful.record(model) as recording:
+        model(torch.randn(1, 5, 12))
+    assert [call.layer for call in recording] == [0, 1, 2]
+
+
+@pytest.mark.parametrize("decorate", [decorated, decorated_in_silence])
+def test_what_a_decorator_calls_belongs_to_the_pass(decorate):
+    def then(function):
+        def wrapper(self, ids):
+            return self.last(function(self, ids))
+
+        return functools.wraps(function)(wrapper) if decorate is decorated else wrapper
+
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.tokens, self.first, self.last = nn.Embedding(9, 12), Weighted(), Timed()
+
+        @then
+        def forward(self, ids):
+            return attended(self.first, self.tokens(ids))
+
+        @then
+        def other(self, ids):
+            return self.tokens(ids)
+
+    model = Model().eval()
+    with torch.no_grad(), heedful.record(model, tokenizer=named) as recording:
+        model.forward(IDS[:1])
+    assert [(call.pass_index, call.tokens) for call in recording] == [
+        (0, named(IDS[0].tolist()))
+    ] * 2
 
 
 class Throws(nn.Module):
@@ -747,7 +823,7 @@ def test_arguments_that_raise_when_they_are_asked_end_no_pass(way):
     assert [call.proof for call in recording] == ["proved"]
 
 
-@pytest.mark.parametrize("kind", [Rebinds, Evaluates, Timed, Kept, OfAnObject])
+@pytest.mark.parametrize("kind", [Rebinds, Evaluates, Timed, Kept, OfAnObject, Patched])
 def test_forwards_as_people_write_them_are_found(kind):
     model, x = kind().train(), torch.randn(1, 5, 12)
     expected = model(x)

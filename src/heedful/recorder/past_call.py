@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Collection, Iterable
 from contextlib import suppress
 from types import CodeType, FrameType, FunctionType
 from typing import Any, NamedTuple
@@ -46,20 +47,24 @@ class Forwards:
         # codes by their id, as their hash goes through all that is in them; held, so that it stays
         self._held: list[CodeType] = []
         self._own: dict[Any, set[int]] = {}  # by class, with its parents'
+        self._around: set[int] = set()  # of decorators, which other functions have too
         modules = list(modules)
-        for kind in set(map(type, modules)):
+        kinds = set(map(type, modules))
+        self._shared = _shared(kinds)
+        for kind in kinds:
             self._own[kind] = set()
             for base in kind.__mro__:
                 self._learn(kind, base.__dict__.get("forward"))
         for module in modules:
             if "forward" in module.__dict__:  # that somebody has put on the object
                 self._learn(type(module), module.__dict__["forward"])
-        self._all = set().union(*self._own.values()) - _of_others(self._own)
+        self._all = {one for several in self._own.values() for one in several}
 
     def _learn(self, kind: Any, function: Any) -> None:
-        codes = _codes(function)
+        codes = _codes(function, self._shared)
         self._held += codes
-        self._own[kind].update(map(id, codes))
+        self._own[kind].update(map(id, codes[-1:]))
+        self._around.update(map(id, codes[:-1]))
 
     def running(self, call: FrameType | None, until: FrameType | None) -> list[Forward]:
         """The modules between two Python frames whose `forward` runs, the outermost first.
@@ -70,17 +75,20 @@ class Forwards:
             call: the frame from which to look outwards.
             until: where to stop, a frame around it; None to look to the end.
         """
-        found: list[Forward] = []
+        found: dict[int, Forward] = {}
+        last: Forward | None = None
         while call is not None and call is not until:
-            code, given = id(call.f_code), None
-            if code in self._all and not is_called(call):
+            code = id(call.f_code)
+            is_around = last is not None and last.frame.f_back is call and code in self._around
+            given = None
+            if (is_around or code in self._all) and not is_called(call):
                 with suppress(Exception):  # a model's own pass goes on, whatever its locals are
                     given = _given_to(call)
-            if given is not None and code in self._own.get(type(given.module), ()):
-                # of several of a module the outermost counts, as it was given all
-                found = [given, *(one for one in found if one.module is not given.module)]
+            if given is not None:  # of several around each other the outermost was given all
+                found.pop(id(given.module), None)
+                found[id(given.module)] = last = given
             call = call.f_back
-        return found
+        return list(reversed(found.values()))
 
 
 def is_called(forward: FrameType) -> bool:
@@ -88,8 +96,11 @@ def is_called(forward: FrameType) -> bool:
     return forward.f_back is not None and id(forward.f_back.f_code) in CALLING
 
 
-def _codes(function: Any) -> list[CodeType]:
-    """The code of a `forward`; of one with decorators that of what they are around."""
+def _codes(function: Any, shared: Collection[int]) -> list[CodeType]:
+    """The code of a function, after that of each decorator around it.
+
+    shared: the codes of several functions, by their ids.
+    """
     if type(function) is FunctionType and not (function.__dict__ or function.__closure__):
         return [function.__code__] if not function.__code__.co_flags & RESUMED else []  # as of most
     found: list[CodeType] = []
@@ -97,38 +108,44 @@ def _codes(function: Any) -> list[CodeType]:
     with suppress(Exception):  # objects of others may raise anything when they are looked at
         while function is not None and id(function) not in seen:
             seen.add(id(function))
-            code = getattr(function, "__code__", None)  # an object with a function has none
+            code = getattr(function, "__code__", None)
             inside = getattr(function, "__wrapped__", None)
-            if isinstance(code, CodeType) and (inside is None or not _is_around(function)):
-                if not code.co_flags & RESUMED:
-                    found.append(code)
-                inside = _forward_in_cells(function)  # a decorator may say nothing of it
+            if isinstance(code, CodeType) and not code.co_flags & RESUMED:
+                found.append(code)
+                if inside is None and id(code) in shared:
+                    inside = _only_function_in(function)
+                elif not _is_around(function):
+                    break
             function = inside
     return found
 
 
-def _is_around(function: Any) -> bool:
-    """Whether a function may hold the one that it is said to wrap, and has not only its words."""
-    has_cells = bool(set(function.__code__.co_freevars) - {"__class__"})
-    return has_cells or any(map(callable, (function.__kwdefaults__ or {}).values()))
-
-
-def _forward_in_cells(function: Any) -> Any:
-    kept = (cell.cell_contents for cell in function.__closure__ or ())
-    return next((one for one in kept if getattr(one, "__name__", None) == "forward"), None)
-
-
-def _of_others(kinds: Iterable[type]) -> set[int]:
-    """The ids of codes that other functions of classes have, as those of decorators."""
+def _shared(kinds: Iterable[type]) -> set[int]:
+    """The codes of several functions in classes, by their ids: a decorator may be around each."""
     bases = {base for kind in kinds for base in kind.__mro__} - set(nn.Module.__mro__)
-    forwards = {id(base.__dict__.get("forward")) for base in bases}
-    others = (one for base in bases for one in base.__dict__.values() if id(one) not in forwards)
-    return {id(one.__code__) for one in others if type(one) is FunctionType}
+    values = (one for base in bases for one in base.__dict__.values())
+    functions = {id(one): one for one in values if type(one) is FunctionType}
+    codes = Counter(id(one.__code__) for one in functions.values())
+    return {code for code, number in codes.items() if number > 1}
+
+
+def _only_function_in(decorator: FunctionType) -> FunctionType | None:
+    """What a decorator is around that does not say so; None where that is not known."""
+    kept = (cell.cell_contents for cell in decorator.__closure__ or ())
+    functions = [one for one in kept if type(one) is FunctionType]
+    return functions[0] if len(functions) == 1 else None
 
 
 def _is_watched() -> bool:
     """Whether a debugger or a profiler runs, after which Python takes locals from that copy."""
     return sys.gettrace() is not None or sys.getprofile() is not None
+
+
+def _is_around(function: Any) -> bool:
+    """Whether a function may hold the one that it is said to wrap, and has not only its words."""
+    named = (function.__kwdefaults__ or {}).values()
+    has_cells = bool(set(function.__code__.co_freevars) - {"__class__"})
+    return has_cells or any(map(callable, (*(function.__defaults__ or ()), *named)))
 
 
 def _given_to(frame: FrameType) -> Forward | None:
