@@ -457,7 +457,7 @@ def test_who_holds_the_locals_of_a_model_keeps_them():
 
 
 def test_a_forward_whose_locals_cannot_be_read_goes_on(monkeypatch):
-    def fails(frame):
+    def fails(frame, closures):
         raise RuntimeError("not now")
 
     model, x = Layers().eval(), torch.randn(1, 5, 12)
@@ -544,7 +544,7 @@ def test_a_pass_that_is_traced_by_its_forward_is_none():
 def test_another_model_of_the_same_class_is_not_asked(monkeypatch):
     asked = []
     given_to = past_call._given_to
-    monkeypatch.setattr(past_call, "_given_to", lambda one: asked.append(one) or given_to(one))
+    monkeypatch.setattr(past_call, "_given_to", lambda *one: asked.append(one) or given_to(*one))
     student, teacher = Attend(by_hand=True), Attend(by_hand=True)
     x = torch.randn(1, 5, 12)
     with torch.no_grad(), heedful.record(student) as recording:
@@ -722,6 +722,26 @@ class Patched(Weighted):
     forward = after_it(doubled)
 
 
+def counted():
+    calls = 0
+
+    def forward(self, x):
+        nonlocal calls, last
+        calls += 1
+        last = attended(self, x)
+        return last
+
+    if calls:
+        last = None
+    return forward
+
+
+class Counted(Weighted):
+    """Its closure has a number that changes, and a place in which nothing is at first."""
+
+    forward = counted()
+
+
 class Kept(Weighted):
     forward = kept_in_a_default(attended)
 
@@ -761,24 +781,34 @@ def test_a_forward_that_is_kept_under_another_name_is_found(decorate):
     assert [call.layer for call in recording] == [0, 1, 2]
 
 
-@pytest.mark.parametrize("decorate", [decorated, decorated_in_silence])
+def then(function):
+    @functools.wraps(function)
+    def wrapper(self, ids):
+        return self.last(function(self, ids))
+
+    return wrapper
+
+
+def before_and_then(function):
+    def wrapper(self, ids):
+        self.tokens(ids)
+        return self.last(function(self, ids))
+
+    return wrapper
+
+
+@pytest.mark.parametrize("decorate", [then, before_and_then])
 def test_what_a_decorator_calls_belongs_to_the_pass(decorate):
-    def then(function):
-        def wrapper(self, ids):
-            return self.last(function(self, ids))
-
-        return functools.wraps(function)(wrapper) if decorate is decorated else wrapper
-
     class Model(nn.Module):
         def __init__(self):
             super().__init__()
             self.tokens, self.first, self.last = nn.Embedding(9, 12), Weighted(), Timed()
 
-        @then
+        @decorate
         def forward(self, ids):
             return attended(self.first, self.tokens(ids))
 
-        @then
+        @decorate
         def other(self, ids):
             return self.tokens(ids)
 
@@ -788,6 +818,29 @@ def test_what_a_decorator_calls_belongs_to_the_pass(decorate):
     assert [(call.pass_index, call.tokens) for call in recording] == [
         (0, named(IDS[0].tolist()))
     ] * 2
+
+
+@pytest.mark.parametrize("way", ["__call__", "forward"])
+def test_forwards_that_a_function_makes_for_several_classes_are_found(way):
+    def made(attend):
+        def forward(self, x):
+            return attend(self.inside, self.norm(x))
+
+        def init(self):
+            nn.Module.__init__(self)
+            self.inside, self.norm = Weighted(), nn.LayerNorm(12)
+
+        return type("Made", (nn.Module,), {"__init__": init, "forward": forward})()
+
+    def twice(part, x):
+        return attended(part, attended(part, x))
+
+    model = Layers().eval()
+    model.layers = nn.ModuleList([made(attended), made(twice)])
+    with torch.no_grad(), heedful.record(model) as recording:
+        getattr(model, way)(torch.randn(1, 5, 12))
+    assert [call.name for call in recording] == ["layers.0", "layers.1", "layers.1"]
+    assert recording.missed == {}
 
 
 class Throws(nn.Module):
@@ -823,12 +876,12 @@ def test_arguments_that_raise_when_they_are_asked_end_no_pass(way):
     assert [call.proof for call in recording] == ["proved"]
 
 
-@pytest.mark.parametrize("kind", [Rebinds, Evaluates, Timed, Kept, OfAnObject, Patched])
+@pytest.mark.parametrize("kind", [Rebinds, Evaluates, Timed, Counted, Kept, OfAnObject, Patched])
 def test_forwards_as_people_write_them_are_found(kind):
     model, x = kind().train(), torch.randn(1, 5, 12)
-    expected = model(x)
     for arguments in ((x,), (x, None)) if kind is Rebinds else ((x,),):
         with torch.no_grad(), heedful.record(model) as recording:
-            assert torch.equal(model.forward(*arguments), expected)
+            found = model.forward(*arguments)
+        assert torch.equal(found, model(x))
         assert [call.name for call in recording] == [kind.__name__]
         assert recording.missed == {}

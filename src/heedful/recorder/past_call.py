@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Collection, Iterable
 from contextlib import suppress
-from types import CodeType, FrameType, FunctionType
+from types import CellType, CodeType, FrameType, FunctionType
 from typing import Any, NamedTuple
 
 from torch import nn
@@ -48,10 +48,10 @@ class Forwards:
         self._held: list[CodeType] = []
         self._own: dict[Any, set[int]] = {}  # by class, with its parents'
         self._around: set[int] = set()  # of decorators, which other functions have too
+        # by code, the ids of the functions that each closure holds: they tell which function runs
+        self._closures: dict[int, set[frozenset[int]]] = defaultdict(set)
         modules = list(modules)
-        kinds = set(map(type, modules))
-        self._shared = _shared(kinds)
-        for kind in kinds:
+        for kind in set(map(type, modules)):
             self._own[kind] = set()
             for base in kind.__mro__:
                 self._learn(kind, base.__dict__.get("forward"))
@@ -61,10 +61,12 @@ class Forwards:
         self._all = {one for several in self._own.values() for one in several}
 
     def _learn(self, kind: Any, function: Any) -> None:
-        codes = _codes(function, self._shared)
-        self._held += codes
-        self._own[kind].update(map(id, codes[-1:]))
-        self._around.update(map(id, codes[:-1]))
+        found = _codes(function)
+        self._held += [code for code, _ in found]
+        self._around.update(id(code) for code, _ in found[:-1])
+        for code, closure in found[-1:]:
+            self._own[kind].add(id(code))
+            self._closures[id(code)].add(_functions_in(closure))
 
     def running(self, call: FrameType | None, until: FrameType | None) -> list[Forward]:
         """The modules between two Python frames whose `forward` runs, the outermost first.
@@ -83,7 +85,7 @@ class Forwards:
             given = None
             if (is_around or code in self._all) and not is_called(call):
                 with suppress(Exception):  # a model's own pass goes on, whatever its locals are
-                    given = _given_to(call)
+                    given = _given_to(call, None if is_around else self._closures[code])
             if given is not None:  # of several around each other the outermost was given all
                 found.pop(id(given.module), None)
                 found[id(given.module)] = last = given
@@ -96,44 +98,32 @@ def is_called(forward: FrameType) -> bool:
     return forward.f_back is not None and id(forward.f_back.f_code) in CALLING
 
 
-def _codes(function: Any, shared: Collection[int]) -> list[CodeType]:
-    """The code of a function, after that of each decorator around it.
-
-    shared: the codes of several functions, by their ids.
-    """
-    if type(function) is FunctionType and not (function.__dict__ or function.__closure__):
-        return [function.__code__] if not function.__code__.co_flags & RESUMED else []  # as of most
-    found: list[CodeType] = []
+def _codes(function: Any) -> list[tuple[CodeType, tuple]]:
+    """The code and the closure of a function, after those of each decorator around it."""
+    found: list[tuple[CodeType, tuple]] = []
     seen: set[int] = set()
     with suppress(Exception):  # objects of others may raise anything when they are looked at
         while function is not None and id(function) not in seen:
             seen.add(id(function))
             code = getattr(function, "__code__", None)
-            inside = getattr(function, "__wrapped__", None)
             if isinstance(code, CodeType) and not code.co_flags & RESUMED:
-                found.append(code)
-                if inside is None and id(code) in shared:
-                    inside = _only_function_in(function)
-                elif not _is_around(function):
+                found.append((code, _held_by(function.__closure__ or ())))
+                if not _is_around(function):
                     break
-            function = inside
+            function = getattr(function, "__wrapped__", None)
     return found
 
 
-def _shared(kinds: Iterable[type]) -> set[int]:
-    """The codes of several functions in classes, by their ids: a decorator may be around each."""
-    bases = {base for kind in kinds for base in kind.__mro__} - set(nn.Module.__mro__)
-    values = (one for base in bases for one in base.__dict__.values())
-    functions = {id(one): one for one in values if type(one) is FunctionType}
-    codes = Counter(id(one.__code__) for one in functions.values())
-    return {code for code, number in codes.items() if number > 1}
+def _held_by(cells: Iterable[CellType]) -> tuple:
+    held: list[Any] = []
+    for cell in cells:
+        with suppress(ValueError):  # it is empty
+            held.append(cell.cell_contents)
+    return tuple(held)
 
 
-def _only_function_in(decorator: FunctionType) -> FunctionType | None:
-    """What a decorator is around that does not say so; None where that is not known."""
-    kept = (cell.cell_contents for cell in decorator.__closure__ or ())
-    functions = [one for one in kept if type(one) is FunctionType]
-    return functions[0] if len(functions) == 1 else None
+def _functions_in(held: Iterable[Any]) -> frozenset[int]:
+    return frozenset(id(one) for one in held if type(one) is FunctionType)
 
 
 def _is_watched() -> bool:
@@ -148,8 +138,11 @@ def _is_around(function: Any) -> bool:
     return has_cells or any(map(callable, (*(function.__defaults__ or ()), *named)))
 
 
-def _given_to(frame: FrameType) -> Forward | None:
-    """The module whose method runs in a frame, and its arguments; None where it is no module."""
+def _given_to(frame: FrameType, closures: Collection[frozenset[int]] | None) -> Forward | None:
+    """The module whose method runs in a frame, and its arguments; None where it is no module.
+
+    closures: the functions in the closure of the method, of several with one code; None for all.
+    """
     code = frame.f_code
     if not ASKING.isdisjoint(code.co_names):  # before Python 3.13 their dict would be changed
         return None
@@ -164,6 +157,8 @@ def _given_to(frame: FrameType) -> Forward | None:
     module = own.get(names[0]) if positional else None
     if not isinstance(module, nn.Module):
         return None
+    if closures is not None and _functions_in(map(own.get, code.co_freevars)) not in closures:
+        return None  # a decorator without `functools.wraps` is around other functions too
     # what the model has deleted meanwhile counts as None
     arguments = [own.get(name) for name in names[1:positional]]
     keywords = {name: own.get(name) for name in names[positional:named]}

@@ -241,7 +241,7 @@ class Running:
         self._push_called(frame)
 
     def _has_called(self, caller: FrameType | None) -> bool:
-        """Whether a call comes from the `forward` of the innermost module, as most do.
+        """Whether a call comes from the `forward` of the innermost module or a hook on it, as most.
 
         Inside another module a `Sequential` is no place of its own: its parts have their names.
         """
@@ -400,7 +400,10 @@ def _caller() -> FrameType | None:
 
 
 def _caller_of(forward: FrameType) -> FrameType | None:
-    """The frame from which a module with no hook was called, from that of its `forward`."""
+    """The frame from which a module with no hook was called, by that of its `forward`.
+
+    Where it has one, or there is one for all modules, it is a frame of torch's.
+    """
     frame: FrameType | None = forward
     for _ in range(OF_TORCH):
         frame = frame and frame.f_back
