@@ -723,12 +723,12 @@ class Patched(Weighted):
 
 
 def counted():
-    calls = 0
+    calls, ready = 0, None
 
     def forward(self, x):
-        nonlocal calls, last
-        calls += 1
-        last = attended(self, x)
+        nonlocal calls, last, ready
+        calls, ready = calls + 1, ready or attended
+        last = ready(self, x)
         return last
 
     if calls:
@@ -737,7 +737,7 @@ def counted():
 
 
 class Counted(Weighted):
-    """Its closure has a number that changes, and a place in which nothing is at first."""
+    """Its closure has a number that changes, and places that are filled later."""
 
     forward = counted()
 

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections import defaultdict
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from contextlib import suppress
 from types import CellType, CodeType, FrameType, FunctionType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from torch import nn
+
+Cells: TypeAlias = tuple[CellType, ...]
 
 ASKING = {"locals", "vars"}  # code that names one may ask for its locals
 HELD_BY_FRAME = 3  # references to its locals: by itself, and by who asks
@@ -37,7 +38,7 @@ class Forward(NamedTuple):
 
 
 class Forwards:
-    """Knows the `forward` of each module of a model by the code that it runs.
+    """Knows the `forward` of each module of a model by its code, and by what its closure holds.
 
     Args:
         modules: all of the model.
@@ -46,27 +47,19 @@ class Forwards:
     def __init__(self, modules: Iterable[nn.Module] = ()) -> None:
         # codes by their id, as their hash goes through all that is in them; held, so that it stays
         self._held: list[CodeType] = []
-        self._own: dict[Any, set[int]] = {}  # by class, with its parents'
+        self._closures: dict[int, list[Cells]] = {}  # of each `forward` that has the code
         self._around: set[int] = set()  # of decorators, which other functions have too
-        # by code, the ids of the functions that each closure holds: they tell which function runs
-        self._closures: dict[int, set[frozenset[int]]] = defaultdict(set)
         modules = list(modules)
-        for kind in set(map(type, modules)):
-            self._own[kind] = set()
-            for base in kind.__mro__:
-                self._learn(kind, base.__dict__.get("forward"))
-        for module in modules:
-            if "forward" in module.__dict__:  # that somebody has put on the object
-                self._learn(type(module), module.__dict__["forward"])
-        self._all = {one for several in self._own.values() for one in several}
+        bases = {base for kind in set(map(type, modules)) for base in kind.__mro__}
+        for one in (*bases, *modules):  # somebody may have put one on an object
+            self._learn(one.__dict__.get("forward"))
 
-    def _learn(self, kind: Any, function: Any) -> None:
+    def _learn(self, function: Any) -> None:
         found = _codes(function)
         self._held += [code for code, _ in found]
         self._around.update(id(code) for code, _ in found[:-1])
         for code, closure in found[-1:]:
-            self._own[kind].add(id(code))
-            self._closures[id(code)].add(_functions_in(closure))
+            self._closures.setdefault(id(code), []).append(closure)
 
     def running(self, call: FrameType | None, until: FrameType | None) -> list[Forward]:
         """The modules between two Python frames whose `forward` runs, the outermost first.
@@ -83,10 +76,11 @@ class Forwards:
             code = id(call.f_code)
             is_around = last is not None and last.frame.f_back is call and code in self._around
             given = None
-            if (is_around or code in self._all) and not is_called(call):
+            if (is_around or code in self._closures) and not is_called(call):
                 with suppress(Exception):  # a model's own pass goes on, whatever its locals are
                     given = _given_to(call, None if is_around else self._closures[code])
-            if given is not None:  # of several around each other the outermost was given all
+            if given is not None:
+                # of several around each other the outermost counts, as it was given all
                 found.pop(id(given.module), None)
                 found[id(given.module)] = last = given
             call = call.f_back
@@ -98,32 +92,33 @@ def is_called(forward: FrameType) -> bool:
     return forward.f_back is not None and id(forward.f_back.f_code) in CALLING
 
 
-def _codes(function: Any) -> list[tuple[CodeType, tuple]]:
+def _codes(function: Any) -> list[tuple[CodeType, Cells]]:
     """The code and the closure of a function, after those of each decorator around it."""
-    found: list[tuple[CodeType, tuple]] = []
+    found: list[tuple[CodeType, Cells]] = []
     seen: set[int] = set()
     with suppress(Exception):  # objects of others may raise anything when they are looked at
         while function is not None and id(function) not in seen:
             seen.add(id(function))
             code = getattr(function, "__code__", None)
             if isinstance(code, CodeType) and not code.co_flags & RESUMED:
-                found.append((code, _held_by(function.__closure__ or ())))
+                found.append((code, function.__closure__ or ()))
                 if not _is_around(function):
                     break
             function = getattr(function, "__wrapped__", None)
     return found
 
 
-def _held_by(cells: Iterable[CellType]) -> tuple:
+def _held_by(closure: Cells) -> list[Any]:
     held: list[Any] = []
-    for cell in cells:
+    for cell in closure:
         with suppress(ValueError):  # it is empty
             held.append(cell.cell_contents)
-    return tuple(held)
+    return held
 
 
-def _functions_in(held: Iterable[Any]) -> frozenset[int]:
-    return frozenset(id(one) for one in held if type(one) is FunctionType)
+def _functions_among(held: Iterable[Any]) -> set[int]:
+    """The ids of plain functions, of which decorators and what makes functions hold others each."""
+    return {id(one) for one in held if type(one) is FunctionType}
 
 
 def _is_watched() -> bool:
@@ -138,10 +133,10 @@ def _is_around(function: Any) -> bool:
     return has_cells or any(map(callable, (*(function.__defaults__ or ()), *named)))
 
 
-def _given_to(frame: FrameType, closures: Collection[frozenset[int]] | None) -> Forward | None:
+def _given_to(frame: FrameType, closures: Iterable[Cells] | None) -> Forward | None:
     """The module whose method runs in a frame, and its arguments; None where it is no module.
 
-    closures: the functions in the closure of the method, of several with one code; None for all.
+    closures: of the methods that it may be; None where any with its code will do.
     """
     code = frame.f_code
     if not ASKING.isdisjoint(code.co_names):  # before Python 3.13 their dict would be changed
@@ -157,8 +152,10 @@ def _given_to(frame: FrameType, closures: Collection[frozenset[int]] | None) -> 
     module = own.get(names[0]) if positional else None
     if not isinstance(module, nn.Module):
         return None
-    if closures is not None and _functions_in(map(own.get, code.co_freevars)) not in closures:
-        return None  # a decorator without `functools.wraps` is around other functions too
+    if closures is not None:
+        held = _functions_among(map(own.get, code.co_freevars))
+        if all(held != _functions_among(_held_by(one)) for one in closures):
+            return None
     # what the model has deleted meanwhile counts as None
     arguments = [own.get(name) for name in names[1:positional]]
     keywords = {name: own.get(name) for name in names[positional:named]}

@@ -241,8 +241,9 @@ class Running:
         self._push_called(frame)
 
     def _has_called(self, caller: FrameType | None) -> bool:
-        """Whether a call comes from the `forward` of the innermost module or a hook on it, as most.
+        """Whether a call comes from the `forward` of the innermost module, as most do.
 
+        A hook on that module is as good, as no `forward` lies between.
         Inside another module a `Sequential` is no place of its own: its parts have their names.
         """
         if not self.stack or caller is None:
