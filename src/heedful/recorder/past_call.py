@@ -38,7 +38,7 @@ class Forward(NamedTuple):
 
 
 class Forwards:
-    """Knows the `forward` of each module of a model by its code, and by what its closure holds.
+    """Knows the `forward` of each module of a model by its code and the functions that its closure holds.
 
     Args:
         modules: all of the model.
@@ -117,7 +117,7 @@ def _held_by(closure: Cells) -> list[Any]:
 
 
 def _functions_among(held: Iterable[Any]) -> set[int]:
-    """The ids of plain functions, of which decorators and what makes functions hold others each."""
+    """The ids of the plain functions among these."""
     return {id(one) for one in held if type(one) is FunctionType}
 
 
@@ -152,7 +152,7 @@ def _given_to(frame: FrameType, closures: Iterable[Cells] | None) -> Forward | N
     module = own.get(names[0]) if positional else None
     if not isinstance(module, nn.Module):
         return None
-    if closures is not None:
+    if closures is not None:  # what a decorator or a factory makes has one code, for many functions
         held = _functions_among(map(own.get, code.co_freevars))
         if all(held != _functions_among(_held_by(one)) for one in closures):
             return None
