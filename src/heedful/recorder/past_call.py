@@ -38,7 +38,7 @@ class Forward(NamedTuple):
 
 
 class Forwards:
-    """Knows the `forward` of each module of a model by its code and the functions that its closure holds.
+    """Knows the `forward` of each module of a model by its code and the functions in its closure.
 
     Args:
         modules: all of the model.
