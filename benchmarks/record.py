@@ -3,6 +3,7 @@
     python benchmarks/record.py
     python benchmarks/record.py --long          # 16,384 tokens, and 65,536 for one layer
     python benchmarks/record.py --forward       # what recording costs a pass, and nothing else
+    python benchmarks/record.py --small         # small models, windows, short generations
     python benchmarks/record.py --device cuda   # peaks are then those of torch's allocator there
 
 transformers' GPT2Model in the shape of GPT-2 small, float32, random weights, no cache. What needs
@@ -28,6 +29,7 @@ from typing import Any, NamedTuple
 import torch
 import torch.nn.functional as F
 from placed import add_device, highest_allocated, is_gpu, now, on
+from record_small import small
 from rich.progress import Progress, TimeElapsedColumn
 from timing import KEEPS, Turns, alone, machine
 from tokenizers import Tokenizer as Words
@@ -59,6 +61,9 @@ class Run(NamedTuple):
 def main() -> None:
     options = _arguments()
     print(machine())
+    if options.small:
+        small(options.rounds, verdict)
+        return
     if options.long:
         longer(options.device, 16_384, layers=12, bar=4.0)
         longer(options.device, 65_536, layers=1)
@@ -343,6 +348,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--tokens", type=int, default=4096)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--long", action="store_true", help="the two long texts alone")
+    parser.add_argument("--small", action="store_true", help="small models and windows alone")
     parser.add_argument("--forward", action="store_true", help="the forward pass alone")
     add_device(parser)
     return parser.parse_args()

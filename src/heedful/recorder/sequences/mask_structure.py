@@ -206,7 +206,7 @@ class Masks:
 
     def _as_now(self, mask: Mask, seen: Observed) -> Mask:
         """A structure, as another object for each state in which it came."""
-        tables = _tables(mask)
+        tables = tables_of(mask)
         if not tables:
             return mask
         several = (one for one in self._structures if one.mask is mask and one.is_of(tables))
@@ -221,15 +221,15 @@ class Masks:
         return known.as_now
 
 
-def _tables(mask: Mask) -> list[Tensor]:
+def tables_of(mask: Mask) -> list[Tensor]:
     """The tensors that a mask of `ops.masks` consists of.
 
-    >>> _tables(Dense(torch.ones(2, 2) > 0) & Causal())
+    >>> tables_of(Dense(torch.ones(2, 2) > 0) & Causal())
     [tensor([[True, True],
             [True, True]])]
     """
     if isinstance(mask, Combined):
-        return [one for part in mask.parts for one in _tables(part)]
+        return [one for part in mask.parts for one in tables_of(part)]
     return [one for one in vars(mask).values() if isinstance(one, Tensor)]
 
 

@@ -44,10 +44,44 @@ def layouts_of(seen: Observed, real: Real | None = None, is_full: bool = False) 
         is_full: whether a cache is known to have no room behind its tokens.
     """
     real, has_room = real or Real(), may_have_room(seen) and not is_full
-    starts: list[int | None] = [None] * len(seen.query)
+    first = _first_alike(seen, real)
+    distinct = sorted({*first})
+    starts: dict[int, int | None] = dict.fromkeys(distinct)
     if real.keys is not None and real.queries is None and not seen.cross:
-        starts = _starts(seen, real.keys)
-    return [_layout(seen, b, real, start, has_room) for b, start in enumerate(starts)]
+        starts = _starts(seen, real.keys, distinct)
+    layouts = {b: _layout(seen, b, real, start, has_room) for b, start in starts.items()}
+    return [layouts[b] for b in first]
+
+
+def _first_alike(seen: Observed, real: Real) -> list[int]:
+    """For each sequence of a batch the first with the same mask, hidden keys and padding.
+
+    Windows of an image are thousands of sequences with a handful of masks.
+    """
+    B, M = len(seen.query), seen.shape[-1]
+    tables = [real.keys, real.queries, *_tables_of(seen.mask)]
+    if seen.bias is not None:
+        numbers = seen.are_keys_numbers.all(dim=1)
+        tables += [seen.bias <= HIDDEN, None if bool(numbers.all()) else numbers]
+    tables = [table for table in tables if table is not None and len(table) > 1]
+    if any(B % len(table) for table in tables):
+        return [*range(B)]
+    several = [
+        table.flatten(1).cpu().numpy() for table in tables if bool((table != table[:1]).any())
+    ]
+    firsts: dict[tuple[bytes, ...], int] = {}
+    keys = (tuple(table[b // (B // len(table))].tobytes() for table in several) for b in range(B))
+    return [firsts.setdefault(key, b) for b, key in enumerate(keys)]
+
+
+def _tables_of(mask: Mask | Tensor | None) -> list[Tensor]:
+    """The parts of a mask with a row for each sequence of a batch, as tables (B, …)."""
+    if isinstance(mask, Combined):
+        return [table for part in mask.parts for table in _tables_of(part)]
+    if isinstance(mask, Padding):
+        return [mask.keep] if mask.keep.ndim > 1 else []
+    table = mask.table if isinstance(mask, Dense) else mask
+    return [table] if isinstance(table, Tensor) and table.ndim > 3 else []
 
 
 def may_have_room(seen: Observed) -> bool:
@@ -144,8 +178,8 @@ def _real(
     return queries, keys
 
 
-def _starts(seen: Observed, real: Tensor) -> list[int | None]:
-    """For each sequence the key at which its first query stands; None where nothing tells.
+def _starts(seen: Observed, real: Tensor, distinct: list[int]) -> dict[int, int | None]:
+    """For each distinct sequence the key at which its first query stands; None where nothing tells.
 
     Most often the last query stands at the last key. A cache may have room behind it, though, whose
     empty places are told to be padding, or tokens. Then these tell, the surest first:
@@ -157,18 +191,19 @@ def _starts(seen: Observed, real: Tensor) -> list[int | None]:
 
     Args:
         real: (R, M), which keys are told to be tokens.
+        distinct: the sequences that differ.
     """
-    B, _, N, M = seen.shape
+    N, M = seen.shape[2:]
     if N >= M or bool(real.all()):
-        return [M - N] * B
-    found = [_start_by_mask(seen, sequence) for sequence in range(B)]
-    known = {start for start in found if start is not None}
+        return dict.fromkeys(distinct, M - N)
+    starts = {sequence: _start_by_mask(seen, sequence) for sequence in distinct}
+    known = {start for start in starts.values() if start is not None}
     told = real.any(dim=0).nonzero()
     end = int(told.max()) + 1 if len(told) else M
     rest = M - N if end == M else max(N, end) - N if end <= M - N else None
     if len(known) == 1:
         (rest,) = known
-    return [rest if start is None else start for start in found]
+    return {sequence: rest if start is None else start for sequence, start in starts.items()}
 
 
 def _start_by_mask(seen: Observed, sequence: int) -> int | None:
