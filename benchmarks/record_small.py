@@ -38,12 +38,9 @@ class BiasedWindows(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(windows, tokens, width)."""
-        q, k, v = (
-            t.unflatten(2, (self.heads, -1)).transpose(1, 2) for t in self.qkv(x).chunk(3, 2)
-        )
-        return self.out(
-            F.scaled_dot_product_attention(q, k, v, self.bias).transpose(1, 2).flatten(2)
-        )
+        q, k, v = self.qkv(x).unflatten(2, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        joined = F.scaled_dot_product_attention(q, k, v, self.bias)
+        return self.out(joined.transpose(1, 2).flatten(2))
 
 
 class WindowsByHand(nn.Module):
@@ -89,7 +86,7 @@ class WindowsByHand(nn.Module):
 
 
 class FTTransformer(nn.Module):
-    """A table's rows as texts of their columns, as FT-Transformer (Gorishniy et al., 2021) reads."""
+    """A table's rows as texts of their columns (FT-Transformer, Gorishniy et al., 2021)."""
 
     def __init__(self, columns: int = 12, width: int = 32, layers: int = 3, heads: int = 4):
         super().__init__()

@@ -21,8 +21,8 @@ from heedful.ops.score_tables import of_heads
 Tell: TypeAlias = Callable[..., None]
 
 
-# What a kernel does after attention: from joined heads (B, n, H · v), and the index of their rows in
-# its input, (sequences (B, 1), rows (n,)), to the output (B, n, D)
+# What a kernel does after attention: from joined heads (B, n, H · v) and the index of their rows
+# in its input, (sequences (B, 1), rows (n,)), to the output (B, n, D)
 Finish: TypeAlias = Callable[[Tensor, Any], Tensor]
 
 

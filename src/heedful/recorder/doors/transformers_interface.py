@@ -63,11 +63,8 @@ def _patch() -> Iterator[None]:
             with ExitStack() as stack:
                 wanted = [see for see, claim in tuple(_listeners) if stack.enter_context(claim())]
                 # eager attention has no kernel; one row is computed as fast as its sum is caught
-                if (
-                    wanted
-                    and implementation != "eager"
-                    and not (tensors and tensors[0].shape[2] == 1)
-                ):
+                is_of_rows = not (tensors and tensors[0].shape[2] == 1)
+                if wanted and implementation != "eager" and is_of_rows:
                     stack.enter_context(caught)
                 result = function(module, *tensors, **keywords)
             for see in wanted:

@@ -94,7 +94,7 @@ def certify(
     worst, rows, where, blur, unsure = 0.0, 0, "", 0.0, 0.0
     agree, is_mute = bool(evidence.row_sums), False
     for group in _groups(causes, layouts, evidence):
-        if not (evidence.is_whole or are_numbers(_values(group, evidence))):
+        if not (evidence.is_whole or are_numbers(_values(group, evidence.values))):
             return Check(math.nan, tolerance, 0, NO_NUMBERS), False
         with unrounded(group.causes.query):
             found = _compared(group, evidence, tolerance)
@@ -125,7 +125,7 @@ class _Group(NamedTuple):
     causes: Causes
     layout: Layout
 
-    def of_all(self, tables: Sequence[Tensor]) -> Tensor:
+    def of_all(self, tables: Sequence[Tensor] | Tensor) -> Tensor:
         """The tables of its sequences, (H, …) each, as one."""
         several = [tables[sequence] for sequence in self.sequences]
         return several[0] if len(several) == 1 else torch.cat(several)
@@ -170,17 +170,18 @@ def _together(several: list[Causes]) -> Causes:
         return first
     H = len(first.query)
     biases = [of.bias.expand(H, *of.bias.shape[-2:]) for of in several if of.bias is not None]
+    sinks = [of.sinks for of in several if of.sinks is not None]
     return first._replace(
         query=torch.cat([of.query for of in several]),
         key=torch.cat([of.key for of in several]),
         bias=torch.cat(biases) if biases else None,
-        sinks=torch.cat([of.sinks for of in several]) if first.sinks is not None else None,
+        sinks=torch.cat(sinks) if sinks else None,
     )
 
 
-def _values(group: _Group, evidence: Evidence) -> Tensor:
-    """The values of the keys of each sequence, (G, M, r)."""
-    return take(group.of_all(evidence.values), group.layout.keys)
+def _values(group: _Group, values: Tensor) -> Tensor:
+    """The values of the keys of its sequences, (G, M, r), of those of all."""
+    return take(group.of_all(values), group.layout.keys)
 
 
 class _Compared(NamedTuple):
@@ -233,7 +234,7 @@ def _compared(group: _Group, evidence: Evidence, tolerance: float) -> _Compared 
     if evidence.row_sums or of.sinks is not None:
         sums = add_up(of, rows, map_, highest)
         agree = bool(evidence.row_sums) and _agree(of, rows, sums, group.of_all(evidence.row_sums))
-    value = _values(group, evidence).to(map_)
+    value = _values(group, evidence.values).to(map_)
     made = weighed(map_, value)
     shown = _Shown(map_, highest, value, made, *_taken_off(evidence, group, map_))
     added = group.of_heads(evidence.added_to_scores) if evidence.added_to_scores else None

@@ -58,19 +58,18 @@ def _first_alike(seen: Observed, real: Real) -> list[int]:
 
     Windows of an image are thousands of sequences with a handful of masks.
     """
-    B, M = len(seen.query), seen.shape[-1]
+    B = len(seen.query)
     tables = [real.keys, real.queries, *_tables_of(seen.mask)]
     if seen.bias is not None:
         numbers = seen.are_keys_numbers.all(dim=1)
         tables += [seen.bias <= HIDDEN, None if bool(numbers.all()) else numbers]
-    tables = [table for table in tables if table is not None and len(table) > 1]
-    if any(B % len(table) for table in tables):
+    several = [table for table in tables if table is not None and len(table) > 1]
+    if any(B % len(table) for table in several):
         return [*range(B)]
-    several = [
-        table.flatten(1).cpu().numpy() for table in tables if bool((table != table[:1]).any())
-    ]
+    several = [table for table in several if not torch.equal(table, table[:1].expand_as(table))]
+    rows = [table.flatten(1).cpu().numpy() for table in several]
     firsts: dict[tuple[bytes, ...], int] = {}
-    keys = (tuple(table[b // (B // len(table))].tobytes() for table in several) for b in range(B))
+    keys = (tuple(table[b // (B // len(table))].tobytes() for table in rows) for b in range(B))
     return [firsts.setdefault(key, b) for b, key in enumerate(keys)]
 
 
