@@ -171,11 +171,11 @@ def test_every_flipped_bit_of_a_description_is_refused_or_changes_nothing(whole,
         damaged[bit // 8] ^= 1 << bit % 8
         path.write_bytes(damaged)
         try:
-            found = read_description(tmp_path)
+            config = read_description(tmp_path)
         except RunError:
             refused += 1
             continue
-        assert found == wanted, damaged.decode(errors="replace")
+        assert config == wanted, damaged.decode(errors="replace")
         assert said(tmp_path, RUN) == said(whole.directory, RUN)
     assert refused > 0.95 * 8 * len(content)  # the rest is the name of the checksum itself
 
@@ -206,7 +206,7 @@ def test_a_run_is_edited_by_hand_as_documented(whole, tmp_path):
     by_hand(recipe, (f'"steps": {STEPS}', f'"steps": {STEPS + 2}'))
     plan = read_plan(directory)
     assert plan.recipe.train.steps == STEPS + 2
-    assert [one.step for one in trained(plan, prepare_run, True) if isinstance(one, Step)]
+    assert any(isinstance(event, Step) for event in trained(plan, prepare_run, True))
 
 
 def test_a_tokenizer_of_another_run_is_refused(whole, tmp_path):

@@ -227,11 +227,11 @@ def test_a_tokenizer_that_panics_harms_no_other_text():
             words.pre_tokenize_str(text)
             return super().record(text)
 
-    with running(Panicking()) as found:
-        ours = Browser(*found)
-        status, said, _ = ours.ask("/record", "POST", f'["{"a" * 40}b"]'.encode())
-        assert (status, said.count(b"\n")) == (500, 0)
-        assert said.startswith(b"PanicException: ")
+    with running(Panicking()) as (explorer, port):
+        ours = Browser(explorer, port)
+        status, line, _ = ours.ask("/record", "POST", f'["{"a" * 40}b"]'.encode())
+        assert (status, line.count(b"\n")) == (500, 0)
+        assert line.startswith(b"PanicException: ")
         assert ours.status("/record", "POST", b'["a text"]') == 200
         assert ours.status(ROW) == 200
 

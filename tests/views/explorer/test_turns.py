@@ -81,13 +81,13 @@ def test_a_question_that_fails_harms_no_other(turns, error):
     held = Held(asked)
     good, bad = asked.ask(lambda: "found"), asked.ask(fails)
     held.go.set()
-    said = bad.exception(5)
+    answer = bad.exception(5)
     assert good.result(5) == "found"
     assert asked.ask(lambda: "later").result(5) == "later"
     if isinstance(error, RunError):
-        assert said is error
+        assert answer is error
     else:
-        assert (type(said), str(said)) == (FaultError, f"{type(error).__name__}: by zero")
+        assert (type(answer), str(answer)) == (FaultError, f"{type(error).__name__}: by zero")
 
 
 def test_work_goes_on_while_nobody_asks_and_gives_way(turns):
