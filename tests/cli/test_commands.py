@@ -16,7 +16,7 @@ import torch
 from typed import refused
 
 from heedful.cli.main import COMMANDS, run
-from heedful.files import read_json, write_checked_json
+from heedful.files import read_checked_json, write_checked_json
 from heedful.generate import Sampling
 from heedful.generate import generate as continuations
 from heedful.models import load_model
@@ -422,7 +422,7 @@ def broken(run_directory, copy, change):
 
 
 def widened(path):
-    about = read_json(path)
+    about = read_checked_json(path)
     about["model"]["width"] = 48
     write_checked_json(path, about)
 

@@ -10,12 +10,15 @@ import torch
 from redrawn import redrawn
 from safetensors.torch import load_file, save_file
 
+import heedful
+from heedful.cli.main import run
 from heedful.errors import ArgumentError, RunError
 from heedful.generate import Sampling, generate
 from heedful.models import GPT, GPTConfig, load_model, loss, parameters_of, write_description
 from heedful.models.huggingface.parameter_names import GPT2, Names, same
 
 transformers = pytest.importorskip("transformers")
+tokenizers = pytest.importorskip("tokenizers")
 
 # layers and heads of the four sizes, at widths that are quick to compute
 SIZES = {"small": (12, 12), "medium": (24, 16), "large": (36, 20), "xl": (48, 25)}
@@ -268,6 +271,24 @@ def test_half_precision_stays_unless_another_is_asked_for(dtype, tmp_path):
 def test_a_checkpoint_of_mixed_types_gets_the_wider(spoiled):
     directory = spoiled({"transformer.wpe.weight": torch.zeros(CONTEXT, 24, dtype=torch.float16)})
     assert {parameter.dtype for parameter in load_model(directory).parameters()} == {torch.float32}
+
+
+@pytest.mark.parametrize("entry", ["released", "crc32", "tokenizer_crc32", "run"])
+def test_entries_that_look_like_a_checksum_of_ours_are_not_compared(entry, tmp_path):
+    gpt2(vocab_size=256).save_pretrained(tmp_path)
+    wanted = load_model(tmp_path)
+    library = tokenizers.ByteLevelBPETokenizer()
+    library.train_from_iterator(["a text"], vocab_size=256, show_progress=False)
+    library.save(str(tmp_path / "tokenizer.json"))
+    (tmp_path / "tokenizer_config.json").write_text("{}")
+    for name in ("config.json", "tokenizer_config.json"):
+        about = json.loads((tmp_path / name).read_text())
+        (tmp_path / name).write_text(json.dumps({**about, entry: "20240131"}, indent=2) + "\n")
+    opened = heedful.open(tmp_path, device="cpu")
+    for model in (load_model(tmp_path), opened.model):
+        for name, parameter in parameters_of(wanted).items():
+            assert torch.equal(parameter, parameters_of(model)[name])
+    assert run(["heads", str(tmp_path), "a text", "--device", "cpu"]) == 0
 
 
 @pytest.mark.parametrize("dtype", [None, torch.float32])

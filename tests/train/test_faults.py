@@ -4,6 +4,7 @@ import dataclasses
 import json
 import os
 import random
+import re
 import shutil
 
 import numpy as np
@@ -14,8 +15,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heedful.errors import HeedfulError, RunError, SaveError
-from heedful.files import checksums, load_tensors, read_json, save_tensors, write_checked_json
+from heedful.files import (
+    checksums,
+    load_tensors,
+    read_checked_json,
+    save_tensors,
+    write_checked_json,
+)
+from heedful.files.belonging import RUN, said
 from heedful.models import load_model
+from heedful.models.directory import read_description
 from heedful.text import CharacterTokenizer, TokenFile, load_tokenizer
 from heedful.text import tokens as token_files
 from heedful.train import PRESETS, Recipe, Saved, Step, new_plan, open_training, read_metrics
@@ -136,7 +145,7 @@ def test_a_run_of_an_older_version_has_no_checksums_and_loads(whole, tmp_path):
     wanted = {name: read(directory) for name, read in READERS.items()}
     lines = wanted["metrics.jsonl"]
     for name in ("config.json", "state/recipe.json", "tokenizer.json"):
-        about = read_json(directory / name)
+        about = read_checked_json(directory / name)
         for entry in ("tokenizer_crc32", "tokens_crc32", "run"):
             about.pop(entry, None)
         (directory / name).write_text(json.dumps(about))
@@ -150,6 +159,54 @@ def test_a_run_of_an_older_version_has_no_checksums_and_loads(whole, tmp_path):
     assert {name: read(directory) for name, read in READERS.items()} == wanted
     plan = longer(read_plan(directory), STEPS + 2)
     assert not any(isinstance(event, Noticed) for event in trained(plan, prepare_run, True))
+
+
+def test_every_flipped_bit_of_a_description_is_refused_or_changes_nothing(whole, tmp_path):
+    path = tmp_path / "config.json"
+    shutil.copy(whole.directory / "config.json", path)
+    content, wanted = path.read_bytes(), read_description(tmp_path)
+    refused = 0
+    for bit in range(8 * len(content)):
+        damaged = bytearray(content)
+        damaged[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(damaged)
+        try:
+            config = read_description(tmp_path)
+        except RunError:
+            refused += 1
+            continue
+        assert config == wanted, damaged.decode(errors="replace")
+        assert said(tmp_path, RUN) == said(whole.directory, RUN)
+    assert refused > 0.95 * 8 * len(content)  # the rest is the name of the checksum itself
+
+
+def by_hand(path, *changes):
+    """Edit a file as the documentation says: without its last entry, a comma before it."""
+    text, entries = re.subn(r',\n  "crc32": "[0-9a-f]{8}"\n\}\n$', "\n}\n", path.read_text())
+    assert entries == 1
+    for old, new in changes:
+        assert text.count(old) == 1
+        text = text.replace(old, new)
+    path.write_text(text)
+
+
+def test_a_run_is_edited_by_hand_as_documented(whole, tmp_path):
+    directory = tmp_path / "run"
+    shutil.copytree(whole.directory, directory)
+    change = ('"context_length": 16', '"context_length": 12')
+    config, recipe = directory / "config.json", directory / "state/recipe.json"
+    config.write_text(config.read_text().replace(*change))
+    with pytest.raises(RunError, match=r"change by hand, take its last entry, crc32, out$"):
+        load_model(directory)
+    by_hand(config)
+    assert '"tokens_crc32": "' in config.read_text().splitlines()[-2]  # eight digits at the end
+    assert load_model(directory).config.context_length == 12
+    config.write_text(config.read_text().replace(*change[::-1]))
+    assert load_model(directory).config == load_model(whole.directory).config
+    by_hand(recipe, (f'"steps": {STEPS}', f'"steps": {STEPS + 2}'))
+    plan = read_plan(directory)
+    assert plan.recipe.train.steps == STEPS + 2
+    assert any(isinstance(event, Step) for event in trained(plan, prepare_run, True))
 
 
 def test_a_tokenizer_of_another_run_is_refused(whole, tmp_path):
@@ -169,7 +226,7 @@ def test_json_with_a_checksum_is_what_was_written(value):
     path = places.Path(os.environ.get("TMPDIR", "/tmp")) / f"heedful-{os.getpid()}.json"
     try:
         write_checked_json(path, value)
-        assert read_json(path) == value
+        assert read_checked_json(path) == value
     finally:
         path.unlink()
 

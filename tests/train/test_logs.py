@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import pytest
 
 from heedful.errors import ArgumentError
-from heedful.files import read_json
+from heedful.files import read_checked_json
 from heedful.train import PRESETS, Ended, new_plan, open_training, read_metrics
 from heedful.train import logs as logs_module
 from heedful.train import run as runs
@@ -164,7 +164,7 @@ def test_a_run_that_goes_on_is_the_same_curve_without_gaps_or_doubles(service, t
     assert logged[0] == {"validation/loss": 4.5}
     assert logged[3] == ALL_OF_3
     assert first[-1][0] == "finish"
-    note = read_json(directory / "logs" / f"{service}.json")
+    note = read_checked_json(directory / "logs" / f"{service}.json")
     assert note["step"] == 7
     if service != "tensorboard":
         assert first[0][1]["project"] == "heedful"
@@ -181,7 +181,7 @@ def test_a_run_that_goes_on_is_the_same_curve_without_gaps_or_doubles(service, t
         assert steps == [8, 9]
         assert [again[0][1][key] for key in ("name", "resume")] == [first[0][1]["name"], "allow"]
         assert first[0][1]["name"] in ("a run", f"a run-{note['id']}")
-    assert read_json(directory / "logs" / f"{service}.json") == {**note, "step": 9}
+    assert read_checked_json(directory / "logs" / f"{service}.json") == {**note, "step": 9}
 
 
 def test_a_line_that_is_half_written_waits_for_its_other_half(tmp_path, calls):

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heedful.errors import ArgumentError, RunError, TextError
-from heedful.files import read_json, write_checked_json
+from heedful.files import read_checked_json, write_checked_json
 from heedful.fill import fill
 from heedful.models import Bert, BertConfig, load_model
 from heedful.text import WordPieceTokenizer, load_tokenizer
@@ -221,7 +221,7 @@ def test_a_plan_of_an_unknown_kind_is_refused(tmp_path):
     plan = started(tmp_path)
     plan.write()
     path = plan.directory / "state/recipe.json"
-    write_checked_json(path, {**read_json(path), "kind": "BURT"})
+    write_checked_json(path, {**read_checked_json(path), "kind": "BURT"})
     with pytest.raises(RunError, match="not the plan of a run"):
         read_plan(plan.directory)
 

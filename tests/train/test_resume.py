@@ -8,7 +8,7 @@ import sys
 import pytest
 from small_runs import started, trained
 
-from heedful.files import load_tensors, read_json, write_json
+from heedful.files import load_tensors, read_checked_json, write_json
 from heedful.models import load_model
 from heedful.train import (
     Ended,
@@ -190,7 +190,7 @@ def test_a_run_of_an_older_version_goes_on_as_what_it_was(tmp_path):
     """With AdamW, and without a convolution, though the presets have others by now."""
     plan = started(tmp_path, **RECIPES["adamw"])
     path = plan.directory / "state/recipe.json"
-    about = read_json(path)
+    about = read_checked_json(path)
     for name in ("optimizer", "initial", "matrix_rate", "matrix_decay", "momentum", "fall"):
         del about["train"][name]
     assert about["model"].pop("convolution")

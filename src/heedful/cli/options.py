@@ -102,10 +102,10 @@ def given(configuration: type[Configuration], options: dict[str, Any]) -> dict[s
 
 def check_model(path: Path, revision: str | None = None, allow_pickle: bool = False) -> None:
     """Refuse a model that is not there, before torch is imported, which takes seconds."""
-    from heedful.files import read_json
+    from heedful.files.belonging import read_config
     from heedful.models import model_directory
 
-    read_json(model_directory(path, revision=revision, allow_pickle=allow_pickle) / "config.json")
+    read_config(model_directory(path, revision=revision, allow_pickle=allow_pickle))
 
 
 def program() -> str:

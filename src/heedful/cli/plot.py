@@ -291,12 +291,9 @@ def _is_run(source: Path) -> bool:
 
     A checkpoint in Hugging Face format is left as it is.
     """
-    from heedful.files import read_json
+    from heedful.files.belonging import is_described_by_us, read_config
 
-    if not (source / "config.json").is_file():
-        return False
-    about = read_json(source / "config.json")
-    return isinstance(about, dict) and str(about.get("model_type")).startswith("heedful-")
+    return (source / "config.json").is_file() and is_described_by_us(read_config(source))
 
 
 def _recorded(

@@ -5,7 +5,7 @@
 """
 
 from heedful.files.checksums import Checksums, checksum_of
-from heedful.files.json_files import read_json, write_checked_json, write_json
+from heedful.files.json_files import read_checked_json, read_json, write_checked_json, write_json
 from heedful.files.tensor_files import (
     check_replaceable,
     description,
@@ -34,6 +34,7 @@ __all__ = [
     "is_header_whole",
     "load_tensors",
     "make_directory",
+    "read_checked_json",
     "read_json",
     "read_tensors",
     "replacing",

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from heedful.errors import RunError
-from heedful.files.json_files import read_json
+from heedful.files.json_files import read_checked_json
 
 CONFIG = "config.json"
 # Its entries: the run's identity, and the checksums of its tokenizer's file and of its tokens
@@ -32,11 +32,25 @@ def identity(*parts: Any) -> str:
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
 
 
+def is_described_by_us(description: Any) -> bool:
+    """Whether the content of a `config.json` is what heedful writes."""
+    kind = description.get("model_type") if isinstance(description, dict) else None
+    return str(kind).startswith("heedful-")
+
+
+def read_config(directory: Path) -> Any:
+    """The `config.json` of a model's directory; one of heedful's is compared with its checksum.
+
+    Raises:
+        RunError: the file is missing or damaged.
+    """
+    return read_checked_json(directory / CONFIG, is_described_by_us)
+
+
 def said(directory: Path, entry: str) -> str | None:
-    """What the `config.json` of a directory says of a file; None where it says nothing."""
-    config = directory / CONFIG
-    about = read_json(config) if config.is_file() else None
-    return about.get(entry) if isinstance(about, dict) else None
+    """What the `config.json` of a run says of a file; None where it says nothing."""
+    about = read_config(directory) if (directory / CONFIG).is_file() else {}
+    return about.get(entry) if is_described_by_us(about) else None
 
 
 def check_belongs(path: Path, entry: str, found: str | None, directory: Path) -> None:

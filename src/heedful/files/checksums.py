@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import zlib
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -22,7 +21,6 @@ from heedful.errors import RunError
 if TYPE_CHECKING:
     from torch import Tensor
 
-DIGITS = re.compile(r"[0-9a-f]{8}")
 CHUNK = 1 << 20  # bytes, which stay in the processor's cache
 LARGE = 1 << 28  # bytes of a file that is read again only once it has changed: 0.3 s
 COPIED = "a disk, or a copy of the file, that failed"

@@ -1,16 +1,16 @@
-"""JSON files: plain, for formats of others, and with a checksum as their last entry, for ours."""
+"""JSON files: plain, in formats of others; and ours, whose last entry, `crc32`, is a checksum."""
 
 from __future__ import annotations
 
 import json
 import re
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from heedful.errors import RunError
-from heedful.files.checksums import COPIED, DIGITS, digits
+from heedful.files.checksums import COPIED, digits
 from heedful.files.whole import damaged, replacing
 
 CHECKSUM = "crc32"
@@ -25,12 +25,12 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def write_checked_json(path: Path, value: Mapping[str, Any]) -> None:
-    """As `write_json`, with a checksum of the file as the last entry, which `read_json` compares.
+    """As `write_json`, with a checksum of the file as its last entry; see `read_checked_json`.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "tea.json"
     >>> write_checked_json(path, {"minutes": 3})
-    >>> print(path.read_text(), read_json(path))
+    >>> print(path.read_text(), read_checked_json(path))
     {
       "minutes": 3,
       "crc32": "ace35fe3"
@@ -48,14 +48,43 @@ def _as_bytes(value: Any) -> bytes:
 
 
 def read_json(path: Path) -> Any:
-    """Read JSON, and compare its checksum where it has one, which is left out.
+    """Read JSON; no checksum is compared.
 
     Raises:
         RunError: the file is missing or damaged.
     """
+    return _read(path)[1]
+
+
+def read_checked_json(path: Path, is_ours: Callable[[Any], bool] = lambda value: True) -> Any:
+    """Read what `write_checked_json` wrote, without its checksum, which is compared.
+
+    A file without a checksum is taken as it is.
+
+    Args:
+        path: the file.
+        is_ours: whether heedful wrote what was read; what others wrote is not compared.
+
+    Raises:
+        RunError: the file is missing or damaged.
+    """
+    content, value = _read(path)
+    if not isinstance(value, dict) or CHECKSUM not in value or not is_ours(value):
+        return value
+    if not _is_whole(content):
+        raise RunError(
+            f"{path} is not what was written: its checksum does not fit",
+            cause=f"{COPIED}, or a change by hand",
+            remedy=f"copy it again; after a change by hand, take its last entry, {CHECKSUM}, out",
+        )
+    del value[CHECKSUM]
+    return value
+
+
+def _read(path: Path) -> tuple[bytes, Any]:
     try:
         content = path.read_bytes()
-        value = json.loads(content.decode())
+        return content, json.loads(content.decode())
     except FileNotFoundError:
         raise RunError(
             f"no file {path}",
@@ -64,24 +93,6 @@ def read_json(path: Path) -> Any:
         ) from None
     except (ValueError, OSError) as error:
         raise damaged(path, error) from error
-    if not _has_checksum(value):
-        return value
-    if not _is_whole(content):
-        raise RunError(
-            f"{path} is not what was written: its checksum does not fit",
-            cause=f"{COPIED}, or a change by hand",
-            remedy="copy it again, or train again",
-        )
-    del value[CHECKSUM]
-    return value
-
-
-def _has_checksum(value: Any) -> bool:
-    """Whether the last entry is a checksum, or was one whose name or digits are damaged."""
-    if not isinstance(value, dict) or not value:
-        return False
-    last = list(value.values())[-1]
-    return CHECKSUM in value or (isinstance(last, str) and DIGITS.fullmatch(last) is not None)
 
 
 def _is_whole(content: bytes) -> bool:

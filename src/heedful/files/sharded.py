@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from heedful.errors import RunError, SaveError
 from heedful.files.checksums import checksum_of_file, digits
-from heedful.files.json_files import read_json, write_checked_json
+from heedful.files.json_files import read_checked_json, write_checked_json
 from heedful.files.tensor_files import AGAIN, description
 from heedful.files.whole import damaged, flush, make_directory, saving
 from heedful.missing_processes import EndedElsewhereError
@@ -158,7 +158,7 @@ def forget_sharded(directory: Path, but: int | None = None) -> None:
 
 def about_sharded(place: Path) -> dict[str, Any]:
     """The description of what stands at a place that `newest` named."""
-    about = read_json(place / ABOUT)
+    about = read_checked_json(place / ABOUT)
     if not isinstance(about, dict) or not isinstance(about.get(FILES), dict):
         raise damaged(place / ABOUT, ValueError("it names no files"), AGAIN)
     return {name: value for name, value in about.items() if name != FILES}
@@ -196,7 +196,7 @@ def load_sharded(
 
 
 def _check(place: Path, here: Processes) -> None:
-    sums = read_json(place / ABOUT)[FILES]
+    sums = read_checked_json(place / ABOUT)[FILES]
     names = {path.name for path in place.glob(PARTS)}
     if names != set(sums):
         raise RunError(

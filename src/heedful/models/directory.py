@@ -11,8 +11,8 @@ from torch import nn
 
 from heedful.configuration import Configuration, nearest
 from heedful.errors import ArgumentError, RunError
-from heedful.files import load_tensors, read_json, write_checked_json
-from heedful.files.belonging import RUN, check_belongs
+from heedful.files import load_tensors, write_checked_json
+from heedful.files.belonging import RUN, check_belongs, read_config
 from heedful.files.sharded import about_sharded, latest_of, load_sharded
 from heedful.models.bert import Bert, BertConfig
 from heedful.models.configurations import CHECKPOINTS, SHARDED
@@ -66,7 +66,7 @@ def load_model(
     if checkpoint not in CHECKPOINTS:
         raise ArgumentError(f"checkpoint {checkpoint!r}", expected="'best' or 'last'")
     directory = model_directory(path_or_name, revision=revision, allow_pickle=allow_pickle)
-    description = read_json(directory / "config.json")
+    description = read_config(directory)
     if not _is_ours(description):
         return load_pretrained(directory, allow_pickle=allow_pickle, dtype=dtype)
     config, family = _described(description, directory / "config.json")
@@ -94,7 +94,7 @@ def model_shape(directory: Path, *, allow_pickle: bool = False) -> nn.Module:
     Raises:
         RunError: as `load_model`, except for weights.
     """
-    description = read_json(directory / "config.json")
+    description = read_config(directory)
     if not _is_ours(description):
         return pretrained_shape(directory, allow_pickle=allow_pickle)
     config, family = _described(description, directory / "config.json")
@@ -140,6 +140,5 @@ def write_description(directory: Path, config: Configuration, **more: Any) -> No
 
 def read_description(directory: Path) -> Any:
     """The configuration that `write_description` wrote."""
-    path = directory / "config.json"
-    config, _ = _described(read_json(path), path)
+    config, _ = _described(read_config(directory), directory / "config.json")
     return config

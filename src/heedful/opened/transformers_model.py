@@ -165,7 +165,7 @@ def open_transformers(
     library = library_for(directory)
     with telling(f"open {directory}"):
         tokenizer = read_tokenizer(library, directory)
-        config = library.AutoConfig.from_pretrained(directory)
+        config = from_files(library.AutoConfig, directory)
         model = read_model(_class(library, config), directory, device, allow_pickle)
     # without its head a model computes the same attention, and no logits of a whole vocabulary
     bare = model if config.is_encoder_decoder else model.base_model
@@ -173,9 +173,31 @@ def open_transformers(
     return OpenedTransformers(bare, tokenizer, directory, model if writes else None)
 
 
+def from_files(family: Any, directory: Path, **options: Any) -> Any:
+    """What a class of the library makes of a directory; the only call that opens one.
+
+    The library asks on standard input whether it may run the Python files of a directory, unless
+    it is told that it may not.
+
+    Raises:
+        RunError: a directory that does not open without its own code.
+    """
+    try:
+        return family.from_pretrained(directory, trust_remote_code=False, **options)
+    except ValueError as error:
+        if "trust_remote_code" not in str(error):
+            raise
+        raise RunError(
+            f"{directory} needs code of its own, which heedful does not run",
+            expected="a model, a tokenizer and an image processor that transformers has",
+            remedy="read that code; where you trust it, open the model in Python with "
+            "trust_remote_code=True, and put heedful.record(model) around it",
+        ) from error
+
+
 def read_tokenizer(library: Any, directory: Path) -> Any:
     """The tokenizer of a directory, which gives all tokens of a text."""
-    tokenizer = library.AutoTokenizer.from_pretrained(directory)
+    tokenizer = from_files(library.AutoTokenizer, directory)
     _as_they_are(tokenizer)
     return tokenizer
 
@@ -186,7 +208,8 @@ def read_model(family: Any, directory: Path, device: torch.device, allow_pickle:
     Raises:
         RunError: weights that the directory lacks.
     """
-    model, about = family.from_pretrained(
+    model, about = from_files(
+        family,
         directory,
         dtype=torch.float32 if device.type == "cpu" else "auto",
         use_safetensors=None if allow_pickle else True,

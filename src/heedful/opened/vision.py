@@ -23,6 +23,7 @@ from heedful.opened.protocol import Pass
 from heedful.opened.transformers_model import (
     LONGEST,
     OpenedTransformers,
+    from_files,
     library_for,
     read_model,
     read_tokenizer,
@@ -213,8 +214,8 @@ def open_vision(
     """
     library = library_for(directory)
     with telling(f"open {directory}"):
-        config = library.AutoConfig.from_pretrained(directory)
-        processor = library.AutoImageProcessor.from_pretrained(directory)
+        config = from_files(library.AutoConfig, directory)
+        processor = from_files(library.AutoImageProcessor, directory)
         has_text = any(directory.glob("tokenizer*.json")) or any(directory.glob("vocab.*"))
         tokenizer = read_tokenizer(library, directory) if has_text else None
         name = str((config.architectures or [None])[0])

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from heedful.errors import ArgumentError, RunError, TextError
-from heedful.files import read_json
+from heedful.files import read_checked_json
 from heedful.files.belonging import TOKENIZER, check_belongs
 from heedful.files.checksums import checksum_of_file, digits
 from heedful.text.bpe import BPETokenizer
@@ -71,7 +71,7 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
             remedy="AutoTokenizer.from_pretrained(DIR).save_pretrained(DIR) of transformers writes "
             "one",
         )
-    about = read_json(path)
+    about = read_checked_json(path, lambda about: ENVELOPE in about)
     if path.name == FILE_NAME:
         check_belongs(path, TOKENIZER, digits(checksum_of_file(path)), path.parent)
     if not isinstance(about, dict):

@@ -19,7 +19,7 @@ from typing import Any, TextIO
 
 from filelock import FileLock
 
-from heedful.files import read_json, write_checked_json
+from heedful.files import read_checked_json, write_checked_json
 from heedful.train.plan import LOGS, METRICS, RECIPE
 from heedful.train.services import FAILED, SERVICES, Drawn, Logger
 
@@ -81,7 +81,7 @@ def follow(
     # One that still sends what was trained before is waited for
     with FileLock(folder / f".{service}.lock"):
         note = Note(folder / f"{service}.json")
-        recipe = read_json(directory / RECIPE)
+        recipe = read_checked_json(directory / RECIPE)
         logger = SERVICES[service](
             Drawn(
                 name=directory.resolve().name,
@@ -104,7 +104,7 @@ class Note:
     """The service's name for a run, and the last step that it is known to have, in a file."""
 
     def __init__(self, path: Path) -> None:
-        about = read_json(path) if path.is_file() else {}
+        about = read_checked_json(path) if path.is_file() else {}
         self.path = path
         self.id: str = about.get("id") or uuid.uuid4().hex[:8]
         self.step: int = about.get("step", -1)

@@ -14,7 +14,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from heedful.errors import HeedfulError, SaveError
-from heedful.files import alone, read_json, saving
+from heedful.files import alone, saving
+from heedful.files.belonging import is_described_by_us, read_config
 from heedful.models.configurations import CHECKPOINTS, SHARDED
 from heedful.train.plan import (
     LOGS,
@@ -80,10 +81,9 @@ def _check_ours(directory: Path) -> None:
 def _is_ours(directory: Path) -> bool:
     """Whether a `config.json` is one that heedful writes."""
     try:
-        about = read_json(directory / "config.json")
+        return is_described_by_us(read_config(directory))
     except HeedfulError:
         return False
-    return isinstance(about, dict) and str(about.get("model_type")).startswith("heedful-")
 
 
 def _put_in_order(directory: Path) -> list[str]:

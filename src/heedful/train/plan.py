@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from heedful.errors import ArgumentError, RunError
-from heedful.files import make_directory, read_json, write_checked_json
+from heedful.files import make_directory, read_checked_json, write_checked_json
 from heedful.files.belonging import RUN, check_belongs, said
 from heedful.models import BertConfig, GPTConfig, Seq2SeqConfig
 from heedful.text import BPETokenizer, TokenizerChoice, WordPieceTokenizer, dates, open_source
@@ -171,7 +171,7 @@ def read_plan(directory: Path) -> Plan:
     Raises:
         RunError: no run there, a damaged plan, or that of another run.
     """
-    about = read_json(directory / RECIPE)
+    about = read_checked_json(directory / RECIPE)
     try:
         plan, run = plan_of(directory, about), about.get(RUN)
     except (ArgumentError, KeyError, TypeError, AttributeError) as error:

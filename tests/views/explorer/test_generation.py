@@ -8,6 +8,7 @@ import every_kind
 import numpy as np
 import pytest
 import torch
+from raised import RAISED
 
 import heedful
 from heedful.errors import ArgumentError, TextError
@@ -190,14 +191,18 @@ def test_nobody_who_looks_stops_it(monkeypatch):
     assert session.do("on", **WISHES)["tokens"] == 24
 
 
-def test_a_token_that_could_not_be_read_leaves_each_chance_at_its_token(monkeypatch):
+@pytest.mark.parametrize("error", RAISED, ids=repr)
+def test_a_token_that_could_not_be_read_leaves_each_chance_at_its_token(error, monkeypatch):
+    def fails(ids):
+        raise error
+
     session, whole = Session(letters()), Session(letters())
     expected = whole.do("begin", prompt="a head ", **WISHES)["chances"].tolist()
     session.do("begin", 3, prompt="a head ", **WISHES)
     with monkeypatch.context() as broken:
-        broken.setattr(session.generation._continued, "logits", None)
+        broken.setattr(session.generation._continued, "logits", fails)
         session.generation.work()
-    assert "not callable" in session.told["why"]
+    assert session.told["why"] == f"{type(error).__name__}: by zero"
     told = session.do("on", **WISHES | {"temperature": 0})
     assert len(told["chances"]) == told["tokens"] - told["prompt"] == 15
     assert told["chances"].tolist()[:3] == expected[:3]

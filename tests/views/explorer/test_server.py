@@ -10,7 +10,9 @@ from pathlib import Path
 
 import every_kind
 import pytest
+import tokenizers
 import uvicorn
+from raised import RAISED
 
 from heedful.errors import TextError
 from heedful.models import GPT, GPTConfig
@@ -207,14 +209,31 @@ def test_wrong_words_are_400_and_no_question_404(browser):
     assert browser.status("/record") == 405
 
 
-def test_a_fault_of_ours_is_a_line_and_harms_no_other(browser, monkeypatch):
+@pytest.mark.parametrize("error", RAISED, ids=repr)
+def test_a_fault_of_ours_is_a_line_and_harms_no_other(error, browser, monkeypatch):
     def broken(of, asked):
-        raise ZeroDivisionError("inside\nof it")
+        raise error
 
     monkeypatch.setitem(QUESTIONS, "cell", broken)
     status, said, _ = browser.ask("/ask/cell")
-    assert (status, said) == (500, b"ZeroDivisionError: inside of it")
+    assert (status, said) == (500, f"{type(error).__name__}: by zero".encode())
     assert browser.status(ROW) == 200
+
+
+def test_a_tokenizer_that_panics_harms_no_other_text():
+    class Panicking(Model):
+        def record(self, text):
+            words = tokenizers.pre_tokenizers.Split(tokenizers.Regex("(a+)+$"), "isolated")
+            words.pre_tokenize_str(text)
+            return super().record(text)
+
+    with running(Panicking()) as (explorer, port):
+        ours = Browser(explorer, port)
+        status, line, _ = ours.ask("/record", "POST", f'["{"a" * 40}b"]'.encode())
+        assert (status, line.count(b"\n")) == (500, 0)
+        assert line.startswith(b"PanicException: ")
+        assert ours.status("/record", "POST", b'["a text"]') == 200
+        assert ours.status(ROW) == 200
 
 
 def test_a_text_is_recorded_and_a_wrong_one_refused(served, browser):

@@ -3,8 +3,11 @@
 import threading
 
 import pytest
+from raised import RAISED
 
+from heedful.errors import RunError
 from heedful.views.explorer import turns as of_turns
+from heedful.views.explorer.caught import FaultError
 from heedful.views.explorer.turns import RefusedError, Turns
 
 
@@ -69,13 +72,22 @@ def test_of_too_many_the_one_that_waited_longest_is_refused(turns, monkeypatch):
     assert [answer.result(5) for answer in answers[3:]] == [3, 4, 5]
 
 
-def test_a_question_that_fails_harms_no_other(turns):
+@pytest.mark.parametrize("error", [*RAISED, RunError("wrong")], ids=repr)
+def test_a_question_that_fails_harms_no_other(turns, error):
+    def fails():
+        raise error
+
     asked = turns()
     held = Held(asked)
-    good, bad = asked.ask(lambda: "found"), asked.ask(lambda: 1 / 0)
+    good, bad = asked.ask(lambda: "found"), asked.ask(fails)
     held.go.set()
-    assert isinstance(bad.exception(5), ZeroDivisionError)
+    answer = bad.exception(5)
     assert good.result(5) == "found"
+    assert asked.ask(lambda: "later").result(5) == "later"
+    if isinstance(error, RunError):
+        assert answer is error
+    else:
+        assert (type(answer), str(answer)) == (FaultError, f"{type(error).__name__}: by zero")
 
 
 def test_work_goes_on_while_nobody_asks_and_gives_way(turns):

@@ -6,9 +6,11 @@ import time
 
 import pytest
 from every_kind import of_gpt, padded
+from raised import RAISED
 
 from heedful.views.explorer.answers import Answers
 from heedful.views.explorer.texts import Texts
+from heedful.views.notebook import answering
 from heedful.views.notebook.answering import Answering, Cells, running
 
 
@@ -57,6 +59,7 @@ def test_answers_are_those_of_every_host():
         ({"question": "row", "words": ["call"]}, "a question without 'call'; expected call=…"),
         ({"question": "fly", "words": {}}, "no such question"),
         ({"question": None}, "no such question"),
+        ({"question": ["about"]}, "no such question"),
     ],
 )
 def test_what_is_wrong_is_said_in_a_line(message, said):
@@ -64,6 +67,18 @@ def test_what_is_wrong_is_said_in_a_line(message, said):
     cell.answering.told({"ask": "1", **message})
     cell.ask("about", "2")  # answers come one after another
     assert cell.sent["1"] == ({"answer": "1", "wrong": said}, [])
+    cell.answering.end()
+
+
+@pytest.mark.parametrize("error", RAISED, ids=repr)
+def test_what_a_question_raises_is_said_and_the_next_is_answered(error, monkeypatch):
+    def broken(of, asked):
+        raise error
+
+    monkeypatch.setitem(answering.QUESTIONS, "cell", broken)
+    cell = Cell(of_gpt())
+    assert cell.ask("cell", "1")[0]["wrong"] == f"{type(error).__name__}: by zero"
+    assert "wrong" not in cell.ask("about", "2")[0]
     cell.answering.end()
 
 

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from heedful.configuration import Configuration
 from heedful.errors import ArgumentError, RunError
 from heedful.files import read_json
+from heedful.files.belonging import read_config
 from heedful.models.bert import Bert
 from heedful.models.gpt import GPT
 from heedful.models.huggingface import bert, gpt2, llama
@@ -153,7 +154,7 @@ def is_checkpoint(directory: Path) -> bool:
     Raises:
         RunError: no `config.json`, or one that cannot be read.
     """
-    description = read_json(directory / "config.json")
+    description = read_config(directory)
     if not isinstance(description, Mapping):
         return False  # a damaged one, which is refused where it is read
     return not str(description.get("model_type", "heedful-")).startswith("heedful-")

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 
 import torch
 
-from heedful.errors import HeedfulError
+from heedful.views.explorer.caught import FaultError, as_ours, caught
 
 MOST = 64  # jobs that may wait to be begun or ended; the oldest is left first
 
@@ -42,7 +42,7 @@ class Job(ABC):
                 next(self._rest)
             except StopIteration:
                 self.done, self.is_whole = 1.0, True
-            except Exception as error:
+            except BaseException as error:
                 self.failed = _said(error)
                 raise
         return self.is_whole
@@ -86,12 +86,9 @@ class Background:
         if not waiting:
             return False
         job = self._shown[-1] if self._shown else self._known[0]
-        try:
-            with _core_left():
-                ended = job.build(going_on)
-        except Exception:  # the job keeps its reason, and every answer about it tells it
-            ended = True
-        if ended:
+        with caught(lambda _: None), _core_left():  # every answer about the job tells why it failed
+            job.build(going_on)
+        if job.is_whole or job.failed:
             waiting.remove(job)
         return True
 
@@ -107,11 +104,9 @@ def _core_left() -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-def _said(error: Exception) -> str:
+def _said(error: BaseException) -> str:
     """An error in one line."""
-    text = " ".join(str(error).split()) or type(error).__name__
-    if isinstance(error, HeedfulError):
-        return text
-    if isinstance(error, OSError):
-        return f"not computed: {error.strerror or text}"
-    return f"not computed: {type(error).__name__}: {text}"
+    if isinstance(error, OSError) and error.strerror:
+        return f"not computed: {error.strerror}"
+    ours = as_ours(error)
+    return f"not computed: {ours}" if isinstance(ours, FaultError) else str(ours)

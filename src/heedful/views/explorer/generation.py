@@ -31,7 +31,7 @@ import torch
 from torch import Tensor
 
 from heedful.configuration import setting
-from heedful.errors import ArgumentError, HeedfulError, RunError
+from heedful.errors import ArgumentError, RunError
 from heedful.models.decoding import Sampling
 from heedful.opened import OpenedGPT
 from heedful.opened.protocol import Opened
@@ -39,6 +39,7 @@ from heedful.recorder import Recording, record
 from heedful.recorder.checks import is_whole
 from heedful.recorder.kept.growing import Growing
 from heedful.views.explorer.asked import Asked
+from heedful.views.explorer.caught import caught
 from heedful.views.explorer.continued import Continued, continued
 from heedful.views.explorer.growing_text import GrowingText
 from heedful.views.explorer.texts import Texts, short
@@ -184,7 +185,7 @@ class Generation:
         """Add tokens while there is nothing else to do; whether some were to be added."""
         if not self._left:
             return False
-        try:
+        with caught(lambda error: self._end(str(error))):
             with torch.inference_mode(), record(self._continued.model) as recording:
                 while self._left and going_on():
                     if time.monotonic() - self._asked > UNWATCHED:
@@ -192,9 +193,6 @@ class Generation:
                     else:
                         self._step(recording)
             self._text.growing.missed |= recording.missed
-        except Exception as error:  # what went wrong is told, and the server goes on
-            known = isinstance(error, HeedfulError)
-            self._end(str(error) if known else f"{type(error).__name__}: {error}")
         return True
 
     def _begin(self, prompt: str) -> None:

@@ -17,6 +17,7 @@ from starlette.routing import Route
 from heedful.errors import HeedfulError
 from heedful.views.explorer.answers import QUESTIONS, Answers
 from heedful.views.explorer.asked import Asked
+from heedful.views.explorer.caught import FaultError
 from heedful.views.explorer.generation import DEEDS, Generation, file_of
 from heedful.views.explorer.guard import MOST, Guard
 from heedful.views.explorer.texts import short
@@ -25,6 +26,8 @@ from heedful.views.one_script import VIEWS, linked
 
 PAGE = Path(__file__).parent / "page"
 TYPES = {".js": "text/javascript", ".css": "text/css"}  # of what the page consists of
+# Of errors; 400 of all others
+STATUSES: dict[type[HeedfulError], int] = {RefusedError: 503, FaultError: 500}
 GONE = 499  # the status of an answer that nobody waits for
 NO_GENERATION = "no text grows here: start it with --generate"
 LOOKED = 0.1  # seconds after which somebody looks whether the browser still waits
@@ -137,12 +140,8 @@ class Explorer:
         future = self.turns.ask(work)
         try:
             data = await _unless_gone(request, future)
-        except RefusedError as error:
-            return PlainTextResponse(str(error), 503)
         except HeedfulError as error:
-            return PlainTextResponse(str(error), 400)
-        except Exception as error:  # a fault of ours harms this question alone
-            return PlainTextResponse(f"{type(error).__name__}: {' '.join(str(error).split())}", 500)
+            return PlainTextResponse(str(error), STATUSES.get(type(error), 400))
         if data is None:
             return Response(status_code=GONE)
         return Response(data, media_type="application/octet-stream")

@@ -12,6 +12,7 @@ from concurrent.futures import Future
 from typing import Any
 
 from heedful.errors import RunError
+from heedful.views.explorer.caught import caught
 
 MOST = 200  # questions that may wait
 PAUSE = 0.5  # seconds after which somebody looks again whether there is something to do
@@ -45,7 +46,7 @@ class Turns:
         self._thread.start()
 
     def ask(self, work: Callable[[], Any]) -> Future:
-        """A future of what the work returns; cancelled, it is not begun.
+        """A future of what the work returns, or of a `HeedfulError`; cancelled, it is not begun.
 
         Where too many wait, the one that has waited longest is refused.
         """
@@ -100,10 +101,8 @@ class Turns:
 def _fulfil(work: Callable[[], Any], future: Future) -> None:
     if not future.set_running_or_notify_cancel():
         return
-    try:
+    with caught(future.set_exception):
         future.set_result(work())
-    except Exception as error:
-        future.set_exception(error)
 
 
 def _refuse(future: Future, came: str, remedy: str | None = None) -> None:

@@ -82,6 +82,9 @@ class Answering:
         if question == "page":  # needs no recording
             self._send({"answer": number}, [page()])
             return
+        if not isinstance(question, str) or question not in QUESTIONS:
+            self._send({"answer": number, "wrong": "no such question"}, [])
+            return
         given = words if isinstance(words, dict) else {}
         texts = {str(name): str(word) for name, word in given.items()}
         try:
@@ -119,16 +122,7 @@ class Answering:
         if error is None:
             self._send({"answer": number}, [future.result()])
         else:
-            self._send({"answer": number, "wrong": _line(error)}, [])
-
-
-def _line(error: BaseException) -> str:
-    """An error in one line."""
-    if isinstance(error, HeedfulError):
-        return str(error)
-    if isinstance(error, KeyError) and error.args[0] not in QUESTIONS:
-        return "no such question"
-    return f"{type(error).__name__}: {' '.join(str(error).split())}"
+            self._send({"answer": number, "wrong": str(error)}, [])
 
 
 @cache

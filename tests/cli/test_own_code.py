@@ -1,0 +1,127 @@
+"""A checkpoint that brings Python files of its own: none of them runs, whoever says yes."""
+
+import ast
+import io
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+import heedful
+from heedful.errors import HeedfulError
+
+transformers = pytest.importorskip("transformers")
+tokenizers = pytest.importorskip("tokenizers")
+
+TEXT = "the cat sat"
+SOURCE = Path(heedful.__file__).parent
+CLASSES = {
+    "AutoConfig": "strange.StrangeConfig",
+    "AutoModel": "strange.StrangeModel",
+    "AutoModelForCausalLM": "strange.StrangeModel",
+    "AutoModelForSeq2SeqLM": "strange.StrangeModel",
+    "AutoTokenizer": [None, "strange.StrangeTokenizer"],
+    "AutoImageProcessor": ["strange.StrangeProcessor", "strange.StrangeProcessor"],
+}
+
+
+def classes(*names):
+    return {"auto_map": {name: CLASSES[name] for name in names}}
+
+
+OLMO = {"model_type": "olmo", "architectures": ["StrangeModel"], "is_encoder_decoder": True}
+# The files of a checkpoint: what the name of its kind says is none of the library's
+KINDS = {
+    "config": {"config.json": {"model_type": "strange"} | classes(*CLASSES)},
+    "model": {"config.json": OLMO | classes("AutoModelForSeq2SeqLM")},
+    "tokenizer": {
+        "config.json": {"model_type": "vit", "architectures": ["ViTModel"]},
+        "tokenizer_config.json": {"tokenizer_class": "StrangeTokenizer"} | classes("AutoTokenizer"),
+    },
+    "image processor": {
+        "config.json": OLMO,
+        "preprocessor_config.json": {"image_processor_type": "StrangeProcessor"}
+        | classes("AutoImageProcessor"),
+    },
+}
+
+
+@pytest.fixture
+def strange(request, tmp_path, monkeypatch):
+    """A checkpoint of a kind, whose code would leave a file `ran`; standard input says yes."""
+    directory, ran = tmp_path / "strange", tmp_path / "ran"
+    words = tokenizers.models.WordLevel({"<unk>": 0, "the": 1, "cat": 2}, unk_token="<unk>")
+    library = tokenizers.Tokenizer(words)
+    transformers.PreTrainedTokenizerFast(tokenizer_object=library).save_pretrained(directory)
+    (directory / "strange.py").write_text(f"open({str(ran)!r}, 'w').close()\n")
+    for name, content in KINDS[getattr(request, "param", "config")].items():
+        (directory / name).write_text(json.dumps(content))
+    save_file({"weight": torch.zeros(2, 2)}, directory / "model.safetensors", {"format": "pt"})
+    monkeypatch.setattr("sys.stdin", io.StringIO("y\n" * 20))
+    yield directory
+    assert not ran.exists()
+
+
+@pytest.mark.parametrize("strange", KINDS, indirect=True)
+def test_it_is_refused_in_one_line_that_says_why(strange):
+    with pytest.raises(HeedfulError, match="needs code of its own, which heedful does not run"):
+        heedful.open(strange, device="cpu")
+    with pytest.raises(HeedfulError, match="holds a model of the architecture"):
+        heedful.load_model(strange)
+
+
+def test_a_model_that_transformers_has_opens_without_its_own_code(strange):
+    """As published ones do whose code has come into the library since."""
+    config = transformers.OlmoConfig(
+        vocab_size=9, hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=2
+    )
+    transformers.OlmoForCausalLM(config).save_pretrained(strange)
+    about = json.loads((strange / "config.json").read_text())
+    (strange / "config.json").write_text(json.dumps(about | classes(*CLASSES)))
+    opened = heedful.open(strange, device="cpu")
+    assert type(opened.model) is transformers.OlmoModel
+    assert len(opened.record("the cat")) == 1
+
+
+WAYS = {
+    "record": ["record", "DIR", TEXT, "--out", "OUT"],
+    "heads": ["heads", "DIR", TEXT],
+    "plot": ["plot", "DIR", TEXT, "--out", "OUT"],
+    "look": ["look", "DIR", TEXT, "--no-browser"],
+    "look --generate": ["look", "DIR", TEXT, "--generate", "--no-browser"],
+    "explain": ["explain", TEXT, "--model", "DIR"],
+    "embed": ["embed", "DIR"],
+    "fill": ["fill", "DIR", "the [MASK]"],
+    "translate": ["translate", "DIR", TEXT],
+    "generate": ["generate", "DIR", TEXT],
+    "tokenize": ["tokenize", TEXT, "--tokenizer", "DIR"],
+    "export": ["export", "DIR", "--to", "OUT"],
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_each_command_refuses_it_in_one_line(way, strange, said, tmp_path):
+    places = {"DIR": strange, "OUT": tmp_path / "out"}
+    status, output, error = said(*(places.get(word, word) for word in WAYS[way]))
+    assert (status, output, error.count("\n")) == (1, "", 1)
+    reasons = ("needs code of its own", "a model of the architecture strange", "WordLevel")
+    assert any(reason in error for reason in reasons)
+
+
+def test_what_its_files_say_is_described(strange, said):
+    status, output, error = said("describe", strange)
+    assert (status, error) == (0, "")
+    assert "strange" in output
+
+
+def test_transformers_opens_files_in_one_place():
+    """That one passes `trust_remote_code=False`."""
+    opening = [
+        path.name
+        for path in SOURCE.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.Attribute) and node.attr in ("from_pretrained", "pipeline")
+    ]
+    assert opening == ["transformers_model.py"]
