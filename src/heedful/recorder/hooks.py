@@ -10,7 +10,10 @@ import itertools
 from typing import Any
 
 from torch import nn
-from torch.nn.modules.module import register_module_forward_pre_hook
+from torch.nn.modules.module import (
+    register_module_forward_hook,
+    register_module_forward_pre_hook,
+)
 
 
 class Hook:
@@ -63,10 +66,11 @@ class Hooks:
         always[self._key] = True
         self._homes.append(always)
 
-    def before_all(self, hook: Hook) -> None:
-        """Call a hook before the `forward` of each module of the process."""
-        self._hooks.add(hook)
-        self._handles.append(register_module_forward_pre_hook(hook))
+    def of_all(self, before: Hook, after: Hook) -> None:
+        """Call hooks before and after the `forward` of each module of the process."""
+        self._hooks |= {before, after}
+        self._handles.append(register_module_forward_pre_hook(before))
+        self._handles.append(register_module_forward_hook(after, always_call=True))
 
     def _put(
         self, hook: Hook, home: dict[int, Any], of_keywords: dict[int, Any], with_kwargs: bool

@@ -214,7 +214,7 @@ class _Recorder:
         running = self.running
         if self.claimed or own_work.thread.is_on or dispatch.is_running():
             return None
-        if not (running.runs or running.finds_forward()):
+        if not running.runs:
             return None
         return running.given
 

@@ -1,21 +1,21 @@
 """Knows which module of a model is running: each pushes its name on a stack, and pops it.
 
-Hooks on its modules tell it. Only an encoder layer of torch gets none, nor does anything inside it:
-one with a hook leaves its fused path. There a hook for all modules of the process says what is
-called, and ignores modules that are not the model's. A layer of torch with no module in it, such as
-a linear one, is no place where attention happens, nor is a `Sequential` of plain ones: of these, it
-is noted only that they ran. A module whose `forward` is called itself has no hook that tells; what
-runs in it does (`past_call.py`).
+Hooks on its modules do that. An encoder layer of torch gets none, nor does anything inside it: with
+a hook it leaves its fused path. There hooks for all modules of the process do it, and ignore other
+models. Attention is not computed in a layer of torch with no module in it, such as a linear one,
+nor in a `Sequential` of these: of them it is noted only that they ran.
+
+A `forward` that is called directly runs no hook of its module, so what runs in it has the names of
+the modules that it calls.
 """
 
 from __future__ import annotations
 
-import sys
 import threading
 from collections import defaultdict
 from collections.abc import Callable
 from contextlib import suppress
-from types import FrameType, TracebackType
+from types import TracebackType
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import torch
@@ -24,7 +24,6 @@ from torch.compiler import is_dynamo_compiling
 
 from heedful.recorder.hooks import Hook, Hooks
 from heedful.recorder.module_names import is_in, plain_name, side_of
-from heedful.recorder.past_call import Forwards, is_called
 from heedful.recorder.plain_layers import parts_of
 from heedful.recorder.random_states import RandomStates
 from heedful.recorder.tracing import is_traced
@@ -36,23 +35,16 @@ _graph_task = torch._C._current_graph_task_id  # tells that of the backward pass
 # lock and waits for torch's, whose holder waits for Python's. So recorders read it one at a time
 READING = threading.RLock()
 KNOWN = ("heedful", "transformers")  # packages whose models have arguments of known meanings
-IN_SEQUENTIAL = nn.Sequential.forward.__code__
-OF_TORCH = 3  # frames of torch's between a module's hook and who has called it
 SENSES = ("vision", "visual", "image", "audio", "speech")  # names of modules that read no text
 
 
 class Frame(NamedTuple):
-    """A module that is running, the Python frame of its call, and its arguments.
-
-    is_told: whether a hook tells when it ends; else `call` does.
-    """
+    """A module that is running, and its arguments."""
 
     name: str
     module: nn.Module
-    call: FrameType
     arguments: tuple
     keywords: dict[str, Any]
-    is_told: bool = True
 
 
 class Given(NamedTuple):
@@ -114,7 +106,6 @@ class Running:
         self._names: dict[int, str] = {}
         self._unhooked: set[str] = set()  # names of modules that get no hook
         self._entered: set[int] = set()  # of those that may be on the stack, the `id`
-        self._forwards, self._is_looking = Forwards(), False
         self._hooks = Hooks()
         self._thread = threading.get_ident()
 
@@ -137,9 +128,8 @@ class Running:
                 continue
             hooks.before(module, entering, with_kwargs=True)
             hooks.after(module, leaving)
-        self._forwards = Forwards(one for one in modules if id(one) in self._entered)
         if self._unhooked:
-            hooks.before_all(_EnteringUnhooked(self))
+            hooks.of_all(_EnteringUnhooked(self), _LeavingUnhooked(self))
         return self
 
     def __exit__(
@@ -151,7 +141,6 @@ class Running:
         self._hooks.remove()
         self.stack.clear()
         self._names, self._unhooked, self._entered = {}, set(), set()
-        self._forwards = Forwards()
         self.embedded = None
         self._thread = -1  # hooks on copies of the model's modules have nothing to tell any more
         self.given = Given(self.model, (), {})
@@ -159,10 +148,7 @@ class Running:
     @property
     def here(self) -> bool:
         """Whether the model runs in this thread, and not as part of the backward pass."""
-        if not self.stack or threading.get_ident() != self._thread:
-            return False
-        self._drop_ended()
-        return bool(self.stack) and _graph_task() == -1
+        return self.runs and threading.get_ident() == self._thread
 
     @property
     def name(self) -> str:
@@ -204,11 +190,8 @@ class Running:
 
     @property
     def runs(self) -> bool:
-        """A cheap form of `here`, which may still be True after Ctrl-C has ended the model."""
-        stack = self.stack
-        if stack and not stack[-1].is_told:
-            self._drop_ended()
-        return bool(stack) and _graph_task() == -1
+        """Whether the model runs in any thread, and not as part of the backward pass."""
+        return bool(self.stack) and _graph_task() == -1
 
     @property
     def is_idle(self) -> bool:
@@ -220,64 +203,12 @@ class Running:
         """The innermost running module, and its call."""
         return self.stack[-1]
 
-    def _enter_without_end(
-        self, name: str, module: nn.Module, arguments: tuple, call: FrameType
-    ) -> None:
-        """Push a module of whose end no hook will tell, from a hook that is given no keywords."""
-        keywords = call.f_locals.get("kwargs", {})
-        self._push(Frame(name, module, call, arguments, keywords, False), None)
-
-    def _push(self, frame: Frame, caller: FrameType | None) -> None:
-        """Push a module, and before it those around it of which no hook tells.
-
-        caller: the frame from which it was called; None where that is not known.
-        """
+    def _push(self, frame: Frame) -> None:
         if threading.get_ident() != self._thread:
             self._runs_elsewhere()
             return
-        self._drop_ended()
-        if not self._has_called(caller):
-            self._push_past_call(frame.call)
-        self._push_called(frame)
-
-    def _has_called(self, caller: FrameType | None) -> bool:
-        """Whether a call comes from the `forward` of the innermost module, as most do.
-
-        A hook on that module is as good, as no `forward` lies between.
-        Inside another module a `Sequential` is no place of its own: its parts have their names.
-        """
-        if not self.stack or caller is None:
-            return False
-        call = self.stack[-1].call
-        if caller is call:
-            return True
-        if not is_called(caller):
-            return False
-        is_sequential = caller.f_code is IN_SEQUENTIAL
-        return caller.f_back is call or (is_sequential and self._has_called(_caller_of(caller)))
-
-    def finds_forward(self) -> bool:
-        """Whether a module runs whose `forward` was called itself, while no other does."""
-        if self._is_looking or _graph_task() != -1 or threading.get_ident() != self._thread:
-            return False
-        self._is_looking = True  # what is done to begin a pass comes here again
-        try:
-            self._drop_ended()
-            self._push_past_call(sys._getframe(1))
-        finally:
-            self._is_looking = False
-        return bool(self.stack)
-
-    def _push_past_call(self, call: FrameType) -> None:
-        """Push the modules that run around a call since that of the innermost, with no hook."""
-        until = self.stack[-1].call if self.stack else None
-        for module, frame, arguments, keywords in self._forwards.running(call, until):
-            is_new = all(one.module is not module for one in self.stack)
-            if is_new and id(module) in self._entered:
-                name = self._names[id(module)]
-                self._push_called(Frame(name, module, frame, arguments, keywords, False))
-
-    def _push_called(self, frame: Frame) -> None:
+        if self.stack and frame.module is self.stack[0].module:
+            self.stack.clear()  # Ctrl-C has ended its last call, and torch then calls no hook
         if self.layers is not None:
             self.layers.resume()
         if not self.stack and is_traced((*frame.arguments, *frame.keywords.values())):
@@ -312,11 +243,6 @@ class Running:
         if not self.stack and self.ended is not None:
             self.ended()
 
-    def _drop_ended(self) -> None:
-        """Pop modules of whose end no hook tells: those without one, and after Ctrl-C all."""
-        while self.stack and not _is_open(self.stack[-1].call):
-            self.stack.pop()
-
     def _begin(self, frame: Frame) -> None:
         is_model = frame.module is self.model
         if not self._outer or is_model or self._outer & {"", frame.name}:
@@ -337,12 +263,11 @@ class _Entering(Hook):
 
     def __call__(self, module: nn.Module, arguments: tuple, keywords: dict) -> None:
         running = self.teller
-        if is_dynamo_compiling():  # dynamo follows it, and cannot look at frames
+        if is_dynamo_compiling():
             return
         name = running._names.get(id(module)) if running else None
         if name is not None:
-            call = sys._getframe(1)
-            running._push(Frame(name, module, call, arguments, keywords), _caller())
+            running._push(Frame(name, module, arguments, keywords))
         elif running and threading.get_ident() != running._thread:  # they have copies of modules
             running._runs_elsewhere()
 
@@ -367,14 +292,10 @@ class _Noting(Hook):
         name = running._names.get(id(module)) if running and not is_dynamo_compiling() else None
         if name is None:
             return
-        stack, is_here = running.stack, threading.get_ident() == running._thread
-        if is_here and stack and not stack[-1].is_told:
-            running._drop_ended()
-        if is_here and not running._has_called(_caller()):
-            running._push_past_call(sys._getframe(1))
-        if not stack:  # it is called from outside
-            running._enter_without_end(name, module, arguments, sys._getframe(1))
-        elif is_here:
+        stack = running.stack
+        if not stack:  # it is called from outside: nothing inside it attends
+            return
+        if threading.get_ident() == running._thread:
             running.ran[stack[-1].name].add(name)
             if running.layers is not None:
                 running.layers.begins(module, arguments)
@@ -389,26 +310,19 @@ class _EnteringUnhooked(Hook):
         running = self.teller
         name = running._names.get(id(module)) if running and not is_dynamo_compiling() else None
         if name is not None and name in running._unhooked:
-            running._enter_without_end(name, module, arguments, sys._getframe(1))
+            running._push(Frame(name, module, arguments, {}))
 
 
-def _caller() -> FrameType | None:
-    """The frame that has called a module, from a hook on it; a few of torch's are between."""
-    try:
-        return sys._getframe(2 + OF_TORCH)  # to go back frame by frame makes an object of each
-    except ValueError:
-        return None
+class _LeavingUnhooked(Hook):
+    """Tells that one of the modules has ended that have no hook of their own."""
 
+    __slots__ = ()
 
-def _caller_of(forward: FrameType) -> FrameType | None:
-    """The frame from which a module with no hook was called, by that of its `forward`.
-
-    Where it has one, or there is one for all modules, it is a frame of torch's.
-    """
-    frame: FrameType | None = forward
-    for _ in range(OF_TORCH):
-        frame = frame and frame.f_back
-    return frame
+    def __call__(self, module: nn.Module, arguments: tuple, output: Any) -> None:
+        running = self.teller
+        name = running._names.get(id(module)) if running and not is_dynamo_compiling() else None
+        if name is not None and name in running._unhooked:
+            running._leave(module)
 
 
 def _home_of(model: Any) -> str:
@@ -454,11 +368,3 @@ def _fused(modules: Modules) -> set[str]:
     if not layers or any("_orig_mod" in name for name in modules.values()):
         return set()
     return {name for name in modules.values() for layer in layers if is_in(name, layer)}
-
-
-def _is_open(call: FrameType) -> bool:
-    """Whether a Python frame is still running; usually it is a few frames up from here."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None and frame is not call:
-        frame = frame.f_back
-    return frame is call
