@@ -81,8 +81,8 @@ def test_a_text_that_fails_on_the_way_leaves_what_was_there(choice, tmp_path):
 def test_a_full_disk_leaves_what_was_there(choice, tmp_path, monkeypatch):
     (tmp_path / "t.npy").write_text("before")
 
-    def full(path, chunks, dtype):
-        path.write_text("half")
+    def full(file, chunks, dtype):
+        file.write(b"half")
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(preparation, "write_ids", full)

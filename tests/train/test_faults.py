@@ -176,7 +176,8 @@ def test_json_with_a_checksum_is_what_was_written(value):
 
 def test_large_files_are_compared_once_for_each_change(tmp_path, monkeypatch):
     path, read = tmp_path / "tokens.npy", []
-    token_files.write_ids(path, [np.arange(500)], np.dtype(np.uint16))
+    with path.open("w+b") as file:
+        token_files.write_ids(file, [np.arange(500)], np.dtype(np.uint16))
     compute = checksums.checksum_of_file
     monkeypatch.setattr(checksums, "LARGE", 100)
     monkeypatch.setattr(

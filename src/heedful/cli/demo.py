@@ -207,9 +207,11 @@ def _heads(attention: Attention, screen: Console) -> None:
 
 def _pictures(opened: OpenedGPT, recording: Recording, out: Path) -> list[Path]:
     from heedful.cli.plot import draw_attention, draw_positions
-    from heedful.files import make_directory
+    from heedful.files import check_no_links, make_directory
+    from heedful.train.plan import PICTURES
 
-    folder = out / "pictures"
+    folder = out / PICTURES
+    check_no_links([folder])
     make_directory(folder)
     paths = draw_attention(recording, ("heads", "scores"), folder, "png")
     paths.append(draw_positions(opened.positions, folder / "positions.png"))

@@ -45,8 +45,7 @@ def save_sharded(
     """
     from torch.distributed.checkpoint import HuggingFaceStorageWriter, save
 
-    number = here.first(lambda: _cleared(directory))
-    part = directory / f".{number}.part"
+    number, part = here.first(lambda: _cleared(directory))
     with _told(part, here), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         ours = {name: tensor.detach() for name, tensor in tensors.items()}
@@ -80,15 +79,16 @@ def _await(part: Path, names: list[str]) -> None:
         time.sleep(0.1)
 
 
-def _cleared(directory: Path) -> int:
-    """A free number, and the place of its parts made; what a killed process left there goes."""
+def _cleared(directory: Path) -> tuple[int, Path]:
+    """A free number, and the new place of its parts; what a killed process left there goes."""
     make_directory(directory)
     with saving(directory):
         for left in directory.glob(".*.part"):
             shutil.rmtree(left)
-    number = max(_numbers(directory), default=0) + 1
-    make_directory(directory / f".{number}.part")
-    return number
+        number = max(_numbers(directory), default=0) + 1
+        part = directory / f".{number}.{os.urandom(8).hex()}.part"
+        part.mkdir()
+    return number, part
 
 
 def _numbers(directory: Path) -> list[int]:
