@@ -84,11 +84,16 @@ def _cleared(directory: Path) -> tuple[int, Path]:
     make_directory(directory)
     with saving(directory):
         for left in directory.glob(".*.part"):
-            shutil.rmtree(left)
+            _remove(left)
         number = max(_numbers(directory), default=0) + 1
         part = directory / f".{number}.{os.urandom(8).hex()}.part"
         part.mkdir()
     return number, part
+
+
+def _remove(place: Path) -> None:
+    """A directory with what is in it; of a link the link alone."""
+    place.unlink() if place.is_symlink() else shutil.rmtree(place)
 
 
 def _numbers(directory: Path) -> list[int]:
@@ -151,7 +156,7 @@ def forget_sharded(directory: Path, but: int | None = None) -> None:
             if number != but:
                 going = directory / f".{number}.gone.part"
                 os.replace(directory / str(number), going)
-                shutil.rmtree(going)
+                _remove(going)
         if but is None and directory.is_dir():
             shutil.rmtree(directory)
 

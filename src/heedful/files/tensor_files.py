@@ -2,7 +2,7 @@
 
 The format is that of safetensors (Hugging Face), and its library reads it. It is written here, as
 the library would write it, but straight to the file that is renamed: the library writes to one of
-a random name first, as large as the checkpoint, which a killed process leaves.
+its own first, as large as the checkpoint, which stays where a process is killed.
 """
 
 from __future__ import annotations
