@@ -102,11 +102,13 @@ def _train(out: Path, steps: int | None, screen: Console) -> int:
 
 
 def _check_there(out: Path) -> None:
-    """The demo shows a run that is there."""
+    """The demo shows a run that is there, and draws in it."""
     from heedful.train import has_run
+    from heedful.train.place import check_own_files
 
     if not has_run(out):
         raise RunError(f"no run in {out}", remedy="run `heedful demo` without --keep")
+    check_own_files(out)
 
 
 def _check_replaceable(out: Path) -> None:
@@ -207,11 +209,9 @@ def _heads(attention: Attention, screen: Console) -> None:
 
 def _pictures(opened: OpenedGPT, recording: Recording, out: Path) -> list[Path]:
     from heedful.cli.plot import draw_attention, draw_positions
-    from heedful.files import check_no_links, make_directory
-    from heedful.train.plan import PICTURES
+    from heedful.files import make_directory
 
-    folder = out / PICTURES
-    check_no_links([folder])
+    folder = out / "pictures"
     make_directory(folder)
     paths = draw_attention(recording, ("heads", "scores"), folder, "png")
     paths.append(draw_positions(opened.positions, folder / "positions.png"))
