@@ -14,9 +14,7 @@ SMALL = ["--context-length", "16", "--width", "24", "--layers", "1", "--heads", 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     """A run that was watched, not to be changed."""
-    return train(
-        tmp_path_factory.mktemp("run"), TEXT, *SMALL, "--steps", STEPS, "--watch", "Bottle"
-    )
+    return train(tmp_path_factory.mktemp("run"), TEXT, *SMALL, "--steps", "4", "--watch", "Bottle")
 
 
 def state(folder):
