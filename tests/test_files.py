@@ -24,7 +24,7 @@ from heedful.files import (
     write_checked_json,
     write_json,
 )
-from heedful.files.sharded import newest, save_sharded
+from heedful.files.sharded import save_sharded
 from heedful.layers import MultiHeadAttention
 from heedful.pictures.saving import save as save_picture
 from heedful.processes import Processes
@@ -269,12 +269,10 @@ def test_parts_of_many_processes_are_written_through_no_link(name, tmp_path):
     (tmp_path / "sharded").mkdir()
     (tmp_path / "outside").mkdir()
     (tmp_path / "sharded" / name).symlink_to(tmp_path / "outside")
+    (tmp_path / "outside" / "kept").write_text("before")
     try:
-        save_sharded(tmp_path / "sharded", {"a": torch.ones(3)}, {"step": 1}, Processes())
+        with pytest.raises(SaveError, match="link"):
+            save_sharded(tmp_path / "sharded", {"a": torch.ones(3)}, {"step": 1}, Processes())
     finally:
         dist.destroy_process_group()
-    assert newest(tmp_path / "sharded").is_dir()
-    assert not list((tmp_path / "outside").iterdir())
-    assert [path.name for path in (tmp_path / "sharded").iterdir()] == [
-        newest(tmp_path / "sharded").name
-    ]
+    assert [path.name for path in (tmp_path / "outside").iterdir()] == ["kept"]

@@ -45,7 +45,8 @@ def save_sharded(
     """
     from torch.distributed.checkpoint import HuggingFaceStorageWriter, save
 
-    number, part = here.first(lambda: _cleared(directory))
+    number = here.first(lambda: _cleared(directory))
+    part = directory / f".{number}.part"
     with _told(part, here), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         ours = {name: tensor.detach() for name, tensor in tensors.items()}
@@ -79,21 +80,15 @@ def _await(part: Path, names: list[str]) -> None:
         time.sleep(0.1)
 
 
-def _cleared(directory: Path) -> tuple[int, Path]:
-    """A free number, and the new place of its parts; what a killed process left there goes."""
+def _cleared(directory: Path) -> int:
+    """A free number, and the place of its parts made; what a killed process left there goes."""
     make_directory(directory)
     with saving(directory):
         for left in directory.glob(".*.part"):
-            _remove(left)
+            shutil.rmtree(left)
         number = max(_numbers(directory), default=0) + 1
-        part = directory / f".{number}.{os.urandom(8).hex()}.part"
-        part.mkdir()
-    return number, part
-
-
-def _remove(place: Path) -> None:
-    """A directory with what is in it; of a link the link alone."""
-    place.unlink() if place.is_symlink() else shutil.rmtree(place)
+        (directory / f".{number}.part").mkdir()  # nothing of that name is there, nor a link
+    return number
 
 
 def _numbers(directory: Path) -> list[int]:
@@ -156,7 +151,7 @@ def forget_sharded(directory: Path, but: int | None = None) -> None:
             if number != but:
                 going = directory / f".{number}.gone.part"
                 os.replace(directory / str(number), going)
-                _remove(going)
+                shutil.rmtree(going)
         if but is None and directory.is_dir():
             shutil.rmtree(directory)
 

@@ -82,8 +82,8 @@ def _created(path: Path) -> BinaryIO:
     """A new file, which no link stands for ("x": O_EXCL), locked as long as it is open."""
     while True:
         file = open(path.parent / f".{path.name}.{os.urandom(8).hex()}.part", "x+b")  # noqa: SIM115
-        with suppress(OSError):  # a disk without locks, on which nothing is removed either
-            if fcntl:
+        if fcntl:
+            with suppress(OSError):  # a disk without locks, on which nothing is removed either
                 fcntl.flock(file, fcntl.LOCK_EX)
         if os.path.lexists(file.name):
             return file
