@@ -160,7 +160,7 @@ def test_what_killed_processes_left_beside_a_file_is_removed(writer, tmp_path):
     names = written(writer, tmp_path / "folder")
     for name in names:
         (tmp_path / "folder" / f".{name}.0123456789abcdef.part").write_bytes(b"half")
-    kept = tmp_path / "folder" / ".a.json.not-ours.part"
+    kept = tmp_path / "folder" / ".a.json.not-ours-at-all!.part"
     kept.write_text("somebody's")
     writer(tmp_path / "folder")
     assert sorted(path.name for path in kept.parent.iterdir()) == sorted([*names, kept.name])
