@@ -292,6 +292,17 @@ def test_the_old_run_stays_until_the_first_checkpoint(whole, tmp_path):
         assert not (plan.directory / places.FRESH).exists()
 
 
+@pytest.mark.parametrize("make", [begin, prepare_run])
+def test_functions_refuse_a_link_in_a_run_as_the_command_does(make, tmp_path):
+    plan = plan_of(tmp_path)
+    plan.directory.mkdir()
+    (tmp_path / "outside").mkdir()
+    (plan.directory / "state").symlink_to(tmp_path / "outside")
+    with pytest.raises(SaveError, match="state is a link to"):
+        make(plan)
+    assert not list((tmp_path / "outside").iterdir())
+
+
 def test_lost_lines_of_metrics_are_said_and_no_mean_goes_over_them(whole, tmp_path):
     directory = tmp_path / "run"
     shutil.copytree(whole.directory, directory)
