@@ -328,7 +328,8 @@ def cost(place: Path, bytes: int) -> None:
     tensors = {f"layer {i}": torch.randn(bytes // 40) for i in range(10)}
     made = Turns({"saved": lambda: save_tensors(path, tensors, {})}, 3)
     zeros = np.zeros(1 << 20, np.uint16)
-    write_ids(ids, (zeros for _ in range(bytes // zeros.nbytes)), zeros.dtype)
+    with ids.open("w+b") as file:
+        write_ids(file, (zeros for _ in range(bytes // zeros.nbytes)), zeros.dtype)
     ways = {
         "weights": lambda: {name: t.clone() for name, t in load_tensors(path)[0].items()},
         "unchecked": lambda: {name: t.clone() for name, t in read_tensors(path)[0].items()},

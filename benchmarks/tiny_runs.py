@@ -114,7 +114,7 @@ def apart(work: Callable[[], object], kill_after: float | None = None) -> int:
 
 MOMENTS = {
     "rename": (whole.os, "replace"),
-    "flush": (whole, "flush"),
+    "flush": (whole.os, "fsync"),
     "write": (tensor_files, "_bytes_of"),
 }
 

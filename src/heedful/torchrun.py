@@ -6,14 +6,15 @@ Launch)*), and reads of one that fails a file with its error.
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import time
 from contextlib import suppress
+from pathlib import Path
 from typing import NoReturn
 
-from heedful.errors import ArgumentError
+from heedful.errors import ArgumentError, SaveError
+from heedful.files import write_json
 from heedful.missing_processes import WHERE
 from heedful.processes import GRACE, RESTARTS, Processes
 
@@ -83,5 +84,5 @@ def tell_torchrun(words: str, trace: str | None = None) -> None:
     path = os.environ.get("TORCHELASTIC_ERROR_FILE")
     if path:
         extra = {"timestamp": str(int(time.time()))} | ({"py_callstack": trace} if trace else {})
-        with suppress(OSError), open(path, "w") as file:
-            json.dump({"message": {"message": words, "extraInfo": extra}}, file)
+        with suppress(SaveError):
+            write_json(Path(path), {"message": {"message": words, "extraInfo": extra}})

@@ -66,6 +66,16 @@ def test_progress_counts_the_bytes(choice, tmp_path):
     assert seen[-1] == (size, size)
 
 
+def test_no_link_beside_the_file_is_followed(choice, tmp_path, monkeypatch):
+    """At the temporary names that could be told before."""
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(TEXT.encode())))
+    names = [".t.npy.part", ".t.npy.part.ids", ".t.npy.ids", ".t.npy.text"]
+    for name in names:
+        (tmp_path / name).symlink_to(tmp_path / "other")
+    prepare(open_source(["-"]), choice, tmp_path / "t.npy")
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([*names, "t.npy"])
+
+
 def test_a_text_that_fails_on_the_way_leaves_what_was_there(choice, tmp_path):
     out = tmp_path / "out"
     prepare(StringSource("what was there"), TokenizerChoice("characters"), out / "t.npy")
@@ -81,8 +91,8 @@ def test_a_text_that_fails_on_the_way_leaves_what_was_there(choice, tmp_path):
 def test_a_full_disk_leaves_what_was_there(choice, tmp_path, monkeypatch):
     (tmp_path / "t.npy").write_text("before")
 
-    def full(path, chunks, dtype):
-        path.write_text("half")
+    def full(file, chunks, dtype):
+        file.write(b"half")
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(preparation, "write_ids", full)

@@ -14,7 +14,8 @@ CHUNKS = st.lists(st.lists(st.integers(0, 65_535), max_size=20), min_size=1).fil
 @given(chunks=CHUNKS, dtype=st.sampled_from([np.dtype(np.uint16), np.dtype(np.uint32)]))
 def test_chunks_are_one_array_for_numpy(chunks, dtype, tmp_path):
     path = tmp_path / "tokens.npy"
-    count = write_ids(path, (np.array(chunk, np.uint32) for chunk in chunks), dtype)
+    with path.open("w+b") as file:
+        count = write_ids(file, (np.array(chunk, np.uint32) for chunk in chunks), dtype)
     whole = np.load(path)
     assert whole.dtype == dtype
     assert whole.tolist() == [id for chunk in chunks for id in chunk]

@@ -233,7 +233,8 @@ def test_json_with_a_checksum_is_what_was_written(value):
 
 def test_large_files_are_compared_once_for_each_change(tmp_path, monkeypatch):
     path, read = tmp_path / "tokens.npy", []
-    token_files.write_ids(path, [np.arange(500)], np.dtype(np.uint16))
+    with path.open("w+b") as file:
+        token_files.write_ids(file, [np.arange(500)], np.dtype(np.uint16))
     compute = checksums.checksum_of_file
     monkeypatch.setattr(checksums, "LARGE", 100)
     monkeypatch.setattr(
@@ -346,6 +347,17 @@ def test_the_old_run_stays_until_the_first_checkpoint(whole, tmp_path):
         assert "was stopped before its first checkpoint" in said[0]
         assert not list(plan.directory.rglob(".*"))
         assert not (plan.directory / places.FRESH).exists()
+
+
+@pytest.mark.parametrize("make", [begin, prepare_run])
+def test_functions_refuse_a_link_in_a_run_as_the_command_does(make, tmp_path):
+    plan = plan_of(tmp_path)
+    plan.directory.mkdir()
+    (tmp_path / "outside").mkdir()
+    (plan.directory / "state").symlink_to(tmp_path / "outside")
+    with pytest.raises(SaveError, match="state is a link to"):
+        make(plan)
+    assert not list((tmp_path / "outside").iterdir())
 
 
 def test_lost_lines_of_metrics_are_said_and_no_mean_goes_over_them(whole, tmp_path):

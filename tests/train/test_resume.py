@@ -81,7 +81,7 @@ training = open_training(plan, prepared)
 if where == "replacing":
     files.os.replace = deadly(os.replace)
 if where == "flushing":
-    files.flush = deadly(files.flush)
+    files.os.fsync = deadly(os.fsync)
 if where == "stepping":
     training.optimizer.step = deadly(training.optimizer.step)
 for event in training.events():

@@ -212,8 +212,8 @@ def _write_page(
         offered, first = of_variants(explanation, options)
         memory = {name: text for name, text in variant.items() if name == "memory"}
         data = page(offered, first=first, text=words, **memory)
-    with replacing(html) as part:
-        part.write_bytes(data)
+    with replacing(html) as file:
+        file.write(data)
     click.echo(f"{html}, {len(data) / 1e6:.1f} MB: opens in any browser, with no network")
 
 

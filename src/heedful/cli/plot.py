@@ -258,7 +258,8 @@ def _places(
         SaveError: a picture that is there.
     """
     from heedful.errors import ArgumentError
-    from heedful.files import check_free
+    from heedful.files import check_free, check_no_links
+    from heedful.train.plan import PICTURES
 
     own = out.suffix[1:].lower() if out is not None and not out.is_dir() else ""
     if own in OTHERS:
@@ -278,9 +279,10 @@ def _places(
                 expected="a folder, or a name that ends in .png, .svg or .pdf",
                 remedy="choose another --out, or leave it out",
             )
-        places = Places(
-            out or (source if _is_run(source) else Path()) / "pictures", suffix or "png"
-        )
+        if out is None and _is_run(source):
+            out = source / PICTURES
+            check_no_links([out])
+        places = Places(out or Path(PICTURES), suffix or "png")
     for kind in kinds:
         check_free(places.of(kind), overwrite)
     return places

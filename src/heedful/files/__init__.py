@@ -16,7 +16,10 @@ from heedful.files.tensor_files import (
 )
 from heedful.files.whole import (
     alone,
+    append,
+    beside,
     check_free,
+    check_no_links,
     damaged,
     make_directory,
     replacing,
@@ -26,7 +29,10 @@ from heedful.files.whole import (
 __all__ = [
     "Checksums",
     "alone",
+    "append",
+    "beside",
     "check_free",
+    "check_no_links",
     "check_replaceable",
     "checksum_of",
     "damaged",

@@ -16,7 +16,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from heedful.errors import RunError
+from heedful.errors import RunError, SaveError
+from heedful.files.whole import replacing
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -93,8 +94,8 @@ def is_file_whole(path: Path, end: int, written: bytes) -> bool:
         return True
     whole = digits(checksum_of_file(path, end)).encode() == written
     if whole and path.stat().st_size > LARGE:
-        with suppress(OSError):
-            _note(path).write_text(json.dumps(_state(path, written)))
+        with suppress(SaveError), replacing(_note(path)) as file:
+            file.write(json.dumps(_state(path, written)).encode())
     return whole
 
 

@@ -20,8 +20,8 @@ END = re.compile(rb'[,{]\n  "crc32": "([0-9a-f]{8})"\n\}\n\Z')
 
 def write_json(path: Path, value: Any) -> None:
     """Write a value as indented JSON, whole or not at all."""
-    with replacing(path) as temporary:
-        temporary.write_bytes(_as_bytes(value))
+    with replacing(path) as file:
+        file.write(_as_bytes(value))
 
 
 def write_checked_json(path: Path, value: Mapping[str, Any]) -> None:
@@ -39,8 +39,8 @@ def write_checked_json(path: Path, value: Mapping[str, Any]) -> None:
     """
     content = _as_bytes({**value, CHECKSUM: "0" * 8})
     checksum = digits(zlib.crc32(content)).encode()
-    with replacing(path) as temporary:
-        temporary.write_bytes(content[: -len(b'00000000"\n}\n')] + checksum + b'"\n}\n')
+    with replacing(path) as file:
+        file.write(content[: -len(b'00000000"\n}\n')] + checksum + b'"\n}\n')
 
 
 def _as_bytes(value: Any) -> bytes:

@@ -86,8 +86,8 @@ def _cleared(directory: Path) -> int:
     with saving(directory):
         for left in directory.glob(".*.part"):
             shutil.rmtree(left)
-    number = max(_numbers(directory), default=0) + 1
-    make_directory(directory / f".{number}.part")
+        number = max(_numbers(directory), default=0) + 1
+        (directory / f".{number}.part").mkdir()  # nothing of that name is there, nor a link
     return number
 
 

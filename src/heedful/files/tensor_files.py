@@ -2,7 +2,7 @@
 
 The format is that of safetensors (Hugging Face), and its library reads it. It is written here, as
 the library would write it, but straight to the file that is renamed: the library writes to one of
-a random name first, as large as the checkpoint, which a killed process leaves.
+its own first, as large as the checkpoint, which stays where a process is killed.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def save_tensors(path: Path, tensors: Mapping[str, Tensor], about: Mapping[str, 
     """
     ours = {name: tensor.detach().contiguous() for name, tensor in tensors.items()}
     sums = {name: checksum_of(tensor) for name, tensor in ours.items()}
-    with replacing(path) as temporary, temporary.open("wb") as file:
+    with replacing(path) as file:
         in_order = sorted(ours, key=lambda name: (-ours[name].itemsize, name))
         file.write(_made_header(ours, in_order, {**about, SUMS: sums}))
         for name in in_order:

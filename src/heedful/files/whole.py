@@ -1,17 +1,25 @@
 """Files that are whole or not there: written beside, flushed, then renamed.
 
-A reader never sees half a file, and a failure leaves what was saved before.
+A reader never sees half a file, and a failure leaves what was saved before. No link is followed:
+each file is created under a random name, and a rename replaces a link, not what it leads to.
 """
 
 from __future__ import annotations
 
 import errno
+import glob
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import BinaryIO, TextIO
 
 from heedful.errors import RunError, SaveError
+
+try:
+    import fcntl
+except ImportError:  # Windows, which removes no file that is open, and so needs no lock
+    fcntl = None  # type: ignore[assignment]
 
 CAUSES = {
     errno.ENOSPC: "a full disk",
@@ -23,36 +31,100 @@ CAUSES = {
     errno.ENOTDIR: "a file where a directory was meant",
     errno.EEXIST: "a file, or a link that leads nowhere, where a directory was meant",
     errno.EISDIR: "a directory where a file was meant",
+    errno.ELOOP: "a link where a file was meant",
 }
 # In which nothing was saved before
-WRONG_PLACES = (errno.ENOENT, errno.ENOTDIR, errno.EEXIST, errno.EISDIR)
+WRONG_PLACES = (errno.ENOENT, errno.ENOTDIR, errno.EEXIST, errno.EISDIR, errno.ELOOP)
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[Path]:
-    """A temporary path; what was written there replaces `path` whole, or not at all.
+def replacing(path: Path) -> Iterator[BinaryIO]:
+    """An open file; what is written there replaces `path` whole, or not at all.
 
     Raises:
         SaveError: the disk is full, the directory is read-only or missing.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "numbers.txt"
-    >>> with replacing(path) as temporary:
-    ...     _ = temporary.write_text("1 2 3")
+    >>> with replacing(path) as file:
+    ...     _ = file.write(b"1 2 3")
     >>> path.read_text()
     '1 2 3'
     """
-    temporary = path.with_name(f".{path.name}.part")  # one name, so a killed run leaves one at most
+    with saving(path), beside(path) as file:
+        yield file
+        file.flush()
+        os.fsync(file.fileno())
+        if not fcntl:  # nor does Windows rename an open file
+            file.close()
+        os.replace(file.name, path)
+        flush(path.parent)
+
+
+@contextmanager
+def beside(path: Path) -> Iterator[BinaryIO]:
+    """An open file in the directory of `path`, which is removed at the end.
+
+    Those that killed processes left there are removed first. Raises `OSError`.
+    """
+    for left in path.parent.glob(f".{glob.escape(path.name)}.{'[0-9a-f]' * 16}.part"):
+        _remove_unlocked(left)
+    file = _created(path)
     try:
-        with saving(path):
-            temporary.touch()  # a place that cannot be written is told before the work is done
-            yield temporary
-            flush(temporary)
-            os.replace(temporary, path)
-            flush(path.parent)
+        with file:
+            yield file
     finally:
-        with _ignoring_os_errors():
-            temporary.unlink(missing_ok=True)
+        with suppress(OSError):  # it was renamed; or the directory is gone: the first error says so
+            os.unlink(file.name)
+
+
+def _created(path: Path) -> BinaryIO:
+    """A new file, which no link stands for ("x": O_EXCL), locked as long as it is open."""
+    while True:
+        file = open(path.parent / f".{path.name}.{os.urandom(8).hex()}.part", "x+b")  # noqa: SIM115
+        if fcntl:
+            with suppress(OSError):  # a disk without locks, on which nothing is removed either
+                fcntl.flock(file, fcntl.LOCK_EX)
+        if os.path.lexists(file.name):
+            return file
+        file.close()  # another process removed it before it was locked
+
+
+def _remove_unlocked(left: Path) -> None:
+    """Remove what a process left that was killed: the lock of one that is alive holds."""
+    with suppress(OSError):
+        if not fcntl:
+            os.unlink(left)
+            return
+        with open(left, "r+b", opener=_open_no_link) as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.unlink(left)
+
+
+def append(path: Path) -> TextIO:
+    """Open a file to add lines to, unless it is a link; a `SaveError` where that cannot be."""
+    with saving(path):
+        return open(path, "a", encoding="utf-8", buffering=1, opener=_open_no_link)
+
+
+def _open_no_link(path: str, flags: int) -> int:
+    return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0), 0o666)
+
+
+def check_no_links(paths: Iterable[Path]) -> None:
+    """Refuse links where a run has its own files: what they lead to would be written or removed.
+
+    Raises:
+        SaveError: one of the paths is a link.
+    """
+    for path in paths:
+        if path.is_symlink():
+            raise SaveError(
+                f"{path} is a link to {os.readlink(path)}",
+                expected="a run whose own files and directories are no links",
+                cause="a run that somebody else made, or moved in part",
+                remedy="remove the link, or put a copy of what it leads to in its place",
+            )
 
 
 def check_free(path: Path, overwrite: bool = False) -> None:
@@ -123,22 +195,14 @@ def make_directory(path: Path) -> None:
 
 
 def flush(path: Path) -> None:
-    """Wait until a file, or the names in a directory, are on the disk."""
-    if os.name == "nt":  # where a directory has no descriptor, and a read-only one no flush
+    """Wait until the names in a directory are on the disk."""
+    if os.name == "nt":  # where a directory has no descriptor
         return
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-@contextmanager
-def _ignoring_os_errors() -> Iterator[None]:
-    try:
-        yield
-    except OSError:  # the directory itself is gone or read-only: the first error says so
-        return
 
 
 def damaged(path: Path, error: Exception, remedy: str = "restore it, or train again") -> RunError:

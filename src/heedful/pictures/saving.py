@@ -44,8 +44,8 @@ def save(figure: Figure, path: str | os.PathLike[str]) -> Path:
         raise ArgumentError(
             f"a picture named {path.name}", expected="a name that ends in .png, .svg or .pdf"
         )
-    with replacing(path) as temporary, matplotlib.rc_context(TEXT):
+    with replacing(path) as file, matplotlib.rc_context(TEXT):
         figure.savefig(
-            temporary, format=path.suffix[1:].lower(), dpi=DPI, bbox_inches="tight", pad_inches=0.2
+            file, format=path.suffix[1:].lower(), dpi=DPI, bbox_inches="tight", pad_inches=0.2
         )
     return path

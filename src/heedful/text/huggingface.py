@@ -129,8 +129,8 @@ def export_tokenizer(tokenizer: Tokenizer, directory: Path, context_length: int)
     check_exportable(tokenizer)
     if isinstance(tokenizer, CharacterTokenizer):
         make_directory(directory)
-        with replacing(directory / FILE_NAME) as temporary:
-            temporary.write_text(_library_of(tokenizer).to_str(pretty=True), "utf-8")
+        with replacing(directory / FILE_NAME) as file:
+            file.write(_library_of(tokenizer).to_str(pretty=True).encode())
     else:
         tokenizer.save(directory)
     names = {

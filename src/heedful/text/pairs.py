@@ -167,8 +167,8 @@ def prepare_pairs(
     _check_lengths(sides, longest)
     path = Path(path)
     make_directory(path.parent)
-    with replacing(path) as temporary:
-        write_ids(temporary, sides, id_type(tokenizer.size + MARKS))
+    with replacing(path) as file:
+        write_ids(file, sides, id_type(tokenizer.size + MARKS))
     return tokenizer, PairFile(path, int(end[0]), validation)
 
 

@@ -10,11 +10,11 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import BinaryIO, TypeVar
 
 import numpy as np
 
-from heedful.files import make_directory, replacing
+from heedful.files import beside, make_directory, replacing
 from heedful.text.bpe import BPETokenizer
 from heedful.text.characters import CharacterTokenizer
 from heedful.text.choice import TokenizerChoice
@@ -71,43 +71,43 @@ def prepare(
     """
     path = Path(path)
     make_directory(path.parent)
-    with replacing(path) as temporary, _rereadable(source, path) as text:
-        tokenizer = _write(text, choice, temporary, progress)
+    with replacing(path) as file, _rereadable(source, path) as text:
+        tokenizer = _write(text, choice, file, progress)
     return tokenizer, TokenFile(path, validation)
 
 
 def _write(
-    source: Source, choice: TokenizerChoice, path: Path, progress: Progress | None
+    source: Source, choice: TokenizerChoice, file: BinaryIO, progress: Progress | None
 ) -> Tokenizer:
     if choice.name == CharacterTokenizer.kind:
-        return _write_rows(CharacterTokenizer.train(source.pieces()), source, path, progress)
+        return _write_rows(CharacterTokenizer.train(source.pieces()), source, file, progress)
     for kind in (BPETokenizer, WordPieceTokenizer):
         if choice.name == kind.kind:
             trained = kind.train(_to_learn_from(source), choice.vocabulary)
-            return _write_rows(trained, source, path, progress)
-    return _write_tiktoken(choice, source, path, progress)
+            return _write_rows(trained, source, file, progress)
+    return _write_tiktoken(choice, source, file, progress)
 
 
 def _write_rows(
-    tokenizer: Tokenizer, source: Source, path: Path, progress: Progress | None
+    tokenizer: Tokenizer, source: Source, file: BinaryIO, progress: Progress | None
 ) -> Tokenizer:
     ids = _encoded(tokenizer.encode_array, source, progress)
-    write_ids(path, ids, id_type(tokenizer.size))
+    write_ids(file, ids, id_type(tokenizer.size))
     return tokenizer
 
 
 def _write_tiktoken(
-    choice: TokenizerChoice, source: Source, path: Path, progress: Progress | None
+    choice: TokenizerChoice, source: Source, file: BinaryIO, progress: Progress | None
 ) -> Tokenizer:
     """The encoding's own ids first; which of them the text uses is known only then."""
     encoding = open_encoding(choice.name)
     rows_for = TiktokenTokenizer.compact if choice.compact else TiktokenTokenizer.up_to_largest
-    with _temporary(path, "ids") as beside:
+    with beside(Path(file.name)) as originals:
         encode = partial(original_ids, encoding)
-        write_ids(beside, _encoded(encode, source, progress), np.dtype(np.uint32))
-        ids = np.load(beside, mmap_mode="r")
+        write_ids(originals, _encoded(encode, source, progress), np.dtype(np.uint32))
+        ids = np.load(originals.name, mmap_mode="r")
         tokenizer = rows_for(encoding, distinct(ids))
-        write_ids(path, map(tokenizer.rows, chunks_of(ids)), id_type(tokenizer.size))
+        write_ids(file, map(tokenizer.rows, chunks_of(ids)), id_type(tokenizer.size))
         return tokenizer
 
 
@@ -166,17 +166,7 @@ def _rereadable(source: Source, path: Path) -> Iterator[Source]:
     if not source.once:
         yield source
         return
-    with _temporary(path, "text") as copy:
-        with open(copy, "w", encoding="utf-8", newline="") as file:
-            file.writelines(source.pieces())
-        yield FileSource((str(copy),))
-
-
-@contextmanager
-def _temporary(path: Path, what: str) -> Iterator[Path]:
-    """A path beside another; the name is fixed, so that a killed run leaves one at most."""
-    temporary = path.with_name(f".{path.name.strip('.')}.{what}")
-    try:
-        yield temporary
-    finally:
-        temporary.unlink(missing_ok=True)
+    with beside(path) as copy:
+        copy.writelines(piece.encode() for piece in source.pieces())
+        copy.flush()
+        yield FileSource((copy.name,))

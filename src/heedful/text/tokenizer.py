@@ -130,8 +130,8 @@ class Tokenizer(ABC):
         write_checked_json(path, {ENVELOPE: VERSION, "kind": self.kind, **what})
 
     def _write_text(self, path: Path, text: str) -> None:
-        with replacing(path) as temporary:
-            temporary.write_text(text, "utf-8")
+        with replacing(path) as file:
+            file.write(text.encode())
 
 
 def check_learnable(vocabulary: int) -> None:

@@ -5,6 +5,7 @@ NumPy reads the array and leaves alone what stands after it.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import BinaryIO
@@ -73,19 +74,19 @@ def id_type(size: int) -> np.dtype:
     return np.dtype(np.uint16 if size <= 1 << 16 else np.uint32)
 
 
-def write_ids(path: Path, chunks: Iterable[np.ndarray], dtype: np.dtype) -> int:
+def write_ids(file: BinaryIO, chunks: Iterable[np.ndarray], dtype: np.dtype) -> int:
     """Write ids of unknown number as a `.npy` file, a chunk at a time; the number comes back."""
     count = 0
-    with open(path, "wb") as file:
-        _write_header(file, 0, dtype)
-        for chunk in chunks:
-            file.write(chunk.astype(dtype, copy=False).data)
-            count += len(chunk)
-        file.seek(0)
-        _write_header(file, count, dtype)  # as long as the first: numpy leaves room to grow
-    checksum = digits(checksum_of_file(path))
-    with open(path, "ab") as file:
-        file.write(f"{MARK}{checksum}\n".encode())
+    _write_header(file, 0, dtype)
+    for chunk in chunks:
+        file.write(chunk.astype(dtype, copy=False).data)
+        count += len(chunk)
+    file.seek(0)
+    _write_header(file, count, dtype)  # as long as the first: numpy leaves room to grow
+    file.flush()
+    checksum = digits(checksum_of_file(Path(file.name)))
+    file.seek(0, os.SEEK_END)
+    file.write(f"{MARK}{checksum}\n".encode())
     return count
 
 

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from heedful.errors import RunError
-from heedful.files import load_tensors, replacing, save_tensors, saving
+from heedful.files import append, load_tensors, replacing, save_tensors, saving
 from heedful.files.belonging import RUN, check_belongs, said
 from heedful.files.checksums import digits
 from heedful.files.sharded import (
@@ -239,14 +239,15 @@ class Metrics:
         self._run, self._checksum = _run(path), 0
         if is_writer:
             if self.lost and path.exists():
-                shutil.copyfile(path, path.with_name(DAMAGED))
-            with replacing(path) as temporary:
-                temporary.write_text("".join(map(self._line, kept)), "utf-8")
+                with path.open("rb") as old, replacing(path.with_name(DAMAGED)) as file:
+                    shutil.copyfileobj(old, file)
+            with replacing(path) as file:
+                file.write("".join(map(self._line, kept)).encode())
         self._losses = deque(losses, MOST_AVERAGED)
         self.lowest = min((line["mean_loss"] for line in kept if "mean_loss" in line), default=INF)
         self.latest = self.mean = losses[-1][1] if losses else INF
         self._path = path if is_writer else Path(os.devnull)
-        self._file = self._path.open("a", encoding="utf-8", buffering=1)
+        self._file = append(self._path)
 
     def _line(self, values: Mapping[str, Any]) -> str:
         body = json.dumps(values)

@@ -14,12 +14,17 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from heedful.errors import HeedfulError, SaveError
+<<<<<<< HEAD
 from heedful.files import alone, saving
 from heedful.files.belonging import is_described_by_us, read_config
+=======
+from heedful.files import alone, check_no_links, read_json, saving
+>>>>>>> files
 from heedful.models.configurations import CHECKPOINTS, SHARDED
 from heedful.train.plan import (
     LOGS,
     METRICS,
+    PICTURES,
     RECIPE,
     TOKENS,
     WATCHED,
@@ -47,6 +52,7 @@ def owning(directory: Path) -> Iterator[list[str]]:
         SaveError: another process has it, nothing can be written there, or there are files of
             somebody else that a run would replace.
     """
+    check_own_files(directory)
     _check_ours(directory)
     state = directory / "state"
     made = [folder for folder in (state, *state.parents) if not folder.exists()]
@@ -62,6 +68,14 @@ def owning(directory: Path) -> Iterator[list[str]]:
         for folder in made:
             with suppress(OSError):  # something was begun in it
                 folder.rmdir()
+
+
+def check_own_files(directory: Path) -> None:
+    """Refuse a run of which a file or a directory that is written is a link; `SaveError`."""
+    check_no_links(directory / name for name in (*FILES, "state", WATCHED, LOGS, PICTURES))
+    check_no_links((directory / "state").rglob("*"))
+    check_no_links((directory / WATCHED).glob("*"))
+    check_no_links((directory / LOGS).glob("*"))  # below them services write, in their own way
 
 
 def _check_ours(directory: Path) -> None:
@@ -90,7 +104,7 @@ def _put_in_order(directory: Path) -> list[str]:
     """Finish or undo what a killed process had begun; the directory must be owned."""
     for name in FILES:
         path = directory / name
-        for left in path.parent.glob(f".{path.name}.part*"):
+        for left in path.parent.glob(f".{path.name}.*part*"):
             left.unlink(missing_ok=True)
     for left in (directory / WATCHED).glob(".*.part"):
         left.unlink(missing_ok=True)

@@ -33,6 +33,7 @@ WRITTEN = ("sources", "include", "title", "preset", "read")
 LAUNCH = "launch"
 WATCHED = "watched"  # the folder of a watched text's recordings
 LOGS = "logs"  # what services that draw a run keep of it, and how far they are
+PICTURES = "pictures"
 
 
 class Plan(NamedTuple):

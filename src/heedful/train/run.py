@@ -56,7 +56,7 @@ from heedful.train.logs import logging_to
 from heedful.train.loop import Training
 from heedful.train.masked_words import MaskedWords
 from heedful.train.memory import check_memory
-from heedful.train.place import FRESH, has_something, take_place
+from heedful.train.place import FRESH, check_own_files, has_something, take_place
 from heedful.train.plan import TOKENS, Plan, check_free, choice_of, has_run
 from heedful.train.tasks import NextToken, Translating
 from heedful.train.text_read import text_read
@@ -87,6 +87,7 @@ def begin(plan: Plan, progress: Report | None = None) -> Prepared:
         TextError: the text cannot be read, or is too short for one context.
     """
     check_free(plan.directory)
+    check_own_files(plan.directory)
     made = [folder for folder in (plan.directory, *plan.directory.parents) if not folder.exists()]
     read = text_read(plan.sources, plan.include)
     plan = plan._replace(read=read._asdict() if read else None)
@@ -144,6 +145,7 @@ def prepare_run(plan: Plan, progress: Report | None = None) -> Prepared:
         TextError: the text cannot be read, or is too short for one context.
     """
     directory, recipe = plan.directory, plan.recipe
+    check_own_files(directory)
     if has_run(directory):  # its config.json is written last
         config = read_description(directory)
         tokenizer, tokens = load_tokenizer(directory), _opened(plan, config)

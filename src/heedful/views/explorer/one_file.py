@@ -71,7 +71,7 @@ def write(
     check_size(recordings, exact=exact)
     room = most or _budget(recordings)
     few = sum(bytes_of(call, half=False) for _, call in calls) <= min(FEW, room // 4)
-    with replacing(path) as part, part.open("wb") as file:
+    with replacing(path) as file:
         begin, end = shell(title, ENTRY, styles(), view)
         file.write(begin)
         causes = None
