@@ -14,12 +14,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from heedful.errors import HeedfulError, SaveError
-<<<<<<< HEAD
-from heedful.files import alone, saving
+from heedful.files import alone, check_no_links, saving
 from heedful.files.belonging import is_described_by_us, read_config
-=======
-from heedful.files import alone, check_no_links, read_json, saving
->>>>>>> files
 from heedful.models.configurations import CHECKPOINTS, SHARDED
 from heedful.train.plan import (
     LOGS,
