@@ -555,7 +555,6 @@ def test_ctrl_c_between_two_lines_leaves_no_mode(line):
         model(x)
     assert _len_torch_dispatch_stack() == 0
     assert recording[-1].proof == "proved"
-    assert recording[-1].pass_index in (1, 2)  # where it came before the first pass began
 
 
 OURS = {"begins", "_take_off", "ended", "resume", "_may_be_off", "is_as_it_was"}

@@ -207,8 +207,6 @@ class Running:
         if threading.get_ident() != self._thread:
             self._runs_elsewhere()
             return
-        if self.stack and frame.module is self.stack[0].module:
-            self.stack.clear()  # Ctrl-C has ended its last call, and torch then calls no hook
         if self.layers is not None:
             self.layers.resume()
         if not self.stack and is_traced((*frame.arguments, *frame.keywords.values())):
@@ -292,13 +290,15 @@ class _Noting(Hook):
         name = running._names.get(id(module)) if running and not is_dynamo_compiling() else None
         if name is None:
             return
-        stack = running.stack
-        if not stack:  # it is called from outside: nothing inside it attends
+        if threading.get_ident() != running._thread:
+            running._runs_elsewhere()
             return
-        if threading.get_ident() == running._thread:
-            running.ran[stack[-1].name].add(name)
-            if running.layers is not None:
-                running.layers.begins(module, arguments)
+        stack = running.stack
+        running.ran[stack[-1].name if stack else None].add(name)
+        if not stack and _graph_task() == -1:  # it is called from outside
+            running._begin(Frame(name, module, arguments, {}))
+        elif running.layers is not None:
+            running.layers.begins(module, arguments)
 
 
 class _EnteringUnhooked(Hook):
