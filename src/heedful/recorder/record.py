@@ -44,7 +44,7 @@ from heedful.recorder.sequences.texts_of_calls import Rows, TextDims, follow, to
 from heedful.recorder.sequences.token_ids import Ids, TokenIds
 from heedful.recorder.sequences.told_axes import axes_told_for, check_names, contradicted
 from heedful.recorder.sequences.told_or_followed import Owning
-from heedful.recorder.sequences.without_padding import Layout, layouts_of, may_have_room
+from heedful.recorder.sequences.without_padding import Layout, distinct, layouts_of, may_have_room
 from heedful.recorder.tracing import TRACED, is_traced
 
 NOTHING = (
@@ -386,7 +386,7 @@ class _Recorder:
     def _kept(self, seen: Observed, name: str, layer: int | None, index: int) -> Capture:
         running, (layouts, is_told) = self.running, self._layouts(seen, name)
         M = seen.shape[-1]
-        is_cut = any(one.keys.numel() < M for one in layouts)
+        is_cut = any(one.keys.numel() < M for one in distinct(layouts))
         if is_cut and seen.real is None and not is_told:
             seen.inferred = {**seen.inferred, "padding": PADDING}
         kind = self._kind(seen, name, layouts)
@@ -419,7 +419,9 @@ class _Recorder:
     def _kind(self, seen: Observed, name: str, layouts: list[Layout]) -> str:
         """The kind of a call; keys that grew by its queries since the last call are a cache's."""
         N = seen.shape[2]
-        M = max((one.keys.numel() for one in layouts), default=0)  # a cache may have room for more
+        M = max(
+            (one.keys.numel() for one in distinct(layouts)), default=0
+        )  # a cache may have room for more
         pass_index, kind = self.running.pass_index, kind_of(seen, name, layouts)
         before, last = self._lengths.get(name, (M, pass_index))
         self._lengths[name] = M, pass_index

@@ -118,12 +118,26 @@ def certify(
     return Check(worst, tolerance, rows, where=where), agree
 
 
-class _Group(NamedTuple):
-    """Sequences of one layout, compared at once: the heads of all of them are those of `causes`."""
+@dataclass
+class _Group:
+    """Sequences of one layout, which are compared at once.
+
+    sequences, several: their numbers, and what is kept of each.
+    """
 
     sequences: list[int]
-    causes: Causes
+    several: list[Causes]
     layout: Layout
+
+    @functools.cached_property
+    def causes(self) -> Causes:
+        """What is kept of all, as one sequence with the heads of all."""
+        return _together(self.several)
+
+    def of(self, chosen: list[int]) -> _Group:
+        """Some of its sequences, by their places in it."""
+        sequences = [self.sequences[i] for i in chosen]
+        return _Group(sequences, [self.several[i] for i in chosen], self.layout)
 
     def of_all(self, tables: Sequence[Tensor] | Tensor) -> Tensor:
         """The tables of its sequences, (H, …) each, as one."""
@@ -153,7 +167,7 @@ def _groups(
         is_last = sequence + 1 == end or layouts[sequence + 1] is not layout
         if is_last or len(several) >= most:
             first = sequence + 1 - len(several)
-            yield _Group([*range(first, sequence + 1)], _together(several), layout)
+            yield _Group([*range(first, sequence + 1)], several, layout)
             several = []
 
 
@@ -240,21 +254,45 @@ def _compared(group: _Group, evidence: Evidence, tolerance: float) -> _Compared 
     added = group.of_heads(evidence.added_to_scores) if evidence.added_to_scores else None
     rounding, owed = Rounding(evidence.deviation, added), None
     unsure = farthest(precise, rounding, _much_of(tolerance))
-    if evidence.deviation or unsure:
+    if unsure:
         owed, far = _owed(precise, rows, shown, rounding)
         unsure = max(unsure, far)
     if evidence.finish is not None:
         found = _off_at_the_end(shown, evidence, group)
         if found and unsure > _much_of(tolerance):
             found = found._replace(off=[0.0])  # it tells nothing of such weights; `certify` does
-    else:
-        found = _off(shown, evidence, tolerance, owed)
-        # a kernel may owe it to how it rounds scores, which takes as long to tell as all else
-        if found and not (evidence.deviation or max(found.off) <= tolerance):
-            owed, far = _owed(precise, rows, shown, rounding)
-            near, of_bias = _nearer(shown, precise, rows, rounding)
-            found, unsure = _off(near, evidence, tolerance, owed), max(unsure, far, of_bias)
+        return found and found._replace(agree=agree, unsure=unsure)
+    found = _off(shown, evidence, tolerance, owed)
+    if found and not max(found.off) <= tolerance:
+        # it may be owed to how scores were rounded, which takes as long to tell as all else
+        beyond = _beyond(found.off, len(group.sequences), tolerance)
+        if len(beyond) < len(group.sequences):
+            again = _compared(group.of(beyond), evidence, tolerance)
+            return _replaced(found, again, beyond)._replace(agree=agree)
+        owed, far = _owed(precise, rows, shown, rounding)
+        of_bias = 0.0
+        if not evidence.deviation:  # a kernel
+            shown, of_bias = _nearer(shown, precise, rows, rounding)
+        found, unsure = _off(shown, evidence, tolerance, owed), max(unsure, far, of_bias)
     return found and found._replace(agree=agree, unsure=unsure)
+
+
+def _beyond(off: list[float], sequences: int, tolerance: float) -> list[int]:
+    """The places of the sequences of which some head is off by more than the tolerance."""
+    each = len(off) // sequences
+    worst = [max(off[i : i + each]) for i in range(0, len(off), each)]
+    return [place for place, most in enumerate(worst) if not most <= tolerance]
+
+
+def _replaced(found: _Compared, again: _Compared | None, places: list[int]) -> _Compared:
+    """A comparison with that of the sequences at some places replaced."""
+    if again is None:
+        return found
+    off, each = list(found.off), len(again.off) // len(places)
+    for i, place in enumerate(places):
+        off[place * each : (place + 1) * each] = again.off[i * each : (i + 1) * each]
+    worse = {name: max(getattr(found, name), getattr(again, name)) for name in ("blur", "unsure")}
+    return found._replace(off=off, is_mute=found.is_mute or again.is_mute, **worse)
 
 
 def _off(

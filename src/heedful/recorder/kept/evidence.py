@@ -28,7 +28,7 @@ from heedful.recorder.kept.rounding import tolerance_of
 from heedful.recorder.kept.rounding_of_scores import deviation_of
 from heedful.recorder.kept.row_sums import told
 from heedful.recorder.observed import Finish, Observed, of_sequence
-from heedful.recorder.sequences.without_padding import Layout
+from heedful.recorder.sequences.without_padding import Layout, distinct
 
 SAMPLED = 8  # rows of each sequence on which a call is checked
 DIRECTIONS = 8  # on which values are projected
@@ -187,8 +187,8 @@ def _directions(width: int, kind: torch.dtype, device: torch.device) -> Tensor:
 def _rows(table: Tensor, layouts: Sequence[Layout]) -> Sequence[Tensor]:
     """The rows of each sequence that are compared, (H, n, v), of a table (B, H, N, v)."""
     N = table.shape[2]
-    if all(one.queries.numel() == N for one in layouts):
-        return table.index_select(2, _sampled_on(table.device, N)).unbind()
+    if all(one.queries.numel() == N for one in distinct(layouts)):
+        return table[:, :, _sampled_on(table.device, N)].unbind()
     # so a GPU is not waited for: the driver has taken the few indices once this returns
     rows = [rows_sampled(layout).to(table.device, non_blocking=True) for layout in layouts]
     return [one[:, own] for one, own in zip(table, rows, strict=True)]

@@ -7,7 +7,7 @@ import re
 
 from heedful.recorder.observed import Observed
 from heedful.recorder.sequences.mask_structure import offset_of
-from heedful.recorder.sequences.without_padding import Layout
+from heedful.recorder.sequences.without_padding import Layout, distinct
 
 # Parts of the names of modules that attend to another sequence
 CROSSING = ("cross", "encoder_attn", "encdec", "enc_dec", "src_attn")
@@ -44,6 +44,6 @@ def kind_of(seen: Observed, name: str, layouts: list[Layout]) -> str:
     _, _, N, M = seen.shape
     if crosses(seen, name):
         return "cross"
-    if any(_is_causal(seen, layout) for layout in layouts) or (seen.causal and N == 1):
+    if any(_is_causal(seen, layout) for layout in distinct(layouts)) or (seen.causal and N == 1):
         return "causal"
     return "self" if N == M else "cross"

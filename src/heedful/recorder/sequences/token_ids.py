@@ -17,7 +17,7 @@ from torch import Tensor
 
 from heedful.recorder.observed import Observed
 from heedful.recorder.sequences.inputs import Inputs
-from heedful.recorder.sequences.without_padding import Layout
+from heedful.recorder.sequences.without_padding import Layout, distinct
 
 SAME = 1e-3  # of the largest number of a key: those of other tokens are further away
 
@@ -129,7 +129,7 @@ class TokenIds:
         if length not in (N, M):
             return None
         before = self._before(given, ids)
-        end = max((int(one.keys[-1]) + 1 for one in layouts if len(one.keys)), default=M)
+        end = max((int(one.keys[-1]) + 1 for one in distinct(layouts) if len(one.keys)), default=M)
         goes_on = before is not None and length == N and before.shape[1] + N in (M, end)
         known = self._sides.get(given.writes)
         is_known = known is not None and known.pass_index == given.pass_index

@@ -6,6 +6,7 @@ attention does not heed, or take something else under the same name: then the ma
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -51,6 +52,11 @@ def layouts_of(seen: Observed, real: Real | None = None, is_full: bool = False) 
         starts = _starts(seen, real.keys, distinct)
     layouts = {b: _layout(seen, b, real, start, has_room) for b, start in starts.items()}
     return [layouts[b] for b in first]
+
+
+def distinct(layouts: Sequence[Layout]) -> list[Layout]:
+    """Each of some layouts once, which sequences share."""
+    return list({id(layout): layout for layout in layouts}.values())
 
 
 def _first_alike(seen: Observed, real: Real) -> list[int]:
