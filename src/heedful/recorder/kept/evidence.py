@@ -139,8 +139,8 @@ def evidence_of(seen: Observed, layouts: Sequence[Layout], kept: torch.dtype) ->
         if is_looked_at and not are_numbers(evidence.values):
             evidence.values, evidence.is_whole = value.clone(), True
     if seen.sums is not None and kept == seen.query.dtype:
+        evidence.row_sums = [one[..., 0] for one in _rows(seen.sums[..., None], layouts)]
         evidence.sums = told(seen.sums, seen.query, output)
-        evidence.row_sums = [one[..., 0] for one in _rows(evidence.sums[..., None], layouts)]
     return evidence
 
 
