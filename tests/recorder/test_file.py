@@ -232,8 +232,8 @@ def put(place, value):
         *(put("calls.0.inferred", one) for one in (3, None, ["texts"], {"texts": 3})),
         *(put("calls.0.against", one) for one in (3, None, ["0"], {"x": "wrong"})),
         *(put("calls.0.kind", one) for one in ("other", 3)),
-        *(put("calls.0.scale", one) for one in ("x", None)),
-        *(put("calls.0.cap", one) for one in ("x", [])),
+        *(put("calls.0.scale", one) for one in ("x", None, torch.nan, torch.inf)),
+        *(put("calls.0.cap", one) for one in ("x", [], torch.nan, torch.inf)),
         *(put("calls.0.heads", one) for one in ([1], [0, 1, 1, 2], "abcd", [0, 1, 2, "3"], 4)),
         *(put("calls.0.layouts", one) for one in ([], 3, [{}, {}], None)),
         *(
@@ -247,8 +247,8 @@ def put(place, value):
                         {"bits": "0.query", "keys": 11}, {"bits": "0.query", "keys": "x"})
         ),
         *(put("calls.0.check", one) for one in ([], {}, {"worst": 0.0, "wrong": 1}, "x")),
-        *(put("calls.0.check.worst", one) for one in ("x", None, [])),
-        put("calls.0.check.tolerance", "x"),
+        *(put("calls.0.check.worst", one) for one in ("x", None, [], torch.nan)),
+        *(put("calls.0.check.tolerance", one) for one in ("x", torch.nan, torch.inf)),
     ],
 )  # fmt: skip
 def test_a_damaged_header_is_one_line(recording, tmp_path, change):

@@ -3,7 +3,11 @@
 Such models are not watched operation by operation where all their attention goes by its own door.
 """
 
+import abc
+import copy
 import functools
+import importlib.util
+import os
 import types
 import weakref
 from unittest import mock
@@ -246,6 +250,30 @@ def test_attention_of_ones_own_is_a_call_beside_the_models(build, way, attend):
         model(IDS)
     assert sorted(call.shape for call in recording) == [(3, 6, 5), (3, 6, 6)]
     assert recording.missed == {}
+
+
+@pytest.mark.parametrize("name", ["code", "queue", "queue.attending"])
+@pytest.mark.parametrize("build", [of_ours, of_transformers])
+def test_a_module_of_ones_own_may_have_the_name_of_one_of_pythons(build, name, tmp_path):
+    path = tmp_path / "mine.py"
+    path.write_text("def hook(part, given, made):\n    return attend(made)\n")
+    spec = importlib.util.spec_from_file_location(name, path)
+    mine = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(mine)
+    mine.attend = by_hand
+    model = build()
+    part = block_of(model).feed if isinstance(model, GPT) else block_of(model).mlp
+    part.register_forward_hook(mine.hook)
+    with torch.no_grad(), heedful.record(model) as recording:
+        model(IDS)
+    assert sorted(call.shape for call in recording) == [(3, 6, 5), (3, 6, 6)]
+
+
+@pytest.mark.parametrize("function", [copy.copy, abc.abstractmethod, os.path.join])
+def test_functions_of_pythons_own_library_are_known(function):
+    model = of_ours()
+    model.blocks[0].feed.does = function
+    assert as_made.judged(model).tells_all
 
 
 def test_attention_of_a_hook_for_all_modules_is_seen():

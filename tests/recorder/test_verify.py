@@ -467,6 +467,68 @@ def test_everything_is_put_back_as_it_was():
     assert all(parameter.grad is None for parameter in model.parameters())
 
 
+DENSE = {
+    torch.Tensor.to_sparse: torch.Tensor.to_dense,
+    torch.Tensor.to_sparse_csr: torch.Tensor.to_dense,
+    lambda table: torch.nested.nested_tensor(list(table)): lambda one: one.to_padded_tensor(0.0),
+}
+
+
+@pytest.mark.filterwarnings("ignore:Sparse", "ignore:The PyTorch API of nested tensors")
+@pytest.mark.parametrize("made", DENSE)
+def test_a_buffer_that_is_not_dense_is_put_back_too(made):
+    """As openai-whisper's alignment heads, a table of layers × heads."""
+    model = Restless().eval()
+    model.register_buffer("table", table := made(torch.eye(3)), persistent=False)
+    recording = recorded(model, ids())
+    model.norm.register_forward_pre_hook(lambda *_: (table.mul_(2), None)[1])
+    drawn = model.generator.get_state()
+    assert recording.verify(model, ids()) == {"proved": 2}
+    assert model.table is table
+    assert torch.equal(DENSE[made](table), torch.eye(3))
+    assert torch.equal(model.generator.get_state(), drawn)
+
+
+def test_a_timeout_is_no_answer_of_the_model():
+    class Slow(Model):
+        passes = 0
+
+        def forward(self, ids):
+            self.passes += 1
+            if self.passes == 3:
+                raise TimeoutError
+            return super().forward(ids)
+
+    model = Slow().eval()
+    recording = recorded(model, ids())
+    with pytest.raises(TimeoutError):
+        recording.verify(model, ids())
+    assert recording.verify(model, ids()) == {"proved": 2}
+
+
+def test_what_cannot_be_put_back_leaves_nothing_else_changed():
+    class Unwritable(Restless):
+        def __init__(self):
+            super().__init__()
+            with torch.inference_mode():
+                self.register_buffer("seen", torch.zeros(2))
+
+        def forward(self, ids):
+            with torch.inference_mode():
+                self.seen += 1
+            return super().forward(ids)
+
+    model = Unwritable().eval()
+    recording = recorded(model, ids())
+    model.train()
+    count, drawn = model.count.clone(), model.generator.get_state()
+    with pytest.raises(RuntimeError, match="Inplace update to inference tensor"):
+        recording.verify(model, ids())
+    assert all(module.training for module in model.modules())
+    assert torch.equal(model.count, count)
+    assert torch.equal(model.generator.get_state(), drawn)
+
+
 def test_after_an_error_everything_is_put_back_too():
     model = Restless().eval()
     recording = recorded(model, ids())

@@ -10,6 +10,7 @@ from __future__ import annotations
 import abc
 import functools
 import inspect
+import os
 import sys
 import typing
 from collections.abc import Iterable
@@ -33,9 +34,9 @@ AROUND_CLASSES = ("torch.distributed.", "torch.nn.utils.parametrize")
 OF_TORCH = ("torch.nn.", "torch.ao.", "torch.distributed.", "torch._dynamo.eval_frame")
 PACKAGES = {"heedful", "transformers", "accelerate"}
 # Packages whose functions attend by no way of their own
-KNOWN = {
-    *PACKAGES, *sys.stdlib_module_names, "torch", "jaxtyping", "beartype", "typing_extensions",
-}  # fmt: skip
+KNOWN = {*PACKAGES, "torch", "jaxtyping", "beartype", "typing_extensions"}
+LIBRARY = os.path.dirname(os.__file__) + os.sep  # of Python's own modules, and packages beside them
+INSTALLED = tuple(LIBRARY + name for name in ("site-packages", "dist-packages"))
 OF_PYTHON = (abc, typing)  # whose classes are written in Python
 IN_PYTHON = 1 << 9  # the flag of classes that are not written in C (Py_TPFLAGS_HEAPTYPE)
 AROUND = ("__wrapped__", "_torchdynamo_orig_callable")  # by which decorators tell what they are on
@@ -102,10 +103,19 @@ def _is_of_known_code(one: Any) -> bool:
         return True  # its class is judged, or what it holds
     if kind is FunctionType or kind is BuiltinFunctionType:
         # not by `__module__`, which `functools.wraps` copies
-        home = one.__globals__.get("__name__") if kind is FunctionType else "torch"
-        attends = _package(home) == "torch" and one.__name__ in MADE_OF
-        return _package(home) in KNOWN and not attends
+        home = _package(one.__globals__.get("__name__") if kind is FunctionType else "torch")
+        if home in sys.stdlib_module_names:
+            return _is_of_python(one.__code__)
+        return home in KNOWN and not (home == "torch" and one.__name__ in MADE_OF)
     return _is_of_known_home(one if issubclass(kind, type) else kind)
+
+
+def _is_of_python(code: CodeType) -> bool:
+    """Whether code is of Python's own library, whose names, such as `code`, anybody may use."""
+    place = code.co_filename
+    return place.startswith("<frozen ") or (
+        place.startswith(LIBRARY) and not place.startswith(INSTALLED)
+    )
 
 
 def _is_of_known_home(kind: type) -> bool:

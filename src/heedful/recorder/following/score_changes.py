@@ -196,8 +196,9 @@ def after_weights(role: Weights, step: Operation) -> Weights | None:
     is_random = isinstance(other, Tensor) and step.is_noise(other)
     if name == "native_dropout" or (name == "mul" and is_random):
         return replace(role, dropped=True)
-    if isinstance(step.role_of(other), Weights):
-        return replace(role, altered="another softmax is added to it or taken from it")
+    beside = [one for one in step.roles_beside if isinstance(one, Weights)]
+    if any(one.shown is not role.shown for one in beside):  # forms of one softmax share it
+        return replace(role, altered="another softmax is combined with it")
     if step.has_changed_nothing:
         return role
     is_map = role.axes[-1] == role.over

@@ -43,8 +43,14 @@ class Operation(NamedTuple):
 
     @property
     def other(self) -> Any:
-        """The other one of two operands; None where there is one only."""
-        return self.arguments[1 - self.place] if len(self.arguments) > 1 else None
+        """The other one of two operands; None where there are not two."""
+        return self.arguments[1 - self.place] if len(self.arguments) == 2 else None
+
+    @property
+    def roles_beside(self) -> list[Any]:
+        """The roles of all arguments but that which has the role that is followed."""
+        others = (one for at, one in enumerate(self.arguments) if at != self.place)
+        return [self.role_of(one) for one in others]
 
     @property
     def signs(self) -> tuple[float, float]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from heedful.errors import HeedfulError
 from heedful.ops.causes import Causes
 from heedful.recorder.kept.certificate import Check, certify
 from heedful.recorder.kept.evidence import Evidence, evidence_of
@@ -23,6 +24,9 @@ from heedful.recorder.sequences.token_ids import Ids
 from heedful.recorder.sequences.without_padding import Layout, row_of, take
 
 NO_IDS = Ids()
+# Errors that the numbers of a call may lead to. Any other comes from outside, such as a TimeoutError
+# of a signal handler, and says nothing about the call
+OF_THE_CALL = (HeedfulError, RuntimeError, ArithmeticError, LookupError, TypeError, ValueError)
 
 
 def _nothing() -> None:
@@ -103,7 +107,7 @@ class Capture:
                 found, agree = certify(causes, self.layouts, evidence)
         except (MemoryError, torch.OutOfMemoryError):  # there may be room when it is asked again
             raise
-        except Exception as error:  # what cannot be checked is not shown
+        except OF_THE_CALL as error:  # what cannot be checked is not shown
             why = f"its check ended in an error: {error} ({type(error).__name__})"
             found = Check(math.inf, evidence.tolerance, 0, why)
         if agree:

@@ -43,7 +43,10 @@ MUCH = 1e-3  # what scores of 32 bits or more may move a weight by; in half prec
 FLIPPED = 2.0  # by so many times what is expected of the rounding of a row it may be off
 HIDING = "what was added to weights times values is so large that its rounding hides them"
 NO_NUMBERS = "some values are no numbers, or too large to be added up"
-NO_OUTPUT = "what a head gave has no finite number, and so says nothing of its weights"
+NO_OUTPUT = (
+    "what a head gave says nothing of its weights: it has no finite number, or zeros where the "
+    "weights are no numbers"
+)
 UNSURE = "the model's own rounding of scores as large as these may move a weight by {:.2g}"
 
 
@@ -104,16 +107,16 @@ def certify(
         rows += found.rows * len(group.sequences)
         agree = agree and found.agree
         most, blur, unsure = max(off), max(blur, found.blur), max(unsure, found.unsure)
-        if not most <= worst:
+        if most > worst:
             sequence, head = divmod(off.index(most), len(off) // len(group.sequences))
             worst, where = most, f"head {head} of sequence {group.sequences[sequence]}"
     if is_mute and worst <= tolerance:
         return Check(math.nan, tolerance, 0, NO_OUTPUT), False
     if not rows:
         return Check(math.nan, tolerance, 0, "no query sees anything that can be compared"), False
-    if worst <= tolerance and tolerance * blur > BLURRED:
+    if worst <= tolerance and not tolerance * blur <= BLURRED:
         return Check(math.nan, tolerance, 0, HIDING), False
-    if worst <= tolerance and unsure > _much_of(tolerance):
+    if worst <= tolerance and not unsure <= _much_of(tolerance):
         return Check(math.nan, tolerance, 0, UNSURE.format(unsure)), False
     return Check(worst, tolerance, rows, where=where), agree
 
@@ -201,13 +204,14 @@ def _values(group: _Group, values: Tensor) -> Tensor:
 class _Compared(NamedTuple):
     """What the comparison of a group of sequences gave.
 
-    off: how far off each head is on sampled rows that see something; where only the output of all
-        heads together can be seen, one number for all of them.
+    off: how far off each head is on sampled rows that see something, infinitely where a number is
+        none; where only the output of all heads together can be seen, one number for all of them.
     rows: the number of these rows in each sequence.
     agree: whether their log-sum-exps are those that a kernel gave.
     blur: how far the rounding of what was added moves the worst head, in units of its tolerance.
     unsure: how far the rounding of scores may have moved a weight, where that is much.
-    is_mute: whether some head has rows that see something, and none of them gave a finite number.
+    is_mute: whether some head has rows that see something, and none of them says anything of its
+        weights: it gave no finite number, or zeros where the weights are no numbers.
     """
 
     off: list[float]
@@ -259,7 +263,7 @@ def _compared(group: _Group, evidence: Evidence, tolerance: float) -> _Compared 
         unsure = max(unsure, far)
     if evidence.finish is not None:
         found = _off_at_the_end(shown, evidence, group)
-        if found and unsure > _much_of(tolerance):
+        if found and not unsure <= _much_of(tolerance):
             found = found._replace(off=[0.0])  # it tells nothing of such weights; `certify` does
         return found and found._replace(agree=agree, unsure=unsure)
     found = _off(shown, evidence, tolerance, owed)
@@ -313,30 +317,32 @@ def _off(
     every = _off_everywhere(made, used, size, highest)
     if every is not None:
         return _Compared(every, made.shape[1], blur=blur)
-    made, blind = _seeing(shown, evidence)
+    made, blind, silent = _seeing(shown, evidence)
     if unknown is not None:
         blind = blind | unknown
-    return _off_where_seen(made, used, size, blind, map_.isfinite().all(dim=-1), blur)
+    return _off_where_seen(made, used, size, blind, map_.isfinite().all(dim=-1), silent, blur)
 
 
-def _seeing(shown: _Shown, evidence: Evidence) -> tuple[Tensor, Tensor]:
-    """Weights times values, and which rows (H, n) are blind.
+def _seeing(shown: _Shown, evidence: Evidence) -> tuple[Tensor, Tensor, Tensor]:
+    """Weights times values, which rows (H, n) are blind, and which are silent.
 
-    The output of a row that sees nothing differs from kernel to kernel, and is no attention; nor
-    are the zeros that torch's kernel for CPUs gives, of few keys, where scores are no numbers.
+    The output of a row that sees nothing differs from kernel to kernel, and is no attention. A row
+    is silent whose weights are no numbers, while its output is zeros: so torch's kernel for CPUs
+    has it where there are few keys.
     """
     made, used, blind = shown.made, shown.used, are_blind(shown.highest)
     if evidence.is_by_hand:
         made = made.masked_fill(blind[..., None], 0.0)
-        return made, blind & ~(used.isfinite() & (used != 0)).any(dim=-1)
+        blind = blind & ~(used.isfinite() & (used != 0)).any(dim=-1)
+        return made, blind, torch.zeros_like(blind)
     gave_zeros = (used == 0).all(dim=-1)  # of each head, or of all heads of a sequence together
     gave_zeros = gave_zeros.repeat_interleave(len(blind) // len(gave_zeros), dim=0)
-    return made, blind | (shown.map_.isnan().all(dim=-1) & gave_zeros)
+    return made, blind, shown.map_.isnan().all(dim=-1) & gave_zeros
 
 
 def _off_at_the_end(shown: _Shown, evidence: Evidence, group: _Group) -> _Compared | None:
     """How far off the output of a layer is in each sequence, where nothing but its end is seen."""
-    made, blind = _seeing(shown, evidence)
+    made, blind, _ = _seeing(shown, evidence)
     if evidence.finish is None or evidence.values is None or bool(blind.all()):
         return None
     each = len(group.sequences), -1
@@ -423,20 +429,29 @@ def _off_everywhere(
 
 
 def _off_where_seen(
-    made: Tensor, used: Tensor, size: Tensor, blind: Tensor, finite: Tensor, blur: float = 0.0
+    made: Tensor,
+    used: Tensor,
+    size: Tensor,
+    blind: Tensor,
+    finite: Tensor,
+    silent: Tensor | None = None,
+    blur: float = 0.0,
 ) -> _Compared | None:
     """How far off each head is on rows that are not blind; infinitely where a number is none.
 
     None where all rows are blind.
 
     Args:
-        blind, finite: (H, n), which rows see nothing, and the weights of which are numbers.
+        blind, finite, silent: (H, n), which rows see nothing, the weights of which are numbers, and
+            which say nothing of their weights.
     """
     if bool(blind.all()):
         return None
     same = (made == used) | (made.isnan() & used.isnan())
     # times values that are NaN, any weights give NaN
     mute = finite & ~blind & same.all(dim=-1) & ~used.isfinite().any(dim=-1)
+    if silent is not None:
+        mute = mute | (silent & ~blind)
     is_mute = bool((mute.any(dim=-1) & (mute | blind).all(dim=-1)).any())
     blind = blind | mute
     off = (made - used).abs().masked_fill(same | blind[..., None], 0.0).nan_to_num(nan=math.inf)
@@ -450,9 +465,10 @@ def _agree(of: Causes, rows: Tensor, sums: Tensor, given: Tensor) -> bool:
 
     With no regard to how torch is set to round now: when rows are compared later, it may not be.
     """
-    is_near = (sums - given.to(sums)).abs() <= rounding_of_sums(of, sums, rows, narrowed=False)
-    is_known = (sums > -math.inf) & ~given.to(sums).isnan()
-    return bool(torch.where(is_known, is_near, True).all())
+    given = given.to(sums)
+    is_near = (sums - given).abs() <= rounding_of_sums(of, sums, rows, narrowed=False)
+    is_unknown = (sums == -math.inf) | given.isnan()
+    return bool((is_near | is_unknown).all())
 
 
 def _table(of: Causes) -> Tensor | None:

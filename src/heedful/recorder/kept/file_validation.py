@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from numbers import Real
+from typing import TypeGuard
 
 import torch
 from torch import Tensor
@@ -37,10 +39,12 @@ def check(capture: Capture) -> None:
     _hold(told and inside and counted, f"what proves {of}")
     _hold(isinstance(capture.check.where, str), f"the certificate {of}")
     _hold(capture.kind in CALL_KINDS, f"the kind {capture.kind!r} {of}")
-    _hold(_is_number(capture.scale), f"the scale {of}")
-    _hold(capture.softcap is None or _is_number(capture.softcap), f"the softcap {of}")
-    numbers = (capture.check.worst, capture.check.tolerance, capture.check.rows)
-    _hold(all(map(_is_number, numbers)), f"the certificate {of}")
+    _hold(_is_finite(capture.scale), f"the scale {of}")
+    _hold(capture.softcap is None or _is_finite(capture.softcap), f"the softcap {of}")
+    worst, rows = capture.check.worst, capture.check.rows
+    _hold(_is_finite(capture.check.tolerance) and is_whole(rows), f"the certificate {of}")
+    # only of a call that was not compared the difference is no number
+    _hold(_is_number(worst) and not (rows and math.isnan(worst)), f"the certificate {of}")
     _hold(_is_table(query) and _is_table(key), f"the query or key {of}")
     B, H, N, d = query.shape
     G, M = key.shape[1:3]
@@ -110,8 +114,12 @@ def _stands(capture: Capture) -> bool:
     return is_whole(first) and is_whole(batch) and 0 <= first <= batch - len(capture.query)
 
 
-def _is_number(number: object) -> bool:
+def _is_number(number: object) -> TypeGuard[float]:
     return isinstance(number, Real) and not isinstance(number, bool)
+
+
+def _is_finite(number: object) -> bool:
+    return _is_number(number) and math.isfinite(number)
 
 
 def _is_table(tensor: Tensor | None) -> bool:

@@ -317,7 +317,7 @@ def _compare(together: Causes, causes: list[Causes], plan: Together, name: str) 
         made = weights(together, queries=part.queries[here])
         made[:, :, part.keys] -= weights(one, queries=part.rows[here])[:, :, part.columns]
         worst = float(made.abs().nan_to_num(nan=math.inf).max())
-        if worst > (most := tolerance_of(torch.float32, together.query.device)):
+        if not worst <= (most := tolerance_of(torch.float32, together.query.device)):
             raise RunError(
                 f"{name} was not put together truthfully: rows of the whole are {worst:.1e} away "
                 "from those of their passes",

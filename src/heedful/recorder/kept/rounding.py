@@ -64,16 +64,21 @@ def rounding_of_sums(
         sums: (H, n), the log-sum-exps.
         rows: which they are.
         narrowed: whether torch may round products now, as it is set to.
+
+    Returns:
+        (H, n), NaN where the sum, the query or the scale is no number.
     """
     kind, precise = of.query.dtype, of.in_precision()
     exact = precise.query.dtype
     eps = torch.finfo(_narrowed(exact, of.query.device) if narrowed else exact).eps
-    longest = precise.key.norm(dim=-1).amax(dim=-1, keepdim=True)
+    # a key that is no number, which a mask may hide, hides no other one
+    of_keys = precise.key.norm(dim=-1).nan_to_num(nan=0.0, posinf=0.0)
+    longest = of_keys.amax(dim=-1, keepdim=True)
     if len(of.query) > len(of.key):
         longest = longest.repeat_interleave(len(of.query) // len(of.key), dim=0)
     size = precise.query[:, rows].norm(dim=-1) * longest * abs(of.scale) + sums.abs()
     nearly = NEARLY if torch.finfo(kind).bits < 32 else 8 * eps
-    return (4 * eps * size + nearly).nan_to_num(nan=math.inf)
+    return 4 * eps * size + nearly
 
 
 def _narrowed(kind: torch.dtype, device: torch.device) -> torch.dtype:

@@ -146,7 +146,7 @@ def farthest(of: Causes, rounding: Rounding, much: float) -> float:
         added = rounding.beside(rows)
         if added is not None:
             size = max(size, float(added.max()))
-        if CHANCE * at_one * size / 2 >= much:
+        if not CHANCE * at_one * size / 2 < much:
             found.append(float(moved_rows(of, rows, rounding)[1].max()))
     return max(found)
 

@@ -6,6 +6,7 @@ is found as soon as anybody looks at that row whole.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -53,7 +54,7 @@ class RowSums:
             of: what the rows of these heads were computed from.
             heads, rows: which they are.
             found: (h, n), their log-sum-exp; −inf where a row may attend to nothing, NaN where
-                it is no number, which stays unknown.
+                it is no number: of a row of which nothing is known, it stays unknown.
 
         Returns:
             the row that differs most beyond rounding; None where none does.
@@ -62,11 +63,12 @@ class RowSums:
         self._keep(heads, rows, torch.where(known.isnan(), found.to(known), known))
         if not of.shape[2]:
             return None
-        same = known.isnan() | found.isnan() | (found == known)
-        off = (found - known).abs().masked_fill(same, 0.0)
-        worst = off - rounding_of_sums(of, known.masked_fill(known.isinf(), 0.0), rows)
-        if not worst.numel() or float(worst.max()) <= 0:
+        off = (found - known).abs()
+        beyond = off - rounding_of_sums(of, known.masked_fill(known.isinf(), 0.0), rows)
+        is_near = known.isnan() | (found == known) | (beyond <= 0)
+        if bool(is_near.all()):
             return None
+        worst = beyond.nan_to_num(nan=math.inf).masked_fill(is_near, -math.inf)
         at, row = divmod(int(worst.argmax()), worst.shape[1])
         head = range(self.table.shape[0])[heads][at]
         query = int(torch.arange(len(self.queries), device="cpu")[rows][row])

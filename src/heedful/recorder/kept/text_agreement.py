@@ -121,7 +121,7 @@ def _unlike_alone(capture: Capture, parts: list[Capture]) -> str:
         for rows in torch.arange(queries, device="cpu").split(step):
             whole = weights(ours, queries=query + rows)
             own = whole.narrow(-1, key, keys)
-            if bool(((whole.sum(dim=-1) - own.sum(dim=-1)) > near).any()):
+            if not bool(((whole.sum(dim=-1) - own.sum(dim=-1)) <= near).all()):
                 return MIXED
             if not _is_near(own, weights(alone, queries=rows), near):
                 return OTHERWISE

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, TypeAlias
@@ -80,33 +80,35 @@ def verify(captures: list[Capture], model: nn.Module, inputs: Any, run: Run) -> 
 
 @contextmanager
 def undisturbed(model: nn.Module) -> Iterator[None]:
-    """Run in evaluation mode, and put everything back: modes, buffers and random states."""
-    modes = {module: module.training for module in model.modules()}
-    buffers = [
-        (module, name, one, None if one is None else one.detach().clone())
-        for module in model.modules()
-        for name, one in module._buffers.items()
-    ]
-    drawn = [
-        (one, one.get_state())
-        for module in model.modules()
-        for one in vars(module).values()
-        if isinstance(one, torch.Generator)
-    ]
+    """Run in evaluation mode, and put everything back: modes, buffers and random states.
+
+    Where one thing cannot be put back, all others are.
+    """
+    with ExitStack() as stack:
+        for module in model.modules():
+            stack.callback(setattr, module, "training", module.training)
+            for name, buffer in module._buffers.items():
+                before = None if buffer is None else buffer.detach().clone()
+                stack.callback(_put_back, module, name, buffer, before)
+            for held in vars(module).values():
+                if isinstance(held, torch.Generator):
+                    stack.callback(held.set_state, held.get_state())
+        stack.enter_context(torch.random.fork_rng())
+        model.eval()
+        yield
+
+
+@torch.no_grad()
+def _put_back(module: nn.Module, name: str, buffer: Tensor | None, before: Tensor | None) -> None:
+    module._buffers[name] = buffer  # a pass may have put another one in its place
+    if buffer is None or before is None:
+        return
     try:
-        with torch.random.fork_rng():
-            model.eval()
-            yield
-    finally:
-        for module, mode in modes.items():
-            module.training = mode
-        for module, name, buffer, before in buffers:
-            module._buffers[name] = buffer  # a pass may have put another one in its place
-            if buffer is not None and before is not None and not torch.equal(buffer, before):
-                with torch.no_grad():
-                    buffer.copy_(before)
-        for generator, state in drawn:
-            generator.set_state(state)
+        is_same = torch.equal(buffer, before)
+    except NotImplementedError:  # of a sparse or nested one, say
+        is_same = False
+    if not is_same:
+        buffer.copy_(before)
 
 
 def _ran(run: Run, inputs: Callable[[], Any]) -> list[Capture]:
@@ -117,7 +119,7 @@ def _ran(run: Run, inputs: Callable[[], Any]) -> list[Capture]:
     """
     try:
         return run(*inputs())
-    except HeedfulError:
+    except (HeedfulError, OSError):  # such as a TimeoutError, which tells nothing of the inputs
         raise
     except Exception as error:
         raise ArgumentError(

@@ -1,0 +1,103 @@
+"""What is no number proves nothing: in what is kept of a call and in a head."""
+
+from contextlib import nullcontext
+
+import pytest
+import torch
+from looked import WIDTH, Heads
+from torch.nn.functional import scaled_dot_product_attention
+
+import heedful
+from heedful.errors import RunError
+
+NAN = torch.nan
+H, D = 3, 4
+
+
+def by_kernel(query, key):
+    return scaled_dot_product_attention(query, key, key)
+
+
+def by_hand(query, key):
+    return (query @ key.mT / D**0.5).softmax(-1) @ key
+
+
+def recorded(attend, tokens, kind=torch.float32):
+    model = Heads(attend, H, D).to(kind)
+    with torch.no_grad(), heedful.record(model) as recording:
+        model(torch.randn(1, tokens, WIDTH, dtype=kind))
+    return recording
+
+
+@pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("is_causal", [False, True])
+def test_a_head_of_zeros_whose_weights_are_no_numbers_is_not_proved(is_causal, kind):
+    """torch's kernel for CPUs gives zeros there if there are few keys."""
+
+    def attend(query, key):
+        query = query.clone()
+        query[:, 1] = NAN
+        return scaled_dot_product_attention(query, key, key, is_causal=is_causal)
+
+    [call] = recorded(attend, 5, kind)
+    assert call.proof == "unproved"
+    assert "zeros where the weights are no numbers" in call.why
+    assert call.weights().isnan().all(dim=-1).all(dim=-1).tolist() == [False, True, False]
+
+
+def with_nan(capture, name, place):
+    tensor = getattr(capture, name).clone()
+    tensor[place] = NAN
+    setattr(capture, name, tensor)
+
+
+FORGED = {
+    "scale": lambda one: setattr(one, "scale", NAN),
+    "softcap": lambda one: setattr(one, "softcap", NAN),
+    "sinks": lambda one: setattr(one, "sinks", torch.full((H,), NAN)),
+    "the sink of a head": lambda one: setattr(one, "sinks", torch.tensor([-1e9, NAN, -1e9])),
+    "bias": lambda one: setattr(one, "bias", torch.full((1, 1, 1, 1), NAN)),
+    "the queries of a head": lambda one: with_nan(one, "query", (0, 1)),
+    "a query": lambda one: with_nan(one, "query", (0, 1, 0)),
+    "a key": lambda one: with_nan(one, "key", (0, 1, 2)),
+}
+
+
+@pytest.mark.parametrize("tokens", [5, 20])
+@pytest.mark.parametrize("attend", [by_kernel, by_hand])
+@pytest.mark.parametrize("what", FORGED)
+def test_causes_that_are_no_numbers_are_refuted_by_the_output(what, attend, tokens):
+    recording = recorded(attend, tokens)
+    FORGED[what](recording._captures[0])
+    assert recording[0].proof == "refuted"
+    with pytest.raises(RunError, match="not recorded truthfully"):
+        recording[0].weights()
+
+
+@pytest.mark.parametrize("what", [one for one in FORGED if "sink" not in one])
+def test_causes_that_are_no_numbers_are_refuted_by_the_sums_that_the_kernel_gave(what):
+    """Also after the check, as those of a file that was changed with its checksums."""
+    recording = recorded(by_kernel, 20)
+    assert [check.proof for _, check in recording.certificate()] == ["proved"]
+    FORGED[what](recording._captures[0])
+    with pytest.raises(RunError, match="the log-sum-exp of its scores is nan"):
+        recording[0].weights()
+    assert recording[0].proof == "refuted"
+
+
+@pytest.mark.parametrize("times", [1.0, 1.2])
+def test_a_hidden_key_that_is_no_number_does_not_loosen_the_comparison_of_sums(times):
+    hidden = torch.tensor([False] * 19 + [True])
+
+    def attend(query, key):
+        mask = torch.zeros(20, 20).masked_fill(hidden, -torch.inf)
+        return scaled_dot_product_attention(query, key, key, attn_mask=mask)
+
+    recording = recorded(attend, 20)
+    assert [check.proof for _, check in recording.certificate()] == ["proved"]
+    [capture] = recording._captures
+    capture.key = capture.key.index_fill(2, torch.tensor(19), NAN)
+    capture.scale *= times
+    differs = pytest.raises(RunError, match="the log-sum-exp of its scores is")
+    with differs if times != 1 else nullcontext():
+        assert (recording[0].weights()[..., 19] == 0).all()

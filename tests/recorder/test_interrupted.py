@@ -1,0 +1,41 @@
+"""What ends a recording or a check from outside, such as Ctrl-C, leaves nothing behind."""
+
+from contextlib import suppress
+
+import pytest
+import torch
+from looked import WIDTH, Heads, M, N, weighed
+from torch.utils._python_dispatch import TorchDispatchMode
+
+import heedful
+
+
+class Interrupting(TorchDispatchMode):
+    """Raises an error in one of the operations of torch that run, as a signal handler may."""
+
+    def __init__(self, error, at):
+        super().__init__()
+        self.error, self.left = error, at
+
+    def __torch_dispatch__(self, function, types, arguments=(), keywords=None):
+        self.left -= 1
+        if self.left == 0:
+            raise self.error
+        return function(*arguments, **(keywords or {}))
+
+
+@pytest.mark.parametrize("error", [TimeoutError("too slow"), MemoryError(), AssertionError()])
+def test_an_error_from_outside_leaves_a_call_to_be_checked_again(error):
+    model = Heads(lambda query, key: (query @ key.mT).softmax(-1) @ key)
+    x, y = torch.randn(1, N, WIDTH), torch.randn(1, M, WIDTH)
+    with heedful.record(model) as recording:
+        model(x, y)
+    at, is_interrupted = 0, True
+    while is_interrupted:
+        at += 1
+        with Interrupting(error, at) as interrupting, suppress(type(error)):
+            recording.certificate()
+        is_interrupted = interrupting.left <= 0
+    assert at > 10  # each operation of the check has raised it once
+    assert recording[0].proof == "proved"
+    torch.testing.assert_close(recording[0].weights(), weighed(*model.heads(x, y))[0])
