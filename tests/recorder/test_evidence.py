@@ -110,19 +110,8 @@ def test_what_the_model_changes_later_changes_no_check(attend, is_inference, sma
         torch.testing.assert_close(call.weights(), map_, atol=2e-6, rtol=0)
 
 
-def test_only_small_values_of_the_last_pass_are_held_as_they_are(monkeypatch):
-    model = Attends(by_hand)
-    with heedful.record(model) as recording:
-        for size in (2 * evidence.SMALL, B * H * N * D * 4 - 1, B * H * N * D * 4):
-            monkeypatch.setattr(evidence, "SMALL", size)
-            for _ in range(2):
-                model(*torch.randn(3, B, H, N, D))
-    widths = [one.checked.values.shape[-1] for one in recording._captures]
-    assert widths == [DIRECTIONS] * 5 + [D]
-    assert [check.passed for _, check in recording.certificate()] == [True] * 6
-
-
-def test_a_call_is_held_to_what_torch_was_set_to_when_its_values_were_projected():
+def test_a_call_is_held_to_what_torch_was_set_to_when_its_values_were_projected(monkeypatch):
+    monkeypatch.setattr(evidence, "SMALL", 0)
     with heedful.record(model := Attends(by_hand)) as recording:
         model(*torch.randn(3, B, H, N, D))
         torch.backends.mkldnn.matmul.fp32_precision = "bf16"
@@ -132,7 +121,7 @@ def test_a_call_is_held_to_what_torch_was_set_to_when_its_values_were_projected(
             torch.backends.mkldnn.matmul.fp32_precision = "none"
         model(*torch.randn(3, B, H, N, D))
     tolerances = [check.tolerance for _, check in recording.certificate()]
-    assert tolerances == [5e-2, 5e-2, 2e-5]
+    assert tolerances == [2e-5, 5e-2, 2e-5]
 
 
 def test_an_error_as_values_are_projected_ends_no_pass(monkeypatch):

@@ -46,6 +46,7 @@ from heedful.recorder.sequences.told_axes import axes_told_for, check_names, con
 from heedful.recorder.sequences.told_or_followed import Owning
 from heedful.recorder.sequences.without_padding import Layout, distinct, layouts_of, may_have_room
 from heedful.recorder.tracing import TRACED, is_traced
+from heedful.recorder.uninterrupted import uninterrupted
 
 NOTHING = (
     "no scaled_dot_product_attention, no nn.MultiheadAttention, no softmax and product after it; "
@@ -119,27 +120,38 @@ def record(
     recording.recorder = functools.partial(
         record, axes=axes, layers=layers, heads=heads, dtype=dtype
     )
-    with ExitStack() as stack:
-        running = stack.enter_context(Running(model, modules))
-        recorder = _Recorder(recording, running, options)
-        made = as_made.judged(model) if running.is_known else as_made.Judged(False, False)
-        running.is_as_made = made.is_as_made
-        stack.callback(recorder.let_go)
-        stack.enter_context(uncompiled(modules))
-        stack.enter_context(heedful_attention.watch(recorder.see))
-        if transformers_interface.is_loaded():
-            stack.enter_context(transformers_interface.watch(recorder.see, recorder.claim))
-        if not made.tells_all:
-            stack.callback(_tell_of_other_thread, recording, threading.get_ident())
-            watched = torch_operations.watch(modules, recorder.see, recorder.passing())
-            recorder.axes_of = stack.enter_context(watched)
-            recorder.is_watched = True
+    running, stack = Running(model, modules), ExitStack()
+    recorder = _Recorder(recording, running, options)
+    try:
+        with uninterrupted():
+            _begin(recorder, stack)
         yield recording
+    finally:
+        with uninterrupted():
+            stack.close()
     recorder.end(model)
     recording.random_states = running.random_states
     options.check_layers(recorder.names)
     recording.name_tokens()
     recording.know_patches(patches_of(model, modules), recorder.reading.image)
+
+
+def _begin(recorder: _Recorder, stack: ExitStack) -> None:
+    """Enter the doors; leaving the stack leaves them."""
+    running = recorder.running
+    stack.enter_context(running)
+    made = as_made.judged(running.model) if running.is_known else as_made.Judged(False, False)
+    running.is_as_made = made.is_as_made
+    stack.callback(recorder.let_go)
+    stack.enter_context(uncompiled(running.modules))
+    stack.enter_context(heedful_attention.watch(recorder.see))
+    if transformers_interface.is_loaded():
+        stack.enter_context(transformers_interface.watch(recorder.see, recorder.claim))
+    if not made.tells_all:
+        stack.callback(_tell_of_other_thread, recorder.recording, threading.get_ident())
+        watched = torch_operations.watch(running.modules, recorder.see, recorder.passing())
+        recorder.axes_of = stack.enter_context(watched)
+        recorder.is_watched = True
 
 
 def _tell_of_other_thread(recording: Recording, began: int) -> None:

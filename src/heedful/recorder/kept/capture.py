@@ -24,8 +24,8 @@ from heedful.recorder.sequences.token_ids import Ids
 from heedful.recorder.sequences.without_padding import Layout, row_of, take
 
 NO_IDS = Ids()
-# Errors that the numbers of a call may lead to. Any other comes from outside, such as a TimeoutError
-# of a signal handler, and says nothing about the call
+# Errors that the numbers of a call may lead to. Any other comes from outside, as a TimeoutError
+# of a signal handler does, and says nothing about the call
 OF_THE_CALL = (HeedfulError, RuntimeError, ArithmeticError, LookupError, TypeError, ValueError)
 
 
