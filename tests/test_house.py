@@ -89,7 +89,14 @@ def test_imports_only_go_down(path):
 
 # Rooms of the recorder, from the ground up; those of one floor do not know each other
 RECORDER = (
-    ("hooks", "module_names", "past_call", "plain_layers", "random_states", "tracing"),
+    (
+        "hooks",
+        "module_names",
+        "plain_layers",
+        "random_states",
+        "tracing",
+        "uninterrupted",
+    ),
     ("blocks", "checks", "observed", "own_work", "running"),
     ("following",),
     ("sequences",),

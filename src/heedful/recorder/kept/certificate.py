@@ -347,7 +347,7 @@ def _off_at_the_end(shown: _Shown, evidence: Evidence, group: _Group) -> _Compar
         return None
     each = len(group.sequences), -1
     joined = made.unflatten(0, each).transpose(1, 2).flatten(2).to(evidence.values.dtype)
-    where = torch.tensor(group.sequences)[:, None], rows_sampled(group.layout)
+    where = torch.tensor(group.sequences, device="cpu")[:, None], rows_sampled(group.layout)
     made = evidence.finish(joined, where).to(made)
     blind = blind.unflatten(0, each).any(dim=1)
     are_finite = shown.map_.isfinite().all(dim=-1).unflatten(0, each).any(dim=1)
