@@ -9,6 +9,7 @@ heads change places, so that one fact does not follow from the other.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -41,9 +42,11 @@ def proof_of(check: Check, inferred: Mapping[str, str], against: str = "") -> Pr
     >>> proof_of(Check(1e-7, 2e-5, 8), {"texts": "which text comes first"})
     Proof(word='assumed', why='inferred: which text comes first')
     """
-    if check.worst > check.tolerance and check.why:
+    is_unknown = math.isnan(check.worst) and not check.rows
+    is_off = not (check.worst <= check.tolerance or is_unknown)  # also where a number is none
+    if is_off and check.why:
         return Proof("refuted", check.why)
-    if check.worst > check.tolerance:
+    if is_off:
         place = f" of {check.where}" if check.where else ""
         return Proof(
             "refuted",

@@ -1,0 +1,233 @@
+"""The steps of a tape: operations between two products, which can be run again.
+
+A tape begins with the product of queries and keys. Each step is one later operation on its result:
+the function, its other arguments, and the shape and strides of what it made. Run again from copies
+of the two factors, the steps give the model's own weights in the model's own types, to the last
+bit; nothing has to be known about scales, masks or softmaxes.
+
+A step stands for a whole storage. An operation was given views of storages, so `View` is a
+step with a size, strides and an offset.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from heedful.errors import RunError
+
+OUTSIDE = -1  # the index of a number that is no cell of the product, such as a sink's
+# Operations whose results have the numbers of their input in other places
+MOVES = {
+    "cat", "constant_pad_nd", "flip", "gather", "index", "index_select", "repeat", "roll", "sort",
+    "take_along_dim", "topk",
+}  # fmt: skip
+
+
+class Held:
+    """A tensor that a step reads again.
+
+    It is copied where torch does not count its changes, and where it would keep a graph alive.
+
+    Args:
+        tensor: the tensor.
+        copies: copy it in any case.
+    """
+
+    __slots__ = ("tensor", "version")
+
+    def __init__(self, tensor: Tensor, copies: bool = False) -> None:
+        counts = not (tensor.is_inference() or torch.is_inference_mode_enabled())
+        copies = copies or not counts or tensor.grad_fn is not None
+        self.tensor = tensor.detach().clone() if copies else tensor
+        self.version = None if copies else tensor._version
+
+    def value(self) -> Tensor:
+        """The tensor.
+
+        Raises:
+            RunError: it was changed in place since.
+        """
+        if self.version is not None and self.tensor._version != self.version:
+            raise RunError(
+                "a tensor that the attention was computed from was changed in place afterwards",
+                cause="a mask or a bias that the model reuses",
+                remedy="look at the weights before the model runs again",
+            )
+        return self.tensor.detach()
+
+
+@dataclass(eq=False)
+class Step:
+    """One operation of a tape, or the product that the tape begins with.
+
+    function, arguments, keywords: the operation; tensors among the arguments are `View` or `Held`.
+    place: which of its results this is; None for an operation with one result.
+    target: of an operation in place, the view that it has written into.
+    is_plain: whether numbers stand in this storage where they stand in that of the product.
+    softmax: the latest softmax, or exponential, among the steps up to this one.
+    is_dropped: whether dropout is among the steps; it is left out when they are run again.
+    is_map: whether the rows are sure to be weights: a softmax, and nothing after it but copies.
+    met: whether the weights of this softmax have met values; only the first meeting counts.
+    """
+
+    function: Any
+    arguments: tuple
+    keywords: dict[str, Any]
+    place: int | None
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    dtype: torch.dtype
+    target: View | None = None
+    product: Step = field(default=None, repr=False)  # type: ignore[assignment]
+    softmax: Step | None = field(default=None, repr=False)
+    is_plain: bool = True
+    is_dropped: bool = False
+    is_map: bool = False
+    met: bool = False
+
+    def __post_init__(self) -> None:
+        if self.product is None:
+            self.product = self
+
+    @property
+    def name(self) -> str:
+        """The operation's name, such as "bmm"."""
+        return name_of(self.function)
+
+    def value(self, known: dict[int, Tensor]) -> Tensor:
+        """What the step makes, run again; `known` holds what was made already, by id of steps."""
+        if id(self) not in known:
+            known[id(self)] = _with_strides(self._run(known), self)
+        return known[id(self)]
+
+    def _run(self, known: dict[int, Tensor]) -> Tensor:
+        arguments = run_again(self.arguments, known)
+        keywords = run_again(self.keywords, known)
+        if self.target is not None:
+            whole = self.target.step.value(known).clone(memory_format=torch.preserve_format)
+            self.function(self.target.of(whole), *arguments[1:], **keywords)
+            return whole
+        made = self.function(*arguments, **keywords)
+        return made if self.place is None else made[self.place]
+
+    def index(self, known: dict[int, Tensor]) -> Tensor:
+        """For each number its place in the product, counted row by row; `OUTSIDE` for others."""
+        if id(self) not in known:
+            known[id(self)] = _with_strides(self._index(known), self)
+        return known[id(self)]
+
+    def _index(self, known: dict[int, Tensor]) -> Tensor:
+        if self is self.product:
+            return torch.arange(math.prod(self.shape), device="cpu").view(self.shape)
+        if self.target is not None:
+            return self.target.step.index(known)
+        if self.name in MOVES:
+            moved = self.function(
+                *self._moving(self.arguments, known), **self._moving(self.keywords, known)
+            )
+            return (moved if self.place is None else moved[self.place]) - 1
+        view = next(one for one in views_in((self.arguments, self.keywords)) if self._leads(one))
+        index = view.index(known)
+        return index if index.shape == self.shape else _broadcast(index, self.shape)
+
+    def _leads(self, view: View) -> bool:
+        return view.step.product is self.product
+
+    def _moving(self, value: Any, known: dict[int, Tensor]) -> Any:
+        """Arguments with places, counted from 1, for numbers of the product, and 0 for others."""
+        if isinstance(value, View) and self._leads(value):
+            return value.index(known) + 1
+        if isinstance(value, View):
+            return torch.zeros(value.size, dtype=torch.long, device="cpu")
+        if isinstance(value, Held):
+            tensor = value.value().cpu()
+            return (
+                torch.zeros_like(tensor, dtype=torch.long) if tensor.is_floating_point() else tensor
+            )
+        if isinstance(value, dict):
+            return {name: self._moving(one, known) for name, one in value.items()}
+        if isinstance(value, list | tuple):
+            return type(value)(self._moving(one, known) for one in value)
+        return 0 if isinstance(value, float) else value
+
+
+@dataclass(frozen=True)
+class View:
+    """What an operation was given of a step's storage."""
+
+    step: Step
+    size: tuple[int, ...]
+    stride: tuple[int, ...]
+    offset: int
+
+    def of(self, whole: Tensor) -> Tensor:
+        """The view of a tensor that has the step's strides."""
+        return whole.as_strided(self.size, self.stride, self.offset)
+
+    def value(self, known: dict[int, Tensor]) -> Tensor:
+        """The numbers, run again."""
+        return self.of(self.step.value(known))
+
+    def index(self, known: dict[int, Tensor]) -> Tensor:
+        """Their places in the product."""
+        return self.of(self.step.index(known))
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it has each number of the storage once."""
+        return self.offset == 0 and math.prod(self.size) == math.prod(self.step.shape)
+
+
+def name_of(function: Any) -> str:
+    """The name of an operation, without its namespace and overload.
+
+    >>> name_of(torch.ops.aten.add.Tensor)
+    'add'
+    """
+    return function._schema.name.split("::")[1]
+
+
+def views_in(value: Any) -> Iterator[View]:
+    """The views among arguments, in their order."""
+    if isinstance(value, View):
+        yield value
+    elif isinstance(value, dict):
+        yield from views_in(list(value.values()))
+    elif isinstance(value, list | tuple):
+        for one in value:
+            yield from views_in(one)
+
+
+def run_again(value: Any, known: dict[int, Tensor]) -> Any:
+    """Arguments with their tensors."""
+    if isinstance(value, View):
+        return value.value(known)
+    if isinstance(value, Held):
+        return value.value()
+    if isinstance(value, dict):
+        return {name: run_again(one, known) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(run_again(one, known) for one in value)
+    return value
+
+
+def _with_strides(tensor: Tensor, step: Step) -> Tensor:
+    """The tensor as it stood in memory, since views of it are by strides."""
+    if tensor.stride() == step.stride:
+        return tensor
+    made = torch.empty_strided(step.shape, step.stride, dtype=tensor.dtype, device=tensor.device)
+    return made.copy_(tensor)
+
+
+def _broadcast(index: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """An index in a larger shape; all `OUTSIDE` where it does not broadcast to it."""
+    try:
+        return index.expand(shape)
+    except RuntimeError:
+        return torch.full(shape, OUTSIDE, device="cpu")

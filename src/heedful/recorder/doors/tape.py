@@ -1,0 +1,347 @@
+"""The door to attention by hand: keeps a tape of operations from each product on.
+
+A dispatch mode sees every operation below Python: einsum, matmul and `@` arrive as views and
+products. The product of two tensors that are no parameters begins a tape (`steps.py`); where a tape
+with a softmax meets values in a second product, and its rows sum to at most one, that is a call.
+Each operation runs as it would without the mode.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from heedful.recorder import own_work
+from heedful.recorder.doors.steps import MOVES, Held, Step, View, name_of
+
+PRODUCTS = {"mm": 0, "bmm": 0, "addmm": 1, "baddbmm": 1}  # and where their two factors are
+SOFTMAXES = {"_softmax", "_safe_softmax", "softmax"}
+MAY_BE_ONE = {*SOFTMAXES, "_log_softmax", "log_softmax", "exp", "exp_", "exp2", "softmax_"}
+# After a softmax these leave its rows a map
+HARMLESS = {"clone", "_to_copy", "native_dropout", "contiguous", "detach"}
+COPIES = {"_to_copy", "clone"}  # of a parameter, as autocast makes them: still a parameter
+EXACT, ROUGH = 1e-4, 2e-2  # by so much a row of weights may exceed 1, in 32 and in 16 bits
+
+
+class Kind(NamedTuple):
+    """What is known about an operation by its schema.
+
+    writes: which argument it writes into, None for none.
+    """
+
+    name: str
+    is_view: bool
+    writes: int | None
+
+
+@functools.cache
+def kind_of(function: Any) -> Kind:
+    """The kind of an operation."""
+    schema, name = function._schema, name_of(function)
+    written = (
+        i for i, one in enumerate(schema.arguments) if one.alias_info and one.alias_info.is_write
+    )
+    writes = next(written, None)
+    aliases = any(one.alias_info for one in schema.returns)
+    is_view = (aliases and writes is None) or name in ("_unsafe_view", "_reshape_alias")
+    return Kind(name, is_view, writes)
+
+
+class Meeting(NamedTuple):
+    """Weights that have met values.
+
+    softmax: the step that made the weights; what the axes of a map are is read off it.
+    weights: what the product with values was given of the weights, (…, N, M), or its transpose.
+    query (b, n, d), key (b, m, d): copies of the two factors of the tape's product.
+    value (…, M, v), output (…, N, v): of the second product.
+    """
+
+    softmax: Step
+    weights: View
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    output: Tensor
+
+
+class Tape(TorchDispatchMode):
+    """Watches the operations of a model's forward passes.
+
+    Args:
+        parameters: of the model, with its buffers; a product with one of them begins no tape.
+        is_here: tells whether operations are the model's own now.
+        see: is called with each `Meeting`.
+        miss: is called with the reason where something like attention has no map.
+        fused: for the name of each kernel that is attention as a whole, a function to call with its
+            result and its arguments by name.
+    """
+
+    supports_higher_order_operators = True
+
+    def __init__(
+        self,
+        parameters: Iterable[Tensor],
+        is_here: Callable[[], bool],
+        see: Callable[[Meeting], None],
+        miss: Callable[[str], None],
+        fused: dict[str, Callable[[Any, dict[str, Any]], None]],
+    ) -> None:
+        super().__init__()
+        self.is_here, self.see, self.miss, self.fused = is_here, see, miss, fused
+        self._parameters = {one.untyped_storage()._cdata for one in parameters if _is_dense(one)}
+        self._steps: dict[int, tuple[StorageWeakRef, Step]] = {}  # by the address of a storage
+        self._copies: dict[int, StorageWeakRef] = {}  # of parameters
+        self._noise: dict[int, StorageWeakRef] = {}  # drawn at random, for dropout
+        self._softmaxes: list[Step] = []
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """False: nothing is compiled while it watches, so dynamo need not be kept from it."""
+        return False
+
+    def forget(self) -> None:
+        """Let go of all tapes, as a pass has ended."""
+        for table in (self._steps, self._copies, self._noise, self._softmaxes):
+            table.clear()
+
+    def __torch_dispatch__(
+        self, function: Any, types: Any, arguments: tuple = (), keywords: dict | None = None
+    ) -> Any:
+        keywords = keywords or {}
+        if own_work.thread.is_on or not self.is_here():
+            return function(*arguments, **keywords)
+        if torch.is_inference_mode_enabled() and not types:  # composites come here whole
+            with self:
+                made = function.decompose(*arguments, **keywords)
+            if made is not NotImplemented:
+                return made
+        made = function(*arguments, **keywords)
+        kind = kind_of(function)
+        if kind.is_view:
+            return made
+        own_work.thread.is_on = True
+        try:
+            self._follow(function, kind, arguments, keywords, made)
+        except Exception as error:  # it must not end the model's own forward pass
+            self.miss(f"{type(error).__name__}: {error}")
+        finally:
+            own_work.thread.is_on = False
+        return made
+
+    def _follow(
+        self, function: Any, kind: Kind, arguments: tuple, keywords: dict, made: Any
+    ) -> None:
+        name = kind.name
+        if name in self.fused:
+            names = [one.name for one in function._schema.arguments]
+            return self.fused[name](made, dict(zip(names, arguments, strict=False)) | keywords)
+        if name.startswith("bernoulli"):
+            return _note(self._noise, made)
+        tensors = [one for one in _flat((arguments, *keywords.values())) if isinstance(one, Tensor)]
+        steps = [step for one in tensors if (step := self._step(one)) is not None]
+        if name in PRODUCTS:
+            return self._multiply(function, name, arguments, keywords, made)
+        if kind.writes is not None:
+            return self._write(function, kind, arguments, keywords, bool(steps))
+        if not steps:
+            if name in COPIES and self._is_parameter(tensors[0]):
+                _note(self._copies, made)
+            elif name in SOFTMAXES and _is_dense(made) and made.ndim > 1:
+                self._begin_at_softmax(function, made)
+            return None
+        if name.endswith("_like") or name.startswith("new_"):
+            return None
+        place = 0 if isinstance(made, list | tuple) else None
+        result = made if place is None else made[0]
+        if not _is_dense(result) or not result.is_floating_point():
+            return None
+        return self._append(function, name, arguments, keywords, (result, place), tensors)
+
+    def _append(
+        self,
+        function: Any,
+        name: str,
+        arguments: tuple,
+        keywords: dict,
+        made: tuple[Tensor, int | None],
+        tensors: list[Tensor],
+    ) -> None:
+        """Append an operation to the tape of its largest operand, or of one that has a softmax."""
+        result, place = made
+        views = [view for one in tensors if (view := self._view(one)) is not None]
+        lead = max(views, key=lambda one: (one.step.softmax is not None, _count(one.size)))
+        before = lead.step
+        step = Step(
+            function, self._tied(arguments), self._tied(keywords), place,
+            tuple(result.shape), result.stride(), result.dtype,
+            product=before.product, softmax=before.softmax, is_dropped=before.is_dropped,
+            is_plain=before.is_plain and name not in MOVES and lead.is_whole
+            and lead.size == tuple(result.shape) and lead.stride == result.stride(),
+            is_map=before.is_map and name in HARMLESS,
+        )  # fmt: skip
+        if name == "native_dropout" or (name == "mul" and any(map(self._is_noise, tensors))):
+            first = next(one for one in step.arguments if isinstance(one, View))
+            step.function, step.arguments = torch.ops.aten.clone.default, (first,)
+            step.keywords, step.place, step.is_dropped, step.is_map = {}, None, True, before.is_map
+        if name in MAY_BE_ONE:
+            self._soften(step, name)
+        self._keep(result, step)
+
+    def _soften(self, step: Step, name: str) -> None:
+        """Note that a step may make weights of scores."""
+        step.softmax, step.is_map = step, name in SOFTMAXES
+        self._softmaxes.append(step)
+
+    def _write(
+        self, function: Any, kind: Kind, arguments: tuple, keywords: dict, has_steps: bool
+    ) -> None:
+        """Append an operation that has written into one of its arguments."""
+        target: Any = arguments[0] if arguments else None
+        view = self._view(target)
+        if view is None or not kind.name.endswith("_"):
+            # what a function writes into beside its first argument is not followed
+            for written in (target, *keywords.values()) if has_steps else ():
+                if _is_dense(written):
+                    self._steps.pop(written.untyped_storage()._cdata, None)
+            return
+        before = view.step
+        step = Step(
+            function, (None, *self._tied(arguments[1:])), self._tied(keywords), None,
+            before.shape, before.stride, before.dtype, view, before.product, before.softmax,
+            before.is_plain, before.is_dropped,
+        )  # fmt: skip
+        if kind.name in MAY_BE_ONE:
+            self._soften(step, kind.name)
+        self._keep(target, step)
+
+    def _begin_at_softmax(self, function: Any, made: Tensor) -> None:
+        """Begin a tape at a softmax of scores that no product has made."""
+        step = Step(
+            function, (), {}, None, tuple(made.shape), made.stride(), made.dtype, is_map=True
+        )
+        step.softmax = step
+        self._keep(made, step)
+
+    def _multiply(
+        self, function: Any, name: str, arguments: tuple, keywords: dict, made: Tensor
+    ) -> None:
+        """Begin a tape at a product, or end one."""
+        at = PRODUCTS[name]
+        factors = arguments[at : at + 2]
+        if any(map(self._is_parameter, factors)) or not all(map(_is_dense, factors)):
+            return
+        steps = [self._step(one) for one in factors]
+        are_weights = [step is not None and step.softmax is not None for step in steps]
+        if any(are_weights):
+            if not all(are_weights):
+                self._meet(factors, are_weights.index(True), made)
+            return
+        held = tuple(Held(one) if isinstance(one, Tensor) else one for one in arguments)
+        step = Step(
+            function, held, dict(keywords), None, tuple(made.shape), made.stride(), made.dtype
+        )
+        step.is_plain = made.is_contiguous()
+        self._keep(made, step)
+
+    def _meet(self, factors: tuple[Tensor, Tensor], place: int, made: Tensor) -> None:
+        """Tell of weights that have met values, if they are a map."""
+        weights, value = factors if place == 0 else (factors[1].mT, factors[0].mT)
+        view, output = self._view(weights), made if place == 0 else made.mT
+        softmax = None if view is None else view.step.softmax
+        if view is None or softmax is None or softmax.met:
+            return
+        softmax.met = True
+        if not (view.step.is_map or _are_map(weights)):
+            self.miss("weights whose rows do not sum to one, as after an entmax or a gate")
+            return
+        query, key = _copied(softmax.product) or (weights.detach().clone(),) * 2
+        self.see(Meeting(softmax, view, query, key, value, output))
+
+    def _step(self, tensor: Any) -> Step | None:
+        """The step that made a tensor's storage."""
+        if not _is_dense(tensor):
+            return None
+        known = self._steps.get(tensor.untyped_storage()._cdata)
+        if known is None or known[0].expired():
+            return None
+        return known[1]
+
+    def _view(self, tensor: Any) -> View | None:
+        step = self._step(tensor)
+        if step is None:
+            return None
+        return View(step, tuple(tensor.shape), tensor.stride(), tensor.storage_offset())
+
+    def _keep(self, tensor: Tensor, step: Step) -> None:
+        storage = tensor.untyped_storage()
+        self._steps[storage._cdata] = StorageWeakRef(storage), step
+        if len(self._steps) > 256:
+            self._steps = {at: one for at, one in self._steps.items() if not one[0].expired()}
+
+    def _tied(self, value: Any) -> Any:
+        """Arguments as a step keeps them."""
+        if isinstance(value, Tensor):
+            return self._view(value) or Held(value)
+        if isinstance(value, dict):
+            return {name: self._tied(one) for name, one in value.items()}
+        if isinstance(value, list | tuple):
+            return type(value)(self._tied(one) for one in value)
+        return value
+
+    def _is_parameter(self, tensor: Any) -> bool:
+        if not _is_dense(tensor):
+            return False
+        at = tensor.untyped_storage()._cdata
+        return at in self._parameters or _is_noted(self._copies, at)
+
+    def _is_noise(self, tensor: Tensor) -> bool:
+        return _is_dense(tensor) and _is_noted(self._noise, tensor.untyped_storage()._cdata)
+
+
+def _copied(product: Step) -> tuple[Tensor, Tensor] | None:
+    """Copies of the factors of a product, by which it is run again; None for a softmax alone."""
+    if product.name not in PRODUCTS:
+        return None
+    at, arguments = PRODUCTS[product.name], product.arguments
+    query, key = (Held(one.value(), copies=True) for one in arguments[at : at + 2])
+    product.arguments = (*arguments[:at], query, key, *arguments[at + 2 :])
+    return query.tensor, key.tensor.mT
+
+
+def _is_dense(tensor: Any) -> bool:
+    """Whether it is a tensor of torch's own class with strides."""
+    return type(tensor) in (Tensor, nn.Parameter) and tensor.layout is torch.strided
+
+
+def _are_map(weights: Tensor) -> bool:
+    """Whether weights are not negative, and sum to at most one in each row."""
+    wide = weights.detach().float()
+    room = ROUGH if weights.dtype.itemsize < 4 else EXACT
+    return bool((wide >= 0).all() & (wide.sum(-1) <= 1 + room).all())
+
+
+def _note(table: dict[int, StorageWeakRef], tensor: Tensor) -> None:
+    storage = tensor.untyped_storage()
+    table[storage._cdata] = StorageWeakRef(storage)
+
+
+def _is_noted(table: dict[int, StorageWeakRef], at: int) -> bool:
+    return at in table and not table[at].expired()
+
+
+def _count(size: tuple[int, ...]) -> int:
+    return functools.reduce(lambda a, b: a * b, size, 1)
+
+
+def _flat(value: Any) -> Iterable[Any]:
+    if isinstance(value, list | tuple):
+        for one in value:
+            yield from _flat(one)
+    else:
+        yield value
