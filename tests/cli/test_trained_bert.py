@@ -169,7 +169,7 @@ def test_the_tokens_of_any_script(text, theirs, said, tmp_path):
 
 
 def test_texts_that_sentence_transformers_embeds_are_recorded_without_padding():
-    """Which calls `forward` of the model itself, past its hooks."""
+    """Which calls `forward` of the model directly."""
     sentence_transformers = pytest.importorskip("sentence_transformers")
     model = sentence_transformers.SentenceTransformer(str(MODEL), device="cpu")
     texts = [SENTENCE, "The key opened the door.", "Why?"]

@@ -199,6 +199,11 @@ class Running:
         return not self.runs and _graph_task() == -1
 
     @property
+    def is_in_known(self) -> bool:
+        """Whether the module that runs is of a package whose arguments have known meanings."""
+        return _home_of(self.stack[-1].module) in KNOWN
+
+    @property
     def innermost(self) -> Frame:
         """The innermost running module, and its call."""
         return self.stack[-1]

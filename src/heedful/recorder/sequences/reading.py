@@ -77,7 +77,7 @@ class Reading:
         real = inputs.real(seen, running.writes, keys)
         if told is not None and (real.keys is None or self._has_moved(seen)):
             return told
-        return Padding(real, inputs.fills(seen), running.is_known)
+        return Padding(real, inputs.fills(seen), running.is_known or running.is_in_known)
 
     def tokens(self, seen: Observed, kind: str) -> token_ids.Given | None:
         """What is told of a call's tokens; None where the pass was given none, or has moved them.
