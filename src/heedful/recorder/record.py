@@ -139,9 +139,9 @@ def record(
 def _begin(recorder: _Recorder, stack: ExitStack) -> None:
     """Enter the doors; leaving the stack leaves them."""
     running = recorder.running
-    stack.enter_context(running)
     made = as_made.judged(running.model) if running.is_known else as_made.Judged(False, False)
-    running.is_as_made = made.is_as_made
+    running.is_as_made, running.tells_all = made
+    stack.enter_context(running)
     stack.callback(recorder.let_go)
     stack.enter_context(uncompiled(running.modules))
     stack.enter_context(heedful_attention.watch(recorder.see))
@@ -199,6 +199,7 @@ class _Recorder:
         self._pass = self.running.pass_index
         self._masks = Masks()
         self._known: list[tuple] = []
+        self._ids_known: dict[tuple, tuple[Ids, list[Layout]]] = {}
         self._dims = TextDims()
         self._copied: list[Tensor] = []
 
@@ -425,15 +426,19 @@ class _Recorder:
         running = self.running
         if not (running.is_known or self.options.naming) or not running.reads_text:
             return Ids()
-        given = self.reading.tokens(seen, kind)
-        return self._token_ids.of(seen, given, layouts, kind) if given else Ids()
+        # layers of one side that share a mask have the same tokens; their layouts are held
+        key = kind, *seen.shape, running.writes, id(layouts), seen.cross, seen.followed, seen.moved
+        if not running.is_as_made or key not in self._ids_known:
+            given = self.reading.tokens(seen, kind)
+            ids = self._token_ids.of(seen, given, layouts, kind) if given else Ids()
+            self._ids_known[key] = ids, layouts
+        return self._ids_known[key][0]
 
     def _kind(self, seen: Observed, name: str, layouts: list[Layout]) -> str:
         """The kind of a call; keys that grew by its queries since the last call are a cache's."""
         N = seen.shape[2]
-        M = max(
-            (one.keys.numel() for one in distinct(layouts)), default=0
-        )  # a cache may have room for more
+        # a cache may have room for more
+        M = max((one.keys.numel() for one in distinct(layouts)), default=0)
         pass_index, kind = self.running.pass_index, kind_of(seen, name, layouts)
         before, last = self._lengths.get(name, (M, pass_index))
         self._lengths[name] = M, pass_index

@@ -85,6 +85,8 @@ class Running:
         self.is_ours, self.is_known = home == "heedful", home in KNOWN
         # whether it is so, and nobody has put code of their own into it
         self.is_as_made = False
+        # whether all its attention is told by the modules that attend, and its leaves hold none
+        self.tells_all = False
         self.stack: list[Frame] = []
         self.pass_index = -1
         self.given = Given(model, (), {})  # to the pass; one object for each
@@ -105,7 +107,6 @@ class Running:
         # by id(); `modules` holds them, so that it stays theirs, and no copy of one has it
         self._names: dict[int, str] = {}
         self._unhooked: set[str] = set()  # names of modules that get no hook
-        self._entered: set[int] = set()  # of those that may be on the stack, the `id`
         self._hooks = Hooks()
         self._thread = threading.get_ident()
 
@@ -120,10 +121,11 @@ class Running:
         for module, name in modules.items():
             if isinstance(module, torch.jit.ScriptModule):
                 continue  # what a scripted module calls cannot be seen
+            if self.tells_all and module is not self.model and self._is_leaf(module):
+                continue
             if name not in self._unhooked and _is_simple(module):
                 hooks.before(module, noting)
                 continue
-            self._entered.add(id(module))
             if name in self._unhooked:
                 continue
             hooks.before(module, entering, with_kwargs=True)
@@ -131,6 +133,10 @@ class Running:
         if self._unhooked:
             hooks.of_all(_EnteringUnhooked(self), _LeavingUnhooked(self))
         return self
+
+    def _is_leaf(self, module: nn.Module) -> bool:
+        """Whether a module calls no others, and nothing that it is given is to be kept."""
+        return not (module._modules or (self.is_ours and isinstance(module, nn.Embedding)))
 
     def __exit__(
         self,
@@ -140,7 +146,7 @@ class Running:
     ) -> None:
         self._hooks.remove()
         self.stack.clear()
-        self._names, self._unhooked, self._entered = {}, set(), set()
+        self._names, self._unhooked = {}, set()
         self.embedded = None
         self._thread = -1  # hooks on copies of the model's modules have nothing to tell any more
         self.given = Given(self.model, (), {})

@@ -11,6 +11,7 @@ import inspect
 import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
@@ -320,13 +321,26 @@ def _is_table(keep: Tensor, seen: Observed) -> bool:
     return bool((mask == keep.to(mask.device)).all())
 
 
+def _signature(forward: Any) -> inspect.Signature:
+    """The signature of a method, which is asked for in each pass."""
+    function = getattr(forward, "__func__", None)
+    if function is None:
+        return inspect.signature(forward)
+    if function not in _signatures:
+        _signatures[function] = inspect.signature(forward)
+    return _signatures[function]
+
+
+_signatures: WeakKeyDictionary[Any, inspect.Signature] = WeakKeyDictionary()
+
+
 def _named(module: nn.Module, arguments: tuple, keywords: dict) -> dict[str, Any]:
     """The arguments of a call of a module by the names that its `forward` has for them."""
     if not (arguments or keywords):
         return {}
     module = getattr(module, "_orig_mod", module)  # under torch.compile: the module inside
     try:
-        signature = inspect.signature(module.forward)
+        signature = _signature(module.forward)
         named = dict(signature.bind_partial(*arguments, **keywords).arguments)
     except (TypeError, ValueError):  # wrong arguments, which the call will raise, or no signature
         return dict(keywords)
