@@ -218,6 +218,8 @@ class Running:
         if threading.get_ident() != self._thread:
             self._runs_elsewhere()
             return
+        if self.stack and frame.module is self.model:
+            self.stack.clear()  # its last call has ended by Ctrl-C, of which torch tells no hook
         if self.layers is not None:
             self.layers.resume()
         if not self.stack and is_traced((*frame.arguments, *frame.keywords.values())):

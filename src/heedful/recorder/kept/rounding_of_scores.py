@@ -17,7 +17,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from heedful.ops.causes import HIDDEN, Causes, entries_of, rows_of, scores, sinks_of
+from heedful.ops.causes import HIDDEN, Causes, entries_of, scores, sinks_of
 from heedful.ops.cells import are_blind
 from heedful.ops.evenly import evenly
 
@@ -183,9 +183,9 @@ def _largest_bias(of: Causes, rows: Tensor) -> float:
     """
     if of.bias is None:
         return 0.0
-    highest = rows_of(of.bias, rows).amax(dim=-1)
-    highest = highest.masked_fill((highest < HIDDEN / 2) | ~highest.isfinite(), 0.0)
-    return float(highest.abs().max())
+    of_bias_alone = of._replace(query=of.query[..., :0], key=of.key[..., :0])
+    highest = scores(of_bias_alone, rows).amax(dim=-1)
+    return float(_of_numbers(highest, are_blind(highest)).abs().max())
 
 
 def moved_outputs(map_: Tensor, moved: Tensor, value: Tensor) -> Tensor:
