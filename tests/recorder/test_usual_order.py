@@ -51,6 +51,15 @@ def test_texts_parts_and_heads(beside, texts, widths, counts):
     torch.testing.assert_close(map_, expected)
 
 
+def test_queries_that_may_be_heads_times_queries_are_a_guess():
+    query, key = torch.randn(2, 3 * M, D), torch.randn(2, M, D)
+    met = []
+    with Tape((), lambda: True, met.append, lambda why: None, {}):
+        _ = (query @ key.mT).softmax(-1) @ torch.randn(2, M, 3)
+    assert "3 heads of 7 queries" in usual_order(cells_of(met[0]), 2, ()).other
+    assert order_of(2, texts=2)[0].other == ""
+
+
 @pytest.mark.parametrize(
     ("beside", "texts", "widths"), [((3, 2), 2, (13,)), ((5,), 2, ()), ((3,), 1, (13,))]
 )

@@ -21,9 +21,14 @@ Joined: TypeAlias = list[tuple[int, str]]
 
 
 class Order(NamedTuple):
-    """What the axes of a map are of; for each axis those that it joins."""
+    """What the axes of a map are of.
+
+    axes: for each axis those that it joins.
+    other: what else they could be, in one sentence; empty where no other choice was likely.
+    """
 
     axes: list[Joined]
+    other: str = ""
 
     def arranged(self, table: Tensor) -> Tensor:
         """A table as (texts × parts, heads, queries, keys).
@@ -74,7 +79,11 @@ def usual_order(cells: Cells, texts: int, widths: Collection[int]) -> Order:
     named = _named([cells.shape[axis] for axis in beside], texts, fits)
     for axis, joined in zip(beside, named, strict=True):
         axes[axis] = joined
-    return Order(axes)
+    order = Order(axes)
+    N, M = order.count(QUERIES), order.count(KEYS)
+    if N > M > 1 and N % M == 0:  # as models with one key head have it
+        return order._replace(other=f"the {N} queries may be {N // M} heads of {M} queries")
+    return order
 
 
 def _axis_of_queries(cells: Cells) -> int | None:
