@@ -276,3 +276,10 @@ def test_parts_of_many_processes_are_written_through_no_link(name, tmp_path):
     finally:
         dist.destroy_process_group()
     assert [path.name for path in (tmp_path / "outside").iterdir()] == ["kept"]
+
+
+def test_the_longest_names_are_written(tmp_path):
+    path = tmp_path / ("é" * 120 + ".json")
+    with replacing(path) as file:
+        file.write(b"1")
+    assert [one.name for one in tmp_path.iterdir()] == [path.name]

@@ -16,7 +16,7 @@ from transformers import LlamaConfig, LlamaModel
 import heedful
 from heedful.errors import RunError
 from heedful.models import GPT, GPTConfig
-from heedful.recorder.kept import capture, evidence
+from heedful.recorder.kept import capture, certificate, evidence
 from heedful.recorder.kept.certificate import certify
 from heedful.recorder.kept.evidence import DIRECTIONS, evidence_of, projected, sampled
 from heedful.recorder.observed import Observed
@@ -394,3 +394,30 @@ def test_rows_that_were_worked_out_in_inference_mode_serve_those_who_follow_grad
     with torch.inference_mode():
         sampled(11)
     assert not sampled(11).is_inference()
+
+
+def test_sequences_of_one_mask_are_compared_together_wherever_they_stand(monkeypatch):
+    """Also of some heads alone; and the one that is wrong is named."""
+    groups = []
+    compared = certificate._compared
+    monkeypatch.setattr(
+        certificate,
+        "_compared",
+        lambda group, *more: groups.append(group) or compared(group, *more),
+    )
+
+    class Masked(nn.Module):
+        def forward(self, query, key, value, mask):
+            return scaled_dot_product_attention(query, key, value, mask)
+
+    masks = torch.rand(3, 1, N, N) < 0.7
+    masks[..., 0] = True
+    given = (*torch.randn(3, 12, H, N, D), masks.repeat(4, 1, 1, 1))
+    with heedful.record(model := Masked(), heads=[0, 1]) as recording:
+        model(*given)
+    assert recording[0].proof != "refuted"
+    assert sorted(map(len, (group.sequences for group in groups))) == [4, 4, 4]
+    with heedful.record(model) as recording:
+        model(*given)
+    recording._captures[0].key[7, 1] *= 2
+    assert "head 1 of sequence 7" in recording[0].why

@@ -67,7 +67,7 @@ def beside(path: Path) -> Iterator[BinaryIO]:
 
     Those that killed processes left there are removed first. Raises `OSError`.
     """
-    for left in path.parent.glob(f".{glob.escape(path.name)}.{'[0-9a-f]' * 16}.part"):
+    for left in path.parent.glob(f".{glob.escape(_short(path))}.{'[0-9a-f]' * 16}.part"):
         _remove_unlocked(left)
     file = _created(path)
     try:
@@ -81,13 +81,19 @@ def beside(path: Path) -> Iterator[BinaryIO]:
 def _created(path: Path) -> BinaryIO:
     """A new file, which no link stands for ("x": O_EXCL), locked as long as it is open."""
     while True:
-        file = open(path.parent / f".{path.name}.{os.urandom(8).hex()}.part", "x+b")  # noqa: SIM115
+        name = f".{_short(path)}.{os.urandom(8).hex()}.part"
+        file = open(path.parent / name, "x+b")  # noqa: SIM115
         if fcntl:
             with suppress(OSError):  # a disk without locks, on which nothing is removed either
                 fcntl.flock(file, fcntl.LOCK_EX)
         if os.path.lexists(file.name):
             return file
         file.close()  # another process removed it before it was locked
+
+
+def _short(path: Path) -> str:
+    """The name of a file, or so much of it that a longer name is still one (255 bytes)."""
+    return os.fsencode(path.name)[:220].decode(errors="ignore")
 
 
 def _remove_unlocked(left: Path) -> None:

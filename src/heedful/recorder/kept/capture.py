@@ -21,7 +21,7 @@ from heedful.recorder.observed import Batch, Observed, of_sequence
 from heedful.recorder.own_work import computing
 from heedful.recorder.sequences.kind import kind_of
 from heedful.recorder.sequences.token_ids import Ids
-from heedful.recorder.sequences.without_padding import Layout, row_of, take
+from heedful.recorder.sequences.without_padding import Layout, distinct, row_of, take
 
 NO_IDS = Ids()
 # Errors that the numbers of a call may lead to. Any other comes from outside, as a TimeoutError
@@ -201,7 +201,8 @@ def captured(
     chosen = None if heads is None else list(heads)
     if chosen is not None:
         seen = seen.of_heads(chosen)
-        layouts = [one.of_heads(chosen) for one in layouts]
+        of_chosen = {id(one): one.of_heads(chosen) for one in distinct(layouts)}
+        layouts = [of_chosen[id(one)] for one in layouts]
     copy = _own if seen.are_copies else _copy
     query = copy(seen.query, dtype)
     capture = Capture(

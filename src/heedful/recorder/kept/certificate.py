@@ -162,16 +162,15 @@ def _groups(
 
     Thousands of windows or of rows of a table would else take a millisecond each.
     """
-    several: list[Causes] = []
-    end = len(layouts)
+    groups: dict[int, _Group] = {}
     for sequence, (of, layout) in enumerate(zip(causes, layouts, strict=True)):
-        several.append(of)
+        group = groups.setdefault(id(layout), _Group([], [], layout))
+        group.sequences.append(sequence)
+        group.several.append(of)
         most = 1 if _has_heads(layout) else ENTRIES // max(1, math.prod(of.shape))
-        is_last = sequence + 1 == end or layouts[sequence + 1] is not layout
-        if is_last or len(several) >= most:
-            first = sequence + 1 - len(several)
-            yield _Group([*range(first, sequence + 1)], several, layout)
-            several = []
+        if len(group.sequences) >= most:
+            yield groups.pop(id(layout))
+    yield from groups.values()
 
 
 def _has_heads(layout: Layout) -> bool:

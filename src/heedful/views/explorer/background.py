@@ -86,9 +86,11 @@ class Background:
         if not waiting:
             return False
         job = self._shown[-1] if self._shown else self._known[0]
+        is_over = True  # also where something raises before the job has begun
         with caught(lambda _: None), _core_left():  # every answer about the job tells why it failed
             job.build(going_on)
-        if job.is_whole or job.failed:
+            is_over = job.is_whole or bool(job.failed)
+        if is_over:
             waiting.remove(job)
         return True
 
