@@ -8,6 +8,7 @@ from torch import nn
 from torch.nn.functional import scaled_dot_product_attention
 
 import heedful
+from heedful.ops.masks import Dense, Mask, Packed
 from heedful.recorder.observed import Observed
 from heedful.recorder.sequences.mask_structure import offset_of
 from heedful.recorder.sequences.without_padding import layouts_of
@@ -439,3 +440,29 @@ def test_a_mask_that_is_changed_later_is_what_it_was(kind):
     before = CHANGED[kind].expand(B, H, 11, 11)
     for layout, table in zip(layouts, before, strict=True):
         assert torch.equal(layout.mask.crop((H, 11, 11)).expand(H, 11, 11), table)
+
+
+class OfItsOwn(Mask):
+    """A mask of a class that heedful does not know, other for each sequence."""
+
+    def allowed(self, query, key, shape):
+        return PATTERNS[:, :, query, key]
+
+
+PATTERNS = torch.rand(4, 1, 6, 6, generator=torch.Generator().manual_seed(0)) < 0.6
+PATTERNS[..., 0] = True
+
+
+@pytest.mark.parametrize("kind", [Dense, Packed.of, lambda table: OfItsOwn(), lambda table: table])
+def test_each_sequence_has_its_own_mask_whatever_its_class(kind):
+    mask, x = kind(PATTERNS), torch.randn(4, 2, 6, 8)
+
+    class Attends(nn.Module):
+        def forward(self, x):
+            return heedful.attention(x, x, x, mask=mask)
+
+    with heedful.record(model := Attends()) as recording:
+        model(x)
+    for text, own, allowed in zip(recording.sequences, x, PATTERNS, strict=True):
+        scores = (own @ own.mT * 8**-0.5).masked_fill(~allowed, -torch.inf)
+        torch.testing.assert_close(text[0].weights(), scores.softmax(-1), atol=2e-6, rtol=0)

@@ -98,7 +98,6 @@ class Tape(TorchDispatchMode):
         self._steps: dict[int, tuple[StorageWeakRef, Step]] = {}  # by the address of a storage
         self._copies: dict[int, StorageWeakRef] = {}  # of parameters
         self._noise: dict[int, StorageWeakRef] = {}  # drawn at random, for dropout
-        self._softmaxes: list[Step] = []
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -107,7 +106,7 @@ class Tape(TorchDispatchMode):
 
     def forget(self) -> None:
         """Let go of all tapes, as a pass has ended."""
-        for table in (self._steps, self._copies, self._noise, self._softmaxes):
+        for table in (self._steps, self._copies, self._noise):
             table.clear()
 
     def __torch_dispatch__(
@@ -190,13 +189,8 @@ class Tape(TorchDispatchMode):
             step.function, step.arguments = torch.ops.aten.clone.default, (first,)
             step.keywords, step.place, step.is_dropped, step.is_map = {}, None, True, before.is_map
         if name in MAY_BE_ONE:
-            self._soften(step, name)
+            step.softmax, step.is_map = step, name in SOFTMAXES
         self._keep(result, step)
-
-    def _soften(self, step: Step, name: str) -> None:
-        """Note that a step may make weights of scores."""
-        step.softmax, step.is_map = step, name in SOFTMAXES
-        self._softmaxes.append(step)
 
     def _write(
         self, function: Any, kind: Kind, arguments: tuple, keywords: dict, has_steps: bool
@@ -217,7 +211,7 @@ class Tape(TorchDispatchMode):
             before.is_plain, before.is_dropped,
         )  # fmt: skip
         if kind.name in MAY_BE_ONE:
-            self._soften(step, kind.name)
+            step.softmax, step.is_map = step, kind.name in SOFTMAXES
         self._keep(target, step)
 
     def _begin_at_softmax(self, function: Any, made: Tensor) -> None:

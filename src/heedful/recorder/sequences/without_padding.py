@@ -46,10 +46,10 @@ def layouts_of(seen: Observed, real: Real | None = None, is_full: bool = False) 
     """
     real, has_room = real or Real(), may_have_room(seen) and not is_full
     first = _first_alike(seen, real)
-    distinct = sorted({*first})
-    starts: dict[int, int | None] = dict.fromkeys(distinct)
+    chosen = sorted({*first})
+    starts: dict[int, int | None] = dict.fromkeys(chosen)
     if real.keys is not None and real.queries is None and not seen.cross:
-        starts = _starts(seen, real.keys, distinct)
+        starts = _starts(seen, real.keys, chosen)
     layouts = {b: _layout(seen, b, real, start, has_room) for b, start in starts.items()}
     return [layouts[b] for b in first]
 
@@ -64,8 +64,10 @@ def _first_alike(seen: Observed, real: Real) -> list[int]:
 
     Windows of an image are thousands of sequences with a handful of masks.
     """
-    B = len(seen.query)
-    tables = [real.keys, real.queries, *_tables_of(seen.mask)]
+    B, of_mask = len(seen.query), _batch_tables(seen.mask)
+    if B == 1 or of_mask is None:
+        return [*range(B)]
+    tables = [real.keys, real.queries, *of_mask]
     if seen.bias is not None:
         numbers = seen.are_keys_numbers.all(dim=1)
         tables += [seen.bias <= HIDDEN, None if bool(numbers.all()) else numbers]
@@ -79,14 +81,21 @@ def _first_alike(seen: Observed, real: Real) -> list[int]:
     return [firsts.setdefault(key, b) for b, key in enumerate(keys)]
 
 
-def _tables_of(mask: Mask | Tensor | None) -> list[Tensor]:
-    """The parts of a mask with a row for each sequence of a batch, as tables (B, …)."""
+def _batch_tables(mask: Mask | Tensor | None) -> list[Tensor] | None:
+    """The tables (B, …) of a mask with a row for each sequence; None for a mask of another class,
+    which may allow anything."""
+    if mask is None or isinstance(mask, Causal | Window | KeyRanges):
+        return []
     if isinstance(mask, Combined):
-        return [table for part in mask.parts for table in _tables_of(part)]
+        parts = [_batch_tables(part) for part in mask.parts]
+        known = [tables for tables in parts if tables is not None]
+        return [one for tables in known for one in tables] if len(known) == len(parts) else None
     if isinstance(mask, Padding):
         return [mask.keep] if mask.keep.ndim > 1 else []
     table = mask.table if isinstance(mask, Dense) else mask
-    return [table] if isinstance(table, Tensor) and table.ndim > 3 else []
+    if not isinstance(table, Tensor):
+        return None
+    return [table] if table.ndim > 3 else []
 
 
 def may_have_room(seen: Observed) -> bool:
@@ -183,8 +192,8 @@ def _real(
     return queries, keys
 
 
-def _starts(seen: Observed, real: Tensor, distinct: list[int]) -> dict[int, int | None]:
-    """For each distinct sequence the key at which its first query stands; None where nothing tells.
+def _starts(seen: Observed, real: Tensor, chosen: list[int]) -> dict[int, int | None]:
+    """For each of some sequences the key at which its first query stands; None where nothing tells.
 
     Most often the last query stands at the last key. A cache may have room behind it, though, whose
     empty places are told to be padding, or tokens. Then these tell, the surest first:
@@ -196,12 +205,12 @@ def _starts(seen: Observed, real: Tensor, distinct: list[int]) -> dict[int, int 
 
     Args:
         real: (R, M), which keys are told to be tokens.
-        distinct: the sequences that differ.
+        chosen: the sequences that are looked at.
     """
     N, M = seen.shape[2:]
     if N >= M or bool(real.all()):
-        return dict.fromkeys(distinct, M - N)
-    starts = {sequence: _start_by_mask(seen, sequence) for sequence in distinct}
+        return dict.fromkeys(chosen, M - N)
+    starts = {sequence: _start_by_mask(seen, sequence) for sequence in chosen}
     known = {start for start in starts.values() if start is not None}
     told = real.any(dim=0).nonzero()
     end = int(told.max()) + 1 if len(told) else M
