@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from heedful.ops.causes import ENTRIES, HIDDEN, Causes, unrounded
+from heedful.ops.causes import HIDDEN, Causes, unrounded
 from heedful.ops.cells import add_up, are_blind, softmax_rows
 from heedful.ops.masks import Causal, Combined, Mask, Window
 from heedful.ops.score_tables import ALL
@@ -23,6 +23,7 @@ from heedful.recorder.kept.evidence import (
     sampled,
     worst_tolerance,
 )
+from heedful.recorder.kept.groups import Group, groups_of, values_of
 from heedful.recorder.kept.rounding import TOLERANCE, least, lost, rounding_of_sums
 from heedful.recorder.kept.rounding_of_scores import (
     LEAST,
@@ -33,8 +34,7 @@ from heedful.recorder.kept.rounding_of_scores import (
     moved_rows,
     weighed,
 )
-from heedful.recorder.sequences.mask_structure import tables_of
-from heedful.recorder.sequences.without_padding import Layout, take
+from heedful.recorder.sequences.without_padding import Layout
 
 # Where what was added to an output is rounded by this share of how much the values differ, as the
 # coarsest type rounds them, nothing more can be told of its weights
@@ -96,8 +96,8 @@ def certify(
     tolerance = max(evidence.tolerance, now)  # of the model's products, and of those here
     worst, rows, where, blur, unsure = 0.0, 0, "", 0.0, 0.0
     agree, is_mute = bool(evidence.row_sums), False
-    for group in _groups(causes, layouts, evidence):
-        if not (evidence.is_whole or are_numbers(_values(group, evidence.values))):
+    for group in groups_of(causes, layouts):
+        if not (evidence.is_whole or are_numbers(values_of(group, evidence.values))):
             return Check(math.nan, tolerance, 0, NO_NUMBERS), False
         with unrounded(group.causes.query):
             found = _compared(group, evidence, tolerance)
@@ -119,85 +119,6 @@ def certify(
     if worst <= tolerance and not unsure <= _much_of(tolerance):
         return Check(math.nan, tolerance, 0, UNSURE.format(unsure)), False
     return Check(worst, tolerance, rows, where=where), agree
-
-
-@dataclass
-class _Group:
-    """Sequences of one layout, which are compared at once.
-
-    sequences, several: their numbers, and what is kept of each.
-    """
-
-    sequences: list[int]
-    several: list[Causes]
-    layout: Layout
-
-    @functools.cached_property
-    def causes(self) -> Causes:
-        """What is kept of all, as one sequence with the heads of all."""
-        return _together(self.several)
-
-    def of(self, chosen: list[int]) -> _Group:
-        """Some of its sequences, by their places in it."""
-        sequences = [self.sequences[i] for i in chosen]
-        return _Group(sequences, [self.several[i] for i in chosen], self.layout)
-
-    def of_all(self, tables: Sequence[Tensor] | Tensor) -> Tensor:
-        """The tables of its sequences, (H, …) each, as one."""
-        several = [tables[sequence] for sequence in self.sequences]
-        return several[0] if len(several) == 1 else torch.cat(several)
-
-    def of_heads(self, tables: Sequence[Tensor]) -> Tensor:
-        """The same of tables (H or 1, …), with rows for all heads of several sequences."""
-        if len(self.sequences) == 1:
-            return self.of_all(tables)
-        H = len(self.causes.query) // len(self.sequences)
-        return self.of_all([table.expand(H, *table.shape[1:]) for table in tables])
-
-
-def _groups(
-    causes: Iterable[Causes], layouts: Sequence[Layout], evidence: Evidence
-) -> Iterator[_Group]:
-    """Sequences with one layout together, as many as have few scores.
-
-    Thousands of windows or of rows of a table would else take a millisecond each.
-    """
-    groups: dict[int, _Group] = {}
-    for sequence, (of, layout) in enumerate(zip(causes, layouts, strict=True)):
-        group = groups.setdefault(id(layout), _Group([], [], layout))
-        group.sequences.append(sequence)
-        group.several.append(of)
-        most = 1 if _has_heads(layout) else ENTRIES // max(1, math.prod(of.shape))
-        if len(group.sequences) >= most:
-            yield groups.pop(id(layout))
-    yield from groups.values()
-
-
-def _has_heads(layout: Layout) -> bool:
-    """Whether heads have masks of their own."""
-    tables = [] if layout.mask is None else tables_of(layout.mask)
-    return any(table.ndim > 2 and table.shape[-3] > 1 for table in tables)
-
-
-def _together(several: list[Causes]) -> Causes:
-    """Sequences with one mask as one with the heads of all."""
-    first = several[0]
-    if len(several) == 1:
-        return first
-    H = len(first.query)
-    biases = [of.bias.expand(H, *of.bias.shape[-2:]) for of in several if of.bias is not None]
-    sinks = [of.sinks for of in several if of.sinks is not None]
-    return first._replace(
-        query=torch.cat([of.query for of in several]),
-        key=torch.cat([of.key for of in several]),
-        bias=torch.cat(biases) if biases else None,
-        sinks=torch.cat(sinks) if sinks else None,
-    )
-
-
-def _values(group: _Group, values: Tensor) -> Tensor:
-    """The values of the keys of its sequences, (G, M, r), of those of all."""
-    return take(group.of_all(values), group.layout.keys)
 
 
 class _Compared(NamedTuple):
@@ -238,7 +159,7 @@ class _Shown(NamedTuple):
     rest: Tensor | None
 
 
-def _compared(group: _Group, evidence: Evidence, tolerance: float) -> _Compared | None:
+def _compared(group: Group, evidence: Evidence, tolerance: float) -> _Compared | None:
     """Compare sampled rows of some sequences; None where no query sees anything."""
     queries, keys, _ = group.layout
     if not (len(queries) and len(keys)) or evidence.values is None:
@@ -251,7 +172,7 @@ def _compared(group: _Group, evidence: Evidence, tolerance: float) -> _Compared 
     if evidence.row_sums or of.sinks is not None:
         sums = add_up(of, rows, map_, highest)
         agree = bool(evidence.row_sums) and _agree(of, rows, sums, group.of_all(evidence.row_sums))
-    value = _values(group, evidence.values).to(map_)
+    value = values_of(group, evidence.values).to(map_)
     made = weighed(map_, value)
     shown = _Shown(map_, highest, value, made, *_taken_off(evidence, group, map_))
     added = group.of_heads(evidence.added_to_scores) if evidence.added_to_scores else None
@@ -339,7 +260,7 @@ def _seeing(shown: _Shown, evidence: Evidence) -> tuple[Tensor, Tensor, Tensor]:
     return made, blind, shown.map_.isnan().all(dim=-1) & gave_zeros
 
 
-def _off_at_the_end(shown: _Shown, evidence: Evidence, group: _Group) -> _Compared | None:
+def _off_at_the_end(shown: _Shown, evidence: Evidence, group: Group) -> _Compared | None:
     """How far off the output of a layer is in each sequence, where nothing but its end is seen."""
     made, blind, _ = _seeing(shown, evidence)
     if evidence.finish is None or evidence.values is None or bool(blind.all()):
@@ -390,7 +311,7 @@ def _owed_to_scores(map_: Tensor, moved: Tensor, far: Tensor, value: Tensor) -> 
     return owed.nan_to_num(nan=0.0)  # a row that is no number leaves no more to others
 
 
-def _taken_off(evidence: Evidence, group: _Group, kind: Tensor) -> tuple[Tensor, Tensor | None]:
+def _taken_off(evidence: Evidence, group: Group, kind: Tensor) -> tuple[Tensor, Tensor | None]:
     """Sampled rows of the output as weights times values give them, and what was taken off them.
 
     Both are projected as the values are; the rounding of what was taken off is still in them.
