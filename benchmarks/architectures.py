@@ -47,9 +47,9 @@ from transformers.models.auto.modeling_auto import MODEL_MAPPING
 import heedful
 from heedful.errors import HeedfulError
 from heedful.ops.cells import weights
-from heedful.recorder.kept.capture import Capture
-from heedful.recorder.kept.recording import Recording
-from heedful.recorder.kept.sequence import call_of
+from heedful.recording.capture import Capture
+from heedful.recording.recording import Recording
+from heedful.recording.sequence import call_of
 
 DRAWS = (1.2, 0.8)  # the spread of parameters, in units that keep the size of activations
 PROVEN = {"proved", "verified"}

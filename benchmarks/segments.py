@@ -26,7 +26,7 @@ from timing import machine
 from torch import Tensor, nn
 
 import heedful
-from heedful.recorder import Call, Segments
+from heedful.recording import Call, Segments
 
 T = TypeVar("T")
 

@@ -19,7 +19,7 @@ from timing import Turns, machine
 from torch import Tensor, nn
 
 import heedful
-from heedful.recorder import Call
+from heedful.recording import Call
 
 WIDTH, SHOWN, REGION, CELLS, PLACES = 64, 1024, 4096, 1024, 50
 

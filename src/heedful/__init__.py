@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from heedful.models import load_model
     from heedful.opened import open_model as open
     from heedful.ops import attention, masks, positions, steps, streaming_attention
-    from heedful.recorder import load, record
+    from heedful.recorder import record
+    from heedful.recording import load
     from heedful.views.notebook.looking import look
 
 __version__ = "0.1.0"
@@ -37,7 +38,8 @@ __getattr__, _ = lazily(
         "heedful.models": ["load_model"],
         "heedful.opened": ["open_model as open"],
         "heedful.ops": ["attention", "masks", "positions", "steps", "streaming_attention"],
-        "heedful.recorder": ["load", "record"],
+        "heedful.recorder": ["record"],
+        "heedful.recording": ["load"],
         "heedful.views.notebook.looking": ["look"],
     },
 )

@@ -16,7 +16,7 @@ from heedful.cli.record import _heads, certified
 from heedful.errors import SaveError
 from heedful.head_kinds import SCORES
 from heedful.pictures import layers
-from heedful.recorder import Head, from_attentions
+from heedful.recording import Head, from_attentions
 from heedful.views import progress
 from heedful.views.heads import Row, evidence_table, scores_table
 

@@ -10,8 +10,8 @@ from typed import train
 
 import heedful
 from heedful.cli.segments import SegmentsType, shares_of
-from heedful.recorder import from_attentions
-from heedful.recorder.kept.segment_table import cells, listed
+from heedful.recording import from_attentions
+from heedful.recording.segment_table import cells, listed
 from heedful.views.segments import shares_table
 
 SMALL = ["--context-length", "64", "--width", "24", "--layers", "2", "--heads", "3", "--steps", "2",

@@ -12,7 +12,7 @@ from safetensors.torch import save_file
 
 from heedful.errors import ArgumentError, RunError
 from heedful.models import GPT, GPTConfig, export_model, load_model, model_directory
-from heedful.recorder import from_attentions
+from heedful.recording import from_attentions
 
 NAME, COMMIT = "somebody/tiny-gpt2", "0123456789abcdef0123456789abcdef01234567"
 

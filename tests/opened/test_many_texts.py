@@ -23,7 +23,7 @@ from heedful.opened import (
     shares,
 )
 from heedful.processes import Processes
-from heedful.recorder import HeadTotals
+from heedful.recording import HeadTotals
 from heedful.text import BPETokenizer, CharacterTokenizer, FramedTokenizer, WordPieceTokenizer
 
 CONTEXT = 13

@@ -14,7 +14,7 @@ from heedful.cli.images import record_image
 from heedful.cli.main import run
 from heedful.errors import ArgumentError
 from heedful.opened import OpenedVision, PictureWarning
-from heedful.recorder import Recording
+from heedful.recording import Recording
 
 transformers.logging.set_verbosity_error()
 SMALL = {"hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 3,

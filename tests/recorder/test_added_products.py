@@ -8,8 +8,8 @@ from looked import WIDTH, Given, H, Heads, M, N, follows, looked_at, of_heads, s
 from torch.nn import functional as F
 
 import heedful
-from heedful.recorder.kept import capture
-from heedful.recorder.kept.certificate import HIDING
+from heedful.recording import capture
+from heedful.recording.certificate import HIDING
 
 
 def flat(one):

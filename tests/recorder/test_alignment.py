@@ -12,7 +12,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 import heedful
 from heedful.ops.masks import Causal, Combined, Packed, Padding, Window
-from heedful.recorder import from_attentions
+from heedful.recording import from_attentions
 
 transformers.logging.set_verbosity_error()
 SMALL = {"vocab_size": 50, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": None}

@@ -13,7 +13,7 @@ import heedful
 from heedful.errors import ArgumentError, RunError
 from heedful.models import GPT, GPTConfig
 from heedful.ops.score_tables import indices
-from heedful.recorder import from_attentions
+from heedful.recording import from_attentions
 
 AS_A_USER = pytest.mark.usefixtures("as_a_user")  # and not as beartype says it
 IDS = torch.arange(2 * 11).view(2, 11) % 23

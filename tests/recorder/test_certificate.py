@@ -11,10 +11,10 @@ import heedful
 from heedful.errors import RunError
 from heedful.ops.cells import softmax_rows
 from heedful.ops.masks import Causal, KeyRanges
-from heedful.recorder.kept import capture, certificate, rounding
+from heedful.recording import capture, certificate, rounding
 from heedful.recorder.observed import Observed
-from heedful.recorder.sequences import without_padding
-from heedful.recorder.sequences.mask_structure import recognise
+from heedful.recorder.owners import without_padding
+from heedful.recorder.owners.mask_structure import recognise
 
 
 class Kernel(nn.Module):

@@ -9,7 +9,7 @@ from looked import WIDTH, D, H, Heads, M, N, shows
 from torch.nn.functional import scaled_dot_product_attention
 
 import heedful
-from heedful.recorder.sequences import mask_structure
+from heedful.recorder.owners import mask_structure
 
 CHANGED = "were changed in place before their values"
 MANY, ROW = 40, 3  # rows, and one that is not among those that are compared

@@ -13,8 +13,8 @@ from heedful.models import Seq2Seq, Seq2SeqConfig
 from heedful.ops.hidden import hidden_cells
 from heedful.ops.masks import Causal, Window
 from heedful.pictures import layers
-from heedful.recorder import from_attentions
-from heedful.recorder.kept.drawing import scores_of
+from heedful.recording import from_attentions
+from heedful.recording.drawing import scores_of
 
 
 class Attend(nn.Module):

@@ -12,7 +12,7 @@ import heedful
 from heedful.errors import RunError
 from heedful.ops.masks import Causal, Combined, KeyRanges, Window
 from heedful.recorder.doors import flash_attention
-from heedful.recorder.sequences import without_padding
+from heedful.recorder.owners import without_padding
 
 transformers.logging.set_verbosity_error()
 SMALL = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 4, "head_dim": 8,

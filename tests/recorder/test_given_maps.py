@@ -9,7 +9,7 @@ from torch import nn
 import heedful
 from heedful.ops import statistics
 from heedful.ops.cells import weights
-from heedful.recorder import from_attentions
+from heedful.recording import from_attentions
 
 
 def below_one():

@@ -10,7 +10,7 @@ from peaked import pair
 import heedful
 from heedful.errors import ArgumentError, RunError
 from heedful.models import GPT, GPTConfig, Seq2Seq, Seq2SeqConfig
-from heedful.recorder.kept.growing import Growing
+from heedful.recording.growing import Growing
 
 transformers.logging.set_verbosity_error()
 SMALL = {"vocab_size": 50, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": None}

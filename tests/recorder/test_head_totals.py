@@ -11,7 +11,7 @@ import heedful
 from heedful.errors import RunError
 from heedful.head_kinds import MEANS, SCORES
 from heedful.models import GPT, GPTConfig
-from heedful.recorder import HeadTotals, from_attentions
+from heedful.recording import HeadTotals, from_attentions
 
 SIZES = (13, 2, 7, 24, 3)  # the longest is no multiple of another
 LAYERS, HEADS = 2, 3

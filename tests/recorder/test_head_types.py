@@ -9,9 +9,9 @@ import heedful
 from heedful.head_kinds import MEANS, SCORES
 from heedful.models import GPT, GPTConfig
 from heedful.ops import statistics as of
-from heedful.recorder import from_attentions
-from heedful.recorder.kept.head_types import evidence
-from heedful.recorder.kept.heads import heads_of
+from heedful.recording import from_attentions
+from heedful.recording.head_types import evidence
+from heedful.recording.heads import heads_of
 
 # Five tokens, twice, with others between: every second occurrence has a token before it
 IDS = torch.tensor([5, 6, 7, 8, 9, 3, 5, 6, 7, 8, 9, 4, 5, 6, 2, 1, 0, 11, 12, 13])

@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn.functional import scaled_dot_product_attention
 
 import heedful
-from heedful.recorder.sequences.inputs import Inputs
+from heedful.recorder.owners.inputs import Inputs
 
 B, H, N, D = 2, 3, 7, 4
 IDS = torch.randint(3, 20, (B, N), generator=torch.Generator().manual_seed(2))

@@ -8,10 +8,10 @@ from torch.nn.functional import scaled_dot_product_attention
 import heedful
 from heedful.ops.causes import Causes
 from heedful.recorder.doors import score_causes, weights_apart
-from heedful.recorder.kept import certificate
+from heedful.recording import certificate
 from heedful.recorder.observed import Observed
-from heedful.recorder.sequences import mask_structure
-from heedful.recorder.sequences.mask_structure import Masks
+from heedful.recorder.owners import mask_structure
+from heedful.recorder.owners.mask_structure import Masks
 
 H, D, N = 3, 4, 20
 ROW = (torch.arange(N) == 1)[:, None]  # none of the eight that are compared

@@ -7,7 +7,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 import heedful
 from heedful.recorder.doors import sdpa
-from heedful.recorder.kept import evidence
+from heedful.recording import evidence
 
 H, D, N = 3, 4, 20
 MANY = 600  # rows, of which not all are compared or looked at

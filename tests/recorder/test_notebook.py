@@ -15,7 +15,7 @@ from torch.nn.functional import scaled_dot_product_attention
 import heedful
 from heedful.models import GPT, GPTConfig
 from heedful.pictures.thumbnails import GREY, strip
-from heedful.recorder.kept import notebook
+from heedful.recording import notebook
 
 
 class Attend(nn.Module):

@@ -12,7 +12,7 @@ from heedful.head_kinds import FEWEST, LEAST, ONCE_IN, REACH, SCORES, is_above, 
 from heedful.layers import CrossAttention
 from heedful.models import GPT, Bert, BertConfig, GPTConfig
 from heedful.ops.masks import Causal, KeyRanges, Window
-from heedful.recorder import from_attentions
+from heedful.recording import from_attentions
 
 B, H, N = 2, 3, 11
 IDS = torch.randint(3, 8, (B, N), generator=torch.Generator().manual_seed(4))

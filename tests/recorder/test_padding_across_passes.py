@@ -12,8 +12,8 @@ from torch.nn.functional import scaled_dot_product_attention
 import heedful
 from heedful.ops.masks import Causal, Padding, Window
 from heedful.recorder.observed import Observed, Real
-from heedful.recorder.sequences import padding_across_passes
-from heedful.recorder.sequences.padding_across_passes import so_far
+from heedful.recorder.owners import padding_across_passes
+from heedful.recorder.owners.padding_across_passes import so_far
 
 transformers.logging.set_verbosity_error()
 SIZE = {"vocab_size": 50, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": None,

@@ -10,7 +10,7 @@ from torch import nn
 import heedful
 from heedful.errors import ArgumentError, RunError
 from heedful.files import load_tensors, save_tensors
-from heedful.recorder.kept.patches import Patches, places_of
+from heedful.recording.patches import Patches, places_of
 
 transformers.logging.set_verbosity_error()
 SMALL = {"hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 3,

@@ -16,7 +16,7 @@ from torch.nn.modules import module as of_all
 from torch.utils._python_dispatch import TorchDispatchMode, is_in_torch_dispatch_mode
 
 import heedful
-from heedful.recorder import hooks, running
+from heedful.recording import hooks, running
 from heedful.recorder.following import layers, storages
 from heedful.recorder.following.operations import Operations
 

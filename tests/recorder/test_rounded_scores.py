@@ -13,8 +13,8 @@ from heedful.recorder.doors import score_causes, transformers_interface
 from heedful.recorder.doors.dead_rows import Step
 from heedful.recorder.doors.score_causes import ScoreCauses, rounding_types
 from heedful.recorder.following.scores import Change
-from heedful.recorder.kept import capture
-from heedful.recorder.kept.rounding import TOLERANCE
+from heedful.recording import capture
+from heedful.recording.rounding import TOLERANCE
 
 HALF, BRAIN, SINGLE, DOUBLE = torch.float16, torch.bfloat16, torch.float32, torch.float64
 HIDDEN = torch.ones(N, M, dtype=torch.bool).tril(2) == 0

@@ -9,8 +9,8 @@ from heedful.ops.causes import Causes
 from heedful.ops.cells import weights
 from heedful.ops.evenly import evenly
 from heedful.ops.masks import Causal, Dense
-from heedful.recorder.kept import certificate, evidence
-from heedful.recorder.kept.rounding_of_scores import (
+from heedful.recording import certificate, evidence
+from heedful.recording.rounding_of_scores import (
     CHANCE,
     LOOKED_AT,
     Rounding,
@@ -21,7 +21,7 @@ from heedful.recorder.kept.rounding_of_scores import (
     moved_scores,
     moved_weights,
 )
-from heedful.recorder.sequences.without_padding import Layout
+from heedful.recorder.owners.padding import Layout
 
 G, H, N, M, D, R = 2, 4, 5, 7, 8, 3
 DRAWS = 1500

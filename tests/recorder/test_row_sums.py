@@ -25,10 +25,10 @@ from heedful.models import GPT, GPTConfig
 from heedful.ops.blocks import blocks
 from heedful.ops.log_sum_exp import Catching
 from heedful.ops.masks import Causal, Dense
-from heedful.recorder import from_attentions
-from heedful.recorder.kept import rows as of_rows
-from heedful.recorder.kept.certificate import sampled
-from heedful.recorder.kept.sequence import Sequence
+from heedful.recording import from_attentions
+from heedful.recording import rows as of_rows
+from heedful.recording.certificate import sampled
+from heedful.recording.sequence import Sequence
 
 B, H, N, D = 2, 4, 40, 8
 

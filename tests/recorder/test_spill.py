@@ -12,8 +12,8 @@ import torch
 import heedful
 from heedful.errors import ArgumentError, SaveError
 from heedful.models import GPT, GPTConfig
-from heedful.recorder.kept import file
-from heedful.recorder.kept.spill import Spill
+from heedful.recording import file
+from heedful.recording.spill import Spill
 
 IDS = torch.arange(2 * 11).view(2, 11) % 23
 # Query and key in float32, a log-sum-exp for each row, and the ids

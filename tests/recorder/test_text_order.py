@@ -13,7 +13,7 @@ from heedful.models import GPT, GPTConfig
 from heedful.recorder.following import scores
 from heedful.recorder.following.alignment import Atom
 from heedful.recorder.following.strides import Axis, Part
-from heedful.recorder.sequences.text_order import parts_of
+from heedful.recorder.owners.text_order import parts_of
 
 B, WIDTH, H = 4, 8, 2
 PLACES = torch.tensor([2, 3, 0, 1])

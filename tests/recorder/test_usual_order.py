@@ -8,7 +8,7 @@ import torch
 from heedful.errors import ArgumentError
 from heedful.recorder.doors.cells import cells_of
 from heedful.recorder.doors.tape import Tape
-from heedful.recorder.doors.usual_order import HEADS, PARTS, TEXTS, usual_order
+from heedful.recorder.owners.usual_order import HEADS, PARTS, TEXTS, usual_order
 
 N, M, D = 5, 7, 4
 

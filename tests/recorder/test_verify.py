@@ -13,8 +13,8 @@ from torch.nn.functional import scaled_dot_product_attention
 
 import heedful
 from heedful.errors import ArgumentError, RunError
-from heedful.recorder import from_attentions
-from heedful.recorder.kept import text_agreement
+from heedful.recording import from_attentions
+from heedful.recording import text_agreement
 from heedful.recorder.record import PADDING
 
 B, H, N, D = 4, 3, 7, 4

@@ -11,7 +11,7 @@ from heedful.ops.cells import weights
 from heedful.ops.masks import Dense
 from heedful.recorder.doors import room_in_types, weights_apart
 from heedful.recorder.observed import Observed
-from heedful.recorder.sequences.mask_structure import Masks
+from heedful.recorder.owners.mask_structure import Masks
 
 H, G, N, M, D = 4, 2, 5, 7, 3
 INF, NAN = torch.inf, torch.nan

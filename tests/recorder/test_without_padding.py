@@ -10,8 +10,8 @@ from torch.nn.functional import scaled_dot_product_attention
 import heedful
 from heedful.ops.masks import Dense, Mask, Packed
 from heedful.recorder.observed import Observed
-from heedful.recorder.sequences.mask_structure import offset_of
-from heedful.recorder.sequences.without_padding import layouts_of
+from heedful.recorder.owners.mask_structure import offset_of
+from heedful.recorder.owners.padding import layouts_of
 
 B, H, D = 2, 3, 4
 

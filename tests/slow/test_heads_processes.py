@@ -133,7 +133,7 @@ import os, signal, sys
 import heedful
 from heedful.opened import over_texts
 from heedful.torchrun import started
-from heedful.recorder import HeadTotals
+from heedful.recording import HeadTotals
 
 class Stopping(HeadTotals):
     def add(self, *given):

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from heedful.opened import Attention, OpenedGPT
-    from heedful.recorder import Recording
+    from heedful.recording import Recording
 
 PROMPTS = ("The import statement", "A class definition")
 SENTENCE = "The import statement binds a name in the local namespace"

@@ -39,7 +39,7 @@ from heedful.head_kinds import FEWEST, LEAST, LEAST_BROAD, MEANS, ONCE_IN, SCORE
 
 if TYPE_CHECKING:
     from heedful.cli.proofs import Certified
-    from heedful.recorder import Head, Recording
+    from heedful.recording import Head, Recording
     from heedful.views.heads import Row
 
 NUMBERS = (*SCORES, *MEANS)
@@ -319,6 +319,6 @@ def _loaded(source: Path, has_text: bool) -> Recording:
         RunError: no recording.
     """
     check_no_text(source, has_text, "heads")
-    from heedful.recorder import load
+    from heedful.recording import load
 
     return load(source)

@@ -13,7 +13,7 @@ from heedful.errors import ArgumentError
 
 if TYPE_CHECKING:
     from heedful.opened import Opened
-    from heedful.recorder import Recording
+    from heedful.recording import Recording
 
 
 def _there(ctx: click.Context, option: click.Parameter, path: Path | None) -> Path | None:

@@ -190,7 +190,7 @@ def _shown(asked: _Asked) -> _Shown:
 def _loaded(asked: _Asked) -> _Shown:
     """Recordings by their names; those of one name by their paths."""
     check_no_text(Path(asked.source[0]), asked.has_text, "look")
-    from heedful.recorder import load
+    from heedful.recording import load
 
     names = [Path(each).stem for each in asked.source]
     recordings = {

@@ -28,7 +28,7 @@ from heedful.cli.watched import how_heads_formed, was_watched
 
 if TYPE_CHECKING:
     from heedful.opened import Positions
-    from heedful.recorder import Recording, Sequence
+    from heedful.recording import Recording, Sequence
 
 PICTURES = ("heads", "scores", "positions", "loss", "watched")
 OF_TEXT = ("heads", "scores")  # pictures that need a text
@@ -179,7 +179,7 @@ def plot(
     _check_text(source, kinds, has_recording, text, file, second, cut)
     _check_numbers(highest, size)
     if has_recording:
-        from heedful.recorder import load
+        from heedful.recording import load
 
         recording = load(source)  # what is none is told before what is in the way
     else:
@@ -320,7 +320,7 @@ def _of_text(
     look: dict[str, Any],
 ) -> dict[str, Any]:
     """The pictures of a sequence of what was recorded, by name."""
-    from heedful.recorder.kept.drawing import Chosen, scores_picture
+    from heedful.recording.drawing import Chosen, scores_picture
     from heedful.views.progress import share_done
 
     layers, heads, part, pass_index = chosen

@@ -11,7 +11,7 @@ from heedful.views.terminal import many
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from heedful.recorder import Recording
+    from heedful.recording import Recording
 
 
 class Proven(Protocol):
@@ -37,7 +37,7 @@ def told(recording: Certified) -> str:
     """How many calls are proved, assumed and so on, in one line.
 
     >>> import torch
-    >>> from heedful.recorder import from_attentions
+    >>> from heedful.recording import from_attentions
     >>> told(from_attentions([torch.eye(3).expand(1, 2, 3, 3)]))
     'unproved'
     """

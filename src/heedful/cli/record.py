@@ -29,7 +29,7 @@ from heedful.cli.options import (
 
 if TYPE_CHECKING:
     from heedful.opened import Opened
-    from heedful.recorder import Recording
+    from heedful.recording import Recording
 
 EXAMPLE = """\b
 Examples:

@@ -15,7 +15,7 @@ from heedful.errors import ArgumentError
 
 if TYPE_CHECKING:
     from heedful.opened import Marked
-    from heedful.recorder import Recording, Segments, SegmentShare
+    from heedful.recording import Recording, Segments, SegmentShare
 
 Ranges = dict[str, list[int] | slice]
 RANGE = re.compile(r"([^=,]+)=(\d*)(:?)(\d*)")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from heedful.errors import ArgumentError
 
 if TYPE_CHECKING:
-    from heedful.recorder import Recording, Sequence
+    from heedful.recording import Recording, Sequence
 
 
 def chosen(recording: Recording, sequence: int | None) -> list[tuple[int, Sequence]]:

@@ -17,7 +17,7 @@ from heedful.errors import RunError
 if TYPE_CHECKING:
     from heedful.opened import Opened, OverTexts
     from heedful.processes import Processes
-    from heedful.recorder import HeadTotals
+    from heedful.recording import HeadTotals
 
 TOLD = 10  # texts that are left out are named one by one up to so many; --json names all
 
@@ -94,7 +94,7 @@ class Chosen(NamedTuple):
     def over(self, opened: Opened, here: Processes) -> OverTexts[HeadTotals]:
         """The heads over all texts, of which each process reads its share; losses are told."""
         from heedful.opened import over_texts
-        from heedful.recorder import HeadTotals
+        from heedful.recording import HeadTotals
         from heedful.views.progress import share_done
 
         if not here.is_alone:  # torchrun ends the others so: as they unwind, the bar goes

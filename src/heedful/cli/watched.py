@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from heedful.errors import RunError
 
 if TYPE_CHECKING:
-    from heedful.recorder import Recording
+    from heedful.recording import Recording
     from heedful.views.explorer.texts import Moment
 
 
@@ -47,7 +47,7 @@ def how_heads_formed(source: Path, title: str | None) -> Any:
 
 def moments_of(source: Path) -> tuple[dict[str, Recording], list[Moment]]:
     """The recordings of a watched run by their names, and the step and losses of each."""
-    from heedful.recorder import load
+    from heedful.recording import load
     from heedful.train import read_metrics
     from heedful.train.plan import METRICS
     from heedful.train.watched import recordings_of

@@ -19,7 +19,7 @@ from heedful.errors import HeedfulError, RunError, TextError
 from heedful.opened.protocol import Opened, Pass
 from heedful.opened.sharing import shares
 from heedful.processes import Processes
-from heedful.recorder import Recording
+from heedful.recording import Recording
 from heedful.text import FileSource, text_files
 from heedful.text.sources import PIECE
 
@@ -124,7 +124,7 @@ def over_texts(
     >>> from tempfile import TemporaryDirectory
     >>> from heedful.models import GPT, GPTConfig
     >>> from heedful.opened import OpenedGPT
-    >>> from heedful.recorder import HeadTotals
+    >>> from heedful.recording import HeadTotals
     >>> from heedful.text import CharacterTokenizer
     >>> config = GPTConfig(vocabulary=4, context_length=8, width=8, layers=1, heads=2)
     >>> opened = OpenedGPT(GPT(config).eval(), CharacterTokenizer(" abc"), Path())

@@ -13,7 +13,8 @@ from torch import Tensor, nn
 
 from heedful.errors import RunError
 from heedful.opened.cutting import check_is_text
-from heedful.recorder import Recording, record
+from heedful.recorder import record
+from heedful.recording import Recording
 from heedful.text.framing import Span
 
 

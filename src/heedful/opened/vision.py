@@ -29,8 +29,9 @@ from heedful.opened.transformers_model import (
     read_tokenizer,
     telling,
 )
-from heedful.recorder import Recording, record
-from heedful.recorder.kept.pixels import pixels_of
+from heedful.recorder import record
+from heedful.recording import Recording
+from heedful.recording.pixels import pixels_of
 
 SETTINGS = ("preprocessor_config.json", "processor_config.json")  # of a processor, in a directory
 

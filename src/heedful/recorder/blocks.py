@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 
 from torch import nn
 
-from heedful.recorder.module_names import plain_name
+from heedful.recording.module_names import plain_name
 
 HEADS = re.compile(r"(^|[._])heads?$")
 

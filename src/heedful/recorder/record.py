@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from heedful.errors import ArgumentError
 from heedful.ops import dispatch
-from heedful.recorder import own_work
+from heedful.recording import own_work
 from heedful.recorder.blocks import Blocks
 from heedful.recorder.doors import (
     as_made,
@@ -28,23 +28,23 @@ from heedful.recorder.doors.begun import Begun
 from heedful.recorder.doors.methods import name_of_method
 from heedful.recorder.doors.uncompiled import uncompiled
 from heedful.recorder.following.strides import Axes
-from heedful.recorder.kept.capture import Capture, captured
-from heedful.recorder.kept.patches import patches_of
-from heedful.recorder.kept.recording import Recording
+from heedful.recording.capture import Capture, captured
+from heedful.recording.patches import patches_of
+from heedful.recording.recording import Recording
 from heedful.recorder.observed import Observed
 from heedful.recorder.options import Options
-from heedful.recorder.own_work import computing, is_computing
+from heedful.recording.own_work import computing, is_computing
 from heedful.recorder.running import Given, Running
-from heedful.recorder.sequences.kind import crosses, kind_of
-from heedful.recorder.sequences.mask_structure import Masks, are_equal
-from heedful.recorder.sequences.padding_across_passes import Before, so_far
-from heedful.recorder.sequences.reading import Reading
-from heedful.recorder.sequences.text_order import beside_told
-from heedful.recorder.sequences.texts_of_calls import Rows, TextDims, follow, tokens_of
-from heedful.recorder.sequences.token_ids import Ids, TokenIds
-from heedful.recorder.sequences.told_axes import axes_told_for, check_names, contradicted
-from heedful.recorder.sequences.told_or_followed import Owning
-from heedful.recorder.sequences.without_padding import Layout, distinct, layouts_of, may_have_room
+from heedful.recorder.owners.kind import crosses, kind_of
+from heedful.recorder.owners.mask_structure import Masks, are_equal
+from heedful.recorder.owners.padding_across_passes import Before, so_far
+from heedful.recorder.owners.reading import Reading
+from heedful.recorder.owners.text_order import beside_told
+from heedful.recorder.owners.texts_of_calls import Rows, TextDims, follow, tokens_of
+from heedful.recorder.owners.token_ids import Ids, TokenIds
+from heedful.recorder.owners.told_axes import axes_told_for, check_names, contradicted
+from heedful.recorder.owners.told_or_followed import Owning
+from heedful.recorder.owners.padding import Layout, distinct, layouts_of, may_have_room
 from heedful.recorder.tracing import TRACED, is_traced
 from heedful.recorder.uninterrupted import uninterrupted
 

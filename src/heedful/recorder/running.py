@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from torch.compiler import is_dynamo_compiling
 
 from heedful.recorder.hooks import Hook, Hooks
-from heedful.recorder.module_names import is_in, plain_name, side_of
+from heedful.recording.module_names import is_in, plain_name, side_of
 from heedful.recorder.plain_layers import parts_of
 from heedful.recorder.random_states import RandomStates
 from heedful.recorder.tracing import is_traced

@@ -16,8 +16,9 @@ from torch import Tensor
 from heedful.files import make_directory
 from heedful.models import GPT, Bert
 from heedful.ops import statistics as of
-from heedful.recorder import Call, Recording, record
-from heedful.recorder.kept.head_types import BY_TOKENS, STATISTICS
+from heedful.recorder import record
+from heedful.recording import Call, Recording
+from heedful.recording.head_types import BY_TOKENS, STATISTICS
 from heedful.text import Tokenizer
 from heedful.train.passes import Passes
 from heedful.train.settings import TrainSettings

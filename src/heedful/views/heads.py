@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from heedful.head_kinds import FEWEST, LEAST, MEANS, NONE, SCORES
-from heedful.recorder import Head
+from heedful.recording import Head
 from heedful.views.terminal import table
 
 SHORT = {"previous": "prev", "induction": "induct", "duplicate": "dupl", "distance": "dist"}

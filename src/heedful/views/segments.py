@@ -6,7 +6,7 @@ from rich.cells import cell_len, set_cell_size
 from rich.table import Table
 from rich.text import Text
 
-from heedful.recorder.kept.segment_table import Cells, Rows, cells, listed
+from heedful.recording.segment_table import Cells, Rows, cells, listed
 from heedful.views.terminal import table
 
 NAMES = (12, 8, 5)  # cells of a segment's name, where whole names have no room

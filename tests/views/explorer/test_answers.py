@@ -11,8 +11,8 @@ import torch
 
 import heedful
 from heedful.errors import ArgumentError, HeedfulError, RunError
-from heedful.recorder.kept.certificate import Check
-from heedful.recorder.kept.row_sums import RowSums
+from heedful.recording.certificate import Check
+from heedful.recording.row_sums import RowSums
 from heedful.views.explorer import answers as of_answers
 from heedful.views.explorer import overview as of_overview
 from heedful.views.explorer import region as of_region

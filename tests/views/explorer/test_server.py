@@ -17,7 +17,7 @@ from raised import RAISED
 from heedful.errors import TextError
 from heedful.models import GPT, GPTConfig
 from heedful.opened import OpenedGPT
-from heedful.recorder import load
+from heedful.recording import load
 from heedful.views.explorer.answers import QUESTIONS, Answers
 from heedful.views.explorer.generation import Generation
 from heedful.views.explorer.guard import MOST

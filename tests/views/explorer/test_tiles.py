@@ -16,8 +16,8 @@ import heedful
 from heedful.errors import ArgumentError
 from heedful.ops.causes import Causes
 from heedful.ops.masks import Causal
-from heedful.recorder import Call
-from heedful.recorder.kept.certificate import Check
+from heedful.recording import Call
+from heedful.recording.certificate import Check
 from heedful.views.explorer import pyramid as of_pyramid
 from heedful.views.explorer import tiles
 from heedful.views.explorer.pyramid import Pyramid

@@ -12,7 +12,7 @@ from every_kind import MADE, of_gpt, padded
 
 import heedful
 from heedful.errors import ArgumentError
-from heedful.recorder.kept import notebook
+from heedful.recording import notebook
 from heedful.views.notebook import frame, hosts
 from heedful.views.notebook.opening import opened_on
 

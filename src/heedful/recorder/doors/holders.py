@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import nn
 
-from heedful.recorder.module_names import is_in, plain_name
+from heedful.recording.module_names import is_in, plain_name
 from heedful.recorder.running import Modules
 
 NAMED = re.compile(r"att(entio)?n(?!.*(Output|Norm|Mask|Embed|Pool|Config|Bias|Dropout))", re.I)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from heedful.recorder.observed import Observed, Real
 from heedful.recorder.running import Frame
-from heedful.recorder.sequences.told_axes import TokenAxes
+from heedful.recorder.owners.told_axes import TokenAxes
 
 DOOR = "nn.MultiheadAttention"
 SIGNATURE = inspect.signature(nn.MultiheadAttention.forward)

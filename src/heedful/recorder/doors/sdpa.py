@@ -24,8 +24,8 @@ from heedful.recorder.following.feature_rules import of_factor
 from heedful.recorder.following.scores import Product, product_of
 from heedful.recorder.following.strides import Axis, Part, Parts, View
 from heedful.recorder.observed import Observed, Source
-from heedful.recorder.sequences.axis_owners import Sides
-from heedful.recorder.sequences.told_or_followed import Owning
+from heedful.recorder.owners.axis_owners import Sides
+from heedful.recorder.owners.told_or_followed import Owning
 
 FLASH = "_scaled_dot_product_flash_attention"
 UNKNOWN = ("cu_seqlens_q", "cu_seqlens_k", "seqlen_k", "window_size")  # of the efficient kernel

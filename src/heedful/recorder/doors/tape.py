@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from heedful.recorder import own_work
+from heedful.recording import own_work
 from heedful.recorder.doors.steps import MOVES, Held, Step, View, name_of
 
 PRODUCTS = {"mm": 0, "bmm": 0, "addmm": 1, "baddbmm": 1}  # and where their two factors are

@@ -40,7 +40,7 @@ from heedful.recorder.following.strides import Axes, are_whole
 from heedful.recorder.following.writes import state_of
 from heedful.recorder.observed import Observed, Real, Tell
 from heedful.recorder.running import Given, Modules
-from heedful.recorder.sequences.told_or_followed import Owning
+from heedful.recorder.owners.told_or_followed import Owning
 
 INSIDE = "a pass inside torch.func, whose tensors are of its own"
 RECURRENT = (nn.LSTM, nn.GRU, nn.RNN)  # and no classes of others that inherit from them

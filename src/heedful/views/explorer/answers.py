@@ -19,7 +19,7 @@ from heedful.errors import ArgumentError, RunError
 from heedful.head_kinds import SCORES
 from heedful.ops.evenly import evenly
 from heedful.ops.score_tables import as_slice
-from heedful.recorder import Call
+from heedful.recording import Call
 from heedful.views.explorer import images, tiles
 from heedful.views.explorer.asked import Asked, Where
 from heedful.views.explorer.background import Background, Job

@@ -7,7 +7,7 @@ import reprlib
 from collections.abc import Mapping
 
 from heedful.errors import ArgumentError
-from heedful.recorder import Call
+from heedful.recording import Call
 
 NUMBER = re.compile(r"[0-9]{1,12}\Z", re.ASCII)
 RUN = re.compile(r"([0-9]{1,12})-([0-9]{1,12})\Z", re.ASCII)

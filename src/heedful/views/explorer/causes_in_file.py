@@ -16,8 +16,8 @@ from heedful.ops.causes import HIDDEN, Causes
 from heedful.ops.cells import weights
 from heedful.ops.evenly import evenly
 from heedful.ops.statistics import LogSumExp, gather
-from heedful.recorder import Call
-from heedful.recorder.kept.progress import Tell
+from heedful.recording import Call
+from heedful.recording.progress import Tell
 from heedful.views.explorer.masks_in_file import mask_as_data
 from heedful.views.explorer.summaries import planes
 

@@ -8,8 +8,8 @@ from dataclasses import replace
 import torch
 
 from heedful.errors import ArgumentError
-from heedful.recorder import Call
-from heedful.recorder.kept.row_sums import RowSums
+from heedful.recording import Call
+from heedful.recording.row_sums import RowSums
 
 
 def chosen(

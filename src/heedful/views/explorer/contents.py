@@ -19,9 +19,9 @@ import torch
 from torch import Tensor
 
 from heedful.errors import HeedfulError, RunError
-from heedful.recorder import Call
-from heedful.recorder.kept.head_types import evidence
-from heedful.recorder.kept.progress import Tell
+from heedful.recording import Call
+from heedful.recording.head_types import evidence
+from heedful.recording.progress import Tell
 from heedful.views.explorer.answers import LONGEST, Answers, Where
 from heedful.views.explorer.images import as_data, longest_in_file, picture_of, pictured
 from heedful.views.explorer.masks_in_file import mask_as_data

@@ -19,7 +19,7 @@ from heedful.generate import Reader, beginning
 from heedful.opened import OpenedBert, OpenedGPT, OpenedSeq2Seq
 from heedful.opened.protocol import Opened
 from heedful.opened.transformers_model import OpenedTransformers
-from heedful.recorder import Recording
+from heedful.recording import Recording
 
 
 class Continued(ABC):

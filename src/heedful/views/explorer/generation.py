@@ -35,9 +35,10 @@ from heedful.errors import ArgumentError, RunError
 from heedful.models.decoding import Sampling
 from heedful.opened import OpenedGPT
 from heedful.opened.protocol import Opened
-from heedful.recorder import Recording, record
-from heedful.recorder.checks import is_whole
-from heedful.recorder.kept.growing import Growing
+from heedful.recorder import record
+from heedful.recording import Recording
+from heedful.recording.checks import is_whole
+from heedful.recording.growing import Growing
 from heedful.views.explorer.asked import Asked
 from heedful.views.explorer.caught import caught
 from heedful.views.explorer.continued import Continued, continued

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Protocol
 
 from heedful.opened.protocol import Opened
-from heedful.recorder import Recording
-from heedful.recorder.kept.growing import Growing
+from heedful.recording import Recording
+from heedful.recording.growing import Growing
 from heedful.views.explorer.continued import Continued
 from heedful.views.explorer.text import Text
 

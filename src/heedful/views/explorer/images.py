@@ -6,9 +6,9 @@ from typing import Any
 
 from torch import Tensor
 
-from heedful.recorder import Call
-from heedful.recorder.kept.pictures import Picture
-from heedful.recorder.kept.pixels import limited
+from heedful.recording import Call
+from heedful.recording.pictures import Picture
+from heedful.recording.pixels import limited
 
 AXES = ("queries", "keys")
 LONGEST = 1024  # pixels of a side that are sent; a page has room for no more

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from heedful.ops.masks import Causal, Combined, Dense, KeyRanges, Mask, Packed, Padding, Window
-from heedful.recorder import Call
+from heedful.recording import Call
 
 ROWS = 512  # queries whose bits are made in one go
 

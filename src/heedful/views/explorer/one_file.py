@@ -13,8 +13,8 @@ from typing import BinaryIO, NamedTuple
 
 from heedful.errors import HeedfulError, RunError
 from heedful.files import replacing
-from heedful.recorder import Call
-from heedful.recorder.kept.progress import Tell
+from heedful.recording import Call
+from heedful.recording.progress import Tell
 from heedful.views.explorer.answers import Where
 from heedful.views.explorer.causes_in_file import SAMPLED, bytes_of, causes_as_data
 from heedful.views.explorer.contents import CausesInFile, contents, places

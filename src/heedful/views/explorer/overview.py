@@ -15,9 +15,9 @@ from heedful.head_kinds import MEANS, SCORES
 from heedful.ops.blocks import Block
 from heedful.ops.evenly import evenly
 from heedful.ops.statistics import Statistic
-from heedful.recorder import Call
-from heedful.recorder.kept.head_types import Even, Evidence, Gathering, evidence
-from heedful.recorder.kept.heads import heads_with
+from heedful.recording import Call
+from heedful.recording.head_types import Even, Evidence, Gathering, evidence
+from heedful.recording.heads import heads_with
 from heedful.views.explorer import tiles
 from heedful.views.explorer.background import Job
 

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from heedful.ops.score_tables import as_slice
-from heedful.recorder import Call
+from heedful.recording import Call
 from heedful.views.explorer.background import Job
 from heedful.views.explorer.tiles import SIDE, Place, highest
 

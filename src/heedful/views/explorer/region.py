@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from heedful.ops.score_tables import as_slice
-from heedful.recorder import Call
+from heedful.recording import Call
 from heedful.views.explorer.background import Job
 from heedful.views.explorer.tiles import seen_by
 

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from heedful.ops.segments import SegmentShares
-from heedful.recorder import Call
-from heedful.recorder.kept.segments import standing, with_rest
+from heedful.recording import Call
+from heedful.recording.segments import standing, with_rest
 from heedful.views.explorer.asked import Asked
 from heedful.views.explorer.background import Background, Job
 from heedful.views.explorer.texts import Texts

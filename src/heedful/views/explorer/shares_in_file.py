@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from torch import Tensor
 
 from heedful.errors import HeedfulError
-from heedful.recorder.kept.progress import Tell
-from heedful.recorder.kept.segments import TARGET
+from heedful.recording.progress import Tell
+from heedful.recording.segments import TARGET
 from heedful.views.explorer.asked import Where
 from heedful.views.explorer.shares import Runs, shares
 from heedful.views.explorer.text import runs_of

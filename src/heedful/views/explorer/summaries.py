@@ -19,8 +19,8 @@ from heedful.ops.evenly import evenly
 from heedful.ops.hidden import hidden_cells
 from heedful.ops.statistics import Statistic
 from heedful.ops.top import largest
-from heedful.recorder import Call
-from heedful.recorder.kept.progress import Progress, Tell
+from heedful.recording import Call
+from heedful.recording.progress import Progress, Tell
 
 TOP = 8  # weights of a row
 FINER = 2**15  # a half-precision weight is kept times this, so that 10⁻⁹ has all its digits too

@@ -11,12 +11,12 @@ import torch
 from torch import Tensor
 
 from heedful.errors import HeedfulError
-from heedful.recorder import Call, Recording
-from heedful.recorder.kept.head_types import Even
-from heedful.recorder.kept.heads import with_sure_ids
-from heedful.recorder.kept.marked import Told
-from heedful.recorder.kept.segments import SOURCE, TARGET, Read, marks_of, read_by
-from heedful.recorder.kept.texts import Sides
+from heedful.recording import Call, Recording
+from heedful.recording.head_types import Even
+from heedful.recording.heads import with_sure_ids
+from heedful.recording.marked import Told
+from heedful.recording.segments import SOURCE, TARGET, Read, marks_of, read_by
+from heedful.recording.texts import Sides
 from heedful.views.explorer.choosing import chosen
 from heedful.views.explorer.images import pictured
 

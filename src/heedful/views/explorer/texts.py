@@ -14,9 +14,9 @@ from typing import Any, NamedTuple, Protocol
 from torch import Tensor
 
 from heedful.errors import ArgumentError
-from heedful.recorder import Call, Recording
-from heedful.recorder.kept.head_types import Even
-from heedful.recorder.kept.marked import Told
+from heedful.recording import Call, Recording
+from heedful.recording.head_types import Even
+from heedful.recording.marked import Told
 from heedful.views.explorer.text import Text, texts_of
 
 NAMED = 40  # characters of a text by which it is called

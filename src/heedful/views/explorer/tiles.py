@@ -14,7 +14,7 @@ from torch import Tensor
 from heedful.errors import ArgumentError
 from heedful.ops.causes import entries_of
 from heedful.ops.score_tables import as_slice, meeting
-from heedful.recorder import Call
+from heedful.recording import Call
 
 SIDE = 256  # pixels
 DIRECT = 4  # the highest level that is computed at once: regions of 4,096 × 4,096 cells

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from heedful.errors import HeedfulError, RunError
-from heedful.recorder import Call, Recording, Sequence
+from heedful.recording import Call, Recording, Sequence
 from heedful.views.explorer.answers import QUESTIONS, Answers
 from heedful.views.explorer.one_file import styles
 from heedful.views.explorer.turns import Turns

@@ -7,7 +7,7 @@ from typing import Any
 
 from heedful.errors import ArgumentError
 from heedful.opened import Opened, open_model
-from heedful.recorder import Call, Recording, Sequence, load
+from heedful.recording import Call, Recording, Sequence, load
 from heedful.views.notebook import hosts
 from heedful.views.notebook.answering import Shown
 from heedful.views.notebook.opening import opened_on
@@ -68,7 +68,7 @@ def look(
         HeedfulError: those of `heedful.load`, `heedful.open` and `record`.
 
     >>> import torch
-    >>> from heedful.recorder import from_attentions
+    >>> from heedful.recording import from_attentions
     >>> look(from_attentions([torch.eye(3).expand(1, 2, 3, 3)]))
     <Look at Recording of 1 call, 1 sequence; a notebook shows it>
     """

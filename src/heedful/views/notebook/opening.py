@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 from urllib.parse import urlencode
 
-from heedful.recorder import Call, Recording, Sequence
+from heedful.recording import Call, Recording, Sequence
 from heedful.views.explorer.texts import Texts
 
 NAME = "recording"

@@ -6,7 +6,7 @@ from html import escape
 from typing import Any
 
 from heedful.errors import HeedfulError
-from heedful.recorder import Call
+from heedful.recording import Call
 from heedful.views.notebook import hosts
 from heedful.views.notebook.answering import Shown
 

@@ -1,0 +1,312 @@
+"""Decides for each sequence of a call which queries and keys are real, and what its mask is.
+
+Padding is left out where the call's own mask hides it. A model may be told of padding that its
+attention does not heed, or take something else under the same name: then the map keeps it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from heedful.ops.causes import HIDDEN, rows_of
+from heedful.ops.masks import Causal, Combined, Dense, KeyRanges, Mask, Padding, Window
+from heedful.ops.score_tables import ALL, Index
+from heedful.recorder.observed import Observed, Real, of_sequence
+from heedful.recorder.owners.mask_structure import recognise
+
+
+class Layout(NamedTuple):
+    """What of one sequence is real.
+
+    queries, keys: the indices of those that are no padding.
+    mask: the mask over these; None where every query may attend to every key.
+    """
+
+    queries: Tensor
+    keys: Tensor
+    mask: Mask | None
+
+    def of_heads(self, heads: Index) -> Layout:
+        """The same layout with its mask for some of the heads."""
+        return self if self.mask is None else self._replace(mask=self.mask.of_heads(heads))
+
+
+def layouts_of(seen: Observed, real: Real | None = None, is_full: bool = False) -> list[Layout]:
+    """One layout for each sequence of a call, whose mask has been split from its bias.
+
+    Args:
+        seen: the call.
+        real: which tokens are told to be no padding; default all.
+        is_full: whether a cache is known to have no room behind its tokens.
+    """
+    real, has_room = real or Real(), may_have_room(seen) and not is_full
+    first = _first_alike(seen, real)
+    chosen = sorted({*first})
+    starts: dict[int, int | None] = dict.fromkeys(chosen)
+    if real.keys is not None and real.queries is None and not seen.cross:
+        starts = _starts(seen, real.keys, chosen)
+    layouts = {b: _layout(seen, b, real, start, has_room) for b, start in starts.items()}
+    return [layouts[b] for b in first]
+
+
+def distinct(layouts: Sequence[Layout]) -> list[Layout]:
+    """Each of some layouts once, which sequences share."""
+    return list({id(layout): layout for layout in layouts}.values())
+
+
+def _first_alike(seen: Observed, real: Real) -> list[int]:
+    """For each sequence of a batch the first with the same mask, hidden keys and padding.
+
+    Windows of an image are thousands of sequences with a handful of masks.
+    """
+    B, of_mask = len(seen.query), _batch_tables(seen.mask)
+    if B == 1 or of_mask is None:
+        return [*range(B)]
+    tables = [real.keys, real.queries, *of_mask]
+    if seen.bias is not None:
+        numbers = seen.are_keys_numbers.all(dim=1)
+        tables += [seen.bias <= HIDDEN, None if bool(numbers.all()) else numbers]
+    several = [table for table in tables if table is not None and len(table) > 1]
+    if any(B % len(table) for table in several):
+        return [*range(B)]
+    several = [table for table in several if not torch.equal(table, table[:1].expand_as(table))]
+    rows = [table.flatten(1).cpu().numpy() for table in several]
+    firsts: dict[tuple[bytes, ...], int] = {}
+    keys = (tuple(table[b // (B // len(table))].tobytes() for table in rows) for b in range(B))
+    return [firsts.setdefault(key, b) for b, key in enumerate(keys)]
+
+
+def _batch_tables(mask: Mask | Tensor | None) -> list[Tensor] | None:
+    """The tables (B, …) of a mask with a row for each sequence; None for a mask of another class,
+    which may allow anything."""
+    if mask is None or isinstance(mask, Causal | Window | KeyRanges):
+        return []
+    if isinstance(mask, Combined):
+        parts = [_batch_tables(part) for part in mask.parts]
+        known = [tables for tables in parts if tables is not None]
+        return [one for tables in known for one in tables] if len(known) == len(parts) else None
+    if isinstance(mask, Padding):
+        return [mask.keep] if mask.keep.ndim > 1 else []
+    table = mask.table if isinstance(mask, Dense) else mask
+    if not isinstance(table, Tensor):
+        return None
+    return [table] if table.ndim > 3 else []
+
+
+def may_have_room(seen: Observed) -> bool:
+    """Whether keys may be a cache with room behind its tokens, which no query sees.
+
+    Keys of another text are not, nor those of windows: the last one of a text looks beyond its end.
+    """
+    return not (seen.cross or seen.is_of_two or seen.are_windows)
+
+
+def row_of(sequence: int, rows: int, sequences: int) -> int | None:
+    """The row (of a mask of texts, say) that a sequence of a call is of; None where none fits.
+
+    A call has more sequences than there are texts where a text has several (Swin's windows).
+    """
+    if not rows or sequences % rows:
+        return None
+    return sequence // (sequences // rows)
+
+
+def take(tensor: Tensor, rows: Tensor) -> Tensor:
+    """Rows of a tensor (…, N, d), in their order; no copy where they follow each other.
+
+    Real tokens do, and are most often all that there are.
+    """
+    if len(rows) == tensor.shape[-2]:
+        return tensor
+    if not _stands_together(rows):
+        return tensor[..., rows, :]
+    return tensor[..., int(rows[0]) : int(rows[-1]) + 1, :]
+
+
+def _layout(seen: Observed, sequence: int, real: Real, start: int | None, has_room: bool) -> Layout:
+    _, H, N, M = seen.shape
+    queries, keys = torch.arange(N, device="cpu"), torch.arange(M, device="cpu")
+    real_queries, real_keys = _real(seen, sequence, real, start, queries, keys)
+    # where no query is told to be a token, none is left that the call could hide keys from
+    asking = queries if real.is_guess or not len(real_queries) else real_queries
+    if len(real_keys) == M or _hides(seen, sequence, asking, real_keys):
+        queries, keys = real_queries, real_keys
+    mask = _mask_of(seen, sequence, queries, keys)
+    end = _end(mask, (H, len(queries), len(keys)), seen.query.device)
+    if has_room and len(queries) <= end < len(keys):
+        keys = keys[:end]  # statistics expect the last query at the last key
+        mask = _mask_of(seen, sequence, queries, keys)
+    if mask is None and _looks_back(seen, sequence, queries, keys):
+        mask = Causal()
+    return Layout(queries, keys, recognise(mask, (H, len(queries), len(keys))))
+
+
+def _end(mask: Mask | None, shape: tuple[int, int, int], device: torch.device) -> int:
+    """The number of keys up to the last that any query sees; a cache is empty after that."""
+    _, N, M = shape
+    if mask is None or N >= M or not N:
+        return M
+    if not isinstance(mask, Dense):
+        return mask.span(range(N), shape).stop
+    seen = mask.crop(shape, device=device).flatten(0, -2).any(dim=0).nonzero()
+    return int(seen.max()) + 1 if len(seen) else M
+
+
+def _looks_back(seen: Observed, sequence: int, queries: Tensor, keys: Tensor) -> bool:
+    """Whether the bias alone hides later keys, as where it is the logarithm of the weights.
+
+    One that hides all keys says nothing, as in `mask_structure`.
+    """
+    N, M = len(queries), len(keys)
+    if seen.bias is None or N < 2 or seen.bias.shape[-1] == 1 or seen.bias.shape[-2] == 1:
+        return False
+    if not bool(seen.are_keys_numbers[sequence].all()):
+        return False
+    bias = take(take(of_sequence(seen.bias, sequence), queries).mT, keys).mT
+    sees = ~(bias <= HIDDEN)  # NaN hides nothing
+    return bool(sees.any()) and not bool(sees.triu(1 + M - N).any())
+
+
+def _real(
+    seen: Observed, sequence: int, real: Real, start: int | None, queries: Tensor, keys: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Of the indices of queries and keys those that were told to be no padding.
+
+    start: the key at which the first query stands, where the keys tell which queries are real.
+    """
+    B, N = len(seen.query), len(queries)
+    if real.keys is not None:
+        row = row_of(sequence, len(real.keys), B)
+        keys = keys if row is None else real.keys[row].bool().nonzero()[:, 0].cpu()
+    if real.queries is not None:
+        row = row_of(sequence, len(real.queries), B)
+        queries = queries if row is None else real.queries[row].bool().nonzero()[:, 0].cpu()
+    elif start is not None:
+        queries = keys - start
+        queries = queries[(queries >= 0) & (queries < N)]
+    return queries, keys
+
+
+def _starts(seen: Observed, real: Tensor, chosen: list[int]) -> dict[int, int | None]:
+    """For each of some sequences the key at which its first query stands; None where nothing tells.
+
+    Most often the last query stands at the last key. A cache may have room behind it, though, whose
+    empty places are told to be padding, or tokens. Then these tell, the surest first:
+
+    - the mask of the call: most hide all keys after a query's own;
+    - the masks of the other texts, where they agree;
+    - the last key that is told to be a token: if it is the last of all, the last query stands
+      there; if it stands before all queries that end at the last key, there is room behind it.
+
+    Args:
+        real: (R, M), which keys are told to be tokens.
+        chosen: the sequences that are looked at.
+    """
+    N, M = seen.shape[2:]
+    if N >= M or bool(real.all()):
+        return dict.fromkeys(chosen, M - N)
+    starts = {sequence: _start_by_mask(seen, sequence) for sequence in chosen}
+    known = {start for start in starts.values() if start is not None}
+    told = real.any(dim=0).nonzero()
+    end = int(told.max()) + 1 if len(told) else M
+    rest = M - N if end == M else max(N, end) - N if end <= M - N else None
+    if len(known) == 1:
+        (rest,) = known
+    return {sequence: rest if start is None else start for sequence, start in starts.items()}
+
+
+def _start_by_mask(seen: Observed, sequence: int) -> int | None:
+    """The key at which the first query stands, if most queries see no key after their own."""
+    N, M = seen.shape[2:]
+    sees = _seen_by(seen, sequence, ALL, ALL)
+    sees = sees.reshape(-1, *sees.shape[-2:]).any(dim=0).expand(N, M).cpu()
+    seeing = sees.any(dim=1).nonzero()[:, 0]
+    last = M - 1 - sees[seeing].flip(1).int().argmax(dim=1)
+    starts, votes = (last - seeing).unique(return_counts=True)
+    if not len(votes):
+        return None
+    start = int(starts[votes.argmax()])
+    # queries that all see the same keys give one start each, of which none is likelier
+    is_likely = int(votes.max()) > 1 or len(seeing) == 1
+    return start if is_likely and 0 <= start <= M - N else None
+
+
+def _hides(seen: Observed, sequence: int, queries: Tensor, keys: Tensor) -> bool:
+    """Whether the call's own mask or bias hides all other keys from these queries."""
+    others = torch.ones(seen.shape[-1], dtype=torch.bool, device="cpu")
+    others[keys] = False
+    return not bool(_seen_by(seen, sequence, queries, others.nonzero()[:, 0]).any())
+
+
+def _seen_by(
+    seen: Observed, sequence: int, queries: Tensor | slice, keys: Tensor | slice
+) -> Tensor:
+    """Which of these keys these queries see by the call's own mask and bias; may broadcast."""
+    sees = torch.ones((1, 1), dtype=torch.bool, device=seen.query.device)
+    if seen.mask is not None:
+        mask = seen.mask if isinstance(seen.mask, Mask) else Dense(seen.mask)
+        sees = of_sequence(mask.crop(seen.shape, queries, keys, seen.query.device), sequence)
+    if seen.bias is not None and seen.bias.shape[-1] > 1:
+        bias = rows_of(of_sequence(seen.bias, sequence), queries)[..., keys]
+        none = ~seen.are_keys_numbers[sequence].all(dim=0)
+        sees = sees & (~(bias <= HIDDEN) | none[keys])  # weights alone have their zeros here
+    return sees
+
+
+def _mask_of(seen: Observed, sequence: int, queries: Tensor, keys: Tensor) -> Mask | None:
+    """The mask over some queries and keys; one that is a structure already stays one."""
+    if seen.mask is None:
+        return None
+    if isinstance(seen.mask, Tensor):
+        return _table(Dense(seen.mask), seen, sequence, queries, keys)
+    parts = seen.mask.parts if isinstance(seen.mask, Combined) else (seen.mask,)
+    kept = [_part(part, seen, sequence, queries, keys) for part in parts]
+    left = [part for part in kept if part is not None]
+    if any(isinstance(part, Dense) for part in left):
+        shape = (seen.shape[1], len(queries), len(keys))
+        return Dense(Combined(tuple(left)).crop(shape, device=seen.query.device))
+    return Combined(tuple(left)) if len(left) > 1 else left[0] if left else None
+
+
+def _part(part: Mask, seen: Observed, sequence: int, queries: Tensor, keys: Tensor) -> Mask | None:
+    """One part of a mask over some queries and keys; None for padding that hides none of them."""
+    N, M = seen.shape[2:]
+    if len(queries) == N and len(keys) == M:
+        if isinstance(part, Causal | Window):
+            return part
+        if isinstance(part, KeyRanges):  # copied, so that nobody can change it later
+            return KeyRanges(part.first.clone(), part.end.clone())
+    elif isinstance(part, Causal | Window) and _stands_together(queries) and _stands_together(keys):
+        offset = M - N if part.offset is None else part.offset
+        return replace(part, offset=offset + int(queries[0]) - int(keys[0]))
+    if isinstance(part, Padding) and bool(_padding(part, sequence)[keys].all()):
+        return None
+    return _table(part, seen, sequence, queries, keys)
+
+
+def _padding(part: Padding, sequence: int) -> Tensor:
+    """Which keys of a sequence are no padding, (M,)."""
+    rows = part.keep.reshape(-1, part.keep.shape[-1])
+    return rows[sequence if len(rows) > 1 else 0]
+
+
+def _stands_together(indices: Tensor) -> bool:
+    """Whether indices follow each other without a gap."""
+    return len(indices) > 0 and int(indices[-1]) - int(indices[0]) + 1 == len(indices)
+
+
+def _table(mask: Mask, seen: Observed, sequence: int, queries: Tensor, keys: Tensor) -> Dense:
+    """The mask over some queries and keys as a table, which may be a view of the call's own.
+
+    What `_layout` makes of it at once is none (`recognise`).
+    """
+    whole = tuple(mask.table.shape[-2:]) == seen.shape[-2:] if isinstance(mask, Dense) else False
+    if whole and isinstance(mask, Dense):
+        table = of_sequence(mask.table, sequence).to(seen.query.device)
+        return Dense(take(take(table, queries).mT, keys).mT)
+    return Dense(of_sequence(mask.crop(seen.shape, queries, keys, seen.query.device), sequence))

@@ -1,0 +1,22 @@
+"""Floor 2: calls of attention as they are kept, proved, looked at, saved and opened again."""
+
+from heedful.recording.call import Call
+from heedful.recording.certificate import Check
+from heedful.recording.head_totals import HeadTotals
+from heedful.recording.heads import Head
+from heedful.recording.recording import Recording, from_attentions, load
+from heedful.recording.segments import Segments, SegmentShare
+from heedful.recording.sequence import Sequence
+
+__all__ = [
+    "Call",
+    "Check",
+    "Head",
+    "HeadTotals",
+    "Recording",
+    "SegmentShare",
+    "Segments",
+    "Sequence",
+    "from_attentions",
+    "load",
+]

@@ -1,0 +1,330 @@
+"""Writes a recording as one file of safetensors, whose header says what the tensors are; reads it.
+
+The tensors are read from the disk when somebody asks for them, so that a large recording opens at
+once; the file appears whole or not at all.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from heedful.errors import RunError
+from heedful.files import (
+    Checksums,
+    check_replaceable,
+    damaged,
+    description,
+    is_header_whole,
+    read_tensors,
+    save_tensors,
+    saving,
+)
+from heedful.files.tensor_files import SUMS
+from heedful.ops.masks import Causal, Combined, KeyRanges, Mask, Packed, Window
+from heedful.recording.checks import is_whole, texts_of
+from heedful.recording import file_validation
+from heedful.recording.capture import Capture
+from heedful.recording.certificate import Check
+from heedful.recording.patches import Patches
+from heedful.recording.pictures import Images
+from heedful.recording.texts import Texts, learn
+from heedful.recorder.owners.padding import Layout
+
+# 1 has nothing of owners, 2 no log-sum-exps, 3 one text a sequence, 4 no images, 5 no call that
+# has some texts of its batch alone
+VERSION = 6
+WITH_IMAGES, WITH_TEXTS = 5, 4  # what has no more is written so, and older versions read it
+IMAGE = "image"  # what the name of an image's tensor begins with
+TENSORS = ("query", "key", "value", "bias", "sinks", "sums", "ids", "query_ids")
+# Fields of a call, by the words that the format has for them
+PLAIN = {
+    "name": "name", "layer": "layer", "forward": "pass_index", "kind": "kind", "door": "door",
+    "scale": "scale", "cap": "softcap",
+}  # fmt: skip
+PROOF = ("index", "inferred", "texts", "texts_dim")
+STANDING = "standing"  # the number of a call's first sequence, and how many all texts have
+OLDER = {"owners": "texts and heads, of a recording by a version that did not follow them"}
+AGAIN = "record again"
+COPY_AGAIN = "copy it again, or record again"
+# What reading a header may run into that somebody or something has changed
+DAMAGE = (KeyError, TypeError, ValueError, AttributeError, IndexError, RuntimeError, OverflowError)
+
+
+def save(
+    captures: list[Capture],
+    path: Path,
+    texts: Texts,
+    missed: Mapping[str, str] | None = None,
+    images: Images | None = None,
+) -> None:
+    """Write calls, names of their tokens, what was missed, images; raises as `save_tensors`."""
+    images = images or Images()
+    with saving(path):
+        if path.is_file() and path.stat().st_size:
+            check_replaceable(path, "recording")
+    images.intact()
+    tensors = {f"{IMAGE}.{i}": pixels for i, pixels in enumerate(images.pixels)}
+    for capture in captures:
+        capture.intact()  # what is damaged gets no new checksum
+    described = [_describe(capture, str(i), tensors) for i, capture in enumerate(captures)]
+    same = _shared(tensors)
+    version = WITH_IMAGES if images.pixels else WITH_TEXTS
+    version = VERSION if any(STANDING in one for one in described) else version
+    about = {"format": "recording", "version": version, "calls": described}
+    about["images"] = {"patches": images.patches, "assumed": images.assumed, "seen": images.seen}
+    about["missed"] = dict(missed or {})
+    about |= _texts_as_data(texts, captures)
+    once = {name: tensor for name, tensor in tensors.items() if name not in same}
+    save_tensors(path, once, {**about, "same": same})
+
+
+def _texts_as_data(texts: Texts, captures: list[Capture]) -> dict[str, Any]:
+    """What names the tokens: texts, and a name for each id, so that no tokenizer is needed."""
+    learn(texts, captures)
+    names = {str(number): name for number, name in texts.names.items()}
+    about = {"tokens": texts.read, "written": texts.written, "unknown": texts.unknown}
+    return {**about, "names": names}
+
+
+def _texts_from_data(about: dict[str, Any]) -> Texts:
+    """What names the tokens; before version 4 one text for each sequence."""
+    names, unknown = about.get("names", {}), about.get("unknown")
+    if not all(isinstance(name, str) for name in names.values()):
+        raise ValueError("the names of tokens")
+    if unknown is not None and not is_whole(unknown):
+        raise ValueError("the id of unknown words")
+    return Texts(
+        texts_of(about["tokens"]),
+        texts_of(about.get("written")),
+        names={int(number): name for number, name in names.items()},
+        unknown=unknown,
+    )
+
+
+def _images_from_data(about: dict[str, Any], tensors: Mapping[str, Tensor]) -> Images:
+    """Images, and how the model cuts them; before version 5 there were none."""
+    given = about.get("images", {"patches": [], "assumed": "", "seen": None})
+    count = sum(name.startswith(f"{IMAGE}.") for name in tensors)
+    images = Images(
+        [tensors[f"{IMAGE}.{i}"] for i in range(count)],
+        [_patches(*one) for one in given["patches"]],
+        given["assumed"],
+        None if given["seen"] is None else tuple(given["seen"]),
+    )
+    file_validation.check_images(images)
+    return images
+
+
+def _patches(module: str, height: int, width: int, before: list[str], *rest: Any) -> Patches:
+    return Patches(module, height, width, tuple(before), *rest)
+
+
+def _missed(about: dict[str, Any]) -> dict[str, str]:
+    missed = about.get("missed", {})  # files of before did not have it
+    if not all(isinstance(why, str) for why in missed.values()):
+        raise ValueError("what was missed")
+    return missed
+
+
+def size(capture: Capture) -> int:
+    """The number of bytes in a call's tensors."""
+    tensors: dict[str, Tensor] = {}
+    _describe(capture, "", tensors)
+    return sum(tensor.nbytes for tensor in tensors.values())
+
+
+def _shared(tensors: dict[str, Tensor]) -> dict[str, str]:
+    """For tensors that are another one, such as a bias that layers share, the name of that one."""
+    first: dict[tuple, str] = {}
+    same = {}
+    for name, tensor in tensors.items():
+        place = (tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype)
+        if tensor.numel() and first.setdefault(place, name) != name:
+            same[name] = first[place]
+    return same
+
+
+@torch.inference_mode(False)  # later, somebody may write into what was read
+def load(path: Path) -> tuple[list[Capture], Texts, dict[str, str], Images]:
+    """Read what `save` wrote.
+
+    Raises:
+        RunError: a file that is missing, damaged, newer than this version, or no recording.
+    """
+    if path.is_dir():
+        raise RunError(
+            f"{path} is a directory",
+            expected="a file written by recording.save",
+            cause="a model, which heedful.load_model or heedful.open opens"
+            if (path / "config.json").is_file()
+            else None,
+        )
+    if not path.is_file():
+        raise RunError(
+            f"no file {path}", expected="one written by recording.save", remedy="check the path"
+        )
+    tensors, about = _opened(path)
+    try:
+        checksums = Checksums(path, dict(tensors), about.get(SUMS, {}), COPY_AGAIN)
+        same = about["same"]
+        tensors |= {name: tensors[first] for name, first in same.items()}
+        captures = [_restore(one, str(i), tensors) for i, one in enumerate(about["calls"])]
+        names: dict[str, list[str]] = {IMAGE: [], **{str(i): [] for i in range(len(captures))}}
+        for name in tensors:
+            names[name.split(".")[0]].append(same.get(name, name))
+        for i, capture in enumerate(captures):
+            capture.intact = functools.partial(checksums.check, names[str(i)])
+        images = _images_from_data(about, tensors)
+        images.intact = functools.partial(checksums.check, names[IMAGE])
+        return captures, _texts_from_data(about), _missed(about), images
+    except DAMAGE as error:
+        raise damaged(path, _reason(error), AGAIN) from error
+
+
+def _opened(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """The tensors and the header of a file that is a recording of a version that we know."""
+    try:
+        tensors, about = read_tensors(path)
+        header_is_whole = is_header_whole(path)
+    except RunError as error:  # whose remedy is that of a model
+        reason = error.__cause__
+        if not isinstance(reason, OSError) and description(path) is None:
+            raise RunError(
+                f"{path} is no recording",
+                expected="a file written by recording.save",
+                cause="a text, or a file of another kind"
+                if path.stat().st_size
+                else "an empty file",
+                remedy="`heedful record` makes one of a model and a text",
+            ) from error
+        raise damaged(path, reason if isinstance(reason, Exception) else error, AGAIN) from error
+    if header_is_whole is False:
+        raise damaged(path, ValueError("its header is not what was written"), AGAIN)
+    if not isinstance(about, dict) or about.get("format") != "recording":
+        raise RunError(
+            f"{path} is no recording",
+            expected="a file written by recording.save",
+            cause="weights of a model",
+        )
+    version = about.get("version")
+    if not is_whole(version) or version < 1:
+        raise damaged(path, ValueError(f"version {version!r} of the format"), AGAIN)
+    if version > VERSION:
+        raise RunError(
+            f"{path} is of version {version} of the format",
+            expected=f"version {VERSION} or older",
+            remedy="install a newer heedful",
+        )
+    if version > 2 and header_is_whole is None:
+        raise damaged(path, ValueError("its header has lost its checksum"), AGAIN)
+    return tensors, about
+
+
+def _reason(error: Exception) -> Exception:
+    """The error in words for people: a missing key is named as such, others stay as they are."""
+    return ValueError(f"no {error} in it") if isinstance(error, KeyError) else error
+
+
+def _describe(capture: Capture, prefix: str, tensors: dict[str, Tensor]) -> dict[str, Any]:
+    check = dataclasses.asdict(capture.check)  # after which it has the log-sum-exps
+    for name in TENSORS:
+        tensor = getattr(capture, name)
+        if tensor is not None:
+            tensors[f"{prefix}.{name}"] = tensor
+    layouts = []
+    for b, layout in enumerate(capture.layouts):
+        place = f"{prefix}.{b}"
+        layouts.append(
+            {
+                "queries": _ends(layout.queries, f"{place}.queries", tensors),
+                "keys": _ends(layout.keys, f"{place}.keys", tensors),
+                "mask": _mask_as_data(layout.mask, f"{place}.mask", tensors),
+            }
+        )
+    plain = {word: getattr(capture, name) for word, name in PLAIN.items()}
+    plain |= {name: getattr(capture, name) for name in PROOF}
+    plain["against"] = {str(sequence): why for sequence, why in capture.against.items()}
+    if capture.heads is not None:
+        plain["heads"] = capture.heads
+    if capture.batch != len(capture.query):
+        plain[STANDING] = [capture.first, capture.batch]
+    return {**plain, "check": check, "layouts": layouts}
+
+
+def _restore(described: dict[str, Any], prefix: str, tensors: dict[str, Tensor]) -> Capture:
+    given = {name: tensors.get(f"{prefix}.{name}") for name in TENSORS}
+    layouts = [
+        Layout(
+            _indices(one["queries"], tensors),
+            _indices(one["keys"], tensors),
+            _mask_from_data(one["mask"], tensors),
+        )
+        for one in described["layouts"]
+    ]
+    plain = {name: described[word] for word, name in PLAIN.items()}
+    plain["heads"] = described.get("heads")
+    plain["first"], plain["batch"] = described.get(STANDING, (0, 0))
+    if "inferred" in described:
+        plain |= {name: described[name] for name in PROOF}
+        plain["against"] = {int(at): str(why) for at, why in described["against"].items()}
+    else:
+        plain |= {"index": int(prefix), "inferred": dict(OLDER)}
+    check = Check(**described["check"])
+    capture = Capture(**plain, **given, layouts=layouts, checked=check)  # type: ignore[arg-type]
+    file_validation.check(capture)
+    return capture
+
+
+def _ends(indices: Tensor, name: str, tensors: dict[str, Tensor]) -> list[int] | str:
+    """Indices as the header has them: a run as its two ends, others as the name of a tensor."""
+    first = int(indices[0]) if len(indices) else 0
+    if torch.equal(indices, torch.arange(first, first + len(indices), device="cpu")):
+        return [first, first + len(indices)]
+    tensors[name] = indices
+    return name
+
+
+def _indices(data: list[int] | str, tensors: dict[str, Tensor]) -> Tensor:
+    if isinstance(data, str):
+        return tensors[data]
+    first, end = data
+    return torch.arange(first, end, device="cpu")
+
+
+def _mask_as_data(mask: Mask | None, name: str, tensors: dict[str, Tensor]) -> Any:
+    if mask is None:
+        return None
+    if isinstance(mask, Combined):
+        return [_mask_as_data(part, f"{name}.{i}", tensors) for i, part in enumerate(mask.parts)]
+    if isinstance(mask, Causal):
+        return {"causal": mask.offset}
+    if isinstance(mask, Window):
+        return {"window": mask.size, "offset": mask.offset}
+    if isinstance(mask, KeyRanges):
+        tensors[name] = torch.stack([mask.first, mask.end])
+        return {"runs": name}
+    packed = mask if isinstance(mask, Packed) else Packed.of(mask.table)  # type: ignore[attr-defined]
+    tensors[name] = packed.bits
+    return {"bits": name, "keys": packed.keys}
+
+
+def _mask_from_data(data: Any, tensors: dict[str, Tensor]) -> Mask | None:
+    if data is None:
+        return None
+    if isinstance(data, list):
+        parts = [_mask_from_data(part, tensors) for part in data]
+        return Combined(tuple(part for part in parts if part is not None))
+    if "causal" in data:
+        return Causal(data["causal"])
+    if "window" in data:
+        return Window(data["window"], data["offset"])
+    if "runs" in data:
+        return KeyRanges(*tensors[data["runs"]])
+    return Packed(tensors[data["bits"]], data["keys"])

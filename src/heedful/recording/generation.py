@@ -1,0 +1,345 @@
+"""Puts the passes of a generation together: every token × all keys up to it, for each layer.
+
+A model that generates calls attention once for the prompt and once for each new token, with a
+cache that holds the keys so far. The keys of all passes are put in their places again, whether the
+cache grew with them, was made at full length beforehand (static) or forgot old ones (sliding).
+A token that no query may see is padding, and is left out. Rows of what is put together are
+compared with the same rows of their own passes. Only a bias of positions (T5), and a mask that is
+neither causal nor a window, are put together as a whole map.
+
+T tokens in all, H query heads.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from heedful.errors import RunError
+from heedful.ops.causes import Causes
+from heedful.ops.cells import weights
+from heedful.ops.masks import Causal, Mask, Packed, Window
+from heedful.recording.call import Call
+from heedful.recording.capture import Capture
+from heedful.recording.certificate import Check
+from heedful.recording.evidence import sampled
+from heedful.recording.rounding import tolerance_of
+from heedful.recording.row_sums import RowSums, unknown
+from heedful.recorder.owners.padding import take
+
+ROWS = 256  # how many rows of a mask are looked at in one go
+
+
+class Part(NamedTuple):
+    """Where the queries and keys of a pass stand in the whole, without padding.
+
+    rows, columns: its real queries and keys, as its layout counts them.
+    queries, keys: the places of these among the T tokens.
+    """
+
+    rows: Tensor
+    columns: Tensor
+    queries: Tensor
+    keys: Tensor
+
+
+class Together(NamedTuple):
+    """How the passes of a layer go together; layers whose passes have the same layouts share it.
+
+    shape: how many queries and keys the whole has. crosses: whether these are of two texts.
+    """
+
+    parts: list[Part]
+    mask: Mask | None
+    shape: tuple[int, int]
+    crosses: bool = False
+
+
+def stitched(captures: list[Capture], sequence: int) -> list[Call]:
+    """The generation as one call for each module that attends, in the order in which they ran.
+
+    Of cross-attention, all tokens that were written × those of the source. What sees both ways, as
+    an encoder's layers do, is left out.
+
+    Raises:
+        RunError: nothing that was generated, passes that do not follow each other, or a map whose
+            rows are not those of its passes.
+    """
+    modules: dict[str, list[Capture]] = {}
+    for capture in captures:
+        if sequence in capture.sequences:
+            modules.setdefault(capture.name, []).append(capture)
+    layers = list(modules.values())
+    plans: dict[tuple, Together] = {}
+    found = []
+    generates = any(goes_on(one) for passes in layers for one in passes)
+    for passes in layers:
+        crosses = generates and all(one.kind == "cross" for one in passes)
+        if not crosses and not any(map(goes_on, passes)):
+            continue
+        alike = tuple(
+            (id(one.layouts), one.first, one.query.shape[2], one.key.shape[2]) for one in passes
+        )
+        if alike not in plans:
+            plans[alike] = (_plan_of_cross if crosses else _plan)(passes, sequence)
+        found.append(_layer(passes, plans[alike], sequence))
+    if not found:
+        raise RunError(
+            "no pass of causal self-attention was recorded",
+            expected="a generation inside the `with` block",
+        )
+    return found
+
+
+def goes_on(capture: Capture) -> bool:
+    """Whether a call is of a text that is continued."""
+    return capture.kind == "causal" or (capture.kind == "self" and capture.query.shape[2] == 1)
+
+
+def _plan(passes: list[Capture], sequence: int) -> Together:
+    slots, layouts = _slots(passes), [capture.layout(sequence) for capture in passes]
+    seen = torch.zeros(max(keys.stop for _, keys in slots), dtype=torch.bool, device="cpu")
+    for capture, layout, (queries, keys) in zip(passes, layouts, slots, strict=True):
+        for _, allowed in allowed_rows(capture, sequence):
+            seen[keys.start + layout.keys] |= allowed.any(dim=(0, 1)).cpu()
+        # the last key that is seen is that of a query: what a cache has after it is empty
+        last = int(seen.nonzero().max()) if bool(seen.any()) else queries.start
+        begins_anew = queries.start > 0 and len(keys) <= len(queries)
+        real = int(seen[queries.start : queries.stop].sum())
+        asked = int(seen[queries.start + layout.queries].sum())
+        if begins_anew or last not in queries or asked != real:
+            raise broken(capture, sequence)
+    places = seen.cumsum(0) - 1
+    parts = []
+    for layout, (queries, keys) in zip(layouts, slots, strict=True):
+        own, others = queries.start + layout.queries, keys.start + layout.keys
+        rows, columns = seen[own].nonzero()[:, 0], seen[others].nonzero()[:, 0]
+        parts.append(Part(rows, columns, places[own[rows]], places[others[columns]]))
+    total = int(seen.sum())
+    return Together(parts, _mask(passes, parts, total, sequence), (total, total))
+
+
+def _plan_of_cross(passes: list[Capture], sequence: int) -> Together:
+    """Queries of one pass after the other, each with all keys, which have to be the same ones.
+
+    Keys that no query of any pass may see are padding.
+    """
+    parts, done, first = [], 0, passes[0].layout(sequence)
+    tables = [table for one in passes for _, table in allowed_rows(one, sequence)]
+    if any(not torch.equal(one.layout(sequence).keys, first.keys) for one in passes):
+        raise broken(passes[-1], sequence)
+    seen = torch.stack([table.any(dim=(0, 1)) for table in tables]).any(dim=0).cpu()
+    columns = seen.nonzero()[:, 0]
+    for capture in passes:
+        rows = torch.arange(len(capture.layout(sequence).queries), device="cpu")
+        parts.append(Part(rows, columns, done + rows, torch.arange(len(columns), device="cpu")))
+        done += len(rows)
+    heads = max(map(len, tables))
+    allowed = torch.cat([one.expand(heads, -1, -1) for one in tables], dim=1)[:, :, columns]
+    mask = None if bool(allowed.all()) else Packed.of(allowed)
+    return Together(parts, mask, (done, len(columns)), crosses=True)
+
+
+def _slots(passes: list[Capture]) -> list[tuple[range, range]]:
+    """For each pass, the places of its queries and of its keys among all tokens with padding."""
+    slots, done = [], 0
+    for capture in passes:
+        before, held = done, capture.key.shape[2]
+        done += capture.query.shape[2]
+        start = max(0, done - held)  # above 0 where a cache forgets: it holds the last keys
+        slots.append((range(before, done), range(start, start + held)))
+    return slots
+
+
+def allowed_rows(capture: Capture, sequence: int) -> Iterator[tuple[slice, Tensor]]:
+    """Which keys of its layout some rows of a pass may see, (1 or H, n, m), in runs of rows."""
+    queries, keys, mask = capture.layout(sequence)
+    shape = (capture.query.shape[1], len(queries), len(keys))
+    device = capture.query.device
+    for start in range(0, len(queries), ROWS):
+        rows = slice(start, min(start + ROWS, len(queries)))
+        if mask is None:
+            allowed = torch.ones(rows.stop - start, len(keys), dtype=torch.bool, device=device)
+        else:
+            allowed = mask.crop(shape, rows, device=device)
+        yield rows, allowed if allowed.ndim == 3 else allowed[None]
+
+
+def _mask(passes: list[Capture], parts: list[Part], total: int, sequence: int) -> Mask:
+    """The mask of the whole: causal or of a window if every row of every pass is; else bits."""
+
+    def tables() -> Iterator[tuple[Tensor, Tensor]]:
+        for capture, part in zip(passes, parts, strict=True):
+            for rows, allowed in allowed_rows(capture, sequence):
+                here = (part.rows >= rows.start) & (part.rows < rows.stop)
+                own = part.rows[here] - rows.start
+                table = allowed.new_zeros(len(allowed), len(own), total)
+                table[:, :, part.keys] = allowed[:, own][:, :, part.columns]
+                yield part.queries[here], table
+
+    def is_it(guess: Mask) -> bool:
+        return all(
+            bool((guess.crop((total, total), queries, device=table.device) == table).all())
+            for queries, table in tables()
+        )
+
+    guesses: list[Mask] = [Causal()]
+    if total:
+        *_, (_, last) = tables()
+        guesses.append(Causal() & Window(total - int(last[0, -1].int().argmax())))
+    for guess in guesses:
+        if is_it(guess):
+            return guess
+    bits = [Packed.of(table).bits for _, table in tables()]
+    heads = max(map(len, bits))
+    return Packed(torch.cat([one.expand(heads, -1, -1) for one in bits], dim=1), total)
+
+
+def _layer(passes: list[Capture], plan: Together, sequence: int) -> Call:
+    for capture in passes:
+        capture.intact()
+    first, device = passes[0], passes[0].query.device  # of a budget, later ones are on the CPU
+    causes = [capture.causes(sequence).on(device) for capture in passes]
+    values = [value.to(device) for one in passes if (value := one.values(sequence)) is not None]
+    rows = zip(causes, plan.parts, strict=True)
+    together = Causes(
+        torch.cat([take(one.query, part.rows) for one, part in rows], dim=1),
+        _keys([one.key for one in causes], passes, plan, sequence),
+        causes[0].scale,
+        plan.mask,
+        _bias(causes, plan),
+        causes[0].softcap,
+        _sinks(causes, plan),
+    )
+    _compare(together, causes, plan, first.name)
+    worst = max((capture.check for capture in passes), key=worst_of)
+    query_ids = _query_ids(passes, plan, sequence)
+    against = next((one.against[sequence] for one in passes if sequence in one.against), "")
+    return Call(
+        first.name,
+        first.layer,
+        first.pass_index,
+        "cross" if plan.crosses else "causal",
+        together,
+        worst,
+        index=first.index,
+        inferred={name: how for one in passes for name, how in one.inferred.items()},
+        sums=_row_sums(passes, plan, together.query, sequence),
+        refutations={0: against} if against else {},
+        value=_keys(values, passes, plan, sequence) if values else None,
+        ids=_source_ids(first, plan, sequence) if plan.crosses else query_ids,
+        query_ids=query_ids,
+        door=first.door,
+        chosen=first.heads,
+    )
+
+
+def _keys(tables: list[Tensor], passes: list[Capture], plan: Together, sequence: int) -> Tensor:
+    """Keys or values of all passes, (G, T, d), though each pass has those of the passes before."""
+    whole = tables[0].new_zeros(len(tables[0]), plan.shape[1], tables[0].shape[2])
+    done = 0
+    for capture, table, part in zip(passes, tables, plan.parts, strict=True):
+        held, known = take(table, part.columns), int((part.keys < done).sum())
+        if not torch.equal(held[:, :known], take(whole, part.keys[:known])):
+            raise broken(capture, sequence)
+        whole[:, part.keys[known:]] = held[:, known:]
+        done = plan.shape[1] if plan.crosses else done + len(part.queries)
+    return whole
+
+
+def _bias(causes: list[Causes], plan: Together) -> Tensor | None:
+    """The bias of the whole, (H, T, T); None where no pass has one."""
+    given = [one.bias for one in causes if one.bias is not None]
+    if not given:
+        return None
+    whole = given[0].new_zeros(causes[0].shape[0], *plan.shape)
+    for one, part in zip(causes, plan.parts, strict=True):
+        if one.bias is not None:
+            bias = one.bias.expand(one.shape)[:, part.rows][:, :, part.columns]
+            whole[:, part.queries[:, None], part.keys] = bias
+    return whole
+
+
+def _sinks(causes: list[Causes], plan: Together) -> Tensor | None:
+    """The sinks of the whole, (H,), or (H, T) where each query has its own."""
+    given = [one.sinks for one in causes if one.sinks is not None]
+    if not given or given[0].ndim == 1:
+        return given[0] if given else None
+    whole = given[0].new_full((causes[0].shape[0], plan.shape[0]), -torch.inf)
+    for one, part in zip(causes, plan.parts, strict=True):
+        if one.sinks is not None:
+            whole[:, part.queries] = one.sinks[:, part.rows]
+    return whole
+
+
+def _row_sums(passes: list[Capture], plan: Together, query: Tensor, sequence: int) -> RowSums:
+    """The log-sum-exp of each row, as far as it is known of the passes."""
+    table = unknown(query)
+    for capture, part in zip(passes, plan.parts, strict=True):
+        known = capture.row_sums(sequence)
+        table[:, part.queries] = known.table[:, known.queries[part.rows]].to(table)
+    return RowSums(table, torch.arange(plan.shape[0], device="cpu"))
+
+
+def _query_ids(passes: list[Capture], plan: Together, sequence: int) -> Tensor | None:
+    """The ids of all queries, (T,); None unless each pass was given the ids of its own."""
+    found = []
+    for capture, part in zip(passes, plan.parts, strict=True):
+        ids = capture.query_tokens(sequence)
+        if ids is None:
+            return None
+        found.append(ids[part.rows])
+    return torch.cat(found)
+
+
+def _source_ids(first: Capture, plan: Together, sequence: int) -> Tensor | None:
+    """The ids of the keys of cross-attention, (M,), which are those of every pass."""
+    ids = first.tokens(sequence)
+    return None if ids is None else ids[plan.parts[0].columns]
+
+
+def _compare(together: Causes, causes: list[Causes], plan: Together, name: str) -> None:
+    """Compare some rows of what was put together with the same rows of their own passes.
+
+    Raises:
+        RunError: they differ by more than rounding.
+    """
+    total = plan.shape[0]
+    rows = sampled(total)
+    for one, part in zip(causes, plan.parts, strict=True):
+        here = torch.isin(part.queries, rows)
+        if not bool(here.any()):
+            continue
+        made = weights(together, queries=part.queries[here])
+        made[:, :, part.keys] -= weights(one, queries=part.rows[here])[:, :, part.columns]
+        worst = float(made.abs().nan_to_num(nan=math.inf).max())
+        if not worst <= (most := tolerance_of(torch.float32, together.query.device)):
+            raise RunError(
+                f"{name} was not put together truthfully: rows of the whole are {worst:.1e} away "
+                "from those of their passes",
+                expected=f"at most {most:.0e}",
+                cause="a scale, a softcap or a sink that changes from pass to pass",
+                remedy="look at the passes one by one: `for call in recording`",
+            )
+
+
+def broken(capture: Capture, sequence: int) -> RunError:
+    """What is said of a pass that belongs to no generation, or to another one."""
+    return RunError(
+        f"pass {capture.pass_index} of {capture.name} does not go on from the one before it, in "
+        f"sequence {sequence}",
+        expected="all passes of one generation, each with the keys of those before",
+        cause="two generations in one recording, every n-th pass only, a cache that was filled "
+        "before, no cache (then the last pass has all of it), or beam search, which goes on from "
+        "another beam",
+        remedy="record one generation, greedy or sampled, in a `with` block of its own",
+    )
+
+
+def worst_of(check: Check) -> float:
+    """By how much a check is off; without end where that is not known."""
+    return math.inf if math.isnan(check.worst) else check.worst

@@ -1,0 +1,304 @@
+"""A generation while it is made: the causes of each pass are appended to those before.
+
+A causal row never changes once it is written, so that the first T tokens are the same recording
+whatever comes after them: `Growing.recording(T)` is what one full pass over them would have given.
+Nothing of N × M is kept, and no pass once its rows are taken. Views of what was kept stay what they
+are, when more is appended.
+
+H query heads, G key heads, n queries of a pass, M keys, T tokens so far.
+"""
+
+from __future__ import annotations
+
+from copy import copy
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from heedful.errors import ArgumentError, RunError
+from heedful.ops.masks import Causal, Mask, Window
+from heedful.recording.capture import Capture
+from heedful.recording.generation import allowed_rows, broken, goes_on, worst_of
+from heedful.recording.recording import Recording
+from heedful.recording.module_names import side_of
+from heedful.recorder.owners.padding import Layout
+
+BEFOREHAND = 64  # rows for which there is room at first; then it doubles
+
+
+class Growing:
+    """What a model attends to in a text that it continues, pass by pass; of one text.
+
+    >>> from heedful.models import GPT, GPTConfig
+    >>> from heedful.recorder import record
+    >>> model = GPT(GPTConfig(vocabulary=9, context_length=8, width=12, layers=2, heads=3)).eval()
+    >>> cache, growing = model.new_cache(1, 8), Growing()
+    >>> for ids in ([1, 2, 3], [4], [5]):
+    ...     with record(model) as recording:
+    ...         _ = model.hidden_states(torch.tensor([ids]), cache=cache)
+    ...     growing.take(recording)
+    >>> growing.tokens, growing.recording(4)[1].shape
+    (5, (3, 4, 4))
+    """
+
+    def __init__(self) -> None:
+        self.tokens = 0
+        self.missed: dict[str, str] = {}
+        self._parts: dict[
+            tuple[str, int], _Fixed | _Growth
+        ] = {}  # by module, and which of its calls
+
+    @torch.inference_mode(False)  # what is kept is written into by whoever looks at it
+    @torch.no_grad()
+    def take(self, recording: Recording) -> None:
+        """Append a pass, and let the recording go on without it; the first is that of the prompt.
+
+        Raises:
+            RunError: a pass that does not go on from those before, a batch, positions that are a
+                bias of all queries and keys, or a mask that is neither causal nor a window.
+        """
+        self.missed |= recording.missed
+        counted: dict[str, int] = {}
+        for capture in recording.taken():
+            n = counted[capture.name] = counted.get(capture.name, -1) + 1
+            key = capture.name, n
+            if key in self._parts:
+                self._parts[key].take(capture)
+            elif self.tokens:
+                raise broken(capture, 0)
+            else:
+                self._parts[key] = _part(capture)
+        lengths = {part.length for part in self._parts.values() if part.grows}
+        if len(lengths) > 1:
+            raise RunError(
+                "layers that have seen different numbers of tokens", cause="a pass that was cut off"
+            )
+        self.tokens = lengths.pop() if lengths else 0
+
+    def until(self, tokens: int) -> Growing:
+        """A copy with the first tokens alone, that grows by itself."""
+        found = Growing()
+        found.missed = dict(self.missed)
+        found.tokens = self._checked(tokens)
+        with torch.inference_mode(False):
+            found._parts = {key: part.until(tokens) for key, part in self._parts.items()}
+        return found
+
+    def recording(self, tokens: int | None = None) -> Recording:
+        """The first T tokens, default all, as one pass over them is recorded: views, no copies.
+
+        Raises:
+            ArgumentError: more tokens than there are, or none.
+        """
+        size = self._checked(self.tokens if tokens is None else tokens)
+        found = Recording([part.capture(size) for part in self._parts.values()])
+        found.missed |= self.missed
+        return found
+
+    def _checked(self, tokens: int) -> int:
+        if not 0 < tokens <= self.tokens:
+            raise ArgumentError(f"{tokens} tokens", expected=f"1 to {self.tokens}")
+        return tokens
+
+
+class _Rows:
+    """A tensor that grows along its last axis but one, in room that doubles."""
+
+    def __init__(self, first: Tensor) -> None:
+        self.length, self._room = 0, first.new_empty(0)
+        self.append(first)
+
+    def append(self, rows: Tensor) -> None:
+        """Add rows (…, n, d) after those there are."""
+        end = self.length + rows.shape[-2]
+        if not self._room.numel() or end > self._room.shape[-2]:
+            shape = (*rows.shape[:-2], max(2 * end, BEFOREHAND), rows.shape[-1])
+            larger = torch.empty(shape, dtype=rows.dtype, device=rows.device)
+            if self.length:
+                larger[..., : self.length, :] = self.rows
+            self._room = larger
+        self._room[..., self.length : end, :] = rows
+        self.length = end
+
+    @property
+    def rows(self) -> Tensor:
+        """All, a view."""
+        return self.first(self.length)
+
+    def first(self, rows: int) -> Tensor:
+        """The first rows, a view."""
+        return self._room[..., :rows, :]
+
+
+class _Fixed:
+    """A call that is there once: an encoder's on the source."""
+
+    grows, length = False, 0
+
+    def __init__(self, capture: Capture) -> None:
+        self._capture = capture
+
+    def take(self, capture: Capture) -> None:
+        raise broken(capture, 0)
+
+    def until(self, tokens: int) -> _Fixed:
+        return self
+
+    def capture(self, tokens: int) -> Capture:
+        return self._capture
+
+
+class _Growth:
+    """The calls of one module: causal ones get rows and keys, crossing ones rows alone."""
+
+    grows = True
+
+    def __init__(self, first: Capture) -> None:
+        self._about, self._check = first, first.check
+        self._crosses = first.kind == "cross"
+        self._mask: Mask | None = None if self._crosses else Causal()
+        _check_form(first, self._crosses or goes_on(first))
+        self._fit(first, 0)
+        self._query, self._key, self._sums = (
+            _Rows(one) for one in (first.query, first.key, _sums(first))
+        )
+        self._ids = first.query_tokens(0)
+
+    @property
+    def length(self) -> int:
+        """How many tokens it has seen."""
+        return self._query.length
+
+    def take(self, capture: Capture) -> None:
+        """Append the rows of a pass, and its new keys; the others have to be those there are."""
+        _check_form(capture)
+        new = 0 if self._crosses else capture.query.shape[2]
+        held = capture.key.shape[2] - new
+        start = self._key.length - held  # above 0 where a cache forgets: it holds the last keys
+        anew = held <= 0 and not self._crosses  # the text is read from its beginning again
+        if (
+            start < 0
+            or anew
+            or (start and self._crosses)
+            or capture.scale != self._about.scale
+            or not torch.equal(capture.key[:, :, :held], self._key.rows[:, :, start:])
+        ):
+            raise broken(capture, 0)
+        self._fit(capture, self.length)
+        self._key.append(capture.key[:, :, held:])
+        self._query.append(capture.query)
+        self._sums.append(_sums(capture))
+        self._check = max(self._check, capture.check, key=worst_of)
+        ids = capture.query_tokens(0)
+        self._ids = None if self._ids is None or ids is None else torch.cat([self._ids, ids])
+
+    def until(self, tokens: int) -> _Growth:
+        """A copy of the first tokens."""
+        found = copy(self)
+        found._query, found._sums = (_Rows(one.first(tokens)) for one in (self._query, self._sums))
+        if not self._crosses:
+            found._key = _Rows(self._key.first(tokens))
+        found._ids = None if self._ids is None else self._ids[:tokens]
+        return found
+
+    def capture(self, tokens: int) -> Capture:
+        """The first tokens as one pass."""
+        key = self._key.rows if self._crosses else self._key.first(tokens)
+        ids = None if self._ids is None else self._ids[None, :tokens]
+        queries, keys = (torch.arange(size, device="cpu") for size in (tokens, key.shape[2]))
+        layout = Layout(queries, keys, self._mask)
+        return replace(
+            self._about,
+            pass_index=0,
+            kind="cross" if self._crosses else "causal",
+            query=self._query.first(tokens),
+            key=key,
+            layouts=[layout],
+            checked=self._check,
+            ids=self._about.ids if self._crosses else ids,
+            query_ids=ids if self._crosses else None,
+            against={},
+            bias=None,
+            sums=self._sums.first(tokens)[..., 0],
+        )
+
+    def _fit(self, capture: Capture, done: int) -> None:
+        """See that the rows of a pass have the mask of the whole; a window shows when it is full.
+
+        Raises:
+            RunError: neither causal nor a window.
+        """
+        _, H, n, _ = capture.query.shape
+        start = 0 if self._crosses else done + n - capture.key.shape[2]
+        if not start and capture.layouts[0].mask == self._mask:
+            return
+        total = capture.key.shape[2] + start
+
+        def is_it(guess: Mask | None) -> bool:
+            for rows, allowed in allowed_rows(capture, 0):
+                table = allowed.new_zeros(*allowed.shape[:2], total)
+                table[:, :, start:] = allowed
+                here = slice(done + rows.start, done + rows.stop)
+                of = (H, total, total)
+                if not bool((table == (True if guess is None else guess.crop(of, here))).all()):
+                    return False
+            return True
+
+        if is_it(self._mask):
+            return
+        *_, (_, last) = allowed_rows(capture, 0)
+        seen = int(last[0, -1].sum())
+        if self._mask == Causal() and seen and done <= seen:
+            self._mask = Causal() & Window(seen)
+            if is_it(self._mask):
+                return
+        raise RunError(
+            f"{capture.name} has a mask that is neither causal nor a window",
+            expected="one that stays what it is when the text goes on",
+            remedy="record the generation, and look at it with recording.stitched()",
+        )
+
+
+def _part(first: Capture) -> _Fixed | _Growth:
+    is_encoder = first.kind != "cross" and side_of(first.name) == "encoder"
+    return _Fixed(first) if is_encoder else _Growth(first)
+
+
+def _check_form(capture: Capture, fits: bool = True) -> None:
+    """Refuse what cannot be appended.
+
+    Raises:
+        RunError: a batch, padding, a bias of queries and keys, or another kind of call.
+    """
+    layout, (B, _, n, _) = capture.layouts[0], capture.query.shape
+    whole = len(layout.queries) == n and len(layout.keys) == capture.key.shape[2]
+    sinks = capture.sinks
+    rules = {
+        "a batch": B == 1 and whole,
+        "positions that are a bias of queries and keys": _adds_nothing(capture),
+        "sinks that differ from query to query": sinks is None or sinks.ndim == 1,
+        "a call that is not causal": fits,
+    }
+    why = next((name for name, holds in rules.items() if not holds), None)
+    if why:
+        raise RunError(
+            f"{why} in {capture.name}",
+            expected="one text that is continued, by causal attention",
+            remedy="record the generation, and look at it with recording.stitched()",
+        )
+
+
+def _adds_nothing(capture: Capture) -> bool:
+    """Whether a bias is zero wherever the mask lets a key be seen, so that it is the mask again."""
+    if capture.bias is None:
+        return True
+    bias = capture.bias[0].expand(capture.query.shape[1], capture.query.shape[2], -1)
+    return all(
+        not bool((bias[:, rows] * allowed).any()) for rows, allowed in allowed_rows(capture, 0)
+    )
+
+
+def _sums(capture: Capture) -> Tensor:
+    """The log-sum-exps of a pass as rows, (1, H, n, 1), NaN where one is not known."""
+    return capture.row_sums(0).table[None, :, :, None]

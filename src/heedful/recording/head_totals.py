@@ -1,0 +1,150 @@
+"""The heads of a model over many texts: each score is a mean over the queries of all of them.
+
+It is what one pass over all these queries would give, and not the mean of the texts' own means: a
+text of 900 queries weighs as much as nine of 100. Sums are exact (`heedful.ops.exact_sums`), so that
+neither the order of the texts nor who read which changes a bit. Nothing of a text is kept but that.
+"""  # noqa: E501
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from heedful.errors import RunError
+from heedful.recording.head_types import Even, ScoreTotals, totals
+from heedful.recording.heads import Head, heads_with, with_sure_ids
+from heedful.recording.progress import Tell
+from heedful.recording.proof import WORDS
+from heedful.recording.recording import Recording
+
+Number: TypeAlias = tuple[int, ...]  # that of a recording among all, whoever made it
+
+
+@dataclass
+class CallTotal:
+    """One call of a model's pass over all recordings: a `Place`, and its scores added up.
+
+    at: its place among the calls of a pass. first: the first recording that has it, which says
+    `kind`, `pass_index` and `at`. proof: the worst of any recording; why: that of the first of
+    these, told_by. totals: None where it is refuted on any text.
+    """
+
+    name: str
+    layer: int | None
+    heads: list[int]
+    kind: str
+    pass_index: int
+    at: int
+    first: Number
+    proof: str
+    why: str
+    told_by: Number
+    totals: ScoreTotals | None
+
+    def plus(self, other: CallTotal) -> CallTotal:
+        """Both together.
+
+        Raises:
+            RunError: they are not of the same heads.
+        """
+        if self.heads != other.heads:
+            raise RunError(
+                f"{self.name} has {len(self.heads)} heads on one text and {len(other.heads)} on "
+                "another",
+                expected="the same heads on every text",
+            )
+        early = min(self, other, key=lambda one: one.first)
+        worst = min(self, other, key=lambda one: (-WORDS.index(one.proof), one.told_by))
+        return CallTotal(
+            self.name, self.layer, self.heads,
+            early.kind, early.pass_index, early.at, early.first,
+            worst.proof, worst.why, worst.told_by,
+            None if self.totals is None or other.totals is None else self.totals.plus(other.totals),
+        )  # fmt: skip
+
+    def known(self) -> list[Head]:
+        """Its heads, with what is known of them."""
+        return heads_with(self, self.at, {} if self.totals is None else self.totals.evidence())
+
+
+@dataclass
+class HeadTotals:
+    """What is gathered of every head over many recordings of one model.
+
+    calls: by the name of their module, and which call of that module in a pass.
+    missed: modules whose attention was not understood, and why.
+
+    >>> import torch
+    >>> from heedful.recording import from_attentions
+    >>> together = HeadTotals()
+    >>> for number, size in enumerate((3, 9)):
+    ...     together.add(from_attentions([torch.eye(size).expand(1, 2, size, size)]), (number,))
+    >>> head, _ = together.heads()
+    >>> head.kind, head.self_, head.queries["self"]  # 2 of 3 queries have a choice, 8 of 9
+    ('self', 1.0, 10)
+    """
+
+    calls: dict[tuple[str, int], CallTotal] = field(default_factory=dict)
+    missed: dict[str, str] = field(default_factory=dict)
+
+    def add(
+        self,
+        recording: Recording,
+        number: Number,
+        name: str = "",
+        progress: Tell = lambda share: None,
+    ) -> None:
+        """Take in all sequences of a recording.
+
+        Args:
+            recording: of the same model as the others.
+            number: its own among all, by which what is told of several is told of the first.
+            name: what it is of, for the reason why a call is refuted.
+            progress: is told of the share that is done, 0 to 1.
+
+        Raises:
+            RunError: a row that is not the model's, or other heads than before.
+        """
+        self.missed = {**recording.missed, **self.missed}
+        sequences, even = recording.sequences, Even()
+        for done, sequence in enumerate(sequences):
+            seen: Counter[str] = Counter()
+            calls = with_sure_ids(list(sequence))
+            for at, call in enumerate(calls):
+                is_refuted = call.proof == "refuted"
+                own = _within(_within(progress, done, len(sequences)), at, len(calls))
+                found = None if is_refuted else totals(call, even, own)
+                where = f" (of {name})" if name and is_refuted else ""
+                one = CallTotal(
+                    call.name, call.layer, call.heads, call.kind, call.pass_index, at, number,
+                    call.proof, f"{call.why}{where}", number, found,
+                )  # fmt: skip
+                self._keep((call.name, seen[call.name]), one)
+                seen[call.name] += 1
+
+    def merge(self, other: HeadTotals) -> None:
+        """Take in what another has seen, of other recordings; as if this one had seen them."""
+        self.missed = {**other.missed, **self.missed}
+        for key, call in other.calls.items():
+            self._keep(key, call)
+
+    def heads(self) -> list[Head]:
+        """Every head of every call; `call` is its place in a pass over one text."""
+        return [head for key in self._ordered() for head in self.calls[key].known()]
+
+    def certificate(self) -> list[tuple[str, CallTotal]]:
+        """Each call by its module's name; its `proof` and `why` are the worst of any recording."""
+        return [(name, self.calls[name, nth]) for name, nth in self._ordered()]
+
+    def _ordered(self) -> list[tuple[str, int]]:
+        return sorted(self.calls, key=lambda key: (self.calls[key].at, key))
+
+    def _keep(self, key: tuple[str, int], call: CallTotal) -> None:
+        known = self.calls.get(key)
+        self.calls[key] = call if known is None else known.plus(call)
+
+
+def _within(progress: Tell, done: int, of: int) -> Tell:
+    """What is told of one of several, as told of all."""
+    return lambda share: progress((done + share) / of)

@@ -1,0 +1,227 @@
+"""Computes the scores of heads, what chance gives in their place, and on how many queries they rest.
+
+Chance is the expectation of a score where each row keeps its weights, but shuffles its keys among
+those that the mask allows. A score that adds up weights has it from a row that spreads what it has
+evenly: so chance is the same statistic of a map of equal scores under the same mask. That depends on
+the mask alone, and is computed for one head, once for all layers that share the mask.
+"""  # noqa: E501
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from heedful.errors import RunError
+from heedful.head_kinds import MEANS, REACH, SCORES
+from heedful.ops import statistics as of
+from heedful.ops.causes import Causes
+from heedful.ops.exact_sums import Total
+from heedful.ops.masks import Mask
+from heedful.ops.score_tables import ALL
+from heedful.ops.statistics import RowStatistic, Sink, Statistic
+from heedful.recording.call import Call
+from heedful.recording.progress import Progress, Tell
+
+BY_TOKENS = ("induction", "duplicate")  # scores that ask which token a key is
+STATISTICS: dict[str, Callable[[Call], RowStatistic]] = {
+    "previous": lambda call: call.placed(of.Diagonal(1)),
+    "sink": lambda call: Sink(crosses=call.crosses),
+    "self": lambda call: call.placed(of.Diagonal(0)),
+    "local": lambda call: call.placed(of.Nearby(REACH)),
+    "broad": lambda call: of.NormalizedEntropy(),
+    "induction": lambda call: call.placed(of.Matching(ids_of(call), 1, call.unknown)),
+    "duplicate": lambda call: call.placed(of.Matching(ids_of(call), 0, call.unknown)),
+    "entropy": lambda call: of.Entropy(),
+    "distance": lambda call: call.placed(of.Distance()),
+}
+
+
+class Evidence(NamedTuple):
+    """A number of each head, and what it rests on.
+
+    mean: (H,), over the queries that have a number; NaN where none has.
+    chance: (H,), what the same rows give with their keys shuffled; None where that says nothing.
+    queries: (H,), how many queries have a number.
+    """
+
+    mean: Tensor
+    chance: Tensor | None
+    queries: Tensor
+
+
+class ScoreTotals(NamedTuple):
+    """What means and chances are the quotients of: exact sums over queries, of one text or of many.
+
+    names: of the scores, entropy and distance. values: (scores, H). by_chance: the names of those
+    that have a chance. chance: (those, H).
+    """
+
+    names: tuple[str, ...]
+    values: Total
+    by_chance: tuple[str, ...]
+    chance: Total
+
+    def plus(self, other: ScoreTotals) -> ScoreTotals:
+        """Both together; of the same scores."""
+        return self._replace(
+            values=self.values.plus(other.values), chance=self.chance.plus(other.chance)
+        )
+
+    def evidence(self) -> dict[str, Evidence]:
+        """The means, in single precision as the rows are, over all queries that were added up."""
+        means, chance = self.values.mean().float(), self.chance.mean().float()
+        chances = dict(zip(self.by_chance, chance, strict=True))
+        return {
+            name: Evidence(mean, chances.get(name), counts)
+            for name, mean, counts in zip(self.names, means, self.values.counts, strict=True)
+        }
+
+
+class Even:
+    """Statistics of maps of equal scores, kept for the calls that share mask and tokens."""
+
+    def __init__(self) -> None:
+        self._known: list[_EvenRows] = []
+
+    def rows(self, call: Call, names: list[str], within: range) -> dict[str, Tensor]:
+        """Some scores of a call, were its weights even: (1 or H, N) each, at least of `within`."""
+        kept = self._kept(call, names)
+        if kept.done is None or not bool(kept.done[within.start : within.stop].all()):
+            of.gather(_even(call.causes), *kept.statistics, within=within)
+            if kept.done is None:
+                kept.done = torch.zeros(call.shape[1], dtype=torch.bool, device="cpu")
+            kept.done[within.start : within.stop] = True
+        return {name: one.result() for name, one in zip(names, kept.statistics, strict=True)}
+
+    def _kept(self, call: Call, names: list[str]) -> _EvenRows:
+        key = (call.causes.mask, call.shape[1:], call.unknown, call.crosses, names)
+        for kept in self._known:
+            if kept.key == key and _is_same(kept.ids, call.ids):
+                return kept
+        made = _EvenRows(key, call.ids, [STATISTICS[name](call) for name in names])
+        self._known = [*self._known[-3:], made]  # layers have few masks in turn
+        return made
+
+
+@dataclass
+class _EvenRows:
+    """Statistics of one even map, and of which rows they are, (N,)."""
+
+    key: tuple
+    ids: Tensor | None
+    statistics: list[RowStatistic]
+    done: Tensor | None = None
+
+
+class Gathering:
+    """What the scores of a call's heads rest on, gathered run of rows by run of rows.
+
+    Without tokens, induction and duplicate are left out. A score is NaN where no query of the text
+    can tell, as in a text where no token comes twice, and where places count but queries and keys
+    have none in common, as in cross-attention.
+
+    Args:
+        call: whose heads.
+        even: the same for the calls of a recording; default one of its own.
+        heads: of which heads, by their places in the call; default all.
+    """
+
+    def __init__(self, call: Call, even: Even | None = None, heads: slice = ALL) -> None:
+        self.call, self.heads, self._even = call, heads, even or Even()
+        is_known = call.ids is not None
+        names = [name for name in (*SCORES, *MEANS) if is_known or name not in BY_TOKENS]
+        self._statistics = {name: STATISTICS[name](call) for name in names}
+        self._linear = [name for name in names if name in SCORES and name != "broad"]
+        self._learned = of.LearnedSink()
+
+    def take(self, within: range, *others: Statistic) -> None:
+        """Take in a run of rows; `others` are told of its blocks too."""
+        statistics = (*self._statistics.values(), self._learned, *others)
+        self.call.gathered(*statistics, heads=self.heads, within=within)
+        self._even.rows(self.call, self._linear, within)
+
+    def totals(self) -> ScoreTotals:
+        """Each score of each head, and entropy and distance, added up over the rows taken in."""
+        evenly = self._even.rows(self.call, self._linear, range(0))
+        taken = 1 - self._learned.result()  # NaN where a row was not taken in
+        values = {name: statistic.result() for name, statistic in self._statistics.items()}
+        chances = {}
+        for name, rows in evenly.items():
+            shares = (rows[self.heads] if len(rows) > 1 else rows) * taken
+            chances[name] = shares.masked_fill(values[name].isnan(), torch.nan)
+        return ScoreTotals(
+            tuple(values),
+            Total.of(torch.stack([*values.values()])),
+            tuple(chances),
+            Total.of(torch.stack([*chances.values()])),
+        )
+
+    def found(self) -> dict[str, Evidence]:
+        """Each score of each head, and entropy and distance: their means over the rows taken in."""
+        return self.totals().evidence()
+
+
+def totals(
+    call: Call, even: Even | None = None, progress: Tell = lambda share: None
+) -> ScoreTotals:
+    """Each score of each head, and entropy and distance, in one pass over every row of the map.
+
+    Args:
+        call, even: see `Gathering`.
+        progress: is told of the share that is done, 0 to 1, as the pass goes on.
+    """
+    gathering = Gathering(call, even)
+    gathering.take(range(call.shape[1]), Progress(progress))
+    return gathering.totals()
+
+
+def evidence(
+    call: Call, even: Even | None = None, progress: Tell = lambda share: None
+) -> dict[str, Evidence]:
+    """The means of `totals`, whose arguments it takes."""
+    return totals(call, even, progress).evidence()
+
+
+def ids_of(call: Call) -> Tensor:
+    """The tokens of the keys.
+
+    Raises:
+        RunError: a call whose tokens are not known.
+    """
+    if call.ids is None:
+        raise RunError(
+            f"no tokens of {call.name}",
+            expected="a model that was given input_ids, and attends to them",
+        )
+    return call.ids
+
+
+def _even(causes: Causes) -> Causes:
+    """The causes of a map that spreads each row over all that the mask allows."""
+    heads = _heads_of(causes.mask, causes.shape)
+    query, key = causes.query, causes.key
+    nothing = query.new_zeros((), dtype=torch.promote_types(query.dtype, torch.float32))
+    return Causes(
+        nothing.expand(heads, query.shape[1], 1),
+        nothing.expand(1, key.shape[1], 1),
+        1.0,
+        causes.mask,
+    )
+
+
+def _heads_of(mask: Mask | None, shape: tuple[int, int, int]) -> int:
+    """How many heads a mask tells apart: all, where it is a table with one for each; else one."""
+    if mask is None or not shape[1]:
+        return 1
+    row = mask.crop(shape, slice(0, 1))
+    return len(row) if row.ndim == 3 else 1
+
+
+def _is_same(one: Tensor | None, other: Tensor | None) -> bool:
+    if one is None or other is None:
+        return one is other
+    return torch.equal(one, other)

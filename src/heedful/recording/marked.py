@@ -1,0 +1,157 @@
+"""Segments as they are told, by tokens or by a text that occurs, as a boolean for each token.
+
+Of tokens only the labels are known (`·` for a space, `##` within a word), so a text is found by its
+letters: white space, the signs that tokenizers write for it, and # count neither in the text nor in
+the labels. Where it occurs nowhere so, capitals and accents do not count either, for tokenizers
+that leave them out. A token is in the segment if the first of its letters is in the text; one of
+white space alone, if it stands between two that are.
+"""
+
+from __future__ import annotations
+
+import re
+import reprlib
+import unicodedata
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from itertools import accumulate
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor
+
+from heedful.errors import ArgumentError
+from heedful.ops.score_tables import Index, indices
+from heedful.recording.checks import is_whole
+from heedful.token_names import SIGNS, SPACES
+
+Told: TypeAlias = "Mapping[str, Index | range | str]"
+REST, LEARNED = "rest", "learned sink"  # what is in no segment; what no key gets
+SPELLED = re.compile(r"<([0-9a-f]{2})>")  # a byte that is only part of a character
+NO_LETTER = re.compile(rf"[\s#◌{SPACES}{''.join(SIGNS.values())}]")
+HERE = 60  # letters of a text that an error repeats
+
+
+def marked(told: Told, tokens: int, labels: Sequence[str] | None) -> dict[str, Tensor]:
+    """For each segment which of the tokens are in it, boolean (T,); they may overlap.
+
+    Args:
+        told: by name a slice, a range, a list of indices, a boolean for each token, or a text.
+        tokens: T.
+        labels: of the tokens; None where they are not known.
+
+    Raises:
+        ArgumentError: no tokens, an index outside, a text that occurs nowhere or several times.
+
+    >>> marked({"a": slice(0, 2), "b": "cat sat"}, 4, ["The", "·cat", "·sat", "."])
+    {'a': tensor([ True,  True, False, False]), 'b': tensor([False,  True,  True, False])}
+    """
+    if not isinstance(told, Mapping) or not all(isinstance(name, str) for name in told):
+        raise ArgumentError(
+            f"segments {reprlib.repr(told)}",
+            expected="names with their tokens",
+            remedy='{"system": slice(0, 40), "question": "Where is the cat?"}',
+        )
+    return {name: _one(name, where, tokens, labels) for name, where in told.items()}
+
+
+def _one(
+    name: str, where: Index | range | str, tokens: int, labels: Sequence[str] | None
+) -> Tensor:
+    if name in (REST, LEARNED) or not name:
+        raise ArgumentError(
+            f"a segment named {name!r}",
+            expected=f"another name: {REST!r} is what is in no segment, {LEARNED!r} what no key "
+            "gets",
+        )
+    if isinstance(where, str):
+        where = _occurrence(name, where, labels)
+    try:
+        places = indices(_index(where), tokens, "token")
+    except ArgumentError as error:
+        raise ArgumentError(f"the segment {name!r}: {error}") from error
+    if not len(places):
+        what = "" if isinstance(where, list) else f": {reprlib.repr(where)}"
+        raise ArgumentError(
+            f"the segment {name!r} without a token",
+            expected=f"one or more of the {tokens:,} tokens",
+            cause="it begins past the end, or ends where it begins or before" + what,
+        )
+    found = torch.zeros(tokens, dtype=torch.bool, device="cpu")
+    found[places] = True
+    return found
+
+
+def _index(where: Any) -> Index:
+    """What was told as a slice or a tensor."""
+    if isinstance(where, slice | Tensor):
+        return where
+    try:
+        return torch.as_tensor([where] if is_whole(where) else list(where), device="cpu")
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ArgumentError(
+            f"token indices {reprlib.repr(where)}",
+            expected="a slice, a range, a list of indices, or a text that occurs",
+        ) from error
+
+
+def _occurrence(name: str, text: str, labels: Sequence[str] | None) -> slice:
+    """The tokens of a text that occurs once."""
+    remedy = f'tell its tokens by their numbers: {{"{name}": slice(0, 40)}}'
+    if labels is None:
+        raise ArgumentError(
+            f"a text for the segment {name!r}",
+            expected="a recording whose tokens have names",
+            remedy=f"record(model, tokenizer=…), or {remedy}",
+        )
+    for plainly in (True, False):
+        letters, wanted = [_letters(label, plainly) for label in labels], _letters(text, plainly)
+        at = _all_of(wanted, b"".join(letters))
+        if at:
+            break
+    short = repr(text if len(text) <= HERE else text[:HERE] + "…")
+    starts = [0, *accumulate(map(len, letters))]
+    if len(at) > 1:
+        first = [bisect_right(starts, place) - 1 for place in at]
+        raise ArgumentError(
+            f"{short} occurs {len(at)} times, at the tokens {reprlib.repr(first)}",
+            expected=f"a text that occurs once, for the segment {name!r}",
+            remedy=f"give more of it, or {remedy}",
+        )
+    if not at:
+        raise ArgumentError(
+            f"{short} occurs nowhere among the tokens",
+            expected=f"a text that the model has read, for the segment {name!r}",
+            cause="another spelling, or words that the tokenizer does not know",
+            remedy=remedy,
+        )
+    begin, end = at[0], at[0] + len(wanted)
+    within = [i for i, own in enumerate(letters) if own and begin <= starts[i] < end]
+    if not within:
+        raise ArgumentError(
+            f"{short} lies inside one token",
+            expected=f"a text in which a token begins, for the segment {name!r}",
+            remedy=f"give the whole word, or {remedy}",
+        )
+    return slice(within[0], within[-1] + 1)
+
+
+def _letters(text: str, plainly: bool) -> bytes:
+    """What counts of a text or a label, in UTF-8; not `plainly`, without capitals and accents."""
+    if not plainly:
+        parts = unicodedata.normalize("NFD", text.casefold())
+        text = "".join(char for char in parts if not unicodedata.combining(char))
+    pieces = SPELLED.split(NO_LETTER.sub("", text))  # every other one is a byte
+    return b"".join(
+        bytes([int(piece, 16)]) if i % 2 else piece.encode("utf-8", "surrogatepass")
+        for i, piece in enumerate(pieces)
+    )
+
+
+def _all_of(wanted: bytes, letters: bytes) -> list[int]:
+    """Where a text begins in letters, overlapping occurrences too; nowhere if it has none."""
+    found, at = [], letters.find(wanted) if wanted else -1
+    while at >= 0:
+        found.append(at)
+        at = letters.find(wanted, at + 1)
+    return found

@@ -1,0 +1,164 @@
+"""How calls show themselves in a notebook: a table with a small picture of each head.
+
+What that costs has an end, in time and in bytes, whatever was recorded: of a long map a few rows
+are looked at, and what is left out is said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+from importlib.util import find_spec
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from heedful.errors import RunError
+from heedful.ops.evenly import evenly
+from heedful.recording.call import Call
+
+ROWS = 64  # calls in a table
+SCORES = 1 << 27  # computed for a table
+SIDES = ((16, 80), (64, 48), (256, 32), (4096, 16))  # up to so many heads, the side in pixels
+TOKENS = 60  # that are written out
+AT_ONCE = 1 << 24  # weights
+TABLE = "border-collapse:collapse;font-size:12px;text-align:left"
+COLUMNS = ("", "module", "attention", "heads, queries × keys", "proof", "heads")
+CELL = "padding:3px 12px 3px 0;vertical-align:middle;text-align:left;white-space:nowrap"
+QUIET = "color:#6e7781;font-size:12px;margin:2px 0"
+
+
+def html(calls: Sequence[Call], name: str, one: str, notes: Sequence[str] = ()) -> str:
+    """The calls as a table.
+
+    Args:
+        calls: of one sequence.
+        name: what they are together.
+        one: the Python that gives one of them, such as `recording[3]`.
+        notes: what else is to be said.
+    """
+    shown = calls[:ROWS]
+    side = _side(sum(call.shape[0] for call in shown))
+    left, said = SCORES, list(notes)
+    rows, missing, sampled = [], 0, False
+    for i, call in enumerate(shown):
+        cost = call.shape[0] * min(call.shape[1], side) * call.shape[2]
+        picture = ""
+        if side and 0 < cost <= left and call.proof != "refuted":
+            left -= cost
+            picture = _picture(call, side)
+            sampled = sampled or max(call.shape[1:]) > side
+        elif call.proof != "refuted" and cost:
+            missing += 1
+        rows.append(_row(i, call, picture))
+    said.append("a picture: queries down, keys across; the square root of the weight, 0 is dark "
+                "and 1 yellow; grey is masked")  # fmt: skip
+    if sampled:
+        said.append(f"of a longer map {side} of the queries are shown, and in each cell the "
+                    "largest weight of neighbouring keys")  # fmt: skip
+    if missing:
+        said.append(f"{_many(missing, 'call')} without a picture, which would take long: "
+                    f"{one}.plot(heads=0) draws it")  # fmt: skip
+    if len(calls) > len(shown):
+        said.append(f"{_many(len(calls) - len(shown), 'call')} more: iterate, or take {one}")
+    if find_spec("anywidget") is None:
+        said.append("as a page in which every weight can be looked at: "
+                    "pip install 'heedful[notebook]'")  # fmt: skip
+    words = (call.key_tokens for call in calls if call.key_picture is None)
+    tokens = next(filter(None, words), None)
+    head = "".join(f'<th style="{CELL}">{word}</th>' for word in COLUMNS)
+    return (
+        f"<div><div><b>{escape(name)}</b></div>"
+        + (f'<div style="{QUIET}">{_texts(tokens)}</div>' if tokens else "")
+        + f'<table style="{TABLE}"><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody>'
+        + "</table>"
+        + "".join(f'<div style="{QUIET}">{escape(line)}</div>' for line in said)
+        + "</div>"
+    )
+
+
+def _side(heads: int) -> int:
+    """The side of each small picture, in pixels; 0 where there are too many."""
+    return next((side for most, side in SIDES if heads <= most), 0)
+
+
+def _many(number: int, name: str) -> str:
+    return f"{number:,} {name}{'' if number == 1 else 's'}"
+
+
+def _row(i: int, call: Call, picture: str) -> str:
+    H, N, M = call.shape
+    proof = f'<span title="{escape(call.why)}">{escape(call.proof)}</span>'
+    several = f", pass {call.pass_index}" if call.pass_index else ""
+    cells = (
+        str(i),
+        escape(call.name),
+        escape(call.kind) + several,
+        f"{H:,}, {N:,} × {M:,}",
+        proof,
+        picture,
+    )
+    return "<tr>" + "".join(f'<td style="{CELL}">{cell}</td>' for cell in cells) + "</tr>"
+
+
+def _texts(tokens: Sequence[str]) -> str:
+    """The tokens, each in its frame, and how many more there are."""
+    frame = "border:1px solid #d0d7de;border-radius:3px;padding:0 2px;margin-right:1px"
+    words = "".join(f'<span style="{frame}">{escape(token)}</span>' for token in tokens[:TOKENS])
+    more = len(tokens) - TOKENS
+    return words + (f" and {_many(more, 'token')} more" if more > 0 else "")
+
+
+def _picture(call: Call, side: int) -> str:
+    """All heads of a call beside each other, as an image."""
+    from heedful.pictures.thumbnails import strip
+
+    try:
+        address, width, height = strip(_small(call, side), side)
+    except RunError as error:  # whole rows are compared when they are computed
+        return escape(str(error))
+    what = f"head{'' if call.shape[0] == 1 else 's'} {_numbers(call.heads)}"
+    return (
+        f'<img src="{address}" width="{width}" height="{height}" alt="{what}" title="{what}" '
+        'style="image-rendering:pixelated;max-width:none;margin:0">'
+    )
+
+
+def _numbers(heads: list[int]) -> str:
+    """Neighbours as a range, others one by one."""
+    if len(heads) > 1 and heads == list(range(heads[0], heads[-1] + 1)):
+        return f"{heads[0]} to {heads[-1]}"
+    return ", ".join(map(str, heads))
+
+
+def _small(call: Call, side: int) -> list[np.ma.MaskedArray]:
+    """The map of each head with at most `side` rows and columns of cells.
+
+    Of many queries every few are taken; of many keys a cell has the largest weight.
+    """
+    H, N, M = call.shape
+    rows = evenly(N, side).tolist()
+    size = -(-M // side)
+    if H * len(rows) * M <= AT_ONCE:
+        weights = _pooled(call.weights(queries=rows).float().cpu(), size)
+    else:
+        each = [_pooled(call.weights(head, rows).float().cpu(), size) for head in call.heads]
+        weights = torch.stack(each)
+    hidden = np.zeros((1, *weights.shape[1:]), bool)
+    if call.causes.mask is not None:
+        table = call.causes.mask.crop(call.shape, rows, device=call.causes.query.device)
+        table = (table if table.ndim == 3 else table[None]).cpu()
+        hidden = ~_pooled(table.to(torch.uint8), size).bool().numpy()
+    return [
+        np.ma.masked_array(weights[h].numpy(), hidden[h if len(hidden) > 1 else 0])
+        for h in range(H)
+    ]
+
+
+def _pooled(weights: Tensor, size: int) -> Tensor:
+    """The largest of each `size` neighbours along the last axis."""
+    if size == 1:
+        return weights
+    padded = torch.nn.functional.pad(weights, (0, -weights.shape[-1] % size))
+    return padded.unflatten(-1, (-1, size)).amax(dim=-1)

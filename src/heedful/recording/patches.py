@@ -1,0 +1,194 @@
+"""How a model cuts an image into patches: told by its own configuration, else by sizes.
+
+An image of h × w pixels is cut into rows × columns of patches, which are read row by row. Before
+them may stand tokens of no patch: a class token, a distillation token, registers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from heedful.recording.module_names import is_in, plain_name
+from heedful.recorder.running import Modules
+
+# Parameters of transformers' models and of others, each with the name of its tokens; in this order
+APART = {
+    "cls_token": "[CLS]", "class_token": "[CLS]", "class_embedding": "[CLS]",
+    "distillation_token": "[DIST]", "dist_token": "[DIST]",
+    "register_tokens": "[REG", "reg_token": "[REG",
+}  # fmt: skip
+MOST_APART = 8  # tokens before the patches that sizes alone may tell
+STRIDES = (4, 8, 16, 32, 64)  # of a network of convolutions, whose last patch may reach outside
+LEAST = 2  # rows and columns of a grid that sizes alone may tell
+
+
+class Patches(NamedTuple):
+    """How one part of a model cuts an image.
+
+    module: the part's name, "" for all of the model. height, width: of a patch, in pixels.
+    before: the names of the tokens before the patches. window, shift: where attention is within
+    windows of so many patches to a side, and how many patches these are moved by (Swin).
+    assumed: what of this is a guess: "" nothing, "apart" what stands before, "assumed" all.
+    """
+
+    module: str
+    height: int
+    width: int
+    before: tuple[str, ...] = ()
+    window: int = 0
+    shift: int = 0
+    assumed: str = ""
+
+    def grid(self, pixels: Tensor) -> tuple[int, int]:
+        """How many rows and columns of whole patches an image (h, w, 3) has."""
+        return pixels.shape[0] // self.height, pixels.shape[1] // self.width
+
+    def has(self, module: str) -> bool:
+        """Whether a module is in the part."""
+        return is_in(module, self.module)
+
+
+def patches_of(model: nn.Module, parts: Modules) -> list[Patches]:
+    """How the parts of a model cut images, as its own configuration tells; deepest names first.
+
+    Configurations are transformers': `patch_size`, and a Swin block's window.
+    Of another model a convolution that steps as far as it reaches is taken for what cuts, and that
+    is marked as assumed.
+    """
+    own = {
+        one: name for one, name in parts.items() if not type(one).__module__.startswith("torch.nn.")
+    }
+    found = [*_windows(model, own), *_configured(own)] or list(_convolving(model, parts))
+    return sorted(found, key=lambda one: -len(one.module))
+
+
+def _configured(parts: Modules) -> Iterator[Patches]:
+    known: list[str] = []
+    for module, name in parts.items():
+        config: Any = getattr(module, "config", None) if _has(module, "config") else None
+        sides = _sides(getattr(config, "patch_size", None))
+        if sides is None or not _is_vision(config) or hasattr(config, "window_size"):
+            continue
+        if any(is_in(name, outer) for outer in known):
+            continue
+        known.append(name)
+        yield Patches(plain_name(name), *sides, before=_apart(module))
+
+
+def _is_vision(config: Any) -> bool:
+    """Whether patches are of images; those of sounds and of series have another configuration."""
+    told = any(hasattr(config, name) for name in ("image_size", "num_channels"))
+    return told or "vision" in str(getattr(config, "model_type", ""))
+
+
+def _windows(model: nn.Module, parts: Modules) -> Iterator[Patches]:
+    """Blocks of Swin, which know their window, how far it is moved, and their stage's grid."""
+    module: Any
+    for module, name in parts.items():
+        wanted = ("window_size", "shift_size", "input_resolution")
+        if not all(_has(module, each) for each in wanted):
+            continue
+        config: Any = getattr(module, "config", None) or getattr(model, "config", None)
+        image = _sides(getattr(config, "image_size", None))
+        stage, sizes = _sides(module.input_resolution), (module.window_size, module.shift_size)
+        if image is not None and stage is not None and all(isinstance(one, int) for one in sizes):
+            sides = image[0] // stage[0], image[1] // stage[1]
+            yield Patches(plain_name(name), *sides, (), *sizes)
+
+
+def _has(module: Any, name: str) -> bool:
+    """As `hasattr`, without the error that torch words for each name that a module lacks."""
+    if type(module).__getattr__ is not nn.Module.__getattr__:
+        return hasattr(module, name)
+    if name in module.__dict__ or name in module._buffers or name in module._parameters:
+        return True
+    return name in module._modules or hasattr(type(module), name)
+
+
+def _convolving(model: nn.Module, parts: Modules) -> Iterator[Patches]:
+    for module in parts:
+        if not isinstance(module, nn.Conv2d) or module.in_channels > 4:
+            continue
+        height, width = module.kernel_size
+        if module.kernel_size == module.stride and min(height, width) > 1:
+            yield Patches("", height, width, _apart(model), assumed="assumed")
+            return
+
+
+def _apart(module: nn.Module) -> tuple[str, ...]:
+    """The names of the tokens before the patches, by the parameters that they come from."""
+    counts = {}
+    for name, parameter in module.named_parameters():
+        last = name.rpartition(".")[2]
+        if last in APART:
+            counts[last] = parameter.numel() // parameter.shape[-1]
+    found = []
+    for last, label in APART.items():
+        for n in range(counts.get(last, 0)):
+            found.append(f"{label} {n + 1}]" if label == "[REG" else label)
+    return tuple(found)
+
+
+def _sides(size: Any) -> tuple[int, int] | None:
+    """Height and width, of one number or two."""
+    sides = size if isinstance(size, tuple | list) else (size, size)
+    if len(sides) != 2 or not all(isinstance(one, int) and one > 0 for one in sides):
+        return None
+    return int(sides[0]), int(sides[1])
+
+
+def inferred(tokens: int, height: int, width: int, apart: int | None = None) -> Patches | None:
+    """Square patches that cover an image and are as many as some tokens, but for a few before them.
+
+    Where none do so without a rest, those of a network that halves an image several times: the
+    last row and column may reach outside of it.
+
+    `apart` is how many stand before them, where that is told.
+
+    >>> inferred(197, 224, 224)
+    Patches(module='', height=16, width=16, before=('[0]',), window=0, shift=0, assumed='assumed')
+    """
+    for some in range(MOST_APART + 1) if apart is None else [apart]:
+        for side in range(1, min(height, width) // LEAST + 1):
+            if height % side or width % side:
+                continue
+            if (height // side) * (width // side) == tokens - some:
+                return Patches("", side, side, numbered(some), assumed="assumed")
+    for side in () if apart else STRIDES:
+        if -(-height // side) * -(-width // side) == tokens:
+            return Patches("", side, side, assumed="assumed")
+    return None
+
+
+def numbered(apart: int) -> tuple[str, ...]:
+    """Names of tokens before the patches of which nothing but their number is known."""
+    return tuple(f"[{n}]" for n in range(apart))
+
+
+def places_of(patches: Patches, rows: int, columns: int, window: int = 0) -> Tensor:
+    """For each token of an axis, the number of its patch, row by row; −1 for one that is none.
+
+    Args:
+        patches: how the image is cut.
+        rows, columns: of patches.
+        window: of attention within windows, the number of the window.
+    """
+    if not patches.window:
+        apart = torch.full((len(patches.before),), -1, device="cpu")
+        return torch.cat([apart, torch.arange(rows * columns, device="cpu")])
+    size = patches.window
+    table = torch.full((-(-rows // size) * size, -(-columns // size) * size), -1, device="cpu")
+    table[:rows, :columns] = torch.arange(rows * columns, device="cpu").view(rows, columns)
+    if patches.shift:
+        table = table.roll((-patches.shift, -patches.shift), (0, 1))
+    windows = table.unfold(0, size, size).unfold(1, size, size).reshape(-1, size * size)
+    return windows[window]
+
+
+def windows_of(patches: Patches, rows: int, columns: int) -> int:
+    """How many windows an image has; 1 where attention is over all of it."""
+    return -(-rows // patches.window) * -(-columns // patches.window) if patches.window else 1

@@ -1,0 +1,315 @@
+"""The images that calls attend over: which token of an axis is which patch.
+
+An axis of a call has tokens of a text, or a picture. A recording keeps the images as the model saw
+them, one for each sequence of the batch, and how the model cuts them; which axes have which
+follows from the modules' names and from lengths that fit exactly. Where nothing fits there is no
+picture.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor, nn
+
+from heedful.errors import ArgumentError
+from heedful.recording.checks import is_whole
+from heedful.recording.patches import (
+    Patches,
+    inferred,
+    numbered,
+    places_of,
+    windows_of,
+)
+from heedful.recording.pixels import LONGEST, Normalised, limited, pixels_of, resized
+
+if TYPE_CHECKING:
+    from heedful.recording.call import Call
+
+SOME = 3  # calls that an error names
+
+
+@dataclass(frozen=True)
+class Picture:
+    """The image under an axis of a call.
+
+    pixels: uint8 (h, w, 3), as the model saw it. rows, columns: of the patches that cover it.
+    places: (L,), for each token the number of its patch, row by row, or −1 for one that is none.
+    before: the names of these, such as [CLS]. assumed: in words what of all this is a guess; empty
+    where the model told it.
+    """
+
+    pixels: Tensor
+    rows: int
+    columns: int
+    places: Tensor
+    before: tuple[str, ...] = ()
+    assumed: str = ""
+
+    def __repr__(self) -> str:
+        h, w = self.pixels.shape[:2]
+        apart = f", {', '.join(self.before)} apart" if self.before else ""
+        assumed = f", {self.assumed}" if self.assumed else ""
+        return (
+            f"<Picture of {h} × {w} pixels, {self.rows} × {self.columns} patches{apart}{assumed}>"
+        )
+
+    @property
+    def names(self) -> list[str]:
+        """A short name for each token: its patch as "row,column", from 0; "[CLS]" and others."""
+        others = iter(self.before)
+        return [
+            next(others, "[none]")
+            if place < 0
+            else f"{place // self.columns},{place % self.columns}"
+            for place in self.places.tolist()
+        ]
+
+    def laid(self, row: Tensor) -> Tensor:
+        """Weights on the tokens of the axis, (…, L), over the picture: (…, rows, columns).
+
+        A patch that is no token of the axis, as one outside of a window, has NaN.
+        """
+        found = row.new_full((*row.shape[:-1], self.rows * self.columns), float("nan"))
+        is_patch = self.places >= 0
+        found[..., self.places[is_patch]] = row[..., is_patch]
+        return found.unflatten(-1, (self.rows, self.columns))
+
+
+@dataclass
+class Images:
+    """The images of a recording, one for each text of the batch, and how they are cut.
+
+    seen: height and width that the model was given, where that is known.
+    intact: raises where the file that they were read from is damaged.
+    """
+
+    pixels: list[Tensor] = field(default_factory=list)
+    patches: list[Patches] = field(default_factory=list)
+    assumed: str = ""
+    seen: tuple[int, int] | None = None
+    intact: Callable[[], None] = lambda: None
+
+    def of(self, call: Call, axis: str, sequence: int, batch: int) -> Picture | None:
+        """The picture under an axis of a call, "queries" or "keys"; None where there is none.
+
+        Args:
+            call: without its pictures.
+            axis: which.
+            sequence: its number among the `batch` of the call.
+            batch: how many sequences the call had.
+        """
+        if not self.pixels or batch % len(self.pixels):
+            return None
+        N, M = call.shape[1:]
+        is_keys = axis == "keys"
+        ids, length = (call.ids, M) if is_keys else (call.query_ids, N)
+        if ids is not None or (call.ids is not None and not call.crosses):
+            return None  # tokens of a text
+        each = batch // len(self.pixels)
+        pixels = self.pixels[sequence // each]
+        for patches in self.patches:
+            if not (patches.has(call.name) or (call.crosses and is_keys and not patches.window)):
+                continue
+            rows, columns = patches.grid(pixels)
+            if not rows * columns or each != windows_of(patches, rows, columns):
+                continue  # a patch is larger than the image, or the windows are not of it
+            places = places_of(patches, rows, columns, sequence % each)
+            if len(places) == length:
+                self.intact()
+                return Picture(
+                    pixels[: rows * patches.height, : columns * patches.width],
+                    rows, columns, places, patches.before, self._said(patches, rows, columns),
+                )  # fmt: skip
+            if patches.has(call.name):
+                return None  # the model's own word for this part
+        return None
+
+    def _said(self, patches: Patches, rows: int, columns: int) -> str:
+        """What is a guess."""
+        count = len(patches.before)
+        first = "first token" if count == 1 else f"first {count} tokens"
+        said = {
+            "": "",
+            "apart": f"{first} assumed apart",
+            "assumed": f"patches assumed {rows} × {columns}{f', {first} apart' if count else ''}",
+        }[patches.assumed]
+        return "; ".join(filter(None, (said, self.assumed)))
+
+
+def with_images(
+    given: Any,
+    known: Images,
+    calls_with: Callable[[Images], list[Call]],
+    patches: tuple[int, int] | None = None,
+    before: Any = None,
+    processor: Any = None,
+) -> Images:
+    """Images under the calls that `calls_with` gives; where none of these fits them, as inferred.
+
+    Raises:
+        ArgumentError: as `images_of`, or images that lie under no call.
+    """
+    calls = calls_with(Images())
+    images = images_of(given, calls, known, patches, before, processor)
+    if not _fit(images, calls_with) and patches is None and images.patches == known.patches:
+        images.patches = [_told(None, before, calls, images.pixels[0])]
+        images.pixels = [_whole(one, images.patches[0]) for one in images.pixels]
+    if not _fit(images, calls_with):
+        raise _misfit(images, calls)
+    return images
+
+
+def images_of(
+    given: Any,
+    calls: list[Call],
+    known: Images,
+    patches: tuple[int, int] | None = None,
+    before: Any = None,
+    processor: Any = None,
+) -> Images:
+    """Images as they are given for some calls, with what is known of how the model cuts them.
+
+    Args:
+        given: a list of images, as `pixels_of` takes each.
+        calls: what was recorded, of the first sequence.
+        known: how the model cuts, and of which size it was given images.
+        patches: rows and columns, where the user tells them.
+        before: how many tokens stand before the patches, or their names.
+        processor: of transformers, which makes what the model sees of an image.
+
+    Raises:
+        ArgumentError: no list, what is no image, or a grid that fits no call.
+    """
+    if not isinstance(given, list | tuple) or not given:
+        raise ArgumentError(
+            f"images of type {type(given).__name__}",
+            expected="a list, an image for each text of the batch",
+            remedy="[image] for one",
+        )
+    normalised = normalised_by(processor)
+    found, said = [], []
+    for each in given:
+        pixels, assumed = pixels_of(_processed(each, processor), normalised)
+        if known.seen and pixels.shape[:2] != known.seen:
+            h, w, (high, wide) = *pixels.shape[:2], known.seen
+            assumed = f"{h} × {w} pixels, assumed to be made {high} × {wide} without a cut"
+            pixels = resized(pixels, high, wide)
+        found.append(limited(pixels, LONGEST))
+        said.append(assumed)
+    note = next((one for one in said if one), "")
+    images = Images(found, known.patches, note, known.seen)
+    if patches is not None or not known.patches:
+        images.patches = [_told(patches, before, calls, found[0])]
+        if patches is not None:
+            images.pixels = [_divided(one, *patches) for one in found]
+        else:
+            images.pixels = [_whole(one, images.patches[0]) for one in found]
+    elif before is not None:
+        images.patches = [one._replace(before=_names(before)) for one in known.patches]
+    return images
+
+
+def _fit(images: Images, calls_with: Callable[[Images], list[Call]]) -> bool:
+    """Whether they lie under some call."""
+    return any(call.key_picture or call.query_picture for call in calls_with(images))
+
+
+def _misfit(images: Images, calls: list[Call]) -> ArgumentError:
+    """What is wrong with images that lie under no call, with the lengths that there are."""
+    lengths = sorted({length for call in calls for length in call.shape[1:]})
+    cut = {f"{r} × {c}" for one in images.patches for r, c in [one.grid(images.pixels[0])]}
+    batch = max((call.batch for call in calls), default=0)
+    return ArgumentError(
+        f"{len(images.pixels)} image{'' if len(images.pixels) == 1 else 's'} "
+        f"of {' or '.join(sorted(cut)) or 'unknown'} patches",
+        expected=f"one for each of the {batch} in the batch, with as many patches as some axis "
+        f"has tokens: {', '.join(map(str, lengths))}",
+        remedy="tell the grid: patches=(rows, columns), before=1 for a class token",
+    )
+
+
+def normalised_by(processor: Any) -> Normalised | None:
+    """How a processor of transformers changed values from 0 to 1, where it says so."""
+    of = getattr(processor, "image_processor", processor)
+    mean, std = getattr(of, "image_mean", None), getattr(of, "image_std", None)
+    if not getattr(of, "do_normalize", False) or mean is None or std is None:
+        return None
+    return Normalised(mean, std)
+
+
+def _processed(image: Any, processor: Any) -> Any:
+    """What the model sees of an image: a tensor of it is that already."""
+    if processor is None or isinstance(image, Tensor):
+        return image
+    from PIL import Image
+
+    of = getattr(processor, "image_processor", processor)
+    whole = Image.fromarray(pixels_of(image).data.numpy())
+    return of(images=whole, return_tensors="pt")["pixel_values"][0]
+
+
+def _told(
+    patches: tuple[int, int] | None, before: Any, calls: list[Call], pixels: Tensor
+) -> Patches:
+    """The grid that was told, else one that fits the first call by its size."""
+    h, w = pixels.shape[:2]
+    lengths = [call.shape[2] for call in calls if call.ids is None]
+    if patches is None:
+        apart = None if before is None else len(_names(before))
+        fitting = (inferred(length, h, w, apart) for length in lengths)
+        guess = next((one for one in fitting if one), None)
+        if guess is None:
+            raise ArgumentError(
+                f"an image of {h} × {w} pixels and {', '.join(map(str, dict.fromkeys(lengths)))} "
+                "tokens",
+                expected="as many tokens as square patches cover it",
+                remedy="tell the grid: patches=(rows, columns), before=1 for a class token",
+            )
+        return guess if before is None else guess._replace(before=_names(before))
+    rows, columns = _grid(patches, h, w)
+    names: tuple[str, ...] = ()
+    assumed = ""
+    if before is not None:
+        names = _names(before)
+    elif rows * columns not in lengths:
+        left = [length - rows * columns for length in lengths if length > rows * columns]
+        names, assumed = numbered(min(left, default=0)), "apart"
+    h, w = _divided(pixels, rows, columns).shape[:2]
+    return Patches("", h // rows, w // columns, names, assumed=assumed)
+
+
+def _whole(pixels: Tensor, patches: Patches) -> Tensor:
+    """The same image with black beside it, so that its last patches are whole."""
+    h, w = pixels.shape[:2]
+    return nn.functional.pad(pixels, (0, 0, 0, -w % patches.width, 0, -h % patches.height))
+
+
+def _divided(pixels: Tensor, rows: int, columns: int) -> Tensor:
+    """The same image of a size that whole patches cover."""
+    h, w = pixels.shape[:2]
+    return resized(pixels, rows * max(1, round(h / rows)), columns * max(1, round(w / columns)))
+
+
+def _grid(patches: Any, h: int, w: int) -> tuple[int, int]:
+    is_pair = (
+        isinstance(patches, tuple | list) and len(patches) == 2 and all(map(is_whole, patches))
+    )
+    if not is_pair or not (0 < patches[0] <= h and 0 < patches[1] <= w):
+        raise ArgumentError(
+            f"patches={patches!r}",
+            expected=f"rows and columns, at most {h} and {w}, such as (14, 14)",
+        )
+    return int(patches[0]), int(patches[1])
+
+
+def _names(before: Any) -> tuple[str, ...]:
+    if is_whole(before) and before >= 0:
+        return numbered(int(before))
+    if isinstance(before, tuple | list) and all(isinstance(one, str) for one in before):
+        return tuple(before)
+    raise ArgumentError(
+        f"before={before!r}", expected="how many tokens stand before the patches, or their names"
+    )

@@ -1,0 +1,354 @@
+"""Holds what was recorded: calls in order, for each sequence of the batch without its padding."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+import weakref
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+
+from heedful.errors import ArgumentError, HeedfulError, RunError
+from heedful.recording.checks import nothing_recorded, path_of, texts_of, whole
+from heedful.recording import file, generation
+from heedful.recording.call import Call
+from heedful.recording.capture import Capture, captured
+from heedful.recording.certificate import Check
+from heedful.recording.patches import Patches
+from heedful.recording.pictures import Images, with_images
+from heedful.recording.proof import WORDS, proof_of
+from heedful.recording.sequence import Sequence, Sequences, call_of
+from heedful.recording.spill import Spill
+from heedful.recording.texts import Texts, check_texts, learn
+from heedful.recording.verification import verify
+from heedful.recorder.observed import of_weights
+from heedful.recorder.random_states import RandomStates
+from heedful.recorder.owners.padding import layouts_of
+from heedful.token_names import Naming
+
+
+class Recording(Sequence):
+    """What `heedful.record` yields; iterated, it is its first sequence."""
+
+    def __init__(
+        self,
+        captures: list[Capture] | None = None,
+        *,
+        budget: int | None = None,
+        naming: Naming | None = None,
+        texts: Texts | None = None,
+        images: Images | None = None,
+    ) -> None:
+        self._captures = [] if captures is None else captures
+        super().__init__(self._captures, 0, texts or Texts(naming=naming), images)
+        self._texts.home = weakref.ref(self)  # by which a call finds what it is of
+        self._spill = Spill(budget)
+        self.missed: dict[str, str] = {}  # modules whose attention was not understood, and why
+        # how it was recorded, for `verify`; `record` says it
+        self.recorder: Callable[[nn.Module], AbstractContextManager[Recording]] = _no_recorder
+        # as the first pass found them: a model may draw at random
+        self.random_states: RandomStates | None = None
+
+    @property
+    def tokens(self) -> list[list[str]] | None:
+        """The text of each token of each sequence, without padding; None where it is not known.
+
+        In an encoder–decoder of what it reads. `record(model, tokenizer=…)` and `heedful.open` know
+        it; else set it: a list of strings for each sequence.
+
+        Raises:
+            ArgumentError: set to another number of sequences or of tokens than were recorded.
+        """
+        return self._known(False)
+
+    @tokens.setter
+    def tokens(self, texts: list[list[str]] | None) -> None:
+        self._texts.read = self._checked(texts, False)
+        self._calls.clear()
+
+    @property
+    def target_tokens(self) -> list[list[str]] | None:
+        """As `tokens`, of what the decoder of an encoder–decoder reads and writes; else None."""
+        return self._known(True)
+
+    @target_tokens.setter
+    def target_tokens(self, texts: list[list[str]] | None) -> None:
+        self._texts.written = self._checked(texts, True)
+        self._calls.clear()
+
+    @property
+    def images(self) -> list[Tensor] | None:
+        """The image of each text of the batch, uint8 (h, w, 3); None where none was set."""
+        return self._images.pixels or None
+
+    def set_images(
+        self,
+        images: list[Any],
+        *,
+        patches: tuple[int, int] | None = None,
+        before: int | Iterable[str] | None = None,
+        processor: Any = None,
+    ) -> None:
+        """Lay images under the calls that attend over them: `call.key_picture`, `query_picture`.
+
+        Args:
+            images: one for each text of the batch, as the model saw it: a path, a PIL image, an
+                array (h, w, 3), uint8 or 0 to 1, or a tensor (3, h, w). A tensor of other values,
+                such as `pixel_values`, is what the model was given.
+            patches: rows and columns of the patches; by default what the model's own configuration
+                says, else what fits the number of tokens, which the picture then says.
+            before: how many tokens stand before the patches, such as a class token, or their names.
+            processor: of transformers. It makes of an image what the model saw, cut and resized,
+                and says how the values of a tensor were normalised.
+
+        Raises:
+            ArgumentError: what is no image, another number of them, or a grid that fits no call.
+        """
+        names = before if before is None or isinstance(before, int) else list(before)
+        of = with_images(images, self._images, self._of_images, patches, names, processor)
+        self._images = of
+        self._calls.clear()
+
+    def _of_images(self, images: Images) -> list[Call]:
+        """The calls of the first sequence of each, as they are with some images."""
+        return list(Sequence(self._captures, 0, self._texts, images))
+
+    def _checked(self, texts: list[list[str]] | None, writes: bool) -> list[list[str]] | None:
+        found = texts_of(texts)
+        check_texts(found, self._captures, writes)
+        return found
+
+    def _known(self, writes: bool) -> list[list[str]] | None:
+        given = self._texts.side(writes)
+        if given is not None:
+            return given
+        found = [one._text(writes) for one in self.sequences]
+        return [text or [] for text in found] if any(found) else None
+
+    def add(self, capture: Capture) -> None:
+        """Keep one more call, in memory or past the budget on the disk."""
+        kept = self._spill.keep(capture)
+        self._captures.append(kept)
+        self._own.append(kept)
+
+    def know_patches(self, patches: list[Patches], seen: tuple[int, int] | None) -> None:
+        """Keep how the model cuts images, and the height and width of those that it was given."""
+        self._images.patches, self._images.seen = patches, seen
+
+    def taken(self) -> list[Capture]:
+        """What was recorded since this was last asked, which is then kept here no longer."""
+        found = list(self._captures)
+        self._captures.clear()
+        self._own.clear()
+        self._calls.clear()
+        return found
+
+    def name_tokens(self) -> None:
+        """Give every id that was recorded its name, where a tokenizer was given.
+
+        Raises:
+            ArgumentError: the tokenizer gave something else than a name for each.
+        """
+        learn(self._texts, self._captures)
+
+    def miss(self, name: str, error: Exception) -> None:
+        """Note that attention of a module was not recorded, and warn once."""
+        if name not in self.missed:
+            self.missed[name] = reason = _reason(error)
+            self.warn(f"attention of {name} was not recorded: {reason}")
+
+    def doubt(self, what: str, why: str) -> None:
+        """Note of all calls that something about their owners is no more than assumed."""
+        for one in self._captures:
+            one.inferred = {**one.inferred, what: why}
+        self._calls.clear()
+
+    def warn(self, told: str) -> None:
+        """Warn of what the user's own line has done, or of what its model did there."""
+        with suppress(UserWarning):  # where warnings are errors, the model still goes on
+            warnings.warn(told, stacklevel=_users_line())
+
+    def save(self, path: str | Path) -> Path:
+        """Write it as one file, which `heedful.load` opens; it appears whole or not at all.
+
+        Raises:
+            SaveError: a full disk, a directory that is missing or may not be written, or something
+                there that is no recording.
+            ArgumentError: what is no path.
+        """
+        file.save(self._captures, path_of(path), self._texts, self.missed, self._images)
+        return path_of(path)
+
+    @property
+    def sequences(self) -> list[Sequence]:
+        """A `Sequence` of calls for each sequence of the batch, without its padding.
+
+        Windows that a model puts into the batch (Swin) count as sequences; one that not all calls
+        have has the calls that do. Of a model that goes through its texts in a loop, calls are in
+        the first sequence until `verify` has found their texts.
+        """
+        return Sequences(
+            Sequence(self._captures, b, self._texts, self._images) for b in range(self._batch)
+        )
+
+    @property
+    def _batch(self) -> int:
+        return max((capture.sequences.stop for capture in self._captures), default=0)
+
+    def __repr__(self) -> str:
+        calls, texts = len(self), self._batch
+        of_texts = f"{texts} sequence{'' if texts == 1 else 's'}"
+        return f"<Recording of {calls} call{'' if calls == 1 else 's'}, {of_texts}>"
+
+    def stitched(self, sequence: int = 0) -> list[Call]:
+        """A generation as one: for each layer, all tokens × all keys up to each.
+
+        For any cache of transformers (dynamic, sliding, static) and for our own. Of an
+        encoder–decoder also the cross-attention, all that was written × the source.
+
+        Raises:
+            RunError: no pass of self-attention was recorded.
+            ArgumentError: no such sequence.
+        """
+        if self._captures:
+            _ = self.sequences[whole("sequence", sequence, least=0)]
+        of_text = Sequence(self._captures, sequence, self._texts, self._images)
+        return [of_text._with_texts(call) for call in generation.stitched(self._captures, sequence)]
+
+    def verify(self, model: nn.Module, inputs: Any) -> dict[str, int]:
+        """Run each text of the batch alone, and settle whose rows are whose, and what is padding.
+
+        In evaluation mode, without gradients; modes, buffers and random states of the model are put
+        back. A call whose sequences are those of other texts or heads is refuted: its weights
+        raise. Where a text alone makes other calls, or numbers that are nowhere in the batch, each
+        text stands once in the place of another: sequences that change with it, and no others, are
+        its own. What that does not settle either, the call says. A call of some texts alone, as a
+        loop over them makes, stands in their sequences from then on. Images that came in one
+        tensor, with a table of their sizes, are cut apart. Of several passes the first is verified.
+        Where the model's kernel told the log-sum-exp of the rows, every row of every pass is
+        compared with it.
+
+        Args:
+            model: that was recorded.
+            inputs: what it was given: a dictionary of keywords, a list of arguments, or a tensor.
+
+        Returns:
+            how many calls are now "proved", "assumed", "unproved" and "refuted".
+
+        Raises:
+            ArgumentError: inputs with no batch in them, or that the model does not take.
+            RunError: nothing was recorded.
+        """
+        if not self._captures:
+            raise nothing_recorded()
+        verify(self._captures, model, inputs, lambda *given: self._again(model, *given))
+        for one in self._captures:
+            for sequence in one.sequences:
+                call_of(one, sequence).compare_rows()
+        self._hold(self._captures)  # calls may have turned out to be of another text
+        words = [check.proof for _, check in self.certificate()]
+        return {word: words.count(word) for word in WORDS if word in words}
+
+    def _again(self, model: nn.Module, arguments: tuple, keywords: dict) -> list[Capture]:
+        if self.random_states is not None:
+            self.random_states.put_back()
+        with warnings.catch_warnings(), self.recorder(model) as alone:
+            warnings.simplefilter("ignore")
+            model(*arguments, **keywords)
+        return alone._captures
+
+    def certificate(self) -> list[tuple[str, Check]]:
+        """For each call, how far recomputed rows were from the model's own, and what is proved.
+
+        Of a batch of which some sequence is refuted, the call is.
+        """
+        return [(one.name, _certified(one)) for one in self._captures]
+
+
+def _reason(error: Exception) -> str:
+    """An error in words; of a kind that nobody here raises on purpose, its name too."""
+    words = " ".join(str(error).split())
+    is_meant = isinstance(error, HeedfulError) or type(error) in (TypeError, LookupError)
+    return words if is_meant and words else f"{words} ({type(error).__name__})".strip()
+
+
+def _users_line() -> int:
+    """The `stacklevel` of the line that a warning is about: the first outside these libraries."""
+    frame, level = sys._getframe(1), 1
+    while frame.f_back is not None and _is_library(frame.f_globals.get("__name__", "")):
+        frame, level = frame.f_back, level + 1
+    return level
+
+
+def _is_library(module: str) -> bool:
+    return module.split(".")[0] in ("heedful", "torch", "transformers", "contextlib")
+
+
+def _certified(capture: Capture) -> Check:
+    against = next(iter(capture.against.values()), "")
+    word, why = proof_of(capture.check, capture.inferred, against)
+    return replace(capture.check, proof=word, why=why)
+
+
+def _no_recorder(model: nn.Module) -> AbstractContextManager[Recording]:
+    raise RunError(
+        "a recording from a file or of given maps",
+        expected="one that `heedful.record` has just made, to be verified",
+    )
+
+
+def load(path: str | Path) -> Recording:
+    """Open a recording that `save` wrote; its tensors are read when somebody asks for them.
+
+    Raises:
+        RunError: a file that is missing, damaged, of a newer version, or no recording.
+        ArgumentError: what is no path.
+    """
+    captures, texts, missed, images = file.load(path_of(path))
+    recording = Recording(captures, texts=texts, images=images)
+    recording.missed |= missed
+    return recording
+
+
+def from_attentions(attentions: Iterable[Tensor]) -> Recording:
+    """The maps that a model returned, as a recording, so that everything works on them too.
+
+    Args:
+        attentions: a map (B, H, N, M) for each layer, such as `output.attentions` of transformers;
+            rows sum to one, to less where a sink takes the rest, or to zero where a query sees
+            nothing.
+
+    Raises:
+        ArgumentError: tensors of another shape, weights below 0, rows that sum to more than one.
+
+    >>> import torch
+    >>> recording = from_attentions([torch.eye(3).expand(1, 2, 3, 3)])
+    >>> recording[0].diagonal(0)
+    tensor([1., 1.])
+    """
+    if not isinstance(attentions, Iterable):
+        raise _no_map(attentions, "of all layers")
+    return Recording([_of_map(map_, layer) for layer, map_ in enumerate(attentions)])
+
+
+def _of_map(map_: Tensor, layer: int) -> Capture:
+    if not isinstance(map_, Tensor) or map_.ndim != 4:
+        raise _no_map(map_, f"of layer {layer}")
+    seen = of_weights(map_, "given maps")
+    return captured(
+        seen, name=f"layer {layer}", layer=layer, pass_index=0, layouts=layouts_of(seen)
+    )
+
+
+def _no_map(came: Any, of: str) -> ArgumentError:
+    shape = f" {tuple(came.shape)}" if isinstance(came, Tensor) else ""
+    return ArgumentError(
+        f"attentions {of}: {type(came).__name__}{shape}",
+        expected="for each layer a tensor (batch, heads, queries, keys)",
+        cause="sdpa, which returns no weights, or a model without output_attentions=True",
+    )

@@ -1,0 +1,187 @@
+"""How parts of one call's map are computed, compared with what is known of it, and refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from heedful.errors import ArgumentError, RunError
+from heedful.ops import statistics as of
+from heedful.ops.causes import Causes, entries_of
+from heedful.ops.cells import by_rows, weights
+from heedful.ops.score_tables import ALL, Index, as_slice, indices
+from heedful.ops.statistics import Statistic
+from heedful.ops.top import Top
+from heedful.recording.checks import whole
+from heedful.recording.certificate import Check
+from heedful.recording.progress import Progress, Tell
+from heedful.recording.proof import Proof, proof_of
+from heedful.recording.row_sums import RowSums
+
+
+class Rows:
+    """What a call can be asked of its rows, by its causes; `Call` says what each field is."""
+
+    name: str
+    causes: Causes
+    check: Check
+    inferred: dict[str, str]
+    sums: RowSums
+    sequence: int
+    refutations: dict[int, str]
+    chosen: list[int] | None
+    intact: Callable[[], None] | None
+
+    @property
+    def proof(self) -> str:
+        """ "proved", "assumed", "unproved" or "refuted"; see `heedful.recording.proof`."""
+        return self._proof.word
+
+    @property
+    def why(self) -> str:
+        """What is missing to a proof, in words; empty where nothing is."""
+        return self._proof.why
+
+    @property
+    def against(self) -> str:
+        """What was found to be wrong since it was recorded; empty where nothing was."""
+        return self.refutations.get(self.sequence, "")
+
+    @property
+    def _proof(self) -> Proof:
+        return proof_of(self.check, self.inferred, self.against)
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """(H, N, M)."""
+        return self.causes.shape
+
+    @property
+    def heads(self) -> list[int]:
+        """The model's own number of each head, in the order of the rows."""
+        return list(range(self.shape[0])) if self.chosen is None else self.chosen
+
+    def gathered(
+        self, *statistics: Statistic, heads: slice = ALL, within: range | None = None
+    ) -> list[Any]:
+        """What statistics find in one pass over whole rows, whose log-sum-exps are compared.
+
+        Args:
+            statistics: fresh ones of `heedful.ops.statistics`.
+            heads: of which heads, by their places in this call.
+            within: of which queries, a range; default all.
+
+        Raises:
+            RunError: the call is refuted, or is so by what was found.
+        """
+        causes = self._causes_of(heads)
+        rows = ALL if within is None else as_slice(within)
+        is_known = self.sums.known(heads, rows) is not None
+        own = of.LogSumExp(exact=not is_known)  # what is only compared may be off, and is mended
+        *found, sums = of.gather(causes, *statistics, own, within=within)
+        self._meet(causes, heads, rows, sums[:, rows])
+        return found
+
+    def knows(self, head: int, queries: range) -> bool:
+        """Whether the log-sum-exps of some rows are known: then a cell of theirs costs itself."""
+        return self.sums.known(self._heads(head), as_slice(queries)) is not None
+
+    def _cells(self, heads: slice, queries: Index, keys: Index) -> Tensor:
+        """Any part of the map: its own cells where their rows' sums are known, else whole rows."""
+        causes = self.checked()
+        H, N, M = self.shape
+        rows, columns = indices(queries, N, "query"), indices(keys, M, "key")
+        # Few rows are computed whole: their cells are more exact then, and the rows compared
+        are_few = len(range(H)[heads]) * len(rows) * M <= entries_of(causes.query)
+        known = None if are_few or len(columns) == M else self.sums.known(heads, rows)
+        if known is not None:
+            return weights(causes, heads, rows, columns, known)
+        of = causes.of_heads(heads)
+        part, found = by_rows(of.in_precision(), rows, columns)
+        self._meet(of, heads, rows, found)
+        return part
+
+    def _row_sums(self, heads: slice, rows: range, progress: Tell | None) -> Tensor:
+        """The log-sum-exp of a run of rows, (h, n), which is computed where it is not known."""
+        self.checked()
+        known = self.sums.known(heads, as_slice(rows))
+        if known is None:
+            told = [] if progress is None else [Progress(progress, len(rows))]
+            self.gathered(*told, heads=heads, within=rows)
+        return self.sums.of(heads, as_slice(rows))
+
+    def compare_rows(self) -> None:
+        """Compare the log-sum-exp of every row with what the model's kernel had, if it told any.
+
+        It says in `proof` and `why` what came of it.
+        """
+        if self.proof != "refuted" and self.sums.any_known:
+            with suppress(RunError):
+                self.gathered()
+
+    def _found(self, head: int | None, statistic: Statistic) -> Any:
+        """What one statistic finds of one head, or of all."""
+        [found] = self.gathered(statistic, heads=self._heads(head))
+        if head is None:
+            return found
+        return Top(*(part[0] for part in found)) if isinstance(found, Top) else found[0]
+
+    def _causes_of(self, heads: slice) -> Causes:
+        causes = self.checked()
+        return causes if heads == ALL else causes.of_heads(heads)
+
+    def _meet(self, of: Causes, heads: slice, rows: Tensor | slice, found: Tensor) -> None:
+        fault = self.sums.meet(of, heads, rows, found)
+        if fault is not None:  # unless the sum of a long row lost digits
+            every = torch.arange(self.shape[1], device="cpu")[rows]
+            _, found = by_rows(self.causes.of_heads(heads).in_precision(), every, every[:0])
+            fault = self.sums.meet(of, heads, rows, found)
+        if fault is not None:
+            self.refutations[self.sequence] = (
+                f"row {fault.query} of head {self.heads[fault.head]} is not the model's: the "
+                f"log-sum-exp of its scores is {fault.found:.6g}, and was {fault.known:.6g}"
+            )
+            self.checked()
+
+    def _heads(self, head: int | None) -> slice:
+        H = self.shape[0]
+        if head is None:
+            return ALL
+        number = whole("head", head)
+        if self.chosen is None:
+            if not -H <= number < H:
+                raise ArgumentError(f"head {number}", expected=f"head 0 to {H - 1}")
+            return slice(number % H, number % H + 1)
+        if number not in self.chosen:
+            raise ArgumentError(
+                f"head {number}", expected=f"one of those recorded, {listed(self.chosen)}"
+            )
+        at = self.chosen.index(number)
+        return slice(at, at + 1)
+
+    def checked(self) -> Causes:
+        """The causes, unless they were shown not to be those of the output.
+
+        Raises:
+            RunError: the record of the call does not pass its check, or its file is damaged.
+        """
+        if self.intact is not None:
+            self.intact()
+        if self.proof == "refuted":
+            raise RunError(
+                f"{self.name} was not recorded truthfully: {self.why}",
+                cause="attention of a form, or with axes, that the recorder does not know, or a "
+                "record that was changed since",
+                remedy='tell the axes, as record(model, axes={"*attn": "b h n d"}), or look at '
+                "another layer, and please report the model",
+            )
+        return self.causes
+
+
+def listed(numbers: list[int]) -> str:
+    """Numbers with commas between."""
+    return ", ".join(str(number) for number in numbers)

@@ -1,0 +1,158 @@
+"""Tables of shares: a line for each head and segment that reads, a column for each that is read.
+
+Beneath stands what chance gives in each place, where all heads agree on it. A dash is no number, or
+a place where the mask lets no query see anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+from typing import NamedTuple, TypeAlias
+
+from heedful.recording.notebook import CELL, QUIET, TABLE
+from heedful.recording.segments import Segments, SegmentShare
+
+NOTHING, LINES = "–", 400  # lines of a table that is printed or shown
+
+
+class Cells(NamedTuple):
+    """The words of a table: titles, lines, and the lines beneath them; `numbers` are on the right.
+
+    numbers: the columns that have numbers.
+    """
+
+    titles: list[str]
+    lines: list[list[str]]
+    beneath: list[list[str]]
+    numbers: range
+
+
+Rows: TypeAlias = Sequence[tuple[int, SegmentShare]]  # each with the number of its sequence
+
+
+def cells(rows: Rows) -> Cells:
+    """A line for each head and segment that reads, a column for each segment that is read."""
+    to = list(dict.fromkeys(row.to for _, row in rows))
+    groups: dict[tuple, dict[str, SegmentShare]] = {}
+    for batch, row in rows:
+        place = (batch, row.call, row.name, row.pass_index, row.head, row.from_)
+        groups.setdefault(place, {})[row.to] = row
+    firsts = [(place[0], next(iter(group.values()))) for place, group in groups.items()]
+    where = _where(firsts)
+    shares = [[_share(group.get(name)) for name in to] for group in groups.values()]
+    lines = [
+        [*place, *own, f"{row.queries:,}"]
+        for place, own, (_, row) in zip(zip(*where.values(), strict=True), shares, firsts,
+                                        strict=True)
+    ]  # fmt: skip
+    titles = [*where, *to, "queries"]
+    return Cells(titles, lines, _chance(rows, to, len(where)), range(len(where), len(titles)))
+
+
+def listed(rows: Rows) -> Cells:
+    """A line for each share, with chance, the number of queries, and that of keys."""
+    where = _where(rows)
+    lines = [
+        [*place, row.to, _share(row), _number(row.chance), f"{row.queries:,}", f"{row.keys:,}"]
+        for place, (_, row) in zip(zip(*where.values(), strict=True), rows, strict=True)
+    ]
+    titles = [*where, "to", "share", "chance", "queries", "keys"]
+    return Cells(titles, lines, [], range(len(where) + 1, len(titles)))
+
+
+def _where(rows: Rows) -> dict[str, list[str]]:
+    """Which head and segment each line is of, and what else tells lines apart."""
+    parts = {
+        "head": [_head(row) for _, row in rows],
+        "seq": [str(batch) for batch, _ in rows],
+        "call": [str(row.call) for _, row in rows],
+        "map": [row.attention for _, row in rows],
+        "proof": [row.proof for _, row in rows],
+        "from": [row.from_ for _, row in rows],
+    }
+    heads = {(batch, row.call, row.head) for batch, row in rows}
+    named = {(batch, row.attention, row.layer, row.head) for batch, row in rows}
+    if len(named) == len(heads):
+        del parts["call"]  # the others say it already
+    found = {name: own for name, own in parts.items()
+             if name in ("head", "from") or len(set(own)) > 1}  # fmt: skip
+    if rows and rows[0][1].head is None:
+        return {("layer" if name == "head" else name): own for name, own in found.items()}
+    return found
+
+
+def _chance(rows: Rows, to: list[str], before: int) -> list[list[str]]:
+    """A line for each segment that reads: what chance gives, where all heads agree."""
+    known: dict[str, dict[str, set[str]]] = {}
+    for _, row in rows:
+        of_one = known.setdefault(row.from_, {name: set() for name in to})
+        if row.chance is not None:
+            of_one[row.to].add(_number(row.chance))
+    found = []
+    for one, by_name in known.items():
+        own = [words.pop() if len(words) == 1 else "" for words in by_name.values()]
+        if any(own):
+            found.append(["chance", *[""] * (before - 2), one, *own, ""])
+    return found
+
+
+def _head(row: SegmentShare) -> str:
+    layer = NOTHING if row.layer is None else str(row.layer)
+    return layer if row.head is None else f"{layer}.{row.head}"
+
+
+def _share(row: SegmentShare | None) -> str:
+    """A share; a dash where there is none, or where the mask lets no query see any."""
+    if row is None or row.share is None or row.chance == 0:
+        return NOTHING
+    return _number(row.share)
+
+
+def _number(number: float | None) -> str:
+    return NOTHING if number is None else f"{number:.2f}"
+
+
+def text(found: Segments) -> str:
+    """The table in plain letters."""
+    made = cells([(0, row) for row in found])
+    lines = [made.titles, *made.lines[:LINES], *made.beneath]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    drawn = []
+    for line in lines:
+        aligned = [
+            word.rjust(width) if i in made.numbers else word.ljust(width)
+            for i, (word, width) in enumerate(zip(line, widths, strict=True))
+        ]
+        drawn.append("  ".join(aligned).rstrip())
+    return "\n".join([*drawn, *_notes(found, len(made.lines))])
+
+
+def html(found: Segments) -> str:
+    """The table as HTML, in a notebook's own colours."""
+    made = cells([(0, row) for row in found])
+
+    def line(words: list[str], tag: str = "td", style: str = "") -> str:
+        own = [
+            f'<{tag} style="{CELL}{style}{";text-align:right" if i in made.numbers else ""}">'
+            f"{escape(word)}</{tag}>"
+            for i, word in enumerate(words)
+        ]
+        return f"<tr>{''.join(own)}</tr>"
+
+    numbers = ";font-variant-numeric:tabular-nums"
+    body = [line(words, style=numbers) for words in made.lines[:LINES]]
+    body += [line(words, style=f"{numbers};color:#6e7781") for words in made.beneath]
+    notes = "".join(f'<div style="{QUIET}">{escape(note)}</div>'
+                    for note in _notes(found, len(made.lines)))  # fmt: skip
+    return (
+        f'<div><table style="{TABLE}"><thead>{line(made.titles, "th")}</thead>'
+        f"<tbody>{''.join(body)}</tbody></table>{notes}</div>"
+    )
+
+
+def _notes(found: Segments, lines: int) -> list[str]:
+    notes = found.notes
+    if lines > LINES:
+        notes.append(f"{lines - LINES:,} lines more: .over_heads() is shorter, .to_json() has all")
+    return notes

@@ -1,0 +1,276 @@
+"""The calls of one sequence of a batch, without its padding, and what one asks of all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, SupportsIndex, overload
+
+import torch
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+
+from heedful.configuration import nearest
+from heedful.errors import ArgumentError, RunError
+from heedful.recording.checks import is_whole, nothing_recorded
+from heedful.recording.call import Call
+from heedful.recording.capture import Capture
+from heedful.recording.heads import Head, heads_of
+from heedful.recording.marked import Told
+from heedful.recording.pictures import Images
+from heedful.recording.progress import Tell
+from heedful.recording.segments import Segments, of_calls
+from heedful.recording.shown import Shown
+from heedful.recording.texts import Sides, Texts, set_text, unknown_of
+
+
+class Sequence(Shown):
+    """The calls of one sequence, in the order in which they happened."""
+
+    def __init__(
+        self,
+        captures: list[Capture],
+        index: int,
+        texts: Texts | None = None,
+        images: Images | None = None,
+    ) -> None:
+        self._index, self._texts = index, texts or Texts()
+        self._images = images or Images()
+        self._hold(captures)
+
+    def _hold(self, captures: list[Capture]) -> None:
+        """Have those calls that the sequence is in."""
+        self._own = [one for one in captures if _has(one, self._index)]
+        self._calls: dict[int, Call] = {}
+        self._of_sides: tuple[int, Sides] | None = None  # and of how many calls
+
+    def home(self) -> Any:
+        """The recording that it is of, or None where nobody holds that any more."""
+        return self._texts.home()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {len(self)} call{'' if len(self) == 1 else 's'}>"
+
+    def __len__(self) -> int:
+        return len(self._own)
+
+    def __iter__(self) -> Iterator[Call]:
+        return (self[i] for i in range(len(self)))
+
+    @overload
+    def __getitem__(self, index: int | str) -> Call: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Call]: ...
+    def __getitem__(self, index: int | str | slice) -> Call | list[Call]:
+        """A call by its number or by the name of its module, of which it is the first."""
+        if isinstance(index, slice):
+            return [self[i] for i in range(len(self))[index]]
+        if isinstance(index, str):
+            return self[self._first_of(index)]
+        if not is_whole(index):
+            raise ArgumentError(
+                f"call {index!r}", expected="its number, the name of its module, or a slice"
+            )
+        if not -len(self) <= index < len(self):
+            if not self._own:
+                raise IndexError(f"call {index}, and {nothing_recorded()}")
+            raise IndexError(f"call {index} of {len(self)}")
+        at = int(index) % len(self)
+        if at not in self._calls:
+            self._calls[at] = self._call(at)
+        return self._calls[at]
+
+    def _first_of(self, name: str) -> int:
+        names = [capture.name for capture in self._own]
+        if name not in names:
+            raise ArgumentError(
+                f"no call of {name!r}",
+                expected=nearest(name, dict.fromkeys(names)) if names else "a recorded one",
+            )
+        return names.index(name)
+
+    def _call(self, at: int) -> Call:
+        capture = self._own[at]
+        own, where = capture.sequences, f"{capture.name}, pass {capture.pass_index}"
+        if not own:
+            raise RunError(
+                f"no sequence in {where}",
+                expected="a batch of at least one",
+                cause="a model that was given an empty batch",
+            )
+        if self._index not in own:
+            raise RunError(
+                f"sequence {self._index} of {where}",
+                expected=f"numbers from {own.start} to {own.stop - 1}",
+                cause="a call of other texts, as `verify` has found since",
+                remedy="take recording.sequences again",
+            )
+        return self._with_texts(call_of(capture, self._index))
+
+    def _with_texts(self, call: Call, sides: Sides | None = None) -> Call:
+        """The call with the names of its tokens."""
+        sides = self.sides if sides is None else sides
+        texts, writes = self._texts, sides.writes(call.name)
+        of_keys = False if call.crosses else writes
+        _, N, M = call.shape
+        call.key_tokens = set_text(texts, of_keys, self._index, call.ids, sides, M) or texts.of_ids(
+            call.ids
+        )
+        if call.crosses:
+            call.query_tokens = set_text(
+                texts, writes, self._index, call.query_ids, sides, N
+            ) or texts.of_ids(call.query_ids)
+        elif call.key_tokens is not None:
+            first = call.causes.offset
+            call.query_tokens = call.key_tokens[first : first + N]
+        else:  # of a pass with a cache whose keys are not known
+            call.query_tokens = texts.of_ids(call.query_ids)
+        call.unknown = unknown_of(texts, call.ids, call.key_tokens)
+        call.home = texts.home
+        return self._with_pictures(call)
+
+    def _with_pictures(self, call: Call) -> Call:
+        """The call with the images that it attends over, whose patches give tokens their names."""
+        if not self._images.pixels:
+            return call
+        batch = next(one.batch for one in self._own if one.name == call.name)
+        call.key_picture = self._images.of(call, "keys", self._index, batch)
+        call.query_picture = self._images.of(call, "queries", self._index, batch)
+        if call.key_picture is not None:
+            call.key_tokens = call.key_picture.names
+        if call.query_picture is not None:
+            call.query_tokens = call.query_picture.names
+        return call
+
+    @property
+    def sides(self) -> Sides:
+        """Which of its calls read, and which write, in an encoder–decoder."""
+        if self._of_sides is None or self._of_sides[0] != len(self):
+            self._of_sides = len(self), Sides(self._own, self._index)
+        return self._of_sides[1]
+
+    @property
+    def texts(self) -> list[str] | None:
+        """The text of each token of the sequence, in an encoder–decoder of what it reads."""
+        return self._text(False)
+
+    def _text(self, writes: bool) -> list[str] | None:
+        """The names of the tokens of one side: as they were set, else of its ids."""
+        given = self._texts.side(writes)
+        if given is None:
+            return self._texts.of_ids(self.sides.ids(writes))
+        return given[self._index] if self._index < len(given) else None
+
+    def summary(self, progress: Tell | None = None) -> dict[str, Tensor | list]:
+        """The statistics of every head of every call, (calls, heads), and `received` of each.
+
+        Where calls have more heads than others, those have NaN in their place: `len(call.heads)`
+        says how many a call has, and `call.heads` which. Without a real token all is NaN.
+
+        Args:
+            progress: is told of the share that is done, 0 to 1, as the pass goes on; an exception
+                such as Ctrl-C ends it between two blocks.
+
+        Raises:
+            RunError: nothing was recorded, or a call that does not pass its own check.
+        """
+
+        def summary_of(i: int, call: Call) -> dict[str, Tensor]:
+            if progress is None:
+                return call.summary()
+            return call.summary(lambda share: progress((i + share) / len(self)))
+
+        summaries = [summary_of(i, call) for i, call in enumerate(self)]
+        if not summaries:
+            raise nothing_recorded()
+        together: dict[str, Tensor | list] = {
+            name: pad_sequence([summary[name] for summary in summaries], True, torch.nan)
+            for name in summaries[0]
+            if name != "received"
+        }
+        together["received"] = [summary["received"] for summary in summaries]
+        return together
+
+    def heads(self, progress: Tell | None = None) -> list[Head]:
+        """Every head of every call with its scores, its kind, and the evidence for it.
+
+        Args:
+            progress: as in `summary`.
+        """
+        return heads_of(list(self), progress)
+
+    def segments(
+        self, segments: Told, *, target: Told | None = None, progress: Tell | None = None
+    ) -> Segments:
+        """How much each head reads of each segment of the text, from each.
+
+        A generation is taken as one (`stitched`), so that a token has one number. Definitions are
+        in `heedful.ops.segments`.
+
+        Args:
+            segments: by name a slice, a range, a list of indices, a boolean for each token, or a
+                text that occurs once among them; in an encoder–decoder of what it reads. They may
+                overlap. What is in none is "rest".
+            target: of an encoder–decoder, segments of what it writes. A text of which nothing is
+                marked is one segment, "source" or "target".
+            progress: as in `summary`.
+
+        Returns:
+            a list of `SegmentShare`s, which prints as a table; calls on other tokens are in its
+            `left_out`.
+
+        Raises:
+            ArgumentError: a segment without a token, an index outside, a text that occurs nowhere
+                or several times, a target of a model that reads one text.
+            RunError: nothing was recorded, or passes that are no generation.
+        """
+        return of_calls(self._as_one(None)[0], self.sides, segments, target, progress)
+
+
+class Sequences(list[Sequence]):
+    """The sequences of a batch, by their numbers.
+
+    Raises:
+        ArgumentError: a number that none has, with how many there are.
+    """
+
+    @overload
+    def __getitem__(self, index: SupportsIndex) -> Sequence: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Sequence]: ...
+    def __getitem__(self, index: SupportsIndex | slice) -> Sequence | list[Sequence]:
+        if is_whole(index) and not -len(self) <= index < len(self):
+            expected = "none: nothing was recorded"
+            if self:
+                numbers = f"0 to {len(self) - 1}" if len(self) > 1 else "0"
+                expected = f"{numbers}: {len(self)} in the batch"
+            raise ArgumentError(f"sequence {index}", expected=expected)
+        return super().__getitem__(index)
+
+
+def _has(capture: Capture, index: int) -> bool:
+    """Whether a call has a sequence; one of an empty batch stands in the first, and says so."""
+    return index in capture.sequences or (index == 0 and not len(capture.query))
+
+
+def call_of(capture: Capture, index: int) -> Call:
+    """One sequence of a call, without its padding."""
+    return Call(
+        capture.name,
+        capture.layer,
+        capture.pass_index,
+        capture.kind,
+        capture.causes(index),
+        capture.check,
+        index=capture.index,
+        inferred=capture.inferred,
+        sums=capture.row_sums(index),
+        refutations=capture.against,
+        sequence=index,
+        batch=capture.batch,
+        value=capture.values(index),
+        ids=capture.tokens(index),
+        query_ids=capture.query_tokens(index),
+        door=capture.door,
+        chosen=capture.heads,
+        intact=capture.intact,
+    )
