@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from heedful.errors import RunError
+from heedful.errors import ArgumentError, RunError
 from heedful.lazy import wired
 from heedful.ops import statistics as of
 from heedful.ops.causes import Causes
@@ -20,9 +20,11 @@ from heedful.ops.score_tables import ALL, Index, indices
 from heedful.ops.statistics import RowStatistic
 from heedful.ops.top import Top, TopKeys
 from heedful.recording.checks import is_whole, region, whole
+from heedful.recording.capture import TOLD
 from heedful.recording.certificate import Check
 from heedful.recording.pictures import Picture
 from heedful.recording.progress import Progress, Tell
+from heedful.recording.proof import Layout
 from heedful.recording.row_sums import RowSums, unknown
 from heedful.recording.rows import Rows, listed
 
@@ -45,15 +47,17 @@ class Call(Rows):
     `key_tokens` and `query_tokens` their text, None where they are not known or the axis is none of
     tokens; `key_picture` and `query_picture` are the image of which their tokens are patches, None
     where they are of none; patches are named "row,column". `unknown` is the id of words that the
-    tokenizer does not know. `sequence` is the number of the text among the `batch`, from 0.
+    tokenizer does not know. `sequence` is the number of the text among the `batch`, from 0, and
+    `part` that of its part, such as a window, of which `parts` has all.
     `chosen` are the model's numbers of the heads, where `record` was told which to keep. `proof`
-    says how much of the call is certain, and `why` what is not. Every statistic is defined in
+    says whether the numbers are certain, `layout` how its axes are known, and `why` what is not. Every statistic is defined in
     `heedful.ops.statistics`; with `head`, the model's number of a head, it is that of one head,
     without it of all, (H, …).
 
     `home()` is the recording, as long as somebody holds it. `sums` are the log-sum-exps of rows
     that are known. Whenever whole rows are computed they are
     compared; one that is not the model's refutes the call, which all calls of `refutations` see.
+    `map_` (H, N, M) is the map where it is kept itself.
     """
 
     name: str
@@ -63,11 +67,15 @@ class Call(Rows):
     causes: Causes
     check: Check
     index: int = 0
-    inferred: dict[str, str] = field(default_factory=dict)
+    layout_of_axes: Layout = TOLD
     sums: RowSums = None  # type: ignore[assignment]  # made of the causes where not given
     refutations: dict[int, str] = field(default_factory=dict, repr=False)
+    row: int = 0
     sequence: int = 0
+    part: int = 0
     batch: int = 1
+    map_: Tensor | None = field(default=None, repr=False)
+    of_parts: Callable[[], list[Call]] | None = field(default=None, repr=False, compare=False)
     value: Tensor | None = None
     ids: Tensor | None = None
     query_ids: Tensor | None = None
@@ -92,11 +100,13 @@ class Call(Rows):
         heads = f"{H} head{'' if H == 1 else 's'}"
         if self.chosen is not None:
             heads = f"head{'' if H == 1 else 's'} {listed(self.chosen)}"
-        proof = f"{self.proof} ({self.why})" if self.why else self.proof
         size = f"{heads}, {N} × {M}"
         if self.batch > 1:
-            size += f", sequence {self.sequence} of {self.batch}"
-        return f"<Call {self.name!r}: {self.kind}, {size}, pass {self.pass_index}, {proof}>"
+            size += f", text {self.sequence} of {self.batch}"
+        if (parts := len(self.parts)) > 1:
+            size += f", part {self.part} of {parts}"
+        known = f"{self.proof}, layout {self.layout}" + (f" ({self.why})" if self.why else "")
+        return f"<Call {self.name!r}: {self.kind}, {size}, pass {self.pass_index}, {known}>"
 
     def _repr_html_(self) -> str:
         """What a notebook shows: as a recording does, of one call."""
@@ -118,8 +128,18 @@ class Call(Rows):
         """The text of each of the M tokens of self-attention; None in cross-attention."""
         return None if self.crosses else self.key_tokens
 
+    @property
+    def parts(self) -> list[Call]:
+        """The calls of all parts of its text, such as windows; most texts have one."""
+        return [self] if self.of_parts is None else self.of_parts()
+
     def weights(
-        self, head: int | None = None, queries: Index | int | None = None, keys: Index | None = None
+        self,
+        head: int | None = None,
+        queries: Index | int | None = None,
+        keys: Index | None = None,
+        *,
+        part: int | None = None,
     ) -> Tensor:
         """Any part of the map, exactly: (H, n, m), or (n, m) of one head.
 
@@ -127,13 +147,22 @@ class Call(Rows):
             head: the model's number of one, from 0; where all were recorded, negative ones count
                 from the end.
             queries, keys: slices, lists of indices or a boolean for each; default all.
+            part: the number of a part of the text, such as a window; default its own.
 
         Raises:
             ArgumentError: what is not in the map.
             RunError: the record of this call does not pass its own check.
         """
-        part = self._cells(self._heads(head), _index(queries), _index(keys))
-        return part if head is None else part[0]
+        if part is not None and part != self.part:
+            return self._of_part(part).weights(head, queries, keys)
+        cells = self._cells(self._heads(head), _index(queries), _index(keys))
+        return cells if head is None else cells[0]
+
+    def _of_part(self, number: int) -> Call:
+        several = self.parts
+        if not 0 <= whole("part", number) < len(several):
+            raise ArgumentError(f"part {number}", expected=f"part 0 to {len(several) - 1}")
+        return several[number]
 
     def log_sum_exp(
         self, head: int | None = None, progress: Tell | None = None, *, queries: slice = ALL

@@ -1,32 +1,30 @@
-"""Keeps one call of attention for a whole batch: copies of its tensors, its layouts, its evidence.
+"""Keeps one call of attention for a whole batch: copies of its tensors, its tokens, its evidence.
 
-B batch, H query heads, G key heads, N queries, M keys.
+S sequences (texts × parts), H query heads, G key heads, N queries, M keys.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
-from heedful.errors import HeedfulError
+from heedful.errors import ArgumentError, HeedfulError
 from heedful.ops.causes import Causes
 from heedful.recording.certificate import Check, certify
-from heedful.recording.evidence import Evidence, evidence_of
-from heedful.recording.row_sums import RowSums, unknown
-from heedful.recorder.observed import Batch, Observed, of_sequence
+from heedful.recording.evidence import Evidence
 from heedful.recording.own_work import computing
-from heedful.recorder.owners.kind import kind_of
-from heedful.recorder.owners.token_ids import Ids
-from heedful.recorder.owners.padding import Layout, distinct, row_of, take
+from heedful.recording.proof import Layout
+from heedful.recording.real_tokens import RealTokens, of_sequence, row_of, take
+from heedful.recording.row_sums import RowSums, unknown
 
-NO_IDS = Ids()
 # Errors that the numbers of a call may lead to. Any other comes from outside, as a TimeoutError
 # of a signal handler does, and says nothing about the call
 OF_THE_CALL = (HeedfulError, RuntimeError, ArithmeticError, LookupError, TypeError, ValueError)
+TOLD = Layout("told")
 
 
 def _nothing() -> None:
@@ -38,20 +36,18 @@ class Capture:
     """A call as it is kept: copies of its tensors, which nothing that runs later can change.
 
     layer: the model's own number of the block; index: the number of the call.
-    layouts: one for each sequence of the batch.
-    checked: the check of its numbers, or what that is made from when somebody first asks.
+    query (S, H, N, d), key (S, G, M, d), value (S, G, M, v): S sequences, those of a text together.
+    tokens: the real tokens of each sequence.
+    checked: the check of its numbers, or a function or evidence that makes it when it is needed.
+    weights: (S, H, N, M), where the map is kept itself, since no `Causes` gives it exactly.
+    ids: (texts, L), the ids of the keys' tokens, of which the last N are the queries'; or those of
+        the queries alone. query_ids: (texts, L), in cross-attention.
     heads: the model's numbers of the heads that were kept, None where all were.
-    inferred: what of the call's axes is a guess, and how it was made.
-    against: by sequence, what was found since to be wrong with it.
-    sums: (B, H, N), the log-sum-exp of each row: the kernel's own, or what was computed since, NaN
-        where it is not known; None where nobody asked yet, and before the check.
-    ids: (texts, L), those of the keys' tokens, of which the last N are the queries'; where only the
-        queries' are known, these. query_ids: (texts, L), in cross-attention, whose last N are the
-        queries'.
-    texts: how many texts the pass had; texts_dim: along which dimension of its inputs.
-    first: the number of its first sequence. A model that calls attention for one text after the
-        other has the sequences of each in a call of its own.
-    batch: how many sequences all texts have: its own, or more where it has some of the texts.
+    layout: how its axes are known.
+    against: by sequence, what was found to be wrong with it since.
+    sums: (S, H, N), the log-sum-exp of each row: a kernel's, or computed since; NaN if unknown.
+    texts: how many texts the pass had; parts: how many sequences each has; first: the number of its
+        first text, where the call is of some texts alone.
     intact: raises where the file that the call was read from is damaged.
     """
 
@@ -64,35 +60,49 @@ class Capture:
     key: Tensor
     value: Tensor | None
     scale: float
-    layouts: list[Layout]
-    checked: Check | Evidence
+    tokens: list[RealTokens]
+    checked: Check | Evidence | Callable[[], Check]
     bias: Tensor | None = None
     softcap: float | None = None
     sinks: Tensor | None = None
+    weights: Tensor | None = None
     ids: Tensor | None = None
     query_ids: Tensor | None = None
     heads: list[int] | None = None
     index: int = 0
-    inferred: dict[str, str] = field(default_factory=dict)
+    layout: Layout = TOLD
     against: dict[int, str] = field(default_factory=dict)
     sums: Tensor | None = None
-    texts: int | None = None
-    texts_dim: int | None = None
+    texts: int = 0
+    parts: int = 1
     first: int = 0
-    batch: int = 0
     intact: Callable[[], None] = _nothing
 
     def __post_init__(self) -> None:
-        self.batch = self.batch or self.query.shape[0]
+        self.texts = self.texts or self.query.shape[0] // self.parts
 
     @property
-    def sequences(self) -> range:
-        """The numbers of its sequences, by which it is asked for what it has of each."""
-        return range(self.first, self.first + len(self.query))
+    def own_texts(self) -> range:
+        """The numbers of the texts that it has."""
+        return range(self.first, self.first + len(self.query) // self.parts)
 
-    def layout(self, sequence: int) -> Layout:
-        """What of one sequence is real."""
-        return self.layouts[sequence - self.first]
+    def row(self, text: int, part: int = 0) -> int:
+        """The number of a sequence among those of this call.
+
+        Raises:
+            IndexError: the call does not have it.
+        """
+        if text not in self.own_texts or not 0 <= part < self.parts:
+            raise IndexError(f"part {part} of text {text} in {self.name}")
+        return (text - self.first) * self.parts + part
+
+    def has(self, text: int, part: int = 0) -> bool:
+        """Whether the call has a sequence."""
+        return text in self.own_texts and 0 <= part < self.parts
+
+    def real(self, text: int, part: int = 0) -> RealTokens:
+        """The real tokens of a sequence."""
+        return self.tokens[self.row(text, part)]
 
     @property
     def check(self) -> Check:
@@ -100,152 +110,153 @@ class Capture:
         evidence = self.checked
         if isinstance(evidence, Check):
             return evidence
-        agree = False
+        agree, sums = False, None
         try:
             with computing():
-                causes = (self.causes(sequence) for sequence in self.sequences)
-                found, agree = certify(causes, self.layouts, evidence)
+                if isinstance(evidence, Evidence):
+                    causes = (self.causes_of(row) for row in range(len(self.query)))
+                    check, agree = certify(causes, self.tokens, evidence)
+                    sums = evidence.sums
+                else:
+                    check = evidence()
         except (MemoryError, torch.OutOfMemoryError):  # there may be room when it is asked again
             raise
         except OF_THE_CALL as error:  # what cannot be checked is not shown
             why = f"its check ended in an error: {error} ({type(error).__name__})"
-            found = Check(math.inf, evidence.tolerance, 0, why)
+            check = Check(math.inf, 0.0, 0, why)
         if agree:
-            self.sums = evidence.sums
-        self.checked = found
-        return found
+            self.sums = sums
+        self.checked = check
+        return check
 
-    def causes(self, sequence: int) -> Causes:
+    def causes(self, text: int, part: int = 0) -> Causes:
         """What the weights of one sequence are computed from, without its padding."""
-        queries, keys, mask = self.layout(sequence)
-        at = sequence - self.first
-        bias = None if self.bias is None else of_sequence(self.bias, at)
-        if bias is not None:
-            bias = bias if bias.shape[-2] == 1 else take(bias, queries)
-            bias = bias if bias.shape[-1] == 1 else take(bias.mT, keys).mT
+        return self.causes_of(self.row(text, part))
+
+    def causes_of(self, row: int) -> Causes:
+        """The same of a sequence by its number in this call."""
+        queries, keys, mask = self.tokens[row]
+        if self.weights is not None:
+            return causes_of_weights(self._cut(self.weights[row], queries, keys))
+        bias = None if self.bias is None else of_sequence(self.bias, row)
         sinks = self.sinks
         if sinks is not None and sinks.ndim > 1:
-            sinks = sinks[at][:, queries]
+            sinks = sinks[row][:, queries]
         return Causes(
-            take(self.query[at], queries),
-            take(self.key[at], keys),
+            take(self.query[row], queries),
+            take(self.key[row], keys),
             self.scale,
             mask,
-            bias,
+            None if bias is None else self._cut(bias, queries, keys),
             self.softcap,
             sinks,
         )
 
-    def row_sums(self, sequence: int) -> RowSums:
+    @staticmethod
+    def _cut(table: Tensor, queries: Tensor, keys: Tensor) -> Tensor:
+        table = table if table.shape[-2] == 1 else take(table, queries)
+        return table if table.shape[-1] == 1 else take(table.mT, keys).mT
+
+    def map_of(self, text: int, part: int = 0) -> Tensor | None:
+        """The map of one sequence without its padding, (H, N, M), where it is kept itself."""
+        if self.weights is None:
+            return None
+        row = self.row(text, part)
+        queries, keys, _ = self.tokens[row]
+        return self._cut(self.weights[row], queries, keys)
+
+    def row_sums(self, text: int, part: int = 0) -> RowSums:
         """The log-sum-exp of each row of one sequence, as far as it is known."""
         _ = self.check  # which says whether they are those that the kernel gave
         if self.sums is None:
             self.sums = unknown(self.query)
-        return RowSums(self.sums[sequence - self.first], self.layout(sequence).queries)
+        row = self.row(text, part)
+        return RowSums(self.sums[row], self.tokens[row].queries)
 
-    def tokens(self, sequence: int) -> Tensor | None:
+    def key_ids(self, text: int, part: int = 0) -> Tensor | None:
         """The ids of the keys' tokens without padding, (M,); None where they are not known."""
         if self.ids is None or not self._are_of_keys(self.ids):
             return None  # with a cache, a pass may have the ids of its queries alone
-        row = self._row_of(sequence, self.ids)
-        if row is None:
-            return None
-        return self.ids[row][self.layout(sequence).keys]
+        row = self._row_of_ids(text, part, self.ids)
+        return None if row is None else self.ids[row][self.tokens[self.row(text, part)].keys]
 
-    def query_tokens(self, sequence: int) -> Tensor | None:
+    def ids_of_queries(self, text: int, part: int = 0) -> Tensor | None:
         """The ids of the queries' tokens without padding, (N,); None where they are not known."""
         given = self.query_ids if self.kind == "cross" else self.ids
         N = self.query.shape[2]
         if given is None or given.shape[1] < N:
             return None
-        row = self._row_of(sequence, given)
+        row = self._row_of_ids(text, part, given)
         if row is None:
             return None
-        return given[row][given.shape[1] - N + self.layout(sequence).queries]
+        return given[row][given.shape[1] - N + self.tokens[self.row(text, part)].queries]
 
-    def _row_of(self, sequence: int, ids: Tensor) -> int | None:
-        """Which row of ids a sequence is of, where they are of all texts, or of the call's own."""
+    def _row_of_ids(self, text: int, part: int, ids: Tensor) -> int | None:
+        """Which row of ids a sequence is of: they are of all texts, or of the call's own."""
         if len(ids) == self.texts:
-            return row_of(sequence, len(ids), self.batch)
-        return row_of(sequence - self.first, len(ids), len(self.query))
+            return text
+        return row_of(self.row(text, part), len(ids), len(self.query))
 
     def _are_of_keys(self, ids: Tensor) -> bool:
         """Whether there is an id for each key, or for each one so far in a cache with room."""
         length, N = ids.shape[1], self.query.shape[2]
-        last = max((int(one.keys[-1]) for one in self.layouts if len(one.keys)), default=0)
+        last = max((int(real.keys[-1]) for real in self.tokens if len(real.keys)), default=0)
         has_room = self.kind == "causal" and length >= N and last < length
         return length == self.key.shape[2] or has_room
 
-    def values(self, sequence: int) -> Tensor | None:
+    def values(self, text: int, part: int = 0) -> Tensor | None:
         """The values of one sequence without padding, (G, M, v); None where none were kept."""
         if self.value is None:
             return None
-        return take(self.value[sequence - self.first], self.layout(sequence).keys)
+        row = self.row(text, part)
+        return take(self.value[row], self.tokens[row].keys)
 
 
-def captured(
-    seen: Observed,
-    *,
-    name: str,
-    layer: int | None,
-    pass_index: int,
-    layouts: list[Layout],
-    index: int = 0,
-    heads: Collection[int] | None = None,
-    values: bool = False,
-    dtype: torch.dtype | None = None,
-    ids: Ids = NO_IDS,
-    kind: str | None = None,
-) -> Capture:
-    """Copy what is to be kept of a call, and what it is to be checked against."""
-    chosen = None if heads is None else list(heads)
-    if chosen is not None:
-        seen = seen.of_heads(chosen)
-        of_chosen = {id(one): one.of_heads(chosen) for one in distinct(layouts)}
-        layouts = [of_chosen[id(one)] for one in layouts]
-    copy = _own if seen.are_copies else _copy
-    query = copy(seen.query, dtype)
-    capture = Capture(
-        name,
-        layer,
-        pass_index,
-        kind or kind_of(seen, name, layouts),
-        seen.door,
-        query,
-        copy(seen.key, dtype),
-        _copy(seen.value, dtype) if values and seen.value is not None else None,
-        seen.scale,
-        layouts,
-        evidence_of(seen, layouts, query.dtype),
-        None if seen.bias is None else seen.bias.detach(),
-        seen.softcap,
-        None if seen.sinks is None else seen.sinks.detach().clone(),
-        ids.keys,
-        ids.queries,
-        chosen,
-        index,
-        dict(seen.inferred),
-        texts=None if seen.batch is None else seen.batch.texts,
-        texts_dim=_dim_of(seen.batch),
+def causes_of_weights(weights: Tensor) -> Causes:
+    """What gives a map (H, N, M) as its softmax: its logarithm as a bias, of queries and keys of 0.
+
+    What a row lacks to one is the weight of a sink of its own.
+    """
+    (H, N, M), kind = weights.shape, torch.promote_types(weights.dtype, torch.float32)
+    weights = weights.detach().to(kind).nan_to_num(nan=0.0)
+    total = weights.sum(dim=-1)
+    lacking = torch.where((total < 1 - room(weights.dtype)) & (total > 0), 1 - total, 0.0)
+    nothing = weights.new_zeros(())
+    return Causes(
+        nothing.expand(H, N, 1),
+        nothing.expand(H, M, 1),
+        1.0,
+        bias=weights.log(),
+        sinks=lacking.log() if bool(lacking.any()) else None,
     )
-    if seen.finish is not None:  # by weights of the model, which may be others later
-        _ = capture.check
-    return capture
 
 
-def _dim_of(batch: Batch | None) -> int | None:
-    """The dimension of the inputs along which the texts are; None where that was not followed."""
-    return batch.place[1] if batch is not None and batch.is_followed and batch.place else None
+def room(kind: torch.dtype) -> float:
+    """How far the sum of a row of weights may be from 1 by rounding to a type."""
+    return 1e-5 if kind.itemsize > 2 else 2e-2
 
 
-def _copy(tensor: Tensor, dtype: torch.dtype | None) -> Tensor:
-    if dtype is None or dtype == tensor.dtype:  # in one step
-        return tensor.clone(memory_format=torch.contiguous_format)  # each head's rows together
-    return tensor.new_empty(tensor.shape, dtype=dtype).copy_(tensor)
+def capture_of_weights(weights: Tensor, name: str, layer: int | None, index: int = 0) -> Capture:
+    """A call of which only the map (S, H, N, M) is known.
 
-
-def _own(tensor: Tensor, dtype: torch.dtype | None) -> Tensor:
-    """A copy of a tensor that nothing changes: itself, where it is as a copy would be."""
-    is_whole = tensor.is_contiguous() and tensor.untyped_storage().nbytes() == tensor.nbytes
-    is_one = is_whole and dtype in (None, tensor.dtype)
-    return tensor if is_one else _copy(tensor, dtype)
+    Raises:
+        ArgumentError: weights below 0, or rows that sum to more than one.
+    """
+    total = weights.detach().float().sum(dim=-1)
+    if not bool((weights >= 0).all() and (total <= 1 + room(weights.dtype)).all()):
+        raise ArgumentError(
+            f"weights from {float(weights.min()):.3g}, rows that sum to {float(total.max()):.6g}",
+            expected="weights of 0 or more, rows that sum to at most 1",
+            cause="scores from before the softmax, or weights that dropout or a gate has changed",
+        )
+    S, H, N, M = weights.shape
+    nothing = weights.new_zeros((), dtype=torch.promote_types(weights.dtype, torch.float32))
+    sees = (weights > 0).any(dim=1) if weights.numel() else weights[:, 0] > 0
+    is_causal = N > 1 and M >= N and not bool(sees.triu(1 + M - N).any())
+    kind = "causal" if is_causal else "self" if N == M else "cross"
+    check = Check(math.nan, 0.0, 0, "only the weights are known")
+    return Capture(
+        name, layer, 0, kind, "given maps", nothing.expand(S, H, N, 1), nothing.expand(S, H, M, 1),
+        None, 1.0, [RealTokens.all_of(N, M)] * S, check, weights=weights.detach().clone(),
+        index=index,
+    )  # fmt: skip

@@ -1,23 +1,23 @@
-"""What is held of a call's values and output until somebody asks for its check.
+"""What is kept of a call's values and output until the call is checked.
 
-The check compares weights times values with the output on a few rows. Held are these rows of the
-output, and the values projected on a few fixed directions: weights times projected values are the
-projected output. Two products that differ are the same in r directions drawn at random with a
-probability of at most 2^-r (Freivalds, Probabilistic machines can use less running time, IFIP
-Congress 1977). These were drawn once, for all calls alike: what is wrong with a record was not made
-to fit them. So until it is checked a call holds r numbers for each key, where its values have d,
-and a forward pass does not wait for the checks of what it records. Small values on a CPU are held
-as they are: to copy them takes a quarter of the time.
+The check compares weights times values with the output on a few rows. These rows of the output are
+kept, and the values projected on a few fixed directions: weights times projected values are the
+projected output. Two products that differ are equal in r random directions with a probability of at
+most 2^-r (Freivalds, Probabilistic machines can use less running time, IFIP Congress 1977). So
+until it is checked a call keeps r numbers for each key, where its values have v, and a forward pass
+does not wait for checks. Small values on a CPU are copied as they are, which is faster.
 
-B batch, H query heads, G key heads, N queries, M keys, r directions.
+Leading axes are those of the call: (B, H) of a call with four axes, (b,) of a product by hand.
+N queries, M keys, r directions.
 """
 
 from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
@@ -25,62 +25,50 @@ from torch import Tensor
 from heedful.ops.causes import unrounded
 from heedful.ops.evenly import evenly
 from heedful.recording.rounding import tolerance_of
-from heedful.recording.rounding_of_scores import deviation_of
 from heedful.recording.row_sums import told
-from heedful.recorder.observed import Finish, Observed, of_sequence
-from heedful.recorder.owners.padding import Layout, distinct
 
-SAMPLED = 8  # rows of each sequence on which a call is checked
+SAMPLED = 8  # rows that are compared, the first and the last among them
 DIRECTIONS = 8  # on which values are projected
 SMALL = 1 << 20  # values on a CPU of at most so many bytes are copied, and projected later
+# What a kernel does after attention: from joined heads (B, n, H · v) and the index of their rows
+# in its input, (sequences (B, 1), rows (n,)), to the output (B, n, D)
+Finish: TypeAlias = Callable[[Tensor, Any], Tensor]
 
 
 @dataclass
 class Evidence:
-    """What a call is to be checked against.
+    """What a call is checked against.
 
-    why: why nothing can be compared; then it has no tensors.
-    kinds: the types of the query and the output, and that in which the call is kept; of attention
-        by hand, those of scores and weights between them too.
-    tolerance: what rounding explains, as torch was set when the call ran and values were projected.
-    values: (B, G, M, r), projected, or (B, G, M, v) where `is_whole` or `is_to_be_projected`.
-    is_whole: whether values are as they were, since a kernel did more after attention, or since
-        some are no finite numbers, which would hide the others in every direction.
-    is_to_be_projected: whether they are copies of small ones, which nobody has looked at yet.
-    outputs: of each sequence the rows that are compared, (H, n, v).
-    row_sums: of each sequence the log-sum-exps of these rows, (H, n), where a kernel gave them.
-    sums: (B, H, N), all that the kernel gave, which the call keeps if these agree.
+    why: why nothing can be compared; then there are no tensors.
+    kinds: the types of query and output, and the type in which the call is kept.
+    tolerance: what rounding explains, as torch was set when the call ran.
+    rows: (n,), the indices of the queries that are compared.
+    values: (…, M, r), projected, or (…, M, v) where `is_whole` or `is_to_be_projected`.
+    outputs: (…, n, v), the output in these rows.
+    is_whole: whether values are unprojected, since a kernel did more after attention, or since some
+        are not finite, which would hide the others in every direction.
+    is_to_be_projected: whether they are copies of small ones, not looked at yet.
+    sums: (B, H, N), the log-sum-exps that a kernel gave, which the call keeps if they agree.
     finish: what a kernel did after attention to give the output.
-    added: of each sequence what is in these rows beside weights times values, (H, n, v), and
-        `times` by what these are multiplied there.
-    deviation: the standard deviation of a score from 1 to 2 that the model's own rounding leaves.
-    added_to_scores: of each sequence what stood beside scores at most, (H or 1, N or 1, 1).
-    is_by_hand: whether a softmax by hand made the weights; then a row that sees nothing comes out
-        as zeros or NaN, while kernels differ in what they give.
     """
 
     why: str
     kinds: frozenset[torch.dtype]
     tolerance: float
+    rows: Tensor | None = None
     values: Tensor | None = None
+    outputs: Tensor | None = None
     is_whole: bool = False
     is_to_be_projected: bool = False
-    outputs: Sequence[Tensor] = ()
-    row_sums: Sequence[Tensor] = ()
     sums: Tensor | None = None
     finish: Finish | None = None
-    added: Sequence[Tensor] = ()
-    times: float = 1.0
-    deviation: float = 0.0
-    added_to_scores: Sequence[Tensor] = ()
-    is_by_hand: bool = False
 
-    def settled(self) -> Evidence:
-        """The same with values projected that were only copied; whole if some are no numbers."""
+    def projected(self) -> Evidence:
+        """The same with values projected that were only copied; whole if some are not finite."""
         if self.values is None or not self.is_to_be_projected:
             return self
         values = projected(self.values)
-        is_whole = not are_numbers(values)
+        is_whole = not are_finite(values)
         return replace(
             self,
             values=self.values if is_whole else values,
@@ -90,75 +78,56 @@ class Evidence:
         )
 
 
-def evidence_of(seen: Observed, layouts: Sequence[Layout], kept: torch.dtype) -> Evidence:
-    """What is held of a call until it is checked; to be called where no gradients are followed.
+def evidence_of(
+    value: Tensor | None,
+    output: Tensor | None,
+    kinds: Iterable[torch.dtype],
+    *,
+    why: str = "",
+    finish: Finish | None = None,
+) -> Evidence:
+    """What is kept of values (…, M, v) and an output (…, N, v) until a call is checked.
 
     Args:
-        seen: the call as it happened, of the heads that are kept.
-        layouts: the layout of each sequence.
-        kept: the type in which queries and keys are kept.
+        value, output: None where they are not known.
+        kinds: the types of query and keys, as they were and as they are kept.
+        why: why nothing can be compared.
+        finish: what a kernel did after attention; then the output is (B, 1, N, D).
 
     Raises:
         TypeError: an output that cannot be weights times these values.
     """
-    value, output = seen.value, seen.output
-    used = (seen.query,) if output is None else (seen.query, output)
-    kinds = seen.kinds.union((kept, *(one.dtype for one in used)))
-    evidence = Evidence(seen.why, kinds, worst_tolerance(kinds, seen.query.device))
-    if seen.dropout:
-        evidence.why = "weights were dropped at random"
-        return evidence
-    if value is None or output is None:
-        return evidence
-    evidence.outputs, evidence.finish = _rows(output, layouts), seen.finish
-    evidence.is_by_hand, evidence.deviation = seen.is_by_hand, deviation_of(seen.rounded_to)
-    if seen.added_to_scores is not None:
-        evidence.added_to_scores = [
-            _of_queries(of_sequence(seen.added_to_scores, sequence), layout)
-            for sequence, layout in enumerate(layouts)
-        ]
-    if seen.finish is not None:
-        evidence.values, evidence.is_whole = value, True
-        return evidence
-    if output.shape != (*seen.query.shape[:3], value.shape[-1]) or not value.shape[-1]:
+    if value is None or output is None or why:
+        return Evidence(why, frozenset(kinds), 0.0)
+    used = frozenset((*kinds, output.dtype))
+    rows = sampled(output.shape[-2])
+    tolerance = worst_tolerance(used, output.device)
+    outputs = output[..., _sampled_on(output.device, output.shape[-2]), :]
+    evidence = Evidence("", used, tolerance, rows, value, outputs, finish=finish)
+    if finish is not None:
+        return replace(evidence, values=value.clone(), is_whole=True)
+    if output.shape[-1] != value.shape[-1] or not value.shape[-1]:
         raise TypeError(f"an output {tuple(output.shape)} of values {tuple(value.shape)}")
-    if seen.added is not None:
-        if not seen.added.times:
-            evidence.why = "the output has none of weights times values: they are multiplied by 0"
-            return evidence
-        evidence.times = seen.added.times
-        evidence.added = [
-            one.to(torch.promote_types(one.dtype, torch.float32)) * seen.added.share
-            for one in _rows(seen.added.table, layouts)
-        ]
-    is_looked_at = _is_looked_at(value)
-    if is_looked_at and value.nbytes <= SMALL:
-        evidence.values, evidence.is_to_be_projected = value.clone(), True
-    else:
-        evidence.values = projected(value)
-        if is_looked_at and not are_numbers(evidence.values):
-            evidence.values, evidence.is_whole = value.clone(), True
-    if seen.sums is not None and kept == seen.query.dtype:
-        evidence.row_sums = [one[..., 0] for one in _rows(seen.sums[..., None], layouts)]
-        evidence.sums = told(seen.sums, seen.query, output)
-    return evidence
+    # to look at values keeps nobody waiting on a CPU; on a GPU the check looks, later
+    if value.is_cpu and value.nbytes <= SMALL:
+        return replace(evidence, values=value.clone(), is_to_be_projected=True)
+    made = projected(value)
+    if value.is_cpu and not are_finite(made):
+        return replace(evidence, values=value.clone(), is_whole=True)
+    return replace(evidence, values=made)
 
 
-def _is_looked_at(value: Tensor) -> bool:
-    """Whether to look at values keeps nobody waiting, as it does not on a CPU.
-
-    A pass would have to wait for a GPU in each call, which takes longer than all else; there the
-    check looks, later.
-    """
-    return value.is_cpu
+def with_sums(evidence: Evidence, sums: Tensor, query: Tensor, output: Tensor) -> Evidence:
+    """The evidence with the log-sum-exps (B, H, N) that a kernel gave."""
+    return replace(evidence, sums=told(sums, query, output))
 
 
-def are_numbers(values: Tensor) -> bool:
+def are_finite(values: Tensor) -> bool:
     """Whether values are finite, and can be added up."""
     return math.isfinite(float(values.sum()))
 
 
-def worst_tolerance(kinds: frozenset[torch.dtype], device: torch.device) -> float:
+def worst_tolerance(kinds: Iterable[torch.dtype], device: torch.device) -> float:
     """What rounding explains of a call with tensors of these types, as torch is set now."""
     return max(tolerance_of(kind, device) for kind in kinds)  # autocast narrows inside
 
@@ -176,32 +145,12 @@ def projected(tensor: Tensor) -> Tensor:
 
 @functools.lru_cache(maxsize=64)
 def _directions(width: int, kind: torch.dtype, device: torch.device) -> Tensor:
-    """Fixed directions of +1 and −1, (r, width); each of few features is one of its own."""
+    """Fixed directions of +1 and −1, (r, width); the unit vectors where there are few features."""
     if width <= DIRECTIONS:
         return torch.eye(width, dtype=kind, device=device)
     chance = torch.Generator("cpu").manual_seed(0)
     signs = torch.randint(2, (DIRECTIONS, width), generator=chance, device="cpu")
     return (2 * signs - 1).to(device, kind)
-
-
-def _rows(table: Tensor, layouts: Sequence[Layout]) -> Sequence[Tensor]:
-    """The rows of each sequence that are compared, (H, n, v), of a table (B, H, N, v)."""
-    N = table.shape[2]
-    if all(one.queries.numel() == N for one in distinct(layouts)):
-        return table[:, :, _sampled_on(table.device, N)].unbind()
-    # so a GPU is not waited for: the driver has taken the few indices once this returns
-    rows = [rows_sampled(layout).to(table.device, non_blocking=True) for layout in layouts]
-    return [one[:, own] for one, own in zip(table, rows, strict=True)]
-
-
-def _of_queries(table: Tensor, layout: Layout) -> Tensor:
-    """The rows of a sequence's own queries, of a table (H or 1, N or 1, 1)."""
-    return table[:, layout.queries] if table.shape[1] > 1 else table
-
-
-def rows_sampled(layout: Layout) -> Tensor:
-    """Where the rows that are compared of one sequence stand in its call."""
-    return layout.queries[sampled(len(layout.queries))]
 
 
 @functools.lru_cache(maxsize=64)

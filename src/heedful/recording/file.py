@@ -34,23 +34,18 @@ from heedful.recording.capture import Capture
 from heedful.recording.certificate import Check
 from heedful.recording.patches import Patches
 from heedful.recording.pictures import Images
+from heedful.recording.proof import Layout
+from heedful.recording.real_tokens import RealTokens
 from heedful.recording.texts import Texts, learn
-from heedful.recorder.owners.padding import Layout
 
-# 1 has nothing of owners, 2 no log-sum-exps, 3 one text a sequence, 4 no images, 5 no call that
-# has some texts of its batch alone
-VERSION = 6
-WITH_IMAGES, WITH_TEXTS = 5, 4  # what has no more is written so, and older versions read it
+VERSION = 1
 IMAGE = "image"  # what the name of an image's tensor begins with
-TENSORS = ("query", "key", "value", "bias", "sinks", "sums", "ids", "query_ids")
-# Fields of a call, by the words that the format has for them
-PLAIN = {
-    "name": "name", "layer": "layer", "forward": "pass_index", "kind": "kind", "door": "door",
-    "scale": "scale", "cap": "softcap",
-}  # fmt: skip
-PROOF = ("index", "inferred", "texts", "texts_dim")
-STANDING = "standing"  # the number of a call's first sequence, and how many all texts have
-OLDER = {"owners": "texts and heads, of a recording by a version that did not follow them"}
+TENSORS = ("query", "key", "value", "bias", "sinks", "weights", "sums", "ids", "query_ids")
+# Fields of a call that the header has as they are
+PLAIN = (
+    "name", "layer", "pass_index", "kind", "door", "scale", "softcap", "heads", "index", "texts",
+    "parts", "first",
+)  # fmt: skip
 AGAIN = "record again"
 COPY_AGAIN = "copy it again, or record again"
 # What reading a header may run into that somebody or something has changed
@@ -75,9 +70,7 @@ def save(
         capture.intact()  # what is damaged gets no new checksum
     described = [_describe(capture, str(i), tensors) for i, capture in enumerate(captures)]
     same = _shared(tensors)
-    version = WITH_IMAGES if images.pixels else WITH_TEXTS
-    version = VERSION if any(STANDING in one for one in described) else version
-    about = {"format": "recording", "version": version, "calls": described}
+    about: dict[str, Any] = {"format": "recording", "version": VERSION, "calls": described}
     about["images"] = {"patches": images.patches, "assumed": images.assumed, "seen": images.seen}
     about["missed"] = dict(missed or {})
     about |= _texts_as_data(texts, captures)
@@ -94,23 +87,23 @@ def _texts_as_data(texts: Texts, captures: list[Capture]) -> dict[str, Any]:
 
 
 def _texts_from_data(about: dict[str, Any]) -> Texts:
-    """What names the tokens; before version 4 one text for each sequence."""
-    names, unknown = about.get("names", {}), about.get("unknown")
+    """What names the tokens."""
+    names, unknown = about["names"], about["unknown"]
     if not all(isinstance(name, str) for name in names.values()):
         raise ValueError("the names of tokens")
     if unknown is not None and not is_whole(unknown):
         raise ValueError("the id of unknown words")
     return Texts(
         texts_of(about["tokens"]),
-        texts_of(about.get("written")),
+        texts_of(about["written"]),
         names={int(number): name for number, name in names.items()},
         unknown=unknown,
     )
 
 
 def _images_from_data(about: dict[str, Any], tensors: Mapping[str, Tensor]) -> Images:
-    """Images, and how the model cuts them; before version 5 there were none."""
-    given = about.get("images", {"patches": [], "assumed": "", "seen": None})
+    """Images, and how the model cuts them."""
+    given = about["images"]
     count = sum(name.startswith(f"{IMAGE}.") for name in tensors)
     images = Images(
         [tensors[f"{IMAGE}.{i}"] for i in range(count)],
@@ -127,7 +120,7 @@ def _patches(module: str, height: int, width: int, before: list[str], *rest: Any
 
 
 def _missed(about: dict[str, Any]) -> dict[str, str]:
-    missed = about.get("missed", {})  # files of before did not have it
+    missed = about["missed"]
     if not all(isinstance(why, str) for why in missed.values()):
         raise ValueError("what was missed")
     return missed
@@ -213,16 +206,13 @@ def _opened(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
             expected="a file written by recording.save",
             cause="weights of a model",
         )
-    version = about.get("version")
-    if not is_whole(version) or version < 1:
-        raise damaged(path, ValueError(f"version {version!r} of the format"), AGAIN)
-    if version > VERSION:
+    if about.get("version") != VERSION:
         raise RunError(
-            f"{path} is of version {version} of the format",
-            expected=f"version {VERSION} or older",
-            remedy="install a newer heedful",
+            f"{path} is of version {about.get('version')!r} of the format",
+            expected=f"version {VERSION}",
+            remedy="record again, or open it with the version of heedful that wrote it",
         )
-    if version > 2 and header_is_whole is None:
+    if header_is_whole is None:
         raise damaged(path, ValueError("its header has lost its checksum"), AGAIN)
     return tensors, about
 
@@ -238,46 +228,47 @@ def _describe(capture: Capture, prefix: str, tensors: dict[str, Tensor]) -> dict
         tensor = getattr(capture, name)
         if tensor is not None:
             tensors[f"{prefix}.{name}"] = tensor
-    layouts = []
-    for b, layout in enumerate(capture.layouts):
-        place = f"{prefix}.{b}"
-        layouts.append(
+    numbers: dict[int, int] = {}  # of the tokens that sequences share
+    tokens: list[dict[str, Any]] = []
+    for real in capture.tokens:
+        if id(real) in numbers:
+            continue
+        numbers[id(real)] = len(tokens)
+        place = f"{prefix}.{len(tokens)}"
+        tokens.append(
             {
-                "queries": _ends(layout.queries, f"{place}.queries", tensors),
-                "keys": _ends(layout.keys, f"{place}.keys", tensors),
-                "mask": _mask_as_data(layout.mask, f"{place}.mask", tensors),
+                "queries": _ends(real.queries, f"{place}.queries", tensors),
+                "keys": _ends(real.keys, f"{place}.keys", tensors),
+                "mask": _mask_as_data(real.mask, f"{place}.mask", tensors),
             }
         )
-    plain = {word: getattr(capture, name) for word, name in PLAIN.items()}
-    plain |= {name: getattr(capture, name) for name in PROOF}
-    plain["against"] = {str(sequence): why for sequence, why in capture.against.items()}
-    if capture.heads is not None:
-        plain["heads"] = capture.heads
-    if capture.batch != len(capture.query):
-        plain[STANDING] = [capture.first, capture.batch]
-    return {**plain, "check": check, "layouts": layouts}
+    return {
+        **{name: getattr(capture, name) for name in PLAIN},
+        "check": check,
+        "layout": list(capture.layout),
+        "against": {str(row): why for row, why in capture.against.items()},
+        "tokens": tokens,
+        "tokens_of": [numbers[id(real)] for real in capture.tokens],
+    }
 
 
 def _restore(described: dict[str, Any], prefix: str, tensors: dict[str, Tensor]) -> Capture:
-    given = {name: tensors.get(f"{prefix}.{name}") for name in TENSORS}
-    layouts = [
-        Layout(
-            _indices(one["queries"], tensors),
-            _indices(one["keys"], tensors),
-            _mask_from_data(one["mask"], tensors),
+    tokens = [
+        RealTokens(
+            _indices(real["queries"], tensors),
+            _indices(real["keys"], tensors),
+            _mask_from_data(real["mask"], tensors),
         )
-        for one in described["layouts"]
+        for real in described["tokens"]
     ]
-    plain = {name: described[word] for word, name in PLAIN.items()}
-    plain["heads"] = described.get("heads")
-    plain["first"], plain["batch"] = described.get(STANDING, (0, 0))
-    if "inferred" in described:
-        plain |= {name: described[name] for name in PROOF}
-        plain["against"] = {int(at): str(why) for at, why in described["against"].items()}
-    else:
-        plain |= {"index": int(prefix), "inferred": dict(OLDER)}
-    check = Check(**described["check"])
-    capture = Capture(**plain, **given, layouts=layouts, checked=check)  # type: ignore[arg-type]
+    capture = Capture(
+        **{name: described[name] for name in PLAIN},
+        **{name: tensors.get(f"{prefix}.{name}") for name in TENSORS},  # type: ignore[arg-type]
+        tokens=[tokens[number] for number in described["tokens_of"]],
+        checked=Check(**described["check"]),
+        layout=Layout(*described["layout"]),
+        against={int(row): str(why) for row, why in described["against"].items()},
+    )
     file_validation.check(capture)
     return capture
 

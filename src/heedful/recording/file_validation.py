@@ -15,7 +15,8 @@ from heedful.recording.checks import is_whole
 from heedful.recording.capture import Capture
 from heedful.recording.pictures import Images
 from heedful.recording.pixels import LONGEST
-from heedful.recorder.owners.padding import Layout
+from heedful.recording.proof import LAYOUTS
+from heedful.recording.real_tokens import RealTokens, distinct
 
 CALL_KINDS = ("self", "causal", "cross")
 
@@ -31,12 +32,11 @@ def check(capture: Capture) -> None:
     _hold(isinstance(capture.name, str) and isinstance(capture.door, str), f"the name {of}")
     numbered = (capture.layer is None or is_whole(capture.layer), is_whole(capture.index))
     _hold(all(numbered) and is_whole(capture.pass_index), f"the layer, number or pass {of}")
-    inferred = capture.inferred
-    told = isinstance(inferred, dict) and all(isinstance(how, str) for how in inferred.values())
-    _hold(_stands(capture), f"the numbers of the sequences {of}")
-    inside = all(is_whole(at) and at in capture.sequences for at in capture.against)
-    counted = all(one is None or is_whole(one) for one in (capture.texts, capture.texts_dim))
-    _hold(told and inside and counted, f"what proves {of}")
+    word, why = capture.layout
+    _hold(word in LAYOUTS and isinstance(why, str), f"the layout {of}")
+    _hold(_has_texts(capture), f"the numbers of texts {of}")
+    inside = all(0 <= row < len(capture.query) for row in capture.against)
+    _hold(inside, f"what was found against {of}")
     _hold(isinstance(capture.check.where, str), f"the certificate {of}")
     _hold(capture.kind in CALL_KINDS, f"the kind {capture.kind!r} {of}")
     _hold(_is_finite(capture.scale), f"the scale {of}")
@@ -60,9 +60,11 @@ def check(capture: Capture) -> None:
     if capture.bias is not None:
         check_broadcast("bias", capture.bias, (B, H, N, M))
     _hold(_are_heads(capture.heads, H), f"the heads {capture.heads} {of}")
-    _hold(len(capture.layouts) == B, f"the {len(capture.layouts)} layouts {of}, a batch of {B}")
-    for layout in capture.layouts:
-        _check_layout(layout, (H, N, M), of)
+    _hold(len(capture.tokens) == B, f"the tokens {of}, of {B} sequences")
+    for real in distinct(capture.tokens):
+        _check_tokens(real, (H, N, M), of)
+    weights = capture.weights
+    _hold(weights is None or weights.shape == (B, H, N, M), f"the weights {of}")
 
 
 def check_images(images: Images) -> None:
@@ -91,9 +93,9 @@ def _is_size(number: object) -> bool:
     return is_whole(number) and 0 < number <= 4 * LONGEST
 
 
-def _check_layout(layout: Layout, shape: tuple[int, int, int], of: str) -> None:
+def _check_tokens(real: RealTokens, shape: tuple[int, int, int], of: str) -> None:
     H, N, M = shape
-    queries, keys, mask = layout
+    queries, keys, mask = real
     for indices, size in ((queries, N), (keys, M)):
         _hold(indices.ndim == 1 and indices.dtype == torch.long, f"the real tokens {of}")
         inside = not len(indices) or (int(indices.min()) >= 0 and int(indices.max()) < size)
@@ -108,10 +110,12 @@ def _hold(fits: bool, what: str) -> None:
         raise ValueError(f"cannot use {what}")
 
 
-def _stands(capture: Capture) -> bool:
-    """Whether a call has sequences of those that all texts have."""
-    first, batch = capture.first, capture.batch
-    return is_whole(first) and is_whole(batch) and 0 <= first <= batch - len(capture.query)
+def _has_texts(capture: Capture) -> bool:
+    """Whether a call has whole texts of those that the pass had."""
+    texts, parts, first = capture.texts, capture.parts, capture.first
+    if not all(map(is_whole, (texts, parts, first))) or parts < 1:
+        return False
+    return 0 <= first <= texts - len(capture.query) / parts
 
 
 def _is_number(number: object) -> TypeGuard[float]:

@@ -27,9 +27,10 @@ from heedful.recording.call import Call
 from heedful.recording.capture import Capture
 from heedful.recording.certificate import Check
 from heedful.recording.evidence import sampled
+from heedful.recording.proof import LAYOUTS
 from heedful.recording.rounding import tolerance_of
 from heedful.recording.row_sums import RowSums, unknown
-from heedful.recorder.owners.padding import take
+from heedful.recording.real_tokens import take
 
 ROWS = 256  # how many rows of a mask are looked at in one go
 
@@ -37,7 +38,7 @@ ROWS = 256  # how many rows of a mask are looked at in one go
 class Part(NamedTuple):
     """Where the queries and keys of a pass stand in the whole, without padding.
 
-    rows, columns: its real queries and keys, as its layout counts them.
+    rows, columns: its real queries and keys, by their places among these.
     queries, keys: the places of these among the T tokens.
     """
 
@@ -48,7 +49,7 @@ class Part(NamedTuple):
 
 
 class Together(NamedTuple):
-    """How the passes of a layer go together; layers whose passes have the same layouts share it.
+    """How the passes of a layer go together; layers whose passes have the same real tokens share it.
 
     shape: how many queries and keys the whole has. crosses: whether these are of two texts.
     """
@@ -71,7 +72,7 @@ def stitched(captures: list[Capture], sequence: int) -> list[Call]:
     """
     modules: dict[str, list[Capture]] = {}
     for capture in captures:
-        if sequence in capture.sequences:
+        if capture.has(sequence):
             modules.setdefault(capture.name, []).append(capture)
     layers = list(modules.values())
     plans: dict[tuple, Together] = {}
@@ -82,7 +83,7 @@ def stitched(captures: list[Capture], sequence: int) -> list[Call]:
         if not crosses and not any(map(goes_on, passes)):
             continue
         alike = tuple(
-            (id(one.layouts), one.first, one.query.shape[2], one.key.shape[2]) for one in passes
+            (id(one.tokens), one.first, one.query.shape[2], one.key.shape[2]) for one in passes
         )
         if alike not in plans:
             plans[alike] = (_plan_of_cross if crosses else _plan)(passes, sequence)
@@ -101,22 +102,22 @@ def goes_on(capture: Capture) -> bool:
 
 
 def _plan(passes: list[Capture], sequence: int) -> Together:
-    slots, layouts = _slots(passes), [capture.layout(sequence) for capture in passes]
+    slots, tokens = _slots(passes), [capture.real(sequence) for capture in passes]
     seen = torch.zeros(max(keys.stop for _, keys in slots), dtype=torch.bool, device="cpu")
-    for capture, layout, (queries, keys) in zip(passes, layouts, slots, strict=True):
+    for capture, real, (queries, keys) in zip(passes, tokens, slots, strict=True):
         for _, allowed in allowed_rows(capture, sequence):
-            seen[keys.start + layout.keys] |= allowed.any(dim=(0, 1)).cpu()
+            seen[keys.start + real.keys] |= allowed.any(dim=(0, 1)).cpu()
         # the last key that is seen is that of a query: what a cache has after it is empty
         last = int(seen.nonzero().max()) if bool(seen.any()) else queries.start
         begins_anew = queries.start > 0 and len(keys) <= len(queries)
         real = int(seen[queries.start : queries.stop].sum())
-        asked = int(seen[queries.start + layout.queries].sum())
+        asked = int(seen[queries.start + real.queries].sum())
         if begins_anew or last not in queries or asked != real:
             raise broken(capture, sequence)
     places = seen.cumsum(0) - 1
     parts = []
-    for layout, (queries, keys) in zip(layouts, slots, strict=True):
-        own, others = queries.start + layout.queries, keys.start + layout.keys
+    for real, (queries, keys) in zip(tokens, slots, strict=True):
+        own, others = queries.start + real.queries, keys.start + real.keys
         rows, columns = seen[own].nonzero()[:, 0], seen[others].nonzero()[:, 0]
         parts.append(Part(rows, columns, places[own[rows]], places[others[columns]]))
     total = int(seen.sum())
@@ -128,14 +129,14 @@ def _plan_of_cross(passes: list[Capture], sequence: int) -> Together:
 
     Keys that no query of any pass may see are padding.
     """
-    parts, done, first = [], 0, passes[0].layout(sequence)
+    parts, done, first = [], 0, passes[0].real(sequence)
     tables = [table for one in passes for _, table in allowed_rows(one, sequence)]
-    if any(not torch.equal(one.layout(sequence).keys, first.keys) for one in passes):
+    if any(not torch.equal(one.real(sequence).keys, first.keys) for one in passes):
         raise broken(passes[-1], sequence)
     seen = torch.stack([table.any(dim=(0, 1)) for table in tables]).any(dim=0).cpu()
     columns = seen.nonzero()[:, 0]
     for capture in passes:
-        rows = torch.arange(len(capture.layout(sequence).queries), device="cpu")
+        rows = torch.arange(len(capture.real(sequence).queries), device="cpu")
         parts.append(Part(rows, columns, done + rows, torch.arange(len(columns), device="cpu")))
         done += len(rows)
     heads = max(map(len, tables))
@@ -156,8 +157,8 @@ def _slots(passes: list[Capture]) -> list[tuple[range, range]]:
 
 
 def allowed_rows(capture: Capture, sequence: int) -> Iterator[tuple[slice, Tensor]]:
-    """Which keys of its layout some rows of a pass may see, (1 or H, n, m), in runs of rows."""
-    queries, keys, mask = capture.layout(sequence)
+    """Which of its real keys some rows of a pass may see, (1 or H, n, m), in runs of rows."""
+    queries, keys, mask = capture.real(sequence)
     shape = (capture.query.shape[1], len(queries), len(keys))
     device = capture.query.device
     for start in range(0, len(queries), ROWS):
@@ -218,7 +219,7 @@ def _layer(passes: list[Capture], plan: Together, sequence: int) -> Call:
     _compare(together, causes, plan, first.name)
     worst = max((capture.check for capture in passes), key=worst_of)
     query_ids = _query_ids(passes, plan, sequence)
-    against = next((one.against[sequence] for one in passes if sequence in one.against), "")
+    against = next((one.against[row] for one in passes if (row := one.row(sequence)) in one.against), "")
     return Call(
         first.name,
         first.layer,
@@ -227,7 +228,7 @@ def _layer(passes: list[Capture], plan: Together, sequence: int) -> Call:
         together,
         worst,
         index=first.index,
-        inferred={name: how for one in passes for name, how in one.inferred.items()},
+        layout=max((one.layout for one in passes), key=lambda one: LAYOUTS.index(one.word)),
         sums=_row_sums(passes, plan, together.query, sequence),
         refutations={0: against} if against else {},
         value=_keys(values, passes, plan, sequence) if values else None,
@@ -289,7 +290,7 @@ def _query_ids(passes: list[Capture], plan: Together, sequence: int) -> Tensor |
     """The ids of all queries, (T,); None unless each pass was given the ids of its own."""
     found = []
     for capture, part in zip(passes, plan.parts, strict=True):
-        ids = capture.query_tokens(sequence)
+        ids = capture.ids_of_queries(sequence)
         if ids is None:
             return None
         found.append(ids[part.rows])
@@ -298,7 +299,7 @@ def _query_ids(passes: list[Capture], plan: Together, sequence: int) -> Tensor |
 
 def _source_ids(first: Capture, plan: Together, sequence: int) -> Tensor | None:
     """The ids of the keys of cross-attention, (M,), which are those of every pass."""
-    ids = first.tokens(sequence)
+    ids = first.key_ids(sequence)
     return None if ids is None else ids[plan.parts[0].columns]
 
 

@@ -1,77 +1,70 @@
-"""Sequences of a call that share a layout, which its certificate compares at once."""
+"""Sequences of a call that share mask and padding, which its certificate compares at once."""
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from heedful.ops.causes import ENTRIES, Causes
-from heedful.recorder.owners.mask_structure import tables_of
-from heedful.recorder.owners.padding import Layout, take
+from heedful.ops.masks import Combined, Mask
+from heedful.recording.real_tokens import RealTokens
 
 
-@dataclass
-class Group:
-    """Sequences of one layout, which are compared at once.
+class Group(NamedTuple):
+    """Sequences with the same real tokens.
 
-    sequences, several: their numbers, and what is kept of each.
+    sequences: their numbers.
+    causes: what is kept of all, as one sequence with the heads of all.
+    tokens: what is real of each.
     """
 
     sequences: list[int]
-    several: list[Causes]
-    layout: Layout
-
-    @functools.cached_property
-    def causes(self) -> Causes:
-        """What is kept of all, as one sequence with the heads of all."""
-        return _together(self.several)
-
-    def of(self, chosen: list[int]) -> Group:
-        """Some of its sequences, by their places in it."""
-        sequences = [self.sequences[i] for i in chosen]
-        return Group(sequences, [self.several[i] for i in chosen], self.layout)
-
-    def of_all(self, tables: Sequence[Tensor] | Tensor) -> Tensor:
-        """The tables of its sequences, (H, …) each, as one."""
-        several = [tables[sequence] for sequence in self.sequences]
-        return several[0] if len(several) == 1 else torch.cat(several)
-
-    def of_heads(self, tables: Sequence[Tensor]) -> Tensor:
-        """The same of tables (H or 1, …), with rows for all heads of several sequences."""
-        if len(self.sequences) == 1:
-            return self.of_all(tables)
-        H = len(self.causes.query) // len(self.sequences)
-        return self.of_all([table.expand(H, *table.shape[1:]) for table in tables])
+    causes: Causes
+    tokens: RealTokens
 
 
-def groups_of(causes: Iterable[Causes], layouts: Sequence[Layout]) -> Iterator[Group]:
-    """Sequences with one layout together, as many as have few scores.
+def groups_of(causes: Iterable[Causes], tokens: Sequence[RealTokens]) -> Iterator[Group]:
+    """Sequences with the same real tokens together, as many as have few scores.
 
     Thousands of windows or of rows of a table would else take a millisecond each.
     """
-    groups: dict[int, Group] = {}
-    for sequence, (of, layout) in enumerate(zip(causes, layouts, strict=True)):
-        group = groups.setdefault(id(layout), Group([], [], layout))
-        group.sequences.append(sequence)
-        group.several.append(of)
-        most = 1 if _has_heads(layout) else ENTRIES // max(1, math.prod(of.shape))
-        if len(group.sequences) >= most:
-            yield groups.pop(id(layout))
-    yield from groups.values()
+    open_groups: dict[int, tuple[list[int], list[Causes]]] = {}
+    for sequence, (of, real) in enumerate(zip(causes, tokens, strict=True)):
+        numbers, several = open_groups.setdefault(id(real), ([], []))
+        numbers.append(sequence)
+        several.append(of)
+        most = 1 if _has_heads(real.mask) else ENTRIES // max(1, math.prod(of.shape))
+        if len(numbers) >= most:
+            del open_groups[id(real)]
+            yield Group(numbers, _joined(several), real)
+    for numbers, several in open_groups.values():
+        yield Group(numbers, _joined(several), tokens[numbers[0]])
 
 
-def _has_heads(layout: Layout) -> bool:
+def tables_of(mask: Mask) -> list[Tensor]:
+    """The tensors that a mask of `ops.masks` consists of.
+
+    >>> from heedful.ops.masks import Causal, Dense
+    >>> tables_of(Dense(torch.ones(2, 2) > 0) & Causal())
+    [tensor([[True, True],
+            [True, True]])]
+    """
+    if isinstance(mask, Combined):
+        return [table for part in mask.parts for table in tables_of(part)]
+    return [value for value in vars(mask).values() if isinstance(value, Tensor)]
+
+
+def _has_heads(mask: Mask | None) -> bool:
     """Whether heads have masks of their own."""
-    tables = [] if layout.mask is None else tables_of(layout.mask)
+    tables = [] if mask is None else tables_of(mask)
     return any(table.ndim > 2 and table.shape[-3] > 1 for table in tables)
 
 
-def _together(several: list[Causes]) -> Causes:
+def _joined(several: list[Causes]) -> Causes:
     """Sequences with one mask as one with the heads of all."""
     first = several[0]
     if len(several) == 1:
@@ -85,8 +78,3 @@ def _together(several: list[Causes]) -> Causes:
         bias=torch.cat(biases) if biases else None,
         sinks=torch.cat(sinks) if sinks else None,
     )
-
-
-def values_of(group: Group, values: Tensor) -> Tensor:
-    """The values of the keys of its sequences, (G, M, r), of those of all."""
-    return take(group.of_all(values), group.layout.keys)

@@ -22,7 +22,7 @@ from heedful.recording.capture import Capture
 from heedful.recording.generation import allowed_rows, broken, goes_on, worst_of
 from heedful.recording.recording import Recording
 from heedful.recording.module_names import side_of
-from heedful.recorder.owners.padding import Layout
+from heedful.recording.real_tokens import RealTokens
 
 BEFOREHAND = 64  # rows for which there is room at first; then it doubles
 
@@ -163,7 +163,7 @@ class _Growth:
         self._query, self._key, self._sums = (
             _Rows(one) for one in (first.query, first.key, _sums(first))
         )
-        self._ids = first.query_tokens(0)
+        self._ids = first.ids_of_queries(0)
 
     @property
     def length(self) -> int:
@@ -190,7 +190,7 @@ class _Growth:
         self._query.append(capture.query)
         self._sums.append(_sums(capture))
         self._check = max(self._check, capture.check, key=worst_of)
-        ids = capture.query_tokens(0)
+        ids = capture.ids_of_queries(0)
         self._ids = None if self._ids is None or ids is None else torch.cat([self._ids, ids])
 
     def until(self, tokens: int) -> _Growth:
@@ -207,14 +207,14 @@ class _Growth:
         key = self._key.rows if self._crosses else self._key.first(tokens)
         ids = None if self._ids is None else self._ids[None, :tokens]
         queries, keys = (torch.arange(size, device="cpu") for size in (tokens, key.shape[2]))
-        layout = Layout(queries, keys, self._mask)
+        real = RealTokens(queries, keys, self._mask)
         return replace(
             self._about,
             pass_index=0,
             kind="cross" if self._crosses else "causal",
             query=self._query.first(tokens),
             key=key,
-            layouts=[layout],
+            tokens=[real],
             checked=self._check,
             ids=self._about.ids if self._crosses else ids,
             query_ids=ids if self._crosses else None,
@@ -231,7 +231,7 @@ class _Growth:
         """
         _, H, n, _ = capture.query.shape
         start = 0 if self._crosses else done + n - capture.key.shape[2]
-        if not start and capture.layouts[0].mask == self._mask:
+        if not start and capture.tokens[0].mask == self._mask:
             return
         total = capture.key.shape[2] + start
 
@@ -271,8 +271,8 @@ def _check_form(capture: Capture, fits: bool = True) -> None:
     Raises:
         RunError: a batch, padding, a bias of queries and keys, or another kind of call.
     """
-    layout, (B, _, n, _) = capture.layouts[0], capture.query.shape
-    whole = len(layout.queries) == n and len(layout.keys) == capture.key.shape[2]
+    real, (B, _, n, _) = capture.tokens[0], capture.query.shape
+    whole = len(real.queries) == n and len(real.keys) == capture.key.shape[2]
     sinks = capture.sinks
     rules = {
         "a batch": B == 1 and whole,

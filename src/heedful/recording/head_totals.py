@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from heedful.errors import RunError
-from heedful.recording.head_types import Even, ScoreTotals, totals
+from heedful.recording.head_types import Even, ScoreTotals, over_parts
 from heedful.recording.heads import Head, heads_with, with_sure_ids
 from heedful.recording.progress import Tell
-from heedful.recording.proof import WORDS
+from heedful.recording.proof import LAYOUTS, WORDS
 from heedful.recording.recording import Recording
 
 Number: TypeAlias = tuple[int, ...]  # that of a recording among all, whoever made it
@@ -26,8 +26,8 @@ class CallTotal:
     """One call of a model's pass over all recordings: a `Place`, and its scores added up.
 
     at: its place among the calls of a pass. first: the first recording that has it, which says
-    `kind`, `pass_index` and `at`. proof: the worst of any recording; why: that of the first of
-    these, told_by. totals: None where it is refuted on any text.
+    `kind`, `pass_index` and `at`. proof, layout: the worst of any recording; why: that of the first
+    with the worst proof, told_by. totals: None where it is refuted on any text.
     """
 
     name: str
@@ -38,6 +38,7 @@ class CallTotal:
     at: int
     first: Number
     proof: str
+    layout: str
     why: str
     told_by: Number
     totals: ScoreTotals | None
@@ -59,7 +60,7 @@ class CallTotal:
         return CallTotal(
             self.name, self.layer, self.heads,
             early.kind, early.pass_index, early.at, early.first,
-            worst.proof, worst.why, worst.told_by,
+            worst.proof, max(self.layout, other.layout, key=LAYOUTS.index), worst.why, worst.told_by,
             None if self.totals is None or other.totals is None else self.totals.plus(other.totals),
         )  # fmt: skip
 
@@ -114,11 +115,11 @@ class HeadTotals:
             for at, call in enumerate(calls):
                 is_refuted = call.proof == "refuted"
                 own = _within(_within(progress, done, len(sequences)), at, len(calls))
-                found = None if is_refuted else totals(call, even, own)
+                found = None if is_refuted else over_parts(call, even, own)
                 where = f" (of {name})" if name and is_refuted else ""
                 one = CallTotal(
                     call.name, call.layer, call.heads, call.kind, call.pass_index, at, number,
-                    call.proof, f"{call.why}{where}", number, found,
+                    call.proof, call.layout, f"{call.why}{where}", number, found,
                 )  # fmt: skip
                 self._keep((call.name, seen[call.name]), one)
                 seen[call.name] += 1

@@ -8,6 +8,7 @@ the mask alone, and is computed for one head, once for all layers that share the
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -177,6 +178,18 @@ def totals(
     gathering = Gathering(call, even)
     gathering.take(range(call.shape[1]), Progress(progress))
     return gathering.totals()
+
+
+def over_parts(
+    call: Call, even: Even | None = None, progress: Tell = lambda share: None
+) -> ScoreTotals:
+    """The same over all parts of the call's text, such as windows."""
+    parts = call.parts
+    several = [
+        totals(part, even, lambda share, at=at: progress((at + share) / len(parts)))
+        for at, part in enumerate(parts)
+    ]
+    return functools.reduce(ScoreTotals.plus, several)
 
 
 def evidence(

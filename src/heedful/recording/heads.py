@@ -9,7 +9,7 @@ from torch import Tensor
 
 from heedful.head_kinds import MEANS, NONE, SCORES, kind_of
 from heedful.recording.call import Call
-from heedful.recording.head_types import Even, Evidence, evidence
+from heedful.recording.head_types import Even, Evidence, over_parts
 from heedful.recording.progress import Tell
 from heedful.recording.module_names import side_of
 
@@ -34,8 +34,12 @@ class Place(Protocol):
         """How much is certain."""
 
     @property
+    def layout(self) -> str:
+        """How its axes are known."""
+
+    @property
     def why(self) -> str:
-        """What is not."""
+        """What is not certain."""
 
 
 class Head(NamedTuple):
@@ -51,7 +55,7 @@ class Head(NamedTuple):
         high, rests on enough queries and is above chance (the rule is in `heedful.head_kinds`).
     call: the place of the call in its sequence, so that `recording[head.call]` is it.
     name: that of the module. attention: "self", "causal" or "cross". pass_index: as the call's.
-    proof, why: as the call's.
+    proof, layout, why: as the call's.
     chance: for each score by its name, "self" for self_, what the same rows give with their keys
         shuffled within what the mask allows; None where the score is None, and of broad, which
         shuffling does not change.
@@ -75,6 +79,7 @@ class Head(NamedTuple):
     attention: str
     pass_index: int
     proof: str
+    layout: str
     why: str
     chance: dict[str, float | None]
     queries: dict[str, int]
@@ -100,7 +105,7 @@ def heads_of(calls: list[Call], progress: Tell | None = None) -> list[Head]:
                 progress((at + share) / len(calls))
 
         is_refuted = call.proof == "refuted"  # it keeps its place, and shows no number
-        numbers = {} if is_refuted else evidence(call, even, tell)
+        numbers = {} if is_refuted else over_parts(call, even, tell).evidence()
         found += heads_with(call, at, numbers)
     return found
 
@@ -139,6 +144,7 @@ def _head(call: Place, at: int, i: int, numbers: dict[str, Evidence]) -> Head:
         attention=call.kind,
         pass_index=call.pass_index,
         proof=call.proof,
+        layout=call.layout,
         why=call.why,
         chance=chance,
         queries=queries,

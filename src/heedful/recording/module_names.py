@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import functools
+from typing import TypeAlias
+
+from torch import nn
+
+Modules: TypeAlias = dict[nn.Module, str]  # all modules of a model, with their names
 
 
 def is_in(name: str, outer: str) -> bool:

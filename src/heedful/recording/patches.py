@@ -12,8 +12,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from heedful.recording.module_names import is_in, plain_name
-from heedful.recorder.running import Modules
+from heedful.recording.module_names import Modules, is_in, plain_name
 
 # Parameters of transformers' models and of others, each with the name of its tokens; in this order
 APART = {

@@ -1,61 +1,63 @@
-"""Says how much of a call is certain: its numbers, and whose they are.
+"""Says how much of a call is certain: its numbers, and what its axes are of.
 
-Numbers: weights from what is kept, times values, agree with the output that the model used.
-Owners: which axis is of texts, which of heads, and what is padding. Each is told by a door that
-knows it or by the user, followed from operation to operation, or verified by running each text of a
-batch alone; what is none of these is inferred. Weights times values are the same when texts and
-heads change places, so that one fact does not follow from the other.
+Weights times values are the same when texts and heads change places, so that one fact does not
+follow from the other: `proof` is of the numbers, `layout` of the axes.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from typing import NamedTuple
 
 from heedful.recording.certificate import Check
 
-WORDS = ("proved", "assumed", "unproved", "refuted")
+WORDS = ("proved", "unproved", "refuted")
+LAYOUTS = ("told", "verified", "usual", "guessed")
 
 
 class Proof(NamedTuple):
-    """One of WORDS, and in words what is missing to "proved".
+    """One of WORDS, and what is missing to "proved".
 
-    "proved": numbers and owners; "assumed": the numbers, and some owner is inferred; "unproved":
-    the numbers cannot be compared; "refuted": they were, and do not agree.
+    "proved": weights times values give the output that the model used; "unproved": they cannot be
+    compared; "refuted": they were, and do not agree.
     """
 
     word: str
     why: str
 
 
-def proof_of(check: Check, inferred: Mapping[str, str], against: str = "") -> Proof:
+class Layout(NamedTuple):
+    """How the axes of a call are known: one of LAYOUTS, and for "guessed" what else they may be.
+
+    "told": by a door that knows its axes, or by `axes=`; "verified": by `recording.verify`;
+    "usual": texts, parts, heads, queries and keys in the usual order, with sizes that fit;
+    "guessed": another choice was possible.
+    """
+
+    word: str
+    why: str = ""
+
+
+def proof_of(check: Check, against: str = "") -> Proof:
     """The proof of a call.
 
     Args:
         check: the check of its numbers.
-        inferred: what of its owners is a guess, and how it was made.
-        against: what was found to be wrong when each text ran alone.
+        against: what was found to be wrong since.
 
-    >>> proof_of(Check(1e-7, 2e-5, 8), {})
+    >>> proof_of(Check(1e-7, 2e-5, 8))
     Proof(word='proved', why='')
-    >>> proof_of(Check(1e-7, 2e-5, 8), {"texts": "which text comes first"})
-    Proof(word='assumed', why='inferred: which text comes first')
     """
     is_unknown = math.isnan(check.worst) and not check.rows
-    is_off = not (check.worst <= check.tolerance or is_unknown)  # also where a number is none
-    if is_off and check.why:
-        return Proof("refuted", check.why)
-    if is_off:
+    if not (check.worst <= check.tolerance or is_unknown):  # also where it is not a number
         place = f" of {check.where}" if check.where else ""
-        return Proof(
-            "refuted",
+        off = (
             f"weights times values{place} are {check.worst:.1e} away from the output that the "
-            f"model used, where rounding explains {check.tolerance:.0e}",
+            f"model used, where rounding explains {check.tolerance:.0e}"
         )
+        return Proof("refuted", check.why or off)
     if against:
         return Proof("refuted", against)
-    guesses = [f"inferred: {how}" for how in inferred.values()]
     if not check.rows:
-        return Proof("unproved", "; ".join([f"not compared: {check.why}", *guesses]))
-    return Proof("assumed" if guesses else "proved", "; ".join(guesses))
+        return Proof("unproved", f"not compared: {check.why}")
+    return Proof("proved", "")

@@ -5,8 +5,9 @@ from __future__ import annotations
 import sys
 import warnings
 import weakref
+from collections import Counter
 from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager, suppress
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,18 +18,15 @@ from heedful.errors import ArgumentError, HeedfulError, RunError
 from heedful.recording.checks import nothing_recorded, path_of, texts_of, whole
 from heedful.recording import file, generation
 from heedful.recording.call import Call
-from heedful.recording.capture import Capture, captured
+from heedful.recording.capture import Capture, capture_of_weights
 from heedful.recording.certificate import Check
 from heedful.recording.patches import Patches
 from heedful.recording.pictures import Images, with_images
-from heedful.recording.proof import WORDS, proof_of
-from heedful.recording.sequence import Sequence, Sequences, call_of
+from heedful.recording.progress import Tell
+from heedful.recording.proof import LAYOUTS, proof_of
+from heedful.recording.sequence import Sequence, Sequences, call_of, has_part
 from heedful.recording.spill import Spill
 from heedful.recording.texts import Texts, check_texts, learn
-from heedful.recording.verification import verify
-from heedful.recorder.observed import of_weights
-from heedful.recorder.random_states import RandomStates
-from heedful.recorder.owners.padding import layouts_of
 from heedful.token_names import Naming
 
 
@@ -45,14 +43,14 @@ class Recording(Sequence):
         images: Images | None = None,
     ) -> None:
         self._captures = [] if captures is None else captures
+        self._pending: list[Any] = []  # what was seen, and is no `Capture` yet
         super().__init__(self._captures, 0, texts or Texts(naming=naming), images)
         self._texts.home = weakref.ref(self)  # by which a call finds what it is of
         self._spill = Spill(budget)
-        self.missed: dict[str, str] = {}  # modules whose attention was not understood, and why
-        # how it was recorded, for `verify`; `record` says it
-        self.recorder: Callable[[nn.Module], AbstractContextManager[Recording]] = _no_recorder
-        # as the first pass found them: a model may draw at random
-        self.random_states: RandomStates | None = None
+        self._missed: dict[str, str] = {}
+        # these two are set by `record`
+        self.settling: Callable[[Any], Capture | None] = _not_recorded
+        self.probe: Callable[..., None] = _not_recorded
 
     @property
     def tokens(self) -> list[list[str]] | None:
@@ -116,6 +114,7 @@ class Recording(Sequence):
 
     def _of_images(self, images: Images) -> list[Call]:
         """The calls of the first sequence of each, as they are with some images."""
+        self._settle()
         return list(Sequence(self._captures, 0, self._texts, images))
 
     def _checked(self, texts: list[list[str]] | None, writes: bool) -> list[list[str]] | None:
@@ -130,11 +129,40 @@ class Recording(Sequence):
         found = [one._text(writes) for one in self.sequences]
         return [text or [] for text in found] if any(found) else None
 
-    def add(self, capture: Capture) -> None:
-        """Keep one more call, in memory or past the budget on the disk."""
-        kept = self._spill.keep(capture)
-        self._captures.append(kept)
-        self._own.append(kept)
+    @property
+    def missed(self) -> dict[str, str]:
+        """Modules whose attention was not recorded, and why."""
+        self._settle()
+        return self._missed
+
+    @missed.setter
+    def missed(self, missed: dict[str, str]) -> None:
+        self._missed = missed
+
+    @property
+    def _own(self) -> list[Capture]:
+        self._settle()
+        return self._held
+
+    def add(self, seen: Any) -> None:
+        """Keep what a door has seen, of which `settling` makes a call when it is first looked at.
+
+        With a budget it is made at once, since its size counts.
+        """
+        self._pending.append(seen)
+        if self._spill.budget is not None:
+            self._settle()
+
+    def _settle(self) -> None:
+        """Make calls of all that was seen."""
+        pending, self._pending = self._pending, []
+        for seen in pending:
+            capture = self.settling(seen)
+            if capture is not None:
+                kept = self._spill.keep(capture)
+                self._captures.append(kept)
+                if has_part(kept, self._index, self._part):
+                    self._held.append(kept)
 
     def know_patches(self, patches: list[Patches], seen: tuple[int, int] | None) -> None:
         """Keep how the model cuts images, and the height and width of those that it was given."""
@@ -142,9 +170,10 @@ class Recording(Sequence):
 
     def taken(self) -> list[Capture]:
         """What was recorded since this was last asked, which is then kept here no longer."""
+        self._settle()
         found = list(self._captures)
         self._captures.clear()
-        self._own.clear()
+        self._held.clear()
         self._calls.clear()
         return found
 
@@ -158,15 +187,9 @@ class Recording(Sequence):
 
     def miss(self, name: str, error: Exception) -> None:
         """Note that attention of a module was not recorded, and warn once."""
-        if name not in self.missed:
-            self.missed[name] = reason = _reason(error)
+        if name not in self._missed:
+            self._missed[name] = reason = _reason(error)
             self.warn(f"attention of {name} was not recorded: {reason}")
-
-    def doubt(self, what: str, why: str) -> None:
-        """Note of all calls that something about their owners is no more than assumed."""
-        for one in self._captures:
-            one.inferred = {**one.inferred, what: why}
-        self._calls.clear()
 
     def warn(self, told: str) -> None:
         """Warn of what the user's own line has done, or of what its model did there."""
@@ -181,16 +204,15 @@ class Recording(Sequence):
                 there that is no recording.
             ArgumentError: what is no path.
         """
+        self._settle()
         file.save(self._captures, path_of(path), self._texts, self.missed, self._images)
         return path_of(path)
 
     @property
     def sequences(self) -> list[Sequence]:
-        """A `Sequence` of calls for each sequence of the batch, without its padding.
+        """A `Sequence` of calls for each text of the batch, without its padding.
 
-        Windows that a model puts into the batch (Swin) count as sequences; one that not all calls
-        have has the calls that do. Of a model that goes through its texts in a loop, calls are in
-        the first sequence until `verify` has found their texts.
+        Windows and other parts of a text are `sequence.parts` and `call.parts`.
         """
         return Sequences(
             Sequence(self._captures, b, self._texts, self._images) for b in range(self._batch)
@@ -198,7 +220,8 @@ class Recording(Sequence):
 
     @property
     def _batch(self) -> int:
-        return max((capture.sequences.stop for capture in self._captures), default=0)
+        self._settle()
+        return max((capture.own_texts.stop for capture in self._captures), default=0)
 
     def __repr__(self) -> str:
         calls, texts = len(self), self._batch
@@ -215,58 +238,55 @@ class Recording(Sequence):
             RunError: no pass of self-attention was recorded.
             ArgumentError: no such sequence.
         """
-        if self._captures:
+        if self._batch:
             _ = self.sequences[whole("sequence", sequence, least=0)]
         of_text = Sequence(self._captures, sequence, self._texts, self._images)
         return [of_text._with_texts(call) for call in generation.stitched(self._captures, sequence)]
 
-    def verify(self, model: nn.Module, inputs: Any) -> dict[str, int]:
-        """Run each text of the batch alone, and settle whose rows are whose, and what is padding.
+    def verify(
+        self, model: nn.Module, inputs: Any, *, progress: Tell = lambda share: None
+    ) -> dict[str, int]:
+        """Settle the layouts of calls by probing: change some texts and tokens, see what changes.
 
-        In evaluation mode, without gradients; modes, buffers and random states of the model are put
-        back. A call whose sequences are those of other texts or heads is refuted: its weights
-        raise. Where a text alone makes other calls, or numbers that are nowhere in the batch, each
-        text stands once in the place of another: sequences that change with it, and no others, are
-        its own. What that does not settle either, the call says. A call of some texts alone, as a
-        loop over them makes, stands in their sequences from then on. Images that came in one
-        tensor, with a table of their sizes, are cut apart. Of several passes the first is verified.
-        Where the model's kernel told the log-sum-exp of the rows, every row of every pass is
-        compared with it.
+        Which rows of queries and keys change with a text are its rows; and those that change with a
+        token at the inputs of the module that attends are that token's. In evaluation mode, without
+        gradients; modes, buffers and random states of the model are put back. A call whose axes
+        turn out to be others is arranged anew; one for which no arrangement fits is refuted: its
+        weights raise. Of several passes the first is probed. Where the model's kernel gave the
+        log-sum-exp of the rows, every row of every pass is compared with it.
 
         Args:
             model: that was recorded.
             inputs: what it was given: a dictionary of keywords, a list of arguments, or a tensor.
+            progress: is told of the share that is done, 0 to 1.
 
         Returns:
-            how many calls are now "proved", "assumed", "unproved" and "refuted".
+            how many calls have a layout that is now "told", "verified", "usual" and "guessed", and
+            how many are refuted.
 
         Raises:
-            ArgumentError: inputs with no batch in them, or that the model does not take.
+            ArgumentError: inputs that the model does not take, or with which it does something else
+                than was recorded.
             RunError: nothing was recorded.
         """
-        if not self._captures:
-            raise nothing_recorded()
-        verify(self._captures, model, inputs, lambda *given: self._again(model, *given))
+        self._settle()
+        self.probe(self, model, inputs, progress)
         for one in self._captures:
-            for sequence in one.sequences:
-                call_of(one, sequence).compare_rows()
+            for text in one.own_texts:
+                for part in range(one.parts):
+                    call_of(one, text, part).compare_rows()
         self._hold(self._captures)  # calls may have turned out to be of another text
-        words = [check.proof for _, check in self.certificate()]
-        return {word: words.count(word) for word in WORDS if word in words}
-
-    def _again(self, model: nn.Module, arguments: tuple, keywords: dict) -> list[Capture]:
-        if self.random_states is not None:
-            self.random_states.put_back()
-        with warnings.catch_warnings(), self.recorder(model) as alone:
-            warnings.simplefilter("ignore")
-            model(*arguments, **keywords)
-        return alone._captures
+        counts = Counter(one.layout.word for one in self._captures)
+        refuted = sum(check.proof == "refuted" for _, check in self.certificate())
+        found = {word: counts[word] for word in LAYOUTS if counts[word]}
+        return {**found, "refuted": refuted} if refuted else found
 
     def certificate(self) -> list[tuple[str, Check]]:
         """For each call, how far recomputed rows were from the model's own, and what is proved.
 
         Of a batch of which some sequence is refuted, the call is.
         """
+        self._settle()
         return [(one.name, _certified(one)) for one in self._captures]
 
 
@@ -291,11 +311,11 @@ def _is_library(module: str) -> bool:
 
 def _certified(capture: Capture) -> Check:
     against = next(iter(capture.against.values()), "")
-    word, why = proof_of(capture.check, capture.inferred, against)
+    word, why = proof_of(capture.check, against)
     return replace(capture.check, proof=word, why=why)
 
 
-def _no_recorder(model: nn.Module) -> AbstractContextManager[Recording]:
+def _not_recorded(*given: Any) -> Any:
     raise RunError(
         "a recording from a file or of given maps",
         expected="one that `heedful.record` has just made, to be verified",
@@ -339,10 +359,7 @@ def from_attentions(attentions: Iterable[Tensor]) -> Recording:
 def _of_map(map_: Tensor, layer: int) -> Capture:
     if not isinstance(map_, Tensor) or map_.ndim != 4:
         raise _no_map(map_, f"of layer {layer}")
-    seen = of_weights(map_, "given maps")
-    return captured(
-        seen, name=f"layer {layer}", layer=layer, pass_index=0, layouts=layouts_of(seen)
-    )
+    return capture_of_weights(map_, f"layer {layer}", layer, layer)
 
 
 def _no_map(came: Any, of: str) -> ArgumentError:

@@ -19,7 +19,7 @@ from heedful.ops.top import Top
 from heedful.recording.checks import whole
 from heedful.recording.certificate import Check
 from heedful.recording.progress import Progress, Tell
-from heedful.recording.proof import Proof, proof_of
+from heedful.recording.proof import Layout, Proof, proof_of
 from heedful.recording.row_sums import RowSums
 
 
@@ -29,31 +29,37 @@ class Rows:
     name: str
     causes: Causes
     check: Check
-    inferred: dict[str, str]
+    layout_of_axes: Layout
     sums: RowSums
-    sequence: int
+    row: int
     refutations: dict[int, str]
     chosen: list[int] | None
+    map_: Tensor | None
     intact: Callable[[], None] | None
 
     @property
     def proof(self) -> str:
-        """ "proved", "assumed", "unproved" or "refuted"; see `heedful.recording.proof`."""
+        """ "proved", "unproved" or "refuted"; see `heedful.recording.proof`."""
         return self._proof.word
 
     @property
+    def layout(self) -> str:
+        """ "told", "verified", "usual" or "guessed"; see `heedful.recording.proof`."""
+        return self.layout_of_axes.word
+
+    @property
     def why(self) -> str:
-        """What is missing to a proof, in words; empty where nothing is."""
-        return self._proof.why
+        """What is missing to a proof, and what else a guessed layout may be; "" if nothing."""
+        return "; ".join(filter(None, (self._proof.why, self.layout_of_axes.why)))
 
     @property
     def against(self) -> str:
         """What was found to be wrong since it was recorded; empty where nothing was."""
-        return self.refutations.get(self.sequence, "")
+        return self.refutations.get(self.row, "")
 
     @property
     def _proof(self) -> Proof:
-        return proof_of(self.check, self.inferred, self.against)
+        return proof_of(self.check, self.against)
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -95,6 +101,8 @@ class Rows:
         causes = self.checked()
         H, N, M = self.shape
         rows, columns = indices(queries, N, "query"), indices(keys, M, "key")
+        if self.map_ is not None:
+            return self.map_[heads][:, rows][:, :, columns]
         # Few rows are computed whole: their cells are more exact then, and the rows compared
         are_few = len(range(H)[heads]) * len(rows) * M <= entries_of(causes.query)
         known = None if are_few or len(columns) == M else self.sums.known(heads, rows)
@@ -141,7 +149,7 @@ class Rows:
             _, found = by_rows(self.causes.of_heads(heads).in_precision(), every, every[:0])
             fault = self.sums.meet(of, heads, rows, found)
         if fault is not None:
-            self.refutations[self.sequence] = (
+            self.refutations[self.row] = (
                 f"row {fault.query} of head {self.heads[fault.head]} is not the model's: the "
                 f"log-sum-exp of its scores is {fault.found:.6g}, and was {fault.known:.6g}"
             )

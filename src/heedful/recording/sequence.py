@@ -32,14 +32,20 @@ class Sequence(Shown):
         index: int,
         texts: Texts | None = None,
         images: Images | None = None,
+        part: int = 0,
     ) -> None:
-        self._index, self._texts = index, texts or Texts()
-        self._images = images or Images()
+        self._index, self._part, self._texts = index, part, texts or Texts()
+        self._images, self._all = images or Images(), captures
         self._hold(captures)
 
+    @property
+    def _own(self) -> list[Capture]:
+        """Its calls."""
+        return self._held
+
     def _hold(self, captures: list[Capture]) -> None:
-        """Have those calls that the sequence is in."""
-        self._own = [one for one in captures if _has(one, self._index)]
+        """Have those calls that have this part of the text."""
+        self._held = [one for one in captures if has_part(one, self._index, self._part)]
         self._calls: dict[int, Call] = {}
         self._of_sides: tuple[int, Sides] | None = None  # and of how many calls
 
@@ -90,21 +96,32 @@ class Sequence(Shown):
 
     def _call(self, at: int) -> Call:
         capture = self._own[at]
-        own, where = capture.sequences, f"{capture.name}, pass {capture.pass_index}"
-        if not own:
+        if not len(capture.query):
             raise RunError(
-                f"no sequence in {where}",
+                f"no sequence in {capture.name}, pass {capture.pass_index}",
                 expected="a batch of at least one",
                 cause="a model that was given an empty batch",
             )
-        if self._index not in own:
-            raise RunError(
-                f"sequence {self._index} of {where}",
-                expected=f"numbers from {own.start} to {own.stop - 1}",
-                cause="a call of other texts, as `verify` has found since",
-                remedy="take recording.sequences again",
-            )
-        return self._with_texts(call_of(capture, self._index))
+        call = self._with_texts(call_of(capture, self._index, self._part))
+        if capture.parts > 1:
+            others = [*range(capture.parts)]
+            call.of_parts = lambda: [
+                self.part(number)._with_texts(call_of(capture, self._index, number))
+                for number in others
+            ]
+        return call
+
+    def part(self, number: int) -> Sequence:
+        """The calls of another part of the text, such as a window, of those that have so many."""
+        if number == self._part:
+            return self
+        return Sequence(self._all, self._index, self._texts, self._images, number)
+
+    @property
+    def parts(self) -> list[Sequence]:
+        """The text's parts, such as windows, of which some calls have more than others."""
+        most = max((one.parts for one in self._own), default=1)
+        return [self.part(number) for number in range(most)]
 
     def _with_texts(self, call: Call, sides: Sides | None = None) -> Call:
         """The call with the names of its tokens."""
@@ -132,9 +149,10 @@ class Sequence(Shown):
         """The call with the images that it attends over, whose patches give tokens their names."""
         if not self._images.pixels:
             return call
-        batch = next(one.batch for one in self._own if one.name == call.name)
-        call.key_picture = self._images.of(call, "keys", self._index, batch)
-        call.query_picture = self._images.of(call, "queries", self._index, batch)
+        own = next(one for one in self._own if one.name == call.name)
+        row, batch = self._index * own.parts + self._part, own.texts * own.parts
+        call.key_picture = self._images.of(call, "keys", row, batch)
+        call.query_picture = self._images.of(call, "queries", row, batch)
         if call.key_picture is not None:
             call.key_tokens = call.key_picture.names
         if call.query_picture is not None:
@@ -247,29 +265,32 @@ class Sequences(list[Sequence]):
         return super().__getitem__(index)
 
 
-def _has(capture: Capture, index: int) -> bool:
-    """Whether a call has a sequence; one of an empty batch stands in the first, and says so."""
-    return index in capture.sequences or (index == 0 and not len(capture.query))
+def has_part(capture: Capture, text: int, part: int) -> bool:
+    """Whether a call has a sequence; one of an empty batch is in the first, and raises there."""
+    return capture.has(text, part) or (text == part == 0 and not len(capture.query))
 
 
-def call_of(capture: Capture, index: int) -> Call:
+def call_of(capture: Capture, text: int, part: int = 0) -> Call:
     """One sequence of a call, without its padding."""
     return Call(
         capture.name,
         capture.layer,
         capture.pass_index,
         capture.kind,
-        capture.causes(index),
+        capture.causes(text, part),
         capture.check,
         index=capture.index,
-        inferred=capture.inferred,
-        sums=capture.row_sums(index),
+        layout_of_axes=capture.layout,
+        sums=capture.row_sums(text, part),
         refutations=capture.against,
-        sequence=index,
-        batch=capture.batch,
-        value=capture.values(index),
-        ids=capture.tokens(index),
-        query_ids=capture.query_tokens(index),
+        row=capture.row(text, part),
+        sequence=text,
+        part=part,
+        batch=capture.texts,
+        map_=capture.map_of(text, part),
+        value=capture.values(text, part),
+        ids=capture.key_ids(text, part),
+        query_ids=capture.ids_of_queries(text, part),
         door=capture.door,
         chosen=capture.heads,
         intact=capture.intact,

@@ -91,10 +91,10 @@ class Sides:
         """
         if writes not in self._ids:
             found = [
-                one.tokens(self.sequence)
+                one.key_ids(self.sequence)
                 for one in self.captures
                 if one.kind != "cross"
-                and self.sequence in one.sequences
+                and one.has(self.sequence)
                 and self.writes(one.name) is writes
             ]
             known: Tensor | None = None
@@ -157,8 +157,7 @@ def check_texts(given: list[list[str]] | None, captures: list[Capture], writes: 
             "target_tokens of a model that reads one text",
             expected="tokens: an encoder–decoder alone has a target too",
         )
-    counts = {max(one.sequences.stop for one in captures)}
-    counts |= {one.texts for one in captures if one.texts is not None}
+    counts = {one.texts for one in captures}
     if len(given) not in counts:
         raise ArgumentError(
             f"tokens of {len(given)} sequences",
@@ -180,15 +179,15 @@ def _lengths(captures: list[Capture], sequence: int, writes: bool) -> set[int]:
     found: set[int] = set()
     together: dict[str, int] = {}
     for one in captures:
-        if sequence not in one.sequences:
+        if not one.has(sequence):
             continue
-        layout, of = one.layout(sequence), sides.writes(one.name)
+        real, of = one.real(sequence), sides.writes(one.name)
         if one.kind == "cross":
-            found.add(len(layout.queries if writes else layout.keys))
+            found.add(len(real.queries if writes else real.keys))
         elif of is None or of is writes:
-            found.add(len(layout.keys))
+            found.add(len(real.keys))
         if (one.kind != "cross" and of is not (not writes)) or (one.kind == "cross" and writes):
-            together[one.name] = together.get(one.name, 0) + len(layout.queries)
+            together[one.name] = together.get(one.name, 0) + len(real.queries)
     return found | set(together.values())
 
 

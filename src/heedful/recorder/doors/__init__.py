@@ -1,6 +1,6 @@
 """The ways in which attention is seen while a model runs, each told as `observed` has it.
 
-Three are doors, with a context `watch`: `heedful_attention`, `transformers_interface` and
-`torch_operations`. What the last one sees is read by `sdpa`, `softmax_matmul` (with `score_causes`
-and `dead_rows`) and `multihead_attention`; `flash_attention` reads a call of the second.
+Three are entered as contexts: `heedful_attention` and `transformers_interface` know the axes of
+what they see; `torch_operations` watches all operations, and reads them with `sdpa`,
+`encoder_layers` and the tape (`steps`, `tape`, `cells`, `by_hand`).
 """

@@ -28,6 +28,7 @@ class Cells:
     queries: the row of the query at each place, with size 1 along the keys.
     keys: the row of the key at each place, with size 1 along all axes of queries.
     query, key: the factors, (rows, d).
+    is_turned: whether the rows of the product are keys.
     """
 
     kinds: list[str]
@@ -36,24 +37,12 @@ class Cells:
     keys: Tensor
     query: Tensor
     key: Tensor
-    _meeting: Meeting
+    is_turned: bool = False
 
     @property
     def along_keys(self) -> int:
         """The axis of the keys."""
         return self.kinds.index(KEYS)
-
-    def weights(self) -> Tensor:
-        """The map in the axes of the softmax, run again as the values met it."""
-        meeting, known = self._meeting, dict[int, Tensor]()
-        used, places = meeting.weights.value({}), meeting.weights.index(known)
-        order = without_outside(meeting.softmax.index(known))
-        if places.shape == order.shape and torch.equal(places, order):
-            return used
-        table = used.new_zeros(math.prod(meeting.softmax.product.shape))
-        inside = places != OUTSIDE
-        table[places[inside].to(used.device)] = used[inside.to(used.device)]
-        return table[order.to(used.device)]
 
 
 def cells_of(meeting: Meeting) -> Cells:
@@ -62,11 +51,13 @@ def cells_of(meeting: Meeting) -> Cells:
     Raises:
         TypeError: several axes of keys, or numbers of several rows of the query along one axis.
     """
+    if not meeting.has_product:
+        return _of_weights_alone(meeting)
     softmax = meeting.softmax
-    found = _by_strides(softmax) if softmax.is_plain else None
-    kinds, rows, columns = found or _by_places(softmax)
-    query, key = meeting.query, meeting.key
-    if _is_turned(meeting):  # keys times queries
+    known = _by_strides(softmax) if softmax.is_plain else None
+    kinds, rows, columns = known or _by_places(softmax)
+    query, key, is_turned = meeting.query, meeting.key, _is_turned(meeting)
+    if is_turned:  # keys times queries
         kinds = [{QUERIES: KEYS, KEYS: QUERIES}.get(kind, kind) for kind in kinds]
         rows, columns, query, key = columns, rows, key, query
     if kinds.count(KEYS) > 1:
@@ -80,7 +71,40 @@ def cells_of(meeting: Meeting) -> Cells:
     for dim, kind in enumerate(kinds):
         columns = columns.narrow(dim, 0, 1) if kind == QUERIES else columns
     query, key = (factor.reshape(-1, factor.shape[-1]) for factor in (query, key))
-    return Cells(kinds, tuple(shape), rows, columns, query, key, meeting)
+    return Cells(kinds, tuple(shape), rows, columns, query, key, is_turned)
+
+
+def _of_weights_alone(meeting: Meeting) -> Cells:
+    """The cells of weights of a softmax of no product, as they met values: (b, N, M)."""
+    *lead, N, M = meeting.weights.size
+    b = math.prod(lead)
+    rows = torch.arange(b * N, device="cpu").view(b, N, 1)
+    columns = torch.arange(b * M, device="cpu").view(b, 1, M)
+    kinds = [BATCH if b > 1 else ONE, QUERIES if N > 1 else ONE, KEYS]
+    nothing = meeting.query.new_zeros(())
+    query, key = nothing.expand(b * N, 1), nothing.expand(b * M, 1)
+    return Cells(kinds, (b, N, M), rows, columns, query, key)
+
+
+def in_cells(meeting: Meeting, used: Tensor) -> Tensor:
+    """Weights as values met them, in the axes of the softmax.
+
+    Raises:
+        TypeError: some of the weights alone met values.
+    """
+    if not meeting.has_product:
+        return used.reshape(math.prod(used.shape[:-2]), *used.shape[-2:])
+    known: dict[int, Tensor] = {}
+    places = meeting.weights.index(known)
+    order = without_outside(meeting.softmax.index(known))
+    if places.shape == order.shape and torch.equal(places, order):
+        return used
+    table = used.new_full((math.prod(meeting.softmax.product.shape),), torch.nan)
+    inside = places != OUTSIDE
+    if int(inside.sum()) < order.numel():
+        raise TypeError("some of the weights alone meet these values")
+    table[places[inside].to(used.device)] = used[inside.to(used.device)]
+    return table[order.to(used.device)]
 
 
 def _by_strides(softmax: Step) -> tuple[list[str], Tensor, Tensor] | None:

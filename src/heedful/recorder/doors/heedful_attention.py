@@ -11,13 +11,13 @@ from heedful.ops.arguments import Arguments
 from heedful.ops.asked_masks import Asked
 from heedful.ops.kernels import four_axes
 from heedful.ops.log_sum_exp import Catching
-from heedful.recorder.observed import Observed, Tell
+from heedful.recorder.observed import AXES, Observed, See
 
 DOOR = "heedful"
-THREE = "whether the axes before queries and widths are of texts or of heads"
+DROPPED = "weights were dropped at random"
 
 
-def watch(see: Tell) -> AbstractContextManager[None]:
+def watch(see: See) -> AbstractContextManager[None]:
     """Tell of every call of `heedful.attention` in this thread."""
 
     def listen(arguments: Arguments, context: Tensor, caught: Catching) -> None:
@@ -44,9 +44,8 @@ def translated(arguments: Arguments, context: Tensor, caught: Catching) -> Obser
         arguments.scale,
         mask=given if mask is None else mask,
         bias=bias,
-        dropout=arguments.dropout,
         sums=caught.found(query.shape[:3]),
         door=DOOR,
-        is_known_by_numbers=isinstance(given, Asked),  # its table lives as long as the call
-        inferred={} if len(shape) in (2, 4) else {"heads": THREE},
+        axes=AXES if len(shape) in (2, 4) else "",
+        why=DROPPED if arguments.dropout else "",
     )

@@ -1,76 +1,42 @@
-"""Makes a call of what one of SDPA's kernels was given.
+"""The doors to torch's kernels that are attention as a whole, of `scaled_dot_product_attention`
+and of flex attention.
 
-The kernels take (batch, heads, N, d), but a model may have put anything into the first two axes,
-such as windows into the batch. So these are read and owned here as those of any product.
+They take (batch, heads, N, d), but a model may have put anything into the first two axes, such as
+windows into the batch, so these are named later.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import torch
 from torch import Tensor
 
-from heedful.ops.causes import HIDDEN
 from heedful.ops.log_sum_exp import beside
 from heedful.ops.masks import Causal
-from heedful.recorder.doors import dead_rows
-from heedful.recorder.doors.softmax_matmul import shared_heads
-from heedful.recorder.following.alignment import Atom, Order, aligned
-from heedful.recorder.following.axis_rules import EFFICIENT
-from heedful.recorder.following.feature_rules import of_factor
-from heedful.recorder.following.scores import Product, product_of
-from heedful.recorder.following.strides import Axis, Part, Parts, View
-from heedful.recorder.observed import Observed, Source
-from heedful.recorder.owners.axis_owners import Sides
-from heedful.recorder.owners.told_or_followed import Owning
+from heedful.recorder.observed import Observed
 
 FLASH = "_scaled_dot_product_flash_attention"
+EFFICIENT = "_efficient_attention_forward"  # of tokens × heads, as `CausalBias` calls it
+KERNELS = (
+    "_scaled_dot_product_flash_attention_for_cpu",
+    FLASH,
+    "_scaled_dot_product_efficient_attention",
+    "_scaled_dot_product_cudnn_attention",
+    "_scaled_dot_product_fused_attention_overrideable",
+    EFFICIENT,
+)
 UNKNOWN = ("cu_seqlens_q", "cu_seqlens_k", "seqlen_k", "window_size")  # of the efficient kernel
+DROPPED = "weights were dropped at random"
 
 
-class KernelCall(NamedTuple):
-    """What one of SDPA's kernels was given and gave: tensors of four axes (…, …, N or M, d).
-
-    sums: (…, …, N), the log-sum-exp of each row, where the kernel gave it.
-    query_axes, key_axes: the axes of query and key, as they were followed.
-    offset: the key at which the first query of a causal call stands; None of any other.
-    """
-
-    query: Tensor
-    key: Tensor
-    value: Tensor
-    output: Tensor
-    sums: Tensor | None
-    query_axes: list[Parts | None]
-    key_axes: list[Parts | None]
-    mask: Tensor | None
-    offset: int | None
-    scale: float
-
-    @property
-    def group(self) -> int:
-        """How many query heads share a key head."""
-        return self.query.shape[1] // self.key.shape[1]
-
-
-def kernel(
-    name: str,
-    made: tuple,
-    given: dict[str, Any],
-    view: Callable[[Tensor], View],
-    owning: Owning,
-) -> Observed:
-    """The call of one of SDPA's kernels of this name.
+def observed(name: str, made: tuple, given: dict[str, Any]) -> Observed:
+    """The call of one of SDPA's kernels.
 
     Args:
-        name: as in `aten`.
+        name: of the kernel, as in `aten`.
         made: its results, the output first.
         given: its arguments by name.
-        view: gives what is known of a tensor's axes.
-        owning: decides whose those axes are.
 
     Raises:
         TypeError: as `_heads_first` says.
@@ -78,22 +44,20 @@ def kernel(
     output, sums, offset = made[0], beside(name, made), _offset(name, given)
     if name == EFFICIENT:
         given, output = _heads_first(given), output.transpose(1, 2)
-    query, key, scale = given["query"], given["key"], given.get("scale")
-    query_axes, key_axes = (of_factor(view(one)) for one in (query, key))
-    call = KernelCall(
+    query, scale = given["query"], given.get("scale")
+    seen = Observed(
         query,
-        key,
+        given["key"],
         given["value"],
         output,
-        sums,
-        query_axes,
-        key_axes,
-        given.get("attn_mask", given.get("attn_bias")),
-        offset,
         query.shape[-1] ** -0.5 if scale is None else float(scale),
+        mask=given.get("attn_mask", given.get("attn_bias")),
+        sums=sums,
+        door="scaled_dot_product_attention",
+        why=DROPPED if given.get("dropout_p") else "",
     )
-    seen = fused(call, owning)
-    seen.dropout = given.get("dropout_p") or 0.0
+    if offset is not None:
+        seen.mask, seen.causal = Causal(offset), True
     return seen
 
 
@@ -119,105 +83,32 @@ def _heads_first(given: dict[str, Any]) -> dict[str, Any]:
     Raises:
         TypeError: texts of unequal lengths that stand in one row, a window, or two masks.
     """
-    more = [one for one in UNKNOWN if given.get(one) is not None]
+    more = [name for name in UNKNOWN if given.get(name) is not None]
     if given.get("bias") is not None and given["custom_mask_type"]:
         more.append("a bias and a causal mask")
     if more:
         raise TypeError(f"memory-efficient attention with {more[0]}, which is not understood")
-    turned = {one: given[one].transpose(1, 2) for one in ("query", "key", "value")}
+    turned = {name: given[name].transpose(1, 2) for name in ("query", "key", "value")}
     return {**given, **turned, "attn_mask": given.get("bias")}
 
 
-def fused(call: KernelCall, owning: Owning) -> Observed:
-    """The call of a kernel in the form that all doors share."""
-    made = _arranged(call, owning)
-    before = made.mask
-    if isinstance(before, Tensor) and before.is_floating_point():
-        # kernels add in float32 at the least
-        kind = torch.promote_types(before.dtype, torch.float32)
-        steps = [dead_rows.Step("scale", call.scale, kind), dead_rows.Step("add", before, kind)]
-        left = dead_rows.settle(made, steps, made.query)
-        if left is not None:
-            # these rows are left to the check: with numbers that still count, since the least one
-            # of a type is taken for minus infinity
-            settled: Any = made.mask
-            wide, counts = settled.to(kind), left[..., None] & (settled > -math.inf)
-            made.mask = torch.where(counts, wide.clamp(min=HIDDEN / 4), wide)
-            made.source = None
-    if call.offset is not None:
-        made.mask, made.causal = Causal(call.offset), True
-    made.door = "scaled_dot_product_attention"
-    return made
+class FlexMask(NamedTuple):
+    """The mask of flex attention as its kernel has it: a function of batch, head, query and key."""
+
+    mask_mod: Callable
 
 
-def _product(call: KernelCall) -> Product:
-    """The product of queries and keys that the kernel computes inside."""
-    batch, heads, rows, width = call.key_axes
-    if call.group > 1 and heads is not None:  # the kernel repeats each key for a group of heads
-        heads = (*heads, Part(Axis(call.group, is_copy=True), 1, call.group))
-    return product_of(call.query, call.key.mT, call.query_axes, [batch, heads, width, rows])
+def flexed(made: tuple, given: dict[str, Any]) -> Observed:
+    """The call of flex attention with a mask alone.
 
-
-def _outer(parts: Parts, group: int) -> Parts | None:
-    """The axis of the key heads: that of the query heads without its last parts, `group` in size.
-
-    None where no such parts are there.
+    Raises:
+        TypeError: it has a score_mod, so its weights are no softmax of scaled and masked scores.
     """
-    left = list(parts)
-    while group > 1 and left and group % left[-1].size == 0:
-        group //= left.pop().size
-    return tuple(left) if group == 1 else None
-
-
-def _arranged(call: KernelCall, owning: Owning) -> Observed:
-    """The call with its axes in order, its mask still as the kernel was given it."""
-    product = _product(call)
-    order = Order([product.axes])
-
-    def sides() -> Sides:
-        shared = [atom for parts in product.batch for atom in order.atoms(parts)]
-        rows, columns = order.atoms(product.rows), order.atoms(product.columns)
-        return Sides(shared, rows, [], columns, product.sums_features)
-
-    groups = owning.groups(sides, order, product.origins, product.axes)
-    of_queries, of_keys = groups.all[:3], [*groups.all[:2], groups.keys]
-    asking = [*product.batch, product.rows, None]
-    key, value = _keys_and_values(call, product, order, of_keys)
-    if call.group > 1:
-        key, value = shared_heads(key, value, math.prod(atom.size for atom in groups.heads), True)
-    mask, source, sums = call.mask, None, call.sums
-    if mask is not None:
-        ordered = aligned(mask, product.axes, order, groups.all)[..., 0]
-        mask, source = ordered, Source(mask, ordered.stride())
-    query = aligned(call.query, asking, order, of_queries)
-    # all texts in one row may ask one memory, which then is that of each of them
-    key, value = (one.expand(len(query), -1, -1, -1) for one in (key, value))
+    if given["score_mod"].__name__ != "_identity":
+        raise TypeError("flex attention with a score_mod, whose weights are of another form")
+    query, key, value = (given[name] for name in ("query", "key", "value"))
+    mask: Any = FlexMask(given["block_mask"][-1])
+    sums: Tensor | None = beside("flex_attention", made)
     return Observed(
-        query,
-        key,
-        value,
-        aligned(call.output, asking, order, of_queries),
-        call.scale,
-        mask=mask,
-        source=source,
-        sums=None if sums is None else aligned(sums[..., None], asking, order, of_queries)[..., 0],
-        inferred=groups.inferred,
-        batch=groups.batch,
-        follows=groups.follows,
-        moved=groups.moved,
-        is_of_two=groups.is_of_two,
-        followed=groups.followed,
-        are_windows=groups.are_windows,
+        query, key, value, made[0], given["scale"], mask=mask, sums=sums, door="flex_attention"
     )
-
-
-def _keys_and_values(
-    call: KernelCall, product: Product, order: Order, groups: list[list[Atom]]
-) -> tuple[Tensor, Tensor]:
-    """Keys and values with their axes in order, where possible once for each group of heads."""
-    key, value, outer = call.key, call.value, _outer(product.batch[1], call.group)
-    if outer is None:  # nothing is known of the axis of the heads
-        key, value = (one.repeat_interleave(call.group, dim=1) for one in (key, value))
-        outer = product.batch[1]
-    axes = [product.batch[0], outer, product.columns, None]
-    return aligned(key, axes, order, groups), aligned(value, axes, order, groups)

@@ -22,6 +22,8 @@ from torch import Tensor
 from heedful.errors import RunError
 
 OUTSIDE = -1  # the index of a number that is no cell of the product, such as a sink's
+PRODUCTS = {"mm": 0, "bmm": 0, "addmm": 1, "baddbmm": 1}  # and where their two factors are
+SMALL = 1 << 12  # numbers of a tensor that is copied rather than read again
 # Operations whose results have the numbers of their input in other places
 MOVES = {
     "cat", "constant_pad_nd", "flip", "gather", "index", "index_select", "repeat", "roll", "sort",
@@ -32,7 +34,8 @@ MOVES = {
 class Held:
     """A tensor that a step reads again.
 
-    It is copied where torch does not count its changes, and where it would keep a graph alive.
+    It is copied where torch does not count its changes, where it would keep a graph alive, where an
+    optimizer changes it, and where it is small.
 
     Args:
         tensor: the tensor.
@@ -43,7 +46,7 @@ class Held:
 
     def __init__(self, tensor: Tensor, copies: bool = False) -> None:
         counts = not (tensor.is_inference() or torch.is_inference_mode_enabled())
-        copies = copies or not counts or tensor.grad_fn is not None
+        copies = copies or not counts or tensor.requires_grad or tensor.numel() <= SMALL
         self.tensor = tensor.detach().clone() if copies else tensor
         self.version = None if copies else tensor._version
 

@@ -17,32 +17,44 @@ from torch import Tensor, nn
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from heedful.errors import ArgumentError
+from heedful.ops.log_sum_exp import asked
+from heedful.recorder.doors import without_mode
+from heedful.recorder.doors.steps import MOVES, PRODUCTS, Held, Step, View, name_of
 from heedful.recording import own_work
-from heedful.recorder.doors.steps import MOVES, Held, Step, View, name_of
 
-PRODUCTS = {"mm": 0, "bmm": 0, "addmm": 1, "baddbmm": 1}  # and where their two factors are
 SOFTMAXES = {"_softmax", "_safe_softmax", "softmax"}
 MAY_BE_ONE = {*SOFTMAXES, "_log_softmax", "log_softmax", "exp", "exp_", "exp2", "softmax_"}
 # After a softmax these leave its rows a map
 HARMLESS = {"clone", "_to_copy", "native_dropout", "contiguous", "detach"}
 COPIES = {"_to_copy", "clone"}  # of a parameter, as autocast makes them: still a parameter
+COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
+FLEX = ("query", "key", "value", "score_mod", "block_mask", "scale")  # arguments of flex attention
+UNMET = "weights of a softmax of queries times keys that met no values in a product"
+LINEAR = "queries, keys and values multiplied with no softmax between, as in linear attention"
+NO_MAP = "weights whose rows do not sum to one, as after an entmax or a gate"
 EXACT, ROUGH = 1e-4, 2e-2  # by so much a row of weights may exceed 1, in 32 and in 16 bits
 
 
 class Kind(NamedTuple):
     """What is known about an operation by its schema.
 
-    writes: which argument it writes into, None for none.
+    names: of its arguments. writes: which argument it writes into, None for none. is_composite:
+    whether it consists of other operations.
     """
 
     name: str
+    names: tuple[str, ...]
     is_view: bool
     writes: int | None
+    is_composite: bool
 
 
 @functools.cache
 def kind_of(function: Any) -> Kind:
     """The kind of an operation."""
+    if not isinstance(function, torch._ops.OpOverload):  # such as flex attention
+        return Kind(str(function), FLEX, False, None, False)
     schema, name = function._schema, name_of(function)
     written = (
         i for i, one in enumerate(schema.arguments) if one.alias_info and one.alias_info.is_write
@@ -50,7 +62,9 @@ def kind_of(function: Any) -> Kind:
     writes = next(written, None)
     aliases = any(one.alias_info for one in schema.returns)
     is_view = (aliases and writes is None) or name in ("_unsafe_view", "_reshape_alias")
-    return Kind(name, is_view, writes)
+    names = tuple(one.name for one in schema.arguments)
+    is_composite = without_mode.has_kernel(function, COMPOSITE)
+    return Kind(name, names, is_view and not is_composite, writes, is_composite)
 
 
 class Meeting(NamedTuple):
@@ -59,15 +73,21 @@ class Meeting(NamedTuple):
     softmax: the step that made the weights; what the axes of a map are is read off it.
     weights: what the product with values was given of the weights, (…, N, M), or its transpose.
     query (b, n, d), key (b, m, d): copies of the two factors of the tape's product.
-    value (…, M, v), output (…, N, v): of the second product.
+    value (…, M, v), output (…, N, v): of the second product; the output is None where that product
+        added something else. A call that is kept has neither.
     """
 
     softmax: Step
     weights: View
     query: Tensor
     key: Tensor
-    value: Tensor
-    output: Tensor
+    value: Tensor | None
+    output: Tensor | None
+
+    @property
+    def has_product(self) -> bool:
+        """Whether the tape begins with a product; else with a softmax of anything."""
+        return self.softmax.product is not self.softmax
 
 
 class Tape(TorchDispatchMode):
@@ -76,8 +96,10 @@ class Tape(TorchDispatchMode):
     Args:
         parameters: of the model, with its buffers; a product with one of them begins no tape.
         is_here: tells whether operations are the model's own now.
+        name: gives the name of the module that runs.
         see: is called with each `Meeting`.
-        miss: is called with the reason where something like attention has no map.
+        miss: is called with the name of a module and the reason where something like attention has
+            no map.
         fused: for the name of each kernel that is attention as a whole, a function to call with its
             result and its arguments by name.
     """
@@ -88,47 +110,65 @@ class Tape(TorchDispatchMode):
         self,
         parameters: Iterable[Tensor],
         is_here: Callable[[], bool],
+        name: Callable[[], str],
         see: Callable[[Meeting], None],
-        miss: Callable[[str], None],
+        miss: Callable[[str, str], None],
         fused: dict[str, Callable[[Any, dict[str, Any]], None]],
     ) -> None:
         super().__init__()
-        self.is_here, self.see, self.miss, self.fused = is_here, see, miss, fused
+        self.is_here, self.name, self.see, self.miss, self.fused = is_here, name, see, miss, fused
         self._parameters = {one.untyped_storage()._cdata for one in parameters if _is_dense(one)}
         self._steps: dict[int, tuple[StorageWeakRef, Step]] = {}  # by the address of a storage
         self._copies: dict[int, StorageWeakRef] = {}  # of parameters
         self._noise: dict[int, StorageWeakRef] = {}  # drawn at random, for dropout
+        self._begun: list[tuple[str, Step]] = []  # softmaxes of products
+        self._chained: dict[int, tuple[str, Step]] = {}  # products whose result met a third tensor
+        self._composites = without_mode.Composites()
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
         """False: nothing is compiled while it watches, so dynamo need not be kept from it."""
         return False
 
-    def forget(self) -> None:
-        """Let go of all tapes, as a pass has ended."""
-        for table in (self._steps, self._copies, self._noise):
+    def end_pass(self) -> None:
+        """Let go of all tapes, and tell which softmaxes met no values."""
+        softened = {id(softmax.product) for _, softmax in self._begun}
+        met = {id(softmax.product) for _, softmax in self._begun if softmax.met}
+        for name, softmax in self._begun:
+            if id(softmax.product) not in met:
+                self.miss(name, UNMET)
+        for product, (name, _) in self._chained.items():
+            if product not in softened:
+                self.miss(name, LINEAR)
+        for table in (self._steps, self._copies, self._noise, self._begun, self._chained):
             table.clear()
+
+    def end(self) -> None:
+        """Watch nothing any more: it may still stand in the stack of another thread."""
+        self.end_pass()
+        self.is_here = _never
 
     def __torch_dispatch__(
         self, function: Any, types: Any, arguments: tuple = (), keywords: dict | None = None
     ) -> Any:
         keywords = keywords or {}
-        if own_work.thread.is_on or not self.is_here():
-            return function(*arguments, **keywords)
-        if torch.is_inference_mode_enabled() and not types:  # composites come here whole
-            with self:
-                made = function.decompose(*arguments, **keywords)
-            if made is not NotImplemented:
-                return made
-        made = function(*arguments, **keywords)
         kind = kind_of(function)
         if kind.is_view:
-            return made
+            return function(*arguments, **keywords)
+        if own_work.thread.is_on or not self.is_here():
+            return without_mode.run(function, arguments, keywords, kind.name)
+        if kind.is_composite and torch.is_inference_mode_enabled() and not types:
+            if not without_mode.has_own_kernel(function, arguments):
+                with self:  # torch takes composites apart before, except in inference mode
+                    return self._composites.run(function, arguments, keywords)
+        made = without_mode.run(function, asked(kind.name, arguments), keywords, kind.name)
         own_work.thread.is_on = True
         try:
             self._follow(function, kind, arguments, keywords, made)
+        except ArgumentError:  # `record` promises to raise it
+            raise
         except Exception as error:  # it must not end the model's own forward pass
-            self.miss(f"{type(error).__name__}: {error}")
+            self.miss(self.name(), f"{error} ({type(error).__name__})")
         finally:
             own_work.thread.is_on = False
         return made
@@ -138,21 +178,20 @@ class Tape(TorchDispatchMode):
     ) -> None:
         name = kind.name
         if name in self.fused:
-            names = [one.name for one in function._schema.arguments]
-            return self.fused[name](made, dict(zip(names, arguments, strict=False)) | keywords)
+            return self.fused[name](made, dict(zip(kind.names, arguments, strict=False)) | keywords)
         if name.startswith("bernoulli"):
             return _note(self._noise, made)
-        tensors = [one for one in _flat((arguments, *keywords.values())) if isinstance(one, Tensor)]
-        steps = [step for one in tensors if (step := self._step(one)) is not None]
         if name in PRODUCTS:
             return self._multiply(function, name, arguments, keywords, made)
+        tensors = [one for one in _flat((arguments, *keywords.values())) if isinstance(one, Tensor)]
+        steps = [step for one in tensors if (step := self._step(one)) is not None]
         if kind.writes is not None:
             return self._write(function, kind, arguments, keywords, bool(steps))
         if not steps:
             if name in COPIES and self._is_parameter(tensors[0]):
                 _note(self._copies, made)
             elif name in SOFTMAXES and _is_dense(made) and made.ndim > 1:
-                self._begin_at_softmax(function, made)
+                self._begin_at_softmax(function, arguments, made)
             return None
         if name.endswith("_like") or name.startswith("new_"):
             return None
@@ -188,9 +227,14 @@ class Tape(TorchDispatchMode):
             first = next(one for one in step.arguments if isinstance(one, View))
             step.function, step.arguments = torch.ops.aten.clone.default, (first,)
             step.keywords, step.place, step.is_dropped, step.is_map = {}, None, True, before.is_map
+        self._keep(result, self._softened(step, name))
+
+    def _softened(self, step: Step, name: str) -> Step:
+        """The step, noted if it is a softmax or an exponential."""
         if name in MAY_BE_ONE:
-            step.softmax, step.is_map = step, name in SOFTMAXES
-        self._keep(result, step)
+            step.softmax, step.is_map, step.met = step, name in SOFTMAXES, False
+            self._begun.append((self.name(), step))
+        return step
 
     def _write(
         self, function: Any, kind: Kind, arguments: tuple, keywords: dict, has_steps: bool
@@ -210,14 +254,12 @@ class Tape(TorchDispatchMode):
             before.shape, before.stride, before.dtype, view, before.product, before.softmax,
             before.is_plain, before.is_dropped,
         )  # fmt: skip
-        if kind.name in MAY_BE_ONE:
-            step.softmax, step.is_map = step, kind.name in SOFTMAXES
-        self._keep(target, step)
+        self._keep(target, self._softened(step, kind.name))
 
-    def _begin_at_softmax(self, function: Any, made: Tensor) -> None:
+    def _begin_at_softmax(self, function: Any, arguments: tuple, made: Tensor) -> None:
         """Begin a tape at a softmax of scores that no product has made."""
         step = Step(
-            function, (), {}, None, tuple(made.shape), made.stride(), made.dtype, is_map=True
+            function, (None, *arguments[1:]), {}, None, tuple(made.shape), made.stride(), made.dtype, is_map=True
         )
         step.softmax = step
         self._keep(made, step)
@@ -234,8 +276,11 @@ class Tape(TorchDispatchMode):
         are_weights = [step is not None and step.softmax is not None for step in steps]
         if any(are_weights):
             if not all(are_weights):
-                self._meet(factors, are_weights.index(True), made)
+                self._meet(factors, are_weights.index(True), None if adds(at, arguments) else made)
             return
+        begun = next((step for step in steps if step is not None), None)
+        if begun is not None:
+            self._chained[id(begun.product)] = self.name(), begun.product
         held = tuple(Held(one) if isinstance(one, Tensor) else one for one in arguments)
         step = Step(
             function, held, dict(keywords), None, tuple(made.shape), made.stride(), made.dtype
@@ -243,17 +288,20 @@ class Tape(TorchDispatchMode):
         step.is_plain = made.is_contiguous()
         self._keep(made, step)
 
-    def _meet(self, factors: tuple[Tensor, Tensor], place: int, made: Tensor) -> None:
+    def _meet(self, factors: tuple[Tensor, Tensor], place: int, made: Tensor | None) -> None:
         """Tell of weights that have met values, if they are a map."""
         weights, value = factors if place == 0 else (factors[1].mT, factors[0].mT)
-        view, output = self._view(weights), made if place == 0 else made.mT
+        view = self._view(weights)
         softmax = None if view is None else view.step.softmax
         if view is None or softmax is None or softmax.met:
             return
+        if not softmax.met and softmax.product is softmax and not view.size[-1] > 1:
+            return  # one weight for each row is a gate
         softmax.met = True
         if not (view.step.is_map or _are_map(weights)):
-            self.miss("weights whose rows do not sum to one, as after an entmax or a gate")
+            self.miss(self.name(), NO_MAP)
             return
+        output = made if place == 0 or made is None else made.mT
         query, key = _copied(softmax.product) or (weights.detach().clone(),) * 2
         self.see(Meeting(softmax, view, query, key, value, output))
 
@@ -262,9 +310,7 @@ class Tape(TorchDispatchMode):
         if not _is_dense(tensor):
             return None
         known = self._steps.get(tensor.untyped_storage()._cdata)
-        if known is None or known[0].expired():
-            return None
-        return known[1]
+        return None if known is None or known[0].expired() else known[1]
 
     def _view(self, tensor: Any) -> View | None:
         step = self._step(tensor)
@@ -296,6 +342,15 @@ class Tape(TorchDispatchMode):
 
     def _is_noise(self, tensor: Tensor) -> bool:
         return _is_dense(tensor) and _is_noted(self._noise, tensor.untyped_storage()._cdata)
+
+
+def adds(at: int, arguments: tuple) -> bool:
+    """Whether a product of two factors, which begin at a place, adds something to them."""
+    return at == 1 and bool(arguments[0].any())
+
+
+def _never() -> bool:
+    return False
 
 
 def _copied(product: Step) -> tuple[Tensor, Tensor] | None:

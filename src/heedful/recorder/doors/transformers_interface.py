@@ -7,6 +7,8 @@ a mask function of its name, padding and causality would vanish in silence.
 
 from __future__ import annotations
 
+import functools
+import inspect
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
@@ -20,11 +22,16 @@ from heedful.ops.log_sum_exp import Catching
 from heedful.ops.masks import Causal
 from heedful.recorder.doors import flash_attention
 from heedful.recorder.doors.process_wide import ProcessWide
-from heedful.recorder.observed import Observed, Tell
-from heedful.recorder.running import Modules
+from heedful.recorder.doors.sdpa import DROPPED
+from heedful.recorder.observed import AXES, Observed, See
+from heedful.recording.module_names import Modules
 
 # Gives a context for one call, in which no other door looks; it says whether the call is wanted
 Claim: TypeAlias = Callable[[], AbstractContextManager[bool]]
+
+
+# Names in the code of a class that computes attention without the interface
+BY_HAND = {"softmax", "Softmax", "scaled_dot_product_attention", "multi_head_attention_forward"}
 
 
 def is_loaded() -> bool:
@@ -33,8 +40,8 @@ def is_loaded() -> bool:
 
 
 @contextmanager
-def watch(see: Tell, claim: Claim) -> Iterator[None]:
-    """Tell of each call of attention that a model of transformers makes and `claim()` wants."""
+def watch(see: See, claim: Claim) -> Iterator[None]:
+    """See of each call of attention that a model of transformers makes and `claim()` wants."""
     if _interface() is None:  # the model is not transformers', or `check` would have refused it
         yield
         return
@@ -47,7 +54,7 @@ def watch(see: Tell, claim: Claim) -> Iterator[None]:
             _listeners.remove(listener)
 
 
-_listeners: list[tuple[Tell, Claim]] = []  # of all threads; each claim says whether it is meant
+_listeners: list[tuple[See, Claim]] = []  # of all threads; each claim says whether it is meant
 
 
 @contextmanager
@@ -81,6 +88,23 @@ def _patch() -> Iterator[None]:
 
 
 _patched = ProcessWide(_patch)
+
+
+@functools.cache
+def uses_it(kind: type) -> bool:
+    """Whether a class of transformers has no attention but through the interface.
+
+    One that names a softmax in its own code, and not the interface, computes attention by hand.
+    """
+    functions = (
+        function
+        for base in kind.__mro__
+        if base.__module__.startswith("transformers.models.")
+        for function in vars(base).values()
+        if inspect.isfunction(function)
+    )
+    names = {name for function in functions for name in function.__code__.co_names}
+    return "ALL_ATTENTION_FUNCTIONS" in names or not names & BY_HAND
 
 
 def check(modules: Modules) -> None:
@@ -128,8 +152,6 @@ def translated(
         mask = mask.to(query.dtype)  # added to the scores, as 1 and 0, whatever was meant by it
     elif mask is None and causal and implementation != "eager" and query.shape[2] > 1:
         mask = Causal(0)  # torch aligns its own to the top left; eager applies what it is given
-    bias, softcap = given.get("position_bias"), given.get("softcap")
-    is_by_hand = implementation == "eager"
     return Observed(
         query,
         key,
@@ -137,19 +159,17 @@ def translated(
         output.transpose(1, 2),
         query.shape[-1] ** -0.5 if scale is None else float(scale),
         mask=mask,
-        bias=bias,
-        softcap=softcap,
+        bias=given.get("position_bias"),
+        softcap=given.get("softcap"),
         sinks=sinks,
         # a kernel knows nothing of sinks, which are put among the scores after it
         sums=caught.found(query.shape[:3]) if sinks is None else None,
-        dropout=given.get("dropout") or 0.0,
         door=f"transformers, {implementation}",
+        axes=AXES,
         cross=cross,
         causal=causal,
         real=real,
-        rounded_to=_rounding_types(query.dtype, mask, bias, softcap) if is_by_hand else (),
-        # whatever the type of a model, most take the softmax in float32
-        kinds=frozenset([torch.float32] if is_by_hand else []),
+        why=DROPPED if given.get("dropout") else "",
     )
 
 
@@ -164,19 +184,6 @@ def _as_multiplied(side: Tensor, implementation: str) -> Tensor:
     if not is_cast or side.dtype == torch.float64:
         return side
     return side.to(torch.get_autocast_dtype(device))
-
-
-def _rounding_types(
-    kind: torch.dtype, mask: Any, bias: Tensor | None, softcap: float | None
-) -> tuple[torch.dtype, ...]:
-    """The types to which eager attention rounds scores, step by step.
-
-    These are a product and its scale, a cap (a quotient, its tangent and their product), and what
-    is added; a mask is counted too, though one of 0 and minus infinity rounds nothing. Most models
-    take the softmax in float32, whatever their own type.
-    """
-    steps = 2 + 3 * bool(softcap) + (bias is not None) + isinstance(mask, Tensor)
-    return (kind,) * steps + ((torch.float32,) if kind == torch.float64 else ())
 
 
 def _sinks(given: dict) -> Tensor | None:

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 import torch
 
 from heedful.recorder.doors.process_wide import ProcessWide
-from heedful.recorder.running import Modules
+from heedful.recording.module_names import Modules
 
 KNOWN = ("heedful.", "torch.nn.")  # modules that compile nothing while they run
 _eager = ProcessWide(lambda: torch.compiler.set_stance("force_eager"))

@@ -6,7 +6,7 @@ from torch import nn
 
 from heedful.errors import ArgumentError
 from heedful.recorder.doors import transformers_interface
-from heedful.recorder.running import Modules
+from heedful.recording.module_names import Modules
 
 BAND = "a band of neighbours and a few global tokens"
 BLOCKS = "blocks of neighbours"

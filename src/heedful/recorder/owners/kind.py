@@ -7,7 +7,7 @@ import re
 
 from heedful.recorder.observed import Observed
 from heedful.recorder.owners.mask_structure import offset_of
-from heedful.recorder.owners.padding import Layout, distinct
+from heedful.recording.real_tokens import RealTokens, distinct
 
 # Parts of the names of modules that attend to another sequence
 CROSSING = ("cross", "encoder_attn", "encdec", "enc_dec", "src_attn")
@@ -26,24 +26,23 @@ def _crosses_by(name: str) -> bool:
     return any(part in end for part in CROSSING)
 
 
-def _is_causal(seen: Observed, layout: Layout) -> bool:
+def _is_causal(real: RealTokens) -> bool:
     """Whether no query of a sequence sees a key after its own.
 
-    A window on both sides goes beyond that. With keys of another input, the last query stands at
-    the last key: else its mask looks back in another text, as from words to images before them.
+    A window on both sides goes beyond that.
     """
-    N, M = layout.queries.numel(), layout.keys.numel()
-    offset = offset_of(layout.mask, N, M)
+    N, M = real.queries.numel(), real.keys.numel()
+    offset = offset_of(real.mask, N, M)
     if offset is None:
         return False
-    return offset == M - N if seen.is_of_two else offset <= max(0, M - N)
+    return offset <= max(0, M - N)
 
 
-def kind_of(seen: Observed, name: str, layouts: list[Layout]) -> str:
+def kind_of(seen: Observed, name: str, tokens: list[RealTokens]) -> str:
     """ "self", "causal" or "cross", as far as the call itself can tell."""
     _, _, N, M = seen.shape
     if crosses(seen, name):
         return "cross"
-    if any(_is_causal(seen, layout) for layout in distinct(layouts)) or (seen.causal and N == 1):
+    if any(_is_causal(real) for real in distinct(tokens)) or (seen.causal and N == 1):
         return "causal"
     return "self" if N == M else "cross"

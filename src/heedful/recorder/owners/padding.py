@@ -6,57 +6,34 @@ attention does not heed, or take something else under the same name: then the ma
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
-from typing import NamedTuple
-
 import torch
 from torch import Tensor
 
 from heedful.ops.causes import HIDDEN, rows_of
 from heedful.ops.masks import Causal, Combined, Dense, KeyRanges, Mask, Padding, Window
-from heedful.ops.score_tables import ALL, Index
-from heedful.recorder.observed import Observed, Real, of_sequence
+from heedful.ops.score_tables import ALL
+from heedful.recorder.observed import Observed, Real
 from heedful.recorder.owners.mask_structure import recognise
+from heedful.recording.real_tokens import RealTokens, of_sequence, row_of, stand_together, take
 
 
-class Layout(NamedTuple):
-    """What of one sequence is real.
-
-    queries, keys: the indices of those that are no padding.
-    mask: the mask over these; None where every query may attend to every key.
-    """
-
-    queries: Tensor
-    keys: Tensor
-    mask: Mask | None
-
-    def of_heads(self, heads: Index) -> Layout:
-        """The same layout with its mask for some of the heads."""
-        return self if self.mask is None else self._replace(mask=self.mask.of_heads(heads))
-
-
-def layouts_of(seen: Observed, real: Real | None = None, is_full: bool = False) -> list[Layout]:
-    """One layout for each sequence of a call, whose mask has been split from its bias.
+def tokens_of(seen: Observed, real: Real | None = None, is_full: bool = False) -> list[RealTokens]:
+    """The real tokens of each sequence of a call, whose mask has been split from its bias.
 
     Args:
         seen: the call.
         real: which tokens are told to be no padding; default all.
-        is_full: whether a cache is known to have no room behind its tokens.
+        is_full: whether the keys are known to be no cache with room behind its tokens.
     """
-    real, has_room = real or Real(), may_have_room(seen) and not is_full
+    real, has_room = real or Real(), not (seen.cross or is_full)
     first = _first_alike(seen, real)
     chosen = sorted({*first})
     starts: dict[int, int | None] = dict.fromkeys(chosen)
     if real.keys is not None and real.queries is None and not seen.cross:
         starts = _starts(seen, real.keys, chosen)
-    layouts = {b: _layout(seen, b, real, start, has_room) for b, start in starts.items()}
-    return [layouts[b] for b in first]
-
-
-def distinct(layouts: Sequence[Layout]) -> list[Layout]:
-    """Each of some layouts once, which sequences share."""
-    return list({id(layout): layout for layout in layouts}.values())
+    tokens = {b: _tokens(seen, b, real, start, has_room) for b, start in starts.items()}
+    return [tokens[b] for b in first]
 
 
 def _first_alike(seen: Observed, real: Real) -> list[int]:
@@ -98,37 +75,7 @@ def _batch_tables(mask: Mask | Tensor | None) -> list[Tensor] | None:
     return [table] if table.ndim > 3 else []
 
 
-def may_have_room(seen: Observed) -> bool:
-    """Whether keys may be a cache with room behind its tokens, which no query sees.
-
-    Keys of another text are not, nor those of windows: the last one of a text looks beyond its end.
-    """
-    return not (seen.cross or seen.is_of_two or seen.are_windows)
-
-
-def row_of(sequence: int, rows: int, sequences: int) -> int | None:
-    """The row (of a mask of texts, say) that a sequence of a call is of; None where none fits.
-
-    A call has more sequences than there are texts where a text has several (Swin's windows).
-    """
-    if not rows or sequences % rows:
-        return None
-    return sequence // (sequences // rows)
-
-
-def take(tensor: Tensor, rows: Tensor) -> Tensor:
-    """Rows of a tensor (…, N, d), in their order; no copy where they follow each other.
-
-    Real tokens do, and are most often all that there are.
-    """
-    if len(rows) == tensor.shape[-2]:
-        return tensor
-    if not _stands_together(rows):
-        return tensor[..., rows, :]
-    return tensor[..., int(rows[0]) : int(rows[-1]) + 1, :]
-
-
-def _layout(seen: Observed, sequence: int, real: Real, start: int | None, has_room: bool) -> Layout:
+def _tokens(seen: Observed, sequence: int, real: Real, start: int | None, has_room: bool) -> RealTokens:
     _, H, N, M = seen.shape
     queries, keys = torch.arange(N, device="cpu"), torch.arange(M, device="cpu")
     real_queries, real_keys = _real(seen, sequence, real, start, queries, keys)
@@ -143,7 +90,7 @@ def _layout(seen: Observed, sequence: int, real: Real, start: int | None, has_ro
         mask = _mask_of(seen, sequence, queries, keys)
     if mask is None and _looks_back(seen, sequence, queries, keys):
         mask = Causal()
-    return Layout(queries, keys, recognise(mask, (H, len(queries), len(keys))))
+    return RealTokens(queries, keys, recognise(mask, (H, len(queries), len(keys))))
 
 
 def _end(mask: Mask | None, shape: tuple[int, int, int], device: torch.device) -> int:
@@ -281,7 +228,7 @@ def _part(part: Mask, seen: Observed, sequence: int, queries: Tensor, keys: Tens
             return part
         if isinstance(part, KeyRanges):  # copied, so that nobody can change it later
             return KeyRanges(part.first.clone(), part.end.clone())
-    elif isinstance(part, Causal | Window) and _stands_together(queries) and _stands_together(keys):
+    elif isinstance(part, Causal | Window) and stand_together(queries) and stand_together(keys):
         offset = M - N if part.offset is None else part.offset
         return replace(part, offset=offset + int(queries[0]) - int(keys[0]))
     if isinstance(part, Padding) and bool(_padding(part, sequence)[keys].all()):
@@ -295,15 +242,10 @@ def _padding(part: Padding, sequence: int) -> Tensor:
     return rows[sequence if len(rows) > 1 else 0]
 
 
-def _stands_together(indices: Tensor) -> bool:
-    """Whether indices follow each other without a gap."""
-    return len(indices) > 0 and int(indices[-1]) - int(indices[0]) + 1 == len(indices)
-
-
 def _table(mask: Mask, seen: Observed, sequence: int, queries: Tensor, keys: Tensor) -> Dense:
     """The mask over some queries and keys as a table, which may be a view of the call's own.
 
-    What `_layout` makes of it at once is none (`recognise`).
+    What `_tokens` makes of it at once is none (`recognise`).
     """
     whole = tuple(mask.table.shape[-2:]) == seen.shape[-2:] if isinstance(mask, Dense) else False
     if whole and isinstance(mask, Dense):

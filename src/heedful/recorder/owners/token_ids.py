@@ -17,7 +17,7 @@ from torch import Tensor
 
 from heedful.recorder.observed import Observed
 from heedful.recorder.owners.inputs import Inputs
-from heedful.recorder.owners.padding import Layout, distinct
+from heedful.recording.real_tokens import RealTokens, distinct
 
 SAME = 1e-3  # of the largest number of a key: those of other tokens are further away
 
@@ -39,53 +39,20 @@ class Given(NamedTuple):
 
     asking: the ids of the tokens that its queries are among. answering: those of its keys, if it is
         cross-attention. writes: whether a decoder runs, in a model that has an encoder too.
-        pass_index: the number of the pass, or of the call of that model in it.
-        reads_before: whether keys that no argument tells are of what its encoder read before.
+        number: of the pass, or of the call of that model in it.
     """
 
     asking: Tensor | None
     answering: Tensor | None
     writes: bool
-    pass_index: int
-    reads_before: bool = False
+    number: int
 
 
-def told_by_names(inputs: Inputs, embedded: Tensor | None, writes: bool, pass_index: int) -> Given:
-    """What arguments tell of a model of ours or of transformers', by the names that they have.
-
-    Args:
-        inputs: of the pass, or of that model in it.
-        embedded: the whole numbers that were last looked up in a table, for a model that is called
-            part by part.
-        writes, pass_index: see `Given`.
-    """
-    asking = inputs.ids(writes)
-    if asking is None and embedded is not None:
-        asking = embedded.detach().cpu().clone()
+def given_by(inputs: Inputs, writes: bool) -> Given:
+    """What arguments tell of the tokens, by the names that they have."""
     # of what reads, the keys may be of an image
     answering = inputs.ids(False, named=True) if writes else None
-    return Given(asking, answering, writes, pass_index, reads_before=True)
-
-
-def told_by_axes(
-    inputs: Inputs, seen: Observed, kind: str, writes: bool, pass_index: int
-) -> Given | None:
-    """What was followed to the inputs tells of the tokens of a call, in any model; None if nothing.
-
-    A table of ids is of a side of the call whose tokens are all of its second axis, in their order.
-    Equal sizes prove nothing: keys may be means, a prefix with tokens, or those of another text.
-    One token alone has no axis: it is that of the ids of its side, where the pass has no others for
-    it, if it asks its own text, such as the tokens before it.
-    """
-    (N, M), to = seen.shape[2:], seen.followed
-    alone = inputs.ids(True) if writes else inputs.only_ids
-    asking, answering = inputs.ids_of(to.queries), inputs.ids_of(to.keys)
-    asks_own = kind != "cross" or (writes and bool(seen.cross))
-    if N == 1 and asking is None and asks_own:
-        asking = alone if alone is not None and alone.shape[1] == 1 else None
-    elif not seen.cross and N == M and to.keys != to.queries:
-        return None
-    return Given(asking, answering, writes, pass_index)
+    return Given(inputs.ids(writes), answering, writes, inputs.number)
 
 
 class _Side(NamedTuple):
@@ -96,7 +63,7 @@ class _Side(NamedTuple):
     is_one: False where another text was read just before, and none of the two was asked yet.
     """
 
-    pass_index: int
+    number: int
     before: Tensor | None
     so_far: Tensor
     keys: Tensor | None
@@ -110,29 +77,26 @@ class TokenIds:
         self._sides: dict[bool, _Side] = {}
         self._has_asked = True  # whether what was read last has been asked
 
-    def of(self, seen: Observed, given: Given, layouts: list[Layout], kind: str) -> Ids:
+    def of(self, seen: Observed, given: Given, tokens: list[RealTokens]) -> Ids:
         """The ids of a call, whose keys are tokens that the model was given.
-
-        What was followed counts for each side alone where the call is of the kind "cross", as that
-        of learned queries is.
         """
-        if seen.cross or (kind == "cross" and not given.reads_before):
+        if seen.cross:
             return self._of_cross(seen, given)
         ids = given.asking
-        return Ids() if ids is None else Ids(self._of_self(seen, given, ids, layouts))
+        return Ids() if ids is None else Ids(self._of_self(seen, given, ids, tokens))
 
     def _of_self(
-        self, seen: Observed, given: Given, ids: Tensor, layouts: list[Layout]
+        self, seen: Observed, given: Given, ids: Tensor, tokens: list[RealTokens]
     ) -> Tensor | None:
         N, M = seen.shape[2:]
         length = ids.shape[1]
         if length not in (N, M):
             return None
         before = self._before(given, ids)
-        end = max((int(one.keys[-1]) + 1 for one in distinct(layouts) if len(one.keys)), default=M)
+        end = max((int(one.keys[-1]) + 1 for one in distinct(tokens) if len(one.keys)), default=M)
         goes_on = before is not None and length == N and before.shape[1] + N in (M, end)
         known = self._sides.get(given.writes)
-        is_known = known is not None and known.pass_index == given.pass_index
+        is_known = known is not None and known.number == given.number
         if known is not None and before is not None and goes_on and length < M:
             if is_known:
                 goes_on = known.so_far.shape[1] == before.shape[1] + N
@@ -140,13 +104,13 @@ class TokenIds:
             if (rows := _followed(known.keys, seen)) is not None:
                 whole = torch.cat([before[rows], ids], dim=1)
                 keys = _keys(seen, whole)
-                self._sides[given.writes] = _Side(given.pass_index, before[rows], whole, keys)
+                self._sides[given.writes] = _Side(given.number, before[rows], whole, keys)
                 return whole
         if known is not None and is_known and torch.equal(known.so_far, ids):
             return ids  # a layer after the first
         if length == M or end == N:  # a text begins
             keys = _keys(seen, ids)
-            self._sides[given.writes] = _Side(given.pass_index, before, ids, keys, self._has_asked)
+            self._sides[given.writes] = _Side(given.number, before, ids, keys, self._has_asked)
             self._has_asked = given.writes and self._has_asked
         return ids
 
@@ -155,9 +119,9 @@ class TokenIds:
         side = self._sides.get(given.writes)
         if side is None or len(side.so_far) != len(ids):
             return None
-        if side.pass_index == given.pass_index:
+        if side.number == given.number:
             return side.before
-        return side.so_far if side.pass_index == given.pass_index - 1 else None
+        return side.so_far if side.number == given.number - 1 else None
 
     def _of_cross(self, seen: Observed, given: Given) -> Ids:
         N, M = seen.shape[2:]
@@ -165,13 +129,13 @@ class TokenIds:
         if queries is not None and queries.shape[1] != N:
             queries = None
         side = self._sides.get(given.writes)
-        is_of_pass = side is not None and side.pass_index == given.pass_index
+        is_of_pass = side is not None and side.number == given.number
         if queries is not None and side is not None and is_of_pass:
             ends_with_them = torch.equal(side.so_far[:, -N:], queries)
             queries = side.so_far if ends_with_them else queries
         read, last = given.answering, self._sides.get(False)
         self._has_asked = True
-        if read is None and given.writes and given.reads_before and last is not None:
+        if read is None and given.writes and last is not None:
             read = last.so_far if last.is_one else None
         return Ids(read if read is not None and read.shape[1] == M else None, queries)
 

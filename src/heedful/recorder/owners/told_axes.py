@@ -1,13 +1,13 @@
 """Reads what a user tells of the axes of a module's queries, in the notation of einops.
 
 `record(model, axes={"encoder.*.attn": "(h b) n d"})`: b texts, h heads, g groups of heads that
-share a key, n queries, d the width (in the scores: the keys); any other letter is a part of a text,
-such as a window.
+share a key, n queries, d the width; any other letter is a part of a text, such as a window.
 Source: Rogozhnikov 2022, *Einops* (ICLR).
 """
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
@@ -17,10 +17,11 @@ from torch import nn
 
 from heedful.configuration import nearest
 from heedful.errors import ArgumentError
-from heedful.recorder.following.alignment import Atom, Order
-from heedful.recorder.following.strides import Parts, length
+from heedful.recorder.doors.cells import BATCH, KEYS, QUERIES, Cells
+from heedful.recorder.owners.usual_order import HEADS, PARTS, TEXTS, Joined, Order
 from heedful.recording.module_names import plain_name
-from heedful.recorder.owners.axis_owners import Groups, Sides
+
+ROLES = {"b": TEXTS, "h": HEADS, "g": HEADS, "n": QUERIES}  # any other letter: PARTS
 
 
 class TokenAxes(NamedTuple):
@@ -28,14 +29,10 @@ class TokenAxes(NamedTuple):
 
     pattern: the notation as it was given, "(b h) n d".
     axes: the letters of each axis, outer ones first.
-    texts: how many texts the pass has.
-    sizes: the size of each letter, once a call has shown it.
     """
 
     pattern: str
     axes: list[list[str]]
-    texts: int | None
-    sizes: dict[str, int]
 
 
 def parsed(axes: Any) -> dict[str, TokenAxes]:
@@ -76,140 +73,95 @@ def check_names(axes: Mapping[str, TokenAxes], model: nn.Module) -> None:
 
 
 def _parsed(pattern: str) -> TokenAxes:
-    found = re.findall(r"\(([a-z ]+)\)|([a-z])", pattern)
-    letters = [joined.split() if joined else [single] for joined, single in found]
-    flat = [letter for axis in letters for letter in axis]
-    rest = re.sub(r"\([a-z ]+\)|[a-z]|\s", "", pattern)
-    is_split = all(len(letter) == 1 for letter in flat)
-    once = len(set(flat)) == len(flat)
-    is_spaced = re.fullmatch(r"(\([a-z ]+\)|[a-z])( (\([a-z ]+\)|[a-z]))*", pattern.strip())
-    if (
-        rest
-        or not is_spaced
-        or not is_split
-        or not once
-        or not {"n", "d"} <= set(flat)
-        or ["d"] not in letters
-    ):
+    is_spaced = re.fullmatch(r"(\([a-z]( [a-z])*\)|[a-z])( (\([a-z]( [a-z])*\)|[a-z]))*", pattern)
+    axes = [part.strip("()").split() for part in re.findall(r"\([a-z ]+\)|[a-z]", pattern)]
+    letters = [letter for axis in axes for letter in axis]
+    is_once = len(set(letters)) == len(letters)
+    if not (is_spaced and is_once and ["d"] in axes and "n" in letters):
         raise ArgumentError(
             f"axes {pattern!r}",
             expected="each axis of the queries by its letter, each letter once, with n and d, "
             "such as 'b h n d' or '(h b) n d'",
         )
-    return TokenAxes(pattern, letters, None, {})
+    return TokenAxes(pattern, axes)
 
 
-def axes_told_for(axes: Mapping[str, TokenAxes], name: str, texts: int | None) -> TokenAxes | None:
+@functools.lru_cache(maxsize=64)
+def parsed_once(pattern: str) -> TokenAxes | None:
+    """What a module tells of its axes; None of an empty pattern."""
+    return _parsed(pattern) if pattern else None
+
+
+def axes_told_for(axes: Mapping[str, TokenAxes], name: str) -> TokenAxes | None:
     """What is told of a module of this name, by the first pattern that fits it."""
-    for pattern, told in axes.items():
-        if fnmatchcase(name, pattern):
-            return told._replace(texts=texts, sizes={})
-    return None
+    return next((told for pattern, told in axes.items() if fnmatchcase(name, pattern)), None)
 
 
-def contradicted(axes: Mapping[str, TokenAxes], name: str) -> dict[str, str]:
-    """The doubt about a module that tells its axes itself, where the user told others; else none.
+def told_order(told: TokenAxes, cells: Cells, texts: int | None) -> Order:
+    """The axes of a map, by what is told of those of its queries.
 
-    >>> contradicted(parsed({"*.attend": "(h b) n d"}), "blocks.0.attend")
-    {'axes': "axes told as '(h b) n d', where the layer itself has 'b h n d', which counts"}
-    """
-    told = axes_told_for(axes, name, None)
-    if told is None or told.pattern.split() in _own_orders():
-        return {}
-    own = "where the layer itself has 'b h n d', which counts"
-    return {"axes": f"axes told as {told.pattern!r}, {own}"}
-
-
-def _own_orders() -> list[list[str]]:
-    """The axes of queries as layers have them that tell their own: texts and heads before."""
-    return [[*before, "n", "d"] for before in ([], ["b"], ["h"], ["b", "h"])]
-
-
-def grouped(told: TokenAxes, sides: Sides, order: Order, axes: list[Parts]) -> Groups:
-    """The atoms of a call by the owners that were told.
-
-    Args:
-        told: what is told of the queries; the scores have the keys where these have the width.
-        sides: the atoms.
-        order: of the call; axes that were told to be several are split in it.
-        axes: the axes of the scores, as their softmax had them.
+    The axis with n is that of the queries; the others, in their order, are those beside queries
+    and keys.
 
     Raises:
-        ArgumentError: the scores have another number of axes, or sizes that do not fit.
+        ArgumentError: the map has another number of axes, or sizes that do not fit.
     """
-    if len(told.axes) != len(axes):
-        raise ArgumentError(
-            f"axes {told.pattern!r} for scores of {len(axes)} axes",
-            expected=f"{len(axes)} axes, those of the scores, with d for the keys",
-        )
-    for letters, parts in zip(told.axes, axes, strict=True):
-        for inner in _borders(told, letters, length(parts)):
-            _split(told, order, parts, inner)
-    owners: dict[str, list[Atom]] = {}
-    told.sizes.clear()
-    for letters, parts in zip(told.axes, axes, strict=True):
-        sizes = _sizes(told, letters, length(parts))
-        told.sizes.update(sizes)
-        atoms = list(order.atoms(parts))
-        for letter in letters:
-            mine = owners.setdefault(letter, [])
-            done = 1
-            while atoms and done < sizes[letter]:
-                atom = atoms.pop(0)
-                mine.append(atom)
-                done *= atom.size
-    keys = owners.pop("d")
-    parts_of_texts = [atom for letter in owners if letter not in "bghn" for atom in owners[letter]]
-    return Groups(
-        [*owners.get("b", []), *parts_of_texts],
-        [*owners.get("g", []), *owners.get("h", [])],
-        owners["n"],
-        keys,
-    )
+    rest = [letters for letters in told.axes if letters != ["d"]]
+    of_queries = next(letters for letters in rest if "n" in letters)
+    beside = [letters for letters in rest if letters is not of_queries]
+    kinds = cells.kinds
+    places = [axis for axis, kind in enumerate(kinds) if kind == BATCH]
+    asking = [axis for axis, kind in enumerate(kinds) if kind == QUERIES]
+    ones = [a for a, kind in enumerate(kinds) if kind not in (BATCH, QUERIES, KEYS)]
+    if len(asking) > 1:  # several axes that keys do not have: heads that share a key, say
+        return _in_order(told, cells, rest, texts)
+    axes: list[Joined] = [[(size, QUERIES)] for size in cells.shape]
+    axes[cells.along_keys] = [(cells.shape[cells.along_keys], KEYS)]
+    if asking:
+        axes[asking[0]] = _joined(told, of_queries, cells.shape[asking[0]], texts)
+    missing = len(beside) - len(places)
+    if missing < 0 or missing > len(ones) + (not asking):
+        raise _misfit(told, cells)
+    if missing:  # axes of one text, or of one head
+        places = sorted([*places, *ones])[: len(beside)]
+        if len(places) < len(beside):
+            raise _misfit(told, cells)
+    for letters, axis in zip(beside, places, strict=True):
+        axes[axis] = _joined(told, letters, cells.shape[axis], texts)
+    return Order(axes)
 
 
-def _sizes(told: TokenAxes, letters: list[str], size: int) -> dict[str, int]:
-    """The size of each letter of an axis; one that is not known follows from the others."""
+def _in_order(told: TokenAxes, cells: Cells, rest: list[list[str]], texts: int | None) -> Order:
+    """The axes where several are of queries alone: they have the letters in their order."""
+    others = [axis for axis in range(len(cells.shape)) if axis != cells.along_keys]
+    if len(others) != len(rest):
+        raise _misfit(told, cells)
+    axes: list[Joined] = [[(size, KEYS)] for size in cells.shape]
+    for letters, axis in zip(rest, others, strict=True):
+        axes[axis] = _joined(told, letters, cells.shape[axis], texts)
+    return Order(axes)
+
+
+def _joined(told: TokenAxes, letters: list[str], size: int, texts: int | None) -> Joined:
+    """The axes that one axis joins; a size that is not known follows from the others."""
+    roles = [ROLES.get(letter, PARTS) for letter in letters]
     if len(letters) == 1:
-        return {letters[0]: size}
-    known = {"b": told.texts} if "b" in letters and told.texts else {}
-    open_ = [letter for letter in letters if letter not in known]
+        return [(size, roles[0])]
+    known = {"b": texts} if texts and "b" in letters else {}
+    unknown = [letter for letter in letters if letter not in known]
     done = known.get("b") or 1
-    if len(open_) != 1 or size % done:
+    if len(unknown) != 1 or size % done:
         raise ArgumentError(
-            f"axes {told.pattern!r} for an axis of {size}, of {told.texts or 'unknown'} texts",
+            f"axes {told.pattern!r} for an axis of {size}, of {texts or 'unknown'} texts",
             expected="sizes of all letters but one that are known",
             remedy="split the axis in the model, or record one text at a time",
         )
-    return {**known, open_[0]: size // done}
+    sizes = {**known, unknown[0]: size // done}
+    return [(sizes[letter], role) for letter, role in zip(letters, roles, strict=True)]
 
 
-def _borders(told: TokenAxes, letters: list[str], size: int) -> list[int]:
-    """The steps at which an axis of several letters is split: 4 for (b h) of 3 × 4."""
-    sizes = _sizes(told, letters, size)
-    borders, inner = [], 1
-    for letter in reversed(letters[1:]):
-        inner *= sizes[letter]
-        borders.append(inner)
-    return borders
-
-
-def _split(told: TokenAxes, order: Order, parts: Parts, inner: int) -> None:
-    """Split the part of an axis in which the step `inner` lies.
-
-    Raises:
-        ArgumentError: the axis was made of parts that end elsewhere.
-    """
-    done = 1
-    for part in reversed(parts):
-        end = done * part.size
-        if done < inner < end:
-            if inner % done or end % inner:
-                sizes = " × ".join(str(one.size) for one in parts)
-                raise ArgumentError(
-                    f"axes {told.pattern!r} for an axis of {length(parts)}, with steps of {inner}",
-                    expected=f"what was followed: it was put together of {sizes}",
-                    cause="letters of an axis told in another order than the model has them",
-                )
-            order.split(part.axis, part.step * (inner // done))
-        done = end
+def _misfit(told: TokenAxes, cells: Cells) -> ArgumentError:
+    return ArgumentError(
+        f"axes {told.pattern!r} for scores {cells.shape}",
+        expected="as many axes of queries as the scores have beside that of the keys",
+    )

@@ -1,7 +1,8 @@
-"""Names the axes of a map by the order in which models usually have them.
+"""Names the axes of a map by the order in which models usually have them: one table of rules.
 
 Texts come first, then parts of a text such as windows, then heads, queries and keys. Texts and
-heads may share one axis, texts before heads. What fits no rule is refused; `axes=` names it.
+heads may share one axis, texts before heads. What fits no rule is refused; `axes=` names it, and
+`recording.verify` finds it by probing.
 """
 
 from __future__ import annotations
@@ -10,25 +11,22 @@ import math
 from collections.abc import Callable, Collection
 from typing import NamedTuple, TypeAlias
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from heedful.errors import ArgumentError
 from heedful.recorder.doors.cells import BATCH, KEYS, QUERIES, Cells
+from heedful.recording.proof import Layout
 
 TEXTS, PARTS, HEADS = "texts", "parts", "heads"
 # The axes that one axis of a map joins, the outer first: the size of each, and what it is of
 Joined: TypeAlias = list[tuple[int, str]]
+REMEDY = "name the axes of the queries with axes=, or call recording.verify"
 
 
 class Order(NamedTuple):
-    """What the axes of a map are of.
-
-    axes: for each axis those that it joins.
-    other: what else they could be, in one sentence; empty where no other choice was likely.
-    """
+    """What each axis of a map is of: the axes that it joins."""
 
     axes: list[Joined]
-    other: str = ""
 
     def arranged(self, table: Tensor) -> Tensor:
         """A table as (texts × parts, heads, queries, keys).
@@ -52,14 +50,37 @@ class Order(NamedTuple):
         return math.prod([size for joined in self.axes for size, role in joined if role == wanted])
 
 
-def usual_order(cells: Cells, texts: int, widths: Collection[int]) -> Order:
-    """The axes in their usual order.
+class Sizes(NamedTuple):
+    """What a module and its inputs say of the sizes of axes.
 
-    Args:
-        cells: the map.
-        texts: how many texts the model was given.
-        widths: sizes of the module's parameters, which heads and their width must fit; empty where
-            it has none.
+    texts: how many texts the pass has; None where no input tells.
+    is_sure: whether it can be no other number.
+    widths: output widths of the module's projections, which heads times their width must fit; empty
+        where it has none.
+    lengths: sizes of the axes of what the module was given, but for the last.
+    """
+
+    texts: int | None
+    is_sure: bool
+    widths: Collection[int]
+    lengths: Collection[int]
+
+
+def widths_of(module: nn.Module) -> set[int]:
+    """The widths that linear layers and convolutions in a module give, and square parameters."""
+    found = set()
+    for part in module.modules():
+        weight = getattr(part, "weight", None)
+        if isinstance(weight, Tensor) and weight.ndim > 1 and not isinstance(part, nn.Embedding):
+            found |= {*weight.shape[:2]}
+    for parameter in module.parameters(recurse=False):
+        if parameter.ndim in (2, 3):
+            found |= {*parameter.shape[-2:], math.prod(parameter.shape[-2:])}
+    return found
+
+
+def usual_order(cells: Cells, of: Sizes) -> tuple[Order, Layout]:
+    """The axes in their usual order, and whether another choice was possible.
 
     Raises:
         ArgumentError: no usual order fits.
@@ -71,19 +92,42 @@ def usual_order(cells: Cells, texts: int, widths: Collection[int]) -> Order:
         is_packed = kind == QUERIES and axis != queries
         packed *= size if is_packed else 1
         axes.append([(size, HEADS if is_packed else KEYS if kind == KEYS else QUERIES)])
+    width = cells.query.shape[-1] * packed
 
     def fits(heads: int) -> bool:
-        return not widths or _is_width(heads * packed * cells.query.shape[-1], widths)
+        return not of.widths or width == 1 or _is_width(heads * width, of.widths)
 
     beside = [axis for axis, kind in enumerate(cells.kinds) if kind == BATCH]
-    named = _named([cells.shape[axis] for axis in beside], texts, fits)
+    named = _named([cells.shape[axis] for axis in beside], of.texts, fits)
     for axis, joined in zip(beside, named, strict=True):
         axes[axis] = joined
     order = Order(axes)
-    N, M = order.count(QUERIES), order.count(KEYS)
-    if N > M > 1 and N % M == 0:  # as models with one key head have it
-        return order._replace(other=f"the {N} queries may be {N // M} heads of {M} queries")
-    return order
+    other = _other(order, of)
+    return order, Layout("guessed", other) if other else Layout("usual")
+
+
+def _other(order: Order, of: Sizes) -> str:
+    """What else the axes could be; "" where no other choice was likely."""
+    N, M, texts = order.count(QUERIES), order.count(KEYS), order.count(TEXTS)
+    if of.texts is None:
+        return "no input tells how many texts there are"
+    if not of.is_sure:
+        return f"whether there are {texts} texts is not sure by the sizes of the inputs"
+    if N > M > 1 and N % M == 0 and N not in of.lengths:  # as models with one key head have it
+        return f"the {N} queries may be {N // M} heads of {M} queries"
+    if of.lengths and order.count(PARTS) == 1:
+        for size, name in ((N, "queries"), (M, "keys")):
+            if not _is_length(size, N, of.lengths):
+                return f"the module was given nothing with {size} rows, as many as there are {name}"
+    return ""
+
+
+def _is_length(size: int, queries: int, lengths: Collection[int]) -> bool:
+    """Whether a size is that of an input, with a few tokens more, or with those of a cache."""
+    several = {*lengths}
+    products = {a * b for a in several for b in several}
+    near = {size, size - 1, size - 2, size - queries}
+    return size == 1 or bool(near & several) or size in products
 
 
 def _axis_of_queries(cells: Cells) -> int | None:
@@ -96,34 +140,35 @@ def _axis_of_queries(cells: Cells) -> int | None:
         raise ArgumentError(
             f"queries along {len(axes)} axes of the scores {cells.shape}",
             expected="one axis of queries",
-            remedy="name the axes of the queries with axes=",
+            remedy=REMEDY,
         )
     return alike[0]
 
 
-def _named(sizes: list[int], texts: int, fits: Callable[[int], bool]) -> list[Joined]:
+def _named(sizes: list[int], texts: int | None, fits: Callable[[int], bool]) -> list[Joined]:
     """What the axes beside queries and keys are of: the first rule that fits."""
+    count = texts or (sizes[0] if len(sizes) > 1 else 1)
     match sizes:
         case []:
             return []
-        case [size] if texts == 1 and fits(size):
+        case [size] if count == 1 and fits(size):
             return [[(size, HEADS)]]
-        case [size] if texts == 1 and fits(1):
+        case [size] if count == 1 and fits(1):
             return [[(size, PARTS)]]
-        case [size] if size == texts and fits(1):
+        case [size] if size == count and fits(1):
             return [[(size, TEXTS)]]
-        case [size] if size % texts == 0 and fits(size // texts):
-            return [[(texts, TEXTS), (size // texts, HEADS)]]
-        case [size] if size % texts == 0 and fits(1):
-            return [[(texts, TEXTS), (size // texts, PARTS)]]
-        case [size, heads] if size % texts == 0 and fits(heads):
-            return [[(texts, TEXTS), (size // texts, PARTS)], [(heads, HEADS)]]
-        case [size, parts, heads] if size == texts and fits(heads):
+        case [size] if size % count == 0 and fits(size // count):
+            return [[(count, TEXTS), (size // count, HEADS)]]
+        case [size] if size % count == 0 and fits(1):
+            return [[(count, TEXTS), (size // count, PARTS)]]
+        case [size, heads] if size % count == 0 and fits(heads):
+            return [[(count, TEXTS), (size // count, PARTS)], [(heads, HEADS)]]
+        case [size, parts, heads] if size == count and fits(heads):
             return [[(size, TEXTS)], [(parts, PARTS)], [(heads, HEADS)]]
     raise ArgumentError(
-        f"axes {sizes} beside queries and keys, of {texts} texts",
+        f"axes {sizes} beside queries and keys, of {texts or 'an unknown number of'} texts",
         expected="texts before heads, and heads that fit the widths of the module",
-        remedy="name the axes of the queries with axes=, or call recording.verify",
+        remedy=REMEDY,
     )
 
 
