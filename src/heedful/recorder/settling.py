@@ -145,7 +145,7 @@ class Settling:
             ArgumentError: they fit no rule.
         """
         observed, inputs = seen.observed, seen.inputs
-        texts, is_sure = inputs.texts(observed.query.shape[-2])
+        texts, other = inputs.texts(observed.query.shape[-2])
         if observed.axes == AXES:
             B = len(observed.query)
             count = texts if texts and B % texts == 0 else B
@@ -155,11 +155,22 @@ class Settling:
         if told is not None:
             order, layout = told_order(told, cells, observed.texts or texts), TOLD
         else:
-            sizes = Sizes(texts, is_sure, widths_of(seen.module), seen.lengths)
-            order, layout = usual_order(cells, sizes)
+            order, layout = self._usual(seen, cells, texts, other)
         if observed.meeting is not None and not observed.meeting.has_product:
             layout = _of_weights_alone(order, layout, seen.lengths)
         return in_order(seen, cells, order, layout)
+
+    def _usual(
+        self, seen: Seen, cells: Cells, texts: int | None, other: int | None
+    ) -> tuple[Order, Layout]:
+        """The usual order, of so many texts or else of so many others."""
+        sizes = Sizes(texts, other, widths_of(seen.module), seen.lengths)
+        try:
+            return usual_order(cells, sizes)
+        except ArgumentError:
+            if other is None:
+                raise
+            return usual_order(cells, sizes._replace(texts=other, other_texts=texts))
 
     def _capture(self, seen: Seen, arranged: Arranged) -> Capture:
         observed, evidence = arranged.observed, arranged.evidence
@@ -172,7 +183,7 @@ class Settling:
         tokens = self._real_tokens(seen, observed, arranged.parts)
         checked = evidence
         if observed.meeting is not None and weights is not None:
-            checked = check_replayed(evidence, observed.meeting.weights)
+            checked = check_replayed(evidence, observed.meeting.used)
             if observed.door == by_hand.ALONE or not _is_near(observed, weights, tokens):
                 tokens = _with_weights(tokens, weights)
             else:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -19,25 +18,23 @@ from heedful.recording.certificate import NOT_FINITE, Check, compare, concluded
 from heedful.recording.evidence import Evidence, are_finite, projected
 
 
-class Replay(Protocol):
-    """A tape that can be run again."""
+def check_replayed(evidence: Evidence, weights: Callable[[], Tensor]) -> Callable[[], Check]:
+    """The check of a call by hand, to be made when it is first asked for.
 
-    def value(self, known: dict[int, Tensor]) -> Tensor:
-        """The weights (b, N, M), as they met the values."""
-
-
-def check_replayed(evidence: Evidence, weights: Replay) -> Callable[[], Check]:
-    """The check of a call by hand, to be made when it is first asked for."""
+    Args:
+        evidence: what is kept of values (b, M, v) and output (b, N, v).
+        weights: gives the weights (b, N, M), as they met the values.
+    """
     return functools.partial(_check, evidence, weights)
 
 
 @torch.no_grad()
-def _check(evidence: Evidence, weights: Replay) -> Check:
+def _check(evidence: Evidence, weights: Callable[[], Tensor]) -> Check:
     evidence = evidence.projected()
     values, outputs, rows = evidence.values, evidence.outputs, evidence.rows
     if values is None or outputs is None or rows is None:
         return Check(math.nan, evidence.tolerance, 0, evidence.why)
-    map_ = weights.value({})[..., rows, :]
+    map_ = weights()[..., rows, :]
     map_, values, outputs = (one.reshape(-1, *one.shape[-2:]) for one in (map_, values, outputs))
     kind = torch.promote_types(map_.dtype, torch.float32)
     if not (evidence.is_whole or are_finite(values)):

@@ -102,13 +102,13 @@ class Sequence(Shown):
                 expected="a batch of at least one",
                 cause="a model that was given an empty batch",
             )
-        call = self._with_texts(call_of(capture, self._index, self._part))
+        return self._of_part(capture, self._part)
+
+    def _of_part(self, capture: Capture, number: int) -> Call:
+        call = self.part(number)._with_texts(call_of(capture, self._index, number))
         if capture.parts > 1:
-            others = [*range(capture.parts)]
-            call.of_parts = lambda: [
-                self.part(number)._with_texts(call_of(capture, self._index, number))
-                for number in others
-            ]
+            numbers = range(capture.parts)
+            call.of_parts = lambda: [self._of_part(capture, number) for number in numbers]
         return call
 
     def part(self, number: int) -> Sequence:

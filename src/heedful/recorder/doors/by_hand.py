@@ -65,7 +65,7 @@ def read(seen: Observed, cells: Cells, arrange: Arrange) -> ByHand:
     """
     meeting = seen.meeting
     assert meeting is not None
-    weights = arrange(in_cells(meeting, meeting.weights.value({})))
+    weights = arrange(in_cells(meeting, meeting.used()))
     weights = weights.nan_to_num(nan=0.0)  # a row of NaN is no map
     S, H, N, M = weights.shape
     query = cells.query[arrange(cells.queries)[..., 0].to(cells.query.device)]
@@ -154,7 +154,7 @@ def _scale(
 ) -> tuple[Tensor, float | None]:
     """What products are multiplied by, (S, H, N, 1), and the soft cap of the scores."""
     m = meeting.softmax.product.shape[-2 if cells.is_turned else -1]
-    is_odd = arrange(cells.keys % m % 2 == 1).expand_as(seen)
+    is_odd = arrange((cells.keys % m % 2 == 1).expand(cells.shape))
     odd, even = (seen & is_odd, seen & ~is_odd)
 
     def slope(size: float) -> Tensor:

@@ -89,6 +89,10 @@ class Meeting(NamedTuple):
         """Whether the tape begins with a product; else with a softmax of anything."""
         return self.softmax.product is not self.softmax
 
+    def used(self) -> Tensor:
+        """The weights as they met values, run again; those of no product are kept themselves."""
+        return self.weights.value({}) if self.has_product else self.query
+
 
 class Tape(TorchDispatchMode):
     """Watches the operations of a model's forward passes.

@@ -73,29 +73,31 @@ class Inputs:
         self.listed_images = next(counts, 0)
         self._kept: dict[tuple, Tensor] = {}
 
-    def texts(self, queries: int = 0) -> tuple[int | None, bool]:
-        """How many texts there are, and whether the inputs leave no doubt about it.
+    def texts(self, queries: int = 0) -> tuple[int | None, int | None]:
+        """How many texts there are, and how many there may be else; None where nothing tells.
 
         Args:
             queries: how many queries a text has, by which vectors of tokens with positions first
                 are told from those with texts first.
         """
         if self.listed_images:
-            return self.listed_images, True
+            return self.listed_images, None
         names = [name for name in self.shapes if not any(part in plain(name) for part in TABLES)]
         ids = [name for name in names if self._are_ids.get(name) and not is_other(name)]
         several = [self.shapes[name] for name in ids or names if len(self.shapes[name]) > 1]
         if not several:
             vectors = [shape for shape in self.shapes.values() if shape]
-            return (1, True) if vectors else (None, False)
-        counts = {shape[0] for shape in several} - {1}
+            return (1 if vectors else None), None
         count = next((shape[0] for shape in several if shape[0] > 1), 1)
         first = several[0]
-        if not ids and len(first) == 3 and first[0] == queries != first[1]:
-            return first[1], True  # positions first
-        is_flat = len(first) == 2 and not ids  # a text without a batch axis, or vectors
-        is_square = not ids and len(first) == 3 and first[0] == first[1] > 1
-        return count, len(counts) < 2 and not (is_flat and first[0] == queries) and not is_square
+        if ids:
+            return count, first[1] if first[0] == queries != first[1] else None
+        if len(first) == 3 and first[0] == queries != first[1]:
+            return first[1], None  # positions first
+        if len(first) == 2 and first[0] == queries:
+            return 1, count  # one text without a batch axis
+        others = {shape[0] for shape in several} - {1, count}
+        return count, next(iter(others), first[1] if len(first) == 3 else None)
 
     @property
     def tells_padding(self) -> bool:

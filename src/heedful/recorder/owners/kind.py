@@ -43,6 +43,6 @@ def kind_of(seen: Observed, name: str, tokens: list[RealTokens]) -> str:
     _, _, N, M = seen.shape
     if crosses(seen, name):
         return "cross"
-    if any(_is_causal(real) for real in distinct(tokens)) or (seen.causal and N == 1):
+    if all(_is_causal(real) for real in distinct(tokens)) or (seen.causal and N == 1):
         return "causal"
     return "self" if N == M else "cross"

@@ -54,28 +54,28 @@ class Sizes(NamedTuple):
     """What a module and its inputs say of the sizes of axes.
 
     texts: how many texts the pass has; None where no input tells.
-    is_sure: whether it can be no other number.
+    other_texts: how many there may be else; None where the inputs leave no doubt.
     widths: output widths of the module's projections, which heads times their width must fit; empty
         where it has none.
     lengths: sizes of the axes of what the module was given, but for the last.
     """
 
     texts: int | None
-    is_sure: bool
+    other_texts: int | None
     widths: Collection[int]
     lengths: Collection[int]
 
 
 def widths_of(module: nn.Module) -> set[int]:
-    """The widths that linear layers and convolutions in a module give, and square parameters."""
+    """The widths that linear layers, convolutions and other tables in a module take and give."""
     found = set()
     for part in module.modules():
         weight = getattr(part, "weight", None)
         if isinstance(weight, Tensor) and weight.ndim > 1 and not isinstance(part, nn.Embedding):
             found |= {*weight.shape[:2]}
     for parameter in module.parameters(recurse=False):
-        if parameter.ndim in (2, 3):
-            found |= {*parameter.shape[-2:], math.prod(parameter.shape[-2:])}
+        if parameter.ndim in (2, 3):  # a projection, of one head or of several
+            found |= {max(parameter.shape[-2:]), parameter.shape[0] * parameter.shape[-1]}
     return found
 
 
@@ -95,14 +95,15 @@ def usual_order(cells: Cells, of: Sizes) -> tuple[Order, Layout]:
     width = cells.query.shape[-1] * packed
 
     def fits(heads: int) -> bool:
-        return not of.widths or width == 1 or _is_width(heads * width, of.widths)
+        return not of.widths or width == 1 or heads * width in of.widths
 
     beside = [axis for axis, kind in enumerate(cells.kinds) if kind == BATCH]
     named = _named([cells.shape[axis] for axis in beside], of.texts, fits)
     for axis, joined in zip(beside, named, strict=True):
         axes[axis] = joined
     order = Order(axes)
-    other = _other(order, of)
+    is_joined = any(len(joined) > 2 for joined in axes)
+    other = "texts × parts × heads are in one axis" if is_joined else _other(order, of)
     return order, Layout("guessed", other) if other else Layout("usual")
 
 
@@ -111,10 +112,12 @@ def _other(order: Order, of: Sizes) -> str:
     N, M, texts = order.count(QUERIES), order.count(KEYS), order.count(TEXTS)
     if of.texts is None:
         return "no input tells how many texts there are"
-    if not of.is_sure:
-        return f"whether there are {texts} texts is not sure by the sizes of the inputs"
+    if of.other_texts is not None and order.count(TEXTS) * order.count(PARTS) % of.other_texts == 0:
+        return f"there may be {of.other_texts} texts and not {texts}, by the sizes of the inputs"
     if N > M > 1 and N % M == 0 and N not in of.lengths:  # as models with one key head have it
         return f"the {N} queries may be {N // M} heads of {M} queries"
+    if M == 1 < N:
+        return "one key alone may be a block of several"
     if of.lengths and order.count(PARTS) == 1:
         for size, name in ((N, "queries"), (M, "keys")):
             if not _is_length(size, N, of.lengths):
@@ -165,6 +168,8 @@ def _named(sizes: list[int], texts: int | None, fits: Callable[[int], bool]) -> 
             return [[(count, TEXTS), (size // count, PARTS)], [(heads, HEADS)]]
         case [size, parts, heads] if size == count and fits(heads):
             return [[(size, TEXTS)], [(parts, PARTS)], [(heads, HEADS)]]
+        case [size] if (heads := _heads_of_parts(size, count, fits)):
+            return [[(count, TEXTS), (size // count // heads, PARTS), (heads, HEADS)]]
     raise ArgumentError(
         f"axes {sizes} beside queries and keys, of {texts or 'an unknown number of'} texts",
         expected="texts before heads, and heads that fit the widths of the module",
@@ -172,6 +177,7 @@ def _named(sizes: list[int], texts: int | None, fits: Callable[[int], bool]) -> 
     )
 
 
-def _is_width(width: int, widths: Collection[int]) -> bool:
-    """Whether a width is that of a projection, or of one to queries, keys and values together."""
-    return any(size % width == 0 and size // width in (1, 2, 3) for size in widths)
+def _heads_of_parts(size: int, texts: int, fits: Callable[[int], bool]) -> int:
+    """The number of heads of an axis of texts × parts × heads; 0 where none fits."""
+    fitting = (n for n in range(2, size // texts + 1) if size % (texts * n) == 0 and fits(n))
+    return next(fitting, 0)
