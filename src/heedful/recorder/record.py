@@ -28,13 +28,13 @@ from heedful.recorder.doors.uncompiled import uncompiled
 from heedful.recorder.missed import NOTHING, silent
 from heedful.recorder.observed import Observed
 from heedful.recorder.options import Options
-from heedful.recorder.owners import probe
 from heedful.recorder.owners.inputs import Inputs, lengths_of
 from heedful.recorder.owners.told_axes import check_names
 from heedful.recorder.running import KNOWN, Frame, Running, package_of
 from heedful.recorder.settling import Seen, Settling
 from heedful.recorder.tracing import TRACED, is_traced
 from heedful.recorder.uninterrupted import uninterrupted
+from heedful.recorder.verifying import verify
 from heedful.recording import Recording, own_work
 from heedful.recording.evidence import Evidence, evidence_of, with_sums
 from heedful.recording.own_work import computing
@@ -100,7 +100,7 @@ def record(
     running, stack = Running(model, modules), ExitStack()
     recorder = _Recorder(recording, running, options)
     again = functools.partial(record, axes=axes, layers=layers, heads=heads, dtype=dtype)
-    recording.probe = functools.partial(probe.verify, again, recorder.settling, running)
+    recording.probe = functools.partial(verify, again, recorder.settling, running)
     try:
         with uninterrupted():
             _begin(recorder, stack)
@@ -304,7 +304,7 @@ class _Recorder:
         is_told = bool(observed.axes)
         evidence = self._kept(observed, name)
         return Seen(
-            observed, evidence, name, layer, index, running.pass_index, self._given(),
+            observed, evidence, name, layer, index, running.where, running.pass_index, self._given(),
             frame.module, set() if is_told else lengths_of(frame.module, frame),
             running.writes, running.reads_text,
         )  # fmt: skip

@@ -10,6 +10,7 @@ the name of the innermost module that was called.
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from contextlib import suppress
 from types import TracebackType
 from typing import Any, NamedTuple
@@ -36,6 +37,7 @@ class Frame(NamedTuple):
     """A module that is running, and its arguments.
 
     number: of this call, among all calls of a pass or of a model of a known package.
+    run: which call of this module it is in its pass.
     cached: how many tokens a cache among the arguments held; None where none tells.
     """
 
@@ -44,6 +46,7 @@ class Frame(NamedTuple):
     arguments: tuple
     keywords: dict[str, Any]
     number: int = 0
+    run: int = 0
     cached: int | None = None
 
 
@@ -75,6 +78,7 @@ class Running:
         self.ran_elsewhere = False
         self.was_traced = False
         self._known_calls = 0
+        self._runs: Counter[str] = Counter()  # of each module in this pass
         self._has_encoder = any("encoder" in name for name in modules.values())
         self._outer: set[str] = set()  # names of modules called from outside in this pass
         # by id(); `modules` holds them, so that it stays theirs, and no copy of one has it
@@ -135,6 +139,11 @@ class Running:
         return self.stack[-1]
 
     @property
+    def where(self) -> tuple[tuple[str, int], ...]:
+        """The modules that run, from the outermost on: the name of each, and which run it is."""
+        return tuple([(frame.name, frame.run) for frame in self.stack])
+
+    @property
     def reader(self) -> Frame:
         """The call whose arguments tell of texts: that of the outermost model of a known package
         that runs, else that of the pass."""
@@ -162,7 +171,7 @@ class Running:
             return
         if self.stack and module is self.model:
             self.stack.clear()  # its last call has ended by Ctrl-C, of which torch tells no hook
-        frame = Frame(name, module, arguments, keywords)
+        frame = Frame(name, module, arguments, keywords, run=self._runs[name])
         if not self.stack and is_traced((*arguments, *keywords.values())):
             self.was_traced = True
             return
@@ -173,6 +182,7 @@ class Running:
             cached = _cached((*arguments, *keywords.values()))
             frame = frame._replace(number=self._known_calls, cached=cached)
         self.ran.add(name)
+        self._runs[name] += 1
         self.stack.append(frame)
         if isinstance(module, nn.Embedding) and arguments:
             self.embedded = arguments[0]
@@ -183,6 +193,7 @@ class Running:
             cached = _cached((*frame.arguments, *frame.keywords.values()))
             self.root = frame._replace(number=self.pass_index, cached=cached)
             self._outer = set()
+            self._runs.clear()
             if self.pass_index == 0:
                 with READING:
                     self.random_states = RandomStates.now()

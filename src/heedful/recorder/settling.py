@@ -7,6 +7,7 @@ tokens are worked out later, call by call in the order in which they ran.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import NamedTuple
@@ -49,6 +50,7 @@ class Seen(NamedTuple):
     observed: what the door saw, with copies of what the model may change.
     evidence: what it is checked against.
     index: the number of the call; inputs: those that tell of its texts.
+    where: the modules that run, from the outermost on: names, and which run of each it is.
     module: the one that attends; lengths: the sizes of axes of what it was given.
     writes: whether it is in the decoder of a model that has an encoder too.
     reads_text: whether it is in no part for images or sound.
@@ -59,6 +61,7 @@ class Seen(NamedTuple):
     name: str
     layer: int | None
     index: int
+    where: tuple[tuple[str, int], ...]
     pass_index: int
     inputs: Inputs
     module: nn.Module
@@ -71,6 +74,7 @@ class Arranged(NamedTuple):
     """A call with its axes in order: texts × parts, heads, queries, keys.
 
     weights: the map that a tape gives, of a call by hand.
+    first, of_texts: the number of its first text, of how many, where it is of some texts alone.
     """
 
     observed: Observed
@@ -79,6 +83,8 @@ class Arranged(NamedTuple):
     texts: int
     parts: int
     weights: Tensor | None = None
+    first: int = 0
+    of_texts: int = 0
 
 
 class Settling:
@@ -112,6 +118,7 @@ class Settling:
         self._pass, self._masks = pass_index, Masks()
         self._tokens: list[tuple[tuple, tuple, tuple]] = []
         self._ids: dict[tuple, tuple[Ids, object]] = {}
+        self._of_some: Counter[str] = Counter()  # calls of one text of several, by module
 
     @torch.inference_mode(False)
     @torch.no_grad()
@@ -149,7 +156,8 @@ class Settling:
         if observed.axes == AXES:
             B = len(observed.query)
             count = texts if texts and B % texts == 0 else B
-            return Arranged(observed, seen.evidence, TOLD, count, max(1, B // max(1, count)))
+            parts = max(1, B // max(1, count))
+            return Arranged(observed, seen.evidence, TOLD, count, parts)
         cells = cells_of_call(observed)
         told = axes_told_for(self.axes, seen.name) or parsed_once(observed.axes)
         if told is not None:
@@ -158,7 +166,12 @@ class Settling:
             order, layout = self._usual(seen, cells, texts, other)
         if observed.meeting is not None and not observed.meeting.has_product:
             layout = _of_weights_alone(order, layout, seen.lengths)
-        return in_order(seen, cells, order, layout)
+        arranged = in_order(seen, cells, order, layout)
+        if texts and order.count(TEXTS) == 1 < texts and order.count(PARTS) == 1:
+            number = self._of_some[seen.name]  # a loop over texts has a call for each
+            self._of_some[seen.name] += 1
+            arranged = arranged._replace(first=min(number, texts - 1), of_texts=texts)
+        return arranged
 
     def _usual(
         self, seen: Seen, cells: Cells, texts: int | None, other: int | None
@@ -195,7 +208,8 @@ class Settling:
             observed.query, observed.key, observed.value, observed.scale, tokens, checked,
             observed.bias, observed.softcap, observed.sinks, weights,
             ids.keys, ids.queries, self.heads, seen.index, arranged.layout,
-            texts=arranged.texts, parts=arranged.parts,
+            texts=max(arranged.texts, arranged.of_texts), parts=arranged.parts,
+            first=arranged.first,
         )  # fmt: skip
 
     def _real_tokens(self, seen: Seen, observed: Observed, parts: int) -> list[RealTokens]:

@@ -168,6 +168,22 @@ class Recording(Sequence):
         """Keep how the model cuts images, and the height and width of those that it was given."""
         self._images.patches, self._images.seen = patches, seen
 
+    def unsettled(self) -> list[Any]:
+        """What was seen, and is no call yet, which is then kept here no longer."""
+        pending, self._pending = self._pending, []
+        return pending
+
+    def insert(self, capture: Capture) -> None:
+        """Add a call that was missed, in the order in which it ran."""
+        self._captures.append(capture)
+        self._captures.sort(key=lambda one: one.index)
+        self._missed.pop(capture.name, None)
+
+    def replace(self, capture: Capture, by: Capture) -> None:
+        """Put another form of a call in its place."""
+        place = next(at for at, one in enumerate(self._captures) if one is capture)
+        self._captures[place] = by
+
     def taken(self) -> list[Capture]:
         """What was recorded since this was last asked, which is then kept here no longer."""
         self._settle()

@@ -50,7 +50,7 @@ class Inputs:
     """
 
     def __init__(self, frame: Frame, embedded: Tensor | None = None) -> None:
-        given = _named(frame.module, frame.arguments, frame.keywords)
+        given = named(frame.module, frame.arguments, frame.keywords)
         tensors = dict(_tensors(given))
         self.number, self.cached = frame.number, frame.cached
         self.shapes = {name: tuple(one.shape) for name, one in tensors.items()}
@@ -247,7 +247,7 @@ def plain(name: str) -> str:
 
 def lengths_of(module: nn.Module, frame: Frame) -> set[int]:
     """The sizes of axes of what a module was given, but for the last, and of its buffers."""
-    tensors = [one for _, one in _tensors(_named(module, frame.arguments, frame.keywords))]
+    tensors = [one for _, one in _tensors(named(module, frame.arguments, frame.keywords))]
     sizes = {size for one in tensors for size in one.shape[:-1]}
     sizes |= {one.shape[-1] for one in tensors if one.ndim == 2}
     return sizes | {size for one in module.buffers(recurse=False) for size in one.shape}
@@ -282,7 +282,7 @@ def _signature(forward: Any) -> inspect.Signature:
 _signatures: WeakKeyDictionary[Any, inspect.Signature] = WeakKeyDictionary()
 
 
-def _named(module: nn.Module, arguments: tuple, keywords: dict) -> dict[str, Any]:
+def named(module: nn.Module, arguments: tuple, keywords: dict) -> dict[str, Any]:
     """The arguments of a call of a module by the names that its `forward` has for them."""
     if not (arguments or keywords):
         return {}
