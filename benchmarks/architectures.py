@@ -13,9 +13,7 @@ five calls, of which the model returned no more. The verdicts:
     not comparable  the model could not be built small, or returns no maps
     WRONG           a map differs, or was not recorded
 
-Beside "exact" stands what proves the calls: "proved" where all are, or would be after
-`recording.verify` ("verified", for batches whose texts no door tells), or with `record(axes=…)`
-("told", by TOLD); else how many are not.
+Beside "exact" stands how many calls are proved, and how their layouts are known.
 
 `eager*` is a model that computes something else under sdpa, as its outputs show and the recording's
 own check confirms; then the recording of eager attention is compared.
@@ -52,12 +50,8 @@ from heedful.recording.recording import Recording
 from heedful.recording.sequence import call_of
 
 DRAWS = (1.2, 0.8)  # the spread of parameters, in units that keep the size of activations
-PROVEN = {"proved", "verified"}
 LIMIT = 20.0  # seconds for an architecture
 TOLERANCE, LOOSER = 2e-6, 1e-5
-# Rows of a parameter that ask as they are may be queries, or heads that ask once: their code says
-# that they are queries, which no operation does
-TOLD = {"Inkling2BlockAttentionResidual": "b t n d"}
 KIN = ("bart", "t5", "pegasus", "blenderbot", "marian", "m2m", "nllb", "udop")  # in a name
 
 
@@ -93,7 +87,7 @@ def line(row: Row) -> str:
     worst = f"{row.worst:8.1e}" if row.maps else " " * 8
     matched = f"{row.maps} of {row.calls}" if row.maps else ""
     return (
-        f"{row.name:34}{row.verdict:16}{matched:>8} {worst}  {row.proof:9} {row.under:6} {row.why}"[
+        f"{row.name:34}{row.verdict:16}{matched:>8} {worst}  {row.under:6} {row.proof} {row.why}"[
             :190
         ]
     )
@@ -104,11 +98,11 @@ def totals(rows: list[Row]) -> str:
     comparable = len(rows) - count["not comparable"]
     share = count["exact"] / comparable if comparable else 0.0
     told = ", ".join(f"{number} {verdict}" for verdict, number in count.most_common())
-    exact = Counter(row.proof for row in rows if row.verdict == "exact")
-    proofs = ", ".join(f"{number} {proof}" for proof, number in exact.most_common())
+    sure = sum(row.verdict == "exact" and "un" not in row.proof and "guessed" not in row.proof
+               for row in rows)  # fmt: skip
     return (
         f"{len(rows)} architectures: {told}; of the comparable ones {share:.0%} are exact\n"
-        f"of the exact ones {proofs}"
+        f"of the exact ones {sure} have all calls proved, and no layout guessed"
     )
 
 
@@ -267,36 +261,23 @@ def compared(
         recording = recorded(eager, given)
         captures = recording._captures
         worst, why = matched(name, captures, references, limit)
-    proof = proven_by(recording, model, given) if not why else ""
-    kinds = {at: type(one).__name__ for at, one in model.named_modules()}
-    axes = {at: TOLD[kind] for at, kind in kinds.items() if kind in TOLD}
-    if axes and proof and proof not in PROVEN:
-        recording = recorded(model, given, axes)
-        captures = recording._captures
-        worst, why = matched(name, captures, references, limit)
-        settles = not why and proven_by(recording, model, given) in PROVEN
-        proof = "told" if settles else "" if why else proof
+    proof = proven_by(recording) if not why else ""
     verdict = "WRONG" if why else "exact"
     return Row(name, verdict, count, len(captures), worst, under, why, proof)
 
 
-def proven_by(recording: Recording, model: torch.nn.Module, given: dict) -> str:
-    """What proves all calls of a recording."""
-    words = Counter(call.proof for call in recording)
-    if words["assumed"]:
-        try:
-            words = Counter(recording.verify(model, given))
-        except HeedfulError:
-            return f"{words['assumed']} assumed (cannot be verified)"
-        if set(words) == {"proved"}:
-            return "verified"
-    left = ", ".join(f"{number} {word}" for word, number in words.items() if word != "proved")
-    return left or "proved"
+def proven_by(recording: Recording) -> str:
+    """How the calls of a recording are proved, and how their layouts are known."""
+    settled = Counter(
+        f"{call.proof}, {call.layout}" for text in recording.sequences[:1] for call in text
+    )
+    return "; ".join(f"{number} {word}" for word, number in settled.items())
 
 
-def recorded(model: torch.nn.Module, given: dict, axes: dict[str, str] | None = None) -> Recording:
-    with heedful.record(model, values=True, axes=axes) as recording:
+def recorded(model: torch.nn.Module, given: dict) -> Recording:
+    with heedful.record(model, values=True) as recording:
         run(model, given)
+    _ = recording.missed  # after which all calls are settled
     return recording
 
 
@@ -344,16 +325,17 @@ def fits(capture: Capture, map_: Tensor, name: str) -> bool:
 def difference(name: str, capture: Capture, map_: Tensor) -> float:
     """The worst of a call and a map, over all sequences."""
     gaps, map_ = [0.0], map_.reshape(shape_of(capture))
-    pairs = zip(capture.sequences, capture.layouts, strict=True)
-    for b, (sequence, layout) in enumerate(pairs):
-        real = map_[b][:, layout.queries][:, :, layout.keys]
-        causes = call_of(capture, sequence).checked()
+    for b, real in enumerate(capture.tokens):
+        real_map = map_[b][:, real.queries][:, :, real.keys]
+        text, part = divmod(b, capture.parts)
+        call = call_of(capture, capture.first + text, part)
+        causes = call.checked()
         if name in WITHOUT_SINK:
             causes = causes._replace(sinks=None)
-        ours = weights(causes)
+        ours = weights(causes) if call.map_ is None else call.map_
         if name in MEAN:
             ours = ours.mean(dim=0, keepdim=True)
-        gaps.append(float((ours - real).abs().max()))
+        gaps.append(float((ours - real_map).abs().max()))
     return math.nan if any(map(math.isnan, gaps)) else max(gaps)
 
 

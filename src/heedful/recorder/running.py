@@ -184,7 +184,7 @@ class Running:
         self.ran.add(name)
         self._runs[name] += 1
         self.stack.append(frame)
-        if isinstance(module, nn.Embedding) and arguments:
+        if isinstance(module, nn.Embedding) and arguments and isinstance(arguments[0], Tensor):
             self.embedded = arguments[0]
 
     def _begin(self, frame: Frame) -> Frame:

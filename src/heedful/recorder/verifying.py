@@ -11,11 +11,12 @@ import torch
 from torch import Tensor, nn
 
 from heedful.errors import ArgumentError
+from heedful.recorder.doors.cells import KEYS, QUERIES
 from heedful.recorder.observed import AXES
 from heedful.recorder.owners.inputs import Inputs
 from heedful.recorder.owners.probe import Call, Probed, Probing, called, undisturbed
 from heedful.recorder.owners.probed_order import NONE, SEVERAL
-from heedful.recorder.owners.usual_order import widths_of
+from heedful.recorder.owners.usual_order import BLOCK, widths_of
 from heedful.recorder.running import Frame, Running
 from heedful.recorder.settling import Seen, Settling, cells_of_call, in_order
 from heedful.recording import Recording
@@ -178,7 +179,9 @@ def _apply(
         return
     cells = cells_of_call(seen.observed)
     try:
-        arranged = in_order(seen, cells, probed.order, Layout("verified"))
+        is_block = probed.order.count(KEYS) == 1 < probed.order.count(QUERIES)
+        layout = Layout("guessed", BLOCK) if is_block else Layout("verified")
+        arranged = in_order(seen, cells, probed.order, layout)
     except TypeError:  # it was missed, for another reason than its axes
         return
     texts = {int(text) for text in probed.texts.unique() if text >= 0}

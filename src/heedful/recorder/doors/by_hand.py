@@ -68,8 +68,6 @@ def read(seen: Observed, cells: Cells, arrange: Arrange) -> ByHand:
     weights = arrange(in_cells(meeting, meeting.used()))
     weights = weights.nan_to_num(nan=0.0)  # a row of NaN is no map
     S, H, N, M = weights.shape
-    if M == 1 < N:
-        raise TypeError("one key alone, whose weight is 1, or a block of several keys")
     query = cells.query[arrange(cells.queries)[..., 0].to(cells.query.device)]
     key = cells.key[arrange(cells.keys)[..., 0, :].to(cells.key.device)]
     query, key = query.expand(S, H, N, -1), key.expand(S, *key.shape[1:])

@@ -20,6 +20,7 @@ from heedful.recording.proof import Layout
 TEXTS, PARTS, HEADS = "texts", "parts", "heads"
 # The axes that one axis of a map joins, the outer first: the size of each, and what it is of
 Joined: TypeAlias = list[tuple[int, str]]
+BLOCK = "its one key may be a block of several, each with a softmax of its own"
 REMEDY = "name the axes of the queries with axes=, or call recording.verify"
 
 
@@ -119,7 +120,7 @@ def _other(order: Order, of: Sizes) -> str:
     if N > M > 1 and N % M == 0 and N not in of.lengths:  # as models with one key head have it
         return f"the {N} queries may be {N // M} heads of {M} queries"
     if M == 1 < N:
-        return "one key alone may be a block of several"
+        return BLOCK
     if of.lengths and order.count(PARTS) == 1:
         for size, name in ((N, "queries"), (M, "keys")):
             if not _is_length(size, N, of.lengths):
