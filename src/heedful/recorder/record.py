@@ -359,7 +359,8 @@ class _Recorder:
         for frame, inputs in self._inputs:
             if frame is reader:
                 return inputs
-        inputs = Inputs(reader, self.running.embedded)
+        is_part = reader.module is not self.running.model  # a model that is called part by part
+        inputs = Inputs(reader, self.running.embedded if is_part else None)
         self._inputs.append((reader, inputs))
         self.image = self.image or inputs.image
         return inputs

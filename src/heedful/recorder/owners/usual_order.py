@@ -95,17 +95,30 @@ def usual_order(cells: Cells, of: Sizes) -> tuple[Order, Layout]:
         axes.append([(size, HEADS if is_packed else KEYS if kind == KEYS else QUERIES)])
     width = cells.query.shape[-1] * packed
 
-    def fits(heads: int) -> bool:
-        return not of.widths or width == 1 or heads * width in of.widths
-
     beside = [axis for axis, kind in enumerate(cells.kinds) if kind == BATCH]
-    named = _named([cells.shape[axis] for axis in beside], of.texts, fits)
+    named, doubt = _fitting([cells.shape[axis] for axis in beside], width, of)
     for axis, joined in zip(beside, named, strict=True):
         axes[axis] = joined
     order = Order(axes)
     is_joined = any(len(joined) > 2 for joined in axes)
-    other = "texts × parts × heads are in one axis" if is_joined else _other(order, of)
+    other = doubt or ("texts × parts × heads are in one axis" if is_joined else _other(order, of))
     return order, Layout("guessed", other) if other else Layout("usual")
+
+
+def _fitting(sizes: list[int], width: int, of: Sizes) -> tuple[list[Joined], str]:
+    """What the axes beside queries and keys are of, and a doubt about it.
+
+    Keys may be made of two projections, of tokens and of their positions, and be twice as wide.
+    """
+
+    def fits(heads: int, times: int = 1) -> bool:
+        return not of.widths or width == 1 or heads * width / times in of.widths
+
+    try:
+        return _named(sizes, of.texts, fits), ""
+    except ArgumentError:
+        named = _named(sizes, of.texts, lambda heads: fits(heads, 2))
+        return named, "its heads together are twice as wide as the module"
 
 
 def _other(order: Order, of: Sizes) -> str:
