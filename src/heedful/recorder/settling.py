@@ -24,7 +24,7 @@ from heedful.recorder.owners.inputs import Inputs
 from heedful.recorder.owners.kind import crosses, kind_of
 from heedful.recorder.owners.mask_structure import Masks
 from heedful.recorder.owners.padding import tokens_of
-from heedful.recorder.owners.token_ids import Ids, TokenIds, given_by
+from heedful.recorder.owners.token_ids import Ids, TokenIds
 from heedful.recorder.owners.told_axes import TokenAxes, axes_told_for, parsed_once, told_order
 from heedful.recorder.owners.usual_order import (
     PARTS,
@@ -246,8 +246,8 @@ class Settling:
         # layers of one side that share a mask have the same tokens
         key = kind, *observed.shape, seen.writes, id(tokens), observed.cross, seen.inputs.number
         if key not in self._ids:
-            given = given_by(seen.inputs, seen.writes)
-            self._ids[key] = self._token_ids.of(observed, given, tokens), tokens
+            ids = self._token_ids.of(observed, seen.inputs, seen.writes, tokens)
+            self._ids[key] = ids, tokens
         return self._ids[key][0]
 
 
