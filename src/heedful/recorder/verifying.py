@@ -19,7 +19,8 @@ from heedful.recorder.owners.probe import Call, Given, Probed, Probing, Run
 from heedful.recorder.owners.probed_order import NONE, SEVERAL
 from heedful.recorder.owners.usual_order import BLOCK, widths_of
 from heedful.recorder.running import Frame, Running
-from heedful.recorder.settling import Seen, Settling, cells_of_call, in_order
+from heedful.recorder.arranging import Seen, cells_of_call, in_order
+from heedful.recorder.settling import Settling
 from heedful.recording import Recording
 from heedful.recording.capture import Capture
 from heedful.recording.proof import Layout
@@ -153,7 +154,7 @@ def _captures_of(recording: Recording, first: list[Seen]) -> list[Capture | None
     """The recorded call of each that was seen again; None where it was refused."""
     first_pass = min((call.pass_index for call in recording._captures), default=0)
     known = {call.index: call for call in recording._captures if call.pass_index == first_pass}
-    return [known.get(seen.index) for seen in first]
+    return [known.get(seen.number) for seen in first]
 
 
 def _compare(captures: list[Capture | None], first: list[Seen]) -> None:
