@@ -11,18 +11,17 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from heedful.errors import ArgumentError
 from heedful.recorder.arranging import Arranged, Seen, arranged
 from heedful.recorder.doors import by_hand
 from heedful.recorder.observed import Observed
-from heedful.recorder.owners.inputs import Inputs
+from heedful.recorder.options import check_heads
 from heedful.recorder.owners.kind import crosses, kind_of
 from heedful.recorder.owners.mask_structure import Masks
 from heedful.recorder.owners.padding import tokens_of
 from heedful.recorder.owners.token_ids import Ids, TokenIds
-from heedful.recorder.owners.told_axes import TokenAxes
 from heedful.recording.capture import Capture
 from heedful.recording.certificate import Check
 from heedful.recording.evidence import Evidence, sampled
@@ -38,20 +37,18 @@ class Settling:
         axes: what the user tells of the axes of queries.
         heads: the model's numbers of those that are kept; None is all.
         dtype: in which queries and keys are kept; None is their own.
-        names_tokens: whether ids among the inputs name the tokens of a module.
         miss: is told of a call that is not understood: its module's name, and the error.
     """
 
     def __init__(
         self,
-        axes: Mapping[str, TokenAxes],
+        axes: Mapping[str, str],
         heads: list[int] | None,
         dtype: torch.dtype | None,
-        names_tokens: Callable[[nn.Module], bool],
         miss: Callable[[str, Exception], None],
     ) -> None:
         self.axes, self.heads, self.dtype = axes, heads, dtype
-        self.names_tokens, self.miss = names_tokens, miss
+        self.miss = miss
         self._token_ids = TokenIds()
         # of each module's last call: its number of keys, and its pass
         self._lengths: dict[str, tuple[int, int]] = {}
@@ -157,8 +154,7 @@ class Settling:
         self, seen: Seen, observed: Observed, tokens: list[RealTokens], kind: str, layout: Layout
     ) -> Ids:
         """The ids of the tokens at queries and keys, by position; none of a guessed layout."""
-        is_sure = layout.word != "guessed" and self.names_tokens(seen.module)
-        if not (is_sure and seen.reads_text):
+        if layout.word == "guessed" or not seen.names_tokens:
             return Ids()
         # layers of one side that share a mask have the same tokens
         key = kind, *observed.shape, seen.writes, id(tokens), observed.cross, seen.inputs.number
@@ -166,16 +162,6 @@ class Settling:
             ids = self._token_ids.of(observed, seen.inputs, seen.writes, tokens)
             self._ids[key] = ids, tokens
         return self._ids[key][0]
-
-
-def check_heads(heads: list[int], count: int, name: str) -> None:
-    """Refuse heads that a module does not have.
-
-    Raises:
-        ArgumentError: with those that it has.
-    """
-    if max(heads) >= count:
-        raise ArgumentError(f"head {max(heads)} of {name}", expected=f"heads from 0 to {count - 1}")
 
 
 def _is_near(observed: Observed, weights: Tensor, tokens: list[RealTokens]) -> bool:

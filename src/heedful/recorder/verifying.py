@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from heedful.errors import ArgumentError
+from heedful.recorder.arranging import Seen, cells_of_call, in_order
 from heedful.recorder.doors.cells import KEYS, QUERIES
 from heedful.recorder.observed import AXES
 from heedful.recorder.owners.inputs import Inputs
@@ -19,7 +20,6 @@ from heedful.recorder.owners.probe import Call, Given, Probed, Probing, Run
 from heedful.recorder.owners.probed_order import NONE, SEVERAL
 from heedful.recorder.owners.usual_order import BLOCK, widths_of
 from heedful.recorder.running import Frame, Running
-from heedful.recorder.arranging import Seen, cells_of_call, in_order
 from heedful.recorder.settling import Settling
 from heedful.recording import Recording
 from heedful.recording.capture import Capture
