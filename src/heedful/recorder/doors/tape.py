@@ -369,7 +369,10 @@ def _copied(product: Step) -> tuple[Tensor, Tensor] | None:
     if product.name not in PRODUCTS:
         return None
     at, arguments = PRODUCTS[product.name], product.arguments
-    query, key = (Held(one.value(), copies=True) for one in arguments[at : at + 2])
+    query, key = (
+        one if one.version is None else Held(one.value(), copies=True)
+        for one in arguments[at : at + 2]
+    )
     product.arguments = (*arguments[:at], query, key, *arguments[at + 2 :])
     return query.tensor, key.tensor.mT
 
