@@ -157,7 +157,9 @@ class Inputs:
         found = [name for name in names if name in tables][:1]
         if not found and not writes and not named:
             given = [name for name in tables if not is_other(name)]
-            found = [name for name in given if name not in WRITTEN_IDS] or given
+            has_others = any(self._are_floats.values())  # then what is read may be no ids
+            read = [name for name in given if name not in WRITTEN_IDS]
+            found = read if read or has_others else given
         if len(found) != 1:
             return None
         return self._once(("ids", found[0]), self._tables[found[0]].cpu())
