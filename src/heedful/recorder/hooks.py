@@ -17,7 +17,6 @@ from torch.nn.modules.module import (
     register_module_forward_pre_hook,
 )
 
-
 NO_NAMES: Mapping[int, str] = MappingProxyType({})
 
 

@@ -145,8 +145,9 @@ def _counts(inputs: Inputs) -> list[tuple[int, int]]:
             expected="what the model was called with: keywords in a dictionary, or a list",
         )
     counts = [count for count in inputs.texts() if count]
+    several = [shape for shape in shapes if len(shape) > 1]
     pairs = [(count, dim) for count in counts for dim in (0, 1)
-             if any(len(shape) > max(dim, 1) and shape[dim] == count for shape in shapes)]  # fmt: skip
+             if any(shape[dim] == count for shape in several)]  # fmt: skip
     return pairs or [(counts[0] if counts else 1, 0)]
 
 
