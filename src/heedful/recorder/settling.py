@@ -95,7 +95,7 @@ class Settling:
             return None
 
     def _kept(self, seen: Seen, call: Arranged) -> Capture:
-        observed, weights = call.observed, call.weights
+        observed, weights = call.observed, None if call.weights is None else call.weights()
         if self.heads is not None and observed.query.shape[1] != len(self.heads):
             check_heads(self.heads, observed.query.shape[1], seen.name)
             observed = observed.of_heads(self.heads)

@@ -77,6 +77,7 @@ class Step:
     is_dropped: whether dropout is among the steps; it is left out when they are run again.
     is_map: whether the rows are sure to be weights: a softmax, and nothing after it but copies.
     met: whether the weights of this softmax have met values; only the first meeting counts.
+    uses: how many later steps read it.
     """
 
     function: Any
@@ -93,6 +94,7 @@ class Step:
     is_dropped: bool = False
     is_map: bool = False
     met: bool = False
+    uses: int = 0
 
     def __post_init__(self) -> None:
         if self.product is None:
@@ -104,10 +106,17 @@ class Step:
         return name_of(self.function)
 
     def value(self, known: dict[int, Tensor]) -> Tensor:
-        """What the step makes, run again; `known` holds what was made already, by id of steps."""
-        if id(self) not in known:
-            known[id(self)] = with_strides(self._run(known), self)
-        return known[id(self)]
+        """What the step makes, run again.
+
+        Args:
+            known: what was made already, by id of steps: what several steps read is kept there.
+        """
+        if id(self) in known:
+            return known[id(self)]
+        made = with_strides(self._run(known), self)
+        if self.uses > 1:
+            known[id(self)] = made
+        return made
 
     def _run(self, known: dict[int, Tensor]) -> Tensor:
         arguments = run_again(self.arguments, known)

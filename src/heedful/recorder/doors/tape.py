@@ -253,6 +253,7 @@ class Tape(TorchDispatchMode):
                     self._steps.pop(written.untyped_storage()._cdata, None)
             return
         before = view.step
+        before.uses += 1
         step = Step(
             function, (None, *self._tied(arguments[1:])), self._tied(keywords), None,
             before.shape, before.stride, before.dtype, view, before.product, before.softmax,
@@ -338,7 +339,11 @@ class Tape(TorchDispatchMode):
     def _tied(self, value: Any) -> Any:
         """Arguments as a step keeps them."""
         if isinstance(value, Tensor):
-            return self._view(value) or Held(value)
+            view = self._view(value)
+            if view is None:
+                return Held(value)
+            view.step.uses += 1
+            return view
         if isinstance(value, dict):
             return {name: self._tied(one) for name, one in value.items()}
         if isinstance(value, list | tuple):
