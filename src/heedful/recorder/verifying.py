@@ -81,9 +81,7 @@ class _Runs:
             seen = recording.unsettled()
         self.first = self.first or seen
         return [
-            Call(
-                *self._projecting(one), cells_of_call(one.observed), one.observed.axes == AXES
-            )
+            Call(*self._projecting(one), cells_of_call(one.observed), one.observed.axes == AXES)
             for one in seen
         ]
 
@@ -212,7 +210,10 @@ def _compare_texts(capture: Capture, of_rows: Tensor) -> None:
     if texts == own:
         return
     start = texts[0]
-    if texts == [start + row // capture.parts for row in range(S)] and S // capture.parts < max(texts) + 1:
+    if (
+        texts == [start + row // capture.parts for row in range(S)]
+        and S // capture.parts < max(texts) + 1
+    ):
         capture.first, capture.texts = start, max(capture.texts, max(texts) + 1)
         return
     for row, (text, other) in enumerate(zip(texts, own, strict=True)):

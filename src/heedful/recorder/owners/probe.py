@@ -114,7 +114,9 @@ class Probing:
                     for call in self._base]  # fmt: skip
         arguments, keywords = self.given
         inputs = named(self.model, arguments, keywords)
-        is_list = any(isinstance(one, list | tuple) and len(one) == texts for one in inputs.values())
+        is_list = any(
+            isinstance(one, list | tuple) and len(one) == texts for one in inputs.values()
+        )
 
         def changed(bit: int, value: bool) -> list[Call]:
             def change(name: str, tensor: Tensor) -> Tensor:

@@ -78,8 +78,7 @@ class TokenIds:
         self._has_asked = True  # whether what was read last has been asked
 
     def of(self, seen: Observed, given: Given, tokens: list[RealTokens]) -> Ids:
-        """The ids of a call, whose keys are tokens that the model was given.
-        """
+        """The ids of a call, whose keys are tokens that the model was given."""
         if seen.cross:
             return self._of_cross(seen, given)
         ids = given.asking
