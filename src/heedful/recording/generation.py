@@ -110,9 +110,9 @@ def _plan(passes: list[Capture], sequence: int) -> Together:
         # the last key that is seen is that of a query: what a cache has after it is empty
         last = int(seen.nonzero().max()) if bool(seen.any()) else queries.start
         begins_anew = queries.start > 0 and len(keys) <= len(queries)
-        of_pass = int(seen[queries.start : queries.stop].sum())
-        of_real = int(seen[queries.start + real.queries].sum())
-        if begins_anew or last not in queries or of_real != of_pass:
+        real = int(seen[queries.start : queries.stop].sum())
+        asked = int(seen[queries.start + real.queries].sum())
+        if begins_anew or last not in queries or asked != real:
             raise broken(capture, sequence)
     places = seen.cumsum(0) - 1
     parts = []
