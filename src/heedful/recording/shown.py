@@ -24,9 +24,13 @@ STITCHED = 1 << 18  # keys of all passes, up to which a table shows a generation
 class Shown(ABC):
     """What a sequence of calls has beside its calls."""
 
-    _own: list[Capture]
     _index: int
     _with_texts: Callable[[Call], Call]
+
+    @property
+    @abstractmethod
+    def _own(self) -> list[Capture]:
+        """What its calls are made of."""
 
     @abstractmethod
     def __iter__(self) -> Iterator[Call]:
@@ -47,8 +51,8 @@ class Shown(ABC):
 
     def _which(self) -> list[str]:
         """Which sequence it is, where a batch has several."""
-        texts = max((one.batch for one in self._own), default=0)
-        return [f"sequence {self._index} of {texts}"] if texts > 1 else []
+        texts = max((one.texts for one in self._own), default=0)
+        return [f"text {self._index} of {texts}"] if texts > 1 else []
 
     @abstractmethod
     def home(self) -> Any:

@@ -165,10 +165,10 @@ class Inputs:
 
     def _told(self, names: tuple[str, ...], length: int) -> Tensor | None:
         """The first argument of these names that is a mask (texts, length), or None."""
-        texts, _ = self.texts()
+        texts = self.texts()[0] or 0
         for name in names:
             mask = self._tables.get(name)
-            if mask is None or mask.ndim not in (2, 3) or mask.numel() != (texts or 0) * length:
+            if mask is None or mask.ndim not in (2, 3) or mask.numel() != texts * length:
                 continue
             if (len(mask), mask.shape[-1]) == (texts, length):  # with axes of one between, or not
                 return self._keep(name, mask.reshape(texts, length))
