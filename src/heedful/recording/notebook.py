@@ -17,16 +17,14 @@ from torch import Tensor
 from heedful.errors import RunError
 from heedful.ops.evenly import evenly
 from heedful.recording.call import Call
+from heedful.recording.segment_table import CELL, QUIET, TABLE
 
 ROWS = 64  # calls in a table
 SCORES = 1 << 27  # computed for a table
 SIDES = ((16, 80), (64, 48), (256, 32), (4096, 16))  # up to so many heads, the side in pixels
 TOKENS = 60  # that are written out
 AT_ONCE = 1 << 24  # weights
-TABLE = "border-collapse:collapse;font-size:12px;text-align:left"
 COLUMNS = ("", "module", "attention", "heads, queries × keys", "proof", "heads")
-CELL = "padding:3px 12px 3px 0;vertical-align:middle;text-align:left;white-space:nowrap"
-QUIET = "color:#6e7781;font-size:12px;margin:2px 0"
 
 
 def html(calls: Sequence[Call], name: str, one: str, notes: Sequence[str] = ()) -> str:
