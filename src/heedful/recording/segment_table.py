@@ -34,7 +34,7 @@ class SegmentShare(NamedTuple):
     keys: how many tokens `to` has.
     call: the place of the call: in its sequence, of a generation among its calls put together; of
         a call that was asked alone its `index`.
-    name, attention, pass_index, proof, why: those of the call.
+    name, attention, pass_index, proof, layout, why: those of the call.
     """
 
     layer: int | None
@@ -50,6 +50,7 @@ class SegmentShare(NamedTuple):
     attention: str
     pass_index: int
     proof: str
+    layout: str
     why: str
 
     def as_data(self) -> dict[str, Any]:
@@ -165,6 +166,7 @@ def _where(rows: Rows) -> dict[str, list[str]]:
         "call": [str(row.call) for _, row in rows],
         "map": [row.attention for _, row in rows],
         "proof": [row.proof for _, row in rows],
+        "layout": [row.layout for _, row in rows],
         "from": [row.from_ for _, row in rows],
     }
     heads = {(batch, row.call, row.head) for batch, row in rows}

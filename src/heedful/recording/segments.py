@@ -240,7 +240,7 @@ def _rows(
             asked = 0 if numbers is None else int(numbers.queries[h, a])
             row = SegmentShare(
                 call.layer, head, one, "", None, None, asked, 0, at, call.name,
-                call.kind, call.pass_index, call.proof, call.why,
+                call.kind, call.pass_index, call.proof, call.layout, call.why,
             )  # fmt: skip
             for b, other in enumerate(keys):
                 row = row._replace(to=other, keys=int(keys[other].sum()))
