@@ -230,7 +230,9 @@ def _layer(passes: list[Capture], plan: Together, sequence: int) -> Call:
         together,
         worst,
         index=first.index,
-        layout=max((one.layout for one in passes), key=lambda one: LAYOUTS.index(one.word)),
+        layout_of_axes=max(
+            (one.layout for one in passes), key=lambda one: LAYOUTS.index(one.word)
+        ),
         sums=_row_sums(passes, plan, together.query, sequence),
         refutations={0: against} if against else {},
         value=_keys(values, passes, plan, sequence) if values else None,
