@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Protocol
 
 
 class Known(Protocol):
-    """A call, or what else says how much of it is certain; `Call` defines the three."""
+    """A call, or the same call of many texts; `Call` says what the three are."""
 
     @property
     def proof(self) -> str:
@@ -23,21 +23,20 @@ class Known(Protocol):
         """What is not certain."""
 
 
-def in_words(calls: Iterable[Known]) -> str:
-    """What calls are, in one line.
+def in_words(calls: Collection[Known]) -> str:
+    """What proves calls, and how their axes are known, in one line.
 
     >>> import torch
     >>> from heedful.recording import from_attentions
     >>> in_words(from_attentions([torch.eye(3).expand(1, 2, 3, 3)]))
-    'unproved, layout told'
+    'proof: unproved; layout: told'
     """
-    every = list(calls)
-    proofs, layouts = counted(call.proof for call in every), counted(call.layout for call in every)
-    return f"{proofs}{'; layouts: ' if ' ' in proofs + layouts else ', layout '}{layouts}"
+    proofs, layouts = (call.proof for call in calls), (call.layout for call in calls)
+    return f"proof: {counted(proofs)}; layout: {counted(layouts)}"
 
 
 def counted(words: Iterable[str]) -> str:
-    """One word, or how many calls each is of.
+    """One word that all have, or how many have each.
 
     >>> counted(["told", "usual", "told"]), counted(["told", "told"])
     ('2 told, 1 usual', 'told')
@@ -48,10 +47,18 @@ def counted(words: Iterable[str]) -> str:
     return ", ".join(f"{number:,} {word}" for word, number in numbers.items())
 
 
-def guesses(calls: Iterable[Known]) -> list[str]:
-    """A warning for each reason why a layout is a guess, with how many calls it is of."""
+def guesses(calls: Collection[Known]) -> list[str]:
+    """Warnings of layouts that are guessed, each reason once, with how many calls it is of."""
     whys = Counter(call.why for call in calls if call.layout == "guessed")
-    return [
-        f"warning: guessed layout of {number:,} call{'' if number == 1 else 's'}: {why}"
-        for why, number in whys.items()
-    ]
+    return [f"warning: guessed layout{_of(number, calls)}: {why}" for why, number in whys.items()]
+
+
+def unproved(calls: Collection[Known]) -> list[str]:
+    """What is missing to the proof of calls, as `guesses`, of which these are not."""
+    whys = Counter((call.proof, call.why) for call in calls
+                   if call.layout != "guessed" and call.why)  # fmt: skip
+    return [f"{word}{_of(number, calls)}: {why}" for (word, why), number in whys.items()]
+
+
+def _of(number: int, calls: Collection[Known]) -> str:
+    return "" if number == len(calls) else f" ({number:,} of {len(calls):,} calls)"
