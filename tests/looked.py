@@ -11,7 +11,7 @@ from torch import nn
 from torch.utils import _pytree
 
 import heedful
-from heedful.recorder.doors import softmax_matmul
+from heedful.recorder.doors import by_hand
 
 B, H, N, M, D = 2, 3, 5, 7, 4
 WIDTH = 11  # of what a model is given
@@ -120,7 +120,7 @@ def looked_at(model, *given, missed=NOTHING, **options):
     return recording
 
 
-def shows(recording, expected, door=softmax_matmul.DOOR, proof=None):
+def shows(recording, expected, door=by_hand.DOOR, proof=None):
     """Each sequence is one call, whose weights are these."""
     assert len(recording.sequences) == len(expected)
     for [call], map_ in zip(recording.sequences, expected, strict=True):
