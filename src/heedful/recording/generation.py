@@ -110,9 +110,9 @@ def _plan(passes: list[Capture], sequence: int) -> Together:
         # the last key that is seen is that of a query: what a cache has after it is empty
         last = int(seen.nonzero().max()) if bool(seen.any()) else queries.start
         begins_anew = queries.start > 0 and len(keys) <= len(queries)
-        real = int(seen[queries.start : queries.stop].sum())
+        visible = int(seen[queries.start : queries.stop].sum())
         asked = int(seen[queries.start + real.queries].sum())
-        if begins_anew or last not in queries or asked != real:
+        if begins_anew or last not in queries or asked != visible:
             raise broken(capture, sequence)
     places = seen.cumsum(0) - 1
     parts = []
