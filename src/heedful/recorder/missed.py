@@ -24,7 +24,9 @@ NOTHING = (
 )
 
 
-def silent(modules: Modules, ran: Collection[str], told: Collection[str]) -> Iterator[tuple[str, str]]:
+def silent(
+    modules: Modules, ran: Collection[str], told: Collection[str]
+) -> Iterator[tuple[str, str]]:
     """Modules that hold attention and ran, but of which nothing was told: each with the reason.
 
     A call of a module is its own and of those around it, of which the innermost is judged. One

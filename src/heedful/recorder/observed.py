@@ -85,17 +85,6 @@ class Observed:
         """(B, H, N, M)."""
         return *self.query.shape[:3], self.key.shape[2]
 
-    @property
-    def are_keys_numbers(self) -> Tensor:
-        """Which keys are finite, (B, G, M).
-
-        One that is not is hidden by nothing that is added to its scores: NaN plus minus infinity is
-        NaN.
-        """
-        # of sums, as torch does not vectorise `isfinite` on CPUs
-        wide = torch.promote_types(self.key.dtype, torch.float32)
-        return self.key.sum(dim=-1, dtype=wide).isfinite()
-
     def of_heads(self, heads: Sequence[int]) -> Observed:
         """The same call for some of its heads, each with a key head of its own."""
         wanted = torch.tensor(heads, device="cpu")

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from heedful.errors import ArgumentError
-from heedful.recording.checks import is_whole, whole
 from heedful.recorder.owners.told_axes import TokenAxes, parsed
+from heedful.recording.checks import is_whole, whole
 from heedful.token_names import Naming, naming_of
 
 KEPT = (torch.float16, torch.bfloat16, torch.float32, torch.float64)

@@ -35,7 +35,7 @@ from heedful.recorder.settling import Seen, Settling
 from heedful.recorder.tracing import TRACED, is_traced
 from heedful.recorder.uninterrupted import uninterrupted
 from heedful.recorder.verifying import verify
-from heedful.recording import Recording, own_work
+from heedful.recording import Recording
 from heedful.recording.evidence import Evidence, evidence_of, with_sums
 from heedful.recording.own_work import computing
 from heedful.recording.patches import patches_of
@@ -378,7 +378,9 @@ def _held(mask: Any) -> Any:
     if not isinstance(mask, Mask):
         return mask
     tables = {name: one.clone() for name, one in vars(mask).items() if isinstance(one, Tensor)}
-    return replace(mask, **tables) if tables and type(mask).__module__.startswith("heedful.") else mask
+    return (
+        replace(mask, **tables) if tables and type(mask).__module__.startswith("heedful.") else mask
+    )
 
 
 def _copy(tensor: Tensor, dtype: torch.dtype | None) -> Tensor:

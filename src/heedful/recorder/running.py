@@ -210,8 +210,10 @@ class Running:
     def _leave(self, module: nn.Module) -> None:
         if threading.get_ident() != self._thread:
             return
+        if self.stack and self.stack[-1].module is module:
+            self.stack.pop()
         # another hook may have raised before this module was pushed
-        if any(frame.module is module for frame in self.stack):
+        elif any(frame.module is module for frame in self.stack):
             while self.stack.pop().module is not module:
                 pass
 

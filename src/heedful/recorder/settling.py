@@ -24,8 +24,7 @@ from heedful.recorder.owners.inputs import Inputs
 from heedful.recorder.owners.kind import crosses, kind_of
 from heedful.recorder.owners.mask_structure import Masks
 from heedful.recorder.owners.padding import tokens_of
-from heedful.recorder.owners.padding_across_passes import Before, so_far
-from heedful.recorder.owners.token_ids import Ids, TokenIds, given_by
+from heedful.recorder.owners.token_ids import Ids, TokenIds
 from heedful.recorder.owners.told_axes import TokenAxes, axes_told_for, parsed_once, told_order
 from heedful.recorder.owners.usual_order import (
     PARTS,
@@ -108,15 +107,14 @@ class Settling:
         self.refused: list[Seen] = []  # calls whose axes fit no rule, which `verify` may settle
         self._pass = -1
         self._token_ids = TokenIds()
-        # of each module's last call: its number of keys with its pass, and what it told of padding
+        # of each module's last call: its number of keys, and its pass
         self._lengths: dict[str, tuple[int, int]] = {}
-        self._before: dict[str, Before | None] = {}
         self._begin(-1)
 
     def _begin(self, pass_index: int) -> None:
         """Forget what the layers of a pass share."""
         self._pass, self._masks = pass_index, Masks()
-        self._tokens: list[tuple[tuple, tuple, tuple]] = []
+        self._tokens: list[tuple[tuple, tuple, list[RealTokens]]] = []
         self._ids: dict[tuple, tuple[Ids, object]] = {}
         self._of_some: Counter[str] = Counter()  # calls of one text of several, by module
 
@@ -214,18 +212,15 @@ class Settling:
 
     def _real_tokens(self, seen: Seen, observed: Observed, parts: int) -> list[RealTokens]:
         """The real tokens of each sequence; layers of a pass that share a mask share them."""
-        inputs, before = seen.inputs, self._before.get(seen.name)
-        real = inputs.real(observed, seen.writes)
-        is_full = inputs.fills(observed) or parts > 1
+        real = seen.inputs.real(observed, seen.writes)
+        is_full = seen.inputs.fills(observed) or parts > 1
         # known by their ids, as == of tensors compares entries; held, so that these stay theirs
         held = (observed.mask, observed.bias, real.keys, real.queries)
         key = (*map(id, held), *observed.shape, observed.cross, is_full)
-        known = next((made for one, _, made in self._tokens if one == key), None)
-        if known is None:
-            real, now = so_far(observed, real, before, seen.pass_index)
-            known = tokens_of(observed, real, is_full), now
-            self._tokens = [*self._tokens[-7:], (key, held, known)]
-        tokens, self._before[seen.name] = known
+        tokens = next((made for other, _, made in self._tokens if other == key), None)
+        if tokens is None:
+            tokens = tokens_of(observed, real, is_full)
+            self._tokens = [*self._tokens[-7:], (key, held, tokens)]
         return tokens
 
     def _kind(self, seen: Seen, observed: Observed, tokens: list[RealTokens]) -> str:
@@ -251,8 +246,8 @@ class Settling:
         # layers of one side that share a mask have the same tokens
         key = kind, *observed.shape, seen.writes, id(tokens), observed.cross, seen.inputs.number
         if key not in self._ids:
-            given = given_by(seen.inputs, seen.writes)
-            self._ids[key] = self._token_ids.of(observed, given, tokens), tokens
+            ids = self._token_ids.of(observed, seen.inputs, seen.writes, tokens)
+            self._ids[key] = ids, tokens
         return self._ids[key][0]
 
 

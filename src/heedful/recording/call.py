@@ -19,9 +19,9 @@ from heedful.ops.one_weight import OneWeight, one_weight
 from heedful.ops.score_tables import ALL, Index, indices
 from heedful.ops.statistics import RowStatistic
 from heedful.ops.top import Top, TopKeys
-from heedful.recording.checks import is_whole, region, whole
 from heedful.recording.capture import TOLD
 from heedful.recording.certificate import Check
+from heedful.recording.checks import is_whole, region, whole
 from heedful.recording.pictures import Picture
 from heedful.recording.progress import Progress, Tell
 from heedful.recording.proof import Layout

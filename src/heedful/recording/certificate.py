@@ -168,6 +168,11 @@ def compare(
 
 def _off(made: Tensor, used: Tensor, size: Tensor, blind: Tensor, map_: Tensor) -> Compared:
     """How far off each head is on rows that are not blind, in units of `size`."""
+    if not bool(blind.any()):  # in the usual case all numbers are finite, which their sum tells
+        largest = size.amax(dim=(1, 2)).clamp(min=LEAST)
+        off = (made - used).abs_().amax(dim=(1, 2)) / largest
+        if math.isfinite(float((off + largest).sum())):
+            return Compared(off.tolist(), made.shape[1])
     same = (made == used) | (made.isnan() & used.isnan())
     # a row says nothing where the output is not finite either; and torch's kernel for CPUs gives
     # zeros for a row whose weights are NaN where there are few keys
@@ -222,7 +227,9 @@ def _table(of: Causes, rows: Tensor) -> Tensor | None:
     """The mask of the rows that are compared; None where none was made that layers share."""
     parts = of.mask.parts if isinstance(of.mask, Combined) else (of.mask,)
     is_structure = all(isinstance(part, Causal | Window) for part in parts)  # without tensors
-    return _made_once(parts, of.shape, tuple(rows.tolist()), of.query.device) if is_structure else None
+    return (
+        _made_once(parts, of.shape, tuple(rows.tolist()), of.query.device) if is_structure else None
+    )
 
 
 @functools.lru_cache(maxsize=8)

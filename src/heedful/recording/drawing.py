@@ -18,8 +18,8 @@ from torch import Tensor
 from heedful.errors import ArgumentError, RunError
 from heedful.ops.causes import scores
 from heedful.ops.hidden import hidden_cells
-from heedful.recording.checks import is_whole, nothing_recorded
 from heedful.recording.call import Call
+from heedful.recording.checks import is_whole, nothing_recorded
 from heedful.recording.module_names import side_of
 
 if TYPE_CHECKING:

@@ -28,9 +28,9 @@ from heedful.recording.capture import Capture
 from heedful.recording.certificate import Check
 from heedful.recording.evidence import sampled
 from heedful.recording.proof import LAYOUTS
+from heedful.recording.real_tokens import take
 from heedful.recording.rounding import tolerance_of
 from heedful.recording.row_sums import RowSums, unknown
-from heedful.recording.real_tokens import take
 
 ROWS = 256  # how many rows of a mask are looked at in one go
 
@@ -219,7 +219,9 @@ def _layer(passes: list[Capture], plan: Together, sequence: int) -> Call:
     _compare(together, causes, plan, first.name)
     worst = max((capture.check for capture in passes), key=worst_of)
     query_ids = _query_ids(passes, plan, sequence)
-    against = next((one.against[row] for one in passes if (row := one.row(sequence)) in one.against), "")
+    against = next(
+        (one.against[row] for one in passes if (row := one.row(sequence)) in one.against), ""
+    )
     return Call(
         first.name,
         first.layer,

@@ -15,11 +15,11 @@ from typing import Any
 from torch import Tensor, nn
 
 from heedful.errors import ArgumentError, HeedfulError, RunError
-from heedful.recording.checks import nothing_recorded, path_of, texts_of, whole
 from heedful.recording import file, generation
 from heedful.recording.call import Call
 from heedful.recording.capture import Capture, capture_of_weights
 from heedful.recording.certificate import Check
+from heedful.recording.checks import path_of, texts_of, whole
 from heedful.recording.patches import Patches
 from heedful.recording.pictures import Images, with_images
 from heedful.recording.progress import Tell

@@ -15,8 +15,8 @@ from torch import Tensor
 
 from heedful.errors import ArgumentError, RunError
 from heedful.ops.segments import SegmentShares
-from heedful.recording.checks import nothing_recorded
 from heedful.recording.call import Call
+from heedful.recording.checks import nothing_recorded
 from heedful.recording.marked import LEARNED, REST, Told, marked
 from heedful.recording.progress import Progress, Tell
 from heedful.recording.texts import Sides

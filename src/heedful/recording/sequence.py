@@ -11,9 +11,9 @@ from torch.nn.utils.rnn import pad_sequence
 
 from heedful.configuration import nearest
 from heedful.errors import ArgumentError, RunError
-from heedful.recording.checks import is_whole, nothing_recorded
 from heedful.recording.call import Call
 from heedful.recording.capture import Capture
+from heedful.recording.checks import is_whole, nothing_recorded
 from heedful.recording.heads import Head, heads_of
 from heedful.recording.marked import Told
 from heedful.recording.pictures import Images

@@ -218,8 +218,14 @@ def _product(product: Step, size: float, is_turned: bool = False) -> Tensor:
         made = product.keywords.get("alpha", 1) * made
         added = run_again(product.arguments[0], {})
         made = made + product.keywords.get("beta", 1) * added
-    return made.as_strided(product.shape, product.stride) if made.stride() == product.stride else (
-        torch.empty_strided(product.shape, product.stride, dtype=wide, device=like.device).copy_(made)
+    return (
+        made.as_strided(product.shape, product.stride)
+        if made.stride() == product.stride
+        else (
+            torch.empty_strided(
+                product.shape, product.stride, dtype=wide, device=like.device
+            ).copy_(made)
+        )
     )
 
 

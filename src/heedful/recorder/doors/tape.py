@@ -263,7 +263,14 @@ class Tape(TorchDispatchMode):
     def _begin_at_softmax(self, function: Any, arguments: tuple, made: Tensor) -> None:
         """Begin a tape at a softmax of scores that no product has made."""
         step = Step(
-            function, (None, *arguments[1:]), {}, None, tuple(made.shape), made.stride(), made.dtype, is_map=True
+            function,
+            (None, *arguments[1:]),
+            {},
+            None,
+            tuple(made.shape),
+            made.stride(),
+            made.dtype,
+            is_map=True,
         )
         step.softmax = step
         self._keep(made, step)

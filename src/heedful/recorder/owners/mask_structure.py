@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor
 
+from heedful.ops.causes import HIDDEN
 from heedful.ops.masks import Causal, Combined, Dense, KeyRanges, Mask, Packed, Window
 from heedful.recorder.observed import Observed
 
@@ -109,7 +110,10 @@ def _is(guess: Mask, table: Tensor) -> bool:
     several = max(1, ENTRIES // max(1, table.shape[1]))
     for start in range(0, len(table), several):
         rows = slice(start, start + several)
-        if not torch.equal(guess.crop(table.shape, rows, device=table.device).expand(table[rows].shape), table[rows]):
+        if not torch.equal(
+            guess.crop(table.shape, rows, device=table.device).expand(table[rows].shape),
+            table[rows],
+        ):
             return False
     return True
 
@@ -125,7 +129,12 @@ class Masks:
         self._known: list[tuple[Any, tuple[int, ...], Parts]] = []
 
     def split(self, seen: Observed) -> None:
-        """Leave a call a mask that only hides; what it added becomes part of the bias."""
+        """Leave a call a mask that only hides; what it added becomes part of the bias.
+
+        A bias that hides keys, as T5's does, is such a mask.
+        """
+        if seen.mask is None and seen.bias is not None and bool((seen.bias <= HIDDEN).any()):
+            seen.mask, seen.bias = seen.bias, None
         if seen.mask is None or isinstance(seen.mask, Mask):
             return
         known = [parts for mask, shape, parts in self._known if shape == seen.shape

@@ -188,7 +188,7 @@ def _named(sizes: list[int], texts: int | None, fits: Callable[[int], bool]) -> 
             return [[(size, HEADS)]]
         case [size] if size == count:  # of one head, as in a loop over them
             return [[(size, TEXTS)]]
-        case [size] if (heads := _heads_of_parts(size, count, fits)):
+        case [size] if heads := _heads_of_parts(size, count, fits):
             return [[(count, TEXTS), (size // count // heads, PARTS), (heads, HEADS)]]
     raise ArgumentError(
         f"axes {sizes} beside queries and keys, of {texts or 'an unknown number of'} texts",
