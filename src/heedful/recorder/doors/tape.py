@@ -126,6 +126,7 @@ class Tape(TorchDispatchMode):
         self._copies: dict[int, StorageWeakRef] = {}  # of parameters
         self._noise: dict[int, StorageWeakRef] = {}  # drawn at random, for dropout
         self._begun: list[tuple[str, Step]] = []  # softmaxes of products
+        self._joined: set[int] = set()  # products of softmaxes that went into another's weights
         self._chained: dict[int, tuple[str, Step]] = {}  # products whose result met a third tensor
         self._composites = without_mode.Composites()
 
@@ -139,12 +140,13 @@ class Tape(TorchDispatchMode):
         softened = {id(softmax.product) for _, softmax in self._begun}
         met = {id(softmax.product) for _, softmax in self._begun if softmax.met}
         for name, softmax in self._begun:
-            if id(softmax.product) not in met:
+            if id(softmax.product) not in met | self._joined:
                 self.miss(name, UNMET)
         for product, (name, _) in self._chained.items():
             if product not in softened:
                 self.miss(name, LINEAR)
-        for table in (self._steps, self._copies, self._noise, self._begun, self._chained):
+        tables = self._steps, self._copies, self._noise, self._begun, self._chained, self._joined
+        for table in tables:
             table.clear()
 
     def end(self) -> None:
@@ -219,6 +221,8 @@ class Tape(TorchDispatchMode):
         views = [view for one in tensors if (view := self._view(one)) is not None]
         lead = max(views, key=lambda one: (one.step.softmax is not None, _count(one.size)))
         before = lead.step
+        softened = {id(one.step.product) for one in views if one.step.softmax is not None}
+        self._joined |= softened - {id(before.product)}
         step = Step(
             function, self._tied(arguments), self._tied(keywords), place,
             tuple(result.shape), result.stride(), result.dtype,
