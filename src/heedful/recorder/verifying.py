@@ -130,7 +130,7 @@ def _compare(captures: list[Capture | None], first: list[Seen]) -> None:
     for capture, seen in zip(captures, first, strict=True):
         if capture is None:
             continue
-        own, other = capture.key.double(), seen.observed.key.double()
+        own, other = capture.key.double(), cells_of_call(seen.observed).key.double()
         is_same = capture.name == seen.name
         is_alone = seen.observed.meeting is not None and not seen.observed.meeting.has_product
         if is_same and not is_alone and own.numel() == other.numel():  # in any order of axes

@@ -283,6 +283,8 @@ class Tape(TorchDispatchMode):
         steps = [self._step(one) for one in factors]
         are_weights = [step is not None and step.softmax is not None for step in steps]
         if any(are_weights):
+            if all(are_weights):  # the values of one of them came through a gate
+                are_weights = [step.softmax.product is not step.softmax for step in steps]
             if not all(are_weights):
                 self._meet(factors, are_weights.index(True), None if adds(at, arguments) else made)
             return
@@ -306,7 +308,9 @@ class Tape(TorchDispatchMode):
         if not softmax.met and softmax.product is softmax and not view.size[-1] > 1:
             return  # one weight for each row is a gate
         softmax.met = True
-        if not (view.step.is_map or _are_map(weights)):
+        if view.step.is_dropped and softmax.product is not softmax:
+            weights = view.value({})  # as dropout does not leave them
+        if not (_is_softmax_of(view) or _are_map(weights)):
             self.miss(self.name(), NO_MAP)
             return
         output = made if place == 0 or made is None else made.mT
@@ -318,7 +322,9 @@ class Tape(TorchDispatchMode):
         if not _is_dense(tensor):
             return None
         known = self._steps.get(tensor.untyped_storage()._cdata)
-        return None if known is None or known[0].expired() else known[1]
+        if known is None or known[0].expired() or known[1].dtype != tensor.dtype:
+            return None  # a view by another type, as the real part of complex numbers
+        return known[1]
 
     def _view(self, tensor: Any) -> View | None:
         step = self._step(tensor)
@@ -369,6 +375,13 @@ def _copied(product: Step) -> tuple[Tensor, Tensor] | None:
     query, key = (Held(one.value(), copies=True) for one in arguments[at : at + 2])
     product.arguments = (*arguments[:at], query, key, *arguments[at + 2 :])
     return query.tensor, key.tensor.mT
+
+
+def _is_softmax_of(view: View) -> bool:
+    """Whether the last axis of a view is that of its softmax, and nothing changed its rows since."""
+    softmax = view.step.softmax
+    assert softmax is not None
+    return view.step.is_map and view.stride[-1] == softmax.stride[softmax.arguments[1]]
 
 
 def _is_dense(tensor: Any) -> bool:
