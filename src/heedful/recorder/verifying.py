@@ -165,7 +165,7 @@ def _compare(captures: list[Capture | None], first: list[Seen]) -> None:
     for capture, seen in zip(captures, first, strict=True):
         if capture is None:
             continue
-        own, again = capture.key.double(), seen.observed.key.double()
+        own, again = capture.key.double(), cells_of_call(seen.observed).key.double()
         meeting, is_same = seen.observed.meeting, capture.name == seen.name
         has_keys = meeting is None or meeting.has_product
         if is_same and has_keys and own.numel() == again.numel():  # in any order of axes

@@ -99,7 +99,7 @@ def evidence_of(
     """
     if value is None or output is None or why:
         return Evidence(why, frozenset(kinds), 0.0)
-    used = frozenset((*kinds, output.dtype))
+    used = frozenset(kind for kind in (*kinds, output.dtype) if kind.is_floating_point)
     rows = sampled(output.shape[-2])
     tolerance = worst_tolerance(used, output.device)
     outputs = output[..., _sampled_on(output.device, output.shape[-2]), :]
