@@ -41,6 +41,8 @@ from heedful.recording.real_tokens import RealTokens, distinct
 from heedful.recording.replayed import check_replayed
 
 TOLD = Layout("told")
+# Errors that are not of a call, such as a timeout: it is settled again when it is next looked at
+FROM_OUTSIDE = (MemoryError, OSError)
 
 
 class Seen(NamedTuple):
@@ -130,15 +132,21 @@ class Settling:
             self.refused.append(seen)
             self.miss(seen.name, error)
             return None
+        except FROM_OUTSIDE:
+            raise
         except Exception as error:
             self.miss(seen.name, error)
             return None
-        return self.kept(seen, arranged)
+        made = self.kept(seen, arranged)
+        self._of_some[seen.name] += arranged.of_texts > 0
+        return made
 
     def kept(self, seen: Seen, arranged: Arranged) -> Capture | None:
         """The call of an arrangement; None where it is not understood, which is told."""
         try:
             return self._capture(seen, arranged)
+        except FROM_OUTSIDE:
+            raise
         except Exception as error:
             self.miss(seen.name, error)
             return None
@@ -167,7 +175,6 @@ class Settling:
         arranged = in_order(seen, cells, order, layout)
         if texts and order.count(TEXTS) == 1 < texts and order.count(PARTS) == 1:
             number = self._of_some[seen.name]  # a loop over texts has a call for each
-            self._of_some[seen.name] += 1
             arranged = arranged._replace(first=min(number, texts - 1), of_texts=texts)
         return arranged
 

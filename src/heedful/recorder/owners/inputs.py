@@ -154,7 +154,10 @@ class Inputs:
         found = [name for name in names if name in tables][:1]
         if not found and not writes and not named:
             given = [name for name in tables if not is_other(name)]
-            found = [name for name in given if name not in WRITTEN_IDS] or given
+            found = [name for name in given if name not in WRITTEN_IDS]
+            # a decoder alone may call its ids so, but beside vectors these are what is read
+            if not found and not any(self._are_floats.values()):
+                found = given
         if len(found) != 1:
             return None
         return self._once(("ids", found[0]), self._tables[found[0]].cpu())
