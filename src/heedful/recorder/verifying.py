@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from heedful.errors import ArgumentError
+from heedful.recorder.arranging import Seen, cells_of_call, in_order
 from heedful.recorder.doors.cells import KEYS, QUERIES
 from heedful.recorder.observed import AXES
 from heedful.recorder.owners.inputs import Inputs
@@ -19,7 +20,7 @@ from heedful.recorder.owners.probe import Call, Given, Probed, Probing, Run
 from heedful.recorder.owners.probed_order import NONE, SEVERAL
 from heedful.recorder.owners.usual_order import BLOCK, widths_of
 from heedful.recorder.running import Frame, Running
-from heedful.recorder.settling import Seen, Settling, cells_of_call, in_order
+from heedful.recorder.settling import Settling
 from heedful.recording import Recording
 from heedful.recording.capture import Capture
 from heedful.recording.proof import Layout
@@ -144,8 +145,9 @@ def _counts(inputs: Inputs) -> list[tuple[int, int]]:
             expected="what the model was called with: keywords in a dictionary, or a list",
         )
     counts = [count for count in inputs.texts() if count]
+    several = [shape for shape in shapes if len(shape) > 1]
     pairs = [(count, dim) for count in counts for dim in (0, 1)
-             if any(len(shape) > max(dim, 1) and shape[dim] == count for shape in shapes)]  # fmt: skip
+             if any(shape[dim] == count for shape in several)]  # fmt: skip
     return pairs or [(counts[0] if counts else 1, 0)]
 
 
@@ -153,7 +155,7 @@ def _captures_of(recording: Recording, first: list[Seen]) -> list[Capture | None
     """The recorded call of each that was seen again; None where it was refused."""
     first_pass = min((call.pass_index for call in recording._captures), default=0)
     known = {call.index: call for call in recording._captures if call.pass_index == first_pass}
-    return [known.get(seen.index) for seen in first]
+    return [known.get(seen.number) for seen in first]
 
 
 def _compare(captures: list[Capture | None], first: list[Seen]) -> None:

@@ -9,7 +9,7 @@ Each operation runs as it would without the mode.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import torch
@@ -117,7 +117,7 @@ class Tape(TorchDispatchMode):
         name: Callable[[], str],
         see: Callable[[Meeting], None],
         miss: Callable[[str, str], None],
-        fused: dict[str, Callable[[Any, dict[str, Any]], None]],
+        fused: Mapping[str, Callable[[Any, dict[str, Any]], None]],
     ) -> None:
         super().__init__()
         self.is_here, self.name, self.see, self.miss, self.fused = is_here, name, see, miss, fused
@@ -163,10 +163,10 @@ class Tape(TorchDispatchMode):
             return function(*arguments, **keywords)
         if own_work.thread.is_on or not self.is_here():
             return without_mode.run(function, arguments, keywords, kind.name)
-        if kind.is_composite and torch.is_inference_mode_enabled() and not types:
-            if not without_mode.has_own_kernel(function, arguments):
-                with self:  # torch takes composites apart before, except in inference mode
-                    return self._composites.run(function, arguments, keywords)
+        is_left = kind.is_composite and torch.is_inference_mode_enabled() and not types
+        if is_left and not without_mode.has_own_kernel(function, arguments):
+            with self:  # torch takes composites apart before, except in inference mode
+                return self._composites.run(function, arguments, keywords)
         made = without_mode.run(function, asked(kind.name, arguments), keywords, kind.name)
         own_work.thread.is_on = True
         try:
@@ -379,7 +379,10 @@ def _copied(product: Step) -> tuple[Tensor, Tensor] | None:
     if product.name not in PRODUCTS:
         return None
     at, arguments = PRODUCTS[product.name], product.arguments
-    query, key = (Held(one.value(), copies=True) for one in arguments[at : at + 2])
+    query, key = (
+        one if one.version is None else Held(one.value(), copies=True)
+        for one in arguments[at : at + 2]
+    )
     product.arguments = (*arguments[:at], query, key, *arguments[at + 2 :])
     return query.tensor, key.tensor.mT
 
