@@ -50,9 +50,9 @@ class Call(Rows):
     tokenizer does not know. `sequence` is the number of the text among the `batch`, from 0, and
     `part` that of its part, such as a window, of which `parts` has all.
     `chosen` are the model's numbers of the heads, where `record` was told which to keep. `proof`
-    says whether the numbers are certain, `layout` how its axes are known, and `why` what is not. Every statistic is defined in
-    `heedful.ops.statistics`; with `head`, the model's number of a head, it is that of one head,
-    without it of all, (H, …).
+    says whether the numbers are certain, `layout` how its axes are known, and `why` what is not.
+    Every statistic is defined in `heedful.ops.statistics`; with `head`, the model's number of a
+    head, it is that of one head, without it of all, (H, …).
 
     `home()` is the recording, as long as somebody holds it. `sums` are the log-sum-exps of rows
     that are known. Whenever whole rows are computed they are

@@ -49,7 +49,7 @@ class Part(NamedTuple):
 
 
 class Together(NamedTuple):
-    """How the passes of a layer go together; layers whose passes have the same real tokens share it.
+    """How the passes of a layer go together; layers of the same real tokens share it.
 
     shape: how many queries and keys the whole has. crosses: whether these are of two texts.
     """
@@ -110,9 +110,9 @@ def _plan(passes: list[Capture], sequence: int) -> Together:
         # the last key that is seen is that of a query: what a cache has after it is empty
         last = int(seen.nonzero().max()) if bool(seen.any()) else queries.start
         begins_anew = queries.start > 0 and len(keys) <= len(queries)
-        visible = int(seen[queries.start : queries.stop].sum())
-        asked = int(seen[queries.start + real.queries].sum())
-        if begins_anew or last not in queries or asked != visible:
+        seen_of_pass = int(seen[queries.start : queries.stop].sum())
+        seen_and_real = int(seen[queries.start + real.queries].sum())
+        if begins_anew or last not in queries or seen_and_real != seen_of_pass:
             raise broken(capture, sequence)
     places = seen.cumsum(0) - 1
     parts = []
@@ -230,9 +230,7 @@ def _layer(passes: list[Capture], plan: Together, sequence: int) -> Call:
         together,
         worst,
         index=first.index,
-        layout_of_axes=max(
-            (one.layout for one in passes), key=lambda one: LAYOUTS.index(one.word)
-        ),
+        layout_of_axes=max((one.layout for one in passes), key=lambda one: LAYOUTS.index(one.word)),
         sums=_row_sums(passes, plan, together.query, sequence),
         refutations={0: against} if against else {},
         value=_keys(values, passes, plan, sequence) if values else None,

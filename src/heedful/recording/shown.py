@@ -24,10 +24,14 @@ STITCHED = 1 << 18  # keys of all passes, up to which a table shows a generation
 class Shown(ABC):
     """What a sequence of calls has beside its calls."""
 
-    _own: list[Capture]
     _index: int
     _part: int
     _with_texts: Callable[[Call], Call]
+
+    @property
+    @abstractmethod
+    def _own(self) -> list[Capture]:
+        """What its calls are made of."""
 
     @abstractmethod
     def __iter__(self) -> Iterator[Call]:
@@ -51,7 +55,7 @@ class Shown(ABC):
         """Which text of a batch, and which part of a text it is, where there are several."""
         texts = max((capture.texts for capture in self._own), default=0)
         parts = max((capture.parts for capture in self._own), default=0)
-        of_texts = [f"sequence {self._index} of {texts}"] if texts > 1 else []
+        of_texts = [f"text {self._index} of {texts}"] if texts > 1 else []
         return of_texts + ([f"part {self._part} of {parts}"] if parts > 1 else [])
 
     @abstractmethod

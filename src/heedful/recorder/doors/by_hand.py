@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from heedful.recorder.doors.cells import Cells, in_cells, without_outside
-from heedful.recorder.doors.steps import OUTSIDE, PRODUCTS, Step, run_again
+from heedful.recorder.doors.steps import OUTSIDE, PRODUCTS, Step, run_again, with_strides
 from heedful.recorder.doors.tape import Meeting
 from heedful.recorder.observed import Observed
 
@@ -44,19 +44,8 @@ class Parts(NamedTuple):
     sinks: Tensor | None
 
 
-class ByHand(NamedTuple):
-    """A call by hand with its axes in order.
-
-    seen: the call by what its weights are a function of.
-    weights: (S, H, N, M), the map that its tape gives.
-    """
-
-    seen: Observed
-    weights: Tensor
-
-
-def read(seen: Observed, cells: Cells, arrange: Arrange) -> ByHand:
-    """A call of a meeting, with its axes in order.
+def read(seen: Observed, cells: Cells, arrange: Arrange) -> tuple[Observed, Tensor]:
+    """A call of a meeting by what its weights are a function of, and the map that its tape gives.
 
     Args:
         seen: the call, with its meeting.
@@ -67,13 +56,15 @@ def read(seen: Observed, cells: Cells, arrange: Arrange) -> ByHand:
     assert meeting is not None
     weights = arrange(in_cells(meeting, meeting.used()))
     weights = weights.nan_to_num(nan=0.0)  # a row of NaN is no map
-    S, H, N, M = weights.shape
+    S, H, N, _ = weights.shape
     query = cells.query[arrange(cells.queries)[..., 0].to(cells.query.device)]
     key = cells.key[arrange(cells.keys)[..., 0, :].to(cells.key.device)]
     query, key = query.expand(S, H, N, -1), key.expand(S, *key.shape[1:])
+    if not query.is_floating_point():  # as a product of whole numbers has them
+        query, key = query.to(weights), key.to(weights)
     made = replace(seen, query=query, key=key, value=None, door=DOOR)
     if not meeting.has_product:
-        return ByHand(replace(made, door=ALONE), weights)
+        return replace(made, door=ALONE), weights
     parts = _parts(meeting, cells, arrange, weights)
     made.mask = None if bool(parts.mask.all()) else _least(parts.mask)
     made.bias, made.softcap, made.sinks = parts.bias, parts.softcap, parts.sinks
@@ -82,13 +73,14 @@ def read(seen: Observed, cells: Cells, arrange: Arrange) -> ByHand:
         made.scale = _plain(float(parts.scale.median()), query.shape[-1])
     else:  # a temperature for each head or query
         made.query = (query * parts.scale.to(query)).contiguous()
-    return ByHand(made, weights)
+    return made, weights
 
 
 def values_of(seen: Observed, cells: Cells, arrange: Arrange) -> Tensor:
     """The values of a call by hand, (S or 1, G, M, v), each where its key is."""
     meeting, value = seen.meeting, seen.value
-    assert meeting is not None and value is not None
+    assert meeting is not None
+    assert value is not None
     flat = value.reshape(-1, value.shape[-1])
     rows = arrange(cells.keys)[..., 0, :]
     if meeting.has_product:
@@ -113,7 +105,7 @@ def is_near(seen: Observed, weights: Tensor, rows: Tensor) -> bool:
         logits = seen.softcap * torch.tanh(logits / seen.softcap)
     if seen.bias is not None:
         logits = logits + _rows(seen.bias, rows)
-    if seen.mask is not None:
+    if isinstance(seen.mask, Tensor):
         logits = logits.masked_fill(~_rows(seen.mask, rows), -math.inf)
     if seen.sinks is not None:
         sinks = seen.sinks if seen.sinks.ndim == 3 else seen.sinks[None, :, None]
@@ -137,9 +129,8 @@ def _parts(meeting: Meeting, cells: Cells, arrange: Arrange, weights: Tensor) ->
     seen = _visible(base, weights)
     scale, softcap = _scale(meeting, cells, arrange, at_zero, seen)
     bias = base.masked_fill(~seen, 0.0)
-    # what all keys of a row have in common changes no weight
-    bias = _least(bias) if bool(bias.any()) else None
-    return Parts(scale, seen, bias, softcap, _sinks(meeting, arrange, base, seen))
+    added = _least(bias) if bool(bias.any()) else None
+    return Parts(scale, seen, added, softcap, _sinks(meeting, arrange, base, seen))
 
 
 def _visible(base: Tensor, weights: Tensor) -> Tensor:
@@ -218,15 +209,7 @@ def _product(product: Step, size: float, is_turned: bool = False) -> Tensor:
         made = product.keywords.get("alpha", 1) * made
         added = run_again(product.arguments[0], {})
         made = made + product.keywords.get("beta", 1) * added
-    return (
-        made.as_strided(product.shape, product.stride)
-        if made.stride() == product.stride
-        else (
-            torch.empty_strided(
-                product.shape, product.stride, dtype=wide, device=like.device
-            ).copy_(made)
-        )
-    )
+    return with_strides(made, product)
 
 
 def _plain(scale: float, width: int) -> float:

@@ -106,7 +106,7 @@ class Step:
     def value(self, known: dict[int, Tensor]) -> Tensor:
         """What the step makes, run again; `known` holds what was made already, by id of steps."""
         if id(self) not in known:
-            known[id(self)] = _with_strides(self._run(known), self)
+            known[id(self)] = with_strides(self._run(known), self)
         return known[id(self)]
 
     def _run(self, known: dict[int, Tensor]) -> Tensor:
@@ -122,7 +122,7 @@ class Step:
     def index(self, known: dict[int, Tensor]) -> Tensor:
         """For each number its place in the product, counted row by row; `OUTSIDE` for others."""
         if id(self) not in known:
-            known[id(self)] = _with_strides(self._index(known), self)
+            known[id(self)] = with_strides(self._index(known), self)
         return known[id(self)]
 
     def _index(self, known: dict[int, Tensor]) -> Tensor:
@@ -188,12 +188,12 @@ class View:
 
 
 def name_of(function: Any) -> str:
-    """The name of an operation, without its namespace and overload.
+    """The name of an operation without its overload; one that is not torch's own with its home.
 
     >>> name_of(torch.ops.aten.add.Tensor)
     'add'
     """
-    return function._schema.name.split("::")[1]
+    return function._schema.name.removeprefix("aten::")
 
 
 def views_in(value: Any) -> Iterator[View]:
@@ -220,7 +220,7 @@ def run_again(value: Any, known: dict[int, Tensor]) -> Any:
     return value
 
 
-def _with_strides(tensor: Tensor, step: Step) -> Tensor:
+def with_strides(tensor: Tensor, step: Step) -> Tensor:
     """The tensor as it stood in memory, since views of it are by strides."""
     if tensor.stride() == step.stride:
         return tensor

@@ -56,9 +56,7 @@ class TokenIds:
         self._sides: dict[bool, _Side] = {}
         self._was_attended = True  # whether what was read last has been attended to
 
-    def of(
-        self, seen: Observed, inputs: Inputs, writes: bool, tokens: list[RealTokens]
-    ) -> Ids:
+    def of(self, seen: Observed, inputs: Inputs, writes: bool, tokens: list[RealTokens]) -> Ids:
         """The ids of a call.
 
         Args:
@@ -70,7 +68,9 @@ class TokenIds:
         ids = inputs.ids(writes)
         if seen.cross:
             return self._of_cross(seen, ids, inputs, writes)
-        return Ids() if ids is None else Ids(self._of_self(seen, ids, inputs.number, writes, tokens))
+        return (
+            Ids() if ids is None else Ids(self._of_self(seen, ids, inputs.number, writes, tokens))
+        )
 
     def _of_self(
         self, seen: Observed, ids: Tensor, number: int, writes: bool, tokens: list[RealTokens]
